@@ -1,4 +1,5 @@
-//! The `tessera` binary: the command line of `tessera_server`, the shell of `tessera_repl`, and a session of `tessera_engine`.
+//! The `tessera` binary: the command line of `tessera_server`, the shell of `tessera_repl`, and a session of
+//! `tessera_engine`.
 
 use clap::Parser;
 use std::process::ExitCode;

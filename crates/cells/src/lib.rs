@@ -1,30 +1,29 @@
-//! Tessera's cells: SQL over the cells of labelled arrays. All that plans rows, and all that makes and reads them, is
-//! here.
+//! Tessera's cells: SQL over the cells of labelled arrays. This crate plans, produces and reads rows.
 //!
 //! The life of `SELECT lat, avg(t2m) FROM era5 WHERE time >= '2020' GROUP BY lat ORDER BY lat LIMIT 5`:
 //!
-//! 1. [`tessera_frontend::surface::decide`] said that this is a block of cells, because of `WHERE`. Its relations are
+//! 1. [`tessera_frontend::surface::decide`] classified this as a cell block, because of `WHERE`. Its relations are
 //!    open: a [`Context`](tessera_frontend::Context) has the datasets, [`lift::RowTables`] the tables of files.
 //! 2. [`lift::Planner::plan`] resolves the relations: a dataset, or a tensor block that the frontend lowers
-//!    ([`tessera_frontend::lower_inside`]), becomes a cube, a table of labels and cells. Blocks of cells inside tensor
-//!    expressions come the same way: lowering asks the planner for them ([`tessera_frontend::cells`]).
+//!    ([`tessera_frontend::lower_inside`]), becomes a cube, a table of labels and cells. Cell blocks inside tensor
+//!    expressions take the same path: lowering calls the planner for them ([`tessera_frontend::cells`]).
 //! 3. DataFusion plans the SQL over that table. [`lift`] finds the `Aggregate`, which has a dense form, and replaces it
-//!    by a scan of `groups_0`: a tensor plan with a cell for each `lat`. What is left, the sort and the limit, stays
+//!    by a scan of `groups_0`: a tensor plan with a cell for each `lat`. The remaining sort and limit stay
 //!    relational. The [`lift::CellPlan`] has both.
-//! 4. [`rows::attach`] puts a [`rows::TensorTable`] in the place of each scan, and DataFusion's physical plan is made
-//!    ([`rows::physical`]), its columns pruned. [`rows::tensor_scans`] are the tensor plans that are left: EXPLAIN
-//!    shows them, and workers are asked for them.
-//! 5. The plan runs ([`rows::await_in_place`]). The first row that DataFusion asks of a table starts its tensor plan:
+//! 4. [`rows::attach`] replaces each scan's placeholder by a [`rows::TensorTable`], and DataFusion creates the physical
+//!    plan ([`rows::physical`]) with unused columns pruned. [`rows::tensor_scans`] lists the remaining tensor plans for
+//!    EXPLAIN and for the assignment of workers.
+//! 5. The plan runs ([`rows::await_in_place`]). DataFusion's first poll of a table starts its tensor plan through
 //!    [`rows::RunTensor`], which the session implements with the one function that runs plans. Its chunks are
-//!    [`rows::Piece`]s, which `rows::stream` puts in order, labels beside them, as record batches.
-//! 6. Sorts and groups over rows are charged to the budget of the process ([`rows::RowsMemory`]) and put rows aside in
-//!    its directory ([`rows::RowsScratch`]). A statement that is cancelled stops at its next batch
+//!    [`rows::Piece`]s, which `rows::stream` orders and converts, with labels, to record batches.
+//! 6. Sorts and groups over rows are charged to the budget of the process ([`rows::RowsMemory`]) and spill to
+//!    its directory ([`rows::RowsScratch`]). A cancelled statement stops at its next batch
 //!    ([`rows::stoppable`]).
-//! 7. The batches are the answer; or, of a block inside a tensor expression, [`rows::assemble`] puts them together to
+//! 7. The batches are the result. For a block inside a tensor expression, [`rows::assemble`] converts them to
 //!    labelled tensors in memory, and the frontend lowers the rest.
 //!
-//! Invariants: planning reads no data, as labels are known at bind; no session, statement or HTTP is known here, and
-//! what a scan reads is decided by whoever implements [`rows::RunTensor`].
+//! Invariants: planning reads no data, as labels are known at bind; this crate does not depend on sessions, statements
+//! or HTTP; the implementation of [`rows::RunTensor`] decides how a scan reads.
 
 pub mod lift;
 pub mod rows;

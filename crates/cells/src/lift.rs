@@ -1,23 +1,23 @@
-//! The lift: from SQL over cells to tensor plans and what is relational above them.
+//! The lift: converts SQL over cells to tensor plans and a relational plan above them.
 //!
 //! The life of `SELECT lat, avg(t2m) FROM era5 WHERE time >= '2020' GROUP BY lat ORDER BY lat`:
 //!
 //! 1. `names` replaces `era5` by a table over the dimensions that the block's names choose (`table`): its columns are
-//!    labels, known at bind, and variables. `using` writes out what joins make one column.
-//!    CTEs that make a query too large are planned by themselves, once (`shared`).
-//! 2. DataFusion plans the statement, asking `context`; `time` turns `'2020'` into its first instant; DataFusion's
-//!    analyser coerces types.
+//!    labels, known at bind, and variables. `using` expands the merged columns of joins.
+//!    CTEs that make a query too large are planned separately, once (`shared`).
+//! 2. DataFusion plans the statement with `context` as its provider; `time` turns `'2020'` into its first instant;
+//!    DataFusion's analyser coerces types.
 //! 3. `dense` takes the largest parts of the plan that have a dense form (groups, joins on labels, windows over
 //!    filters and projections) and replaces each by a scan of its rows: `time >= …` is evaluated over the labels and is
-//!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. `lower` says arguments as IR, with DataFusion's
-//!    meaning or not at all.
-//! 4. `order` adds the sorts that dimension order needs; `nan` takes the sign of NaN from what rows compute; DataFusion
-//!    optimises what is left. A table of cells that is still there becomes `rows`: a scan that streams one row for each
+//!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. `lower` lowers arguments to IR with exactly
+//!    DataFusion's semantics, or refuses them.
+//! 4. `order` adds the sorts that dimension order needs; `nan` clears the sign of NaN in computed rows; DataFusion
+//!    optimises the rest. A remaining table of cells becomes `rows`: a scan that streams one row for each
 //!    cell, sliced by the filters that were pushed into it.
 //! 5. The [`CellPlan`] holds the relational plan over named placeholders (`ScanSource`) and a [`TensorScan`] for
 //!    each.
 //!
-//! Invariant: nothing here reads data; labels are known at bind.
+//! Invariant: planning reads no data; labels are known at bind.
 
 mod along;
 mod casts;
@@ -85,39 +85,39 @@ use tessera_frontend::ast::Relation;
 use tessera_frontend::error::Error;
 use tessera_frontend::scope::Scope;
 
-/// What a relation of a cell block is.
+/// A resolved relation of a cell block.
 #[derive(Clone)]
 pub(crate) enum CellRelation {
     /// A tensor or a dataset.
     Cube(Arc<Cube>),
-    /// Rows from elsewhere, and how its columns are qualified without an alias.
+    /// A table of rows, and the qualifier of its columns without an alias.
     Rows {
         /// The table.
         source: Arc<dyn TableSource>,
         /// Its name.
         name: String,
     },
-    /// A view of cells: its query takes its place.
+    /// A view of cells, which its query replaces.
     Query {
-        /// The query, which sees nothing of what is around it.
+        /// The query, which sees nothing of its surroundings.
         query: Box<Query>,
         /// Its text: see [`tessera_frontend::bind::View::text`].
         text: u64,
     },
-    /// Left as it is written: a subquery or CTE of rows.
+    /// A subquery or CTE of rows, which stays unchanged.
     Sql,
 }
 
-/// Resolves the relations of cell blocks; CTEs of rows are not asked for by name.
+/// Resolves the relations of cell blocks. Never called for CTEs of rows by name.
 pub(crate) trait CellTables {
-    /// What a relation is. Of a subquery (or the query of a CTE) it is asked whether it is a tensor block, which gives
+    /// Resolves a relation. A subquery (or the query of a CTE) is either a tensor block, which yields
     /// a cube, or cells, which are [`CellRelation::Sql`]. `scope` has the CTEs that the relation sees.
     ///
     /// # Errors
-    /// The binder's, for names that nothing is called by.
+    /// The binder's, for unknown names.
     fn relation(&self, relation: &Relation<'_>, scope: &Scope) -> Result<CellRelation, Error>;
 
-    /// What `now()` is: microseconds since 1970.
+    /// The value of `now()`: microseconds since 1970.
     fn now_us(&self) -> i64;
 }
 
@@ -126,18 +126,18 @@ pub(crate) trait CellTables {
 pub struct CellPlan {
     /// The optimised relational plan; its table scans are named placeholders or the caller's own sources.
     pub logical: LogicalPlan,
-    /// Rows that the plan reads by the names of tables, and that are made once; each reads only those before it.
+    /// Shared rows that the plan reads by table name and that are computed once; each reads only those before it.
     pub shared: Vec<SharedRows>,
-    /// What fills the placeholders of all these plans.
+    /// The scans behind the placeholders of all these plans.
     pub scans: Vec<TensorScan>,
-    /// What stayed dense, and which clause forced rows: sentences for EXPLAIN.
+    /// The parts that stay dense, and the clause that forces rows: sentences for EXPLAIN.
     pub notes: Vec<String>,
-    /// For each column that is a dimension's labels as its source has them: these labels, in the source's order.
+    /// For each column that is a source's labels of a dimension: these labels, in the source's order.
     pub orders: Vec<Option<ArrayRef>>,
 }
 
 impl CellPlan {
-    /// The relational plans for EXPLAIN: those of rows that are made once, then the query's.
+    /// The relational plans for EXPLAIN: those of shared rows, then the query's.
     pub fn logical_text(&self) -> String {
         let shared = self.shared.iter().map(|SharedRows { name, logical }| {
             let plan = logical.display_indent().to_string();
@@ -147,13 +147,13 @@ impl CellPlan {
     }
 }
 
-/// Do cell blocks stay dense? The answer is the same either way; `Off` is there to show it.
+/// Controls whether cell blocks stay dense. The result is the same; `Off` exists to test that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Density {
-    /// Dense wherever it can be.
+    /// Dense wherever possible.
     #[default]
     Auto,
-    /// Every cell that a block reads becomes a row, and DataFusion does the rest.
+    /// Every cell that a block reads becomes a row, and DataFusion computes the result.
     Off,
 }
 
@@ -178,12 +178,12 @@ impl FromStr for Density {
     }
 }
 
-/// Plans a cell block that stands in that text. `because` is the clause that made it one, for errors (`WHERE`,
+/// Plans a cell block of the text `text`. `because` is the clause that made it a cell block, for errors (`WHERE`,
 /// `GROUP BY`, …).
 ///
 /// # Errors
 /// `unknown_name`, `ambiguous_name`, `ambiguous_dims`, `not_grouped`, `type_error`, `wrong_surface`, `unsupported`
-/// and `plan_error`, with the place where DataFusion knows it.
+/// and `plan_error`, with the position if DataFusion reports it.
 pub(crate) fn plan(
     query: &Query,
     text: u64,
@@ -256,7 +256,7 @@ impl Lift<'_> {
         let logical = match logical(query, prepared, state) {
             Ok(logical) => logical,
             Err(e) => {
-                // A type that does not fit is no news of a column that has none.
+                // A column that cannot be read has no type, so its own error takes precedence over a type error.
                 return Err(match unreadable::named(&prepared.tables) {
                     Some(error) => Error::Bind { error, position: None },
                     None => {
@@ -285,7 +285,7 @@ impl Lift<'_> {
         Ok((logical, orders))
     }
 
-    /// Replaces what has a dense form by scans of its rows.
+    /// Replaces each part that has a dense form by a scan of its rows.
     fn dense(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
         plan.transform_down_with_subqueries(|node| {
             go_on()?;
@@ -323,7 +323,7 @@ impl Lift<'_> {
         .map(|t| t.data)
     }
 
-    /// `ORDER BY … LIMIT k` over a plan that has a dense form: the sort reads only the rows that can be among the first.
+    /// `ORDER BY … LIMIT k` over a plan with a dense form: the sort reads only the rows that can be among the first.
     fn top(
         &mut self,
         node: &LogicalPlan,
@@ -345,7 +345,7 @@ impl Lift<'_> {
                     }
                     other => Ok(Transformed::no(other)),
                 })?;
-                // Nothing of what is below is left.
+                // Nothing below remains to be replaced.
                 Ok(Transformed::new(plan.data, true, TreeNodeRecursion::Jump))
             }
             Err(reason) => {
@@ -355,7 +355,7 @@ impl Lift<'_> {
         }
     }
 
-    /// Notes of the operators that stayed dense below another one.
+    /// Adds notes for the operators that stayed dense below another one.
     fn tell_below(&mut self, plan: &LogicalPlan) {
         if matches!(
             plan,
@@ -369,7 +369,7 @@ impl Lift<'_> {
         plan.inputs().into_iter().for_each(|input| self.tell_below(input));
     }
 
-    /// Replaces what is left of the tables of cells by scans of their rows.
+    /// Replaces the remaining tables of cells by scans of their rows.
     fn rows(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
         plan.transform_up_with_subqueries(|node| {
             let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
@@ -391,13 +391,13 @@ impl Lift<'_> {
     }
 }
 
-/// Is planning to go on?
+/// Fails if planning was cancelled.
 fn go_on() -> datafusion::error::Result<()> {
     tessera_frontend::interrupt::check()
         .map_err(|e| datafusion::error::DataFusionError::External(Box::new(e)))
 }
 
-/// Does a plan read a table of cells, so that the reason why it is not dense is worth telling?
+/// True if a plan reads a table of cells, so that a note why it is not dense is useful.
 fn reads_cells(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::TableScan(scan) => scan.source.is::<CellSource>(),
@@ -405,7 +405,7 @@ fn reads_cells(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Is a filter on values of cells, not on labels alone?
+/// True if a filter is on values of cells, not on labels alone.
 fn reads_values(filter: &Filter) -> bool {
     let mut plan = &*filter.input;
     while let LogicalPlan::SubqueryAlias(alias) = plan {

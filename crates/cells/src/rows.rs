@@ -3,13 +3,13 @@
 //! ```text
 //! logical plan          TableScan groups_0            attach: the placeholder's source becomes a TensorTable
 //! physical plan         TensorExec                    one partition, rows in row-major order
-//!   roots [rows] ──▶ Piece (root, first row, cells) ──▶ rows in order, labels beside ──▶ RecordBatch
+//!   roots [rows] ──▶ Piece (root, first row, cells) ──▶ ordered rows, with labels ──▶ RecordBatch
 //! ```
-//! A [`TensorTable`] holds a graph whose roots are 1-d and have one cell for each row; [`RunTensor`] runs it and gives
-//! pieces in any order, [`stream`] puts them in order. Rows of cells are counted ([`TensorTable::rows_exploded`]): a
+//! A [`TensorTable`] has a graph whose roots are 1-d with one cell per row. [`RunTensor`] runs it and yields
+//! pieces in any order; [`stream`] orders them. Rows built from cells are counted ([`TensorTable::rows_exploded`]): a
 //! dense query counts none.
 //!
-//! Errors of a run travel as [`DataFusionError::External`] with their own type.
+//! Errors of a run are wrapped in [`DataFusionError::External`] with their own type.
 //!
 //! [`DataFusionError::External`]: datafusion::error::DataFusionError::External
 
@@ -56,31 +56,31 @@ use futures::stream::BoxStream;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// An error of a run, with its own type.
+/// An error of a run, in its own type.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Cells of one root: those of the rows from `start` on.
+/// Cells of one root: those of the rows from `start`.
 #[derive(Debug, Clone)]
 pub struct Piece {
-    /// Which root.
+    /// Index of the root.
     pub root: usize,
     /// The first row.
     pub start: u64,
-    /// One cell for each row.
+    /// One cell per row.
     pub cells: ArrayRef,
 }
 
 /// Runs a tensor plan.
 pub trait RunTensor: Send + Sync + std::fmt::Debug {
-    /// The pieces of all roots of a scan, in any order; pieces of different roots begin at the same rows. Work begins
-    /// at the first poll, and dropping the stream cancels it.
+    /// Returns the pieces of all roots of a scan, in any order; pieces of different roots begin at the same rows. Work
+    /// begins at the first poll, and dropping the stream cancels it.
     fn run(&self, scan: &TensorScan) -> BoxStream<'static, std::result::Result<Piece, BoxError>>;
 }
 
-/// Puts tables in the place of the placeholders of a logical plan.
+/// Replaces the placeholders of a logical plan by tables.
 ///
 /// # Errors
-/// DataFusion's, if a table has another schema than its placeholder.
+/// DataFusion's, if a table's schema differs from its placeholder's.
 pub fn attach(
     plan: LogicalPlan,
     tables: &BTreeMap<String, Arc<dyn TableProvider>>,

@@ -1,19 +1,19 @@
-//! Memory of stacks.
+//! Releases unused memory of thread stacks.
 //!
-//! Planning recurses: it touches megabytes of the stack of its thread, which stay with the process as long as the thread
-//! lives. A server has dozens of threads that plan in turn, so each gives back what it does not use any more.
+//! Planning recurses and touches megabytes of its thread's stack, which stay resident as long as the thread
+//! lives. A server has dozens of threads that plan in turn, so each one releases its unused pages.
 
 #![allow(unsafe_code, reason = "calls of the C library")]
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Time between two times that a thread gives back its stack: the pages are zeroed anew when they are touched again.
+/// Minimum time between two releases by a thread: the kernel zeroes the pages anew when they are touched again.
 const EVERY: Duration = Duration::from_secs(1);
-/// Bytes below the frame of the caller that stay: more than the calls here need.
+/// Bytes below the caller's frame that are retained: more than the calls here need.
 const MARGIN: usize = 64 << 10;
 
-/// Gives the part of the thread's stack that nobody uses back to the system, at most once in a second.
+/// Releases the unused part of the thread's stack to the system, at most once per second.
 pub(crate) fn give_back() {
     thread_local! {
         static LAST: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -26,7 +26,7 @@ pub(crate) fn give_back() {
     if let Some((low, high)) = bounds() {
         let here = std::hint::black_box(&low) as *const usize as usize;
         let end = here.saturating_sub(MARGIN) & !(PAGE - 1);
-        // A deep recursion may have moved the thread to another stack: then there is nothing to give back.
+        // A deep recursion may have moved the thread to another stack: then nothing can be released.
         if (low..high).contains(&here) && end > low {
             // SAFETY: the range lies inside the mapping of this thread's stack and ends MARGIN bytes below a local
             // variable of this frame; the stack grows down, so that no live frame, nor the red zone of one, is in it.
@@ -36,11 +36,11 @@ pub(crate) fn give_back() {
     }
 }
 
-/// A multiple of every page size, as ends of ranges must be.
+/// A multiple of every page size, to align the ends of ranges.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const PAGE: usize = 64 << 10;
 
-/// The stack of this thread; `None` for the main thread, whose stack is mapped as it grows.
+/// The bounds of this thread's stack; `None` for the main thread, whose stack is mapped as it grows.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn bounds() -> Option<(usize, usize)> {
     // SAFETY: `attr` is initialised by pthread_getattr_np before it is read, and destroyed once. The calls write to

@@ -1,8 +1,8 @@
-//! Stand-ins for results of islands, so that EXPLAIN can lower what comes after them and run nothing.
+//! Stand-ins for results of islands, so that EXPLAIN can lower the rest of a statement without running anything.
 //!
-//! A stand-in has the type and the rank of the result; its length is the greatest that the result can have, and its
-//! values mean nothing. What is lowered with it shows which islands follow and what waits for what, no more: its plans
-//! are not those that will run.
+//! A stand-in has the type and the rank of the result. Its length is the maximum length of the result, and its
+//! values are arbitrary. Lowering with stand-ins shows only the later islands and their dependencies: the resulting
+//! plans are not those that will run.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use tessera_planner::scalar::Scalar;
 
 use crate::lift::{self, CellPlan};
 
-/// A stand-in for the result of an island; `number` tells it from those of other islands. `None` where nothing can be
-/// said.
+/// A stand-in for the result of an island; `number` makes it distinct from those of other islands. `None` if the
+/// result cannot be predicted.
 pub fn stand_in(island: &Island, number: usize, state: &SessionState) -> Option<Done> {
     match &island.work {
         Work::Values(rooted) => {
             let node = first(rooted)?;
             let length = cells(&node.shape).filter(|n| *n <= VALUES_MAX)?;
-            // A condition that is met somewhere, and the first of all positions.
+            // A condition that is true for every cell, or the first position.
             let one = match node.dtype {
                 DType::Bool => Scalar::bool(true),
                 other => Scalar::zero(other),
@@ -66,7 +66,7 @@ fn array(number: usize, at: usize, dtype: DType, shape: &[u64], nullable: bool) 
     }
 }
 
-/// Tensors over the labels that the keys come from: rows may be missing, labels are never others.
+/// Tensors over the labels that the keys derive from: rows may be missing, but no other labels can occur.
 fn dataset(number: usize, rows: &RowsToTensor, state: &SessionState) -> Option<Done> {
     let plan = CellPlan::of(rows).ok()?;
     let labels = lift::origins(plan, state)?;
@@ -89,7 +89,7 @@ fn dataset(number: usize, rows: &RowsToTensor, state: &SessionState) -> Option<D
         }
     }
     let dims: Vec<Option<Arc<str>>> = match coords.is_empty() {
-        // As many rows as the block gives: nobody knows.
+        // The number of rows of the block is unknown.
         true => return None,
         false => coords.iter().map(|c| Some(c.dim.clone())).collect(),
     };

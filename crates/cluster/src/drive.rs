@@ -1,14 +1,16 @@
-//! One plan on a cluster: from its placement to chunks of its results that are there.
+//! One plan on a cluster: from its placement to the chunks of its results.
 //!
 //! ```text
-//!   what is there ─▶ recover: what is left ─▶ orders of those who are here ─▶ a round of them ─▶ what is there …
+//!   available chunks ─▶ recover: what is left ─▶ orders for the workers ─▶ a round of them ─▶ available chunks …
 //! ```
-//! A [`round`] ends when all of its orders did, when one of them cannot (a worker was lost, or something that it was to
-//! fetch), or where workers who came can have a part. Then the next one begins from what is there.
+//! A [`round`] ends when all of its orders are done, when one of them fails (a worker was lost, or something that it
+//! was to fetch), or at the start of a step that workers who joined can take part in. The next round begins from the
+//! available chunks.
 //!
-//! What a worker ran when it died is [suspect](suspects): it is told again as an order for itself, on a worker that has
-//! no other one meanwhile, of this statement or another. So the statement is known that workers die of: it is poison. An
-//! error of the user's own making ends it at once. Where no worker is left the plan waits for one, for a bounded time.
+//! The operands that a worker ran when it died are [suspect](suspects). They run again in an order of their own, on a
+//! worker that runs no other order at the same time, of this statement or another. So a statement that kills workers is
+//! recognised: it is poison. A user error ends the statement at once. If no worker is left, the plan waits for one, for
+//! a bounded time.
 
 mod calls;
 mod expect;
@@ -41,33 +43,33 @@ use tessera_planner::plan::Task;
 use tessera_planner::recover::{Bitmap, Recovery, recover, wanted};
 use tessera_planner::tile::Tiling;
 
-/// Rounds that may fail for other reasons than a worker's death, one after the other.
+/// Rounds that may fail in a row for other reasons than a worker's death.
 const FAILURES_MAX: u32 = 4;
-/// How long a call to a worker may take until its first answer.
+/// Timeout for the first response of a call to a worker.
 const CALL: Duration = Duration::from_secs(30);
-/// The number of the server itself among those who have chunks.
+/// The number of the server itself among the holders of chunks.
 const SERVER: u32 = 0;
 
 /// The operands whose chunks a party has, by stage.
 type Has = Vec<Bitmap>;
 
-/// A plan that a cluster works at.
+/// A plan that runs on a cluster.
 pub struct Drive {
     cluster: Arc<Cluster>,
     id: String,
     tiling: Arc<Tiling>,
     threads: Option<usize>,
-    /// The plan, as workers are told it.
+    /// The plan, encoded for workers.
     message: Bytes,
-    /// The operands that results are made of.
+    /// The operands of the results.
     wanted: Has,
-    /// One round at a time.
+    /// Held for a round: one at a time.
     state: tokio::sync::Mutex<RoundState>,
     there: Mutex<BTreeMap<u32, Has>>,
-    /// What was there and was lost, until it is told again.
+    /// Operands whose chunks were lost, until they are assigned again.
     lost: Mutex<Has>,
     totals: Mutex<Totals>,
-    /// What orders that run did until now, by their number.
+    /// Progress of running orders, by their number.
     running: Mutex<BTreeMap<u64, Vec<(u64, f64)>>>,
     next_order: AtomicU64,
     io: Option<tokio::runtime::Handle>,
@@ -75,16 +77,15 @@ pub struct Drive {
 
 #[derive(Default)]
 struct RoundState {
-    /// Numbers of the workers that were placed on, and where everything goes.
+    /// The workers of the placement, and the placement.
     placed: Option<(Vec<u32>, Placement)>,
-    /// Workers that know the plan.
     informed: BTreeSet<u32>,
-    /// Workers that may know it.
+    /// Workers that may know the plan.
     told: BTreeSet<u32>,
-    /// What workers ran when they died.
+    /// Operands that workers ran when they died.
     suspects: Suspects,
     failures: u32,
-    /// Workers that were here in the last round.
+    /// Number of workers in the last round.
     had: usize,
 }
 
@@ -95,12 +96,12 @@ impl std::fmt::Debug for Drive {
 }
 
 impl Drive {
-    /// Makes a plan ready to be worked at; `None` if it cannot be sent: a source that only this process can open, or
-    /// more operands than an order may have.
-    /// `home` gives chunks of arrays that are in this process' memory.
+    /// Prepares a plan to run on the cluster. Returns `None` if it cannot be sent: it has a source that only this
+    /// process can open, or more operands than an order may have. `home` returns chunks of arrays in the memory of this
+    /// process.
     ///
     /// # Errors
-    /// A plan without a JSON form.
+    /// The plan has no JSON form.
     pub fn new(
         cluster: &Arc<Cluster>,
         tiling: &Arc<Tiling>,
@@ -149,14 +150,14 @@ impl Drive {
         })))
     }
 
-    /// Has the chunks of all results made, and says how `whole` is run with them: this plan, or one that begins with its
+    /// Makes the chunks of all results, and returns how `whole` runs with them: this plan, or one that begins with its
     /// stages.
     ///
     /// # Errors
-    /// That of an operand; [`Error::PartyLost`] if workers are lost again and again, or there is none.
+    /// Errors of an operand; [`Error::PartyLost`] if workers are lost again and again, or none is left.
     pub async fn prepare(self: &Arc<Self>, whole: &Arc<Tiling>) -> Result<Shelved, Error> {
         self.run().await?;
-        // What the server has itself it does not load from anybody.
+        // The server does not load its own chunks from workers.
         let mut available = self.available();
         if let Some(own) = self.there().get(&SERVER) {
             let mine = available.iter_mut().zip(own).filter(|(_, own)| !own.is_empty());
@@ -168,7 +169,7 @@ impl Drive {
         Ok(Shelved { shelf, recovery })
     }
 
-    /// What workers did until now.
+    /// Progress of the workers so far.
     pub fn totals(&self) -> Totals {
         let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for ran in self.running().values() {
@@ -189,7 +190,7 @@ impl Drive {
         self.there.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The operands whose chunks are at somebody's who is here.
+    /// The operands whose chunks a present party has.
     fn available(&self) -> Has {
         let registry = self.cluster.registry();
         let mut there = self.there();
@@ -220,7 +221,7 @@ impl Drive {
         })
     }
 
-    /// Works until all results are there.
+    /// Runs rounds until all results are available.
     async fn run(&self) -> Result<(), Error> {
         let mut state = self.state.lock().await;
         let end = self.rounds(&mut state).await;
@@ -247,7 +248,7 @@ impl Drive {
                 Err(Stop::Over(error)) => return Err(error),
                 Err(Stop::Died(deaths)) => self.died(state, deaths, &members).await?,
                 Err(Stop::Failed(error)) => {
-                    // What one worker could not fetch from another one is what the server has not seen yet.
+                    // If a worker could not fetch from another one, the server may not have noticed that loss yet.
                     if self.missing(&members, "another worker did not reach it").await {
                         continue;
                     }
@@ -262,7 +263,7 @@ impl Drive {
         }
     }
 
-    /// Workers died while they ran orders.
+    /// Handles workers that died while they ran orders.
     async fn died(
         &self,
         state: &mut RoundState,
@@ -270,7 +271,7 @@ impl Drive {
         members: &BTreeMap<u32, Worker>,
     ) -> Result<(), Error> {
         if deaths.iter().any(|death| death.alone) {
-            // Those who ran nothing of it may have died too, and nobody saw it.
+            // Workers that ran nothing of the plan may have died unnoticed.
             self.missing(members, "another worker died").await;
         }
         let registry = self.cluster.registry();
@@ -285,7 +286,7 @@ impl Drive {
         for (death, at) in deaths.into_iter().zip(moments) {
             let member = registry.member(death.worker);
             let has_left = member.as_ref().is_some_and(|m| m.state == WorkerState::Left);
-            // Who left, or was told to start again, did not die of the statement.
+            // A worker that left, or was asked to restart, did not die of the statement.
             if !has_left {
                 let is_silent = member.as_ref().is_none_or(|m| m.heard.elapsed() > dead_after);
                 let died = Died {
@@ -295,7 +296,7 @@ impl Drive {
                     is_crash: death.alone || !is_silent,
                     is_single: death.alone && others_live,
                 };
-                // Two workers that die at the same moment are seen to be gone within this time.
+                // Two workers that die at the same time are both detected within this time.
                 state.suspects.died(died, &death.ran, dead_after);
             }
             if !counted.insert(death.worker) {
@@ -308,7 +309,7 @@ impl Drive {
         self.judge(state)
     }
 
-    /// Ends a statement that is known to have killed workers.
+    /// Fails a statement that is known to have killed workers.
     fn judge(&self, state: &mut RoundState) -> Result<(), Error> {
         let (posts, registry) = (self.cluster.posts(), self.cluster.registry());
         state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
@@ -325,7 +326,7 @@ impl Drive {
         })))
     }
 
-    /// The workers that get orders, with where they are.
+    /// The workers that get orders, with their addresses.
     fn here(&self) -> BTreeMap<u32, Worker> {
         let member = |m: crate::registry::Member| {
             let worker = Worker {
@@ -339,7 +340,7 @@ impl Drive {
         self.cluster.registry().alive().into_iter().map(member).collect()
     }
 
-    /// The same; if there is none, waits for as many as there were.
+    /// Like [`Drive::here`]; if no worker is left, waits for as many as there were.
     async fn members(&self, had: usize) -> Result<BTreeMap<u32, Worker>, Error> {
         let registry = self.cluster.registry();
         let here = self.here();
@@ -373,14 +374,14 @@ impl Drop for Drive {
     }
 }
 
-/// What is left to do of a plan of which these chunks are available.
+/// The rest of a plan with these chunks available.
 async fn left(tiling: &Arc<Tiling>, available: Has) -> Result<Recovery, Error> {
     let tiling = tiling.clone();
     let found = tokio::task::spawn_blocking(move || recover(&*tiling, &available));
     found.await.map_err(|e| Error::Broken { what: format!("a plan was lost: {e}") })
 }
 
-/// Has a worker forget a plan; it is told until it answers or is lost.
+/// Sends a worker the request to forget a plan, until it responds or is lost.
 async fn forget(cluster: Arc<Cluster>, worker: u32, plan: String) {
     let mut pause = Duration::from_millis(100);
     let message = Forget { plan };

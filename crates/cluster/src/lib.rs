@@ -1,19 +1,19 @@
-//! More than one machine: a server that hands out work, and workers that do it.
+//! More than one machine: a server that assigns work, and workers that run it.
 //!
 //! ```text
 //!   statement ─▶ place (planner) ─▶ orders ──Flight──▶ worker: its part of the plan, by the scheduler of one machine
-//!                     ▲                                  │ chunks that others read stay on its shelf
-//!                     └── a worker is lost: what is there, what is left ◀──┘ and are fetched from there
+//!                     ▲                                  │ chunks for others stay on its shelf, to be fetched
+//!                     └── a worker is lost: recover ◀────┘
 //! ```
-//! The life of a statement's plan, as [`Drive`] leads it:
-//! 1. `tessera_planner::place` gives each operand a worker, and tells each worker what it is to make, in steps.
-//! 2. A [`Worker`] knows the plan and opens its sources. For an order it runs a part of the plan
-//!    ([`tessera_exec::order`]): what it is told, with all that this reads and that is not there. It fetches chunks that
-//!    are there from whoever has them, and keeps its own on a shelf for others.
-//! 3. When the chunks of the results are there, the server runs the plan itself: it loads those, and that is all.
-//! 4. Workers that do not reach each other have each other's chunks by the server, which reaches all of them.
-//! 5. If a worker is lost, so are the chunks that it had. What is left of the plan is a pure function of what is there
-//!    (`tessera_planner::recover`); the others are told that. So a failure costs time and changes no bit.
+//! The life of a statement's plan, led by [`Drive`]:
+//! 1. `tessera_planner::place` assigns each operand to a worker, and gives each worker its orders, in steps.
+//! 2. A [`Worker`] gets the plan and opens its sources. For an order it runs a part of the plan
+//!    ([`tessera_exec::order`]): the assigned operands, with their inputs that are not available. It fetches available
+//!    chunks from the parties that have them, and retains its own on a shelf for others.
+//! 3. When the chunks of the results are available, the server runs the plan itself: it only loads these.
+//! 4. Workers that cannot reach each other fetch each other's chunks through the server, which reaches all of them.
+//! 5. If a worker is lost, its chunks are lost too. The rest of the plan is a pure function of the available chunks
+//!    (`tessera_planner::recover`); the other workers are assigned that. So a failure costs time and changes no bit.
 
 mod drive;
 pub mod net;

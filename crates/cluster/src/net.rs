@@ -1,11 +1,11 @@
-//! Arrow Flight between the parties: who may ask, and what becomes of answers that do not come.
+//! Arrow Flight between the parties: authentication, calls and failures.
 //!
 //! ```text
-//!   DoAction(kind, JSON) ─▶ JSON, JSON, …      dropping the stream tells the other side that nobody wants the rest
-//!   DoGet(ticket)        ─▶ piece, piece, …    of one object, whose size the first message tells
+//!   DoAction(kind, JSON) ─▶ JSON, JSON, …      dropping the stream cancels the rest on the other side
+//!   DoGet(ticket)        ─▶ piece, piece, …    of one object; the first message has its size
 //! ```
-//! Every call shows the secret and the version of the protocol, whatever it asks for ([`Credentials`]). Without TLS only
-//! loopback addresses are bound and called.
+//! Every call carries the secret and the version of the protocol ([`Credentials`]). Without TLS only loopback addresses
+//! are bound and called.
 
 mod client;
 mod credentials;
@@ -18,37 +18,37 @@ pub use server::{Object, Server, Service};
 use thiserror::Error;
 use tonic::{Code, Status};
 
-/// Version of what is said.
+/// Version of the protocol.
 const PROTOCOL: &str = "1";
-/// Header of the version.
+/// Header with the version.
 const PROTOCOL_HEADER: &str = "tessera-protocol";
-/// The largest piece of an object.
+/// Upper bound on a piece of an object in bytes.
 const PIECE_BYTES: usize = 2 << 20;
-/// The largest message: a plan with the constants that stand in it.
+/// Upper bound on a message in bytes: a plan with its constants.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
-/// What one stream may have on its way.
+/// Flow control window of one stream in bytes.
 const STREAM_WINDOW: u32 = 8 << 20;
-/// What one connection may.
+/// Flow control window of one connection in bytes.
 const CONNECTION_WINDOW: u32 = 32 << 20;
-/// Seconds between signs of life, and until one is missed.
+/// Interval of HTTP/2 keepalive pings, and their timeout.
 const ALIVE: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// Why something could not be had.
+/// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// No connection, or none any more: the other party is dead, slow or far.
+    /// No connection, or it broke: the other party is dead, slow or unreachable.
     #[error("no answer: {0}")]
     Unreachable(String),
-    /// The secret or the certificate is not the right one.
+    /// The secret or the certificate is wrong.
     #[error("refused: {0}")]
     Denied(String),
-    /// It is not there.
+    /// The object does not exist.
     #[error("not found: {0}")]
     NotFound(String),
-    /// The other party's own words.
+    /// An error of the other party.
     #[error("{0}")]
     Failed(String),
-    /// What was said is not of this protocol.
+    /// A message violates the protocol.
     #[error("{0}")]
     Broken(String),
 }
@@ -77,7 +77,7 @@ impl From<Status> for Fault {
             | Code::InvalidArgument
             | Code::OutOfRange
             | Code::ResourceExhausted => Fault::Broken(message),
-            // A connection that ends in the middle is told in many ways.
+            // A connection that breaks in the middle is reported with many codes.
             code => Fault::Unreachable(match message.is_empty() {
                 true => code.to_string(),
                 false => message,

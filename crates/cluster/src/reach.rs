@@ -1,11 +1,11 @@
-//! Which parties a worker reaches, and how it has their chunks if it does not.
+//! The parties that a worker can reach, and how it fetches the chunks of others.
 //!
 //! ```text
-//!   worker ──✂──▶ worker that has the chunk      a firewall, a route that is gone, one way or both
-//!      └─▶ server ─▶ that worker                 the server reaches every worker, or it is lost: it passes the chunk on
+//!   worker ──✂──▶ worker that has the chunk      a firewall or a lost route, in one direction or both
+//!      └─▶ server ─▶ that worker                 relays chunks; the server reaches every worker, or the worker is lost
 //! ```
-//! That a way is cut is remembered, so that it costs time once, and told to the server with each beat. It is looked at
-//! again from time to time, beside what is fetched.
+//! A cut route is remembered, so that it costs a timeout only once, and reported to the server with each heartbeat. It
+//! is probed again from time to time, concurrently with fetches.
 
 use crate::net::{Fault, Peers};
 use crate::shelf::{IDLE, written};
@@ -15,30 +15,29 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a party has to show that it can be reached.
+/// Timeout of a probe.
 const PROBE: Duration = Duration::from_millis(1500);
-/// How often a way that is cut is looked at.
+/// Interval between probes of a cut route.
 const LOOK: Duration = Duration::from_secs(5);
-/// A way that nobody wanted for so long is forgotten.
+/// A route that was not needed for this long is forgotten.
 const UNUSED: Duration = Duration::from_secs(120);
 
-/// How a chunk came.
+/// The route that a chunk took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// From whoever has it.
+    /// Directly from its holder.
     Straight,
-    /// By the server.
+    /// Relayed by the server.
     ByServer,
 }
 
-/// A way that is cut.
 #[derive(Debug)]
 struct Cut {
     wanted: Instant,
     looked: Instant,
 }
 
-/// The parties that a worker does not reach, by address.
+/// The parties that a worker cannot reach, by address.
 #[derive(Debug)]
 pub(crate) struct Reach {
     peers: Peers,
@@ -54,10 +53,10 @@ impl Reach {
         self.cuts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An object of at most `limit` bytes from a party; by the server if the way to the party is cut.
+    /// Fetches an object of at most `limit` bytes from a party; through the server if the route to the party is cut.
     ///
     /// # Errors
-    /// As [`Peers::object`].
+    /// Errors of [`Peers::object`].
     pub(crate) async fn object(
         &self,
         party: &str,
@@ -69,7 +68,7 @@ impl Reach {
         if server.is_none() || !self.is_cut(party) {
             let straight = self.peers.object(party, written(ticket), limit, IDLE).await;
             let is_lost = matches!(straight, Err(Fault::Unreachable(_)));
-            // Whoever answers may have had no memory for it, or may be about to leave.
+            // A party that responds may have had no memory for the chunk, or may be leaving.
             if !is_lost || server.is_none() || self.peers.answers(party, PROBE).await {
                 return straight.map(|object| (object, Way::Straight));
             }
@@ -77,7 +76,7 @@ impl Reach {
         let asked = ChunkTicket { at: Some(party.into()), ..ticket.clone() };
         let server = server.unwrap_or_default();
         let object = self.peers.object(server, written(&asked), limit, IDLE).await?;
-        // If the server does not reach it either, it is lost.
+        // If the server cannot reach the party either, the party is lost.
         self.cut(party);
         Ok((object, Way::ByServer))
     }
@@ -100,7 +99,7 @@ impl Reach {
         });
     }
 
-    /// The parties that are not reached. They are looked for again when it is time.
+    /// The unreachable parties. Starts probes that are due.
     pub(crate) fn apart(self: &Arc<Self>) -> Vec<String> {
         let now = Instant::now();
         let mut cuts = self.cuts();
@@ -113,7 +112,7 @@ impl Reach {
             let (reach, party) = (self.clone(), party.clone());
             tokio::spawn(async move {
                 if reach.peers.answers(&party, PROBE).await {
-                    // The connection of before may wait for its next try.
+                    // The old connection may still wait for its next retry.
                     reach.peers.forget(&party);
                     reach.cuts().remove(&party);
                     tracing::info!(party, "it is reached again");

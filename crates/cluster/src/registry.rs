@@ -1,11 +1,11 @@
-//! The workers that a server knows.
+//! The registry of workers.
 //!
 //! ```text
 //!   join ─▶ Alive ─▶ Draining ─▶ Left          by the worker
-//!             └─────────┴──────▶ Lost          no beat for a while, or its connection is gone
+//!             └─────────┴──────▶ Lost          no heartbeat for a while, or its connection broke
 //! ```
-//! A worker has a number that is never used twice. One that was lost stays lost: if its process comes back after all, it
-//! is told to forget everything and joins under another number, so that nothing it made before counts.
+//! The number of a worker is never reused. A lost worker stays lost: if its process comes back after all, it is told to
+//! forget everything and joins under another number, so that nothing it made before counts.
 
 use crate::wire::{Advice, Beat, Hello, Load, Watch, Welcome};
 use serde::Serialize;
@@ -15,23 +15,23 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 use tokio::sync::watch;
 
-/// How long the process of a worker that was told to start again may take to end.
+/// How long the process of a restarting worker may take to end.
 const ENDS: Duration = Duration::from_secs(10);
 
-/// What a registry keeps to.
+/// Limits of a registry.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// From one beat to the next.
+    /// Interval between heartbeats.
     pub beat: Duration,
-    /// A worker without a beat for so long is lost.
+    /// A worker without a heartbeat for this long is lost.
     pub dead_after: Duration,
     /// How long a statement waits for workers if none is left.
     pub wait: Duration,
-    /// Workers at a time.
+    /// Upper bound on present workers.
     pub workers_max: usize,
-    /// Workers that are remembered when they are gone.
+    /// Upper bound on remembered workers that left or were lost.
     pub gone_kept: usize,
-    /// Events that are remembered.
+    /// Upper bound on remembered events.
     pub events_max: usize,
 }
 
@@ -48,22 +48,22 @@ impl Default for Limits {
     }
 }
 
-/// What a worker is.
+/// The state of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkerState {
-    /// It gets work.
+    /// It gets orders.
     Alive,
-    /// It finishes what it has, to leave.
+    /// It finishes its orders before it leaves.
     Draining,
     /// It left.
     Left,
-    /// It is gone, and what it had with it.
+    /// It is lost, and its chunks with it.
     Lost,
 }
 
 impl WorkerState {
-    /// As it is shown.
+    /// The name in answers.
     pub fn name(self) -> &'static str {
         match self {
             WorkerState::Alive => "alive",
@@ -73,41 +73,41 @@ impl WorkerState {
         }
     }
 
-    /// True if it answers.
+    /// True if the worker is present.
     pub fn is_here(self) -> bool {
         matches!(self, WorkerState::Alive | WorkerState::Draining)
     }
 }
 
-/// A worker.
+/// A worker in the registry.
 #[derive(Debug, Clone)]
 pub struct Member {
     /// Its number.
     pub number: u32,
-    /// What it said when it joined.
+    /// Its introduction when it joined.
     pub hello: Hello,
-    /// What it is.
+    /// Its current state.
     pub state: WorkerState,
-    /// Milliseconds since 1970 when it became that.
+    /// When it entered the state, in milliseconds since 1970.
     pub since_ms: u64,
-    /// When it joined, and when it was gone.
+    /// When it joined.
     pub joined: Instant,
-    /// See `joined`.
+    /// When it left or was lost.
     pub ended: Option<Instant>,
-    /// When it was heard last.
+    /// When its last heartbeat arrived.
     pub heard: Instant,
-    /// What it said of itself last.
+    /// The load in its last heartbeat.
     pub load: Load,
-    /// Workers that it does not reach, by number; the server passes their chunks on.
+    /// Workers that it cannot reach, by number; the server relays their chunks.
     pub apart: Vec<u32>,
-    /// Why it is gone.
+    /// Why it left or was lost.
     pub why: Option<String>,
-    /// It is to start again, and its process was not seen to.
+    /// It should restart, and this has not been handled yet.
     restart: bool,
 }
 
 impl Member {
-    /// Why it is gone, or what it lacks.
+    /// Why it left or was lost, or which workers it cannot reach.
     pub fn lacks(&self) -> Option<String> {
         if self.why.is_some() || self.apart.is_empty() {
             return self.why.clone();
@@ -116,20 +116,21 @@ impl Member {
         Some(format!("it does not reach worker {}", numbers.join(", ")))
     }
 
-    /// Seconds since it was heard of last.
+    /// Seconds since its last heartbeat.
     pub fn heard_s(&self) -> f64 {
         Instant::now().saturating_duration_since(self.heard).as_secs_f64()
     }
 }
 
-/// Something that happened to a worker, or to a statement's work.
+/// An event of a worker, or of a statement on the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Event {
-    /// Counted from 1.
+    /// Number of the event, from 1.
     pub number: u64,
     /// Milliseconds since 1970.
     pub time_ms: u64,
-    /// `joined`, `left`, `lost`, `draining`, `restarted`, `killed`, `recovering`, `waiting`, `apart`, `reached`, `poison`, …
+    /// `joined`, `left`, `lost`, `draining`, `restarted`, `killed`, `recovering`, `waiting`, `apart`, `reached`,
+    /// `poison`, …
     pub kind: &'static str,
     /// The worker.
     pub worker: Option<u32>,
@@ -142,15 +143,15 @@ pub struct Event {
 /// Why a worker cannot join.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// It is another program.
+    /// The worker runs another version.
     #[error("version mismatch: the worker is {worker}, the server is {server}")]
     Version {
-        /// The worker's.
+        /// The worker's version.
         worker: String,
-        /// The server's.
+        /// The server's version.
         server: String,
     },
-    /// There are as many as may be.
+    /// The limit of workers is reached.
     #[error("too many workers in the cluster (limit {limit})")]
     Full {
         /// The limit.
@@ -162,13 +163,13 @@ pub enum Refused {
 struct Inner {
     members: BTreeMap<u32, Member>,
     next: u32,
-    /// When whoever looks after a worker asked last.
+    /// When each supervisor asked last.
     watched: BTreeMap<u64, Instant>,
     events: VecDeque<Event>,
     event: u64,
 }
 
-/// The workers.
+/// The registry of workers.
 pub struct Registry {
     limits: Limits,
     inner: Mutex<Inner>,
@@ -182,13 +183,13 @@ impl std::fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Nobody yet.
+    /// An empty registry.
     pub fn new(limits: Limits) -> Arc<Self> {
         let (changes, _) = watch::channel(0);
         Arc::new(Registry { limits, inner: Mutex::default(), changes })
     }
 
-    /// What it keeps to.
+    /// The limits of this registry.
     pub fn limits(&self) -> Limits {
         self.limits
     }
@@ -201,7 +202,7 @@ impl Registry {
         self.changes.send_modify(|n| *n += 1);
     }
 
-    /// A worker joins. One that joins again has its number as long as it was not lost; another process of the same
+    /// Registers a worker. A worker that joins again keeps its number unless it was lost. Another process at the same
     /// address is another worker, and the one before is lost.
     ///
     /// # Errors
@@ -234,7 +235,7 @@ impl Registry {
             hello: hello.clone(),
             state: WorkerState::Alive,
             since_ms: unix_ms(),
-            // Not `now`: the one in whose place it comes ended since.
+            // Not `now`: the worker that it replaces has ended since.
             joined: Instant::now(),
             ended: None,
             heard: now,
@@ -252,7 +253,7 @@ impl Registry {
         Ok(Welcome { worker: number, beat_ms })
     }
 
-    /// A worker is heard.
+    /// Handles a heartbeat.
     pub fn beat(&self, beat: &Beat, now: Instant) -> Advice {
         let mut inner = self.inner();
         let Some(member) = inner.members.get_mut(&beat.worker) else { return Advice::Join };
@@ -264,7 +265,7 @@ impl Registry {
         inner.meet(&self.limits, beat);
         let Some(member) = inner.members.get_mut(&beat.worker) else { return Advice::Join };
         if beat.draining {
-            // Who is about to leave does not come back for a restart.
+            // A draining worker does not restart.
             member.restart = false;
             if member.state == WorkerState::Alive {
                 (member.state, member.since_ms) = (WorkerState::Draining, unix_ms());
@@ -276,7 +277,7 @@ impl Registry {
             return Advice::Go;
         }
         if member.restart {
-            // Its process ends with all that it had: it gets no more orders while it does.
+            // Its process ends with all of its chunks: it gets no more orders in the meantime.
             inner.end(&self.limits, beat.worker, WorkerState::Left, "it starts again");
             drop(inner);
             self.changed();
@@ -285,7 +286,7 @@ impl Registry {
         Advice::Go
     }
 
-    /// A worker leaves.
+    /// Marks a worker as left.
     pub fn leave(&self, beat: &Beat) {
         let mut inner = self.inner();
         let is_it = |m: &&mut Member| m.hello.incarnation == beat.incarnation && m.state.is_here();
@@ -297,7 +298,7 @@ impl Registry {
         }
     }
 
-    /// Somebody saw that a worker is gone; false if that was known.
+    /// Marks a worker as lost; false if it was not present any more.
     pub fn lost(&self, worker: u32, why: &str) -> bool {
         let mut inner = self.inner();
         let was_here = inner.members.get(&worker).is_some_and(|m| m.state.is_here());
@@ -309,9 +310,9 @@ impl Registry {
         was_here
     }
 
-    /// Workers that were not heard for too long are lost.
+    /// Marks workers without a recent heartbeat as lost, and returns them.
     pub fn expire(&self, now: Instant) -> Vec<u32> {
-        // Under one lock: who is heard meanwhile is not lost.
+        // Under one lock: a heartbeat that arrives now keeps its worker.
         let mut inner = self.inner();
         let here = inner.members.values().filter(|m| m.state.is_here());
         let silent: Vec<(u32, Duration)> = here
@@ -329,8 +330,8 @@ impl Registry {
         silent.into_iter().map(|(number, _)| number).collect()
     }
 
-    /// Each worker that gets work is told once to start again, when it is heard next, and has left then. One that is
-    /// silent, now or when it should hear that, is ended by whoever looks after it. How many there are.
+    /// Requests a restart of each worker that gets orders, with the response to its next heartbeat, and returns their
+    /// number. A worker that is silent, now or then, is ended by its supervisor.
     pub fn restart(&self, now: Instant) -> usize {
         let mut inner = self.inner();
         let recent = self.limits.dead_after;
@@ -342,7 +343,7 @@ impl Registry {
                 || member.hello.supervisor.is_some_and(|s| looked_after.contains_key(&s));
             let what = match member.state {
                 WorkerState::Alive => "it is told to start again",
-                // Its process is there, as the other one waits for its end.
+                // Its process exists, because its supervisor waits for its end.
                 WorkerState::Lost if is_watched() => "it does not answer: its supervisor ends it",
                 _ => continue,
             };
@@ -355,7 +356,7 @@ impl Registry {
         told.len()
     }
 
-    /// What whoever looks after a worker is to do: start it again if it was to do so itself and does not.
+    /// The advice for a supervisor: restart the worker if it should have restarted by itself and did not.
     pub fn watch(&self, watch: Watch, now: Instant) -> Advice {
         let mut inner = self.inner();
         inner.watched.insert(watch.supervisor, now);
@@ -378,43 +379,43 @@ impl Registry {
         }
     }
 
-    /// The workers that get work, by number.
+    /// The workers that get orders, by number.
     pub fn alive(&self) -> Vec<Member> {
         let inner = self.inner();
         inner.members.values().filter(|m| m.state == WorkerState::Alive).cloned().collect()
     }
 
-    /// A worker.
+    /// Looks up a worker by its number.
     pub fn member(&self, worker: u32) -> Option<Member> {
         self.inner().members.get(&worker).cloned()
     }
 
-    /// True if a worker answers, as far as is known.
+    /// True if the worker is present, as far as is known.
     pub fn is_here(&self, worker: u32) -> bool {
         self.inner().members.get(&worker).is_some_and(|m| m.state.is_here())
     }
 
-    /// True if a worker that had joined by then answers, as far as is known.
+    /// True if a present worker had joined by `then`, as far as is known.
     pub fn has_since(&self, then: Instant) -> bool {
         self.inner().members.values().any(|m| m.state.is_here() && m.joined <= then)
     }
 
-    /// True if a worker that answers listens there, as far as is known.
+    /// True if a present worker listens at the address, as far as is known.
     pub fn is_address(&self, address: &str) -> bool {
         self.inner().members.values().any(|m| m.state.is_here() && m.hello.address == address)
     }
 
-    /// All workers, with the last ones that are gone, by number.
+    /// All present workers and the last ones that ended, by number.
     pub fn all(&self) -> Vec<Member> {
         self.inner().members.values().cloned().collect()
     }
 
-    /// Counts what happens to workers.
+    /// A counter of changes to workers.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Remembers something that happened.
+    /// Records an event.
     pub fn note(
         &self,
         kind: &'static str,
@@ -425,7 +426,7 @@ impl Registry {
         self.inner().note(&self.limits, kind, worker, statement, detail);
     }
 
-    /// What happened last, the oldest first.
+    /// Recent events, the oldest first.
     pub fn events(&self) -> Vec<Event> {
         self.inner().events.iter().cloned().collect()
     }
@@ -440,7 +441,7 @@ impl Inner {
         self.forget(limits);
     }
 
-    /// Takes in which workers another one does not reach.
+    /// Updates the workers that the sender cannot reach.
     fn meet(&mut self, limits: &Limits, beat: &Beat) {
         let here = self.members.values().filter(|m| m.state.is_here() && m.number != beat.worker);
         let is_apart = |m: &&Member| beat.load.apart.contains(&m.hello.address);
@@ -460,7 +461,7 @@ impl Inner {
         }
     }
 
-    /// Forgets workers that are gone, those that joined first.
+    /// Forgets workers that ended, those with the lowest numbers first.
     fn forget(&mut self, limits: &Limits) {
         let gone: Vec<u32> =
             self.members.values().filter(|m| !m.state.is_here()).map(|m| m.number).collect();
@@ -493,7 +494,7 @@ impl Inner {
     }
 }
 
-/// The moment, for people.
+/// The current time in milliseconds since 1970.
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }

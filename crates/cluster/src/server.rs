@@ -1,4 +1,4 @@
-//! The server's side: who joins, and what the server gives to workers.
+//! The server's side of a cluster: joins, chunks for workers, and relays.
 
 use crate::net::{Credentials, Fault, Object, Peers, Server, Service};
 use crate::registry::{Limits, Registry};
@@ -21,20 +21,20 @@ use tessera_planner::plan::StageId;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// How long memory is waited for, for a chunk that a worker wants of an array in the server's memory.
+/// How long the server waits for memory for a chunk of an array in its memory.
 const ROOM: Duration = Duration::from_secs(5);
 
-/// Chunks that the server passes on at a time, from one worker to another. What is on its way is a window of bytes of
-/// each (8 MiB), and all together leave room in a connection for what workers say.
+/// Upper bound on chunks that the server relays concurrently from one worker to another. Each has a window of bytes in
+/// flight (8 MiB); together they leave room in a connection for messages of workers.
 const RELAYS_MAX: usize = 3;
 
-/// How long a worker that joins has to show that it can be reached.
+/// Timeout to reach a worker that joins.
 const REACH: Duration = Duration::from_millis(1500);
 
-/// Gives the chunks of a load whose array is in the server's memory; `None` if there is no memory for them now.
+/// Returns the chunks of a load whose array is in the server's memory; `None` if memory for them is short.
 pub type Home = Arc<dyn Fn(StageId, u64) -> Option<Result<Vec<Arc<Chunk>>, Error>> + Send + Sync>;
 
-/// The cluster, as the server has it.
+/// The cluster, as the server sees it.
 pub struct Cluster {
     registry: Arc<Registry>,
     peers: Peers,
@@ -52,10 +52,10 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Accepts workers at an address. Inside a tokio runtime.
+    /// Accepts workers at an address. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// An address that cannot be listened on.
+    /// The address cannot be listened on.
     pub async fn open(
         listen: SocketAddr,
         limits: Limits,
@@ -96,17 +96,17 @@ impl Cluster {
         }))
     }
 
-    /// The workers.
+    /// The registry of workers.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
     }
 
-    /// Where workers join.
+    /// The address on which workers join.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Waits until so many workers are here, at most so long; less if some came, and no more for a while.
+    /// Waits for this many workers, at most this long; for fewer if some joined and no more did for a while.
     pub async fn gather(&self, workers: usize, most: Duration) {
         let settled = self.registry.limits().dead_after;
         let mut changes = self.registry.changes();
@@ -120,7 +120,7 @@ impl Cluster {
             if here.len() >= workers || wait.is_zero() {
                 return;
             }
-            // A sender that is gone cannot be: the registry is held here.
+            // The sender cannot be dropped: the registry is held here.
             let _ = tokio::time::timeout(wait, changes.changed()).await;
         }
     }
@@ -146,7 +146,7 @@ impl Cluster {
         self.posts.prune(&self.registry);
     }
 
-    /// Accepts nobody any more.
+    /// Stops accepting workers.
     pub async fn close(&self) {
         self.end.cancel();
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -162,18 +162,19 @@ impl Drop for Cluster {
     }
 }
 
-/// Where workers come to.
+/// Serves the calls of workers.
 struct Desk {
     registry: Arc<Registry>,
     peers: Peers,
     homes: Arc<Mutex<BTreeMap<String, Home>>>,
-    /// A permit for each chunk that is passed on.
+    /// A permit for each relayed chunk.
     relays: Arc<Semaphore>,
     version: String,
 }
 
 impl Desk {
-    /// A chunk of a worker, for another one that does not reach it. It passes through: no chunk is whole here.
+    /// Relays a chunk of a worker to another one that cannot reach it. It is streamed: the server never holds a whole
+    /// chunk.
     async fn relay(&self, at: &str, ticket: ChunkTicket) -> Result<Object, Fault> {
         if !self.registry.is_address(at) {
             return Err(Fault::NotFound(format!("a worker at {at}")));
@@ -204,7 +205,7 @@ impl Service for Desk {
             "ping" => Ok(one(&())),
             "join" => {
                 let hello: Hello = read(&body)?;
-                // Who cannot be reached would only be told orders that come to nothing.
+                // Orders for an unreachable worker would fail.
                 if !self.peers.answers(&hello.address, REACH).await {
                     return Err(Fault::Unreachable(format!(
                         "the server cannot reach the worker at {}, where it says that it listens",

@@ -1,4 +1,4 @@
-//! Chunks of one plan that a worker keeps for others, and those that it fetches from them.
+//! The shelf: chunks of one plan that a worker retains for others, and those that it fetches from them.
 
 use crate::net::Fault;
 use crate::reach::{Reach, Way};
@@ -18,10 +18,10 @@ use tessera_planner::plan::{OutputRef, StageId};
 use tessera_planner::recover::Bitmap;
 use tessera_planner::tile::Tiling;
 
-/// Pieces of a chunk follow each other within this time.
+/// Timeout between pieces of a chunk.
 pub(crate) const IDLE: Duration = Duration::from_secs(10);
 
-/// The chunks of a plan that are here. They may be spilled when memory is short.
+/// The chunks of a plan on this worker. They may be spilled when memory is short.
 #[derive(Debug)]
 pub(crate) struct Kept {
     tiling: Arc<Tiling>,
@@ -63,7 +63,7 @@ impl Kept {
         array.operands.insert(number);
     }
 
-    /// The chunks of an operand, where they are.
+    /// The chunks of an operand, in memory or spilled.
     pub(crate) fn held(&self, stage: StageId, number: u64) -> Option<Vec<FinishedChunk>> {
         let outputs = {
             let arrays = self.arrays();
@@ -73,12 +73,12 @@ impl Kept {
         outputs.iter().map(|o| o.held(number)).collect()
     }
 
-    /// The operands whose chunks are here.
+    /// The operands whose chunks are on the shelf.
     pub(crate) fn operands(&self) -> Vec<(StageId, Bitmap)> {
         self.arrays().iter().map(|(s, a)| (*s, a.operands.clone())).collect()
     }
 
-    /// How many chunks there are, their bytes in memory, and those in files.
+    /// Number of chunks, their bytes in memory, and their bytes in files.
     pub(crate) fn figures(&self) -> (u64, u64, u64) {
         let outputs: Vec<(u64, Vec<Arc<Resident>>)> =
             self.arrays().values().map(|a| (a.operands.len(), a.outputs.clone())).collect();
@@ -90,24 +90,22 @@ impl Kept {
     }
 }
 
-/// The shelf of one order.
 #[derive(Debug)]
 pub(crate) struct OrderShelf {
     pub(crate) plan: String,
     pub(crate) kept: Arc<Kept>,
     pub(crate) reach: Arc<Reach>,
-    /// What is elsewhere, by stage.
+    /// Chunks of other parties, by stage.
     pub(crate) there: BTreeMap<StageId, Vec<There>>,
-    /// Operands that others wait for.
+    /// The assigned operands.
     pub(crate) run: BTreeMap<StageId, Bitmap>,
-    /// Operands whose chunks are kept if they are made.
+    /// Operands whose chunks are retained if they are made.
     pub(crate) hold: BTreeMap<StageId, Bitmap>,
-    /// Where the server answers.
     pub(crate) server: Option<String>,
     pub(crate) fetched: Arc<AtomicU64>,
-    /// Bytes of these that the server passed on.
+    /// Bytes of `fetched` that the server relayed.
     pub(crate) relayed: Arc<AtomicU64>,
-    /// The same of all orders.
+    /// Bytes fetched by all orders.
     pub(crate) fetched_by_all: Arc<AtomicU64>,
 }
 
@@ -137,14 +135,14 @@ impl Shelf for OrderShelf {
                         if way == Way::ByServer {
                             relayed.fetch_add(bytes, Relaxed);
                         }
-                        // Arrays in the server's memory are nothing that workers move.
+                        // Loads from the server's memory are not moves between workers.
                         if Some(&party) != server.as_ref() {
                             fetched.fetch_add(bytes, Relaxed);
                         }
                         by_all.fetch_add(bytes, Relaxed);
                         return Ok(Some(Found::Object(object)));
                     }
-                    // Whoever had it does not any more: it is made here.
+                    // The party no longer has the chunk: it is computed here.
                     Err(Fault::NotFound(what)) => {
                         tracing::warn!(party, what, "a chunk is not where it was said to be");
                     }
@@ -172,13 +170,13 @@ impl Shelf for OrderShelf {
     }
 }
 
-/// What is asked for.
+/// The ticket of an operand's chunks, encoded.
 pub(crate) fn ticket(plan: &str, stage: StageId, number: u64) -> Bytes {
     written(&ChunkTicket { plan: plan.into(), stage, number, at: None })
 }
 
-/// The same as it is sent.
+/// Encodes a ticket.
 pub(crate) fn written(ticket: &ChunkTicket) -> Bytes {
-    // Names and numbers always have a JSON form; without one the other party says that it cannot read it.
+    // Names and numbers always have a JSON form; an empty ticket is refused as unreadable.
     serde_json::to_vec(ticket).unwrap_or_default().into()
 }

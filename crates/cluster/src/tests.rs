@@ -1,4 +1,4 @@
-//! Workers and a server in one process, which talk as processes do.
+//! Workers and a server in one process, which communicate like processes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use crate::net::{Credentials, Fault, Security};
@@ -98,12 +98,12 @@ impl Bench {
         }
     }
 
-    /// Kills a worker: it answers nobody any more.
+    /// Kills a worker: it no longer responds.
     fn kill(&mut self, at: usize) {
         self.workers[at].1.abort();
     }
 
-    /// The bytes of all results: of the plan on the cluster, and on this machine alone.
+    /// The bytes of all results: of the plan on the cluster, compared with this machine alone.
     async fn both(&self, t: &Arc<Tiling>, sources: &Sources) -> (Vec<Vec<u8>>, Totals) {
         let alone = run(&self.own, t, sources, None).await.unwrap();
         let (spread, totals) = self.spread(t, sources).await.unwrap();
@@ -241,7 +241,7 @@ async fn the_bits_are_those_of_one_machine() {
             assert_eq!((totals.lost, totals.again), (0, 0), "{name}: {totals:?}");
             assert!((1..=workers as u64).contains(&totals.workers), "{totals:?}");
             assert!(totals.orders >= 1, "{name}: {totals:?}");
-            // What was expected is what happens.
+            // The expected numbers are the measured ones.
             assert_eq!(totals.bytes_moved, totals.bytes_expected, "{name} on {workers}");
             let expected = bench.drive(&t, &Sources::default()).expected().unwrap().unwrap();
             assert_eq!(expected.bytes_moved, totals.bytes_moved, "{name} on {workers}");
@@ -249,7 +249,7 @@ async fn the_bits_are_those_of_one_machine() {
             moved += totals.bytes_moved;
         }
         assert_eq!(moved > 0, workers > 1);
-        // Nothing is left of what is over.
+        // Finished plans leave nothing behind.
         let asked = Instant::now();
         loop {
             tokio::time::sleep(Duration::from_millis(60)).await;
@@ -280,7 +280,7 @@ async fn two_arrays_at(bench: &Bench, path: &Path) -> (Arc<Tiling>, Sources) {
     let stored = opened.dataset.variables[0].source.clone();
     sources.add(stored.clone(), Origin::Stored(opened.readers[0].clone()));
     sources.opened_at(stored.clone(), Arc::new(SourceLocation { url, options, rules: None }));
-    // The other one is made here.
+    // The other array is made here.
     let t = plan(512, |b| vec![numbers(b, &[4000], &[64])]);
     let grid = t.plan().output(t.plan().results[0]).grid.clone();
     let array = Resident::empty(grid.clone());
@@ -316,7 +316,7 @@ async fn arrays_come_from_where_they_are() {
     let (t, sources) = two_arrays(&bench).await;
     let (_, totals) = bench.both(&t, &sources).await;
     assert!(totals.bytes_moved > 0 && totals.stages.iter().any(|s| s.0 > 0), "{totals:?}");
-    // A file that changed since it was bound ends the statement with what workers say of it.
+    // A file that changed since it was bound fails the statement with the worker's error.
     let path = bench.files.path().join("x.npy");
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 800]).unwrap();
@@ -325,7 +325,7 @@ async fn arrays_come_from_where_they_are() {
     assert!(["source_changed", "invalid_metadata"].contains(&error.code()), "{}", error.code());
     std::fs::remove_file(&path).unwrap();
     assert_eq!(bench.spread(&t, &sources).await.unwrap_err().code(), "not_found");
-    // And nobody else.
+    // Other statements are not affected.
     std::fs::write(&path, bytes).unwrap();
     let (t, sources) = two_arrays_at(&bench, &path).await;
     bench.both(&t, &sources).await;
@@ -337,7 +337,7 @@ async fn workers_that_die_cost_time_only() {
         let mut bench = Bench::new(3).await;
         let alone = run(&bench.own, &t, &Sources::default(), None).await.unwrap();
         let drive = bench.drive(&t, &Sources::default());
-        // One dies when some chunks are there, the other when all are.
+        // One dies when some chunks are available, the other when all are.
         let prepared = tokio::spawn({
             let (drive, t) = (drive.clone(), t.clone());
             async move { drive.prepare(&t).await }
@@ -372,7 +372,7 @@ async fn errors_of_users_are_told_at_once() {
         }
         (alone, spread) => panic!("{:?} and {:?}", alone.is_ok(), spread.is_ok()),
     }
-    // The workers are as they were.
+    // The workers are unaffected.
     assert_eq!(bench.cluster.registry().alive().len(), 2);
     bench.both(&plans()[0].1, &Sources::default()).await;
 }
@@ -386,7 +386,7 @@ async fn who_leaves_hands_nothing_over_and_loses_nothing() {
     assert_eq!(ended.unwrap().unwrap(), crate::Ended::Left);
     bench.wait_for(1).await;
     bench.both(&plans()[1].1, &Sources::default()).await;
-    // All are told to start again, and do as soon as they are heard.
+    // All workers are asked to restart, and do so at their next heartbeat.
     assert_eq!(bench.cluster.registry().restart(Instant::now()), 1);
     let (_, ended) = bench.workers.remove(0);
     let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();

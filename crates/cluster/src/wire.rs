@@ -1,4 +1,4 @@
-//! What server and workers tell each other: JSON, but for chunks.
+//! Messages between server and workers: JSON, except chunks.
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -8,117 +8,117 @@ use tessera_planner::catalog::SourceRef;
 use tessera_planner::plan::{Plan, StageId};
 use tessera_planner::recover::Bitmap;
 
-/// The address of the server, among those of parties that have chunks: a worker knows where it joined.
+/// The server's address in lists of parties that have chunks: a worker knows where it joined.
 pub const THE_SERVER: &str = "server";
 
-/// A worker introduces itself.
+/// The introduction of a worker that joins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Its name: the host's, the port it listens on, or what the user said.
+    /// The name of the worker: the host and the port it listens on, or as configured.
     pub name: String,
-    /// Where it answers: `host:port`.
+    /// The address it listens on: `host:port`.
     pub address: String,
     /// Threads that compute.
     pub threads: u32,
-    /// Its memory limit.
+    /// Its memory limit in bytes.
     pub memory_bytes: u64,
-    /// Number of its process.
+    /// Its process id.
     pub pid: u32,
-    /// Drawn when the process started: a worker that comes back is another one.
+    /// Random number of the process: a worker that restarts is another one.
     pub incarnation: u64,
-    /// Version of the program; server and workers have the same.
+    /// Version of the program; server and workers must have the same.
     pub version: String,
-    /// Drawn by the process that looks after it, if there is one, when it started this one.
+    /// Random number that its supervisor, if it has one, drew when it started this process.
     pub supervisor: Option<u64>,
 }
 
-/// The server's answer to a [`Hello`].
+/// The server's response to a [`Hello`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The worker's number; never used twice by a server.
+    /// The worker's number; a server never reuses it.
     pub worker: u32,
-    /// Milliseconds from one [`Beat`] to the next.
+    /// Milliseconds between heartbeats.
     pub beat_ms: u64,
 }
 
-/// What a worker says of itself from time to time.
+/// A heartbeat of a worker.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Beat {
-    /// Its number.
+    /// The number of the worker.
     pub worker: u32,
-    /// Its incarnation.
+    /// See [`Hello::incarnation`].
     pub incarnation: u64,
-    /// True while it hands over what it has, to leave.
+    /// True while the worker drains.
     pub draining: bool,
-    /// What it does and did.
+    /// Its current load and its counters.
     pub load: Load,
 }
 
-/// What a worker does and did.
+/// The current load and the counters of a worker.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Load {
-    /// Orders that run.
+    /// Running orders.
     pub orders: u64,
-    /// Operands that were run since the start.
+    /// Operands run since the start.
     pub operands: u64,
-    /// Bytes of memory that are charged.
+    /// Bytes charged to its memory quota.
     pub used_bytes: u64,
-    /// Chunks on the shelf, for others.
+    /// Chunks on the shelf.
     pub chunks: u64,
-    /// Bytes of these in memory, and in files.
+    /// Bytes of these in memory and in files.
     pub chunk_bytes: u64,
     /// Bytes of these in files.
     pub spilled_bytes: u64,
-    /// Bytes of chunks that were fetched from others since the start.
+    /// Bytes of chunks fetched from others since the start.
     pub fetched_bytes: u64,
     /// Bytes of chunks that others fetched since the start.
     pub served_bytes: u64,
-    /// Addresses of parties that it does not reach, though the server does.
+    /// Addresses of parties that it cannot reach, though the server can.
     pub apart: Vec<String>,
 }
 
-/// Whoever looks after a worker asks what the worker itself may not hear any more.
+/// A supervisor asks on behalf of its worker, which may not respond any more.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Watch {
-    /// The number of [`Hello::supervisor`].
+    /// The number in [`Hello::supervisor`].
     pub supervisor: u64,
 }
 
-/// The server's answer to a [`Beat`], and to a [`Watch`]: then to start again is to end the worker first.
+/// The server's response to a [`Beat`] or a [`Watch`]; to a supervisor, `Restart` means to end the worker first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Advice {
-    /// Go on.
+    /// Continue.
     Go,
-    /// The server does not know this worker (any more): forget all statements and join again.
+    /// The worker is unknown, or lost: forget all statements and join again.
     Join,
-    /// Finish and start again as a new process.
+    /// Finish and restart as a new process.
     Restart,
 }
 
-/// A plan that a worker is to know.
+/// Sends a plan to a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PlanMessage {
-    /// Its name; orders and tickets say it.
+    /// The id of the plan in orders and tickets.
     pub id: String,
     /// The plan.
     pub plan: Arc<Plan>,
-    /// Where the stored arrays are that it names.
+    /// Locations of the stored arrays that it names.
     pub sources: Vec<(SourceRef, SourceLocation)>,
 }
 
-/// What a worker is told to do.
+/// Assigns an order to a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OrderMessage {
-    /// The plan.
+    /// The id of the plan.
     pub plan: String,
     /// The operands, by stage.
     pub run: Vec<(StageId, Bitmap)>,
     /// Operands whose chunks stay on the shelf if they are made on the way, by stage.
     pub hold: Vec<(StageId, Bitmap)>,
-    /// Chunks that are there.
+    /// Available chunks of other parties.
     pub there: Vec<There>,
-    /// The most threads that compute; all of the worker's if none.
+    /// Upper bound on threads that compute; `None` allows all of the worker's.
     pub threads: Option<usize>,
 }
 
@@ -127,61 +127,61 @@ pub struct OrderMessage {
 pub struct There {
     /// The stage.
     pub stage: StageId,
-    /// Where the party answers.
+    /// The address of the party.
     pub address: String,
     /// The operands.
     pub operands: Bitmap,
 }
 
-/// How an order ended.
+/// The outcome of an order.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Done {
-    /// What went wrong.
+    /// The error, if it failed.
     pub error: Option<Told>,
     /// For each stage, operands that ran, and seconds of threads.
     pub stages: Vec<(u64, f64)>,
     /// Requests to storage.
     pub requests: u64,
-    /// Bytes that came from storage.
+    /// Bytes read from storage.
     pub bytes_read: u64,
-    /// Bytes of chunks that were fetched from other parties.
+    /// Bytes of chunks fetched from other parties.
     pub bytes_moved: u64,
-    /// Bytes of these that the server passed on, as the way to the other party is cut.
+    /// Bytes of these that the server relayed, because the route to the other party is cut.
     pub bytes_relayed: u64,
-    /// The most bytes that the order held at a time.
+    /// Peak memory of the order in bytes.
     pub peak_bytes: u64,
-    /// Chunks written to files for want of memory.
+    /// Chunks that were spilled because memory was short.
     pub spills: u64,
-    /// Their bytes.
+    /// Bytes of spilled chunks.
     pub bytes_spilled: u64,
 }
 
-/// What a worker says of an order while it runs; the last is its end.
+/// A worker's progress messages of an order; the last is its end.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
-    /// It runs: operands that ran until now, and seconds of threads, for each stage.
+    /// Progress: operands that ran so far, and seconds of threads, for each stage.
     Runs(Vec<(u64, f64)>),
-    /// It is over.
+    /// The order ended.
     Done(Box<Done>),
 }
 
-/// A chunk's operand, as it is asked for.
+/// Requests the chunks of an operand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkTicket {
-    /// The plan.
+    /// The id of the plan.
     pub plan: String,
     /// The stage.
     pub stage: StageId,
-    /// The operand.
+    /// The number of the operand.
     pub number: u64,
-    /// Where the worker is that has it, if the server is to pass it on; else the party that is asked has it.
+    /// The address of the worker that has it, if the server is to relay it; otherwise the called party has it.
     pub at: Option<String>,
 }
 
-/// A plan that nobody needs any more.
+/// Releases a plan that is no longer needed.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Forget {
-    /// Its name.
+    /// The id of the plan.
     pub plan: String,
 }

@@ -1,10 +1,10 @@
-//! A worker: runs orders, and keeps what it made for others.
+//! A worker: runs orders, and retains their chunks for others.
 //!
 //! ```text
-//!   join ─▶ beat, beat, …     the server's advice: go on, join again, start again
-//!   plan ─▶ order, order, …   each with its end; a stream that is dropped cancels its order
+//!   join ─▶ beat, beat, …     the server's advice: continue, join again, restart
+//!   plan ─▶ order, order, …   each with its end; dropping the stream cancels its order
 //!   DoGet ◀─ other parties    chunks of its shelf
-//!   forget                    the plan and its shelf go
+//!   forget                    removes the plan and its shelf
 //! ```
 
 use crate::net::{Credentials, Fault, Object, Peers, Server, Service};
@@ -42,20 +42,20 @@ use tessera_planner::tile::Tiling;
 use tessera_storage::source::{self, ArrayReader, Stores, Versions};
 use tokio_util::sync::CancellationToken;
 
-/// Plans that a worker knows at a time.
+/// Upper bound on the plans of a worker.
 const PLANS_MAX: usize = 1024;
-/// How often an order says how far it is.
+/// Interval of an order's progress messages.
 const TELL: Duration = Duration::from_millis(250);
-/// How often whoever looks after a worker asks the server about it.
+/// Interval between a supervisor's calls to the server.
 const ASK: Duration = Duration::from_secs(1);
-/// How long a call to the server may take.
+/// Timeout of a call to the server.
 const CALL: Duration = Duration::from_secs(4);
-/// How long a worker that leaves waits until nobody needs what it has.
+/// How long a leaving worker waits until its chunks are no longer needed.
 const DRAIN: Duration = Duration::from_secs(30);
-/// How long memory for a chunk that was spilled is waited for, when somebody fetches it.
+/// How long a fetch of a spilled chunk waits for memory.
 const ROOM: Duration = Duration::from_secs(5);
 
-/// What a worker knows of a plan.
+/// A plan, and its chunks on this worker.
 struct Known {
     tiling: Arc<Tiling>,
     runner: Arc<PlanRunner>,
@@ -65,7 +65,7 @@ struct Known {
 #[derive(Default)]
 struct Plans {
     known: BTreeMap<String, Arc<Known>>,
-    /// The last that were forgotten: a message about one of them may have been on its way for long.
+    /// Recently forgotten plans: a message about one of them may arrive late.
     forgotten: VecDeque<String>,
 }
 
@@ -79,7 +79,7 @@ impl Plans {
     }
 }
 
-/// A worker.
+/// Runs orders for a server, and serves its chunks to other parties.
 pub struct Worker {
     runtime: Runtime,
     stores: Stores,
@@ -90,33 +90,33 @@ pub struct Worker {
     fetched: Arc<AtomicU64>,
     served: AtomicU64,
     draining: AtomicBool,
-    /// Where it joined.
+    /// The address where it joined.
     scheduler: OnceLock<String>,
 }
 
 /// How a worker joins.
 #[derive(Debug, Clone)]
 pub struct Joining {
-    /// Where the server accepts workers.
+    /// Address on which the server accepts workers.
     pub scheduler: String,
-    /// Where the worker listens.
+    /// Address on which the worker listens.
     pub listen: SocketAddr,
     /// Address that the others connect to, if it differs from --listen.
     pub advertise: Option<String>,
-    /// Its name; its address if none.
+    /// The worker's name; its address if `None`.
     pub name: Option<String>,
     /// Version of the program.
     pub version: String,
-    /// What the process that looks after it drew for it, if there is one.
+    /// Random number that the supervisor drew for it, if it has one.
     pub supervisor: Option<u64>,
 }
 
-/// How a worker's life ended.
+/// How a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// It was asked to end, and left.
     Left,
-    /// The server told it to start again.
+    /// The server asked it to restart.
     Restart,
 }
 
@@ -126,7 +126,7 @@ impl std::fmt::Debug for Worker {
     }
 }
 
-/// Counts an order as long as it runs.
+/// Counts an order while it runs.
 struct Counted(Arc<Worker>);
 
 impl Drop for Counted {
@@ -136,7 +136,7 @@ impl Drop for Counted {
 }
 
 impl Worker {
-    /// A worker that nobody knows yet.
+    /// A worker that has not joined yet.
     pub fn new(runtime: Runtime, stores: Stores, credentials: &Credentials) -> Arc<Self> {
         let peers = Peers::new(credentials);
         Arc::new(Worker {
@@ -153,18 +153,18 @@ impl Worker {
         })
     }
 
-    /// Listens, joins and works until `end` is cancelled, or until the server tells it to start again. A server that
-    /// does not answer is asked again and again.
+    /// Listens, joins and works until `end` is cancelled, or until the server asks it to restart. Calls to a server
+    /// that does not respond are retried.
     ///
     /// # Errors
-    /// An address that cannot be listened on; a server that refuses the worker.
+    /// The address cannot be listened on; the server refuses the worker.
     pub async fn work(
         self: &Arc<Self>,
         joining: &Joining,
         credentials: &Credentials,
         end: &CancellationToken,
     ) -> Result<Ended, Fault> {
-        // Where no other thread can be started later, this one does what the others would have.
+        // If no other thread can start later, this one would have to do their work.
         let first = async { tokio::task::spawn_blocking(|| ()).await };
         let first = AssertUnwindSafe(first).catch_unwind().await;
         if !matches!(first, Ok(Ok(()))) {
@@ -242,12 +242,12 @@ impl Worker {
                     () = end.cancelled(), if !draining => {}
                 }
             }
-            // Whatever it made is not counted on any more.
+            // The server no longer counts on its chunks.
             self.plans().known.clear();
         }
     }
 
-    /// Joins; `None` if the worker is to end before somebody answers.
+    /// Joins; `None` if the worker has to end before the server responds.
     async fn join(
         &self,
         joining: &Joining,
@@ -309,7 +309,7 @@ impl Worker {
         known.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))
     }
 
-    /// Takes a plan in and opens its sources; one that is known already stays as it is.
+    /// Adds a plan and opens its sources; a known plan stays as it is.
     async fn learn(&self, message: PlanMessage) -> Result<(), Fault> {
         if self.plans().known.contains_key(&message.id) {
             return Ok(());
@@ -334,14 +334,14 @@ impl Worker {
 
     async fn open(&self, message: &PlanMessage) -> Result<Sources, Error> {
         let mut sources = Sources::default();
-        // All that this worker reads for the plan is of one version.
+        // All reads of this worker for the plan are of one version.
         let versions = Versions::new(false);
         for (source, place) in &message.sources {
             let fenced = place.rules.clone().map(|rules| self.stores.fenced(rules, None, &[]));
             let fenced = fenced.transpose()?;
             let stores = fenced.as_ref().unwrap_or(&self.stores);
             let opened = source::open_for(&versions, &place.url, &place.options, stores).await?;
-            // The same array in all but how the path to it is written.
+            // The same array, except for how its path is written.
             let is_it = |r: &&Arc<ArrayReader>| {
                 let found = r.source();
                 SourceRef { url: source.url.clone(), ..found.clone() } == *source
@@ -352,7 +352,7 @@ impl Worker {
             sources.add(source.clone(), Origin::Stored(reader.clone()));
         }
         for stage in &message.plan.stages {
-            // The server has it, and gives its chunks.
+            // The server has the array, and serves its chunks.
             if let Task::Load { source, .. } = &stage.task
                 && source.is_resident()
             {
@@ -363,7 +363,7 @@ impl Worker {
         Ok(sources)
     }
 
-    /// Starts an order; its end comes by the stream.
+    /// Starts an order; its end is the last message of the stream.
     async fn order(
         self: &Arc<Self>,
         message: OrderMessage,
@@ -444,7 +444,7 @@ impl Worker {
         Ok(said.boxed())
     }
 
-    /// The chunks of an operand of its shelf, as they are sent.
+    /// The chunks of an operand on its shelf, encoded.
     async fn give(self: &Arc<Self>, ticket: ChunkTicket) -> Result<Vec<Bytes>, Fault> {
         let ChunkTicket { plan, stage, number, at: _ } = ticket;
         let known = self.known(&plan)?;
@@ -483,12 +483,12 @@ impl Worker {
     }
 }
 
-/// Comes when the server wants a worker to start again that does not do so itself: whoever looks after it ends it.
+/// Returns once the server wants a worker ended that does not restart by itself.
 pub async fn is_to_be_ended(credentials: &Credentials, scheduler: &str, supervisor: u64) {
     let peers = Peers::new(credentials);
     loop {
         tokio::time::sleep(ASK).await;
-        // A server that does not answer wants nothing.
+        // A server that does not respond requests nothing.
         let watch = Watch { supervisor };
         if let Ok(Advice::Restart) = peers.call(scheduler, "watch", &watch, CALL).await {
             return;
@@ -496,7 +496,7 @@ pub async fn is_to_be_ended(credentials: &Credentials, scheduler: &str, supervis
     }
 }
 
-/// What a worker answers.
+/// Serves the calls to a worker.
 struct Office(Arc<Worker>);
 
 #[async_trait]
@@ -532,7 +532,7 @@ impl Service for Office {
     }
 }
 
-/// A panic of code that answers is an error that the other party is told, not an end of the connection.
+/// A panic while serving a call becomes an error for the other party and does not break the connection.
 async fn caught<T>(what: &str, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     let answer = AssertUnwindSafe(answer).catch_unwind().await;
     answer.unwrap_or_else(|payload| Err(told(&Error::of_panic(what.to_owned(), payload.as_ref()))))
@@ -557,7 +557,7 @@ fn done(outcome: &Outcome, (bytes_moved, bytes_relayed): (u64, u64)) -> Done {
     }
 }
 
-/// An error as the server is told it.
+/// Encodes an error for the server.
 fn told(error: &Error) -> Fault {
     match serde_json::to_string(&Told::from(error)) {
         Ok(json) => Fault::Failed(json),

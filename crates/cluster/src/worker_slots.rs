@@ -1,8 +1,8 @@
-//! Whose orders run where: what may be deadly gets a worker for itself, so that a death has one cause.
+//! Admission of orders to workers: an order with suspects gets a worker for itself, so that a death has one cause.
 //!
-//! Of a death with several plans each is to blame until what it ran there has ended well elsewhere; the plan that is left
-//! is the cause, and need not kill another worker to be known. So who is the least likely cause shows that first: deaths
-//! follow soon after the order that they come from began.
+//! If a worker with several plans dies, each plan may be the cause until the operands it ran there have ended well
+//! elsewhere. The last plan left is the cause, and need not kill another worker to be identified. So the least likely
+//! cause is tested first: deaths follow soon after the start of the order that causes them.
 
 use crate::registry::Registry;
 use std::collections::BTreeMap;
@@ -14,7 +14,6 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 #[derive(Debug, Default)]
 pub(crate) struct WorkerSlots(Mutex<BTreeMap<u32, Arc<Post>>>);
 
-/// Those of one worker.
 #[derive(Debug, Default)]
 struct Post {
     hall: Arc<RwLock<()>>,
@@ -23,9 +22,9 @@ struct Post {
 
 #[derive(Debug, Default)]
 struct Crowd {
-    /// Orders that run, by plan, and when the last one of them began.
+    /// Running orders by plan, with the start of the last one.
     plans: BTreeMap<String, (u32, Instant)>,
-    /// The plans that may be to blame for its death, and when their last orders had begun.
+    /// The plans that may be the cause of its death, with the start of their last orders.
     blamed: Option<BTreeMap<String, Instant>>,
 }
 
@@ -35,7 +34,7 @@ impl Post {
     }
 }
 
-/// An order that runs, until it is dropped.
+/// A running order, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Stay {
     post: Arc<Post>,
@@ -55,7 +54,7 @@ impl WorkerSlots {
         posts.entry(worker).or_default().clone()
     }
 
-    /// Waits until an order may run: with others, or with nobody else's and no other one.
+    /// Waits until an order may run: with others, or alone on the worker.
     pub(crate) async fn enter(&self, worker: u32, plan: &str, alone: bool) -> Stay {
         let post = self.post(worker);
         let hall = match alone {
@@ -70,7 +69,7 @@ impl WorkerSlots {
         Stay { post, plan: plan.to_owned(), _hall: hall }
     }
 
-    /// A worker died. Whoever sees it first sees all of its plans: none leaves before it looked.
+    /// Records the death of a worker. The first caller sees all of its plans: none leaves before that.
     pub(crate) fn died(&self, worker: u32) {
         let post = self.post(worker);
         let crowd = &mut *post.crowd();
@@ -78,14 +77,14 @@ impl WorkerSlots {
         crowd.blamed.get_or_insert_with(plans);
     }
 
-    /// True if nothing else can be to blame for a worker's death.
+    /// True if only this plan can be the cause of a worker's death.
     pub(crate) fn is_to_blame(&self, worker: u32, plan: &str) -> bool {
         let post = self.post(worker);
         let crowd = post.crowd();
         crowd.blamed.as_ref().is_some_and(|b| b.len() == 1 && b.contains_key(plan))
     }
 
-    /// True if no other plan is less likely to blame.
+    /// True if no other plan is a less likely cause.
     pub(crate) fn is_first(&self, worker: u32, plan: &str) -> bool {
         let post = self.post(worker);
         let crowd = post.crowd();
@@ -93,14 +92,14 @@ impl WorkerSlots {
         blamed.get(plan).is_none_or(|own| blamed.iter().all(|(p, last)| (own, plan) <= (last, p)))
     }
 
-    /// What a plan ran on a worker that died has ended well.
+    /// Clears a plan: its operands on the dead worker have ended well elsewhere.
     pub(crate) fn acquit(&self, worker: u32, plan: &str) {
         if let Some(blamed) = &mut self.post(worker).crowd().blamed {
             blamed.remove(plan);
         }
     }
 
-    /// It is known what a worker died of, or nobody is there any more who might know.
+    /// Ends the search for a cause: it is known, or no plan is left that could show it.
     pub(crate) fn close(&self, worker: u32) {
         self.post(worker).crowd().blamed = Some(BTreeMap::new());
     }
@@ -136,7 +135,7 @@ mod tests {
         let (a, b) = (posts.enter(1, "a", false).await, posts.enter(1, "b", false).await);
         let mut alone = Box::pin(posts.enter(1, "c", true));
         assert!(alone.as_mut().now_or_never().is_none());
-        // Nobody passes one that waits; other workers are others'.
+        // No order overtakes a waiting one; other workers are independent.
         let mut late = Box::pin(posts.enter(1, "a", false));
         assert!(late.as_mut().now_or_never().is_none());
         assert!(posts.enter(2, "a", true).now_or_never().is_some());
@@ -155,7 +154,7 @@ mod tests {
         let (a, b) = (posts.enter(1, "a", false).await, posts.enter(1, "b", false).await);
         posts.died(1);
         drop(a);
-        // The second who looks is told the same.
+        // The second caller sees the same plans.
         posts.died(1);
         drop(b);
         assert!(!posts.is_to_blame(1, "a") && !posts.is_to_blame(1, "b"));

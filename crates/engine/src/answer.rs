@@ -1,4 +1,4 @@
-//! What a statement answers.
+//! The answers of statements.
 
 mod chunked;
 mod column;
@@ -29,28 +29,29 @@ use tessera_planner::scalar::Scalar;
 pub enum Answer {
     /// Labelled tensors, in the order of the select items.
     Tensors(Vec<Tensor>),
-    /// The same, with the cells still in the chunks in which they were computed: [`Reply::whole`] puts them together.
+    /// Labelled tensors whose cells are still in the chunks in which they were computed: [`Reply::whole`] assembles
+    /// them.
     Chunked(Vec<Chunked>),
     /// Rows, in order.
     Rows {
-        /// Names and types of the columns; also there when there is no row.
+        /// Names and types of the columns, also if there are no rows.
         schema: SchemaRef,
         /// The rows.
         batches: Vec<RecordBatch>,
-        /// What they have of the budget of memory.
+        /// Their reservation of memory.
         held: RowsHeld,
     },
-    /// Rows that were too many to stay in memory: [`Reply::whole`] brings them there.
+    /// Rows that were too many to stay in memory: [`Reply::whole`] loads them.
     Stored(StoredRows),
     /// A text, such as EXPLAIN's.
     Text(String),
     /// A document, such as that of `EXPLAIN (FORMAT json)`.
     Json(serde_json::Value),
-    /// Something was done; the sentence says what (`created temp tensor x`).
+    /// The statement has no result; the sentence says what it did (`created temp tensor x`).
     Done(String),
 }
 
-/// Which of the two surfaces of the dialect a query was read in.
+/// The surface of the dialect that a query was read in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surface {
     /// Expressions over whole tensors.
@@ -60,7 +61,7 @@ pub enum Surface {
 }
 
 impl Surface {
-    /// The name in results' metadata.
+    /// The name in the metadata of results.
     pub fn name(self) -> &'static str {
         match self {
             Surface::Tensor => "tensor",
@@ -69,30 +70,30 @@ impl Surface {
     }
 }
 
-/// What answering cost.
+/// The cost of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Stats {
     /// Seconds of parsing, binding and planning.
     pub plan_s: f64,
     /// Seconds of the whole statement.
     pub total_s: f64,
-    /// Bytes that came from storage.
+    /// Bytes read from storage.
     pub bytes_read: u64,
 }
 
-/// An answer with what is to be told about it.
+/// An answer with its metadata.
 #[derive(Debug, Clone)]
 pub struct Reply {
     /// The answer.
     pub answer: Answer,
     /// The surface that the statement was read in, if it is a query.
     pub surface: Option<Surface>,
-    /// What it cost.
+    /// The cost of the statement.
     pub stats: Stats,
 }
 
 impl Reply {
-    /// The same reply with every tensor in one piece, as formats want it.
+    /// The same reply with every tensor in one piece, as formats need it.
     ///
     /// # Errors
     /// `result_too_large` if the quota has no room for a tensor's cells beside its chunks; a file that cannot be read.
@@ -116,7 +117,7 @@ impl Reply {
 }
 
 impl Answer {
-    /// The tensors, wherever their cells are; `None` if it is something else.
+    /// The tensors, wherever their cells are; `None` if the answer is not tensors.
     pub fn tensors(&self) -> Option<Vec<&dyn Windows>> {
         match self {
             Answer::Tensors(t) => Some(t.iter().map(|t| t as &dyn Windows).collect()),
@@ -125,7 +126,8 @@ impl Answer {
         }
     }
 
-    /// Names and types of the columns, and the rows batch by batch, wherever they are; `None` if it is something else.
+    /// Names and types of the columns, and the rows batch by batch, wherever they are; `None` if the answer is not
+    /// rows.
     pub fn rows(&self) -> Option<(&SchemaRef, Batches<'_>)> {
         match self {
             Answer::Rows { schema, batches, .. } => {
@@ -144,7 +146,7 @@ impl Answer {
         }
     }
 
-    /// Number of rows; 0 if it is something else.
+    /// Number of rows; 0 if the answer is not rows.
     pub fn row_count(&self) -> u64 {
         match self {
             Answer::Rows { batches, .. } => batches.iter().map(|b| b.num_rows() as u64).sum(),
@@ -173,7 +175,7 @@ impl Answer {
     }
 }
 
-/// Rows as they are read.
+/// Rows, read batch by batch.
 pub type Batches<'a> = Box<dyn Iterator<Item = Result<RecordBatch, Error>> + 'a>;
 
 impl From<Answer> for Reply {
@@ -211,7 +213,7 @@ pub enum Cell<'a> {
     F32(f32),
     /// A `float64`.
     F64(f64),
-    /// A text, or something that is shown as one: a moment in ISO 8601.
+    /// A text, or a value that is shown as one: a time in ISO 8601.
     Text(Cow<'a, str>),
     /// A list of cells.
     List(Vec<Cell<'a>>),
@@ -223,8 +225,8 @@ impl Tensor {
     /// A tensor whose shape is that of `grid`.
     ///
     /// `dims` has an entry for each axis, `data` one value of `dtype` for each cell, `valid` (if any cell may be
-    /// masked) one byte for each cell; a coordinate is as long as its axis. Anything else is an internal error: the
-    /// caller computed it. Misaligned data is copied.
+    /// masked) one byte for each cell; a coordinate is as long as its axis. Anything else is an internal error, because
+    /// the caller computed it. Misaligned data is copied.
     pub fn new(
         name: impl Into<String>,
         dtype: DType,
@@ -290,12 +292,12 @@ impl Tensor {
         self.grid.shape()
     }
 
-    /// The chunks in which it was computed.
+    /// The chunks in which the tensor was computed.
     pub fn grid(&self) -> &Grid {
         &self.grid
     }
 
-    /// Attributes.
+    /// The attributes of the result.
     pub fn attrs(&self) -> &Attrs {
         &self.attrs
     }
@@ -305,7 +307,7 @@ impl Tensor {
         &self.data
     }
 
-    /// One byte for each cell, 0 where it is masked; `None` if no cell can be.
+    /// One byte for each cell, 0 where it is masked; `None` if no cell can be masked.
     pub fn valid(&self) -> Option<&Buffer> {
         self.valid.as_ref()
     }
@@ -315,17 +317,17 @@ impl Tensor {
         self.data.len() / self.dtype.size()
     }
 
-    /// True if it has no cell.
+    /// True if the tensor has no cells.
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
     }
 
-    /// Names of the axes; an axis without a name is `dim_0`, …; a name that an earlier axis has gets `_1`, ….
+    /// Names of the axes. An axis without a name is `dim_0`, …; a name that an earlier axis has gets `_1`, ….
     pub fn dim_names(&self) -> Vec<Arc<str>> {
         window::dim_names(&self.dims)
     }
 
-    /// True if the cell with that row-major number is masked.
+    /// True if the cell with this row-major number is masked.
     pub fn is_masked(&self, i: usize) -> bool {
         self.valid.as_ref().is_some_and(|v| v[i] == 0)
     }
@@ -341,7 +343,7 @@ impl Tensor {
         window::cell_at(self.dtype, &self.data, self.valid.as_deref(), i)
     }
 
-    /// The label at `position` of `axis`; without a coordinate that is the position.
+    /// The label at `position` of `axis`; without a coordinate, the position.
     pub fn label(&self, axis: usize, position: usize) -> Cell<'_> {
         window::label(&self.dims[axis], position)
     }

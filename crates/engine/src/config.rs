@@ -1,10 +1,10 @@
-//! The configuration: defaults < file < environment < flags, each value with where it came from.
+//! The configuration: defaults < file < environment < flags, each value with its origin.
 //!
-//! 1. Each layer is a list of keys and texts or numbers; keys may be written with `-` or `_`.
+//! 1. Each layer is a list of keys with texts or numbers; keys may be written with `-` or `_`.
 //! 2. figment merges the layers and remembers the origin of each value.
-//! 3. `check` reads what was written by key and makes a [`Config`] of it, which can be used.
+//! 3. `check` reads the values by key and builds a valid [`Config`].
 //!
-//! A key stands in three places: `keys::KEYS` has its default, [`Config`] its field, `check` its range.
+//! A key appears in three places: `keys::KEYS` has its default, [`Config`] its field, `check` its range.
 
 mod bytes;
 mod check;
@@ -34,7 +34,7 @@ use tessera_planner::durable::Durability;
 pub struct Secret(String);
 
 impl Secret {
-    /// A secret with this value.
+    /// Wraps a value.
     pub fn new(text: String) -> Self {
         Secret(text)
     }
@@ -51,76 +51,76 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A configuration that can be used.
+/// A valid configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Where durable tensors, the catalog and the journal live: a directory or a URL.
+    /// Location of durable tensors, the catalog and the journal: a directory or a URL.
     pub warehouse: String,
-    /// Bytes that queries and tensors in memory may take together.
+    /// Memory limit of queries and tensors in memory together, in bytes.
     pub memory_limit_bytes: u64,
-    /// Bytes of the machine's memory beyond that limit, in which the system keeps files.
+    /// Bytes of the machine's memory beyond that limit, for the page cache.
     pub cached_bytes: u64,
-    /// Where chunks that do not fit into memory wait: a directory, in which each process makes one of its own.
+    /// Directory for spilled chunks, in which each process creates its own.
     pub spill_dir: std::path::PathBuf,
-    /// Bytes that they may take there; 0 keeps everything in memory.
+    /// Disk space for spilled chunks in bytes; 0 keeps everything in memory.
     pub spill_limit_bytes: u64,
     /// Threads that compute, at least 1.
     pub threads: usize,
-    /// What is logged: `info`, `tessera_exec=debug`, ….
+    /// The log filter: `info`, `tessera_exec=debug`, ….
     pub log: String,
-    /// Where `tessera serve` listens.
+    /// Address of `tessera serve`.
     pub listen: SocketAddr,
     /// Token that HTTP clients must send.
     pub token: Option<Secret>,
-    /// If there is no token, does the server make none either?
+    /// Does the server run without a token if none is configured, instead of creating one?
     pub no_token: bool,
-    /// May others than this machine ask over plain HTTP, and without a token if that is said too?
+    /// Allows plain HTTP from other machines, also without a token if `no_token` is set.
     pub insecure: bool,
-    /// Certificates of the server, and their key: PEM files. With both HTTP is HTTPS.
+    /// Certificates of the server, a PEM file. With certificate and key the server uses HTTPS.
     pub certificate: Option<std::path::PathBuf>,
-    /// See `certificate`.
+    /// Key of the certificate, a PEM file.
     pub key: Option<std::path::PathBuf>,
-    /// Roots and URL prefixes that statements may read; `None` is everything.
+    /// Roots and URL prefixes that statements may read; `None` allows everything.
     pub allow_read: Option<Vec<String>>,
-    /// The same for writing; what may be written may be read.
+    /// Roots and URL prefixes that statements may write and read; `None` allows everything.
     pub allow_write: Option<Vec<String>>,
-    /// Queries that the server runs at a time.
+    /// Upper bound on concurrently running queries.
     pub max_queries: usize,
-    /// Queries that may wait for one of those places.
+    /// Upper bound on queued queries.
     pub max_queued: usize,
     /// Seconds after which the server cancels a query.
     pub query_timeout_s: u64,
-    /// Seconds that the server keeps a result which nobody asks for.
+    /// Seconds that the server retains a result that nobody requests.
     pub result_ttl_s: u64,
     /// Seconds after which an idle session ends.
     pub session_timeout_s: u64,
-    /// Bytes of the largest request body.
+    /// Upper bound on the size of a request body in bytes.
     pub max_request_bytes: usize,
     /// Do cell blocks of a new session stay dense?
     pub lift: Density,
-    /// Which chunks of a new session's statements are kept for a run after a failure.
+    /// Which chunks of a new session's statements are stored for a run after a failure.
     pub durability: Durability,
-    /// Bytes that these chunks may have; 0 keeps none.
+    /// Disk space for these chunks in bytes; 0 stores none.
     pub durable_limit_bytes: u64,
-    /// Seconds after which chunks go whose statement is not known any more.
+    /// Seconds after which chunks of unknown statements are removed.
     pub durable_ttl_s: u64,
     /// Does `tessera serve` accept workers?
     pub cluster: bool,
-    /// Where it accepts them.
+    /// Address on which the server accepts workers.
     pub cluster_listen: SocketAddr,
-    /// Where a worker joins.
+    /// Address of the server that a worker joins.
     pub scheduler: String,
-    /// Threads of a worker that compute, at least 1: as many as `threads` if nothing else is said.
+    /// Threads of a worker that compute, at least 1; `threads` by default.
     pub slots: usize,
-    /// What all parties of a cluster share.
+    /// The secret and certificates of a cluster.
     pub cluster_security: Security,
-    /// Seconds after which a worker that is not heard is lost.
+    /// Seconds without a heartbeat after which a worker is lost.
     pub worker_timeout_s: u64,
-    /// Seconds that a statement waits for workers that it had, if none is left.
+    /// Seconds that a statement waits for workers after it lost the last one.
     pub worker_wait_s: u64,
     /// Each key with its value as text and its origin, in the order of `keys::KEYS`.
     pub sources: Vec<Setting>,
-    /// Variables of the environment that look like settings and are none.
+    /// Environment variables that look like settings but are unknown.
     pub ignored: Vec<String>,
 }
 
@@ -131,19 +131,19 @@ pub struct Setting {
     pub key: &'static str,
     /// The effective value; secrets are hidden.
     pub value: String,
-    /// Where it came from.
+    /// The origin of the value.
     pub origin: String,
 }
 
 impl Config {
-    /// Joins the layers.
+    /// Merges the layers.
     ///
-    /// `flags` are the common flags by key; `environment` is all of it (only `TESSERA_*` is looked at); `file` is the
-    /// `--config` flag, else `TESSERA_CONFIG`.
+    /// `flags` are the common flags by key. `environment` is the whole environment; only `TESSERA_*` is used. `file` is
+    /// the `--config` flag, else `TESSERA_CONFIG`.
     ///
     /// # Errors
-    /// An unknown key in the file or a flag, a variable that is a key with a slip of the pen, a value that cannot be
-    /// used. Other unknown variables are told in [`Config::ignored`].
+    /// An unknown key in the file or a flag, a variable that looks like a misspelled key, an invalid value. Other
+    /// unknown variables are listed in [`Config::ignored`].
     pub fn load(
         flags: &BTreeMap<&'static str, String>,
         environment: impl IntoIterator<Item = (String, String)>,
@@ -168,7 +168,8 @@ impl Config {
         check(&Written(figment), ignored)
     }
 
-    /// The same for a server, whose statements come from others: they touch what is said, and the warehouse.
+    /// The configuration of a server. Its statements come from others, so they reach only allowed paths and the
+    /// warehouse.
     pub fn serving(mut self) -> Self {
         self.allow_read.get_or_insert_default();
         self.allow_write.get_or_insert_default();

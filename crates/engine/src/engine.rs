@@ -1,4 +1,4 @@
-//! What every way in talks to: something that runs SQL.
+//! The trait of everything that runs SQL.
 
 use crate::answer::Reply;
 use crate::error::Error;
@@ -6,19 +6,20 @@ use crate::statement::Handle;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
-/// The answers of a script, one for each statement in order. After an error nothing follows.
+/// The replies of a script, one for each statement in order. The stream ends after an error.
 pub type Replies<'a> = BoxStream<'a, Result<Reply, Error>>;
 
-/// Runs SQL: the session in this process, a server elsewhere, a fake in tests.
+/// Runs SQL: the session in this process, a remote server, a fake in tests.
 pub trait Engine: Send + Sync {
-    /// Runs the statements of `sql` one after another, each when the one before has been taken from the stream.
+    /// Runs the statements of `sql` one after another. Each statement starts once the reply before it was taken from
+    /// the stream.
     ///
-    /// Positions in errors count from the start of `sql`. While it runs, `handle` tells how far it is; one handle is for
-    /// one run. [`Handle::cancel`] ends the stream with [`Error::Cancelled`] (or a stage's error of code `cancelled`);
-    /// dropping the stream cancels what runs.
+    /// Positions in errors count from the start of `sql`. `handle` reports the progress; each run needs its own handle.
+    /// [`Handle::cancel`] ends the stream with [`Error::Cancelled`] (or a stage's error of code `cancelled`); dropping
+    /// the stream cancels the running statement.
     fn run<'a>(&'a self, sql: &'a str, handle: Handle) -> Replies<'a>;
 
-    /// Says goodbye, as far as that is to be said: a session elsewhere ends.
+    /// Ends the session. Does nothing unless the session runs on a server.
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }

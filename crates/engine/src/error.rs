@@ -1,4 +1,4 @@
-//! The one error type that leaves Tessera: on a terminal, as an exit status, as an HTTP body.
+//! The error type that leaves Tessera: on a terminal, as an exit status, as an HTTP body.
 
 mod render;
 
@@ -14,18 +14,18 @@ pub struct Position {
     pub line: u64,
     /// The column of the first character, from 1.
     pub column: u64,
-    /// Characters of the line that belong to the place; 0 means up to the end of the line.
+    /// Number of characters on the line; 0 extends to the end of the line.
     pub length: u64,
 }
 
-/// What an error of any stage tells about itself. Implemented for the error of each crate, so that its type survives
-/// inside [`Error::Stage`].
+/// The report of an error of any stage. Each crate implements it for its error, so that the type survives inside
+/// [`Error::Stage`].
 pub trait Report: StdError + Send + Sync + 'static {
     /// A short, stable, machine-readable name.
     fn code(&self) -> &str;
     /// Who has to act.
     fn class(&self) -> Class;
-    /// The way out, if there is one to tell.
+    /// How to fix it, if known.
     fn hint(&self) -> Option<String> {
         None
     }
@@ -33,7 +33,7 @@ pub trait Report: StdError + Send + Sync + 'static {
     fn position(&self) -> Option<Position> {
         None
     }
-    /// True if memory was refused that is there if no other statement has any.
+    /// True if memory was refused that would be available if no other statement held any.
     fn may_fit(&self) -> bool {
         false
     }
@@ -51,7 +51,7 @@ impl Report for tessera_planner::error::Error {
     }
 }
 
-/// An error of a stage (frontend, planner, exec), with its type kept. Its text and its source are the inner error's.
+/// An error of a stage (frontend, planner, exec), with its type. Its text and its source are the inner error's.
 #[derive(Debug)]
 pub struct Stage(pub Box<dyn Report>);
 
@@ -67,17 +67,17 @@ impl StdError for Stage {
     }
 }
 
-/// What can go wrong between a person and an answer.
+/// Any error that Tessera reports.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A stage refused or failed.
+    /// An error of a stage.
     #[error(transparent)]
     Stage(#[from] Stage),
-    /// The query was cancelled: by Ctrl-C, by a client that left, by `CANCEL QUERY`.
+    /// The query was cancelled: by Ctrl-C, by a client that disconnected, by `CANCEL QUERY`.
     #[error("the query was cancelled")]
     Cancelled,
-    /// Something that a later version will do.
+    /// A construct that a later version will support.
     #[error("{construct} is not supported yet")]
     Unsupported {
         /// The construct in the user's words.
@@ -85,24 +85,24 @@ pub enum Error {
         /// What to do instead.
         hint: Option<String>,
     },
-    /// A setting that cannot be used.
+    /// An invalid setting.
     #[error("setting `{key}`: {reason} (set by {origin})")]
     Config {
         /// The key as the user wrote it.
         key: String,
-        /// Which layer it came from: a file, a variable of the environment, a flag.
+        /// The layer that set it: a file, an environment variable, a flag.
         origin: String,
-        /// What is wrong with it.
+        /// Why the value is refused.
         reason: String,
-        /// The way out.
+        /// How to fix it.
         hint: Option<String>,
     },
-    /// A command line that makes no sense.
+    /// An invalid command line.
     #[error("{reason}")]
     Usage {
-        /// What is wrong with it.
+        /// Why it is refused.
         reason: String,
-        /// The way out.
+        /// How to fix it.
         hint: Option<String>,
     },
     /// A file or stream could not be read or written.
@@ -110,53 +110,53 @@ pub enum Error {
     Io {
         /// `read`, `write`, `listen on`, …
         action: &'static str,
-        /// What it was done to, in quotes if it is a path.
+        /// The object of the action, in quotes if it is a path.
         what: String,
-        /// The operating system's reason.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },
-    /// No room for a result that has to wait on disk until it is read.
+    /// No disk space for a result that has to be stored until it is read.
     #[error(
         "no room for the result in `{directory}`: {used_bytes} of {limit_bytes} bytes are in use: {reason}"
     )]
     ResultStorage {
-        /// Where results wait.
+        /// Directory for results.
         directory: String,
-        /// The most bytes that may be there.
+        /// Upper bound on the bytes in use.
         limit_bytes: u64,
-        /// Bytes of all that is there.
+        /// Bytes in use.
         used_bytes: u64,
-        /// What is full.
+        /// Which limit is reached.
         reason: String,
     },
-    /// An answer that a format cannot hold.
+    /// A result that a format cannot hold.
     #[error("{format} cannot hold this result: {reason}")]
     Format {
         /// Name of the format.
         format: &'static str,
         /// Why not.
         reason: String,
-        /// The way out.
+        /// How to fix it.
         hint: Option<String>,
     },
-    /// A name of an output format that there is not.
+    /// An unknown output format.
     #[error("unknown output format `{name}`")]
     UnknownFormat {
         /// The name as written.
         name: String,
     },
-    /// Rows that Arrow refused to give.
+    /// Rows that Arrow could not return.
     #[error("the rows of the result cannot be read")]
     Rows {
-        /// Arrow's reason.
+        /// Arrow's error.
         #[source]
         source: arrow::error::ArrowError,
     },
     /// A request body that is not SQL text, or a request that cannot be read.
     #[error("the request cannot be read: {reason}")]
     Request {
-        /// What is wrong with it.
+        /// Why it cannot be read.
         reason: String,
     },
     /// A request body beyond the limit.
@@ -165,83 +165,83 @@ pub enum Error {
         /// The limit.
         limit_bytes: usize,
     },
-    /// No or a wrong token.
+    /// A missing or wrong token.
     #[error("{}", if *.sent { "wrong authentication token" } else { "authentication token required" })]
     Unauthorized {
-        /// True if there was one.
+        /// True if the request had a token.
         sent: bool,
     },
-    /// Wrong tokens from an address, one after another.
+    /// Too many wrong tokens in a row from one address.
     #[error("too many wrong tokens from this address: try again in {wait_s} s")]
     TooManyTries {
-        /// Seconds until one is.
+        /// Seconds until the address may try again.
         wait_s: u64,
     },
-    /// A body that is packed in a way that the server does not unpack.
+    /// A content encoding that the server does not support.
     #[error("unsupported content encoding `{encoding}`")]
     Encoding {
-        /// As the request names it.
+        /// The encoding that the request names.
         encoding: String,
     },
-    /// A request that the server must not serve, whoever asks.
+    /// A request that is refused whatever its token.
     #[error("refused: {reason}")]
     Forbidden {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// All places for queries that run or wait are taken.
+    /// The limits of running and queued queries are reached.
     #[error("too many queries: {running} running, {queued} queued")]
     Busy {
-        /// How many run.
+        /// Number of running queries.
         running: usize,
-        /// How many may wait.
+        /// Limit of queued queries.
         queued: usize,
     },
-    /// As many results and events are on their way as may be.
+    /// The limit of results and event streams in transfer is reached.
     #[error("too many results being sent (limit {limit})")]
     TooManyStreams {
         /// The limit.
         limit: usize,
     },
-    /// As many sessions as may be.
+    /// The limit of sessions is reached.
     #[error("too many sessions (limit {limit})")]
     TooManySessions {
         /// The limit.
         limit: usize,
     },
-    /// As many look-ups into the catalog and plans are under way as may be.
+    /// The limit of concurrent catalog lookups and plans is reached.
     #[error("too many catalog lookups in progress (limit {limit})")]
     TooManyLookUps {
-        /// The most at a time.
+        /// The limit.
         limit: usize,
     },
-    /// As many bytes of large request bodies are on their way as may be.
+    /// The limit of large request bodies in transfer is reached.
     #[error("too many large request bodies in progress (limit {limit_bytes} bytes in all)")]
     TooManyBodies {
-        /// The limit of all together.
+        /// The limit of all bodies together.
         limit_bytes: usize,
     },
-    /// Memory that others hold.
+    /// Timeout while waiting for memory that other statements hold.
     #[error("timed out waiting for {wanted_bytes} of {limit_bytes} bytes of memory")]
     MemoryBusy {
-        /// Bytes asked for.
+        /// Number of bytes requested.
         wanted_bytes: u64,
         /// The memory limit.
         limit_bytes: u64,
     },
-    /// No such statement, or it is forgotten.
+    /// An unknown or forgotten statement.
     #[error("unknown statement `{id}`")]
     UnknownStatement {
         /// The id as sent.
         id: String,
     },
-    /// No such session, or it is over.
+    /// An unknown session, or one that ended.
     #[error("unknown session `{id}`")]
     UnknownSession {
         /// The id as sent.
         id: String,
     },
-    /// A result that is asked for too early.
+    /// A result that was requested before the statement finished.
     #[error("statement `{id}` is {state}")]
     NotFinished {
         /// The statement.
@@ -249,19 +249,19 @@ pub enum Error {
         /// Its state.
         state: &'static str,
     },
-    /// A result that gave way to newer ones, or was deleted.
+    /// A result that was evicted by newer ones, or deleted.
     #[error("the result of statement `{id}` is no longer available")]
     ResultGone {
         /// The statement.
         id: String,
     },
-    /// A `request_id` that was used for something else.
+    /// A `request_id` that another statement already used.
     #[error("`request_id` `{request_id}` was used for another statement")]
     RequestIdReused {
         /// The id as sent.
         request_id: String,
     },
-    /// A statement that was to be cancelled if it took longer than its client waits.
+    /// A statement that was cancelled because it did not finish within its client's wait.
     #[error("the statement did not finish within {wait_ms} ms and was cancelled")]
     WaitTimeout {
         /// How long the client waited.
@@ -270,12 +270,12 @@ pub enum Error {
     /// A server that cannot be reached.
     #[error("cannot connect to {url}: {reason}")]
     Connect {
-        /// Where it should be.
+        /// The URL of the server.
         url: String,
         /// Why not.
         reason: String,
     },
-    /// A server that says what a Tessera of this version does not.
+    /// A response that this version of Tessera does not understand.
     #[error("{reason}")]
     Protocol {
         /// What cannot be understood.
@@ -287,34 +287,34 @@ pub enum Error {
         /// The limit, in seconds.
         limit_s: u64,
     },
-    /// The server is not yet where it was when it ended.
+    /// The server has not yet recovered the statements of its previous run.
     #[error("the server is recovering statements accepted before its restart")]
     Starting,
-    /// A statement during which one server after another was killed.
+    /// A statement during which several servers in a row were killed.
     #[error("{starts} servers died while they ran the statement; it will not be run again")]
     Poison {
-        /// How many.
+        /// Number of servers that started it.
         starts: u32,
     },
-    /// The server is going away.
+    /// The server is shutting down.
     #[error("the server is shutting down")]
     ShuttingDown,
-    /// No such page.
+    /// An unknown path.
     #[error("no such path: `{path}`")]
     NotFound {
-        /// The path asked for.
+        /// The requested path.
         path: String,
     },
-    /// No media type of an `Accept` header can be given.
+    /// No media type of an `Accept` header is supported.
     #[error("cannot respond with `{accept}`")]
     NotAcceptable {
         /// The header.
         accept: String,
     },
-    /// A page that does not answer this method.
+    /// A path that does not support this method.
     #[error("`{path}` does not support {method}")]
     Method {
-        /// The path asked for.
+        /// The requested path.
         path: String,
         /// The method used.
         method: String,
@@ -322,12 +322,12 @@ pub enum Error {
     /// Listening on more than loopback without TLS or a token.
     #[error("will not listen on {address} without {lacks}")]
     OpenListen {
-        /// The address asked for.
+        /// The requested address.
         address: std::net::SocketAddr,
         /// What is missing.
         lacks: &'static str,
     },
-    /// An engine broke a promise, or a thread panicked: a fault of ours.
+    /// An engine broke its contract, or a thread panicked: a bug in Tessera.
     #[error("internal error: {what}")]
     Internal {
         /// What happened.
@@ -341,12 +341,12 @@ impl Error {
         Error::Stage(Stage(Box::new(error)))
     }
 
-    /// An error of reading or writing.
+    /// Wraps an error of reading or writing.
     pub fn io(action: &'static str, what: impl Into<String>, source: std::io::Error) -> Self {
         Error::Io { action, what: what.into(), source }
     }
 
-    /// True if memory was refused that is there if no other statement has any.
+    /// True if memory was refused that would be available if no other statement held any.
     pub fn may_fit(&self) -> bool {
         matches!(self, Error::Stage(s) if s.0.may_fit())
     }
@@ -419,7 +419,7 @@ impl Error {
         }
     }
 
-    /// The way out, if there is one to tell.
+    /// How to fix it, if known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::Stage(s) => s.0.hint(),
@@ -508,7 +508,7 @@ impl Error {
         (!out.is_empty()).then(|| out.join(": "))
     }
 
-    /// Seconds after which it is worth trying again, if it is.
+    /// Seconds after which a retry makes sense.
     pub fn retry_after_s(&self) -> u64 {
         match self {
             Error::TooManyTries { wait_s } => *wait_s,
@@ -516,7 +516,7 @@ impl Error {
         }
     }
 
-    /// The HTTP status that goes with it.
+    /// The HTTP status of the response.
     pub fn status(&self) -> u16 {
         match self {
             Error::Unauthorized { .. } => 401,
@@ -548,7 +548,7 @@ impl Error {
         }
     }
 
-    /// The exit status of the command line: 1 the query failed, 2 usage, 130 cancelled.
+    /// The exit status of the command line: 1 the query failed, 2 usage, 3 no connection, 130 cancelled.
     pub fn exit_status(&self) -> u8 {
         match self {
             _ if self.code() == "cancelled" => 130,
@@ -558,7 +558,7 @@ impl Error {
         }
     }
 
-    /// True if the reader of our output went away, which is no error of anybody (`tessera … | head`).
+    /// True if the reader of our output closed it, which is not an error (`tessera … | head`).
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe)
     }

@@ -1,4 +1,4 @@
-//! Answers as bytes: one file for each format.
+//! Formats of answers: one module for each.
 //!
 //! 1. [`Format`] is chosen by name, by file name or by an `Accept` header.
 //! 2. A [`Writer`] takes the answers of a script. Text formats are written at once, one document or section for each;
@@ -62,7 +62,7 @@ const ALL: [(Format, &str, &str); 8] = [
 ];
 
 impl Format {
-    /// The format of that name.
+    /// Parses a name.
     pub fn parse(name: &str) -> Result<Self, Error> {
         ALL.iter()
             .find(|f| f.1.eq_ignore_ascii_case(name))
@@ -75,17 +75,17 @@ impl Format {
         ALL.map(|f| f.1).join(", ")
     }
 
-    /// The name.
+    /// The name in URLs and on the command line.
     pub fn name(self) -> &'static str {
         ALL.iter().find(|f| f.0 == self).map_or("", |f| f.1)
     }
 
-    /// The media type of HTTP answers.
+    /// The media type of HTTP responses.
     pub fn content_type(self) -> &'static str {
         ALL.iter().find(|f| f.0 == self).map_or("", |f| f.2)
     }
 
-    /// The format that a file's extension asks for. A `.zarr` is no stream: COPY writes it.
+    /// The format by a file's extension. A `.zarr` is not a stream: COPY writes it.
     pub fn from_path(path: &Path) -> Result<Self, Error> {
         let extension =
             path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
@@ -104,8 +104,8 @@ impl Format {
         }
     }
 
-    /// The first format of an `Accept` header that there is, by quality and then by order; `None` if every answer will
-    /// do (`*/*`, or nothing).
+    /// Content negotiation: the first supported format of an `Accept` header, by quality and then by order; `None` if
+    /// the header accepts any (`*/*`, or is empty).
     pub fn from_accept(accept: &str) -> Result<Option<Self>, Error> {
         let mut wanted: Vec<(f32, &str)> = Vec::new();
         for part in accept.split(',') {
@@ -137,7 +137,7 @@ impl Format {
         Err(Error::NotAcceptable { accept: accept.into() })
     }
 
-    /// True for the formats that hold one result; text formats take one after another.
+    /// True for the formats that hold one result; text formats take several.
     pub fn holds_one(self) -> bool {
         !self.is_text()
     }

@@ -1,20 +1,22 @@
-//! What a server remembers of the statements that it accepted, in its warehouse.
+//! The journal: records of the statements that a server accepted, in its warehouse.
 //!
 //! ```text
 //!   statements/<id>.json    one for each statement that was acknowledged with 202, or that has a `request_id`
-//!   statements/<id>/        chunks of it that were kept ([`tessera_exec::durable`])
-//!   epochs/<n>.json         the servers that wrote here, one after another: the highest number may
+//!   statements/<id>/        durable chunks of the statement ([`tessera_exec::durable`])
+//!   epochs/<n>.json         the servers that wrote here, in order: only the highest number may write
 //! ```
-//! Secrets in it are sealed ([`crate::secrets`]). A record is there before its statement is acknowledged, whole, and on
-//! the device. It has the text and what the text was bound to ([`Recipe`]); of the end only that it was: cells are
-//! computed again when they are asked for after a restart. It goes when the statement is forgotten. It begins with its
-//! checksum ([`crate::sealed`]): one that is damaged is not run again as something else.
+//! A record is written, complete and synced to the device, before its statement is acknowledged. It has the text and
+//! what the text was bound to ([`Recipe`]). Of the end it has only the outcome: cells are computed again if they are
+//! requested after a restart. It is removed when the statement is forgotten. It begins with its checksum
+//! ([`crate::sealed`]), so that a damaged record does not run as another statement. Secrets in it are encrypted
+//! ([`crate::secrets`]).
 //!
-//! Two servers must not work for one warehouse. A server takes the next epoch before it writes first, and looks for a
-//! later one before each change: one that finds it was taken for dead, and changes nothing any more ([`Epoch`]).
+//! Two servers must not write to one warehouse. A server takes the next epoch before its first write, and looks for a
+//! later one before each change. A server that finds a later epoch is fenced and changes nothing any more ([`Epoch`]).
 //! A later server may begin just after that look. In a directory it waits until the change is made ([`Epoch::right`]).
-//! In a bucket it does not; there a record is put in place of the version that was read, so that what the earlier server
-//! still had on its way is refused once the later one has written the record ([`Journal::write`]).
+//! In a bucket it does not wait. There a record is put only in place of the version that was read, so that requests of
+//! the earlier server that are still in flight are refused once the later one has written the record
+//! ([`Journal::write`]).
 
 #[cfg(test)]
 mod tests;
@@ -33,38 +35,38 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tessera_storage::sink::{FileLock, Folder, Mode, SinkError, Version};
 use tokio::sync::Mutex;
 
-/// Where the records are.
+/// Directory of the records.
 pub(crate) const STATEMENTS: &str = "statements";
-/// Where the epochs are.
+/// Directory of the epochs.
 pub(crate) const EPOCHS: &str = "epochs";
-/// Who holds it with others makes a change; who holds it alone knows that no change is being made.
+/// Writers hold the lock in shared mode; its exclusive holder knows that no change is being made.
 const LOCK: &str = "epochs/lock";
 /// The format that this version reads and writes.
 const FORMAT_VERSION: u32 = 1;
-/// Records that are read at a time.
+/// Records that are read concurrently.
 const READS_MAX: usize = 16;
-/// Servers that may start at the same moment.
+/// Upper bound on servers that start at the same time.
 const STARTS_MAX: u32 = 64;
-/// How often a record is put over one that came meanwhile.
+/// Attempts to overwrite a record that changes concurrently.
 const OVER_MAX: u32 = 4;
 
-/// What is remembered of a statement.
+/// The record of a statement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
     format_version: u32,
-    /// The name of the statement.
+    /// The id of the statement.
     pub id: String,
     /// When a server accepted it, in milliseconds since 1970.
     pub accepted_ms: u64,
     /// The session that it ran in.
     pub session: Option<String>,
-    /// The client's own name for it.
+    /// The client's id for it.
     pub request_id: Option<String>,
     /// The script.
     pub sql: String,
     /// What the script was bound to.
     pub recipe: Recipe,
-    /// How many servers began to run it.
+    /// Number of servers that began to run it.
     pub starts: u32,
     /// How it ended, and when, in milliseconds since 1970; `None` while it waits or runs.
     pub end: Option<(End, u64)>,
@@ -74,13 +76,13 @@ pub struct Record {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum End {
-    /// With answers.
+    /// It finished with answers.
     Finished,
-    /// With answers that are gone.
+    /// It finished, and its answers are no longer available.
     Gone,
-    /// Somebody stopped it.
+    /// A client stopped it.
     Cancelled,
-    /// With the error of this document.
+    /// It failed with the error in this document.
     Failed(Value),
 }
 
@@ -94,7 +96,7 @@ pub struct Journal {
 }
 
 impl Record {
-    /// The record of a statement that one server began to run, and that is not over.
+    /// The record of an unfinished statement that one server began to run.
     pub fn new(id: &str, sql: &str, accepted_ms: u64, recipe: Recipe) -> Self {
         Record {
             format_version: FORMAT_VERSION,
@@ -110,13 +112,13 @@ impl Record {
     }
 }
 
-/// The moment, in milliseconds since 1970; 0 if the clock is before.
+/// The time in milliseconds since 1970; 0 if the clock is before 1970.
 pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
 }
 
 impl Journal {
-    /// The journal in a warehouse's folder. Nothing is read or made yet.
+    /// The journal in a warehouse's folder. Reads and creates nothing yet.
     pub(crate) fn new(
         folder: Folder,
         epoch: Arc<Epoch>,
@@ -126,11 +128,11 @@ impl Journal {
         Journal { folder, epoch, sealer, io }
     }
 
-    /// All records with their versions, the oldest first. If there are some, or were, the server's epoch begins. A
-    /// record that cannot be read is left where it is: it must not keep the others.
+    /// All records with their versions, the oldest first. If a server used the journal before, this server's epoch
+    /// begins. An unreadable record is left in place and does not prevent reading the others.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of storage.
     pub async fn load(&self) -> Result<Vec<(Record, Version)>, Error> {
         self.epoch.begin_if_known().await?;
         self.epoch.check().await?;
@@ -146,11 +148,11 @@ impl Journal {
         Ok(all)
     }
 
-    /// Writes a record, in place of the version `before` that the statement has, or of none; the version that it has
-    /// then. In a directory, where nobody else writes it meanwhile, it replaces what is there.
+    /// Writes a record in place of the version `before`, or as a new one, and returns its new version. In a directory,
+    /// where no other process writes concurrently, it overwrites unconditionally.
     ///
     /// # Errors
-    /// Whatever storage says; a later server; `document_changed` and `already_exists` if there is another version.
+    /// Errors of storage; a later server; `document_changed` and `already_exists` if there is another version.
     pub async fn write(&self, record: &Record, before: Option<Version>) -> Result<Version, Error> {
         self.epoch.begin().await?;
         let right = self.epoch.right().await?;
@@ -166,26 +168,27 @@ impl Journal {
             None if is_first => Mode::Create,
             None => Mode::Replace,
         };
-        // A file is on the device before this ends: that is no work for a thread of I/O.
+        // A file is synced before this ends: that does not belong on an I/O thread.
         let put = tokio::task::spawn_blocking(move || {
-            // Until it is written, whoever waits for it.
+            // Held until the write ends, even if the caller stops waiting.
             let _right = right;
             io.block_on(folder.put(&key, text, mode))
         });
         let put = put.await.map_err(|e| Error::Internal { what: e.to_string() })?;
         let version = put.map_err(Error::stage)?;
         if is_first {
-            // A later server that began before the record was there does not know of it.
+            // A later server that began before the record was written does not know it.
             self.epoch.check().await?;
         }
         Ok(version)
     }
 
-    /// The same over whatever is there, for a statement of this server. Another version than `before` is of a request
-    /// whose answer nobody has: of this server, or of an earlier one, which did nothing that rests on it.
+    /// Like [`Journal::write`], over any existing version, for a statement of this server. A version other than
+    /// `before` comes from a request whose response was lost: of this server, or of an earlier one, which did nothing
+    /// that depends on it.
     ///
     /// # Errors
-    /// Whatever storage says; a later server.
+    /// Errors of storage; a later server.
     pub async fn write_over(
         &self,
         record: &Record,
@@ -207,27 +210,27 @@ impl Journal {
         }
     }
 
-    /// Refuses if a later server works here.
+    /// Fails if a later server has taken over.
     ///
     /// # Errors
-    /// Whatever storage says; a later epoch.
+    /// Errors of storage; a later epoch.
     pub async fn check(&self) -> Result<(), Error> {
         self.epoch.check().await
     }
 
-    /// Forgets a statement.
+    /// Removes the record of a statement.
     ///
     /// # Errors
-    /// Whatever storage says; a later server.
+    /// Errors of storage; a later server.
     pub async fn remove(&self, id: &str) -> Result<(), Error> {
         let _right = self.epoch.right().await?;
         self.folder.remove(&key(id)).await.map(|_| ()).map_err(Error::stage)
     }
 
-    /// How many records can be read, and the errors of those that cannot.
+    /// Number of readable records, and the errors of the others.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of storage.
     pub(crate) async fn read_through(folder: &Folder) -> Result<(u64, Vec<Error>), Error> {
         let (mut count, mut bad) = (0, Vec::new());
         for record in read_all(folder, None).await?.collect::<Vec<_>>().await {
@@ -243,14 +246,14 @@ impl Journal {
     /// Cells of the warehouse at `folder` that statements of its journal read, or may have been about to name.
     ///
     /// # Errors
-    /// Whatever storage says; a record that cannot be read.
+    /// Errors of storage; a record that cannot be read.
     pub(crate) async fn data(folder: &Folder) -> Result<BTreeSet<String>, Error> {
         let all: Vec<Option<(Record, Version)>> =
             read_all(folder, None).await?.try_collect().await?;
         let mut data = BTreeSet::new();
         for (record, _) in all.iter().flatten() {
             data.extend(record.recipe.data().map(String::from));
-            // A request that names them may still be on its way, from a server that is gone.
+            // A request of an ended server that names them may still be in flight.
             if record.end.is_none() {
                 data.extend(record.recipe.made().map(String::from));
             }
@@ -263,7 +266,7 @@ fn key(id: &str) -> String {
     format!("{STATEMENTS}/{id}.json")
 }
 
-/// All records, as they come; with their secrets if there is who opens them.
+/// All records in any order; with their secrets if a sealer is given.
 async fn read_all<'a>(
     folder: &'a Folder,
     sealer: Option<&'a Sealer>,
@@ -274,7 +277,7 @@ async fn read_all<'a>(
     Ok(stream::iter(ids).map(move |id| read(folder, id, sealer)).buffer_unordered(READS_MAX))
 }
 
-/// A record, with its secrets if there is who opens them; `None` if it was forgotten meanwhile.
+/// A record, with its secrets if a sealer is given; `None` if it was removed concurrently.
 async fn read(
     folder: &Folder,
     id: String,
@@ -307,7 +310,7 @@ async fn read(
 #[derive(Debug)]
 pub(crate) struct Epoch {
     folder: Folder,
-    /// The number, once it began: what is not a server never has one, and is not asked for it.
+    /// The number, once the epoch began. A process that is not a server never has one.
     number: Mutex<Option<u64>>,
     is_server: AtomicBool,
 }
@@ -317,15 +320,15 @@ impl Epoch {
         Epoch { folder, number: Mutex::default(), is_server: AtomicBool::new(false) }
     }
 
-    /// The process is a server.
+    /// Marks the process as a server.
     pub(crate) fn serves(&self) {
         self.is_server.store(true, Ordering::Relaxed);
     }
 
-    /// The number of the server's epoch, which begins now if it has not; `None` if the process is no server.
+    /// The number of the server's epoch, which begins now if it has not; `None` if the process is not a server.
     ///
     /// # Errors
-    /// Whatever storage says; a later epoch.
+    /// Errors of storage; a later epoch.
     pub(crate) async fn begun_by_server(&self) -> Result<Option<u64>, Error> {
         if !self.is_server.load(Ordering::Relaxed) {
             return Ok(None);
@@ -335,10 +338,10 @@ impl Epoch {
         Ok(*self.number.lock().await)
     }
 
-    /// The same where no epoch begins that would be the first.
+    /// Like [`Epoch::begun_by_server`], without beginning the first epoch of a warehouse.
     ///
     /// # Errors
-    /// Whatever storage says; a later epoch.
+    /// Errors of storage; a later epoch.
     pub(crate) async fn begun_if_known(&self) -> Result<Option<u64>, Error> {
         if self.is_server.load(Ordering::Relaxed) {
             self.begin_if_known().await?;
@@ -347,7 +350,7 @@ impl Epoch {
         Ok(*self.number.lock().await)
     }
 
-    /// Begins the epoch if there was one before: who worked here until now stops.
+    /// Begins the epoch if there was an earlier one, whose server is fenced by that.
     async fn begin_if_known(&self) -> Result<(), Error> {
         match self.last().await? {
             0 => Ok(()),
@@ -358,13 +361,13 @@ impl Epoch {
     /// Begins the epoch, if it has not begun.
     ///
     /// # Errors
-    /// Whatever storage says; more servers than may start at a time.
+    /// Errors of storage; too many servers that start at the same time.
     async fn begin(&self) -> Result<(), Error> {
         let mut number = self.number.lock().await;
         if number.is_some() {
             return Ok(());
         }
-        // No other server's has these bytes: what is there after an answer that was lost is ours, or is not.
+        // The bytes are unique to this server: after a lost response they show if the stored epoch is ours.
         let mark = uuid::Uuid::new_v4();
         let text =
             || format!("{{\"pid\":{},\"mark\":\"{mark}\"}}", std::process::id()).into_bytes();
@@ -374,7 +377,8 @@ impl Epoch {
                 Err(SinkError::Exists { .. }) => {}
                 Err(e) => return Err(Error::stage(e)),
                 Ok(_) => {
-                    // Who looked before there was this epoch ends its change; who looks now makes none.
+                    // A server that looked before this epoch existed completes its change first; one that looks now
+                    // makes none.
                     let _nobody = self.folder.hold(LOCK, true).await.map_err(Error::stage)?;
                     *number = Some(next);
                     return self.forget_before(next).await;
@@ -395,11 +399,11 @@ impl Epoch {
         Ok(())
     }
 
-    /// The right to make a change, as long as it is held: in a directory, no later server works here before. Who is
-    /// no server has it at once, and holds nothing.
+    /// The right to make a change while it is held: in a directory, no later server begins until it is released. A
+    /// process that is not a server gets it at once, and holds nothing.
     ///
     /// # Errors
-    /// Whatever storage says; a later epoch.
+    /// Errors of storage; a later epoch.
     pub(crate) async fn right(&self) -> Result<Option<FileLock>, Error> {
         if self.number.lock().await.is_none() {
             return Ok(None);
@@ -409,10 +413,10 @@ impl Epoch {
         Ok(held)
     }
 
-    /// Refuses if a later server works here.
+    /// Fails if a later server has taken over.
     ///
     /// # Errors
-    /// Whatever storage says; a later epoch.
+    /// Errors of storage; a later epoch.
     async fn check(&self) -> Result<(), Error> {
         match *self.number.lock().await {
             Some(n) => self.is_last(n).await,
@@ -441,7 +445,7 @@ fn epoch(number: u64) -> String {
     format!("{EPOCHS}/{number}.json")
 }
 
-/// Another server took over.
+/// Another server took over the warehouse.
 #[derive(Debug, thiserror::Error)]
 #[error("another server has taken over the warehouse `{warehouse}`")]
 struct Fenced {
@@ -460,7 +464,7 @@ impl Report for Fenced {
     }
 }
 
-/// A record that is none.
+/// A record that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("the record `{key}` in the warehouse cannot be read: {reason}")]
 struct Unreadable {

@@ -1,11 +1,11 @@
-//! Parameters of a script as JSON gives them, for HTTP and the command line.
+//! Parameters of a script, given as JSON over HTTP or on the command line.
 
 use crate::error::Error;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use tessera_frontend::parameters::{self, Parameter, Parameters};
 
-/// Parameters at most.
+/// Upper bound on the parameters of a script.
 const PARAMETERS_MAX: usize = 10_000;
 
 /// Are lists values?
@@ -15,10 +15,10 @@ enum Lists {
     Refused,
 }
 
-/// The script with its parameters in place: a list for `?` and `$1`, an object for `$name`.
+/// Binds the parameters of a script: a list for `?` and `$1`, an object for `$name`.
 ///
 /// # Errors
-/// Values that are no parameters, and what [`parameters::bind`] refuses.
+/// Values that cannot be parameters, and errors of [`parameters::bind`].
 pub fn bind(sql: &str, params: Option<&Value>) -> Result<String, Error> {
     bind_with(sql, params, Lists::Refused)
 }
@@ -48,8 +48,8 @@ fn bind_with(sql: &str, params: Option<&Value>, lists: Lists) -> Result<String, 
     parameters::bind(sql, &parameters).map_err(Error::stage)
 }
 
-/// The script with the values of `--param NAME=VALUE` in place. A value is JSON, or else a text; names that are the
-/// numbers from 1 on are for `?` and `$1`.
+/// Binds the values of `--param NAME=VALUE`. A value is JSON, or else a text. Names that are the numbers from 1 on are
+/// for `?` and `$1`.
 ///
 /// # Errors
 /// `usage` for a parameter without a name or given twice, and those of [`bind`].

@@ -1,19 +1,19 @@
-//! JSON documents that say what they are: the first thing in one is the checksum of all of it.
+//! JSON documents that begin with a checksum of the whole document.
 //!
 //! ```text
 //!   {"crc32c":"1f0a93c7", …}        CRC-32C of the document in which these eight digits are zeros
 //! ```
-//! Documents of earlier versions do not begin so, and are taken as they are.
+//! Documents of earlier versions have no checksum and are not checked.
 
 use tessera_storage::manifest::Seal;
 use tessera_storage::source::SourceError;
 
-/// How such a document begins; the digits follow.
+/// The begin of a document; the digits follow.
 const FRONT: &[u8] = b"{\"crc32c\":\"";
-/// The digits when the checksum is taken.
+/// The digits while the checksum is computed.
 const ZEROS: &[u8; 8] = b"00000000";
 
-/// The object `json` with its checksum.
+/// Adds the checksum to the JSON object `json`.
 pub(crate) fn seal(json: &[u8]) -> Vec<u8> {
     let members = json.strip_prefix(b"{").unwrap_or(json);
     let comma: &[u8] = if members.trim_ascii_start() == b"}" { b"\"" } else { b"\"," };
@@ -23,7 +23,7 @@ pub(crate) fn seal(json: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Refuses a document whose checksum is another one; `path` is its name in the error.
+/// Refuses a document with a wrong checksum; `path` is its name in the error.
 ///
 /// # Errors
 /// [`SourceError::Corrupt`].
@@ -59,7 +59,7 @@ mod tests {
         for bit in 0..sealed.len() * 8 {
             let mut bad = sealed.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            // What no longer begins as a sealed document is no JSON, or has all that it had but the checksum.
+            // A document that no longer begins as a sealed one is not JSON, or has everything but the checksum.
             let is_found = check("x", &bad).is_err()
                 || serde_json::from_slice::<Value>(&bad)
                     .map_or(true, |v| bit / 8 < FRONT.len() && v["query"] == value["query"]);

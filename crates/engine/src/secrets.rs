@@ -1,9 +1,9 @@
-//! Secrets of statements in the documents of a warehouse: records of statements and entries of the catalog.
+//! Encrypts secrets of statements in the documents of a warehouse: records of statements and entries of the catalog.
 //!
 //! A record has to run its statement again after a failure, so it needs the secrets in its options (`OPTIONS
-//! ('aws.secret_access_key' '…')`); who reads a record, or a backup or a listing of a bucket, does not. So a secret
-//! stands there as `(sealed:…)`: AES-256-GCM with the warehouse's own key, a document `key` that only its owner reads
-//! and that is made for the first secret. Whoever has the key and the document has the secret.
+//! ('aws.secret_access_key' '…')`). A reader of a record, of a backup or of a bucket does not need them. So a secret is
+//! stored as `(sealed:…)`: AES-256-GCM with the warehouse's own key. The key is a document `key` that only its owner
+//! reads; it is created for the first secret. Whoever has the key and the document has the secret.
 
 use crate::error::Error;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -13,14 +13,13 @@ use tessera_frontend::secrets;
 use tessera_storage::sink::{Folder, Mode, SinkError};
 use tokio::sync::OnceCell;
 
-/// Where the key is.
+/// The document of the key.
 pub(crate) const KEY: &str = "key";
-/// How a sealed text begins and ends; between is hex: the nonce, then the text and its tag.
+/// The marks of a sealed text. Between them is hex: the nonce, then the text and its tag.
 const BEGIN: &str = "(sealed:";
 const END: char = ')';
-/// Bytes of the key.
 const KEY_BYTES: usize = 32;
-/// Fields of documents that are scripts, and those that are pairs of options.
+/// Fields of documents that are scripts, and the field that is pairs of options.
 const SCRIPTS: [&str; 2] = ["sql", "query"];
 const OPTIONS: &str = "options";
 
@@ -44,10 +43,10 @@ impl Sealer {
         Sealer { folder, key: Arc::default() }
     }
 
-    /// Seals the secrets of a document. The key is made if there is none.
+    /// Seals the secrets of a document. Creates the key if it does not exist.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of storage.
     pub(crate) async fn seal(&self, document: &mut Value) -> Result<(), Error> {
         let mut has_some = false;
         walk(document, &mut |text, is_script| {
@@ -83,10 +82,10 @@ impl Sealer {
         }
     }
 
-    /// Opens the secrets of a document. What this key does not open stays as it is.
+    /// Opens the secrets of a document. A secret of another key stays sealed.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of storage.
     pub(crate) async fn open(&self, document: &mut Value) -> Result<(), Error> {
         let mut has_some = false;
         walk(document, &mut |text, _| {
@@ -104,7 +103,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// The key, if there is one.
+    /// The key, if it exists.
     async fn there(&self) -> Result<Option<&SealingKey>, Error> {
         if let Some(key) = self.key.get() {
             return Ok(Some(key));
@@ -134,7 +133,7 @@ impl Sealer {
         if let Some(key) = self.read().await? {
             return Ok(key);
         }
-        // Of two that make one at a time both end with the same.
+        // Two processes that create one concurrently end with the same key.
         let text = format!("{}\n", hex(&random::<KEY_BYTES>()?));
         match self.folder.put(KEY, text.into_bytes(), Mode::Create).await {
             Ok(_) | Err(SinkError::Exists { .. }) => {}
@@ -154,7 +153,7 @@ impl SealingKey {
         Some(format!("{BEGIN}{}{}{END}", hex(&nonce), hex(&bytes)))
     }
 
-    /// The text of what is between the marks.
+    /// Decrypts the part between the marks.
     fn open(&self, sealed: &str) -> Option<String> {
         let mut bytes = unhex(sealed)?;
         let nonce: [u8; NONCE_LEN] = bytes.get(..NONCE_LEN)?.try_into().ok()?;
@@ -163,7 +162,7 @@ impl SealingKey {
         String::from_utf8(opened.to_vec()).ok()
     }
 
-    /// A text with all that this key opens. In a script a sealed text is a literal, quotes and all.
+    /// Opens all sealed texts of this key. In a script a sealed text is a literal, including its quotes.
     fn open_all(&self, text: &str, is_script: bool) -> String {
         let (begin, end) = match is_script {
             true => (format!("'{BEGIN}"), format!("{END}'")),
@@ -191,7 +190,7 @@ impl SealingKey {
     }
 }
 
-/// Calls `change` with each script of a document, and with each value of an option that is a secret: `false`.
+/// Calls `change` with each script of a document (`true`), and with each value of an option that is a secret (`false`).
 fn walk(value: &mut Value, change: &mut dyn FnMut(&str, bool) -> Option<String>) {
     match value {
         Value::Array(all) => all.iter_mut().for_each(|v| walk(v, change)),
@@ -279,7 +278,7 @@ mod tests {
             "{text}"
         );
         assert_eq!(text.matches(BEGIN).count(), 4, "{text}");
-        // Another process has the same key.
+        // Another process uses the same key.
         let mut opened = sealed.clone();
         sealer(&directory).open(&mut opened).await.unwrap();
         assert_eq!(opened, plain);
@@ -287,7 +286,7 @@ mod tests {
             &std::fs::metadata(directory.path().join(KEY)).unwrap().permissions(),
         );
         assert_eq!(mode & 0o777, 0o600);
-        // Another warehouse's does not open it.
+        // The key of another warehouse does not open it.
         let other = tempfile::tempdir().unwrap();
         let mut kept = plain.clone();
         sealer(&other).seal(&mut kept).await.unwrap();

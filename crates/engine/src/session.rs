@@ -3,10 +3,10 @@
 //! The life of one statement, in [`Session::statement`]:
 //!
 //! 1. `tessera_frontend::parse` has split the script; the statement is a plain value.
-//! 2. [`open`] opens what it reads: names through the catalog, URLs as they are. This is the only I/O before the plan.
+//! 2. [`open`] opens the relations: names through the catalog, URLs as they are. This is the only I/O before the plan.
 //! 3. `tessera_frontend` binds and lowers it to a graph and its labels.
 //! 4. `tessera_planner::compile` turns the graph into a plan; EXPLAIN stops here.
-//! 5. `tessera_exec` runs the plan; [`mod@collect`] keeps the chunks of the results, charged to the quota.
+//! 5. `tessera_exec` runs the plan; [`mod@collect`] retains the chunks of the results, charged to the quota.
 //! 6. The chunks and the labels are the answer.
 
 mod admission;
@@ -74,35 +74,34 @@ pub use warehouse::Pin;
 use warehouse::Warehouse;
 pub(crate) use warehouse::{Definition, Entry as CatalogEntry};
 
-/// Storage that does not answer in this time is unreachable.
+/// Timeout of storage requests.
 const STORAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What all sessions of a process share: threads, memory, connections and the durable catalog.
+/// State shared by all sessions of a process: threads, memory, connections and the durable catalog.
 pub struct Host {
     runtime: Runtime,
     stores: Arc<Stores>,
     warehouse: Arc<Warehouse>,
-    /// Chunks of statements that are run again after a failure.
+    /// Stores chunks of statements that run again after a failure.
     durable: Arc<DurableStore>,
     io: tokio::runtime::Handle,
     config: Config,
     seeds: AtomicU64,
     queries: Arc<Queries>,
-    /// Who runs beside whom.
     admission: Arc<Admission>,
-    /// Where results wait that are too large for memory.
+    /// Stores results that are too large for memory.
     scratch: Arc<Scratch>,
-    /// Memory of results that are rows.
+    /// Memory for results that are rows.
     rows_room: Arc<RowsRoom>,
-    /// What cell blocks may have of the memory.
+    /// Memory for cell blocks.
     rows: Arc<RowsMemory>,
-    /// Storages of tables, as DataFusion finds them.
+    /// Object stores of tables, registered with DataFusion.
     storages: Arc<DefaultObjectStoreRegistry>,
-    /// Functions and rules of cell blocks, made once: each statement has a copy.
+    /// DataFusion's functions and rules for cell blocks. Each statement clones them.
     functions: OnceLock<SessionState>,
-    /// What DataFusion does in tasks of their own.
+    /// Threads for DataFusion's tasks.
     row_threads: RowThreads,
-    /// The workers, if this is a server that accepts some.
+    /// The workers, if this server accepts workers.
     cluster: OnceLock<Arc<Cluster>>,
 }
 
@@ -111,12 +110,12 @@ pub struct Session {
     host: Arc<Host>,
     temps: Mutex<BTreeMap<String, Arc<Temp>>>,
     settings: Mutex<Settings>,
-    /// Results of more bytes than this wait in files.
+    /// Results larger than this are stored in files.
     memory_result_bytes: u64,
 }
 
 impl Host {
-    /// Gives the allocator's unused memory back to the system, if it is much.
+    /// Returns the allocator's unused memory to the system, if it is much.
     fn give_back(&self) {
         let quota = self.runtime.quota();
         if tessera_exec::heap::is_large(quota.used(), quota.limit()) {
@@ -129,15 +128,15 @@ impl Host {
     /// Starts threads and opens the warehouse; I/O runs on the given tokio runtime.
     ///
     /// # Errors
-    /// A warehouse that cannot be used.
+    /// The warehouse cannot be opened.
     pub fn open(config: Config, io: tokio::runtime::Handle) -> Result<Arc<Self>, Error> {
         Host::open_with(config, io, Stores::new(STORAGE_TIMEOUT))
     }
 
-    /// The same with storage of its own: `Stores::with_environment` has other credentials than the process.
+    /// Like [`Host::open`], with the given storage: `Stores::with_environment` has other credentials than the process.
     ///
     /// # Errors
-    /// As [`Host::open`].
+    /// Errors of [`Host::open`].
     pub fn open_with(
         config: Config,
         io: tokio::runtime::Handle,
@@ -151,7 +150,7 @@ impl Host {
             spill_bytes_max: config.spill_limit_bytes,
             ..Default::default()
         };
-        // The first seed is drawn from the clock, once for the process: two runs draw different ones.
+        // The first seed comes from the clock, once for each process: two runs draw different seeds.
         let start = SystemTime::now().duration_since(UNIX_EPOCH);
         let seed = start.map_or(0, |d| d.as_nanos() as u64);
         let rules = Rules { read: config.allow_read.clone(), write: config.allow_write.clone() };
@@ -174,7 +173,7 @@ impl Host {
         let folder = warehouse.statements(&stores)?;
         let durable = DurableStore::new(folder, config.durable_limit_bytes);
         if !warehouse.is_remote() {
-            // In the background: who asks something does not wait for it.
+            // In the background: statements do not wait for it.
             let (warehouse, handle) = (warehouse.clone(), io.clone());
             io.spawn_blocking(move || handle.block_on(collect(&warehouse)));
         }
@@ -198,73 +197,72 @@ impl Host {
         }))
     }
 
-    /// Removes what killed processes left in the warehouse. Of a directory that is done at each start, but what earlier
-    /// servers left only a server can tell; below a prefix of a bucket it takes a listing of all objects.
+    /// Removes what killed processes left in the warehouse. In a directory this also happens at each start, but only a
+    /// server can recognise what earlier servers left. Below a prefix of a bucket it lists all objects.
     pub async fn collect(&self) {
         collect(&self.warehouse).await;
     }
 
-    /// What a server remembers of its statements.
+    /// The journal of the statements that a server accepted.
     pub fn journal(&self) -> Journal {
         self.warehouse.journal()
     }
 
-    /// Keeps cells of the warehouse from being removed by this process.
+    /// Prevents this process from removing cells of the warehouse.
     pub fn pin(&self, data: &str) -> Pin {
         self.warehouse.pin(data)
     }
 
-    /// It is known again which cells statements read: those that are kept and have no name any more go when nobody
-    /// keeps them.
+    /// Reports that all readers of cells are known: unnamed cells are removed once no statement reads them.
     ///
     /// # Errors
-    /// Whatever the warehouse says.
+    /// Errors of the warehouse.
     pub async fn readers_are_known(&self) -> Result<(), Error> {
         self.warehouse.readers_are_known().await
     }
 
-    /// Where chunks of its statements are that outlive it.
+    /// Stores chunks that outlive their statement.
     pub fn durable(&self) -> &Arc<DurableStore> {
         &self.durable
     }
 
-    /// Requests to storage and bytes that came from it, since the start.
+    /// Counts requests to storage and bytes read from it, since the start.
     pub fn counters(&self) -> &Arc<Counters> {
         self.stores.counters()
     }
 
-    /// Closes a warehouse that is a directory to others, and makes the directory for files of statements in it.
+    /// Makes the directory of a warehouse private to its owner, and creates the directory for statements' files in it.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Errors of the file system.
     pub fn keep_private(&self) -> Result<(), Error> {
         self.warehouse.keep_private()
     }
 
-    /// Lets statements read a file of this process's own until the answer is dropped.
+    /// Lets statements read a file that belongs to this process, until the returned value is dropped.
     pub fn lend(&self, path: &std::path::Path) -> Lent {
         self.stores.lend(path)
     }
 
-    /// Threads and memory.
+    /// The threads and the memory quota.
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// Statements that were refused memory among others and ran again, alone.
+    /// Number of statements that were refused memory and ran again, alone.
     pub fn ran_alone(&self) -> u64 {
         self.admission.again()
     }
 
-    /// The configuration.
+    /// The configuration that the host was opened with.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Accepts workers as the configuration says.
+    /// Accepts workers as configured.
     ///
     /// # Errors
-    /// A secret or certificates that cannot be used, an address that cannot be listened on.
+    /// The secret or the certificates cannot be used, or the address cannot be listened on.
     pub async fn accept_workers(&self) -> Result<Arc<Cluster>, Error> {
         let security = &self.config.cluster_security;
         Credentials::make(&security.secret).map_err(Error::stage)?;
@@ -278,24 +276,24 @@ impl Host {
         Ok(self.cluster.get_or_init(|| cluster).clone())
     }
 
-    /// The workers, if this is a server that accepts some.
+    /// The workers, if this server accepts workers.
     pub fn cluster(&self) -> Option<&Arc<Cluster>> {
         self.cluster.get()
     }
 
-    /// Statements that wait or run.
+    /// The queued and running statements.
     pub fn queries(&self) -> &Arc<Queries> {
         &self.queries
     }
 
-    /// Where results wait that are too large for memory.
+    /// Stores results that are too large for memory.
     pub fn scratch(&self) -> &Arc<Scratch> {
         &self.scratch
     }
 
-    /// What plans the cell blocks of one statement.
+    /// The DataFusion state that plans the cell blocks of one statement.
     fn session_state(&self) -> Result<SessionState, tessera_frontend::Error> {
-        // DataFusion notes the moment of each step, and panics where there is none to note.
+        // DataFusion records the time of each step, and panics if the clock cannot be represented.
         if micros(SystemTime::now()) < 0 {
             return Err(tessera_frontend::Error::Cells {
                 code: "clock",
@@ -318,11 +316,11 @@ impl Host {
     }
 
     fn first_state(&self) -> Result<SessionState, tessera_frontend::Error> {
-        // What sorts spill goes to the place of all that is spilled, and is bounded with it.
+        // Sorts spill to the same store as chunks, within the same limit.
         let environment = RuntimeEnvBuilder::new()
             .with_disk_manager_builder(RowsScratch::disk_manager(self.runtime.store()))
             .with_object_store_registry(self.storages.clone())
-            // It would keep what a directory had when it was listed first, whatever happens to it.
+            // The cache would retain the first listing of a directory although the directory changes.
             .with_object_list_cache_limit(0)
             .build_arc()
             .map_err(|e| tessera_frontend::Error::Cells {
@@ -337,7 +335,7 @@ impl Host {
         Ok(state.with_runtime_env(environment).build())
     }
 
-    /// What runs the cell blocks of one statement: rows in memory are bounded by a share of the limit.
+    /// The task context of the cell blocks of one statement: rows in memory are bounded by a share of the limit.
     fn task_context(
         &self,
         state: &SessionState,
@@ -347,17 +345,17 @@ impl Host {
         let pool = self.rows.pool(budget);
         let environment =
             RuntimeEnv { memory_pool: pool, ..RuntimeEnv::clone(state.runtime_env()) };
-        // A sort keeps this much for the merge of what it spilled: a part of what the statement may have.
+        // A sort reserves this much for merging what it spilled: a part of the statement's share.
         let reserved = (self.rows.share_within(budget) / 8).min(10 << 20) as usize;
         let config = state.config().clone();
         let config = config.with_sort_spill_reservation_bytes(reserved).with_batch_size(batch_rows);
         let id = state.session_id().to_string();
-        // A plan has its functions; by name they are only looked up in plans that come from elsewhere.
+        // A plan contains its functions; the context looks up names only for plans from elsewhere.
         let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
         TaskContext::new(None, id, config, none.0, none.1, none.2, none.3, Arc::new(environment))
     }
 
-    /// The moment, in microseconds since 1970, and a seed that no other statement had.
+    /// The time, in microseconds since 1970, and a seed that no other statement had.
     fn clock(&self) -> (i64, u64) {
         let now = micros(SystemTime::now());
         // Any odd step visits all values; this one is the golden ratio's.
@@ -365,7 +363,7 @@ impl Host {
     }
 }
 
-/// Microseconds since 1970, also of a machine whose clock is before.
+/// Microseconds since 1970; negative if the clock is before 1970.
 fn micros(moment: SystemTime) -> i64 {
     match moment.duration_since(UNIX_EPOCH) {
         Ok(since) => since.as_micros() as i64,
@@ -373,7 +371,7 @@ fn micros(moment: SystemTime) -> i64 {
     }
 }
 
-/// What is left is no reason not to start, nor is a warehouse that cannot be read: statements that need it tell.
+/// Leftovers and an unreadable warehouse do not prevent a start: statements that need the warehouse report the error.
 async fn collect(warehouse: &Warehouse) {
     match warehouse.collect().await {
         Ok(0) => {}
@@ -383,15 +381,15 @@ async fn collect(warehouse: &Warehouse) {
 }
 
 impl Session {
-    /// A session of its own in this process.
+    /// Opens a session with a host of its own.
     ///
     /// # Errors
-    /// Those of [`Host::open`].
+    /// Errors of [`Host::open`].
     pub fn open(config: Config, io: tokio::runtime::Handle) -> Result<Self, Error> {
         Ok(Session::of(Host::open(config, io)?))
     }
 
-    /// Another session of a host.
+    /// Opens another session on `host`.
     pub fn of(host: Arc<Host>) -> Self {
         let settings = Settings::new(&host.config);
         Session {
@@ -402,12 +400,12 @@ impl Session {
         }
     }
 
-    /// The same session with results in memory only up to `bytes`: a server keeps those of many.
+    /// Limits results in memory to `bytes`: a server holds the results of many sessions.
     pub fn with_results_in_memory(self, bytes: u64) -> Self {
         Session { memory_result_bytes: bytes, ..self }
     }
 
-    /// What it shares with other sessions.
+    /// The host that this session shares with others.
     pub fn host(&self) -> &Arc<Host> {
         &self.host
     }
@@ -416,7 +414,7 @@ impl Session {
         self.temps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a statement takes its memory from.
+    /// The quota that the statement's memory is charged to.
     fn quota(&self, statement: &Handle) -> Arc<Quota> {
         statement.budget().unwrap_or_else(|| self.host.runtime.quota().clone())
     }
@@ -428,7 +426,7 @@ impl Session {
     async fn statement(&self, parsed: &Parsed, statement: &Handle) -> Result<Reply, Error> {
         let started = Instant::now();
         let (_, bytes_before, _) = self.host.counters().snapshot();
-        // What it changed for good when it ran before is not changed again.
+        // A step that already changed durable state in an earlier run is not repeated.
         if let Some(done) = statement.entry().step(|s| s.done.clone()) {
             return Ok(Answer::Done(done).into());
         }
@@ -440,7 +438,7 @@ impl Session {
         let served = self.served(parsed, statement);
         let reply = match settings.query_timeout_s {
             Some(limit_s) => tokio::select! {
-                // What notices by itself that its time is over says that it was cancelled.
+                // Code that notices the timeout by itself reports "cancelled".
                 reply = served => reply.map_err(|e| match e.code() == "cancelled" {
                     true if !statement.is_cancelled() => Error::Timeout { limit_s },
                     _ => e,
@@ -462,7 +460,7 @@ impl Session {
                 .step(|s| s.intent.is_some() && s.done.replace(text.clone()).is_none())
             && let Err(e) = statement.entry().keep().await
         {
-            // It is done: run again, the statement would find that by its intent.
+            // The statement is done. If it runs again, it detects that by its intent.
             tracing::warn!(id = statement.id(), error = %e, "what a statement did could not be noted");
         }
         reply.stats.total_s = started.elapsed().as_secs_f64();
@@ -527,7 +525,7 @@ impl Session {
         Ok(reply)
     }
 
-    /// Makes the temp tensors that a script reads which runs again, in a session of its own.
+    /// Recreates the temp tensors that a recovered script reads, in a session of its own.
     async fn restore(&self, recipe: &Recipe, statement: &Handle) -> Result<(), Error> {
         for made in &recipe.temps {
             self.assume(&made.settings)?;
@@ -535,7 +533,7 @@ impl Session {
             let handle = statement.part(step);
             for mut parsed in tessera_frontend::parse(&made.sql).map_err(Error::stage)? {
                 if let Statement::CreateTensor(create) = &mut parsed.statement {
-                    // One of the same name may stand for what came before it.
+                    // A later temp tensor may have the same name.
                     create.or_replace = true;
                     self.create_temp(create, &parsed.text, &handle).await?;
                 }
@@ -544,7 +542,7 @@ impl Session {
         self.assume(&recipe.settings)
     }
 
-    /// Has these settings, and otherwise those of a new session.
+    /// Replaces the settings: those given, and the defaults of a new session otherwise.
     fn assume(&self, given: &BTreeMap<String, String>) -> Result<(), Error> {
         let mut settings = Settings::new(&self.host.config);
         given.iter().try_for_each(|(name, value)| settings.set(name, value))?;
@@ -552,7 +550,7 @@ impl Session {
         Ok(())
     }
 
-    /// The error for a name that nothing has.
+    /// The error for an unknown name.
     fn unknown(&self, name: &str, mut known: Vec<String>) -> Error {
         known.extend(self.temps().keys().cloned());
         let candidates: Vec<&str> = known.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! A statement as something that can be named, watched and stopped.
+//! A statement that can be named, watched and stopped.
 //!
 //! The life of a statement:
 //!
@@ -7,13 +7,13 @@
 //!      │         │  └─────────┼─────▶ FINISHED
 //!      └─────────┴────────────┴─────▶ FAILED, CANCELLED
 //! ```
-//! 1. Who wants an answer makes a [`Handle`] and gives it to [`crate::Engine::run`].
-//! 2. The engine enters it into the [`Queries`] of its process, so that `SHOW QUERIES` and `CANCEL QUERY` know it.
-//! 3. Where places are few, a statement that takes more than a moment is QUEUED again once that is known, until it has
-//!    one ([`Handle::take_place`]). It goes back from RUNNING to PLANNING when the next statement of a script begins, or when something had to be
-//!    computed before the rest could be planned.
-//! 4. While plans run, [`Handle::progress`] asks the scheduler for its counts; nothing is estimated but the time left.
-//! 5. [`Handle::cancel`] may be called by anybody at any time; the end comes soon after.
+//! 1. The caller makes a [`Handle`] and passes it to [`crate::Engine::run`].
+//! 2. The engine enters it into the [`Queries`] of its process, so that `SHOW QUERIES` and `CANCEL QUERY` find it.
+//! 3. If admission is limited, a statement that takes more than a moment is QUEUED again once that is known, until it
+//!    is admitted ([`Handle::take_place`]). It goes back from RUNNING to PLANNING when the next statement of a script
+//!    begins, or when a result had to be computed before the rest could be planned.
+//! 4. While plans run, [`Handle::progress`] reads the scheduler's counts; only the time left is estimated.
+//! 5. [`Handle::cancel`] may be called at any time from any thread; the statement ends soon after.
 
 mod chunks;
 mod clock;
@@ -45,20 +45,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_exec::quota::Quota;
 use tokio_util::sync::CancellationToken;
 
-/// Where a statement is in its life.
+/// The state of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StatementState {
-    /// It waits for a place among those that run.
+    /// It waits for admission.
     Queued,
-    /// It is read, bound and planned.
+    /// It is parsed, bound and planned.
     Planning,
     /// Its operands run.
     Running,
-    /// Its answer is there.
+    /// Its answer is available.
     Finished,
     /// It ended with an error.
     Failed,
-    /// It was stopped.
+    /// It was cancelled.
     Cancelled,
 }
 
@@ -85,17 +85,17 @@ impl StatementState {
         }
     }
 
-    /// The state of that name.
+    /// Parses a name.
     pub fn parse(name: &str) -> Option<StatementState> {
         StatementState::ALL.into_iter().find(|s| s.name() == name)
     }
 
-    /// The end that an error is.
+    /// The end state of a statement that fails with `error`.
     pub fn of_error(error: &Error) -> StatementState {
         if error.code() == "cancelled" { StatementState::Cancelled } else { StatementState::Failed }
     }
 
-    /// True for the states that nothing follows.
+    /// True for the end states.
     pub fn is_over(self) -> bool {
         matches!(
             self,
@@ -121,10 +121,10 @@ impl fmt::Display for StatementState {
     }
 }
 
-/// What those who wait for a statement share with the engine that runs it. Clones are the same statement.
+/// The state that waiters share with the engine that runs the statement. Clones refer to the same statement.
 ///
-/// What belongs to it is kept apart: its [clock](Clock), its [turn](Turn) among others, its [progress](Track), its
-/// [journal entry](JournalEntry) and its [durable chunks](DurableChunks).
+/// Its parts are separate: its [clock](Clock), its [turn](Turn) in admission, its [progress](Track), its [journal
+/// entry](JournalEntry) and its [durable chunks](DurableChunks).
 #[derive(Clone)]
 pub struct Handle(Arc<Inner>);
 
@@ -137,7 +137,7 @@ struct Inner {
     entry: JournalEntry,
     chunks: DurableChunks,
     reads: Mutex<Reads>,
-    /// The memory that the statement of the script may take, if that is limited.
+    /// The memory budget of the running statement of the script, if it is limited.
     budget: Mutex<Option<Arc<Quota>>>,
 }
 
@@ -154,7 +154,7 @@ impl fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// A statement that waits for its turn.
+    /// A new, queued statement.
     pub fn new() -> Self {
         Handle::with(new_id(), CancellationToken::new(), JournalEntry::default())
     }
@@ -169,12 +169,12 @@ impl Handle {
         Handle::below(&self.0.cancel)
     }
 
-    /// A statement that was known before, with what it was bound to.
+    /// A recovered statement, with the recipe of its earlier run.
     pub fn again(id: String, parent: &CancellationToken, recipe: Recipe) -> Self {
         Handle::with(id, parent.child_token(), JournalEntry::new(recipe, true))
     }
 
-    /// A part of this one with another recipe, which is planned and run for it: it is cancelled with it.
+    /// A part of this statement with its own recipe, planned and run for it, and cancelled with it.
     pub(crate) fn part(&self, recipe: Recipe) -> Self {
         let entry = JournalEntry::new(recipe, false);
         let part = Handle::with(self.0.id.clone(), self.0.cancel.child_token(), entry);
@@ -198,12 +198,12 @@ impl Handle {
         }))
     }
 
-    /// Its name: 32 hexadecimal digits that nobody can guess.
+    /// Its id: 32 hexadecimal digits that cannot be guessed.
     pub fn id(&self) -> &str {
         &self.0.id
     }
 
-    /// Asks it to stop; once is enough, and after its end it does nothing.
+    /// Requests cancellation. Idempotent; no effect after the end.
     pub fn cancel(&self) {
         if !self.is_cancelled() {
             self.0.track.remember();
@@ -211,48 +211,48 @@ impl Handle {
         self.0.cancel.cancel();
     }
 
-    /// Asks it to stop for good: when this is over, no later server runs it again.
+    /// Requests cancellation durably: once this returns, no later server runs the statement again.
     ///
     /// # Errors
-    /// Whatever storage says: it stops, and a later server may run it again.
+    /// Errors of storage: the statement stops, and a later server may run it again.
     pub async fn stop(&self) -> Result<(), Error> {
         self.cancel();
         self.0.entry.stopped().await
     }
 
-    /// True once it was asked to stop.
+    /// True once cancellation was requested.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancel.is_cancelled()
     }
 
-    /// Waits until it is asked to stop.
+    /// Waits until cancellation is requested.
     pub async fn cancelled(&self) {
         self.0.cancel.cancelled().await;
     }
 
-    /// True if nothing has to be done for it any more.
+    /// True if no more work should be done for it.
     pub(crate) fn is_over(&self) -> bool {
         self.is_cancelled() || self.clock().is_late()
     }
 
-    /// A statement of a script begins: number `number`, from 1, of `count`.
+    /// Begins statement `number` of `count` of a script, counted from 1.
     pub fn begin(&self, text: &str, number: usize, count: usize) {
         self.0.entry.begin(number - 1);
         self.limit_memory(None);
         self.0.track.begin(text, number, count);
     }
 
-    /// Where it is in its life.
+    /// The current state.
     pub fn state(&self) -> StatementState {
         self.0.track.state()
     }
 
-    /// Goes on to `next`; false, and nothing happens, if the table does not allow it: an end stays what it is.
+    /// Moves to `next`. Returns false, and does nothing, if the table does not allow it: an end state never changes.
     pub fn move_to(&self, next: StatementState) -> bool {
         self.0.track.move_to(next)
     }
 
-    /// How far it is.
+    /// The current progress.
     pub fn progress(&self) -> Progress {
         self.0.track.progress()
     }
@@ -262,37 +262,37 @@ impl Handle {
         &self.0.track
     }
 
-    /// How long it has waited, and how long it may take.
+    /// The time it has waited, and its time limits.
     pub fn clock(&self) -> &Clock {
         &self.0.clock
     }
 
-    /// Its place among those that run.
+    /// Its place in admission.
     pub fn turn(&self) -> &Turn {
         &self.0.turn
     }
 
-    /// What is written down of it.
+    /// Its journal entry.
     pub fn entry(&self) -> &JournalEntry {
         &self.0.entry
     }
 
-    /// Where its chunks are kept.
+    /// Its durable chunks.
     pub fn chunks(&self) -> &DurableChunks {
         &self.0.chunks
     }
 
-    /// What was kept of its chunks and used again; `None` if nothing can be.
+    /// Counts of chunks that were stored and reused; `None` if its chunks are not durable.
     pub fn did(&self) -> Option<tessera_exec::durable::Did> {
         self.chunks().did()
     }
 
-    /// The statement of the script takes its memory from this budget from now on; `None` for all there is.
+    /// Limits the memory of the running statement of the script; `None` removes the limit.
     pub(crate) fn limit_memory(&self, budget: Option<Arc<Quota>>) {
         *self.0.budget.lock().unwrap_or_else(PoisonError::into_inner) = budget;
     }
 
-    /// The statement's own budget; `None` if it may take all there is.
+    /// The statement's own memory budget; `None` if it is not limited.
     pub(crate) fn budget(&self) -> Option<Arc<Quota>> {
         self.0.budget.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

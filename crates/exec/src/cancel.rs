@@ -1,4 +1,4 @@
-//! Stopping work early.
+//! Cancellation and deadlines.
 
 use crate::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,12 +30,12 @@ impl Default for CancelToken {
 }
 
 impl CancelToken {
-    /// A token without a deadline.
+    /// Creates a token without a deadline.
     pub fn new() -> Self {
         CancelToken::make(None, false)
     }
 
-    /// A token that cancels itself at an instant.
+    /// Creates a token that cancels itself at `deadline`.
     pub fn with_deadline(deadline: Instant) -> Self {
         CancelToken::make(Some(deadline), false)
     }
@@ -51,19 +51,19 @@ impl CancelToken {
         }
     }
 
-    /// A token that is cancelled with this one and has its deadline.
+    /// Creates a token that is cancelled with this one and has its deadline.
     pub fn child(&self) -> Self {
         self.child_with_deadline(None)
     }
 
-    /// A child whose deadline is the earlier of its parent's and the given one.
+    /// Creates a child whose deadline is the earlier of its parent's and `deadline`.
     pub fn child_with_deadline(&self, deadline: Option<Instant>) -> Self {
         let deadline = match (self.inner.deadline, deadline) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        // The list is locked while the flag is read: a `cancel` at the same time either finds the child in the list
-        // or has set the flag before.
+        // The list is locked while the flag is read: a concurrent `cancel` either finds the child in the list or has
+        // already set the flag.
         let mut children = self.inner.children.lock().unwrap_or_else(PoisonError::into_inner);
         let child = CancelToken::make(deadline, self.inner.cancelled.load(Ordering::Acquire));
         if children.len() >= 16 && children.len().is_power_of_two() {
@@ -73,7 +73,7 @@ impl CancelToken {
         child
     }
 
-    /// Cancels this token and its children; once is enough.
+    /// Cancels this token and its children. Idempotent.
     pub fn cancel(&self) {
         self.inner.cancel();
     }
@@ -84,12 +84,12 @@ impl CancelToken {
             || self.inner.deadline.is_some_and(|d| Instant::now() >= d)
     }
 
-    /// An error once the token is cancelled; what a kernel calls between blocks of work.
+    /// Fails once the token is cancelled. Kernels call this between blocks of work.
     pub fn check(&self) -> Result<(), Error> {
         if self.is_cancelled() { Err(self.error()) } else { Ok(()) }
     }
 
-    /// The error of a cancelled token.
+    /// Returns the error of a cancelled token.
     pub fn error(&self) -> Error {
         // An explicit cancel wins over a deadline that passed afterwards.
         if self.inner.cancelled.load(Ordering::Acquire) {

@@ -1,8 +1,9 @@
 //! A chunk: the cells that one operand makes for one output.
 //!
-//! Fields are row-major, dense, 64-byte aligned and shared: a clone costs a count. A value that can be masked has a
-//! second field of `bool`, one byte a cell, false where the cell is masked. Bitmaps exist only in [`to_array`]. A chunk
-//! knows whether any cell is masked ([`Chunk::is_unmasked`]); those in which none is share the bytes of their masks.
+//! Fields are row-major, dense, 64-byte aligned and shared: a clone increments a reference count. A value that can be
+//! masked has a second field of `bool`, one byte a cell, false where the cell is masked. Bitmaps exist only in
+//! [`to_array`]. A chunk knows whether any cell is masked ([`Chunk::is_unmasked`]). Chunks without a masked cell share
+//! their mask buffer.
 //!
 //! [`to_array`]: Chunk::to_array
 
@@ -36,10 +37,10 @@ pub struct Field {
 
 /// A Rust type that holds the elements of some [`DType`].
 pub trait Element: Plain + ArrowNativeType {
-    /// The type that a slice of these becomes.
+    /// The dtype of a field made from a slice of this type.
     const DTYPE: DType;
 
-    /// True if a field of `dtype` is a slice of these: `u8` also reads `bool`, `i64` also datetimes.
+    /// True if a field of `dtype` can be read as a slice of this type: `u8` also reads `bool`, `i64` also datetimes.
     fn holds(dtype: DType) -> bool {
         dtype == Self::DTYPE
     }
@@ -66,7 +67,7 @@ impl Element for i64 {
 }
 
 impl Field {
-    /// A field over a buffer, whose address must be aligned for the type.
+    /// Creates a field over a buffer, whose address must be aligned for the type.
     pub fn new(dtype: DType, data: Buffer) -> Result<Self, Error> {
         if !data.len().is_multiple_of(dtype.size()) || data.as_ptr().align_offset(dtype.size()) != 0
         {
@@ -76,12 +77,12 @@ impl Field {
         Ok(Field { dtype, data })
     }
 
-    /// A field from memory that was just written.
+    /// Creates a field from a written pool buffer.
     pub fn from_pooled(dtype: DType, data: PooledBuf) -> Result<Self, Error> {
         Field::new(dtype, data.freeze())
     }
 
-    /// A field that takes a vector over; `dtype` is that of `T` or another one that it holds.
+    /// Creates a field that takes ownership of a vector; `dtype` is that of `T` or another one that it holds.
     pub fn from_vec<T: Element>(dtype: DType, values: Vec<T>) -> Result<Self, Error> {
         if !T::holds(dtype) {
             return Err(Error::Broken { what: format!("{} is not {dtype}", T::DTYPE) });
@@ -99,7 +100,7 @@ impl Field {
         self.data.len() / self.dtype.size()
     }
 
-    /// True if there are none.
+    /// True if the field has no values.
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
     }
@@ -109,7 +110,7 @@ impl Field {
         &self.data
     }
 
-    /// The values as a slice; an error if the type is another one.
+    /// Returns the values as a slice; fails if the field has another type.
     pub fn values<T: Element>(&self) -> Result<&[T], Error> {
         if !T::holds(self.dtype) {
             let what = format!("a field of {} was read as {}", self.dtype, T::DTYPE);
@@ -124,19 +125,19 @@ impl Field {
 pub struct Chunk {
     shape: Dims,
     fields: SmallVec<[Field; 2]>,
-    /// What the quota counts for this chunk, until its last holder lets go. Dropped first, so that the pool sees the
-    /// room that the buffers leave.
+    /// The quota charge of this chunk, until its last holder drops it. Dropped first, so that the pool sees the room
+    /// that the buffers leave.
     charge: Option<Charge>,
-    /// The file that holds the same cells, if there is one: such a chunk can be dropped and read again.
+    /// The spill file with the same cells, if any. Such a chunk can be dropped and read again.
     file: OnceLock<Arc<Spilled>>,
-    /// The chunk whose memory this one shares; its bytes are charged there.
+    /// The chunk whose memory this one shares and to which its bytes are charged.
     owner: Option<Arc<Chunk>>,
-    /// What is known of its cells.
+    /// Known conditions of the cells.
     facts: Facts,
 }
 
 impl Chunk {
-    /// A chunk; every field has as many values as the shape has cells.
+    /// Creates a chunk; every field has as many values as the shape has cells.
     pub fn new(shape: &[u64], fields: impl IntoIterator<Item = Field>) -> Result<Self, Error> {
         let fields: SmallVec<[Field; 2]> = fields.into_iter().collect();
         let n = cells(shape);
@@ -156,12 +157,12 @@ impl Chunk {
         })
     }
 
-    /// A chunk of one field that takes a vector over.
+    /// Creates a chunk of one field that takes ownership of a vector.
     pub fn from_vec<T: Element>(shape: &[u64], values: Vec<T>) -> Result<Self, Error> {
         Chunk::new(shape, [Field::from_vec(T::DTYPE, values)?])
     }
 
-    /// A chunk of one field from an array; one in standard layout is not copied.
+    /// Creates a chunk of one field from an array, without a copy if the array is in standard layout.
     pub fn from_ndarray<T: Element>(array: ArrayD<T>) -> Result<Self, Error> {
         let shape: Dims = array.shape().iter().map(|&n| n as u64).collect();
         if array.is_standard_layout() {
@@ -174,17 +175,17 @@ impl Chunk {
         Chunk::from_vec(&shape, array.iter().copied().collect())
     }
 
-    /// Its lengths.
+    /// Length of each axis.
     pub fn shape(&self) -> &[u64] {
         &self.shape
     }
 
-    /// Its fields.
+    /// The fields: the data, then the mask or the other parts of a state.
     pub fn fields(&self) -> &[Field] {
         &self.fields
     }
 
-    /// One of its fields.
+    /// Returns field `i`; fails if the chunk has fewer fields.
     pub fn field(&self, i: usize) -> Result<&Field, Error> {
         self.fields.get(i).ok_or_else(|| Error::Broken {
             what: format!("field {i} of a chunk with {} fields", self.fields.len()),
@@ -201,12 +202,12 @@ impl Chunk {
         self.fields.iter().map(|f| f.data.len() as u64).sum()
     }
 
-    /// Ties bytes of the quota to the life of the chunk.
+    /// Sets the charge that the chunk holds for its memory.
     pub fn charge(&mut self, charge: Charge) {
         self.charge = Some(charge);
     }
 
-    /// Lets go of the mask, and of what is charged for it.
+    /// Drops the mask and its charge.
     pub(crate) fn drop_mask(&mut self) {
         self.fields.truncate(1);
         let bytes = self.bytes();
@@ -216,12 +217,12 @@ impl Chunk {
         }
     }
 
-    /// Gives the charge back to whoever makes another chunk of these cells.
+    /// Takes the charge, to be reused for another chunk of these cells.
     pub(crate) fn take_charge(&mut self) -> Option<Charge> {
         self.charge.take()
     }
 
-    /// A chunk of the same cells in the same memory, which stays charged to `owner`.
+    /// Creates a chunk of the same cells in the same memory, which stays charged to `owner`.
     pub(crate) fn shared(owner: &Arc<Chunk>) -> Self {
         Chunk {
             shape: owner.shape.clone(),
@@ -233,49 +234,48 @@ impl Chunk {
         }
     }
 
-    /// The chunk with no more than its first fields: a tensor that turned out to have no masked cell is kept with its
-    /// mask and read without it.
+    /// Truncates the chunk to its first fields: a tensor without a masked cell is stored with its mask and read
+    /// without it.
     pub(crate) fn first_fields(mut self, count: usize) -> Self {
         self.fields.truncate(count);
         self
     }
 
-    /// True if its bytes are charged to another chunk.
+    /// True if the bytes are charged to another chunk.
     pub(crate) fn is_shared(&self) -> bool {
         self.owner.is_some()
     }
 
-    /// Bytes of the quota that go back with the chunk.
+    /// Bytes of the charge that is released with the chunk.
     pub(crate) fn charged(&self) -> u64 {
         self.charge.as_ref().map_or(0, Charge::bytes)
     }
 
-    /// True if they go back to that budget.
+    /// True if the charge belongs to `quota`.
     pub(crate) fn is_charged_to(&self, quota: &Arc<Quota>) -> bool {
         self.charge.as_ref().is_some_and(|c| Arc::ptr_eq(c.account().quota(), quota))
     }
 
-    /// The file with the same cells.
     pub(crate) fn file(&self) -> Option<&Arc<Spilled>> {
         self.file.get()
     }
 
-    /// Notes that a file has the same cells; the first one counts.
+    /// Records the spill file with the same cells. The first one is retained.
     pub(crate) fn is_also(&self, file: Arc<Spilled>) {
-        // Two that were written at a time have the same bytes, and the second is unlinked here.
+        // Files written concurrently have the same bytes; the second is unlinked here.
         let _ = self.file.set(file);
     }
 
-    /// A field as an array, without a copy.
+    /// Returns a field as an array, without a copy.
     pub fn view<T: Element>(&self, field: usize) -> Result<ArrayViewD<'_, T>, Error> {
         let shape: Vec<usize> = self.shape.iter().map(|&n| n as usize).collect();
         ArrayViewD::from_shape(IxDyn(&shape), self.field(field)?.values::<T>()?)
             .map_err(|e| Error::Broken { what: format!("a chunk of shape {shape:?}: {e}") })
     }
 
-    /// The cells in row-major order as an Arrow array. Values are not copied, but a `bool` becomes a bitmap, as does
-    /// the mask, if a second field says which cells are valid. The array keeps the chunk and its charge alive.
-    /// Datetimes of calendars that Arrow does not have come as their `int64`.
+    /// Returns the cells in row-major order as an Arrow array. Values are not copied, but a `bool` becomes a bitmap,
+    /// as does the mask, if a second field says which cells are valid. The array keeps the chunk and its charge
+    /// alive. Datetimes of calendars that Arrow does not have are returned as their `int64`.
     pub fn to_array(self: &Arc<Self>) -> Result<ArrayRef, Error> {
         let field = self.field(0)?;
         let nulls = match self.fields.get(1) {
@@ -302,7 +302,7 @@ impl Chunk {
         })
     }
 
-    /// The bytes of a field as a buffer that keeps the chunk and its charge alive.
+    /// Returns the bytes of a field as a buffer that keeps the chunk and its charge alive.
     pub fn held(self: &Arc<Self>, field: usize) -> Result<Buffer, Error> {
         self.field(field)?;
         Ok(Buffer::from(bytes::Bytes::from_owner(FieldBytes(self.clone(), field))))
@@ -319,7 +319,7 @@ impl Chunk {
     }
 }
 
-/// A field's bytes, with the chunk that they belong to.
+/// A field's bytes, with the chunk that owns them.
 struct FieldBytes(Arc<Chunk>, usize);
 
 impl AsRef<[u8]> for FieldBytes {

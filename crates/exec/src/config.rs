@@ -1,31 +1,32 @@
-//! The numbers that bound a runtime.
+//! Resource limits of a runtime.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What a runtime may use. None of it changes the bits of a result.
+/// Resource limits of a runtime. They do not change the bits of a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Threads that compute; at least 1.
     pub threads: usize,
-    /// Bytes that all statements together may hold.
+    /// Upper bound on the bytes of all statements together.
     pub quota_bytes_max: u64,
-    /// Bytes of freed buffers that are kept for the next operand. They are given up before a reservation fails.
+    /// Upper bound on the bytes of freed buffers that are retained for reuse. They are freed before a reservation
+    /// fails.
     pub pool_bytes_max: u64,
-    /// Where a directory for spilled chunks is made; the system's directory for temporary files if not given.
+    /// Parent of the directory for spilled chunks; the system's directory for temporary files if not given.
     pub spill_dir: Option<PathBuf>,
-    /// Bytes that spilled chunks may take there; 0 keeps all chunks in memory.
+    /// Disk space for spilled chunks, in bytes; 0 disables spilling.
     pub spill_bytes_max: u64,
-    /// Reads from sources under way at a time, for each statement.
+    /// Upper bound on concurrent reads from sources, for each statement.
     pub fetches_max: usize,
-    /// How often an operand is run again after an error of class `retry`.
+    /// Number of retries of an operand after an error of class `retry`.
     pub retries_max: u32,
-    /// Wait before the first retry; it doubles each time.
+    /// Backoff before the first retry; it doubles each time.
     pub retry_backoff_ms: u64,
-    /// How long a statement waits for memory that clients hold before it fails.
+    /// Time that a statement waits for memory that clients hold before it fails.
     pub stall_timeout_ms: u64,
-    /// Source chunks that are kept although nothing that is known asks for them.
+    /// Number of source chunks retained although no known operand reads them.
     pub idle_chunks_max: usize,
 }
 

@@ -1,8 +1,8 @@
-//! A sink that keeps the different values of a result and how often each occurs.
+//! A sink that collects the distinct values of a result and their counts.
 //!
-//! A cell becomes a 64-bit key that is ordered as NumPy sorts: numbers ascending, NaN last, both zeros equal. A chunk is
-//! sorted and counted, and runs of about equal length are merged as in a merge sort, so a value is handled
-//! `log(chunks)` times. Which runs are merged depends on the order of arrival, the result does not.
+//! A cell becomes a 64-bit key that is ordered as NumPy sorts: numbers ascending, NaN last, both zeros equal. A chunk
+//! is sorted and counted, and runs of about equal length are merged as in a merge sort, so a value is handled
+//! `log(chunks)` times. Which runs are merged depends on the order of arrival; the result does not.
 
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
@@ -14,7 +14,7 @@ use tessera_planner::dtype::DType;
 use tessera_planner::grid::ChunkIndex;
 use tessera_planner::region::Region;
 
-/// Keeps the different values of result 0; masked cells are skipped.
+/// Collects the distinct values of result 0; masked cells are skipped.
 #[derive(Debug)]
 pub struct Distinct {
     dtype: DType,
@@ -22,7 +22,7 @@ pub struct Distinct {
     runs: Mutex<Vec<Run>>,
 }
 
-/// Keys in ascending order without repetitions, with their counts.
+/// Distinct keys in ascending order, with their counts.
 #[derive(Debug)]
 struct Run {
     keys: Vec<u64>,
@@ -37,15 +37,15 @@ impl Run {
 }
 
 impl Distinct {
-    /// For a result of that type.
+    /// Creates a sink for a result of type `dtype`.
     pub fn new(dtype: DType, quota: &Arc<Quota>) -> Self {
         Distinct { dtype, account: quota.account(), runs: Mutex::default() }
     }
 
-    /// The values and the counts (`int64`), both 1-d, each in chunks of `chunk` cells.
+    /// Returns the values and the counts (`int64`), both 1-d, each in chunks of `chunk` cells.
     ///
     /// # Errors
-    /// [`Error::ResultTooLarge`] if the quota has no room for them, [`Error::MemoryTaken`] if others have it.
+    /// [`Error::ResultTooLarge`] if the quota has no room for them, [`Error::MemoryTaken`] if others hold it.
     pub fn finish(&self, chunk: u64) -> Result<[Vec<Arc<Chunk>>; 2], Error> {
         let mut runs =
             std::mem::take(&mut *self.runs.lock().unwrap_or_else(PoisonError::into_inner));
@@ -70,8 +70,8 @@ impl Distinct {
         Ok(chunk)
     }
 
-    /// Room for a run while the plan runs: what runs beside it may have taken all the quota for a moment, so what is
-    /// missing is counted beyond it, as long as the runs alone stay below the limit.
+    /// Reserves memory for a run while the plan runs. Other work may hold the whole quota for a moment, so the
+    /// missing bytes are counted beyond the limit as long as the runs alone stay below it.
     fn room(&self, bytes: u64) -> Result<Charge, Error> {
         match self.account.reserve(bytes) {
             Err(Error::MemoryTaken { .. }) => {
@@ -117,7 +117,7 @@ impl Distinct {
         Ok(run)
     }
 
-    /// The cells that keys stand for.
+    /// Converts keys back to cells.
     fn cells(&self, keys: &[u64]) -> arrow::buffer::Buffer {
         let mut bytes = Vec::with_capacity(keys.len() * self.dtype.size());
         for &key in keys {
@@ -135,7 +135,7 @@ impl Distinct {
         arrow::buffer::Buffer::from_slice_ref(&bytes)
     }
 
-    /// The keys of the cells that are not masked.
+    /// Returns the keys of the cells that are not masked.
     fn keys(&self, chunk: &Chunk) -> Result<Vec<u64>, Error> {
         let field = chunk.field(0)?;
         let valid = chunk.fields().get(1).map(|f| f.values::<u8>()).transpose()?;
@@ -169,17 +169,17 @@ impl Distinct {
 
 const SIGN: u64 = 1 << 63;
 
-/// Floats in their order: negative ones with all bits turned, others above them, any NaN above all.
+/// Returns a key in the order of floats: negative ones with all bits flipped, others above them, any NaN above all.
 pub fn order(v: f64) -> u64 {
     if v.is_nan() {
         return u64::MAX;
     }
-    // Adding 0 makes -0 the same as 0.
+    // Adding 0 turns -0 into 0.
     let bits = (v + 0.0).to_bits();
     if bits & SIGN != 0 { !bits } else { bits | SIGN }
 }
 
-/// The float that [`order`] made the key of.
+/// Inverse of [`order`].
 pub fn unorder(key: u64) -> f64 {
     if key == u64::MAX {
         return f64::NAN;
@@ -213,7 +213,7 @@ impl Sink for Distinct {
         counts.shrink_to_fit();
         let mut run = Run { keys, counts, charge: None };
         run.charge = Some(self.room(run.bytes())?);
-        // Merging happens outside the lock: a run that is taken out is nobody else's.
+        // Merging happens outside the lock: a run that is removed from the list belongs to this thread.
         loop {
             let partner = {
                 let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);

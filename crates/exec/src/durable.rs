@@ -1,21 +1,21 @@
-//! Chunks that outlive their process: where a statement that is run again finds what it had computed.
+//! Durable chunks: they outlive their process, so that a rerun statement reuses the results of its earlier runs.
 //!
 //! ```text
 //!   folder/<statement>/chunks/<part>-<key of the stage>/<number of the operand>.chunk
 //! ```
-//! 1. Whoever runs a statement makes a [`Durable`] for it. For each of its plans [`Durable::plan`] says which stages
-//!    are kept ([`tessera_planner::durable`]), and, if the statement ran before, lists the chunks that are there and
-//!    [finds](tessera_planner::recover) what is left to do.
-//! 2. The scheduler loads those instead of computing them ([`Stored`]); a chunk that turns out to be missing or
-//!    corrupt is a miss: its operand runs, and what it reads is made again.
-//! 3. A thread that computed an operand of a stage that is kept gives its chunks to be written in the background. A
-//!    bounded number of bytes waits to be written; what comes beyond is not kept. No statement fails or waits because
-//!    of a write, but that its chunks stay in memory, and charged, until they are written.
-//! 4. Before chunks are written, what the statement has read until then is ([`Durable::keep_reads`]): a run after this
-//!    one reads the same versions, or fails.
-//! 5. Chunks go with their statement; what is left of others is [collected](DurableStore::collect).
+//! 1. The caller makes a [`Durable`] for a statement. For each of its plans [`Durable::plan`] selects the stages to
+//!    store ([`tessera_planner::durable`]). If the statement ran before, it lists the stored chunks and
+//!    [finds](tessera_planner::recover) the remaining work.
+//! 2. The scheduler loads stored chunks instead of computing them ([`Stored`]). A chunk that is missing or corrupt is
+//!    a miss: its operand runs, and its inputs are made again.
+//! 3. A thread that computed an operand of a selected stage queues its chunks for a background write. The bytes in
+//!    the queue are bounded; chunks beyond the bound are not stored. No statement fails or waits because of a write,
+//!    but its chunks stay in memory, and charged, until they are written.
+//! 4. Before chunks are written, the versions that the statement has read until then are ([`Durable::keep_reads`]): a
+//!    later run reads the same versions, or fails.
+//! 5. Chunks are removed with their statement; leftovers are [collected](DurableStore::collect).
 //!
-//! Invariants: a reader sees a whole operand or none, and checks what it reads; chunks are found by what they are
+//! Invariants: a reader sees a whole operand or none, and verifies checksums. Chunks are addressed by their lineage
 //! ([`tessera_planner::key`]), never by when or by whom they were made, so that a file of another plan, version or
 //! process is at worst not found.
 
@@ -34,44 +34,44 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_storage::sink::{Folder, SinkError};
 
-/// A bounded place for the chunks of statements.
+/// A size-limited store for the chunks of statements.
 #[derive(Debug)]
 pub struct DurableStore {
     folder: Folder,
     limit: u64,
     room: Mutex<Room>,
-    /// True once a chunk was not kept as there was no room.
+    /// True once a chunk was not stored for want of room.
     wants_room: AtomicBool,
     counters: Counters,
 }
 
-/// Bytes of the objects that are known: written here, or found when a statement was run again.
+/// Bytes of the known objects: written here, or found when a statement was run again.
 #[derive(Debug, Default)]
 struct Room {
     used: u64,
     statements: BTreeMap<String, u64>,
 }
 
-/// What was written and used again.
+/// Counters of chunks written and reused.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Did {
     /// Operands whose chunks were written.
     pub written: u64,
     /// Bytes of these chunks.
     pub bytes_written: u64,
-    /// Operands that were not written: too much was waiting, the store has no room, or nothing is written (yet).
+    /// Operands that were not written: the queue or the store was full, or writing was disabled.
     pub skipped: u64,
-    /// Writes that failed.
+    /// Failed writes.
     pub failed: u64,
     /// Operands whose chunks were loaded instead of being computed.
     pub reused: u64,
-    /// Bytes of these chunks.
+    /// Bytes of the loaded chunks.
     pub bytes_reused: u64,
-    /// Seconds of threads that computing them had taken.
+    /// Thread-seconds that computing the loaded chunks had taken.
     pub seconds_reused: f64,
-    /// Operands whose chunks were listed, and then missing or not what was written; they were computed again.
+    /// Operands whose listed chunks were missing or corrupt and were computed again.
     pub corrupt: u64,
-    /// Statements that were not live and whose chunks were removed. Only a store counts them.
+    /// Statements that were not live and whose chunks were removed. Counted only by the store.
     pub removed: u64,
 }
 
@@ -106,32 +106,32 @@ impl Counters {
 }
 
 impl DurableStore {
-    /// A store of at most `limit_bytes` bytes in a folder. Nothing is made or asked.
+    /// Creates a store of at most `limit_bytes` bytes in a folder. Does no I/O.
     pub fn new(folder: Folder, limit_bytes: u64) -> Arc<Self> {
         let (room, wants_room, counters) = Default::default();
         Arc::new(DurableStore { folder, limit: limit_bytes, room, wants_room, counters })
     }
 
-    /// Bytes that the chunks may have.
+    /// Upper bound on the bytes of all chunks.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Bytes of the chunks that are known: written by this process, or found when a statement was run again.
+    /// Bytes of the known chunks: written by this process, or found when a statement was run again.
     pub fn bytes(&self) -> u64 {
         self.room().used
     }
 
-    /// What was done for all statements since the start.
+    /// Counters over all statements since the start.
     pub fn did(&self) -> Did {
         self.counters.snapshot()
     }
 
-    /// Removes the chunks of a statement and its folder; that there is none is fine. Close the statement's [`Durable`] first, or
-    /// what is being written may stay.
+    /// Removes the chunks of a statement and its folder; a missing folder is not an error. Close the statement's
+    /// [`Durable`] first, or objects with a write in progress may remain.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of the storage.
     pub async fn remove(&self, statement: &str) -> Result<(), SinkError> {
         self.folder.remove_below(statement).await?;
         self.found(statement, 0);
@@ -142,7 +142,7 @@ impl DurableStore {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes room for an object of a statement; false if there is none.
+    /// Reserves room for an object of a statement; false if the store is full.
     fn take(&self, statement: &str, bytes: u64) -> bool {
         let mut room = self.room();
         let fits = room.used.saturating_add(bytes) <= self.limit;
@@ -155,7 +155,7 @@ impl DurableStore {
         fits
     }
 
-    /// Gives room back that was taken.
+    /// Releases room reserved by [`DurableStore::take`].
     fn give(&self, statement: &str, bytes: u64) {
         let mut room = self.room();
         if let Some(of) = room.statements.get_mut(statement) {
@@ -165,7 +165,7 @@ impl DurableStore {
         }
     }
 
-    /// The objects of a statement have so many bytes.
+    /// Sets the bytes of a statement's objects.
     fn found(&self, statement: &str, bytes: u64) {
         let mut room = self.room();
         room.used -= room.statements.remove(statement).unwrap_or(0);
@@ -176,7 +176,7 @@ impl DurableStore {
     }
 }
 
-/// Where the chunks of a statement are.
+/// Folder of a statement's chunks.
 fn chunks_of(statement: &str) -> String {
     format!("{statement}/chunks")
 }

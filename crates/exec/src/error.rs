@@ -1,4 +1,4 @@
-//! What can go wrong while a plan runs.
+//! Errors of running a plan.
 
 use crate::pool::NoMemory;
 use serde::{Deserialize, Serialize};
@@ -11,17 +11,17 @@ use tessera_storage::sink::SinkError;
 use tessera_storage::source::SourceError;
 use thiserror::Error;
 
-/// What names of stages say of a matrix that is not cut: its operand gets no smaller with the chunks.
+/// Part of the names of stages on a matrix that is not cut: its operand does not shrink with the chunks.
 pub(crate) const WHOLE: &str = "whole matrix";
 
-/// An operand as an error names it: what it does, where, and how much memory it asked for.
+/// An operand and its memory demand, as an error names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
     /// Name of the stage.
     pub stage: String,
     /// Position of the operand in its stage.
     pub index: Vec<u64>,
-    /// Bytes that it needs beside its inputs.
+    /// Bytes that it needs in addition to its inputs.
     pub peak_bytes: u64,
     /// Bytes of its inputs, which stay in memory while it runs.
     pub input_bytes: u64,
@@ -74,22 +74,22 @@ pub enum Error {
     /// A fault that the planner's arithmetic found.
     #[error(transparent)]
     Plan(#[from] tessera_planner::error::Error),
-    /// No operand that is ready fits into what is left of the quota, and nothing can be given back.
+    /// No ready operand fits into the rest of the quota, and nothing can be evicted.
     #[error("out of memory: {used_bytes} of {limit_bytes} bytes are in use; {}", demands(worst))]
     MemoryExceeded {
         /// The quota.
         limit_bytes: u64,
         /// Bytes in use when the plan stopped.
         used_bytes: u64,
-        /// The operands that ask for most, the largest first.
+        /// The operands with the largest demand, the largest first.
         worst: Vec<Demand>,
     },
-    /// A result that is larger than all memory that there is for it.
+    /// A result that is larger than its memory limit.
     #[error("a result needs {}, and the memory limit is {}", bytes(*result_bytes), bytes(*limit_bytes))]
     ResultTooLarge {
-        /// Bytes of the result, with what is held beside it.
+        /// Bytes of the result, with the memory held in addition to it.
         result_bytes: u64,
-        /// The quota, which is less.
+        /// The quota.
         limit_bytes: u64,
     },
     /// A result that is too large to wait for its reader in memory, and for which there is no scratch space.
@@ -100,42 +100,42 @@ pub enum Error {
     NoPlace {
         /// Bytes of the result.
         result_bytes: u64,
-        /// Bytes of a result that may stay in memory.
+        /// Upper bound on the bytes of a result that stays in memory.
         memory_bytes: u64,
-        /// Bytes that the scratch space may hold.
+        /// Upper bound on the bytes in scratch space.
         scratch_bytes: u64,
     },
-    /// Memory beside plans that others have at the moment.
+    /// Memory outside of plans that other statements hold at the moment.
     #[error(
         "out of memory: {} more needed by a statement that holds {}; {} of {} are in use",
         bytes(*wanted_bytes), bytes(*own_bytes), bytes(*used_bytes), bytes(*limit_bytes)
     )]
     MemoryTaken {
-        /// Bytes that were asked for.
+        /// Bytes that were requested.
         wanted_bytes: u64,
-        /// Bytes that whoever asks has already.
+        /// Bytes that the requester already holds.
         own_bytes: u64,
         /// Bytes in use, by all.
         used_bytes: u64,
         /// The quota.
         limit_bytes: u64,
     },
-    /// Chunks that should wait on disk do not fit there.
+    /// Chunks to spill do not fit on disk.
     #[error(
         "out of scratch space: {used_bytes} of {limit_bytes} bytes are in use in {}{}: {reason}",
         directory.display(),
         wanted(*wanted_bytes)
     )]
     ScratchFull {
-        /// Where the files are.
+        /// Directory of the spill files.
         directory: PathBuf,
-        /// The limit of their bytes.
+        /// Upper bound on their bytes.
         limit_bytes: u64,
         /// Bytes in use.
         used_bytes: u64,
-        /// Bytes that the next file has; 0 if they were granted and the disk refused them.
+        /// Bytes of the next file; 0 if they were granted and the disk refused them.
         wanted_bytes: u64,
-        /// What is full.
+        /// The reason.
         reason: String,
     },
     /// The scratch directory cannot be used.
@@ -143,19 +143,19 @@ pub enum Error {
     ScratchUnusable {
         /// The directory.
         directory: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// A spilled chunk is not what was written, or cannot be read.
+    /// A spilled chunk is corrupt or cannot be read.
     #[error("a spilled chunk is corrupt: {} is not what was written", file.display())]
     ScratchCorrupt {
         /// Its file.
         file: PathBuf,
     },
-    /// A kernel refused: a value outside an operation's domain, an overflow.
+    /// A kernel failed: a value outside an operation's domain, an overflow.
     #[error("{fault}")]
     Kernel {
-        /// What it refused.
+        /// The kernel's error.
         fault: KernelError,
         /// The operand that ran it; `None` until the error leaves the operand.
         #[source]
@@ -170,48 +170,48 @@ pub enum Error {
     /// The statement was cancelled.
     #[error("the statement was cancelled")]
     Cancelled,
-    /// The statement's time was over.
+    /// The deadline passed.
     #[error("the statement did not finish before its deadline")]
     DeadlineExceeded,
-    /// A plan with more chunks than can be numbered.
+    /// A stage with more chunks than can be numbered.
     #[error("stage {stage} has more than 2^63 chunks")]
     TooManyChunks {
         /// Name of the stage.
         stage: String,
     },
-    /// Chunks so many that what is noted of each takes too much memory.
+    /// So many chunks that their bookkeeping takes too much memory.
     #[error(
         "too many small chunks: {chunks} at a time need {} of bookkeeping (limit {})",
         bytes(*bytes_), bytes(*limit_bytes)
     )]
     ChunkNotes {
-        /// The chunks.
+        /// Number of chunks.
         chunks: u64,
-        /// Bytes beside their cells.
+        /// Bytes of the bookkeeping.
         bytes_: u64,
-        /// The most.
+        /// Upper bound on the bytes.
         limit_bytes: u64,
     },
     /// A result in more chunks than can be listed.
     #[error("the result has too many chunks: {chunks} (limit {limit})")]
     ResultChunks {
-        /// Its chunks.
+        /// Number of its chunks.
         chunks: u64,
-        /// The most.
+        /// Upper bound on the chunks.
         limit: u64,
     },
-    /// Whoever takes the results does not take them any longer.
+    /// The receiver of the results disconnected.
     #[error("the receiver of the result disconnected: {reason}")]
     ReceiverGone {
-        /// What it said.
+        /// The receiver's error.
         reason: String,
     },
-    /// A source did not answer; it may when asked again.
+    /// A source did not respond; a retry may succeed.
     #[error("{what} could not be read: {reason}")]
     SourceUnavailable {
-        /// What was read.
+        /// The object that was read.
         what: String,
-        /// What the source said.
+        /// The source's error.
         reason: String,
     },
     /// Rows that do not make a tensor.
@@ -219,28 +219,28 @@ pub enum Error {
     Rows {
         /// `duplicate_key`, `null_key` or `dtype_mismatch`.
         code: &'static str,
-        /// What is wrong.
+        /// The reason.
         message: String,
-        /// What to write instead.
+        /// The suggested replacement.
         hint: Option<String>,
     },
-    /// What another process said of an operand that it ran.
+    /// An error that another process reported for an operand that it ran.
     #[error("{0}")]
     Told(Box<Told>),
-    /// A process that has chunks, or was to make them, does not answer; others may.
+    /// A process that holds chunks, or was assigned to make them, does not respond; others may.
     #[error("{party} does not respond: {reason}")]
     PartyLost {
-        /// Who it is.
+        /// Name of the process.
         party: String,
-        /// What was seen of it.
+        /// Observed failure.
         reason: String,
     },
-    /// The system has no memory for an operand, though the quota has.
+    /// The system refused memory for an operand, though the quota had room.
     #[error("out of memory: the system refused {} more for {operand}", bytes(*wanted_bytes))]
     MemoryRefused {
         /// The operand, as stage and position.
         operand: String,
-        /// Bytes that were asked for.
+        /// Bytes that were requested.
         wanted_bytes: u64,
     },
     /// Code of an operand panicked.
@@ -251,26 +251,26 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
-    /// Parts of Tessera disagree.
+    /// An internal invariant is violated.
     #[error("{what}")]
     Broken {
-        /// What does not hold.
+        /// The invariant.
         what: String,
     },
 }
 
-/// What an error of another process says of itself.
+/// An error as another process reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
     /// Its stable name.
     pub code: String,
-    /// Who has to act.
+    /// Class of the error: who has to act.
     pub class: Class,
-    /// What went wrong, with its causes.
+    /// The message, with its causes.
     pub message: String,
-    /// The way out.
+    /// The remedy.
     pub hint: Option<String>,
-    /// True if memory was refused that is there if nothing else has any.
+    /// True if the refused memory is available once nothing else uses it.
     pub may_fit: bool,
 }
 
@@ -311,7 +311,7 @@ impl From<KernelError> for Error {
 }
 
 impl Error {
-    /// The error of code that panicked, which `operand` ran.
+    /// Converts the panic of an operand to an error.
     pub fn of_panic(operand: String, payload: &(dyn std::any::Any + Send)) -> Self {
         match payload.downcast_ref::<NoMemory>() {
             Some(NoMemory { bytes }) => {
@@ -321,7 +321,7 @@ impl Error {
         }
     }
 
-    /// The same, saying which operand failed if it is a kernel's error.
+    /// Adds the failed operand to a kernel's error.
     pub(crate) fn met_in(self, spot: impl FnOnce() -> Spot) -> Self {
         match self {
             Error::Kernel { fault, operand: None } => {
@@ -359,7 +359,7 @@ impl Error {
         }
     }
 
-    /// Who has to act.
+    /// Class of the error: who has to act.
     pub fn class(&self) -> Class {
         match self {
             Error::Plan(e) => e.class(),
@@ -387,7 +387,7 @@ impl Error {
         }
     }
 
-    /// True if memory was refused that is there if nothing else has any: to try again alone may help.
+    /// True if the refused memory is available once nothing else uses it: a retry alone may succeed.
     pub fn may_fit(&self) -> bool {
         match self {
             Error::MemoryTaken { .. } | Error::MemoryRefused { .. } => true,
@@ -400,7 +400,7 @@ impl Error {
         }
     }
 
-    /// The way out, if there is one to tell.
+    /// The remedy, if one is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::Plan(e) => e.hint(),
@@ -469,7 +469,7 @@ pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
     }
 }
 
-/// `1.2 MiB (1296115 bytes)`: two numbers that differ look it.
+/// `1.2 MiB (1296115 bytes)`: two different numbers look different.
 fn bytes(n: u64) -> String {
     match n {
         0..1024 => format!("{n} bytes"),

@@ -1,33 +1,32 @@
-//! The system's allocator in a process that runs for long.
+//! The system's allocator in a long-running process.
 //!
-//! glibc keeps freed memory for the next allocation, in arenas that threads share. A server of little memory would keep
-//! several times what it uses: it has few arenas, and gives memory back once much of it is unused.
+//! glibc retains freed memory for the next allocation, in arenas that threads share. A server with little memory would
+//! retain several times its use. So it has few arenas, and returns memory to the system once much of it is unused.
 
 #![allow(unsafe_code, reason = "calls of the C library")]
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Bytes that a process may hold beside what it accounts for.
+/// Upper bound on the bytes that a process holds beyond its accounted memory.
 const UNUSED_MAX: u64 = 64 << 20;
-/// Time between two looks at the size of the heap.
+/// Time between two measurements of the heap.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Below this limit of memory each large block is a mapping of its own.
+/// Below this memory limit each large block is its own mapping.
 const SMALL_LIMIT: u64 = 1 << 30;
-/// Bytes of such a block.
 const LARGE_BLOCK: libc::c_int = 1 << 20;
 
-/// Sets the allocator up for a process that computes with so many threads within a limit of memory.
+/// Configures the allocator for a process that computes with `threads` threads within a memory limit.
 ///
-/// There are no more arenas than threads; eight for each core are usual. Where the limit is small, large blocks go back
-/// to the system when they are freed. By default glibc raises the size of such blocks to that of the largest one freed so
-/// far, up to 32 MiB, and smaller ones fragment the arenas.
+/// There are no more arenas than threads; eight for each core are usual. With a small limit, large blocks return to the
+/// system when they are freed. By default glibc raises the size of such blocks to that of the largest one freed so far,
+/// up to 32 MiB, and smaller ones fragment the arenas.
 pub fn configure(threads: usize, limit: u64) {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         let threads = i32::try_from(threads).unwrap_or(i32::MAX);
-        // SAFETY: mallopt takes two integers and may be called at any time; an unknown value is refused by it.
+        // SAFETY: mallopt takes two integers and may be called at any time; it refuses an unknown value.
         unsafe {
             libc::mallopt(libc::M_ARENA_MAX, threads.max(2));
             if limit < SMALL_LIMIT {
@@ -39,8 +38,8 @@ pub fn configure(threads: usize, limit: u64) {
     let _ = (threads, limit, SMALL_LIMIT, LARGE_BLOCK);
 }
 
-/// True if the process holds much more memory than the `used` bytes of a quota of `limit` bytes that are accounted for, so
-/// that [`give_back`] is worth its time. It looks at most twice a second.
+/// True if the process holds much more memory than the `used` accounted bytes of a quota of `limit` bytes, so that
+/// [`give_back`] is worth its time. Measures at most twice a second.
 pub fn is_large(used: u64, limit: u64) -> bool {
     static LOOKED: Mutex<Option<Instant>> = Mutex::new(None);
     let Ok(mut looked) = LOOKED.try_lock() else { return false };
@@ -51,16 +50,16 @@ pub fn is_large(used: u64, limit: u64) -> bool {
     anonymous_bytes().is_some_and(|held| held > used.saturating_add(UNUSED_MAX.min(limit / 2)))
 }
 
-/// Gives unused memory of the allocator back to the system. It takes some milliseconds.
+/// Returns unused memory of the allocator to the system. Takes some milliseconds.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        // SAFETY: malloc_trim takes an integer, locks what it looks at, and may be called at any time.
+        // SAFETY: malloc_trim takes an integer, locks what it reads, and may be called at any time.
         unsafe { libc::malloc_trim(0) };
     }
 }
 
-/// Bytes of memory that belong to no file; `None` where the system does not say.
+/// Bytes of memory that belong to no file; `None` where the system does not report it.
 fn anonymous_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;

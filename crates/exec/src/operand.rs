@@ -3,14 +3,14 @@
 //! ```text
 //!   UNSCHEDULED ─▶ READY ─▶ RUNNING ─▶ FINISHED ─▶ FREED
 //!        │    ◀─────┘ │        │ │ └▶ FATAL ─▶ (successors) FATAL
-//!        │            │        │ └──▶ READY   (tried again)
+//!        │            │        │ └──▶ READY   (retried)
 //!        └────────────┴─▶ CANCELLING ─▶ CANCELLED
 //! ```
-//! An operand that was never run can be forgotten (`UNSCHEDULED → FREED`): it is enumerated again when it is needed.
+//! An operand that never ran can be forgotten (`UNSCHEDULED → FREED`): it is enumerated again when it is needed.
 
 use std::fmt;
 
-/// Where an operand is in its life.
+/// State of an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum OperandState {
@@ -24,11 +24,11 @@ pub enum OperandState {
     Finished,
     /// Its outputs are released.
     Freed,
-    /// It failed, or cannot run as one of its inputs failed.
+    /// It failed, or cannot run because one of its inputs failed.
     Fatal,
     /// It runs, and was asked to stop.
     Cancelling,
-    /// It stopped, or was never started, as its plan was cancelled.
+    /// It stopped, or was never started, because its plan was cancelled.
     Cancelled,
 }
 
@@ -87,12 +87,13 @@ pub struct StateCounts {
 }
 
 impl StateCounts {
-    /// Operands in a state now. `Freed`, `Fatal` and `Cancelled` are ends: they count all that ever got there.
+    /// Operands in a state now. `Freed`, `Fatal` and `Cancelled` are final: they count all operands that ever entered
+    /// them.
     pub fn now(&self, state: OperandState) -> u64 {
         self.now[state as usize]
     }
 
-    /// How often a state was entered.
+    /// Number of times a state was entered.
     pub fn entered(&self, state: OperandState) -> u64 {
         self.entered[state as usize]
     }

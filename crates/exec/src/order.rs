@@ -1,13 +1,13 @@
-//! A part of a plan: some of its operands, from chunks that are there.
+//! Orders: an order runs some operands of a plan, from chunks that are available.
 //!
 //! ```text
-//!   plan      load ▸ fused ▸ partial ▸ combine          there: what others made; it is fetched from the shelf
-//!   order            fused ▸ partial                     told: runs, with all that it reads and that is not there
+//!   plan      load ▸ fused ▸ partial ▸ combine          available: made by others; fetched from the shelf
+//!   order            fused ▸ partial                     assigned: runs, with all its inputs that are not available
 //! ```
-//! An [`Order`] is the plan as the scheduler of one machine sees it when it is told some operands only. Each of them is a
-//! result, though nobody takes it: whatever runs is shown to the [`Shelf`], which keeps what others want.
+//! An [`Order`] is the plan as the scheduler of one machine sees it when only some operands are assigned to it. Each of
+//! them is a result, though no sink takes it: the [`Shelf`] sees every operand that runs and retains what others read.
 //!
-//! Invariants: what an order gives does not depend on what is there; a chunk that turns out not to be is made.
+//! Invariants: the chunks of an order do not depend on what is available; a chunk that turns out to be missing is made.
 
 use crate::chunk::Chunk;
 use crate::durable::format;
@@ -28,13 +28,13 @@ use tessera_planner::recover::{Bitmap, Recovery};
 use tessera_planner::region::{Dims, Region};
 use tessera_planner::tile;
 
-/// The most operands of an order: they are counted one by one.
+/// Upper bound on the operands of an order: they are counted one by one.
 pub const OPERANDS_MAX: u64 = 1 << 24;
 
-/// Where chunks of a plan are that are loaded instead of being made, and what is shown those that are made.
+/// Loads chunks of a plan that are available elsewhere, and sees those that are made here.
 pub trait Shelf: Send + Sync + Debug {
-    /// Brings the chunks of an operand, which have `bytes` bytes; `None` if they cannot be had, so that they are made.
-    /// Errors of class `retry` are tried again a bounded number of times.
+    /// Fetches the chunks of an operand, which have `bytes` bytes; `None` if they are not available, so that they are
+    /// made. Errors of class `retry` are retried a bounded number of times.
     fn fetch(
         &self,
         stage: StageId,
@@ -42,24 +42,24 @@ pub trait Shelf: Send + Sync + Debug {
         bytes: u64,
     ) -> BoxFuture<'static, Result<Option<Found>, Error>>;
 
-    /// Looks at the chunks that an operand made, on the thread that made them.
+    /// Called with the chunks that an operand made, on the thread that made them.
     fn made(&self, stage: StageId, number: u64, chunks: &[Arc<Chunk>]);
 
-    /// Bytes that it fetched from elsewhere.
+    /// Bytes fetched from other processes.
     fn fetched_bytes(&self) -> u64;
 }
 
 /// The chunks of an operand, one for each of its outputs.
 #[derive(Debug)]
 pub enum Found {
-    /// In this process.
+    /// Chunks in this process.
     Here(SmallVec<[FinishedChunk; 1]>),
-    /// What [`encode`] made of them elsewhere.
+    /// The output of [`encode`] in another process.
     Object(Bytes),
 }
 
 impl Found {
-    /// The chunks; `None` if they are not what was kept.
+    /// Returns the chunks; `None` if they are corrupt.
     pub(crate) fn chunks(
         self,
         (stage, number): (StageId, u64),
@@ -91,12 +91,12 @@ impl Found {
     }
 }
 
-/// The chunks of an operand as one object, in parts, without a copy of the cells. It carries checksums.
+/// Encodes the chunks of an operand as one object, in parts, without a copy of the cells. The object has checksums.
 pub fn encode(stage: StageId, number: u64, chunks: &[Arc<Chunk>]) -> Vec<Bytes> {
     format::encode(&stage_name(stage), number, 0, chunks)
 }
 
-/// What an object of so many bytes of cells has at most.
+/// Upper bound on the encoded size of `bytes` of cells.
 pub fn object_bytes_max(bytes: u64) -> u64 {
     bytes.saturating_add(format::HEADER_BYTES_MAX)
 }
@@ -105,10 +105,10 @@ fn stage_name(stage: StageId) -> impl Display {
     format!("stage {}", stage.0)
 }
 
-/// What workers did for a plan.
+/// Counters of all workers for a plan.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Totals {
-    /// For each stage, operands that ran, and seconds of threads.
+    /// For each stage, operands that ran, and thread-seconds.
     pub stages: Vec<(u64, f64)>,
     /// Requests to storage.
     pub requests: u64,
@@ -116,59 +116,59 @@ pub struct Totals {
     pub bytes_read: u64,
     /// Bytes of chunks that workers fetched from other parties.
     pub bytes_moved: u64,
-    /// Bytes of these that the server passed on between workers that do not reach each other.
+    /// Part of `bytes_moved` that the server relayed between workers that do not reach each other.
     pub bytes_relayed: u64,
-    /// Bytes that the placement expects them to fetch from each other.
+    /// Bytes that the placement expects workers to fetch from each other.
     pub bytes_expected: u64,
-    /// Orders that ran to their end.
+    /// Completed orders.
     pub orders: u64,
-    /// Workers that were given orders at first.
+    /// Workers that were assigned orders at the start.
     pub workers: u64,
-    /// Workers that were lost meanwhile.
+    /// Workers that were lost during the run.
     pub lost: u64,
-    /// Operands whose chunks were lost and that were told again.
+    /// Operands whose chunks were lost and that were reassigned.
     pub again: u64,
-    /// Orders that another worker ran too, as they took long.
+    /// Orders that a second worker ran too, because they took long.
     pub copies: u64,
-    /// Chunks written to files for want of memory.
+    /// Chunks spilled to files for want of memory.
     pub spills: u64,
-    /// Their bytes.
+    /// Bytes of the spilled chunks.
     pub bytes_spilled: u64,
-    /// What each worker did, by number.
+    /// Counters of each worker, by number.
     pub each: BTreeMap<u32, OfWorker>,
 }
 
-/// What one worker did for a plan.
+/// Counters of one worker for a plan.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OfWorker {
-    /// Orders that ran to their end.
+    /// Completed orders.
     pub orders: u64,
     /// Operands that ran.
     pub operands: u64,
-    /// Seconds of threads.
+    /// Thread-seconds.
     pub seconds: f64,
-    /// The most bytes that an order held at a time.
+    /// Peak bytes of an order.
     pub peak_bytes: u64,
-    /// Bytes of chunks that it fetched from others.
+    /// Bytes of chunks fetched from other parties.
     pub bytes_moved: u64,
 }
 
 /// How a plan is run with a shelf.
 #[derive(Debug)]
 pub struct Shelved {
-    /// The shelf.
+    /// Where available chunks are fetched from.
     pub shelf: Arc<dyn Shelf>,
-    /// What is on it, or can be fetched by it.
+    /// The chunks on the shelf, or that it can fetch.
     pub recovery: Recovery,
 }
 
-/// A plan that is told some of its operands.
+/// A plan of which some operands are assigned.
 pub struct Order {
     tiling: Arc<tile::Tiling>,
-    /// An output of each stage that is told operands, and those.
+    /// An output of each stage with assigned operands, and those operands.
     results: Vec<OutputRef>,
     told: Vec<Bitmap>,
-    /// Operands of the order that read a chunk.
+    /// Number of operands of the order that read a chunk.
     readers: HashMap<(OutputRef, u64), u64>,
     /// Operands that run, by stage.
     runs: Vec<Bitmap>,
@@ -182,8 +182,8 @@ impl Debug for Order {
 }
 
 impl Order {
-    /// The operands `told`, by stage, where the chunks of others are `there`. Takes time and memory that grow with the
-    /// operands that run and with their reads.
+    /// Creates an order of the operands `told`, by stage, where the chunks `there` are available. Takes time and
+    /// memory that grow with the operands that run and with their reads.
     ///
     /// # Errors
     /// A stage or an operand that the plan does not have; more than 2^24 operands that would run.
@@ -229,7 +229,7 @@ impl Order {
         Ok(Order { tiling, results, told, readers, runs: met, operands })
     }
 
-    /// Operands that run, if all that was said to be there is.
+    /// Number of operands that run if all chunks declared available are.
     pub fn operands(&self) -> u64 {
         self.operands
     }
@@ -247,7 +247,7 @@ impl Order {
         loaded.into_iter()
     }
 
-    /// For each stage, how many operands there are of it in all: what is told of a plan that runs.
+    /// The tiling of the whole plan.
     pub fn tiling(&self) -> &Arc<tile::Tiling> {
         &self.tiling
     }
@@ -320,7 +320,7 @@ impl Tiling for Order {
     }
 }
 
-/// Takes the operands that an order is told: the shelf has seen them.
+/// Sink for the assigned operands of an order: the shelf has already seen their chunks.
 #[derive(Debug)]
 pub struct Seen;
 

@@ -1,11 +1,12 @@
-//! Buffers that are used again.
+//! A pool of reused buffers.
 //!
-//! A buffer is written as a [`PooledBuf`], frozen into an Arrow [`Buffer`] and shared; when the last holder lets go,
-//! its memory comes back here. All memory is initialised (zero when it is new, old values when it is used again) and
-//! aligned to 64 bytes; from 128 KiB on it is cut from regions that are offered huge pages, as page faults would
-//! otherwise cost more than the kernels.
+//! A buffer is written as a [`PooledBuf`], frozen into an Arrow [`Buffer`] and shared; when the last holder drops it,
+//! its memory returns here. All memory is initialised (zero when it is new, old values when it is reused) and aligned
+//! to 64 bytes. From 128 KiB on it is cut from regions with huge pages, as page faults would otherwise cost more than
+//! the kernels.
 //!
-//! Memory that the system refuses ends the operand that asked for it, by a panic with [`NoMemory`], not the process.
+//! If the system refuses memory, the operand that asked for it ends, by a panic with [`NoMemory`]; the process does
+//! not.
 #![expect(unsafe_code, reason = "raw allocations and the Arrow buffers that own them")]
 
 mod region;
@@ -21,20 +22,19 @@ use tessera_kernels::Plain;
 
 /// Alignment of every buffer.
 pub const ALIGNMENT: usize = 64;
-/// From this size on buffers lie in regions of huge pages.
+/// Buffers of this size or larger are cut from regions of huge pages.
 const HUGE: usize = 128 << 10;
-/// The size of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 /// Below this size the allocator is as fast as a pool.
 const POOLED_MIN: usize = 32 << 10;
-/// Sizes per power of two: a buffer is at most an eighth larger than asked for.
+/// Sizes per power of two: a buffer is at most an eighth larger than requested.
 const STEPS: usize = 8;
 
-/// What a panic carries if the system refuses memory: a limit of the process (`ulimit -v`), or a machine that promises
-/// no more than it has.
+/// Payload of the panic when the system refuses memory: a limit of the process (`ulimit -v`), or a machine that does
+/// not overcommit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoMemory {
-    /// Bytes that were asked for.
+    /// Bytes that were requested.
     pub bytes: usize,
 }
 
@@ -43,13 +43,13 @@ pub struct NoMemory {
 pub struct Pool {
     quota: Arc<Quota>,
     keep_max: u64,
-    /// Free memory by class of size, each class a stack: what was freed last is still in a cache.
+    /// Free memory by size class. Each class is a stack: the memory freed last is still in a CPU cache.
     free: Vec<Mutex<Vec<Memory>>>,
     regions: Cutter,
 }
 
 impl Pool {
-    /// A pool that keeps at most `keep_max` bytes of free memory, and none that `quota` has other use for.
+    /// Creates a pool that retains at most `keep_max` bytes of free memory, and none that `quota` needs.
     pub fn new(quota: Arc<Quota>, keep_max: u64) -> Arc<Self> {
         let classes = class_of(1 << 47) + 1;
         let pool = Arc::new(Pool {
@@ -68,7 +68,7 @@ impl Pool {
         pool
     }
 
-    /// A buffer of `len` bytes with unspecified, initialised contents.
+    /// Returns a buffer of `len` bytes with unspecified, initialised contents.
     pub fn take(self: &Arc<Self>, len: usize) -> PooledBuf {
         let size = rounded(len);
         let reused = (size >= POOLED_MIN)
@@ -79,11 +79,11 @@ impl Pool {
         PooledBuf { owner: Owner { memory: Some(memory), pool: self.clone() }, len }
     }
 
-    /// A buffer of `len` zeros.
+    /// Returns a buffer of `len` zeros.
     pub fn take_zeroed(self: &Arc<Self>, len: usize) -> PooledBuf {
         let size = rounded(len);
         if size < POOLED_MIN || self.list(class_of(size)).is_empty() {
-            // New memory is zero already.
+            // New memory is already zero.
             let memory = self.allocate(size);
             let owner = Owner { memory: Some(memory), pool: self.clone() };
             return PooledBuf { owner, len };
@@ -93,7 +93,7 @@ impl Pool {
         buf
     }
 
-    /// New memory. What lies here unused is given back before the system's refusal counts.
+    /// Allocates new memory. If the system refuses, the pool frees its cache and tries again.
     fn allocate(&self, size: usize) -> Memory {
         Memory::new(size, &self.regions)
             .or_else(|| {
@@ -139,19 +139,19 @@ fn class_of(size: usize) -> usize {
     octave * STEPS + ((size >> (octave - 3)) & (STEPS - 1))
 }
 
-/// The smallest size of a class that holds `len` bytes.
+/// The smallest class size that holds `len` bytes.
 fn rounded(len: usize) -> usize {
     let len = len.max(ALIGNMENT);
     let step = (1usize << len.ilog2()) / STEPS;
     len.next_multiple_of(step.max(ALIGNMENT))
 }
 
-/// Memory of its own, initialised.
+/// Initialised memory with one owner.
 #[derive(Debug)]
 struct Memory {
     ptr: NonNull<u8>,
     size: usize,
-    /// Where it was cut from; the allocator's if there is none.
+    /// The region that it was cut from; `None` for memory of the allocator.
     cut: Option<Cut>,
 }
 
@@ -161,7 +161,7 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// `None` if the system refuses it.
+    /// Returns `None` if the system refuses memory.
     fn new(size: usize, regions: &Cutter) -> Option<Self> {
         let cut = if size >= HUGE { regions.cut(size) } else { None };
         let ptr = match &cut {
@@ -187,12 +187,12 @@ impl Drop for Memory {
     }
 }
 
-/// `None` for more bytes than addresses can tell apart.
+/// Returns `None` if the size overflows the address space.
 fn layout(size: usize) -> Option<Layout> {
     Layout::from_size_align(size, ALIGNMENT).ok()
 }
 
-/// Memory that goes back to its pool.
+/// Memory that returns to its pool on drop.
 #[derive(Debug)]
 struct Owner {
     memory: Option<Memory>,
@@ -213,7 +213,7 @@ impl Drop for Owner {
     }
 }
 
-/// A buffer that is being written.
+/// A writable buffer.
 #[derive(Debug)]
 pub struct PooledBuf {
     owner: Owner,
@@ -221,29 +221,29 @@ pub struct PooledBuf {
 }
 
 impl PooledBuf {
-    /// Bytes of the buffer.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if it has none.
+    /// True if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its bytes.
+    /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: the memory is initialised, at least `len` long and lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.owner.ptr().as_ptr(), self.len) }
     }
 
-    /// Its bytes, to write.
+    /// The bytes, writable.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `self` is the only owner and borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.owner.ptr().as_ptr(), self.len) }
     }
 
-    /// Its bytes as whole values; a rest shorter than a value is left out.
+    /// The bytes as whole values; a remainder shorter than a value is left out.
     pub fn typed<T: Plain>(&self) -> &[T] {
         // SAFETY: as `as_slice`; 64 bytes are a multiple of every alignment of a `Plain` type, and any bits are a `T`.
         unsafe {
@@ -251,7 +251,7 @@ impl PooledBuf {
         }
     }
 
-    /// Its bytes as whole values, to write.
+    /// The bytes as whole values, writable.
     pub fn typed_mut<T: Plain>(&mut self) -> &mut [T] {
         // SAFETY: as `typed`, and `self` is the only owner and borrowed mutably.
         unsafe {
@@ -262,7 +262,7 @@ impl PooledBuf {
         }
     }
 
-    /// The finished buffer; its memory returns to the pool with the last clone.
+    /// Returns the finished buffer; its memory returns to the pool with the last clone.
     pub fn freeze(self) -> Buffer {
         let (ptr, len) = (self.owner.ptr(), self.len);
         // SAFETY: `ptr` is valid for `len` bytes as long as the owner lives, which the buffer keeps; nothing writes to
@@ -317,13 +317,13 @@ mod tests {
         let mut bufs: Vec<PooledBuf> = (0..4).flat_map(|_| sizes).map(|n| pool.take(n)).collect();
         let start = |b: &PooledBuf| b.as_slice().as_ptr() as usize;
         assert_eq!(start(&bufs[1]) - start(&bufs[0]), rounded(200 << 10));
-        // One of 30 MiB has a region of its own.
+        // A buffer of 30 MiB has its own region.
         assert!(start(&bufs[5]).is_multiple_of(HUGE_PAGE));
         for (i, b) in bufs.iter_mut().enumerate() {
             assert!(b.as_slice().iter().all(|x| *x == 0));
             b.as_mut_slice().fill(i as u8 + 1);
         }
-        // Every other one goes; its pages do, and no others.
+        // Every second buffer is dropped; its pages are freed, and no others.
         let mut i = 0;
         bufs.retain(|_| {
             i += 1;
@@ -341,7 +341,7 @@ mod tests {
         let pool = Pool::new(quota.clone(), 32 << 20);
         drop(pool.take(5 << 20));
         assert_eq!(quota.cached(), 5 << 20);
-        // More than there are addresses.
+        // Exceeds the address space.
         for take in [Pool::take, Pool::take_zeroed] {
             let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 drop(take(&pool, 1 << 47));

@@ -4,15 +4,15 @@
 //!   limit ├────────────────────────────────────────────────────────┤
 //!   used  ├── running operands ──┼── chunks ──┤   cached (pool) ├──┤
 //! ```
-//! An operand reserves its whole peak before it runs. Of that, what its outputs occupy becomes a [`Charge`] that lives
-//! as long as the chunk, wherever it is held; the rest goes back. Free buffers in the [`crate::pool`] are not `used`,
-//! but they are given up as soon as a reservation needs their room.
+//! An operand reserves its whole peak before it runs. The part that its outputs occupy becomes a [`Charge`] that lives
+//! as long as the chunk, wherever it is held; the rest is released. Free buffers in the [`crate::pool`] are not `used`,
+//! but they are freed as soon as a reservation needs their room.
 //!
-//! A statement may have a budget of its own [within](Quota::within) that of all: what is taken from it is taken from both.
+//! A statement may have its own budget [within](Quota::within) the global one: a reservation counts in both.
 //!
-//! What is noted of operands and chunks is counted beyond the first few thousand of a statement or an array.
+//! The bookkeeping of operands and chunks is counted beyond the first few thousand of a statement or an array.
 //!
-//! Not counted: up to an eighth by which the pool rounds a buffer's size up, and what code allocates beside the plan's
+//! Not counted: up to an eighth by which the pool rounds a buffer's size up, and allocations outside the plan's
 //! arithmetic.
 
 use crate::error::Error;
@@ -24,17 +24,17 @@ use std::sync::{Arc, OnceLock};
 /// A budget of bytes, shared by statements.
 pub struct Quota {
     limit: u64,
-    /// The budget that this one is a part of.
+    /// The budget that contains this one.
     within: Option<Arc<Quota>>,
     used: AtomicU64,
     peak: AtomicU64,
     cached: AtomicU64,
     overrun: AtomicU64,
-    /// Bytes that rows may still ask for.
+    /// Bytes that row operators may still request.
     aside: AtomicU64,
-    /// Asked to free cached bytes until no more than the argument are left.
+    /// Called to free cached bytes until no more than the argument are left.
     trim: OnceLock<Hook<u64>>,
-    /// Called after bytes were given back.
+    /// Called after bytes were released.
     released: OnceLock<Hook<()>>,
 }
 
@@ -52,12 +52,12 @@ impl fmt::Debug for Quota {
 }
 
 impl Quota {
-    /// A budget of `limit` bytes.
+    /// Creates a budget of `limit` bytes.
     pub fn new(limit: u64) -> Arc<Self> {
         Quota::with(limit, None)
     }
 
-    /// A part of this budget, of at most `limit` bytes: for a statement that may not take all there is.
+    /// Creates a part of this budget, of at most `limit` bytes, for a statement with a memory limit of its own.
     pub fn within(self: &Arc<Self>, limit: u64) -> Arc<Self> {
         Quota::with(limit.min(self.limit), Some(self.clone()))
     }
@@ -76,7 +76,7 @@ impl Quota {
         })
     }
 
-    /// The budget.
+    /// Limit of the budget in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
@@ -86,12 +86,12 @@ impl Quota {
         self.used.load(Relaxed)
     }
 
-    /// The most bytes that ever were in use at a time.
+    /// Peak bytes in use.
     pub fn peak(&self) -> u64 {
         self.peak.load(Relaxed)
     }
 
-    /// Bytes of free buffers that the pool keeps.
+    /// Bytes of free buffers that the pool retains.
     pub fn cached(&self) -> u64 {
         self.cached.load(Relaxed)
     }
@@ -101,17 +101,17 @@ impl Quota {
         self.overrun.load(Relaxed)
     }
 
-    /// Bytes that are better left free: what runs beside plans and cannot wait for memory may ask for them.
+    /// Bytes that plans should leave free: work outside of plans that cannot wait for memory may request them.
     pub fn aside(&self) -> u64 {
         self.aside.load(Relaxed)
     }
 
-    /// Asks to leave so many bytes free, in the place of what was asked before.
+    /// Sets [`Quota::aside`].
     pub fn set_aside(&self, bytes: u64) {
         self.aside.store(bytes, Relaxed);
     }
 
-    /// An account of this budget, such as one for each statement.
+    /// Creates an account of this budget, such as one for each statement.
     pub fn account(self: &Arc<Self>) -> Arc<Account> {
         Arc::new(Account { quota: self.clone(), used: AtomicU64::new(0), peak: AtomicU64::new(0) })
     }
@@ -124,7 +124,7 @@ impl Quota {
         self.released.set(AssertUnwindSafe(hook)).is_ok()
     }
 
-    /// True if the pool may keep `bytes` more; they are then counted as cached.
+    /// True if the pool may retain `bytes` more; they are then counted as cached.
     pub(crate) fn try_cache(&self, bytes: u64, max: u64) -> bool {
         let now = self.cached.fetch_add(bytes, Relaxed) + bytes;
         if now > max || now + self.used() > self.limit {
@@ -188,7 +188,7 @@ impl Quota {
     }
 }
 
-/// A part of a budget that is counted by itself.
+/// A part of a budget that is counted separately.
 #[derive(Debug)]
 pub struct Account {
     quota: Arc<Quota>,
@@ -202,12 +202,12 @@ impl Account {
         &self.quota
     }
 
-    /// Bytes that this account holds, chunks with clients included.
+    /// Bytes that this account holds, including chunks held by clients.
     pub fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }
 
-    /// The most it ever held.
+    /// Peak bytes of this account.
     pub fn peak(&self) -> u64 {
         self.peak.load(Relaxed)
     }
@@ -221,16 +221,16 @@ impl Account {
         Some(Reservation { account: self.clone(), bytes })
     }
 
-    /// Reserves bytes for what runs beside plans, at once or not at all. Nobody waits here: whoever asks holds memory
-    /// that others may wait for.
+    /// Reserves bytes for work outside of plans, at once or not at all. It never waits: the caller holds memory that
+    /// others may wait for.
     ///
     /// # Errors
-    /// [`Error::MemoryTaken`] if others have them; [`Error::ResultTooLarge`] if there are never so many beside what the
-    /// account holds.
+    /// [`Error::MemoryTaken`] if others hold the memory; [`Error::ResultTooLarge`] if the request and the bytes that
+    /// the account holds exceed the limit.
     pub fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation, Error> {
         let quota = &self.quota;
         self.try_reserve(bytes).ok_or_else(|| {
-            // All of a statement's budget is its own.
+            // All memory in use of a statement's budget is its own.
             let (own_bytes, all) = match &quota.within {
                 Some(all) => (quota.used(), all),
                 None => (self.used(), quota),
@@ -249,7 +249,7 @@ impl Account {
         })
     }
 
-    /// A reservation of nothing, to be extended.
+    /// Returns an empty reservation, to be extended.
     pub fn nothing(self: &Arc<Self>) -> Reservation {
         Reservation { account: self.clone(), bytes: 0 }
     }
@@ -262,29 +262,29 @@ impl Account {
     }
 }
 
-/// Bytes set aside; they go back when it drops.
+/// Reserved bytes, released on drop.
 #[derive(Debug)]
 pub struct Reservation {
     account: Arc<Account>,
     bytes: u64,
 }
 
-/// Bytes that something alive occupies; they go back when it drops.
+/// Bytes that a live object occupies, released on drop.
 pub type Charge = Reservation;
 
 impl Reservation {
-    /// The account that they go back to.
+    /// The account that holds the reservation.
     pub fn account(&self) -> &Arc<Account> {
         &self.account
     }
 
-    /// Bytes left in it.
+    /// Reserved bytes left.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes a part out, as a guard of its own. What this reservation lacks is added to the budget even beyond the
-    /// limit and counted in [`Quota::overrun`], since the memory is in use already.
+    /// Splits a part off as a separate guard. Bytes that this reservation lacks are added to the budget even beyond
+    /// the limit and counted in [`Quota::overrun`], since the memory is already in use.
     pub fn split(&mut self, bytes: u64) -> Charge {
         let missing = bytes.saturating_sub(self.bytes);
         if missing > 0 {
@@ -296,21 +296,21 @@ impl Reservation {
         Reservation { account: self.account.clone(), bytes }
     }
 
-    /// Takes more, beyond the limit of the budget if need be: for what cannot wait, and whose share somebody else
-    /// bounds. Plans wait until the budget has room again.
+    /// Adds bytes, beyond the limit of the budget if need be: for memory that cannot wait and that the caller bounds.
+    /// Plans wait until the budget has room again.
     pub fn extend(&mut self, bytes: u64) {
         self.account.quota.take(bytes);
         self.account.took(bytes);
         self.bytes += bytes;
     }
 
-    /// Takes another one in, which is of the same account.
+    /// Merges another reservation of the same account.
     pub fn join(&mut self, mut other: Reservation) {
         debug_assert!(Arc::ptr_eq(&self.account, &other.account), "reservations of one account");
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
-    /// Gives back all but `bytes`; it never grows.
+    /// Releases all but `bytes`; it never grows.
     pub fn shrink(&mut self, bytes: u64) {
         if bytes < self.bytes {
             drop(self.split(self.bytes - bytes));
@@ -379,10 +379,10 @@ mod tests {
         let (own, other) = (part.account(), all.account());
         let mut held = own.try_reserve(50).unwrap();
         assert_eq!((part.used(), all.used()), (50, 50));
-        // Too much for the part, whatever is free of the whole.
+        // Exceeds the limit of the part, whatever the whole has free.
         let never = own.reserve(11).unwrap_err();
         assert_eq!(never.to_string(), "a result needs 61 bytes, and the memory limit is 60 bytes");
-        // Enough for the part, but others have it; nothing of it stays taken.
+        // Fits the part, but others hold the memory; nothing stays reserved.
         let others = other.try_reserve(45).unwrap();
         let taken = own.reserve(10).unwrap_err();
         assert!(taken.may_fit(), "{taken}");

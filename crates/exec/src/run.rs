@@ -1,7 +1,7 @@
 //! The runtime: threads, memory and I/O for all statements.
 //!
-//! Threads are the scheduler: each takes the lock, says what it finished, takes the next operands and lets go. There
-//! is no driver to wait for, and a thread without work sleeps.
+//! The threads run the scheduler: each takes the lock, reports its finished operands, takes the next ones and
+//! releases the lock. There is no driver thread to wait for, and a thread without work sleeps.
 
 mod here;
 mod running;
@@ -31,27 +31,28 @@ use threads::spot;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// How a plan is run.
+/// Options of a run.
 #[derive(Default)]
 pub struct How {
-    /// What is there of it and what is kept: chunks that are there are loaded, and those that are computed are written.
+    /// Stored chunks, which are loaded, and the stages whose computed chunks are written.
     pub stored: Option<Stored>,
-    /// What is there of it in other processes, where it is one that several work at. Not together with `stored`.
+    /// Chunks available in other processes, for a plan that several processes run. Not together with `stored`.
     pub shelved: Option<Shelved>,
-    /// For a plan that [is small](tessera_planner::cost::is_small) with a sink that does not wait: it is run on the
-    /// thread that starts it as far as it goes without waiting, most often to its end.
+    /// Set for a plan that [is small](tessera_planner::cost::is_small) with a sink that does not wait: the calling
+    /// thread runs it as far as possible without waiting, most often to its end.
     pub here: bool,
-    /// The most threads that compute its operands at a time; `None` for all.
+    /// Upper bound on the threads that compute its operands concurrently; `None` for all.
     pub threads: Option<usize>,
-    /// The statement's own budget, [within](Quota::within) that of the runtime; `None` if it may take what there is.
+    /// The statement's own budget, [within](Quota::within) that of the runtime; `None` to use the runtime's.
     pub budget: Option<Arc<Quota>>,
 }
 
-/// What threads have to come back when the runtime ends.
+/// Time that threads have to return when the runtime ends.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Threads, buffers and a budget, for any number of statements at a time. Dropping it cancels what runs and waits for
-/// its threads, but for those that are in a block of work of more than two seconds: they end by themselves.
+/// Threads, buffers and a budget, for any number of concurrent statements. Dropping it cancels running statements and
+/// waits for its threads. Threads in a block of work of more than two seconds are not awaited; they end by
+/// themselves.
 pub struct Runtime {
     shared: Arc<Shared>,
     threads: Vec<std::thread::JoinHandle<()>>,
@@ -97,7 +98,7 @@ impl Runtime {
         });
         let (weak, starved) = (Arc::downgrade(&shared), shared.starved.clone());
         quota.set_released(Box::new(move |()| {
-            // The thread that waits also looks by itself every few milliseconds, as this may come before it sleeps.
+            // The waiting thread also polls every few milliseconds, as this call may come before it sleeps.
             if starved.load(Ordering::Relaxed)
                 && let Some(shared) = weak.upgrade()
             {
@@ -123,12 +124,12 @@ impl Runtime {
         &self.shared.quota
     }
 
-    /// Where buffers come from.
+    /// The buffer pool.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.shared.pool
     }
 
-    /// Where chunks are spilled to.
+    /// The spill store.
     pub fn store(&self) -> &Arc<Store> {
         &self.shared.store
     }
@@ -138,7 +139,7 @@ impl Runtime {
         self.shared.operands.load(Ordering::Relaxed)
     }
 
-    /// Plans that run or wait for memory.
+    /// Number of plans that run or wait for memory.
     pub fn plans(&self) -> usize {
         self.shared.lock().plans()
     }
@@ -148,7 +149,7 @@ impl Runtime {
         &self.shared.config
     }
 
-    /// Brings a spilled chunk back on this thread, for somebody else than a plan; `None` if there is no memory for it.
+    /// Loads a spilled chunk on this thread, outside of a plan; `None` if memory is short.
     pub fn bring_back(&self, file: &Arc<Spilled>) -> Option<Result<Arc<Chunk>, Error>> {
         let mut room = self.shared.quota.account().try_reserve(file.bytes() + file.staging())?;
         let read = AtomicU64::new(0);
@@ -158,8 +159,7 @@ impl Runtime {
         }))
     }
 
-    /// Runs an operand that reads no chunks on this thread, for somebody else than a plan; `None` if there is no memory
-    /// for it.
+    /// Runs an operand that reads no chunks on this thread, outside of a plan; `None` if memory is short.
     pub fn load_here(
         &self,
         plan: &dyn Tiling,
@@ -207,7 +207,7 @@ impl Runtime {
         self.start_as(plan, runner, sink, cancel, How::default())
     }
 
-    /// Starts a plan in the given way and returns as soon as that allows.
+    /// Starts a plan with options. With [`How::here`] it returns once the calling thread cannot go on.
     pub fn start_as(
         &self,
         plan: Arc<dyn Tiling>,
@@ -241,7 +241,7 @@ impl Runtime {
         };
         let done = Box::new(move |outcome| {
             drop(ended);
-            // A receiver that is gone did not want to know.
+            // A dropped receiver does not need the outcome.
             let _ = sender.send(outcome);
         });
         let (idle_max, spills) = (self.shared.config.idle_chunks_max, self.shared.store.is_on());
@@ -282,7 +282,7 @@ impl Drop for Runtime {
             core.fail_all(after);
         });
         self.shared.wake.notify_all();
-        // A block of work can take long: whoever ends does not wait for one that nobody wants any more.
+        // A block of work can take long: shutdown does not wait for one whose result is no longer needed.
         let deadline = Instant::now() + GRACE;
         while Instant::now() < deadline && self.threads.iter().any(|t| !t.is_finished()) {
             std::thread::sleep(Duration::from_millis(1));
@@ -293,7 +293,7 @@ impl Drop for Runtime {
             // A thread's panics are fenced; one that got through was reported by the panic hook.
             let _ = thread.join();
         }
-        // Tasks on tokio may hold the rest of it for a moment longer.
+        // Tasks on tokio may hold the other references for a moment longer.
         self.shared.store.close(!left.is_empty());
     }
 }

@@ -1,13 +1,14 @@
-//! A sink that keeps the cells of one result for which another result is true.
+//! A sink that selects the cells of one result where another result is true.
 //!
 //! ```text
 //! result 0   x     │ 5 1 │ 7 2 │ 0 │      both 1-d, on one grid
 //! result 1   keep  │ 1 0 │ 1 1 │ 0 │
-//! parts            │ 5   │ 7 2 │   │      a chunk shrinks as soon as both of its halves are there
+//! parts            │ 5   │ 7 2 │   │      a chunk shrinks as soon as both of its halves have arrived
 //! finish           │ 5 7 │ 2 │            and the parts become regular chunks
 //! ```
-//! What a chunk keeps takes over a part of the chunk's own charge, or is charged beyond the limit for a moment, so the
-//! plan never waits for it. When memory is short it goes to a file, so what is kept may be larger than memory.
+//! The selected cells of a chunk take over a part of the chunk's own charge, or are charged beyond the limit for a
+//! moment, so the plan never waits for them. When memory is short they are spilled, so a selection may be larger than
+//! memory.
 
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
@@ -21,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tessera_planner::grid::{ChunkIndex, Grid};
 use tessera_planner::region::Region;
 
-/// Keeps the cells of result 0 where result 1 (`bool`) is true and not masked, in their order.
+/// Selects the cells of result 0 where result 1 (`bool`) is true and not masked, in their order.
 #[derive(Debug)]
 pub struct Select {
     grid: Grid,
@@ -29,44 +30,44 @@ pub struct Select {
     room: Room,
 }
 
-/// What is kept lives in memory or, when that gets short, in files.
+/// Memory and scratch space for selected cells.
 #[derive(Debug, Clone)]
 pub struct Room {
     /// The budget.
     pub quota: Arc<Quota>,
-    /// Where buffers come from.
+    /// The buffer pool.
     pub pool: Arc<Pool>,
-    /// Where chunks are put aside.
+    /// The spill store.
     pub store: Arc<Store>,
-    /// What was taken of the budget here.
+    /// The account of memory taken here.
     account: Arc<Account>,
 }
 
 impl Room {
-    /// For one part of a statement.
+    /// Creates the room of one part of a statement.
     pub fn new(quota: Arc<Quota>, pool: Arc<Pool>, store: Arc<Store>) -> Self {
         Room { account: quota.account(), quota, pool, store }
     }
 
-    /// Memory for so many bytes.
+    /// Reserves `bytes` bytes of memory.
     ///
     /// # Errors
-    /// Those of [`Account::reserve`].
+    /// Errors of [`Account::reserve`].
     pub fn reserve(&self, bytes: u64) -> Result<Charge, Error> {
         self.account.reserve(bytes)
     }
 
-    /// An array whose chunks may be spilled as soon as they are there.
+    /// Creates an array whose chunks may be spilled as soon as they are stored.
     ///
     /// # Errors
-    /// Those of [`Resident::charged`].
+    /// Errors of [`Resident::charged`].
     pub fn array(&self, grid: Grid) -> Result<Arc<Resident>, Error> {
         let array = Resident::charged(grid, &self.account)?;
         self.store.adopt(&array);
         Ok(array)
     }
 
-    /// Puts a chunk of an array where there is room for it.
+    /// Stores a chunk of an array in memory or in a file.
     pub fn put(&self, array: &Resident, number: u64, chunk: Arc<Chunk>) -> Result<(), Error> {
         array.put_held(number, self.store.settle(chunk, &self.quota)?);
         Ok(())
@@ -85,7 +86,6 @@ impl Room {
     }
 }
 
-/// What there is of one chunk.
 #[derive(Debug)]
 enum Slot {
     Half([Option<Arc<Chunk>>; 2]),
@@ -93,16 +93,16 @@ enum Slot {
 }
 
 impl Select {
-    /// For two results on this 1-d grid.
+    /// Creates a sink for two results on this 1-d grid.
     pub fn new(grid: Grid, room: Room) -> Self {
         Select { grid, slots: Mutex::default(), room }
     }
 
-    /// The kept cells in chunks of `chunk` cells, the last one shorter; no cell if nothing was kept.
+    /// Returns the selected cells in chunks of `chunk` cells, the last one shorter; no cell if none was selected.
     ///
     /// # Errors
-    /// [`Error::ResultTooLarge`] if the quota has no room for a chunk or two; [`Error::Cancelled`]; a chunk that never
-    /// came is a fault of ours.
+    /// [`Error::ResultTooLarge`] if the quota has no room for a chunk or two; [`Error::Cancelled`]; a missing chunk is
+    /// an internal error.
     pub fn finish(&self, chunk: u64, cancelled: &dyn Fn() -> bool) -> Result<Arc<Resident>, Error> {
         let slots = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
         if slots.len() as u64 != self.grid.count() {
@@ -156,8 +156,8 @@ impl Sink for Select {
     }
 }
 
-/// The cells that `keep` keeps, with as much of the charge of `x` as they need. Where somebody else holds `x` too, so that
-/// its charge stays, they are charged beyond the limit if need be: the store then puts them aside at once.
+/// Copies the selected cells of `x` and takes over as much of its charge as they need. If `x` has other holders, its
+/// charge stays with them, and the cells are charged beyond the limit if need be: the store then spills them at once.
 fn kept(x: Arc<Chunk>, keep: &Chunk, room: &Room) -> Result<Chunk, Error> {
     let flags = keep.field(0)?.values::<u8>()?;
     let valid = keep.fields().get(1).map(|f| f.values::<u8>()).transpose()?;
@@ -184,10 +184,10 @@ fn kept(x: Arc<Chunk>, keep: &Chunk, room: &Room) -> Result<Chunk, Error> {
     Ok(out)
 }
 
-/// Cells that are looked at together: their numbers stay in the first-level cache.
+/// Cells of a block: their numbers fit the first-level cache.
 const BLOCK: usize = 1 << 12;
 
-/// The places of the cells that are kept: true and not masked.
+/// The selected cells: flag true and not masked.
 struct Places<'a> {
     flags: &'a [u8],
     valid: Option<&'a [u8]>,
@@ -215,13 +215,13 @@ impl Places<'_> {
         count
     }
 
-    /// Copies the kept cells of `N` bytes each, one after the other.
+    /// Copies the selected cells of `N` bytes each, densely.
     fn pick<const N: usize>(&self, from: &[u8], to: &mut [u8]) {
         let (from, to) = (from.as_chunks::<N>().0, to.as_chunks_mut::<N>().0);
         let mut numbers = [0u16; BLOCK];
         let mut done = 0;
         self.blocks(|first, flags| {
-            // Every number is written, and those of cells that are not kept once more: no branch to guess.
+            // Every number is written, and overwritten if its cell is not selected: no branch to predict.
             let mut many = 0;
             for (i, f) in flags.iter().enumerate() {
                 numbers[many] = i as u16;
@@ -236,7 +236,7 @@ impl Places<'_> {
     }
 }
 
-/// 1-d parts, one after the other, in chunks of equal length; each part is let go once it is copied.
+/// Copies 1-d parts, in order, into chunks of equal length; each part is dropped once it is copied.
 fn regular(
     parts: Vec<FinishedChunk>,
     chunk: u64,
@@ -245,7 +245,7 @@ fn regular(
 ) -> Result<Arc<Resident>, Error> {
     let total: u64 = parts.iter().map(FinishedChunk::cells).sum();
     let array = room.array(Grid::regular(&[total], &[chunk.min(total.max(1))]))?;
-    // Parts of no cells have nothing to say.
+    // Parts without cells have no dtypes.
     let mut parts = parts.into_iter().filter(|p| p.cells() > 0);
     let mut part = parts.next().map(|p| room.bring(p)).transpose()?;
     let dtypes: Vec<_> = part.iter().flat_map(|p| p.fields().iter().map(Field::dtype)).collect();
@@ -303,7 +303,7 @@ mod tests {
         Room::new(quota.clone(), Pool::new(quota, limit), Store::open(dir, spill))
     }
 
-    /// Gives a sink `chunks` of `len` numbers from 0 on, of which those are kept that no 3 divides.
+    /// Gives a sink `chunks` of `len` numbers from 0 on and selects those that 3 does not divide.
     fn fill(sink: &Select, room: &Room, chunks: u64, len: u64) {
         for k in (0..chunks).rev() {
             let numbers: Vec<i64> = ((k * len) as i64..((k + 1) * len) as i64).collect();
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn more_than_memory_is_kept_in_files() {
         let dir = tempfile::tempdir().unwrap();
-        // 160 KB are kept; 64 KB is all there is.
+        // 160 KB are selected; memory is 64 KB.
         let r = room(64 << 10, 1 << 20, dir.path());
         let sink = Select::new(Grid::regular(&[30_000], &[1000]), r.clone());
         fill(&sink, &r, 30, 1000);
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!((memory + files, files > 100_000), (160_000, true));
         drop((array, sink));
         assert_eq!((r.quota.used(), r.store.figures().bytes, r.quota.overrun()), (0, 0, 0));
-        // Cancelled halfway, nothing is left either.
+        // A run cancelled halfway leaves nothing either.
         let sink = Select::new(Grid::regular(&[30_000], &[1000]), r.clone());
         fill(&sink, &r, 30, 1000);
         let asked = AtomicU64::new(0);

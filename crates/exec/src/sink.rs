@@ -1,5 +1,5 @@
-//! What writers of [`tessera_storage::sink`] take from a running plan: its chunks, its budget, and a record of outputs
-//! that are not complete yet.
+//! Connects writers of [`tessera_storage::sink`] to a running plan: its chunks, its budget, and a record of incomplete
+//! outputs.
 
 use crate::chunk::Chunk;
 use crate::error::Error;
@@ -24,7 +24,7 @@ impl Sink for ZarrWriter {
         let fields: SmallVec<[&[u8]; 2]> =
             chunk.fields().iter().map(|f| f.buffer().as_slice()).collect();
         let encoded = self.encode(result, &index, &region, chunk.shape(), &fields)?;
-        // Its memory goes back before its objects wait for the store.
+        // Its memory is released before its objects wait for the store.
         drop(fields);
         drop(chunk);
         Ok(encoded.map_or(Ok(()), |encoded| self.put(encoded))?)

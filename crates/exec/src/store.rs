@@ -1,15 +1,16 @@
-//! Chunks on disk: where finished chunks wait when memory is short, and all else that a process puts aside.
+//! The spill store: finished chunks and other temporary data of a process on disk.
 //!
 //! ```text
-//!   spill_dir/tessera-spill-<process>-<n>/     made when it is needed first, removed with the store
-//!     lock                                     held as long as the process lives: tells the living from the dead
+//!   spill_dir/tessera-spill-<process>-<n>/     made at the first use, removed with the store
+//!     lock                                     held as long as the process lives: marks the directory as in use
 //!     17.chunk                                 one file for each spilled chunk, unlinked with its last holder
-//!     18.rows                                  what sorts, joins and groups of rows put aside
-//!     19.output                                names an output that is not whole yet, which would be left with it
-//!     upload-…/                                uploads on their way
+//!     18.rows                                  spilled rows of sorts, joins and groups
+//!     19.output                                names an incomplete output, to be removed if the process is killed
+//!     upload-…/                                uploads in progress
 //! ```
-//! Results that wait to be read are files there that have no name. The bytes of all files together stay below a limit;
-//! room is taken before a file is begun. What processes left that were killed is removed by the next one that starts.
+//! Results that wait to be read are unlinked files in the directory. The bytes of all files together stay below a
+//! limit; space is reserved before a file is created. The next process that starts removes the directories of killed
+//! processes.
 
 mod directory;
 mod file;
@@ -28,14 +29,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// A bounded place for chunks on disk.
+/// A size-limited store for chunks on disk.
 #[derive(Debug)]
 pub struct Store {
     parent: PathBuf,
     limit: u64,
     /// The directory, once something was spilled.
     directory: Mutex<Option<Arc<Directory>>>,
-    /// Arrays beside plans whose chunks may be spilled.
+    /// Arrays outside of plans whose chunks may be spilled.
     residents: Mutex<Vec<Weak<Resident>>>,
     next: AtomicU64,
     used: AtomicU64,
@@ -47,7 +48,7 @@ pub struct Store {
     corrupt: AtomicU64,
 }
 
-/// A finished chunk, in one of its two places.
+/// A finished chunk, in memory or in a file.
 #[derive(Debug, Clone)]
 pub enum FinishedChunk {
     /// In memory.
@@ -57,7 +58,7 @@ pub enum FinishedChunk {
 }
 
 impl FinishedChunk {
-    /// Bytes of its cells, wherever they are.
+    /// Bytes of its cells, in memory or in a file.
     pub fn bytes(&self) -> u64 {
         match self {
             FinishedChunk::Memory(chunk) => chunk.bytes(),
@@ -73,7 +74,7 @@ impl FinishedChunk {
         }
     }
 
-    /// Bytes of the quota that go back with it, if nobody else holds it.
+    /// Bytes of the quota that are released with it, if it has no other holder.
     pub fn memory_bytes(&self) -> u64 {
         match self {
             FinishedChunk::Memory(chunk) => chunk.charged(),
@@ -82,26 +83,26 @@ impl FinishedChunk {
     }
 }
 
-/// What a store holds and did.
+/// Gauges and counters of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Files there now.
+    /// Existing files.
     pub files: u64,
-    /// Bytes set aside for them.
+    /// Bytes reserved for files.
     pub bytes: u64,
-    /// The most bytes ever set aside.
+    /// Peak bytes reserved.
     pub peak_bytes: u64,
-    /// Chunks that were written since the start.
+    /// Chunks written since the start.
     pub spilled_files: u64,
-    /// Bytes of them, and of rows, since the start.
+    /// Bytes of chunks and rows written since the start.
     pub spilled_bytes: u64,
-    /// Bytes that were read again since the start.
+    /// Bytes read again since the start.
     pub read_back_bytes: u64,
-    /// Reads of chunks that found something else than what was written, since the start.
+    /// Reads of corrupt chunks since the start.
     pub corrupt: u64,
 }
 
-/// Room for a file that is not yet there; it goes back when it drops.
+/// Space reserved for a file, released on drop.
 #[derive(Debug)]
 pub struct Space {
     store: Arc<Store>,
@@ -109,8 +110,8 @@ pub struct Space {
 }
 
 impl Store {
-    /// A store below `parent` of at most `limit` bytes; 0 turns it off. Directories of processes that are gone are
-    /// removed, and the outputs that these did not finish. Nothing is made before it is needed.
+    /// Creates a store below `parent` of at most `limit` bytes; 0 turns spilling off. Directories of dead processes
+    /// are removed, with their incomplete outputs. The directory is made at the first use.
     pub fn open(parent: &Path, limit: u64) -> Arc<Self> {
         directory::remove_stale(parent);
         Arc::new(Store {
@@ -129,22 +130,22 @@ impl Store {
         })
     }
 
-    /// False if nothing may be spilled.
+    /// False if spilling is off.
     pub fn is_on(&self) -> bool {
         self.limit > 0
     }
 
-    /// The most bytes that files may have.
+    /// Upper bound on the bytes of files.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The directory that the store's own is made in.
+    /// The parent of the store's own directory.
     pub fn parent(&self) -> &Path {
         &self.parent
     }
 
-    /// What it holds and did.
+    /// Returns the gauges and counters.
     pub fn figures(&self) -> Figures {
         Figures {
             files: self.files.load(Relaxed),
@@ -157,7 +158,7 @@ impl Store {
         }
     }
 
-    /// From now on chunks of the array may be spilled when memory is short.
+    /// Allows chunks of the array to be spilled when memory is short.
     pub fn adopt(&self, array: &Arc<Resident>) {
         if self.is_on() {
             let mut all = self.residents.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,7 +169,7 @@ impl Store {
         }
     }
 
-    /// The arrays that it may spill, those read longest ago first.
+    /// The arrays that may be spilled, least recently read first.
     pub(crate) fn residents(&self) -> Vec<Arc<Resident>> {
         let all = self.residents.lock().unwrap_or_else(PoisonError::into_inner);
         let mut live: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
@@ -176,44 +177,44 @@ impl Store {
         live
     }
 
-    /// Room for a file of a chunk.
+    /// Reserves space for a file of a chunk.
     ///
     /// # Errors
-    /// [`Error::ScratchFull`] if the limit does not leave it.
+    /// [`Error::ScratchFull`] if the limit does not allow it.
     pub fn reserve(self: &Arc<Self>, chunk: &Chunk) -> Result<Space, Error> {
         self.space(file::size_of(chunk))
     }
 
-    /// Room for so many bytes of files.
+    /// Reserves space for `bytes` bytes of files.
     ///
     /// # Errors
-    /// [`Error::ScratchFull`] if the limit does not leave it.
+    /// [`Error::ScratchFull`] if the limit does not allow it.
     pub fn space(self: &Arc<Self>, bytes: u64) -> Result<Space, Error> {
         let mut space = Space { store: self.clone(), bytes: 0 };
         space.grow(bytes)?;
         Ok(space)
     }
 
-    /// A number that nothing else in the directory has.
+    /// Returns a number that is unique in the directory.
     pub fn number(&self) -> u64 {
         self.next.fetch_add(1, Relaxed)
     }
 
-    /// Counts bytes that were put aside, other than chunks.
+    /// Counts spilled bytes other than those of chunks.
     pub fn count_spilled(&self, bytes: u64) {
         self.spilled.fetch_add(bytes, Relaxed);
     }
 
-    /// Counts bytes that were read again, other than chunks.
+    /// Counts bytes read again other than those of chunks.
     pub fn count_read_back(&self, bytes: u64) {
         self.read_back.fetch_add(bytes, Relaxed);
     }
 
-    /// Puts a chunk aside where there is room: in memory as long as less than half of it is in use, else in a file.
-    /// Without scratch space it stays where it is. This is for chunks that no plan waits for.
+    /// Stores a chunk that no plan waits for: in memory while at most half of it is in use, else in a file. If
+    /// spilling is off, the chunk stays in memory.
     ///
     /// # Errors
-    /// Those of [`Store::reserve`] and [`Store::write`].
+    /// Errors of [`Store::reserve`] and [`Store::write`].
     pub fn settle(
         self: &Arc<Self>,
         chunk: Arc<Chunk>,
@@ -229,8 +230,8 @@ impl Store {
     /// Writes a chunk.
     ///
     /// # Errors
-    /// [`Error::ScratchFull`] if the disk has no room, [`Error::ScratchUnusable`] if files cannot be written. Nothing
-    /// of the chunk stays on the disk then.
+    /// [`Error::ScratchFull`] if the disk is full, [`Error::ScratchUnusable`] if files cannot be written. The partial
+    /// file is removed then.
     pub fn write(self: &Arc<Self>, chunk: &Chunk, space: Space) -> Result<Arc<Spilled>, Error> {
         let spilled = Spilled::write(chunk, space, self.directory()?)?;
         self.spilled.fetch_add(chunk.bytes(), Relaxed);
@@ -238,7 +239,7 @@ impl Store {
         Ok(Arc::new(spilled))
     }
 
-    /// The store's directory, made now if it is the first time.
+    /// Returns the store's directory; the first call makes it.
     ///
     /// # Errors
     /// [`Error::ScratchUnusable`] if it cannot be made.
@@ -251,8 +252,8 @@ impl Store {
         Ok(known.insert(Arc::new(made)).clone())
     }
 
-    /// Removes the directory once its last file is gone; at once with all files if somebody still `works` who will not
-    /// need them.
+    /// Removes the directory once its last file is dropped; at once with all files if a thread that does not need them
+    /// still `works`.
     pub(crate) fn close(&self, works: bool) {
         let directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(directory) = directory.filter(|_| works) {
@@ -260,7 +261,7 @@ impl Store {
         }
     }
 
-    /// What the system said about a file there.
+    /// Converts a system error on a file of the store.
     pub fn io(&self, e: &std::io::Error) -> Error {
         use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         if matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
@@ -281,10 +282,10 @@ impl Store {
 }
 
 impl Space {
-    /// Takes more.
+    /// Reserves more bytes.
     ///
     /// # Errors
-    /// [`Error::ScratchFull`] if the limit does not leave it.
+    /// [`Error::ScratchFull`] if the limit does not allow it.
     pub fn grow(&mut self, bytes: u64) -> Result<(), Error> {
         let store = &self.store;
         let add = |used: u64| used.checked_add(bytes).filter(|&n| n <= store.limit);
@@ -298,7 +299,7 @@ impl Space {
         }
     }
 
-    /// Bytes that it stands for.
+    /// Bytes reserved.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -1,4 +1,4 @@
-//! One operand: from its chunks to the kernel and back.
+//! Runs one operand: from its input chunks to the kernel and back.
 //!
 //! A [`PlanRunner`] knows a plan's tiling, the compiled program of each fused stage and the reader of each source.
 //! For an operand it
@@ -44,15 +44,15 @@ use tessera_planner::tile::Tiling;
 use tessera_storage::fail;
 use tessera_storage::source::{ArrayReader, Counters, Options, Rules};
 
-/// Least bytes of a chunk that is stored past the caches.
+/// Smallest chunk, in bytes, that is stored past the caches.
 const STREAM_MIN: u64 = 1 << 20;
 
-/// Where the cells of a source come from.
+/// Where the cells of a source are read from.
 #[derive(Debug, Clone)]
 pub enum Origin {
     /// A stored array.
     Stored(Arc<ArrayReader>),
-    /// An array beside the plan.
+    /// An array outside of the plan.
     Resident(Arc<Resident>),
 }
 
@@ -61,9 +61,9 @@ pub enum Origin {
 pub struct SourceLocation {
     /// The path or URL, as [`tessera_storage::source::open`] takes it.
     pub url: String,
-    /// How.
+    /// The options of opening.
     pub options: Options,
-    /// What the statement may read; `None` for everything.
+    /// The access rules of the statement; `None` for no restrictions.
     pub rules: Option<Rules>,
 }
 
@@ -75,17 +75,17 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Makes a source known.
+    /// Adds a source.
     pub fn add(&mut self, source: SourceRef, origin: Origin) {
         self.origins.insert(source, origin);
     }
 
-    /// Says where a source was opened.
+    /// Records where a source was opened.
     pub fn opened_at(&mut self, source: SourceRef, location: Arc<SourceLocation>) {
         self.locations.insert(source, location);
     }
 
-    /// Where a source was opened; `None` for arrays in memory.
+    /// Location of a source; `None` for arrays in memory.
     pub fn location(&self, source: &SourceRef) -> Option<&Arc<SourceLocation>> {
         self.locations.get(source)
     }
@@ -101,11 +101,11 @@ impl Sources {
 pub struct PlanRunner {
     tiling: Arc<Tiling>,
     stages: Vec<Ready>,
-    /// What it read of storage.
+    /// Counters of its reads from storage.
     read: Arc<Counters>,
 }
 
-/// What is worth preparing once for a stage.
+/// Prepared state of a stage.
 enum Ready {
     Nothing,
     Load(Origin),
@@ -117,7 +117,7 @@ impl PlanRunner {
     /// Compiles the programs of a plan and finds its sources.
     ///
     /// # Errors
-    /// A source that is not among `sources`, a program that no kernel runs: both are faults of ours.
+    /// A source that is not among `sources`, or a program that no kernel runs: both are internal errors.
     pub fn new(tiling: Arc<Tiling>, sources: &Sources) -> Result<Self, Error> {
         let stages = tiling
             .plan()
@@ -189,7 +189,7 @@ impl TaskRunner for PlanRunner {
                 else {
                     continue;
                 };
-                // An array that several stages read is asked once.
+                // An array that several stages read is checked once.
                 if reader.has_absent() && !asked.contains(&&**source) {
                     asked.push(source);
                     reader.check_absent().await?;
@@ -254,7 +254,7 @@ impl TaskRunner for PlanRunner {
     }
 }
 
-/// An operand that runs, with all that it may use.
+/// A running operand and its resources.
 struct Operand<'a> {
     tiling: &'a Tiling,
     id: StageId,
@@ -269,14 +269,15 @@ impl Operand<'_> {
         self.tiling.plan()
     }
 
-    /// Buffers for the fields of an output's chunk, with unspecified contents.
+    /// Returns buffers for the fields of an output's chunk, with unspecified contents.
     fn buffers(&self, output: usize) -> Vec<PooledBuf> {
         let o = &self.stage.outputs[output];
         let cells = o.grid.region(self.index).cells() as usize;
         o.fields.iter().map(|d| self.cx.buffer(cells * d.size())).collect()
     }
 
-    /// The same, without that of the mask where no cell comes out masked: [`Operand::chunk`] then shares one.
+    /// As [`Operand::buffers`], without a mask buffer if no cell comes out masked: [`Operand::chunk`] then uses a
+    /// shared mask.
     fn buffers_if(&self, output: usize, masks: bool) -> Vec<PooledBuf> {
         let o = &self.stage.outputs[output];
         let cells = o.grid.region(self.index).cells() as usize;
@@ -286,7 +287,7 @@ impl Operand<'_> {
         }
     }
 
-    /// How an output's chunk is best stored: past the caches if it fills a good part of one, and no operand reads it.
+    /// How an output's chunk is stored: past the caches if it is large and no operand reads it.
     fn stores(&self, output: usize) -> Stores {
         let o = &self.stage.outputs[output];
         let bytes = o.grid.region(self.index).cells() * o.fields[0].size() as u64;
@@ -295,15 +296,15 @@ impl Operand<'_> {
         if past { Stores::Past } else { Stores::Plain }
     }
 
-    /// The chunk of an output from its written buffers. A value that can be masked may come without the buffer of its
-    /// mask: then no cell is masked.
+    /// Makes the chunk of an output from its written buffers. If the mask buffer of a maskable value is missing, no
+    /// cell is masked.
     fn chunk(&self, output: usize, buffers: Vec<PooledBuf>) -> Result<Chunk, Error> {
         let o = &self.stage.outputs[output];
         let fields = o.fields.iter().zip(buffers).map(|(d, b)| Field::from_pooled(*d, b));
         self.chunk_of(output, fields.collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// The same from fields.
+    /// Makes the chunk of an output from its fields; see [`Operand::chunk`].
     fn chunk_of(&self, output: usize, mut fields: Vec<Field>) -> Result<Chunk, Error> {
         let o = &self.stage.outputs[output];
         let region = o.grid.region(self.index);

@@ -1,6 +1,6 @@
 //! Typed views of the parsed tensor syntax, so that no later stage looks at marker names.
 //!
-//! All views borrow from sqlparser's AST. A span that is empty belongs to a synthesised node;
+//! All views borrow from sqlparser's AST. An empty span belongs to a synthesised node;
 //! [`crate::Position::of_span`] turns a span into a place for an error.
 
 pub(crate) mod marker;
@@ -19,7 +19,7 @@ pub use text::text;
 /// `base[axes, …]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subscript<'a> {
-    /// What is subscripted.
+    /// The subscripted expression.
     pub base: &'a Expr,
     /// The axes in the order they were written; at least one.
     pub axes: Vec<Axis<'a>>,
@@ -34,7 +34,7 @@ pub enum Axis<'a> {
     Index(&'a Expr),
     /// `lo:hi:step`: positions, 0-based, end-exclusive.
     Slice(Slice<'a>),
-    /// `...`: all axes that are not named otherwise.
+    /// `...`: all axes that have no subscript of their own.
     Ellipsis(Span),
     /// `NEWAXIS`: a new axis of length 1.
     NewAxis(Span),
@@ -42,12 +42,12 @@ pub enum Axis<'a> {
     Named {
         /// The dimension.
         dim: &'a Ident,
-        /// What is selected along it.
+        /// The selection along it.
         selection: Selection<'a>,
     },
 }
 
-/// What a named axis selects.
+/// The selection along a named axis.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Selection<'a> {
     /// One label, or a tensor of labels.
@@ -56,7 +56,7 @@ pub enum Selection<'a> {
     Slice(Slice<'a>),
 }
 
-/// `lo:hi:step`; a bound that is not written, or written `NULL`, is `None`.
+/// `lo:hi:step`; an omitted bound, or `NULL`, is `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slice<'a> {
     /// The first position or label.
@@ -69,7 +69,7 @@ pub struct Slice<'a> {
     pub span: Span,
 }
 
-/// Reads `base[…]`, or `None` for any other expression.
+/// Reads `base[…]`; `None` for any other expression.
 pub fn subscript(expr: &Expr) -> Option<Subscript<'_>> {
     let (args, span) = marker::read(expr, marker::INDEX)?;
     let (base, axes) = args.split_first()?;
@@ -122,13 +122,13 @@ fn value(arg: &FunctionArg) -> Option<&Expr> {
 pub struct Call<'a> {
     /// The function's name; its span is the operator's for `@` and `^`.
     pub name: &'a Ident,
-    /// Arguments without a name.
+    /// Positional arguments.
     pub positional: Vec<&'a Expr>,
-    /// Arguments with a name, as written: duplicates and unknown names are not checked here.
+    /// Named arguments as written; duplicates and unknown names are not checked here.
     pub named: Vec<(&'a Ident, &'a Expr)>,
 }
 
-/// Reads a plain call, or `None` for other expressions, for subscripts, and for calls that carry
+/// Reads a plain call. Returns `None` for other expressions, for subscripts, and for calls with
 /// more than arguments (`DISTINCT`, `*`, `FILTER`, `OVER`, `WITHIN GROUP`, a subquery, a qualified
 /// name).
 pub fn call(expr: &Expr) -> Option<Call<'_>> {
@@ -184,7 +184,7 @@ pub fn tensor_of(function: &Function) -> Option<&Query> {
     }
 }
 
-/// The path or URL that `CELLS('url')` holds.
+/// The path or URL of `CELLS('url')`.
 pub fn url_of(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::Value(value) => match &value.value {
@@ -205,7 +205,7 @@ pub fn function_name(expr: &Expr) -> Option<&Ident> {
     }
 }
 
-/// An item of numbers of a block without `FROM`, which the lift marks so that the block is one of tensors.
+/// Reads a numeric item of a block without `FROM`, which the lift marks so that the block is a tensor block.
 pub(crate) fn numbers(expr: &Expr) -> Option<&Expr> {
     match marker::read(expr, marker::NUMBERS)? {
         ([arg], _) => value(arg),
@@ -213,7 +213,7 @@ pub(crate) fn numbers(expr: &Expr) -> Option<&Expr> {
     }
 }
 
-/// Marks an item of numbers.
+/// Marks a numeric item.
 pub fn numbers_of(expr: Expr) -> Expr {
     let name = marker::name(marker::NUMBERS, expr.span());
     marker::call(name, vec![marker::positional(expr)])
@@ -221,8 +221,8 @@ pub fn numbers_of(expr: Expr) -> Expr {
 
 /// `base.field`, where `base` is not a name: `svd(a).u`, `x[0].T`.
 ///
-/// Names joined by dots are `Expr::CompoundIdentifier` and not seen here. Of several fields in a
-/// row (`f(x).a.b`) the fields are given in the order they apply.
+/// Names joined by dots are `Expr::CompoundIdentifier` and not matched here. Several fields in a
+/// row (`f(x).a.b`) are returned in the order they apply.
 pub fn field(expr: &Expr) -> Option<(&Expr, Vec<&Ident>)> {
     let Expr::CompoundFieldAccess { root, access_chain } = expr else { return None };
     let fields = access_chain

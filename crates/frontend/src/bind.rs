@@ -1,7 +1,7 @@
-//! What a query needs from outside, and what its names stand for.
+//! The external relations of a query, and the resolution of its names.
 //!
-//! Binding does no I/O: the session asks [`relations`] what to open, opens it, and hands the
-//! datasets in through a [`Catalog`].
+//! Binding does no I/O: the session asks [`relations`] what to open, opens it, and passes the
+//! datasets in as a [`Catalog`].
 
 use crate::walk::walk;
 use std::ops::ControlFlow;
@@ -21,7 +21,7 @@ use crate::error::{Error, Position};
 use crate::island::Islands;
 use crate::surface::{Names, RelationKind};
 
-/// A relation as `FROM` names it; what the session opens.
+/// A relation as `FROM` names it, which the session opens.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RelationRef {
     /// A tensor, table or view of the catalog; the parts of a qualified name are joined by dots.
@@ -30,8 +30,8 @@ pub enum RelationRef {
     Url {
         /// As written.
         url: String,
-        /// Arguments of `read_zarr(…)` and its kin as written; the function itself is the first
-        /// option, `format`: `zarr`, `npy`, …. A bare URL has none.
+        /// Arguments of `read_zarr(…)` and its variants as written. The first option is the function's
+        /// `format`: `zarr`, `npy`, …. A bare URL has no options.
         options: Vec<(String, String)>,
     },
 }
@@ -46,45 +46,45 @@ impl RelationRef {
     }
 }
 
-/// Relations that are open already.
+/// Opened relations.
 pub trait Catalog {
-    /// The dataset, or `None` if there is none of that name.
+    /// Returns the dataset, or `None` if no dataset has that name.
     fn relation(&self, relation: &RelationRef) -> Option<Arc<Dataset>>;
 
-    /// Is the relation rows?
+    /// True if the relation is rows.
     fn is_rows(&self, _relation: &RelationRef) -> bool {
         false
     }
 
-    /// The view, if the relation is one.
+    /// Returns the view, if the relation is one.
     fn view(&self, _relation: &RelationRef) -> Option<Arc<View>> {
         None
     }
 
-    /// Names that could have been meant where one is not known.
+    /// Known names, for suggestions.
     fn names(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// A query that has a name. It sees the catalog, and nothing of the query that names it.
+/// A named query. It sees the catalog, but nothing of the query that references it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
     /// The name.
     pub name: String,
-    /// A number that no other text of the statement has; 0 is the statement's own.
+    /// A number that identifies its text within the statement; 0 is the statement's own text.
     pub text: u64,
     /// The query.
     pub query: Query,
-    /// Does it give tensors or rows? Found out once: views of views may name one another many times.
+    /// Tensors or rows. Computed once: views of views may reference one another many times.
     kind: OnceLock<RelationKind>,
 }
 
 impl View {
-    /// Reads the text of a view: one query.
+    /// Parses the text of a view, which must be one query.
     ///
     /// # Errors
-    /// Those of the parser; [`Error::Unsupported`] if the text is another statement.
+    /// The errors of the parser; [`Error::Unsupported`] if the text is another statement.
     pub fn parse(name: &str, text: u64, sql: &str) -> Result<Self, Error> {
         let parsed = crate::parse(sql)?;
         match parsed.into_iter().map(|p| p.statement).collect::<Vec<_>>().as_slice() {
@@ -103,7 +103,7 @@ impl View {
     }
 }
 
-/// What the surface rule asks, answered by a catalog.
+/// Answers the surface rule's questions from a catalog.
 #[derive(Clone, Copy)]
 pub struct CatalogNames<'a>(
     /// The catalog.
@@ -127,7 +127,7 @@ impl Names for CatalogNames<'_> {
     }
 }
 
-/// What binding depends on besides the text.
+/// The inputs of binding besides the text.
 pub struct Context<'a> {
     /// The opened relations.
     pub catalog: &'a dyn Catalog,
@@ -135,21 +135,21 @@ pub struct Context<'a> {
     pub config: Config,
     /// `now()`: microseconds since 1970-01-01.
     pub now_us: i64,
-    /// What the seeds of random functions without `seed =>` are drawn from: one for the statement. A call's own seed
-    /// is a function of it and of the place of the call, so that lowering again gives the same numbers.
+    /// The statement's seed, for random functions without `seed =>`. A call's own seed is a function of it and of the
+    /// position of the call, so that lowering again yields the same numbers.
     pub seed: u64,
-    /// The parts of the statement that had to run first.
+    /// The islands of the statement.
     pub islands: &'a mut Islands,
-    /// What plans the cell blocks of the statement.
+    /// The planner for the statement's cell blocks.
     pub cells: &'a dyn CellPlanner,
 }
 
-/// The relations that a query reads, each once, in the order in which they are written.
+/// The relations that a query reads, without duplicates, in the order in which they are written.
 ///
-/// CTEs are not among them. All blocks of the query are searched, also those of cells.
+/// CTEs are not included. All blocks of the query are searched, cell blocks too.
 ///
 /// # Errors
-/// [`Error::Syntax`] if an argument of `read_…` is no literal.
+/// [`Error::Syntax`] if an argument of `read_…` is not a literal.
 pub fn relations(query: &Query) -> Result<Vec<RelationRef>, Error> {
     let mut search = Search { ctes: Vec::new(), found: Vec::new(), fault: None };
     search.query(query);
@@ -204,7 +204,7 @@ impl Search {
         self.expressions(&select.group_by);
     }
 
-    /// Subqueries inside expressions.
+    /// Searches subqueries inside expressions.
     fn expressions(&mut self, part: &impl Visit) {
         let _: ControlFlow<()> = walk(part, &mut Subqueries { search: self, depth: 0 });
     }
@@ -258,7 +258,7 @@ impl Search {
     }
 }
 
-/// What the names in the expression of `CELLS(…)` may call as relations: whole names, and what stands before a dot.
+/// Names in the expression of `CELLS(…)` that may be relations: whole names, and the part before the first dot.
 pub fn names_in(expr: &Expr) -> Vec<String> {
     struct Names {
         found: Vec<String>,
@@ -316,16 +316,16 @@ impl Visitor for Subqueries<'_> {
     }
 }
 
-/// What a relation of `FROM` asks the catalog for; `None` for subqueries, `CELLS` and table
+/// The relation that an entry of `FROM` requests from the catalog; `None` for subqueries, `CELLS` and table
 /// functions that read no tensors.
 pub(crate) fn reference(factor: &TableFactor) -> Result<Option<RelationRef>, Error> {
     relation_ref(&ast::relation(factor))
 }
 
-/// As the catalog is asked for a relation; `None` for subqueries, `CELLS` and table functions that read nothing.
+/// The relation to request from the catalog; `None` for subqueries, `CELLS` and table functions that read nothing.
 ///
 /// # Errors
-/// [`Error::Syntax`] if an argument of `read_…` is no literal.
+/// [`Error::Syntax`] if an argument of `read_…` is not a literal.
 pub fn relation_ref(relation: &Relation<'_>) -> Result<Option<RelationRef>, Error> {
     Ok(match relation {
         Relation::Name { name, .. } => Some(RelationRef::Name(dotted(name))),
@@ -346,8 +346,8 @@ pub fn relation_ref(relation: &Relation<'_>) -> Result<Option<RelationRef>, Erro
     })
 }
 
-/// A dataset under its alias: an `.npy` file's only variable is called by it, as the file gives it no name. The name
-/// that it has by its file is the second one, by which it is found too.
+/// A dataset under its alias. The only variable of an `.npy` file takes the alias as its name, as the file stores no
+/// name; the returned second name, derived from the file, resolves to it too.
 pub fn under_alias(dataset: Arc<Dataset>, alias: Option<&str>) -> (Arc<Dataset>, Option<Arc<str>>) {
     match (alias, dataset.variables.as_slice()) {
         (Some(alias), [only])
@@ -362,7 +362,7 @@ pub fn under_alias(dataset: Arc<Dataset>, alias: Option<&str>) -> (Arc<Dataset>,
     }
 }
 
-/// The error for a relation that nothing is called by; `known` are the names that there are.
+/// The error for an unknown relation; `known` are the names to suggest from.
 pub fn unknown_relation(relation: &Relation<'_>, known: &[String]) -> Error {
     let (name, position) = match relation {
         Relation::Name { name, .. } | Relation::Function { name, .. } => {
@@ -376,7 +376,7 @@ pub fn unknown_relation(relation: &Relation<'_>, known: &[String]) -> Error {
     Error::UnknownName { kind: "relation", name, candidates, position }
 }
 
-/// A qualified name as [`RelationRef::Name`] has it: its parts joined by dots.
+/// A qualified name in the form of [`RelationRef::Name`]: its parts joined by dots.
 pub fn dotted(name: &ObjectName) -> String {
     let parts: Vec<String> = name
         .0

@@ -1,8 +1,8 @@
-//! Blocks of cells inside tensor expressions, as lowering knows them.
+//! Cell blocks inside tensor expressions, as lowering sees them.
 //!
-//! Rows are the business of the crate `tessera-cells`, which knows this one. Lowering asks for the plan of a block through
-//! [`CellPlanner`]. A block that stays dense comes back as a graph ([`Dense`]); the relational plan of any other is
-//! carried to the one who runs it, and nothing here looks inside ([`RowsPlan`]).
+//! The crate `tessera-cells`, which depends on this one, handles rows. Lowering requests the plan of a block through
+//! [`CellPlanner`]. A block that stays dense is returned as a graph ([`Dense`]). The relational plan of any other block
+//! is opaque here and passed on to the code that runs it ([`RowsPlan`]).
 
 use std::any::Any;
 use std::fmt;
@@ -16,12 +16,12 @@ use crate::bind::Context;
 use crate::error::Error;
 use crate::island::{RowsColumn, RowsToTensor};
 
-/// Plans blocks of cells.
+/// Plans cell blocks.
 pub trait CellPlanner {
-    /// Plans a block of cells as tensors. `text` is the text in which it stands, `because` the clause that made it one.
+    /// Plans a cell block as tensors. `text` is its source text, `because` the clause that made it a cell block.
     ///
     /// # Errors
-    /// Those of planning; [`Error::Waiting`] if a part of the block has to run first.
+    /// The errors of planning; [`Error::Waiting`] if a part of the block has to run first.
     fn labelled(
         &self,
         query: &Query,
@@ -31,33 +31,33 @@ pub trait CellPlanner {
     ) -> Result<Labelled, Error>;
 }
 
-/// The relational plan of a block of cells.
+/// The relational plan of a cell block.
 pub trait RowsPlan: Any + fmt::Debug + Send + Sync {
     /// The tensor plans whose cells it reads.
     fn graphs(&self) -> Vec<&Rooted>;
 }
 
-/// A planned cell block that gives tensors.
+/// A planned cell block that yields tensors.
 #[derive(Debug, Clone)]
 pub struct Labelled {
     /// How its rows become tensors.
     pub rows: RowsToTensor,
     /// The tensors themselves, if no rows are needed.
     pub dense: Option<Dense>,
-    /// The names of the values: `AS`, or the column's own; `None` for other expressions.
+    /// Names of the values: the alias, or the column's own name; `None` for other expressions.
     pub names: Vec<Option<Arc<str>>>,
 }
 
-/// The result of a cell block that stayed dense.
+/// The result of a cell block that stays dense.
 #[derive(Debug, Clone)]
 pub struct Dense {
     /// The graph; its roots are 1-d, the cells of `shape` in row-major order.
     pub rooted: Rooted,
     /// Lengths of the axes.
     pub shape: Vec<u64>,
-    /// The root (`bool`) that is false for cells that are no rows.
+    /// The root (`bool`) that is false for cells without a row.
     pub presence: Option<usize>,
-    /// For each dimension of the result its axis and labels; other axes have length 1.
+    /// Axis and labels of each result dimension; other axes have length 1.
     pub keys: Vec<DenseKey>,
     /// The root of each value.
     pub values: Vec<usize>,
@@ -68,9 +68,9 @@ pub struct Dense {
 pub struct DenseKey {
     /// The axis.
     pub axis: usize,
-    /// A label for each position, all different.
+    /// A label for each position, without duplicates.
     pub labels: CoordValues,
-    /// The labels are those of a source, and stay in its order; labels that were computed come ascending.
+    /// True if the labels are those of a source, whose order they keep; computed labels are ascending.
     pub is_source: bool,
 }
 
@@ -83,7 +83,7 @@ impl Labelled {
         })
     }
 
-    /// What the values are called, those without a name by what they are.
+    /// Names of the values; a value without one is named by its text.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &Arc<str>> {
         self.rows.columns.iter().filter_map(|column| match column {
             RowsColumn::Key(_) => None,
@@ -91,7 +91,7 @@ impl Labelled {
         })
     }
 
-    /// The name of a value, if it has one of its own.
+    /// The name of a value, if it has one.
     pub(crate) fn value_name(&self, at: usize) -> Option<Arc<str>> {
         self.names.get(at).cloned().flatten()
     }

@@ -1,7 +1,7 @@
-//! Refuses what sqlparser reads but no stage gives a meaning to.
+//! Rejects syntax that sqlparser accepts but no later stage implements.
 //!
-//! Silently ignoring a clause would be a wrong answer. What DataFusion refuses by itself is not
-//! repeated here, except where the tensor surface would not look at it either.
+//! Silently ignoring a clause would be a wrong answer. Clauses that DataFusion rejects are not
+//! repeated here, unless the tensor surface would ignore them.
 
 use crate::walk::walk;
 use std::ops::ControlFlow;
@@ -27,14 +27,13 @@ pub(crate) fn statement(statement: &Statement) -> Result<(), Error> {
     }
 }
 
-/// The most CTEs of one statement. Each is looked at with all that it sees.
+/// Maximum CTEs of one statement. Each is processed with all CTEs that it sees.
 const CTES_MAX: usize = 500;
 
-/// The most keys of one `ORDER BY`. DataFusion takes time that grows with their third power.
+/// Maximum keys of one `ORDER BY`. DataFusion's time grows with the cube of their number.
 const KEYS_MAX: usize = 250;
 
 struct Refuse {
-    /// CTEs so far.
     ctes: usize,
 }
 
@@ -51,7 +50,8 @@ fn refuse(condition: bool, construct: &str, span: Span, hint: &str) -> Flow {
     }))
 }
 
-/// DataFusion does not count how often a row comes: `EXCEPT ALL` would be `EXCEPT` of the left side's duplicates.
+/// Rejects `EXCEPT ALL` and `INTERSECT ALL`. DataFusion does not count how often a row occurs: `EXCEPT ALL` would be
+/// `EXCEPT` that keeps the duplicates of the left side.
 fn counted_sets(body: &SetExpr) -> Flow {
     use SetOperator::{Except, Intersect, Minus};
     let SetExpr::SetOperation { op, set_quantifier, left, right } = body else {

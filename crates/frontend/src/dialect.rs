@@ -1,6 +1,6 @@
-//! The dialect as sqlparser sees it: generic SQL with tensor syntax on top.
+//! The sqlparser dialect: generic SQL plus tensor syntax.
 //!
-//! sqlparser's `Expr` is closed, so tensor syntax becomes function calls in it:
+//! sqlparser's `Expr` is closed, so tensor syntax is represented by function calls:
 //!
 //! | text | expression |
 //! |---|---|
@@ -33,27 +33,27 @@ use sqlparser::tokenizer::Token;
 
 use crate::ast::marker;
 
-/// How many expression prefixes sqlparser may try, for each token, before it is taken to be
+/// Expression prefixes that sqlparser may try per token before it is considered to be
 /// backtracking without end. Ordinary statements need between one and three.
 const PREFIXES_PER_TOKEN: usize = 64;
 
 /// Between `::` and the multiplicative operators, and above `AT TIME ZONE`.
 const POWER: u8 = 45;
 
-/// The dialect of one parser; it counts that parser's work, so it serves one statement only.
+/// The dialect of one parser. It counts that parser's work, so it serves one statement only.
 #[derive(Debug)]
 pub struct TesseraDialect {
-    /// How many prefixes may still be tried.
+    /// Remaining prefixes that may be tried.
     fuel: Cell<usize>,
 }
 
 impl TesseraDialect {
-    /// The dialect without a bound on backtracking, for tokenizing and for texts that are trusted.
+    /// The dialect without a bound on backtracking, for tokenizing and for trusted texts.
     pub fn new() -> Self {
         Self { fuel: Cell::new(usize::MAX) }
     }
 
-    /// The dialect for a statement of so many tokens.
+    /// The dialect for a statement of `count` tokens.
     pub(crate) fn for_tokens(count: usize) -> Self {
         Self { fuel: Cell::new(count.saturating_add(64).saturating_mul(PREFIXES_PER_TOKEN)) }
     }
@@ -73,7 +73,7 @@ macro_rules! on {
 }
 
 impl Dialect for TesseraDialect {
-    /// sqlparser asks for this type where it has no flag, as for `//`, `E'…'` and `UNNEST`.
+    /// sqlparser checks this type where it has no flag, as for `//`, `E'…'` and `UNNEST`.
     fn dialect(&self) -> TypeId {
         TypeId::of::<GenericDialect>()
     }
@@ -82,7 +82,7 @@ impl Dialect for TesseraDialect {
         c.is_alphabetic() || c == '_'
     }
 
-    /// `@` is no part of a name, or `a@b` would be one.
+    /// `@` is not part of a name; otherwise `a@b` would be one.
     fn is_identifier_part(&self, c: char) -> bool {
         c.is_alphanumeric() || c == '_' || c == '$'
     }
@@ -127,7 +127,7 @@ impl Dialect for TesseraDialect {
         match &parser.peek_token_ref().token {
             Token::AtSign => Some(Ok(self.prec_value(Precedence::MulDivModOp))),
             Token::Caret => Some(Ok(POWER)),
-            // `:` ends a bound of a slice and a key of a dictionary; `:=` assigns nothing here.
+            // `:` ends a bound of a slice and a key of a dictionary; `:=` is no assignment here.
             Token::Colon | Token::Assignment => Some(Ok(self.prec_unknown())),
             _ => None,
         }
@@ -153,8 +153,8 @@ impl Dialect for TesseraDialect {
     }
 }
 
-/// `a = all(b, axis => 0)`: a function on the right side of an operator. sqlparser takes these words there for SQL's
-/// quantifiers, which `= ALL (SELECT …)` still is.
+/// `a = all(b, axis => 0)`: a function on the right side of an operator. sqlparser would read these words as SQL's
+/// quantifiers; `= ALL (SELECT …)` still is one.
 fn quantified(
     parser: &mut Parser,
     left: &Expr,
@@ -203,8 +203,8 @@ fn quantified(
     }))
 }
 
-/// `a IS [NOT] DISTINCT FROM b`, whose right operand binds as tightly as any comparison's: sqlparser takes all that
-/// follows, so `a IS DISTINCT FROM b AND c` would mean `a IS DISTINCT FROM (b AND c)`.
+/// `a IS [NOT] DISTINCT FROM b`, whose right operand binds as tightly as that of any comparison. sqlparser consumes
+/// everything that follows, so `a IS DISTINCT FROM b AND c` would mean `a IS DISTINCT FROM (b AND c)`.
 fn distinct(parser: &mut Parser, left: &Expr, precedence: u8) -> Option<Result<Expr, ParserError>> {
     use Keyword::{DISTINCT, FROM, IS, NOT};
     let is_negated = parser.parse_keywords(&[IS, NOT, DISTINCT, FROM]);
@@ -219,7 +219,7 @@ fn distinct(parser: &mut Parser, left: &Expr, precedence: u8) -> Option<Result<E
     }))
 }
 
-/// Reads an operator and its right operand into a call of `name`, whose span is the operator's.
+/// Parses an operator and its right operand into a call of `name`, whose span is the operator's.
 fn operator(
     parser: &mut Parser,
     name: &str,

@@ -1,4 +1,4 @@
-//! The one error type of the frontend, with its place in the script and its way out.
+//! The error type of the frontend: a message, a position in the script and a hint.
 
 mod bind;
 mod place;
@@ -12,7 +12,7 @@ pub(crate) use syntax::from_parser;
 
 pub use tessera_planner::error::Class;
 
-/// What can go wrong between the text of a statement and the IR.
+/// A fault between the text of a statement and the IR.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -21,84 +21,84 @@ pub enum Error {
     Syntax {
         /// A plain sentence such as ``expected `]`, found `,` ``.
         message: String,
-        /// Where the offending token is.
+        /// The position of the offending token.
         position: Option<Position>,
-        /// How to write it instead, when that is known.
+        /// The correct form, when it is known.
         hint: Option<String>,
     },
     /// A string, quoted name or comment has no end, or holds a malformed escape.
     #[error("{message}")]
     Token {
-        /// What is wrong with the token.
+        /// The fault in the token.
         message: String,
-        /// Where the tokenizer gave up, or where the token begins.
+        /// Where the tokenizer stopped, or where the token begins.
         position: Option<Position>,
     },
     /// The statement nests deeper, or chains more operators, than the parser accepts.
     #[error("the statement is nested too deeply: {what} (limit {limit})")]
     NestingTooDeep {
-        /// What was counted, with the count where it is known.
+        /// The counted construct, with the count where it is known.
         what: String,
-        /// The limit that was passed.
+        /// The limit that was exceeded.
         limit: usize,
         /// The first token beyond the limit.
         position: Option<Position>,
     },
-    /// The statement or script has more parts than are planned.
+    /// The statement or script has too many parts.
     #[error("{what} (limit {limit})")]
     TooComplex {
-        /// What was counted, with the count.
+        /// The counted parts, with the count.
         what: String,
-        /// The limit that was passed.
+        /// The limit that was exceeded.
         limit: usize,
         /// The first part beyond the limit, where it is known.
         position: Option<Position>,
     },
-    /// The construct is understood, and refused.
+    /// The construct is recognized but not supported.
     #[error("{construct} is not supported")]
     Unsupported {
         /// The construct in the user's words, such as `INSERT` or ``a subscript on a relation``.
         construct: String,
         /// Where it is.
         position: Option<Position>,
-        /// What to write instead.
+        /// The suggested replacement.
         hint: Option<String>,
     },
-    /// A name stands for nothing that is in scope.
+    /// A name that does not resolve in its scope.
     #[error("unknown {kind} `{name}`")]
     UnknownName {
-        /// What was looked for: `relation`, `variable`, `dimension`, `function`, `argument`.
+        /// The kind of object: `relation`, `variable`, `dimension`, `function`, `argument`.
         kind: &'static str,
         /// The name as written.
         name: String,
-        /// What could have been meant, best first.
+        /// Likely alternatives, best first.
         candidates: Vec<String>,
         /// Where the name is.
         position: Option<Position>,
     },
-    /// Names, labels, types or shapes that do not fit what they are used for.
+    /// Names, labels, types or shapes that do not fit their use.
     #[error("{error}")]
     Bind {
-        /// What does not fit.
+        /// The fault.
         error: BindError,
-        /// Where it was asked for.
+        /// The position of the use.
         position: Option<Position>,
     },
-    /// The planner refuses a node.
+    /// The planner rejects a node.
     #[error("{error}")]
     Plan {
-        /// What the planner says.
+        /// The planner's error.
         error: tessera_planner::error::Error,
         /// The construct that asked for the node.
         position: Option<Position>,
     },
-    /// Not a fault: lowering stopped for the island that [`crate::Islands::wanted`] gives, and goes on when it has run.
+    /// Not a fault: lowering stopped for [`crate::Islands::wanted`], and continues when that island has run.
     #[error("a part of the statement has to run first")]
     Waiting,
     /// Planning was stopped from outside: see [`tessera_planner::interrupt`].
     #[error("planning was stopped")]
     Stopped,
-    /// More parts that have to run before the rest can be bound than a statement may have.
+    /// Too many parts of the statement must run before the rest can be bound.
     #[error("the statement has more than {limit} parts that must run before the rest can be bound")]
     TooManyIslands {
         /// The limit.
@@ -106,12 +106,12 @@ pub enum Error {
         /// The part beyond it.
         position: Option<Position>,
     },
-    /// More computed cells than binding can take in.
+    /// More computed cells than binding may read.
     #[error(
         "{what} of shape {shape:?} must be known before the rest can be bound, and at most {limit} cells can be"
     )]
     TooManyCells {
-        /// What the cells are for.
+        /// The purpose of the cells.
         what: String,
         /// Lengths.
         shape: Vec<u64>,
@@ -126,11 +126,11 @@ pub enum Error {
         /// The error's code: `wrong_surface`, `ambiguous_name`, `ambiguous_dims`, `not_grouped`, `type_error`,
         /// `plan_error`, `unsupported`, or one of the planner's.
         code: &'static str,
-        /// What is wrong.
+        /// The fault.
         message: String,
-        /// Where.
+        /// Its position.
         position: Option<Position>,
-        /// What to write instead.
+        /// The suggested replacement.
         hint: Option<String>,
     },
 }
@@ -155,7 +155,7 @@ impl Error {
         }
     }
 
-    /// Who can do something about it.
+    /// The class of the error: who can resolve it.
     pub fn class(&self) -> Class {
         match self {
             Self::Syntax { .. }
@@ -176,7 +176,7 @@ impl Error {
         }
     }
 
-    /// The way out, as a sentence without a final stop.
+    /// The hint, as a sentence without a full stop.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Syntax { hint, .. } | Self::Unsupported { hint, .. } | Self::Cells { hint, .. } => {
@@ -207,7 +207,7 @@ impl Error {
         }
     }
 
-    /// The place in the script, if the error has one.
+    /// The position in the script, if the error has one.
     pub fn position(&self) -> Option<Position> {
         match self {
             Self::Syntax { position, .. }
@@ -225,7 +225,7 @@ impl Error {
         }
     }
 
-    /// The same error at another place: that of a view in the statement, for faults in the view's own text.
+    /// The same error at another position: for faults in the text of a view, that of the view in the statement.
     pub fn moved(mut self, to: Option<Position>) -> Self {
         match &mut self {
             Self::Syntax { position, .. }
@@ -244,10 +244,10 @@ impl Error {
         self
     }
 
-    /// The error as a terminal shows it: `error[code]: message`, the line of `sql` with the place
+    /// Renders the error for a terminal: `error[code]: message`, the line of `sql` with the position
     /// underlined, and the hint.
     ///
-    /// `sql` is the whole script that was parsed, because positions count from its start.
+    /// `sql` must be the whole script that was parsed, because positions count from its start.
     pub fn render(&self, sql: &str) -> String {
         let mut out = format!("error[{}]: {self}\n", self.code());
         if let Some(position) = self.position() {

@@ -1,6 +1,6 @@
-//! The functions of the tensor surface: one row each, and how each is lowered.
+//! The functions of the tensor surface: one row each, with the function that lowers it.
 //!
-//! A function is a row, not a kernel: all lower to the few primitives of the IR.
+//! A function is a row, not a kernel: all functions lower to the few primitives of the IR.
 
 mod args;
 mod arrange;
@@ -41,7 +41,7 @@ pub(crate) use args::Bound;
 pub use row::Function;
 use row::{Open, Row, row};
 
-/// Groups of functions that plain SQL has for cells too.
+/// Groups of functions that plain SQL also has for cells.
 const CELL_GROUPS: &[&[Row]] = &[
     elementwise::floats::ROWS,
     elementwise::rounding::ROWS,
@@ -53,7 +53,7 @@ const CELL_GROUPS: &[&[Row]] = &[
     reduce::ROWS,
 ];
 
-/// Groups whose functions give or take whole tensors and are unknown to plain SQL.
+/// Groups of functions that return or take whole tensors and are unknown to plain SQL.
 const TENSOR_GROUPS: &[&[Row]] = &[
     creation::ROWS,
     scan::ROWS,
@@ -88,18 +88,18 @@ pub fn functions() -> &'static [Function] {
     &ALL
 }
 
-/// Whether a block without `FROM` that calls this function is one of tensors: true for functions
-/// that make or rearrange tensors, false for those that SQL has for cells too (`sqrt`, `sum`).
+/// True if a block without `FROM` that calls this function is a tensor block: true for functions
+/// that create or rearrange tensors, false for those that SQL also has for cells (`sqrt`, `sum`).
 pub fn is_tensor_function(name: &str) -> bool {
     has(TENSOR_GROUPS, name) || planned::is_planned(name) || name.eq_ignore_ascii_case("tensor")
 }
 
-/// Whether one of the groups has a function of that name.
+/// True if one of the groups has a function of that name.
 fn has(groups: &[&[Row]], name: &str) -> bool {
     groups.iter().flat_map(|rows| *rows).any(|row| row.name().eq_ignore_ascii_case(name))
 }
 
-/// Aggregates that cells have and tensors have not, or under other names.
+/// Aggregates that cells have and tensors lack, or have under other names.
 const SQL_AGGREGATES: [&str; 22] = [
     "approx_distinct",
     "approx_median",
@@ -125,13 +125,12 @@ const SQL_AGGREGATES: [&str; 22] = [
     "var_pop",
 ];
 
-/// Whether SQL aggregates rows with a function of that name.
+/// True if SQL has an aggregate function of that name.
 pub fn is_aggregate(name: &str) -> bool {
     let known = SQL_AGGREGATES.iter().any(|known| known.eq_ignore_ascii_case(name));
     known || has(&[reduce::ROWS, order::ROWS], name)
 }
 
-/// Lowers a call.
 pub(crate) fn lower(
     lowerer: &mut Lowerer<'_, '_>,
     call: &Call<'_>,

@@ -1,11 +1,11 @@
-//! Stopping planning from outside, in this crate's errors.
+//! External cancellation of planning, in this crate's errors.
 
 use crate::error::Error;
 
-/// Is planning to go on?
+/// Checks for cancellation of planning.
 ///
 /// # Errors
-/// [`Error::Stopped`] if it is not.
+/// [`Error::Stopped`] if planning was cancelled.
 pub fn check() -> Result<(), Error> {
     tessera_planner::interrupt::check().map_err(|_| Error::Stopped)
 }

@@ -1,20 +1,20 @@
 //! Islands: the parts of a statement that must run before the rest can be bound.
 //!
-//! The IR has no shapes that are known only when a query runs. A statement that needs one is lowered in steps:
+//! The IR has no shapes that become known only when a query runs. A statement that needs one is lowered in steps:
 //!
 //! ```text
 //! SELECT t2m[t2m > 300] - 300 FROM era5
 //!   lower ─▶ Error::Waiting, Islands::wanted = compress([t2m, t2m > 300])
-//!   the caller runs it, keeps its cells in memory and calls Islands::finish
+//!   the caller runs it, stores its cells in memory and calls Islands::finish
 //!   lower ─▶ Load(temp:…) - 300
 //! ```
 //!
-//! 1. Lowering asks [`Islands`] for a computation. If it has run, its result takes the place of the expression.
+//! 1. Lowering asks [`Islands`] for a computation. If it has run, its result replaces the expression.
 //! 2. If not, it becomes [`Islands::wanted`] and lowering stops with [`Error::Waiting`].
-//! 3. Whoever lowers runs it, hands its result in with [`Islands::finish`], and lowers again.
+//! 3. The caller runs it, passes its result to [`Islands::finish`], and lowers again.
 //!
-//! A computation is found by its structure (the graph that it needs, or the place of a cell block), so the same one is
-//! run once. This holds as everything that could differ from one lowering to the next, seeds and `now()`, is fixed
+//! A computation is identified by its structure (its graph, or the site of a cell block), so equal computations run
+//! once. This is sound because everything that could differ between lowerings, seeds and `now()`, is fixed
 //! in [`crate::Context`] for the statement.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,25 +30,25 @@ use crate::error::{Error, Position};
 use crate::lower::Lowered;
 use crate::surface::Surface;
 
-/// The most islands of one statement: each of them is a run of its own, and a lowering.
+/// Maximum islands per statement: each one costs a run and a lowering.
 pub const ISLANDS_MAX: usize = 256;
 
-/// The most cells of a result that binding needs to know, such as positions: some million fit.
+/// Maximum cells of a result that binding needs to know, such as positions: some million fit.
 pub const VALUES_MAX: u64 = 8 << 20;
 
 /// A part of a statement that has to run first.
 #[derive(Debug, Clone)]
 pub struct Island {
-    /// The expression or block in the user's words, for EXPLAIN.
+    /// The source text of the expression or block, for EXPLAIN.
     pub title: String,
-    /// Where it is.
+    /// Its position in the script.
     pub position: Option<Position>,
-    /// What is to be run.
+    /// The work to run.
     pub work: Work,
     /// Numbers of the islands whose results it reads.
     pub waits_for: Vec<usize>,
-    /// Numbers of other islands whose values (positions, keys) were known when it was lowered: its plan may follow
-    /// from them.
+    /// Numbers of other islands whose values (positions, keys) were known when this one was lowered: its plan may
+    /// depend on them.
     pub may_wait_for: Vec<usize>,
 }
 
@@ -62,16 +62,16 @@ impl Island {
     }
 }
 
-/// How an island is run, and what its result is.
+/// How an island is run, and the kind of its result.
 #[derive(Debug, Clone)]
 pub enum Work {
-    /// One root of any shape; its cells are wanted themselves: [`Done::Values`].
+    /// One root of any shape, whose cells binding needs: [`Done::Values`].
     Values(Rooted),
-    /// Roots `x` and `keep` (`bool`), both 1-d on one grid: the cells of `x` where `keep` is true and not masked, in
-    /// their order, as [`Done::Arrays`] of one 1-d array.
+    /// Roots `x` and `keep` (`bool`), both 1-d on one grid. Yields the cells of `x` where `keep` is true and not
+    /// masked, in order, as [`Done::Arrays`] of one 1-d array.
     Compress(Rooted),
-    /// One 1-d root: its different cells in ascending order, NaN once and last, masked cells skipped, and how often
-    /// each occurs (`int64`), as [`Done::Arrays`] of two 1-d arrays.
+    /// One 1-d root. Yields its distinct cells in ascending order (NaN once and last, masked cells skipped) and the
+    /// count of each (`int64`), as [`Done::Arrays`] of two 1-d arrays.
     Distinct(Rooted),
     /// A cell block whose rows become labelled tensors: [`Done::Dataset`].
     Rows(Box<RowsToTensor>),
@@ -82,24 +82,24 @@ pub enum Work {
 pub struct RowsToTensor {
     /// The block.
     pub plan: Arc<dyn RowsPlan>,
-    /// What each column is.
+    /// The role of each column.
     pub columns: Vec<RowsColumn>,
-    /// The place of the block and the block itself with the CTEs that it sees: they tell the island from others.
+    /// The site of the block. `site` and `query` together identify the island.
     pub site: Site,
-    /// See `site`.
+    /// The block with the CTEs that it sees.
     pub query: Arc<Query>,
 }
 
-/// What a column of rows is in a tensor.
+/// The role of a column of rows in a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RowsColumn {
-    /// The labels of the dimension of that name.
+    /// The labels of the dimension of this name.
     Key(Arc<str>),
-    /// The cells of the variable of that name.
+    /// The cells of the variable of this name.
     Value(Arc<str>),
 }
 
-/// Where a block stands: a text (0 is the statement, others are views) and a place in it.
+/// The location of a block: a text (0 is the statement, others are views) and a range in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
     /// The text: see [`crate::Catalog::view`].
@@ -126,16 +126,16 @@ pub enum Done {
 pub struct Islands {
     done: Vec<(Island, Done)>,
     wanted: Option<Island>,
-    /// Islands whose values this lowering has asked for.
+    /// Islands whose values this lowering has read.
     values: BTreeSet<usize>,
-    /// Tensor blocks that cell blocks read, and cell blocks that give tensors: planned once for the statement, as a
-    /// block at one place always means the same.
+    /// Tensor blocks that cell blocks read, and cell blocks that yield tensors. Each is planned once for the
+    /// statement, as a block at one site always means the same.
     pub(crate) inside: Planned<Lowered>,
     pub(crate) labelled: Planned<Labelled>,
 }
 
-/// What was planned, by the place of its query and the query with the CTEs that it sees: the place alone would not tell
-/// texts apart that were put together from several, the query alone not two calls of a random function.
+/// Plans by the site of a query and the query with the CTEs that it sees. The site alone does not distinguish texts
+/// that were assembled from several; the query alone does not distinguish two calls of a random function.
 #[derive(Debug)]
 pub(crate) struct Planned<T>(BTreeMap<Site, Vec<(Query, Arc<T>)>>);
 
@@ -146,13 +146,13 @@ impl<T> Default for Planned<T> {
 }
 
 impl<T> Planned<T> {
-    /// What was planned for the query at that place.
+    /// The plan of the query at `site`, if it was planned.
     pub(crate) fn get(&self, site: Option<Site>, query: &Query) -> Option<Arc<T>> {
         let known = self.0.get(&site?)?;
         known.iter().find(|(of, _)| of == query).map(|(_, planned)| planned.clone())
     }
 
-    /// Keeps it; what has no place is planned each time.
+    /// Stores a plan. A query without a site is planned each time.
     pub(crate) fn insert(&mut self, site: Option<Site>, query: &Query, planned: Arc<T>) {
         if let Some(site) = site {
             self.0.entry(site).or_default().push((query.clone(), planned));
@@ -161,34 +161,34 @@ impl<T> Planned<T> {
 }
 
 impl Islands {
-    /// None yet.
+    /// No islands.
     pub fn new() -> Self {
         Islands::default()
     }
 
-    /// The island that lowering stopped for.
+    /// Takes the island that lowering stopped for.
     pub fn wanted(&mut self) -> Option<Island> {
         self.values.clear();
         self.wanted.take()
     }
 
-    /// Stops lowering for an island that it did not stop for when it came to it.
+    /// Stops lowering for an island that was deferred when lowering reached it.
     pub(crate) fn want(&mut self, island: Island) -> Error {
         self.wanted = Some(island);
         Error::Waiting
     }
 
-    /// Hands in what an island gave; the next lowering finds it.
+    /// Stores the result of an island for the next lowering.
     pub fn finish(&mut self, island: Island, done: Done) {
         self.done.push((island, done));
     }
 
-    /// Those that have run, in their order.
+    /// The islands that have run, in order.
     pub fn finished(&self) -> impl Iterator<Item = &Island> {
         self.done.iter().map(|(island, _)| island)
     }
 
-    /// The result of that work, or the error that lowering has to wait for it.
+    /// Returns the result of `work`, or [`Error::Waiting`] if it has not run.
     pub(crate) fn get(
         &mut self,
         work: Work,

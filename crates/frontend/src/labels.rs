@@ -1,31 +1,31 @@
-//! Labels of the tensors that a query gives: names, dimensions, coordinates, attributes.
+//! Labels of a query's result tensors: names, dimensions, coordinates, attributes.
 
 use std::sync::Arc;
 
 use tessera_planner::catalog::{Attrs, Coord, CoordValues, DimLabel, NoLabels, Unreadable};
 use tessera_planner::dtype::DType;
 
-/// What stands beside the cells of one result.
+/// The labels of one result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Labels {
     /// The item's name: its alias, else the variable's own name, else its text, else `v0`, `v1`, … by position.
     pub name: String,
-    /// False if it has none of its own and is called as it is written; then `CREATE TENSOR` gives its own name.
+    /// False if the name is derived from the item's text; `CREATE TENSOR` then uses its own name.
     pub named: bool,
-    /// One for each dimension.
+    /// One label per dimension.
     pub dims: Vec<DimLabel>,
     /// Lengths.
     pub shape: Vec<u64>,
     /// Element type.
     pub dtype: DType,
-    /// Can cells be masked?
+    /// True if cells can be masked.
     pub nullable: bool,
-    /// Attributes; kept by names and subscripts, dropped by arithmetic, as xarray does.
+    /// Attributes. Names and subscripts preserve them, arithmetic drops them, as in xarray.
     pub attrs: Attrs,
 }
 
 impl Labels {
-    /// The name of a dimension, `dim_0`, … where it has none.
+    /// The name of a dimension; `dim_0`, … for unnamed ones.
     pub fn dim_name(&self, axis: usize) -> String {
         match self.dims.get(axis).and_then(|dim| dim.name.as_ref()) {
             Some(name) => name.to_string(),
@@ -34,8 +34,8 @@ impl Labels {
     }
 }
 
-/// Names of results as files and arrays of a store can have them, each once: those of items without a name are made of
-/// the letters and digits of their texts.
+/// Unique names of results for files and arrays of a store. The name of an item without its own is made of
+/// the letters and digits of its text.
 pub fn identifiers(outputs: &[Labels]) -> Vec<String> {
     let mut out: Vec<String> = Vec::with_capacity(outputs.len());
     for (at, labels) in outputs.iter().enumerate() {
@@ -65,19 +65,19 @@ pub fn identifiers(outputs: &[Labels]) -> Vec<String> {
     out
 }
 
-/// Characters of a name that is made of a text.
+/// Maximum characters of a name that is derived from a text.
 const IDENTIFIER_MAX: usize = 60;
 
-/// For each result of a block whether another one has it as labels: see [`are_coordinates`].
+/// For each result of a block, true if another one has it as labels: see [`are_coordinates`].
 pub fn coordinates(outputs: &[Labels]) -> Vec<bool> {
     are_coordinates(
         &outputs.iter().map(|l| (l.name.as_str(), l.dims.as_slice())).collect::<Vec<_>>(),
     )
 }
 
-/// For each item of a dataset, given by its name and dimensions, whether another item has it as labels: it lies along
-/// the one dimension that is called as it, and an item that is no coordinate has that dimension under the same labels.
-/// Tables have it as a column and stores as a coordinate without it.
+/// For each item of a dataset, given by its name and dimensions, true if another item has it as labels: it lies along
+/// the one dimension of its own name, and an item that is no coordinate has that dimension with the same labels.
+/// Its labels are a column of tables and a coordinate of stores in any case, without the item.
 pub fn are_coordinates(items: &[(&str, &[DimLabel])]) -> Vec<bool> {
     let own = |(name, dims): &(&str, &[DimLabel])| match dims {
         [dim] if dim.name.as_deref() == Some(*name) => {
@@ -94,8 +94,8 @@ pub fn are_coordinates(items: &[(&str, &[DimLabel])]) -> Vec<bool> {
     coords.iter().map(|own| own.as_deref().is_some_and(is_carried)).collect()
 }
 
-/// The first position at which two coordinates differ, or `None` if they are equal. Numbers are
-/// compared by value, NaN equals NaN; texts, times and numbers differ from one another.
+/// The first position at which two coordinates differ, or `None` if they are equal. Numbers
+/// compare by value and NaN equals NaN; texts, times and numbers differ from one another.
 pub(crate) fn first_difference(a: &CoordValues, b: &CoordValues) -> Option<usize> {
     fn scan<T, U>(a: &[T], b: &[U], same: impl Fn(&T, &U) -> bool) -> Option<usize> {
         match a.iter().zip(b).position(|(x, y)| !same(x, y)) {
@@ -116,7 +116,7 @@ pub(crate) fn first_difference(a: &CoordValues, b: &CoordValues) -> Option<usize
     }
 }
 
-/// The labels of several coordinates one after the other, if they are of one kind.
+/// Concatenates coordinates, if they are of one kind.
 pub(crate) fn concat(parts: &[&CoordValues]) -> Option<CoordValues> {
     fn join<'a, T: Clone + 'a>(
         parts: &[&'a CoordValues],
@@ -126,7 +126,7 @@ pub(crate) fn concat(parts: &[&CoordValues]) -> Option<CoordValues> {
         Some(lists.concat().into())
     }
     if let Some(of) = parts.iter().find_map(|part| part.unreadable()) {
-        // Unlike those of any other tensor, as nobody knows them.
+        // A new `Arc` makes the labels differ from those of any other tensor, as their values are unknown.
         let of = Arc::new(Unreadable::clone(of));
         let len = parts.iter().map(|part| part.len()).sum();
         return Some(CoordValues::Unreadable(NoLabels::new(of, len)));

@@ -3,26 +3,26 @@
 //! The life of `SELECT mean(sst[0:10], 0) FROM sst;` in this crate:
 //!
 //! 1. [`parse()`] splits the script into statements and reads each one into a [`Statement`]:
-//!    `tokens` splits, `limits` refuses what would nest too deeply, [`TesseraDialect`] teaches
-//!    sqlparser the tensor syntax, `statement` reads what sqlparser does not know
+//!    `tokens` splits the script, `limits` rejects statements that nest too deeply, [`TesseraDialect`] adds the
+//!    tensor syntax to sqlparser, `statement` parses the statements that sqlparser does not know
 //!    (`CREATE TENSOR`, `CANCEL QUERY`, `EXPLAIN (FORMAT json)`).
-//! 2. [`surface::decide`] tells whether a query block is a tensor block or a cell block, and which
-//!    clause decided it.
+//! 2. [`surface::decide`] classifies a query block as a tensor block or a cell block, and reports the
+//!    clause that decided it.
 //! 3. [`ast`] gives typed views of the tensor syntax: [`ast::subscript`], [`ast::call`],
 //!    [`ast::relation`], [`ast::bracket_dim`], [`ast::field`].
-//! 4. [`relations`] names what the query reads. The session opens it and hands it in through a [`Catalog`]; nothing here
-//!    does I/O.
-//! 5. [`lower_tensor`] resolves names and labels and builds the graph: [`Lowered`] has its roots and, beside them, the
+//! 4. [`relations`] lists the relations that the query reads. The session opens them and passes them in as a
+//!    [`Catalog`]; this crate does no I/O.
+//! 5. [`lower_tensor`] resolves names and labels and builds the graph: [`Lowered`] holds its roots and the
 //!    [`Labels`] of each item.
-//! 6. What a shape depends on, and rows that become tensors, have to run first: lowering stops for an [`island`] and is
-//!    asked again.
-//! 7. Cell blocks are planned by the crate `tessera-cells`: [`cells`] is what lowering knows of them.
+//! 6. Parts that decide a shape, and rows that become tensors, must run first: lowering stops for an [`island`] and
+//!    is called again when the island has run.
+//! 7. The crate `tessera-cells` plans cell blocks; [`cells`] is the interface through which lowering calls it.
 //!
-//! Every place in an [`Error`] is a line and a column of the script as the user typed it.
+//! Every position in an [`Error`] is a line and a column of the script as the user typed it.
 //!
 //! # Recursion
 //! A parsed statement is at most [`limits::DEPTH_MAX`] levels deep. Dropping and printing one fits a
-//! 2 MiB stack in any build; whatever clones, binds or lowers one runs inside
+//! 2 MiB stack in any build; code that clones, binds or lowers one runs inside
 //! [`limits::with_stack`], because frames over sqlparser's types are large in debug builds.
 
 pub mod ast;

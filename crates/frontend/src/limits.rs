@@ -1,8 +1,8 @@
-//! Refuses, before parsing, what would nest too deeply or backtrack for ever.
+//! Rejects, before parsing, statements that nest too deeply or make the parser backtrack without end.
 //!
 //! sqlparser builds a tree by recursion, and a tree is dropped, cloned and lowered by recursion, so
-//! the depth of the tree must be known to be small. [`check`] reads the tokens once and keeps an
-//! upper bound of the depth of the expression that they will become:
+//! the depth of the tree must be bounded. [`check`] reads the tokens once and maintains an
+//! upper bound of the depth of the resulting expression:
 //!
 //! ```text
 //! f(a + b + c, [x, (y)])      brackets open a level      depth of a level =
@@ -17,38 +17,38 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::error::{Error, Position};
 
-/// How many brackets, `CASE`s and subqueries may be open at one place.
+/// Maximum brackets, `CASE`s and subqueries open at one position.
 pub const NESTING_MAX: usize = 128;
 
-/// How deep the tree of a statement may be: the open brackets and the chained operators together.
+/// Maximum depth of a statement's tree: open brackets plus chained operators.
 pub const DEPTH_MAX: usize = 500;
 
-/// How often sqlparser may read the same tokens again.
+/// Maximum times that sqlparser may read the same tokens.
 ///
 /// After `((SELECT` in `FROM` it cannot know whether a subquery or a join follows, tries one and
 /// then the other, and the attempts multiply with the nesting.
 const RETRIES_MAX: usize = 1024;
 
-/// The stack that [`with_stack`] gives: generous, because sqlparser's and DataFusion's frames take
-/// tens of kilobytes each in debug builds. Only what is touched becomes memory.
+/// Bytes of the stack that [`with_stack`] provides: generous, because sqlparser's and DataFusion's frames take
+/// tens of kilobytes each in debug builds. Only touched pages become memory.
 const STACK_BYTES: usize = 64 << 20;
 
-/// Address space for the stack of a thread on which statements are parsed and planned: what
-/// [`with_stack`] asks for, also for a statement inside another. Only what is touched becomes memory.
+/// Address space for the stack of a thread that parses and plans statements: enough for
+/// [`with_stack`], also for a statement inside another. Only touched pages become memory.
 pub const THREAD_STACK_BYTES: usize = 3 * STACK_BYTES;
 
-/// Runs `work` on a stack that holds any recursion over a statement that was parsed.
+/// Runs `work` on a stack that fits any recursion over a parsed statement.
 ///
 /// A statement may be [`DEPTH_MAX`] levels deep. Dropping and printing one fits 2 MiB in any
 /// build; cloning, binding and lowering one does not, so they run in here.
 ///
-/// To map a stack for each statement costs more than a small statement does: a thread that was given
-/// [`THREAD_STACK_BYTES`] has the room already.
+/// Mapping a stack for each statement costs more than a small statement does: a thread created with
+/// [`THREAD_STACK_BYTES`] has enough room.
 pub fn with_stack<T>(work: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(STACK_BYTES, STACK_BYTES, work)
 }
 
-/// As [`with_stack`], on the stack that there is if it has room.
+/// As [`with_stack`], on the current stack if it has room.
 pub(crate) fn with_room<T>(work: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(STACK_BYTES / 4, STACK_BYTES, work)
 }
@@ -57,8 +57,8 @@ thread_local! {
     static BLOCKS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Plans a block inside those that are being planned. Brackets bound how deep blocks are written; views, and a CTE that
-/// names itself, lead deeper.
+/// Plans a nested block. Brackets bound the nesting of written blocks; views, and a CTE that names itself, nest
+/// deeper.
 ///
 /// # Errors
 /// [`Error::NestingTooDeep`] beyond [`NESTING_MAX`] blocks.
@@ -106,10 +106,10 @@ pub(crate) fn check(tokens: &[TokenWithSpan]) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is open between a bracket and its end.
+/// A bracket or `CASE` that is open.
 #[derive(Debug, Default, Clone, Copy)]
 struct Level {
-    /// Whether a `CASE` opened it, so that `END` closes it.
+    /// True if a `CASE` opened it, so that `END` closes it.
     is_case: bool,
     /// The depth of the tree above.
     above: usize,
@@ -127,7 +127,7 @@ struct Level {
     others_max: usize,
     /// Depth of the deepest level that was closed in this item.
     inner: usize,
-    /// In how many ways the parser may come to read this level.
+    /// Number of ways in which the parser may reach this level.
     retries: usize,
 }
 
@@ -226,7 +226,7 @@ fn step(levels: &mut Vec<Level>, tokens: &[TokenWithSpan], at: usize) {
     }
 }
 
-/// Closes the innermost level; a stray closing bracket is left for the parser to complain about.
+/// Closes the innermost level; the parser reports a stray closing bracket.
 fn close(levels: &mut Vec<Level>, is_case: bool) {
     // A bracket also closes the CASEs that were left open in it.
     while !is_case && levels.len() > 1 && levels.last().is_some_and(|level| level.is_case) {
@@ -240,7 +240,7 @@ fn close(levels: &mut Vec<Level>, is_case: bool) {
     }
 }
 
-/// How many parentheses in a row, from the first of the row to this one, lead to a subquery.
+/// Number of consecutive open parentheses, up to this one, that lead to a subquery; 1 if none does.
 fn openings(tokens: &[TokenWithSpan], at: usize) -> usize {
     let begins_query = |token: &Token| {
         matches!(token, Token::Word(word) if word.quote_style.is_none()

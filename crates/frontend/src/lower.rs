@@ -1,4 +1,4 @@
-//! From a tensor block to the IR.
+//! Lowers a tensor block to the IR.
 //!
 //! The life of `SELECT t2m[lat => 60:30] - mean(t2m) AS d FROM era5`:
 //!
@@ -6,10 +6,10 @@
 //!    in scope.
 //! 2. `expr` walks each item; `names` turns `t2m` into `Load` and decoding nodes with labels.
 //! 3. `subscript` and `select` turn brackets into views; `functions` lowers calls.
-//! 4. `align` decides which dimensions of the operands of `-` meet, `arith` which type.
+//! 4. `align` matches the dimensions of the operands of `-`; `arith` decides the result type.
 //!
-//! Nothing here reads data: coordinates are in the datasets, and what must be known while binding
-//! (groups, positions) is computed by `consteval` from coordinates and literals alone.
+//! Lowering reads no data. Coordinates are in the datasets, and `consteval` computes the values that must be known
+//! while binding (groups, positions) from coordinates and literals alone.
 
 mod align;
 mod arith;
@@ -58,12 +58,12 @@ use value::{Item, Tensor, Value};
 pub struct Lowered {
     /// The graph; one root for each item, in their order.
     pub rooted: Rooted,
-    /// One for each root.
+    /// The labels of each root.
     pub outputs: Vec<Labels>,
 }
 
 impl Lowered {
-    /// As what is kept: items that are labels of others are no results of their own.
+    /// Drops the items that are coordinates of other items, as a stored dataset does not list them as results.
     pub fn as_dataset(&mut self) {
         let mut labels = crate::labels::coordinates(&self.outputs).into_iter();
         let mut keep = || labels.next() != Some(true);
@@ -76,26 +76,26 @@ impl Lowered {
 /// Lowers a query whose outermost block is a tensor block.
 ///
 /// # Errors
-/// Every fault of names, labels, types and shapes, with its place; [`BindError::WrongSurface`] if
-/// a block inside is one of rows; [`Error::Waiting`] if a part has to run first.
+/// Any fault of names, labels, types and shapes, with its position; [`BindError::WrongSurface`] if
+/// an inner block is one of rows; [`Error::Waiting`] if a part has to run first.
 pub fn lower_tensor(query: &Query, context: &mut Context<'_>) -> Result<Lowered, Error> {
     lower_in(query, 0, context)
 }
 
-/// Lowers a query of either surface to tensors. Of a block of cells those columns are dimensions that are in brackets,
-/// else the keys of GROUP BY, else the columns of labels, as in `tensor(SELECT …)`.
+/// Lowers a query of either surface to tensors. The dimensions of a cell block are its bracketed columns, else the keys
+/// of GROUP BY, else the columns of labels, as in `tensor(SELECT …)`.
 ///
 /// # Errors
-/// Those of [`lower_tensor`] and of [`CellPlanner::labelled`](crate::cells::CellPlanner::labelled).
+/// The errors of [`lower_tensor`] and of [`CellPlanner::labelled`](crate::cells::CellPlanner::labelled).
 pub fn lower_any(query: &Query, context: &mut Context<'_>) -> Result<Lowered, Error> {
     crate::limits::with_room(|| lower_here(query, 0, context, Rows::AsTensors))
 }
 
-/// The same as [`lower_tensor`] of a query inside a cell block, which stands in that text. A query with a place of its
-/// own (`site`) is lowered once for the statement.
+/// As [`lower_tensor`], for a query inside a cell block of the text `text`. A query with a `site` is lowered once for
+/// the statement.
 ///
 /// # Errors
-/// Those of [`lower_tensor`]; [`Error::NestingTooDeep`].
+/// The errors of [`lower_tensor`]; [`Error::NestingTooDeep`].
 pub fn lower_inside(
     query: &Query,
     text: u64,
@@ -115,12 +115,12 @@ fn lower_in(query: &Query, text: u64, context: &mut Context<'_>) -> Result<Lower
     crate::limits::nested(|| crate::limits::with_room(lower))
 }
 
-/// What becomes of an outermost block of cells without `[dim]` items.
+/// How an outermost cell block without `[dim]` items is handled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rows {
     /// It is an error.
     Refused,
-    /// Its rows are put together to tensors.
+    /// Its rows are assembled into tensors.
     AsTensors,
 }
 
@@ -165,27 +165,27 @@ fn lower_here(
 
 /// The state of lowering one query.
 pub(crate) struct Lowerer<'c, 'a> {
-    /// What the session gives.
+    /// The binding context that the session provides.
     pub(crate) context: &'c mut Context<'a>,
     /// The graph so far.
     pub(crate) b: Builder,
     /// The relations of the block that is being lowered.
     relations: Vec<Bound>,
-    /// The CTEs in sight, innermost last.
+    /// The CTEs in scope, innermost last.
     ctes: Vec<Known>,
-    /// Coordinates of the tensor inside whose brackets or `by =>` an expression stands.
+    /// Coordinates of the tensor whose brackets or `by =>` enclose the expression.
     pub(crate) locals: Vec<Arc<Coord>>,
-    /// The same CTEs and those of rows as they are written, for blocks of cells, and the text that is lowered.
+    /// The CTEs in scope as syntax, those of rows included, for cell blocks; and the text that is being lowered.
     scope: Scope,
-    /// Views that were lowered already, by their text.
+    /// Views that have been lowered, by their text.
     views: BTreeMap<u64, Vec<Item>>,
 }
 
-/// A CTE of tensors.
+/// A tensor CTE.
 enum Known {
-    /// It was lowered.
+    /// It has been lowered.
     Bound(Bound),
-    /// It has to wait for an island, which runs only if somebody names it.
+    /// It waits for an island, which runs only if the CTE is referenced.
     Waiting(String, Box<Island>),
 }
 
@@ -199,7 +199,7 @@ impl Known {
 }
 
 impl Lowerer<'_, '_> {
-    /// The items of a query, named by their aliases or by what they are.
+    /// The items of a query, each under its alias or its own name.
     fn query(&mut self, query: &Query) -> Result<Vec<Item>, Error> {
         let outer = self.ctes.len();
         self.scope.enter(query.with.as_ref());
@@ -216,7 +216,7 @@ impl Lowerer<'_, '_> {
         items
     }
 
-    /// Makes a CTE known: tensors are lowered, rows are kept as they are written.
+    /// Defines a CTE: a tensor CTE is lowered, a CTE of rows is stored as syntax.
     fn cte(&mut self, cte: &Cte) -> Result<(), Error> {
         let whole = self.scope.close(&cte.query);
         let kind = surface::kind(&whole, &CatalogNames(self.context.catalog));
@@ -231,7 +231,7 @@ impl Lowerer<'_, '_> {
             let before = self.scope.clone();
             let known = match (self.block(&cte.query), self.context.islands.wanted()) {
                 (Err(Error::Waiting), Some(island)) => {
-                    // Lowering broke off in the middle of it.
+                    // Lowering stopped in the middle of it.
                     self.scope = before;
                     self.ctes.truncate(depth);
                     Known::Waiting(name.clone(), Box::new(island))
@@ -244,7 +244,7 @@ impl Lowerer<'_, '_> {
         Ok(())
     }
 
-    /// A tensor block inside the query; it sees no relations but its own.
+    /// Lowers a nested tensor block, which sees no relations but its own.
     fn inner(&mut self, query: &Query) -> Result<Vec<Item>, Error> {
         let relations = std::mem::take(&mut self.relations);
         let locals = std::mem::take(&mut self.locals);
@@ -254,7 +254,7 @@ impl Lowerer<'_, '_> {
         items
     }
 
-    /// The tensors of a view, which sees the catalog and nothing of the query that names it.
+    /// Lowers a view, which sees the catalog but nothing of the query that references it.
     fn view(&mut self, view: &View, span: Span) -> Result<Vec<Item>, Error> {
         if let Some(known) = self.views.get(&view.text) {
             return Ok(known.clone());
@@ -264,7 +264,7 @@ impl Lowerer<'_, '_> {
         let items = stacker::maybe_grow(RED_ZONE, STACK, || self.block(&view.query));
         self.scope = scope;
         self.ctes = ctes;
-        // Places in the view's own text mean nothing to who reads the query.
+        // Positions in the view's own text mean nothing to the author of the query.
         let items = items.map_err(|e| e.moved(Position::of_span(span)))?;
         self.views.insert(view.text, items.clone());
         Ok(items)
@@ -285,9 +285,9 @@ impl Lowerer<'_, '_> {
             self.relations.push(bound);
         }
         let mut items: Vec<Tensor> = Vec::new();
-        // For each item how it is written.
+        // The source text of each item.
         let mut texts: Vec<Option<Arc<str>>> = Vec::new();
-        // For each item where `AS` names it.
+        // The span of each item's alias.
         let mut given: Vec<Option<Span>> = Vec::new();
         let mut aliases = BTreeSet::new();
         for item in &select.projection {
@@ -318,7 +318,7 @@ impl Lowerer<'_, '_> {
             given.resize(items.len(), alias.map(|alias| alias.span));
             texts.resize(items.len(), ast::text(expr).map(Arc::from));
         }
-        // Of items that are called the same only one keeps the name, an alias before others.
+        // Of several items with one name only one keeps it; an alias takes precedence.
         let mut keeps: BTreeMap<Arc<str>, usize> = BTreeMap::new();
         for (at, item) in items.iter().enumerate() {
             let Some(name) = &item.name else { continue };
@@ -335,7 +335,6 @@ impl Lowerer<'_, '_> {
         Ok(items.map(|(tensor, text)| Item { tensor, text }).collect())
     }
 
-    /// A relation of `FROM`.
     fn relation(&mut self, factor: &TableFactor) -> Result<Bound, Error> {
         match ast::relation(factor) {
             Relation::Subquery { query, alias } => {
@@ -415,7 +414,7 @@ fn last_part(name: &str) -> &str {
 }
 
 impl Lowerer<'_, '_> {
-    /// The seed of the call at that place.
+    /// The random seed of the call at `call`.
     pub(crate) fn seed(&self, call: Span) -> u64 {
         let place = (call.start.line << 32) ^ call.start.column ^ self.scope.text.rotate_left(17);
         // The finaliser of SplitMix64 (Steele, Lea, Flood 2014): neighbouring places get unrelated seeds.
@@ -428,7 +427,7 @@ impl Lowerer<'_, '_> {
 }
 
 impl Bound {
-    /// The dataset that a subquery or CTE gives: its items by their names, and their coordinates.
+    /// The dataset that a subquery or CTE yields: its items by name, and their coordinates.
     fn lowered(name: &str, items: Vec<Item>) -> Self {
         let names = value::names(&items);
         let items: Vec<Tensor> = items.into_iter().map(|item| item.tensor).collect();
@@ -454,13 +453,13 @@ impl Bound {
     }
 }
 
-/// Bytes of stack that one level of lowering may need, and what is added when they are not there.
+/// Bytes of stack that one level of lowering may need, and bytes allocated when less is left.
 pub(crate) const RED_ZONE: usize = 256 << 10;
 pub(crate) const STACK: usize = 4 << 20;
 
-/// Puts a place to the planner's errors.
+/// Attaches a position to the planner's errors.
 pub(crate) trait At<T> {
-    /// The same result, its error at `span`.
+    /// Returns the same result with its error at `span`.
     fn at(self, span: Span) -> Result<T, Error>;
 }
 
@@ -470,12 +469,11 @@ impl<T> At<T> for Result<T, PlanError> {
     }
 }
 
-/// A binding error at `span`.
 pub(crate) fn fail<T>(error: BindError, span: Span) -> Result<T, Error> {
     Err(Error::Bind { error, position: Position::of_span(span) })
 }
 
-/// The answer to what a later version will do.
+/// The error for a construct that a later version may support.
 pub(crate) fn unsupported<T>(construct: &str, span: Span) -> Result<T, Error> {
     Err(PlanError::Unsupported { construct: construct.into() }).at(span)
 }
@@ -489,8 +487,8 @@ fn wrong_surface<T>(construct: &str, clause: &str, span: Span) -> Result<T, Erro
     fail(error, span)
 }
 
-/// The place of an expression. sqlparser's own walk recurses with large frames, so chains of
-/// operators are walked here and the rest has a stack of its own where little is left.
+/// The span of an expression. sqlparser's own walk recurses with large frames, so this function iterates over chains
+/// of operators and walks the rest on a new stack where little is left.
 pub fn span_of(expr: &Expr) -> Span {
     let mut found: Option<Span> = None;
     let mut add = |span: Span| {
@@ -524,7 +522,7 @@ pub fn span_of(expr: &Expr) -> Span {
     }
 }
 
-/// Bytes of stack for a walk of sqlparser's through one bracketed expression.
+/// Bytes of stack for sqlparser's walk through one bracketed expression.
 const SPAN_ZONE: usize = 1 << 20;
 
 #[cfg(test)]

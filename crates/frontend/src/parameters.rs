@@ -1,11 +1,11 @@
-//! Parameters of a script: values in place of `?`, `$1` and `$name`, bound as literals before it is read.
+//! Parameters of a script: values for `?`, `$1` and `$name`, substituted as literals before parsing.
 
 use crate::error::{Error, Position};
 use crate::tokens;
 use sqlparser::tokenizer::Token;
 use std::collections::BTreeMap;
 
-/// One value.
+/// A parameter's value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Parameter {
     /// `NULL`
@@ -30,7 +30,7 @@ pub enum Parameters {
 }
 
 impl Parameter {
-    /// The literal. A negative number stands in parentheses, as `2 -?` would else be a comment.
+    /// The literal. A negative number is parenthesized, as `2 -?` would otherwise become a comment.
     fn literal(&self) -> String {
         match self {
             Parameter::Null => "NULL".into(),
@@ -46,11 +46,11 @@ impl Parameter {
     }
 }
 
-/// The script with literals in place of its parameters. A place in quotes or in a comment is none.
+/// Replaces the script's parameters with literals. Placeholders in quotes or comments are ignored.
 ///
 /// # Errors
 /// [`Error::Token`] for a script that cannot be split into tokens, [`Error::Syntax`] for a parameter without a value, a
-/// value without a place, or `?` beside `$1`.
+/// value without a placeholder, or `?` together with `$1`.
 pub fn bind(script: &str, parameters: &Parameters) -> Result<String, Error> {
     let refuse = |message: String, position: Option<Position>, hint: &str| Error::Syntax {
         message,

@@ -1,4 +1,4 @@
-//! From a script to its statements.
+//! Splits a script into statements and parses them.
 
 use std::ops::{ControlFlow, Range};
 
@@ -14,7 +14,7 @@ use crate::statement::{self, Statement};
 use crate::tokens::{self, Piece, is_keyword};
 use crate::{check, limits};
 
-/// sqlparser counts several of its calls for one level of a tree.
+/// Recursion limit: sqlparser counts several calls for one level of a tree.
 const RECURSION_MAX: usize = 16 * limits::DEPTH_MAX;
 
 /// One statement of a script.
@@ -24,26 +24,26 @@ pub struct Parsed {
     pub statement: Statement,
     /// Its text, without the semicolon.
     pub text: String,
-    /// The bytes of the script that are its text.
+    /// The byte range of the text in the script.
     pub bytes: Range<usize>,
-    /// Where it is; the spans inside `statement` count from the start of the script as well.
+    /// Its span; the spans inside `statement` count from the start of the script as well.
     pub span: Span,
 }
 
-/// Reads a script of statements separated by semicolons; a script without any gives none.
+/// Parses a script of statements separated by semicolons. An empty script yields no statements.
 ///
 /// # Errors
 /// The first fault of the script: [`Error::Syntax`], [`Error::Token`], [`Error::Unsupported`],
-/// [`Error::TooComplex`] (of one statement) or [`Error::NestingTooDeep`]. Nothing of a script with a fault is returned, so a script is either
-/// run from its start or not at all.
+/// [`Error::TooComplex`] (of one statement) or [`Error::NestingTooDeep`]. A script with a fault yields no statements,
+/// so a script runs from its start or not at all.
 pub fn parse(script: &str) -> Result<Vec<Parsed>, Error> {
     parse_at_most(script, usize::MAX)
 }
 
-/// As [`parse()`], of a script of at most so many statements: all are read before the first runs.
+/// As [`parse()`], with at most `limit` statements: all are parsed before the first runs.
 ///
 /// # Errors
-/// Those of [`parse()`]; [`Error::TooComplex`] for more statements.
+/// The errors of [`parse()`]; [`Error::TooComplex`] for more statements.
 pub fn parse_at_most(script: &str, limit: usize) -> Result<Vec<Parsed>, Error> {
     let pieces = tokens::split(script)?;
     if let Some(beyond) = pieces.get(limit) {
@@ -66,10 +66,10 @@ pub fn parse_at_most(script: &str, limit: usize) -> Result<Vec<Parsed>, Error> {
         .collect()
 }
 
-/// Whether a prompt may run this input: every statement ends in a semicolon and nothing is open.
+/// True if a prompt may run this input: every statement ends in a semicolon and nothing is open.
 ///
-/// Input that can never become right (a stray `)`, a malformed escape) is complete, so that the
-/// prompt shows the error instead of waiting. Input without any statement is complete.
+/// Input that can never become valid (a stray `)`, a malformed escape) is complete, so that the
+/// prompt shows the error instead of waiting. Input without a statement is complete.
 pub fn is_complete(input: &str) -> bool {
     match tokens::split(input) {
         Err(Error::Token { message, .. }) => {
@@ -82,7 +82,7 @@ pub fn is_complete(input: &str) -> bool {
     }
 }
 
-/// Whether a bracket is open at the end.
+/// True if a bracket is open at the end.
 fn is_open(piece: &Piece) -> bool {
     let mut depth = 0_usize;
     for token in &piece.tokens {
@@ -118,9 +118,9 @@ fn parser<'a>(dialect: &'a TesseraDialect, piece: &Piece, from: usize) -> Parser
 
 /// Finds the fault inside a subquery of `FROM`.
 ///
-/// There sqlparser tries a subquery first and a join in parentheses next, and reports only that
-/// the latter failed at its first word. Reading each subquery by itself finds the real place: the
-/// fault that lies furthest into the statement.
+/// sqlparser tries a subquery first and a join in parentheses next, and reports only that
+/// the latter failed at its first word. Parsing each subquery by itself finds the real fault: the
+/// one furthest into the statement.
 fn deepest(outer: Error, piece: &Piece) -> Error {
     let Error::Syntax { position: Some(reported), .. } = &outer else { return outer };
     let mut best = (reported.line, reported.column);
@@ -149,9 +149,9 @@ fn deepest(outer: Error, piece: &Piece) -> Error {
     found
 }
 
-/// Gives the strings of `FROM 'url'` their places, which sqlparser drops.
+/// Sets the spans of the strings of `FROM 'url'`, which sqlparser drops.
 fn place_urls(statement: &mut Statement, piece: &Piece) {
-    // An equal string may stand in the select list; one that a relation may follow is meant.
+    // An equal string may occur in the select list; the match must be where a relation may follow.
     let before = |token: &Token| {
         matches!(token, Token::Comma | Token::LParen)
             || is_keyword(token, Keyword::FROM)
@@ -169,7 +169,7 @@ fn place_urls(statement: &mut Statement, piece: &Piece) {
     }
 }
 
-/// Gives relations that are written as strings the places of these.
+/// Assigns spans to relations that are written as strings.
 struct Spans<'a> {
     strings: Vec<&'a TokenWithSpan>,
 }

@@ -1,4 +1,4 @@
-//! Paths in the text of a query, for texts that are kept: a reader may stand in another directory.
+//! Rewrites paths in the text of a stored query, which may be read from another directory.
 
 use crate::walk::walk;
 use std::collections::BTreeSet;
@@ -11,10 +11,10 @@ use crate::ast::{self, Relation};
 use crate::error::Error;
 use crate::{Statement, limits, tokens};
 
-/// The text of a query with other paths and URLs in `FROM`: `replace` gives those that change.
+/// Returns the text of a query with paths and URLs in `FROM` replaced. `replace` returns `None` to leave one unchanged.
 ///
 /// # Errors
-/// Those of the parser.
+/// The errors of the parser.
 pub fn replaced(text: &str, replace: &dyn Fn(&str) -> Option<String>) -> Result<String, Error> {
     let mut places = Places(BTreeSet::new());
     for parsed in crate::parse(text)? {
@@ -44,7 +44,7 @@ fn key(at: Location) -> (u64, u64) {
     (at.line, at.column)
 }
 
-/// Where paths and URLs begin.
+/// Start positions of paths and URLs.
 struct Places(BTreeSet<(u64, u64)>);
 
 impl Places {

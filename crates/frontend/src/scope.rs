@@ -1,4 +1,4 @@
-//! CTEs in sight, as text: what one surface hands to the other with a block that it cannot plan itself.
+//! CTEs in scope, as syntax: one surface passes them to the other with a block that it cannot plan itself.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use sqlparser::ast::{Cte, Query, Select, SetExpr, Spanned, With};
 
 use crate::island::Site;
 
-/// The CTEs in sight of a block, and the text that it stands in.
+/// The CTEs in scope of a block, and the text that contains it.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    /// Of each enclosing query those defined so far, outermost first.
+    /// The CTEs that each enclosing query has defined so far, outermost query first.
     levels: Vec<Level>,
     /// The text: 0 is the statement, others are views.
     pub text: u64,
 }
 
-/// The CTEs of one query. Every CTE keeps the scope that it was written in, so these share them.
+/// The CTEs of one query. Shared, because every CTE stores the scope in which it was written.
 #[derive(Debug, Clone)]
 struct Level {
     with_token: AttachedToken,
@@ -25,12 +25,12 @@ struct Level {
 }
 
 impl Scope {
-    /// Nothing in sight.
+    /// An empty scope.
     pub fn of(text: u64) -> Self {
         Scope { levels: Vec::new(), text }
     }
 
-    /// Enters a query: its CTEs become visible one after the other.
+    /// Enters a query, whose CTEs become visible one after the other.
     pub fn enter(&mut self, with: Option<&With>) {
         self.levels.push(Level {
             with_token: with.map_or_else(AttachedToken::empty, |with| with.with_token.clone()),
@@ -51,13 +51,13 @@ impl Scope {
         self.levels.pop();
     }
 
-    /// True if a CTE of that name is in sight.
+    /// True if a CTE of that name is in scope.
     pub fn knows(&self, name: &str) -> bool {
         let is = |cte: &Arc<Cte>| cte.alias.name.value.eq_ignore_ascii_case(name);
         self.levels.iter().any(|level| level.ctes.iter().any(is))
     }
 
-    /// The same query with all that it sees, so that it means the same anywhere.
+    /// The query with all CTEs that it sees, so that it is self-contained.
     pub fn close(&self, query: &Query) -> Query {
         let visible = self.levels.iter().rev().filter(|level| !level.ctes.is_empty());
         visible.fold(query.clone(), |inner, level| Query {
@@ -79,7 +79,7 @@ impl Scope {
     }
 }
 
-/// The place of a query in its text; `None` if it stands in none.
+/// The position of a query in its text; `None` if it has none.
 pub fn site(text: u64, query: &Query) -> Option<Site> {
     let mut body = &*query.body;
     while let SetExpr::Query(inner) = body {
@@ -93,7 +93,7 @@ pub fn site(text: u64, query: &Query) -> Option<Site> {
     })
 }
 
-/// The block of a query that is one, without set operations.
+/// The single block of a query without set operations.
 pub fn innermost(query: &Query) -> Option<&Select> {
     match &*query.body {
         SetExpr::Select(select) => Some(select),
@@ -102,7 +102,7 @@ pub fn innermost(query: &Query) -> Option<&Select> {
     }
 }
 
-/// The same, to change it.
+/// Mutable form of [`innermost`].
 pub fn innermost_mut(query: &mut Query) -> Option<&mut Select> {
     match &mut *query.body {
         SetExpr::Select(select) => Some(select),

@@ -1,18 +1,18 @@
-//! Names of seasons beside `season(t)`, on both surfaces: `season(time) = 'JJA'` means `season(time) = 2`.
+//! Names of seasons in comparisons with `season(t)`, on both surfaces: `season(time) = 'JJA'` means `season(time) = 2`.
 
 use sqlparser::ast::{BinaryOperator, Expr, Value, ValueWithSpan};
 
 use crate::ast;
 use crate::error::{BindError, Error, Position};
 
-/// xarray's names, each at its number.
+/// xarray's names; the index is the season's number.
 const NAMES: [&str; 4] = ["DJF", "MAM", "JJA", "SON"];
 
-/// A comparison (`=`, `<>`, `IN`, `CASE … WHEN`) of `season(t)` with names as one with numbers; none of any other
-/// expression. Its arguments are not looked into.
+/// Rewrites a comparison (`=`, `<>`, `IN`, `CASE … WHEN`) of `season(t)` with names to one with numbers. Returns `None`
+/// for any other expression. Operands are not searched.
 ///
 /// # Errors
-/// `invalid_argument` for a text that names no season.
+/// `invalid_argument` for a text that is not the name of a season.
 pub fn numbered(expr: &Expr) -> Result<Option<Expr>, Error> {
     let is_asked = match expr {
         Expr::BinaryOp { left, op: BinaryOperator::Eq | BinaryOperator::NotEq, right } => {
@@ -50,7 +50,7 @@ fn is_text(expr: &Expr) -> bool {
     matches!(expr, Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(_), .. }))
 }
 
-/// The number of a season that is named.
+/// Replaces the name of a season by its number.
 fn number(expr: &mut Expr) -> Result<(), Error> {
     let Expr::Value(ValueWithSpan { value, span }) = expr else { return Ok(()) };
     let Value::SingleQuotedString(text) = &*value else { return Ok(()) };

@@ -1,15 +1,15 @@
-//! A script as it may be shown to others: without the secrets in its options.
+//! Redacts secrets in a script's options.
 
 use crate::tokens;
 use sqlparser::tokenizer::Token;
 
-/// What stands in place of a secret.
+/// Replacement for a secret.
 const HIDDEN: &str = "'(hidden)'";
-/// Parts of the names of options whose values are secrets.
+/// Substrings of the names of options whose values are secrets.
 const MARKS: [&str; 8] =
     ["secret", "password", "passwd", "token", "credential", "account_key", "api_key", "sas_key"];
 
-/// True if an option of that name has a secret for its value.
+/// True if the value of an option of that name is a secret.
 pub fn is_secret(name: &str) -> bool {
     let name = name.to_lowercase();
     MARKS.iter().any(|m| name.contains(m))
@@ -18,7 +18,7 @@ pub fn is_secret(name: &str) -> bool {
 /// The script with `'(hidden)'` for each text that follows the name of a secret, as in
 /// `OPTIONS ('aws.secret_access_key' '…')` or `token => '…'`.
 ///
-/// One that cannot be split into tokens, and has such a name in it, is not shown at all.
+/// A script that cannot be split into tokens, and contains such a name, is hidden as a whole.
 pub fn hidden(script: &str) -> String {
     match is_secret(script) && tokens::placed(script).is_err() {
         true => "(hidden)".into(),
@@ -26,8 +26,8 @@ pub fn hidden(script: &str) -> String {
     }
 }
 
-/// The script with something else for each such text: `replace` is given the literal as it is written, with its quotes.
-/// A script that cannot be split into tokens is given to it whole, if it has the name of a secret in it.
+/// The script with each such text replaced: `replace` receives the literal as written, with its quotes.
+/// It receives the whole script if that cannot be split into tokens and contains the name of a secret.
 pub fn replaced(script: &str, replace: &mut dyn FnMut(&str) -> String) -> String {
     if !is_secret(script) {
         return script.to_string();

@@ -1,6 +1,6 @@
 //! The statements of the dialect.
 //!
-//! Queries inside them are sqlparser's [`Query`]; everything around them is ours, because
+//! Queries inside them are sqlparser's [`Query`]. The statements around them are defined here, because
 //! sqlparser's own statement type is closed.
 
 mod create;
@@ -12,7 +12,7 @@ use sqlparser::tokenizer::Span;
 
 pub(crate) use read::read;
 
-/// One statement.
+/// A parsed statement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Statement {
     /// `SELECT …`, `WITH …`, `VALUES …`.
@@ -48,7 +48,7 @@ pub enum Statement {
 }
 
 impl Statement {
-    /// The query inside the statement, also of an explained one, if there is any.
+    /// The query inside the statement or inside the statement that it explains, if any.
     pub fn query(&self) -> Option<&Query> {
         match self {
             Self::Query(query) => Some(query),
@@ -61,7 +61,7 @@ impl Statement {
         }
     }
 
-    /// As [`Statement::query`], to rewrite it.
+    /// Mutable form of [`Statement::query`].
     pub fn query_mut(&mut self) -> Option<&mut Query> {
         match self {
             Self::Query(query) => Some(query),
@@ -80,27 +80,27 @@ impl Statement {
 pub struct CreateTensor {
     /// The tensor's name.
     pub name: ObjectName,
-    /// Replace an existing one; never together with `if_not_exists`.
+    /// Replace an existing tensor; never together with `if_not_exists`.
     pub or_replace: bool,
-    /// Do nothing if there is one.
+    /// Do nothing if the name exists.
     pub if_not_exists: bool,
-    /// Keep it in memory for the session only.
+    /// Store it in memory for the session only.
     pub temp: bool,
-    /// What it holds.
+    /// The defining query.
     pub query: Box<Query>,
 }
 
 /// See [`Statement::CreateExternal`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateExternal {
-    /// Whether `TABLE` or `TENSOR` was written; both name the same thing, and the format decides
-    /// whether it is tensors or rows.
+    /// `TABLE` or `TENSOR` as written. Both are synonyms: the format decides whether the source
+    /// yields tensors or rows.
     pub kind: ExternalKind,
-    /// Its name.
+    /// Name of the table.
     pub name: ObjectName,
-    /// Replace an existing one; never together with `if_not_exists`.
+    /// Replace an existing table; never together with `if_not_exists`.
     pub or_replace: bool,
-    /// Do nothing if there is one.
+    /// Do nothing if the name exists.
     pub if_not_exists: bool,
     /// The word after `STORED AS`, as written, such as `ZARR`.
     pub format: Ident,
@@ -124,24 +124,24 @@ pub enum ExternalKind {
 pub struct CreateView {
     /// The view's name.
     pub name: ObjectName,
-    /// Replace an existing one; never together with `if_not_exists`.
+    /// Replace an existing view; never together with `if_not_exists`.
     pub or_replace: bool,
-    /// Do nothing if there is one.
+    /// Do nothing if the name exists.
     pub if_not_exists: bool,
-    /// What it stands for.
+    /// The defining query.
     pub query: Box<Query>,
-    /// Where the text of the query is.
+    /// The span of the query's text.
     pub query_span: Span,
-    /// The text itself, to be kept in the catalog.
+    /// The query's text, which the catalog stores.
     pub query_text: String,
 }
 
 /// See [`Statement::Copy`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Copy {
-    /// What is written.
+    /// The query whose result is written.
     pub query: Box<Query>,
-    /// Where to.
+    /// The target.
     pub url: Literal,
     /// The word after `STORED AS`, as written.
     pub format: Ident,
@@ -152,11 +152,11 @@ pub struct Copy {
 /// See [`Statement::Drop`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Drop {
-    /// What is dropped.
+    /// The kind of object.
     pub kind: DropKind,
-    /// Its name.
+    /// Name of the object.
     pub name: ObjectName,
-    /// Do nothing if there is none.
+    /// Do nothing if the name does not exist.
     pub if_exists: bool,
 }
 
@@ -165,7 +165,7 @@ pub struct Drop {
 pub enum DropKind {
     /// `TENSOR`
     Tensor,
-    /// `TABLE`, which is an external one
+    /// `TABLE`: an external table
     Table,
     /// `VIEW`
     View,
@@ -174,17 +174,17 @@ pub enum DropKind {
 /// See [`Statement::Explain`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explain {
-    /// Run it and show what was measured.
+    /// Run the statement and report measurements.
     pub analyze: bool,
     /// Show the plan after each pass.
     pub verbose: bool,
-    /// How to show it.
+    /// The output format.
     pub format: ExplainFormat,
-    /// A query, `CREATE TENSOR`, `CREATE VIEW` or `COPY`.
+    /// The explained statement: a query, `CREATE TENSOR`, `CREATE VIEW` or `COPY`.
     pub statement: Box<Statement>,
 }
 
-/// How a plan is shown.
+/// Output format of `EXPLAIN`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ExplainFormat {
     /// An indented tree.
@@ -220,7 +220,7 @@ pub enum Described {
     Name(ObjectName),
     /// A path or URL.
     Url(Literal),
-    /// What a query gives; it is planned and not run.
+    /// The result of a query, which is planned but not run.
     Query(Box<Query>),
 }
 
@@ -233,13 +233,13 @@ pub struct Setting {
     pub value: Literal,
 }
 
-/// A name or value that is kept as text: `3`, `-1`, `true`, `2GiB`, `'zstd:5'`.
+/// A name or value stored as text: `3`, `-1`, `true`, `2GiB`, `'zstd:5'`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Literal {
     /// The text, without quotes and with escapes resolved.
     pub text: String,
-    /// Whether it was a quoted string or name.
+    /// True if it was a quoted string or name.
     pub quoted: bool,
-    /// Where it is.
+    /// Its span in the script.
     pub span: Span,
 }

@@ -1,8 +1,8 @@
-//! Whether a query block speaks of whole tensors or of cells.
+//! Decides whether a query block is a tensor block or a cell block.
 //!
 //! A block is a cell block if it has any of the clauses that [`Reason`] lists, or a relation that
 //! is rows; otherwise it is a tensor block. Only the syntax and the kinds of the relations decide,
-//! never types or sizes, so the same text always has the same meaning.
+//! not types or sizes, so the same text always has the same meaning.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ impl fmt::Display for Surface {
     }
 }
 
-/// What a relation of `FROM` gives.
+/// The kind of a relation of `FROM`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelationKind {
     /// Rows: a plain table or a cell query.
@@ -44,18 +44,18 @@ pub enum RelationKind {
     Tensor,
 }
 
-/// What the rule must know beyond the text.
+/// Name lookups that the surface rule needs.
 pub trait Names {
-    /// The kind of a relation that the catalog knows; CTEs are not asked for. A name that nothing
-    /// is called by is [`RelationKind::Tensor`]: the binder reports it.
+    /// The kind of a catalog relation; never called for CTEs. An unknown name is
+    /// [`RelationKind::Tensor`]: the binder reports it.
     fn relation(&self, name: &ObjectName) -> RelationKind;
 
-    /// Whether a function gives or takes whole tensors, such as `arange`; asked for blocks without
+    /// True if a function returns or takes whole tensors, such as `arange`; called for blocks without
     /// `FROM` only.
     fn is_tensor_function(&self, name: &str) -> bool;
 }
 
-/// The clause that decided the surface, in the order in which clauses are looked for.
+/// The clause that decided the surface, in the order of checking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
     /// `UNION`, `EXCEPT` or `INTERSECT`
@@ -90,8 +90,8 @@ pub enum Reason {
     OrderBy,
     /// `LIMIT`, `OFFSET` or `FETCH`
     Limit,
-    /// A block without `FROM` and without a tensor function or literal: one row, whose items of numbers have NumPy's
-    /// meaning all the same
+    /// A block without `FROM` and without a tensor function or literal: one row. Its numeric items still follow
+    /// NumPy's rules
     NoFrom,
     /// A tensor block: relations and none of the above
     OnlyTensors,
@@ -125,15 +125,15 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The surface of a block, and why.
+/// The surface of a block and the reason for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// The surface.
     pub surface: Surface,
     /// The clause that decided it.
     pub reason: Reason,
-    /// Where that clause is; sqlparser does not keep the place of every keyword, so it is that of
-    /// what the clause holds, or `None`.
+    /// The clause's position. sqlparser does not store the span of every keyword, so it is the position of
+    /// the clause's contents, or `None`.
     pub position: Option<Position>,
 }
 
@@ -147,19 +147,19 @@ impl Decision {
     }
 }
 
-/// Decides the surface of a query's outermost block; its subqueries are decided only as far as
+/// Decides the surface of a query's outermost block. Its subqueries are decided only if
 /// they are relations of it.
 pub fn decide(query: &Query, names: &dyn Names) -> Decision {
     in_scope(query, names, &Scope::default())
 }
 
-/// What a query gives as a relation of another one: a tensor block and a block with `[dim]` items
-/// give tensors, other cell blocks rows.
+/// The kind of a query as a relation of another one: a tensor block and a block with `[dim]` items
+/// are tensors, other cell blocks rows.
 pub fn kind(query: &Query, names: &dyn Names) -> RelationKind {
     kind_in_scope(query, names, &Scope::default())
 }
 
-/// The CTEs in sight, innermost first.
+/// The CTEs in scope, innermost first.
 #[derive(Default)]
 struct Scope<'a> {
     ctes: Vec<(&'a str, RelationKind)>,
@@ -355,7 +355,7 @@ fn factor(factor: &TableFactor, names: &dyn Names, scope: &Scope<'_>) -> Option<
     }
 }
 
-/// The tensor function, operator or literal that `expr` is.
+/// Describes `expr` if it is a tensor function, operator or literal.
 fn tensor_item(expr: &Expr, names: &dyn Names) -> Option<(String, Span)> {
     if let Some(subscript) = ast::subscript(expr) {
         return Some(("a subscript".to_string(), subscript.span));

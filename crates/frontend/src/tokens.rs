@@ -1,4 +1,4 @@
-//! From a script to the tokens of its statements.
+//! Splits a script into statements and tokens.
 
 use std::ops::Range;
 
@@ -14,12 +14,11 @@ pub(crate) struct Piece {
     pub(crate) tokens: Vec<TokenWithSpan>,
     /// Bytes of the script from the first token to the end of the last.
     pub(crate) bytes: Range<usize>,
-    /// Whether a semicolon follows.
+    /// True if a semicolon follows.
     pub(crate) terminated: bool,
 }
 
 impl Piece {
-    /// The span from the first token to the last.
     pub(crate) fn span(&self) -> Span {
         match (self.tokens.first(), self.tokens.last()) {
             (Some(first), Some(last)) => Span::new(first.span.start, last.span.end),
@@ -27,14 +26,14 @@ impl Piece {
         }
     }
 
-    /// The place just after the last token.
+    /// The position just after the last token.
     pub(crate) fn end(&self) -> Position {
         let end = self.span().end;
         Position { line: end.line, column: end.column, length: 1 }
     }
 }
 
-/// Splits a script at its semicolons; pieces without a token are dropped.
+/// Splits a script at its semicolons and drops pieces without a token.
 ///
 /// # Errors
 /// [`Error::Token`] for a string, quoted name or comment without an end, or a malformed escape.
@@ -55,7 +54,7 @@ pub(crate) fn split(script: &str) -> Result<Vec<Piece>, Error> {
     Ok(pieces)
 }
 
-/// All tokens of a script with their places and their bytes.
+/// All tokens of a script with their spans and byte ranges.
 pub(crate) fn placed(script: &str) -> Result<Vec<(Token, Span, Range<usize>)>, Error> {
     let mut offsets = Offsets::new(script);
     Ok(tokenize(script)?
@@ -68,7 +67,7 @@ pub(crate) fn placed(script: &str) -> Result<Vec<(Token, Span, Range<usize>)>, E
         .collect())
 }
 
-/// The text that a span covers.
+/// The text of a span.
 pub(crate) fn slice(script: &str, span: Span) -> &str {
     let mut offsets = Offsets::new(script);
     let start = offsets.of(span.start);
@@ -97,7 +96,7 @@ fn tokenize(script: &str) -> Result<Vec<TokenWithSpan>, Error> {
             position: Some(place(error.location)),
         });
     }
-    // A lone byte order mark is what some editors put before the first statement.
+    // Some editors write a byte order mark before the first statement.
     if let Some(first) = tokens.first_mut()
         && first.token == Token::Char('\u{feff}')
     {
@@ -148,7 +147,7 @@ fn split_double_colons(tokens: &mut Vec<TokenWithSpan>) {
     *tokens = out;
 }
 
-/// In `SELECT all(x)` the word is the function, not the quantifier that SQL allows (and nobody writes) there.
+/// Marks the word of `SELECT all(x)` as the function; SQL allows a quantifier there, which is never used.
 fn name_all(tokens: &mut [TokenWithSpan]) {
     for at in 1..tokens.len().saturating_sub(1) {
         let is_call = is_keyword(&tokens[at - 1].token, Keyword::SELECT)
@@ -162,7 +161,7 @@ fn name_all(tokens: &mut [TokenWithSpan]) {
     }
 }
 
-/// Whether a token is the unquoted first word of a SQL type or a dtype.
+/// True if a token is the unquoted first word of a SQL type or a dtype.
 fn names_type(token: &Token) -> bool {
     const TYPES: [&str; 62] = [
         "array",
@@ -232,18 +231,18 @@ fn names_type(token: &Token) -> bool {
         if TYPES.binary_search(&value.to_lowercase().as_str()).is_ok())
 }
 
-/// Whether a token is this unquoted keyword.
+/// True if a token is this unquoted keyword.
 pub(crate) fn is_keyword(token: &Token, keyword: Keyword) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none() && word.keyword == keyword)
 }
 
-/// Whether a token is this unquoted word, in any case; for words that sqlparser has no keyword for.
+/// True if a token is this unquoted word, ignoring case; for words that sqlparser has no keyword for.
 pub(crate) fn is_word(token: &Token, text: &str) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none()
         && word.value.eq_ignore_ascii_case(text))
 }
 
-/// Byte offsets of locations that come in ascending order, in one pass over the script.
+/// Byte offsets of ascending locations, computed in one pass over the script.
 struct Offsets<'a> {
     script: &'a str,
     offset: usize,

@@ -1,7 +1,7 @@
-//! Walks over syntax trees.
+//! Traversal of syntax trees.
 //!
-//! sqlparser compiles its walk through all nodes of SQL anew for each type of visitor, half a megabyte of code each.
-//! Here there is one type for all visitors, which calls them through a table: [`walk`] and [`walk_mut`] take the place
+//! sqlparser monomorphizes its traversal of all SQL nodes for each type of visitor, half a megabyte of code each.
+//! Here one visitor type forwards to all others by dynamic dispatch: use [`walk`] and [`walk_mut`] instead
 //! of the methods `visit`.
 
 use sqlparser::ast::{
@@ -10,27 +10,27 @@ use sqlparser::ast::{
 };
 use std::ops::ControlFlow;
 
-/// Calls `visitor` for every node below `tree`, and for `tree`, until it breaks.
+/// Calls `visitor` for `tree` and every node below it, until it breaks.
 pub fn walk<V: Visitor>(tree: &impl Visit, visitor: &mut V) -> ControlFlow<V::Break> {
     let mut kept = Kept { visitor, broke: None };
     let _: ControlFlow<()> = tree.visit(&mut Shared(&mut kept));
     kept.broke.map_or(ControlFlow::Continue(()), ControlFlow::Break)
 }
 
-/// The same for visitors that change what they see.
+/// As [`walk`], for visitors that change the nodes.
 pub fn walk_mut<V: VisitorMut>(tree: &mut impl VisitMut, visitor: &mut V) -> ControlFlow<V::Break> {
     let mut kept = Kept { visitor, broke: None };
     let _: ControlFlow<()> = tree.visit(&mut SharedMut(&mut kept));
     kept.broke.map_or(ControlFlow::Continue(()), ControlFlow::Break)
 }
 
-/// The visitor of every walk.
+/// The visitor type of every [`walk`].
 struct Shared<'a>(&'a mut dyn Visitor<Break = ()>);
 
-/// The visitor of every walk that changes the tree.
+/// The visitor type of every [`walk_mut`].
 struct SharedMut<'a>(&'a mut dyn VisitorMut<Break = ()>);
 
-/// A visitor whose reason for a break is kept beside it.
+/// A visitor with storage for its break value.
 struct Kept<'a, V, B> {
     visitor: &'a mut V,
     broke: Option<B>,
@@ -89,7 +89,7 @@ mod tests {
     use sqlparser::dialect::GenericDialect;
     use sqlparser::parser::Parser;
 
-    /// Notes what it is called for, and stops at an expression.
+    /// Records the visited nodes, and stops at an expression.
     struct Notes {
         seen: Vec<String>,
         stop: &'static str,

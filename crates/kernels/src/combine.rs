@@ -2,10 +2,10 @@
     unsafe_code,
     reason = "loops are compiled for each level of instructions, and the machine's is called"
 )]
-//! Merging the states that reductions leave, and finishing them into values.
+//! Merging the states of reductions, and finishing them into values.
 //!
-//! States are dense arrays of the fields of [`ReduceKind::state`]. All are of one shape, so everything here is
-//! elementwise: cell `i` of each part goes into cell `i` of the result.
+//! States are dense arrays of the fields of [`ReduceKind::state`]. All have one shape, so every operation here is
+//! elementwise: cell `i` of each part is merged into cell `i` of the result.
 
 mod merged;
 
@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use tessera_planner::dtype::DType;
 use tessera_planner::reduce::ReduceKind;
 
-/// A field as bytes of cells of a type: `read` and `write` do not ask for alignment.
+/// A cell of a field, in bytes: `read` and `write` need no alignment.
 pub(super) trait Cell: Copy {
     fn read(bytes: &[u8], i: usize) -> Self;
     fn write(self, bytes: &mut [u8], i: usize);
@@ -44,14 +44,14 @@ macro_rules! cells {
 }
 cells! { u8 i8 u16 i16 u32 i32 u64 i64 f32 f64 }
 
-/// A state: its fields, each with as many cells as the others.
+/// The fields of a state, all with the same number of cells.
 pub type State<'a> = [&'a [u8]];
 
 /// Merges the states `parts` (in row-major order of the fan) into `out`.
 ///
 /// `dtype` and `nullable` are those of the reduced cells. The merge is a left fold in the order of the parts, cell by
 /// cell: sums add, variances merge by Chan's formula, extremes compare, and of equal extremes the one at the lower
-/// position wins. A part that has met no cell changes nothing. `out` is overwritten.
+/// position wins. A part without cells changes nothing. `out` is overwritten.
 ///
 /// # Errors
 /// [`KernelError::Buffer`] if a field is missing or shorter than the first field of `out`, and
@@ -72,7 +72,7 @@ pub fn combine(
     let Some((first, rest)) = parts.split_first() else {
         return Err(KernelError::Buffer { what: "states to combine", got: 0, expected: 1 });
     };
-    // Block by block through all parts, so that the sums so far stay in the first-level cache.
+    // Block by block through all parts, so that the running states stay in the first-level cache.
     for from in (0..n).step_by(BLOCK) {
         let cells = BLOCK.min(n - from);
         let within = |d: DType| from * d.size()..(from + cells) * d.size();
@@ -129,11 +129,11 @@ fn fields(
     Ok(())
 }
 
-/// Writes `f(out, part)` to every cell of a field. Whole cells are cut off first: no index is checked in the loop, which
-/// so becomes vectors.
+/// Writes `f(out, part)` to every cell of a field. Splitting the field into whole cells removes bounds checks from the
+/// loop, which vectorises.
 fn zip<T: Cell, F: Fn(T, T) -> T>(out: &mut [u8], part: &[u8], n: usize, f: F) {
     let zip = pick_zip::<T, F>(Level::detect());
-    // SAFETY: the level is the machine's.
+    // SAFETY: `Level::detect` returns a level that this machine has.
     unsafe { zip(out, part, n, &f) }
 }
 
@@ -142,7 +142,7 @@ type ZipFn<F> = unsafe fn(&mut [u8], &[u8], usize, &F);
 leveled!(pick_zip, zip_body<T: Cell, F: Fn(T, T) -> T>(out: &mut [u8], part: &[u8], n: usize, f: &F) as ZipFn<F>);
 
 /// # Safety
-/// The machine has the instructions that it is compiled for.
+/// The machine has the instructions that the body is compiled for.
 #[inline(always)]
 unsafe fn zip_body<T: Cell, F: Fn(T, T) -> T>(out: &mut [u8], part: &[u8], n: usize, f: &F) {
     let size = size_of::<T>();
@@ -231,16 +231,16 @@ fn wide(lo: &[u8], hi: &[u8], i: usize) -> i128 {
     i128::from(i64::read(hi, i)) << 64 | i128::from(u64::read(lo, i))
 }
 
-/// Turns states into values: `value` gets cells of `kind.result(dtype)`, `valid` (there if `nullable` makes the result
-/// nullable) one byte a cell.
+/// Finishes states: `value` gets cells of `kind.result(dtype)`; `valid` (present if the result is nullable) gets one
+/// byte per cell.
 ///
-/// A cell is masked where a nullable reduction met no valid cell. A mean of nothing is NaN; a variance whose count is
-/// not above `ddof` is NaN for 0/0 and infinite or NaN as NumPy divides (the divisor is not negative); sums and products
-/// of `float32` are rounded from `float64` once.
+/// A cell is masked if a nullable reduction had no valid cell. A mean of nothing is NaN. A variance whose count is not
+/// above `ddof` is NaN for 0/0 and infinite or NaN as NumPy divides (the divisor is not negative). Sums and products of
+/// `float32` are rounded once from `float64`.
 ///
 /// # Errors
-/// [`KernelError::Overflow`] for an integer total beyond its 64-bit type, [`KernelError::Buffer`] for fields that do not
-/// fit, [`KernelError::Unsupported`] for a kind that is not defined for the type.
+/// [`KernelError::Overflow`] for an integer total beyond its 64-bit type, [`KernelError::Buffer`] for fields that do
+/// not fit, [`KernelError::Unsupported`] for a kind that is not defined for the type.
 pub fn finish(
     kind: ReduceKind,
     dtype: DType,
@@ -300,9 +300,9 @@ pub fn finish(
         }
         Var { ddof } => {
             for i in 0..n {
-                // NumPy's divisor stops at 0.
+                // NumPy clamps the divisor at 0.
                 let c = (i64::read(state[0], i) - i64::from(ddof)).max(0) as f64;
-                // An infinity makes the mean one, and has no deviation from it.
+                // With an infinity the mean is infinite and deviations are undefined.
                 let is_finite = [state[1], state[2]].iter().all(|f| f64::read(f, i).is_finite());
                 let is_none = i64::read(state[0], i) == 0 || !is_finite;
                 let x = if is_none { f64::NAN } else { f64::read(state[3], i) / c };
@@ -327,7 +327,7 @@ pub fn finish(
         *v = 1;
         if masks && !met(i) {
             *v = 0;
-            // What lies under a mask is zero everywhere, so that equal answers are equal bytes.
+            // Masked cells are zero, so that equal results are equal bytes.
             let s = result.size();
             value[i * s..(i + 1) * s].fill(0);
         }
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn variances_merge_to_that_of_all_cells() {
-        // np.var([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], ddof=1) is 9.166666666666666, of three parts.
+        // np.var([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], ddof=1) is 9.166666666666666, from three parts.
         let part = |v: &[f64]| {
             let n = v.len() as f64;
             let mean = v.iter().sum::<f64>() / n;
@@ -387,7 +387,7 @@ mod tests {
         let (v, _) = both(kind, DType::Float64, false, &parts).unwrap();
         let got = f64::read(&v, 0);
         assert!((got - 9.166666666666666).abs() < 4e-15, "{got}");
-        // np.var of one cell with ddof=1 is nan; of none too, and with a mask it is masked.
+        // np.var of one cell with ddof=1 is nan, as is that of none; with a mask both are masked.
         let (v, ok) = both(kind, DType::Float64, true, &parts[1..2]).unwrap();
         assert_eq!((f64::read(&v, 0), ok[0]), (0.0, 0));
         let (v, ok) = both(kind, DType::Float64, true, &[part(&[3.0])]).unwrap();
@@ -399,7 +399,7 @@ mod tests {
         let s = |v: i128| vec![(v as u64).to_ne_bytes().to_vec(), i(&[(v >> 64) as i64])];
         let max = i128::from(i64::MAX);
         let (k, d) = (ReduceKind::Sum, DType::Int32);
-        // In between it may leave 64 bits.
+        // Intermediate totals may exceed 64 bits.
         let (v, _) = both(k, d, false, &[s(max), s(max), s(-max - 5)]).unwrap();
         assert_eq!(i64::read(&v, 0), i64::MAX - 5);
         let e = both(k, d, false, &[s(max), s(1)]);
@@ -428,7 +428,7 @@ mod tests {
                 .unwrap();
         assert_eq!(f32::read(&v, 0), 0.33333334);
         assert!(f32::read(&v, 1).is_nan());
-        // Of as many cells as the plan knows, without a count.
+        // A mean of a known number of cells, without a count.
         let known = |n| both(ReduceKind::MeanOf(n), DType::Float32, false, &[vec![f(&[1.0, 0.0])]]);
         assert_eq!(known(3).unwrap().0[..4], v[..4]);
         assert!(f32::read(&known(0).unwrap().0, 1).is_nan());

@@ -1,7 +1,7 @@
 //! Blocks of matrix products.
 //!
-//! `c[m, n] (+)= a[m, k] @ b[k, n]` for one block, on the caller's thread: floats by [`gemm`], small ones and
-//! those with vectors by [`small`], all of them through faer where there is no fused multiply-add; integers wrap.
+//! `c[m, n] (+)= a[m, k] @ b[k, n]` for one block, on the caller's thread. Floats use [`gemm`]; small products and
+//! those with vectors use [`small`]; without a fused multiply-add all use faer. Integers wrap.
 
 mod gemm;
 mod small;
@@ -13,29 +13,29 @@ use faer::traits::math_utils::one;
 use faer::{Accum, MatMut, MatRef, Par};
 use tessera_planner::dtype::DType;
 
-/// Lengths of a block.
+/// Lengths of a block's axes.
 #[derive(Debug, Clone, Copy)]
 pub struct Block {
     /// Rows of the left side.
     pub m: usize,
     /// Columns of the right side.
     pub n: usize,
-    /// Contracted length.
+    /// Length of the summed axis.
     pub k: usize,
 }
 
-/// Where a block goes.
+/// Destination of a block.
 #[derive(Debug)]
 pub struct Target<'a> {
-    /// The memory, of which element 0 is the block's first cell.
+    /// Memory whose first cell is the block's first cell.
     pub c: &'a mut [u8],
-    /// Cells from row to row.
+    /// Row stride in cells.
     pub c_row: usize,
-    /// Are products added to what is there?
+    /// True if products are added to the existing cells.
     pub add: bool,
 }
 
-/// Bytes of the room that a block needs, and any block with fewer cells along its axes.
+/// Bytes of scratch that [`contract`] needs for this block, or for any block with shorter axes.
 pub fn room(dtype: DType, block: Block) -> usize {
     match dtype {
         DType::Float64 => gemm::room::<f64>(Level::detect(), block),
@@ -46,11 +46,11 @@ pub fn room(dtype: DType, block: Block) -> usize {
 
 /// Multiplies a block.
 ///
-/// `a` and `b` have two strides each: rows, columns. `room` has as many bytes as [`room`] says.
+/// `a` and `b` have two strides each: rows, columns. `room` has the number of bytes that [`room()`] returns.
 ///
 /// # Errors
-/// [`KernelError::Buffer`] if a side does not hold its block, or the room is less, [`KernelError::Unsupported`] for types
-/// without a product.
+/// [`KernelError::Buffer`] if a side does not hold its block or the scratch is too small, [`KernelError::Unsupported`]
+/// for types without a product.
 pub fn contract(
     dtype: DType,
     block: Block,
@@ -97,12 +97,13 @@ pub fn contract(
     Ok(())
 }
 
-/// Rows of the blocks on the diagonal of a symmetric product, which are computed whole.
+/// Rows of the blocks on the diagonal of a symmetric product; these blocks are computed in full.
 const DIAGONAL: usize = 128;
 
-/// `c[n, n] (+)= a[n, k] @ transpose(a)` of floats, the cells above the diagonal but for some: [`mirror`] gives those.
+/// `c[n, n] (+)= a[n, k] @ transpose(a)` of floats, mostly without the cells above the diagonal, which [`mirror`]
+/// fills.
 ///
-/// Half of the products are left out, in blocks that are as large as can be.
+/// Half of the products are skipped, in blocks that are as large as possible.
 ///
 /// # Errors
 /// As [`contract`].
@@ -136,7 +137,7 @@ pub fn contract_with_itself(
     contract_with_itself(dtype, (n - half, k), below, to, room)
 }
 
-/// Copies what lies below the diagonal of a dense square matrix of `n` rows to where it lies mirrored above it.
+/// Copies the cells below the diagonal of a dense square matrix of `n` rows to their mirrored places above it.
 pub fn mirror(size: usize, n: usize, c: &mut [u8]) {
     match size {
         4 => mirrored::<4>(n, c),
@@ -145,7 +146,7 @@ pub fn mirror(size: usize, n: usize, c: &mut [u8]) {
 }
 
 fn mirrored<const N: usize>(n: usize, c: &mut [u8]) {
-    // Squares that fit the first-level cache.
+    // Squares that fit in the first-level cache.
     const EDGE: usize = 32;
     let cells = c.as_chunks_mut::<N>().0;
     for i0 in (0..n).step_by(EDGE) {
@@ -201,13 +202,13 @@ fn float<T: faer::traits::ComplexField + gemm::Float + small::Real>(
     mut to: Target<'_>,
     room: &mut [u8],
 ) -> Result<(), KernelError> {
-    // SAFETY: `holds` proved that every cell of both blocks lies in its memory, aligned for T, and the caller that `c`
-    // holds the target's rows.
+    // SAFETY: `holds` proved that every cell of both blocks lies in its memory, aligned for T; the caller guarantees
+    // that `c` holds the target's rows.
     if block.k > 0 && unsafe { small::product::<T>(block, &a, &b, &mut to) } {
         return Ok(());
     }
     if let Some(kernels) = T::kernels(level).filter(|_| block.k > 0) {
-        // SAFETY: as above.
+        // SAFETY: as above; the kernels are those of this machine's level.
         return unsafe { gemm::product::<T>(&kernels, block, (&a, &b), &mut to, room) };
     }
     let matrix = |v: Strided<'_>| {
@@ -218,8 +219,8 @@ fn float<T: faer::traits::ComplexField + gemm::Float + small::Real>(
         )
     };
     let ((ap, ar, ac), (bp, br, bc)) = (matrix(a), matrix(b));
-    // SAFETY: `holds` proved that every cell of both blocks lies in its memory, aligned for T (a plain float), and the
-    // caller that `c` holds the target's rows; it is borrowed mutably, so it overlaps neither side.
+    // SAFETY: `holds` proved that every cell of both blocks lies in its memory, aligned for T (a plain float); the
+    // caller guarantees that `c` holds the target's rows; it is borrowed mutably, so it overlaps neither side.
     let (a, b, c) = unsafe {
         (
             MatRef::from_raw_parts(ap, block.m, block.k, ar, ac),
@@ -282,7 +283,7 @@ mod tests {
         let a: Vec<f64> = (0..m * k).map(value).collect();
         let b: Vec<f64> = (0..k * n).map(|i| value(i + 5)).collect();
         let bytes = |v: &[f64]| v.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>();
-        // `a` is stored transposed, `b` backward along its rows.
+        // `a` is stored transposed, `b` reversed along its rows.
         let at: Vec<f64> = (0..k * m).map(|i| a[(i % m) * k + i / m]).collect();
         let back: Vec<f64> = (0..k * n).map(|i| b[(k - 1 - i / n) * n + i % n]).collect();
         let (at, back) = (bytes(&at), bytes(&back));
@@ -356,7 +357,7 @@ mod tests {
             let stored = [(bytes(&a), [k as i64, 1]), (bytes(&at), [1, n as i64])];
             for (a_bytes, strides) in stored {
                 let side = Strided { bytes: &a_bytes, offset: 0, strides: &strides };
-                // Cells that are not written would be NaN.
+                // Cells that are not written would remain NaN.
                 let mut out = bytes(&vec![f64::NAN; n * n]);
                 let mut room = vec![0; room(DType::Float64, Block { m: n, n, k })];
                 for add in [false, true] {
@@ -372,7 +373,7 @@ mod tests {
                 }
             }
         }
-        // A side that does not hold its cells is refused, at the end too.
+        // A side that is too short for its cells is rejected, even by one cell.
         let short = vec![0; 200 * 8 - 8];
         let side = Strided { bytes: &short, offset: 0, strides: &[1, 1] };
         let mut out = vec![0; 200 * 200 * 8];

@@ -3,12 +3,13 @@
 //! ```text
 //!   source (any strides, 0 repeats)  ──▶  target (any strides, each cell written once)
 //! ```
-//! Axes along which both sides run on are joined first. Runs that are contiguous on both sides are `memcpy`; where the
-//! two sides are contiguous along different axes, the box is copied in square blocks, so that each cache line of either
-//! side is fetched once (a transpose); within them, squares of 8 by 8 cells are turned at once.
+//! Axes along which both sides are contiguous with the next axis are joined first. Runs that are contiguous on both
+//! sides are `memcpy`. If the sides are contiguous along different axes, the box is copied in square blocks, so that
+//! each cache line of either side is fetched once (a transpose); within a block, squares of 8 by 8 cells are transposed
+//! at once.
 //!
-//! What nobody reads soon is stored past the caches ([`Stores::Past`]): rows line by line; cells that come one by one,
-//! and turned blocks, from a place where they are put together first.
+//! Cells that are not read soon are stored past the caches ([`Stores::Past`]): rows line by line, single cells and
+//! transposed blocks through a buffer.
 
 use super::KernelError;
 use super::level::Level;
@@ -16,37 +17,37 @@ use super::stream::{self, StreamFn};
 use super::transpose::{self, SQUARE, TurnFn};
 use smallvec::SmallVec;
 
-/// Where cells are read: cell `p` of the box is at element `offset + Σ strides[a] * p[a]`.
+/// A strided view to read: cell `p` of the box is at element `offset + Σ strides[a] * p[a]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Strided<'a> {
-    /// The memory.
+    /// The memory of the view.
     pub bytes: &'a [u8],
-    /// Element of the box's first cell.
+    /// Element index of the box's first cell.
     pub offset: i64,
-    /// Elements for one step along each axis; 0 repeats, negative goes backward.
+    /// Elements per step along each axis; 0 repeats, negative goes backward.
     pub strides: &'a [i64],
 }
 
-/// How cells are stored.
+/// Kind of store instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stores {
-    /// Through the caches: they are read soon.
+    /// Through the caches: the cells are read soon.
     Plain,
-    /// Past the caches, where the machine can and whole lines are written.
+    /// Past the caches (non-temporal), where the machine can and whole lines are written.
     Past,
 }
 
-/// Edge of the blocks of a transpose, in cells: two blocks of 8-byte cells fit the first-level cache.
+/// Edge of the blocks of a transpose, in cells: two blocks of 8-byte cells fit in the first-level cache.
 const BLOCK: u64 = 32;
 
-/// Bytes that are put together before they are stored past the caches.
+/// Bytes that are buffered before they are stored past the caches.
 const GROUP: usize = 1024;
 
-/// Bytes of each row of a turned block that are put together: rows begin and end within lines of the caches, which are
-/// stored plainly, so a row has many lines. The block stays in the second-level cache.
+/// Bytes of each row of a transposed block that are buffered. Rows begin and end within cache lines, which are stored
+/// plainly, so a row has many lines. The block stays in the second-level cache.
 const TURNED: usize = 4096;
 
-/// One axis of a box: its length and both sides' steps.
+/// One axis of a box: its length and the strides of both sides.
 #[derive(Debug, Clone, Copy)]
 struct Axis {
     len: u64,
@@ -54,10 +55,10 @@ struct Axis {
     to: i64,
 }
 
-/// Copies a box of cells of `size` bytes (1, 2, 4 or 8) with the lengths `shape`.
+/// Copies a box of shape `shape` with cells of `size` bytes (1, 2, 4 or 8).
 ///
 /// # Errors
-/// [`KernelError::Buffer`] if a side does not hold the box, or if the number of axes differs.
+/// [`KernelError::Buffer`] if a side does not hold the box, or if the numbers of axes differ.
 pub fn copy_box(
     size: usize,
     shape: &[u64],
@@ -69,7 +70,7 @@ pub fn copy_box(
     store_box(size, shape, from, to, (to_offset, to_strides), Stores::Plain)
 }
 
-/// [`copy_box`], told how to store.
+/// [`copy_box`] with a kind of stores.
 ///
 /// # Errors
 /// As [`copy_box`].
@@ -114,7 +115,7 @@ pub fn store_box(
     Ok(())
 }
 
-/// Refuses a view that leaves its memory.
+/// Rejects a view that exceeds its memory.
 pub(super) fn check(
     what: &'static str,
     shape: &[u64],
@@ -137,7 +138,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The axes longer than 1; neighbours along which both sides run on are one.
+/// The axes longer than 1; adjacent axes along which both sides are contiguous are joined.
 fn joined(shape: &[u64], from: &[i64], to: &[i64]) -> SmallVec<[Axis; 6]> {
     let mut axes: SmallVec<[Axis; 6]> = SmallVec::new();
     for ((&len, &from), &to) in shape.iter().zip(from).zip(to) {
@@ -162,7 +163,7 @@ fn typed<const N: usize>(
     past: Option<StreamFn>,
 ) {
     let mut order: SmallVec<[Axis; 6]> = axes.into();
-    // The axis along which the target is densest goes innermost: writes run on.
+    // The axis along which the target is densest goes innermost, so that writes are contiguous.
     if let Some(inner) =
         (0..order.len()).min_by_key(|&i| (order[i].to.unsigned_abs(), usize::MAX - i))
     {
@@ -173,7 +174,7 @@ fn typed<const N: usize>(
         move_cell::<N>(from.bytes, from.offset, to, to_offset);
         return;
     };
-    // The axis along which the source is densest, if it is another one, makes blocks with the inner one.
+    // The axis along which the source is densest, if it is another one, forms blocks with the inner one.
     let dense = (0..outer).min_by_key(|&i| order[i].from.unsigned_abs());
     let cross = match dense {
         Some(d)
@@ -187,11 +188,11 @@ fn typed<const N: usize>(
         _ => None,
     };
     order.pop();
-    // Rows that run on are stored line by line, others are put together first.
+    // Contiguous rows are stored line by line, others are buffered first.
     let least = if inner.from == 1 { 4 * stream::LINE } else { GROUP };
     let past = past.filter(|_| inner.to == 1 && inner.len as usize * N >= least);
     let turn = transpose::squares(Level::detect(), N);
-    // Bytes of its rows, and as many of these as are turned together.
+    // Bytes per row of the buffer, and the number of rows that are transposed together.
     let width = TURNED.min(inner.len as usize * N);
     let mut block = match (cross, past) {
         (Some(cross), Some(_)) => vec![0; BLOCK.min(cross.len) as usize * width],
@@ -257,7 +258,7 @@ fn row<const N: usize>(a: Axis, from: &[u8], f: i64, to: &mut [u8], t: i64) {
     }
 }
 
-/// A row whose cells lie together in the target, stored past the caches.
+/// Copies a row that is contiguous in the target, with stores past the caches.
 fn row_past<const N: usize>(a: Axis, from: &[u8], f: i64, to: &mut [u8], t: i64, past: StreamFn) {
     let n = a.len as usize;
     let to = &mut to[t as usize * N..(t as usize + n) * N];
@@ -267,11 +268,11 @@ fn row_past<const N: usize>(a: Axis, from: &[u8], f: i64, to: &mut [u8], t: i64,
     }
     let mut group = [0u8; GROUP];
     let cells = GROUP / N;
-    // A repeated cell is put together once.
+    // A repeated cell is buffered once.
     if a.from == 0 {
         row::<N>(Axis { len: cells as u64, ..a }, from, f, &mut group, 0);
     }
-    // The first group ends where a line does.
+    // The first group ends at a cache line boundary.
     let head = (to.as_ptr().align_offset(stream::LINE) / N).min(n);
     let mut at = 0;
     while at < n {
@@ -285,7 +286,7 @@ fn row_past<const N: usize>(a: Axis, from: &[u8], f: i64, to: &mut [u8], t: i64,
     }
 }
 
-/// A transpose whose blocks are put together in rows of `width` bytes, and stored past the caches.
+/// A transpose whose blocks are buffered in rows of `width` bytes and stored past the caches.
 #[inline(always)]
 fn blocks_past<const N: usize>(
     cross: Axis,
@@ -333,7 +334,7 @@ fn blocks<const N: usize>(
             let columns = BLOCK.min(inner.len - j0);
             let f = f + i0 as i64 * cross.from + j0 as i64 * inner.from;
             let t = t + i0 as i64 * cross.to + j0 as i64 * inner.to;
-            // Whole squares first, then what is left beside and below them.
+            // Whole squares first, then the rest beside and below them.
             let (whole, side) = if square && rows >= EDGE {
                 (rows - rows % EDGE, columns - columns % EDGE)
             } else {
@@ -365,7 +366,7 @@ fn blocks<const N: usize>(
     }
 }
 
-/// Turns a square whose rows lie `from_step` apart in the source and its columns `to_step` in the target.
+/// Transposes a square with a row stride of `from_step` in the source and a column stride of `to_step` in the target.
 #[inline(always)]
 fn transpose<const N: usize>(
     from: &[u8],
@@ -412,7 +413,7 @@ mod tests {
             let rank = shape.len();
             let cells: u64 = shape.iter().product();
             prop_assume!(cells < 100_000);
-            // A dense source whose axes lie in another order, some of them backward.
+            // A dense source with its axes in another order, some of them reversed.
             let order: Vec<usize> = order.into_iter().filter(|&a| a < rank).collect();
             let (mut from, mut step, mut offset) = (vec![0i64; rank], 1i64, 0i64);
             for &a in order.iter().rev() {

@@ -1,10 +1,10 @@
-//! The machine types behind [`DType`]s and what kernels need of them.
+//! The machine types behind [`DType`]s and their operations in kernels.
 
 use super::math;
 use super::ops::N;
 use tessera_planner::dtype::DType;
 
-/// A machine type: what is left of a `DType` when only its cells matter.
+/// A machine type: the representation of a `DType`'s cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MachineType {
     /// One byte, 0 or 1.
@@ -39,7 +39,7 @@ impl MachineType {
     }
 }
 
-/// A cell that can be computed with. `bool` cells are `u8`s.
+/// A cell type with arithmetic. `bool` cells are `u8`s.
 pub(crate) trait Elem: Copy + PartialOrd + PartialEq + Default + 'static {
     fn add(self, o: Self) -> Self;
     fn sub(self, o: Self) -> Self;
@@ -55,21 +55,21 @@ pub(crate) trait Elem: Copy + PartialOrd + PartialEq + Default + 'static {
     fn fmod(self, o: Self) -> Self;
     fn pow(self, o: Self) -> Self;
     fn is_nan(self) -> bool;
-    /// No greater value: infinity or the type's last.
+    /// The greatest value: infinity or the type's maximum.
     fn top() -> Self;
-    /// No lesser value.
+    /// The least value.
     fn bottom() -> Self;
-    /// From a scalar's bits, as [`Scalar`](tessera_planner::scalar::Scalar) has them.
+    /// Converts a scalar's bits, in the format of [`Scalar`](tessera_planner::scalar::Scalar).
     fn from_word(word: u64) -> Self;
-    /// A whole number of the same size.
+    /// An integer of the same size.
     type Bits: Copy + 'static;
-    /// All bits for the cells of a tile, then none for as many: from `N - n` on, those of a tile of n cells.
+    /// A tile of ones (all bits set), then a tile of zeros: from `N - n` on, the masks of a tile of n cells.
     fn masks() -> &'static [Self::Bits; 2 * N];
-    /// This where the mask is all bits, else the other one.
+    /// `self` where the mask is all ones, else `other`.
     fn masked(self, mask: Self::Bits, other: Self) -> Self;
 }
 
-/// [`Elem::masks`] of a whole number's type.
+/// [`Elem::masks`] for an integer type.
 macro_rules! masks {
     ($u:ident) => {{
         static MASKS: [$u; 2 * N] = {
@@ -92,15 +92,15 @@ pub(crate) trait Float: Elem {
     fn one() -> Self;
     fn is_inf(self) -> bool;
     fn fun<F: math::Fun>(self) -> Self;
-    /// Beyond this size of the argument (and for NaN) [`Float::fun`] is not `F`, if there is such a size.
+    /// Magnitude of the argument above which (and for NaN) [`Float::fun`] is not `F`, if there is one.
     fn limit<F: math::Fun>() -> Option<f64>;
-    /// Larger than that, or NaN.
+    /// True if the magnitude exceeds `limit`, or for NaN.
     fn is_beyond(self, limit: f64) -> bool;
-    /// By way of `f64`.
+    /// The function computed in `f64`.
     fn fun_f64<F: math::Fun>(self) -> Self;
     fn far<F: math::Fun>(self) -> Self;
     fn fun2<F: math::Fun2>(self, o: Self) -> Self;
-    /// Whether [`Float::plain`] holds.
+    /// True if [`Float::plain`] holds for these arguments.
     fn is_plain<F: math::PlainFun2>(self, o: Self) -> bool;
     /// A function of plain arguments.
     fn plain<F: math::PlainFun2>(self, o: Self) -> Self;
@@ -113,7 +113,7 @@ pub(crate) trait Float: Elem {
     fn copysign(self, o: Self) -> Self;
     fn nextafter(self, o: Self) -> Self;
     fn to_f64(self) -> f64;
-    /// This, or 0.
+    /// `self` if `keep`, else 0.
     fn kept(self, keep: bool) -> Self;
 }
 
@@ -146,7 +146,7 @@ macro_rules! ints {
             fn floor_div(self, o: Self) -> Self {
                 if o == 0 { return 0; }
                 let (q, r) = (self.wrapping_div(o), self.wrapping_rem(o));
-                // The quotient was rounded toward zero: one too high where signs differ.
+                // The quotient was rounded toward zero: one too high if the signs differ.
                 if $signed && r != 0 && (Int::negative(r) != Int::negative(o)) { q.wrapping_sub(1) } else { q }
             }
             #[inline(always)]
@@ -159,7 +159,7 @@ macro_rules! ints {
             fn fmod(self, o: Self) -> Self { if o == 0 { 0 } else { self.wrapping_rem(o) } }
             #[inline(always)]
             fn pow(self, o: Self) -> Self {
-                // A negative exponent is refused beforehand, or its lane is not looked at.
+                // A negative exponent is rejected beforehand, or its lane is not used.
                 if Int::negative(o) { return 0; }
                 let (mut base, mut e, mut out) = (self, o as u64, 1 as $t);
                 while e > 0 {
@@ -190,8 +190,8 @@ macro_rules! ints {
             }
             #[inline(always)]
             fn shr(self, o: Self) -> Self {
-                // Shifting by the last bit leaves the sign everywhere in a signed type, and 0 after one more bit in
-                // an unsigned one.
+                // Shifting by the last bit leaves only sign bits in a signed type, and 0 after one more bit in an
+                // unsigned one.
                 let last = <$t>::BITS - 1;
                 if (o as u64) <= last as u64 { self.wrapping_shr(o as u32) }
                 else if $signed { self.wrapping_shr(last) } else { 0 }
@@ -264,7 +264,7 @@ macro_rules! floats {
                 if self.is_nan() || o.is_nan() { return self + o; }
                 if self == o { return o; }
                 if self == 0.0 { return <$t>::from_bits(1).copysign(o); }
-                // Away from zero the bits count up.
+                // Away from zero the bit pattern increases.
                 let up = (self < o) == (self > 0.0);
                 let b = self.to_bits();
                 <$t>::from_bits(if up { b + 1 } else { b - 1 })
@@ -272,7 +272,7 @@ macro_rules! floats {
             #[inline(always)] fn to_f64(self) -> f64 { self as f64 }
             #[inline(always)]
             fn kept(self, keep: bool) -> Self {
-                // By bits: of a choice the compiler makes a load that waits for the condition.
+                // By bits: the compiler turns a select into a load that waits for the condition.
                 $t::from_bits(self.to_bits() & (0 as $u).wrapping_sub($u::from(keep)))
             }
         }
@@ -301,7 +301,7 @@ casts! { i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 }
 /// The smaller; NaN if either is.
 #[inline(always)]
 pub(crate) fn minimum<T: Elem>(a: T, b: T) -> T {
-    // The first choice is one instruction.
+    // The first select is one instruction.
     let least = if a < b { a } else { b };
     if a.is_nan() { a } else { least }
 }
@@ -313,13 +313,13 @@ pub(crate) fn maximum<T: Elem>(a: T, b: T) -> T {
     if a.is_nan() { a } else { greatest }
 }
 
-/// The smaller; the other one where one is NaN.
+/// The smaller; the other one if one is NaN.
 #[inline(always)]
 pub(crate) fn fmin<T: Elem>(a: T, b: T) -> T {
     if a <= b || b.is_nan() { a } else { b }
 }
 
-/// The larger; the other one where one is NaN.
+/// The larger; the other one if one is NaN.
 #[inline(always)]
 pub(crate) fn fmax<T: Elem>(a: T, b: T) -> T {
     if a >= b || b.is_nan() { a } else { b }

@@ -1,12 +1,12 @@
 //! Factorisations of one matrix, on the caller's thread.
 //!
-//! A matrix is copied into working memory, column by column, and factored there; what comes out is written row by row
-//! into the outputs. All memory is the caller's. The order of all operations is a function of the lengths alone.
+//! A matrix is copied into working memory column by column and factored there; results are written row by row into the
+//! outputs. The caller owns all memory. The order of all operations is a function of the lengths alone.
 //!
-//! 1. [`qr`] and [`lu`] recurse over halves of the columns, so that most of the work is matrix products (faer's).
-//! 2. [`spectral`] runs faer's decompositions into singular values and eigenvalues.
+//! 1. [`qr`] and [`lu`] recurse over halves of the columns, so that most of the work is matrix products (by faer).
+//! 2. [`spectral`] calls faer's singular value and eigenvalue decompositions.
 //!
-//! Signs that a factorisation leaves open are fixed as [`tessera_planner::factor`] says.
+//! Signs that a factorisation leaves open are fixed as described in [`tessera_planner::factor`].
 
 mod lu;
 mod qr;
@@ -21,13 +21,13 @@ use std::fmt;
 use tessera_planner::error::Class;
 use tessera_planner::factor::Factor;
 
-/// The types that matrices are factored in.
+/// Cell types of matrices.
 pub trait Real: RealField + Float + Plain {}
 
 impl Real for f32 {}
 impl Real for f64 {}
 
-/// What a matrix can be that has no such factorisation.
+/// Reasons why a factorisation of a matrix does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MatrixFault {
@@ -37,12 +37,12 @@ pub enum MatrixFault {
     NotPositiveDefinite,
     /// A cell is NaN or infinite.
     NotFinite,
-    /// The iteration came to no end.
+    /// The iteration did not converge.
     NoConvergence,
 }
 
 impl MatrixFault {
-    /// Stable name for programs.
+    /// Stable code for programs.
     pub fn code(self) -> &'static str {
         match self {
             MatrixFault::Singular => "singular_matrix",
@@ -52,12 +52,12 @@ impl MatrixFault {
         }
     }
 
-    /// Who has to act.
+    /// Class of the error.
     pub fn class(self) -> Class {
         Class::User
     }
 
-    /// The way out.
+    /// How to resolve the error.
     pub fn hint(self) -> &'static str {
         match self {
             MatrixFault::Singular => "`lstsq` and `pinv` take matrices that are not invertible",
@@ -81,12 +81,12 @@ impl fmt::Display for MatrixFault {
     }
 }
 
-/// Why a matrix was not factored.
+/// Reason why a matrix was not factored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It has no such factorisation.
+    /// The factorisation does not exist.
     Matrix(MatrixFault),
-    /// A fault of the caller, or a wish to stop.
+    /// A bug in the caller, or cancellation.
     Kernel(KernelError),
 }
 
@@ -105,11 +105,11 @@ impl From<MatrixFault> for Refusal {
 /// A matrix in memory: cell (i, j) is `cells[offset + i * steps[0] + j * steps[1]]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Matrix<'a, T> {
-    /// The memory.
+    /// The memory of the matrix.
     pub cells: &'a [T],
-    /// Element of the first cell.
+    /// Element index of the first cell.
     pub offset: i64,
-    /// Elements for one step down and one step right.
+    /// Row and column stride in elements.
     pub steps: [i64; 2],
     /// Number of rows.
     pub rows: usize,
@@ -117,26 +117,25 @@ pub struct Matrix<'a, T> {
     pub columns: usize,
 }
 
-/// What a factorisation works on.
+/// Arguments of a factorisation.
 pub struct Problem<'a, T> {
-    /// What is computed.
+    /// The factorisation.
     pub kind: Factor,
-    /// The matrix.
+    /// The matrix to factor.
     pub a: Matrix<'a, T>,
-    /// The second input of those that have one.
+    /// The second input, for factorisations that have one.
     pub c: Option<Matrix<'a, T>>,
     /// Working memory: [`Factor::work_cells`] cells.
     pub work: &'a mut [T],
-    /// Asked now and then; true ends the work.
+    /// Polled during the work; true cancels it.
     pub cancelled: &'a dyn Fn() -> bool,
 }
 
-/// Factors one matrix. `parts` are the parts that are wanted, ascending, and `outputs` their memory, dense and
-/// row-major.
+/// Factors one matrix. `parts` are the requested parts, ascending, and `outputs` their memory, dense and row-major.
 ///
 /// # Errors
-/// [`Refusal::Matrix`] for a matrix that has no such factorisation, [`Refusal::Kernel`] for buffers that are too short
-/// and when cancelled.
+/// [`Refusal::Matrix`] if the factorisation does not exist, [`Refusal::Kernel`] if buffers are too short or the work is
+/// cancelled.
 pub fn factor<T: Real>(
     mut problem: Problem<'_, T>,
     parts: &[usize],
@@ -161,7 +160,7 @@ pub fn factor<T: Real>(
 }
 
 impl<'a, T: Real> Matrix<'a, T> {
-    /// Checks that all cells lie in the memory.
+    /// Checks that all cells lie within the memory.
     fn check(&self) -> Result<(), KernelError> {
         if self.rows == 0 || self.columns == 0 {
             return Ok(());
@@ -182,7 +181,7 @@ impl<'a, T: Real> Matrix<'a, T> {
         self.cells[at as usize]
     }
 
-    /// Copies the matrix into `to`, column by column, in squares that fit the first-level cache.
+    /// Copies the matrix into `to`, column by column, in squares that fit in the first-level cache.
     fn columns_into(&self, to: &mut [T]) -> Result<(), KernelError> {
         const EDGE: usize = 32;
         self.check()?;
@@ -210,7 +209,7 @@ fn take<'a, T>(work: &mut &'a mut [T], n: usize) -> Result<&'a mut [T], KernelEr
     Ok(head)
 }
 
-/// The output as a matrix.
+/// Returns an output as a matrix.
 fn rows_of<T>(out: &mut [T], rows: usize, columns: usize) -> Result<MatMut<'_, T>, KernelError> {
     if out.len() != rows * columns {
         return Err(short("cells of an output", out.len(), rows * columns));
@@ -218,7 +217,7 @@ fn rows_of<T>(out: &mut [T], rows: usize, columns: usize) -> Result<MatMut<'_, T
     Ok(MatMut::from_row_major_slice_mut(out, rows, columns))
 }
 
-/// The output of a part, if it is wanted.
+/// Returns the output of a part if it was requested.
 fn wanted<'a, T>(part: usize, parts: &[usize], outputs: &'a mut [&mut [T]]) -> Option<&'a mut [T]> {
     let at = parts.iter().position(|&p| p == part)?;
     outputs.get_mut(at).map(|out| &mut **out)

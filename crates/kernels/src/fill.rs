@@ -1,10 +1,10 @@
-//! The last cell before that is not masked, along an axis.
+//! Forward fill: the last unmasked cell before each masked one, along an axis.
 
 use super::KernelError;
 
-/// Fills the masked cells of the dense row-major cells `value` (of `size` bytes) of `shape` in place along `axis`, each
-/// with the nearest one before it that is not; cells without one stay masked, and are zero. `carry` is the last slice
-/// of the chunk before, filled itself: values and validity.
+/// Fills masked cells in place along `axis` with the nearest unmasked cell before them. `value` are dense row-major
+/// cells (of `size` bytes) of shape `shape`. Cells without one stay masked and are zero. `carry` is the last slice of
+/// the previous chunk after its own fill: values and validity.
 ///
 /// # Errors
 /// [`KernelError::Cancelled`], [`KernelError::Buffer`] for buffers that do not fit.

@@ -1,21 +1,21 @@
 //! The tile interpreter: runs a fused elementwise program over a region without compiling at run time.
 //!
-//! 1. [`compile()`] turns a [`Fused`] into a list of tile operations, once for a stage: dead code dropped, several
-//!    operations made into one where that leaves the bits alone, constants and results given registers of 64 cells.
-//! 2. [`Compiled::run`] goes over a region's cells in row-major order, 64 at a time. For each tile it points the
-//!    inputs at the data (or packs them, where they are strided, repeated or end within the tile), calls the
-//!    operations one after the other, and hands the results to the stores and the reductions.
+//! 1. [`compile()`] turns a [`Fused`] into a list of tile operations, once per stage: dead code is dropped, several
+//!    operations are merged into one where that preserves the bits, constants and results get registers of 64 cells.
+//! 2. [`Compiled::run`] walks a region's cells in row-major order, 64 at a time. For each tile it points the inputs at
+//!    the data (or packs them, if they are strided, repeated or end within the tile), calls the operations in order,
+//!    and passes the results to the stores and the reductions.
 //!
 //! ```text
-//!   region [3, 100]:   | 0 ‥ 63 | 64 ‥ 99, 100 ‥ 127 | …      tiles do not stop at the ends of rows
+//!   region [3, 100]:   | 0 ‥ 63 | 64 ‥ 99, 100 ‥ 127 | …      tiles cross the ends of rows
 //! ```
-//! Everything of a tile stays in the first-level cache, and 64 cells are few enough that the processor overlaps the
-//! loads of one operation with the arithmetic of the next.
+//! A tile's data stay in the first-level cache, and 64 cells are few enough that the processor overlaps the loads of
+//! one operation with the arithmetic of the next.
 //!
 //! # Errors of single cells
-//! `TruncDiv`, `TruncRem` and `Pow` of integers refuse some arguments. They do so only in cells whose value is needed:
-//! the compiler derives for each such operation a `bool` that is true where its result reaches a value that is not
-//! masked, through no branch of a `where` that was not taken. Masked cells and branches not taken never raise.
+//! `TruncDiv`, `TruncRem` and `Pow` of integers reject some arguments, but only in cells whose value is needed. For
+//! each such operation the compiler derives a guard, a `bool` that is true where the result reaches an unmasked value
+//! through taken branches of `where` only. Masked cells and branches not taken never raise.
 
 mod compile;
 mod feed;
@@ -33,22 +33,21 @@ use tessera_planner::region::Region;
 pub use compile::{Compiled, compile, compile_at};
 pub use run::Scratch;
 
-/// A view of cells somewhere in memory: cell `p` (relative to the region) is at element
-/// `offset + Σ strides[a] * p[a]` of `bytes`.
+/// A strided view to read: cell `p` (relative to the region) is at element `offset + Σ strides[a] * p[a]` of `bytes`.
 #[derive(Debug, Clone, Copy)]
 pub struct StridedInput<'a> {
-    /// The memory, native-endian.
+    /// The memory of the view, native-endian.
     pub bytes: &'a [u8],
-    /// Element (not byte) of the region's first cell.
+    /// Element index (not byte) of the region's first cell.
     pub offset: i64,
-    /// Elements from one position to the next, for each axis of the region; 0 repeats, negative goes backward.
+    /// Elements per step along each axis of the region; 0 repeats, negative goes backward.
     pub strides: &'a [i64],
     /// Type of the elements.
     pub dtype: DType,
 }
 
 impl StridedInput<'_> {
-    /// Refuses a view that leaves its memory for some cell of a region of that shape.
+    /// Rejects a view that exceeds its memory for some cell of a region of shape `shape`.
     pub(crate) fn check(&self, shape: &[u64]) -> Result<(), KernelError> {
         if self.strides.len() != shape.len() {
             return Err(KernelError::Buffer {
@@ -77,21 +76,21 @@ impl StridedInput<'_> {
     }
 }
 
-/// Where an output of a program goes: its fields, each dense and row-major, aligned for its type.
+/// Destination of an output of a program: its fields, each dense and row-major, aligned for its type.
 ///
-/// For a store the fields are the value and, if it can be masked, the validity (one byte a cell). For a reduction they
-/// are those of [`ReduceKind::state`](tessera_planner::reduce::ReduceKind::state), with one cell along reduced axes and
-/// one for each group along grouped ones. What the buffers held before does not matter.
+/// A store has the value and, if it can be masked, the validity (one byte per cell). A reduction has the fields of
+/// [`ReduceKind::state`](tessera_planner::reduce::ReduceKind::state), with one cell along reduced axes and one per
+/// group along grouped ones. The previous content of the buffers does not matter.
 #[derive(Debug, Default)]
 pub struct OutputFields<'a> {
-    /// The fields.
+    /// Buffers of the fields.
     pub fields: Vec<&'a mut [u8]>,
-    /// Store past the caches, as nobody reads the cells soon. Fields that do not begin at a multiple of 64 bytes, and
+    /// True to store past the caches, for cells that are not read soon. Fields that are not aligned to 64 bytes, and
     /// states, are stored plainly.
     pub stream: bool,
 }
 
-/// Compiles and runs in one call; for callers that run a program once.
+/// Compiles and runs in one call, for callers that run a program once.
 pub fn run_once(
     fused: &Fused,
     region: &Region,

@@ -1,10 +1,10 @@
-//! Which vector instructions kernels use.
+//! Selection of the vector instructions that kernels use.
 
-/// A set of machine instructions that kernels are compiled for. All levels give the same bits, but for products of floats
-/// where there is no fused multiply-add.
+/// A set of machine instructions that kernels are compiled for. All levels give the same bits, except for products of
+/// floats without a fused multiply-add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// What every machine of the architecture has (SSE2 on x86-64, NEON on AArch64).
+    /// Instructions of every machine of the architecture (SSE2 on x86-64, NEON on AArch64).
     Baseline,
     /// AVX2 with FMA.
     Avx2,
@@ -33,13 +33,13 @@ impl Level {
         Level::Baseline
     }
 
-    /// The levels that this machine can run, the baseline first.
+    /// The levels that this machine can run, baseline first.
     pub fn available() -> Vec<Level> {
         let best = Level::detect();
         [Level::Baseline, Level::Avx2, Level::Avx512].into_iter().filter(|l| *l <= best).collect()
     }
 
-    /// This level, or the machine's best if that is less.
+    /// This level, or the machine's best if that is lower.
     pub fn supported(self) -> Level {
         self.min(Level::detect())
     }
@@ -55,17 +55,17 @@ macro_rules! leveled {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")]
             unsafe fn avx512<$($g $(: $bound)?),*>($($p: $t),*) {
-                // SAFETY: the caller keeps the contract of the body, on a machine that has the level.
+                // SAFETY: the caller upholds the contract of the body, on a machine that has the level.
                 unsafe { $body::<$($g),*>($($p),*) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
             unsafe fn avx2<$($g $(: $bound)?),*>($($p: $t),*) {
-                // SAFETY: the caller keeps the contract of the body, on a machine that has the level.
+                // SAFETY: the caller upholds the contract of the body, on a machine that has the level.
                 unsafe { $body::<$($g),*>($($p),*) }
             }
             unsafe fn baseline<$($g $(: $bound)?),*>($($p: $t),*) {
-                // SAFETY: the caller keeps the contract of the body.
+                // SAFETY: the caller upholds the contract of the body.
                 unsafe { $body::<$($g),*>($($p),*) }
             }
             match level {

@@ -1,17 +1,17 @@
 //! Kernels: pure functions over bytes and strided views.
 //!
-//! A kernel knows nothing of chunks, schedulers or files; it allocates no more than a few tiles of scratch and does not
-//! panic. Which machine instructions run is a [`Level`]; every level gives the same bits (NaN payloads excepted),
+//! A kernel knows nothing of chunks, schedulers or files; it allocates at most a few tiles of scratch and does not
+//! panic. A [`Level`] selects the machine instructions. Every level gives the same bits (NaN payloads excepted),
 //! because nothing is contracted implicitly, reductions run in 64 virtual lanes with a fixed fold, and the order of a
 //! reduction is a function of the region's shape and the reduced axes alone.
 //!
-//! 1. [`fused`] runs an elementwise program over a region and stores or reduces what comes out.
-//! 2. [`combine`] merges the states that reductions leave, and finishes them into values.
-//! 3. [`scan`] runs sums and extremes along an axis, with a carry from the chunk before.
+//! 1. [`fused`] runs an elementwise program over a region and stores or reduces the values.
+//! 2. [`combine`] merges the states of reductions and finishes them into values.
+//! 3. [`scan`] computes running sums and extremes along an axis, with a carry from the previous chunk.
 //! 4. [`copy`] moves boxes between strided views.
-//! 5. [`window`] reduces the cells around each cell, [`sort`] brings lines in order.
-//! 6. [`table`] looks cells up and adds them up by code; [`fill`] carries cells over masked ones.
-//! 7. [`contract`] adds a block of a matrix product.
+//! 5. [`window`] reduces the window around each cell, [`sort`] sorts lines.
+//! 6. [`table`] looks cells up and accumulates them by code; [`fill`] fills masked cells forward.
+//! 7. [`contract`] computes a block of a matrix product.
 //! 8. [`factor`] factors whole matrices.
 
 pub mod combine;
@@ -45,83 +45,83 @@ use tessera_planner::dtype::DType;
 use tessera_planner::error::Class;
 use thiserror::Error;
 
-/// What a kernel can refuse.
+/// An error of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum KernelError {
-    /// An argument for which an operation has no value, in a cell that is not masked.
+    /// An argument outside of the domain of an operation, in an unmasked cell.
     #[error("`{operation}` of {dtype}: {reason}")]
     Domain {
-        /// The operation, as plans name it.
+        /// Name of the operation in plans.
         operation: String,
         /// Type of its arguments.
         dtype: DType,
-        /// What was met.
+        /// Description of the argument.
         reason: &'static str,
     },
-    /// An integer total that its type does not hold.
+    /// An integer result that does not fit its type.
     #[error("`{operation}`: the result does not fit {dtype}")]
     Overflow {
-        /// The operation, as plans name it.
+        /// Name of the operation in plans.
         operation: String,
         /// Type of the result.
         dtype: DType,
     },
-    /// A matrix that has no such factorisation.
+    /// A matrix for which the factorisation does not exist.
     #[error("`{operation}`: the matrix {}{fault}", place(index))]
     Matrix {
-        /// The function, as users know it.
+        /// Name of the function in SQL.
         operation: &'static str,
-        /// Which matrix of a stack; empty if there is one alone.
+        /// Index of the matrix in its stack; empty for a single matrix.
         index: Vec<u64>,
-        /// What is wrong with it.
+        /// The reason.
         fault: MatrixFault,
     },
-    /// Masked cells where every cell has to have a value.
+    /// Masked cells in an operation that is not defined for them.
     #[error(
         "`{operation}` is not defined for masked cells: {masked} of the {cells} cells in {at} are masked"
     )]
     Masked {
-        /// The function, as users know it.
+        /// Name of the function in SQL.
         operation: String,
-        /// How many cells are masked, of those that were looked at.
+        /// Number of masked cells among those examined.
         masked: u64,
-        /// How many were.
+        /// Number of examined cells.
         cells: u64,
-        /// Where they are in the tensor.
+        /// Region of the tensor that was examined.
         at: String,
     },
-    /// The caller asked to stop.
+    /// The caller cancelled the work.
     #[error("cancelled")]
     Cancelled,
-    /// An operation on types that it is not defined for: a plan that should not have been built.
+    /// An operation on types for which it is not defined: the plan should not have been built.
     #[error("`{operation}` has no kernel for {dtype}")]
     Unsupported {
-        /// The operation.
+        /// Name of the operation.
         operation: String,
-        /// The type.
+        /// The unsupported type.
         dtype: DType,
     },
-    /// A buffer that is too short, misaligned or missing: a fault of the caller.
+    /// A buffer that is too short, misaligned or missing: a bug in the caller.
     #[error("{what}: {got} given, {expected} needed")]
     Buffer {
-        /// Which buffer.
+        /// Name of the buffer.
         what: &'static str,
-        /// What was given.
+        /// The given size.
         got: u64,
-        /// What was needed.
+        /// The required size.
         expected: u64,
     },
 }
 
 impl KernelError {
-    /// Masked cells that are still to be counted.
+    /// The error before its masked cells are counted.
     pub(crate) fn masked(operation: &str) -> Self {
         let (operation, at) = (operation.to_string(), String::new());
         KernelError::Masked { operation, masked: 0, cells: 0, at }
     }
 
-    /// Stable name for programs.
+    /// Stable code for programs.
     pub fn code(&self) -> &'static str {
         match self {
             KernelError::Domain { .. } => "domain_error",
@@ -133,7 +133,7 @@ impl KernelError {
         }
     }
 
-    /// Who has to act.
+    /// Class of the error.
     pub fn class(&self) -> Class {
         match self {
             KernelError::Domain { .. }
@@ -145,7 +145,7 @@ impl KernelError {
         }
     }
 
-    /// The way out, if there is one to tell.
+    /// How to resolve the error, if known.
     pub fn hint(&self) -> Option<String> {
         match self {
             KernelError::Domain { .. } => {
@@ -162,7 +162,7 @@ impl KernelError {
     }
 }
 
-/// Where a matrix stands in its stack, for messages.
+/// Formats the index of a matrix in its stack, for messages.
 fn place(index: &[u64]) -> String {
     match index {
         [] => String::new(),
@@ -174,7 +174,7 @@ pub(crate) fn unsupported(operation: impl Into<String>, dtype: DType) -> KernelE
     KernelError::Unsupported { operation: operation.into(), dtype }
 }
 
-/// Bits without structure for tests, from a seed that is not 0 (Marsaglia's xorshift).
+/// Unstructured bits for tests, from a nonzero seed (Marsaglia's xorshift).
 #[cfg(test)]
 pub(crate) fn noise(mut state: u64) -> impl FnMut() -> u64 {
     move || {

@@ -1,8 +1,8 @@
 //! Functions of floats: the same bits on every machine and at every [`Level`](super::Level).
 //!
-//! The common ones are branch-free polynomials that vectorise; what they compute is written with explicit `mul_add`, so
-//! that every level rounds alike. The others are those of the `libm` crate, which is plain Rust: a system's own
-//! library differs between machines.
+//! The common functions are branch-free polynomials that vectorise. They use explicit `mul_add`, so that every level
+//! rounds alike. The others are those of the `libm` crate, which is plain Rust: a system's own library differs between
+//! machines.
 
 mod circle;
 mod erf;
@@ -19,9 +19,9 @@ pub(crate) use modulo::{FloorDivide, Fmod, Rem};
 pub(crate) trait Fun {
     /// True if the functions below vectorise.
     const FAST: bool = false;
-    /// Beyond this size of the argument (and for NaN) the `far` ones hold.
+    /// Magnitude of the argument above which (and for NaN) the `far` functions apply.
     const LIMIT: Option<f64> = None;
-    /// Beyond this size `f32` does not hold; up to [`Fun::LIMIT`] `f64` does.
+    /// Magnitude above which `f32` does not apply; up to [`Fun::LIMIT`] `f64` does.
     const LIMIT_F32: Option<f64> = None;
     fn f32(x: f32) -> f32;
     fn f64(x: f64) -> f64;
@@ -39,13 +39,13 @@ pub(crate) trait Fun2 {
     fn f64(x: f64, y: f64) -> f64;
 }
 
-/// A function of two floats that costs less where its arguments are nothing special.
+/// A function of two floats with a cheaper form for plain (unexceptional) arguments.
 pub(crate) trait PlainFun2: Fun2 {
     fn is_plain_f32(x: f32, y: f32) -> bool;
     fn is_plain_f64(x: f64, y: f64) -> bool;
-    /// Of plain arguments the bits of [`Fun2::f32`].
+    /// The bits of [`Fun2::f32`] for plain arguments.
     fn plain_f32(x: f32, y: f32) -> f32;
-    /// Of plain arguments the bits of [`Fun2::f64`].
+    /// The bits of [`Fun2::f64`] for plain arguments.
     fn plain_f64(x: f64, y: f64) -> f64;
 }
 
@@ -64,7 +64,7 @@ funs! {
     Arctanh libm::atanhf, libm::atanh;
 }
 
-/// Functions that vectorise; of `f32` they are those of `f64`, rounded, where they have no own.
+/// Functions that vectorise; without an own `f32` form, that of `f64` is rounded.
 macro_rules! fast {
     ($($name:ident $f32:expr, $f64:path;)*) => { $(
         pub(crate) struct $name;
@@ -132,7 +132,7 @@ funs2! {
 impl PlainFun2 for Pow {
     #[inline(always)]
     fn is_plain_f32(x: f32, y: f32) -> bool {
-        // Not lazily: a branch a cell would not vectorise.
+        // Not short-circuited: a branch per cell would not vectorise.
         (x > 0.0) & (x < f32::INFINITY) & (y.abs() < f32::INFINITY)
     }
     #[inline(always)]
@@ -149,7 +149,7 @@ impl PlainFun2 for Pow {
     }
 }
 
-/// NaN below 1, where `libm` gives numbers.
+/// NaN below 1, where `libm` returns numbers.
 fn arccosh_f64(x: f64) -> f64 {
     if x < 1.0 { f64::NAN } else { libm::acosh(x) }
 }
@@ -158,7 +158,7 @@ fn arccosh_f32(x: f32) -> f32 {
     if x < 1.0 { f32::NAN } else { libm::acoshf(x) }
 }
 
-/// log(e^x + e^y) without overflow; the larger where both are the same infinity.
+/// log(e^x + e^y) without overflow; the larger if both are the same infinity.
 fn logaddexp_f64(x: f64, y: f64) -> f64 {
     if x == y {
         return x + std::f64::consts::LN_2;
@@ -182,13 +182,13 @@ const LN2_LO: f64 = 1.908_214_929_270_587_7e-10;
 const LN2_HI_F32: f32 = 6.931_457_5e-1;
 const LN2_LO_F32: f32 = 1.428_606_8e-6;
 
-/// e^x within 1 ulp; overflow, gradual underflow, infinities and NaN as IEEE 754 wants them.
+/// e^x within 1 ulp; overflow, gradual underflow, infinities and NaN as in IEEE 754.
 ///
 /// x = k ln 2 + r, |r| <= ln 2 / 2, e^r by a polynomial, 2^k in two factors so that it over- and underflows once.
 #[inline(always)]
 pub(crate) fn exp_f64(x: f64) -> f64 {
     const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52: adding it rounds to a whole number
-    // A NaN fails both comparisons and so passes.
+    // A NaN fails both comparisons and so passes through.
     let x = if x > 710.0 { 710.0 } else { x };
     let x = if x < -750.0 { -750.0 } else { x };
     let t = x.mul_add(std::f64::consts::LOG2_E, MAGIC);
@@ -280,7 +280,7 @@ fn log_reduced(x: f64) -> (f64, f64) {
     (k, f + y)
 }
 
-/// Puts the values at 0, infinity, NaN and below 0 into a logarithm.
+/// Replaces the values of a logarithm at 0, infinity, NaN and below 0.
 #[inline(always)]
 fn log_special(x: f64, y: f64) -> f64 {
     let y = if x == f64::INFINITY { x } else { y };
@@ -402,13 +402,13 @@ pub(crate) fn sin_cos_turns(u: f64) -> (f64, f64) {
 #[inline(always)]
 pub(crate) fn sin_cos_kernel(r: f64) -> (f64, f64) {
     let (s, c, z) = sin_cos_series(r);
-    // 1 - z/2 loses its low bits; they are kept beside.
+    // 1 - z/2 loses its low bits; they are added back separately.
     let h = 0.5 * z;
     let w = 1.0 - h;
     ((r * z).mul_add(s, r), w + (z * z).mul_add(c, (1.0 - w) - h))
 }
 
-/// Sine and cosine of r + r_low, |r| <= π/4, each with what it rounds away.
+/// Sine and cosine of r + r_low, |r| <= π/4, each with its rounding error.
 #[inline(always)]
 fn sin_cos_parts(r: f64, r_low: f64) -> ((f64, f64), (f64, f64)) {
     let (s, c, z) = sin_cos_series(r);

@@ -1,4 +1,4 @@
-//! Operations on tiles: for each operation and type the function that runs it, at a level.
+//! Operations on tiles: for each operation, type and level the function that runs it.
 #![expect(
     unsafe_code,
     reason = "cells are typed by pointer casts; each block says why it is sound"
@@ -19,26 +19,25 @@ pub(crate) use pick::pick;
 /// Cells of a tile.
 pub(crate) const N: usize = 64;
 
-/// Most tiles that operations take at a time.
+/// Upper bound on the tiles per call of an operation.
 pub(crate) const TILES: usize = 8;
 
-/// An operation on tiles that lie one after the other: destination, up to three sources, a parameter, and the number of
-/// tiles.
+/// An operation on contiguous tiles: destination, up to three sources, a parameter, and the number of tiles.
 ///
 /// # Safety
-/// All pointers are aligned for their types and good for [`N`] cells a tile; the destination overlaps no source.
+/// All pointers are aligned for their types and valid for [`N`] cells per tile; the destination overlaps no source.
 pub(crate) type OpFn = unsafe fn(*mut u8, *const u8, *const u8, *const u8, u64, usize);
 
-/// Writes tiles of an index: the first value, the step, and the number of tiles.
+/// Writes tiles of an index: the first value, the increment, and the number of tiles.
 ///
 /// # Safety
-/// The pointer is aligned and good for [`N`] cells a tile.
+/// The pointer is aligned and valid for [`N`] cells per tile.
 pub(crate) type IotaFn = unsafe fn(*mut u8, i64, i64, usize);
 
-/// An operation as tiles run it: a program's, or one that compilation makes of several.
+/// An operation on tiles: one of the program's, or one that compilation merges from several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TileOp {
-    /// As in the program.
+    /// The operation of the program.
     Scalar(ScalarOp),
     /// `a * b + c` with two roundings.
     MulAdd,
@@ -46,7 +45,7 @@ pub(crate) enum TileOp {
     MulSub,
     /// `c - a * b` with two roundings.
     NegMulAdd,
-    /// `(a - b) / c` with two roundings: the divider works while cells are read.
+    /// `(a - b) / c` with two roundings: the division overlaps with loads.
     SubDiv,
     /// `a * a + b * b` with three roundings.
     SquareSum,
@@ -54,38 +53,39 @@ pub(crate) enum TileOp {
     Norm,
     /// `exp(-a)`.
     ExpNeg,
-    /// A polynomial of `a`, by Horner's rule with two roundings a step: so many coefficients, the highest power's first,
-    /// are the cells of `b`.
+    /// A polynomial of `a` by Horner's rule, with two roundings per step. The cells of `b` are this many coefficients,
+    /// highest power first.
     Poly(usize),
-    /// An operation whose second argument is that constant.
+    /// An operation with this constant as the second argument.
     Right(ScalarOp, u64),
-    /// An operation whose first argument is that constant.
+    /// An operation with this constant as the first argument.
     Left(ScalarOp, u64),
-    /// The cells themselves.
+    /// Copies the cells.
     Copy,
-    /// `bool` of an integer: is it 0.
+    /// `bool` of an integer: true if it is 0.
     IsZero,
-    /// `bool` of an integer: is it below 0.
+    /// `bool` of an integer: true if it is negative.
     IsNegative,
 }
 
-/// The cells of some tiles.
+/// Returns the cells of some tiles.
 ///
 /// # Safety
-/// As of [`OpFn`].
+/// Those of [`OpFn`].
 #[inline(always)]
 unsafe fn cells<'a, A>(from: *const u8, tiles: usize) -> &'a [A] {
-    // SAFETY: the caller gives `N * tiles` aligned cells that nobody writes meanwhile, as of [`OpFn`].
+    // SAFETY: by the contract of [`OpFn`] the caller gives `N * tiles` aligned cells that nobody writes during the
+    // call.
     unsafe { std::slice::from_raw_parts(from.cast(), N * tiles) }
 }
 
-/// The cells of some tiles, to write.
+/// Returns the cells of some tiles mutably.
 ///
 /// # Safety
-/// As of [`OpFn`].
+/// Those of [`OpFn`].
 #[inline(always)]
 unsafe fn cells_mut<'a, A>(to: *mut u8, tiles: usize) -> &'a mut [A] {
-    // SAFETY: the caller gives `N * tiles` aligned cells that nobody else has, as of [`OpFn`].
+    // SAFETY: by the contract of [`OpFn`] the caller gives `N * tiles` aligned cells without other references.
     unsafe { std::slice::from_raw_parts_mut(to.cast(), N * tiles) }
 }
 
@@ -111,7 +111,7 @@ unsafe fn body1<O: Op1<A, R>, A: Copy, R: Copy>(
     _: u64,
     tiles: usize,
 ) {
-    // SAFETY: as the type of the function demands.
+    // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, a) = unsafe { (cells_mut::<R>(d, tiles), cells::<A>(a, tiles)) };
     for (d, a) in d.iter_mut().zip(a) {
         *d = O::f(*a);
@@ -128,7 +128,7 @@ unsafe fn body2<O: Op2<A, R>, A: Copy, R: Copy>(
     _: u64,
     tiles: usize,
 ) {
-    // SAFETY: as the type of the function demands.
+    // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, a, b) =
         unsafe { (cells_mut::<R>(d, tiles), cells::<A>(a, tiles), cells::<A>(b, tiles)) };
     for ((d, a), b) in d.iter_mut().zip(a).zip(b) {
@@ -146,7 +146,7 @@ unsafe fn body3<O: Op3<A>, A: Copy>(
     _: u64,
     tiles: usize,
 ) {
-    // SAFETY: as the type of the function demands.
+    // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, a, b, c) = unsafe {
         (cells_mut::<A>(d, tiles), cells::<A>(a, tiles), cells::<A>(b, tiles), cells::<A>(c, tiles))
     };
@@ -165,7 +165,7 @@ unsafe fn body_right<O: Op2<A, R>, A: Elem, R: Copy>(
     constant: u64,
     tiles: usize,
 ) {
-    // SAFETY: as the type of the function demands.
+    // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, a) = unsafe { (cells_mut::<R>(d, tiles), cells::<A>(a, tiles)) };
     let b = A::from_word(constant);
     for (d, a) in d.iter_mut().zip(a) {
@@ -183,7 +183,7 @@ unsafe fn body_left<O: Op2<A, R>, A: Elem, R: Copy>(
     constant: u64,
     tiles: usize,
 ) {
-    // SAFETY: as the type of the function demands.
+    // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, b) = unsafe { (cells_mut::<R>(d, tiles), cells::<A>(b, tiles)) };
     let a = A::from_word(constant);
     for (d, b) in d.iter_mut().zip(b) {
@@ -192,7 +192,7 @@ unsafe fn body_left<O: Op2<A, R>, A: Elem, R: Copy>(
 }
 leveled!(op_left, body_left<O: Op2<A, R>, A: Elem, R: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 
-/// Cells of a polynomial that wait in registers for the next coefficient.
+/// Cells of a polynomial that stay in registers from one coefficient to the next.
 const HELD: usize = 16;
 
 #[inline(always)]
@@ -204,7 +204,7 @@ unsafe fn body_poly<A: Float>(
     several: u64,
     tiles: usize,
 ) {
-    // SAFETY: as the type of the function demands; coefficients are as many as the parameter says, and no more than a
+    // SAFETY: the caller upholds the contract of [`OpFn`]; the parameter is the number of coefficients, at most one
     // tile.
     let (d, a, coefficients) = unsafe {
         (cells_mut::<A>(d, tiles), cells::<A>(a, tiles), &cells::<A>(b, 1)[..several as usize])
@@ -222,9 +222,9 @@ unsafe fn body_poly<A: Float>(
 }
 leveled!(op_poly, body_poly<A: Float>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 
-/// What the cells of an index are made into.
+/// Cell type of an index.
 trait Index: Copy {
-    /// Numbers `first + i * step` from the first cell on.
+    /// Writes the numbers `first + i * step`.
     fn fill(to: &mut [Self], first: i64, step: i64);
 }
 impl Index for i64 {
@@ -238,13 +238,13 @@ impl Index for i64 {
 impl Index for f64 {
     #[inline(always)]
     fn fill(to: &mut [f64], first: i64, step: i64) {
-        // As long as all numbers on the way are exact, floats count as integers do, and few machines convert vectors
-        // of these.
+        // As long as all intermediate numbers are exact, floats count as integers do; few machines convert vectors of
+        // integers.
         const EXACT: u64 = 1 << 52;
         let exact = |x: Option<i64>| x.is_some_and(|x| x.unsigned_abs() <= EXACT);
         let last = step.checked_mul(to.len() as i64);
         if exact(Some(first)) && exact(last) && exact(last.map(|x| first.wrapping_add(x))) {
-            // Sums of whole numbers: exact, in whichever order.
+            // Sums of integers: exact in any order.
             let (first, step) = (first as f64, step as f64);
             let mut next = [first; 8];
             for (i, next) in next.iter_mut().enumerate() {
@@ -266,17 +266,17 @@ impl Index for f64 {
 
 #[inline(always)]
 unsafe fn body_iota<T: Index>(d: *mut u8, first: i64, step: i64, tiles: usize) {
-    // SAFETY: as the type of the function demands.
+    // SAFETY: the caller upholds the contract of [`IotaFn`].
     T::fill(unsafe { cells_mut::<T>(d, tiles) }, first, step);
 }
 leveled!(pick_iota, body_iota<T: Index>(d: *mut u8, first: i64, step: i64, tiles: usize) as IotaFn);
 
-/// What writes indices at a level, as floats (of what `as` makes of the integers) or not.
+/// Returns the function that writes indices at a level, as integers or as floats (converted by `as`).
 pub(crate) fn iota(floats: bool, level: Level) -> IotaFn {
     if floats { pick_iota::<f64>(level) } else { pick_iota::<i64>(level) }
 }
 
-/// A function that has other forms for large arguments: those cells are done again.
+/// A function with another form for large arguments: such cells are recomputed.
 #[inline(always)]
 unsafe fn body_fun<F: math::Fun, A: Float>(
     d: *mut u8,
@@ -286,7 +286,7 @@ unsafe fn body_fun<F: math::Fun, A: Float>(
     _: u64,
     tiles: usize,
 ) {
-    // SAFETY: as the type of the function demands.
+    // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, a) = unsafe { (cells_mut::<A>(d, tiles), cells::<A>(a, tiles)) };
     for (d, a) in d.iter_mut().zip(a) {
         *d = a.fun::<F>();
@@ -321,7 +321,7 @@ fn any_beyond<A: Float>(a: &[A], limit: f64) -> bool {
 }
 leveled!(op_fun, body_fun<F: math::Fun, A: Float>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 
-/// A function that costs less of plain arguments, for tiles that have no others.
+/// A function that is cheaper for plain arguments, for tiles that have no others.
 #[inline(always)]
 unsafe fn body_plain<F: math::PlainFun2, A: Float>(
     d: *mut u8,
@@ -331,7 +331,7 @@ unsafe fn body_plain<F: math::PlainFun2, A: Float>(
     _: u64,
     tiles: usize,
 ) {
-    // SAFETY: as the type of the function demands.
+    // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, a, b) =
         unsafe { (cells_mut::<A>(d, tiles), cells::<A>(a, tiles), cells::<A>(b, tiles)) };
     let sources = a.as_chunks::<N>().0.iter().zip(b.as_chunks::<N>().0);
@@ -366,7 +366,7 @@ unsafe fn body_where<A: Word>(
     _: u64,
     tiles: usize,
 ) {
-    // SAFETY: as the type of the function demands.
+    // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, a, b, c) = unsafe {
         (
             cells_mut::<A>(d, tiles),
@@ -376,7 +376,7 @@ unsafe fn body_where<A: Word>(
         )
     };
     for (((d, a), b), c) in d.iter_mut().zip(a).zip(b).zip(c) {
-        // By bits, so that both are loaded: a choice of addresses becomes a gather.
+        // By bits, so that both branches are loaded: a select of addresses becomes a gather.
         let mask = A::default().sub(A::from(*a != 0));
         *d = b.and(mask).or(c.and(mask.not()));
     }
@@ -393,7 +393,7 @@ unsafe fn body_random<R: Distribution>(
     tiles: usize,
 ) {
     for t in 0..tiles {
-        // SAFETY: as the type of the function demands.
+        // SAFETY: the caller upholds the contract of [`OpFn`].
         let (d, a) = unsafe { (&mut *d.cast::<[f64; N]>().add(t), &*a.cast::<[i64; N]>().add(t)) };
         R::fill(d, a, seed);
     }
@@ -416,7 +416,7 @@ const PARTS: [DatePart; 11] = [
 ];
 
 unsafe fn date_part(d: *mut u8, a: *const u8, _: *const u8, _: *const u8, imm: u64, tiles: usize) {
-    // SAFETY: as the type of the function demands.
+    // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, a) = unsafe { (cells_mut::<i64>(d, tiles), cells::<i64>(a, tiles)) };
     let part = PARTS[(imm & 15) as usize % PARTS.len()];
     let calendar = CALENDARS[(imm >> 4) as usize % CALENDARS.len()];
@@ -425,7 +425,7 @@ unsafe fn date_part(d: *mut u8, a: *const u8, _: *const u8, _: *const u8, imm: u
     }
 }
 
-/// Names an operation as a type: `unary!(Neg: Elem => T, |a| a.neg())`.
+/// Defines an operation as a type: `unary!(Neg: Elem => T, |a| a.neg())`.
 macro_rules! unary {
     ($($name:ident: $bound:ident => $r:ty, |$a:ident| $e:expr;)*) => { $(
         struct $name;

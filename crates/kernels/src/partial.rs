@@ -2,11 +2,11 @@
     unsafe_code,
     reason = "cells are typed by pointer casts; each block says why it is sound"
 )]
-//! Partial states: what a reduction keeps of one region.
+//! Partial states: the state of a reduction over one region.
 //!
-//! A reduction sees the cells of its region as a row-major sequence in tiles of 64. Its axes, with lengths of 1 left
-//! out and neighbours of one class merged, end in an *inner run*; how the cells of a run enter the state depends on
-//! the class of that axis:
+//! A reduction sees the cells of its region as a row-major sequence in tiles of 64. Its axes (without those of length
+//! 1, and with adjacent axes of one class merged) end in an *inner run*. The class of that axis determines how the
+//! cells of a run are accumulated:
 //!
 //! ```text
 //!   kept      cell i of the run goes to output cell base + i           in the order of the rows
@@ -14,10 +14,10 @@
 //!             runs of less than 32 cells add straight to the state     (i += i + 32, i += i + 16, …) into the state
 //!   grouped   cell i goes to output cell base + code[i]                in order
 //! ```
-//! Lanes of sums of `float64` are carried over into totals that lose nothing ([`mod@lanes`]).
-//! So the order is a function of the region's shape and the reduced axes, and of nothing else. Sums of integers are
-//! exact, so that order does not matter there. A variance has 16 lanes of its own, numbered by the tiles, which enter the
-//! state in blocks; its short runs are taken in two passes and merged.
+//! Lanes of sums of `float64` are carried over into compensated totals ([`mod@lanes`]). So the order is a function of
+//! the region's shape and the reduced axes alone. Sums of integers are exact, so their order does not matter. A
+//! variance has 16 lanes of its own, numbered by the tiles, which are merged into the state in blocks; its short runs
+//! take two passes and are then merged.
 
 mod best;
 mod count;
@@ -45,108 +45,108 @@ pub(crate) use lanes::LANES_BYTES;
 pub(crate) use tail::{Comparison, Tail, TailFn, TailFns};
 pub(crate) use variance::{Moments, chan};
 
-/// Shortest reduced run that goes through the lanes.
+/// Length of the shortest reduced run that is accumulated in lanes.
 pub(crate) const LANE_RUN: u64 = 32;
 
-/// Cells of a tile, or of several whole ones that lie one after the other, on their way into a state.
+/// Cells of a tile, or of several contiguous whole tiles, that are accumulated into a state.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece {
-    /// The fields of the state, whole arrays.
+    /// Fields of the state, as whole arrays.
     pub(crate) fields: [*mut u8; 4],
-    /// Output cell of the first cell of the piece (of the whole piece where the run is reduced).
+    /// Output cell of the first cell of the piece (of the whole piece if the run is reduced).
     pub(crate) out: usize,
-    /// The first tile's values.
+    /// Values of the first tile.
     pub(crate) values: *const u8,
-    /// The first tile's validity, or null; what a [`Tail`] reads beside the values.
+    /// Validity of the first tile, or null; for a [`Tail`] the companion values.
     pub(crate) valid: *const u8,
-    /// The bits of a tail's parameter.
+    /// Bits of a tail's parameter.
     pub(crate) parameter: u64,
-    /// First cell of the piece in the tile.
+    /// First cell of the piece in its tile.
     pub(crate) from: usize,
-    /// One past its last cell: at most [`N`], or the end of a whole tile where `from` is 0.
+    /// One past the last cell: at most [`N`], or the end of a whole tile if `from` is 0.
     pub(crate) to: usize,
-    /// Room for the lanes: [`LANES_BYTES`].
+    /// Memory of the lanes: [`LANES_BYTES`].
     pub(crate) lanes: *mut u8,
     /// Groups of the piece's cells.
     pub(crate) codes: *const u32,
-    /// Position (for argmin and argmax) of the first cell of the piece.
+    /// Position (for argmin and argmax) of the piece's first cell.
     pub(crate) position: i64,
-    /// Step of the position from cell to cell.
+    /// Increment of the position per cell.
     pub(crate) step: i64,
 }
 
 impl Piece {
-    /// True if these are whole tiles.
+    /// True if the piece consists of whole tiles.
     #[inline(always)]
     fn is_whole(&self) -> bool {
         self.from == 0 && self.to.is_multiple_of(N)
     }
 }
 
-/// Enters a piece into a state.
+/// Accumulates a piece into a state.
 ///
 /// # Safety
 /// The pointers are those of a reducer that was checked against its buffers.
 pub(crate) type PieceFn = unsafe fn(&Piece);
 
-/// Enters several kept rows into the same cells of a state, one row after the other: any number of cells, none of them
-/// masked. The piece tells the cells.
+/// Accumulates several kept rows into the same cells of a state, one row after the other: any number of cells, none of
+/// them masked. The piece holds the cells of the state.
 ///
 /// # Safety
-/// As of [`PieceFn`]; every pointer is good for the values of the piece's cells.
+/// As [`PieceFn`]; every pointer is valid for the values of the piece's cells.
 pub(crate) type RowsFn = unsafe fn(&Piece, &[*const u8]);
 
-/// Enters reduced runs of one length, which lie one after the other, into cells of a state that do too: whole runs, none
-/// of their cells masked. Length of a run, and number of runs. The piece begins where the first run does in its tile, for
-/// those to which that matters.
+/// Accumulates contiguous reduced runs of one length into contiguous cells of a state. The runs are whole and none of
+/// their cells is masked. Arguments: the piece, the length of a run, and the number of runs. The piece begins at the
+/// first run's place in its tile, for reductions that depend on it.
 ///
 /// # Safety
-/// As of [`PieceFn`]; the piece's values are those of all runs.
+/// As [`PieceFn`]; the piece's values are those of all runs.
 pub(crate) type LinesFn = unsafe fn(&Piece, usize, usize);
 
-/// As the lanes of a variance, the first piece, and of a sum of floats: both take in the same cells.
+/// As `lanes` of a variance (the first piece) and of a sum of floats (the second), which read the same cells.
 ///
 /// # Safety
-/// As of [`PieceFn`].
+/// As [`PieceFn`].
 pub(crate) type PairFn = unsafe fn(&Piece, &Piece);
 
-/// How one part of a state takes in cells.
+/// The functions that accumulate cells into one part of a state.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fns {
-    /// A reduced run, through the lanes; equal to `seq` where lanes are not used.
+    /// A reduced run, in lanes; equal to `seq` if lanes are not used.
     pub(crate) lanes: PieceFn,
-    /// A reduced run, straight into the state.
+    /// A reduced run, directly into the state.
     pub(crate) seq: PieceFn,
     /// A kept run.
     pub(crate) row: PieceFn,
-    /// Several kept runs, where that is worth it.
+    /// Several kept runs, if that pays off.
     pub(crate) rows: Option<RowsFn>,
-    /// Whole reduced runs, where cells that lie in memory need not go there tile by tile.
+    /// Whole reduced runs that are read in place, without tiles.
     pub(crate) lines: Option<LinesFn>,
-    /// True if lanes are numbered by the region's tiles, and not from the first cell of a run on.
+    /// True if lanes are numbered by the region's tiles instead of from the first cell of a run.
     pub(crate) by_tiles: bool,
     /// A grouped run.
     pub(crate) group: PieceFn,
-    /// Folds the lanes into the state and resets them; the piece begins where the run began in its tile.
+    /// Folds the lanes into the state and resets them; the piece begins at the run's place in its tile.
     pub(crate) fold: PieceFn,
     /// Sets cells `from..to` of the state to the identity (no limit of [`N`]).
     pub(crate) init: PieceFn,
     /// Sets the lanes to the identity.
     pub(crate) reset: PieceFn,
-    /// `lanes` and `row` that do the last operations themselves.
+    /// `lanes` and `row` with the last operations of the program fused in.
     pub(crate) tails: Option<TailFn>,
-    /// True for a sum of floats of the values' own type.
+    /// True for a sum of floats whose input type is that of the values.
     pub(crate) is_sum: bool,
-    /// `lanes` of a variance that make such a sum too.
+    /// `lanes` of a variance that also computes such a sum.
     pub(crate) with_sum: Option<PairFn>,
-    /// True if `lanes` really uses lanes, and `fold` must run.
+    /// True if `lanes` uses lanes, so that `fold` has to run.
     pub(crate) uses_lanes: bool,
 }
 
-/// Cells of a row that wait in registers while several rows enter them.
+/// Cells of a row that stay in registers while several rows are accumulated.
 const HELD: usize = 16;
 
-/// For what has no lanes.
+/// For reductions without lanes.
 unsafe fn nothing(_: &Piece) {}
 
 macro_rules! all {
@@ -173,13 +173,14 @@ macro_rules! all {
 }
 pub(crate) use all;
 
-/// Whether any cell is valid, as a part of its own: its cells are validity, the state one `bool`.
+/// A separate part that records whether any cell is valid: its cells are validity, the state one `bool`.
 pub(crate) fn met(l: Level) -> Fns {
     mono::<GreatestBool>(l)
 }
 
-/// How a reduction of cells of type `dtype` takes them in, and the type in which it wants them. The count of a
-/// nullable reduction is a part of its own ([`mod@count`], or [`met`]); so is that of a mean. `None` where it is not defined.
+/// Returns the functions of a reduction over cells of type `dtype`, and the type of values that they accept. The count
+/// of a nullable reduction is a separate part ([`mod@count`], or [`met`]), as is that of a mean. `None` if the
+/// reduction is not defined for the type.
 pub(crate) fn pick(kind: ReduceKind, dtype: DType, l: Level) -> Option<(Fns, DType)> {
     use ReduceKind::*;
     let k = MachineType::of(dtype);
@@ -212,11 +213,11 @@ pub(crate) fn pick(kind: ReduceKind, dtype: DType, l: Level) -> Option<(Fns, DTy
         Min if k == MachineType::F32 => (tailed::<Least<f32>>(l), dtype),
         Min if k == MachineType::F64 => (tailed::<Least<f64>>(l), dtype),
         Min | MinTotal => (all!(k, T => mono::<Least<T>>(l)), dtype),
-        // NaN is the greatest and NaN propagates: the same thing.
+        // NaN as the greatest value and NaN that propagates are equivalent here.
         Max | MaxTotal if k == MachineType::F32 => (tailed::<Greatest<f32>>(l), dtype),
         Max | MaxTotal if k == MachineType::F64 => (tailed::<Greatest<f64>>(l), dtype),
         Max | MaxTotal => (all!(k, T => mono::<Greatest<T>>(l)), dtype),
-        // Blocks of contractions add; no program reduces by it.
+        // Blocks of contractions add; no program reduces with it.
         Any | All | Add => return None,
         Count => (count(l), DType::Bool),
         ArgMin => (all!(k, T => arg::<Lowest, T>(l)), dtype),

@@ -1,10 +1,10 @@
-//! Types whose memory may be looked at as bytes, and the other way round.
+//! Types that can be reinterpreted as bytes and back.
 
-/// Types that every bit pattern is a value of, without padding.
+/// Types without padding for which every bit pattern is valid.
 pub trait Plain: Copy + Send + Sync + 'static + private::Sealed {}
 
 mod private {
-    /// Keeps [`super::Plain`] to the types below.
+    /// Restricts [`super::Plain`] to the types below.
     pub trait Sealed {}
 }
 

@@ -1,9 +1,9 @@
-//! Random numbers that are a pure function of seed and cell number.
+//! Random numbers as a pure function of seed and cell number.
 //!
 //! # Source
 //! Philox4x32-10: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2, 3",
 //! SC'11; it passes TestU01's BigCrush. The counter is (low and high half of the block's number, stream kind, 0), the
-//! key the seed. A block has 128 bits, which are the numbers of two cells: two uniform ones of 53 bits, or both of Box
+//! key is the seed. The 128 bits of a block give the numbers of two cells: two uniform ones of 53 bits, or both of Box
 //! and Muller's normal ones (the cosine first). Of each eight cells the first four have the first numbers of four
 //! blocks, the others the second ones, so that vectors of blocks are vectors of cells.
 
@@ -12,7 +12,7 @@ use super::ops::N;
 
 /// One block of Philox4x32-10.
 ///
-/// The words of 32 bits stand in 64 bits, where their products come about: vectors need no conversion between the two.
+/// The 32-bit words are stored in 64 bits, the width of their products: vectors need no conversion.
 #[inline(always)]
 pub(crate) fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     const LOW: u64 = 0xffff_ffff;
@@ -38,7 +38,7 @@ fn words(block: u64, seed: u64, kind: u32) -> (u64, u64) {
     (w1 << 32 | w0, w3 << 32 | w2)
 }
 
-/// 53 bits as a float in [0, 2^53): by its bits, which vectorises everywhere.
+/// Converts 53 bits to a float in [0, 2^53) by its bits, which vectorises everywhere.
 #[inline(always)]
 fn to_float(bits53: u64) -> f64 {
     let high = f64::from_bits((bits53 >> 32) | 0x4530_0000_0000_0000)
@@ -54,17 +54,17 @@ const STEP: f64 = 1.0 / 9_007_199_254_740_992.0; // 2^-53
 pub(crate) trait Distribution {
     /// Two uniform numbers of a block.
     fn draw(block: u64, seed: u64) -> (f64, f64);
-    /// What they become, for the block's two cells.
+    /// Transforms them into the numbers of the block's two cells.
     fn shape(drawn: (f64, f64)) -> (f64, f64);
 
-    /// The number of one cell.
+    /// Returns the number of one cell.
     #[inline(always)]
     fn of(cell: i64, seed: u64) -> f64 {
         let (first, second) = Self::shape(Self::draw(((cell >> 3 << 2) | (cell & 3)) as u64, seed));
         if cell & 4 == 0 { first } else { second }
     }
 
-    /// The numbers of a tile's cells; of cells that follow each other each block is drawn once.
+    /// Writes the numbers of a tile's cells; if the cells are consecutive, each block is drawn once.
     #[inline(always)]
     fn fill(to: &mut [f64; N], cells: &[i64; N], seed: u64) {
         let start = cells[0];
@@ -80,7 +80,7 @@ pub(crate) trait Distribution {
         }
         let skip = (start & 7) as usize;
         let blocks = if skip == 0 { N / 2 } else { N / 2 + 4 };
-        // One loop for each part of the work: one for all of it would not find registers enough.
+        // One loop for each step: a single loop would not have enough registers.
         let (mut first, mut second) = ([0.0; N / 2 + 4], [0.0; N / 2 + 4]);
         for i in 0..blocks {
             (first[i], second[i]) =
@@ -173,7 +173,7 @@ mod tests {
                 Uniform::fill(&mut uniform, &cells, 5);
                 Normal::fill(&mut normal, &cells, 5);
                 for (i, cell) in cells.iter().enumerate() {
-                    // Words of the block by their places, and Box and Muller's numbers by the library's functions.
+                    // Words of the block by position, and Box and Muller's numbers by the library's functions.
                     let (b, half) = ((cell / 8 * 4 + cell % 4) as u64, cell / 4 % 2);
                     let bits = |kind, half: usize| {
                         let w = philox([b as u32, (b >> 32) as u32, kind, 0], [5, 0]);
@@ -201,7 +201,7 @@ mod tests {
         assert!(mean(&normal).abs() < 0.012);
         assert!((mean(&|i| normal(i).powi(2)) - 1.0).abs() < 0.02);
         assert!((mean(&|i| normal(i).powi(4)) - 3.0).abs() < 0.1);
-        // The two cells of a block do not know each other.
+        // The two cells of a block are independent.
         assert!(mean(&|i| (uniform(i) - 0.5) * (uniform(i + 4) - 0.5)).abs() < 0.001);
         assert!(mean(&|i| normal(i) * normal(i + 4)).abs() < 0.012);
         assert!(mean(&|i| (normal(i).powi(2) - 1.0) * (normal(i + 4).powi(2) - 1.0)).abs() < 0.025);

@@ -1,8 +1,8 @@
 //! Running sums, products and extremes along an axis.
 //!
 //! Strictly from the first to the last cell, in the result's type: the bits are those of a plain loop, whatever the
-//! chunks. A masked cell is skipped and stays masked; the running value is kept beneath its mask, so that the last slice
-//! of a chunk is all that the next one needs.
+//! chunks. A masked cell is skipped and stays masked; the running value is stored beneath its mask, so that the last
+//! slice of a chunk is all that the next one needs.
 
 use super::combine::Cell;
 use super::copy::{self, Strided, copy_box};
@@ -12,21 +12,21 @@ use tessera_planner::dtype::DType;
 use tessera_planner::ir::ScanKind;
 use tessera_planner::region::{self, strides};
 
-/// What is scanned, and where it goes.
+/// Input and output of a scan.
 #[derive(Debug)]
 pub struct Scan<'a> {
-    /// Lengths of the box of cells.
+    /// Shape of the box of cells.
     pub shape: &'a [u64],
-    /// The axis.
+    /// Axis of the scan.
     pub axis: usize,
-    /// The cells.
+    /// Input cells.
     pub from: Strided<'a>,
-    /// Dense and row-major, of the same type.
+    /// Output cells: dense and row-major, of the same type.
     pub value: &'a mut [u8],
-    /// Dense validity, one byte a cell.
+    /// Dense validity, one byte per cell.
     pub valid: Option<&'a [u8]>,
-    /// The running value of the chunk before: its last slice along the axis (`shape` with length 1 there), after its own
-    /// scan, masked cells included.
+    /// The running value of the previous chunk: its last slice along the axis (`shape` with length 1 there) after its
+    /// own scan, including masked cells.
     pub carry: Option<&'a [u8]>,
 }
 
@@ -95,7 +95,7 @@ pub fn scan(
                     fold!(0 as $t, move |a: $t, b: $t| (a * factor + b, false))
                 }
                 ScanKind::Last => Err(unsupported("scan", dtype)),
-                // NaN stays, from whichever side it comes.
+                // NaN propagates, from either side.
                 ScanKind::Min => fold!(<$t>::INFINITY, |a: $t, b: $t| (elem::minimum(a, b), false)),
                 ScanKind::Max => {
                     fold!(<$t>::NEG_INFINITY, |a: $t, b: $t| (elem::maximum(a, b), false))
@@ -121,24 +121,24 @@ pub fn scan(
     }
 }
 
-/// What a scan goes over.
+/// Layout of a scan.
 struct Job<'a> {
-    /// Cells before the axis.
+    /// Product of the lengths before the axis.
     outer: usize,
-    /// Cells along it.
+    /// Length of the axis.
     len: usize,
-    /// Cells after it.
+    /// Product of the lengths after the axis.
     inner: usize,
-    /// The cells after it lie in a row.
+    /// True if the cells after the axis are contiguous.
     contiguous: bool,
     cancelled: &'a dyn Fn() -> bool,
 }
 
-/// Cells between two questions whether to stop.
+/// Cells between two polls for cancellation.
 const CANCEL_CELLS: usize = 1 << 16;
 
 impl Job<'_> {
-    /// True if every step had a value that fits. `step` gives the new value and whether it did not.
+    /// Returns true if no step overflowed. `step` returns the new value and whether it overflowed.
     fn run<T: Cell + Elem>(
         &self,
         size: usize,
@@ -194,7 +194,7 @@ impl Job<'_> {
         Ok(!lost)
     }
 
-    /// Goes along a single line.
+    /// Scans a single line.
     fn line<T: Cell + Elem>(
         &self,
         bytes: &[u8],
@@ -231,8 +231,8 @@ impl Job<'_> {
     }
 }
 
-/// Takes one position of lines that lie side by side on: `now` becomes `before` stepped by `cells`, or by what it holds
-/// if there are none. True if a step did not fit.
+/// Scans one position of adjacent lines: `now` becomes `before` stepped by `cells`, or by its own content if there are
+/// no `cells`. Returns true if a step overflowed.
 #[inline(always)]
 fn line_by_line<T: Cell + Elem>(
     cells: &[u8],
@@ -260,7 +260,7 @@ fn line_by_line<T: Cell + Elem>(
         let cell = if cells.is_empty() { T::read(o, 0) } else { T::read(cells, i) };
         let before = before.map_or(identity, |b| T::read(b, i));
         let (v, over) = step(before, cell);
-        // A masked cell takes no step.
+        // A masked cell makes no step.
         let taken = valid.is_none_or(|v| v[i] != 0);
         lost |= over & taken;
         if taken { v } else { before }.write(o, 0);
@@ -289,7 +289,7 @@ mod tests {
         let (valid, carry) = (valid.as_deref(), carry.as_deref());
         let job = Scan { shape, axis, from, value: &mut value, valid, carry };
         scan(kind, DType::Float64, job, &|| false).unwrap();
-        // The same cells with their axes the other way round in memory.
+        // The same cells with their axes reversed in memory.
         let (mut turned, mut other, mut step) = (vec![0i64; shape.len()], vec![7; cells.len()], 1);
         for (t, n) in turned.iter_mut().zip(shape) {
             (*t, step) = (step, step * *n as i64);

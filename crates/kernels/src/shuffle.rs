@@ -2,15 +2,15 @@
     unsafe_code,
     reason = "the bodies for each vector level are unsafe to call; each call says why it is sound"
 )]
-//! Bytes of items, brought together again.
+//! Unshuffling: joining the bytes of items again.
 
 use crate::Level;
 use crate::level::leveled;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Writes the bytes `wanted` of the items in a shuffled block: whole items, but for what follows the last one, which
-/// is not shuffled.
+/// Writes the bytes `wanted` of a shuffled block: whole items, except the bytes after the last item, which are not
+/// shuffled.
 pub fn unshuffle(block: &[u8], item: usize, wanted: Range<usize>, out: &mut [u8]) {
     let n = block.len() / item;
     let items = wanted.start / item..(wanted.end / item).min(n).max(wanted.start / item);
@@ -37,7 +37,7 @@ fn level() -> Level {
     *LEVEL.get_or_init(Level::detect)
 }
 
-/// What joins the bytes of items for a level: planes, one for each byte of an item, and the items.
+/// Joins the bytes of items at a level. Arguments: planes, one per byte of an item, and the items.
 type JoinFn = unsafe fn(&[&[u8]], &mut [u8]);
 
 fn together<const N: usize>(
@@ -59,7 +59,7 @@ fn together<const N: usize>(
 }
 
 /// # Safety
-/// None is asked for: the levels' copies of it are what needs care.
+/// No requirements: only the copies compiled for a level have some.
 #[inline(always)]
 unsafe fn body2(planes: &[&[u8]], cells: &mut [u8]) {
     let [a, b] = planes else { return };

@@ -1,9 +1,8 @@
-//! Whole lines in order: sorts, positions in order, order statistics.
+//! Sorting whole lines: sorted cells, their positions, and order statistics.
 //!
-//! A line's cells become keys, integers whose order is that of the cells, which are put in order by vectors where the
-//! machine has them for keys of that size, else by the standard library. In lines that fit a chunk NaN and masked cells
-//! are set aside before: they are no keys, so every number has one. Longer lines are cut into runs, each in order, which
-//! are merged.
+//! A line's cells become keys, integers in the order of the cells. Keys are sorted with vectors if the machine has them
+//! for the key's size, else by the standard library. In lines that fit in a chunk, NaN and masked cells are set aside
+//! first: only numbers have keys. Longer lines are cut into runs; each run is sorted, then the runs are merged.
 
 mod blocks;
 mod key;
@@ -28,18 +27,18 @@ use order::{first_sorted, place};
 use tessera_planner::dtype::DType;
 use tessera_planner::sort::{Quantiles, SortOrder, SortWhat};
 
-/// The lines of a box of cells along an axis, and where their validity is.
+/// The lines of a box of cells along an axis, with validity.
 #[derive(Debug, Clone, Copy)]
 pub struct LinesIn<'a> {
-    /// Lengths.
+    /// Shape of the box.
     pub shape: &'a [u64],
-    /// The axis.
+    /// Axis of the lines.
     pub axis: usize,
     /// Type of the cells.
     pub dtype: DType,
     /// The cells.
     pub value: Strided<'a>,
-    /// Validity, lying as the cells do.
+    /// Validity with the layout of the cells.
     pub valid: Option<&'a [u8]>,
 }
 
@@ -49,7 +48,7 @@ impl LinesIn<'_> {
         (0..self.shape.len()).filter(|&a| a != self.axis).map(|a| self.shape[a]).product()
     }
 
-    /// Refuses lines that leave their memory.
+    /// Rejects lines that exceed their memory.
     fn check(&self) -> Result<(), KernelError> {
         let steps = self.value.strides;
         if steps.len() < self.shape.len() {
@@ -73,7 +72,7 @@ impl LinesIn<'_> {
         Ok(())
     }
 
-    /// Element of a line's first cell.
+    /// Element index of a line's first cell.
     fn start(&self, mut line: u64) -> i64 {
         let mut from = self.value.offset;
         for a in (0..self.shape.len()).rev().filter(|&a| a != self.axis) {
@@ -83,14 +82,14 @@ impl LinesIn<'_> {
         from
     }
 
-    /// The bytes of the line that starts at `from`, if its cells lie one after the other and none can be masked.
+    /// Returns the bytes of the line that starts at `from` if its cells are contiguous and cannot be masked.
     fn dense<T: Cell>(&self, from: i64) -> Option<&[u8]> {
         let alone = self.valid.is_none() && self.value.strides[self.axis] == 1;
         let (from, len) = (from as usize, self.shape[self.axis] as usize);
         alone.then(|| &self.value.bytes[from * size_of::<T>()..(from + len) * size_of::<T>()])
     }
 
-    /// Calls `f` with every cell of the line that starts at `from`, and its position; `None` is masked.
+    /// Calls `f` with every cell of the line that starts at `from`, and its position; `None` for a masked cell.
     #[inline(always)]
     fn cells<T: Cell>(&self, from: i64, mut f: impl FnMut(usize, Option<T>)) {
         if let Some(dense) = self.dense::<T>(from) {
@@ -108,18 +107,18 @@ impl LinesIn<'_> {
     }
 }
 
-/// Where the result goes: dense, with `kept` cells along the axis.
+/// Destination of the result: dense, with `kept` cells along the axis.
 #[derive(Debug)]
 pub struct LinesOut<'a> {
-    /// Cells of a line.
+    /// Number of cells per line.
     pub kept: u64,
     /// The cells.
     pub value: &'a mut [u8],
-    /// Their validity, if they can be masked.
+    /// Validity, if the cells can be masked.
     pub valid: Option<&'a mut [u8]>,
 }
 
-/// Writes the first cells of each line in order (or their positions along it, `int64`).
+/// Writes the first cells of each line in sorted order, or their positions along it (`int64`).
 ///
 /// # Errors
 /// [`KernelError::Cancelled`], [`KernelError::Buffer`] for buffers that do not fit.
@@ -159,7 +158,7 @@ pub fn sort(
 /// Writes the order statistics of each line.
 ///
 /// # Errors
-/// As [`sort`].
+/// Those of [`sort`].
 pub fn quantile(
     lines: LinesIn<'_>,
     quantiles: &Quantiles,
@@ -181,23 +180,23 @@ pub fn quantile(
     }
 }
 
-/// Puts keys in order.
+/// Sorts keys.
 pub fn sort_keys<K: Key>(keys: &mut [K]) {
     place(keys, Wanted::All);
 }
 
-/// Lines on their way.
+/// The state of a pass over lines.
 struct Walk<'a> {
     input: LinesIn<'a>,
     out: LinesOut<'a>,
     cancelled: &'a dyn Fn() -> bool,
-    /// Lines, cells of each, and the step to the next cell in the output.
+    /// Number of lines, cells of each, and the step to the next cell in the output.
     lines: usize,
     len: usize,
     steps: usize,
 }
 
-/// What a line holds: keys of its numbers, and how many cells are none.
+/// Content of a line: keys of its numbers, and counts of the other cells.
 struct Content<'k, K> {
     keys: &'k mut Vec<K>,
     nan: usize,
@@ -233,7 +232,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Where a line starts in the input and in the output.
+    /// Start of a line in the input and in the output.
     fn start(&self, line: usize) -> (i64, usize) {
         let inner = self.steps.max(1);
         let to = line / inner * inner * self.out.kept as usize + line % inner;
@@ -251,7 +250,7 @@ impl<'a> Walk<'a> {
         Content { keys, nan, masked }
     }
 
-    /// Writes the cells `[at, at + n)` of a line as far as they are kept.
+    /// Writes the cells `[at, at + n)` of a line, as far as `kept` allows.
     fn write<T: Cell>(&mut self, to: usize, at: usize, cells: impl Iterator<Item = (T, bool)>) {
         for (i, (cell, valid)) in (at..self.out.kept as usize).zip(cells) {
             let place = to + i * self.steps;
@@ -272,7 +271,7 @@ impl<'a> Walk<'a> {
             let Content { keys, nan, masked } = self.line::<T>(from, &mut keys);
             let kept = (self.out.kept as usize).min(keys.len());
             if order.descending {
-                // A key's complement has its place in the other direction.
+                // The complement of a key has its place in the opposite order.
                 keys.iter_mut().for_each(|k| *k = !*k);
             }
             place(keys, Wanted::First(kept));
@@ -308,7 +307,7 @@ impl<'a> Walk<'a> {
             let (from, to) = self.start(l);
             let mut at = 0;
             for part in parts(order) {
-                // Positions of one part at a time: a pair for each cell is all that is held.
+                // Positions of one part at a time: memory for one pair per cell is enough.
                 keys.clear();
                 self.input.cells::<T>(from, |i, cell| {
                     let key = cell.map(T::equal_key);
@@ -316,13 +315,13 @@ impl<'a> Walk<'a> {
                         (Part::Numbers, Some(Some(k))) => {
                             Some(if order.descending { !k } else { k })
                         }
-                        // What has no key of its own keeps its order: any key will do.
+                        // Cells without a key retain their order: any equal key will do.
                         (Part::Nan, Some(None)) | (Part::Masked, None) => T::default().key(),
                         _ => None,
                     };
                     keys.extend(here.map(|k| (k, i as u64)));
                 });
-                // Positions break ties, which makes the order stable.
+                // Positions break ties, which makes the sort stable.
                 first_sorted(&mut keys, (self.out.kept as usize).saturating_sub(at));
                 self.write(to, at, keys.iter().map(|(_, i)| (*i as i64, true)));
                 at += keys.len();
@@ -436,7 +435,7 @@ mod tests {
             sort(lines, SortWhat::Positions, order, out, &|| false).unwrap();
             (0..kept as usize).map(|i| i64::read(&at, i)).collect::<Vec<_>>()
         };
-        // Equal zeros keep their order, in both directions.
+        // Equal zeros retain their order, in both directions.
         assert_eq!(positions(order, 7), [6, 2, 3, 5, 0, 1, 4]);
         assert_eq!(positions(down, 7), [0, 3, 5, 2, 6, 1, 4]);
         assert_eq!(positions(sql, 4), [4, 1, 0, 3]);

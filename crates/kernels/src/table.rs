@@ -1,4 +1,4 @@
-//! Cells looked up in sorted tables, and cells added up by code.
+//! Looking cells up in sorted tables, and accumulating cells by code.
 
 mod histogram;
 
@@ -11,29 +11,29 @@ use super::{KernelError, unsupported};
 use tessera_planner::dtype::DType;
 use tessera_planner::lookup::LookupKind;
 
-/// A box of cells and their validity, which lies as they do.
+/// A box of cells with validity of the same layout.
 #[derive(Debug, Clone, Copy)]
 pub struct Cells<'a> {
     /// The cells.
     pub value: Strided<'a>,
-    /// Their validity, if they can be masked.
+    /// Validity, if the cells can be masked.
     pub valid: Option<&'a [u8]>,
 }
 
-/// A sorted table; masked cells stand last.
+/// A sorted table; masked cells come last.
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'a> {
     /// Dense cells.
     pub value: &'a [u8],
-    /// Their validity, if they can be masked.
+    /// Validity, if the cells can be masked.
     pub valid: Option<&'a [u8]>,
 }
 
-/// Looks the cells of a box of shape `shape` up; `out` is dense, of the result's type. What lies under a mask is
-/// looked up too, but gives no error.
+/// Looks up the cells of a box of shape `shape`; `out` is dense, of the result's type. Masked cells are looked up too,
+/// but raise no error.
 ///
 /// # Errors
-/// [`KernelError::Domain`] for edges of bins that are not finite or that fall, [`KernelError::Cancelled`],
+/// [`KernelError::Domain`] for edges of bins that are not finite or that decrease, [`KernelError::Cancelled`],
 /// [`KernelError::Buffer`] for buffers that do not fit.
 pub fn lookup(
     kind: LookupKind,
@@ -98,7 +98,7 @@ impl Lookup<'_> {
         held(self.shape, self.cells, self.dtype)
     }
 
-    /// The cells of a table that are not masked.
+    /// The unmasked cells of a table.
     fn table<T: Cell>(&self, i: usize) -> Vec<T> {
         let t = &self.tables[i];
         let n = t.value.len() / size_of::<T>();
@@ -172,7 +172,7 @@ impl Lookup<'_> {
                 } else {
                     let slope = (ys[j] - ys[j - 1]) / (xs[j] - xs[j - 1]);
                     let y = slope * (x - xs[j - 1]) + ys[j - 1];
-                    // From the other side where one end is infinite.
+                    // From the other side if one end is infinite.
                     let y = if y.is_nan() { slope * (x - xs[j]) + ys[j] } else { y };
                     if y.is_nan() && ys[j] == ys[j - 1] { ys[j] } else { y }
                 };
@@ -183,11 +183,11 @@ impl Lookup<'_> {
     }
 }
 
-/// Edges of bins, finite and rising.
+/// Edges of bins, finite and nondecreasing.
 struct Edges<T, W> {
     edges: Vec<T>,
     wide: W,
-    /// The first edge, and bins a unit.
+    /// The first edge, and the number of bins per unit.
     first: f64,
     scale: f64,
 }
@@ -216,7 +216,7 @@ impl<T: Elem, W: Fn(T) -> f64> Edges<T, W> {
         Ok(Edges { edges, wide, first, scale })
     }
 
-    /// Where a cell lies among the edges, if these are evenly spaced.
+    /// Fractional bin number of a cell, if the edges are evenly spaced.
     #[inline(always)]
     fn place(&self, x: T) -> f64 {
         ((self.wide)(x) - self.first) * self.scale
@@ -230,10 +230,10 @@ impl<T: Elem, W: Fn(T) -> f64> Edges<T, W> {
             return -1;
         }
         if x == edges[n - 1] {
-            // Of empty bins at the end the last one has it.
+            // The last bin takes cells of empty bins at the end.
             return n as i64 - 2;
         }
-        // Edges are mostly evenly spaced: the place is guessed, and searched for only where that is wrong.
+        // Edges are mostly evenly spaced: the bin is guessed, and searched for only if the guess is wrong.
         let guess = (self.place(x) as usize).min(n - 2);
         if edges[guess] <= x && x < edges[guess + 1] {
             return guess as i64;
@@ -242,11 +242,11 @@ impl<T: Elem, W: Fn(T) -> f64> Edges<T, W> {
     }
 }
 
-/// Counts codes (`int64`) from 0 on into `out`, or adds up their weights (`float64`); `out` is overwritten. The order of
-/// additions is row-major.
+/// Counts codes (`int64`) from 0 on into `out`, or accumulates their weights (`float64`); `out` is overwritten. The
+/// order of additions is row-major.
 ///
 /// # Errors
-/// [`KernelError::Domain`] for a code beyond `out` if `strict`; else it is skipped. [`KernelError::Cancelled`],
+/// [`KernelError::Domain`] for a code out of range if `strict`; else it is skipped. [`KernelError::Cancelled`],
 /// [`KernelError::Buffer`] for buffers that do not fit.
 pub fn bin(
     shape: &[u64],
@@ -297,13 +297,12 @@ pub fn bin(
     })
 }
 
-/// Most bins that are counted in several places at once.
+/// Upper bound on the bins that are counted in several copies.
 const SPREAD_BINS: usize = 4096;
-/// How many places.
+/// Number of copies.
 const SPREAD: usize = 4;
 
-/// Counts of few codes: neighbours count in different places, so that one need not wait for the other where they are
-/// equal.
+/// Counts of few codes: adjacent cells count in different copies, so that equal ones do not wait for each other.
 fn spread(
     shape: &[u64],
     codes: Strided<'_>,
@@ -312,12 +311,12 @@ fn spread(
     cancelled: &dyn Fn() -> bool,
 ) -> Result<(), KernelError> {
     let count = out.len() / 8;
-    // One place more takes the codes that are none.
+    // One extra bin takes the codes that are out of range.
     let mut places = vec![[0i64; SPREAD]; count + 1];
     rows(shape, &[codes], cancelled, |_, at, steps, len| {
         for i in 0..len {
             let code = i64::read(codes.bytes, (at[0] + i as i64 * steps[0]) as usize);
-            // A negative code is a large one.
+            // A negative code becomes a large one.
             let bin = usize::try_from(code as u64).unwrap_or(count).min(count);
             places[bin][i % SPREAD] += 1;
         }
@@ -337,7 +336,7 @@ fn out_of_range() -> KernelError {
     KernelError::Domain { operation: "bincount".into(), dtype: DType::Int64, reason }
 }
 
-/// Refuses a box that leaves its memory.
+/// Rejects a box that exceeds its memory.
 fn held(shape: &[u64], cells: Cells<'_>, dtype: DType) -> Result<(), KernelError> {
     if shape.contains(&0) {
         return Ok(());
@@ -359,8 +358,8 @@ fn held(shape: &[u64], cells: Cells<'_>, dtype: DType) -> Result<(), KernelError
     Ok(())
 }
 
-/// Calls `f` for each run along the last axis, row-major: the number of its first cell, where that is in each input, the
-/// steps to the next cell, and the cells of the run.
+/// Calls `f` for each run along the last axis, row-major. Arguments: the number of its first cell, the offset of that
+/// cell in each input, the steps to the next cell, and the length of the run.
 fn rows(
     shape: &[u64],
     inputs: &[Strided<'_>],

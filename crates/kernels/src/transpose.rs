@@ -2,29 +2,29 @@
     unsafe_code,
     reason = "vector instructions take addresses; each block says why it is sound"
 )]
-//! Squares of 8 by 8 cells, turned in registers.
+//! Squares of 8 by 8 cells, transposed in registers.
 //!
 //! ```text
-//!   a b c d           a e i m        rows in, columns out: pairs of cells of two rows are joined,
-//!   e f g h    ──▶    b f j n        then pairs of those, until a row is what was a column
+//!   a b c d           a e i m        rows in, columns out: pairs of cells of two rows are interleaved,
+//!   e f g h    ──▶    b f j n        then pairs of those, until each row is a former column
 //!   i j k l           c g k o
 //!   m n o p           d h l p
 //! ```
-//! A compiler makes single loads and stores of the plain loops, at a third of the rate.
+//! For the plain loops the compiler emits single loads and stores, at a third of the rate.
 
 use super::level::Level;
 
-/// Edge of the squares: a line of the caches of 8-byte cells.
+/// Edge of the squares: a cache line of 8-byte cells.
 pub(crate) const SQUARE: usize = 8;
 
-/// Turns squares that lie beside each other in the source and below each other in the target: first bytes of both
-/// sides, bytes from row to row in them, and how many squares.
+/// Transposes squares that are side by side in the source and stacked in the target. Arguments: the first byte and the
+/// row stride in bytes of both sides, and the number of squares.
 ///
 /// # Safety
-/// All rows of all squares are good to read or to write, and the sides do not overlap.
+/// All rows of all squares are valid to read or to write, and the sides do not overlap.
 pub(crate) type TurnFn = unsafe fn(*const u8, isize, *mut u8, isize, usize);
 
-/// What turns squares of cells of `size` bytes; `None` where plain loops do as well as anything.
+/// Returns the function for squares of cells of `size` bytes; `None` where plain loops are as fast.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn squares(level: Level, size: usize) -> Option<TurnFn> {
     match size {
@@ -34,17 +34,17 @@ pub(crate) fn squares(level: Level, size: usize) -> Option<TurnFn> {
     }
 }
 
-/// What turns squares of cells of `size` bytes; `None` where plain loops do as well as anything.
+/// Returns the function for squares of cells of `size` bytes; `None` where plain loops are as fast.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn squares(_: Level, _: usize) -> Option<TurnFn> {
     None
 }
 
-/// Turns `count` squares: cell (0, 0) of the first is at element `f` and `t`, its rows are `from_step` and `to_step`
-/// elements apart, and cells of a row follow each other on both sides.
+/// Transposes `count` squares. Cell (0, 0) of the first is at element `f` and `t`, its rows are `from_step` and
+/// `to_step` elements apart, and cells of a row are contiguous on both sides.
 ///
 /// # Panics
-/// If a square leaves a side.
+/// If a square exceeds a side.
 #[inline(always)]
 pub(crate) fn turn<const N: usize>(
     turn: TurnFn,
@@ -63,8 +63,8 @@ pub(crate) fn turn<const N: usize>(
     assert!(within(f, from_step, edge, all, from.len() / N), "squares leave the source");
     assert!(within(t, to_step, all, edge, to.len() / N), "squares leave the target");
     let bytes = N as isize;
-    // SAFETY: the first and the last row of both sides were seen to lie in them, and with them all in between; what is
-    // borrowed mutably overlaps nothing.
+    // SAFETY: the first and the last row of both sides were checked to lie within them, and so do all rows in between;
+    // a mutable borrow overlaps nothing.
     unsafe {
         turn(
             from.as_ptr().offset(f as isize * bytes),
@@ -81,7 +81,7 @@ mod x86 {
     use super::SQUARE;
     use std::arch::x86_64::*;
 
-    /// Squares of 8-byte cells, by quarters of 4 by 4.
+    /// Squares of 8-byte cells, in quarters of 4 by 4.
     #[target_feature(enable = "avx2")]
     pub(super) unsafe fn eight(
         from: *const u8,
@@ -126,8 +126,8 @@ mod x86 {
                 let f = from.offset(square * SQUARE as isize * 4);
                 let t = to.offset(square * SQUARE as isize * to_step);
                 let put = |k: isize, v| _mm256_storeu_ps(t.offset(k * to_step).cast(), v);
-                // Halves of rows 0 and 4, 1 and 5, and so on beside each other: what is done with rows 0 to 3 is done
-                // with rows 4 to 7 at once.
+                // Halves of rows 0 and 4, 1 and 5, and so on side by side: each step on rows 0 to 3 applies to rows 4
+                // to 7 as well.
                 for half in [0, 4] {
                     let row = |k: isize| {
                         let low = _mm_loadu_ps(f.offset(k * from_step + half * 4).cast());

@@ -1,16 +1,16 @@
 #![expect(unsafe_code, reason = "functions for a level of instructions are unsafe to call")]
-//! Reductions of the cells around each cell.
+//! Reductions over a window around each cell.
 //!
-//! The axis is cut into blocks of the window's width, counted from its first cell. A window lies in at most two blocks,
-//! so its value is that of the end of one block joined with the start of the next:
+//! The axis is cut into blocks of the window's width, starting at its first cell. A window lies in at most two blocks,
+//! so its value is that of the end of one block joined with that of the start of the next:
 //!
 //! ```text
 //!   blocks of 4      |a b c d|e f g h|
 //!   window of f          [c d|e f]           = suffix(c) ∘ prefix(f)
 //! ```
-//! Each cell is joined three times, whatever the width, and lines that lie side by side are joined together: states of a
-//! strip of them stay in the caches. Nothing is ever subtracted, so no digits cancel, NaN and
-//! infinities stay within the windows that see them, and the bits are the same for every chunking.
+//! Each cell is joined three times, whatever the width. Adjacent lines are joined together: the states of a strip of
+//! lines stay in the caches. Nothing is ever subtracted, so no digits cancel, NaN and infinities affect only the
+//! windows that contain them, and the bits are the same for every chunking.
 //!
 //! # Source
 //! M. van Herk, "A fast algorithm for local minimum and maximum filters on rectangular and octagonal kernels", 1992;
@@ -33,54 +33,54 @@ use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::strides;
 use tessera_planner::window::{Frame, lanes};
 
-/// What windows are computed of.
+/// Parameters of a window reduction.
 #[derive(Debug, Clone, Copy)]
 pub struct Windows<'a> {
-    /// Lengths of the output.
+    /// Shape of the output.
     pub shape: &'a [u64],
-    /// The axis.
+    /// Axis of the windows.
     pub axis: usize,
-    /// Which positions a cell sees.
+    /// Extent of the window.
     pub frame: Frame,
-    /// Fewest cells that are not masked.
+    /// Smallest number of unmasked cells that gives a value.
     pub min_count: u64,
     /// Length of the whole axis.
     pub len: u64,
     /// Position of the output's first cell along the axis.
     pub first: u64,
-    /// Which vector instructions run; the bits are the same.
+    /// Vector instructions to use; the bits are the same.
     pub level: Level,
 }
 
-/// What windows see: boxes that follow one another along the axis and lie alike.
+/// Input of the windows: boxes that are adjacent along the axis and have the same strides.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
     /// The boxes, at least one.
     pub parts: &'a [Part<'a>],
-    /// Elements from one position to the next, for each axis.
+    /// Elements per step along each axis.
     pub strides: &'a [i64],
 }
 
-/// One of the boxes that windows see.
+/// One box of the input.
 #[derive(Debug, Clone, Copy)]
 pub struct Part<'a> {
-    /// Position of its first cell along the axis. All boxes together have every position of `[0, len)` that is seen.
+    /// Position of its first cell along the axis. The boxes cover every position of `[0, len)` that a window contains.
     pub first: u64,
-    /// The memory, native-endian.
+    /// The memory of the box, native-endian.
     pub bytes: &'a [u8],
-    /// Validity, lying likewise: of every box, or of none.
+    /// Validity with the same layout: for every box, or for none.
     pub valid: Option<&'a [u8]>,
-    /// Element of the first cell.
+    /// Element index of the first cell.
     pub offset: i64,
 }
 
-/// Computes the windows of a box of cells. Those of a part of the input are at `offset + Σ strides[a] * p[a]`, with `p`
-/// along the axis counted from the part's first position. `out` and `out_valid` are dense.
+/// Computes the windows of a box of cells. Cells of an input part are at `offset + Σ strides[a] * p[a]`, with `p` along
+/// the axis relative to the part's first position. `out` and `out_valid` are dense.
 ///
 /// # Errors
-/// [`KernelError::Overflow`] if an integer sum does not fit 64 bits, [`KernelError::Cancelled`],
-/// [`KernelError::Unsupported`] for a kind that is not defined for the type, [`KernelError::Buffer`] for buffers that do
-/// not fit.
+/// [`KernelError::Overflow`] if an integer sum does not fit in 64 bits, [`KernelError::Cancelled`],
+/// [`KernelError::Unsupported`] for a kind that is not defined for the type, [`KernelError::Buffer`] for buffers that
+/// do not fit.
 pub fn window(
     kind: ReduceKind,
     dtype: DType,
@@ -164,13 +164,13 @@ pub fn window(
             _ => Err(unsupported(kind.name(), dtype)),
         },
         Min => extreme!(Least),
-        // Where NaN is the greatest it wins, as it does where it propagates.
+        // NaN as the greatest value wins, as NaN that propagates does.
         Max | MaxTotal => extreme!(Greatest),
         MinTotal => extreme!(LeastTotal),
         Any => job.run(&Greatest::<u8>::default()),
         All => job.run(&Every),
         Count => job.run(&Counting),
-        // The cells of a window are counted one by one.
+        // Means count the cells of each window.
         MeanOf(_) | ArgMin | ArgMax | Add => Err(unsupported(kind.name(), dtype)),
     }
 }
@@ -245,7 +245,7 @@ impl<'a> Job<'a> {
             return Ok(());
         }
         let dense = strides(shape);
-        // Lines that lie side by side in the input and in the output.
+        // Lines that are adjacent in the input and in the output.
         let (mut row, mut merged) = (1u64, shape.len());
         while merged > axis + 1 && self.input.strides[merged - 1] == row as i64 {
             merged -= 1;
@@ -253,7 +253,7 @@ impl<'a> Job<'a> {
         }
         let others: SmallVec<[usize; 6]> = (0..merged).filter(|&a| a != axis).collect();
         let apart: u64 = others.iter().map(|&a| shape[a]).product();
-        // Where a line starts, in a part of the input and in the output.
+        // Start of a line, in a part of the input and in the output.
         let place = |line: u64, from: &[i64]| {
             let (mut rest, mut at) = (line / row, (line % row) as i64);
             for &a in others.iter().rev() {
@@ -264,7 +264,7 @@ impl<'a> Job<'a> {
         };
         let block = frame.width() as usize;
         let width = lanes(block as u64) as u64;
-        // A strip goes through lines of one row, or through the same cell of several rows.
+        // A strip covers lines of one row, or the same cell of several rows.
         let (strips, within) = if row > 1 { (apart, row) } else { (1, apart) };
         let widest = width.min(within) as usize;
         let mut suffix = vec![fold.identity(); block * widest];
@@ -292,7 +292,7 @@ impl<'a> Job<'a> {
                     fits: true,
                     cancelled: false,
                 };
-                // SAFETY: the level is one that the machine has.
+                // SAFETY: `supported` returns a level that this machine has.
                 unsafe { pick_strip::<F>(level.supported())(fold, &mut strip) };
                 if strip.cancelled {
                     return Err(KernelError::Cancelled);

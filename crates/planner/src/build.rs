@@ -1,6 +1,6 @@
-//! Checked constructors: the only way to put nodes into a graph.
+//! Checked constructors: the only way to add nodes to a graph.
 //!
-//! Each derives shape, type, mask and logical grid, or says what does not fit.
+//! Each constructor derives shape, type, mask and logical grid, or returns an error.
 
 mod factor;
 mod lines;
@@ -24,7 +24,7 @@ use crate::region::{Dims, RANK_MAX, cells};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
-/// Cells that become one where axes are reduced, if they are as many everywhere: no axis has groups.
+/// Number of cells that are reduced to one, if it is the same for every result: no axis has groups.
 pub(crate) fn whole(shape: &[u64], axes: &[AxisReduce]) -> Option<u64> {
     let is_grouped = axes.iter().any(|a| matches!(a, AxisReduce::Group(_)));
     let reduced = shape.iter().zip(axes).filter(|(_, how)| **how == AxisReduce::All);
@@ -37,31 +37,31 @@ pub(crate) fn whole(shape: &[u64], axes: &[AxisReduce]) -> Option<u64> {
 pub struct Builder {
     /// The graph so far.
     pub graph: Graph,
-    /// The configuration that grids follow.
+    /// Configuration of grids.
     pub config: Config,
-    /// Bytes of the positions that the plan lists.
+    /// Bytes of the position lists in the plan.
     listed_bytes: u64,
 }
 
 type Result<T> = std::result::Result<T, Error>;
 
 impl Builder {
-    /// An empty graph.
+    /// Returns a builder with an empty graph.
     pub fn new(config: Config) -> Self {
         Builder { graph: Graph::new(), config, listed_bytes: 0 }
     }
 
-    /// The node with that number.
+    /// Returns the node `id`.
     pub fn node(&self, id: NodeId) -> &Node {
         self.graph.node(id)
     }
 
-    /// Lengths of a node, copied.
+    /// Returns a copy of a node's shape.
     pub fn shape(&self, id: NodeId) -> Dims {
         self.node(id).shape.clone()
     }
 
-    /// Type of a node.
+    /// Element type of a node.
     pub fn dtype(&self, id: NodeId) -> DType {
         self.node(id).dtype
     }
@@ -89,16 +89,16 @@ impl Builder {
         Ok(self.graph.push(Node { op, inputs: inputs.into(), shape, dtype, nullable, grid }))
     }
 
-    /// The grid for a shape without chunks of its own.
+    /// The grid of a shape without chunks of its own.
     fn auto_grid(&self, shape: &[u64], dtype: DType) -> Grid {
         Grid::auto(shape, dtype.size(), self.config.chunk_bytes_target)
     }
 
-    /// The inputs one after the other along an axis; they agree in type and in all other lengths.
+    /// Concatenates the inputs along an axis; they agree in type and in all other lengths.
     ///
     /// # Errors
-    /// [`Error::Shapes`] and [`Error::DTypes`] if the inputs do not agree, [`Error::Axis`], [`Error::Range`] for no inputs,
-    /// [`Error::TooLarge`].
+    /// [`Error::Shapes`] and [`Error::DTypes`] if the inputs do not agree, [`Error::Axis`], [`Error::Range`] for no
+    /// inputs, [`Error::TooLarge`].
     pub fn concat(&mut self, inputs: &[NodeId], axis: usize) -> Result<NodeId> {
         let shapes: Vec<Dims> = inputs.iter().map(|&i| self.shape(i)).collect();
         let mismatch = || Error::Shapes {
@@ -135,34 +135,34 @@ impl Builder {
         if dtypes.iter().any(|&d| d != dtype) {
             return Err(Error::DTypes { operation: "concat".into(), dtypes });
         }
-        // The cuts of the largest input, regular from the start.
+        // The cuts of the largest input, regular from the first cell on.
         let mut grid = self.meet_grids(inputs, dtype);
         grid.axes[axis] = self.joined(&grid, axis, shape[axis], dtype);
         let nullable = inputs.iter().any(|&i| self.node(i).nullable);
         self.push(Op::Concat { axis }, inputs, shape, dtype, nullable, grid)
     }
 
-    /// The cuts of an axis of `len` cells that is copied from one of this grid: of as many of its chunks as are worth it.
+    /// The cuts of an axis of `len` cells that is copied from chunks of `grid`: as many chunks are joined as pays off.
     fn joined(&self, grid: &Grid, axis: usize, len: u64, dtype: DType) -> AxisGrid {
         let worth = self.config.chunk_bytes_target / JOINED_RESIDENT;
         let times = (worth / grid.chunk_bytes_max(dtype.size()).max(1)).max(1);
         AxisGrid::regular(len, grid.axes[axis].chunk.saturating_mul(times))
     }
 
-    /// Bytes of the positions that the plan lists once there are `count` more.
+    /// Returns the bytes of the plan's position lists after adding `count` positions.
     ///
     /// # Errors
-    /// [`Error::Lists`] if it may not list so many.
+    /// [`Error::Lists`] if the lists would exceed the limit.
     pub fn list_bytes(&self, count: u64) -> Result<u64> {
         let bytes = self.listed_bytes.saturating_add(count.saturating_mul(8));
         let limit_bytes = self.config.list_bytes_max;
         if bytes > limit_bytes { Err(Error::Lists { bytes, limit_bytes }) } else { Ok(bytes) }
     }
 
-    /// Positions along an axis in any order, each below its length.
+    /// Takes listed positions along an axis, in any order, each below the axis's length.
     ///
     /// # Errors
-    /// [`Error::Axis`], [`Error::Range`] for a position beyond the axis, [`Error::Lists`] for too many of them.
+    /// [`Error::Axis`], [`Error::Range`] for a position out of range, [`Error::Lists`] for too many positions.
     pub fn take(&mut self, input: NodeId, axis: usize, positions: Arc<[u64]>) -> Result<NodeId> {
         let mut shape = self.shape(input);
         if axis >= shape.len() {
@@ -188,11 +188,11 @@ impl Builder {
         self.push(Op::Take { axis, positions }, &[input], shape, dtype, nullable, grid)
     }
 
-    /// A reduction; reduced axes stay with length 1 (one position a group for [`AxisReduce::Group`]).
+    /// A reduction; reduced axes stay with length 1 (one position per group for [`AxisReduce::Group`]).
     ///
     /// # Errors
-    /// [`Error::DTypes`], [`Error::Axis`], [`Error::Empty`] for a reduction without an identity over nothing, [`Error::Range`] for
-    /// bad groups.
+    /// [`Error::DTypes`], [`Error::Axis`], [`Error::Empty`] for a reduction without an identity over no cells,
+    /// [`Error::Range`] for bad groups.
     pub fn reduce(
         &mut self,
         input: NodeId,
@@ -242,7 +242,7 @@ impl Builder {
             }
             kind => kind,
         };
-        // A group without a cell, or the mean of nothing, must not pass for a value.
+        // An empty group, or the mean of no cells, must not look like a value.
         let nullable = kind.nullable(null_in);
         self.push(Op::Reduce { kind, axes: axes.into() }, &[input], shape, result, nullable, grid)
     }
@@ -268,7 +268,7 @@ impl Builder {
         self.reduce(input, kind, &how)
     }
 
-    /// A running reduction. Sums and products of `bool` and narrow integers widen to 64 bits.
+    /// A scan. Sums and products of `bool` and narrow integers widen to 64 bits.
     ///
     /// # Errors
     /// [`Error::Axis`], [`Error::DTypes`].
@@ -299,8 +299,8 @@ impl Builder {
         self.push(Op::Scan { kind, axis }, &[input], shape, dtype, nullable, grid)
     }
 
-    /// The input's cells for an operation that has no answer for masked ones; see [`Op::Certain`]. The input itself if
-    /// it cannot be masked.
+    /// The input's cells for an operation that is not defined for masked cells; see [`Op::Certain`]. Returns the input
+    /// itself if it cannot be masked.
     ///
     /// # Errors
     /// [`Error::TooLarge`].
@@ -314,11 +314,11 @@ impl Builder {
         self.push(op, &[input], shape, dtype, false, grid)
     }
 
-    /// The same cells on the grid with chunks of the lengths `chunks`. It stays a node even where the input has that
-    /// grid now: passes may give the input another one.
+    /// The same cells on the grid with chunks of shape `chunks`. The node is added even if the input has that grid
+    /// already: passes may give the input another one.
     ///
     /// # Errors
-    /// [`Error::Range`] for a chunk of no length, or not one length for each axis.
+    /// [`Error::Range`] for a chunk of length 0, or if `chunks` has not one length per axis.
     pub fn rechunk(&mut self, input: NodeId, chunks: &[u64]) -> Result<NodeId> {
         let node = self.node(input);
         let grid = checked_chunks(&node.shape, chunks)?;
@@ -327,7 +327,7 @@ impl Builder {
     }
 }
 
-/// A regular grid from chunk lengths that a user gave.
+/// A regular grid from chunk lengths given by the user.
 fn checked_chunks(shape: &[u64], chunks: &[u64]) -> Result<Grid> {
     if chunks.len() != shape.len() || (chunks.contains(&0)) {
         return Err(Error::Range {

@@ -1,4 +1,4 @@
-//! What the planner knows of stored arrays: names, labels, chunking, and how raw cells become values.
+//! Stored arrays as the planner sees them: names, labels, chunking, and the decoding of raw cells.
 
 use crate::dtype::{Calendar, DType};
 use crate::grid::Grid;
@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Attributes of a dataset or a variable, as JSON values under their names.
+/// Attributes of a dataset or a variable: JSON values by name.
 pub type Attrs = BTreeMap<String, serde_json::Value>;
 
-/// A stored array as a plan names it. Equal values are the same array: the key of a read.
+/// A stored array as a plan names it. Equal values refer to the same array: this is the key of a read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SourceRef {
-    /// Where the store is, without credentials; `temp:…` names an array that lives in memory.
+    /// URL of the store, without credentials; `temp:…` names an array in memory.
     pub url: String,
-    /// The array inside the store; empty if the store is the array.
+    /// Path of the array inside the store; empty if the store is the array.
     pub path: String,
     /// Type of the raw cells.
     pub dtype: DType,
-    /// Lengths.
+    /// Length of each axis.
     pub shape: Dims,
-    /// The chunks in which the store keeps it.
+    /// Chunks of the array in its store.
     pub grid: Grid,
-    /// True if the reader itself gives masks (arrays in memory that were computed with masks).
+    /// True if the reader supplies masks (arrays in memory that were computed with masks).
     pub nullable: bool,
-    /// Version of the metadata at bind (an etag, or size and time of the file), if the store tells.
+    /// Version of the metadata at bind (an etag, or size and time of the file), if the store reports one.
     pub version: Option<String>,
-    /// True if the cells of each chunk lie in a local file as they do in memory: a box is read for what it holds, not
-    /// for the chunks that it touches.
+    /// True if a local file stores the cells of each chunk in memory layout: the cost of reading a box depends on the
+    /// box, not on the chunks that it touches.
     pub plain: bool,
 }
 
@@ -39,7 +39,7 @@ impl SourceRef {
         self.url.starts_with("temp:")
     }
 
-    /// How a box of `len` cells lies in a stored chunk, if it begins and ends within it.
+    /// Contiguous runs of a box of `len` cells in a stored chunk, for a box that lies within the chunk.
     pub fn lines(&self, len: &[u64]) -> Lines {
         let size = self.dtype.size() as u64;
         let (mut bytes, mut row) = (size, size);
@@ -57,39 +57,38 @@ impl SourceRef {
     }
 }
 
-/// Stretches of bytes that hold a box of cells.
+/// Contiguous runs of bytes that hold a box of cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lines {
-    /// Bytes that lie one after another.
+    /// Length of a run.
     pub bytes: u64,
-    /// Bytes between a line and the next one; 0 if there is one line.
+    /// Bytes between two runs; 0 if there is one run.
     pub gap: u64,
 }
 
 impl Lines {
-    /// Shorter ones are read with what lies between them: a read takes about as long as reading so much more.
+    /// Shorter runs are read together with the gap: a read call costs about as much as reading this many bytes.
     const ALONE_BYTES: u64 = 2 << 10;
-    /// Where less lies between lines it is worth fetching ahead of them from a disk.
+    /// Upper bound on the gap that is worth prefetching from a disk.
     const AHEAD_BYTES: u64 = 256 << 10;
 
-    /// True if each line is worth a read of its own.
+    /// True if each run is worth a read of its own.
     pub fn is_alone(&self) -> bool {
         self.bytes >= Self::ALONE_BYTES
     }
 
-    /// True if what lies between lines is fetched with them, ahead of the reads: a disk gives that in the time that it
-    /// takes to find the next line.
+    /// True if the gaps are prefetched with the runs: a disk delivers them in the time of a seek to the next run.
     pub fn is_ahead(&self) -> bool {
         (1..=Self::AHEAD_BYTES).contains(&self.gap)
     }
 
-    /// True if lines are so long that a disk gives them one by one as fast as all of a file.
+    /// True if runs are so long that a disk reads them separately as fast as the whole file.
     pub fn is_long(&self) -> bool {
         self.bytes >= Self::AHEAD_BYTES
     }
 }
 
-/// How raw cells become values: CF's packing and missing values, in the order of the fields.
+/// Decoding of raw cells into values: CF's packing and missing values, applied in the order of the fields.
 ///
 /// # Source
 /// CF Conventions 1.11, sections 2.5.1 and 8.1; the resulting types are xarray's (`float32` for packed integers of up
@@ -98,15 +97,15 @@ impl Lines {
 pub struct Decode {
     /// Raw values that mean "missing" (`_FillValue`, `missing_value`, Zarr v2's `fill_value`); NaN means NaN cells.
     pub missing: Vec<Scalar>,
-    /// Raw values below are missing.
+    /// Smallest raw value that is not missing.
     pub valid_min: Option<Scalar>,
-    /// Raw values above are missing.
+    /// Largest raw value that is not missing.
     pub valid_max: Option<Scalar>,
-    /// Type to unpack to and the factor and offset: `raw * scale + offset`.
+    /// Result type, factor and offset: `raw * scale + offset`.
     pub unpack: Option<Unpack>,
     /// A time axis: the raw number counts `unit` from `origin`.
     pub time: Option<TimeUnits>,
-    /// An array of `bool` with the same shape, true where the cell is not missing.
+    /// An array of `bool` of the same shape: true where the cell is not missing.
     pub valid: Option<Arc<SourceRef>>,
 }
 
@@ -122,20 +121,20 @@ impl Decode {
 pub struct Unpack {
     /// Type of the result: `float32` or `float64`.
     pub dtype: DType,
-    /// Factor.
+    /// `scale_factor`.
     pub scale: f64,
-    /// Offset, added after the factor.
+    /// `add_offset`, added after scaling.
     pub offset: f64,
 }
 
 /// CF's `units` of a time: `hours since 1900-01-01`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeUnits {
-    /// Nanoseconds of one unit: 1, or a multiple of 1000.
+    /// Nanoseconds in one unit: 1, or a multiple of 1000.
     pub unit_ns: i64,
     /// Microseconds from 1970-01-01 of the calendar to the reference.
     pub origin_us: i64,
-    /// The calendar.
+    /// Calendar of the reference and of the decoded times.
     pub calendar: Calendar,
 }
 
@@ -144,55 +143,55 @@ pub struct TimeUnits {
 pub struct Variable {
     /// Name in its dataset.
     pub name: Arc<str>,
-    /// Names of its dimensions; `None` where the file has none.
+    /// Names of its dimensions; `None` for a dimension that the file does not name.
     pub dims: Vec<Option<Arc<str>>>,
     /// The stored array.
     pub source: SourceRef,
-    /// How to read its cells.
+    /// Decoding of its raw cells.
     pub decode: Decode,
-    /// Attributes, without those that decoding used up.
+    /// Attributes, without those consumed by decoding.
     pub attrs: Attrs,
 }
 
 /// The labels along one dimension, read at bind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Coord {
-    /// Name of the coordinate, mostly that of its dimension.
+    /// Name of the coordinate, usually that of its dimension.
     pub name: Arc<str>,
-    /// The dimension.
+    /// Dimension that the coordinate labels.
     pub dim: Arc<str>,
-    /// The labels.
+    /// One label for each position of the dimension.
     pub values: CoordValues,
     /// Attributes (units, long_name, …).
     pub attrs: Attrs,
 }
 
-/// An array of a dataset whose values cannot be read, and why.
+/// An array of a dataset whose values cannot be read, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Its name in the dataset.
+    /// Name in the dataset.
     pub name: Arc<str>,
-    /// Its dimensions and lengths, as far as its metadata give them.
+    /// Dimensions and lengths, as far as the metadata give them.
     pub dims: Vec<(Option<Arc<str>>, u64)>,
-    /// The code of the error.
+    /// Code of the error.
     pub code: &'static str,
-    /// The error: it names the array.
+    /// Message of the error; it names the array.
     pub reason: String,
-    /// The way out, if there is one.
+    /// How to resolve the error, if known.
     pub hint: Option<String>,
 }
 
-/// Labels that a dimension has and that cannot be read: its positions are no substitute for them.
+/// Labels that exist but cannot be read: the positions of the dimension are no substitute for them.
 #[derive(Debug, Clone)]
 pub struct NoLabels {
-    /// The coordinate.
+    /// The unreadable coordinate.
     pub of: Arc<Unreadable>,
     /// Positions in the stored coordinate.
     at: Positions,
     len: usize,
 }
 
-/// Positions: a run takes no memory, however long a dimension is.
+/// Positions; a run needs no memory, whatever its length.
 #[derive(Debug, Clone)]
 enum Positions {
     Run { start: i64, step: i64 },
@@ -200,7 +199,7 @@ enum Positions {
 }
 
 impl NoLabels {
-    /// All labels of a coordinate of that length.
+    /// All `len` labels of a coordinate.
     pub fn new(of: Arc<Unreadable>, len: usize) -> Self {
         NoLabels { of, at: Positions::Run { start: 0, step: 1 }, len }
     }
@@ -234,7 +233,7 @@ fn run(start: i64, step: i64, len: u64) -> Vec<u64> {
 }
 
 impl PartialEq for NoLabels {
-    /// The same positions of the same coordinate have the same labels, whatever these are.
+    /// Equal positions of the same coordinate have equal labels, whatever the labels are.
     fn eq(&self, other: &Self) -> bool {
         if !Arc::ptr_eq(&self.of, &other.of) || self.len != other.len {
             return false;
@@ -251,16 +250,16 @@ impl PartialEq for NoLabels {
 /// The label of a time coordinate that is missing: NumPy's NaT.
 pub const NAT: i64 = i64::MIN;
 
-/// Labels of one type; a label that is NaN or missing equals another one.
+/// Labels of one type. A NaN or missing label equals another NaN or missing label.
 #[derive(Debug, Clone)]
 pub enum CoordValues {
-    /// Integers, of the type in the file.
+    /// Integers, with their type in the file.
     Int(DType, Arc<[i64]>),
-    /// Floats, of the type in the file (a `float32` label is widened exactly).
+    /// Floats, with their type in the file (a `float32` label is widened exactly).
     Float(DType, Arc<[f64]>),
     /// Moments, microseconds since 1970-01-01 of the calendar; [`NAT`] where the label is missing.
     Time(Calendar, Arc<[i64]>),
-    /// Texts.
+    /// Strings.
     Text(Arc<[String]>),
     /// Labels that cannot be read: using them is an error.
     Unreadable(NoLabels),
@@ -293,7 +292,7 @@ impl CoordValues {
         }
     }
 
-    /// Why they cannot be read, if they cannot.
+    /// The unreadable coordinate, if these labels cannot be read.
     pub fn unreadable(&self) -> Option<&Arc<Unreadable>> {
         match self {
             CoordValues::Unreadable(none) => Some(&none.of),
@@ -306,12 +305,12 @@ impl CoordValues {
         matches!(self, CoordValues::Time(_, v) if v[i] == NAT)
     }
 
-    /// True if there is none.
+    /// True if there are no labels.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The element type; texts and labels that cannot be read have none.
+    /// Element type; `None` for text and for labels that cannot be read.
     pub fn dtype(&self) -> Option<DType> {
         match self {
             CoordValues::Int(d, _) | CoordValues::Float(d, _) => Some(*d),
@@ -320,7 +319,7 @@ impl CoordValues {
         }
     }
 
-    /// The labels at `positions`, in that order; each position is below `len`.
+    /// Returns the labels at `positions`, in that order; each position is below `len`.
     pub fn take(&self, positions: &[u64]) -> CoordValues {
         fn pick<T: Clone>(v: &[T], p: &[u64]) -> Arc<[T]> {
             p.iter().map(|&i| v[i as usize].clone()).collect()
@@ -334,7 +333,7 @@ impl CoordValues {
         }
     }
 
-    /// The labels at `start`, `start + step`, …, which are positions below `len`.
+    /// Returns the labels at `start`, `start + step`, …; all of these positions are below `len`.
     pub fn slice(&self, start: i64, step: i64, len: u64) -> CoordValues {
         match self {
             CoordValues::Unreadable(none) => CoordValues::Unreadable(none.slice(start, step, len)),
@@ -342,7 +341,7 @@ impl CoordValues {
         }
     }
 
-    /// One label as text: what headers and JSON show.
+    /// Returns one label as text, as in headers and JSON.
     pub fn display(&self, i: usize) -> String {
         match self {
             CoordValues::Int(_, v) => v[i].to_string(),
@@ -359,7 +358,7 @@ impl CoordValues {
 /// One dimension of a labelled tensor.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DimLabel {
-    /// The name; `None` for a dimension that has none (shown as `dim_0`, …).
+    /// Name; `None` for an unnamed dimension (shown as `dim_0`, …).
     pub name: Option<Arc<str>>,
     /// The coordinate along it, if any.
     pub coord: Option<Arc<Coord>>,
@@ -368,24 +367,24 @@ pub struct DimLabel {
 /// Several variables over shared dimensions: a Zarr group, an `.npz`, one array, or the result of a tensor block.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Dataset {
-    /// How queries call it.
+    /// Name of the dataset in queries.
     pub name: String,
-    /// Its data variables, in the order of their names.
+    /// Data variables, sorted by name.
     pub variables: Vec<Variable>,
-    /// The coordinates along its dimensions.
+    /// Coordinates along its dimensions.
     pub coords: Vec<Arc<Coord>>,
-    /// Auxiliary coordinates and bounds: variables that are not data (reached by name, they add no rows).
+    /// Auxiliary coordinates and bounds: variables that are not data. Queries reach them by name; they add no rows.
     pub auxiliary: Vec<Variable>,
-    /// Arrays that cannot be read: an error when a query uses them.
+    /// Arrays that cannot be read; a query that uses one fails.
     pub unreadable: Vec<Arc<Unreadable>>,
-    /// Names of the groups inside, which `url#group` opens.
+    /// Names of the nested groups; `url#group` opens one.
     pub groups: Vec<String>,
-    /// Attributes.
+    /// Attributes of the dataset.
     pub attrs: Attrs,
 }
 
 impl Dataset {
-    /// The coordinate whose dimension is `dim` and whose name is the dimension's.
+    /// Returns the coordinate that is named like its dimension `dim`.
     pub fn index_coord(&self, dim: &str) -> Option<&Arc<Coord>> {
         self.coords.iter().find(|c| &*c.dim == dim && c.name == c.dim)
     }

@@ -2,19 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What plans depend on besides the query. [`Config::chunk_bytes_target`] is part of the logical grid's contract: the
-/// same gives the same bits.
+/// Settings that plans depend on besides the query. [`Config::chunk_bytes_target`] is part of the logical grid's
+/// contract: the same target gives the same bits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
-    /// Bytes that a chunk aims at where no source and no `chunks =>` says otherwise.
+    /// Target size of a chunk in bytes, where neither a source nor `chunks =>` sets one.
     pub chunk_bytes_target: u64,
-    /// Cells that an operand of a reduction takes together if its chunks are smaller than that: 0 for one chunk an
-    /// operand, `None` for as many as are worth it by their cost. It changes no bit.
+    /// Cells that an operand of a reduction processes together if its chunks are smaller: 0 for one chunk per operand,
+    /// `None` to decide by cost. It changes no bit.
     pub batch_cells: Option<u64>,
-    /// Bytes of files that the system keeps in its memory, so that they may be read in small pieces again and again.
-    /// It changes no bit.
+    /// Bytes of files that the operating system caches, so that repeated small reads are cheap. It changes no bit.
     pub cached_bytes: u64,
-    /// Bytes of the lists of positions that a plan may hold. It changes no bit.
+    /// Upper bound on the bytes of position lists in a plan. It changes no bit.
     pub list_bytes_max: u64,
 }
 

@@ -1,10 +1,10 @@
-//! What a plan costs: operands and bytes, and about how long it takes. EXPLAIN tells it, and it decides how many threads
-//! run a plan, whether that is the one that asks, and how many small chunks an operand takes: that changes when the
-//! answer is there, never what it is.
+//! The cost of a plan: operands, bytes and approximate time. EXPLAIN reports it. It also decides the number of threads
+//! of a plan, whether the calling thread runs the plan, and the number of small chunks per operand. All of these change
+//! only how fast the result arrives, never its bits.
 //!
-//! The times are those of one thread at the rates that the benchmarks measured on two cores of an AMD EPYC (Zen 4,
-//! AVX-512; see `docs/performance.md`). Another machine is faster or slower by a factor, which is why they are only told
-//! as "about" and compared with each other.
+//! Times are for one thread at the rates of the benchmarks on two cores of an AMD EPYC (Zen 4, AVX-512; see
+//! `docs/performance.md`). Another machine is faster or slower by a factor, so times are reported as "about" and are
+//! only compared with each other.
 
 use crate::dtype::DType;
 use crate::factor::Factor;
@@ -15,7 +15,7 @@ use crate::region::cells;
 use crate::sort::SortWhat;
 use crate::tile::Tiling;
 
-/// What a plan costs, from its numbers alone.
+/// Cost of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Cost {
     /// Operands over all stages; saturates.
@@ -26,13 +26,13 @@ pub struct Cost {
     pub operand_bytes_max: u64,
     /// Bytes of the results.
     pub result_bytes: u64,
-    /// About how long one thread works for it, in microseconds.
+    /// Approximate time of one thread for the plan, in microseconds.
     pub work_us: u64,
-    /// True if the thread that asks runs it ([`is_small`]).
+    /// True if the calling thread runs the plan ([`is_small`]).
     pub here: bool,
 }
 
-/// The cost of a plan that runs once through.
+/// Returns the cost of running a plan once.
 pub fn cost(tiling: &Tiling) -> Cost {
     let plan = tiling.plan();
     let mut cost = Cost { work_us: work_us(tiling), here: is_small(tiling), ..Cost::default() };
@@ -55,8 +55,8 @@ pub fn cost(tiling: &Tiling) -> Cost {
     cost
 }
 
-/// Peak bytes of a stage's most demanding operand: that of its first full chunk, which no other exceeds by more than
-/// what partial chunks assemble.
+/// Peak bytes of a stage's most demanding operand. This is the operand of the first full chunk; another one exceeds it
+/// by at most the bytes of its assembled partial chunks.
 pub(crate) fn peak_max(tiling: &Tiling, stage: StageId) -> u64 {
     let grid = &tiling.plan().stage(stage).grid;
     let full: Vec<u64> =
@@ -64,16 +64,16 @@ pub(crate) fn peak_max(tiling: &Tiling, stage: StageId) -> u64 {
     tiling.peak(stage, &full)
 }
 
-/// A plan of no more work than this is run by the thread that asks: to wake another one takes some ten microseconds,
-/// and half of the work is all it could take over.
+/// Work up to which the calling thread runs a plan: waking another thread takes some ten microseconds, and the other
+/// thread could take over only half of the work.
 const HERE_US: u64 = 200;
-/// The same in nanoseconds: an operand that takes no longer is not worth cutting.
+/// [`HERE_US`] in nanoseconds: an operand that takes no longer is not worth cutting.
 pub(crate) const HERE_NS: f64 = (HERE_US * 1000) as f64;
-/// Operands of such a plan: the thread looks for the next ones itself.
+/// Upper bound on the operands of a plan that the calling thread runs: it schedules them itself.
 const HERE_OPERANDS_MAX: u64 = 64;
 
-/// How many of `most` threads are worth waking for a plan: each takes half of [`HERE_US`] of its work at least. What
-/// waits for storage may have them all.
+/// Number of threads, at most `most`, that are worth waking for a plan: each gets at least half of [`HERE_US`] of work.
+/// A plan that waits for storage gets `most`.
 pub fn threads_for(tiling: &Tiling, most: usize) -> usize {
     if is_small(tiling) {
         return 1;
@@ -86,23 +86,23 @@ pub fn threads_for(tiling: &Tiling, most: usize) -> usize {
     }
 }
 
-/// Does a stage wait for storage?
+/// True if a stage waits for storage.
 fn waits(stage: &Stage) -> bool {
     matches!(&stage.task, Task::Load { source, .. } if !source.is_resident())
 }
 
-/// True for a plan that takes little longer than it takes to wake a thread, and that waits for nothing.
+/// True if a plan takes little longer than waking a thread, and does not wait for storage.
 pub fn is_small(tiling: &Tiling) -> bool {
     let stages = &tiling.plan().stages;
     let operands = stages.iter().fold(0u64, |n, s| n.saturating_add(s.grid.count()));
     operands <= HERE_OPERANDS_MAX && !stages.iter().any(waits) && work_us(tiling) <= HERE_US
 }
 
-/// A plan of no more work, and that reads no more bytes of arrays, need not wait until others are over.
+/// A plan within both limits, work and bytes read from arrays, does not queue behind other plans.
 const QUICK_US: u64 = 20_000;
 const QUICK_BYTES: u64 = 8 << 20;
 
-/// True for a plan that is over before anybody waits for it, however many run beside it.
+/// True if a plan is so short that it runs at once, however many others are running.
 pub fn is_quick(tiling: &Tiling) -> bool {
     let bytes = |s: &Stage| match &s.task {
         Task::Load { source, .. } if !source.is_resident() => {
@@ -115,34 +115,34 @@ pub fn is_quick(tiling: &Tiling) -> bool {
     read <= QUICK_BYTES && work_us(tiling) <= QUICK_US
 }
 
-/// About how long one thread works for a plan, in microseconds; saturates.
+/// Approximate time of one thread for a plan, in microseconds; saturates.
 pub fn work_us(tiling: &Tiling) -> u64 {
     let stages = tiling.plan().stages.iter();
     let ns: f64 = stages.map(|s| s.grid.count() as f64 * OPERAND_NS + stage_ns(tiling, s)).sum();
     (ns / 1000.0) as u64
 }
 
-/// Rates, in nanoseconds of one thread.
+/// Nanoseconds of one thread for each operand.
 pub(crate) const OPERAND_NS: f64 = 1600.0;
-/// For each chunk of several that an operand goes through.
+/// Nanoseconds for each chunk, if an operand processes several.
 const CHUNK_NS: f64 = 800.0;
-/// For each byte that is read from or written to memory.
+/// Nanoseconds for each byte that is read from or written to memory.
 const BYTE_NS: f64 = 0.04;
-/// For each decoded byte of a stored chunk: zstd, and the way out of the page cache.
+/// Nanoseconds for each decoded byte of a stored chunk: zstd, and the copy out of the page cache.
 const STORED_BYTE_NS: f64 = 0.8;
-/// For each byte of a chunk without codecs: the way out of the page cache.
+/// Nanoseconds for each byte of a chunk without codecs: the copy out of the page cache.
 const PLAIN_BYTE_NS: f64 = 0.15;
-/// For each read of a file.
+/// Nanoseconds for each read of a file.
 const READ_NS: f64 = 500.0;
-/// For each multiplication and addition of a product, by bytes of a cell.
+/// Nanoseconds for each multiply-add of a product, per byte of a cell.
 const PRODUCT_BYTE_NS: f64 = 0.0047;
 
-/// Nanoseconds of one thread for an operand of a stage, on average.
+/// Average nanoseconds of one thread for an operand of a stage.
 pub(crate) fn chunk_ns(tiling: &Tiling, stage: &Stage) -> f64 {
     OPERAND_NS + stage_ns(tiling, stage) / stage.grid.count().max(1) as f64
 }
 
-/// Bytes that an operand of a stage makes, on average.
+/// Average bytes of the outputs of an operand of a stage.
 pub(crate) fn chunk_bytes(stage: &Stage) -> f64 {
     let of = |o: &Output| {
         let cells: f64 = o.grid.shape().iter().map(|&d| d as f64).product();
@@ -189,7 +189,7 @@ fn stage_ns(tiling: &Tiling, stage: &Stage) -> f64 {
         }
         Task::Bin { .. } => n * 1.2,
         Task::Contract { dtype, .. } => {
-            // Each side is read once at least, which is all that a product with a vector does.
+            // Each side is read at least once; a product with a vector does no more than that.
             let sides = stage.inputs.iter().map(|i| {
                 let cells = tiling.plan().output(i.from).grid.shape();
                 cells.iter().map(|&d| d as f64).product::<f64>() * BYTE_NS
@@ -201,12 +201,12 @@ fn stage_ns(tiling: &Tiling, stage: &Stage) -> f64 {
     }
 }
 
-/// A chunk of some cells, one of several that an operand goes through.
+/// Nanoseconds for a chunk of `cells`, one of several in an operand.
 pub(crate) fn batched_ns(fused: &Fused, cells: u64) -> f64 {
     CHUNK_NS + cells as f64 * fused_ns(fused)
 }
 
-/// For each cell of a fused stage: its bytes, its instructions, its reductions.
+/// Nanoseconds for each cell of a fused stage: its bytes, instructions and reductions.
 fn fused_ns(fused: &Fused) -> f64 {
     let field = |(k, input): (usize, &FusedInput)| match input {
         FusedInput::Field { .. } => fused.program.inputs[k].size() as f64 * BYTE_NS,
@@ -227,7 +227,7 @@ fn program_ns(program: &Program) -> f64 {
     program.insts.iter().map(|i| op_ns(i.op, i.dtype) * i.dtype.size() as f64 / 8.0).sum()
 }
 
-/// For each cell of eight bytes.
+/// Nanoseconds for each cell of eight bytes.
 fn op_ns(op: ScalarOp, dtype: DType) -> f64 {
     use ScalarOp::*;
     match op {
@@ -250,7 +250,7 @@ fn sort_ns(what: SortWhat) -> f64 {
     }
 }
 
-/// For each cell of a matrix: operations grow with its side.
+/// Nanoseconds for each cell of a matrix; the number of operations grows with its side.
 fn factor_ns(kind: Factor, shape: &[u64]) -> f64 {
     let side = shape.iter().rev().take(2).min().copied().unwrap_or(1).max(1) as f64;
     match kind {
@@ -259,7 +259,7 @@ fn factor_ns(kind: Factor, shape: &[u64]) -> f64 {
     }
 }
 
-/// A time as EXPLAIN tells it: `12 µs`, `3.4 ms`, `1.2 s`.
+/// Formats a time for EXPLAIN: `12 µs`, `3.4 ms`, `1.2 s`.
 pub(crate) fn time(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} µs"),
@@ -277,7 +277,7 @@ mod tests {
     use crate::config::Config;
     use crate::optimize::Rooted;
 
-    /// The sum of `n` squared numbers made on the fly.
+    /// The sum of `n` generated squares.
     fn squares(n: u64) -> Tiling {
         let config = Config::default();
         let mut b = Builder::new(config.clone());
@@ -303,7 +303,7 @@ mod tests {
             cost(&squares(1_000_000))
         );
         assert!(!large.here && (200_000..2_000_000).contains(&large.work_us), "{large:?}");
-        // What no machine computes still has a cost.
+        // A plan too large for any machine still has a cost.
         assert!(cost(&squares(1 << 60)).work_us > large.work_us);
     }
 

@@ -3,16 +3,16 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The calendar that a datetime counts in.
+/// The calendar of a datetime.
 ///
 /// Every datetime is an `i64` of microseconds since 1970-01-01T00:00:00 *of its own calendar*, so comparison and
-/// differences are integer work and only the split into year, month and day depends on the calendar.
+/// differences are integer operations; only the split into year, month and day depends on the calendar.
 ///
 /// # Source
 /// CF Conventions 1.11, section 4.4.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Calendar {
-    /// Proleptic Gregorian; CF's `standard` and `gregorian` from 1582-10-15 on. An Arrow timestamp.
+    /// Proleptic Gregorian; CF's `standard` and `gregorian` from 1582-10-15 on. Same as an Arrow timestamp.
     Standard,
     /// 365 days in every year.
     NoLeap,
@@ -22,12 +22,12 @@ pub enum Calendar {
     Day360,
     /// A leap year every fourth year.
     Julian,
-    /// CF's `standard` of times before 1582-10-15: Julian until 1582-10-04, Gregorian from the next day, 1582-10-15.
+    /// CF's `standard` for times before 1582-10-15: Julian until 1582-10-04, Gregorian from the next day, 1582-10-15.
     Mixed,
 }
 
 impl Calendar {
-    /// CF's name of the calendar.
+    /// The name of the calendar in CF.
     pub fn name(self) -> &'static str {
         match self {
             Calendar::Standard => "standard",
@@ -95,7 +95,7 @@ impl DType {
         matches!(self, DType::Float32 | DType::Float64)
     }
 
-    /// True for the eight integer types; neither `bool` nor a datetime is one.
+    /// True for the eight integer types; `bool` and datetimes are not integers.
     pub fn is_integer(self) -> bool {
         self.is_signed() || self.is_unsigned()
     }
@@ -120,8 +120,8 @@ impl DType {
         matches!(self, DType::Datetime(_))
     }
 
-    /// The type that two arrays meet in, as `numpy.result_type(a, b)`; `None` where NumPy (or we) have none:
-    /// a datetime meets only itself.
+    /// Common type of two arrays, as `numpy.result_type(a, b)`. Returns `None` where NumPy or Tessera defines none: a
+    /// datetime promotes only with its own type.
     pub fn promote(self, other: DType) -> Option<DType> {
         use DType::*;
         if self == other {
@@ -145,7 +145,7 @@ impl DType {
                     b
                 }
             }
-            // A signed type that holds the unsigned one has twice its size.
+            // A signed type that holds every value of the unsigned one has twice its size.
             _ => {
                 let (signed, unsigned) = if a.is_signed() { (a, b) } else { (b, a) };
                 match signed.size().max(unsigned.size() * 2) {
@@ -158,7 +158,7 @@ impl DType {
         })
     }
 
-    /// The floating type that a function such as `sqrt` computes in: `float32` for types that it holds exactly
+    /// The floating type in which a function such as `sqrt` computes: `float32` for types that it represents exactly
     /// (8- and 16-bit integers and `bool`, where NumPy would take `float16` for 8 bits), else `float64`.
     pub fn to_float(self) -> DType {
         use DType::*;
@@ -187,7 +187,7 @@ impl DType {
         }
     }
 
-    /// The type with that name: NumPy's and SQL's (`double`, `real`, `bigint`, …), in any case.
+    /// Parses a type name: NumPy's or SQL's (`double`, `real`, `bigint`, …), case-insensitive.
     pub fn parse(name: &str) -> Option<DType> {
         let name = name.to_ascii_lowercase();
         if let Some(calendar) =
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn promotion_is_numpys() {
-        // Rows of numpy.promote_types, written out by NumPy 2.
+        // Rows of numpy.promote_types, printed by NumPy 2.
         let cases = [
             (Bool, UInt8, UInt8),
             (Int8, UInt8, Int16),

@@ -1,15 +1,15 @@
-//! Which chunks are worth keeping where they outlive the process: those that take long to make again.
+//! Selects the chunks that are worth storing beyond the life of the process: those that are expensive to recompute.
 //!
-//! What is written costs time and room now, what is not costs time after a failure. So a chunk is worth it if making it
-//! again, from what is kept below it, takes several times as long as writing it:
+//! A stored chunk costs time and space now; a chunk that is not stored costs time after a failure. A chunk is worth
+//! storing if recomputing it from the stored chunks below it takes several times as long as writing it:
 //!
 //! ```text
 //!   load ──▶ fused (partial sums) ──▶ combine ──▶ combine, finish ──▶ result
 //!            6 ms for 3 KiB           16 × that   …
 //!            not worth a file         worth it    from sixteen files it takes 8 ms: not worth it
 //! ```
-//! Where the plan spreads (a chunk has several readers, goes to a product, a factorisation or a merge, or is a result)
-//! less is enough. A chunk that is computed cell by cell for a single reader is never kept: it is a step on the way.
+//! A smaller factor is enough where the plan spreads (a chunk has several readers, goes to a product, a factorisation
+//! or a merge, or is a result). A chunk that is computed cell by cell for a single reader is never stored.
 
 use crate::cost::{chunk_bytes, chunk_ns, work_us};
 use crate::plan::{FusedOutput, OutputRef, Stage, StageId, Task};
@@ -18,21 +18,21 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Which chunks are kept.
+/// Policy for storing chunks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// None.
+    /// No chunk is stored.
     None,
-    /// Those that take long to make again.
+    /// Chunks that are expensive to recompute are stored.
     #[default]
     Auto,
-    /// All that are computed; what is only read is where it was.
+    /// All computed chunks are stored; chunks that are only read remain in their source.
     All,
 }
 
 impl Durability {
-    /// The name that it is set by.
+    /// Name of the setting.
     pub fn name(self) -> &'static str {
         match self {
             Durability::None => "none",
@@ -58,21 +58,21 @@ impl FromStr for Durability {
     }
 }
 
-/// A plan of less work than this, in microseconds, is run again without a loss that anybody notices.
+/// A plan of less work than this, in microseconds, is cheap to run again.
 const WORK_US_MIN: u64 = 1_000_000;
-/// What a file or an object takes beside its bytes, in nanoseconds: a name, a wait for the disk or a request.
+/// Fixed cost of a file or an object in nanoseconds: a name, a wait for the disk or a request.
 const KEEP_NS: f64 = 5e6;
-/// For each byte that is written.
+/// Nanoseconds for each byte that is written.
 const KEEP_BYTE_NS: f64 = 2.0;
-/// What a kept chunk takes to load, and each of its bytes.
+/// Nanoseconds for loading a stored chunk, and for each of its bytes.
 const LOAD_NS: f64 = 5e5;
 const LOAD_BYTE_NS: f64 = 1.0;
-/// How much longer than keeping it a chunk has to take.
+/// Recomputing a chunk must take this many times as long as storing it.
 const WORTH: f64 = 8.0;
-/// The same where the plan spreads.
+/// [`WORTH`] where the plan spreads.
 const WORTH_WIDE: f64 = 2.0;
 
-/// For each stage of a plan, whether its chunks are kept.
+/// Returns for each stage of a plan whether its chunks are stored.
 pub fn picks(tiling: &Tiling, durability: Durability) -> Vec<bool> {
     let stages = &tiling.plan().stages;
     let makes = |s: &Stage| !matches!(s.task, Task::Load { .. } | Task::Const(_));
@@ -82,7 +82,7 @@ pub fn picks(tiling: &Tiling, durability: Durability) -> Vec<bool> {
         Durability::Auto if work_us(tiling) < WORK_US_MIN => vec![false; stages.len()],
         Durability::Auto => {
             let mut picked: Vec<bool> = Vec::with_capacity(stages.len());
-            // What it takes to have one chunk of each stage again.
+            // Cost of obtaining one chunk of each stage again.
             let mut again: Vec<f64> = Vec::with_capacity(stages.len());
             for (i, stage) in stages.iter().enumerate() {
                 let made = chunk_ns(tiling, stage) + below(stage, i, stages, &again);
@@ -99,8 +99,8 @@ pub fn picks(tiling: &Tiling, durability: Durability) -> Vec<bool> {
     }
 }
 
-/// Nanoseconds for what an operand of a stage reads. A scan's carry needs all chunks before it, half of them on
-/// average; of other inputs an operand reads as many chunks as there are more of them.
+/// Nanoseconds for the inputs of an operand. A scan's carry needs all chunks before it, on average half of them. Of
+/// other inputs, an operand reads as many chunks as the input has for each operand, at least one.
 fn below(stage: &Stage, number: usize, stages: &[Stage], again: &[f64]) -> f64 {
     let count = stage.grid.count().max(1) as f64;
     let of = |from: usize| {
@@ -122,7 +122,7 @@ fn below(stage: &Stage, number: usize, stages: &[Stage], again: &[f64]) -> f64 {
     }
 }
 
-/// True if what a stage makes spreads: it is a result, several operands read a chunk of it, or it is exchanged.
+/// True if the output of a stage spreads: it is a result, several operands read a chunk of it, or it is exchanged.
 fn is_wide(tiling: &Tiling, id: StageId) -> bool {
     let plan = tiling.plan();
     let exchanges = |s: &Stage| {
@@ -135,13 +135,13 @@ fn is_wide(tiling: &Tiling, id: StageId) -> bool {
         return true;
     }
     let stage = plan.stage(id);
-    // A chunk from the middle stands for all.
+    // A chunk from the middle represents all chunks.
     let index: Vec<u64> = stage.grid.axes.iter().map(|a| a.count() / 2).collect();
     (0..stage.outputs.len() as u32)
         .any(|output| tiling.readers(OutputRef { stage: id, output }, &index) > 1)
 }
 
-/// True if a stage's cells are computed one by one, or moved.
+/// True if a stage computes its cells one by one, or only moves them.
 fn is_elementwise(stage: &Stage) -> bool {
     match &stage.task {
         Task::Fused(f) => {
@@ -197,19 +197,19 @@ mod tests {
     fn sums_of_many_chunks_are_kept_once_for_each_branch_of_the_tree() {
         let mean = |b: &mut Builder, x| b.reduce_axes(x, ReduceKind::Mean, &[0, 1]).unwrap();
         let t = plan(1 << 30, mean);
-        // load, partial sums, then combining by sixteens: a chunk takes some 7 ms, sixteen of them are worth a file.
-        // What is made of those is not, until enough of them have come together.
+        // load, partial sums, then combining by sixteens: a chunk takes some 7 ms, and sixteen of them are worth a
+        // file. The next level is not, until enough of those files have been combined.
         let kept = picked(&t, Durability::Auto);
         assert_eq!(kept[..2], [2, 4], "{kept:?}");
         assert_eq!(picked(&t, Durability::All), (1..t.plan().stages.len()).collect::<Vec<_>>());
         assert_eq!(picked(&t, Durability::None), Vec::<usize>::new());
-        // A short one is run again.
+        // A short plan is run again.
         assert_eq!(picked(&plan(1 << 10, mean), Durability::Auto), Vec::<usize>::new());
     }
 
     #[test]
     fn steps_on_the_way_are_not_kept() {
-        // The exponentials go through memory to be moved, each chunk for a single reader; the sorted lines are dear.
+        // The exponentials pass through memory, each chunk for a single reader; the sorted lines are expensive.
         let t = plan(1 << 20, |b, x| {
             let y = b.map(ScalarOp::Exp, &[x]).unwrap();
             let y = b.rechunk(y, &[512, 1024]).unwrap();

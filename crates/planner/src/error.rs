@@ -1,24 +1,24 @@
-//! What can be wrong with a plan.
+//! Errors of building and planning.
 
 use crate::dtype::DType;
 use thiserror::Error;
 
-/// Who has to act on an error, as every crate of Tessera classes its errors.
+/// Who has to act on an error. Every crate of Tessera uses these classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// The query or its data must change.
+    /// User: the query or its data must change.
     User,
-    /// A limit was reached: more memory, a smaller query, or later.
+    /// A limit was reached: raise it, make the query smaller, or retry later.
     Limit,
-    /// The same call may succeed when it is tried again.
+    /// The same call may succeed when it is retried.
     Retry,
-    /// A fault of Tessera.
+    /// A bug in Tessera.
     Internal,
 }
 
 impl Class {
-    /// The class as error bodies spell it.
+    /// Name of the class in error bodies.
     pub fn name(self) -> &'static str {
         match self {
             Class::User => "user",
@@ -36,95 +36,95 @@ pub enum Error {
     /// An operation is not defined for a type.
     #[error("`{operation}` is not defined for {}", list(dtypes))]
     DTypes {
-        /// The operation, as the user knows it.
+        /// Name of the operation in SQL.
         operation: String,
         /// Types of its arguments.
         dtypes: Vec<DType>,
     },
-    /// Shapes that do not go together.
+    /// Shapes that do not match.
     #[error("{operation}: shapes {} do not match", shapes(shapes_))]
     Shapes {
-        /// The operation, as the user knows it.
+        /// Name of the operation in SQL.
         operation: String,
         /// The shapes.
         shapes_: Vec<Vec<u64>>,
-        /// What would have matched.
+        /// The shape that would have matched.
         hint: Option<String>,
     },
-    /// An axis beyond the rank.
+    /// An axis that is out of range.
     #[error("{operation}: axis {axis} is out of range for {rank} dimensions")]
     Axis {
-        /// The operation.
+        /// Name of the operation.
         operation: String,
-        /// The axis asked for.
+        /// The requested axis.
         axis: i64,
-        /// Dimensions there are.
+        /// Number of dimensions.
         rank: usize,
     },
-    /// A reduction without an identity over nothing.
+    /// A reduction without an identity over an empty axis.
     #[error(
         "{operation}: axis {axis} has length 0 and {operation} of an empty axis is not defined"
     )]
     Empty {
-        /// The operation.
+        /// Name of the reduction.
         operation: String,
-        /// The empty axis.
+        /// Number of the empty axis.
         axis: usize,
     },
-    /// Masked cells where every cell has to have a value.
+    /// Masked cells in an operation that is not defined for them.
     #[error("`{operation}` is not defined for masked cells")]
     Masked {
-        /// The operation.
+        /// Name of the operation.
         operation: String,
     },
-    /// A tensor with more cells than can be addressed.
+    /// A tensor with more cells than are addressable.
     #[error("shape {} has more than 2^63 cells", shapes(std::slice::from_ref(shape)))]
     TooLarge {
-        /// The shape.
+        /// Shape of the tensor.
         shape: Vec<u64>,
     },
-    /// Lists of positions that take more memory than a plan may hold.
+    /// Position lists that exceed the memory limit of a plan.
     #[error(
         "the index lists of the plan need {} (limit {}, a quarter of the memory limit)",
         crate::explain::bytes(*bytes), crate::explain::bytes(*limit_bytes)
     )]
     Lists {
-        /// Their bytes.
+        /// Bytes of the lists.
         bytes: u64,
-        /// The most.
+        /// Limit in bytes.
         limit_bytes: u64,
     },
-    /// A number out of its range.
+    /// A number that is out of range.
     #[error("{what}: {value} is out of range, {expected}")]
     Range {
-        /// What the number is.
+        /// Meaning of the number.
         what: String,
-        /// The number.
+        /// The number as text.
         value: String,
-        /// What is accepted.
+        /// Accepted range.
         expected: String,
     },
-    /// Something that a later version will do.
+    /// A construct that is not implemented.
     #[error("{construct} is not supported yet")]
     Unsupported {
-        /// The construct.
+        /// Name of the construct.
         construct: String,
     },
     /// Planning was stopped from outside: see [`crate::interrupt`].
     #[error("planning was stopped")]
     Stopped,
-    /// A pass broke the plan: a fault of ours.
+    /// A pass broke the plan: a bug in Tessera.
     #[error("the plan is broken after pass `{pass}`: {reason}")]
     Broken {
         /// The pass after which the check failed.
         pass: &'static str,
-        /// What does not hold.
+        /// The violated invariant.
         reason: String,
     },
 }
 
 impl Error {
-    /// Stable name for programs.
+    /// Stable code for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Error::DTypes { .. } => "dtype_mismatch",
@@ -141,7 +141,7 @@ impl Error {
         }
     }
 
-    /// Who has to act.
+    /// Class of the error.
     pub fn class(&self) -> Class {
         match self {
             Error::Broken { .. } => Class::Internal,
@@ -150,7 +150,7 @@ impl Error {
         }
     }
 
-    /// The way out, if there is one to tell.
+    /// How to resolve the error, if known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::DTypes { .. } => {

@@ -1,17 +1,17 @@
-//! What a plan will take of a machine, as far as that is known before it runs: EXPLAIN tells it beside what is measured.
+//! Estimates the resources of a plan before it runs. EXPLAIN reports the estimate next to the measured values.
 //!
 //! ```text
-//!   operands in depth-first order   ■ ■ ■ □ …        as one thread runs them; for each the bytes of the chunks that are
-//!   bytes that are held             ▁▂▃▂▅▃▂          held, and what it needs itself
-//!   the limit                       ─────────        beyond it loads are dropped, then chunks go to files
+//!   operands in depth-first order   ■ ■ ■ □ …        as one thread runs them; for each the bytes of the retained
+//!   bytes that are held             ▁▂▃▂▅▃▂          chunks, and its own peak
+//!   the limit                       ─────────        above it loads are dropped, then chunks are spilled
 //! ```
-//! 1. [`estimate`] goes through the plan as the scheduler does: what is furthest from the sources first, a chunk until
-//!    its last reader is done. It adds up what is held; what further threads run beside it is added once for each.
-//! 2. What does not fit is dropped and read again, or spilled, by the rules of the scheduler.
-//! 3. A plan of more than 65,536 operands and reads is gone through so far only. What still grew then is taken to
-//!    grow like that to its end.
+//! 1. [`estimate`] walks the plan as the scheduler does: deepest stage first, and a chunk is retained until its last
+//!    reader is done. It adds up the retained bytes, and the peak of one operand for each further thread.
+//! 2. Chunks above the limit are dropped and read again, or spilled, by the rules of the scheduler.
+//! 3. The walk of a plan ends after 65,536 operands and reads. Sums that still grew then are extrapolated linearly to
+//!    the end of the plan.
 //!
-//! What it cannot know: what other statements hold, how long an operand takes, what a receiver keeps of the results.
+//! Unknown to the estimate: memory of other statements, time of an operand, results that a receiver buffers.
 
 use crate::cost::cost;
 use crate::plan::{Access, OutputRef, StageId, Task};
@@ -21,38 +21,38 @@ use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Operands that are gone through, each with what it reads.
+/// Upper bound on the operands and reads of a walk.
 const STEPS_MAX: u64 = 1 << 16;
-/// Loads from afar that are fetched ahead.
+/// Number of remote loads that are prefetched.
 const AHEAD: u64 = 32;
-/// One part of this many of the limit is spilled beyond what is missing.
+/// Spilling frees a fraction 1 / `MORE` of the limit beyond the missing bytes.
 const MORE: u64 = 8;
 
-/// What there is to run a plan.
+/// Resources available to a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machine {
-    /// Bytes of memory that the plan may have.
+    /// Memory limit of the plan in bytes.
     pub limit_bytes: u64,
-    /// Threads that compute.
+    /// Number of compute threads.
     pub threads: u64,
-    /// True if chunks may go to files.
+    /// True if chunks may be spilled to files.
     pub spills: bool,
     /// True if an array of the plan is read over a network.
     pub remote: bool,
 }
 
-/// What a plan will probably take.
+/// Estimated resources of a plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Estimate {
-    /// The most bytes that it holds at a time, what runs included, without results that were delivered.
+    /// Peak bytes held, including running operands, without delivered results.
     pub peak_bytes: u64,
-    /// Bytes of the cells that loads make, those that are read again included.
+    /// Bytes of the cells that loads produce, including repeated reads.
     pub bytes_read: u64,
-    /// Bytes of the chunks that go to files; 0 if all fits.
+    /// Bytes of spilled chunks; 0 if everything fits.
     pub bytes_spilled: u64,
 }
 
-/// Estimates a plan that runs alone on a machine.
+/// Estimates a plan that runs alone on `machine`.
 pub fn estimate(tiling: &Tiling, machine: &Machine) -> Estimate {
     let cost = cost(tiling);
     let mut walk = Walk::new(tiling, machine);
@@ -60,7 +60,7 @@ pub fn estimate(tiling: &Tiling, machine: &Machine) -> Estimate {
     let done = walk.done.max(1);
     let times =
         |bytes: u64| (u128::from(bytes) * u128::from(cost.operands) / u128::from(done)) as u64;
-    // What grew to the last with what was done, and not with its logarithm.
+    // Sums that still grew in proportion to the steps done, not to their logarithm.
     let grows =
         |half: u64, whole: u64| walk.is_cut && whole.saturating_mul(2) > half.saturating_mul(3);
     let whole = |half: u64, whole: u64| if grows(half, whole) { times(whole) } else { whole };
@@ -71,7 +71,7 @@ pub fn estimate(tiling: &Tiling, machine: &Machine) -> Estimate {
     let beside = machine.threads.min(if cost.here { 1 } else { widest }).saturating_sub(1);
     let mut peak = alone.saturating_add(beside.saturating_mul(walk.each));
     if machine.remote {
-        // Loads start ahead only below half of the limit.
+        // Prefetch starts only below half of the limit.
         let ahead = AHEAD.min(walk.loads).saturating_mul(walk.load_need);
         peak = peak.saturating_add(ahead.min(machine.limit_bytes / 2));
     }
@@ -85,7 +85,7 @@ pub fn estimate(tiling: &Tiling, machine: &Machine) -> Estimate {
     }
 }
 
-/// True if readers of a stage's chunks need but a small part of a chunk each: its chunks are then kept and not read
+/// True if each reader of a stage's chunks needs only a small part of a chunk. Such chunks are retained instead of read
 /// again, as dozens of operands read each of them.
 pub fn is_read_in_parts(tiling: &Tiling, stage: StageId) -> bool {
     let plan = tiling.plan();
@@ -96,7 +96,7 @@ pub fn is_read_in_parts(tiling: &Tiling, stage: StageId) -> bool {
                 if read.count() == 0 || held.count() == 0 {
                     return false;
                 }
-                // The first operand and the chunk where its cells begin stand for all.
+                // The first operand and the chunk where its cells begin represent all.
                 let image = view.image(&read.region(&read.unravel(0)));
                 let at = held.overlapping(&image).start;
                 let chunk: Region = held.region(&at);
@@ -109,32 +109,32 @@ pub fn is_read_in_parts(tiling: &Tiling, stage: StageId) -> bool {
     })
 }
 
-/// An operand: its stage, and its row-major number there.
+/// An operand: its stage and its row-major number in the stage.
 type Key = (u32, u64);
 
-/// The chunks of an operand that ran.
+/// The chunks of a finished operand.
 struct Made {
     bytes: u64,
-    /// Reads of them that are to come; `u64::MAX` has no end.
+    /// Reads of the chunks that are still to come; `u64::MAX` for no end.
     readers: u64,
-    /// Operands that wait to read them.
+    /// Number of operands that wait to read the chunks.
     pins: u32,
     in_file: bool,
 }
 
-/// An operand whose inputs are being made.
+/// An operand whose inputs are being computed.
 struct Frame {
     key: Key,
     reads: SmallVec<[Key; 4]>,
     next: usize,
 }
 
-/// What is known of a stage.
+/// Facts about a stage.
 struct Info {
     is_load: bool,
-    /// Its chunks are kept while several readers are left, not read again.
+    /// Its chunks are retained while several readers are left, instead of read again.
     is_dear: bool,
-    /// Chunks in files are read in parts, which the operand's peak has.
+    /// Spilled chunks are read in parts, which the operand's peak includes.
     reads_parts: bool,
 }
 
@@ -143,33 +143,33 @@ struct Walk<'a> {
     machine: &'a Machine,
     stages: Vec<Info>,
     made: BTreeMap<Key, Made>,
-    /// In the order in which they were made; those that are gone are passed over.
+    /// Operands in the order in which they finished; released ones are skipped.
     order: VecDeque<Key>,
-    /// Loads that gave way.
+    /// Loads that were dropped.
     dropped: BTreeSet<Key>,
     held: u64,
-    /// What of it cannot be read again.
+    /// Held bytes that cannot be read again.
     kept: u64,
     sums: Sums,
-    /// The same when half of the steps were done.
+    /// The sums when half of the steps were done.
     half: Sums,
-    /// The most that was held, with the operand that ran then.
+    /// Peak of held bytes, including the operand that ran then.
     alone: u64,
-    /// The most that an operand needs together with what it reads.
+    /// Largest sum of an operand's peak and its inputs.
     each: u64,
     loads: u64,
     load_need: u64,
     done: u64,
     steps: u64,
     is_cut: bool,
-    /// True if nothing can be dropped or spilled, until something is read.
+    /// True if nothing can be dropped or spilled until something is read.
     is_stuck: bool,
 }
 
-/// What may grow with the plan.
+/// Sums that may grow with the plan.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
-    /// The most bytes that were held and cannot be read again.
+    /// Peak of held bytes that cannot be read again.
     kept: u64,
     read_again: u64,
     spilled: u64,
@@ -212,7 +212,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Goes from the chunks of the results, in row-major order, those of all results in step.
+    /// Walks from the chunks of the results, in row-major order, all results in step.
     fn run(&mut self) {
         let results: Vec<(StageId, u64)> = self
             .tiling
@@ -236,7 +236,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Makes the chunks of an operand, and before them what it reads; false if it is enough.
+    /// Computes an operand after its inputs; returns false at the end of the walk.
     fn make(&mut self, key: Key) -> bool {
         if self.made.contains_key(&key) {
             return true;
@@ -259,14 +259,14 @@ impl<'a> Walk<'a> {
                 return false;
             }
             if let Some(frame) = stack.pop() {
-                // Who asked for it waits for it.
+                // Pinned if an operand on the stack waits for it.
                 self.operand(&frame, !stack.is_empty());
             }
         }
         true
     }
 
-    /// An operand with what it reads; `None` if that is more than is gone through.
+    /// Returns an operand with its reads; `None` if there are more than `STEPS_MAX`.
     fn frame(&self, key: Key) -> Option<Frame> {
         let index = self.index(key);
         if self.tiling.read_count(StageId(key.0), &index) > STEPS_MAX {
@@ -285,7 +285,7 @@ impl<'a> Walk<'a> {
         self.tiling.plan().stage(StageId(key.0)).grid.unravel(key.1)
     }
 
-    /// An operand runs: its inputs are there.
+    /// Runs an operand whose inputs are available.
     fn operand(&mut self, frame: &Frame, is_awaited: bool) {
         let (stage, index) = (StageId(frame.key.0), self.index(frame.key));
         let mut need = self.tiling.peak(stage, &index);
@@ -321,7 +321,7 @@ impl<'a> Walk<'a> {
         });
         self.done += 1;
         if readers > 0 {
-            // A chunk of an array in memory is held by the array.
+            // A chunk of an array in memory is held by the array itself.
             let bytes = match is_load && need == 0 {
                 true => 0,
                 false => self.tiling.output_bytes(stage, &index),
@@ -355,7 +355,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Bytes leave memory for good.
+    /// Releases the bytes of a chunk.
     fn let_go(&mut self, key: Key, made: &Made) {
         let info = &self.stages[key.0 as usize];
         if !info.is_load || info.is_dear {
@@ -366,7 +366,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Drops loads that nothing waits for, then spills what was made first, until there is room.
+    /// Drops loads that no operand waits for, then spills the oldest chunks, until `need` fits.
     fn make_room(&mut self, need: u64, inputs: &[Key]) {
         let limit = self.machine.limit_bytes;
         if self.held.saturating_add(need) <= limit || self.is_stuck {
@@ -413,7 +413,7 @@ impl<'a> Walk<'a> {
         self.is_stuck = self.held == before;
     }
 
-    /// Bytes of the cells that a load makes.
+    /// Bytes of the cells that a load produces.
     fn loaded_bytes(&self, key: Key) -> u64 {
         let stage = self.tiling.plan().stage(StageId(key.0));
         let Task::Load { source, .. } = &stage.task else { return 0 };

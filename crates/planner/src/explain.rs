@@ -1,4 +1,4 @@
-//! Plans as text: exactly what will run, with the numbers that decide.
+//! Plans as text: the stages that will run, and the numbers that decide.
 
 use crate::cost::{cost, peak_max, time};
 use crate::durable::{Durability, picks};
@@ -14,7 +14,7 @@ use crate::tile::Tiling;
 use crate::window::Frame;
 use std::fmt::Write;
 
-/// The graph as one tree for each root; a node that stands twice is shown once and named after that.
+/// Formats the graph as one tree per root; a node that occurs twice is shown once and named after that.
 ///
 /// ```text
 /// root 0
@@ -102,12 +102,12 @@ fn reduction(kind: ReduceKind, axes: &[AxisReduce]) -> String {
     format!("{kind} over [{}]", parts.join(", "))
 }
 
-/// A source as users know it; credentials are never part of it.
+/// Name of a source in SQL, without credentials.
 fn source_name(url: &str, path: &str) -> String {
     if path.is_empty() { url.into() } else { format!("{url}#{path}") }
 }
 
-/// The stages of a plan, one line each with what they read and make, then the cost.
+/// Formats the stages of a plan, one line each with inputs and outputs, then the cost.
 pub fn plan(tiling: &Tiling) -> String {
     let plan = tiling.plan();
     let mut out = String::new();
@@ -146,7 +146,6 @@ pub fn plan(tiling: &Tiling) -> String {
     out
 }
 
-/// What a stage does.
 fn task_text(task: &Task) -> String {
     match task {
         Task::Load { source, .. } => format!("Load {}", source_name(&source.url, &source.path)),
@@ -182,7 +181,6 @@ fn task_text(task: &Task) -> String {
     }
 }
 
-/// How a stage reads an input.
 fn access_text(plan: &Plan, input: &Input) -> String {
     match &input.access {
         Access::View(v) if v.is_identity() => String::new(),
@@ -208,7 +206,7 @@ fn access_text(plan: &Plan, input: &Input) -> String {
     }
 }
 
-/// The inputs, instructions and outputs of a fused stage, one line each.
+/// Formats the inputs, instructions and outputs of a fused stage, one line each.
 fn program(f: &Fused, out: &mut String) {
     if let Some(b) = &f.batch {
         let each: u64 = (0..b.grid.rank()).map(|a| b.along(a)).product();
@@ -255,7 +253,7 @@ fn program(f: &Fused, out: &mut String) {
     }
 }
 
-/// The stages whose chunks are kept so that they outlive a failure, as a line below the plan; empty if there is none.
+/// Formats the stages whose chunks are stored for recovery, as a line below the plan; empty if there are none.
 ///
 /// ```text
 /// durable: #2, #5 (auto)
@@ -270,7 +268,7 @@ pub fn durable(tiling: &Tiling, durability: Durability) -> String {
     }
 }
 
-/// The phases of a placed plan, and what is moved between workers, as lines below the plan.
+/// Formats the phases of a placed plan and the bytes moved between workers, as lines below the plan.
 ///
 /// ```text
 /// phase 0: #0, #1, #2; 1.2 s of 2 workers' work, 3.1 MiB moved, about 640.0 ms
@@ -471,7 +469,7 @@ fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |c| c.to_uppercase().chain(letters).collect())
 }
 
-/// `name`, and how many axes take part in a product if they are not those of matrices.
+/// `name`, and the number of axes in each role if they are not those of matrices.
 fn contraction(name: &str, axes: Contraction) -> String {
     let Contraction { rows, columns, summed } = axes;
     match axes == Contraction::MATRICES {
@@ -480,7 +478,7 @@ fn contraction(name: &str, axes: Contraction) -> String {
     }
 }
 
-/// The parts of a factorisation that a stage makes: `.u .s`.
+/// Names of the parts of a factorisation that a stage computes: `.u .s`.
 fn part_names(kind: Factor, parts: &[usize]) -> String {
     let names: Vec<String> = parts.iter().map(|&p| format!(".{}", kind.parts()[p])).collect();
     names.join(" ")
@@ -490,7 +488,7 @@ fn output_name(r: OutputRef) -> String {
     format!("#{}.{}", r.stage.0, r.output)
 }
 
-/// Bytes in the unit that suits them: `1.5 MiB`.
+/// Formats bytes in a suitable unit: `1.5 MiB`.
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut v = n as f64;

@@ -1,25 +1,25 @@
-//! Factorisations and solutions of whole matrices.
+//! Factorisations and linear solvers of whole matrices.
 //!
-//! A [`Factor`] works on the last two axes of its input; axes before them are a stack of matrices, each on its own. One
-//! operand holds whole matrices and gives all parts of the factorisation that are wanted, so `svd(a).u` and `svd(a).s`
-//! cost one decomposition.
+//! A [`Factor`] works on the last two axes of its input; the axes before them are a stack of independent matrices. One
+//! operand holds whole matrices and returns all requested parts of the factorisation, so `svd(a).u` and `svd(a).s` cost
+//! one decomposition.
 //!
 //! ```text
 //!   a [b.., m, n]            ──▶ parts [b.., x, y]           stage cells [b.., m, n]
 //!   a [b.., m, n], c [b.., m, k] ──▶ x [b.., n, 1, k]        stage cells [b.., m, n, k]
 //! ```
-//! A tall matrix [m, n] whose rows are cut into blocks is factored without holding it whole (TSQR): `QrBlocks` gives an
-//! `r` for each block, the `r`s stacked are a smaller matrix, and `QrApply` multiplies each block's `q` with its rows of
-//! a small matrix. It factors the block a second time: that costs no more than to form `q` the first time, and nothing
-//! as large as the matrix waits for the small one to be factored.
+//! A tall matrix [m, n] is cut into blocks of rows and factored without holding all of it (TSQR): `QrBlocks` gives an
+//! `r` for each block, the stacked `r`s form a smaller matrix, and `QrApply` multiplies each block's `q` by its rows of
+//! the small matrix's factor. `QrApply` factors the block a second time: this costs no more than forming `q` the first
+//! time, and no intermediate as large as the matrix waits for the small factorisation.
 //!
 //! ```text
 //!   a  |rows| ─QrBlocks─▶ r |n|          Q = QrApply(a, Q of the stacked r)
 //!      |rows|               |n|          R = R of the stacked r
 //!      |rest|               |n|          (a block of fewer rows than n leaves zeros below in its r)
 //! ```
-//! What is not unique is fixed, so that results do not depend on chunks: the diagonal of `r` is not negative, and of
-//! each row of the square `vh` and each eigenvector the cell of the largest magnitude (the first of equals) is positive.
+//! Signs are fixed so that results do not depend on chunks: the diagonal of `r` is not negative; in each row of the
+//! square `vh` and in each eigenvector the cell of the largest magnitude (the first of equals) is positive.
 //!
 //! # Source
 //! Demmel, Grigori, Hoemmen, Langou: Communication-optimal parallel and sequential QR and LU factorizations (2012).
@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 use std::fmt;
 
-/// What is computed of a matrix.
+/// A factorisation or solver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Factor {
     /// `a = q r` with k = min(m, n): parts `q` [m, k] with orthonormal columns, `r` [k, n] upper triangular.
@@ -51,7 +51,7 @@ pub enum Factor {
     Svd,
     /// Eigenvalues [n, 1] in ascending order and eigenvectors [n, n], by columns, of a symmetric matrix.
     Eigh {
-        /// Which triangle is read.
+        /// True to read the lower triangle, false for the upper one.
         lower: bool,
     },
     /// `a = l lᵀ` of a symmetric positive definite matrix, of which the lower triangle is read: [n, n].
@@ -66,15 +66,15 @@ pub enum Factor {
     Solve,
     /// `x` of `a x = c` for a triangular `a`.
     SolveTriangular {
-        /// Which triangle is read.
+        /// True to read the lower triangle, false for the upper one.
         lower: bool,
-        /// The diagonal is taken to be 1.
+        /// True if the diagonal is taken to be 1.
         unit: bool,
     },
 }
 
 impl Factor {
-    /// The name, as users know it.
+    /// Name of the function in SQL.
     pub fn name(self) -> &'static str {
         match self {
             Factor::Qr | Factor::QrBlocks { .. } | Factor::QrApply { .. } => "qr",
@@ -89,7 +89,7 @@ impl Factor {
         }
     }
 
-    /// The names of its parts.
+    /// Names of the parts.
     pub fn parts(self) -> &'static [&'static str] {
         match self {
             Factor::Qr => &["q", "r"],
@@ -114,12 +114,12 @@ impl Factor {
         }
     }
 
-    /// Must the first input be square?
+    /// True if the first input must be square.
     pub fn is_square(self) -> bool {
         !matches!(self, Factor::Qr | Factor::QrBlocks { .. } | Factor::QrApply { .. } | Factor::Lu)
     }
 
-    /// The shape of a part for inputs of these shapes, which go together; `None` if they do not.
+    /// Shape of a part for inputs of these shapes; `None` if the shapes do not match.
     pub fn shape(self, part: usize, inputs: &[&[u64]]) -> Option<Dims> {
         let a = *inputs.first()?;
         if inputs.len() != self.arity() || a.len() < 2 || part >= self.parts().len() {
@@ -165,8 +165,8 @@ impl Factor {
         Some(a[..lead].iter().copied().chain(tail).collect())
     }
 
-    /// The cells that the operands divide among them: the stack is cut as the input's, more finely if a chunk of it
-    /// would hold more than four times `target` bytes of matrices; a matrix is never cut, but for blocks of rows.
+    /// The cells that the operands divide: the stack is cut like the input's, more finely if a chunk would hold more
+    /// than four times `target` bytes of matrices. A matrix is never cut, except into blocks of rows.
     pub fn space(self, inputs: &[&Grid], dtype: DType, target: u64) -> Grid {
         let a = inputs[0];
         let lead = a.rank() - 2;
@@ -200,11 +200,11 @@ impl Factor {
         grid
     }
 
-    /// The grid of a part of that shape, with as many chunks along each axis as `space`.
+    /// The grid of a part of shape `shape`, with as many chunks along each axis as `space`.
     pub fn grid(self, space: &Grid, shape: &[u64]) -> Grid {
         let stack = space.rank().saturating_sub(self.trailing());
         let axes = space.axes.iter().zip(shape).enumerate().map(|(axis, (s, &len))| match self {
-            // Each block leaves an `r` of as many rows as it has columns.
+            // Each block leaves an `r` that is square.
             Factor::QrBlocks { .. } if axis == 0 => AxisGrid::regular(len, len / s.count()),
             Factor::QrApply { .. } if axis == 0 => *s,
             _ if axis < stack => *s,
@@ -213,7 +213,7 @@ impl Factor {
         Grid { axes: axes.collect() }
     }
 
-    /// Rows and columns of one matrix of an operand with cells of these lengths.
+    /// Rows and columns of one matrix, for an operand with cells of these lengths.
     pub fn matrix(self, cells: &[u64]) -> (u64, u64) {
         let lead = cells.len().saturating_sub(self.trailing());
         match cells.get(lead..) {
@@ -222,7 +222,7 @@ impl Factor {
         }
     }
 
-    /// Axes of the operands' cells that are not the stack's.
+    /// Number of axes of the operands' cells that are not part of the stack.
     pub fn trailing(self) -> usize {
         match self {
             Factor::QrApply { .. } | Factor::Solve | Factor::SolveTriangular { .. } => 3,
@@ -230,7 +230,7 @@ impl Factor {
         }
     }
 
-    /// Cells of working memory for one matrix [m, n]: what a kernel takes beside inputs and outputs, at most.
+    /// Upper bound on the cells of a kernel's working memory for one matrix [m, n], without inputs and outputs.
     pub fn work_cells(self, m: u64, n: u64) -> u64 {
         let of = |a: u64, b: u64| a.saturating_mul(b);
         let sum = |parts: &[u64]| parts.iter().fold(0u64, |n, p| n.saturating_add(*p));
@@ -240,14 +240,14 @@ impl Factor {
             Factor::Qr | Factor::QrBlocks { .. } | Factor::QrApply { .. } => {
                 sum(&[of(m, n), of(low, n), of(low, low), of(low, n)])
             }
-            // The matrix, `u` and `v`, and what the bidiagonal form and its divide and conquer take.
+            // The matrix, `u` and `v`, and the workspace of the bidiagonal form and of divide and conquer.
             Factor::Svd => of(of(n.saturating_add(32), n.saturating_add(32)), 3)
                 .saturating_add(Self::spectral_cells(n)),
             Factor::Eigh { .. } => of(of(n.saturating_add(32), n.saturating_add(32)), 2)
                 .saturating_add(Self::spectral_cells(n)),
-            // A column more than the matrix.
+            // One column more than the matrix.
             Factor::Cholesky => sum(&[of(n, n), n, 64]),
-            // The matrix and, as 8 bytes each, the exchanged rows.
+            // The matrix and the row permutation, 8 bytes each.
             Factor::Lu | Factor::Det | Factor::Inv | Factor::Solve => {
                 sum(&[of(m, n), of(m, 2), 16])
             }
@@ -255,7 +255,7 @@ impl Factor {
         }
     }
 
-    /// Cells that an iteration on singular or eigenvalues takes beside the matrices that it is given.
+    /// Workspace of an iteration on singular values or eigenvalues, in cells, without the matrices passed to it.
     pub fn spectral_cells(n: u64) -> u64 {
         let side = n.saturating_add(32);
         side.saturating_mul(side).saturating_mul(7).saturating_add(side.saturating_mul(1100))

@@ -1,10 +1,10 @@
-//! From the IR to stages: what is computed together.
+//! From the IR to stages: selects the nodes that are computed together.
 //!
-//! Elementwise nodes, views and generators never become stages of their own: they are inlined into the programs of the
-//! nodes that need memory for their result. Those are
+//! Elementwise nodes, views and generators do not become stages of their own: they are inlined into the programs of the
+//! nodes that need memory for their result. These are
 //! * results of the query and inputs of tasks that move cells (`Copy`, `Scan`, `Contract`): *stored*,
 //! * reductions: a partial state for each chunk, then a combining tree,
-//! * elementwise values that a view repeats: computed once, not once for each repetition.
+//! * elementwise values that a view repeats: computed once, not once per repetition.
 //!
 //! Values of one level (the number of stages below them) over the same cells and chunks that read a common input become
 //! outputs of one stage: `SELECT sum(x), mean(x), std(x)` passes over `x` once.
@@ -44,7 +44,7 @@ use needs::Needs;
 use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
 
-/// Fan-in of a combining tree: partials held at once, against levels of the tree.
+/// Fan-in of a combining tree: a trade-off between partials held at once and levels of the tree.
 const FAN: u64 = 16;
 
 /// Turns an optimised graph into a plan.
@@ -62,14 +62,14 @@ pub fn fuse(rooted: &Rooted, config: &Config) -> Result<Plan, Error> {
         f.emit(&group)?;
     }
     for &root in &rooted.roots {
-        // The view of a product drops last axes of length 1, which changes no byte of a chunk.
+        // The view of a product drops trailing axes of length 1, which changes no byte of a chunk.
         let (out, _) = f.find(root)?;
         f.plan.results.push(out);
     }
     Ok(f.plan)
 }
 
-/// How many nodes and roots read each node.
+/// Number of nodes and roots that read each node.
 fn uses(rooted: &Rooted) -> Vec<u32> {
     let mut uses = vec![0; rooted.graph.len()];
     let inputs = rooted.graph.nodes().flat_map(|(_, node)| node.inputs.iter());
@@ -77,8 +77,8 @@ fn uses(rooted: &Rooted) -> Vec<u32> {
     uses
 }
 
-/// The boxes of a concatenation, each with the node whose cells it has: what is concatenated for nobody else, as corners
-/// and edges of a margin are, is put at its place at once.
+/// The boxes of a concatenation, each with the node that has its cells. A nested concatenation without other readers,
+/// such as the corners and edges of a margin, is flattened.
 fn parts(graph: &Graph, uses: &[u32], id: NodeId) -> Vec<(Region, NodeId)> {
     let origin = Dims::from_elem(0, graph.node(id).shape.len());
     let (mut found, mut next) = (Vec::new(), vec![(origin, id)]);
@@ -99,7 +99,7 @@ fn parts(graph: &Graph, uses: &[u32], id: NodeId) -> Vec<(Region, NodeId)> {
     found
 }
 
-/// The cells and the edges that a node counts by bins, so that the bins' numbers need no memory.
+/// The cells and the edges of a count by bins, so that the bin numbers need no memory.
 fn bins(graph: &Graph, node: &Node) -> Option<[NodeId; 2]> {
     let codes = matches!(node.op, Op::Bin { .. }).then(|| graph.node(node.inputs[0]))?;
     match (&codes.op, &codes.inputs[..]) {
@@ -134,21 +134,21 @@ fn view_base(graph: &Graph, id: NodeId) -> (NodeId, View) {
     (id, View::identity(node.shape.len()))
 }
 
-/// The nodes that the sides of a product read in place, and the views. What both view is made once, also where it is
-/// elementwise: `transpose(x - mean(x, 0)) @ (x - mean(x, 0))`.
+/// The nodes that the sides of a product read in place, with the views. A node that both sides view is computed once,
+/// even if it is elementwise: `transpose(x - mean(x, 0)) @ (x - mean(x, 0))`.
 fn sides(graph: &Graph, product: &Node) -> [(NodeId, View); 2] {
     let inputs = [product.inputs[0], product.inputs[1]];
     let both = inputs.map(|i| graph.behind_view(i));
     if both[0].0 == both[1].0 { both } else { inputs.map(|i| view_base(graph, i)) }
 }
 
-/// Stages so far, and where each materialised node is.
+/// The stages so far, and the outputs of the materialised nodes.
 struct Fuser<'a> {
     graph: &'a Graph,
     config: &'a Config,
     uses: &'a [u32],
     plan: Plan,
-    /// The output that holds a node, and how the node's cells see it.
+    /// The output that stores a node, and the view from the node's cells to the output's.
     made: BTreeMap<NodeId, (OutputRef, View)>,
 }
 
@@ -271,14 +271,14 @@ impl Fuser<'_> {
         Ok(())
     }
 
-    /// A sorted table, which lies in one chunk, by a view of its first cell.
+    /// An input for a sorted table, which lies in one chunk: a view of its first cell.
     fn table(&mut self, id: NodeId) -> Result<Input, Error> {
         let from = self.exact(id)?;
         let first = AxisView { axis: None, start: 0, step: 1 };
         Ok(Input { from, access: Access::View(View { axes: smallvec![first] }) })
     }
 
-    /// Counts for each chunk of codes, then a tree that adds them.
+    /// Emits the counts of each chunk of codes, then a tree that adds them.
     fn emit_bin(&mut self, id: NodeId, count: u64, strict: bool) -> Result<(), Error> {
         let node = self.graph.node(id);
         let bins = bins(self.graph, node);
@@ -313,7 +313,7 @@ impl Fuser<'_> {
         Ok(())
     }
 
-    /// A stage over the cells of its input, whose lines along some axis lie in one chunk.
+    /// Emits a stage over the cells of its input whose lines along some axis lie in one chunk.
     fn emit_lines(
         &mut self,
         node: &Node,
@@ -325,7 +325,7 @@ impl Fuser<'_> {
         Ok(self.stage(task, smallvec![Input { from, access: Access::View(view) }], grid, outputs))
     }
 
-    /// The output that holds a node cell by cell; a node that is seen through a view is copied first.
+    /// The output that stores a node cell by cell; a node behind a view is copied first.
     fn exact(&mut self, id: NodeId) -> Result<OutputRef, Error> {
         let (from, view) = self.find(id)?;
         if view.is_identity() && self.plan.output(from).grid.rank() == view.axes.len() {
@@ -342,7 +342,7 @@ impl Fuser<'_> {
     }
 }
 
-/// Fields of a value: itself, and its validity if it can be masked.
+/// Fields of a value: the value, and its validity if it can be masked.
 fn value_fields(node: &Node) -> SmallVec<[DType; 4]> {
     let mut fields = smallvec![node.dtype];
     if node.nullable {

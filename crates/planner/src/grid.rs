@@ -1,28 +1,28 @@
-//! How a tensor is cut into chunks.
+//! Grids: how a tensor is cut into chunks.
 
 use crate::region::{Dims, Region, cells};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::fmt;
 
-/// The most stored chunks that an operand reads, unless one of its own cells needs more.
+/// Upper bound on the stored chunks that an operand reads, unless one of its own cells needs more.
 const JOINED_MAX: u64 = 1024;
 
-/// Chunks in memory are joined to an eighth of what stored ones are: they are read in place where they are left alone,
-/// and copied where they are joined, which is worth it as long as an operand costs more.
+/// Chunks in memory are joined to an eighth of the size of stored ones: single chunks are read in place, joined ones
+/// are copied. The copy pays off as long as the fixed cost of an operand is higher.
 pub(crate) const JOINED_RESIDENT: u64 = 8;
 
-/// The cuts along one axis: a first chunk of `first` cells, then chunks of `chunk`, the last one cut off at `len`.
+/// The cuts along one axis: a first chunk of `first` cells, then chunks of `chunk`, the last one truncated at `len`.
 ///
 /// ```text
 ///   first  chunk  chunk  rest          len = 11, first = 2, chunk = 4
 ///   |oo|   |oooo| |oooo| |o|
 /// ```
-/// The short first chunk is what a slice of a regular grid leaves. An axis of length 0 has one empty chunk, so that
-/// every grid has at least one chunk.
+/// A slice of a regular grid leaves the short first chunk. An axis of length 0 has one empty chunk, so that every grid
+/// has at least one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AxisGrid {
-    /// Cells of the axis.
+    /// Length of the axis.
     pub len: u64,
     /// Cells of the first chunk, `1..=chunk`.
     pub first: u64,
@@ -54,8 +54,8 @@ impl AxisGrid {
         if pos < self.first { 0 } else { 1 + (pos - self.first) / self.chunk }
     }
 
-    /// The chunks `[lo, hi)` that hold the cells `[start, end)`; none for an empty interval, except that the single
-    /// chunk of an empty axis answers for it.
+    /// The chunks `[lo, hi)` that hold the cells `[start, end)`; none for an empty interval, except on an empty axis,
+    /// where the result is its single chunk.
     pub fn overlapping(&self, start: u64, end: u64) -> (u64, u64) {
         if self.len == 0 {
             return (0, 1);
@@ -63,7 +63,7 @@ impl AxisGrid {
         if start >= end { (0, 0) } else { (self.find(start), self.find(end - 1) + 1) }
     }
 
-    /// The cuts that are left of this axis in the cells `[start, end)`.
+    /// The cuts of the cells `[start, end)` of this axis.
     pub fn slice(&self, start: u64, end: u64) -> AxisGrid {
         let len = end - start;
         if len == 0 {
@@ -77,7 +77,7 @@ impl AxisGrid {
         AxisGrid { len, first, chunk: self.chunk.min(len).max(first) }
     }
 
-    /// The longest chunk of the axis.
+    /// Length of the longest chunk.
     pub fn longest(&self) -> u64 {
         if self.count() == 1 {
             self.len
@@ -87,13 +87,13 @@ impl AxisGrid {
     }
 }
 
-/// Chunks of a tensor that has no cells, at most (and twice that).
+/// Upper bound on the chunks of a tensor without cells (up to a factor of 2).
 const EMPTY_CHUNKS_MAX: u128 = 1 << 16;
 
-/// The cuts of a tensor: those of its axes, crossed.
+/// The cuts of a tensor: the product of the cuts of its axes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Grid {
-    /// One for each axis.
+    /// Cuts of each axis.
     pub axes: SmallVec<[AxisGrid; 6]>,
 }
 
@@ -101,12 +101,12 @@ pub struct Grid {
 pub type ChunkIndex = Dims;
 
 impl Grid {
-    /// Regular chunks of the lengths `chunk`.
+    /// Regular chunks of shape `chunk`.
     pub fn regular(shape: &[u64], chunk: &[u64]) -> Self {
         Grid { axes: shape.iter().zip(chunk).map(|(&n, &c)| AxisGrid::regular(n, c)).collect() }
     }
 
-    /// One chunk that holds everything.
+    /// One chunk that holds all cells.
     pub fn single(shape: &[u64]) -> Self {
         Grid::regular(shape, shape)
     }
@@ -116,7 +116,7 @@ impl Grid {
     pub fn auto(shape: &[u64], cell_bytes: usize, target: u64) -> Self {
         let mut chunk: Dims = shape.iter().map(|&n| n.max(1)).collect();
         let limit = (target / cell_bytes.max(1) as u64).max(1);
-        // A product of lengths may not fit 64 bits; 128 bits hold it for any realistic rank and saturate beyond.
+        // A product of lengths may not fit in 64 bits; 128 bits hold it for any realistic rank and saturate beyond.
         let chunks = |c: &Dims| {
             let along = shape.iter().zip(c).map(|(n, c)| u128::from(n.div_ceil(*c).max(1)));
             along.fold(1u128, u128::saturating_mul)
@@ -135,7 +135,7 @@ impl Grid {
             }
             let n = shape[axis].max(1);
             let parts = n.div_ceil(chunk[axis]) * 2;
-            // Chunks without cells take no memory, but each is an operand.
+            // Chunks without cells take no memory, but each costs an operand.
             if shape.contains(&0) && chunks(&chunk) > EMPTY_CHUNKS_MAX {
                 break;
             }
@@ -149,7 +149,7 @@ impl Grid {
         self.axes.len()
     }
 
-    /// Lengths of the tensor.
+    /// Shape of the tensor.
     pub fn shape(&self) -> Dims {
         self.axes.iter().map(|a| a.len).collect()
     }
@@ -196,7 +196,7 @@ impl Grid {
         Region { start, end }
     }
 
-    /// The chunk with that row-major number.
+    /// The index of the chunk with that row-major number.
     pub fn unravel(&self, mut number: u64) -> ChunkIndex {
         let mut index: ChunkIndex = SmallVec::from_elem(0, self.rank());
         for (a, g) in self.axes.iter().enumerate().rev() {
@@ -212,12 +212,12 @@ impl Grid {
         self.axes.iter().zip(index).fold(0, |n, (g, &i)| n * g.count() + i)
     }
 
-    /// The longest chunk along each axis: an upper bound of every chunk's shape.
+    /// The longest chunk along each axis: an upper bound on every chunk's shape.
     pub fn longest(&self) -> Dims {
         self.axes.iter().map(AxisGrid::longest).collect()
     }
 
-    /// The grid of a box of this tensor.
+    /// The grid of a region of this tensor.
     pub fn slice(&self, region: &Region) -> Grid {
         Grid {
             axes: self
@@ -229,12 +229,12 @@ impl Grid {
         }
     }
 
-    /// Neighbouring chunks joined until about `target` bytes are read for them: innermost axis first, so that what is
-    /// joined lies together in a row-major file. Chunks more than 16 × `target` are cut along the outermost axes
-    /// instead. `stored` is the grid that this one is a part of, if its chunks are objects: of those a thin slice needs
-    /// few cells, but as a rule they are decoded whole, and each costs something however small it is, so that no more
-    /// than [`JOINED_MAX`] are joined. Others lie in memory, and are joined until they are a [`JOINED_RESIDENT`]th of
-    /// `target`. A pure function of grids, type and target.
+    /// Joins neighbouring chunks until an operand reads about `target` bytes, innermost axis first, so that joined
+    /// chunks are adjacent in a row-major file. Chunks of more than 16 × `target` are cut along the outermost axes
+    /// instead. `stored` is the stored grid that contains this one, if its chunks are objects: a thin slice needs few
+    /// of their cells, but as a rule they are decoded whole. As each object has a fixed cost, at most [`JOINED_MAX`]
+    /// are joined. Chunks in memory are joined to a [`JOINED_RESIDENT`]th of `target`. A pure function of grids, type
+    /// and target.
     pub fn grouped(&self, stored: Option<&Grid>, cell_bytes: usize, target: u64) -> Grid {
         let mut axes = self.axes.clone();
         let limit = (target / cell_bytes.max(1) as u64).max(1);
@@ -280,7 +280,7 @@ impl Grid {
                 read = read / u128::from(whole.chunk.max(1)) * u128::from(joined);
             } else {
                 let chunk = g.chunk * room;
-                // Cuts stay at multiples of the old ones: the short first chunk takes `room - 1` neighbours with it.
+                // Cuts stay at multiples of the old ones: the short first chunk absorbs `room - 1` neighbours.
                 axes[a] = AxisGrid {
                     len: g.len,
                     first: (g.first + (room - 1) * g.chunk).min(chunk),
@@ -297,7 +297,7 @@ impl Grid {
         self.longest().iter().fold(cell_bytes as u64, |n, &d| n.saturating_mul(d))
     }
 
-    /// True if the chunk lengths multiply to a number of cells that can be addressed.
+    /// True if the cells of the largest chunk are addressable.
     pub fn is_sound(&self) -> bool {
         cells(&self.longest()).is_some()
     }

@@ -1,8 +1,8 @@
-//! Stopping planning from outside: a statement that was cancelled, or has taken its time.
+//! Cooperative stop of planning, for a cancelled or timed-out statement.
 //!
-//! Planning runs on one thread and waits for nothing, so nobody can stop it from outside. It asks instead, wherever a
-//! statement can make it take long: at each expression that is lowered, each block and relation that is prepared, each
-//! node that a rule of an optimiser visits, each block of labels, each stage that is made.
+//! Planning runs on one thread and never blocks, so it has to poll. It calls [`check`] at each step that can be slow:
+//! each expression that is lowered, each block and relation that is prepared, each node that a rule of an optimiser
+//! visits, each block of labels, each stage that is built.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,7 +15,8 @@ thread_local! {
     static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
 }
 
-/// Runs `work`, which ends with [`Error::Stopped`] soon after `is_stopped` is true. One inside another asks the inner.
+/// Runs `work`, which ends with [`Error::Stopped`] soon after `is_stopped` returns true. A nested call replaces the
+/// outer `is_stopped`.
 pub fn interruptible<T>(is_stopped: impl Fn() -> bool + 'static, work: impl FnOnce() -> T) -> T {
     let before = STOP.replace(Some(Rc::new(is_stopped)));
     let _restore = Restore(before);
@@ -30,10 +31,10 @@ impl Drop for Restore {
     }
 }
 
-/// Is planning to go on?
+/// Checks that planning was not stopped.
 ///
 /// # Errors
-/// [`Error::Stopped`] if it is not.
+/// [`Error::Stopped`] if it was.
 pub fn check() -> Result<(), Error> {
     let stop = STOP.with_borrow(Clone::clone);
     match stop.is_some_and(|is_stopped| is_stopped()) {

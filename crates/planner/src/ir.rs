@@ -1,8 +1,8 @@
 //! The tensor IR: a graph of few primitives over whole tensors.
 //!
-//! A [`Graph`] is a plain list of nodes; a node's inputs stand before it. Nodes know nothing of names: dimensions are
-//! positions here, labels live beside the outputs. Shape, type, mask and logical grid of every node are inferred by
-//! the checked constructors in [`crate::build`] and re-derived by [`crate::verify`].
+//! A [`Graph`] is a list of nodes in which a node's inputs precede it. Nodes have no names: dimensions are positions,
+//! and labels are stored with the outputs. The checked constructors in [`crate::build`] infer shape, type, mask and
+//! logical grid of every node, and [`crate::verify`] derives them again.
 
 use crate::catalog::SourceRef;
 use crate::dtype::DType;
@@ -20,25 +20,25 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Number of a node in its graph.
+/// Index of a node in its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u32);
 
-/// A small array held in the plan itself: literals, coordinates, positions.
+/// A small array stored in the plan: literals, coordinates, positions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ConstArray {
     /// Element type.
     pub dtype: DType,
-    /// Lengths.
+    /// Length of each axis.
     pub shape: Dims,
     /// Row-major little-endian cells.
     pub bytes: Arc<[u8]>,
-    /// One byte for each cell, 0 where it is masked.
+    /// One byte per cell, 0 where the cell is masked.
     pub valid: Option<Arc<[u8]>>,
 }
 
 impl ConstArray {
-    /// From values of one type; `values` has as many entries as `shape` has cells, `None` for masked ones.
+    /// Builds an array from values of one type; `values` has one entry per cell of `shape`, `None` for masked cells.
     pub fn new(dtype: DType, shape: &[u64], values: &[Option<Scalar>]) -> Self {
         let mut bytes = Vec::with_capacity(values.len() * dtype.size());
         for v in values {
@@ -52,7 +52,7 @@ impl ConstArray {
         ConstArray { dtype, shape: shape.into(), bytes: bytes.into(), valid }
     }
 
-    /// A 1-d array of `int64`.
+    /// Builds a 1-d array of `int64`.
     pub fn from_i64(values: &[i64]) -> Self {
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         ConstArray {
@@ -63,7 +63,7 @@ impl ConstArray {
         }
     }
 
-    /// The cell with that row-major number, `None` if it is masked.
+    /// Returns the cell with row-major number `i`, `None` if it is masked.
     pub fn get(&self, i: usize) -> Option<Scalar> {
         if self.valid.as_ref().is_some_and(|v| v[i] == 0) {
             return None;
@@ -77,33 +77,33 @@ impl ConstArray {
         self.bytes.len() / self.dtype.size()
     }
 
-    /// True if there is no cell.
+    /// True if there are no cells.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 }
 
-/// What a reduction does with one axis of its input.
+/// Effect of a reduction on one axis of its input.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum AxisReduce {
-    /// The axis stays.
+    /// The axis is not reduced.
     Keep,
-    /// All cells along it become one; the axis stays with length 1.
+    /// All cells along the axis are reduced to one; the axis stays with length 1.
     All,
-    /// Cells with the same code become one; the axis gets one position for each code.
+    /// Cells with the same code are reduced to one; the axis gets one position per code.
     Group(Groups),
 }
 
-/// The group of each position along an axis.
+/// Assignment of the positions along an axis to groups.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Groups {
-    /// For each position its group, below `count`.
+    /// Group of each position, below `count`.
     pub codes: Arc<[u32]>,
     /// Number of groups.
     pub count: u32,
 }
 
-/// What a scan computes along its axis; masked cells are skipped and stay masked.
+/// Kind of a scan along an axis. Masked cells are skipped and stay masked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ScanKind {
     /// Running sum, strictly from the first to the last cell, in the result's type; integer overflow is an error.
@@ -114,16 +114,16 @@ pub enum ScanKind {
     Min,
     /// Running maximum; NaN stays.
     Max,
-    /// The last cell so far that is not masked; here masked cells take it.
+    /// The last unmasked cell so far; here masked cells take that value.
     Last,
-    /// Running sum in which all that is there is multiplied by a factor with each cell: `y = y * factor + x`; floats.
+    /// Running sum that is multiplied by a factor at each cell: `y = y * factor + x`; floats.
     Decay {
-        /// The bits of the factor, a `float64`.
+        /// Bits of the factor, a `float64`.
         factor: u64,
     },
 }
 
-/// What an elementwise node computes. All inputs have the node's shape (broadcasting is an explicit view).
+/// Operation of an elementwise node. All inputs have the node's shape (broadcasting is an explicit view).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MapOp {
     /// An operation on values. The result is masked where an argument is; for `Where` where the condition or the
@@ -131,7 +131,7 @@ pub enum MapOp {
     Scalar(ScalarOp),
     /// `mask(x, keep)`: x, masked where the `bool` is false or masked.
     Mask,
-    /// `bool`: is the cell not masked. Never masked itself.
+    /// `bool`: true where the cell is not masked. Never masked itself.
     IsValid,
     /// `coalesce(x, y)`: x where it is not masked, else y.
     Coalesce,
@@ -141,137 +141,137 @@ pub enum MapOp {
     KleeneOr,
 }
 
-/// The primitives.
+/// The primitive operations.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Op {
-    /// The raw cells of a box of a stored array.
+    /// Raw cells of a region of a stored array.
     Load {
-        /// The array.
+        /// Array to read.
         source: Arc<SourceRef>,
-        /// The box, in the array's own positions.
+        /// Region, in positions of the stored array.
         region: Region,
     },
-    /// An array that the plan holds; `None` as a value is a masked 0-d.
+    /// An array stored in the plan; a `None` value is a masked 0-d array.
     Const(ConstArray),
-    /// Each cell's row-major number, as `int64`. All generators are elementwise functions of it.
+    /// Row-major number of each cell, as `int64`. All generators are elementwise functions of it.
     Iota,
     /// An elementwise operation.
     Map(MapOp),
-    /// Other positions of the one input.
+    /// An affine view of the input.
     View(View),
-    /// The one input's cells in row-major order under another shape.
+    /// The input's cells in row-major order, with another shape.
     Reshape,
-    /// The inputs one after the other along an axis.
+    /// Concatenation of the inputs along an axis.
     Concat {
-        /// The axis.
+        /// Axis of concatenation.
         axis: usize,
     },
-    /// Positions of the one input along an axis, in any order, by a list in the plan.
+    /// Cells of the input at listed positions along an axis, in any order. The list is stored in the plan.
     Take {
-        /// The axis.
+        /// Axis of the positions.
         axis: usize,
         /// Positions, each within the input.
         positions: Arc<[u64]>,
     },
-    /// A reduction; reduced axes stay with length 1 (or one position a group).
+    /// A reduction; reduced axes stay with length 1 (or one position per group).
     Reduce {
-        /// What is computed.
+        /// The reduction.
         kind: ReduceKind,
-        /// One for each axis of the input.
+        /// Effect on each axis of the input.
         axes: SmallVec<[AxisReduce; 6]>,
     },
     /// A running reduction along an axis.
     Scan {
-        /// What is computed.
+        /// The scan.
         kind: ScanKind,
-        /// The axis.
+        /// Axis of the scan.
         axis: usize,
     },
-    /// A reduction of the cells around each cell, along an axis. Masked cells are skipped; a cell whose window has fewer
-    /// than `min_count` others is masked, as is a mean, variance or extreme of none. Without masks the window is cut
-    /// off at the ends of the axis, and NaN stays within the windows that see it. A side as long as the axis is
-    /// unbounded; then lines lie in one chunk, and a [`Op::Scan`] from the first cell on is cheaper.
+    /// A reduction over a window around each cell, along an axis. Masked cells are skipped; a cell whose window has
+    /// fewer than `min_count` unmasked cells is masked, as is a mean, variance or extreme of none. Without masks the
+    /// window is truncated at the ends of the axis, and NaN affects only the windows that contain it. A side as long as
+    /// the axis is unbounded; then each line must lie in one chunk, and a [`Op::Scan`] from the first cell is cheaper.
     Window {
-        /// The axis.
+        /// Axis of the window.
         axis: usize,
-        /// Which positions a cell sees.
+        /// Extent of the window.
         frame: Frame,
-        /// What is computed (no argmin, argmax, add).
+        /// The reduction (no argmin, argmax, add).
         kind: ReduceKind,
-        /// Fewest cells of a window that give a value.
+        /// Smallest number of unmasked cells in a window that gives a value.
         min_count: u64,
     },
-    /// The cells of each line along an axis in order, or their positions; lines that lie in several chunks of the input
-    /// come out in several chunks.
+    /// The cells of each line along an axis in sorted order, or their positions. Lines that span several chunks of the
+    /// input also span several chunks of the output.
     Sort {
-        /// The axis.
+        /// Axis to sort along.
         axis: usize,
-        /// What is given.
+        /// What the node returns.
         what: SortWhat,
-        /// The order.
+        /// Sort order.
         order: SortOrder,
-        /// Only so many cells from the first on; the axis gets that length.
+        /// Number of leading cells to return; the axis gets that length.
         limit: Option<u64>,
     },
-    /// Order statistics of each line along an axis, which gets one position for each probability. Masked cells are
-    /// skipped; a line with NaN gives NaN; one without cells is masked (NaN if the input cannot be masked).
+    /// Order statistics of each line along an axis; the axis gets one position per probability. Masked cells are
+    /// skipped; a line with NaN gives NaN; an empty line is masked (NaN if the input cannot be masked).
     Quantile {
-        /// The axis.
+        /// Axis of the lines.
         axis: usize,
-        /// Which ones.
+        /// Probabilities and method.
         quantiles: Quantiles,
     },
-    /// Places of the first input's cells in sorted 1-d tables, which are the other inputs and lie in one chunk each.
+    /// Positions of the first input's cells in sorted 1-d tables. The tables are the other inputs, each in one chunk.
     Lookup {
-        /// What is looked up.
+        /// The kind of lookup.
         kind: LookupKind,
     },
-    /// How many cells have each of the `int64` codes from 0 on, or the sums of their weights (a second input,
+    /// Number of cells with each of the `int64` codes from 0 on, or the sum of their weights (a second input,
     /// `float64`): `[1, .., 1, count]`. Masked cells are skipped.
     Bin {
         /// Number of codes.
         count: u64,
-        /// Is a code beyond an error? Else it is skipped.
+        /// True if a code out of range is an error, false to skip it.
         strict: bool,
     },
-    /// `[b.., m.., k..] @ [b.., k.., n..] → [b.., m.., n..]` of one float type (or of integers, which wrap). Inputs have
-    /// no masks.
+    /// `[b.., m.., k..] @ [b.., k.., n..] → [b.., m.., n..]` of one float type (or of integers, which wrap). Inputs are
+    /// not masked.
     Contract(Contraction),
     /// A part of a factorisation of whole matrices of one float type, without masks.
     Factor {
-        /// What is computed.
+        /// The factorisation.
         kind: Factor,
-        /// Which of [`Factor::parts`].
+        /// Index into [`Factor::parts`].
         part: usize,
     },
-    /// The input's cells, for an operation that has no answer for masked ones: meeting one is an error of that
+    /// The input's cells, for an operation that is not defined for masked cells: a masked cell is an error of that
     /// operation. The result cannot be masked.
     Certain {
-        /// The function, as users know it.
+        /// Name of the operation in SQL.
         operation: Arc<str>,
     },
     /// The same cells on another logical grid.
     Rechunk,
 }
 
-/// How many axes of a product are rows (`m..`), columns (`n..`) and summed (`k..`): what is before them is a stack of
-/// products. Along several axes, cells are multiplied as if they were joined into one.
+/// Numbers of axes of a product: rows (`m..`), columns (`n..`) and summed (`k..`). The axes before them are a stack of
+/// products. Several axes of one role act as one flattened axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Contraction {
-    /// Axes of the left side alone.
+    /// Axes of the left side only.
     pub rows: usize,
-    /// Axes of the right side alone.
+    /// Axes of the right side only.
     pub columns: usize,
-    /// Axes of both that are summed.
+    /// Axes of both sides, which are summed.
     pub summed: usize,
 }
 
 impl Contraction {
-    /// Of matrices: `[b.., m, k] @ [b.., k, n]`.
+    /// The product of matrices: `[b.., m, k] @ [b.., k, n]`.
     pub const MATRICES: Contraction = Contraction { rows: 1, columns: 1, summed: 1 };
 
-    /// The axes of the cells of products `[b.., m.., n.., k..]`, of a rank: those of rows, of columns, and summed ones.
-    /// What is before them is the stack.
+    /// Ranges of the row, column and summed axes in the cells of products `[b.., m.., n.., k..]` of `rank` axes. The
+    /// axes before them are the stack.
     pub fn ranges(&self, rank: usize) -> [std::ops::Range<usize>; 3] {
         let k = rank - self.summed;
         let n = k - self.columns;
@@ -279,20 +279,20 @@ impl Contraction {
     }
 }
 
-/// A node: a tensor, and how it comes about.
+/// A node: a tensor and the operation that computes it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Node {
     /// The primitive.
     pub op: Op,
-    /// Its inputs; all have lower numbers.
+    /// Inputs; all have lower numbers.
     pub inputs: SmallVec<[NodeId; 3]>,
-    /// Lengths.
+    /// Length of each axis.
     pub shape: Dims,
     /// Element type.
     pub dtype: DType,
-    /// Can cells be masked?
+    /// True if cells can be masked.
     pub nullable: bool,
-    /// The logical grid: part of the contract on bits.
+    /// Logical grid: part of the contract on bits.
     pub grid: Grid,
 }
 
@@ -303,17 +303,17 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph without nodes.
+    /// Returns an empty graph.
     pub fn new() -> Self {
         Graph::default()
     }
 
-    /// The node with that number.
+    /// Returns the node `id`.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.0 as usize]
     }
 
-    /// All nodes, inputs before their users.
+    /// All nodes; inputs precede their users.
     pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, &Node)> + ExactSizeIterator {
         self.nodes.iter().enumerate().map(|(i, n)| (NodeId(i as u32), n))
     }
@@ -323,12 +323,12 @@ impl Graph {
         self.nodes.len()
     }
 
-    /// True if there is no node.
+    /// True if there are no nodes.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// Adds a node as it is; the checked constructors in `build` are the way in for everybody but passes.
+    /// Adds a node unchecked. Only passes call this; all others use the checked constructors in `build`.
     pub(crate) fn push(&mut self, node: Node) -> NodeId {
         debug_assert!(
             node.inputs.iter().all(|i| (i.0 as usize) < self.nodes.len()),
@@ -338,7 +338,7 @@ impl Graph {
         NodeId(self.nodes.len() as u32 - 1)
     }
 
-    /// The node behind a view, and the view: the node itself and one that moves nothing if it is no view.
+    /// Returns the node behind a view and the view. For any other node, returns the node itself and an identity view.
     pub fn behind_view(&self, id: NodeId) -> (NodeId, View) {
         let node = self.node(id);
         match &node.op {
@@ -347,8 +347,8 @@ impl Graph {
         }
     }
 
-    /// The value of a node that is the same for every cell: a 0-d constant, or a view that only repeats one.
-    /// `Some(None)` is a masked one.
+    /// Value of a node whose cells are all equal: a 0-d constant, or a view that only repeats one. `Some(None)` if the
+    /// value is masked.
     pub fn scalar(&self, id: NodeId) -> Option<Option<Scalar>> {
         let node = self.node(id);
         match &node.op {

@@ -1,16 +1,16 @@
-//! What a chunk is, as a number: the hash of the plan below it and of the versions of what that plan reads.
+//! Identity of a chunk as a hash of the plan below it and of the versions of the arrays that the plan reads.
 //!
 //! ```text
 //!   stage key  = hash(KERNELS, task, grid, outputs, [(key of the stage read, its output, access)])
 //!   chunk      = (stage key, number of the operand)
 //! ```
-//! Numbers of stages are no part of it, so the same computation has the same key wherever it stands in whatever plan;
-//! any other constant, grid, seed, type, access or version has another one. Chunks that outlive their statement's run
-//! are found again by these keys ([`crate::recover`]).
+//! Stage numbers are not hashed, so the same computation has the same key in every plan. Any other constant, grid,
+//! seed, type, access or version changes the key. Chunks that outlive their statement's run are found again by these
+//! keys ([`crate::recover`]).
 //!
-//! A stage has a key only if everything below it has one, and a stored array has one only with a
-//! [version](crate::catalog::SourceRef::version). The name of an array in memory (`temp:…`) means nothing to another
-//! process, so that only its version counts: whoever makes such an array gives it a version that tells its cells.
+//! A stage has a key only if everything below it has one. A stored array has a key only with a
+//! [version](crate::catalog::SourceRef::version). The name of an array in memory (`temp:…`) is meaningless to another
+//! process, so only its version is hashed: the creator of such an array sets a version that identifies its cells.
 
 use crate::catalog::SourceRef;
 use crate::plan::{Access, OutputRef, Plan, Stage, StageId, Task};
@@ -19,16 +19,16 @@ use std::fmt;
 
 mod hash;
 
-/// Version of all that computes cells. Whoever changes the bits that a kernel gives counts it up: chunks that were
-/// kept by the version before are then not found any more.
+/// Version of all code that computes cells. Increment it with any change to the bits of a kernel: chunks stored under
+/// the previous version are then no longer found.
 const KERNELS: u32 = 3;
 
-/// The identity of what a stage makes.
+/// Identity of a stage's output.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StageKey([u8; 16]);
 
 impl StageKey {
-    /// The key of any value: a version for cells that are made of it. `None` for what has no serde form.
+    /// Returns the key of any value, a version for cells computed from it. `None` for a value without a serde form.
     pub fn of(value: &impl Serialize) -> Option<StageKey> {
         hash::of(value)
     }
@@ -55,7 +55,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Hashes a plan, each stage once. What it takes grows with the plan and the constants in it, not with the chunks.
+    /// Hashes a plan, each stage once. The cost grows with the plan and its constants, not with the chunks.
     pub fn of(plan: &Plan) -> Keys {
         let mut stages: Vec<Option<StageKey>> = Vec::with_capacity(plan.stages.len());
         for stage in &plan.stages {
@@ -64,23 +64,23 @@ impl Keys {
         Keys { stages, results: plan.results.clone() }
     }
 
-    /// The key of a stage; `None` if something below it has no version.
+    /// Returns the key of a stage; `None` if something below it has no version.
     pub fn stage(&self, stage: StageId) -> Option<StageKey> {
         self.stages.get(stage.0 as usize).copied().flatten()
     }
 
-    /// The key of one output of a stage.
+    /// Returns the key of one output of a stage.
     pub fn output(&self, of: OutputRef) -> Option<StageKey> {
         hash::of(&("output", self.stage(of.stage)?.0, of.output))
     }
 
-    /// The key of a result: a version for the array that is made of it.
+    /// Returns the key of a result: a version for the array computed from it.
     pub fn result(&self, number: usize) -> Option<StageKey> {
         self.output(*self.results.get(number)?)
     }
 }
 
-/// What an input reads: another stage, or the stage itself for a carry.
+/// Origin of an input: another stage, or the stage itself for a carry.
 #[derive(Serialize)]
 enum From {
     Stage([u8; 16]),

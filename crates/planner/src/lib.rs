@@ -1,4 +1,4 @@
-//! The planner: what a query means, and what has to run to answer it.
+//! The planner: the meaning of a query, and the plan that computes it.
 //!
 //! It turns whole-tensor expressions into a plan of chunk operands. A plan is a plain value whose size does not depend
 //! on the number of chunks. The life of `SELECT (x - mean(x, 0)) / std(x, 0) FROM x`:
@@ -9,15 +9,15 @@
 //!    nodes become one. [`verify`] checks the graph after each.
 //! 3. [`fuse::fuse`] turns it into a [`plan::Plan`]: `Load x` → `Fused` (partial mean and variance in one pass) →
 //!    `Combine` (the tree) → `Fused` (subtract, divide, store). Elementwise nodes never become stages of their own.
-//! 4. [`tile::Tiling`] answers for any operand which chunks it reads, who reads its chunk and how many bytes it needs.
+//! 4. [`tile::Tiling`] reports for any operand the chunks it reads, the readers of its chunk and the bytes it needs.
 //!
-//! [`compile`] is these steps in one function; [`explain`] prints each of them, [`cost`] and
-//! [`estimate`] say what they take.
-//! [`key`] names what a stage makes so that it is found again after a failure, [`recover`] says what is then left to do.
-//! [`place`] gives the operands to workers, cuts the plan into phases and says what is moved between workers.
+//! [`compile`] runs these steps; [`explain`] prints each of them, [`cost`] and [`estimate`] predict the resources of a
+//! plan. [`key`] identifies the output of a stage so that it is found again after a failure; [`recover`] computes the
+//! work that remains. [`place`] assigns operands to workers, cuts the plan into phases and counts the bytes moved
+//! between workers.
 //!
 //! Invariants: no I/O, no clock, no threads, no tokio, no DataFusion. Everything is a pure function of its arguments,
-//! and what decides bits (grids, trees, orders) depends on nothing but the query, the sources' grids and [`config`].
+//! and what decides bits (grids, trees, orders) depends only on the query, the sources' grids and [`config`].
 
 pub mod build;
 pub mod catalog;
@@ -53,10 +53,11 @@ pub mod window;
 
 use std::sync::Arc;
 
-/// From a graph to a plan that is ready to run. `trace` sees the graph after each pass that changed it.
+/// Compiles a graph into a plan that is ready to run. `trace` sees the graph after each pass that changed it.
 ///
 /// # Errors
-/// [`error::Error::Broken`] if a pass broke the graph, [`error::Error::Stopped`] if planning was ([`interrupt`]).
+/// [`error::Error::Broken`] if a pass broke the graph, [`error::Error::Stopped`] if planning was stopped
+/// ([`interrupt`]).
 pub fn compile(
     start: optimize::Rooted,
     config: &config::Config,

@@ -1,29 +1,29 @@
-//! Places of cells in sorted tables: what a `Lookup` node computes.
+//! Positions of cells in sorted tables: the `Lookup` node.
 
 use crate::dtype::DType;
 use serde::{Deserialize, Serialize};
 
-/// What is looked up. A table is 1-d and sorted; NaN is greater than all numbers. Masked cells of a table, which stand
-/// last, are no part of it.
+/// Kind of lookup. A table is 1-d and sorted; NaN is greater than all numbers. Masked cells of a table come last and
+/// are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LookupKind {
-    /// `int64`: how many cells of the table are less.
+    /// `int64`: number of table cells that are less than the cell.
     Left,
-    /// `int64`: how many cells of the table are not greater.
+    /// `int64`: number of table cells that are less than or equal to the cell.
     Right,
-    /// `int64`: the bin that holds the cell, where the table are the edges of bins: `edges[i] <= x < edges[i + 1]`, the
-    /// last edge belonging to the last bin; -1 for what lies in none, and for NaN. Edges that are not finite or that
-    /// fall are an error.
+    /// `int64`: bin that holds the cell; the table contains the edges: `edges[i] <= x < edges[i + 1]`, and the last
+    /// edge belongs to the last bin. -1 for cells outside of all bins, and for NaN. Edges that are not finite or that
+    /// decrease are an error.
     Bins,
-    /// `bool`: is the cell in the table. NaN never is.
+    /// `bool`: true if the table contains the cell; false for NaN.
     Contains,
-    /// `float64`: linear interpolation between the points of two tables (places, values); the first and the last
-    /// value beyond them; NaN stays.
+    /// `float64`: linear interpolation between the points of two tables (positions, values). Beyond them the result is
+    /// the first or the last value; NaN stays NaN.
     Interpolate,
 }
 
 impl LookupKind {
-    /// Type of the result for cells of a type; `None` where it is not defined.
+    /// Result type for cells of type `dtype`; `None` where the lookup is not defined.
     pub fn result(self, dtype: DType) -> Option<DType> {
         match self {
             LookupKind::Left | LookupKind::Right | LookupKind::Bins => Some(DType::Int64),
@@ -37,7 +37,7 @@ impl LookupKind {
         if self == LookupKind::Interpolate { 2 } else { 1 }
     }
 
-    /// The name as users know it.
+    /// Name of the function in SQL.
     pub fn name(self) -> &'static str {
         match self {
             LookupKind::Left | LookupKind::Right => "searchsorted",

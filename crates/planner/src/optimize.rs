@@ -1,7 +1,7 @@
-//! Rewrites of the IR that keep its meaning.
+//! Rewrites of the IR that preserve its meaning.
 //!
-//! Every pass is a pure function from a graph to a graph and stands in [`PASSES`]; [`crate::verify`] checks the result
-//! of each, so a broken rewrite fails at the rewrite.
+//! Every pass is a pure function from a graph to a graph, listed in [`PASSES`]. [`crate::verify`] checks the result of
+//! each pass, so a broken rewrite fails at once.
 
 mod fold;
 mod halve;
@@ -19,26 +19,26 @@ use crate::program::ScalarOp;
 use crate::verify::verify;
 use smallvec::SmallVec;
 
-/// A pass.
+/// A rewrite of a graph.
 pub struct Pass {
-    /// The name in EXPLAIN VERBOSE.
+    /// Name in EXPLAIN VERBOSE.
     pub name: &'static str,
-    /// Starts over with a graph.
+    /// Returns the pass's rewrite with fresh state.
     start: fn() -> Rewrite,
 }
 
-/// What a pass does to one node, given its rewritten inputs.
+/// Rewrites one node, given its rewritten inputs.
 type Rewrite = Box<dyn FnMut(&mut Builder, &Node, &[NodeId]) -> Result<NodeId, Error>>;
 
-/// The passes, in the order in which they run; the list runs until nothing changes, at most eight times.
+/// The passes, in the order in which they run. The list repeats until nothing changes, at most eight times.
 pub const PASSES: [Pass; 3] = [
     Pass { name: "fold", start: || Box::new(fold::rewrite) },
     Pass { name: "push_slice", start: || Box::new(push::rewrite) },
     Pass { name: "share", start: || Box::new(share::rewrite()) },
 ];
 
-/// Run once after the others: views sink no more, so that both sides of a product may view one node; grids change no
-/// more, so that a rechunk to the grid that is there goes.
+/// Passes that run once after the others. Views sink no further, so both sides of a product may view one node. Grids
+/// change no more, so a rechunk to the current grid is removed.
 const LAST: [Pass; 2] = [
     Pass { name: "settle", start: || Box::new(settle) },
     Pass { name: "halve", start: || Box::new(halve::rewrite) },
@@ -51,20 +51,20 @@ fn settle(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result<NodeId, Err
     }
 }
 
-/// Bound on repetitions of the list: views sink one operation a round, and deeper chains gain little.
+/// Upper bound on repetitions of the list: views sink one operation per round, and deeper chains gain little.
 const ROUNDS_MAX: usize = 8;
 
-/// A graph with the nodes that are wanted from it.
+/// A graph with its root nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rooted {
     /// The graph.
     pub graph: Graph,
-    /// The wanted nodes, in the order of the query's items.
+    /// The requested nodes, in the order of the query's items.
     pub roots: Vec<NodeId>,
 }
 
 impl Rooted {
-    /// The graph without the nodes that no root needs: equal computations are equal graphs.
+    /// Returns the graph without the nodes that no root needs: equal computations give equal graphs.
     pub fn pruned(&self) -> Rooted {
         prune(self)
     }
@@ -73,7 +73,8 @@ impl Rooted {
 /// Runs all passes. `trace` sees the graph after each pass that changed it.
 ///
 /// # Errors
-/// [`Error::Broken`] if a pass broke the graph, [`Error::Stopped`]; errors of constructors cannot occur on a sound graph.
+/// [`Error::Broken`] if a pass broke the graph, [`Error::Stopped`] if planning was stopped. Constructors cannot fail on
+/// a sound graph.
 pub fn optimize(
     start: Rooted,
     config: &Config,
@@ -96,7 +97,7 @@ pub fn optimize(
     Ok(now)
 }
 
-/// Runs a pass, and says so if it changed something.
+/// Runs a pass and calls `trace` if the graph changed.
 fn run(
     pass: &Pass,
     now: Rooted,
@@ -111,7 +112,7 @@ fn run(
     Ok(next)
 }
 
-/// Rebuilds the graph from the roots' ancestors, node by node; what no root needs is left behind.
+/// Rebuilds the graph from the roots' ancestors, node by node; nodes that no root needs are dropped.
 fn apply(pass: &Pass, old: &Rooted, config: &Config) -> Result<Rooted, Error> {
     let mut needed = vec![false; old.graph.len()];
     for r in &old.roots {
@@ -143,7 +144,7 @@ fn apply(pass: &Pass, old: &Rooted, config: &Config) -> Result<Rooted, Error> {
     Ok(prune(&Rooted { graph: b.graph, roots }))
 }
 
-/// The graph without the nodes that no root needs.
+/// Returns the graph without the nodes that no root needs.
 fn prune(old: &Rooted) -> Rooted {
     let mut needed = vec![false; old.graph.len()];
     for r in &old.roots {
@@ -171,11 +172,11 @@ fn prune(old: &Rooted) -> Rooted {
 }
 
 impl Builder {
-    /// Adds what the roots of another graph need, and gives the roots' numbers here. Grids are derived anew, under
-    /// this builder's configuration.
+    /// Adds the nodes that the roots of another graph need and returns the ids of the roots in this graph. Grids are
+    /// derived again under this builder's configuration.
     ///
     /// # Errors
-    /// Those of the constructors; none on a graph that was built under the same configuration.
+    /// Errors of the constructors; none for a graph that was built under the same configuration.
     pub fn import(&mut self, from: &Rooted) -> Result<Vec<NodeId>, Error> {
         let from = prune(from);
         let mut new: Vec<NodeId> = Vec::with_capacity(from.graph.len());
@@ -188,7 +189,7 @@ impl Builder {
     }
 }
 
-/// The same node over rewritten inputs, its grid derived anew.
+/// Rebuilds a node over rewritten inputs and derives its grid again.
 pub(crate) fn rebuild(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result<NodeId, Error> {
     match &node.op {
         Op::Load { source, region } => b.load_region(source.clone(), region.clone()),

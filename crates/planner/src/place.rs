@@ -1,28 +1,28 @@
-//! Which worker runs which operand, and what that costs: pure functions of a plan and of the workers that there are.
+//! Assigns operands to workers and models the cost: pure functions of a plan and of the available workers.
 //!
 //! ```text
 //!   grids of operands ──split──▶ one layout a stage ──∩ reads──▶ what crosses ──▶ steps ──▶ work orders
 //!     ■■■■■■■■                    ■■■□□□▪▪▪                       a ▸ b 3 chunks    0, 1     one a step, worker
 //! ```
-//! 1. [`place`] gives every operand a worker. [`Strategy::Split`] cuts the grid of each stage into one run of an
-//!    [`Order`] for each worker, as long as its threads are many: balanced within an operand, neighbours together,
-//!    and what is read lies where it is made as far as one order for all stages that go along the same axes can do
-//!    that. [`Strategy::Seeds`] is what it is compared with: the rules of Mars, operand by operand.
-//! 2. [`Placement::model`] says what is moved between workers, and about how long the plan takes. It cuts the plan into
-//!    phases: a stage begins a new one if its operands read chunks that other workers make and it is not only
-//!    neighbours, a tree or a carry by which they meet.
-//! 3. [`Placement::orders`] are the placement as data, one order for each worker and step: which operands to run, and
-//!    which chunks to get from whom.
-//! 4. [`Placement::without`] takes workers out: what they had goes to the others, and nothing else moves.
+//! 1. [`place`] assigns every operand to a worker. [`Strategy::Split`] cuts the grid of each stage into one run of an
+//!    [`Order`] per worker, in proportion to its threads. Runs are balanced within one operand and keep neighbours
+//!    together. Inputs are local as far as one order for all stages along the same axes allows. [`Strategy::Seeds`] is
+//!    the baseline: the rules of Mars, operand by operand.
+//! 2. [`Placement::model`] computes the bytes moved between workers and the approximate time of the plan. It cuts the
+//!    plan into phases: a stage begins a new phase if its operands read chunks of other workers through more than
+//!    neighbours, a tree or a carry.
+//! 3. [`Placement::orders`] returns the placement as data, one order per worker and step: the operands to run, and the
+//!    chunks to fetch from each worker.
+//! 4. [`Placement::without`] removes workers: their operands go to the others, and no other operand moves.
 //!
-//! A load whose chunks several workers want is read by each of them from where the array is, if moving its chunks
-//! takes longer, and what is made of nothing, such as random numbers, is made by each of them (`again`); an array in
-//! memory is always moved. Constants stand in the plan, so every worker has them.
+//! If several workers need the chunks of a load and moving them takes longer, each worker reads them from the array
+//! itself. Stages without inputs, such as random numbers, are recomputed by each worker in the same way (`again`). An
+//! array in memory is always moved. Constants are part of the plan, so every worker has them.
 //!
-//! Invariants: a placement changes no grid, no tree and no order of a sum, so it changes no bit of a result; it is a
-//! function of plan, workers and rates. What the split keeps and what it takes grows with stages and workers, not with
-//! operands, but for cells that are reshaped and for workers that [are near](Worker::near) to listed chunks. The seeds'
-//! rules, and the model of any placement with many runs, take time and memory in proportion to operands and reads.
+//! Invariants: a placement changes no grid, no tree and no order of a sum, so it changes no bit of a result. It is a
+//! function of plan, workers and rates. Memory and time of the split grow with stages and workers, not with operands,
+//! except for reshaped cells and for workers that [are near](Worker::near) to listed chunks. The seeds' rules, and the
+//! model of any placement with many runs, take time and memory in proportion to operands and reads.
 
 mod follow;
 mod loss;
@@ -48,43 +48,43 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use traffic::{Flow, Moves, readers};
 
-/// Operands up to which placements that list them one by one are tried too.
+/// Upper bound on the operands of plans for which placements that list each operand are tried too.
 const LISTED_MAX: u64 = 1 << 12;
 
-/// The most operands that can be placed: numbers of operands are added up in 64 bits.
+/// Upper bound on the operands of a stage: numbers of operands are added up in 64 bits.
 const OPERANDS_MAX: u64 = 1 << 56;
 
 /// A worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worker {
-    /// Its name; workers are told apart by their place in the list.
+    /// Name of the worker; workers are identified by their index in the list.
     pub name: String,
-    /// Threads that compute. One without threads gets nothing.
+    /// Number of compute threads. A worker without threads gets no operands.
     pub threads: u32,
-    /// Bytes of memory that a statement may have there. A worker where an operand does not fit gets none of its stage,
-    /// as long as there is another.
+    /// Memory limit of a statement on this worker, in bytes. A worker without room for an operand gets none of its
+    /// stage, as long as there is another worker.
     pub memory_bytes: u64,
-    /// Operands of loads, by number, whose cells it can read without a network: the array is in its memory or on its
-    /// disk.
+    /// Operands of loads, by number, whose cells this worker reads without a network: the array is in its memory or on
+    /// its disk.
     pub near: BTreeMap<StageId, Bitmap>,
 }
 
-/// What it takes to move a chunk to another worker.
+/// Cost of moving a chunk to another worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rates {
-    /// Bytes a second into a worker, and as many out of it.
+    /// Bytes per second into a worker, and out of it.
     pub bytes_per_s: u64,
-    /// Bytes a second that a thread gives or takes: it is the threads that compute which move them.
+    /// Bytes per second that a thread sends or receives: compute threads also move the bytes.
     pub thread_bytes_per_s: u64,
-    /// Microseconds until the first of them is there.
+    /// Latency of a transfer in microseconds.
     pub latency_us: u64,
-    /// Microseconds that a phase costs beside its work.
+    /// Fixed cost of a phase in microseconds.
     pub round_us: u64,
 }
 
 impl Default for Rates {
-    /// Ten gigabits a second, as many bytes as a thread checks and copies, and what a job of one stage took on Ballista
-    /// 55: 45 ms.
+    /// Ten gigabits per second, the rate at which a thread checks and copies bytes, and the time of a one-stage job on
+    /// Ballista 55: 45 ms.
     fn default() -> Self {
         Rates {
             bytes_per_s: 1_250_000_000,
@@ -95,14 +95,14 @@ impl Default for Rates {
     }
 }
 
-/// How operands are given to workers.
+/// How operands are assigned to workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
-    /// Runs of one order for each stage, chosen by what they cost.
+    /// Runs of one order per stage, chosen by cost.
     #[default]
     Split,
-    /// The rules of Mars: initial operands by a search through the graph, later ones to where their input is.
+    /// The rules of Mars: initial operands by a graph search, later ones to the worker with most of their input.
     Seeds(Search),
 }
 
@@ -111,14 +111,14 @@ pub enum Strategy {
 pub struct Placement {
     /// The workers.
     pub workers: Vec<Worker>,
-    /// For each stage, who has which operand.
+    /// For each stage, the worker of each operand.
     pub layouts: Vec<Layout>,
-    /// For each stage, whether its chunks are read or made by each worker that wants them, not moved: loads, and what
-    /// reads nothing.
+    /// For each stage, whether each worker that needs its chunks reads or computes them itself: loads, and stages
+    /// without inputs.
     pub again: Vec<bool>,
 }
 
-/// Gives every operand of a plan a worker.
+/// Assigns every operand of a plan to a worker.
 ///
 /// # Errors
 /// [`Error::Range`] if no worker has a thread, [`Error::TooLarge`] for a stage of more than 2^56 operands.
@@ -148,8 +148,8 @@ pub fn place(
     })
 }
 
-/// A placement by the seeds' rules that is faster than the split and balanced as well, for a plan of few operands: rules
-/// that go operand by operand find pairs of them that no order of an axis has side by side, as in `x + transpose(x)`.
+/// Returns a placement by the seeds' rules if it is faster than the split and as balanced, for a plan of few operands.
+/// Rules that go operand by operand find pairs that no order of an axis makes adjacent, as in `x + transpose(x)`.
 fn better_seeds(
     tiling: &Tiling,
     workers: &[Worker],
@@ -192,7 +192,7 @@ impl Placement {
         self.layouts[stage.0 as usize].worker(&counts, index)
     }
 
-    /// What the placement costs. `tiling` is that of the plan that was placed.
+    /// Models the cost of the placement. `tiling` is that of the placed plan.
     pub fn model(&self, tiling: &Tiling, rates: &Rates) -> Modelled {
         let facts = Facts::of(tiling);
         let counts: Vec<Vec<u64>> =
@@ -200,7 +200,7 @@ impl Placement {
         model::model(tiling, &facts, &self.workers, rates, &counts, &self.moves(tiling))
     }
 
-    /// What becomes of each output.
+    /// Returns the movement of each output's chunks.
     fn moves(&self, tiling: &Tiling) -> BTreeMap<OutputRef, Arc<Moves>> {
         let workers = self.workers.len();
         let mut all = if traffic::is_coarse(&self.layouts, workers) {
@@ -229,14 +229,13 @@ impl Placement {
     }
 }
 
-/// All outputs of a plan.
 fn outputs(tiling: &Tiling) -> impl Iterator<Item = OutputRef> + '_ {
     (0..).map(StageId).zip(&tiling.plan().stages).flat_map(|(stage, s)| {
         (0..s.outputs.len() as u32).map(move |output| OutputRef { stage, output })
     })
 }
 
-/// Chunks of a load that come from the worker that holds the array, as their operands are elsewhere.
+/// Chunks of a load whose operands run on other workers than the one that holds the array.
 fn from_near(tiling: &Tiling, stage: StageId, workers: &[Worker], layout: &Layout) -> Vec<Flow> {
     let s = tiling.plan().stage(stage);
     if !matches!(s.task, Task::Load { .. }) {
@@ -250,7 +249,7 @@ fn from_near(tiling: &Tiling, stage: StageId, workers: &[Worker], layout: &Layou
     for (source, set) in near.iter().enumerate() {
         let Some(set) = set else { continue };
         for n in set.iter().take_while(|&n| n < s.grid.count()) {
-            // The first that has it gives it.
+            // The first worker near to the chunk sends it.
             if (0..source).any(|w| is_near(w, n)) {
                 continue;
             }
@@ -267,8 +266,8 @@ fn from_near(tiling: &Tiling, stage: StageId, workers: &[Worker], layout: &Layou
     flows.into_iter().map(flow).collect()
 }
 
-/// The workers that may have operands of a stage: those with threads where the largest of them fits with what it
-/// reads. If it fits nowhere, those with the most memory.
+/// Workers that may run operands of a stage: those with threads and with memory for the largest operand and its inputs.
+/// If it fits nowhere, those with the most memory.
 fn eligible(tiling: &Tiling, stage: StageId, workers: &[Worker]) -> Vec<u32> {
     let need = need_bytes(tiling, stage);
     let alive = || (0u32..).zip(workers).filter(|(_, w)| w.threads > 0);
@@ -276,7 +275,7 @@ fn eligible(tiling: &Tiling, stage: StageId, workers: &[Worker]) -> Vec<u32> {
     alive().filter(|(_, w)| w.memory_bytes >= need.min(most)).map(|(i, _)| i).collect()
 }
 
-/// Bytes of a full operand of a stage, with what it reads.
+/// Bytes of a full operand of a stage with its inputs.
 fn need_bytes(tiling: &Tiling, stage: StageId) -> u64 {
     let s = tiling.plan().stage(stage);
     let full: crate::region::Dims =
@@ -290,18 +289,18 @@ fn need_bytes(tiling: &Tiling, stage: StageId) -> u64 {
     tiling.peak(stage, &full).saturating_add(inputs)
 }
 
-/// Where a part of an operand goes when operands are shared out.
+/// Direction in which a fractional share of operands is rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rounding {
-    /// To a worker further on.
+    /// To a later worker.
     Down,
-    /// To whoever has the larger part.
+    /// To the worker with the larger part.
     Half,
-    /// To a worker before.
+    /// To an earlier worker.
     Up,
 }
 
-/// How many of `n` operands each of these workers gets, by its threads: its share, rounded so that all are given.
+/// Number of `n` operands that each worker gets in proportion to its threads, rounded so that the sum is `n`.
 fn parts(n: u64, among: &[u32], workers: &[Worker], rounding: Rounding) -> Vec<(u32, u64)> {
     let threads = |w: u32| u128::from(workers[w as usize].threads);
     let total: u128 = among.iter().map(|&w| threads(w)).sum::<u128>().max(1);

@@ -1,9 +1,9 @@
-//! The plan: what exec runs.
+//! The plan: the input of exec.
 //!
 //! A [`Plan`] is a list of [`Stage`]s, each a grid of operands that all run the same [`Task`]. Operand `i` of a stage
-//! makes chunk `i` of each of the stage's outputs, so a chunk is named by (stage, output, index). Nothing here is a
-//! list of chunks: which chunks an operand reads, how many operands read a chunk and how many bytes an operand needs
-//! are functions ([`crate::tile`]), so a plan over 10^9 chunks is as small as one over ten.
+//! computes chunk `i` of each of the stage's outputs, so (stage, output, index) identifies a chunk. A plan holds no
+//! list of chunks: the chunks that an operand reads, the number of a chunk's readers and the bytes that an operand
+//! needs are functions ([`crate::tile`]), so a plan over 10^9 chunks is as small as one over ten.
 
 use crate::catalog::SourceRef;
 use crate::dtype::DType;
@@ -22,16 +22,16 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Number of a stage in its plan.
+/// Index of a stage in its plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StageId(pub u32);
 
-/// A plan: stages in topological order and the outputs that are the answer.
+/// A plan: stages in topological order and the outputs that are the results.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The stages; inputs of a stage stand before it.
+    /// The stages; inputs of a stage precede it.
     pub stages: Vec<Stage>,
-    /// What the query asked for, in the order of its items.
+    /// Outputs that the query returns, in the order of its items.
     pub results: Vec<OutputRef>,
 }
 
@@ -40,324 +40,322 @@ pub struct Plan {
 pub struct OutputRef {
     /// The stage.
     pub stage: StageId,
-    /// Which of its outputs.
+    /// Index of the output in its stage.
     pub output: u32,
 }
 
 /// A grid of operands that run one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stage {
-    /// What each operand does.
+    /// Computation of each operand.
     pub task: Task,
-    /// What it reads.
+    /// Tensors that the operands read.
     pub inputs: SmallVec<[Input; 3]>,
-    /// The cells that the operands divide among them: one operand for each chunk.
+    /// The cells that the operands divide: one operand per chunk.
     pub grid: Grid,
-    /// What it makes. Every output's grid has as many chunks along each axis as `grid`.
+    /// Tensors that the operands compute. Every output's grid has as many chunks along each axis as `grid`.
     pub outputs: SmallVec<[Output; 1]>,
 }
 
-/// A tensor that a stage makes, chunk by chunk.
+/// A tensor that a stage computes chunk by chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
-    /// Types of the fields. A value is one field, or two if it can be masked: the second is `bool`, false where the
+    /// Types of the fields. A value has one field, or two if it can be masked: the second is `bool`, false where the
     /// cell is masked. A state of a reduction has the fields of [`ReduceKind::state`].
     pub fields: SmallVec<[DType; 4]>,
-    /// Its cells and chunks. For a state: one cell (one for each group) a chunk along reduced axes.
+    /// Shape and chunks. For a state: one cell (or one per group) in each chunk along reduced axes.
     pub grid: Grid,
 }
 
-/// What a stage reads from another one.
+/// An input of a stage: an output of another stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
     /// The output that is read.
     pub from: OutputRef,
-    /// Which part of it an operand reads.
+    /// Part of the output that an operand reads.
     pub access: Access,
 }
 
-/// Which part of an input an operand reads, as a function of the operand's place in its stage's grid.
+/// The part of an input that an operand reads, as a function of the operand's place in its stage's grid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
-    /// The cells that the operand's cells see through a view.
+    /// The cells that a view maps the operand's cells to.
     View(View),
     /// The box of chunks `[i * factor, (i + 1) * factor)` along each axis: the fan-in of a combining tree.
     Fan(Dims),
-    /// The operand's cells in row-major order, of an input with another shape (the given one).
+    /// The operand's cells in row-major order, from an input with the given, different shape.
     Reshape(Dims),
-    /// The part of the operand's cells that lies in a box, moved to 0 and seen through a view.
+    /// The part of the operand's cells that lies in a box, moved to 0 and mapped through a view.
     Part {
         /// The box.
         part: Region,
-        /// The view, of the moved cells.
+        /// View of the moved cells.
         view: View,
     },
-    /// The cells of the operand with positions along an axis looked up in a list.
+    /// The operand's cells, with positions along an axis replaced by those of a list.
     Take {
-        /// The axis.
+        /// Axis of the positions.
         axis: usize,
-        /// The list.
+        /// Position in the input for each position along the axis.
         positions: Arc<[u64]>,
     },
-    /// The cells that the operand's cells see through a frame along an axis, then through a view.
+    /// The cells in a frame around the operand's cells along an axis, mapped through a view.
     Window {
         /// The axis.
         axis: usize,
         /// The frame.
         frame: Frame,
-        /// The view, of cells of the stage's shape.
+        /// View of cells of the stage's shape.
         view: View,
     },
-    /// All runs of the lines along an axis that the operand's cells lie on. The input's axes are the stage's others in
-    /// their order, then this one.
+    /// All runs of the lines along an axis that contain the operand's cells. The input's axes are the stage's other
+    /// axes in their order, then this one.
     Runs {
         /// The axis.
         axis: usize,
     },
-    /// The last position along an axis of the chunk before, of the stage itself: a scan's carry. Nothing for the first
-    /// chunk.
+    /// The last position along an axis of the stage's own previous chunk: a scan's carry. Nothing for the first chunk.
     Previous {
         /// The axis.
         axis: usize,
     },
 }
 
-/// What an operand does.
+/// Computation of an operand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
-    /// Reads the cells of a stored array; the operand's cells are `origin` further on in it.
+    /// Reads the cells of a stored array; the stage's cells begin at `origin` in it.
     Load {
         /// The array.
         source: Arc<SourceRef>,
         /// Position of the stage's first cell in the array.
         origin: Dims,
     },
-    /// Gives an array that the plan holds.
+    /// Returns an array stored in the plan.
     Const(ConstArray),
-    /// Runs an elementwise program over its cells and stores or reduces what comes out.
+    /// Runs an elementwise program over its cells and stores or reduces the values.
     Fused(Fused),
-    /// Combines states (in row-major order of the fan) and, at the root of the tree, finishes them.
+    /// Combines states (in row-major order of the fan) and finishes them at the root of the tree.
     Combine {
         /// The reduction.
         kind: ReduceKind,
         /// Type of the reduced cells.
         dtype: DType,
-        /// Could the reduced cells be masked?
+        /// True if the reduced cells can be masked.
         nullable: bool,
         /// True at the root: the outputs are values, not states.
         finish: bool,
-        /// Where the groups of a state are, if it does not hold all of them.
+        /// Groups that each state holds, if it does not hold all of them.
         spans: Option<Spans>,
     },
     /// A running reduction along an axis. Inputs: the cells, and the carry ([`Access::Previous`]).
     Scan {
-        /// What is computed.
+        /// The scan.
         kind: ScanKind,
         /// The axis.
         axis: usize,
     },
-    /// A reduction of the cells around each cell. Input: [`Access::Window`].
+    /// A reduction over a window around each cell. Input: [`Access::Window`].
     Window {
         /// The axis.
         axis: usize,
-        /// Which positions a cell sees.
+        /// Extent of the window.
         frame: Frame,
-        /// What is computed.
+        /// The reduction.
         kind: ReduceKind,
-        /// Fewest cells of a window that give a value.
+        /// Smallest number of unmasked cells in a window that gives a value.
         min_count: u64,
     },
-    /// Whole lines along an axis in order, or their positions. The stage's cells are the input's; the output has as
-    /// many along the axis as are kept.
+    /// Sorts whole lines along an axis, or returns their positions. The stage's cells are the input's; the output has
+    /// as many along the axis as are retained.
     Sort {
         /// The axis.
         axis: usize,
-        /// What is given.
+        /// What the stage returns.
         what: SortWhat,
-        /// The order.
+        /// Sort order.
         order: SortOrder,
     },
     /// Order statistics of whole lines along an axis. The stage's cells are the input's.
     Quantile {
         /// The axis.
         axis: usize,
-        /// Which ones.
+        /// Probabilities and method.
         quantiles: Quantiles,
     },
-    /// Each chunk of lines along the last axis in order, where lines are longer than a chunk. The stage's cells are the
-    /// input's, seen so that the lines lie along the last axis. Outputs: the runs ([`Runs::fields`]), of which each
-    /// chunk has as many cells as are wanted of a line, the masked ones last; and for each run an index (`uint64`): the
-    /// number of its cells that are not masked, how many of these are not NaN, then the key of every
-    /// [`Runs::every`]-th cell.
+    /// Sorts each chunk of lines along the last axis, where lines are longer than a chunk. The stage's cells are the
+    /// input's, transposed so that lines lie along the last axis. Outputs: the runs ([`Runs::fields`]), in which each
+    /// chunk has as many cells as are needed of a line, masked ones last; and for each run an index (`uint64`): the
+    /// number of its unmasked cells, the number of these that are not NaN, then the key of every [`Runs::every`]-th
+    /// cell.
     Runs {
-        /// What the runs hold.
+        /// Content of the runs.
         runs: Runs,
-        /// The order.
+        /// Sort order.
         order: SortOrder,
-        /// Cells that are wanted of each line.
+        /// Number of cells that are needed of each line.
         kept: u64,
     },
-    /// The cells of lines along an axis in order, or their positions, from their runs. Inputs: the runs and the index,
-    /// by [`Access::Runs`].
+    /// Merges the runs of lines along an axis into sorted cells, or their positions. Inputs: the runs and the index, by
+    /// [`Access::Runs`].
     Merge {
         /// The axis.
         axis: usize,
-        /// What the runs hold.
+        /// Content of the runs.
         runs: Runs,
-        /// The order.
+        /// Sort order.
         order: SortOrder,
-        /// Type of the cells that were sorted.
+        /// Type of the sorted cells.
         dtype: DType,
     },
-    /// Order statistics of lines along an axis, from their runs in ascending order. Inputs as those of
-    /// [`Task::Merge`].
+    /// Order statistics of lines along an axis, from their runs in ascending order. Inputs as those of [`Task::Merge`].
     Select {
         /// The axis.
         axis: usize,
-        /// What the runs hold.
+        /// Content of the runs.
         runs: Runs,
-        /// Which ones.
+        /// Probabilities and method.
         quantiles: Quantiles,
     },
-    /// Places of cells in sorted tables. Inputs: the cells, then the tables, each by a view of its first cell.
+    /// Positions of cells in sorted tables. Inputs: the cells, then the tables, each by a view of its first cell.
     Lookup {
-        /// What is looked up.
+        /// The kind of lookup.
         kind: LookupKind,
     },
-    /// Counts of codes, or sums of weights: one partial state a chunk, `[1, .., 1, count]`. Inputs: the codes, and the
-    /// weights if there are any; or, in place of the codes, cells and the edges of their bins, by a view of the first.
+    /// Counts of codes, or sums of weights: one partial state per chunk, `[1, .., 1, count]`. Inputs: the codes, and
+    /// the weights if any. Or, instead of the codes, cells and the edges of their bins, by a view of the first edge.
     Bin {
-        /// Is a code beyond an error?
+        /// True if a code out of range is an error.
         strict: bool,
-        /// Are there cells and edges?
+        /// True if the inputs are cells and edges.
         edges: bool,
     },
-    /// A product over a block of k: stage cells are `[b.., m.., n.., k..]`, cut along k into blocks; the output has the
-    /// element type and, along the axes of k, one cell for each block. Inputs: left and right, by views.
+    /// A product over a block of k. Stage cells are `[b.., m.., n.., k..]`, cut along k into blocks. The output has the
+    /// element type and, along the axes of k, one cell per block. Inputs: left and right, by views.
     Contract {
         /// Element type.
         dtype: DType,
-        /// Which axes are rows, columns, and summed.
+        /// Numbers of row, column and summed axes.
         axes: Contraction,
     },
-    /// Factors the matrices of its chunk. Stage cells are [`Factor::space`]; the inputs are read by views, the second
-    /// of [`Factor::QrApply`] by a fan of one chunk. One output for each part.
+    /// Factors the matrices of its chunk. Stage cells are [`Factor::space`]. Inputs are read by views, the second of
+    /// [`Factor::QrApply`] by a fan of one chunk. One output per part.
     Factor {
-        /// What is computed.
+        /// The factorisation.
         kind: Factor,
-        /// The parts that are wanted, ascending.
+        /// Indices of the requested parts, ascending.
         parts: SmallVec<[usize; 3]>,
         /// Element type.
         dtype: DType,
     },
-    /// Copies what it reads into one chunk (inputs in order, each filling its part).
+    /// Copies its inputs into one chunk (inputs in order, each filling its part).
     Copy,
 }
 
-/// The groups that states hold along an axis: as many in each, from one on that differs from chunk to chunk. Where the
-/// codes rise along the axis, as months do along time, a chunk meets few of them.
+/// Groups that each state holds along an axis: the same number in each state, from a first group that depends on the
+/// chunk. If the codes increase along the axis, as months do along time, a chunk meets few groups.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spans {
-    /// The axis.
+    /// Axis of the groups.
     pub axis: usize,
-    /// The first group of each chunk of states that are combined.
+    /// First group of each input chunk of states.
     pub below: Arc<[u64]>,
-    /// The first group of each chunk that comes out.
+    /// First group of each output chunk.
     pub here: Arc<[u64]>,
 }
 
 /// An elementwise program over the stage's cells.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fused {
-    /// The program.
+    /// The instructions.
     pub program: Program,
-    /// Where each input of the program comes from.
+    /// Origin of each input of the program.
     pub inputs: Vec<FusedInput>,
-    /// What becomes of its values, one for each output of the stage.
+    /// Destination of the program's values, one for each output of the stage.
     pub outputs: Vec<FusedOutput>,
-    /// Several small chunks an operand, if that is set; all outputs are then reductions along the same axes.
+    /// Several small chunks per operand, if set; all outputs are then reductions along the same axes.
     pub batch: Option<Box<Batch>>,
 }
 
-/// Chunks of the logical grid that one operand goes through, one after the other, and the levels of the combining tree
-/// that it climbs over their states. The stage's own grid has one chunk for all of them.
+/// Chunks of the logical grid that one operand processes in sequence, and the levels of the combining tree that it
+/// computes over their states. The stage's own grid has one chunk for all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
-    /// The logical grid: the program runs over each of its chunks by itself, and each leaves a state.
+    /// The logical grid: the program runs over each chunk separately and leaves one state per chunk.
     pub grid: Grid,
-    /// The fan of each level along each axis, that of the leaves first.
+    /// Fan-in of each level along each axis, leaves first.
     pub fans: SmallVec<[Dims; 2]>,
-    /// For each output, the type of the reduced cells and whether they could be masked.
+    /// For each output, the type of the reduced cells and whether they can be masked.
     pub reduced: SmallVec<[(DType, bool); 2]>,
 }
 
-/// Where an input of a program comes from.
+/// Origin of an input of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FusedInput {
     /// A field of an input of the stage (whose access is a view).
     Field {
-        /// Number of the input in the stage.
+        /// Index of the input in the stage.
         input: u32,
-        /// Number of the field.
+        /// Index of the field.
         field: u32,
     },
-    /// `offset + Σ strides[a] * position[a]` over the stage's axes, as `int64` (positions are those of the whole
-    /// stage, not of the chunk).
+    /// `offset + Σ strides[a] * position[a]` over the stage's axes, as `int64`. Positions are in the whole stage, not
+    /// in the chunk.
     Index {
         /// Value at the first cell.
         offset: i64,
-        /// Step for each axis.
+        /// Increment along each axis.
         strides: SmallVec<[i64; 6]>,
     },
 }
 
-/// What becomes of a value of a program.
+/// Destination of a value of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FusedOutput {
     /// Stored: the value, then its validity if it can be masked.
     Store {
-        /// Where the value is.
+        /// The value.
         value: Arg,
-        /// Where its validity (`bool`) is, if it can be masked.
+        /// Its validity (`bool`), if it can be masked.
         valid: Option<Arg>,
     },
-    /// Stored, where no cell may be masked: one that is is an error.
+    /// Stored, where a masked cell is an error.
     Certain {
-        /// Where the value is.
+        /// The value.
         value: Arg,
-        /// Where its validity is.
+        /// Its validity.
         valid: Arg,
-        /// The function that needs the cells, as users know it.
+        /// Name in SQL of the function that requires unmasked cells.
         operation: Arc<str>,
     },
     /// Reduced to a state for each chunk. Positions of argmin and argmax count over the reduced axes of the whole
     /// stage, row-major.
     Reduce {
-        /// What is computed.
+        /// The reduction.
         kind: ReduceKind,
-        /// One for each axis of the stage.
+        /// Effect on each axis of the stage.
         axes: SmallVec<[AxisReduce; 6]>,
-        /// Where the value is.
+        /// The value.
         value: Arg,
-        /// Where its validity is, if it can be masked.
+        /// Its validity, if it can be masked.
         valid: Option<Arg>,
     },
 }
 
 impl Plan {
-    /// The stage with that number.
+    /// Returns the stage `id`.
     pub fn stage(&self, id: StageId) -> &Stage {
         &self.stages[id.0 as usize]
     }
 
-    /// The output that a reference names.
+    /// Returns the output that `r` refers to.
     pub fn output(&self, r: OutputRef) -> &Output {
         &self.stage(r.stage).outputs[r.output as usize]
     }
 
-    /// The part of the plan that is computed before chunks of its results can be made one by one: its results are the
-    /// outputs below those of the plan that take more than a pass over their inputs. Its stages have the numbers that
-    /// they have here. `None` if each chunk of a result is made of few chunks of sources.
+    /// Returns the part of the plan that is computed before chunks of its results can be computed one by one. Its
+    /// results are the outputs below this plan's results that take more than one pass over their inputs. Stages keep
+    /// their numbers. `None` if each chunk of a result needs few chunks of sources.
     pub fn before_rows(&self) -> Option<Plan> {
         let mut results: Vec<OutputRef> = Vec::new();
         let mut seen = vec![false; self.stages.len()];
@@ -378,7 +376,7 @@ impl Plan {
 }
 
 impl Task {
-    /// True if an operand reads few cells for each that it makes, and does little for each of them.
+    /// True if an operand reads few cells per output cell and does little work for each.
     fn is_streamed(&self) -> bool {
         match self {
             Task::Fused(fused) => {
@@ -404,7 +402,7 @@ impl Task {
 }
 
 impl Batch {
-    /// Chunks along an axis that an operand takes, but for the last.
+    /// Number of chunks along an axis that an operand covers, except the last one.
     pub fn along(&self, axis: usize) -> u64 {
         self.fans.iter().map(|f| f[axis]).product()
     }

@@ -1,7 +1,7 @@
-//! Elementwise programs: what a fused operand computes for each cell.
+//! Elementwise programs: the computation of a fused operand for each cell.
 //!
-//! A program is a list of instructions in single-assignment form. Exec runs it tile by tile; it never sees masks as
-//! such, because validity is an ordinary `bool` value that the program computes beside the data.
+//! A program is a list of instructions in single-assignment form. Exec runs it tile by tile. Masks need no special
+//! handling: validity is an ordinary `bool` value that the program computes next to the data.
 
 use crate::dtype::DType;
 use crate::scalar::Scalar;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::fmt;
 
-/// One operation on the elements of a cell. Unless said otherwise all arguments have the type of the result, integers
-/// wrap, and floats follow IEEE 754 with NaN propagating.
+/// One operation on the elements of a cell. Unless stated otherwise, all arguments have the type of the result,
+/// integers wrap, and floats follow IEEE 754 and propagate NaN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ScalarOp {
     /// `-x`; numeric.
@@ -58,7 +58,7 @@ pub enum ScalarOp {
     Tanh,
     /// Error function; float.
     Erf,
-    /// 1 less the error function; float.
+    /// 1 - erf(x); float.
     Erfc,
     /// Inverse hyperbolic sine; float.
     Arcsinh,
@@ -66,37 +66,37 @@ pub enum ScalarOp {
     Arccosh,
     /// Inverse hyperbolic tangent; float.
     Arctanh,
-    /// Largest whole number not above; float.
+    /// Largest integer that is not greater; float.
     Floor,
-    /// Smallest whole number not below; float.
+    /// Smallest integer that is not less; float.
     Ceil,
-    /// Whole part toward zero; float.
+    /// Integer part, rounded toward zero; float.
     Trunc,
-    /// Nearest whole number, halves to even; float.
+    /// Nearest integer, ties to even; float.
     Rint,
     /// Logical not of `bool`, bitwise not of integers.
     Not,
-    /// `bool` of a float: is it NaN.
+    /// `bool` of a float: true for NaN.
     IsNan,
-    /// `bool` of a float: is it an infinity.
+    /// `bool` of a float: true for an infinity.
     IsInf,
-    /// `bool` of a float: is it neither NaN nor infinite.
+    /// `bool` of a float: true if neither NaN nor infinite.
     IsFinite,
-    /// `bool` of a float or signed integer: is the sign set.
+    /// `bool` of a float or signed integer: true if the sign bit is set.
     SignBit,
-    /// Converts to the result's type from any type: NumPy's `astype` (floats truncate toward zero and, where NumPy
-    /// leaves it open, saturate with NaN as 0; integers wrap; anything but zero is `true`).
+    /// Converts any type to the result's type as NumPy's `astype`: floats truncate toward zero and, where NumPy leaves
+    /// the result undefined, saturate, with NaN as 0; integers wrap; any nonzero value is `true`.
     Cast,
-    /// `int64` part of a datetime.
+    /// `int64` component of a datetime.
     DatePart(DatePart),
     /// `float64` in [0, 1) from an `int64` counter.
     RandomUniform {
-        /// The stream.
+        /// Seed of the stream.
         seed: u64,
     },
     /// Standard normal `float64` from an `int64` counter.
     RandomNormal {
-        /// The stream.
+        /// Seed of the stream.
         seed: u64,
     },
     /// Sum; numeric; of `bool`s it is `or`.
@@ -119,7 +119,7 @@ pub enum ScalarOp {
     TruncRem,
     /// x to the power y; numeric; integers multiply (wrapping), a negative integer exponent is an error.
     Pow,
-    /// The smaller; NaN if either is; any type but none mixed.
+    /// The smaller of two values of one type; NaN if either is.
     Minimum,
     /// The larger; NaN if either is.
     Maximum,
@@ -131,9 +131,9 @@ pub enum ScalarOp {
     Arctan2,
     /// sqrt(x² + y²) without overflow; float.
     Hypot,
-    /// Size of the first with the sign of the second; float.
+    /// Magnitude of the first with the sign of the second; float.
     Copysign,
-    /// Next float after the first toward the second; float.
+    /// Next representable float after the first toward the second; float.
     Nextafter,
     /// log(e^x + e^y); float.
     Logaddexp,
@@ -218,7 +218,7 @@ impl ScalarOp {
         matches!(self, IsNan | IsInf | IsFinite | SignBit | Eq | Ne | Lt | Le | Gt | Ge)
     }
 
-    /// The operation's name in plans: `add`, `sqrt`, …
+    /// Name of the operation in plans: `add`, `sqrt`, …
     pub fn name(self) -> String {
         match self {
             ScalarOp::DatePart(p) => p.name().into(),
@@ -243,7 +243,7 @@ pub enum Arg {
 /// One instruction.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Inst {
-    /// What it does.
+    /// The operation.
     pub op: ScalarOp,
     /// Type of its result.
     pub dtype: DType,
@@ -251,8 +251,8 @@ pub struct Inst {
     pub args: SmallVec<[Arg; 3]>,
 }
 
-/// A program: typed inputs and instructions that name only inputs, constants and earlier instructions. No instruction
-/// stands twice.
+/// A program: typed inputs and instructions that refer only to inputs, constants and earlier instructions. Instructions
+/// are unique.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Program {
     /// Types of the inputs.
@@ -271,7 +271,7 @@ impl Program {
         }
     }
 
-    /// Adds an instruction, or finds the same one; returns where its result is.
+    /// Adds an instruction or finds an equal one; returns the argument for its result.
     pub fn push(&mut self, op: ScalarOp, dtype: DType, args: &[Arg]) -> Arg {
         let inst = Inst { op, dtype, args: args.into() };
         if let Some(i) = self.insts.iter().position(|x| *x == inst) {

@@ -1,37 +1,37 @@
-//! What is left to do of a plan when some of its chunks are there already.
+//! Computes the remaining work of a plan when some of its chunks are available.
 //!
-//! A failure is a cache miss: whatever failed (a statement, a server, a worker), the plan is run again, the chunks that
-//! survived are loaded and the others made again from what they are made of, bit for bit the same.
+//! A failure is a cache miss. Whatever failed (a statement, a server, a worker), the plan runs again: chunks that
+//! survived are loaded, and the others are recomputed with the same bits.
 //!
 //! ```text
 //!   pass 1   the operands that do not run   available ones; then, downwards, those that only such operands read
-//!   pass 2   the chunks that are loaded     available ones that a result or an operand that runs asks for
+//!   pass 2   the chunks that are loaded     available ones that a result or a running operand needs
 //! ```
-//! So a chunk that is there is never made again, and one that is not is made exactly if a result needs it. What is
-//! kept of it grows with the chunks that are available and what lies below them, not with the plan: where nothing is
-//! available, everything runs and nothing is written down.
+//! So an available chunk is never recomputed, and a missing one is recomputed exactly if a result needs it. The size of
+//! a [`Recovery`] grows with the available chunks and their inputs, not with the plan: if nothing is available,
+//! everything runs and nothing is stored.
 //!
 //! # Source
-//! The two passes are those by which Mars reassigns states after a worker was lost (operands whose data are lost and
-//! their successors, then the predecessors of these that have no data), looked at from the other side: of a plan of
-//! 10^9 chunks the few that are there are listed, not the many that are lost.
+//! The two passes are those by which Mars reassigns states after the loss of a worker (operands whose data are lost and
+//! their successors, then predecessors of these that have no data), but inverted: of a plan of 10^9 chunks the few
+//! available ones are listed, not the many lost ones.
 
 use crate::plan::{OutputRef, StageId};
 use crate::tile::Tiling;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Who reads what in a plan. An operand is named by its stage and its row-major number there.
+/// The dependencies of a plan. A stage and a row-major number in the stage identify an operand.
 pub trait Lineage {
     /// Number of stages.
     fn stages(&self) -> usize;
-    /// The outputs that are the answer.
+    /// Outputs that are the results.
     fn results(&self) -> &[OutputRef];
     /// Number of outputs of a stage.
     fn outputs(&self, stage: StageId) -> u32;
-    /// Calls `f` with each chunk that an operand reads, once.
+    /// Calls `f` once with each chunk that an operand reads.
     fn reads(&self, stage: StageId, number: u64, f: &mut dyn FnMut(OutputRef, u64));
-    /// Operands that read a chunk, over all stages; saturates.
+    /// Number of operands that read a chunk, over all stages; saturates.
     fn readers(&self, of: OutputRef, number: u64) -> u64;
 }
 
@@ -68,7 +68,7 @@ pub struct Bitmap {
 }
 
 impl Bitmap {
-    /// Adds a number; false if it was there.
+    /// Adds a number; returns false if the set contained it.
     pub fn insert(&mut self, n: u64) -> bool {
         let word = self.words.entry(n / 64).or_default();
         let before = *word;
@@ -76,7 +76,7 @@ impl Bitmap {
         *word != before
     }
 
-    /// Takes a number out; false if it was not there.
+    /// Removes a number; returns false if the set did not contain it.
     pub fn remove(&mut self, n: u64) -> bool {
         let Some(word) = self.words.get_mut(&(n / 64)) else { return false };
         let before = *word;
@@ -88,12 +88,12 @@ impl Bitmap {
         was
     }
 
-    /// True if the number is in it.
+    /// True if the set contains `n`.
     pub fn contains(&self, n: u64) -> bool {
         self.words.get(&(n / 64)).is_some_and(|word| word >> (n % 64) & 1 == 1)
     }
 
-    /// The first number of it that is not below `n`.
+    /// Returns the first member that is not below `n`.
     pub fn first_from(&self, n: u64) -> Option<u64> {
         let (&at, &word) = self.words.range(n / 64..).find(|&(&at, &word)| {
             let below = if at == n / 64 { n % 64 } else { 0 };
@@ -103,24 +103,24 @@ impl Bitmap {
         Some(at * 64 + below + u64::from((word >> below).trailing_zeros()))
     }
 
-    /// Adds all numbers of another set.
+    /// Adds all members of another set.
     pub fn extend(&mut self, other: &Bitmap) {
         for (&at, &word) in &other.words {
             *self.words.entry(at).or_default() |= word;
         }
     }
 
-    /// How many numbers are in it.
+    /// Number of members.
     pub fn len(&self) -> u64 {
         self.words.values().map(|w| u64::from(w.count_ones())).sum()
     }
 
-    /// True if none is.
+    /// True if there are no members.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// The numbers, ascending.
+    /// The members, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         self.words.iter().flat_map(|(&at, &word)| {
             (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit)
@@ -138,28 +138,27 @@ impl FromIterator<u64> for Bitmap {
     }
 }
 
-/// What became of one stage.
+/// State of one stage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Part {
-    /// Operands whose chunks are there.
+    /// Operands whose chunks are available.
     there: Bitmap,
-    /// Operands that nobody asks for any more, whether their chunks are there or not.
+    /// Operands whose chunks are no longer needed, available or not.
     skip: Bitmap,
-    /// For a number and an output, the readers of the chunk that do not run.
+    /// For an operand and an output, the number of the chunk's readers that do not run.
     absent: BTreeMap<(u64, u32), u64>,
 }
 
-/// What is left to do of a plan.
+/// The remaining work of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
     parts: Vec<Part>,
-    /// True once a chunk was not there after all: anything may be asked for again.
+    /// True once an available chunk turned out to be lost: any chunk may be needed again.
     lost: bool,
 }
 
-/// Finds what is left to do of a plan of which the chunks of some operands (for each stage, by number) are there. An
-/// operand counts as available only if all chunks that it makes are. What it takes grows with the reads of what does
-/// not run.
+/// Computes the remaining work of a plan, given the available operands (by number, for each stage). An operand counts
+/// as available only if all of its chunks are. Time and memory grow with the reads of the operands that do not run.
 pub fn recover(plan: &impl Lineage, available: &[Bitmap]) -> Recovery {
     if available.iter().all(Bitmap::is_empty) {
         return Recovery::default();
@@ -179,7 +178,7 @@ pub fn recover(plan: &impl Lineage, available: &[Bitmap]) -> Recovery {
     for (stage, set) in (0..).map(StageId).zip(available) {
         for number in set.iter() {
             idle.push((stage, number));
-            // One at a time, so that the list of what is to be looked at stays short.
+            // One at a time, so that the worklist stays short.
             while let Some((stage, number)) = idle.pop() {
                 plan.reads(stage, number, &mut |from, n| {
                     let s = from.stage;
@@ -210,8 +209,8 @@ pub fn recover(plan: &impl Lineage, available: &[Bitmap]) -> Recovery {
     Recovery { parts, lost: false }
 }
 
-/// The operands that a plan's results are made of, for each stage: a slice may leave some without a reader that runs.
-/// Takes time that grows with operands and reads.
+/// Returns for each stage the operands that the plan's results need: a slice may leave some operands without a running
+/// reader. Time grows with operands and reads.
 pub fn wanted(plan: &impl Lineage, grids: &[u64]) -> Vec<Bitmap> {
     let mut all = vec![Bitmap::default(); plan.stages()];
     let mut open: Vec<(StageId, u64)> = Vec::new();
@@ -230,8 +229,8 @@ pub fn wanted(plan: &impl Lineage, grids: &[u64]) -> Vec<Bitmap> {
 }
 
 impl Recovery {
-    /// For whoever runs some operands of a plan, and counts their readers: the chunks of the operands `there` are
-    /// loaded.
+    /// Recovery for a caller that runs some operands of a plan and counts their readers itself: the chunks of the
+    /// operands `there` are loaded.
     pub fn loading(there: Vec<Bitmap>) -> Self {
         let part = |there| Part { there, ..Part::default() };
         Recovery { parts: there.into_iter().map(part).collect(), lost: false }
@@ -241,13 +240,13 @@ impl Recovery {
         self.parts.get(stage.0 as usize)
     }
 
-    /// True if the operand's chunks are loaded instead of being made.
+    /// True if the operand's chunks are loaded instead of computed.
     pub fn loads(&self, stage: StageId, number: u64) -> bool {
         let loads = |p: &Part| p.there.contains(number) && self.asks(p, number);
         self.part(stage).is_some_and(loads)
     }
 
-    /// True if the operand runs, as far as a result asks for it at all.
+    /// True if the operand runs, provided that a result needs it at all.
     pub fn runs(&self, stage: StageId, number: u64) -> bool {
         let runs = |p: &Part| !p.there.contains(number) && self.asks(p, number);
         self.part(stage).is_none_or(runs)
@@ -257,14 +256,14 @@ impl Recovery {
         self.lost || !part.skip.contains(number)
     }
 
-    /// How many of a chunk's readers do not run; the chunk is one that is loaded or made.
+    /// Number of a chunk's readers that do not run; the chunk is one that is loaded or computed.
     pub fn absent(&self, of: OutputRef, number: u64) -> u64 {
         let part = self.part(of.stage);
         part.and_then(|p| p.absent.get(&(number, of.output))).copied().unwrap_or(0)
     }
 
-    /// The chunks of an operand turned out not to be there: it runs, and so may what nobody asked for until now. Counts
-    /// of [`Recovery::absent`] stay as they are, and do not hold any more.
+    /// Marks the chunks of an operand as lost: it runs, and so may operands that were not needed until now. Counts of
+    /// [`Recovery::absent`] do not change and are no longer valid.
     pub fn lose(&mut self, stage: StageId, number: u64) {
         self.lost = true;
         if let Some(part) = self.parts.get_mut(stage.0 as usize) {

@@ -1,16 +1,16 @@
-//! Reductions as states: what is kept for a part of the data, and how parts combine.
+//! Reductions as states: the state of a part of the data, and how states combine.
 //!
-//! Every reduction runs in three steps: a *partial* state for each chunk of the logical grid, *combined* in a fixed
-//! tree over that grid, then *finished* into the answer. The states are plain fields, so a partial is a chunk like any
-//! other and can be stored, sent and recomputed.
+//! Every reduction has three steps: a *partial* state for each chunk of the logical grid, *combined* in a fixed tree
+//! over that grid, then *finished* into the result. States are plain fields, so a partial is a chunk like any other: it
+//! can be stored, sent and recomputed.
 
 use crate::dtype::DType;
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 use std::fmt;
 
-/// What a reduction computes. Masked cells are skipped; a result without any cell is masked (`Count`, `Any` and `All`
-/// excepted, and `Sum` and `Prod` of an input that cannot be masked, which give 0 and 1).
+/// Kind of a reduction. Masked cells are skipped. A result over no cells is masked, except `Count`, `Any` and `All`,
+/// and except `Sum` and `Prod` of an input that cannot be masked, which give 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReduceKind {
     /// Sum. Floats accumulate in `float64`; integers are exact, and a total beyond 64 bits is an error.
@@ -19,32 +19,32 @@ pub enum ReduceKind {
     Prod,
     /// Mean, accumulated in `float64`. The input is a float.
     Mean,
-    /// Mean of so many cells, none of which can be masked: a sum that is divided at the end, without a count.
+    /// Mean of a fixed number of cells, none of which can be masked: a sum that is divided at the end, without a count.
     MeanOf(u64),
-    /// Sum of squared deviations over count minus `ddof`. The input is a float.
+    /// Sum of squared deviations divided by count minus `ddof`. The input is a float.
     Var {
         /// Delta degrees of freedom.
         ddof: u32,
     },
-    /// Least value; NaN if there is one.
+    /// Minimum; NaN if any cell is NaN.
     Min,
-    /// Greatest value; NaN if there is one.
+    /// Maximum; NaN if any cell is NaN.
     Max,
-    /// Least value in SQL's order, where NaN is greater than all numbers.
+    /// Minimum in SQL's order, where NaN is greater than all numbers.
     MinTotal,
-    /// Greatest value in SQL's order, where NaN is greater than all numbers.
+    /// Maximum in SQL's order, where NaN is greater than all numbers.
     MaxTotal,
-    /// Is any `bool` true.
+    /// True if any `bool` is true.
     Any,
-    /// Are all `bool`s true.
+    /// True if all `bool`s are true.
     All,
-    /// Cells that are not masked.
+    /// Number of unmasked cells.
     Count,
-    /// Position of the first least value (the first NaN if there is one): row-major over the reduced axes.
+    /// Position of the first minimum (of the first NaN if there is one): row-major over the reduced axes.
     ArgMin,
-    /// Position of the first greatest value (the first NaN if there is one).
+    /// Position of the first maximum (of the first NaN if there is one).
     ArgMax,
-    /// Sum in the type itself, integers wrapping: what blocks of a contraction combine by. Never masked.
+    /// Sum in the element type, integers wrapping: combines the blocks of a contraction. Never masked.
     Add,
 }
 
@@ -71,10 +71,10 @@ impl ReduceKind {
         })
     }
 
-    /// True if the reduction of no cells has a value of its own.
+    /// True if the reduction of no cells has a value.
     pub fn has_identity(self) -> bool {
         use ReduceKind::*;
-        // NumPy's mean and variance of nothing are NaN, which ours give too.
+        // NumPy's mean and variance of nothing are NaN, as are ours.
         matches!(self, Sum | Prod | Mean | MeanOf(_) | Var { .. } | Any | All | Count | Add)
     }
 
@@ -90,9 +90,9 @@ impl ReduceKind {
     /// | argmin, argmax | value, position (`int64`, -1 while there is none) |
     /// | count | `int64` |
     ///
-    /// A masked input adds a last field to sums and means, the `int64` count of its cells, and to products and extremes a
-    /// `bool` that is true if there was a cell; the others know it already. A mean of unknown cells has its count always:
-    /// the divisor of a group.
+    /// A masked input adds a last field: for sums and means the `int64` count of cells, for products and extremes a
+    /// `bool` that is true if there was a cell. The other states contain this already. A mean over an unknown number of
+    /// cells always has its count: the divisor of a group.
     pub fn state(self, dtype: DType, nullable: bool) -> SmallVec<[DType; 4]> {
         use ReduceKind::*;
         let mut fields: SmallVec<[DType; 4]> = match self {
@@ -120,7 +120,7 @@ impl ReduceKind {
         input && !matches!(self, ReduceKind::Count | ReduceKind::Any | ReduceKind::All)
     }
 
-    /// NumPy's name.
+    /// The name in NumPy.
     pub fn name(self) -> &'static str {
         use ReduceKind::*;
         match self {

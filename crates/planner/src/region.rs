@@ -1,18 +1,18 @@
-//! Boxes of cells: the vocabulary of everything that moves data.
+//! Boxes of cells, as used by all code that moves data.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::fmt;
 
-/// Lengths or positions, one for each axis. Six axes fit without a heap allocation.
+/// Lengths or positions, one per axis. Six axes fit without a heap allocation.
 pub type Dims = SmallVec<[u64; 6]>;
 
-/// The most axes a tensor may have, as NumPy's `NPY_MAXDIMS` was for long.
+/// Upper bound on the axes of a tensor, as in NumPy before version 2 (`NPY_MAXDIMS`).
 pub const RANK_MAX: usize = 32;
 
-/// Number of cells of a shape; `None` if it does not fit into 63 bits (so that positions fit an `i64`).
+/// Number of cells of a shape; `None` if it exceeds 63 bits (positions must fit in an `i64`).
 pub fn cells(shape: &[u64]) -> Option<u64> {
-    // An axis of no length excuses no other: positions along each have to fit.
+    // Axes of length 0 count as 1: positions along the other axes must fit all the same.
     let n = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d.max(1)));
     let n = n.filter(|&n| n <= i64::MAX as u64)?;
     Some(if shape.contains(&0) { 0 } else { n })
@@ -44,12 +44,12 @@ pub struct Region {
 }
 
 impl Region {
-    /// The whole of a shape.
+    /// The region of a whole shape.
     pub fn whole(shape: &[u64]) -> Self {
         Region { start: SmallVec::from_elem(0, shape.len()), end: shape.into() }
     }
 
-    /// The box from `start` with the lengths `shape`.
+    /// The box of shape `shape` at `start`.
     pub fn at(start: &[u64], shape: &[u64]) -> Self {
         Region { start: start.into(), end: start.iter().zip(shape).map(|(s, n)| s + n).collect() }
     }
@@ -77,24 +77,24 @@ impl Region {
         self.start.iter().zip(&self.end).map(|(s, e)| e - s).product()
     }
 
-    /// True if the box has no cell. A 0-d box has one.
+    /// True if the box has no cells. A 0-d box has one.
     pub fn is_empty(&self) -> bool {
         self.start.iter().zip(&self.end).any(|(s, e)| s == e)
     }
 
-    /// The common part of two boxes, or `None` if they share no cell.
+    /// The intersection of two boxes; `None` if it is empty.
     pub fn intersect(&self, other: &Region) -> Option<Region> {
         let start: Dims = self.start.iter().zip(&other.start).map(|(a, b)| *a.max(b)).collect();
         let end: Dims = self.end.iter().zip(&other.end).map(|(a, b)| *a.min(b)).collect();
         start.iter().zip(&end).all(|(s, e)| s < e).then_some(Region { start, end })
     }
 
-    /// True if `other` lies wholly inside.
+    /// True if `other` lies entirely inside.
     pub fn contains(&self, other: &Region) -> bool {
         (0..self.rank()).all(|a| self.start[a] <= other.start[a] && other.end[a] <= self.end[a])
     }
 
-    /// The same box, further on by `origin`: the inverse of [`Region::relative_to`].
+    /// The box shifted by `origin`: the inverse of [`Region::relative_to`].
     pub fn moved_by(&self, origin: &[u64]) -> Region {
         Region {
             start: self.start.iter().zip(origin).map(|(s, o)| s + o).collect(),
@@ -102,7 +102,7 @@ impl Region {
         }
     }
 
-    /// The same box seen from `origin`; `origin` lies at or before `start`.
+    /// The box relative to `origin`, which lies at or before `start`.
     pub fn relative_to(&self, origin: &[u64]) -> Region {
         Region {
             start: self.start.iter().zip(origin).map(|(s, o)| s - o).collect(),

@@ -1,16 +1,16 @@
-//! Lines that are longer than a chunk: how they are cut into runs, and how many cells it takes to merge these.
+//! Lines that are longer than a chunk: cut into sorted runs, which are then merged.
 //!
 //! ```text
 //!   chunks   3 1 2 0 │ 9 7 8 4 │ 6 5       of a line
-//!   runs     0 1 2 3 │ 4 7 8 9 │ 5 6       each chunk in order
-//!   index    0 . 2 . │ 4 . 8 . │ 5 .       every so many-th cell of a run
+//!   runs     0 1 2 3 │ 4 7 8 9 │ 5 6       each chunk sorted
+//!   index    0 . 2 . │ 4 . 8 . │ 5 .       every n-th cell of a run
 //!   merged   0 1 2 3 4 │ 5 6 7 8 9         each output chunk reads its part of every run
 //! ```
-//! Order statistics need no more of a run than that the cells in the index stand where they would in order, and that all
-//! cells between two of them lie between them in value: such runs are *marked*.
+//! Order statistics need less: only the cells in the index have to be at their sorted positions, and all cells between
+//! two of them have to lie between them in value. Such runs are *marked*.
 //!
-//! Which part that is follows from the index alone, up to `every` cells at both ends of each run ([`merged_cells`]). So
-//! an operand that makes C cells reads little more than C cells, however long the line is.
+//! The index alone determines the part of each run to read, up to `every` cells at both ends of each run
+//! ([`merged_cells`]). So an operand that returns C cells reads little more than C cells, however long the line is.
 
 use crate::dtype::DType;
 use crate::grid::AxisGrid;
@@ -19,79 +19,79 @@ use crate::sort::SortWhat;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-/// The most runs of a line, but for a short one at its beginning. Longer lines have longer runs, so that what is read
-/// of each for one output chunk is not too small a part for a file.
+/// Upper bound on the runs of a line, except for a short first one. Longer lines have longer runs, so that the part of
+/// each run that one output chunk reads is not too small for a file.
 pub const RUNS_MAX: u64 = 1024;
 
-/// Numbers that stand before the cells in a run's index: cells that are not masked, and those of them that are not NaN.
+/// Length of the head of a run's index: the number of unmasked cells, and the number of these that are not NaN.
 pub const INDEX_HEAD: u64 = 2;
 
-/// Marks of a run, if there is room for what lies between two of them.
+/// Marks of a run, if there is room for the cells between two of them.
 const MARKS: u64 = 64;
 
-/// Cells that are merged at once: they fit a cache.
+/// Cells that are merged at once: they fit in a cache.
 const BLOCK: u64 = 2048;
 
-/// Cells of a run up to the next one that may be a bound of blocks, at most.
+/// Upper bound on the distance between the cells of a run that may be bounds of blocks.
 const BOUNDS: u64 = 64;
 
-/// Cells of each run in a block, at least.
+/// Smallest number of cells of each run in a block.
 const BLOCK_EACH: u64 = 16;
 
-/// Bytes that merging uses for each run: where it is and how far it was read.
+/// Bytes of merge state per run: its address and the read position.
 const RUN_BYTES: u64 = 160;
 
-/// Cells of runs that are merged at once.
+/// Size of the blocks in which runs are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Blocks {
-    /// Cells of a block, about.
+    /// Approximate cells of a block.
     pub cells: u64,
-    /// Distance of the cells of each run among which the bounds of blocks are.
+    /// Distance between the cells of a run that may be bounds of blocks.
     pub every: u64,
 }
 
 impl Blocks {
-    /// For so many runs: cells that fit a cache, but several of each run.
+    /// Blocks for `runs` runs: they fit in a cache, but hold several cells of each run.
     pub fn of(runs: u64) -> Self {
         let cells = BLOCK.max(runs.saturating_mul(BLOCK_EACH));
         Blocks { cells, every: (cells / runs.max(1)).min(BOUNDS) }
     }
 
-    /// The most cells of a block whose cells are not all equal: as many as lie between two bounds, of which equal ones
-    /// may stand beside each, and for each run those up to the next one that could be a bound.
+    /// Upper bound on the cells of a block whose cells are not all equal: the cells between two bounds, equal cells
+    /// beside each bound, and for each run the cells up to its next possible bound.
     pub fn longest(self) -> u64 {
         self.cells.saturating_mul(3)
     }
 }
 
-/// What the runs of a line hold.
+/// Layout of the runs of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Runs {
-    /// With the position of each cell, or without.
+    /// Whether the runs hold positions with the cells.
     pub what: SortWhat,
-    /// Distance of the cells that stand in the index.
+    /// Distance between the cells in the index.
     pub every: u64,
-    /// Marked only; else in order.
+    /// True for marked runs, false for sorted ones.
     pub marked: bool,
 }
 
 impl Runs {
-    /// For runs of at most `longest` cells. The square root makes the index as small as the cells that are read in
-    /// vain.
+    /// Sorted runs of at most `longest` cells. The square root makes the index as small as the number of cells that are
+    /// read and not used.
     pub fn new(what: SortWhat, longest: u64) -> Self {
         Runs { what, every: (longest / 2).isqrt().max(1), marked: false }
     }
 
-    /// Marked runs of values, `count` of at most `longest` cells. As few marks as leave `room` cells to be read for an
-    /// order statistic, or as many as sorted runs have.
+    /// Marked runs of values: `count` runs of at most `longest` cells. The marks are as few as keep the cells read for
+    /// an order statistic below `room`, and at most as many as sorted runs have.
     pub fn marked(longest: u64, count: u64, room: u64) -> Self {
         let sorted = Runs::new(SortWhat::Values, longest).every;
         let every = (longest / MARKS).min(room / (2 * count + 2));
         Runs { what: SortWhat::Values, every: every.max(sorted), marked: true }
     }
 
-    /// Fields of a run of cells of a type: keys, unsigned integers in the order of the cells; then positions, counted
-    /// from the first cell of the chunk.
+    /// Fields of a run for cells of a type: keys, which are unsigned integers in the order of the cells; then
+    /// positions, counted from the first cell of the chunk.
     pub fn fields(&self, dtype: DType) -> SmallVec<[DType; 4]> {
         let mut fields: SmallVec<[DType; 4]> = SmallVec::new();
         fields.push(match dtype.size() {
@@ -106,18 +106,18 @@ impl Runs {
         fields
     }
 
-    /// The runs of an axis of which `kept` cells are wanted: no run needs more.
+    /// Grid of the runs along an axis if `kept` cells of each line are needed: no run holds more.
     pub fn axis(&self, input: AxisGrid, kept: u64) -> AxisGrid {
         map_chunks(input, |n| n.min(kept))
     }
 
-    /// Their index.
+    /// Grid of the runs' index.
     pub fn index(&self, runs: AxisGrid) -> AxisGrid {
         map_chunks(runs, |n| n.div_ceil(self.every) + INDEX_HEAD)
     }
 
-    /// Bytes that an operand needs beside its outputs to merge `cells` neighbouring cells of a sorted line, whose runs
-    /// have `cell_bytes` bytes a cell.
+    /// Bytes that an operand needs besides its outputs to merge `cells` adjacent cells of a sorted line. The runs have
+    /// `cell_bytes` bytes per cell.
     pub fn merge_bytes(&self, cells: u64, runs: AxisGrid, cell_bytes: u64) -> u64 {
         let read = merged_cells(cells, runs.count(), self.every).min(runs.len);
         let index = self.index(runs).len.saturating_mul(8);
@@ -129,38 +129,38 @@ impl Runs {
                 let block = blocks.longest().min(read);
                 bounds.saturating_add(block).saturating_mul(cell_bytes)
             }
-            // One at a time, or none.
+            // Cells are merged one at a time, or not at all.
             _ => 0,
         };
         let cells = read.saturating_mul(cell_bytes);
         cells.saturating_add(index).saturating_add(book).saturating_add(work)
     }
 
-    /// Bytes that an operand needs beside its outputs to sort runs of `len` cells, of which `kept` are kept.
+    /// Bytes that an operand needs besides its outputs to sort runs of `len` cells and retain `kept` of them.
     pub fn sort_bytes(&self, dtype: DType, len: u64, kept: u64) -> u64 {
         let size = dtype.size() as u64;
         len.saturating_mul(match self.what {
             // A key and a position.
             SortWhat::Positions => size.max(4) * 2,
-            // Cells of which some are kept.
+            // Cells, some of which are dropped.
             SortWhat::Values if kept < len => size,
-            // In place.
+            // Sorted in place.
             SortWhat::Values => 0,
         })
     }
 }
 
-/// The most cells of `runs` runs that may be among `cells` neighbouring cells of the sorted line, as far as an index of
-/// every `every`-th cell tells.
+/// Upper bound on the cells of `runs` runs that may be among `cells` adjacent cells of the sorted line, given an index
+/// of every `every`-th cell.
 ///
 /// # Source
-/// If `k` cells of the index are less than one that is in it, then at most `k * every` cells of the runs are less than
-/// it, and at least `k * every - runs * (every - 1)`. Both ends of the wanted cells are bounded by such a cell.
+/// If `k` cells of the index are less than a given cell of the index, then at most `k * every` cells of the runs are
+/// less than it, and at least `k * every - runs * (every - 1)`. Such cells bound both ends of the requested range.
 pub fn merged_cells(cells: u64, runs: u64, every: u64) -> u64 {
     cells.saturating_add((2 * runs + 2).saturating_mul(every))
 }
 
-/// Bytes of a cell as chunks of sorted lines count them.
+/// Bytes of a cell that determine the chunks of sorted lines.
 pub fn cell_bytes(what: SortWhat, dtype: DType) -> u64 {
     match what {
         SortWhat::Values => dtype.size() as u64,
@@ -168,8 +168,8 @@ pub fn cell_bytes(what: SortWhat, dtype: DType) -> u64 {
     }
 }
 
-/// Chunk lengths in which the runs of lines along an axis are made: near `room` cells each, and at most [`RUNS_MAX`]
-/// runs a line. Chunks of about that size stay. A fixed point: chunks of these lengths are left alone.
+/// Chunk lengths for the runs of lines along an axis: near `room` cells each, and at most [`RUNS_MAX`] runs per line.
+/// Chunks of about that size do not change. The result is a fixed point of this function.
 pub fn run_chunks(axes: &[AxisGrid], axis: usize, room: u64) -> Dims {
     let mut chunks: Dims = axes.iter().map(|a| a.chunk.max(1)).collect();
     let least = axes[axis].len.div_ceil(RUNS_MAX).max(1);
@@ -198,13 +198,12 @@ pub fn run_chunks(axes: &[AxisGrid], axis: usize, room: u64) -> Dims {
             _ => break,
         }
     }
-    // Positions within a run are 32 bits.
+    // Positions within a run have 32 bits.
     chunks[axis] = run.min(axes[axis].len).clamp(1, u64::from(u32::MAX));
     chunks
 }
 
-/// The cuts of sorted lines of which `kept` cells are left along an axis: near `room` cells, of as few lines as it
-/// takes.
+/// The cuts of sorted lines of `kept` cells along an axis: chunks near `room` cells, of as few lines as possible.
 pub fn merged_axes(
     axes: &[AxisGrid],
     axis: usize,
@@ -227,7 +226,7 @@ pub fn merged_axes(
     axes
 }
 
-/// The grid whose chunks have `f` of the cells of another's; `f` grows with its argument.
+/// The grid whose chunks have `f(n)` cells where those of `axis` have `n`; `f` is monotonic.
 fn map_chunks(axis: AxisGrid, f: impl Fn(u64) -> u64) -> AxisGrid {
     let count = axis.count();
     let length = |i: u64| {
@@ -250,9 +249,9 @@ mod tests {
     fn chunks_that_are_too_short_or_too_long_change() {
         let grid = |len, chunk| AxisGrid::regular(len, chunk);
         let room = 1000;
-        // About the right size: left alone.
+        // About the right size: unchanged.
         assert_eq!(run_chunks(&[grid(50_000, 900)], 0, room)[..], [900]);
-        // Too short, too long, and so many that runs have to be longer than a chunk.
+        // Too short, too long, and so many chunks that runs have to be longer than a chunk.
         assert_eq!(run_chunks(&[grid(50_000, 100)], 0, room)[..], [1000]);
         assert_eq!(run_chunks(&[grid(50_000, 20_000)], 0, room)[..], [1000]);
         assert_eq!(run_chunks(&[grid(10_000_000, 1000)], 0, room)[..], [9766]);

@@ -1,4 +1,4 @@
-//! One typed value, kept as its bit pattern so that plans can be compared and hashed.
+//! One typed value, stored as its bit pattern so that plans can be compared and hashed.
 
 use crate::dtype::DType;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use std::fmt;
 
 /// One element: a type and its bits (integers sign-extended to 64 bits, `float32` in the low half).
 ///
-/// Two NaNs with the same bits are equal: a plan holding them is the same plan.
+/// Two NaNs with the same bits are equal, so that equal plans compare equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Scalar {
     dtype: DType,
@@ -14,8 +14,8 @@ pub struct Scalar {
 }
 
 impl Scalar {
-    /// A value of `dtype` from a float: rounded for `float32`, truncated toward zero and saturated for integers,
-    /// `true` for anything but zero as `bool`.
+    /// Converts a float to `dtype`: rounded for `float32`, truncated toward zero and saturated for integers; as `bool`,
+    /// any nonzero value is `true`.
     pub fn from_f64(dtype: DType, v: f64) -> Self {
         use DType::*;
         let bits = match dtype {
@@ -34,7 +34,7 @@ impl Scalar {
         Scalar { dtype, bits }
     }
 
-    /// A value of `dtype` from an integer; `None` where an integer type does not hold it.
+    /// Converts an integer to `dtype`; `None` if it is out of range for an integer type.
     pub fn from_i128(dtype: DType, v: i128) -> Option<Self> {
         use DType::*;
         let bits = match dtype {
@@ -73,7 +73,7 @@ impl Scalar {
         Scalar { dtype, bits: 0 }
     }
 
-    /// The value whose in-memory little-endian bytes are `bytes`; `bytes` has exactly `dtype.size()` of them.
+    /// Reads a value from its little-endian bytes in memory; `bytes` has exactly `dtype.size()` of them.
     pub fn from_le_bytes(dtype: DType, bytes: &[u8]) -> Self {
         let mut b = [0u8; 8];
         let n = dtype.size().min(bytes.len());
@@ -88,17 +88,17 @@ impl Scalar {
         Scalar { dtype, bits }
     }
 
-    /// The in-memory bytes, little-endian, in the first `dtype.size()` places.
+    /// Returns the little-endian bytes in memory, in the first `dtype.size()` places.
     pub fn to_le_bytes(self) -> [u8; 8] {
         self.bits.to_le_bytes()
     }
 
-    /// The type.
+    /// Type of the value.
     pub fn dtype(self) -> DType {
         self.dtype
     }
 
-    /// The bit pattern, as described at the type.
+    /// Bit pattern of the value, as described at [`Scalar`].
     pub fn bits(self) -> u64 {
         self.bits
     }
@@ -122,7 +122,7 @@ impl Scalar {
         }
     }
 
-    /// The value in another type, with NumPy's `astype` meaning where that is defined.
+    /// Converts the value to another type, as NumPy's `astype` where that is defined.
     pub fn cast(self, to: DType) -> Self {
         if to == self.dtype {
             return self;

@@ -1,58 +1,58 @@
-//! Orders and order statistics of lines: what `Sort` and `Quantile` nodes compute.
+//! Sort orders and order statistics of lines: the `Sort` and `Quantile` nodes.
 
 use crate::dtype::DType;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// In which order the cells of a line stand. Numbers first, then NaN, then masked cells, unless said otherwise; equal
-/// cells keep their order (-0.0 and 0.0 are equal).
+/// Order of the cells of a line. By default numbers come first, then NaN, then masked cells. Sorting is stable (-0.0
+/// and 0.0 are equal).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SortOrder {
-    /// From the greatest number to the least.
+    /// True to sort from the greatest number to the least.
     pub descending: bool,
-    /// NaN before the numbers.
+    /// True if NaN precedes the numbers.
     pub nan_first: bool,
-    /// Masked cells before all others.
+    /// True if masked cells precede all others.
     pub masked_first: bool,
 }
 
-/// What a sort gives.
+/// Result of a sort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SortWhat {
-    /// The cells in their order.
+    /// The cells in sorted order.
     Values,
-    /// Where they stood along the axis, `int64`.
+    /// The positions of the sorted cells along the axis, `int64`.
     Positions,
 }
 
-/// Order statistics of lines: probabilities, and how values between cells are found.
+/// Order statistics of lines: probabilities and the method of interpolation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// The bits of each probability, a `float64` in [0, 1].
+    /// Bits of each probability, a `float64` in [0, 1].
     pub bits: Arc<[u64]>,
-    /// The method.
+    /// Method of interpolation.
     pub method: QuantileMethod,
 }
 
 impl Quantiles {
-    /// From probabilities in [0, 1].
+    /// Order statistics for probabilities in [0, 1].
     pub fn new(probabilities: &[f64], method: QuantileMethod) -> Self {
         Quantiles { bits: probabilities.iter().map(|q| q.to_bits()).collect(), method }
     }
 
-    /// The probabilities.
+    /// Probabilities as floats.
     pub fn probabilities(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
         self.bits.iter().map(|b| f64::from_bits(*b))
     }
 
-    /// Type of the result for cells of a type: the type itself for methods that give a cell, else a float.
+    /// Result type for cells of type `dtype`: the same type for methods that return a cell, else a float.
     pub fn result(&self, dtype: DType) -> Option<DType> {
         (self.method.is_discrete() || dtype.is_float()).then_some(dtype)
     }
 }
 
-/// How a quantile that falls between two cells is found.
+/// Method for a quantile between two cells.
 ///
 /// # Source
 /// R. J. Hyndman and Y. Fan, "Sample quantiles in statistical packages", The American Statistician 50(4), 1996; the
@@ -75,7 +75,7 @@ pub enum QuantileMethod {
     Nearest,
 }
 
-/// Names as NumPy has them.
+/// Names of the methods in NumPy.
 const METHODS: [(&str, QuantileMethod); 13] = [
     ("inverted_cdf", QuantileMethod::InvertedCdf),
     ("averaged_inverted_cdf", QuantileMethod::AveragedInvertedCdf),
@@ -93,17 +93,17 @@ const METHODS: [(&str, QuantileMethod); 13] = [
 ];
 
 impl QuantileMethod {
-    /// The method of that name.
+    /// Parses NumPy's name of a method.
     pub fn parse(name: &str) -> Option<Self> {
         METHODS.iter().find(|(n, _)| *n == name).map(|(_, m)| *m)
     }
 
-    /// All names.
+    /// NumPy's names of all methods.
     pub fn names() -> impl Iterator<Item = &'static str> {
         METHODS.iter().map(|(n, _)| *n)
     }
 
-    /// NumPy's name.
+    /// Name of the method in NumPy.
     pub fn name(self) -> &'static str {
         METHODS.iter().find(|(_, m)| *m == self).map_or("linear", |(n, _)| n)
     }
@@ -114,15 +114,15 @@ impl QuantileMethod {
         matches!(self, InvertedCdf | ClosestObservation | Lower | Higher | Nearest)
     }
 
-    /// Where the quantile `q` of `n` sorted cells lies (n at least 1): the cell below, and how far it is on the way to
-    /// the next one (0 gives the cell itself).
+    /// Returns the position of the quantile `q` of `n` sorted cells (n at least 1): the cell below, and the fraction of
+    /// the way to the next cell (0 for the cell itself).
     pub fn place(self, n: u64, q: f64) -> (u64, f64) {
         use QuantileMethod::*;
         let cells = n as f64;
         let general = |alpha: f64, beta: f64| cells * q + (alpha + q * (1.0 - alpha - beta)) - 1.0;
         let linear = (cells - 1.0) * q;
         let last = n - 1;
-        // The cell itself where `at` holds, else the next one.
+        // The cell itself if `at` holds, else the next one.
         let discrete = |index: f64, at: fn(f64, f64) -> bool| {
             let low = index.floor();
             let to = if at(index - low, low) { low } else { low + 1.0 };

@@ -23,38 +23,39 @@ use hits::{Hits, Taken, Touched, box_hits, each, hit_boxes, taken, view_hits};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
-/// Cells of the contracted axis that a product takes at a time: its sides are copied together for so many, if they lie
-/// in several chunks.
+/// Cells of the summed axis that a product processes at a time: if its sides lie in several chunks, they are assembled
+/// for this many.
 pub const PRODUCT_STRIP: u64 = 1024;
 
-/// Products of floats that are summed before they are added to the result: their order, which decides bits.
+/// Products of floats that are summed before the sum is added to the result. This order decides bits.
 pub const PRODUCT_DEPTH: usize = 256;
 
-/// Bytes that a product packs of its left side at a time: so often is its right side packed again.
+/// Bytes of the left side that a product packs at a time; the right side is packed again for each such block.
 pub const PRODUCT_LEFT: usize = 2 << 20;
 
-/// Bytes that it packs of its right side at a time, at most: they stay in the second-level cache.
+/// Upper bound on the bytes of the right side that a product packs at a time: they stay in the second-level cache.
 pub const PRODUCT_RIGHT: usize = 384 << 10;
 
-/// Cells between the rows of a strip that is copied so that its rows do not lie pages apart.
+/// Padding, in cells, between the rows of a copied strip, so that the distance of rows is not a multiple of the page
+/// size.
 pub const PRODUCT_PADDING: u64 = 16;
 
-/// Boxes of chunks that are told apart where cells are reshaped.
+/// Upper bound on the disjoint boxes of chunks behind a reshape; above it one bounding box is used.
 const RESHAPED_BOXES_MAX: usize = 1024;
 
-/// A plan with what is worth computing once.
+/// A plan with derived data that is worth computing once.
 #[derive(Debug, Clone)]
 pub struct Tiling {
     plan: Arc<Plan>,
-    /// Longest way from a source to each stage.
+    /// Length of the longest path from a source to each stage.
     depth: Vec<u32>,
-    /// For each stage and output, the stages and inputs that read it.
+    /// For each stage and output, the stages and input numbers that read it.
     users: Vec<Vec<Vec<(StageId, usize)>>>,
     taken: Taken,
 }
 
 impl Tiling {
-    /// Prepares a plan.
+    /// Derives the data of a plan.
     pub fn new(plan: Arc<Plan>) -> Self {
         let mut depth = vec![0u32; plan.stages.len()];
         let mut users: Vec<Vec<Vec<(StageId, usize)>>> =
@@ -72,12 +73,12 @@ impl Tiling {
         Tiling { plan, depth, users, taken }
     }
 
-    /// The plan.
+    /// The plan of this tiling.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// Longest way from a source to the stage, in stages.
+    /// Length of the longest path from a source to the stage, in stages.
     pub fn depth(&self, stage: StageId) -> u32 {
         self.depth[stage.0 as usize]
     }
@@ -87,7 +88,7 @@ impl Tiling {
         matches!(self.plan.stage(stage).task, Task::Load { .. })
     }
 
-    /// Calls `f` once for each chunk that the operand reads, of whatever input, in the order of the inputs.
+    /// Calls `f` once for each chunk that the operand reads through any input, in the order of the inputs.
     pub fn reads(&self, stage: StageId, index: &[u64], f: &mut dyn FnMut(OutputRef, ChunkIndex)) {
         let s = self.plan.stage(stage);
         let mut seen: SmallVec<[(OutputRef, Touched); 3]> = SmallVec::new();
@@ -103,7 +104,7 @@ impl Tiling {
         }
     }
 
-    /// At most how many chunks the operand reads: found without going through them.
+    /// Upper bound on the number of chunks that the operand reads, computed without enumerating them.
     pub fn read_count(&self, stage: StageId, index: &[u64]) -> u64 {
         (0..self.plan.stage(stage).inputs.len())
             .filter_map(|input| self.touched(stage, index, input))
@@ -111,7 +112,7 @@ impl Tiling {
             .fold(0, u64::saturating_add)
     }
 
-    /// The chunks of one input that the operand reads, row-major: what exec gathers the input from.
+    /// Returns the chunks of one input that the operand reads, row-major: exec assembles the input from them.
     pub fn pieces(&self, stage: StageId, index: &[u64], input: usize) -> Vec<ChunkIndex> {
         let mut out = Vec::new();
         if let Some(hits) = self.touched(stage, index, input) {
@@ -120,15 +121,14 @@ impl Tiling {
         out
     }
 
-    /// The chunks of one input that the operand reads, as runs along axes; `None` if it reads nothing.
+    /// Returns the chunks of one input that the operand reads, as runs along axes; `None` if it reads nothing.
     fn touched(&self, stage: StageId, index: &[u64], number: usize) -> Option<Touched> {
         self.touched_by(stage, &Region::at(index, &Dims::from_elem(1, index.len())), number)
     }
 
-    /// The chunks of one input that the operands of a box read together, as runs along axes; `None` if they read
-    /// nothing. Along each axis what is read depends on the operand's place along one axis at most, so that this is
-    /// exact, but for cells that are reshaped: there it is the smallest box that holds what the cells of the whole box
-    /// read.
+    /// Returns the chunks of one input that the operands of a box read together, as runs along axes; `None` if they
+    /// read nothing. Along each axis the chunks depend on the operand's place along at most one axis, so the result is
+    /// exact, except for a reshape: there it is the bounding box of all cells read.
     fn touched_by(&self, stage: StageId, operands: &Region, number: usize) -> Option<Touched> {
         let s = self.plan.stage(stage);
         let input = &s.inputs[number];
@@ -197,9 +197,9 @@ impl Tiling {
         }
     }
 
-    /// The chunks of one input that the operands of a box read together, as disjoint boxes of chunks. What a reshape
-    /// reads is asked of each operand, so that it takes time that grows with them; of more than
-    /// [`RESHAPED_BOXES_MAX`] boxes the smallest one around them is given instead.
+    /// Returns the chunks of one input that the operands of a box read together, as disjoint boxes. The reads of a
+    /// reshape are collected operand by operand, in time that grows with the operands; above [`RESHAPED_BOXES_MAX`]
+    /// boxes the result is their bounding box.
     pub(crate) fn reads_of(&self, stage: StageId, operands: &Region, input: usize) -> Vec<Region> {
         let boxes = |hits: Option<Touched>| hits.map_or(Vec::new(), |h| hit_boxes(&h));
         if !matches!(self.plan.stage(stage).inputs[input].access, Access::Reshape(_)) {
@@ -223,12 +223,12 @@ impl Tiling {
         disjoint
     }
 
-    /// The stages that read an output, each with the number of its input, ascending.
+    /// Returns the stages that read an output, each with the number of its input, ascending.
     pub(crate) fn users(&self, of: OutputRef) -> &[(StageId, usize)] {
         &self.users[of.stage.0 as usize][of.output as usize]
     }
 
-    /// The box of its source that an operand of a `Load` stage reads; empty for other stages.
+    /// Returns the region of its source that an operand of a `Load` stage reads; empty for other stages.
     pub fn load_region(&self, stage: StageId, index: &[u64]) -> Region {
         let s = self.plan.stage(stage);
         let mut region = s.grid.region(index);

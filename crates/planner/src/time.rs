@@ -1,4 +1,4 @@
-//! Calendars: from microseconds to dates and back, by integer arithmetic alone.
+//! Calendars: conversion between microseconds and dates, in integer arithmetic.
 //!
 //! # Source
 //! The Gregorian day count follows Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms"; the other calendars
@@ -7,7 +7,7 @@
 use crate::dtype::Calendar;
 use serde::{Deserialize, Serialize};
 
-/// Microseconds of a day.
+/// Microseconds per day.
 pub const DAY_US: i64 = 86_400_000_000;
 
 /// A date and a time of day in some calendar.
@@ -23,7 +23,7 @@ pub struct DateTime {
     pub micros: i64,
 }
 
-/// A part of a date that queries group by.
+/// A component of a date that queries group by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum DatePart {
     /// Year.
@@ -32,13 +32,13 @@ pub enum DatePart {
     Quarter,
     /// Month, 1 to 12.
     Month,
-    /// ISO 8601 week, 1 to 53; defined for the standard calendar alone, elsewhere days of the year over 7, from 1.
+    /// ISO 8601 week, 1 to 53, in the standard calendar; in other calendars days of the year over 7, from 1.
     Week,
     /// Day of the month, from 1.
     Day,
     /// Day of the year, from 1.
     DayOfYear,
-    /// Day of the week, Monday 0, as xarray and pandas count.
+    /// Day of the week, Monday 0, as in xarray and pandas.
     DayOfWeek,
     /// Hour, 0 to 23.
     Hour,
@@ -46,12 +46,12 @@ pub enum DatePart {
     Minute,
     /// Second, 0 to 59.
     Second,
-    /// Season: 0 for December to February, then 1 to 3.
+    /// Season, 0 to 3; 0 is December to February.
     Season,
 }
 
 impl DatePart {
-    /// The part of that name, as in `month(time)` and `date_part('month', time)`; in lower case.
+    /// Parses a lower-case name, as in `month(time)` and `date_part('month', time)`.
     pub fn parse(name: &str) -> Option<DatePart> {
         Some(match name {
             "year" => DatePart::Year,
@@ -69,7 +69,7 @@ impl DatePart {
         })
     }
 
-    /// The part's name.
+    /// Name of the component in SQL.
     pub fn name(self) -> &'static str {
         match self {
             DatePart::Year => "year",
@@ -86,7 +86,7 @@ impl DatePart {
         }
     }
 
-    /// The part of a datetime given in microseconds since 1970-01-01 of its calendar.
+    /// Returns the component of a datetime in microseconds since 1970-01-01 of its calendar.
     pub fn of(self, micros: i64, calendar: Calendar) -> i64 {
         let of_day = micros.rem_euclid(DAY_US);
         match self {
@@ -115,7 +115,7 @@ impl DatePart {
     }
 }
 
-/// The day of the week of a calendar's 1970-01-01, Monday 0, as cftime counts.
+/// Day of the week of the calendar's 1970-01-01, Monday 0, as in cftime.
 fn first_weekday(calendar: Calendar) -> i64 {
     match calendar {
         Calendar::Standard | Calendar::Mixed | Calendar::NoLeap => 3,
@@ -126,14 +126,14 @@ fn first_weekday(calendar: Calendar) -> i64 {
 
 fn day_of_year(t: DateTime, calendar: Calendar) -> i64 {
     if calendar == Calendar::Mixed {
-        // As cftime counts: the ten days that the reform left out are numbered too.
+        // As cftime, count the ten days that the reform skipped.
         let leap = t.month > 2 && days_in_month(t.year, 2, calendar) == 29;
         return CUMULATIVE[t.month as usize - 1] + i64::from(leap) + i64::from(t.day);
     }
     days_from_date(t.year, t.month, t.day, calendar) - days_from_date(t.year, 1, 1, calendar) + 1
 }
 
-/// The week of the year whose Thursday falls in it.
+/// ISO week: a week belongs to the year of its Thursday.
 fn iso_week(micros: i64, t: DateTime) -> i64 {
     let day = micros.div_euclid(DAY_US);
     let weekday = (day + 3).rem_euclid(7);
@@ -145,15 +145,15 @@ fn iso_week(micros: i64, t: DateTime) -> i64 {
 /// The first day of the Gregorian calendar in [`Calendar::Mixed`].
 pub const REFORM: (i64, u32, u32) = (1582, 10, 15);
 
-/// The same in microseconds since 1970-01-01.
+/// [`REFORM`] in microseconds since 1970-01-01.
 pub const REFORM_US: i64 = -141_427 * DAY_US;
 
-/// Days from 1970-01-01 of the Julian calendar to that of the Gregorian one, which is earlier.
+/// Days from 1970-01-01 of the Julian calendar back to that of the Gregorian one, which is earlier.
 const JULIAN_LAG_DAYS: i64 = 13;
 
 const CUMULATIVE: [i64; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
 
-/// Days of a month.
+/// Number of days in a month.
 pub fn days_in_month(year: i64, month: u32, calendar: Calendar) -> u32 {
     let normal = || match month {
         4 | 6 | 9 | 11 => 30,
@@ -174,7 +174,7 @@ pub fn days_in_month(year: i64, month: u32, calendar: Calendar) -> u32 {
     if month == 2 && leap { 29 } else { normal() }
 }
 
-/// Days from 1970-01-01 of the calendar to a date of it; `month` is 1 to 12.
+/// Days from 1970-01-01 of the calendar to one of its dates; `month` is 1 to 12.
 pub fn days_from_date(year: i64, month: u32, day: u32, calendar: Calendar) -> i64 {
     let (m, d) = (i64::from(month), i64::from(day));
     match calendar {
@@ -197,7 +197,7 @@ pub fn days_from_date(year: i64, month: u32, day: u32, calendar: Calendar) -> i6
 }
 
 fn gregorian_days(year: i64, month: i64, day: i64) -> i64 {
-    // Years run from March, so that the leap day is a year's last.
+    // Years begin in March, so that the leap day is the last day of a year.
     let y = if month <= 2 { year - 1 } else { year };
     let era = y.div_euclid(400);
     let of_era = y.rem_euclid(400);
@@ -211,7 +211,7 @@ fn julian_days(year: i64, month: i64, day: i64) -> i64 {
     y.div_euclid(4) * 1461 + y.rem_euclid(4) * 365 + of_year
 }
 
-/// The date and time of day of microseconds since 1970-01-01 of the calendar.
+/// Splits microseconds since 1970-01-01 of the calendar into date and time of day.
 pub fn split(micros: i64, calendar: Calendar) -> DateTime {
     let days = micros.div_euclid(DAY_US);
     let of_day = micros.rem_euclid(DAY_US);
@@ -255,14 +255,14 @@ fn march_date(y: i64, of_year: i64) -> (i64, u32, u32) {
     (if month <= 2 { y + 1 } else { y }, month as u32, day as u32)
 }
 
-/// Microseconds since 1970-01-01 of a date and time of the calendar; `None` if there is no such date or it is out of
+/// Microseconds since 1970-01-01 of a date and time of the calendar; `None` if the date does not exist or is out of
 /// range.
 pub fn join(t: DateTime, calendar: Calendar) -> Option<i64> {
     if t.month < 1 || t.month > 12 || t.day < 1 || t.year.abs() > 290_000 {
         return None;
     }
     let is_day = match (calendar, t.year, t.month) {
-        // The reform left out ten days of this month.
+        // The reform skipped ten days of this month.
         (Calendar::Mixed, 1582, 10) => t.day <= 4 || (15..=31).contains(&t.day),
         _ => t.day <= days_in_month(t.year, t.month, calendar),
     };
@@ -272,9 +272,9 @@ pub fn join(t: DateTime, calendar: Calendar) -> Option<i64> {
     days_from_date(t.year, t.month, t.day, calendar).checked_mul(DAY_US)?.checked_add(t.micros)
 }
 
-/// The moments `[start, end)` that a date text covers: `2020` the year, `2020-01` the month, `2020-01-05` the day,
-/// then hour, minute, second, and for a fraction of a second one microsecond. `None` if the text is no date of the
-/// calendar. A `T` or a space divides date and time; a trailing `Z` is allowed, other zones are not.
+/// Returns the moments `[start, end)` that a date string covers: `2020` a year, `2020-01` a month, `2020-01-05` a day,
+/// then an hour, minute or second, and with a fraction of a second one microsecond. `None` if the string is not a date
+/// of the calendar. A `T` or a space separates date and time; a trailing `Z` is allowed, other time zones are not.
 pub fn parse_period(text: &str, calendar: Calendar) -> Option<(i64, i64)> {
     let text = text.trim();
     let text = text.strip_suffix('Z').unwrap_or(text);
@@ -330,7 +330,7 @@ pub fn parse_period(text: &str, calendar: Calendar) -> Option<(i64, i64)> {
                 Some(f) => {
                     let digits = number(f, 1..=9)?;
                     let scale = 10i64.pow(9 - f.len() as u32);
-                    // Anything finer than a microsecond is cut off.
+                    // Digits below a microsecond are truncated.
                     let t = t + digits * scale / 1000;
                     Some((t, t + 1))
                 }
@@ -340,7 +340,7 @@ pub fn parse_period(text: &str, calendar: Calendar) -> Option<(i64, i64)> {
     }
 }
 
-/// ISO 8601 text: `2020-01-05T00:00:00`, with six decimals of a second only where there are any.
+/// Formats a moment as ISO 8601: `2020-01-05T00:00:00`, with six decimals of a second only if they are not zero.
 pub fn format_micros(micros: i64, calendar: Calendar) -> String {
     let t = split(micros, calendar);
     let s = t.micros / 1_000_000;
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn the_mixed_calendar_leaves_out_ten_days() {
-        // cftime.num2date(d, "days since 1970-01-01", "standard") and date2num back.
+        // cftime.num2date(d, "days since 1970-01-01", "standard") and date2num, its inverse.
         let c = Calendar::Mixed;
         for (day, want) in [
             (-141_427, "1582-10-15T00:00:00"),

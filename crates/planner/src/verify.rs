@@ -1,4 +1,4 @@
-//! The grammar of the IR, executable: what every graph between two passes satisfies.
+//! Executable grammar of the IR: the invariants of every graph between two passes.
 
 use crate::build::{map_dtype, map_nullable, whole};
 use crate::catalog::SourceRef;
@@ -33,7 +33,7 @@ fn ensure(ok: bool, what: &str) -> Check {
     if ok { Ok(()) } else { Err(what.to_string()) }
 }
 
-/// Checks a node: what holds for all of them, then the rules of its operation.
+/// Checks a node: the invariants of all nodes, then those of its operation.
 fn check(graph: &Graph, id: u32, node: &Node) -> Check {
     ensure(node.inputs.iter().all(|i| i.0 < id), "an input stands after its user")?;
     ensure(node.grid.shape() == node.shape, "the grid has another shape")?;
@@ -78,7 +78,7 @@ fn check(graph: &Graph, id: u32, node: &Node) -> Check {
     }
 }
 
-/// How many inputs an operation has; `None` if there can be several numbers of them.
+/// Number of inputs of an operation; `None` if it varies.
 fn arity(op: &Op) -> Option<usize> {
     match op {
         Op::Load { .. } | Op::Const(_) | Op::Iota => Some(0),
@@ -92,7 +92,7 @@ fn arity(op: &Op) -> Option<usize> {
     }
 }
 
-/// A box of a source, whose cells the node has.
+/// A region of a source with the node's cells.
 fn load(node: &Node, source: &SourceRef, region: &Region) -> Check {
     ensure(Region::whole(&source.shape).contains(region), "the box leaves the source")?;
     ensure(
@@ -101,7 +101,7 @@ fn load(node: &Node, source: &SourceRef, region: &Region) -> Check {
     )
 }
 
-/// An array that the plan holds.
+/// An array stored in the plan.
 fn constant(node: &Node, c: &ConstArray) -> Check {
     ensure(c.shape == node.shape && c.dtype == node.dtype, "shape or type differ from the array")?;
     ensure(cells(&c.shape) == Some(c.len() as u64), "the array has another number of cells")?;
@@ -122,7 +122,7 @@ fn map(node: &Node, op: MapOp, inputs: &[&Node]) -> Check {
     ensure(map_nullable(op, &nullable) == node.nullable, "mask flag differs from the operation's")
 }
 
-/// A view that reads within its input.
+/// A view whose reads lie within its input.
 fn view(node: &Node, v: &View, child: &Node) -> Check {
     ensure(v.axes.len() == child.shape.len(), "the view has another rank")?;
     let moved: Vec<usize> = v.axes.iter().filter_map(|a| a.axis).collect();
@@ -146,7 +146,6 @@ fn view(node: &Node, v: &View, child: &Node) -> Check {
     ensure(node.dtype == child.dtype && node.nullable == child.nullable, "a view changes the type")
 }
 
-/// A reduction along some axes.
 fn reduce(node: &Node, kind: ReduceKind, axes: &[AxisReduce], input: &Node) -> Check {
     ensure(kind.result(input.dtype) == Some(node.dtype), "the reduction does not give this type")?;
     ensure(axes.len() == input.shape.len(), "axes of another rank")?;
@@ -163,7 +162,6 @@ fn reduce(node: &Node, kind: ReduceKind, axes: &[AxisReduce], input: &Node) -> C
     ensure(known, "the mean is of other cells")
 }
 
-/// Windows along an axis.
 fn window(node: &Node, axis: usize, frame: Frame, kind: ReduceKind, input: &Node) -> Check {
     ensure(axis < node.shape.len() && input.shape == node.shape, "a window keeps its shape")?;
     ensure(frame.width() >= 1, "the window is empty")?;
@@ -173,7 +171,7 @@ fn window(node: &Node, axis: usize, frame: Frame, kind: ReduceKind, input: &Node
     )
 }
 
-/// Sorted lines, or the first cells of them.
+/// Sorted lines, or their first cells.
 fn sort(node: &Node, axis: usize, what: SortWhat, limit: Option<u64>, input: &Node) -> Check {
     let len = input.shape[axis];
     ensure(
@@ -187,13 +185,12 @@ fn sort(node: &Node, axis: usize, what: SortWhat, limit: Option<u64>, input: &No
     )
 }
 
-/// Quantiles along an axis.
 fn quantile(node: &Node, axis: usize, quantiles: &Quantiles, input: &Node) -> Check {
     ensure(node.shape[axis] == quantiles.bits.len() as u64, "one position for each probability")?;
     ensure(quantiles.result(input.dtype) == Some(node.dtype), "the method does not give this type")
 }
 
-/// Places of cells in tables.
+/// Positions of cells in tables.
 fn lookup(node: &Node, kind: LookupKind, inputs: &[&Node]) -> Check {
     ensure(inputs[0].shape == node.shape, "a lookup keeps its shape")?;
     let table = |t: &Node| t.shape.len() == 1 && t.grid.count() == 1;
@@ -201,7 +198,7 @@ fn lookup(node: &Node, kind: LookupKind, inputs: &[&Node]) -> Check {
     ensure(kind.result(inputs[0].dtype) == Some(node.dtype), "the lookup does not give this type")
 }
 
-/// Cells counted by their codes.
+/// Counts of cells by code.
 fn bin(node: &Node, count: u64, inputs: &[&Node]) -> Check {
     ensure((1..=2).contains(&inputs.len()), "wrong number of inputs")?;
     ensure(
@@ -211,7 +208,7 @@ fn bin(node: &Node, count: u64, inputs: &[&Node]) -> Check {
     ensure(inputs.iter().all(|i| i.shape == inputs[0].shape), "each cell has one weight")
 }
 
-/// A product whose axes fit together.
+/// A product with matching axes.
 fn contract(node: &Node, axes: Contraction, left: &Node, right: &Node) -> Check {
     let Contraction { rows, columns, summed } = axes;
     let (left, right) = (&left.shape, &right.shape);
@@ -230,7 +227,6 @@ fn contract(node: &Node, axes: Contraction, left: &Node, right: &Node) -> Check 
     )
 }
 
-/// A part of a factorisation.
 fn factor(node: &Node, kind: Factor, part: usize, inputs: &[&Node]) -> Check {
     let shapes: Vec<&[u64]> = inputs.iter().map(|i| &i.shape[..]).collect();
     ensure(

@@ -1,4 +1,4 @@
-//! Views: which cell of an input a cell of the output reads.
+//! Views: the input cell that each output cell reads.
 
 use crate::grid::{AxisGrid, Grid};
 use crate::region::{Dims, Region};
@@ -6,39 +6,39 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::fmt;
 
-/// Where the position on one axis of the input comes from.
+/// Position on one axis of the input as a function of the output position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AxisView {
-    /// The output axis that moves along this input axis, or `None` where the position is fixed.
+    /// Output axis that moves along this input axis, or `None` if the position is fixed.
     pub axis: Option<usize>,
-    /// Position read by output position 0 (or the fixed one).
+    /// Position read by output position 0 (or the fixed position).
     pub start: i64,
-    /// Cells moved for each step of the output; may be negative, never 0 where `axis` is set.
+    /// Change of the position per output step; may be negative, never 0 if `axis` is set.
     pub step: i64,
 }
 
 /// An affine map from output cells to input cells: `in[d] = start[d] + step[d] * out[axis[d]]`.
 ///
-/// Slices, flips, transposes, broadcasts, new and dropped axes are all views, and views compose into views, so a chain
-/// of them costs nothing and can be pushed into the read of a source.
+/// Slices, flips, transposes, broadcasts, new and dropped axes are all views. Views compose into views, so a chain of
+/// them costs nothing and can be pushed into the read of a source.
 /// ```text
 ///   x[::-1, 3]  of x[4, 5]:   out [4]     in[0] = 3 - 1 * out[0],   in[1] = 3
-///   broadcast of [3] to [2, 3]:           in[0] = 0 + 1 * out[1]    (output axis 0 is read by nobody)
+///   broadcast of [3] to [2, 3]:           in[0] = 0 + 1 * out[1]    (no input axis reads output axis 0)
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct View {
-    /// One for each axis of the input. No output axis is named twice.
+    /// One entry per input axis. Each output axis occurs at most once.
     pub axes: SmallVec<[AxisView; 6]>,
 }
 
 impl View {
-    /// Every cell reads its own position.
+    /// The view in which every cell reads its own position.
     pub fn identity(rank: usize) -> Self {
         View { axes: (0..rank).map(|a| AxisView { axis: Some(a), start: 0, step: 1 }).collect() }
     }
 
-    /// Reads an input of the given shape as the output shape `out`: trailing axes meet, axes of length 1 (and missing
-    /// ones) repeat. The shapes are broadcastable.
+    /// The view that broadcasts an input shape to `out`: trailing axes are aligned; axes of length 1 and missing axes
+    /// repeat. The shapes are broadcastable.
     pub fn broadcast(input: &[u64], out: &[u64]) -> Self {
         let lead = out.len() - input.len();
         View {
@@ -53,7 +53,7 @@ impl View {
         }
     }
 
-    /// True if nothing moves: the output reads the same positions on the same axes.
+    /// True if the output reads the same positions on the same axes.
     pub fn is_identity(&self) -> bool {
         self.axes
             .iter()
@@ -61,7 +61,7 @@ impl View {
             .all(|(d, a)| *a == AxisView { axis: Some(d), start: 0, step: 1 })
     }
 
-    /// `inner` read through `self`: out → (self) → middle → (inner) → in.
+    /// Composes two views: out → (self) → middle → (inner) → in.
     pub fn then(&self, inner: &View) -> View {
         View {
             axes: inner
@@ -82,7 +82,7 @@ impl View {
         }
     }
 
-    /// The smallest box of the input that holds every cell that `out` reads. Empty if `out` is.
+    /// The bounding box of the input cells that `out` reads. Empty if `out` is.
     pub fn image(&self, out: &Region) -> Region {
         let (mut start, mut end) = (Dims::new(), Dims::new());
         for a in &self.axes {
@@ -103,7 +103,7 @@ impl View {
         Region { start, end }
     }
 
-    /// The box of output positions (within `shape`) that read a cell of `input`; empty if none does.
+    /// The box of output positions (within `shape`) that read a cell of `input`; empty if there are none.
     pub fn preimage(&self, input: &Region, shape: &[u64]) -> Region {
         let mut out = Region::whole(shape);
         for (d, a) in self.axes.iter().enumerate() {
@@ -140,8 +140,8 @@ impl View {
         out
     }
 
-    /// The grid of the output that follows the cuts of the input: along each moved axis the same cuts (mirrored for a
-    /// negative step, thinned for a long one), `None` for output axes that read nothing.
+    /// The grid of the output that follows the cuts of the input: the same cuts along each moved axis (mirrored for a
+    /// negative step, thinned for a long one), `None` for output axes that read no input axis.
     pub fn grid(&self, input: &Grid, shape: &[u64]) -> SmallVec<[Option<AxisGrid>; 6]> {
         let mut out: SmallVec<[Option<AxisGrid>; 6]> = SmallVec::from_elem(None, shape.len());
         for (d, a) in self.axes.iter().enumerate() {
@@ -152,7 +152,7 @@ impl View {
                 continue;
             }
             let chunk = (g.chunk / a.step.unsigned_abs()).max(1);
-            // Cells of the output until the first cut of the input.
+            // Output cells before the first cut of the input.
             let (lo, hi) = g.interval(g.find(a.start as u64));
             let room = if a.step > 0 { hi - 1 - a.start as u64 } else { a.start as u64 - lo };
             let first = (room / a.step.unsigned_abs() + 1).min(chunk).min(len);
@@ -177,7 +177,7 @@ fn ceil_div(a: i64, b: i64) -> i64 {
 }
 
 impl fmt::Display for View {
-    /// `[i0, 5-2*i1, 3]`: for each input axis the position that is read.
+    /// `[i0, 5-2*i1, 3]`: the position read on each input axis.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;
         for (d, a) in self.axes.iter().enumerate() {

@@ -1,12 +1,12 @@
-//! Commands of the shell itself: a dot or a backslash and a word.
+//! Commands of the shell: a dot or a backslash and a word.
 
 use crate::lex::{TokenKind, tokens};
 use tessera_engine::error::Error;
 
-/// What a command takes.
+/// The kind of argument a command takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Argument {
-    /// Nothing.
+    /// No argument.
     None,
     /// A number.
     Number,
@@ -16,9 +16,9 @@ pub enum Argument {
     File,
     /// A tensor, view or table, or a path in quotes.
     Relation,
-    /// A relation, or what can stand after SELECT, or a whole query.
+    /// A relation, a list of SELECT items, or a whole query.
     Query,
-    /// A function or a part of its name.
+    /// A function, or a part of its name.
     Function,
     /// A command.
     Command,
@@ -29,15 +29,15 @@ pub enum Argument {
 pub struct CommandRow {
     /// Its name, without the dot.
     pub name: &'static str,
-    /// Its arguments.
+    /// The syntax of its arguments.
     pub usage: &'static str,
-    /// What it does.
+    /// The description in `.help`.
     pub help: &'static str,
-    /// What it takes.
+    /// The kind of its argument.
     pub argument: Argument,
-    /// Names after a backslash, as psql has them.
+    /// Names after a backslash, as in psql.
     pub aliases: &'static [&'static str],
-    /// Whether the argument must be there.
+    /// True if the argument is required.
     required: bool,
     make: fn(String) -> Command,
 }
@@ -216,9 +216,9 @@ impl Command {
     /// The command in `text`; `None` if it is SQL.
     ///
     /// # Errors
-    /// `usage`: there is no such command, or its argument is missing.
+    /// `usage`: the command is unknown, or its argument is missing.
     pub fn parse(text: &str) -> Option<Result<Command, Error>> {
-        // People end everything with `;`.
+        // Users end everything with `;`.
         let text = text.trim().trim_end_matches(';').trim_end();
         if leaves(text) {
             return Some(Ok(Command::Quit));
@@ -257,7 +257,7 @@ pub fn leaves(text: &str) -> bool {
     ["exit", "quit"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// The command that `.name` or `\name` is.
+/// Finds the command of `.name` or `\name`.
 pub fn find(word: &str) -> Option<&'static CommandRow> {
     let name = word.get(1..)?;
     COMMANDS.iter().find(|c| match word.as_bytes().first() {
@@ -269,7 +269,7 @@ pub fn find(word: &str) -> Option<&'static CommandRow> {
 fn unknown(word: &str) -> Error {
     let names: Vec<&str> = COMMANDS.iter().map(|c| c.name).collect();
     let name = word.get(1..).unwrap_or_default();
-    // What begins a command is meant to be one; else what looks like it.
+    // A prefix of a command, else a similar name.
     let near = names
         .iter()
         .copied()
@@ -284,7 +284,7 @@ fn unknown(word: &str) -> Error {
     }
 }
 
-/// `on` or `off`; nothing changes `now` to the other.
+/// `on` or `off`; an empty argument toggles `now`.
 ///
 /// # Errors
 /// `usage`: any other word.
@@ -300,10 +300,10 @@ pub fn switch(command: &str, argument: &str, now: bool) -> Result<bool, Error> {
     }
 }
 
-/// What `.help` prints: all commands, or one.
+/// The text of `.help`: all commands, or one.
 ///
 /// # Errors
-/// `usage`: there is no such command.
+/// `usage`: the command is unknown.
 pub fn help(argument: &str) -> Result<String, Error> {
     let name = argument.trim_start_matches(['.', '\\']);
     if !name.is_empty() {
@@ -330,8 +330,8 @@ pub fn help(argument: &str) -> Result<String, Error> {
     Ok(text)
 }
 
-/// What `DESCRIBE` takes, from what a person types: a name, a text or a query as they are, a path in quotes, and
-/// anything else as an item of a SELECT.
+/// Converts user input to an operand of `DESCRIBE`: a name, a text or a query stays as it is, a path gets quotes, and
+/// anything else becomes an item of a SELECT.
 pub fn describable(argument: &str) -> String {
     let all: Vec<_> = tokens(argument).into_iter().filter(|t| !t.is_blank()).collect();
     let is_query =

@@ -1,7 +1,7 @@
 //! Candidates for the word at the cursor.
 //!
-//! [`crate::context`] tells what may stand there, [`Source`] what there is; this puts both together: variables, then
-//! dimensions and coordinates, then named arguments, functions and keywords.
+//! [`crate::context`] reports what may stand at the cursor, [`Source`] which names exist; this module combines both:
+//! variables, then dimensions and coordinates, then named arguments, functions and keywords.
 
 mod files;
 mod signature;
@@ -16,7 +16,7 @@ use crate::words;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What there is to complete with.
+/// The names to complete with.
 pub trait Source {
     /// All functions.
     fn functions(&self) -> Arc<Vec<Function>>;
@@ -24,9 +24,9 @@ pub trait Source {
     fn relations(&self) -> Vec<String>;
     /// Names of settings.
     fn settings(&self) -> Vec<String>;
-    /// What `DESCRIBE source` tells.
+    /// The columns in the answer of `DESCRIBE source`.
     fn columns(&self, source: &str) -> Vec<Column>;
-    /// Paths that begin so.
+    /// Paths that begin with `start`.
     fn files(&self, start: &str) -> Vec<String>;
 }
 
@@ -51,13 +51,13 @@ impl Source for Knowledge {
 /// A candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// What a list shows.
+    /// The text in the list of candidates.
     pub display: String,
-    /// What is put in place of the word.
+    /// The text that replaces the word.
     pub text: String,
 }
 
-/// The first byte of what is replaced, and the candidates for a cursor at byte `at`.
+/// The first byte of the replaced text, and the candidates for a cursor at byte `at`.
 pub fn complete(text: &str, at: usize, source: &dyn Source) -> (usize, Vec<Candidate>) {
     if let Some(found) = command(text, at, source) {
         return found;
@@ -124,7 +124,7 @@ fn command(text: &str, at: usize, source: &dyn Source) -> Option<(usize, Vec<Can
                 return Some((start + 1, list.found));
             }
             if row.argument == Argument::Query && query {
-                // What stands before FROM is a list of a SELECT.
+                // The text before FROM is the list of a SELECT.
                 let head = "SELECT ";
                 let bare = !argument.to_ascii_uppercase().starts_with("SELECT");
                 let shift = if bare { head.len() } else { 0 };
@@ -141,7 +141,7 @@ fn command(text: &str, at: usize, source: &dyn Source) -> Option<(usize, Vec<Can
     Some((start, list.found))
 }
 
-/// Candidates that begin with the word, each once.
+/// Unique candidates that begin with the word.
 struct List<'a> {
     word: &'a str,
     found: Vec<Candidate>,
@@ -168,7 +168,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Keywords, in the case that the word is typed in.
+    /// Adds keywords, in the case that the word is typed in.
     fn words(&mut self, words: &[&str]) {
         let lower = self.word.chars().any(char::is_lowercase);
         for w in words {
@@ -182,7 +182,7 @@ impl<'a> List<'a> {
         self.add(&f.name, &format!("{}({}", f.name, if bare { ")" } else { "" }));
     }
 
-    /// A name, in double quotes if it needs them.
+    /// Adds a name, in double quotes if it needs them.
     fn name(&mut self, name: &str) {
         if is_plain(name) {
             return self.add(name, name);
@@ -204,7 +204,7 @@ impl<'a> List<'a> {
 
     fn files(&mut self, source: &dyn Source, quoted: bool) {
         for f in source.files(self.word) {
-            // A quote can end the text after what is no plain directory.
+            // A closing quote ends the text, except after a plain directory.
             let end = if f.ends_with('/') || quoted { "" } else { "'" };
             self.push(&f, &format!("{f}{end}"));
         }
@@ -253,7 +253,7 @@ impl<'a> List<'a> {
                 columns.extend(source.columns(&r.source));
             }
         }
-        // Neither is a name that an expression can use.
+        // An expression cannot use names of these kinds.
         columns.retain(|c| !["unreadable", "group"].contains(&c.kind.as_str()));
         let is_label = |c: &Column| c.kind == "coordinate";
         columns.iter().filter(|c| !is_label(c)).for_each(|c| self.name(&c.name));
@@ -270,14 +270,14 @@ impl<'a> List<'a> {
             .filter_map(|r| r.alias.as_ref())
             .filter(|_| relations.len() > 1)
             .for_each(|alias| self.add(alias, &format!("{alias}.")));
-        // Of nothing typed all functions would be a wall: names and arguments are what is meant.
+        // Without a typed letter the list of all functions is too long: offer names and arguments.
         if !c.word.is_empty() || columns.is_empty() {
             functions.iter().for_each(|f| self.function(f));
             self.words(words::OPERANDS);
         }
     }
 
-    /// Named arguments of the function, or values of one; dimensions of a subscript.
+    /// Adds named arguments of the function, or values of one; dimensions of a subscript.
     fn arguments(&mut self, call: &Call, columns: &[Column], functions: &[Function]) {
         if call.function.is_empty() {
             let dims: BTreeSet<&str> =

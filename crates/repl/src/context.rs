@@ -1,8 +1,8 @@
-//! What is being typed at the cursor: the part of completion that knows SQL and asks nobody.
+//! The SQL context of the cursor: the part of completion that needs no engine.
 //!
-//! 1. [`crate::lex`] cuts the text; the statement of the cursor is picked.
-//! 2. A cursor inside a text is a file or an argument; else the token before the word at the cursor decides.
-//! 3. [`block`] finds the relations of the query block around the cursor, also those that stand after it.
+//! 1. [`crate::lex`] splits the text; the statement of the cursor is selected.
+//! 2. A cursor inside a text is in a path or an argument; otherwise the token before the word at the cursor decides.
+//! 3. [`block`] finds the relations of the query block around the cursor, including those after it.
 
 mod block;
 mod call;
@@ -16,36 +16,36 @@ use crate::words;
 /// The word at the cursor and what may stand there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context {
-    /// The first byte of what a completion replaces.
+    /// The first byte of the text that a completion replaces.
     pub start: usize,
-    /// What is replaced, up to the cursor.
+    /// The replaced text, up to the cursor.
     pub word: String,
-    /// What may stand there.
+    /// What may stand at the word's place.
     pub what: What,
 }
 
 /// What may stand at the cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// Nothing that is known: inside a comment, a number, a text without a meaning.
+    /// Nothing to complete: inside a comment, a number, a text of unknown meaning.
     Nothing,
     /// One of these words.
     Words(&'static [&'static str]),
-    /// A word of a clause: an operand is complete.
+    /// A keyword of a clause: the operand before it is complete.
     Clause,
     /// A tensor, view or table, or a path in quotes.
     Relation,
     /// The name of a setting.
     Setting,
-    /// A path; the quote before it is typed.
+    /// A path; its opening quote is already typed.
     File,
-    /// A text that is an argument of a call; the quote before it is typed.
+    /// A text argument of a call; its opening quote is already typed.
     TextArgument(Call, Vec<Relation>),
     /// An operand.
     Operand {
-        /// The relations whose names are known here.
+        /// The relations whose names are in scope.
         relations: Vec<Relation>,
-        /// The call whose argument it is.
+        /// The call that it is an argument of.
         call: Option<Call>,
         /// The name before a dot.
         of: Option<String>,
@@ -60,10 +60,10 @@ pub fn context(text: &str, at: usize) -> Context {
     let inside = all
         .iter()
         .any(|t| is_text(t) && t.start < at && (at < t.end() || (at == t.end() && !t.closed)));
-    // With an odd number of quotes the text at the cursor is the one without an end.
+    // With an odd number of quotes the text at the cursor is the unclosed one.
     let open = odd && inside;
     if open {
-        // What follows the cursor is not meant to be in the text.
+        // The text ends at the cursor.
         in_context(&format!("{}'{}", &text[..at], &text[at..]), at)
     } else {
         in_context(text, at)
@@ -118,7 +118,7 @@ fn statement(all: Vec<Token<'_>>, at: usize) -> Vec<Token<'_>> {
     all[first..last.max(first)].to_vec()
 }
 
-/// What is left of the cursor, the last token cut at it.
+/// The tokens before the cursor, the last one cut at it.
 fn cut<'a>(all: &[Token<'a>], at: usize) -> Vec<Token<'a>> {
     let mut left: Vec<Token<'a>> = all.iter().filter(|t| t.start < at).copied().collect();
     if let Some(last) = left.last_mut()
@@ -148,7 +148,6 @@ fn may_be_argument(t: &Token<'_>) -> bool {
     matches!(t.text, "(" | "," | "=>" | "[")
 }
 
-/// What may stand after these tokens of a statement.
 fn what(left: &[Token<'_>], call: Option<Call>, relations: impl Fn() -> Vec<Relation>) -> What {
     let Some(last) = left.last() else { return What::Words(words::STATEMENTS) };
     let begins =

@@ -24,23 +24,23 @@ use tessera_engine::error::Error;
 use unicode_width::UnicodeWidthStr;
 
 const PROMPT: &str = "tessera> ";
-/// Statements that the history remembers, in memory and in its file.
+/// Upper bound on statements in the history, in memory and in its file.
 const HISTORY_MAX: usize = 10_000;
-/// A statement of more bytes is not remembered: the history is read at every start.
+/// Longer statements, in bytes, are not stored: the history is read at every start.
 const ENTRY_MAX: usize = 1 << 16;
-/// Colours of a longer text would be slower than a person types.
+/// Longer texts, in bytes, are not coloured: that would be slower than typing.
 const COLOURED_MAX: usize = 1 << 16;
-/// More candidates than this are listed only when asked for.
+/// More candidates than this are listed only on request.
 const LIST_MAX: usize = 100;
 
-/// A terminal.
+/// A terminal with a line editor.
 pub struct Terminal {
     editor: Editor<Assistant, FileHistory>,
     history: Option<PathBuf>,
     prompt: (String, String),
 }
 
-/// What rustyline asks while a person types.
+/// The callbacks of rustyline while the user types.
 struct Assistant {
     complete: fn(&str) -> bool,
     knowledge: Arc<Knowledge>,
@@ -48,10 +48,10 @@ struct Assistant {
     history: HistoryHinter,
 }
 
-/// What stands dimmed behind the cursor.
+/// The dimmed suggestion behind the cursor.
 struct Suggestion {
     text: String,
-    /// True for a line of the history: the right arrow takes it.
+    /// True for a line of the history: the right arrow accepts it.
     insert: bool,
 }
 
@@ -120,7 +120,7 @@ impl Highlighter for Assistant {
     }
 
     fn highlight_char(&self, line: &str, _: usize, kind: CmdKind) -> bool {
-        // Any key may end a keyword or close a text; a cursor that moves past brackets marks others.
+        // Any key may end a keyword or close a text; moving the cursor past brackets marks others.
         line.len() <= COLOURED_MAX
             && (kind != CmdKind::MoveCursor || line.contains(['(', '[', '{']))
     }
@@ -137,7 +137,7 @@ impl Validator for Assistant {
 }
 
 impl Terminal {
-    /// Takes the terminal. A history that cannot be read is as good as none.
+    /// Opens the terminal. An unreadable history is ignored.
     pub fn new(
         complete: fn(&str) -> bool,
         knowledge: Arc<Knowledge>,
@@ -162,14 +162,14 @@ impl Terminal {
             history: HistoryHinter {},
         }));
         if let Some(path) = &history {
-            // The first time there is no file.
+            // At the first start the file does not exist.
             let _ = editor.load_history(path);
         }
         let prompt = (PROMPT.to_string(), style.paint(code::PROMPT, PROMPT.trim_end()) + " ");
         Ok(Terminal { editor, history, prompt })
     }
 
-    /// Adds to the history and its file; that the file cannot be written is told once.
+    /// Adds to the history and its file; a write error is reported once.
     fn remember(&mut self, text: &str) {
         if text.len() > ENTRY_MAX {
             return;

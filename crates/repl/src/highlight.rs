@@ -1,11 +1,11 @@
-//! Colours for what is typed.
+//! Syntax colouring of the input.
 
 use crate::lex::{TokenKind, pair, tokens, unmatched};
 use crate::style::{Style, code};
 use crate::words::is_keyword;
 
-/// `text` with colours. `is_function` knows the functions; the partner of a bracket at or before the cursor, byte `at`,
-/// is marked.
+/// `text` with colours. `is_function` recognises functions; the partner of a bracket at or before the cursor, byte
+/// `at`, is marked.
 pub fn highlight(
     text: &str,
     at: Option<usize>,

@@ -6,7 +6,7 @@ use crate::knowledge::Function;
 use crate::lex::{Token, tokens};
 use unicode_width::UnicodeWidthChar;
 
-/// The signature of the call around the end of `text`, cut to `room` characters; `None` outside of any.
+/// The signature of the call around the end of `text`, cut to `room` characters; `None` outside of a call.
 pub fn signature(text: &str, functions: &[Function], room: usize) -> Option<String> {
     let all = tokens(text);
     let first = all.iter().rposition(|t| t.text == ";").map_or(0, |i| i + 1);

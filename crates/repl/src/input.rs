@@ -1,17 +1,17 @@
-//! Where scripts come from: a terminal ([`crate::editor`]), a pipe or a file.
+//! Sources of scripts: a terminal ([`crate::editor`]), a pipe or a file.
 
 use crate::commands::leaves;
 use std::io::BufRead;
 use tessera_engine::error::Error;
 
-/// What was read.
+/// One read from an input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Read {
-    /// A command, or a complete script, or what was left at the end of the input.
+    /// A command, a complete script, or the rest at the end of the input.
     Text(String),
-    /// Ctrl-C: what was typed is forgotten.
+    /// Ctrl-C: the typed text is discarded.
     Cleared,
-    /// The end.
+    /// The end of the input.
     End,
 }
 
@@ -21,7 +21,7 @@ pub trait Input {
     fn read(&mut self) -> Result<Read, Error>;
 }
 
-/// True if there is nothing more to wait for: an empty line, a command, a whole script.
+/// True if the input is complete: an empty line, a command, a whole script.
 pub fn is_whole(text: &str, complete: fn(&str) -> bool) -> bool {
     let text = text.trim();
     text.is_empty() || text.starts_with(['\\', '.']) || leaves(text) || complete(text)
@@ -32,19 +32,19 @@ pub struct Piped<R> {
     lines: R,
     what: String,
     complete: fn(&str) -> bool,
-    /// Lines that were read.
+    /// Number of lines read.
     line: usize,
     /// The line, from 1, on which the last text began.
     first: usize,
 }
 
 impl<R: BufRead> Piped<R> {
-    /// Reads `lines` of what errors call `what`.
+    /// Reads `lines`; `what` names the source in errors.
     pub fn new(lines: R, what: impl Into<String>, complete: fn(&str) -> bool) -> Self {
         Piped { lines, what: what.into(), complete, line: 0, first: 0 }
     }
 
-    /// The line, from 1, on which the last text that was read began.
+    /// The line, from 1, on which the last text began.
     pub fn first_line(&self) -> usize {
         self.first
     }

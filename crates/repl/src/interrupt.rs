@@ -1,19 +1,19 @@
-//! Ctrl-C.
+//! Handling of Ctrl-C.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tessera_engine::Handle;
 use tokio::runtime::Runtime;
 
-/// What a query has to come to its end before the process goes.
+/// How long a query may take to end before the process exits.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often it is looked whether it did.
+/// Interval between checks for its end.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Hands Ctrl-C to the query that runs.
+/// Passes Ctrl-C to the running query.
 ///
-/// At the prompt the terminal is in raw mode and Ctrl-C is a key; a signal then comes from somewhere else and is left
-/// alone, unless the input is no terminal: then it ends the process, as it would any program that reads a pipe.
+/// At the prompt the terminal is in raw mode and Ctrl-C is a key. A signal then comes from elsewhere and is ignored,
+/// unless the input is not a terminal: then it ends the process, like any program that reads a pipe.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt {
     state: Arc<Mutex<InterruptState>>,
@@ -22,9 +22,9 @@ pub struct Interrupt {
 #[derive(Debug, Default)]
 struct InterruptState {
     running: Option<Handle>,
-    /// Presses for the query that runs.
+    /// Number of presses during the running query.
     presses: usize,
-    /// True while a pager has the terminal: Ctrl-C is its.
+    /// True while a pager has the terminal and receives Ctrl-C.
     held: bool,
 }
 
@@ -45,8 +45,8 @@ impl Interrupt {
     pub fn new(runtime: &Runtime, idle_exits: bool) -> Self {
         let interrupt = Interrupt::default();
         let fire = interrupt.clone();
-        // The line editor puts its own handler in this one's place while it reads, and then this one back: so this one
-        // has to be there first. Should that fail, the loop below fails in the same way.
+        // The line editor replaces this handler while it reads, and then restores it, so this one has to be installed
+        // first. If that fails, the loop below fails in the same way.
         #[cfg(unix)]
         let _registered = {
             let _inside = runtime.enter();
@@ -59,7 +59,7 @@ impl Interrupt {
                 }
             }
         });
-        // A terminal that is gone, or SIGTERM: nothing goes on for nobody, here or at a server.
+        // On SIGHUP or SIGTERM: no query continues, here or on a server.
         let last = interrupt.clone();
         runtime.spawn(async move {
             let status = tessera_server::cli::asked_to_end().await;
@@ -72,7 +72,7 @@ impl Interrupt {
         interrupt
     }
 
-    /// Cancels the query that runs, whoever has the terminal; false if none does.
+    /// Cancels the running query, even if a pager has the terminal; false if no query runs.
     fn stop(&self) -> bool {
         let state = self.lock();
         state.running.as_ref().is_some_and(|statement| {
@@ -81,7 +81,7 @@ impl Interrupt {
         })
     }
 
-    /// Cancels the query that runs; false if none does.
+    /// Cancels the running query; false if no query runs.
     pub fn fire(&self) -> bool {
         let mut state = self.lock();
         if state.held {
@@ -97,12 +97,12 @@ impl Interrupt {
         }
     }
 
-    /// How often Ctrl-C came since the query began.
+    /// Number of Ctrl-C presses since the query began.
     pub fn presses(&self) -> usize {
         self.lock().presses
     }
 
-    /// From now on Ctrl-C is for a query.
+    /// Directs Ctrl-C to a new query.
     pub fn start(&self) -> Running<'_> {
         let statement = Handle::new();
         let mut state = self.lock();
@@ -111,7 +111,7 @@ impl Interrupt {
         Running { interrupt: self, statement }
     }
 
-    /// From now on Ctrl-C is for another program.
+    /// Leaves Ctrl-C to another program.
     pub fn hold(&self) -> InterruptHold<'_> {
         self.lock().held = true;
         InterruptHold(self)
@@ -125,7 +125,7 @@ impl Interrupt {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        // Whatever still runs for this query must not outlive it.
+        // Work for this query must not outlive it.
         self.statement.cancel();
         self.interrupt.lock().running = None;
     }

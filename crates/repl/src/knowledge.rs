@@ -1,8 +1,8 @@
-//! What the shell knows of its engine: names, functions, settings.
+//! The shell's cache of names, functions and settings of its engine.
 //!
-//! It asks as a user would (`SHOW`, `DESCRIBE`), so every engine can answer, also one elsewhere. Nothing here blocks:
-//! an answer that takes longer than the caller's patience is there the next time, and until a new one comes the old one
-//! stands.
+//! It queries the engine with SQL (`SHOW`, `DESCRIBE`), so that any engine can answer, including a remote one. Nothing
+//! here blocks for longer than the caller's patience: a later answer is used the next time, and the old answer is used
+//! until then.
 
 use crate::rows::Rows;
 use futures::StreamExt;
@@ -12,35 +12,35 @@ use std::time::{Duration, Instant};
 use tessera_engine::{Engine, Handle as Statement};
 use tokio::runtime::Handle;
 
-/// What a person at the keyboard waits for.
+/// How long completion may delay a key.
 pub const PATIENCE: Duration = Duration::from_millis(300);
-/// A question that takes longer is given up.
+/// Timeout of a query.
 const FETCH_MAX: Duration = Duration::from_secs(20);
-/// Questions under way at a time.
+/// Upper bound on concurrent queries.
 const FETCHES_MAX: usize = 4;
-/// Answers that are remembered.
+/// Upper bound on cached answers.
 const ENTRIES_MAX: usize = 64;
 
-/// A function, as SHOW FUNCTIONS tells of it.
+/// A row of SHOW FUNCTIONS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Function {
     /// Its name.
     pub name: String,
     /// `mean(x, axis => NULL, …)`
     pub signature: String,
-    /// What it gives.
+    /// The description.
     pub doc: String,
-    /// The types that it takes and gives.
+    /// The types of its parameters and result.
     pub dtypes: String,
-    /// What masked cells and NaN do.
+    /// The treatment of masked cells and NaN.
     pub missing: String,
-    /// A call.
+    /// An example call.
     pub example: String,
-    /// The same in NumPy or xarray.
+    /// The equivalent in NumPy or xarray.
     pub numpy: String,
 }
 
-/// A name that DESCRIBE tells of.
+/// A row of DESCRIBE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// The name.
@@ -61,7 +61,7 @@ pub struct Column {
 struct KnowledgeState {
     entries: BTreeMap<String, Entry>,
     functions: Arc<Vec<Function>>,
-    /// Grows when statements may have changed names.
+    /// Incremented when statements may have changed names.
     generation: u64,
     fetching: usize,
 }
@@ -69,12 +69,12 @@ struct KnowledgeState {
 #[derive(Default)]
 struct Entry {
     rows: Option<Arc<Rows>>,
-    /// The generation that the rows are of.
+    /// The generation of the rows.
     generation: Option<u64>,
     fetching: bool,
 }
 
-/// See the module.
+/// The cache; see the [module](self).
 pub struct Knowledge {
     engine: Arc<dyn Engine>,
     runtime: Handle,
@@ -82,18 +82,18 @@ pub struct Knowledge {
 }
 
 impl Knowledge {
-    /// Knows nothing yet.
+    /// An empty cache.
     pub fn new(engine: Arc<dyn Engine>, runtime: Handle) -> Self {
         Knowledge { engine, runtime, shared: Arc::default() }
     }
 
-    /// Asks for the functions and names now, so that they are there when they are needed.
+    /// Queries functions and names in advance.
     pub fn prefetch(&self) {
         self.ask(FUNCTIONS, Duration::ZERO);
         self.ask(TENSORS, Duration::ZERO);
     }
 
-    /// From now on names may be others: `sql` was run.
+    /// Invalidates names if `sql` may have changed them.
     pub fn changed_by(&self, sql: &str) {
         let reads = ["SELECT", "WITH", "VALUES", "EXPLAIN", "SHOW", "DESCRIBE", "DESC", "FROM"];
         let mut first = true;
@@ -106,7 +106,7 @@ impl Knowledge {
         }
     }
 
-    /// The functions, as far as they are known now.
+    /// The functions that are known now, without waiting.
     pub fn functions(&self) -> Arc<Vec<Function>> {
         let known = self.lock().functions.clone();
         if known.is_empty() {
@@ -115,7 +115,7 @@ impl Knowledge {
         known
     }
 
-    /// The functions, after a little patience.
+    /// The functions, waiting up to [`PATIENCE`].
     pub fn functions_soon(&self) -> Arc<Vec<Function>> {
         self.ask(FUNCTIONS, PATIENCE);
         self.lock().functions.clone()
@@ -133,13 +133,13 @@ impl Knowledge {
         rows.map(|r| r.column("name").map(str::to_string).collect()).unwrap_or_default()
     }
 
-    /// What `DESCRIBE source` tells.
+    /// The columns in the answer of `DESCRIBE source`.
     pub fn columns(&self, source: &str) -> Vec<Column> {
         let rows = self.ask(&format!("DESCRIBE {source}"), PATIENCE);
         rows.map(|r| columns(&r)).unwrap_or_default()
     }
 
-    /// The answer of a statement that gives rows of texts: as it is known, or when it comes within `patience`.
+    /// The rows of a statement: the cached ones, or new ones that arrive within `patience`.
     fn ask(&self, sql: &str, patience: Duration) -> Option<Arc<Rows>> {
         let deadline = Instant::now() + patience;
         let mut state = self.lock();
@@ -169,7 +169,7 @@ impl Knowledge {
         let (engine, shared) = (self.engine.clone(), self.shared.clone());
         self.runtime.spawn(async move {
             let rows = tokio::time::timeout(FETCH_MAX, async {
-                // Dropping the stream at the time-out cancels the statement.
+                // Dropping the stream at the timeout cancels the statement.
                 match engine.run(&sql, Statement::new()).next().await {
                     Some(Ok(reply)) => Rows::of(&reply.answer),
                     _ => None,
@@ -185,7 +185,7 @@ impl Knowledge {
             }
             let entry = state.entries.entry(sql).or_default();
             entry.fetching = false;
-            // A question without an answer is not asked again until something changed.
+            // A failed query is not repeated until something changed.
             entry.generation = Some(generation);
             entry.rows = rows;
             if state.entries.len() > ENTRIES_MAX {
@@ -200,7 +200,7 @@ impl Knowledge {
     }
 
     fn lock(&self) -> MutexGuard<'_, KnowledgeState> {
-        // Every change under the lock is complete when it is let go.
+        // Each change is complete before the lock is released.
         self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,9 +1,9 @@
 //! Tokens of SQL that is still being typed.
 //!
-//! The frontend's tokens are for whole statements and stop at the first fault; these never fail, know their bytes, and
-//! an open text or comment simply goes on to the end.
+//! The frontend's tokenizer needs whole statements and stops at the first error. This one never fails, records byte
+//! positions, and lets an unclosed text or comment extend to the end.
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenKind {
     /// White space.
@@ -24,20 +24,20 @@ pub enum TokenKind {
     Close,
     /// `;`
     Semicolon,
-    /// Operators, commas and all else.
+    /// Operators, commas and everything else.
     Sign,
 }
 
 /// A token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token<'a> {
-    /// What it is.
+    /// The kind of the token.
     pub kind: TokenKind,
-    /// As typed.
+    /// The text as typed.
     pub text: &'a str,
     /// Its first byte in the input.
     pub start: usize,
-    /// False for a text, name or comment that has no end yet.
+    /// False for an unclosed text, name or comment.
     pub closed: bool,
 }
 
@@ -57,7 +57,7 @@ impl Token<'_> {
         matches!(self.kind, TokenKind::Space | TokenKind::Comment)
     }
 
-    /// The name that a word or a quoted name stands for.
+    /// The name that a word or a quoted name denotes.
     pub fn name(&self) -> String {
         if self.kind != TokenKind::Quoted {
             return self.text.into();
@@ -68,7 +68,7 @@ impl Token<'_> {
     }
 }
 
-/// All tokens of `text`; one after the other they are `text`.
+/// All tokens of `text`; their concatenation is `text`.
 pub fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut out = Vec::new();
     let mut start = 0;
@@ -81,7 +81,7 @@ pub fn tokens(text: &str) -> Vec<Token<'_>> {
     out
 }
 
-/// TokenKind, bytes and whether it has its end.
+/// Kind, length in bytes, and whether it is closed.
 fn next(rest: &str, first: char) -> (TokenKind, usize, bool) {
     let span = |accept: fn(char) -> bool| {
         rest.char_indices().find(|(_, c)| !accept(*c)).map_or(rest.len(), |(i, _)| i)
@@ -151,8 +151,8 @@ fn number(rest: &str) -> usize {
     i
 }
 
-/// Brackets that have no partner, by the numbers of their tokens. One that is still open at the end is not among them:
-/// it may be closed yet.
+/// Indexes of closing brackets without a partner. A bracket that is still open at the end is not included: it may be
+/// closed yet.
 pub fn unmatched(tokens: &[Token<'_>]) -> Vec<usize> {
     let mut open: Vec<&str> = Vec::new();
     let mut out = Vec::new();
@@ -179,7 +179,7 @@ pub fn unmatched(tokens: &[Token<'_>]) -> Vec<usize> {
     out
 }
 
-/// The other bracket of the one at byte `at`: the numbers of both tokens.
+/// Token indexes of the bracket at byte `at` and of its partner.
 pub fn pair(tokens: &[Token<'_>], at: usize) -> Option<(usize, usize)> {
     let here = tokens
         .iter()

@@ -1,17 +1,17 @@
 //! The interactive shell.
 //!
-//! The life of a statement: an [`input::Input`] reads lines until they are complete; [`editor`] is the one for a
-//! terminal, with completion, colours and a history. [`shell::Shell`] tells a command (`.plot`) from SQL; the engine runs
-//! the SQL while a bar on stderr tells how far it is; a [`tessera_engine::format::Writer`] prints each answer, through a
-//! pager if it is longer than the [`screen`]. Ctrl-C at the prompt clears the line; while a query runs it cancels the query
-//! ([`interrupt::Interrupt`]).
+//! The life of a statement: an [`input::Input`] reads lines until they are complete; [`editor`] is the input for a
+//! terminal, with completion, colours and a history. [`shell::Shell`] distinguishes commands (`.plot`) from SQL. The
+//! engine runs the SQL while a bar on stderr shows the progress. A [`tessera_engine::format::Writer`] prints each
+//! answer, through a pager if it is longer than the [`screen`]. Ctrl-C at the prompt clears the line; while a query
+//! runs it cancels the query ([`interrupt::Interrupt`]).
 //!
-//! Completion has three parts: [`context`] tells what may stand at the cursor, [`knowledge`] what names there are,
-//! [`complete`] puts both together.
+//! Completion has three parts: [`context`] reports what may stand at the cursor, [`knowledge`] which names exist,
+//! [`complete`] combines both.
 //!
-//! Invariants: the shell knows an engine only through its trait, and asks it in SQL alone, so that a server elsewhere
-//! does as well; no failure of a query, of the history or of a command ends it, only the end of its input or of its output;
-//! no key waits for a slow store.
+//! Invariants: the shell uses an engine only through its trait, and only with SQL, so that a remote server works as
+//! well. No failure of a query, of the history or of a command ends the shell, only the end of its input or of its
+//! output. No key waits for a slow store.
 
 pub mod commands;
 pub mod complete;
@@ -46,13 +46,13 @@ use tessera_engine::error::Error;
 use tessera_server::cli::terminal_width;
 use tokio::runtime::Runtime;
 
-/// Runs the shell on stdin and stdout until its input ends; the exit status.
+/// Runs the shell on stdin and stdout until its input ends. Returns the exit status.
 ///
-/// `complete` tells whether a text is a whole script, so that Enter runs it. With a terminal the status is 0; without
+/// `complete` returns true if a text is a whole script, so that Enter runs it. With a terminal the status is 0; without
 /// one it is 1 if any statement failed.
 ///
 /// # Errors
-/// A terminal that cannot be used, an output that cannot be written.
+/// The terminal cannot be used, or the output cannot be written.
 pub fn run(
     engine: Arc<dyn Engine>,
     runtime: &Runtime,
@@ -87,7 +87,7 @@ pub fn run(
         complete,
     );
     match result {
-        // A reader that went away is no failure, and hides none.
+        // A closed output is not a failure, and does not hide earlier ones.
         Err(e) if e.is_broken_pipe() => Ok(u8::from(shell.has_failed() && !terminal)),
         Err(e) => Err(e),
         Ok(failed) => Ok(u8::from(failed && !terminal)),
@@ -116,13 +116,13 @@ fn talk(
     shell.run(&mut *input)
 }
 
-/// Characters of a line and lines, as they are now.
+/// Current width in characters, and height in lines.
 fn screen_size() -> (usize, usize) {
     let lines = terminal_size::terminal_size().map_or(usize::MAX, |(_, h)| usize::from(h.0).max(4));
     (terminal_width(), lines)
 }
 
-/// `$TESSERA_RC`, whoever reads; else `~/.tesserarc` for a person, if there is one.
+/// `$TESSERA_RC`, for any input; else `~/.tesserarc` for a terminal, if it exists.
 fn start_file(terminal: bool) -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("TESSERA_RC") {
         return (!named.is_empty()).then(|| named.into());

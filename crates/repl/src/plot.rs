@@ -1,13 +1,13 @@
-//! Pictures of tensors in the terminal: a line of a 1-d one, a heat map of a 2-d one.
+//! Plots of tensors in the terminal: a line for 1-d, a heat map for 2-d.
 //!
-//! 1. [`query`] makes a query of what a person typed, or DESCRIBE tells the variable of a name; DESCRIBE of the query
-//!    tells the dimensions ([`Subject`]).
-//! 2. [`Blocks`] cuts each axis into as many blocks as the [`Canvas`] has places, and asks for their means: what is
-//!    fetched is as large as the picture, however large the tensor is.
-//! 3. [`render`] draws: colours where there are some, else characters that grow darker.
+//! 1. [`query`] turns user input into a query, or DESCRIBE finds the variable of a name; DESCRIBE of the query returns
+//!    the dimensions ([`Subject`]).
+//! 2. [`Blocks`] cuts each axis into as many blocks as the [`Canvas`] has places, and queries their means: the fetched
+//!    data is as large as the picture, however large the tensor is.
+//! 3. [`render`] draws: colours if the terminal has them, else characters from light to dark.
 //!
-//! A block's mean is over its cells that are neither masked nor NaN. A block of masked cells alone stays blank; one whose
-//! other cells are all NaN is marked as NaN.
+//! A block's mean is over its cells that are neither masked nor NaN. A block of only masked cells stays blank; one
+//! whose other cells are all NaN is marked as NaN.
 
 mod axis;
 mod colours;
@@ -20,25 +20,25 @@ use crate::style::{Colours, Style};
 use tessera_engine::answer::{Cell, Tensor};
 use tessera_engine::error::Error;
 
-/// Characters that labels of the vertical axis may take.
+/// Upper bound on the width of labels of the vertical axis in characters.
 const MARGIN_MAX: usize = 20;
 
-/// The query for what follows `.plot`: a query as it is, else an item of a SELECT; `None` for a name or path.
+/// The query for the argument of `.plot`: a query as it is, else an item of a SELECT; `None` for a name or path.
 pub fn query(what: &str) -> Option<String> {
     let described = describable(what);
     described.strip_prefix('(').and_then(|d| d.strip_suffix(')')).map(String::from)
 }
 
-/// What is to be drawn.
+/// The tensor to draw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
-    /// What it is called above the picture.
+    /// The title above the picture.
     pub title: String,
     /// Its name in the query.
     pub name: String,
     /// Its dimensions, one or two.
     pub dims: Vec<Dim>,
-    /// Its unit, or nothing.
+    /// Its unit, or empty.
     pub units: String,
 }
 
@@ -49,15 +49,15 @@ pub struct Dim {
     pub name: String,
     /// Its length.
     pub length: u64,
-    /// True if there is a coordinate of that name.
+    /// True if it has a coordinate.
     pub labelled: bool,
 }
 
 impl Subject {
-    /// Of what DESCRIBE tells of the query of `what`.
+    /// From DESCRIBE's columns for the query of `what`.
     ///
     /// # Errors
-    /// `usage`: rows, several tensors, one without cells, of another rank or of a type that is no number.
+    /// `usage`: rows, several tensors, one without cells, of another rank or of a type that is not a number.
     pub fn of(all: &[Column], what: &str) -> Result<Subject, Error> {
         let usage =
             |reason: String, hint: &str| Err(Error::Usage { reason, hint: Some(hint.into()) });
@@ -134,7 +134,7 @@ impl Subject {
         };
         let units =
             one.attributes.split("; ").find_map(|a| a.strip_prefix("units: ")).unwrap_or_default();
-        // What has no name of its own is called by its text.
+        // An unnamed result has its text as title.
         let unnamed = one.name.strip_prefix('v').is_some_and(|n| n.parse::<usize>().is_ok());
         let typed = what.split_whitespace().collect::<Vec<_>>().join(" ");
         let item = typed.to_ascii_uppercase().find(" FROM ").map_or(&typed[..], |at| &typed[..at]);
@@ -151,7 +151,7 @@ impl Subject {
         })
     }
 
-    /// The blocks that a canvas has places for.
+    /// The blocks for the places of a canvas.
     pub fn blocks(&self, canvas: &Canvas) -> Blocks {
         let places: Vec<usize> = match self.dims.len() {
             1 => vec![canvas.points()],
@@ -162,7 +162,7 @@ impl Subject {
     }
 }
 
-/// How each axis is cut: cells of a block.
+/// The partition of each axis into blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocks {
     /// Cells of a block along each axis; the last block may have fewer.
@@ -170,8 +170,8 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// The query for the blocks of `subject`, which `query` gives: `value`, the mean; `n`, the cells that are not masked;
-    /// of a line also `low` and `high`; and the first label of each block.
+    /// The query for the blocks of `subject`, the result of `query`: `value`, the mean; `n`, the cells that are not
+    /// masked; for a line also `low` and `high`; and the first label of each block.
     pub fn sql(&self, query: &str, subject: &Subject) -> String {
         let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
         let lengths: Vec<u64> = subject.dims.iter().map(|d| d.length).collect();
@@ -183,7 +183,7 @@ impl Blocks {
         if self.factors.iter().all(|f| *f == 1) {
             items.push(format!("{x} AS value"));
         } else {
-            // The last block is filled up with masked cells, which no reduction sees.
+            // The last block is padded with masked cells, which reductions skip.
             let mut whole = format!("reshape({x}, [{}])", list(&lengths));
             let mut shape = lengths.clone();
             for axis in 0..lengths.len() {
@@ -218,29 +218,29 @@ impl Blocks {
     }
 }
 
-/// The room for a picture.
+/// The space for a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Canvas {
-    /// Characters of a line for cells: without labels.
+    /// Width for cells in characters, without labels.
     pub width: usize,
     /// Lines for cells.
     pub height: usize,
-    /// What can be shown.
+    /// The capabilities of the terminal.
     pub style: Style,
 }
 
 impl Canvas {
-    /// On a screen of so many characters and lines.
+    /// For a screen of `width` characters and `lines` lines.
     pub fn new(width: usize, lines: usize, style: Style) -> Canvas {
         Canvas {
             width: width.saturating_sub(MARGIN_MAX).clamp(10, 160),
-            // Title, axis, labels, colours, prompt.
+            // Reserves lines for title, axis, labels, colours, prompt.
             height: lines.saturating_sub(6).clamp(5, 40),
             style,
         }
     }
 
-    /// Cells of a heat map: with colours two stand one above the other in a character.
+    /// Cells of a heat map: with colours a character holds two, one above the other.
     fn pixels(&self) -> (usize, usize) {
         let two = self.halves();
         (self.width, if two { 2 * self.height } else { self.height })
@@ -250,13 +250,12 @@ impl Canvas {
         self.style.colours != Colours::None && self.style.unicode
     }
 
-    /// Points of a line: braille has two of them side by side in a character.
+    /// Points of a line: a braille character holds two side by side.
     fn points(&self) -> usize {
         if self.style.unicode { 2 * self.width } else { self.width }
     }
 }
 
-/// A block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Block {
     Value(f64),
@@ -264,7 +263,7 @@ enum Block {
     Masked,
 }
 
-/// The picture.
+/// Draws the picture.
 ///
 /// # Errors
 /// `internal`: the answer is not that of [`Blocks::sql`].
@@ -288,7 +287,7 @@ pub fn render(
         .map(|i| match number(value, i) {
             Some(v) if !v.is_nan() => Block::Value(v),
             Some(_) => Block::Nan,
-            // The mean of no value: cells that are not masked were NaN.
+            // No mean: all cells that are not masked were NaN.
             None => match counted.and_then(|n| number(n, i)) {
                 Some(n) if n > 0.0 => Block::Nan,
                 _ => Block::Masked,

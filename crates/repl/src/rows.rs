@@ -1,4 +1,4 @@
-//! Answers of SHOW and DESCRIBE as texts.
+//! Rows of SHOW and DESCRIBE as texts.
 
 use arrow::array::Array;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -12,7 +12,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The rows of an answer, if it has any and they can be read.
+    /// The rows of an answer; `None` if it is not rows, or they cannot be read.
     pub fn of(answer: &Answer) -> Option<Rows> {
         let (schema, batches) = answer.rows()?;
         let names: Vec<String> = schema.fields().iter().map(|f| f.name().clone()).collect();
@@ -45,12 +45,12 @@ impl Rows {
         self.rows.len()
     }
 
-    /// True if there is none.
+    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// A cell of row `i`, below `len`; empty if there is no such column.
+    /// The cell of row `i`, below `len`; empty if the column does not exist.
     pub fn text(&self, i: usize, column: &str) -> &str {
         match self.names.iter().position(|n| n == column) {
             Some(c) => &self.rows[i][c],

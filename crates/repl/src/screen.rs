@@ -1,35 +1,35 @@
-//! The terminal: its size, its colours, and a pager for what is longer.
+//! The terminal: its size, its style, and a pager for long output.
 
 use crate::interrupt::{Interrupt, InterruptHold};
 use crate::style::Style;
 use std::io::{self, Write};
 use std::process::{Child, Command, Stdio};
 
-/// Where the shell shows what it has to show.
+/// The output of the shell.
 #[derive(Debug, Clone, Copy)]
 pub struct Screen {
     /// True if stdout is a terminal.
     pub terminal: bool,
-    /// True if stderr is one: there the progress bar is drawn.
+    /// True if stderr is a terminal, where the progress bar is drawn.
     pub bar: bool,
-    /// Characters of a line, and lines.
+    /// Width in characters, and height in lines.
     pub size: fn() -> (usize, usize),
-    /// What it can show.
+    /// The capabilities of the terminal.
     pub style: Style,
 }
 
 impl Screen {
-    /// Of a pipe: NumPy's 75 characters, no colours.
+    /// A pipe: NumPy's 75 characters, no colours.
     pub const PIPE: Screen =
         Screen { terminal: false, bar: false, size: || (75, usize::MAX), style: Style::PLAIN };
 
-    /// Characters of a line.
+    /// Width in characters.
     pub fn width(&self) -> usize {
         (self.size)().0
     }
 }
 
-/// `$PAGER`, or `less` with lines cut, colours, and no pager for what fits.
+/// `$PAGER`, or `less` with options: cut lines, show colours, quit if the text fits.
 pub fn pager_command() -> String {
     std::env::var("PAGER")
         .ok()
@@ -37,10 +37,10 @@ pub fn pager_command() -> String {
         .unwrap_or_else(|| "less -SFRX".into())
 }
 
-/// A stream that goes to the screen if it fits there, and to a pager as soon as it does not.
+/// A stream that goes to the screen if it fits, and to a pager as soon as it does not.
 pub struct Paged<'a> {
     out: &'a mut dyn Write,
-    /// Lines of the screen; without it nothing is paged.
+    /// Lines of the screen; `None` disables the pager.
     lines: Option<usize>,
     held: Vec<u8>,
     seen: usize,
@@ -51,15 +51,15 @@ pub struct Paged<'a> {
 }
 
 impl<'a> Paged<'a> {
-    /// Over `out`; `lines` of a screen, or none for no pager.
+    /// Writes to `out`; `lines` of the screen, or `None` for no pager.
     pub fn new(out: &'a mut dyn Write, lines: Option<usize>, interrupt: &'a Interrupt) -> Self {
         Paged { out, lines, held: Vec::new(), seen: 0, pager: None, quiet: None, interrupt }
     }
 
-    /// Shows what is held back, and waits until the person has left the pager.
+    /// Shows the buffered text, and waits until the user leaves the pager.
     ///
     /// # Errors
-    /// An output that cannot be written.
+    /// The output cannot be written.
     pub fn finish(mut self) -> io::Result<()> {
         match self.pager.take() {
             Some(mut pager) => {
@@ -73,7 +73,7 @@ impl<'a> Paged<'a> {
         }
     }
 
-    /// Starts the pager with what is held back; without one the screen gets it.
+    /// Starts the pager with the buffered text; if it cannot start, the screen gets the text.
     fn overflow(&mut self) -> io::Result<()> {
         self.quiet = Some(self.interrupt.hold());
         let started =
@@ -88,7 +88,7 @@ impl<'a> Paged<'a> {
         self.pass(&held)
     }
 
-    /// A pager that was left wants no more: that is no error, and what is still to come is let go.
+    /// A closed pager is not an error; the rest of the text is dropped.
     fn pass(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self.pager.as_mut().map(|p| p.stdin.as_mut()) {
             Some(Some(stdin)) => match stdin.write_all(bytes) {
@@ -134,7 +134,7 @@ impl Drop for Paged<'_> {
     fn drop(&mut self) {
         if let Some(mut pager) = self.pager.take() {
             drop(pager.stdin.take());
-            // An error above ends the answer, not the pager that shows its beginning.
+            // An earlier error ends the answer, not the pager that shows its beginning.
             let _ = pager.wait();
         }
     }

@@ -1,4 +1,4 @@
-//! What `.mode` and its kin set.
+//! Settings of the shell, changed by `.mode` and similar commands.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -6,24 +6,24 @@ use std::path::PathBuf;
 use tessera_engine::error::Error;
 use tessera_engine::format::Format;
 
-/// Rows of a table that are shown before anybody says otherwise.
+/// Default limit of shown rows.
 const ROWS_SHOWN: usize = 40;
 
-/// What `.mode` and its kin set.
+/// Settings of the shell.
 pub struct Settings {
     /// Format of answers.
     pub mode: Format,
-    /// Rows of a table that are shown.
+    /// Upper bound on the shown rows of a table.
     pub max_rows: usize,
-    /// True if the time of each statement is told.
+    /// True if the time of each statement is printed.
     pub timer: bool,
     /// True if long answers are paged.
     pub pager: bool,
-    /// True if long statements have a bar.
+    /// True if long statements have a progress bar.
     pub progress: bool,
-    /// Where answers go, if not to the screen.
+    /// The file that answers go to, instead of the screen.
     pub output: Option<(PathBuf, BufWriter<File>)>,
-    /// Where the next answer goes.
+    /// The file for the next answer.
     pub once: Option<PathBuf>,
 }
 
@@ -75,10 +75,10 @@ impl Settings {
         }
     }
 
-    /// `.output FILE`: the file is made anew.
+    /// `.output FILE`: the file is created anew.
     ///
     /// # Errors
-    /// `io`: it cannot be made.
+    /// `io`: it cannot be created.
     pub fn set_output(&mut self, name: &str) -> Result<(), Error> {
         self.output = None;
         if !name.is_empty() {
@@ -90,10 +90,10 @@ impl Settings {
         Ok(())
     }
 
-    /// `.once FILE`: the next answer goes there, in the format of the name; without an extension in that of `.mode`.
+    /// `.once FILE`: the next answer goes to the file, in the format of its extension; without one in that of `.mode`.
     ///
     /// # Errors
-    /// `usage`: an extension that tells no format, or that of a store, which is no file.
+    /// `usage`: an unknown extension, or that of a store, which is not a file.
     pub fn set_once(&mut self, name: &str) -> Result<(), Error> {
         let path = PathBuf::from(unquoted(name));
         if path.extension().is_some() {
@@ -121,7 +121,7 @@ impl Settings {
     }
 }
 
-/// A path as typed, without quotes around it.
+/// A path without the quotes around it.
 pub fn unquoted(text: &str) -> &str {
     text.strip_prefix('\'').and_then(|t| t.strip_suffix('\'')).unwrap_or(text)
 }

@@ -1,4 +1,4 @@
-//! Reads, runs, prints.
+//! The loop of the shell: reads, runs, prints.
 
 mod answer;
 mod info;
@@ -18,26 +18,26 @@ use tessera_engine::Engine;
 use tessera_engine::error::Error;
 use tokio::runtime::Runtime;
 
-/// Files that read files: deeper is a circle.
+/// Upper bound on nested files: deeper nesting is taken for a cycle.
 const READ_DEPTH_MAX: usize = 16;
 
-/// What the shell works with.
+/// The dependencies of the shell.
 pub struct Parts<'a> {
-    /// Answers statements.
+    /// The engine that runs statements.
     pub engine: Arc<dyn Engine>,
-    /// Runs what the engine needs.
+    /// The runtime of the engine.
     pub runtime: &'a Runtime,
-    /// Ctrl-C.
+    /// The handler of Ctrl-C.
     pub interrupt: &'a Interrupt,
-    /// What is known for completion: told of statements that may change it.
+    /// The cache for completion; the shell invalidates it.
     pub knowledge: Arc<Knowledge>,
     /// The terminal.
     pub screen: Screen,
-    /// Tells whether a text is a whole script.
+    /// Returns true if a text is a whole script.
     pub complete: fn(&str) -> bool,
-    /// Where answers go.
+    /// Output of answers.
     pub out: &'a mut dyn Write,
-    /// Where errors go.
+    /// Output of errors.
     pub err: &'a mut dyn Write,
 }
 
@@ -47,11 +47,11 @@ pub struct Shell<'a> {
     settings: Settings,
     depth: usize,
     failed: bool,
-    /// What the last command asked the engine.
+    /// The SQL of the last command.
     asked: String,
 }
 
-/// How an input went.
+/// The outcome of one input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Done,
@@ -60,7 +60,7 @@ enum Step {
 }
 
 impl<'a> Shell<'a> {
-    /// A shell with the settings of a new one.
+    /// A shell with default settings.
     pub fn new(parts: Parts<'a>) -> Self {
         Shell {
             parts,
@@ -71,10 +71,10 @@ impl<'a> Shell<'a> {
         }
     }
 
-    /// Reads and runs until the input ends; true if anything failed.
+    /// Reads and runs until the input ends; true if any statement or command failed.
     ///
     /// # Errors
-    /// An input or output that is gone.
+    /// The input or output fails.
     pub fn run(&mut self, input: &mut dyn Input) -> Result<bool, Error> {
         loop {
             match input.read()? {
@@ -90,15 +90,15 @@ impl<'a> Shell<'a> {
         Ok(self.failed)
     }
 
-    /// True if anything failed until now.
+    /// True if any statement or command has failed.
     pub fn has_failed(&self) -> bool {
         self.failed
     }
 
-    /// What a person reads first.
+    /// Prints the greeting.
     ///
     /// # Errors
-    /// An output that is gone.
+    /// The output fails.
     pub fn greet(&mut self) -> Result<(), Error> {
         let style = self.parts.screen.style;
         let name = style.paint("1", &format!("Tessera {}", env!("CARGO_PKG_VERSION")));
@@ -108,7 +108,7 @@ impl<'a> Shell<'a> {
     /// Runs the statements and commands of a file, up to the first that fails. True if one of them was `.quit`.
     ///
     /// # Errors
-    /// An output that is gone.
+    /// The output fails.
     pub fn read_file(&mut self, path: &Path) -> Result<bool, Error> {
         self.read(path).map(|step| step == Step::Quit)
     }
@@ -138,7 +138,7 @@ impl<'a> Shell<'a> {
                     }
                     other => break other,
                 },
-                // A file that cannot be read on (a directory, bytes that are no text) is told; the shell goes on.
+                // An unreadable file (a directory, bytes that are not text) is reported; the shell continues.
                 Err(e) => break Ok(self.report(&e, "")),
             }
         };
@@ -146,17 +146,16 @@ impl<'a> Shell<'a> {
         end
     }
 
-    /// Runs one input.
     fn step(&mut self, text: &str) -> Result<Step, Error> {
         match Command::parse(text) {
             None if text.trim().is_empty() => Ok(Step::Done),
             None => self.sql(text),
             Some(Err(e)) => Ok(self.report(&e, "")),
             Some(Ok(command)) => match self.command(command) {
-                // What cannot be shown ends the shell, all else ends the command.
+                // An output error ends the shell, any other error ends the command.
                 Err(e) if e.is_broken_pipe() => Err(e),
                 Err(e) => {
-                    // What a command asked is shown where its error has a place in it.
+                    // The SQL of a command is shown if its error has a position in it.
                     let asked = std::mem::take(&mut self.asked);
                     Ok(self.report(&e, &asked))
                 }
@@ -228,7 +227,6 @@ impl<'a> Shell<'a> {
             .map_err(|e| Error::io("write", "the output", e))
     }
 
-    /// Tells an error.
     fn report(&mut self, e: &Error, sql: &str) -> Step {
         self.failed = true;
         let style = self.parts.screen.style;
@@ -257,7 +255,7 @@ impl<'a> Shell<'a> {
     }
 
     fn say(&mut self, text: &str) {
-        // Without stderr there is nobody to tell; the exit status still does.
+        // If stderr fails, only the exit status reports the failure.
         let err = &mut self.parts.err;
         let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
     }

@@ -1,11 +1,11 @@
-//! What the terminal can show.
+//! The capabilities of the terminal.
 
 use std::ffi::OsString;
 
-/// Colours that can be used.
+/// Colours that the terminal supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Colours {
-    /// None: no terminal, a dumb one, or NO_COLOR.
+    /// None: not a terminal, a dumb one, or NO_COLOR.
     None,
     /// The 256 colours of xterm.
     Indexed,
@@ -13,7 +13,7 @@ pub enum Colours {
     True,
 }
 
-/// What the terminal can show.
+/// The capabilities of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
     /// Its colours.
@@ -23,10 +23,10 @@ pub struct Style {
 }
 
 impl Style {
-    /// Of plain text: no colours.
+    /// Plain text without colours.
     pub const PLAIN: Style = Style { colours: Colours::None, unicode: true };
 
-    /// From the environment; `terminal` says if the output is one at all.
+    /// Detects the style from the environment; `terminal` is true if the output is a terminal.
     pub fn detect(terminal: bool, variable: impl Fn(&str) -> Option<OsString>) -> Style {
         let text =
             |name: &str| variable(name).and_then(|v| v.into_string().ok()).unwrap_or_default();
@@ -51,7 +51,7 @@ impl Style {
         Style { colours, unicode }
     }
 
-    /// `text` in a colour, if there are colours. `code` is the part of the escape sequence between `[` and `m`.
+    /// `text` in a colour, if colours are supported. `code` is the part of the escape sequence between `[` and `m`.
     pub fn paint(self, code: &str, text: &str) -> String {
         if self.colours == Colours::None || text.is_empty() {
             text.to_string()
@@ -61,7 +61,7 @@ impl Style {
     }
 }
 
-/// Colours of what is typed; all are legible on dark and on light.
+/// Colours of the input; all are legible on dark and on light backgrounds.
 pub mod code {
     /// Keywords.
     pub const KEYWORD: &str = "1;34";

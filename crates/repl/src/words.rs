@@ -1,4 +1,4 @@
-//! Words of the dialect, for completion and colours.
+//! Keywords of the dialect, for completion and colours.
 
 /// Words that begin a statement.
 pub const STATEMENTS: &[&str] = &[
@@ -59,7 +59,7 @@ pub const CLAUSES: &[&str] = &[
 pub const OPERANDS: &[&str] =
     &["CASE", "CAST", "DISTINCT", "EXISTS", "FALSE", "INTERVAL", "NOT", "NULL", "SELECT", "TRUE"];
 
-/// What may follow the first words of a statement; the longest match counts.
+/// Words that may follow the first words of a statement; the longest match counts.
 pub const FOLLOWING: &[(&[&str], &[&str])] = &[
     (&["CREATE"], &["TENSOR", "TEMP TENSOR", "VIEW", "EXTERNAL TABLE", "OR REPLACE"]),
     (&["CREATE", "OR"], &["REPLACE"]),
@@ -101,7 +101,7 @@ pub const DTYPES: &[&str] = &[
     "float64",
 ];
 
-/// Words that are coloured though nothing completes them.
+/// Words that are coloured but not completed.
 const MORE: &[&str] = &[
     "ALL",
     "ANALYZE",

@@ -1,8 +1,8 @@
-//! The command line: what can be typed, and what happens then.
+//! The command line.
 //!
-//! 1. clap reads the words into [`Cli`]; a word too many is its error, with status 2.
-//! 2. [`run`] loads the configuration, starts logging, and hands over to the subcommand.
-//! 3. An error that comes back is rendered to stderr and becomes the exit status.
+//! 1. clap parses the words into [`Cli`]; an unknown word is its error, with status 2.
+//! 2. [`run`] loads the configuration, starts logging, and calls the subcommand.
+//! 3. An error is rendered to stderr and becomes the exit status.
 
 mod bench;
 mod interrupt;
@@ -30,7 +30,7 @@ use tessera_engine::error::Error;
 use tessera_frontend::limits::THREAD_STACK_BYTES;
 use tokio::runtime::Runtime;
 
-/// Threads of a worker that do what would hold up others, and their stacks.
+/// A worker's threads for blocking work, and the size of their stacks.
 const WORKER_BLOCKING_MAX: usize = 64;
 const WORKER_STACK_BYTES: usize = 8 << 20;
 
@@ -99,7 +99,7 @@ enum Command {
 }
 
 impl Remote {
-    /// The engine: a server that answers, else the one of this process.
+    /// The engine: a remote server if one is given, else a session of this process.
     fn engine(
         &self,
         config: &Config,
@@ -122,10 +122,10 @@ fn later(construct: &str) -> Error {
 /// Opens the engine of a configuration. Called inside the runtime.
 pub type Open<'a> = &'a (dyn Fn(&Config) -> Result<Arc<dyn Engine>, Error> + Sync);
 
-/// Runs the interactive shell and gives its exit status.
+/// Runs the interactive shell and returns its exit status.
 pub type Shell<'a> = &'a (dyn Fn(Arc<dyn Engine>, &Runtime) -> Result<u8, Error> + Sync);
 
-/// What the command line needs from outside of this crate.
+/// Dependencies of the command line on other crates.
 pub struct Parts<'a> {
     /// Opens the engine.
     pub open: Open<'a>,
@@ -133,10 +133,10 @@ pub struct Parts<'a> {
     pub shell: Shell<'a>,
 }
 
-/// Does what the command line says and gives the exit status: 0 done, 1 the query failed, 2 usage, 3 no connection,
-/// 130 cancelled.
+/// Runs the command line and returns the exit status: 0 done, 1 the query failed, 2 usage, 3 no connection, 130
+/// cancelled.
 pub fn run(cli: &Cli, parts: &Parts<'_>) -> u8 {
-    // The first thread's stack is the system's choice; statements are planned on this one as on others.
+    // The system chooses the stack of the first thread; this one is as large as that of other threads that plan.
     let work = || match dispatch(cli, parts) {
         Ok(status) => status,
         Err(e) => fail(&e, ""),
@@ -151,7 +151,7 @@ pub fn run(cli: &Cli, parts: &Parts<'_>) -> u8 {
     })
 }
 
-/// How long the end of the process waits for what still runs.
+/// How long the exit waits for running work.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(1);
 
 fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
@@ -182,7 +182,7 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.thread_stack_size(THREAD_STACK_BYTES).enable_all();
     if matches!(cli.command, Some(Command::Worker(_))) {
-        // It reads no SQL. A thread that is there takes over what no new one can be started for.
+        // A worker parses no SQL. Existing threads take over work if no new thread can start.
         runtime.thread_stack_size(WORKER_STACK_BYTES);
         runtime.thread_keep_alive(Duration::MAX).max_blocking_threads(WORKER_BLOCKING_MAX);
     }
@@ -199,7 +199,7 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
             status
         }
         Some(Command::Query(args)) => {
-            // What is wrong with the command line is told before the engine starts.
+            // Errors of the command line are reported before the engine starts.
             let remote = if args.remote.connect.is_some() { &args.remote } else { &cli.remote };
             let query = args.check(remote.connect.is_some())?;
             let engine = remote.engine(&config, &runtime, open)?;
@@ -229,7 +229,7 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
         }
         Some(Command::Config) => Ok(0),
     };
-    // What a statement left behind when it was stopped ends with the process.
+    // Tasks that a stopped statement left behind end with the process.
     runtime.shutdown_timeout(SHUTDOWN_MAX);
     done
 }
@@ -248,10 +248,10 @@ impl Common {
     }
 }
 
-/// Logs go to stderr; answers have stdout for themselves.
+/// Logs go to stderr; stdout is only for answers.
 fn start_log(config: &Config) {
     let filter = tracing_subscriber::EnvFilter::new(&config.log);
-    // A second call in one process (tests) keeps the first log.
+    // In a second call in one process (tests) the first log stays.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
@@ -262,12 +262,12 @@ fn start_log(config: &Config) {
     }
 }
 
-/// Tells the error on stderr and gives its exit status. A reader that went away is not told.
+/// Reports the error on stderr and returns its exit status. A broken pipe is not reported.
 pub fn fail(e: &Error, sql: &str) -> u8 {
     if e.is_broken_pipe() {
         return 0;
     }
-    // If stderr is gone too, the status is all that is left to tell.
+    // If stderr fails, only the exit status reports the error.
     let _ = std::io::stderr().lock().write_all(e.render(sql).as_bytes());
     e.exit_status()
 }

@@ -1,12 +1,12 @@
-//! A server elsewhere as an [`Engine`]: `tessera query --connect URL`, and the shell's.
+//! A remote server as an [`Engine`], for `tessera query --connect URL` and the shell.
 //!
 //! The life of a script:
-//! 1. It is parsed here, so that it is run from its start or not at all, as in this process.
-//! 2. The first statement makes a session, which holds temp tensors and settings of all scripts of this client.
-//! 3. Each statement is submitted by itself; while it runs, its progress is asked for and told to the [`Handle`].
-//! 4. Its answer comes in the engine's own form into a file, and is read from there as a result of this process would
-//!    be: what formats write is the same.
-//! 5. Cancelling, or letting the answers go, sends `DELETE`. [`Engine::close`] ends the session.
+//! 1. It is parsed here, so that it runs from its start or not at all, as in this process.
+//! 2. The first statement creates a session, which holds temp tensors and settings of all scripts of this client.
+//! 3. Each statement is submitted by itself; while it runs, its progress is polled and passed to the [`Handle`].
+//! 4. Its answer is downloaded in the engine's own form to a file, and read from there like a result of this process:
+//!    formats write the same.
+//! 5. Cancelling, or dropping the answers, sends `DELETE`. [`Engine::close`] ends the session.
 
 mod failure;
 
@@ -29,21 +29,21 @@ use tessera_exec::store::Store;
 use tessera_frontend::Parsed;
 use url::Url;
 
-/// What a connection has to come about.
+/// Timeout for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// What a server may take between two pieces of an answer.
+/// Timeout between two pieces of a response.
 const READ_TIMEOUT: Duration = Duration::from_secs(90);
-/// How long the server may wait for the end before it tells how far the statement is.
+/// How long the server waits for the end of a statement before it reports the progress.
 const POLL_MS: u64 = 250;
-/// How often a server that is busy is asked again, and what passes between.
+/// Attempts to call a busy server, and the pause between them.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
-/// What a server that was killed has to be there again.
+/// How long a killed server may take to restart.
 const RESTART: Duration = Duration::from_secs(30);
-/// Rows of fewer bytes are brought to memory at once.
+/// Rows of fewer bytes are loaded to memory at once.
 const ROWS_IN_MEMORY: u64 = 4 << 20;
 
-/// A server, and the session of this client there.
+/// A server, and this client's session on it.
 pub struct Remote {
     shared: Arc<Connection>,
 }
@@ -58,11 +58,11 @@ struct Connection {
 }
 
 impl Remote {
-    /// The server at `url`; nothing is sent yet. Without a token it is the one that a server of this user made on this
-    /// machine, if there is one.
+    /// The server at `url`; nothing is sent yet. Without a token, that of a server of this user on this machine is
+    /// used, if it exists.
     ///
     /// # Errors
-    /// A text that is no URL of a server.
+    /// The text is not a URL of a server.
     pub fn new(url: &str, token: Option<&str>, config: &Config) -> Result<Self, Error> {
         let usage = |reason: String| Error::Usage {
             reason,
@@ -76,7 +76,7 @@ impl Remote {
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)
             .user_agent(concat!("tessera/", env!("CARGO_PKG_VERSION")));
-        // A proxy does not know this machine as we do.
+        // A proxy would resolve loopback to another machine.
         let local = match base.host() {
             Some(url::Host::Domain(d)) => d.eq_ignore_ascii_case("localhost"),
             Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
@@ -103,17 +103,17 @@ impl Remote {
         })
     }
 
-    /// Asks whether there is a server that takes statements from us.
+    /// Checks that a server accepts statements from this client.
     ///
     /// # Errors
-    /// `connect` if nothing answers there, or what the server says.
+    /// `connect` if the server does not respond, or the server's error.
     pub async fn check(&self) -> Result<(), Error> {
         self.shared.ask(Method::GET, "/readyz", None).await.map(|_| ())
     }
 }
 
 impl Connection {
-    /// Sends a request and takes an answer that is no error.
+    /// Sends a request and returns a successful response.
     async fn ask(
         &self,
         method: Method,
@@ -128,7 +128,7 @@ impl Connection {
             if status.is_success() {
                 return Ok(response);
             }
-            // Only what says that it did nothing is asked again.
+            // Only a request that surely had no effect is repeated.
             if status == StatusCode::TOO_MANY_REQUESTS && attempts < ATTEMPTS {
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -136,7 +136,7 @@ impl Connection {
             let text = response.text().await.unwrap_or_default();
             let failure = Failure::read(status.as_u16(), &text);
             if failure.is("unknown_session") {
-                // The next statement makes a new one.
+                // The next statement creates a new session.
                 *self.lock() = None;
             }
             return Err(Error::stage(failure));
@@ -169,13 +169,13 @@ impl Connection {
     }
 
     fn unreachable(&self, e: &reqwest::Error) -> Error {
-        // The innermost cause says it best: "connection refused".
+        // The innermost cause is the clearest: "connection refused".
         let mut cause: &dyn std::error::Error = e;
         while let Some(inner) = cause.source() {
             cause = inner;
         }
         let mut url = self.base.clone();
-        // What stands before `@` may be a secret. A URL with a host takes both.
+        // The part before `@` may be a secret. A URL with a host accepts both calls.
         let _ = url.set_username("").and_then(|()| url.set_password(None));
         Error::Connect { url: url.to_string(), reason: cause.to_string() }
     }
@@ -192,7 +192,7 @@ impl Connection {
         })
     }
 
-    /// Makes a session if there is none.
+    /// Creates a session if there is none.
     async fn session(&self) -> Result<(), Error> {
         if self.lock().is_some() {
             return Ok(());
@@ -205,7 +205,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Runs one statement.
     async fn statement(self: &Arc<Self>, parsed: &Parsed, handle: &Handle) -> Result<Reply, Error> {
         self.session().await?;
         let body = json!({
@@ -265,7 +264,7 @@ impl Connection {
         Ok(reply)
     }
 
-    /// Asks how far a statement is. A server that was killed may be started again, and goes on with it.
+    /// Polls a statement. A killed server may be restarted and recover it.
     async fn poll(&self, path: &str) -> Result<Value, Error> {
         let started = Instant::now();
         loop {
@@ -289,14 +288,14 @@ impl Connection {
     }
 }
 
-/// A statement at the server, which is not to outlive our interest in it.
+/// A statement at the server, which is deleted when this drops.
 struct Submitted {
     connection: Arc<Connection>,
     path: String,
 }
 
 impl Submitted {
-    /// Cancels it, or lets its result go.
+    /// Cancels the statement, or deletes its result.
     async fn delete(mut self) -> Result<(), Error> {
         let path = std::mem::take(&mut self.path);
         self.connection.ask(Method::DELETE, &path, None).await.map(|_| ())
@@ -309,14 +308,14 @@ impl Drop for Submitted {
             return;
         }
         let (connection, path) = (self.connection.clone(), std::mem::take(&mut self.path));
-        // Without a runtime there is no way to tell; the server forgets it by itself.
+        // Without a runtime no request can be sent; the server forgets the statement by itself.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move { connection.send(Method::DELETE, &path, None).await });
         }
     }
 }
 
-/// Statements of a script that are left.
+/// The remaining statements of a script.
 struct Script {
     rest: std::iter::Enumerate<std::vec::IntoIter<Parsed>>,
     count: usize,
@@ -364,7 +363,7 @@ impl Engine for Remote {
         Box::pin(futures::stream::unfold(Some(script), move |script| async move {
             let mut script = script?;
             let result = self.next(&mut script).await?;
-            // After an error nothing follows.
+            // The stream ends after an error.
             let rest = result.is_ok().then_some(script);
             Some((result, rest))
         }))
@@ -374,7 +373,7 @@ impl Engine for Remote {
         Box::pin(async move {
             let id = self.shared.lock().take();
             if let Some(id) = id {
-                // A server that does not hear it ends the session by itself, after a while.
+                // Without this request the server ends the session by itself after its timeout.
                 let path = format!("/v1/sessions/{id}");
                 let sent = self.shared.send(Method::DELETE, &path, None);
                 if tokio::time::timeout(Duration::from_secs(2), sent).await.is_err() {

@@ -13,7 +13,7 @@
 //! The life of `tessera query "SELECT mean(sst, 0) FROM 'sst.zarr'" --format json`:
 //!
 //! 1. [`cli`] reads the command line and loads the configuration.
-//! 2. The engine is a session of this process or, with `--connect`, a server elsewhere ([`client`]).
+//! 2. The engine is a session of this process or, with `--connect`, a remote server ([`client`]).
 //! 3. The same writer prints the answer to stdout or to a file; an error goes to stderr and becomes the exit status.
 //!
 //! Invariants: statements are bound, planned and run by the engine alone; nothing here computes cells.

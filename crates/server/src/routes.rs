@@ -1,16 +1,16 @@
 //! The HTTP server.
 //!
 //! The life of `POST /v1/statements`:
-//! 1. [`accept`] takes the connection; heads that are slow or large end it.
-//! 2. [`guard`] refuses heads that can be read in two ways, and asks for the token, or for a client of this machine.
-//! 3. [`body`] reads the statement within its limit and its time; [`tessera_engine::parameters`] puts its parameters in
-//!    place.
+//! 1. [`accept`] takes the connection; slow or large heads end it.
+//! 2. [`guard`] refuses ambiguous heads, and requires the token, or a client of this machine.
+//! 3. [`body`] reads the statement within its limit and its timeout; [`tessera_engine::parameters`] binds its
+//!    parameters.
 //! 4. [`sessions`] finds the session of the header, or makes one for this statement alone.
-//! 5. [`registry`] enters it into the queue, runs it when a place is free, and keeps its result.
-//! 6. The client waits at most `wait_ms`; a small result goes inline, a larger one by [`stream`], with back-pressure.
+//! 5. [`registry`] enters it into the queue, runs it when a place is free, and retains its result.
+//! 6. The client waits at most `wait_ms`; a small result goes inline, a larger one by [`stream`], with backpressure.
 //!
-//! Invariants: every wait has an end; whatever a client does, also leaving at any moment, what it used is free soon
-//! after; a slow client holds no memory but what is charged, and no thread of the engine.
+//! Invariants: every wait has a timeout. Whatever a client does, including disconnecting at any moment, its resources
+//! are free soon after. A slow client holds only charged memory, and no thread of the engine.
 
 mod accept;
 mod body;
@@ -48,25 +48,25 @@ use tessera_engine::session::{Host, Session};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// Clients that are told events at a time.
+/// Upper bound on clients that subscribe to events.
 const EVENTS_MAX: usize = 128;
-/// How often what is over is looked through.
+/// Interval between sweeps of finished statements and idle sessions.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// How often a warehouse that does not answer is asked what an earlier server had accepted.
+/// Interval between attempts to recover statements from a warehouse that does not respond.
 const RESTORE_EVERY: Duration = Duration::from_secs(2);
-/// How often chunks that nobody needs are looked for.
+/// Interval between collections of unneeded chunks.
 const COLLECT_EVERY: Duration = Duration::from_secs(600);
-/// The same if there was no room.
+/// Interval between collections while chunk storage is full.
 const MAKE_ROOM_EVERY: Duration = Duration::from_secs(30);
-/// Bytes of a server's result that stay in memory, also while a client reads it slowly; larger ones wait in files.
+/// Bytes of a server's result that stay in memory, even if the client reads it slowly; larger ones go to files.
 const MEMORY_RESULT_MAX: u64 = 4 << 20;
 
-/// Where the server's engines come from.
+/// The source of the server's engines.
 pub trait Backend: Send + Sync {
-    /// A new session.
+    /// Creates a session.
     fn session(&self) -> Arc<dyn Engine>;
 
-    /// What all sessions share, if they are of this process.
+    /// The host of all sessions, if they run in this process.
     fn host(&self) -> Option<&Arc<Host>>;
 }
 
@@ -85,35 +85,35 @@ impl Backend for Local {
     }
 }
 
-/// What running queries have to end after the server was asked to go.
+/// How long running queries may take during shutdown.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What all requests share.
+/// State shared by all requests.
 struct Shared {
     backend: Arc<dyn Backend>,
     config: Config,
     statements: Arc<registry::Statements>,
     sessions: sessions::Sessions,
-    /// A permit for each result on its way.
+    /// A permit for each result in transfer.
     streams: Arc<Semaphore>,
-    /// A permit for each client that is told events.
+    /// A permit for each client that subscribes to events.
     events: Arc<Semaphore>,
     uploads: Arc<Semaphore>,
-    /// Room for large bodies.
+    /// Memory for large bodies.
     bodies: body::Room,
-    /// A permit for each look into the catalog and each plan that is shown: they do not wait for statements that run.
+    /// A permit for each catalog lookup and each plan that is shown: they do not wait for running statements.
     look_ups: Arc<Semaphore>,
     metrics: metrics::Metrics,
-    /// Who sent wrong tokens.
+    /// Counts wrong tokens.
     brake: brake::Brake,
-    /// Fired when the server is asked to go: new queries are refused.
+    /// Fired when shutdown begins: new queries are refused.
     leaving: CancellationToken,
-    /// Fired when the grace is over: running queries are cancelled.
+    /// Fired when the grace period ends: running queries are cancelled.
     stop: CancellationToken,
 }
 
 impl Shared {
-    /// Nothing new begins once the server was asked to go.
+    /// Fails once shutdown has begun.
     fn is_staying(&self) -> Result<(), Error> {
         match self.leaving.is_cancelled() {
             true => Err(Error::ShuttingDown),
@@ -122,7 +122,7 @@ impl Shared {
     }
 }
 
-/// A server that can be asked to go.
+/// A server that can be shut down.
 pub struct Server {
     shared: Arc<Shared>,
     grace: Duration,
@@ -133,7 +133,7 @@ impl Server {
     /// A server of `backend`; nothing listens yet.
     ///
     /// # Errors
-    /// As [`Server::may_listen`]; certificates that cannot be used.
+    /// Errors of [`Server::may_listen`]; unusable certificates.
     pub fn new(backend: Arc<dyn Backend>, config: Config) -> Result<Self, Error> {
         Server::may_listen(&config)?;
         let certificates = match (&config.certificate, &config.key) {
@@ -162,10 +162,10 @@ impl Server {
         Ok(Server { shared: Arc::new(shared), grace: GRACE, certificates })
     }
 
-    /// Refuses to let others than this machine ask in plain sight, or without a token, unless that is said.
+    /// Refuses to serve other machines without TLS or without a token, unless configured.
     ///
     /// # Errors
-    /// `open_listen`: an address that others can reach, without TLS or a token.
+    /// `open_listen`: the address is reachable from other machines, and TLS or a token is missing.
     pub fn may_listen(config: &Config) -> Result<(), Error> {
         if config.listen.ip().is_loopback() || config.insecure {
             return Ok(());
@@ -179,15 +179,15 @@ impl Server {
         Err(Error::OpenListen { address: config.listen, lacks })
     }
 
-    /// The same with another time for running queries to end.
+    /// Sets the grace period for running queries.
     pub fn with_grace(self, grace: Duration) -> Self {
         Server { grace, ..self }
     }
 
-    /// Listens and answers until `leave` is fired; then running queries have ten seconds to end, and those who wait for
-    /// one are still answered. It is over sooner if nobody waits.
+    /// Serves until `leave` is fired. Then running queries have ten seconds to end, and clients that wait for them
+    /// still get a response. It returns earlier if no client waits.
     ///
-    /// `listening` is told the address, which matters when the port asked for is 0.
+    /// `listening` gets the actual address, which matters for port 0.
     pub async fn serve(
         self,
         leave: CancellationToken,
@@ -206,7 +206,7 @@ impl Server {
                 leaving.cancel();
                 tokio::time::sleep(grace).await;
                 stop.cancel();
-                // Cancelled queries answer at once; a client that does not read does not hold the server.
+                // Cancelled queries respond at once; a client that does not read does not delay the shutdown.
                 tokio::time::sleep(Duration::from_secs(2)).await;
             }
         };
@@ -227,13 +227,13 @@ impl Server {
             () = deadline => Ok(()),
             () = sweep => Ok(()),
         };
-        // Statements that nobody waits for end too.
+        // Statements without waiting clients end too.
         stop.cancel();
         result
     }
 }
 
-/// Takes up what an earlier server had accepted. As long as the warehouse cannot be asked, it is asked again.
+/// Recovers the statements that an earlier server accepted. Retries while the warehouse does not respond.
 async fn restore(shared: Arc<Shared>) {
     let session = || shared.backend.session();
     while let Err(e) = shared.statements.restore(&session).await {
@@ -250,7 +250,7 @@ async fn restore(shared: Arc<Shared>) {
     }
 }
 
-/// Removes chunks that nobody needs: once what was accepted is known, from time to time, and soon if there was no room.
+/// Removes unneeded chunks: once the accepted statements are known, at intervals, and earlier if storage is full.
 async fn collect(shared: Arc<Shared>) {
     let age = Duration::from_secs(shared.config.durable_ttl_s);
     let mut last: Option<Instant> = None;
@@ -302,7 +302,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// The last part of a path that names something.
+/// The last part of a path, a name or id.
 struct Name(String);
 
 impl FromRequestParts<Arc<Shared>> for Name {
@@ -316,7 +316,6 @@ impl FromRequestParts<Arc<Shared>> for Name {
     }
 }
 
-/// What follows `?` in a URL.
 struct Parameters(Vec<(String, String)>);
 
 impl FromRequestParts<Arc<Shared>> for Parameters {
@@ -330,12 +329,11 @@ impl FromRequestParts<Arc<Shared>> for Parameters {
 }
 
 impl Parameters {
-    /// The value of that name.
     fn text(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
     }
 
-    /// The same as a whole number.
+    /// The value of a parameter as a whole number.
     fn number(&self, name: &str) -> Result<Option<u64>, Error> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let number = text.parse().map_err(|_| Error::Request {
@@ -344,7 +342,7 @@ impl Parameters {
         Ok(Some(number))
     }
 
-    /// Nothing but these is there, each once: a name with a slip of the pen must not be ignored, nor a value.
+    /// Refuses unknown and repeated parameters: a typo must not be ignored.
     fn only(&self, names: &[&str]) -> Result<(), Error> {
         if let Some((k, _)) = self.0.iter().find(|(k, _)| !names.contains(&k.as_str())) {
             return Err(Error::Request { reason: format!("there is no parameter `{k}`") });

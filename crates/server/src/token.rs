@@ -1,8 +1,8 @@
-//! Tokens that a server makes for itself, and where clients of the same user find them.
+//! Tokens that a server creates, and where clients of the same user find them.
 //!
-//! Whoever may open a port of this machine could otherwise act as the user who runs the server. So a server without a
-//! token makes one at each start, as Jupyter does: it tells it on stderr, and keeps it in a file that only its user
-//! reads, as long as it runs:
+//! Any user who can open a port of this machine could otherwise act as the user who runs the server. So a server
+//! without a token creates one at each start, as Jupyter does. It prints the token on stderr, and stores it while it
+//! runs in a file that only its user can read:
 //!
 //! ```text
 //!   $XDG_RUNTIME_DIR/tessera/127.0.0.1-8080.token      or $XDG_STATE_HOME, or ~/.local/state
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use tessera_engine::config::Secret;
 use url::{Host, Url};
 
-/// A token that nobody guesses: 244 random bits.
+/// A random token of 244 bits.
 pub(crate) fn make() -> Secret {
     let (a, b) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
     Secret::new(format!("{}{}", a.simple(), b.simple()))
@@ -30,10 +30,10 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    /// Writes the token of a server that listens there.
+    /// Writes the token of a server that listens at `address`.
     ///
     /// # Errors
-    /// No directory of this user, or whatever the system says.
+    /// The user has no such directory, or the file cannot be written.
     pub(crate) fn new(address: SocketAddr, token: &Secret) -> io::Result<Self> {
         let directory = directory().ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotFound, "neither XDG_RUNTIME_DIR nor HOME is set")
@@ -45,18 +45,17 @@ impl Published {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         fs::set_permissions(directory, Permissions::from_mode(0o700))?;
         let path = directory.join(name(address.ip(), address.port()));
-        // It appears whole: a client reads it as soon as it has its name.
+        // It appears atomically: a client reads it as soon as it has its name.
         let made = directory.join(format!(".{}.part", uuid::Uuid::new_v4().simple()));
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&made)?;
         let written = writeln!(file, "{}", token.reveal()).and_then(|()| fs::rename(&made, &path));
         if written.is_err() {
-            // What is left of the attempt has no use; the first error is the one to tell.
+            // Removes the temporary file; the first error is the one to report.
             let _ = fs::remove_file(&made);
         }
         written.map(|()| Published { path, token: token.clone() })
     }
 
-    /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -64,7 +63,7 @@ impl Published {
 
 impl Drop for Published {
     fn drop(&mut self) {
-        // Another server may have the port by now, and have written its own.
+        // Another server may use the port by now, and have written its own token.
         if read(&self.path).as_deref() == Some(self.token.reveal())
             && let Err(e) = fs::remove_file(&self.path)
         {
@@ -73,7 +72,7 @@ impl Drop for Published {
     }
 }
 
-/// The token of a server of this user on this machine, if it made one.
+/// The token of a server of this user on this machine, if it created one.
 pub(crate) fn find(url: &Url) -> Option<String> {
     find_in(&directory()?, url)
 }

@@ -1,7 +1,7 @@
-//! Fail-points: places where a test makes a debug build fail, or die, just there.
+//! Fail-points: named steps at which a test makes a debug build fail or die.
 //!
 //! `TESSERA_FAIL='statements.put=abort@3;spill.write=enospc'` does so at the third record of a statement, and at each
-//! chunk that is spilled. What happens is one of
+//! spilled chunk. The actions are
 //!
 //! ```text
 //!   abort     the process ends at once, as if it was killed: nothing is flushed, nothing is removed
@@ -10,15 +10,16 @@
 //!   sleep     the step takes 100 ms more
 //!   stall     the step takes 3 s more, as on a disk that is busy
 //! ```
-//! `operand.sort`, with the name of any kind of stage, is where its operands run. `@n` is the n-th time that the place is reached, and no other; without it each time is meant. A release build has
-//! nothing of this.
+//! `operand.sort`, with the name of any kind of stage, is the point where its operands run. `@n` selects the n-th time
+//! that the point is reached, and no other; without it the action applies each time. A release build has no
+//! fail-points.
 
-/// Steps of a document in a folder ([`crate::sink::Folder`]), by the first part of its key.
+/// Prefixes of the fail-points of a folder's documents ([`crate::sink::Folder`]): the first part of the key.
 const DOCUMENTS: [&str; 3] = ["catalog", "statements", "epochs"];
-/// Before it is written; when it is on the device and has no name yet (a file) or is stored and the answer is not known
-/// yet (an object); when it has its name; before it is removed, and after.
+/// Before the write; when the data are on the device without a name (a file), or stored before the response arrives (an
+/// object); when the document has its name; before it is removed, and after.
 const STEPS: [&str; 5] = ["put", "stored", "named", "remove", "removed"];
-/// All other places.
+/// All other fail-points.
 const PLACES: [&str; 18] = [
     "warehouse.json.put",
     "warehouse.json.stored",
@@ -40,10 +41,10 @@ const PLACES: [&str; 18] = [
     "promise",
 ];
 
-/// A place by its name.
+/// Runs a fail-point.
 ///
 /// # Errors
-/// What `TESSERA_FAIL` says of it.
+/// The failure that `TESSERA_FAIL` sets for it.
 #[inline(always)]
 pub fn point(name: &'static str) -> std::io::Result<()> {
     #[cfg(debug_assertions)]
@@ -52,7 +53,7 @@ pub fn point(name: &'static str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A step of the document at `key`.
+/// Runs the fail-point of a step of the document at `key`.
 ///
 /// # Errors
 /// As [`point`].
@@ -64,7 +65,7 @@ pub(crate) fn document(key: &str, step: &'static str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// An operand of a kind of stage, before it runs.
+/// Runs the fail-point of an operand of a kind of stage, before the operand runs.
 ///
 /// # Errors
 /// As [`point`].
@@ -79,16 +80,16 @@ pub fn operand(kind: impl FnOnce() -> String) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Names of all places.
+/// Names of all fail-points.
 pub fn names() -> Vec<String> {
     let steps = DOCUMENTS.iter().flat_map(|d| STEPS.iter().map(move |s| format!("{d}.{s}")));
     steps.chain(PLACES.iter().map(|p| p.to_string())).collect()
 }
 
-/// Reads `TESSERA_FAIL`, if this is a build that heeds it.
+/// Parses `TESSERA_FAIL` in a debug build.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A syntax error or an unknown name in it.
 pub fn check() -> Result<(), String> {
     #[cfg(debug_assertions)]
     debug::check()?;

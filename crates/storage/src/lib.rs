@@ -1,17 +1,17 @@
-//! Tessera storage: arrays in files and buckets, and the way back.
+//! Tessera storage: reads and writes arrays in files and buckets.
 //!
 //! The life of a stored array:
-//! 1. [`source::open`] reads the metadata below a URL and gives a dataset to bind, with a reader for each array. What
-//!    statements may touch, connections, retries and the versions of objects are those of [`source::Stores`].
-//! 2. [`source::ArrayReader::fetch`] brings the encoded bytes of the chunks that a region touches, and
-//!    [`source::ArrayReader::decode`] makes cells of them on the caller's thread.
+//! 1. [`source::open`] reads the metadata below a URL and returns a dataset to bind, with a reader for each array.
+//!    [`source::Stores`] has the access rules of statements, connections, retries and the versions of objects.
+//! 2. [`source::ArrayReader::fetch`] fetches the encoded bytes of the chunks that a region touches, and
+//!    [`source::ArrayReader::decode`] decodes them to cells on the caller's thread.
 //! 3. A result is written to a [`sink::Target`]: [`sink::ZarrWriter`] encodes chunks as they are computed, a
-//!    [`sink::ObjectWriter`] takes a stream of bytes. Until it is finished a result has no name; what a killed process
-//!    leaves is removed by the next one ([`sink::Promise`], [`sink::Leftover`]).
-//! 4. A store of a warehouse has a [`manifest`] of its files, and reading holds them to it. Documents of a warehouse are
-//!    in a [`sink::Folder`].
+//!    [`sink::ObjectWriter`] takes a stream of bytes. Until it is finished a result has no name; the next process
+//!    removes the incomplete outputs of a killed one ([`sink::Promise`], [`sink::Leftover`]).
+//! 4. A store of a warehouse has a [`manifest`] of its files, against which reads are verified. Documents of a
+//!    warehouse are in a [`sink::Folder`].
 //!
-//! Memory and the directory of the process belong to whoever runs the writers: [`sink::Memory`], [`sink::Outputs`].
+//! Memory and the directory of the process belong to the caller of the writers: [`sink::Memory`], [`sink::Outputs`].
 //! Tests make the steps of writing fail, or the process die, with [`fail`].
 //!
 //! Invariants: storage does not know plans, operands or SQL; writers never hold an array whole; tokio does I/O only.

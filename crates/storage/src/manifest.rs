@@ -1,4 +1,4 @@
-//! What a store of a warehouse consists of: all its files, with their lengths and checksums, in one file of the store.
+//! The manifest of a warehouse store: a file of the store that lists all its files, with their lengths and checksums.
 //!
 //! ```text
 //!   catalog/<name>.json ──seal──▶ data/<uuid>.zarr/x/manifest ──seals──▶ zarr.json, x/zarr.json, x/c/0/0, …
@@ -6,14 +6,14 @@
 //!   "tessera manifest 1\n" │ length of the header, u32 LE │ header, JSON │ for each chunk: number, u64; length, u32;
 //!                                                                           CRC-32C, u32; little-endian
 //! ```
-//! The header has the seals of the documents and, for each array, its grid and how many chunks of it follow. A chunk's
-//! number is row-major in the grid; one that is not listed was never written, and its cells are the fill value. So a
-//! file that is missing, cut off, changed or in the place of another one is known as damaged, whatever is in it.
+//! The header has the seals of the documents and, for each array, its grid and the number of its chunks that follow. A
+//! chunk's number is row-major in the grid. A chunk that is not listed was never written, and its cells are the fill
+//! value. So a missing, truncated, changed or misplaced file is detected as damaged, whatever its contents.
 //!
-//! Chunks end with the CRC-32C of what is before (four bytes, the Zarr codec `crc32c`), and that is the one that
-//! is listed: a chunk is looked through once. Documents are sealed as a whole. The manifest's own seal is in the catalog.
-//! It lies beside the chunks of the first array, where readers of Zarr look for nothing: those that list the members of a
-//! group would warn of it there.
+//! Chunks end with the CRC-32C of the preceding bytes (four bytes, the Zarr codec `crc32c`), and the manifest lists the
+//! same checksum: one pass over a chunk verifies both. Documents are sealed as a whole. The manifest's own seal is in
+//! the catalog. The manifest lies beside the chunks of the first array, where Zarr readers list nothing: readers that
+//! list the members of a group would warn of it in the group.
 
 mod check;
 
@@ -25,24 +25,24 @@ use std::fmt;
 use std::sync::Arc;
 use tessera_planner::region::Dims;
 
-/// The name of the file, below that of an array.
+/// Name of the file, below that of an array.
 const NAME: &str = "manifest";
 
 /// Bytes of the checksum at the end of a chunk.
 pub(crate) const TRAILER: usize = 4;
 
-/// The first line; its number is counted up with the format.
+/// The first line, with the version of the format.
 const MAGIC: &[u8; 19] = b"tessera manifest 1\n";
 
 /// Bytes of a chunk's entry.
 const ENTRY: usize = 16;
 
-/// What tells the contents of a file from others.
+/// Identifies the contents of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seal {
-    /// Its length.
+    /// Length of the file.
     pub bytes: u64,
-    /// CRC-32C of its contents; of a chunk, of what is before the checksum at its end.
+    /// CRC-32C of its contents; of a chunk, of the bytes before the checksum at its end.
     pub crc32c: u32,
 }
 
@@ -53,17 +53,17 @@ impl fmt::Display for Seal {
 }
 
 impl Seal {
-    /// Of a file.
+    /// The seal of a file.
     pub fn of(contents: &[u8]) -> Seal {
         Seal { bytes: contents.len() as u64, crc32c: crc32c::crc32c(contents) }
     }
 
-    /// Of a chunk that ends with its checksum.
+    /// The seal of a chunk that ends with its checksum.
     pub(crate) fn of_chunk(encoded: &[u8]) -> Seal {
         Seal { bytes: encoded.len() as u64, crc32c: trailer(encoded).unwrap_or_default() }
     }
 
-    /// What the checksum of a chunk is about, if it is the chunk of this seal; else what was found.
+    /// Returns the payload of a chunk if it matches this seal, else a description of what was found.
     pub(crate) fn open(self, encoded: &[u8]) -> Result<&[u8], String> {
         let found = |crc: u32| Seal { bytes: encoded.len() as u64, crc32c: crc }.to_string();
         let Some((payload, end)) = encoded.split_last_chunk::<TRAILER>() else {
@@ -81,7 +81,7 @@ impl Seal {
     }
 }
 
-/// Which file is the manifest of a store, and its seal.
+/// The manifest file of a store, and its seal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestRef {
     file: String,
@@ -90,7 +90,7 @@ pub struct ManifestRef {
 }
 
 impl ManifestRef {
-    /// Of a manifest beside the chunks of `array`.
+    /// The reference to a manifest beside the chunks of `array`.
     pub(crate) fn new(array: &str, contents: &[u8]) -> Self {
         ManifestRef { file: format!("{array}/{NAME}"), seal: Seal::of(contents) }
     }
@@ -105,7 +105,6 @@ impl ManifestRef {
     }
 }
 
-/// The checksum at the end of a chunk.
 pub(crate) fn trailer(encoded: &[u8]) -> Option<u32> {
     encoded.last_chunk::<TRAILER>().map(|end| u32::from_le_bytes(*end))
 }
@@ -120,7 +119,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// `None` for a chunk beyond 4 GiB, which nothing writes.
+    /// Returns `None` for a chunk beyond 4 GiB, which nothing writes.
     pub(crate) fn new(number: u64, seal: Seal) -> Option<Stored> {
         Some(Stored { number, bytes: u32::try_from(seal.bytes).ok()?, crc32c: seal.crc32c })
     }
@@ -133,9 +132,9 @@ impl Stored {
 /// The chunks of an array that have files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Chunks {
-    /// Chunks along each axis.
+    /// Number of chunks along each axis.
     grid: Dims,
-    /// By number.
+    /// Sorted by number.
     stored: Vec<Stored>,
 }
 
@@ -152,7 +151,7 @@ impl Chunks {
         Some(self.stored[at].seal())
     }
 
-    /// Index and seal of each.
+    /// Iterates over the index and seal of each chunk.
     fn iter(&self) -> impl Iterator<Item = (Dims, Seal)> {
         self.stored.iter().map(|s| {
             let mut rest = s.number;
@@ -172,11 +171,9 @@ pub(crate) fn number_of(grid: &[u64], index: &[u64]) -> u64 {
     axes.fold(0u64, |number, (n, i)| number.saturating_mul(*n).saturating_add(*i))
 }
 
-/// The list of a store's files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) documents: BTreeMap<String, Seal>,
-    /// By the array's name.
     pub(crate) arrays: BTreeMap<String, Arc<Chunks>>,
 }
 
@@ -193,16 +190,16 @@ struct Array {
 }
 
 impl Manifest {
-    /// Bytes that it takes in memory, about.
+    /// Approximate bytes in memory.
     pub(crate) fn bytes(&self) -> u64 {
         let chunks: usize = self.arrays.values().map(|a| a.stored.len()).sum();
         (chunks * ENTRY + 64 * self.documents.len()) as u64
     }
 
-    /// The file.
+    /// Encodes the file.
     ///
     /// # Errors
-    /// What cannot be written, as no store has it: a header of 4 GiB.
+    /// A header of 4 GiB, which no store has.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
         let array = |c: &Arc<Chunks>| Array { grid: c.grid.clone(), chunks: c.stored.len() as u64 };
         let header = Header {
@@ -223,10 +220,10 @@ impl Manifest {
         Ok(out)
     }
 
-    /// The list in a file.
+    /// Decodes a manifest file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why the file is invalid.
     pub(crate) fn decode(file: &[u8]) -> Result<Manifest, String> {
         let rest = file.strip_prefix(MAGIC).ok_or("it does not begin as a manifest does")?;
         let (length, rest) = rest.split_first_chunk::<4>().ok_or("it has no header")?;
@@ -259,7 +256,8 @@ impl Manifest {
         Ok(Manifest { documents: header.documents, arrays })
     }
 
-    /// The key of each file with its seal, chunks as those of Zarr v3's default key encoding; true for a chunk.
+    /// Iterates over the key of each file with its seal; chunks have Zarr v3's default key encoding. True for a
+    /// chunk.
     fn files(&self) -> impl Iterator<Item = (String, Seal, bool)> {
         let documents = self.documents.iter().map(|(key, seal)| (key.clone(), *seal, false));
         let chunks = self.arrays.iter().flat_map(|(name, chunks)| {
@@ -315,7 +313,7 @@ mod tests {
             assert!(Manifest::decode(&file[..cut]).is_err(), "{cut}");
         }
         assert!(Manifest::decode(&[&file[..], &[0; ENTRY]].concat()).is_err());
-        // A number beyond the grid, and two of one number.
+        // A number beyond the grid, and a duplicate number.
         let at = file.len() - ENTRY;
         for number in [6u64, 1] {
             let mut other = file.clone();
@@ -337,7 +335,7 @@ mod tests {
         for cut in 0..good.len() {
             assert!(seal.open(&good[..cut]).is_err(), "{cut}");
         }
-        // Another chunk is whole in itself, and not the one that was written here.
+        // Another chunk is valid in itself, but not the one that was written here.
         assert!(seal.open(&chunk(b"more cells")).is_err());
     }
 }

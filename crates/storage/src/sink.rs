@@ -1,14 +1,14 @@
-//! Results that are kept: from a running plan to a store.
+//! Writes results from a running plan to a store.
 //!
-//! 1. [`Target::parse`] reads where to; [`Target::check`] says whether something is there already.
+//! 1. [`Target::parse`] parses the target; [`Target::check`] fails if it already exists.
 //! 2. A writer ([`ZarrWriter`]) takes the cells of chunks as a plan computes them, encodes them on the thread that
-//!    computed them, writes, and lets go. Formats that are streams write to an [`ObjectWriter`] instead, when the
+//!    computed them, writes them, and drops them. Stream formats are written to an [`ObjectWriter`] instead, when the
 //!    result is complete.
 //! 3. `finish` writes the metadata and gives the result its name; `abort`, or dropping the writer, leaves nothing.
 //!
-//! Invariants: no array is ever held whole; what encoding and uploads need is reserved before the plan starts
-//! (`budget`); nothing half-written is ever seen under the final name of a file or a local directory. Objects below
-//! an S3 prefix cannot be renamed together: there the metadata come last, and without them there is no store.
+//! Invariants: no array is ever held whole; memory for encoding and uploads is reserved before the plan starts
+//! (`budget`); incomplete output is never visible under the final name of a file or a local directory. Objects below
+//! an S3 prefix cannot be renamed together: there the metadata are written last, and without them there is no store.
 
 mod budget;
 mod destination;
@@ -36,24 +36,24 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// What writers share with the rest of the process.
+/// Resources that writers share with the rest of the process.
 #[derive(Debug, Clone)]
 pub struct Host {
-    /// Connections.
+    /// Connections to stores.
     pub stores: Arc<Stores>,
     /// The budget that buffers of writers are charged to.
     pub quota: Arc<dyn Memory>,
-    /// Where uploads run.
+    /// The runtime for uploads.
     pub io: Handle,
-    /// Threads that compute: as many chunks are encoded at a time, if memory allows.
+    /// Number of compute threads: the number of chunks encoded concurrently, if memory allows.
     pub threads: usize,
-    /// Where outputs are recorded that are not complete yet.
+    /// The record of incomplete outputs.
     pub store: Arc<dyn Outputs>,
 }
 
 /// A budget of bytes.
 pub trait Memory: Debug + Send + Sync {
-    /// The budget.
+    /// Limit of the budget in bytes.
     fn limit(&self) -> u64;
 
     /// Bytes in use.
@@ -63,13 +63,13 @@ pub trait Memory: Debug + Send + Sync {
     fn try_reserve(self: Arc<Self>, bytes: u64) -> Option<Reserved>;
 }
 
-/// Bytes of a [`Memory`]; they go back when it drops.
+/// Reserved bytes of a [`Memory`], released on drop.
 pub type Reserved = Box<dyn Any + Send + Sync>;
 
-/// A record of outputs that are not complete yet.
+/// A record of incomplete outputs.
 pub trait Outputs: Debug + Send + Sync {
-    /// Records that `staging` will be called `to`. `None` if that cannot be recorded: then a killed process leaves the
-    /// output behind.
+    /// Records that `staging` will be renamed to `to`. `None` if that cannot be recorded: then a killed process leaves
+    /// the output behind.
     fn promise(&self, staging: &Path, to: &Path) -> Option<Promise>;
 }
 

@@ -1,9 +1,9 @@
 //! Stored arrays: from a URL to the cells of a region.
 //!
 //! 1. [`open`] parses the URL, finds Zarr metadata or a NumPy header, checks them and reads the labels.
-//! 2. It gives a [`Dataset`] for the frontend to bind, and one [`ArrayReader`] for each stored array.
-//! 3. The scheduler asks [`ArrayReader::estimate`] what a region costs, lets [`ArrayReader::fetch`] bring exactly the
-//!    chunks it touches (the only asynchronous step), and [`ArrayReader::decode`] make cells of them on a CPU thread.
+//! 2. It returns a [`Dataset`] for the frontend to bind, and one [`ArrayReader`] for each stored array.
+//! 3. The scheduler calls [`ArrayReader::estimate`] for the cost of a region, [`ArrayReader::fetch`] to fetch exactly
+//!    the chunks it touches (the only asynchronous step), and [`ArrayReader::decode`] to decode them on a CPU thread.
 //!
 //! Values are raw: CF's masks, factors and calendars are [`tessera_planner::catalog::Decode`], which the plan applies.
 
@@ -58,15 +58,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_planner::catalog::{Dataset, SourceRef};
 
-/// What [`open`] found.
+/// An opened dataset.
 #[derive(Debug)]
 pub struct Opened {
     /// Variables, coordinates and attributes.
     pub dataset: Dataset,
     /// A reader for each array of `dataset.variables` and `dataset.auxiliary`.
     pub readers: Vec<Arc<ArrayReader>>,
-    /// Arrays that are there but cannot be read, and why: the error to give when a query names one. A dimension whose
-    /// own coordinate is among them has labels that are not known.
+    /// Arrays that exist but cannot be read, with the error to return when a query names one. A dimension whose own
+    /// coordinate is among them has unknown labels.
     pub unsupported: BTreeMap<String, SourceError>,
     /// Groups inside the group: `url#group` opens them.
     pub groups: Vec<String>,
@@ -83,10 +83,10 @@ impl Opened {
 
 /// Opens a path or URL: a Zarr v2 or v3 group or array, an `.npy` or an `.npz`; `url#group/path` is a nested group.
 ///
-/// What was opened before with the same options is used again if all that was read for it is as it was.
+/// A cached dataset of the same options is returned if the objects read for it are unchanged.
 ///
 /// # Errors
-/// `not_allowed` for what the [rules](Rules) of the stores do not let statements read; those of the storage and the
+/// `not_allowed` for objects that the [rules](Rules) of the stores deny to statements; errors of the storage and the
 /// format.
 pub async fn open(url: &str, options: &Options, stores: &Stores) -> Result<Opened, SourceError> {
     let location = Location::parse(url)?;
@@ -110,9 +110,9 @@ pub async fn open(url: &str, options: &Options, stores: &Stores) -> Result<Opene
     Ok(opened)
 }
 
-/// As [`open`], for a statement: all that it reads of an object is of one version, or the read fails with
-/// [`SourceError::Changed`]. What never changes, as the tensors of a warehouse ([`Options::warehouse`]), is not asked
-/// for its version.
+/// As [`open`], for a statement: it reads one version of each object, or the read fails with
+/// [`SourceError::Changed`]. Versions of immutable objects, as the tensors of a warehouse ([`Options::warehouse`]),
+/// are not checked.
 pub async fn open_for(
     versions: &Arc<Versions>,
     url: &str,
@@ -149,7 +149,7 @@ async fn open_anew(
         None => match store.local_exists() {
             Some(false) => Err(SourceError::NotFound { what: location.display.clone() }),
             Some(true) => Err(SourceError::NotAnArray { what: location.display.clone() }),
-            // An object store has no directories: nothing below the prefix is nothing at all.
+            // An object store has no directories: an empty prefix does not exist.
             None if store.is_empty().await => {
                 Err(SourceError::NotFound { what: location.display.clone() })
             }

@@ -1,5 +1,5 @@
-//! Labels along a dimension: values, or the positions of a dimension that has no coordinate, which are not written out
-//! before something computes with them.
+//! Labels along a dimension: values, or the positions of a dimension without a coordinate, which are materialized
+//! only on use.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tessera_frontend::error::Error;
 /// Labels along a dimension.
 #[derive(Debug, Clone)]
 pub(crate) enum Along {
-    /// One value for each position.
+    /// One value per position.
     Values(ArrayRef),
     /// `start`, `start + 1`, … (`int64`).
     Positions { start: u64, len: u64 },
@@ -39,7 +39,7 @@ impl Along {
         matches!(self, Along::Values(values) if values.null_count() > 0)
     }
 
-    /// Can both be the labels of one dimension?
+    /// True if both can be labels of one dimension.
     pub(crate) fn goes_with(&self, other: &Along) -> bool {
         match (self, other) {
             (Along::Values(own), Along::Values(other)) => own.len() == other.len(),
@@ -47,7 +47,7 @@ impl Along {
         }
     }
 
-    /// Some labels next to each other.
+    /// A range of the labels.
     pub(crate) fn slice(&self, from: u64, len: u64) -> Along {
         match self {
             Along::Values(values) => Along::Values(values.slice(from as usize, len as usize)),
@@ -55,7 +55,7 @@ impl Along {
         }
     }
 
-    /// Those at the kept positions.
+    /// The labels at the kept positions.
     pub(crate) fn kept(&self, kept: &Kept) -> Result<Along> {
         Ok(match (self, kept) {
             (_, Kept::Range { start, len }) => self.slice(*start, *len),
@@ -67,10 +67,10 @@ impl Along {
         })
     }
 
-    /// The values.
+    /// Materializes the values.
     ///
     /// # Errors
-    /// `memory_exceeded` for more positions than the session writes out.
+    /// `memory_exceeded` for more positions than the session's limit.
     pub(crate) fn array(&self, state: &SessionState) -> Result<ArrayRef> {
         match self {
             Along::Values(values) => Ok(values.clone()),
@@ -86,12 +86,12 @@ impl Along {
     }
 }
 
-/// Are so many positions that a condition keeps not too many?
+/// Checks the number of positions that a condition keeps.
 ///
 /// # Errors
-/// `memory_exceeded`.
+/// `memory_exceeded`, beyond the session's limit.
 pub(super) fn check_kept(kept: u64, state: &SessionState) -> Result<()> {
-    // Each is a number.
+    // Each position is one number.
     let limit = positions_max(state) * (BYTES_EACH / 8);
     match kept > limit {
         true => Err(DataFusionError::External(Box::new(too_many(kept, limit)))),
@@ -112,14 +112,14 @@ fn too_many(len: u64, limit: u64) -> Error {
     }
 }
 
-/// What a session allows, as an extension of its configuration.
+/// The session's limit of positions, as an extension of its configuration.
 #[derive(Debug)]
 struct PositionsMax(u64);
 
-/// Bytes that one position takes at most where groups or joins of positions are planned.
+/// Maximum bytes per position when groups or joins of positions are planned.
 const BYTES_EACH: u64 = 128;
 
-/// The session with a bound on what planning computes of positions: a quarter of this memory.
+/// The session with a limit on positions that planning materializes: a quarter of `memory`.
 pub(super) fn bounded(config: SessionConfig, memory: u64) -> SessionConfig {
     let most = (memory / 4 / BYTES_EACH).clamp(BLOCK, 1 << 31);
     config.with_extension(Arc::new(PositionsMax(most)))

@@ -1,7 +1,7 @@
-//! Arguments that differ by a cast alone have names that differ.
+//! Makes the names of arguments that differ only by a cast distinct.
 //!
-//! DataFusion calls `sum(v::double)` and `sum(v)` the same, as its names leave casts out, and refuses a block with both.
-//! Here an argument with a cast gets a name that tells it: `sum("CAST(v AS Float64)")`.
+//! DataFusion gives `sum(v::double)` and `sum(v)` one name, as its names omit casts, and rejects a block with both.
+//! Here an argument with a cast gets an alias that shows it: `sum("CAST(v AS Float64)")`.
 
 use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
@@ -10,7 +10,7 @@ use datafusion::logical_expr::planner::{
     ExprPlanner, PlannerResult, RawAggregateExpr, RawWindowExpr,
 };
 
-/// Names the arguments of aggregates and window functions.
+/// Analyser rule that aliases the arguments of aggregates and window functions.
 #[derive(Debug)]
 pub(super) struct Casts;
 
@@ -32,7 +32,7 @@ impl ExprPlanner for Casts {
     }
 }
 
-/// The expression, under a name of its own if it casts something of a column.
+/// Aliases the expression if it contains a cast of a column.
 fn named(expr: Expr) -> Result<Expr> {
     let has_cast = expr.exists(|e| Ok(matches!(e, Expr::Cast(_) | Expr::TryCast(_))))?;
     if !has_cast || expr.column_refs().is_empty() {
@@ -42,7 +42,7 @@ fn named(expr: Expr) -> Result<Expr> {
     Ok(expr.alias(name))
 }
 
-/// What stands behind names.
+/// Strips aliases.
 pub(super) fn bare(mut expr: &Expr) -> &Expr {
     while let Expr::Alias(alias) = expr {
         expr = &alias.expr;

@@ -1,4 +1,4 @@
-//! What SqlToRel may ask while it plans a prepared query.
+//! SqlToRel's context provider for a prepared query.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// `texts` says where each text of the query stands.
+    /// `texts` has the position of each text of the query.
     pub(crate) fn new(
         state: &'a SessionState,
         tables: &'a BTreeMap<String, Arc<dyn TableSource>>,
@@ -79,7 +79,7 @@ impl ContextProvider for Context<'_> {
         self.state.config_options()
     }
 
-    // Names come sorted, so that "did you mean" does not depend on a hash.
+    // Sorted, so that "did you mean" does not depend on a hash.
     fn udf_names(&self) -> Vec<String> {
         sorted(self.state.scalar_functions().keys())
     }

@@ -1,4 +1,4 @@
-//! What a tensor relation of a cell block is made of.
+//! The data of a tensor relation of a cell block.
 
 use std::sync::Arc;
 
@@ -14,36 +14,35 @@ use tessera_planner::optimize::Rooted;
 /// A relation that is a tensor or a dataset: labelled variables over shared dimensions.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Cube {
-    /// How its columns are qualified where the query gives no alias.
+    /// Qualifier of its columns if the query gives no alias.
     pub name: String,
-    /// The data variables: they span the rows.
+    /// The data variables, whose cells are the rows.
     pub variables: Vec<CubeVariable>,
     /// 1-d coordinates, known at bind.
     pub coords: Vec<Arc<Coord>>,
-    /// Auxiliary coordinates and bounds: reached by name, they add no rows.
+    /// Auxiliary coordinates and bounds: accessible by name, they add no rows.
     pub auxiliary: Vec<CubeVariable>,
-    /// Arrays that cannot be read: columns that are an error when they are used.
+    /// Unreadable arrays: columns whose use is an error.
     pub unreadable: Vec<Arc<Unreadable>>,
-    /// Other names of variables, and the variables: that of an `.npy` file, which is called by an alias; `v0`, `v1`, …
+    /// Alternative names of variables, and the variables: that of an `.npy` file with an alias; `v0`, `v1`, …
     /// of items without a name.
     pub also: Vec<(Arc<str>, Arc<str>)>,
 }
 
-/// One variable of a cube.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CubeVariable {
     /// The name of its column.
     pub name: Arc<str>,
-    /// Its dimensions; `None` where they have no name.
+    /// Its dimensions; `None` for unnamed ones.
     pub dims: Vec<Option<Arc<str>>>,
-    /// Where its cells come from.
+    /// The source of its cells.
     pub cells: Cells,
 }
 
-/// Where the cells of a variable come from.
+/// The source of a variable's cells.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Cells {
-    /// A stored array and how its raw cells are read.
+    /// A stored array and the decoding of its raw cells.
     Stored {
         /// The array.
         source: Arc<SourceRef>,
@@ -60,7 +59,7 @@ pub(crate) enum Cells {
 }
 
 impl Cube {
-    /// True if there is a variable of that name, data or not.
+    /// True if a variable has that name, data or not.
     pub(crate) fn has_variable(&self, name: &str) -> bool {
         self.variables.iter().chain(&self.auxiliary).any(|v| *v.name == *name)
     }
@@ -94,7 +93,6 @@ impl From<&Variable> for CubeVariable {
 }
 
 impl CubeVariable {
-    /// Its lengths.
     pub(crate) fn shape(&self) -> &[u64] {
         match &self.cells {
             Cells::Stored { source, .. } => &source.shape,
@@ -102,10 +100,10 @@ impl CubeVariable {
         }
     }
 
-    /// Adds its decoded cells to a graph: a node of its shape.
+    /// Adds its decoded cells to a graph as a node of its shape.
     ///
     /// # Errors
-    /// Those of the planner's constructors, for a source that cannot be addressed.
+    /// The errors of the planner's constructors, for a source that cannot be addressed.
     pub(crate) fn build(&self, b: &mut Builder) -> Result<NodeId, Error> {
         match &self.cells {
             Cells::Stored { source, decode } => {
@@ -121,7 +119,7 @@ impl CubeVariable {
         }
     }
 
-    /// The type of its decoded cells and whether they can be masked.
+    /// The type of its decoded cells, and true if they can be masked.
     pub(crate) fn dtype(&self) -> Result<(DType, bool), Error> {
         let mut b = Builder::new(Config::default());
         let node = self.build(&mut b)?;

@@ -1,16 +1,16 @@
-//! Plans over tensors as dense relations, as far as their operators have a dense form.
+//! Plans over tensors as dense relations, where all operators have a dense form.
 //!
 //! | operator | dense form |
 //! |---|---|
 //! | a filter on one dimension | a slice, or a list of positions |
-//! | a filter on values | a condition beside the relation; groups without rows vanish by it |
+//! | a filter on values | a condition on the relation; groups without rows are dropped by it |
 //! | GROUP BY, DISTINCT | a reduction that keeps or groups axes |
 //! | an equi-join on labels | alignment: matching positions of both sides along one axis |
 //! | `sum(a * b)` over a join | a contraction |
 //! | OVER (PARTITION BY dims ORDER BY dim) | a shift, a scan, a window along one axis |
 //! | ORDER BY value LIMIT k | only the rows that can be among the first k |
 //!
-//! Every operator either has exactly SQL's rows or is refused with a reason; then its input is tried on its own.
+//! Every operator either yields exactly SQL's rows or is refused with a reason; then its input is tried on its own.
 
 mod aggregate;
 mod finite;
@@ -44,7 +44,7 @@ use super::relation::{Column, Relation};
 use super::scan::{ROW, ScanColumn, TensorScan, Top, row_field};
 use super::table::{self, CellSource, dtype_of};
 
-/// The dense form of a plan as a scan of that name, or why there is none.
+/// The dense form of a plan as a scan of that name, or the reason why it has none.
 pub(crate) fn dense(
     plan: &LogicalPlan,
     state: &SessionState,
@@ -83,7 +83,7 @@ impl Dense<'_> {
                 Ok(Relation { columns, schema: projection.schema.clone(), ..input })
             }
             LogicalPlan::Filter(filter) => {
-                // `FROM a, b WHERE a.j = b.j` is a join too.
+                // An equality in WHERE over a cross product is a join too.
                 if let LogicalPlan::Join(join) = &*filter.input
                     && join.join_type == JoinType::Inner
                 {
@@ -194,7 +194,7 @@ impl Dense<'_> {
         Ok(relation)
     }
 
-    /// The relation's rows as a scan, perhaps only those that can be the first.
+    /// The relation's rows as a scan, optionally only those that can be among the first.
     fn scan(
         mut self,
         relation: Relation,
@@ -256,7 +256,7 @@ impl Dense<'_> {
 }
 
 impl Dense<'_> {
-    /// The node, if it has the type that a field has.
+    /// The node, if its type is that of a field.
     fn of_type(&self, node: NodeId, field: &Field) -> Result<NodeId, Reason> {
         let dtype = self.b.dtype(node);
         if dtype_of(field.data_type()) == Some(dtype) {
@@ -266,7 +266,7 @@ impl Dense<'_> {
     }
 }
 
-/// The fields of a plan, under names that no two share.
+/// The fields of a plan, under distinct names.
 fn fields(schema: &DFSchemaRef) -> Vec<Field> {
     let mut out: Vec<Field> = Vec::new();
     for field in schema.fields() {
@@ -279,12 +279,12 @@ fn fields(schema: &DFSchemaRef) -> Vec<Field> {
     out
 }
 
-/// The labels at some positions; NULL where there is none.
+/// The labels at some positions; NULL for a missing position.
 fn gathered(values: &ArrayRef, positions: &[Option<u64>]) -> Result<ArrayRef, Reason> {
     take(values, &UInt64Array::from(positions.to_vec()), None).map_err(|e| e.to_string())
 }
 
-/// A node at positions of an axis in any order; masked where there is none.
+/// A node at positions of an axis in any order; masked for a missing position.
 fn gather(
     b: &mut Builder,
     node: NodeId,
@@ -303,7 +303,7 @@ fn gather(
     b.map_op(tessera_planner::ir::MapOp::Mask, &[taken, there]).map_err(refused)
 }
 
-/// A `bool` along one axis.
+/// A `bool` array along one axis.
 fn flags(
     b: &mut Builder,
     axis: usize,

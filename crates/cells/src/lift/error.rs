@@ -1,4 +1,4 @@
-//! DataFusion's and the planner's errors in the frontend's words.
+//! Converts DataFusion's and the planner's errors to the frontend's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,13 +19,13 @@ pub(crate) fn planner(error: tessera_planner::error::Error) -> Error {
     }
 }
 
-/// An error of DataFusion's planning; one of ours that travelled through it comes out as it went in.
+/// Converts an error of DataFusion's planning. An error of this project that it wraps is returned unchanged.
 pub(crate) fn plan(error: DataFusionError) -> Error {
     let mut position = None;
     read(error, &mut position)
 }
 
-/// Refuses subqueries that the optimiser could not make joins of: nothing runs them for each row.
+/// Rejects subqueries that the optimiser could not rewrite to joins: they cannot be executed.
 pub(crate) fn correlated(logical: &LogicalPlan) -> Result<(), Error> {
     let mut position = None;
     let mut is_found = false;
@@ -63,7 +63,7 @@ pub(crate) fn correlated(logical: &LogicalPlan) -> Result<(), Error> {
     })
 }
 
-/// A column that the plan does not know is perhaps a variable along other dimensions.
+/// Adds a hint for an unknown column that is a variable along other dimensions.
 pub(crate) fn near(error: Error, variables: &BTreeSet<String>) -> Error {
     match error {
         Error::UnknownName { kind: "column", name, candidates, position }
@@ -78,7 +78,7 @@ pub(crate) fn near(error: Error, variables: &BTreeSet<String>) -> Error {
     }
 }
 
-/// A text that no type but its own can be made of, where the query has it.
+/// Adds the position of a text that does not convert to another type.
 pub(crate) fn of_text(error: Error, texts: &BTreeMap<String, Position>) -> Error {
     let Error::Cells { code: "type_error", message, position, hint: None } = &error else {
         return error;
@@ -99,7 +99,7 @@ pub(crate) fn of_text(error: Error, texts: &BTreeMap<String, Position>) -> Error
     }
 }
 
-/// A function that the plan does not know is perhaps one of tensors.
+/// Adds a hint for an unknown function that exists on the tensor surface.
 pub(crate) fn of_surface(error: Error, because: &str) -> Error {
     let Error::UnknownName { kind: "function", name, position, .. } = &error else { return error };
     if !functions().iter().any(|row| row.name.eq_ignore_ascii_case(name)) {
@@ -228,7 +228,7 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
                 hint: Some(format!("write `{name}(…) OVER (ORDER BY …)`")),
             };
         }
-        // DataFusion offers a function however far it is from the name.
+        // DataFusion suggests a function however far its name is.
         let offered: Vec<&str> = parts.nth(1).into_iter().collect();
         let candidates = nearest(&name, &offered).map(str::to_string).into_iter().collect();
         return Error::UnknownName { kind: "function", name, candidates, position };
@@ -262,7 +262,7 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
     failed(if is_type { "type_error" } else { "plan_error" }, sentence(message), position)
 }
 
-/// Which function takes which types not, if the message says so: DataFusion lists every signature that it tried.
+/// Shortens a message about argument types: DataFusion lists every signature that it tried.
 fn no_signature(message: &str) -> Option<String> {
     let (before, after) = message.split_once("' failed to match any signature")?;
     let name = before.rsplit('\'').next()?;
@@ -271,7 +271,7 @@ fn no_signature(message: &str) -> Option<String> {
     Some(format!("{name} takes no {of}"))
 }
 
-/// The column that stands outside, if the message quotes it.
+/// The ungrouped column, if the message quotes it.
 fn not_grouped(message: &str) -> String {
     match message.split("olumn \"").nth(1).and_then(|rest| rest.split('"').next()) {
         Some(column) => format!("`{column}` stands neither in GROUP BY nor in an aggregate"),
@@ -283,8 +283,8 @@ fn failed(code: &'static str, message: String, position: Option<Position>) -> Er
     Error::Cells { code, message, position, hint: None }
 }
 
-/// The first line of a message without its final stop, so that it reads as one sentence. Where it prints a tree of the
-/// parser, it ends before that.
+/// The first line of a message without its full stop, as one sentence. A printed parser tree is
+/// cut off.
 fn sentence(message: &str) -> String {
     let mut line = message.lines().next().unwrap_or_default();
     if ["Ident {", "Span(", "relation: "].iter().any(|part| line.contains(part))

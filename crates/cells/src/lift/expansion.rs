@@ -1,12 +1,12 @@
-//! How large a query of rows becomes once what it names is written out.
+//! Bounds the size of a query of rows after its references are expanded.
 //!
-//! DataFusion plans a CTE again wherever it is named, so CTEs that name each other twice double with each step. So do
-//! columns: its optimizer puts the expression of a column in the place of the column.
+//! DataFusion plans a CTE again at every reference, so CTEs that reference each other twice double with each step. So
+//! do columns: its optimizer substitutes the expressions of columns.
 //! ```text
 //! a1 AS (SELECT x || x AS x FROM a0), a2 AS (SELECT x || x AS x FROM a1), …      2, 4, … times the x of a0
 //! ```
-//! Its checks of a plan walk through a subquery of an expression three times, once for each way that leads there, and do
-//! so again for the subqueries inside of it: the work triples with each level of nesting.
+//! Its checks of a plan visit a subquery of an expression three times, once for each path to it, and again for
+//! its inner subqueries: the work triples with each level of nesting.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -19,19 +19,19 @@ use sqlparser::ast::{ObjectName, Query, TableFactor, Visitor};
 
 use tessera_frontend::error::Error;
 
-/// The most relations that one query of rows is planned with.
+/// Maximum relations of one query of rows.
 const RELATIONS_MAX: u64 = 1024;
 
-/// How often a subquery of an expression is walked through for each walk through the query around it.
+/// Visits of a subquery of an expression per visit of the enclosing query.
 const WALKS: u64 = 3;
 
-/// The most queries that are walked through to check one query of rows: fourteen levels of nesting.
+/// Maximum visits of queries to check one query of rows: fourteen levels of nesting.
 const WALKED_MAX: u64 = 5_000_000;
 
-/// The most parts of one expression with those of the columns that it names.
+/// Maximum nodes of one expression after substitution of the columns that it references.
 const PARTS_MAX: u64 = 20_000;
 
-/// Refuses a prepared query that has too many relations, or subqueries that are nested too deeply.
+/// Rejects a prepared query with too many relations, or with too deeply nested subqueries.
 ///
 /// # Errors
 /// [`Error::TooComplex`].
@@ -53,7 +53,7 @@ pub(super) fn check(query: &Query) -> Result<(), Error> {
     Err(Error::TooComplex { what, limit: limit as usize, position: None })
 }
 
-/// Refuses a plan with an expression that becomes too large.
+/// Rejects a plan with an expression that becomes too large.
 ///
 /// # Errors
 /// [`Error::TooComplex`].
@@ -61,7 +61,7 @@ pub(super) fn check_expressions(plan: &LogicalPlan) -> Result<(), Error> {
     parts_of_columns(plan).map(drop)
 }
 
-/// For each column the parts of its expression over columns that are no expressions.
+/// For each column, the nodes of its expression in terms of base columns.
 fn parts_of_columns(plan: &LogicalPlan) -> Result<Vec<u64>, Error> {
     let mut inside = Ok(());
     let walk = plan.apply_subqueries(|subquery| {
@@ -87,7 +87,7 @@ fn parts_of_columns(plan: &LogicalPlan) -> Result<Vec<u64>, Error> {
             .chain(std::iter::repeat(1))
             .take(columns)
             .collect(),
-        // What the node adds to the columns of its inputs is a column of its own.
+        // Columns that the node adds to those of its inputs are base columns.
         LogicalPlan::SubqueryAlias(_)
         | LogicalPlan::Filter(_)
         | LogicalPlan::Sort(_)
@@ -101,7 +101,7 @@ fn parts_of_columns(plan: &LogicalPlan) -> Result<Vec<u64>, Error> {
     })
 }
 
-/// True for joins whose rows are those of the right side alone.
+/// True for joins that return only rows of the right side.
 fn only_right(kind: JoinType) -> bool {
     matches!(kind, JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark)
 }
@@ -132,20 +132,19 @@ fn parts(expr: &Expr, input: &LogicalPlan, known: &[u64]) -> Result<u64, Error> 
     })
 }
 
-/// What a query takes, with all that is inside of it.
+/// The cost of a query, with everything inside it.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Size {
     pub(super) relations: u64,
-    /// Queries that are walked through.
+    /// Visits of queries.
     pub(super) walked: u64,
 }
 
 impl Size {
-    /// Of a table.
     pub(super) const RELATION: Self = Size { relations: 1, walked: 0 };
 }
 
-/// What a query takes that sees CTEs of these sizes.
+/// The size of a query that sees CTEs of these sizes.
 pub(super) fn size_beside(query: &Query, ctes: &mut BTreeMap<String, Size>) -> Size {
     let outer = Level { ctes: std::mem::take(ctes), ..Level::default() };
     let mut count = Count { levels: vec![outer], ..Count::default() };
@@ -158,12 +157,12 @@ pub(super) fn size_beside(query: &Query, ctes: &mut BTreeMap<String, Size>) -> S
 /// An open query.
 #[derive(Default)]
 struct Level {
-    /// Its CTEs, in the order in which they are visited; the last is next.
+    /// Its CTEs in the order of visits, reversed; the last is next.
     next: Vec<String>,
-    /// Those that were visited.
+    /// Visited CTEs.
     ctes: BTreeMap<String, Size>,
     size: Size,
-    /// Expressions that are open.
+    /// Number of enclosing expressions.
     expressions: usize,
 }
 
@@ -240,7 +239,7 @@ impl Visitor for Count {
     }
 }
 
-/// The name of a relation that is one word.
+/// The name of a relation, if it is one word.
 pub(super) fn name_of(name: &ObjectName) -> Option<String> {
     match name.0.as_slice() {
         [part] => part.as_ident().map(|ident| ident.value.clone()),
@@ -271,7 +270,7 @@ mod tests {
         assert_eq!(size("SELECT x FROM (SELECT x FROM (SELECT x FROM t) a) b").walked, 3);
         assert_eq!(size("SELECT (SELECT (SELECT 1))").walked, 1 + 3 * (1 + 3));
         assert_eq!(size("SELECT 1 WHERE 1 IN (SELECT 1) AND EXISTS (SELECT 1)").walked, 7);
-        // One that a CTE has is walked through where the CTE is named.
+        // A subquery inside a CTE is visited where the CTE is referenced.
         let sql = "WITH u AS (SELECT (SELECT 1) AS x) SELECT (SELECT max(x) FROM u), x FROM u";
         assert_eq!(size(sql).walked, 1 + 3 * (1 + 4) + 4);
         let deep = format!("SELECT {}1{}", "(SELECT ".repeat(90), ")".repeat(90));

@@ -1,12 +1,12 @@
-//! Numbers that meet `float32` are `float32` themselves: `latitude = 52.3` finds the label 52.3 of a grid in `float32`.
+//! Literals compared with `float32` become `float32`: `latitude = 52.3` finds the label 52.3 of a `float32` grid.
 //!
 //! ```text
 //! latitude BETWEEN 52.3 AND 52.5   ⇒   latitude BETWEEN CAST(52.3 AS FLOAT) AND CAST(52.5 AS FLOAT)
 //! a.lat = b.lat, b in float64      ⇒   a.lat = CAST(b.lat AS FLOAT)
 //! ```
-//! SQL would widen the column, whose 52.3 is 52.29999923706055 then. A number that is written down is compared as the
-//! nearest `float32`, as in `t[latitude => 52.3]` and xarray; two columns are where they have to be equal, so labels of
-//! one grid meet however they are stored. Everything else widens. Runs before types are coerced.
+//! SQL would widen the column, whose 52.3 is then 52.29999923706055. A literal is compared as the
+//! nearest `float32`, as in `t[latitude => 52.3]` and xarray. Two columns are narrowed where they must be equal, so
+//! that labels of one grid match however they are stored. Everything else widens. Runs before types are coerced.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
@@ -16,7 +16,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, cast};
 
 use super::time::is_comparison;
 
-/// The expression with its numbers narrowed, if it compares them with `float32`.
+/// Narrows the numbers of the expression if it compares them with `float32`.
 pub(super) fn one(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let is_narrow = |e: &Expr| type_of(e, schema) == Some(DataType::Float32);
     match expr {
@@ -78,7 +78,7 @@ pub(super) fn one(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
 }
 
-/// A failure here is not lost: planning meets the same expression and reports it.
+/// The type, if it is known. An error here is not lost: later planning of the same expression reports it.
 fn type_of(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     expr.get_type(schema).ok()
 }
@@ -87,7 +87,7 @@ fn is_column(expr: &Expr) -> bool {
     matches!(expr, Expr::Column(_) | Expr::OuterReferenceColumn(..))
 }
 
-/// Makes a number that is written down a `float32`.
+/// Makes a literal number a `float32`.
 fn narrow(expr: &mut Expr) -> bool {
     match expr {
         Expr::Literal(value, _) => match value {

@@ -1,4 +1,4 @@
-//! Functions where the definition is ours, so that the dense and the row path share it: `//`, `^`, parts of dates in
+//! Functions with Tessera's own definition, which the dense and the row path share: `//`, `^`, parts of dates in
 //! other calendars, roots without errors, sums of integers that do not wrap.
 
 mod bounded;
@@ -39,15 +39,15 @@ use sum::CheckedSum;
 use tessera_frontend::error::Error;
 pub(super) use time_text::TimeText;
 
-/// A session for cell blocks: DataFusion's functions and ours.
+/// A session for cell blocks, with DataFusion's functions and Tessera's.
 ///
-/// One partition, so that rows keep the order of the dimensions and floats add up in one order; names are spelled
-/// out before planning, so DataFusion does not lower their case.
+/// One partition, so that rows keep the order of the dimensions and floats are summed in one order. Names are resolved
+/// before planning, so DataFusion does not convert them to lower case.
 ///
-/// Planning writes out labels of at most a quarter of `memory` bytes where a dimension has none but its positions.
+/// For dimensions without labels, planning materializes positions of at most a quarter of `memory` bytes.
 ///
 /// # Errors
-/// `internal` if DataFusion does not take a function of ours.
+/// `internal` if DataFusion rejects a registered function.
 pub fn session_state(memory: u64) -> std::result::Result<SessionState, Error> {
     let config = SessionConfig::new().with_target_partitions(1);
     let mut config = super::along::bounded(config, memory);
@@ -55,7 +55,7 @@ pub fn session_state(memory: u64) -> std::result::Result<SessionState, Error> {
     options.sql_parser.enable_ident_normalization = false;
     options.sql_parser.collect_spans = true;
     options.sql_parser.map_string_types_to_utf8view = false;
-    // What is never NULL may be told as nullable by the physical plan (`b IS TRUE` over a left join), which refuses it.
+    // The physical plan may declare a non-null column nullable (`b IS TRUE` over a left join): this check rejects it.
     options.execution.skip_physical_aggregate_schema_check = true;
     let mut state = SessionStateBuilder::new()
         .with_config(config)
@@ -113,10 +113,10 @@ enum Operation {
     Power,
 }
 
-/// `//` and `^`: of integers an `int64`, of anything else a `float64`.
+/// `//` and `^`: `int64` for integers, `float64` otherwise.
 ///
 /// `//` rounds toward negative infinity; an integer divided by 0 is an error, as with SQL's `/`. `^` of integers wraps
-/// and refuses negative exponents, as NumPy does.
+/// and rejects negative exponents, as in NumPy.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Arithmetic {
     op: Operation,

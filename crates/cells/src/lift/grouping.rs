@@ -1,13 +1,13 @@
-//! GROUPING SETS, ROLLUP and CUBE over expressions: they are columns of a projection below.
+//! Moves expressions in GROUPING SETS, ROLLUP and CUBE to a projection below.
 //!
 //! ```text
 //! Aggregate: ROLLUP (x, v + 1), [count(*)]        Projection: x, g AS v + 1, count(*)
 //!                                            ⇒      Aggregate: ROLLUP (x, g), [count(*)]
 //!                                                     Projection: …, v + 1 AS g
 //! ```
-//! Coercing types renames an expression inside a set, and the aggregate then misses its own columns. The same is done to
-//! a cast of another key (`GROUP BY x, x::double`), which DataFusion calls by the same name. Runs before types are
-//! coerced.
+//! Type coercion renames an expression inside a set, and the aggregate then misses its own columns. The same rewrite
+//! applies to a cast of another key (`GROUP BY x, x::double`), which has the same name in DataFusion. Runs before types
+//! are coerced.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use datafusion::logical_expr::{Aggregate, Expr, GroupingSet, LogicalPlan, Projec
 
 use super::casts::bare;
 
-/// Rewrites all aggregates of a plan, under the same columns.
+/// Rewrites all aggregates of a plan; the columns stay the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     let mut names = 0;
     plan.transform_up_with_subqueries(|node| match node {
@@ -36,12 +36,12 @@ fn one(aggregate: Aggregate, names: &mut usize) -> Result<Transformed<LogicalPla
         }
         plain => plain.iter().filter(|e| is_cast_of_another(e, plain)).cloned().collect(),
     };
-    // `grouping(expr)` is resolved by the expressions of the set, which is done before types are coerced.
+    // `grouping(expr)` is resolved by the set's expressions, before types are coerced.
     let is_grouping = |call: &Expr| matches!(bare(call), Expr::AggregateFunction(f) if f.func.name() == "grouping");
     if replaced.is_empty() || aggregate.aggr_expr.iter().any(is_grouping) {
         return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
     }
-    // Each expression and the column that it becomes.
+    // Each expression and its new column.
     let mut known: Vec<(Expr, Expr)> = Vec::new();
     let mut exprs: Vec<Expr> =
         aggregate.input.schema().columns().into_iter().map(Expr::Column).collect();
@@ -81,7 +81,7 @@ fn one(aggregate: Aggregate, names: &mut usize) -> Result<Transformed<LogicalPla
     Ok(Transformed::yes(LogicalPlan::Projection(plan)))
 }
 
-/// Is it a cast of what is a key itself?
+/// True if the expression is a cast of another key.
 fn is_cast_of_another(expr: &Expr, keys: &[Expr]) -> bool {
     let mut inner = expr;
     while let Expr::Cast(Cast { expr, .. }) | Expr::TryCast(TryCast { expr, .. }) = inner {

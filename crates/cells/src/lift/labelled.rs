@@ -1,10 +1,10 @@
-//! Cell blocks whose result is labelled tensors: which columns are dimensions, and whether rows are needed at all.
+//! Cell blocks that return labelled tensors: decides which columns are dimensions, and whether rows are needed.
 //!
 //! ```text
 //! SELECT [lat], avg(t2m) AS m … GROUP BY lat
 //!   the same block with `lat` for `[lat]` is planned
 //!   its plan is columns of one scan of groups:  dense, the scan's tensors are the result
-//!   anything else:                              rows, which an island puts together
+//!   anything else:                              rows, which an island assembles
 //! ```
 
 use std::collections::BTreeSet;
@@ -34,14 +34,14 @@ use tessera_frontend::error::{BindError, Error, Position};
 use tessera_frontend::island::{RowsColumn, RowsToTensor, Site};
 use tessera_frontend::scope;
 
-/// Plans a cell block as tensors. `because` is the clause that made it one.
+/// Plans a cell block as tensors. `because` is the clause that made it a cell block.
 ///
 /// Dimensions are the items `[dim]`; without any, the items that are keys of GROUP BY; without these, the columns that
-/// are labels, one for each dimension of a tensor. A block of one item and no keys gives its rows as one dimension
-/// without a name.
+/// are labels, one for each dimension of a tensor. A block of one item and no keys yields its rows as one unnamed
+/// dimension.
 ///
 /// # Errors
-/// Those of [`Planner::plan`]; `ambiguous_dims` if nothing says which of several columns are dimensions.
+/// The errors of [`Planner::plan`]; `ambiguous_dims` if several columns could be the dimensions.
 pub(crate) fn labelled(
     query: &Query,
     text: u64,
@@ -79,13 +79,13 @@ pub(crate) fn labelled(
     Ok(Labelled { rows, dense, names })
 }
 
-/// The names of values that have one.
+/// The names of values; `None` for unnamed ones.
 type Names = Vec<Option<Arc<str>>>;
 
-/// What the columns of a block are, and the names of its values.
+/// The roles of a block's columns, and the names of its values.
 type Columns = (Vec<RowsColumn>, Names);
 
-/// Nothing says which columns are dimensions, or something else than the block can mean.
+/// The error for dimensions that are ambiguous or that the block cannot have.
 fn unclear(message: String, position: Option<Position>) -> Error {
     Error::Cells {
         code: "ambiguous_dims",
@@ -95,7 +95,7 @@ fn unclear(message: String, position: Option<Position>) -> Error {
     }
 }
 
-/// The columns as the plan knows them: labels of a dimension are a dimension, all others are values.
+/// The columns by the plan: labels of a dimension are a dimension, all others are values.
 fn by_labels(query: &Query, plan: &CellPlan, state: &SessionState) -> Result<Columns, Error> {
     let position = Position::of_span(query.span());
     let fields = plan.logical.schema().fields();
@@ -105,7 +105,7 @@ fn by_labels(query: &Query, plan: &CellPlan, state: &SessionState) -> Result<Col
         && block.projection.len() == own.len()
     {
         texts = block.projection.iter().map(text_of).collect();
-        // Expressions have no name, whatever DataFusion calls them.
+        // Expressions have no name of their own, although DataFusion assigns one.
         own = block
             .projection
             .iter()
@@ -119,7 +119,7 @@ fn by_labels(query: &Query, plan: &CellPlan, state: &SessionState) -> Result<Col
             .collect();
     }
     if own.len() == 1 {
-        // Its rows are one dimension.
+        // The rows become one dimension.
         let shown = own[0].clone().or(texts.remove(0)).unwrap_or_else(|| "v0".into());
         return Ok((vec![RowsColumn::Value(shown)], own));
     }
@@ -153,7 +153,7 @@ fn by_labels(query: &Query, plan: &CellPlan, state: &SessionState) -> Result<Col
     Ok((columns, names))
 }
 
-/// The name that an item has in the text.
+/// The name of an item in the text.
 fn name_of(item: &SelectItem) -> Option<Arc<str>> {
     let name = match item {
         SelectItem::ExprWithAlias { alias, .. } => alias,
@@ -164,7 +164,7 @@ fn name_of(item: &SelectItem) -> Option<Arc<str>> {
     Some(name.value.as_str().into())
 }
 
-/// How an item is written.
+/// The source text of an item.
 fn text_of(item: &SelectItem) -> Option<Arc<str>> {
     match item {
         SelectItem::UnnamedExpr(expr) => ast::text(expr).map(Arc::from),
@@ -172,7 +172,7 @@ fn text_of(item: &SelectItem) -> Option<Arc<str>> {
     }
 }
 
-/// For each column of a plan the different labels that it can have, if it comes from labels.
+/// For each column of a plan the distinct labels that it can have, if it derives from labels.
 pub(crate) fn origins(plan: &CellPlan, state: &SessionState) -> Option<Vec<Option<ArrayRef>>> {
     let labels = order::labels(&plan.logical, state).ok()?;
     let different = |values: Along| {
@@ -183,7 +183,7 @@ pub(crate) fn origins(plan: &CellPlan, state: &SessionState) -> Option<Vec<Optio
     Some(labels.into_iter().map(|known| known.and_then(|(_, v)| different(v))).collect())
 }
 
-/// What each item of the block is, brackets taken off; `None` if only the plan tells.
+/// The role of each item of the block, whose brackets are removed; `None` if only the plan decides.
 fn columns(query: &mut Query) -> Result<Option<Columns>, Error> {
     let position = Position::of_span(query.span());
     let Some(block) = scope::innermost_mut(query) else { return Ok(None) };
@@ -219,7 +219,7 @@ fn columns(query: &mut Query) -> Result<Option<Columns>, Error> {
             ));
         }
         let own = name_of(item);
-        // A dimension and a result of one name would be one column to GROUP BY.
+        // GROUP BY would not distinguish a dimension from a result of the same name.
         if let Some(name) = &own
             && bracketed
             && !given.insert(name.clone())
@@ -245,7 +245,7 @@ fn columns(query: &mut Query) -> Result<Option<Columns>, Error> {
     Ok(Some((columns, names)))
 }
 
-/// Whether an item is a key of GROUP BY: the same expression, its alias, or its number.
+/// True if an item is a key of GROUP BY: the same expression, its alias, or its number.
 fn grouped(block: &Select) -> impl Fn(usize, &SelectItem) -> bool + use<> {
     let keys: Vec<Expr> = match &block.group_by {
         GroupByExpr::Expressions(keys, _) => keys.clone(),
@@ -272,7 +272,7 @@ fn grouped(block: &Select) -> impl Fn(usize, &SelectItem) -> bool + use<> {
     }
 }
 
-/// The block as tensors, if its plan is nothing but columns of one scan.
+/// The block as tensors, if its plan only selects columns of one scan.
 fn dense(plan: &CellPlan, columns: &[RowsColumn]) -> Option<Dense> {
     let (scan, fields) = source(&plan.logical, &plan.scans).filter(|(s, _)| s.top.is_none())?;
     let (mut keys, mut values) = (Vec::new(), Vec::new());
@@ -304,12 +304,12 @@ fn dense(plan: &CellPlan, columns: &[RowsColumn]) -> Option<Dense> {
             _ => return None,
         }
     }
-    // Without a key an axis must be one position, or rows would share a place: assembling them says which.
+    // An axis without a key must have one position, or rows would collide: assembly reports which.
     let is_covered = |axis: usize| scan.shape[axis] == 1 || keys.iter().any(|k| k.axis == axis);
     if !(0..scan.shape.len()).all(is_covered) || keys.iter().any(|key| repeats(&key.labels)) {
         return None;
     }
-    // One row that may not be there is nothing that a 0-d tensor could say.
+    // A 0-d tensor cannot represent one row that may be absent.
     if keys.is_empty() {
         return None;
     }
@@ -322,7 +322,7 @@ fn dense(plan: &CellPlan, columns: &[RowsColumn]) -> Option<Dense> {
     })
 }
 
-/// The scan behind a plan of columns only, and which of its fields each column is.
+/// The scan below a plan that only selects columns, and the scan's field of each column.
 fn source<'s>(plan: &LogicalPlan, scans: &'s [TensorScan]) -> Option<(&'s TensorScan, Vec<usize>)> {
     match plan {
         LogicalPlan::Projection(p) => {
@@ -343,7 +343,7 @@ fn source<'s>(plan: &LogicalPlan, scans: &'s [TensorScan]) -> Option<(&'s Tensor
             Some((scan, places))
         }
         LogicalPlan::SubqueryAlias(alias) => source(&alias.input, scans),
-        // Labels have an order of their own whatever that of the rows is.
+        // Labels have an order of their own, independent of that of the rows.
         LogicalPlan::Sort(sort) if sort.fetch.is_none() => source(&sort.input, scans),
         LogicalPlan::TableScan(table)
             if table.source.is::<ScanSource>()
@@ -362,7 +362,7 @@ fn source<'s>(plan: &LogicalPlan, scans: &'s [TensorScan]) -> Option<(&'s Tensor
     }
 }
 
-/// Labels as a coordinate; `None` for types that coordinates do not have, and for NULLs.
+/// Labels as a coordinate; `None` for types that coordinates do not support, and for NULLs.
 pub(crate) fn coordinate(array: &ArrayRef, calendar: Option<Calendar>) -> Option<CoordValues> {
     if array.null_count() > 0 {
         return None;
@@ -388,7 +388,7 @@ pub(crate) fn coordinate(array: &ArrayRef, calendar: Option<Calendar>) -> Option
         }
         DataType::UInt64 => {
             let values = array.as_primitive::<UInt64Type>();
-            // An unsigned 64-bit label is kept in an `i64` with its bits.
+            // The bits of an unsigned 64-bit label are stored in an `i64`.
             CoordValues::Int(DType::UInt64, values.values().iter().map(|&v| v as i64).collect())
         }
         other => match dtype_of(other)? {
@@ -414,7 +414,7 @@ fn repeats(labels: &CoordValues) -> bool {
     match labels {
         CoordValues::Int(_, v) | CoordValues::Time(_, v) => twice(v.to_vec()),
         CoordValues::Float(_, v) => twice(
-            // One zero and one NaN.
+            // Canonical zero and NaN.
             v.iter()
                 .map(|&x| if x.is_nan() { i64::MAX } else { (x + 0.0).to_bits() as i64 })
                 .collect(),

@@ -1,4 +1,4 @@
-//! Expressions of one dimension, evaluated once over its coordinate by DataFusion itself.
+//! Evaluates expressions of one dimension once over its coordinate, with DataFusion.
 
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ use tessera_planner::scalar::Scalar;
 use super::along::{self, Along};
 use super::table::{CellTable, Column, dtype_of};
 
-/// Which positions of an axis a filter keeps.
+/// The positions of an axis that a filter keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// A run of positions.
+    /// Consecutive positions.
     Range { start: u64, len: u64 },
     /// Any positions, ascending.
     Take(Arc<[u64]>),
@@ -42,7 +42,7 @@ impl Kept {
         }
     }
 
-    /// Ascending positions.
+    /// From ascending positions.
     pub(crate) fn of(positions: &[u64]) -> Kept {
         match (positions.first(), positions.last()) {
             (Some(&first), Some(&last)) if last - first + 1 == positions.len() as u64 => {
@@ -53,7 +53,7 @@ impl Kept {
         }
     }
 
-    /// Those of the kept positions that `inner` numbers.
+    /// The kept positions at the indices in `inner`.
     pub(crate) fn within(&self, inner: &Kept) -> Kept {
         match (self, inner) {
             (Kept::Range { start, .. }, Kept::Range { start: s, len }) => {
@@ -71,7 +71,7 @@ impl Kept {
         }
     }
 
-    /// The kept entries of a label array.
+    /// The entries of a label array at the kept positions.
     pub(crate) fn apply(&self, labels: &ArrayRef) -> Result<ArrayRef> {
         match self {
             Kept::Range { start, len } => Ok(labels.slice(*start as usize, *len as usize)),
@@ -80,7 +80,7 @@ impl Kept {
     }
 }
 
-/// An expression that can be evaluated: some functions (`coalesce`, `now`) exist only until they are simplified.
+/// Plans an expression for evaluation: some functions (`coalesce`, `now`) must be simplified first.
 pub(crate) fn physical(
     state: &SessionState,
     expr: Expr,
@@ -101,7 +101,7 @@ pub(crate) fn physical(
 pub(crate) struct Labels<'a> {
     pub(crate) table: &'a CellTable,
     pub(crate) state: &'a SessionState,
-    /// One for each axis.
+    /// One entry per axis.
     pub(crate) kept: Vec<Kept>,
 }
 
@@ -116,13 +116,13 @@ impl<'a> Labels<'a> {
         self.kept.iter().map(Kept::len).collect()
     }
 
-    /// An expression of labels of one axis (or of none: then one value), over the kept positions.
+    /// Evaluates an expression of labels of one axis (or of none: one value) over the kept positions.
     pub(crate) fn evaluate(&self, expr: &Expr, axis: Option<usize>) -> Result<ArrayRef> {
         let all = axis.map_or(1, |a| self.kept[a].len());
         self.evaluate_part(expr, axis, 0, all)
     }
 
-    /// The same over some of the kept positions.
+    /// As [`Self::evaluate`], over some of the kept positions.
     fn evaluate_part(
         &self,
         expr: &Expr,
@@ -184,11 +184,11 @@ impl<'a> Labels<'a> {
 /// A condition on the labels of one dimension.
 pub(crate) struct Part {
     pub(crate) condition: Expr,
-    /// From some position on it is what it is not before: it compares a position with a constant.
+    /// True if the condition compares a position with a constant, so that it changes at most once along the dimension.
     pub(crate) is_monotone: bool,
 }
 
-/// The parts of a condition, all of which must be true.
+/// The conjuncts of a condition.
 pub(crate) fn parts(condition: &Expr, is_position: &dyn Fn(&Expr) -> bool) -> Vec<Part> {
     use Operator::{Eq, Gt, GtEq, Lt, LtEq};
     let is_fixed = |e: &Expr| e.column_refs().is_empty() && !e.is_volatile();
@@ -217,7 +217,7 @@ pub(crate) fn parts(condition: &Expr, is_position: &dyn Fn(&Expr) -> bool) -> Ve
     }
 }
 
-/// The positions, of so many, for which a condition is true; `met` evaluates it of some next to each other.
+/// The positions, out of `all`, for which a condition is true; `met` evaluates it over a range.
 pub(crate) fn select(
     all: u64,
     is_monotone: bool,
@@ -226,7 +226,7 @@ pub(crate) fn select(
 ) -> Result<Kept> {
     if !is_monotone || all <= BLOCK {
         let mut selection = Selection::default();
-        // Of no positions a condition is evaluated too, so that it fails alike.
+        // The condition is evaluated for no positions too, so that errors are reported alike.
         for block in 0..all.div_ceil(BLOCK).max(1) {
             super::go_on()?;
             let from = block * BLOCK;
@@ -244,7 +244,7 @@ pub(crate) fn select(
     if first == is_met(all - 1)? {
         return Ok(Kept::Range { start: 0, len: if first { all } else { 0 } });
     }
-    // The last of those that are like the first, and the first of the others.
+    // Bisects between the last position that is like the first, and the first of the others.
     let (mut like, mut other) = (0, all - 1);
     while other - like > 1 {
         let middle = like + (other - like) / 2;
@@ -259,22 +259,22 @@ pub(crate) fn select(
     })
 }
 
-/// Positions that a condition is evaluated of at a time.
+/// Positions per evaluation of a condition.
 pub(super) const BLOCK: u64 = 1 << 18;
 
-/// The positions for which a condition is true, from the first on.
+/// Accumulates the positions for which a condition is true.
 #[derive(Debug, Default)]
 struct Selection {
     seen: u64,
-    /// A run, as long as they are one.
+    /// The range, while the positions are consecutive.
     first: u64,
     len: u64,
-    /// All of them, once they are none.
+    /// All positions, once they are not consecutive.
     positions: Vec<u64>,
 }
 
 impl Selection {
-    /// What the condition says of the next positions; NULL is not true.
+    /// Adds the results for the next positions; NULL is not true.
     fn add(&mut self, met: &BooleanArray) {
         for i in (0..met.len()).filter(|&i| met.is_valid(i) && met.value(i)) {
             let position = self.seen + i as u64;
@@ -302,7 +302,7 @@ impl Selection {
     }
 }
 
-/// Labels with one zero and one NaN, as keys of SQL have them: -0.0 equals 0.0, and every NaN the others.
+/// Labels with canonical zero and NaN, as keys in SQL: -0.0 equals 0.0, and all NaNs are equal.
 pub(crate) fn canonical(labels: &ArrayRef) -> ArrayRef {
     match labels.data_type() {
         DataType::Float32 => {
@@ -317,24 +317,24 @@ pub(crate) fn canonical(labels: &ArrayRef) -> ArrayRef {
     }
 }
 
-/// Rows of columns that are [`canonical`], comparable as `ORDER BY` compares them: ascending, NULL last.
+/// A converter of [`canonical`] columns to rows that compare as in `ORDER BY`: ascending, NULL last.
 pub(crate) fn row_converter(columns: &[ArrayRef]) -> Result<RowConverter> {
     let options = SortOptions { descending: false, nulls_first: false };
     let field = |c: &ArrayRef| SortField::new_with_options(c.data_type().clone(), options);
     Ok(RowConverter::new(columns.iter().map(field).collect())?)
 }
 
-/// Positions of one axis by equal keys.
+/// Positions of one axis, grouped by equal keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Factors {
-    /// For each position its group; groups count in the order of their first positions.
+    /// The group of each position; groups are numbered by their first positions.
     pub(crate) codes: Vec<u32>,
-    /// For each group its first position.
+    /// The first position of each group.
     pub(crate) first: Vec<u64>,
 }
 
 impl Factors {
-    /// Groups the rows of some columns of one length, as SQL's GROUP BY does: NULLs are one group, NaNs another, and
+    /// Groups the rows of columns of one length, as SQL's GROUP BY does: NULLs are one group, NaNs another, and
     /// the two zeros a third.
     pub(crate) fn of(columns: &[ArrayRef]) -> Result<Self> {
         let columns: Vec<ArrayRef> = columns.iter().map(canonical).collect();
@@ -352,8 +352,8 @@ impl Factors {
         Ok(out)
     }
 
-    /// The same groups of these columns, in the order in which their keys first stand in `origin`, which has them all;
-    /// those with a NULL among their keys come last, by their keys.
+    /// Reorders the groups of these columns by the first occurrence of their keys in `origin`, which has them all;
+    /// groups with a NULL in their keys come last, by their keys.
     pub(crate) fn ordered(mut self, columns: &[ArrayRef], origin: &[ArrayRef]) -> Result<Self> {
         let has_null = |&p: &u64| columns.iter().any(|c| c.is_null(p as usize));
         let is_own = columns.iter().zip(origin).all(|(own, origin)| Arc::ptr_eq(own, origin));
@@ -387,7 +387,7 @@ impl Factors {
         Ok(self)
     }
 
-    /// The groups of the kept positions of an axis whose groups these are, in the same order.
+    /// The groups restricted to the kept positions of their axis, in the same order.
     pub(crate) fn kept(&self, kept: &Kept) -> Self {
         let codes: Vec<u32> = match kept {
             Kept::Range { start, len } => {
@@ -407,12 +407,12 @@ impl Factors {
         }
     }
 
-    /// True if every position is a group of its own, in the order of the positions.
+    /// True if every position is its own group, in the order of the positions.
     pub(crate) fn is_identity(&self) -> bool {
         self.codes.iter().enumerate().all(|(i, &code)| code as usize == i)
     }
 
-    /// Positions in each group.
+    /// Number of positions in each group.
     pub(crate) fn sizes(&self) -> Vec<i64> {
         let mut sizes = vec![0; self.first.len()];
         for &c in &self.codes {
@@ -422,7 +422,7 @@ impl Factors {
     }
 }
 
-/// An Arrow array as an array in the plan, of that shape; `None` for types that the IR does not have.
+/// An Arrow array as a constant of that shape in the plan; `None` for types that the IR does not support.
 pub(crate) fn constant(array: &ArrayRef, shape: &[u64]) -> Option<ConstArray> {
     let dtype = dtype_of(array.data_type())?;
     let int = |v: i128| Scalar::from_i128(dtype, v);

@@ -1,9 +1,9 @@
-//! SQL expressions over cells as IR, with SQL's meaning as DataFusion defines it, or not at all.
+//! Lowers SQL expressions over cells to IR with exactly DataFusion's semantics, or refuses them.
 //!
 //! Every node has the rank of the table; its length along an axis is 1 where it does not depend on it. Expressions of
-//! one dimension are evaluated by DataFusion over the labels and enter as constants, so any function may stand there.
-//! What cannot be said exactly (casts that may fail, division by what may be 0, text) is refused with a reason, and
-//! the rows are left to DataFusion.
+//! one dimension are evaluated by DataFusion over the labels and become constants, so they may call any function.
+//! Expressions without an exact equivalent (casts that may fail, division by a possible 0, text) are refused with a
+//! reason, and DataFusion computes the rows.
 
 mod compare;
 mod functions;
@@ -28,7 +28,7 @@ use super::labels::{Kept, constant};
 use super::relation::{Column, Relation};
 use super::table::dtype_of;
 
-/// Why an expression is not dense, as the end of a sentence that begins with "rows, because".
+/// The reason why an expression is not dense, as the end of a sentence that begins with "rows, because".
 pub(crate) type Reason = String;
 type Lowered = Result<NodeId, Reason>;
 
@@ -39,7 +39,7 @@ pub(crate) struct Lower<'a> {
     pub(crate) state: &'a SessionState,
 }
 
-/// The reason of an error of the planner's constructors.
+/// Converts an error of the planner's constructors to a reason.
 pub(crate) fn refused(error: Error) -> Reason {
     error.to_string()
 }
@@ -49,7 +49,7 @@ impl Lower<'_> {
         self.relation.kept.len()
     }
 
-    /// The expression as a node of the table's rank.
+    /// Lowers the expression to a node of the table's rank.
     pub(crate) fn expr(&mut self, expr: &Expr) -> Lowered {
         let on = self
             .relation
@@ -119,9 +119,9 @@ impl Lower<'_> {
         }
     }
 
-    /// A condition: `bool`.
+    /// Lowers a condition to `bool`.
     pub(crate) fn boolean(&mut self, expr: &Expr) -> Lowered {
-        // A bare NULL has no type of its own.
+        // A bare NULL has no type.
         if let Expr::Literal(ScalarValue::Null, _) = expr {
             return self.b.null(DType::Bool).map_err(refused);
         }
@@ -156,7 +156,7 @@ impl Lower<'_> {
         self.b.broadcast_to(one, &shape).map_err(refused)
     }
 
-    /// An expression of labels of one axis, or of none.
+    /// Lowers an expression of labels of one axis, or of none.
     fn label(&mut self, expr: &Expr, axis: Option<usize>) -> Lowered {
         if let Expr::Column(column) = expr
             && let (Some(axis), Some(Column::Label { values, .. })) =
@@ -172,7 +172,7 @@ impl Lower<'_> {
         self.labels(expr, axis, &values)
     }
 
-    /// `start`, `start + 1`, … along an axis: one chunk, as labels that are written out are.
+    /// `start`, `start + 1`, … along an axis, in one chunk like materialized labels.
     fn positions(&mut self, axis: usize, start: u64, len: u64) -> Lowered {
         let mut shape = vec![1; self.rank()];
         shape[axis] = len;
@@ -201,7 +201,7 @@ impl Lower<'_> {
         self.b.array(constant).map_err(refused)
     }
 
-    /// The labels of an axis, NULL where nothing was met.
+    /// The labels of an axis, NULL where the join found no match.
     pub(crate) fn met(
         &mut self,
         what: &dyn fmt::Display,
@@ -267,8 +267,8 @@ impl Lower<'_> {
             Operator::Divide if dtype.is_float() => ScalarOp::Div,
             Operator::Modulo if dtype.is_float() => ScalarOp::Fmod,
             _ => {
-                // An integer division fails where SQL would not have evaluated it (under CASE, WHERE or a mask), so
-                // only divisors that cannot fail are dense.
+                // An integer division may fail for a row that SQL would not have evaluated (under CASE, WHERE or a
+                // mask), so only divisors that cannot fail are dense.
                 let safe = |s: Scalar| s.as_i128() != 0 && s.as_i128() != -1;
                 if !self.b.graph.scalar(r).flatten().is_some_and(safe) {
                     return Err(format!("the integer division by `{}` may fail", e.right));
@@ -279,7 +279,7 @@ impl Lower<'_> {
         self.map(op, &[l, r])
     }
 
-    /// A cast that cannot fail, or none.
+    /// A cast that cannot fail; any other is refused.
     pub(crate) fn cast(&mut self, node: NodeId, to: DType) -> Lowered {
         let from = self.b.dtype(node);
         let is_wider = match (from, to) {
@@ -291,7 +291,7 @@ impl Lower<'_> {
             (from, to) if from.is_integer() && to.is_integer() => from.promote(to) == Some(to),
             _ => false,
         };
-        // Numbers that are known to fit.
+        // True if all values are known to fit.
         let fits = || {
             let least = if to.is_integer() { 128f64.powi(to.size() as i32) } else { 0.0 };
             from.is_integer() && bound(self.b, node).is_some_and(|known| known < least)
@@ -330,7 +330,7 @@ impl Lower<'_> {
         self.value_or_null(otherwise, dtype)
     }
 
-    /// A branch; `None` for a NULL, which takes the type of the others.
+    /// Lowers a branch; `None` for a NULL, which takes the type of the others.
     fn value(&mut self, expr: &Expr) -> Result<Option<NodeId>, Reason> {
         match expr {
             Expr::Literal(v, _) if v.is_null() => Ok(None),
@@ -354,7 +354,7 @@ impl Lower<'_> {
     }
 }
 
-/// Slices a variable by the kept positions and puts its axes where the table has them.
+/// Slices a variable to the kept positions and transposes its axes to those of the table.
 pub(crate) fn place(
     b: &mut Builder,
     mut node: NodeId,

@@ -1,12 +1,12 @@
-//! What happens to the text's tree before DataFusion sees it.
+//! Rewrites the syntax tree before DataFusion plans it.
 //!
-//! 1. Relations that are tensors are replaced by numbered tables, each over the dimensions that the names of its
-//!    block choose; views by their queries; CTEs that are tensor blocks are taken out.
-//! 2. Names are brought to the spelling of what they name: exactly, else case-insensitively if that is unique.
-//! 3. `//` and `^` become functions of ours, `month(t)` becomes `date_part('month', t)`; items without a name are
-//!    called as they are written.
-//! 4. Items of numbers of a block without `FROM` become columns of a tensor block, so that `7 / 2` is NumPy's.
-//! 5. Tensor syntax is refused.
+//! 1. Numbered tables replace relations that are tensors, each over the dimensions that the names of its
+//!    block choose; queries replace views; CTEs that are tensor blocks are removed.
+//! 2. Names take the spelling of the column they resolve to: an exact match, else a unique case-insensitive one.
+//! 3. `//` and `^` become functions of this crate, `month(t)` becomes `date_part('month', t)`; the name of an item
+//!    without an alias is its source text.
+//! 4. Numeric items of a block without `FROM` become columns of a tensor block, so that `7 / 2` follows NumPy.
+//! 5. Tensor syntax is rejected.
 
 mod columns;
 mod headings;
@@ -42,18 +42,18 @@ use tessera_frontend::seasons;
 use used::Used;
 use views::Views;
 
-/// Names of our functions that stand for operators.
+/// Names of the functions that implement operators: `//`.
 pub(crate) const FLOOR_DIVIDE: &str = "tessera_floor_divide";
 /// `^`.
 pub(crate) const POWER: &str = "tessera_power";
 
-/// The tables that a prepared query names.
+/// The tables that a prepared query references.
 pub(crate) struct Prepared {
-    /// Each with the name under which the query knows it.
+    /// Each table under its name in the query.
     pub(crate) tables: BTreeMap<String, Arc<dyn TableSource>>,
-    /// Where each text of the query stands (the last of equal ones): DataFusion's literals have no place.
+    /// The position of each text of the query (the last of equal ones): DataFusion's literals have no position.
     pub(crate) texts: BTreeMap<String, Position>,
-    /// Variables that a misspelt name may mean: the tables have only those along their dimensions.
+    /// Variables that a misspelt name may mean: the tables contain only those along their dimensions.
     pub(crate) variables: BTreeSet<String>,
 }
 
@@ -104,36 +104,36 @@ pub(crate) fn prepare(
     Ok((prepared, Prepared { tables, texts, variables }))
 }
 
-/// A CTE in sight.
+/// A CTE in scope.
 enum Cte {
-    /// Rows: DataFusion plans it.
+    /// A CTE of rows, which DataFusion plans.
     Rows(Columns),
-    /// A tensor block, already taken out.
+    /// A tensor block, already removed from the query.
     Tensor(Arc<Cube>),
-    /// One that has to wait for an island, which runs only if somebody names the CTE: its query and what that sees.
+    /// A CTE that waits for an island, which runs only if the CTE is referenced: its query and the query's scope.
     Waiting(Box<(Query, Ident, Scope)>),
 }
 
 /// The CTEs of an open query.
 struct Level {
     ctes: BTreeMap<String, Cte>,
-    /// The same as they were written.
+    /// The same CTEs as written.
     written: Scope,
-    /// What the definitions of those that are left in the query see, in their order, until they are visited: a CTE that
-    /// saw itself would be planned for ever.
+    /// The scopes of the definitions that stay in the query, in order, until they are visited: a CTE that
+    /// saw itself would be planned without end.
     definitions: VecDeque<Scope>,
-    /// The query is that of a view: it sees nothing of what is around it.
+    /// True if the query is that of a view: it sees nothing of its surroundings.
     is_view: bool,
-    /// The ORDER BY of a query that is one block, until that is visited.
+    /// The ORDER BY of a query that is one block, until the block is visited.
     order: Option<OrderBy>,
-    /// The relations of that block when it has been.
+    /// The relations of that block, once it is visited.
     known: Vec<Known>,
 }
 
 /// A block that is being visited.
 struct Block {
     used: Used,
-    /// Its relations, as far as their columns are known.
+    /// Its relations whose columns are known.
     known: Vec<Known>,
 }
 
@@ -145,7 +145,7 @@ struct Relations<'a> {
     blocks: Vec<Block>,
     /// CTEs of each open query, innermost last.
     scopes: Vec<Level>,
-    /// The text in which the query stands.
+    /// The text that contains the query.
     text: u64,
     /// The text of a view whose query is visited next.
     entering: Option<u64>,
@@ -203,7 +203,7 @@ impl VisitorMut for Relations<'_> {
                         false => None,
                     };
                     kept.push(cte);
-                    // One that is recursive sees itself.
+                    // A recursive CTE sees itself.
                     seen.push_back(match with.recursive {
                         true => self.scope().clone(),
                         false => before,
@@ -311,7 +311,7 @@ impl VisitorMut for Relations<'_> {
 }
 
 impl Relations<'_> {
-    /// Replaces a relation that is not SQL's own by a table of ours.
+    /// Replaces a relation that SQL does not have by a table.
     fn replace(&mut self, factor: &mut TableFactor) -> Result<(), Error> {
         let relation = ast::relation(factor);
         let (found, natural) = match &relation {
@@ -385,7 +385,7 @@ impl Relations<'_> {
         Ok(())
     }
 
-    /// Asks for a CTE that waits for an island again, now that it is needed.
+    /// Retries a CTE that waits for an island, now that it is referenced.
     fn waited_for(&self, cte: &(Query, Ident, Scope)) -> Result<CellRelation, Error> {
         let (query, alias, scope) = cte;
         self.catalog.relation(&Relation::Subquery { query, alias: Some(alias) }, scope)
@@ -404,7 +404,7 @@ impl Relations<'_> {
         None
     }
 
-    /// A name for a table that no CTE in sight has: the CTE would be read instead.
+    /// A table name that no CTE in scope has: such a CTE would shadow the table.
     fn free_name(&self) -> String {
         let is_cte = |name: &str| {
             let mut ctes = self.scopes.iter().flat_map(|level| level.ctes.keys());
@@ -417,13 +417,13 @@ impl Relations<'_> {
         name
     }
 
-    /// What the innermost open query sees, as it was written.
+    /// The CTEs, as written, that the innermost open query sees.
     fn scope(&self) -> &Scope {
         static NOTHING: std::sync::LazyLock<Scope> = std::sync::LazyLock::new(Scope::default);
         self.scopes.last().map_or(&NOTHING, |level| &level.written)
     }
 
-    /// The error of an expression that only the tensor surface knows.
+    /// The error for an expression of the tensor surface.
     fn refuse(&self, expr: &Expr) -> Option<Error> {
         let wrong = |what: String, position| {
             Some(Error::Cells {
@@ -483,7 +483,7 @@ fn are_rows(name: &Ident) -> Error {
     }
 }
 
-/// Nothing tells what is named.
+/// A block whose used names are unknown, so that all columns count as used.
 struct AllNamed;
 
 impl Named for AllNamed {
@@ -522,7 +522,7 @@ fn plain_alias(name: Ident) -> TableAlias {
     TableAlias { explicit: true, name, columns: vec![], at: None }
 }
 
-/// True if a call stands for an operator of one character.
+/// True if a call represents an operator of one character.
 pub(super) fn span_is_operator(name: &Ident) -> bool {
     let span = name.span;
     span.start.line == span.end.line
@@ -530,7 +530,7 @@ pub(super) fn span_is_operator(name: &Ident) -> bool {
         && span.start.line > 0
 }
 
-/// Brings names to the spelling of what they name.
+/// Changes names to the spelling of the columns they resolve to.
 struct Spelling<'a> {
     names: &'a BTreeSet<String>,
 }

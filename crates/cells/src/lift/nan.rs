@@ -1,20 +1,20 @@
-//! One NaN and one zero: whatever floats the row path computes, NaN has no sign, and keys know one zero.
+//! Canonical NaN and zero: floats that the row path computes have no sign on NaN, and keys have one zero.
 //!
-//! Arrow orders floats by their bits, where a NaN with a sign is below all numbers and one without above them. Which of
-//! the two `0.0 / 0` or `inf - inf` gives is up to the processor. So wherever a NaN may come from, a function takes its
-//! sign away, and NaN is equal to itself and above all numbers, as in the dense path, PostgreSQL and DuckDB:
+//! Arrow orders floats by their bits: a negative NaN is below all numbers, a positive one above them. The
+//! processor decides the sign of `0.0 / 0` or `inf - inf`. So a function clears the sign wherever a NaN may arise, and
+//! NaN is equal to itself and above all numbers, as in the dense path, PostgreSQL and DuckDB:
 //!
 //! | source | |
 //! |---|---|
 //! | arithmetic, functions | `WHERE -v > 100` ⇒ `WHERE one_nan(-v) > 100` |
 //! | sums, means, variances, also OVER | a projection above the aggregate: `one_nan(avg(v))` |
-//! | extremes, also OVER, which of two zeros may be either | the same: `one_zero(max(v))` |
+//! | extremes, also OVER, which may return either zero | the same: `one_zero(max(v))` |
 //! | tables of files | a projection above the scan |
-//! | cells of tensors, labels | come without it |
+//! | cells of tensors, labels | have none |
 //!
-//! -0.0 and 0.0 are different bits too. DataFusion's comparisons, joins and groups know one zero; what else compares
-//! gets `one_zero(v)`: IN, `CASE v WHEN`, `nullif`, `DISTINCT` in an aggregate, `ORDER BY`, the keys of OVER.
-//! [`member`] keeps the optimiser from taking lists of IN together.
+//! -0.0 and 0.0 have different bits too. DataFusion's comparisons, joins and groups treat them as equal. What else
+//! compares gets `one_zero(v)`: IN, `CASE v WHEN`, `nullif`, `DISTINCT` in an aggregate, `ORDER BY`, the keys of OVER.
+//! [`member`] prevents the optimiser from merging lists of IN.
 
 mod member;
 mod plain;
@@ -33,7 +33,7 @@ use self::rules::{Rules, is_extreme, makes_result};
 use super::scan::ScanSource;
 use super::table::CellSource;
 
-/// Wraps what makes floats, under the same names.
+/// Wraps expressions that produce floats; names stay the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     let rules = Rules::new();
     plan.transform_up_with_subqueries(|node| {
@@ -50,7 +50,7 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
                 _ => rules.visit(expr, &schema, false, &mut is_changed)?,
             };
             Ok(match is_changed {
-                // The keys of an order have no names.
+                // Sort keys have no names.
                 true if is_sort => Transformed::yes(expr),
                 true => Transformed::yes(name.restore(expr)),
                 false => Transformed::no(expr),
@@ -62,12 +62,12 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     .map(|t| t.data)
 }
 
-/// The same of one expression over labels.
+/// Rewrites one expression over labels.
 pub(super) fn expression(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     Rules::new().visit(expr, schema, false, &mut false)
 }
 
-/// A projection above what gives floats that no expression makes.
+/// Adds a projection above nodes that yield floats without an expression.
 fn results(node: LogicalPlan, rules: &Rules) -> Result<Transformed<LogicalPlan>> {
     let schema = node.schema().clone();
     let is_float =

@@ -1,8 +1,8 @@
-//! Operators of SQL that DataFusion has in another sense: they become functions.
+//! Replaces SQL operators whose semantics differ in DataFusion by functions.
 //!
-//! * `<<` and `>>` of integers are NumPy's: a shift by the width of the type or more, or by a negative number, leaves 0,
-//!   or -1 of a negative number that is shifted right. DataFusion takes the distance modulo the width.
-//! * `||` of texts is DataFusion's, with a bound on the bytes that it makes of one batch: see [`super::functions`].
+//! * `<<` and `>>` of integers follow NumPy: a shift by the width of the type or more, or by a negative number, yields
+//!   0, or -1 for a right shift of a negative number. DataFusion takes the distance modulo the width.
+//! * `||` of texts is DataFusion's, with a bound on the output bytes per batch: see [`super::functions`].
 //!
 //! Runs before types are coerced.
 
@@ -23,19 +23,19 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature, Volatility,
 };
 
-/// Names of the functions; nobody can write them.
+/// Names of the functions, which no text can produce.
 pub(super) const SHIFT_LEFT: &str = "tessera_shift_left";
 pub(super) const SHIFT_RIGHT: &str = "tessera_shift_right";
 const CONCAT: &str = "tessera_concat";
 
-/// The functions; `||` makes at most `limit` bytes of a batch.
+/// The functions; `||` produces at most `limit` bytes per batch.
 pub(super) fn functions(limit: u64) -> [ScalarUDF; 3] {
     [Operator::BitwiseShiftLeft, Operator::BitwiseShiftRight, Operator::StringConcat].map(|op| {
         Operation { op, limit, signature: Signature::user_defined(Volatility::Immutable) }.into()
     })
 }
 
-/// The expression as a call, if it is one of these operators.
+/// Converts one of these operators to a call.
 pub(super) fn one(
     expr: Expr,
     schema: &DFSchema,
@@ -46,7 +46,7 @@ pub(super) fn one(
     };
     let keep = |left, right| Expr::BinaryExpr(BinaryExpr::new(left, op, right));
     let Some(name) = name(op) else { return Ok(Transformed::no(keep(left, right))) };
-    // A failure here is not lost: planning meets the same expression and reports it.
+    // An error here is not lost: later planning of the same expression reports it.
     let types = (left.get_type(schema), right.get_type(schema));
     let is_ours = match types {
         (Ok(l), Ok(r)) => BinaryTypeCoercer::new(&l, &op, &r).get_result_type().is_ok_and(|t| {
@@ -132,7 +132,7 @@ fn shifted(op: Operator, left: &ArrayRef, right: &ArrayRef) -> Result<ArrayRef> 
                     if op == Operator::BitwiseShiftLeft {
                         x.checked_shl(by).unwrap_or_default()
                     } else {
-                        // What is left in the end is the sign.
+                        // A shift by the maximum leaves only the sign.
                         let most = size_of_val(&x) as u32 * 8 - 1;
                         let x = x >> by.min(most);
                         if by > most && x.is_ge(Default::default()) { Default::default() } else { x }

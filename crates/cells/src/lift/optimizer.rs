@@ -1,13 +1,13 @@
-//! DataFusion's rules, each of which asks whether planning is to go on, those of the optimiser at every node. One of them
-//! is guarded: that which moves filters down does not move them below an aggregate that has a row for no rows.
+//! DataFusion's rules with checks for cancellation, those of the optimiser at every node. The rule that pushes filters
+//! down is guarded: it must not push them below an aggregate that returns a row for no input rows.
 //!
 //! ```text
-//! Filter: 1 > 2                        a condition without columns holds for each group alike, so the rule
-//!   Aggregate: groupBy=[[]], sum(v)    moves it below: there it leaves no rows, of which the sum is NULL: one row
+//! Filter: 1 > 2                        a condition without columns is the same for each group, so the rule
+//!   Aggregate: groupBy=[[]], sum(v)    pushes it down: there it leaves no rows, whose sum is NULL: one row
 //! ```
-//! Between groups and their rows that is the same, for without rows there is no group. It is not without GROUP BY, nor
-//! with the empty set of ROLLUP. Constants come from the query (`1 > 2.5 * 0`), from columns of a subquery that are
-//! constant, and from scalar subqueries.
+//! With GROUP BY both forms are equal, because no rows form no group. Without GROUP BY they differ, and so with
+//! the empty set of ROLLUP. Constant conditions come from the query (`1 > 2.5 * 0`), from constant columns of a
+//! subquery, and from scalar subqueries.
 
 use std::sync::Arc;
 
@@ -22,7 +22,6 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 type Rule = Arc<dyn OptimizerRule + Send + Sync>;
 
-/// The rules of the optimiser.
 pub(super) fn rules() -> Vec<Rule> {
     let guarded = |rule: Rule| -> Rule {
         let moves_filters = rule.name() == PushDownFilter::new().name();
@@ -31,7 +30,6 @@ pub(super) fn rules() -> Vec<Rule> {
     Optimizer::new().rules.into_iter().map(guarded).collect()
 }
 
-/// The rules of the analyser.
 pub(super) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let asked = |rule| Arc::new(Asked(rule)) as Arc<dyn AnalyzerRule + Send + Sync>;
     Analyzer::new().rules.into_iter().map(asked).collect()
@@ -79,7 +77,7 @@ impl OptimizerRule for Guarded {
     }
 }
 
-/// Is it a filter above an aggregate that has a row for no rows?
+/// True for a filter above an aggregate that returns a row for no input rows.
 fn is_kept_above(plan: &LogicalPlan) -> bool {
     let LogicalPlan::Filter(filter) = plan else { return false };
     let LogicalPlan::Aggregate(aggregate) = &*filter.input else { return false };

@@ -1,14 +1,14 @@
-//! Dimension order: rows come as the cells lie, groups as their labels do, unless ORDER BY says otherwise.
+//! Dimension order: rows follow the order of cells, groups that of their labels, unless ORDER BY overrides it.
 //!
 //! ```text
 //! Window: row_number() …           Sort: cells_0.__row_1
 //!   TableScan: cells_0        ⇒      Window: row_number() …            DataFusion's window leaves its own order
 //!                                      TableScan: cells_0, __row_1     a hidden number of each row
 //! ```
-//! A hidden number is threaded from the scans through the plan. Where an operator loses the order (a join, a window,
-//! groups), a sort by the numbers restores it at the next place that shows it: a limit, or the end. It also stands
-//! behind the keys of ORDER BY, so equal keys keep the order of the dimensions whatever the batches are. Groups sort by
-//! the places of their labels, [`rank`] says which, then by their other keys, NULL last.
+//! A hidden row number is threaded from the scans through the plan. Where an operator loses the order (a join, a
+//! window, groups), a sort by the numbers restores it at the next place that shows it: a limit, or the end. The number
+//! also follows the keys of ORDER BY, so equal keys keep the order of the dimensions whatever the batches are. Groups
+//! sort by the positions of their labels, which [`rank`] computes, then by their other keys, NULL last.
 
 mod origin;
 mod rank;
@@ -32,12 +32,12 @@ use super::functions::opaque;
 use super::scan::{ROW, ScanSource};
 use super::table::CellSource;
 
-/// The plan with its rows in dimension order, under the same schema.
+/// The plan with its rows in dimension order, with the same schema.
 pub(super) fn ordered(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
     Order { state, names: 0 }.settle(plan)
 }
 
-/// For each column of a plan the dimension that it labels, and the label at each position.
+/// For each column of a plan, the dimension that it labels and the label at each position.
 pub(super) fn labels(
     plan: &LogicalPlan,
     state: &SessionState,
@@ -46,7 +46,7 @@ pub(super) fn labels(
     columns.map(|c| origin::labels(plan, &Expr::Column(c), state)).collect()
 }
 
-/// For each column of a plan over tables of cells that is labels of a dimension, and no expression of them: the labels
+/// For each column of a plan over tables of cells that is a dimension's labels, unchanged by an expression: the labels
 /// in the order of the dimension.
 pub(super) fn sources(plan: &LogicalPlan) -> Vec<Option<ArrayRef>> {
     let columns = plan.schema().columns().into_iter();
@@ -55,14 +55,14 @@ pub(super) fn sources(plan: &LogicalPlan) -> Vec<Option<ArrayRef>> {
 
 struct Order<'a> {
     state: &'a SessionState,
-    /// Hidden columns so far: they have names that no two share.
+    /// Number of hidden columns so far, for distinct names.
     names: usize,
 }
 
-/// A plan, perhaps with hidden columns, and the keys of its order.
+/// A plan, possibly with hidden columns, and the keys of its order.
 struct Keyed {
     plan: LogicalPlan,
-    /// None where the order is that of the stream and no more is known.
+    /// Empty if only the order of the stream is known.
     keys: Vec<SortExpr>,
     is_sorted: bool,
 }
@@ -86,14 +86,14 @@ impl Order<'_> {
         format!("{ROW}_{}", self.names)
     }
 
-    /// In order, under the plan's own schema.
+    /// Sorts the plan into dimension order, with its own schema.
     fn settle(&mut self, plan: LogicalPlan) -> Result<LogicalPlan> {
         let schema = plan.schema().clone();
         let plan = self.keyed(plan)?.sort();
         narrow(plan, &schema)
     }
 
-    /// The inputs in order; nothing is known of the node's own.
+    /// Orders the inputs; the node's own order is unknown.
     fn through(&mut self, plan: LogicalPlan) -> Result<Keyed> {
         let plan = plan.map_children(|child| self.settle(child).map(Transformed::yes))?;
         Ok(Keyed::as_it_is(plan.data))
@@ -183,7 +183,7 @@ impl Order<'_> {
         }
     }
 
-    /// A scan with the hidden number of each row.
+    /// A scan with a hidden row number.
     fn scan(&mut self, scan: TableScan) -> Result<Keyed> {
         let is_whole = scan.projection.is_none() && scan.filters.is_empty() && scan.fetch.is_none();
         if scan.source.is::<ScanSource>() && is_whole {
@@ -213,7 +213,7 @@ impl Order<'_> {
         let keys = match join.join_type {
             JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => left.keys,
             JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => right.keys,
-            // Without a key on one side the other's does not say which of equal rows is first.
+            // Both sides' keys: those of one side alone do not order result rows that share its row.
             _ => left.keys.into_iter().chain(right.keys).collect(),
         };
         let plan = Join::try_new(
@@ -237,7 +237,7 @@ impl Order<'_> {
         let whole = LogicalPlan::Aggregate(aggregate.clone());
         let keys = self.groups(&whole, columns)?;
         let input = self.keyed(Arc::unwrap_or_clone(aggregate.input))?;
-        // Aggregates that hold on to an order see the dimensions'.
+        // Order-sensitive aggregates get dimension order.
         let mut input = input.sort();
         if matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]) {
             input = hidden_constants(input, self.state)?;
@@ -247,16 +247,16 @@ impl Order<'_> {
         Ok(Keyed { plan: LogicalPlan::Aggregate(plan), keys, is_sorted: false })
     }
 
-    /// The keys of groups: the places of labels, dimension by dimension, then the other columns.
+    /// The sort keys of groups: the positions of labels, dimension by dimension, then the other columns.
     fn groups(&self, plan: &LogicalPlan, columns: Vec<Column>) -> Result<Vec<SortExpr>> {
-        // Labels along one axis may be of two lengths, those of groups and others that met these.
+        // Labels of one axis may have two lengths, those of groups and others that were joined with them.
         let mut axes: BTreeMap<(Axis, usize), (Vec<Expr>, Vec<Along>)> = BTreeMap::new();
         let mut values = Vec::new();
         for column in columns {
             let expr = Expr::Column(column);
             match origin::labels(plan, &expr, self.state)? {
                 Some((axis, labels)) => {
-                    // Of labels of two types that a join makes equal, these have the left side's.
+                    // Labels of two types that a join equates have the left side's type.
                     let expr = expr.cast_to(labels.data_type(), plan.schema())?;
                     let with = |n: &usize| match axes.get(&(axis, *n)) {
                         Some((_, others)) => others.iter().all(|other| other.goes_with(&labels)),
@@ -279,7 +279,7 @@ impl Order<'_> {
                 }
             }
             let place = match labels.iter().position(|l| matches!(l, Along::Positions { .. })) {
-                // A position is its own place.
+                // A position is its own rank.
                 Some(at) => exprs[at].clone(),
                 None => {
                     let labels = labels.iter().map(|l| l.array(self.state));
@@ -287,18 +287,18 @@ impl Order<'_> {
                 }
             };
             keys.push(place.sort(true, false));
-            // Of groups without a place.
+            // Groups without a rank.
             keys.extend(tied);
         }
         keys.extend(values.into_iter().map(|e| e.sort(true, false)));
         Ok(keys)
     }
 
-    /// Rows without an order of their own, with a key that puts those of the other side that meet none behind them.
+    /// Adds a key to rows without an order of their own that sorts unmatched rows of the other side after them.
     fn present(&mut self, input: Keyed) -> Result<Keyed> {
         let name = self.name();
         let columns = input.plan.schema().columns().into_iter().map(Expr::Column);
-        // A constant of a side that may be missing is none above the join, which the optimiser does not see.
+        // A literal on the nullable side is not constant above the join, which the optimiser does not recognize.
         let present = match self.state.scalar_functions().get("random") {
             Some(random) => opaque().call(vec![lit(0i64), random.call(vec![])]),
             None => lit(0i64),
@@ -309,7 +309,7 @@ impl Order<'_> {
         Ok(Keyed { plan, keys, is_sorted: input.is_sorted })
     }
 
-    /// The keys as columns of the plan.
+    /// Projects the keys as columns.
     fn as_columns(&mut self, input: Keyed) -> Result<Keyed> {
         if input.keys.iter().all(|key| matches!(&key.expr, Expr::Column(c) if c.name != ROW)) {
             return Ok(input);
@@ -327,7 +327,7 @@ impl Order<'_> {
     }
 }
 
-/// Has it a value of a subquery for each row? The optimiser makes a left join of that, which has an order of its own.
+/// True for a correlated scalar subquery. The optimiser makes it a left join, which has an order of its own.
 fn correlates(expr: &Expr) -> bool {
     let found = expr.exists(|e| {
         Ok(matches!(e, Expr::ScalarSubquery(inner) if !inner.outer_ref_columns.is_empty()))
@@ -335,7 +335,7 @@ fn correlates(expr: &Expr) -> bool {
     found.unwrap_or(false)
 }
 
-/// The same columns, none of which the optimiser takes for a constant.
+/// The same columns, hidden from the optimiser's detection of constants.
 fn hidden_constants(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
     let Some(random) = state.scalar_functions().get("random") else { return Ok(plan) };
     let opaque = opaque();
@@ -351,7 +351,7 @@ fn hidden_constants(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPl
     Ok(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(plan))?))
 }
 
-/// The plan without its hidden columns.
+/// Projects the hidden columns away.
 fn narrow(plan: LogicalPlan, schema: &Arc<DFSchema>) -> Result<LogicalPlan> {
     if plan.schema().fields().len() == schema.fields().len() {
         return Ok(plan);

@@ -1,4 +1,4 @@
-//! What plans the cell blocks of a statement: its own, and those inside tensor expressions.
+//! The planner for the cell blocks of a statement, also those inside tensor expressions.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use tessera_planner::optimize::Rooted;
 
 use super::{CellPlan, Density, labelled, relations};
 
-/// Tables of rows that are open already.
+/// Opened tables of rows.
 pub trait RowTables {
-    /// The table; `None` exactly where [`Catalog::is_rows`](tessera_frontend::Catalog::is_rows) says no.
+    /// Returns the table; `None` exactly where [`Catalog::is_rows`](tessera_frontend::Catalog::is_rows) is false.
     fn rows(&self, relation: &RelationRef) -> Option<Arc<dyn TableSource>>;
 }
 
-/// Plans cell blocks over what a statement is bound to.
+/// Plans cell blocks over the relations of a statement.
 #[derive(Clone, Copy)]
 pub struct Planner<'a> {
-    /// The tables that it reads.
+    /// The tables of rows.
     pub tables: &'a dyn RowTables,
-    /// DataFusion's state, which is asked for at the first block.
+    /// Returns DataFusion's state; called at the first block.
     pub state: &'a dyn Fn() -> Result<&'a SessionState, Error>,
-    /// Do the blocks stay dense?
+    /// Controls whether the blocks stay dense.
     pub density: Density,
 }
 
 impl Planner<'_> {
-    /// Plans a cell block. `because` is the clause that made it one.
+    /// Plans a cell block. `because` is the clause that made it a cell block.
     ///
     /// # Errors
     /// `unknown_name`, `ambiguous_name`, `ambiguous_dims`, `not_grouped`, `type_error`, `wrong_surface`, `unsupported`
-    /// and `plan_error`, with the place where DataFusion knows it; [`Error::Waiting`] if a part of it has to run first.
+    /// and `plan_error`, with the position if DataFusion reports it; [`Error::Waiting`] if a part of it must run first.
     pub fn plan(
         &self,
         query: &Query,
@@ -70,7 +70,7 @@ impl CellPlan {
     /// The plan of a block whose rows become tensors.
     ///
     /// # Errors
-    /// [`PlanError::Broken`] if something else than a [`Planner`] made it.
+    /// [`PlanError::Broken`] if the plan is not from a [`Planner`].
     pub fn of(rows: &RowsToTensor) -> Result<&CellPlan, Error> {
         let plan: &dyn Any = &*rows.plan;
         plan.downcast_ref().ok_or_else(|| Error::Plan {

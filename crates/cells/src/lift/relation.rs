@@ -1,11 +1,11 @@
-//! A relation whose rows are the cells of one shape: what a plan over tensors is while it stays dense.
+//! A relation whose rows are the cells of one shape: the representation of a plan while it stays dense.
 //!
 //! ```text
 //! axes     time (8, of which WHERE keeps 3) · lat (5)
 //! columns  time: labels along axis 0 · lat: labels along axis 1 · t: a node [3, 5] · o: a node [1, 5]
-//! keep     a condition [3, 5]: rows that are there
+//! keep     a condition [3, 5]: true for rows that are present
 //! ```
-//! Rows come row-major. A node's length along an axis is 1 where it does not depend on it.
+//! Rows are row-major. A node's length along an axis is 1 where it does not depend on it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,29 +29,29 @@ use super::table::Dependence;
 pub(crate) struct Relation {
     /// Lengths of the whole axes.
     pub(crate) whole: Vec<u64>,
-    /// For each axis the positions that are kept of the whole one.
+    /// For each axis, the kept positions of the whole axis.
     pub(crate) kept: Vec<Kept>,
-    /// What fills each field of the schema.
+    /// The contents of each field of the schema.
     pub(crate) columns: Vec<Column>,
     /// The plan's own schema.
     pub(crate) schema: DFSchemaRef,
-    /// The condition (`bool` without NULLs) of rows that are there; all are without one.
+    /// The condition (`bool` without NULLs) of rows that are present; without one, all are.
     pub(crate) keep: Option<NodeId>,
 }
 
-/// What fills a column.
+/// The contents of a column.
 #[derive(Clone)]
 pub(crate) enum Column {
-    /// A label at each position of the whole axis. It is `partial` if it comes from the right side of a join and is NULL
-    /// where nothing met it: then its first positions say nothing of the order of groups. The labels of groups have the
-    /// `origin` that they were made of, at each of its positions: they keep its order.
+    /// A label at each position of the whole axis. `partial` if it comes from the right side of a join and is NULL
+    /// for unmatched positions: then its first positions do not determine the order of groups. Labels of groups have
+    /// the `origin` from which they were computed, at each of its positions, and keep its order.
     Label { axis: usize, values: Along, partial: bool, origin: Option<ArrayRef> },
-    /// A label of the right side of a left join whose rows are met along several axes: NULL in rows where `met` (a
-    /// `bool` without NULLs) is false. It is cells, and has the order of the labels.
+    /// A label of the right side of a left join whose rows match along several axes: NULL in rows where `met` (a
+    /// `bool` without NULLs) is false. It is stored as cells, and has the order of the labels.
     Met { axis: usize, values: ArrayRef, met: NodeId },
     /// A node.
     Cells(NodeId),
-    /// An expression without a dense form; that is told when somebody needs it.
+    /// An expression without a dense form; the reason is reported on use.
     Refused(Reason),
 }
 
@@ -61,7 +61,7 @@ impl Relation {
         self.kept.iter().map(Kept::len).collect()
     }
 
-    /// What an expression over the columns depends on; `None` if that is not known before it runs.
+    /// The dependences of an expression over the columns; `None` if they are known only at run time.
     pub(crate) fn dependence(&self, expr: &Expr) -> Option<Dependence> {
         let mut out = Dependence::default();
         let mut is_known = !expr.is_volatile();
@@ -97,7 +97,7 @@ impl Relation {
         (walk.is_ok() && is_known).then_some(out)
     }
 
-    /// Does an expression name a partial label?
+    /// True if an expression references a partial label.
     pub(crate) fn is_partial(&self, expr: &Expr) -> bool {
         expr.column_refs()
             .into_iter()
@@ -114,12 +114,12 @@ impl Relation {
         }
     }
 
-    /// What fills a column.
+    /// The contents of a column.
     pub(crate) fn column(&self, column: &datafusion::common::Column) -> Option<&Column> {
         self.schema.maybe_index_of_column(column).and_then(|i| self.columns.get(i))
     }
 
-    /// An expression of labels of one axis (or of none: then one value), at the kept positions.
+    /// Evaluates an expression of labels of one axis (or of none: one value) at the kept positions.
     pub(crate) fn evaluate(
         &self,
         expr: &Expr,
@@ -130,7 +130,7 @@ impl Relation {
         self.evaluate_over(expr, axis, rows, state, |kept, values| values.kept(kept))
     }
 
-    /// The same at all positions of the whole axis.
+    /// As [`Self::evaluate`], at all positions of the whole axis.
     pub(crate) fn evaluate_whole(
         &self,
         expr: &Expr,
@@ -141,7 +141,7 @@ impl Relation {
         self.evaluate_over(expr, Some(axis), rows, state, |_, values| Ok(values.clone()))
     }
 
-    /// The same along what the groups of the axis were made of; `None` if not all its labels are of groups.
+    /// As [`Self::evaluate`], along the origin of the axis' groups; `None` if not all its labels are of groups.
     pub(crate) fn evaluate_origin(
         &self,
         expr: &Expr,
@@ -177,7 +177,7 @@ impl Relation {
         })
     }
 
-    /// An expression over the labels of an axis, of which `along` gives those to take.
+    /// Evaluates an expression over the labels of an axis; `along` selects the labels.
     fn evaluate_columns(
         &self,
         expr: &Expr,
@@ -186,7 +186,7 @@ impl Relation {
         state: &SessionState,
         along: impl Fn(&Column) -> Result<Along>,
     ) -> Result<ArrayRef> {
-        // Columns go by their numbers: those of several tables may share a name.
+        // Columns are renamed to numbers: those of several tables may share a name.
         let mut wanted: BTreeSet<usize> = BTreeSet::new();
         let bare = expr
             .clone()
@@ -251,7 +251,7 @@ impl Relation {
         Ok(())
     }
 
-    /// Keeps some of the kept positions of an axis, given by their number among these.
+    /// Keeps some of the kept positions of an axis, given by their indices among these.
     pub(crate) fn narrow(
         &mut self,
         b: &mut Builder,
@@ -275,7 +275,7 @@ impl Relation {
     }
 }
 
-/// The node at some positions of an axis of length `len`, if it depends on it.
+/// The node at some positions of an axis of length `len`, if it depends on the axis.
 pub(crate) fn select(
     b: &mut Builder,
     node: NodeId,

@@ -1,4 +1,4 @@
-//! The relations of a cell block: opened datasets, and tensor blocks lowered to cubes.
+//! Resolves the relations of a cell block: opened datasets, and tensor blocks lowered to cubes.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use tessera_frontend::scope::{self, Scope};
 use tessera_frontend::surface::{self, RelationKind};
 use tessera_frontend::{Lowered, lower_inside};
 
-/// Plans a cell block that stands in that text.
+/// Plans a cell block of the given text.
 ///
 /// # Errors
-/// Those of [`super::plan`], and [`Error::Waiting`] if a part of it has to run first.
+/// The errors of [`super::plan`], and [`Error::Waiting`] if a part of it must run first.
 pub(crate) fn plan_cells_in(
     query: &Query,
     text: u64,
@@ -56,7 +56,7 @@ impl CellTables for Relations<'_, '_> {
     }
 }
 
-/// A subquery: tensors, or rows that stay as they are written.
+/// Resolves a subquery: tensors, or rows that stay unchanged.
 fn subquery(
     query: &Query,
     scope: &Scope,
@@ -72,7 +72,7 @@ fn subquery(
     Ok(CellRelation::Cube(Arc::new(cube(name, &lowered))))
 }
 
-/// `CELLS(expr)`: a relation by its name, a query, or an expression over the relations that it names.
+/// `CELLS(expr)`: a relation name, a query, or an expression over the relations that it references.
 fn cells(
     expr: &Expr,
     alias: Option<&str>,
@@ -224,7 +224,7 @@ fn position_of(relation: &Relation<'_>) -> Option<Position> {
     }
 }
 
-/// What a tensor block gives, as a relation of cells.
+/// The results of a tensor block as a relation of cells.
 fn cube(name: String, lowered: &Arc<Lowered>) -> Cube {
     let mut cube = Cube { name, ..Cube::default() };
     let dataset = coordinates(&lowered.outputs);

@@ -1,4 +1,4 @@
-//! Rows: a table of cells that stays a table, sliced by the filters that the optimiser gave it.
+//! Scans of cells as rows, sliced by the filters that the optimiser pushed into them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) fn rows(
     for filter in &scan.filters {
         let on = table.dependence(filter);
         if on.as_ref().is_some_and(|on| on.labels.is_empty() && !on.cells) {
-            // The optimiser found out that it is the same for all labels.
+            // The optimiser found the filter constant for all labels.
             let met = labels.evaluate(filter, None).map_err(error::plan)?;
             let met = met.as_boolean();
             if !(met.is_valid(0) && met.value(0))
@@ -98,7 +98,7 @@ pub(crate) fn rows(
     })
 }
 
-/// Cuts the outer axes to what the first `fetch` rows need.
+/// Limits the outer axes to the positions that the first `fetch` rows need.
 fn limit(kept: &mut [Kept], fetch: u64) {
     let mut wanted = fetch.max(1);
     for a in 0..kept.len() {

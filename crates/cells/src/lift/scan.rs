@@ -1,8 +1,8 @@
-//! What is left of a tensor in the relational plan: a table of labels and cells.
+//! A tensor in the relational plan: a table of labels and cells.
 //!
 //! ```text
-//! shape [2, 3]      lat | lon | v        row r stands for the cell with row-major number r:
-//!                   10  | 0   | r 0      labels repeat by their axis,
+//! shape [2, 3]      lat | lon | v        row r is the cell with row-major number r:
+//!                   10  | 0   | r 0      labels repeat along the other axis,
 //!                   10  | 5   | r 1      cells are 1-d tensors of all rows
 //!                   …
 //! ```
@@ -17,72 +17,71 @@ use tessera_planner::optimize::Rooted;
 
 use super::along::Along;
 
-/// The hidden column that numbers the rows of a scan.
+/// The hidden column of row numbers of a scan.
 pub(crate) const ROW: &str = "__row";
 
-/// The field of row numbers.
 pub(crate) fn row_field(name: &str) -> Field {
     Field::new(name, DataType::UInt64, false)
 }
 
-/// A named source of a relational plan that a tensor plan fills.
+/// A named source of a relational plan, backed by a tensor plan.
 #[derive(Debug, Clone)]
 pub struct TensorScan {
     /// The table's name in the logical plan.
     pub name: String,
-    /// The columns.
+    /// The columns' fields.
     pub schema: SchemaRef,
-    /// Lengths of the dimensions; a row for each cell, row-major.
+    /// Lengths of the dimensions; one row per cell, row-major.
     pub shape: Vec<u64>,
-    /// What fills each field of the schema.
+    /// The contents of each field of the schema.
     pub columns: Vec<ScanColumn>,
     /// Columns that are labels, or labels and NULL: the dimension of each, and the label at each position of the whole
-    /// dimension, whatever is kept of it.
+    /// dimension, including filtered ones.
     pub(crate) origins: BTreeMap<usize, (usize, Along)>,
-    /// The root (`bool`) that is false or masked for rows that are not there.
+    /// The root (`bool`) that is false or masked for absent rows.
     pub presence: Option<usize>,
-    /// The only rows that are wanted, if not all.
+    /// If set, only the rows that can be among the first are needed.
     pub top: Option<Top>,
-    /// The cells: every root is 1-d, has one cell a row, and all have one grid.
+    /// The cells: every root is 1-d with one cell per row, and all have one grid.
     pub rooted: Rooted,
-    /// True if the rows are cells of a source that are relational from here on; false if they are what a dense plan
-    /// gives.
+    /// True if the rows are cells of a source that are relational from here on; false if they are the result of a dense
+    /// plan.
     pub exploded: bool,
 }
 
-/// Only rows that can be among the first by a key are wanted.
+/// Restricts a scan to rows that can be among the first by a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Top {
-    /// The root with the key.
+    /// The root of the key.
     pub root: usize,
-    /// How many are the first.
+    /// Number of first rows.
     pub rows: u64,
-    /// The greatest key is the first.
+    /// True if the greatest key is first.
     pub descending: bool,
-    /// NULL is before all others.
+    /// True if NULL sorts before all values.
     pub nulls_first: bool,
-    /// Other keys decide among equal ones, so all of them are wanted; else the earlier row is before the later.
+    /// True if further keys order equal ones, so all of them are needed; otherwise the earlier row comes first.
     pub ties: bool,
 }
 
-/// What fills a column of a scan.
+/// The contents of a column of a scan.
 #[derive(Debug, Clone)]
 pub enum ScanColumn {
-    /// A label for each position along an axis of `shape`.
+    /// A label per position along an axis of `shape`.
     Label {
         /// The axis.
         axis: usize,
-        /// One value for each position.
+        /// One value per position.
         values: ArrayRef,
     },
     /// The position along an axis of `shape`, counted from `start` (`int64`).
     Position {
         /// The axis.
         axis: usize,
-        /// The first one.
+        /// The first position.
         start: u64,
     },
-    /// The root with that number in `rooted.roots`.
+    /// The root at this index of `rooted.roots`.
     Cells(usize),
     /// The number of the row (`uint64`).
     Row,
@@ -98,11 +97,11 @@ impl ScanColumn {
     }
 }
 
-/// The placeholder for a [`TensorScan`] in a logical plan: whoever runs the plan puts a provider in its place.
+/// The placeholder for a [`TensorScan`] in a logical plan, which a provider replaces before the plan runs.
 #[derive(Debug)]
 pub(crate) struct ScanSource {
     pub(crate) schema: SchemaRef,
-    /// For each field that is one, its dimension and the label at each position.
+    /// For each field that is labels, its dimension and the label at each position.
     pub(crate) labels: Vec<Option<(usize, Along)>>,
 }
 

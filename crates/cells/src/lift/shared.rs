@@ -1,16 +1,16 @@
-//! CTEs that are planned and run once, however often they are named.
+//! CTEs that are planned and run once, however often they are referenced.
 //!
-//! DataFusion writes a CTE out wherever it is named, which is best for most queries: each use is filtered and projected by
-//! itself. A query that becomes too large by it (see [`expansion`](super::expansion)) has the CTEs taken out that are named
-//! more than once:
+//! DataFusion inlines a CTE at every reference, which is best for most queries: each use is filtered and projected
+//! separately. If a query becomes too large by this (see [`expansion`](super::expansion)), CTEs with more than one
+//! reference are extracted:
 //! ```text
 //! WITH a AS (SELECT l.x FROM t l, t r), b AS (SELECT l.x FROM a l, a r) SELECT sum(x) FROM b, b c
 //!   ⇒  shared_0: WITH a AS (SELECT l.x FROM t l, t r) SELECT * FROM a
 //!      shared_1: WITH a AS (SELECT * FROM shared_0), b AS (SELECT l.x FROM a l, a r) SELECT * FROM b
 //!      WITH a AS (SELECT * FROM shared_0), b AS (SELECT * FROM shared_1) SELECT sum(x) FROM b, b c
 //! ```
-//! The planning is linear in what is written. Their rows are in scratch space until the statement ends, and filters of
-//! those who read them are not pushed into them.
+//! Planning is linear in the size of the text. The rows are in scratch space until the statement ends, and filters of
+//! their readers are not pushed into them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -24,12 +24,12 @@ use super::expansion::{Size, name_of, size_beside};
 use tessera_frontend::scope;
 use tessera_frontend::walk::walk;
 
-/// Rows of a query that its parts read by the name of a table.
+/// Rows of a query that its parts read as a table.
 #[derive(Debug, Clone)]
 pub struct SharedRows {
     /// The table's name in the plans that read it.
     pub name: String,
-    /// The optimised plan; those that it reads come before it.
+    /// The optimised plan; the shared rows that it reads come before it.
     pub logical: LogicalPlan,
 }
 
@@ -43,19 +43,19 @@ impl TableSource for SharedSource {
     }
 }
 
-/// A CTE that was taken out of its query.
+/// A CTE that was extracted from its query.
 pub(super) struct Taken {
-    /// The table that stands for it.
+    /// The table that replaces it.
     pub(super) table: String,
-    /// What it was called.
+    /// Its original name.
     pub(super) cte: String,
-    /// How often it is named.
+    /// Number of references.
     pub(super) uses: usize,
-    /// Its rows.
+    /// The query that computes its rows.
     pub(super) query: Query,
 }
 
-/// Takes the CTEs out of a prepared query that are named more than once, except those that read one table and nothing else.
+/// Extracts the CTEs with more than one reference from a prepared query, except those that only read one table.
 /// Each reads only those before it.
 pub(super) fn take_out(query: &mut Query) -> Vec<Taken> {
     let Some(with) = query.with.take_if(|with| !with.recursive) else { return Vec::new() };
@@ -95,7 +95,7 @@ pub(super) fn take_out(query: &mut Query) -> Vec<Taken> {
     taken
 }
 
-/// A CTE behind those that it reads, in their order.
+/// A CTE and the CTEs that it reads, in order, itself last.
 fn with_what_it_reads(at: usize, ctes: &[Cte], named: &[BTreeMap<String, usize>]) -> Vec<Cte> {
     let mut wanted: BTreeSet<&str> = BTreeSet::from([ctes[at].alias.name.value.as_str()]);
     let mut out = Vec::new();
@@ -119,7 +119,7 @@ fn rows_of(name: &str) -> Option<Query> {
     Some(*query)
 }
 
-/// How often a query names each relation.
+/// The number of references to each relation in a query.
 fn names_in(query: &Query) -> BTreeMap<String, usize> {
     struct Names(BTreeMap<String, usize>);
     impl Visitor for Names {
@@ -139,7 +139,7 @@ fn names_in(query: &Query) -> BTreeMap<String, usize> {
     names.0
 }
 
-/// The plan with a name for each column that no other has: `x`, `x:1`, `x:2`.
+/// The plan with distinct column names: `x`, `x:1`, `x:2`.
 pub(super) fn with_distinct_names(plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
     let mut seen = BTreeSet::new();
     let schema = plan.schema().clone();

@@ -1,8 +1,8 @@
-//! A cube as a table: one row for each cell of one set of dimensions.
+//! A cube as a table: one row for each cell of a set of dimensions.
 //!
 //! ```text
 //! t2m [time, lat, lon]  orog [lat, lon]      time | lat | lon | t2m | orog
-//!                                            one row a cell of [time, lat, lon], row-major;
+//!                                            one row per cell of [time, lat, lon], row-major;
 //!                                            orog repeats over time
 //! ```
 
@@ -29,54 +29,53 @@ use tessera_frontend::error::{BindError, Error};
 const EXTENSION_NAME: &str = "ARROW:extension:name";
 /// Key of the extension type's parameters.
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
-/// The extension type of datetimes in other calendars than the standard one: `int64` microseconds.
+/// The extension type of datetimes in non-standard calendars: `int64` microseconds.
 const CALENDAR_TYPE: &str = "tessera.datetime";
 
-/// Key of the metadata of columns that cannot be read; the value is the array's name.
+/// Metadata key of columns that cannot be read; the value is the array's name.
 pub(crate) const UNREADABLE: &str = "tessera.unreadable";
 
-/// A cube seen as a table.
+/// A cube as a table.
 #[derive(Debug)]
 pub(crate) struct CellTable {
     /// The dimensions, outermost first.
     pub(crate) axes: Vec<Axis>,
-    /// What stands behind each field of the schema.
+    /// The contents of each field of the schema.
     pub(crate) columns: Vec<Column>,
-    /// The fields.
     pub(crate) schema: SchemaRef,
-    /// The error of the first column that cannot be read and whose name the block has.
+    /// The error of the first unreadable column whose name the block uses.
     pub(crate) unreadable: Option<BindError>,
 }
 
-/// A dimension: what names it, and its length (unnamed dimensions of one position may differ).
+/// A dimension: its name and its length (unnamed dimensions of one position may differ).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Axis {
     pub(crate) name: Arc<str>,
     pub(crate) len: u64,
 }
 
-/// What a block names of a cube.
+/// The names that a block uses of a cube.
 pub(crate) trait Named {
-    /// All variables, as by `*` and `count(*)`; or nothing tells which.
+    /// True if all variables are used, as by `*` and `count(*)`, or if the used names are unknown.
     fn all(&self) -> bool;
 
-    /// A column, in any case.
+    /// True if the block uses this column, ignoring case.
     fn is_named(&self, column: &str) -> bool;
 }
 
-/// What stands behind a column.
+/// The contents of a column.
 #[derive(Debug)]
 pub(crate) enum Column {
-    /// Labels along one axis: known here.
+    /// Labels along one axis, known at bind.
     Label { axis: usize, values: Along },
     /// Cells of a variable; `axes` names the table's axis of each of its dimensions.
     Cells { variable: CubeVariable, axes: Vec<usize> },
-    /// An array that cannot be read, which [`super::unreadable`] refuses.
+    /// An array that cannot be read; [`super::unreadable`] reports its use.
     Unreadable(BindError),
 }
 
 impl CellTable {
-    /// The table over the dimensions that the names used in the block choose.
+    /// The table over the dimensions that the block's names choose.
     ///
     /// # Errors
     /// `ambiguous_dims` if several sets of dimensions remain; the message lists them.
@@ -91,7 +90,7 @@ impl CellTable {
                     Some(_) if cube.has_variable(&c.name) => {}
                     Some(error) => table.unreadable(&c.name, error),
                 },
-                // What is called as the dimension is known when it is read: it is a column of cells.
+                // A variable with the dimension's name is a column of cells, whose values are known only at run time.
                 _ if cube.variables.iter().any(|v| is_own(v, axis)) => {}
                 _ => table.positions(axis, a),
             }
@@ -119,7 +118,7 @@ impl CellTable {
     }
 }
 
-/// Is a variable called as its one dimension?
+/// True if a variable has the name of its one dimension.
 fn is_own(variable: &CubeVariable, axis: &Axis) -> bool {
     variable.name == axis.name && axes_of(variable).as_slice() == std::slice::from_ref(axis)
 }
@@ -135,7 +134,7 @@ impl Build<'_> {
         self.fields.iter().any(|f| f.name() == name)
     }
 
-    /// The labels of a dimension without a coordinate.
+    /// Adds the positions of a dimension without a coordinate as its labels.
     fn positions(&mut self, axis: &Axis, at: usize) {
         if self.is_taken(&axis.name) {
             return;
@@ -159,7 +158,7 @@ impl Build<'_> {
         Ok(())
     }
 
-    /// Adds a column that cannot be read. Its type meets all others, so that its use is found and not its type.
+    /// Adds an unreadable column. Its type is compatible with all others, so that its use is reported, not its type.
     fn unreadable(&mut self, name: &str, error: BindError) {
         if self.is_taken(name) {
             return;
@@ -169,8 +168,8 @@ impl Build<'_> {
         self.columns.push(Column::Unreadable(error));
     }
 
-    /// Adds a variable if its dimensions are among the table's. A variable goes before a coordinate of its name, but
-    /// the two are the same labels, so the one that is known here is kept.
+    /// Adds a variable if its dimensions are among the table's. A variable takes precedence over a coordinate of its
+    /// name, but the two are the same labels, so the one that is known at bind is used.
     fn cells(&mut self, variable: &CubeVariable) -> Result<(), Error> {
         let axes: Option<Vec<usize>> = axes_of(variable)
             .iter()
@@ -187,7 +186,7 @@ impl Build<'_> {
     }
 }
 
-/// The dimensions of a variable. Unnamed ones, and the second of two of one name, are called by their position.
+/// The dimensions of a variable. The position names unnamed ones, and the second of two with one name.
 fn axes_of(variable: &CubeVariable) -> Vec<Axis> {
     let mut out: Vec<Axis> = Vec::new();
     for (a, (name, &len)) in variable.dims.iter().zip(variable.shape()).enumerate() {
@@ -214,10 +213,10 @@ fn maximal<'a>(variables: impl Iterator<Item = &'a CubeVariable>) -> Vec<Vec<Axi
     out
 }
 
-/// The dimensions whose cells are the rows.
+/// Chooses the dimensions whose cells are the rows.
 ///
-/// Those of the variables that the block names, and the dimensions that it names besides. With `*` or `count(*)`, and if
-/// it names nothing, those that are common to all variables.
+/// These are the dimensions of the variables that the block uses, and the dimensions that it uses itself. With `*` or
+/// `count(*)`, and if it uses no names, they are the dimensions common to all variables.
 fn choose(cube: &Cube, named: &dyn Named) -> Result<Vec<Axis>, Error> {
     let variables = || cube.variables.iter().chain(&cube.auxiliary);
     let is_named = |v: &&CubeVariable| {
@@ -243,7 +242,7 @@ fn choose(cube: &Cube, named: &dyn Named) -> Result<Vec<Axis>, Error> {
                 _ => return Err(ambiguous(cube, &maximal(cube.variables.iter()))),
             }
         }
-        // In the order in which the cells of a variable lie.
+        // In the axis order of a variable.
         let is_within = |of: &[Axis]| wanted.iter().all(|axis| of.contains(axis));
         let own = used.iter().map(|v| axes_of(v)).chain(variables().map(axes_of));
         if let Some(order) = own.into_iter().find(|of| is_within(of)) {
@@ -271,7 +270,7 @@ fn choose(cube: &Cube, named: &dyn Named) -> Result<Vec<Axis>, Error> {
     }
 }
 
-/// The dimensions that are named, themselves or by a coordinate along them.
+/// The dimensions that the block uses, by their own name or by a coordinate along them.
 fn named_dims(cube: &Cube, named: &dyn Named) -> Vec<Arc<str>> {
     let variables = cube.variables.iter().chain(&cube.auxiliary);
     let axes = variables.flat_map(axes_of).map(|axis| axis.name);
@@ -286,7 +285,7 @@ fn named_dims(cube: &Cube, named: &dyn Named) -> Vec<Arc<str>> {
     out
 }
 
-/// The dimensions of that name: mostly one.
+/// The dimensions of that name: usually one.
 fn lengths(cube: &Cube, dim: &str) -> Vec<Axis> {
     let variables = cube.variables.iter().chain(&cube.auxiliary);
     let axes = variables.flat_map(axes_of).filter(|axis| &*axis.name == dim);
@@ -329,7 +328,7 @@ fn ambiguous(cube: &Cube, all: &[Vec<Axis>]) -> Error {
     }
 }
 
-/// The field of a column of that type; other calendars than the standard one are `int64` with the calendar beside.
+/// The field of a column of that type; non-standard calendars are `int64` with the calendar in the metadata.
 pub fn field(name: &str, dtype: DType, nullable: bool) -> Field {
     let field = Field::new(name, arrow_type(dtype), nullable);
     match dtype {
@@ -361,7 +360,7 @@ pub fn calendar(field: &Field) -> Option<Calendar> {
     }
 }
 
-/// The element type that a tensor of a column's values has.
+/// The element type of a tensor of a column's values.
 pub(crate) fn dtype_of_field(field: &Field) -> Option<DType> {
     calendar(field).map(DType::Datetime).or_else(|| dtype_of(field.data_type()))
 }
@@ -385,7 +384,7 @@ pub(crate) fn arrow_type(dtype: DType) -> DataType {
     }
 }
 
-/// The element type that an Arrow type has in the IR, if it has one.
+/// The IR's element type for an Arrow type, if it exists.
 pub(crate) fn dtype_of(data_type: &DataType) -> Option<DType> {
     Some(match data_type {
         DataType::Boolean => DType::Bool,
@@ -404,7 +403,7 @@ pub(crate) fn dtype_of(data_type: &DataType) -> Option<DType> {
     })
 }
 
-/// NaN is a label without a sign, as Arrow's order has it above all numbers.
+/// Labels as an Arrow array, with a positive NaN, which Arrow orders above all numbers.
 fn label_array(values: &CoordValues) -> Result<ArrayRef, Error> {
     let one_nan = |x: f64| if x.is_nan() { f64::NAN } else { x };
     let wide: ArrayRef = match values {
@@ -425,7 +424,7 @@ fn label_array(values: &CoordValues) -> Result<ArrayRef, Error> {
         CoordValues::Text(v) => Arc::new(StringArray::from_iter_values(v.iter())),
     };
     match values {
-        // An unsigned 64-bit label is kept in an `i64` with its bits.
+        // The bits of an unsigned 64-bit label are stored in an `i64`.
         CoordValues::Int(DType::UInt64, v) => {
             Ok(Arc::new(v.iter().map(|&x| Some(x as u64)).collect::<arrow::array::UInt64Array>()))
         }
@@ -436,13 +435,13 @@ fn label_array(values: &CoordValues) -> Result<ArrayRef, Error> {
     }
 }
 
-/// The table as DataFusion sees it while it plans: a name and a schema, and which filters it takes.
+/// The table as DataFusion sees it during planning: a name, a schema, and the filters that it accepts.
 #[derive(Debug)]
 pub(crate) struct CellSource {
     pub(crate) table: Arc<CellTable>,
-    /// Without density a filter on a dimension is no slice either.
+    /// If `Off`, a filter on a dimension is not a slice either.
     pub(crate) density: Density,
-    /// The schema, with the hidden number of each row if there is one.
+    /// The schema, with the hidden row number if there is one.
     schema: SchemaRef,
 }
 
@@ -451,7 +450,7 @@ impl CellSource {
         Self { schema: table.schema.clone(), table, density }
     }
 
-    /// With a last column of that name, which numbers the rows.
+    /// Adds a last column of that name with the row numbers.
     pub(crate) fn numbered(&self, name: &str) -> Self {
         let mut fields: Vec<FieldRef> = self.table.schema.fields().iter().cloned().collect();
         fields.push(Arc::new(row_field(name)));
@@ -483,12 +482,12 @@ impl TableSource for CellSource {
     }
 }
 
-/// What an expression over the columns of one table depends on.
+/// The dependences of an expression over the columns of one table.
 #[derive(Debug, Default)]
 pub(crate) struct Dependence {
-    /// The axes of the labels that it names.
+    /// The axes of the labels that it references.
     pub(crate) labels: std::collections::BTreeSet<usize>,
-    /// Does it name cells of variables?
+    /// True if it references cells of variables.
     pub(crate) cells: bool,
 }
 
@@ -499,7 +498,7 @@ impl CellTable {
         self.columns.get(self.schema.index_of(&column.name).ok()?)
     }
 
-    /// What an expression depends on; `None` if that is not known before it runs: subqueries, volatile functions,
+    /// The dependences of an expression; `None` if they are known only at run time: subqueries, volatile functions,
     /// columns of other tables.
     pub(crate) fn dependence(&self, expr: &Expr) -> Option<Dependence> {
         use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};

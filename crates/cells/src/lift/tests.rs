@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
-//! Plans of cell queries over a small dataset: the relational rest, the IR of each scan, and the notes.
+//! Plans of cell queries over a small dataset: the relational plan, the IR of each scan, and the notes.
 
 mod data;
 mod errors;

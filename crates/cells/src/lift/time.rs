@@ -1,8 +1,8 @@
-//! Texts that meet times are moments of the time's calendar.
+//! Converts texts compared with times to instants of the time's calendar.
 //!
-//! It runs on the plan before types are coerced, because coercion would read `'2020-01'` as text. A text that meets a
-//! time is its first instant: `time >= '2020'` begins with the year. [`unsigned`], [`float32`] and [`zones`] are parts of
-//! the same walk. `time - '2020'` has no type as text, so [`Since`] reads it while the plan is made.
+//! It runs on the plan before types are coerced, because coercion would read `'2020-01'` as text. A text compared with
+//! a time is its first instant: `time >= '2020'` begins with the year. [`unsigned`], [`float32`] and [`zones`] run in
+//! the same traversal. `time - '2020'` has no type with a text, so [`Since`] converts it while the plan is built.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -106,9 +106,9 @@ fn one(
     }
 }
 
-/// Times of other calendars become text as dates of their calendar, not as the integers that they are in SQL.
+/// Casts of times in non-standard calendars to text yield dates of their calendar, not SQL's integers.
 ///
-/// It runs on the analysed plan, which has the casts that nobody wrote too.
+/// Runs on the analysed plan, which has the implicit casts too.
 pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| {
         let schema = merge_schema(&node.inputs());
@@ -143,10 +143,10 @@ fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-/// Reads texts that a time is taken from, or that are taken from a time.
+/// Converts texts in subtractions with times.
 #[derive(Debug)]
 pub(super) struct Since {
-    /// Where each text stands.
+    /// The position of each text.
     pub(super) texts: BTreeMap<String, Position>,
 }
 
@@ -175,13 +175,13 @@ pub(super) fn is_comparison(op: Operator) -> bool {
 }
 
 fn calendar_of(expr: &Expr, schema: &DFSchema) -> Option<Calendar> {
-    // A failure here is not lost: planning meets the same expression and reports it.
+    // An error here is not lost: later planning of the same expression reports it.
     let (_, field) = expr.to_field(schema).ok()?;
     calendar(&field)
 }
 
-/// Times of calendars that Arrow does not know are integers in SQL: what they must not meet is refused here, by the
-/// calendar's name, before it is compared as an integer or called one.
+/// Rejects comparisons of times in calendars that Arrow does not support with incompatible values. SQL would compare
+/// them as integers; the error names the calendar instead.
 fn meets(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Result<()> {
     let calendars = (calendar_of(left, schema), calendar_of(right, schema));
     let is_other = |c: Option<Calendar>| c.is_some_and(|c| c != Calendar::Standard);
@@ -190,7 +190,7 @@ fn meets(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Result<(
     }
     let mut words = Vec::new();
     for (expr, calendar) in [(left, calendars.0), (right, calendars.1)] {
-        // A type that is not known is reported by the planning that meets it next.
+        // Later planning of the expression reports an unknown type.
         let Ok(data_type) = expr.get_type(schema) else { return Ok(()) };
         words.push(match calendar {
             Some(calendar) => format!("a time of the calendar {}", calendar.name()),
@@ -209,7 +209,7 @@ fn meets(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Result<(
     })))
 }
 
-/// The literal that a text becomes where it meets a time.
+/// The literal that replaces a text compared with a time.
 fn meet(
     time: &Expr,
     text: &Expr,

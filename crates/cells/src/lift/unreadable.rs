@@ -1,7 +1,7 @@
-//! Columns that cannot be read are refused where a plan uses one, and nowhere else.
+//! Rejects columns that cannot be read where a plan uses them, and only there.
 //!
-//! Such a column is in the schema, so that `*`, `NATURAL` and `USING` meet it as they meet all others; its field is
-//! marked, and the mark goes with the column through projections and aliases.
+//! Such a column is in the schema, so that `*`, `NATURAL` and `USING` treat it like all others. Its field is
+//! marked, and the mark passes with the column through projections and aliases.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, TableSource};
 use super::table::{CellSource, CellTable, Column, UNREADABLE};
 use tessera_frontend::error::BindError;
 
-/// The error of a column that an expression of the plan names and that cannot be read.
+/// The error for an expression of the plan that uses an unreadable column.
 pub(crate) fn used(
     plan: &LogicalPlan,
     tables: &BTreeMap<String, Arc<dyn TableSource>>,
@@ -48,7 +48,7 @@ pub(crate) fn used(
     Ok(tables.iter().find_map(of))
 }
 
-/// The error of a column that a block names and that cannot be read: the reason, if the plan cannot be made.
+/// The error for an unreadable column whose name a block uses: the likely reason if the plan cannot be built.
 pub(crate) fn named(tables: &BTreeMap<String, Arc<dyn TableSource>>) -> Option<BindError> {
     cell_tables(tables).find_map(|table| table.unreadable.clone())
 }
@@ -59,7 +59,7 @@ fn cell_tables(
     tables.values().filter_map(|t| t.downcast_ref::<CellSource>()).map(|source| &*source.table)
 }
 
-/// The name of the array behind a column that cannot be read.
+/// The name of the array of an unreadable column.
 fn marked(expr: &Expr, schema: &DFSchema) -> Option<String> {
     let field = match expr {
         Expr::Column(column) => schema.field_from_column(column).ok()?,

@@ -1,6 +1,6 @@
-//! Unsigned 64-bit numbers beside signed ones count as signed: `row_number() OVER (…) - 1` is an integer.
+//! Casts unsigned 64-bit numbers to signed in mixed arithmetic: `row_number() OVER (…) - 1` is an integer.
 //!
-//! DataFusion has no integer that holds both and takes a decimal, of which `/` does not truncate. Runs before types are
+//! DataFusion has no integer type for both and takes a decimal, whose `/` does not truncate. Runs before types are
 //! coerced; a number beyond the signed range is an error of the cast.
 
 use arrow::datatypes::DataType;
@@ -8,7 +8,7 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, cast};
 
-/// The expression with its unsigned side cast, if it is arithmetic of both kinds.
+/// Casts the expression's unsigned side, if it is mixed arithmetic.
 pub(super) fn one(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     use Operator::{Divide, Minus, Modulo, Multiply, Plus};
     let Expr::BinaryExpr(BinaryExpr { left, op, right }) = expr else {
@@ -18,7 +18,7 @@ pub(super) fn one(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     if !matches!(op, Plus | Minus | Multiply | Divide | Modulo) {
         return Ok(Transformed::no(keep(left, right)));
     }
-    // A failure here is not lost: planning meets the same expression and reports it.
+    // An error here is not lost: later planning of the same expression reports it.
     let (Ok(l), Ok(r)) = (left.get_type(schema), right.get_type(schema)) else {
         return Ok(Transformed::no(keep(left, right)));
     };

@@ -1,15 +1,15 @@
-//! `JOIN … USING (x)` and `NATURAL JOIN`: x is one column, whichever side has it.
+//! `JOIN … USING (x)` and `NATURAL JOIN`: x is one merged column.
 //!
 //! ```text
 //! SELECT x, sum(v) FROM a FULL JOIN b USING (x) WHERE x > 1 GROUP BY x
 //!   ⇒  SELECT coalesce(a.x, b.x) AS x, sum(v) FROM a FULL JOIN b ON a.x = b.x
 //!      WHERE coalesce(a.x, b.x) > 1 GROUP BY coalesce(a.x, b.x)
 //! ```
-//! The column is the left side's in an inner and a left join, the right side's in a right join, and the first of both
-//! that is not NULL in a full join. `*` has it once, in its place among the left side's columns; `a.x` and `b.x` stay
-//! what they are. DataFusion would take the left side's everywhere, and call x ambiguous in WHERE.
+//! The merged column is the left side's in an inner and a left join, the right side's in a right join, and the first
+//! non-NULL one in a full join. `*` lists it once, at its position among the left side's columns; `a.x` and `b.x` are
+//! unchanged. DataFusion would use the left side's everywhere, and report x as ambiguous in WHERE.
 //!
-//! Which columns a relation has is asked of DataFusion: it plans `SELECT * FROM relation`.
+//! To find a relation's columns, DataFusion plans `SELECT * FROM relation`.
 
 mod columns;
 mod names;
@@ -40,23 +40,23 @@ pub(super) fn rewrite(
 /// An open query.
 #[derive(Default)]
 struct Level {
-    /// Its CTEs that are rewritten.
+    /// Its rewritten CTEs.
     ctes: Vec<Cte>,
-    /// Those that come next, in the order in which they are visited.
+    /// The remaining CTEs, in the order of visits.
     waiting: VecDeque<Cte>,
     is_recursive: bool,
-    /// What the names of its one block mean.
+    /// The merged names of its one block.
     merged: Merged,
 }
 
-/// The meaning of names that joins made one column of.
+/// The expressions of merged names.
 type Merged = BTreeMap<String, Expr>;
 
 struct Pass<'a> {
     prepared: &'a Prepared,
     state: &'a SessionState,
     levels: Vec<Level>,
-    /// Subqueries without a name that got one.
+    /// Number of generated aliases of subqueries.
     aliases: usize,
 }
 
@@ -111,7 +111,7 @@ impl VisitorMut for Pass<'_> {
 }
 
 impl Pass<'_> {
-    /// Gives a subquery a name, by which its columns can be called.
+    /// Gives a subquery an alias to qualify its columns with.
     fn name(&mut self, factor: &mut TableFactor) {
         match factor {
             TableFactor::Derived { alias: alias @ None, .. } => {
@@ -141,7 +141,7 @@ impl Pass<'_> {
         let mut merged = Merged::new();
         for column in all.iter().filter(|c| c.is_merged) {
             let same = all.iter().filter(|c| c.name == column.name).count();
-            // A third relation may have a column of that name, which then is ambiguous.
+            // A third relation may have a column of that name, which is then ambiguous.
             if same == 1 {
                 merged.insert(column.name.clone(), column.expr.clone());
             }

@@ -1,11 +1,11 @@
-//! Sums of products of narrow numbers: factors widen before they are multiplied.
+//! Sums of products of narrow numbers: widens factors before the multiplication.
 //!
 //! ```text
 //! sum(CAST(a * b AS DOUBLE))   ⇒   sum(CAST(a AS DOUBLE) * CAST(b AS DOUBLE))      a, b: FLOAT
 //! sum(CAST(a * b AS BIGINT))   ⇒   sum(CAST(a AS BIGINT) * CAST(b AS BIGINT))      a, b: INT and narrower
 //! ```
-//! SQL multiplies in the type of the factors and then adds in a wider one; products of `float32` would be rounded each,
-//! those of narrow integers wrap. A contraction does neither, so the sum is defined this way for both paths.
+//! SQL multiplies in the type of the factors and then adds in a wider one: products of `float32` would each be rounded,
+//! those of narrow integers wrap. A contraction does neither, so both paths define the sum this way.
 
 use arrow::datatypes::DataType;
 use datafusion::common::Result;
@@ -15,7 +15,7 @@ use datafusion::logical_expr::{Aggregate, BinaryExpr, Expr, ExprSchemable, Logic
 
 use super::casts::bare;
 
-/// Rewrites the aggregates of a plan, under the same names.
+/// Rewrites the aggregates of a plan; names stay the same.
 pub(crate) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| {
         let LogicalPlan::Aggregate(aggregate) = &node else { return Ok(Transformed::no(node)) };

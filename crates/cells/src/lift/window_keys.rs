@@ -1,11 +1,11 @@
-//! Keys of OVER that hold a scalar subquery become columns below the window.
+//! Moves keys of OVER that contain a scalar subquery to columns below the window.
 //!
 //! ```text
 //! Window: count(v) PARTITION BY [v < (<subquery>)]      Window: count(v) PARTITION BY [__key_0]
 //!   TableScan: cells                               ⇒      Projection: cells.*, v < (<subquery>) AS __key_0
 //!                                                           TableScan: cells
 //! ```
-//! DataFusion's physical plan sorts by such a key and then does not know the order again.
+//! DataFusion's physical plan sorts by such a key and then does not recognize the order.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Window};
 
-/// The plan under the same schema.
+/// Rewrites the plan; the schema stays the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| match node {
         LogicalPlan::Window(window) => below(window),
@@ -40,7 +40,7 @@ fn below(window: Window) -> Result<Transformed<LogicalPlan>> {
             }
             Ok(Transformed::new_transformed(Expr::WindowFunction(function), is_changed))
         })?;
-        // An alias keeps the name already, and the physical plan takes only one.
+        // An alias preserves the name already, and the physical plan accepts only one.
         calls.push(match new.transformed && !matches!(call, Expr::Alias(_)) {
             true => new.data.alias(name),
             false => new.data,
@@ -68,7 +68,7 @@ fn name_of(i: usize) -> String {
     format!("__key_{i}")
 }
 
-/// The column that holds a key, which is added if no other is the same.
+/// The column of a key, which is added unless an equal one exists.
 fn column(key: &Expr, keys: &mut Vec<Expr>) -> Expr {
     let known = keys.iter().position(|known| known == key);
     let i = known.unwrap_or_else(|| {

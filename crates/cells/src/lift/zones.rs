@@ -1,6 +1,6 @@
-//! Times with a zone are instants: beside a time without one, which is UTC here, they are compared as UTC.
+//! Times with a zone are instants: compared with a time without one, which is UTC here, they are converted to UTC.
 //!
-//! Arrow would take the clock of the zone for that of the other side. Runs before types are coerced.
+//! Arrow would compare the zone's local clock with the other side. Runs before types are coerced.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
 
 use super::time::is_comparison;
 
-/// The expression with its zones gone, if times with and without one meet in it.
+/// Removes the zones of the expression, if times with and without one meet in it.
 pub(super) fn one(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { mut left, op, mut right })
@@ -64,7 +64,7 @@ pub(super) fn one(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
 }
 
-/// Takes the zone of one of two times if the other has none.
+/// Removes the zone of one of two times if the other has none.
 fn meet(a: &mut Expr, b: &mut Expr, schema: &DFSchema) -> bool {
     match (time(a, schema), time(b, schema)) {
         (Some((unit, true)), Some((_, false))) => to_utc(a, unit),
@@ -74,7 +74,7 @@ fn meet(a: &mut Expr, b: &mut Expr, schema: &DFSchema) -> bool {
     true
 }
 
-/// The unit of a time, and whether it has a zone. A failure here is not lost: planning meets the same expression.
+/// The unit of a time, and true if it has a zone. Later planning of the expression reports an error.
 fn time(expr: &Expr, schema: &DFSchema) -> Option<(TimeUnit, bool)> {
     match expr.get_type(schema).ok()? {
         DataType::Timestamp(unit, zone) => Some((unit, zone.is_some())),

@@ -1,15 +1,15 @@
-//! Rows put together to labelled tensors.
+//! Assembles rows into labelled tensors.
 //!
 //! ```text
-//! lat lon  v          codes   first come      labels   [40, 50] x [0, 5]
+//! lat lon  v          codes   as first met    labels   [40, 50] x [0, 5]
 //!  50   0  1.0        0 0                     cells     .   3.0
 //!  50   5  2.0        0 1                               1.0 2.0
-//!  40   5  3.0        1 1                     a place without a row is masked
+//!  40   5  3.0        1 1                     a position without a row is masked
 //! ```
-//! Batches are let go as they come: of a row a 32-bit code for each key and the bare value stay. When all labels are
-//! known, the values go to their places in the chunks of the result. Two rows at one place are an error.
+//! Batches are dropped as they arrive: per row only a 32-bit code for each key and the bare value are retained. When
+//! all labels are known, the values are written to their chunks. Two rows with the same labels are an error.
 //!
-//! Both the rows and the chunks go to files when memory is short, so they may be larger than it; labels may not.
+//! Both the rows and the chunks spill to files when memory is short, so they may exceed it; labels may not.
 
 mod blocks;
 mod heap;
@@ -34,21 +34,20 @@ use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::grid::Grid;
 use tessera_planner::region::cells;
 
-/// What a column of the rows is.
+/// The role of a column of the rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    /// Labels of a dimension; the calendar of a column that counts microseconds.
+    /// Labels of a dimension, with the calendar of a column that counts microseconds.
     Key(Option<Calendar>),
-    /// Values of a tensor; the calendar likewise.
+    /// Values of a tensor, with the calendar likewise.
     Value(Option<Calendar>),
 }
 
 /// The result.
 #[derive(Debug)]
 pub struct Assembled {
-    /// Labels of each dimension, in their order. Without keys there are none, and the one dimension counts rows.
+    /// Labels of each dimension, in order. Without keys there are none, and the one dimension counts rows.
     pub coords: Vec<CoordValues>,
-    /// Each value.
     pub values: Vec<Value>,
 }
 
@@ -57,20 +56,20 @@ pub struct Assembled {
 pub struct Value {
     /// Type of its cells.
     pub dtype: DType,
-    /// Can cells be masked?
+    /// True if cells can be masked.
     pub nullable: bool,
-    /// The cells. Its chunks may be spilled.
+    /// The cells. Chunks may be spilled.
     pub array: Arc<Resident>,
 }
 
-/// Takes rows batch by batch.
+/// Consumes rows batch by batch.
 #[derive(Debug)]
 pub struct Assemble {
     room: Room,
     charges: Vec<Charge>,
     keys: Vec<KeyColumn>,
     columns: Vec<Column>,
-    /// For each field of the rows whether it is a key, and which.
+    /// For each field of the rows: true if it is a key, and its index among the keys or columns.
     places: Vec<(bool, usize)>,
     blocks: Blocks,
 }
@@ -79,18 +78,18 @@ pub struct Assemble {
 struct Column {
     name: String,
     dtype: DType,
-    /// Those of the rows that have just come.
+    /// The values of the current batch.
     bytes: Vec<u8>,
     valid: Vec<u8>,
-    /// Did NULL ever come?
+    /// True if a NULL occurred.
     nulls: bool,
 }
 
 impl Assemble {
-    /// For rows of that schema.
+    /// Assembles rows of that schema.
     ///
     /// # Errors
-    /// [`Error::Rows`] `dtype_mismatch` for columns whose type labels or cells cannot have.
+    /// [`Error::Rows`] `dtype_mismatch` for columns whose type is not supported for labels or cells.
     pub fn new(schema: &SchemaRef, roles: &[Role], room: Room) -> Result<Self, Error> {
         let (mut keys, mut columns, mut places) = (Vec::new(), Vec::new(), Vec::new());
         for (field, role) in schema.fields().iter().zip(roles) {
@@ -115,11 +114,11 @@ impl Assemble {
         Ok(Assemble { room, charges: Vec::new(), keys, columns, places, blocks })
     }
 
-    /// Puts the labels of a field that is a key in the order in which they stand in `labels`; others come behind,
-    /// ascending, as all do without an order.
+    /// Orders the labels of a key field as in `labels`. Other labels follow in ascending order, which is the default
+    /// for all.
     ///
     /// # Errors
-    /// Labels of another type, no memory for so many.
+    /// Labels of another type; insufficient memory for the labels.
     pub fn in_order(&mut self, field: usize, labels: &ArrayRef) -> Result<(), Error> {
         let Some(&(true, at)) = self.places.get(field) else { return Ok(()) };
         self.charges.push(self.room.reserve(labels.len() as u64 * 64)?);
@@ -129,11 +128,11 @@ impl Assemble {
         Ok(())
     }
 
-    /// Takes a batch.
+    /// Adds the rows of a batch.
     ///
     /// # Errors
-    /// `null_key` for a row without a label, [`Error::ResultTooLarge`] if neither memory nor files have room for what
-    /// stays.
+    /// `null_key` for a row without a label, [`Error::ResultTooLarge`] if neither memory nor files have room for the
+    /// retained data.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<(), Error> {
         let rows = batch.num_rows();
         let width: usize =
@@ -148,7 +147,7 @@ impl Assemble {
                 self.columns[at].push(array)?;
             }
         }
-        // A label in its map: the node's share, and a text's own bytes about once.
+        // A label in its map: its share of the node, and about one copy of a text's bytes.
         if labels > 0 {
             self.charges.push(self.room.reserve(labels * 64)?);
         }
@@ -172,7 +171,7 @@ impl Assemble {
     pub fn finish(self, target: u64, cancelled: &dyn Fn() -> bool) -> Result<Assembled, Error> {
         let Assemble { room, charges, keys, columns, blocks, .. } = self;
         let mut coords = Vec::with_capacity(keys.len());
-        // For each key the place of a code among the labels in their order.
+        // For each key, the position of each code in the sorted labels.
         let mut ranks: Vec<Vec<u32>> = Vec::with_capacity(keys.len());
         for key in &keys {
             let (labels, rank) = key.sorted();
@@ -268,7 +267,7 @@ fn number(data_type: &DataType) -> Option<DType> {
     })
 }
 
-/// The Arrow type that holds cells of a type as they lie in memory.
+/// The Arrow type with the in-memory layout of cells of a type.
 fn plain_type(dtype: DType) -> DataType {
     match dtype {
         DType::Bool => DataType::Boolean,

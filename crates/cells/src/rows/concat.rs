@@ -1,11 +1,11 @@
 //! `UNION ALL` in order: all rows of the first input, then those of the second.
 //!
-//! DataFusion's union gives each input a partition of its own, and who merges partitions takes rows as they come: the
-//! answer's order, and the bits of a float's sum over it, would depend on threads.
+//! DataFusion's union has a partition for each input, and merging partitions interleaves their rows: the
+//! order of the result, and the bits of a float sum over it, would depend on threads.
 //!
-//! The side of an outer join whose rows may be missing is a concatenation of one input. DataFusion takes a column that
-//! is constant there (`1 AS k`, `WHERE k = 5`, a `count(*)` that statistics know) for constant above the join too, where
-//! it may be NULL, and leaves it out of ORDER BY. Of a concatenation it knows no constants.
+//! The nullable side of an outer join is wrapped in a concatenation of one input. DataFusion treats a column that
+//! is constant below the join (`1 AS k`, `WHERE k = 5`, a `count(*)` known from statistics) as constant above it too,
+//! where it may be NULL, and drops it from ORDER BY. A concatenation exposes no constants.
 
 use super::single;
 use datafusion::common::JoinType;
@@ -30,8 +30,8 @@ use std::fmt;
 use std::sync::Arc;
 use tessera_exec::quota::Quota;
 
-/// The physical plan of a logical one, whose unions are concatenations, and whose outer joins know no constants. What
-/// its readers of files hold is charged to the [`Quota`] that is an extension of the state's configuration.
+/// Creates the physical plan of a logical one. Unions become concatenations, and outer joins expose no constants.
+/// Readers of files charge their memory to the [`Quota`] that is an extension of the state's configuration.
 ///
 /// # Errors
 /// DataFusion's.
@@ -39,7 +39,7 @@ pub async fn physical(
     state: &SessionState,
     logical: &LogicalPlan,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    // Before all other rules: they sort and group what a union gives by its partitions, which a concatenation has not.
+    // Before all other rules: they sort and group a union by its partitions, which a concatenation lacks.
     let ours: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(InOrder);
     let rules = std::iter::once(ours).chain(state.physical_optimizers().iter().cloned()).collect();
     let state = SessionStateBuilder::new_from_existing(state.clone())
@@ -50,7 +50,7 @@ pub async fn physical(
     super::guard::guarded(plan, quota.as_ref(), state.config().batch_size())
 }
 
-/// Replaces the unions of a physical plan by concatenations, and puts these between outer joins and what may be missing.
+/// Replaces unions of a physical plan by concatenations, and wraps the nullable inputs of outer joins.
 #[derive(Debug)]
 struct InOrder;
 
@@ -90,7 +90,7 @@ fn join_type(node: &dyn ExecutionPlan) -> Option<JoinType> {
     hash.or_else(sorted).or_else(pairs)
 }
 
-/// The join over concatenations of those inputs whose rows may be missing in its result.
+/// The join with concatenations around the inputs whose rows may be missing in its result.
 fn missing(
     join: Arc<dyn ExecutionPlan>,
     kind: JoinType,
@@ -111,7 +111,7 @@ fn missing(
         .map(Transformed::yes)
 }
 
-/// Inputs of one schema, one after the other, as one partition.
+/// Concatenates inputs of one schema into one partition.
 #[derive(Debug)]
 struct ConcatExec {
     inputs: Vec<Arc<dyn ExecutionPlan>>,
@@ -182,7 +182,7 @@ impl ExecutionPlan for ConcatExec {
             })
             .collect();
         let own = schema.clone();
-        // An input begins when the one before it has ended.
+        // An input starts when the one before it has ended.
         let batches = stream::iter(parts)
             .map(move |(input, p)| input.execute(p, context.clone()))
             .try_flatten()

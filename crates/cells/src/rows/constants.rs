@@ -1,8 +1,9 @@
-//! Constants that are large when they are written out for each row.
+//! Bounds the memory of large constants, which are materialized per row.
 //!
-//! DataFusion keeps a constant once, and writes it out for all rows of a batch where a projection, an aggregate or a sort
-//! wants a column. A text of a megabyte is then eight gigabytes. So batches of plans with large constants have fewer rows.
-//! The arguments of window functions are written out for all rows of a partition: there a large constant is refused.
+//! DataFusion stores a constant once, and materializes it for all rows of a batch where a projection, an aggregate or
+//! a sort needs a column. A text of a megabyte then takes eight gigabytes. So batches of plans with large constants
+//! have fewer rows. Arguments of window functions are materialized for a whole partition: there a large constant is
+//! an error.
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
@@ -11,14 +12,14 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use std::sync::Arc;
 
-/// Bytes of a constant that is not looked at.
+/// Constants up to this many bytes are ignored.
 const SMALL_BYTES: u64 = 64;
 
-/// How many rows a batch of the plan may have, `usual` at most, so that its constants take no more than `most` bytes when
-/// they are written out.
+/// Rows per batch, at most `usual`, so that the plan's constants take at most `most` bytes when they are
+/// materialized.
 ///
 /// # Errors
-/// `ResourcesExhausted` for a constant of a window function of which `usual` rows take more than `most` bytes.
+/// `ResourcesExhausted` if `usual` rows of a window function's constant take more than `most` bytes.
 pub fn rows_of_batches(plan: &Arc<dyn ExecutionPlan>, usual: usize, most: u64) -> Result<usize> {
     let mut row_bytes = 0u64;
     plan.apply(|node| {
@@ -43,7 +44,7 @@ pub fn rows_of_batches(plan: &Arc<dyn ExecutionPlan>, usual: usize, most: u64) -
     Ok(usize::try_from(most / row_bytes).unwrap_or(usual).clamp(1, usual))
 }
 
-/// Bytes of the largest constant of an expression: a list that a column is compared with is not written out.
+/// Bytes of the largest constant of an expression; the list of an IN is not materialized and does not count.
 fn constant_bytes(expr: &Arc<dyn PhysicalExpr>) -> Result<u64> {
     let mut bytes = 0u64;
     expr.apply(|part| {

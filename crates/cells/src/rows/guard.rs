@@ -1,12 +1,12 @@
-//! Readers of tables behind a fence: whatever a file makes of one, it becomes an error that names the file.
+//! Isolates readers of table files: a panic or a reader's error becomes an error that names the file.
 //!
 //! ```text
 //! infer_schema, infer_stats            Guarded (a FileFormat)         a panic is SourceError::Damaged
-//! plan_file ─▶ plan ─▶ into_stream     GuardedSource … GuardedMorsel  so is what a reader says of the bytes
+//! plan_file ─▶ plan ─▶ into_stream     GuardedSource … GuardedMorsel  so is a reader's error about the bytes
 //! ```
-//! Formats are DataFusion's, and they trust what a file says of itself further than one should who reads files of
-//! strangers. The scans of a plan are put behind the fence after the optimizer, which knows sources by their types.
-//! There what Parquet's pages take is charged to the budget, and batches are cut that would be large written out.
+//! The formats are DataFusion's, which trust a file's own metadata more than is safe for files of
+//! strangers. The scans of a plan are wrapped after the optimizer, which recognizes sources by their types.
+//! The wrapper also charges Parquet's pages to the budget, and splits batches that are large when materialized.
 
 use super::parquet::charged;
 use super::written::{cut, rows_of_fixed};
@@ -44,16 +44,16 @@ use std::sync::Arc;
 use tessera_exec::quota::Quota;
 use tessera_storage::source::SourceError;
 
-/// A format of tables whose readers may panic.
+/// A file format whose readers may panic.
 #[derive(Debug)]
 pub struct Guarded {
     inner: Arc<dyn FileFormat>,
-    /// What paths are shown with before them.
+    /// Prefix of paths in messages.
     root: String,
 }
 
 impl Guarded {
-    /// `root` is what URLs of the files begin with.
+    /// `root` is the prefix of the URLs of the files.
     pub fn new(inner: Arc<dyn FileFormat>, root: String) -> Self {
         Guarded { inner, root }
     }
@@ -87,7 +87,7 @@ impl FileFormat for Guarded {
         match all.catch_unwind().await {
             Ok(schema) => schema,
             Err(payload) => {
-                // Which file it was is seen when each is read alone.
+                // Reading each file alone finds the damaged one.
                 for one in objects {
                     let alone = self.inner.infer_schema(state, store, std::slice::from_ref(one));
                     self.of(&one.location, alone).await?;
@@ -131,7 +131,7 @@ impl FileFormat for Guarded {
     }
 }
 
-/// The plan, whose scans of files are behind the fence and charge what they hold to the budget.
+/// Wraps the plan's scans of files and charges their memory to the budget.
 ///
 /// # Errors
 /// DataFusion's.
@@ -166,7 +166,7 @@ pub(super) fn guarded(
     .map(|t| t.data)
 }
 
-/// What the URLs of files begin with in a store that is registered as `table-1+s3://bucket/`; nothing for local files.
+/// The URL prefix of files in a store that is registered as `table-1+s3://bucket/`; empty for local files.
 fn root_of(store: &str) -> String {
     let rest = store.split_once('+').map_or("", |(_, rest)| rest);
     rest.trim_end_matches('/').to_string()
@@ -188,7 +188,7 @@ fn message(payload: &(dyn Any + Send)) -> String {
     text.lines().next().unwrap_or_default().to_string()
 }
 
-/// A panic is an error of the file.
+/// Converts a panic to an error of the file.
 async fn caught<T>(path: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(done) => done,
@@ -196,7 +196,7 @@ async fn caught<T>(path: &str, work: impl Future<Output = Result<T>>) -> Result<
     }
 }
 
-/// The same of what takes no time, and what a reader says of the bytes names the file.
+/// As [`caught`], for synchronous work; a reader's error about the bytes names the file too.
 fn caught_now<T>(path: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(done) => done.map_err(|e| named(path, e)),
@@ -204,11 +204,11 @@ fn caught_now<T>(path: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     }
 }
 
-/// What errors begin with that is no news where the file is named.
+/// Prefixes of errors that are redundant where the file is named.
 const WHOSE: [&str; 4] =
     ["Arrow error: ", "Ipc error: ", "Parquet argument error: ", "Parquet error: "];
 
-/// What a reader says of the bytes, with the file; what the storage says is an error of the storage.
+/// Adds the file to a reader's error about the bytes; an error of the storage is returned unchanged.
 fn named(path: &str, error: DataFusionError) -> DataFusionError {
     if let (DataFusionError::ParquetError(_), DataFusionError::ResourcesExhausted(what)) =
         (&error, error.find_root())
@@ -217,7 +217,7 @@ fn named(path: &str, error: DataFusionError) -> DataFusionError {
     }
     let is_of_bytes = match &error {
         DataFusionError::ParquetError(_) => true,
-        // Division by zero is not: what is asked of columns may be evaluated with them.
+        // Division by zero is not an error of the bytes: the reader may evaluate expressions over the columns.
         DataFusionError::ArrowError(e, _) => {
             matches!(**e, ArrowError::IpcError(_) | ArrowError::ParquetError(_))
         }
@@ -236,31 +236,30 @@ fn named(path: &str, error: DataFusionError) -> DataFusionError {
     }
 }
 
-/// One part of this many of the limit is what the texts of a batch may have when they are written out.
+/// Texts of a materialized batch may take the memory limit divided by this.
 const TEXT_SHARE: u64 = 16;
-/// What they may have at least.
+/// Lower bound of that share.
 const TEXT_BYTES_LEAST: u64 = 1 << 20;
 
-/// Cells of a batch of a CSV file, at most.
+/// Maximum cells of a CSV batch.
 const CSV_CELLS: usize = 1 << 20;
 
-/// How many rows of a CSV file are read at a time.
+/// Rows of a CSV file that are read at a time.
 ///
-/// Its reader makes places for so many rows whatever the file has, which for a thousand small files of many columns takes
-/// far longer than their data. A cell has at least the byte that ends it.
+/// The reader allocates for that many rows whatever the file has, which for a thousand small files of many columns
+/// takes far longer than their data. A cell has at least one byte, its separator.
 fn csv_rows(bytes: u64, columns: usize) -> usize {
     let columns = columns.max(1);
     let there = usize::try_from(bytes).unwrap_or(usize::MAX) / columns;
     there.saturating_add(1).min((CSV_CELLS / columns).max(1))
 }
 
-/// A source whose files are read behind the fence.
 struct GuardedSource {
     inner: Arc<dyn FileSource>,
     root: String,
-    /// The most rows of a batch.
+    /// Maximum rows of a batch.
     rows_max: usize,
-    /// The most bytes of its texts.
+    /// Maximum bytes of its materialized texts.
     text_bytes: u64,
 }
 
@@ -395,7 +394,7 @@ impl Morsel for GuardedMorsel {
             Ok(batches) => batches,
             Err(e) => return stream::iter([Err(e)]).boxed(),
         };
-        // After a panic nothing comes: the reader is not asked again.
+        // The stream ends after a panic: the reader is not polled again.
         let caught = AssertUnwindSafe(batches).catch_unwind();
         caught
             .flat_map(move |batch| {

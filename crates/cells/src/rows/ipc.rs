@@ -1,11 +1,11 @@
 //! Arrow IPC files, message by message.
 //!
 //! ```text
-//! file    ARROW1 · schema · dictionaries, batches … · footer (where they are) · length · ARROW1
+//! file    ARROW1 · schema · dictionaries, batches … · footer (their offsets) · length · ARROW1
 //! stream  schema · dictionaries, batches … · end
-//! message its length · what it is (flatbuffer) · body
+//! message length · metadata (flatbuffer) · body
 //! ```
-//! Nothing is set aside for what a message only says: lengths and places are compared with the file first
+//! No memory is allocated by a message's claims alone: lengths and offsets are compared with the file first
 //! ([`mod@check`]), and a batch beyond the limit is refused before it is read. Only one batch is in memory at a time.
 
 mod check;
@@ -44,20 +44,20 @@ use std::ops::Range;
 use std::sync::Arc;
 
 const MAGIC: &[u8] = b"ARROW1";
-/// The most that schema or footer may have.
+/// Maximum bytes of the schema or the footer.
 const HEAD_BYTES_MAX: u64 = 64 << 20;
-/// What is read at least, where messages follow one another.
+/// Minimum bytes of a read from a stream of messages.
 const AHEAD_BYTES: u64 = 1 << 20;
 
 /// Arrow IPC files, with a footer or as streams.
 #[derive(Debug, Clone)]
 pub struct IpcFormat {
-    /// The most bytes of one batch.
+    /// Maximum bytes of one batch.
     limit: u64,
 }
 
 impl IpcFormat {
-    /// Batches have at most `limit` bytes.
+    /// The format for batches of at most `limit` bytes.
     pub fn new(limit: u64) -> Self {
         IpcFormat { limit }
     }
@@ -170,7 +170,7 @@ impl FileSource for IpcSource {
         order: Option<LexOrdering>,
         config: &FileScanConfig,
     ) -> Result<Option<FileScanConfig>> {
-        // A stream has no list of what is where, so files are parted between threads, never cut.
+        // A stream has no index, so files are distributed over threads but never split.
         let groups = FileGroupPartitioner::new()
             .with_target_partitions(partitions)
             .with_repartition_file_min_size(size_min.max(usize::MAX / 2))
@@ -221,7 +221,7 @@ impl FileOpener for IpcOpener {
     }
 }
 
-/// A file that is not opened yet.
+/// A file that is not open yet.
 struct IpcFile {
     store: Arc<dyn ObjectStore>,
     meta: ObjectMeta,
@@ -236,11 +236,11 @@ struct Opened {
     rest: Rest,
 }
 
-/// What follows the schema.
+/// The messages after the schema.
 enum Rest {
-    /// What the footer lists.
+    /// Messages listed in the footer.
     Listed { dictionaries: Vec<MessageSpan>, batches: VecDeque<MessageSpan> },
-    /// The messages from there on.
+    /// The messages of a stream.
     Stream(Ahead),
 }
 
@@ -306,7 +306,7 @@ impl IpcFile {
 }
 
 impl Opened {
-    /// The batches of these columns, one after another.
+    /// Yields the batches of these columns, one after another.
     async fn batches(
         mut self,
         columns: Vec<usize>,
@@ -332,7 +332,7 @@ impl Opened {
         Ok(batches.into_stream().boxed())
     }
 
-    /// The next message and where it is.
+    /// The next message and its location.
     async fn next(&mut self) -> Result<Option<(MessageSpan, Bytes)>> {
         let limit = self.file.limit;
         match &mut self.rest {
@@ -345,11 +345,11 @@ impl Opened {
         }
     }
 
-    /// A batch, or `None` after a dictionary.
+    /// Decodes a batch; `None` for a dictionary.
     fn decode(&mut self, place: MessageSpan, bytes: Bytes) -> Result<Option<RecordBatch>> {
         let kind = check::message(&bytes, place, self.file.limit)?;
         let (block, bytes) = (place.block(), Buffer::from(bytes));
-        // Whatever the decoder says, it says of the bytes.
+        // Any error of the decoder is about the bytes.
         let told = |e: ArrowError| match e {
             ArrowError::IpcError(reason) => said(reason),
             other => said(other.to_string()),
@@ -364,18 +364,18 @@ impl Opened {
     }
 }
 
-/// Reads messages that follow one another, some of them ahead.
+/// Reads consecutive messages, with read-ahead.
 struct Ahead {
-    /// Where the next message begins.
+    /// Offset of the next message.
     at: u64,
     size: u64,
-    /// What was read, from `start` on.
+    /// The bytes read so far, from offset `start`.
     bytes: Bytes,
     start: u64,
 }
 
 impl Ahead {
-    /// The next message, with its place; `None` at the end.
+    /// The next message, with its location; `None` at the end.
     async fn message(
         &mut self,
         file: &IpcFile,
@@ -385,7 +385,7 @@ impl Ahead {
             return Ok(None);
         }
         let head = self.get(file, self.at..self.size.min(self.at + 8)).await?;
-        // Files of before 2019 have no mark before the length.
+        // Files from before 2019 lack the marker before the length.
         let (prefix, length) = match (&head[..4], head.get(4..8)) {
             ([0xff, 0xff, 0xff, 0xff], Some(length)) => (8, length),
             ([0xff, 0xff, 0xff, 0xff], None) => return Ok(None),

@@ -1,5 +1,5 @@
-//! `ORDER BY … LIMIT 5000000`: DataFusion keeps the first rows of a limit in memory, however many they are. Where they are
-//! too many for that, all rows are sorted, which spills, and the first are taken.
+//! `ORDER BY … LIMIT 5000000`: DataFusion's top-k operator holds all rows of the limit in memory. For large limits
+//! a full sort, which can spill, followed by a limit replaces it.
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
@@ -8,13 +8,13 @@ use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use std::sync::Arc;
 
-/// Bytes of a text or a list, about.
+/// Estimated bytes of a text or a list.
 const VARIABLE: usize = 64;
-/// Bytes of a row's place and of each of its keys, beside its own.
+/// Overhead bytes of a row, and of each of its keys.
 const PLACE: usize = 64;
 const KEY: usize = 16;
 
-/// The plan, whose sorts keep the first rows of a limit only where these need at most half of `memory` bytes.
+/// Rewrites the plan so that a top-k sort is used only where its rows need at most half of `memory` bytes.
 ///
 /// # Errors
 /// DataFusion's.

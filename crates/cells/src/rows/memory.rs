@@ -1,16 +1,16 @@
-//! DataFusion's memory: a part of the one budget.
+//! DataFusion's memory pool: a part of the one budget.
 //!
 //! ```text
 //!   limit ├── chunks and operands ──────────────┼── rows of all statements, at most half ──┤
 //!                                               ├─ one statement, at most a quarter ─┤
 //! ```
-//! What sorts, joins and groups of rows hold counts in the quota like everything else. They cannot wait: one that is
-//! refused puts rows aside in files or ends its statement. So what they ask for within their share is always granted,
-//! if need be beyond the limit for a moment; plans leave the share free as long as they get on without it, and start
-//! nothing until the budget has room again.
+//! The memory of sorts, joins and groups of rows counts in the quota like all other memory. These operators cannot
+//! wait: if a request is refused, they spill or the statement ends. So a request within their share is always granted,
+//! if necessary exceeding the limit for a moment. Plans leave the share free as long as they progress without it, and
+//! start nothing until the budget has room again.
 //!
-//! Statements that use rows at the same time have equal parts of the share, but always the least that holds the rows
-//! of some batches. What that is beyond the shares of a tiny limit is not counted: plans would have nothing left.
+//! Statements that use rows at the same time have equal parts of the share, but always at least the memory for some
+//! batches. Bytes by which this exceeds the shares of a tiny limit are not counted: plans would have nothing left.
 
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
@@ -19,58 +19,58 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_exec::quota::{Account, Quota, Reservation};
 
-/// One part of this many of the limit is what a statement may have, and twice that all of them together.
+/// A statement may use the limit divided by this, all statements together twice that.
 const SHARE: u64 = 4;
-/// What a statement gets at least: less does not hold the rows of some batches.
+/// Minimum share of a statement: less does not fit some batches of rows.
 const LEAST: u64 = 4 << 20;
 
-/// The part of the budget that rows may have.
+/// The part of the budget that rows may use.
 #[derive(Debug)]
 pub struct RowsMemory {
     quota: Arc<Quota>,
     used: AtomicU64,
-    /// Bytes of them that are counted in the budget.
+    /// Bytes that are counted in the budget.
     counted: AtomicU64,
-    /// Statements that hold some.
+    /// Statements that hold bytes.
     active: AtomicU64,
 }
 
-/// What the rows of one statement hold.
+/// The memory of the rows of one statement.
 #[derive(Debug)]
 struct RowsPool {
     of: Arc<RowsMemory>,
     account: Arc<Account>,
-    /// What the budget of the statement allows, whatever the others do.
+    /// Maximum by the statement's own budget, whatever the others use.
     most: u64,
-    /// `None` as long as it never held anything.
+    /// `None` until the first request.
     held: Mutex<Option<Reserved>>,
 }
 
 #[derive(Debug)]
 struct Reserved {
     bytes: u64,
-    /// What of it is counted in the budget.
+    /// The bytes that are counted in the budget.
     counted: Reservation,
 }
 
 impl RowsMemory {
-    /// Of that budget.
+    /// Uses that budget.
     pub fn new(quota: Arc<Quota>) -> Arc<Self> {
         let (used, counted, active) = Default::default();
         Arc::new(RowsMemory { quota, used, counted, active })
     }
 
-    /// What one statement may have if no other uses rows.
+    /// The maximum of one statement if no other uses rows.
     pub fn share(&self) -> u64 {
         share_of(&self.quota)
     }
 
-    /// The same of a statement with that budget of its own.
+    /// As [`RowsMemory::share`], for a statement with its own budget.
     pub fn share_within(&self, budget: Option<&Arc<Quota>>) -> u64 {
         budget.map_or(self.share(), |own| share_of(own).min(self.share()))
     }
 
-    /// Bytes that rows hold.
+    /// Bytes in use by rows.
     pub fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }
@@ -82,12 +82,12 @@ impl RowsMemory {
         Arc::new(RowsPool { of: self.clone(), account, most, held: Mutex::default() })
     }
 
-    /// What each of the statements may have that use rows now.
+    /// The current maximum of each active statement.
     fn part(&self) -> u64 {
         (self.share() / self.active.load(Relaxed).max(1)).max(LEAST)
     }
 
-    /// Says how much rows may still ask for.
+    /// Updates the amount that the quota sets aside for rows.
     fn tell(&self) {
         let open = match self.active.load(Relaxed) {
             0 => 0,
@@ -97,12 +97,12 @@ impl RowsMemory {
         self.quota.set_aside(open.saturating_sub(self.counted.load(Relaxed)));
     }
 
-    /// What is counted of the rows of all statements, at most.
+    /// Maximum bytes of the rows of all statements that are counted.
     fn most(&self) -> u64 {
         2 * (self.quota.limit() / SHARE)
     }
 
-    /// Counts what a statement holds, within the shares.
+    /// Updates the counted bytes of a statement, within the shares.
     fn count(&self, held: &mut Reserved) {
         let (before, wanted) = (held.counted.bytes(), held.bytes.min(self.quota.limit() / SHARE));
         if wanted > before {
@@ -118,13 +118,13 @@ impl RowsMemory {
     }
 }
 
-/// What one statement may have of a budget.
+/// The maximum of one statement within a budget.
 fn share_of(quota: &Quota) -> u64 {
     (quota.limit() / SHARE).max(LEAST)
 }
 
 impl RowsPool {
-    /// What the statement may have now.
+    /// The statement's current maximum.
     fn part(&self) -> u64 {
         self.of.part().min(self.most)
     }
@@ -133,7 +133,7 @@ impl RowsPool {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes bytes if `may` says so, given what the statement holds; else says what it could have.
+    /// Takes bytes if they fit the statement's share, or always; otherwise returns the available bytes.
     fn take(&self, bytes: u64, always: bool) -> std::result::Result<(), u64> {
         let mut held = self.lock();
         let held = held.get_or_insert_with(|| {
@@ -143,7 +143,7 @@ impl RowsPool {
         let own = held.bytes;
         let room = self.part().saturating_sub(own);
         let all = (2 * self.of.share()).saturating_sub(self.of.used());
-        // The least is everybody's, however many there are.
+        // Every statement may use the minimum, however many there are.
         let room = room.min(all).max(LEAST.saturating_sub(own));
         if bytes > room && !always {
             return Err(room);
@@ -161,7 +161,7 @@ impl MemoryPool for RowsPool {
     }
 
     fn grow(&self, _: &MemoryReservation, additional: usize) {
-        // What DataFusion has in hand already; it asks for the rest.
+        // DataFusion already holds these bytes; it asks for more with `try_grow`.
         let _ = self.take(additional as u64, true);
     }
 
@@ -229,16 +229,16 @@ mod tests {
         assert_eq!((quota.used(), rows.used(), quota.aside()), (16 << 20, 16 << 20, 0));
         let error = first.try_grow(1).unwrap_err();
         assert!(matches!(error, DataFusionError::ResourcesExhausted(_)), "{error}");
-        // A second one has half, although the first keeps what it has.
+        // The second one has half, although the first retains all of its bytes.
         let second = MemoryConsumer::new("group").register(&b);
         second.try_grow(8 << 20).unwrap();
         assert!(second.try_grow(1).is_err());
         second.shrink(4 << 20);
         assert_eq!(quota.used(), 20 << 20);
-        // What is in hand is granted; more than both shares is not counted.
+        // Bytes that are already held are granted; bytes beyond both shares are not counted.
         second.grow(100 << 20);
         assert_eq!((rows.used(), quota.used(), quota.overrun()), (120 << 20, 32 << 20, 0));
-        // Beyond the limit for a moment, if chunks are in the way.
+        // Exceeds the limit for a moment if chunks use the rest.
         second.shrink(104 << 20);
         let chunks = quota.account().try_reserve(48 << 20).unwrap();
         second.try_grow(8 << 20).unwrap();

@@ -1,13 +1,13 @@
-//! Pages of Parquet files in the memory budget.
+//! Charges pages of Parquet files to the memory budget.
 //!
 //! ```text
 //!   row group   │ page │ page │ … │      held as stored until its rows are read
-//!                   └▶ unpacked          one page of a column at a time, beside its dictionary
+//!                   └▶ unpacked          one page of a column at a time, and its dictionary
 //! ```
-//! DataFusion's reader counts neither. Here the stored bytes are charged before they are fetched. Before they are unpacked,
-//! so is what their headers say that the pages of a batch unpack to, as a megabyte may be two gigabytes, and what a batch
-//! of the longest text of a dictionary takes, as each row gets its text written out. The charge lives as long as the bytes
-//! are held, by arrays that share them too.
+//! DataFusion's reader counts neither. Here the stored bytes are charged before they are fetched. Before they are
+//! unpacked, two more sizes are charged: the unpacked size of the pages of a batch according to their headers, as a
+//! megabyte may unpack to two gigabytes; and a batch of the longest text of a dictionary, as each row gets a copy of
+//! its text. The charge lives as long as the bytes, also where arrays share them.
 //!
 //! Source of the format: the Thrift definition of `PageHeader` (parquet.thrift of Apache Parquet).
 
@@ -33,7 +33,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tessera_exec::quota::{Account, Charge, Quota};
 
-/// The source, whose readers charge what they hold to the budget.
+/// Wraps the source so that its readers charge their memory to the budget.
 pub(super) fn charged(
     source: &ParquetSource,
     quota: &Arc<Quota>,
@@ -69,14 +69,14 @@ impl ParquetFileReaderFactory for ChargedReaders {
 struct ChargedReader {
     inner: Box<dyn AsyncFileReader + Send>,
     account: Arc<Account>,
-    /// Rows that are read at a time.
+    /// Rows per read.
     batch_rows: u64,
-    /// Columns of texts that have a dictionary, by where it begins.
+    /// Text columns with a dictionary, by its offset.
     dictionaries: HashMap<u64, ColumnChunkMetaData>,
 }
 
 impl ChargedReader {
-    /// Charges what is needed beside a column's pages to read them.
+    /// Charges the memory for unpacking a column's pages.
     fn charge_unpacked(&self, start: u64, pages: &Bytes) -> Read<Charge> {
         let mut charge = reserve(&self.account, batch_bytes(pages, self.batch_rows))?;
         // The dictionary is charged before it is unpacked here.
@@ -88,7 +88,7 @@ impl ChargedReader {
     }
 }
 
-/// Bytes with what they are charged.
+/// Bytes with their charge.
 struct ChargedBytes {
     bytes: Bytes,
     _charge: Charge,
@@ -158,14 +158,14 @@ fn reserve(account: &Arc<Account>, bytes: u64) -> Read<Charge> {
     })
 }
 
-/// Type of the page that holds a dictionary.
+/// Page type of a dictionary.
 const DICTIONARY: i64 = 2;
 
-/// Bytes that the pages of a column unpack to as far as they are in memory at a time: dictionaries, and the pages of
-/// `batch_rows` rows. Of bytes that are no pages nothing is counted; the reader says what is wrong with them.
+/// Unpacked bytes of a column that are in memory at a time: dictionaries, and the pages of
+/// `batch_rows` rows. Bytes that are not pages count as nothing; the reader reports the error.
 fn batch_bytes(pages: &[u8], batch_rows: u64) -> u64 {
     let (mut dictionaries, mut most) = (0u64, 0u64);
-    // Values and bytes of the last pages, which hold a batch's rows.
+    // Values and bytes of the last pages, which cover a batch's rows.
     let mut last: VecDeque<(u64, u64)> = VecDeque::new();
     let (mut values, mut bytes) = (0u64, 0u64);
     let mut rest = pages;
@@ -176,7 +176,7 @@ fn batch_bytes(pages: &[u8], batch_rows: u64) -> u64 {
             [1] => kind = value,
             [2] => unpacked = value,
             [3] => stored = value,
-            // Of both versions of data pages.
+            // Number of values, in both versions of data pages.
             [5 | 8, 1] => count = value,
             _ => {}
         });
@@ -207,8 +207,8 @@ fn batch_bytes(pages: &[u8], batch_rows: u64) -> u64 {
     dictionaries.saturating_add(most)
 }
 
-/// Bytes of the longest text of a column's dictionary, which is its first page. A dictionary that cannot be read has
-/// none: the reader says what is wrong with it.
+/// Bytes of the longest text of a column's dictionary, which is its first page; 0 for a dictionary that cannot be read:
+/// the reader reports the error.
 fn longest_text(column: &ColumnChunkMetaData, start: u64, pages: &Bytes) -> u64 {
     let at = Arc::new(At { start, bytes: pages.clone() });
     let first = SerializedPageReader::new(at, column, 0, None).and_then(|mut r| r.get_next_page());
@@ -223,7 +223,7 @@ fn longest_text(column: &ColumnChunkMetaData, start: u64, pages: &Bytes) -> u64 
     longest.into()
 }
 
-/// Bytes of a file from a place on.
+/// Bytes of a file from an offset.
 struct At {
     start: u64,
     bytes: Bytes,
@@ -302,7 +302,7 @@ mod tests {
         let (at, length) = group.column(0).byte_range();
         let pages = file.slice(at as usize..(at + length) as usize);
         assert_eq!(longest_text(group.column(0), at, &pages), 6);
-        // Damaged ones are the reader's to refuse.
+        // Damaged dictionaries are left to the reader.
         assert_eq!(longest_text(group.column(0), at, &pages.slice(..20)), 0);
         assert_eq!(longest_text(group.column(0), at + 7, &pages), 0);
     }

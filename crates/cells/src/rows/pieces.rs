@@ -1,7 +1,7 @@
-//! A sink that hands chunks of results on as pieces.
+//! A sink that forwards chunks of results as pieces.
 //!
-//! The channel has no bound of its own: chunks on their way are charged to the quota, and a sink that drains makes a
-//! plan short of memory wait for its reader.
+//! The channel is unbounded: chunks in transit are charged to the quota, and because the sink drains, a
+//! plan short of memory waits for its reader.
 
 use super::Piece;
 use arrow::array::{Array, ArrayRef, AsArray};
@@ -17,13 +17,13 @@ use tessera_planner::grid::ChunkIndex;
 use tessera_planner::region::Region;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// The end that the runtime writes to.
+/// The sending end, for the runtime.
 #[derive(Debug)]
 pub struct PieceSink {
     sender: UnboundedSender<Piece>,
 }
 
-/// The end that a table reads from; it ends when every sink is gone.
+/// The receiving end, for a table. It ends when every sink is dropped.
 #[derive(Debug)]
 pub struct Pieces {
     receiver: UnboundedReceiver<Piece>,
@@ -47,7 +47,7 @@ impl Sink for PieceSink {
     ) -> Result<(), Error> {
         let start = region.start.first().copied().unwrap_or_default();
         let piece = Piece { root: result, start, cells: one_nan(chunk.to_array()?) };
-        // Without a reader the statement is about to be cancelled.
+        // Without a receiver the statement is about to be cancelled.
         let _ = self.sender.send(piece);
         Ok(())
     }
@@ -61,7 +61,7 @@ impl Sink for PieceSink {
     }
 }
 
-/// The cells with the sign taken from NaN: Arrow sorts by bits, and in SQL there is one NaN, above all numbers.
+/// Clears the sign of NaN: Arrow sorts by bits, and SQL has one NaN, above all numbers.
 fn one_nan(cells: ArrayRef) -> ArrayRef {
     match cells.data_type() {
         DataType::Float64 => {

@@ -1,4 +1,4 @@
-//! Where DataFusion puts rows aside: files in the process' own directory, within the limit of all that is spilled.
+//! DataFusion's spill files: in the process' own directory, within the limit of all spilled bytes.
 
 use bytes::Bytes;
 use datafusion::error::{DataFusionError, Result};
@@ -18,13 +18,13 @@ use tessera_exec::store::{Directory, Space, Store};
 /// Bytes read at a time.
 const PIECE: usize = 256 << 10;
 
-/// Makes files in the directory of a store.
+/// Creates files in the directory of a store.
 #[derive(Debug)]
 pub struct RowsScratch {
     store: Arc<Store>,
 }
 
-/// A file, which is unlinked with its last holder.
+/// A file, which is unlinked when its last reference is dropped.
 #[derive(Debug)]
 struct RowsFile {
     path: PathBuf,
@@ -34,17 +34,17 @@ struct RowsFile {
     _directory: Arc<Directory>,
 }
 
-/// Adds to a file.
+/// Appends to a file.
 struct RowsWriter {
     file: File,
     to: Arc<RowsFile>,
 }
 
-/// The same file for whoever reads it, writes it, or both.
+/// A shared reference to a file, for readers and writers.
 struct Shared(Arc<RowsFile>);
 
 impl RowsScratch {
-    /// What DataFusion's environment is built with. Without room for files nothing is put aside.
+    /// The disk manager of DataFusion's environment. Without space for files nothing is spilled.
     pub fn disk_manager(store: &Arc<Store>) -> DiskManagerBuilder {
         let builder = DiskManagerBuilder::default();
         match store.is_on() {
@@ -54,7 +54,7 @@ impl RowsScratch {
     }
 }
 
-/// Our error as DataFusion carries it: it comes out as what it was.
+/// Wraps this crate's error for DataFusion, so that it can be unwrapped unchanged.
 fn ours(e: Error) -> DataFusionError {
     DataFusionError::External(Box::new(e))
 }
@@ -84,7 +84,7 @@ impl SpillFile for Shared {
     fn read_stream(&self) -> Result<Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>> {
         let held = self.0.clone();
         let file = File::open(&held.path).map_err(|e| ours(held.store.io(&e)))?;
-        // A piece is read when it is asked for. Files are local and most often still in memory.
+        // A piece is read on demand. Files are local and most often still in the page cache.
         let pieces = stream::unfold(Some((file, held)), |state| async move {
             let (mut file, held) = state?;
             let mut piece = vec![0; PIECE];

@@ -1,9 +1,9 @@
-//! Rows that several parts of a query read and that are made once.
+//! Rows that several parts of a query read and that are computed once.
 //!
 //! ```text
-//! first poll of any reader ──▶ a task runs the plan ──▶ a file in scratch space ──▶ each reader, from its beginning
+//! first poll of any reader ──▶ a task runs the plan ──▶ a file in scratch space ──▶ each reader, from its start
 //! ```
-//! The readers know nothing of the plan, so that a chain of such rows is planned and run link by link. The task ends with
+//! The readers do not contain the plan, so a chain of such rows is planned and run link by link. The task ends with
 //! the statement.
 
 use super::single;
@@ -28,10 +28,10 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// The file with the rows, or none if there are no rows.
+/// The file with the rows, or `None` if there are no rows.
 type Made = std::result::Result<Option<Arc<dyn SpillFile>>, Arc<DataFusionError>>;
 
-/// Rows that are made once.
+/// Rows that are computed once.
 pub struct SharedTable {
     name: String,
     schema: SchemaRef,
@@ -40,12 +40,12 @@ pub struct SharedTable {
 }
 
 impl SharedTable {
-    /// Rows of that schema. They have to be given a plan before anybody reads them.
+    /// Rows of that schema. A plan must be set with [`SharedTable::made_by`] before the first read.
     pub fn new(name: String, schema: SchemaRef) -> Self {
         SharedTable { name, schema, plan: OnceLock::new(), made: Mutex::default() }
     }
 
-    /// Sets what makes the rows.
+    /// Sets the plan that computes the rows.
     ///
     /// # Errors
     /// [`DataFusionError::Internal`] if it is set already.
@@ -54,7 +54,7 @@ impl SharedTable {
         self.plan.set(plan).map_err(again)
     }
 
-    /// The rows from the first on.
+    /// The rows, from the first one.
     fn rows(self: Arc<Self>, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let files = self.files(&context);
         let made = {
@@ -117,7 +117,7 @@ impl fmt::Debug for SharedTable {
     }
 }
 
-/// The provider of such rows.
+/// The table provider of shared rows.
 #[derive(Debug)]
 pub struct SharedProvider(pub Arc<SharedTable>);
 
@@ -151,7 +151,7 @@ impl TableProvider for SharedProvider {
     }
 }
 
-/// A reader: one partition, some of the columns.
+/// A reader: one partition with some of the columns.
 #[derive(Debug)]
 struct SharedExec {
     table: Arc<SharedTable>,
@@ -208,7 +208,7 @@ impl ExecutionPlan for SharedExec {
     ) -> Result<SendableRecordBatchStream> {
         single::check(self.name(), partition)?;
         let (table, projection) = (self.table.clone(), self.projection.clone());
-        // The rows are begun by the first poll.
+        // The first poll starts the computation.
         let begun = async move { table.rows(context) };
         let rows = stream::once(begun).try_flatten().map(move |batch| match &projection {
             Some(columns) => Ok(batch?.project(columns)?),

@@ -1,4 +1,4 @@
-//! What our physical nodes have in common: one partition, rows as they come.
+//! Shared code of this crate's physical nodes: one partition, rows in arrival order.
 
 use arrow::datatypes::SchemaRef;
 use datafusion::error::{DataFusionError, Result};
@@ -7,7 +7,7 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::{Partitioning, PlanProperties};
 use std::sync::Arc;
 
-/// The properties of a node with one partition that gives batches while it runs.
+/// The properties of a node with one partition that emits batches incrementally.
 pub(super) fn properties(schema: SchemaRef) -> Arc<PlanProperties> {
     Arc::new(PlanProperties::new(
         EquivalenceProperties::new(schema),
@@ -17,7 +17,7 @@ pub(super) fn properties(schema: SchemaRef) -> Arc<PlanProperties> {
     ))
 }
 
-/// Nobody may ask for another partition than the first.
+/// Fails unless the partition is the first one.
 pub(super) fn check(node: &str, partition: usize) -> Result<()> {
     if partition == 0 {
         return Ok(());

@@ -1,11 +1,11 @@
-//! Plans of DataFusion that are stopped from outside.
+//! External cancellation of DataFusion plans.
 //!
-//! DataFusion looks for a cancel where a task awaits something, and a plan whose input is ready awaits nothing: an
-//! aggregate takes all batches of another one, and spills between them, in one poll. So each batch that an operator reads
-//! goes through a [`Checked`], which ends the stream once the statement is stopped.
+//! DataFusion checks for cancellation only where a task awaits something, and a plan whose input is ready awaits
+//! nothing: an aggregate consumes all batches of another one, and spills between them, in one poll. So each batch that
+//! an operator reads passes through a [`Checked`], which ends the stream once the statement is stopped.
 //!
-//! A join that compares every row with every row looks at billions of pairs between two batches. Its condition is
-//! evaluated for some thousand pairs at a time, so the check is there, and the thread's other work is handed to others.
+//! A nested-loop join compares billions of pairs between two batches. Its condition is evaluated for some thousand
+//! pairs at a time, so the check is made there, and the thread's other tasks are moved to other threads.
 
 use crate::stack;
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
@@ -27,10 +27,10 @@ use std::sync::Arc;
 use tessera_exec::error::Error;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Says that a statement was cancelled, or has taken its time.
+/// Returns true once a statement is cancelled or has exceeded its time limit.
 pub type IsStopped = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Runs what takes a thread for as long as it likes: other threads take over what this one served beside.
+/// Runs blocking work: other threads take over the tasks of this one.
 pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     let done = match flavor {
@@ -41,8 +41,8 @@ pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Waits for what computes between its awaits for as long as it likes: other threads take over what this one served
-/// beside, and tasks that it spawns run on the threads of `spawned`.
+/// Awaits a future that computes for long between its awaits: other threads take over the tasks of this
+/// one, and tasks that the future spawns run on the threads of `spawned`.
 pub async fn await_in_place<T>(spawned: &Handle, work: impl Future<Output = T>) -> T {
     let done = match Handle::try_current() {
         Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => {
@@ -54,8 +54,8 @@ pub async fn await_in_place<T>(spawned: &Handle, work: impl Future<Output = T>) 
     done
 }
 
-/// The plan, whose operators end with [`Error::Cancelled`] at the next batch, or pairs of a join, after `is_stopped` is
-/// true.
+/// Wraps the plan's operators so that they end with [`Error::Cancelled`] at the next batch, or pairs of a join, after
+/// `is_stopped` returns true.
 ///
 /// # Errors
 /// DataFusion's.
@@ -94,7 +94,7 @@ pub fn stoppable(
     .map(|t| t.data)
 }
 
-/// The input of an operator, whose batches end once the statement is stopped.
+/// The input of an operator, whose stream ends once the statement is stopped.
 struct Checked {
     child: Arc<dyn ExecutionPlan>,
     is_stopped: IsStopped,
@@ -173,7 +173,7 @@ impl ExecutionPlan for Checked {
     }
 }
 
-/// A condition that is not evaluated once the statement is stopped.
+/// A join condition that is not evaluated once the statement is stopped.
 struct Stoppable {
     inner: Arc<dyn PhysicalExpr>,
     is_stopped: IsStopped,

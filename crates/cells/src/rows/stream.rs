@@ -1,4 +1,4 @@
-//! Pieces in any order → record batches in row-major order.
+//! Converts pieces in any order to record batches in row-major order.
 
 use super::top::First;
 use super::{Piece, RunTensor};
@@ -19,22 +19,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_planner::region::{cells, strides};
 
-/// What a stream of rows is made of.
+/// The inputs of a stream of rows.
 #[derive(Debug)]
 pub(super) struct Rows {
     pub(super) scan: Arc<TensorScan>,
     pub(super) runner: Arc<dyn RunTensor>,
-    /// Where rows of cells are counted.
+    /// Counter of rows built from cells.
     pub(super) exploded: Option<Arc<AtomicU64>>,
-    /// Rows after which the stream ends.
+    /// Maximum rows of the stream.
     pub(super) limit: Option<usize>,
-    /// Rows of a batch, at most.
+    /// Maximum rows of a batch.
     pub(super) batch_rows: usize,
-    /// A batch is a part of its chunk, and who keeps it keeps the chunk: beyond so many bytes it is a copy.
+    /// A batch is a slice of its chunk and keeps the whole chunk alive. Slices of larger chunks, in bytes, are copied.
     pub(super) held_bytes: usize,
 }
 
-/// The rows of a table. The plan is started by the first poll.
+/// The rows of a table. The first poll starts the plan.
 pub(super) fn rows(rows: Rows) -> SendableRecordBatchStream {
     let schema = rows.scan.schema.clone();
     let batches = stream::try_unfold(None, move |state: Option<RowStream>| {
@@ -55,33 +55,33 @@ struct RowStream {
     schema: SchemaRef,
     pieces: BoxStream<'static, std::result::Result<Piece, super::BoxError>>,
     exploded: Option<Arc<AtomicU64>>,
-    /// Rows that the limit still lets out.
+    /// Rows left within the limit.
     left: u64,
     batch_rows: usize,
     held_bytes: usize,
     /// Rows of the table.
     total: u64,
-    /// The next row whose cells are not here.
+    /// The next row whose cells have not arrived.
     at: u64,
-    /// Cells that wait for those before them or beside them: by first row, one for each root.
+    /// Cells that wait for earlier rows or for other roots: by first row, one entry per root.
     waiting: BTreeMap<u64, Vec<Option<ArrayRef>>>,
-    /// Rows that are complete and were not given.
+    /// Complete rows that have not been emitted.
     ready: Option<Ready>,
-    /// The best keys so far, if only rows with the best are wanted.
+    /// The best keys so far, for a top-k scan.
     first: Option<First>,
 }
 
-/// Rows of one piece, with the cells of all roots.
+/// Consecutive rows, with the cells of all roots.
 struct Ready {
     rows: Numbers,
     cells: Vec<ArrayRef>,
 }
 
-/// Numbers of rows of the table.
+/// Row numbers of the table.
 enum Numbers {
-    /// One after the other.
+    /// Consecutive rows.
     Range { start: u64, len: u64 },
-    /// Some of those.
+    /// A subset of rows.
     List(UInt64Array),
 }
 
@@ -93,7 +93,7 @@ impl Numbers {
         }
     }
 
-    /// Takes the first `n`.
+    /// Removes and returns the first `n`.
     fn split(&mut self, n: u64) -> UInt64Array {
         match self {
             Numbers::Range { start, len } => {
@@ -134,14 +134,14 @@ impl RowStream {
         })
     }
 
-    /// The next batch that has rows.
+    /// The next nonempty batch.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         while self.left > 0 {
             if let Some(ready) = self.ready.take_if(|ready| ready.rows.len() > 0) {
                 return self.batch(ready).map(Some);
             }
             if self.at >= self.total {
-                // All rows were there, so that this is the plan's end, which tells what it took.
+                // All rows have arrived: drain the stream to its end, which reports the plan's statistics.
                 while let Some(piece) = self.pieces.next().await {
                     piece.map_err(DataFusionError::External)?;
                 }
@@ -156,12 +156,12 @@ impl RowStream {
             self.at += ready.rows.len();
             self.ready = Some(self.present(ready)?);
         }
-        // What still runs is cancelled.
+        // Cancels the rest of the plan.
         self.pieces = stream::empty().boxed();
         Ok(None)
     }
 
-    /// Takes pieces until the rows at `at` are complete.
+    /// Receives pieces until the rows at `at` are complete.
     async fn fill(&mut self) -> Result<Ready> {
         let roots = self.scan.rooted.roots.len();
         loop {
@@ -199,7 +199,7 @@ impl RowStream {
         }
     }
 
-    /// The rows of a piece that are there and wanted: nothing is built for the others.
+    /// Selects the rows that are present and can be among the first: no arrays are built for the others.
     fn present(&mut self, ready: Ready) -> Result<Ready> {
         let presence = match self.scan.presence {
             Some(root) => Some(ready.cells[root].as_boolean_opt().ok_or_else(|| {
@@ -231,7 +231,7 @@ impl RowStream {
         Ok(Ready { rows: Numbers::List(rows), cells })
     }
 
-    /// The next rows, at most `batch_rows`.
+    /// Takes the next rows, at most `batch_rows`.
     fn batch(&mut self, mut ready: Ready) -> Result<RecordBatch> {
         let len = (self.batch_rows as u64).min(ready.rows.len()).min(self.left);
         let rows = ready.rows.split(len);
@@ -250,7 +250,7 @@ impl RowStream {
         self.assemble(&rows, &cells)
     }
 
-    /// Labels and cells of some rows.
+    /// Builds the labels and cells of some rows.
     fn assemble(&self, rows: &UInt64Array, cells: &[ArrayRef]) -> Result<RecordBatch> {
         let strides = strides(&self.scan.shape);
         let along = |axis: usize| {
@@ -277,7 +277,7 @@ impl RowStream {
     }
 }
 
-/// The same cells in memory of their own.
+/// Copies the cells to memory of their own.
 fn copied(cells: &ArrayRef) -> Result<ArrayRef> {
     let data = cells.to_data();
     let mut copy = MutableArrayData::new(vec![&data], false, cells.len());

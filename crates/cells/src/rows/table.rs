@@ -1,4 +1,4 @@
-//! The provider: a tensor plan with labels as a table.
+//! The table provider for a tensor plan with labels.
 
 use super::stream::{Rows, rows};
 use super::{RunTensor, single};
@@ -29,13 +29,13 @@ pub struct TensorTable {
 }
 
 impl TensorTable {
-    /// A table; `exploded` is added to for each row of cells that is built, and may be shared by the tables of a
-    /// statement.
+    /// A table. `exploded` counts the rows that are built from cells; tables of a statement may share
+    /// it.
     pub fn new(scan: TensorScan, runner: Arc<dyn RunTensor>, exploded: Arc<AtomicU64>) -> Self {
         TensorTable { scan, runner, exploded }
     }
 
-    /// Rows of cells built so far; what a dense plan gives does not count.
+    /// Rows built from cells so far; rows of a dense plan do not count.
     pub fn rows_exploded(&self) -> u64 {
         self.exploded.load(Ordering::Relaxed)
     }
@@ -59,17 +59,17 @@ impl TableProvider for TensorTable {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let scan = project(&self.scan, projection)?;
-        // Rows that turn out not to be there must not count toward the limit: the stream counts what it gives.
+        // Absent rows must not count toward the limit: the stream counts the rows that it emits.
         let exploded = scan.exploded.then(|| self.exploded.clone());
         Ok(Arc::new(TensorExec::new(scan, self.runner.clone(), exploded, limit)))
     }
 }
 
-/// The table with some of its columns, and the roots that these need.
+/// Projects the table to some of its columns and the roots that these need.
 fn project(scan: &TensorScan, projection: Option<&Vec<usize>>) -> Result<TensorScan> {
     let Some(projection) = projection else { return Ok(scan.clone()) };
     let mut roots: Vec<NodeId> = Vec::new();
-    // A root of two uses is run once.
+    // A root with two uses runs once.
     let mut root = |i: usize| {
         let wanted = scan.rooted.roots[i];
         roots.iter().position(|known| *known == wanted).unwrap_or_else(|| {
@@ -99,7 +99,7 @@ fn project(scan: &TensorScan, projection: Option<&Vec<usize>>) -> Result<TensorS
     })
 }
 
-/// What a physical plan reads of tensor tables: each scan with the columns and roots that are left of its table.
+/// The tensor scans of a physical plan, each with the columns and roots that remain after projection.
 pub fn tensor_scans(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<TensorScan>> {
     let mut scans = Vec::new();
     let mut open = vec![plan];

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
-//! Tables over a runner that gives prepared pieces, in a shuffled order.
+//! Tables over a runner that returns prepared pieces in reverse order.
 
 use super::{Piece, RunTensor, SharedProvider, SharedTable, TensorTable, attach};
 use crate::lift::{ScanColumn, TensorScan};
@@ -20,7 +20,7 @@ use tessera_planner::config::Config;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::scalar::Scalar;
 
-/// Gives, for root `r` of the graph's order, the cells that were prepared for the node.
+/// Returns, for root `r` of the graph's order, the cells that were prepared for the node.
 #[derive(Debug)]
 struct Prepared {
     cells: Vec<(tessera_planner::ir::NodeId, ArrayRef)>,
@@ -49,7 +49,7 @@ impl RunTensor for Prepared {
     }
 }
 
-/// `lat [2] x place [3]`: value, whether it is there.
+/// `lat [2] x place [3]`: a value and its presence.
 fn table(presence: bool, exploded: bool, fails: bool) -> Arc<TensorTable> {
     let mut b = Builder::new(Config::default());
     let node = |b: &mut Builder, v: f64| {
@@ -136,7 +136,7 @@ async fn absent_rows_vanish_and_do_not_count_toward_a_limit() {
 
 #[tokio::test]
 async fn labels_alone_run_nothing() {
-    // A runner that fails is never asked.
+    // A runner that fails is never called.
     let t = table(false, true, true);
     let text = query(t.clone(), "SELECT count(*), min(lat), max(place) FROM t").await.unwrap();
     assert!(text.contains("| 6        | 40         | c            |"), "{text}");
@@ -166,7 +166,7 @@ async fn a_placeholder_is_replaced_by_its_table() {
     assert!(pretty_format_batches(&batches).unwrap().to_string().contains("13.0"));
 }
 
-/// What readers of rows that are made once get, and how often the rows were built.
+/// The result of a query over shared rows, and the number of rows that were built.
 async fn shared(fails: bool, sql: &str) -> (Result<String, DataFusionError>, u64) {
     let config = SessionConfig::new().with_target_partitions(1);
     let (context, table) = (SessionContext::new_with_config(config), table(false, true, fails));

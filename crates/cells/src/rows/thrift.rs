@@ -1,19 +1,19 @@
-//! What a Parquet file says of its own lists, looked at before its reader believes it.
+//! Validates the list lengths in a Parquet file's metadata before its reader trusts them.
 //!
-//! The reader sets memory aside for as many row groups and pages as a list says that it has, and a list may say two
-//! billion: the process would end. So the footer and the offset indexes are gone through here, in Thrift's compact
-//! protocol: nothing has more elements, or bytes, than are left.
+//! The reader allocates memory for as many row groups and pages as a list claims, and a list may claim two
+//! billion: the process would abort. So this module walks the footer and the offset indexes, in Thrift's compact
+//! protocol, and fails if an element count or a length exceeds the remaining bytes.
 
 use datafusion::error::{DataFusionError, Result as Found};
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use tessera_storage::source::SourceError;
 
-/// What is read of a file's end at first: mostly all of its footer.
+/// Bytes of the first read at a file's end: mostly the whole footer.
 const TAIL_BYTES: u64 = 64 << 10;
-/// Structures in structures: Parquet has about six.
+/// Maximum nesting of structures: Parquet has about six levels.
 const DEPTH_MAX: usize = 64;
 
-/// Looks at a Parquet file.
+/// Validates a Parquet file.
 ///
 /// # Errors
 /// `SourceError::Damaged`; those of the storage.
@@ -30,7 +30,7 @@ pub async fn check_parquet(store: &dyn ObjectStore, meta: &ObjectMeta, shown: &s
     let Some((rest, end)) = tail.split_last_chunk::<8>() else {
         return Err(damaged("its end is missing"));
     };
-    // The footer of an encrypted file is told by its reader.
+    // The reader reports the footer of an encrypted file.
     if &end[4..] != b"PAR1" {
         return Ok(());
     }
@@ -53,7 +53,7 @@ pub async fn check_parquet(store: &dyn ObjectStore, meta: &ObjectMeta, shown: &s
         _ => {}
     });
     walked.map_err(|reason| damaged(&format!("its footer: {reason}")))?;
-    // Those that lie outside of the file are told by its reader.
+    // The reader reports indexes that lie outside of the file.
     let within = pages.into_iter().filter_map(|(at, length)| {
         let (at, length) = (u64::try_from(at).ok()?, u64::try_from(length).ok()?);
         let end = at.checked_add(length)?;
@@ -70,7 +70,7 @@ pub async fn check_parquet(store: &dyn ObjectStore, meta: &ObjectMeta, shown: &s
 /// Bytes in Thrift's compact protocol.
 pub(super) struct Compact<'a> {
     rest: &'a [u8],
-    /// The fields that lead to where it is.
+    /// The ids of the fields from the root to the current value.
     path: Vec<i16>,
     depth: usize,
 }
@@ -85,7 +85,7 @@ impl<'a> Compact<'a> {
         Compact { rest, path: Vec::new(), depth: 0 }
     }
 
-    /// What was not gone through.
+    /// The unread bytes.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -119,7 +119,7 @@ impl<'a> Compact<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Goes through a structure; `visit` is told the whole numbers in it, with the fields that lead to them.
+    /// Walks a structure. `visit` receives each integer in it, with the ids of the fields that lead to it.
     pub(super) fn structure(&mut self, visit: &mut dyn FnMut(&[i16], i64)) -> Told<()> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -137,7 +137,7 @@ impl<'a> Compact<'a> {
                 step => field.wrapping_add(i16::from(step)),
             };
             self.path.push(field);
-            // A truth is in its type.
+            // A bool is encoded in its type.
             if kind > 2 {
                 self.value(kind, visit)?;
             }
@@ -179,7 +179,7 @@ impl<'a> Compact<'a> {
         }
     }
 
-    /// Goes through so many elements, each of which has at least a byte.
+    /// Walks `n` elements, each of which has at least one byte.
     fn elements(
         &mut self,
         size: u64,

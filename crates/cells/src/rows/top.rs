@@ -1,10 +1,10 @@
-//! Which rows can be among the first ones by a key.
+//! Selects the rows that can be among the first ones by a key.
 //!
 //! ```text
 //! ORDER BY t2m DESC LIMIT 5      keys of 2^20 rows ──▶ those not behind the 5 best so far: a handful
 //! ```
-//! The rows that are left are sorted by whoever asked; what is left out is behind `rows` others whatever comes. Keys
-//! are compared as SQL's order does: NaN (which has no sign here) is above all numbers, and -0.0 is 0.0.
+//! The operator above sorts the selected rows; at least `rows` other rows precede each omitted one. Keys
+//! compare as in SQL: NaN (which has no sign here) is above all numbers, and -0.0 equals 0.0.
 
 use crate::lift::Top;
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray};
@@ -13,14 +13,14 @@ use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::error::{DataFusionError, Result};
 use std::collections::BinaryHeap;
 
-/// The first keys so far; the greatest is the last of them.
+/// The best keys so far; the greatest in the heap is the last of them.
 #[derive(Debug)]
 pub(super) struct First {
     top: Top,
     keys: BinaryHeap<SortKey>,
 }
 
-/// A place in the order: NULLs are apart from values.
+/// A sort key; the first field separates NULLs from values.
 type SortKey = (bool, u64);
 
 impl First {
@@ -28,7 +28,7 @@ impl First {
         First { top, keys: BinaryHeap::new() }
     }
 
-    /// The numbers of the rows, of those in `present`, that can be among the first; later rows come in later calls.
+    /// Returns the numbers of the rows, out of `present`, that can be among the first; calls must be in row order.
     pub(super) fn choose(
         &mut self,
         keys: &ArrayRef,
@@ -37,7 +37,7 @@ impl First {
         let float = |bits: u64| if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
         let int = |v: i64| (v as u64) ^ (1 << 63);
         match keys.data_type() {
-            // Adding 0.0 takes the sign of -0.0.
+            // Adding 0.0 clears the sign of -0.0.
             DataType::Float64 => {
                 self.of::<t::Float64Type>(keys, present, |v| float((v + 0.0).to_bits()))
             }
@@ -85,7 +85,7 @@ impl First {
         let mut chosen = Vec::new();
         let mut last = self.last();
         for i in 0..keys.len() {
-            // NULLs are before (false) or behind (true) the values.
+            // NULLs sort before (false) or after (true) the values.
             let key = match keys.is_null(i) {
                 true => (!nulls_first, 0),
                 false => (nulls_first, place(i) ^ turned),
@@ -99,7 +99,7 @@ impl First {
                 continue;
             }
             chosen.push(i as u32);
-            // An equal key moves no place.
+            // An equal key does not replace one.
             if last.is_none_or(|last| key < last) {
                 self.keys.push(key);
                 if self.keys.len() as u64 > rows {
@@ -111,7 +111,7 @@ impl First {
         Ok(chosen)
     }
 
-    /// The last of the first keys, if there are enough.
+    /// The last of the best keys, once there are `rows` of them.
     fn last(&self) -> Option<SortKey> {
         if (self.keys.len() as u64) < self.top.rows { None } else { self.keys.peek().copied() }
     }
@@ -138,7 +138,7 @@ mod tests {
             Some(-0.0),
             Some(0.0),
         ]));
-        // NaN is the greatest, NULL behind it; the first rows of a call are candidates until there are enough.
+        // NaN is the greatest, NULL after it; the first rows of a call are candidates until there are enough.
         assert_eq!(first(2, true, false, false).choose(&keys, None).unwrap(), [0, 1, 2]);
         assert_eq!(
             first(2, false, false, false).choose(&keys, None).unwrap(),
@@ -146,7 +146,7 @@ mod tests {
         );
         let mut least = first(2, false, true, false);
         assert_eq!(least.choose(&keys, None).unwrap(), [0, 1, 3, 5]);
-        // -0.0 is before 0.0, so the second place is taken.
+        // -0.0 equals 0.0, so row 6 was no candidate; only NULL (row 1) is before the last of the two best.
         assert_eq!(least.choose(&keys, None).unwrap(), [1]);
         assert_eq!(least.choose(&keys, None).unwrap(), [] as [u32; 0]);
     }

@@ -1,15 +1,15 @@
-//! Batches that are small enough when their texts are written out.
+//! Splits batches so that they stay small when their texts are materialized.
 //!
-//! Views and dictionaries name a text once and repeat its place: a thousand rows of a text of a megabyte are a few
-//! kilobytes. A cast, a concatenation or a sort writes each row out, so that a file of some kilobytes would need
-//! gigabytes. Batches of a file are cut before anybody sees them: what one holds fits memory in any form.
+//! Views and dictionaries store a text once and repeat its index: a thousand rows of a text of a megabyte are a few
+//! kilobytes. A cast, a concatenation or a sort copies the text to each row, so a file of some kilobytes would need
+//! gigabytes. Batches of a file are split before any operator reads them, so that a batch fits memory in any form.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::kernels::length::length;
 use arrow::datatypes::{DataType, Int32Type, Int64Type, Schema};
 use arrow::record_batch::RecordBatch;
 
-/// The batch in parts whose texts have at most `most` bytes when they are written out, and at least a row.
+/// Splits the batch into parts of at least a row whose texts have at most `most` bytes when materialized.
 pub(super) fn cut(batch: RecordBatch, most: u64) -> Vec<RecordBatch> {
     let total: u64 = batch.columns().iter().map(at_most).fold(0, u64::saturating_add);
     if total <= most {
@@ -31,7 +31,7 @@ pub(super) fn cut(batch: RecordBatch, most: u64) -> Vec<RecordBatch> {
     parts
 }
 
-/// How many rows of values of a fixed length make a batch of at most `most` bytes: readers write them out themselves.
+/// Rows of fixed-size binary values in a batch of at most `most` bytes: readers materialize these themselves.
 pub(super) fn rows_of_fixed(schema: &Schema, most: u64) -> usize {
     let lengths = schema.fields().iter().map(|f| match f.data_type() {
         DataType::FixedSizeBinary(n) => u64::try_from(*n).unwrap_or(0),
@@ -43,7 +43,7 @@ pub(super) fn rows_of_fixed(schema: &Schema, most: u64) -> usize {
     }
 }
 
-/// Bytes of a column's texts when they are written out; for a dictionary no less than that.
+/// Bytes of a column's materialized texts; an upper bound for a dictionary.
 fn at_most(column: &ArrayRef) -> u64 {
     let of_views = |views: &[u128]| views.iter().map(|&v| u64::from(v as u32)).sum();
     match column.data_type() {
@@ -58,7 +58,7 @@ fn at_most(column: &ArrayRef) -> u64 {
     }
 }
 
-/// Calls `add` with the bytes of the text in each row.
+/// Calls `add` with the row and the bytes of its text, for each row.
 fn each_row(column: &ArrayRef, add: &mut dyn FnMut(usize, u64)) {
     let of_views = |views: &[u128], add: &mut dyn FnMut(usize, u64)| {
         views.iter().enumerate().for_each(|(row, &v)| add(row, u64::from(v as u32)));
@@ -78,7 +78,7 @@ fn each_row(column: &ArrayRef, add: &mut dyn FnMut(usize, u64)) {
     }
 }
 
-/// Bytes of each text; none for what is no text.
+/// Bytes of each text; empty for other types.
 fn lengths_of(values: &ArrayRef) -> Vec<u64> {
     let Ok(lengths) = length(values) else { return Vec::new() };
     match lengths.data_type() {

@@ -1,4 +1,4 @@
-//! Orders that workers are given, and what becomes of calls that fail.
+//! Calls that assign orders to workers, and their failures.
 
 use super::round::{Death, Stop};
 use super::{CALL, Drive, SERVER, add};
@@ -16,7 +16,7 @@ use tessera_planner::place::Worker;
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::Bitmap;
 
-/// How long a worker has to show that it is there, when its connection broke.
+/// How long a worker may take to respond after its connection broke.
 const PROBE: Duration = Duration::from_millis(1500);
 
 impl Drive {
@@ -46,7 +46,7 @@ impl Drive {
         });
     }
 
-    /// The chunks that are there, of those who are here.
+    /// The available chunks of the parties that are present.
     pub(super) fn all_there(&self) -> Vec<There> {
         let registry = self.cluster.registry();
         let mut all = Vec::new();
@@ -66,7 +66,7 @@ impl Drive {
         all
     }
 
-    /// Has one order run, when the worker is free for it.
+    /// Runs one order once the worker is free for it.
     pub(super) async fn order(
         &self,
         worker: u32,
@@ -79,7 +79,7 @@ impl Drive {
         let posts = self.cluster.posts();
         let _stay = posts.enter(worker, &self.id, alone).await;
         if !self.cluster.registry().is_here(worker) {
-            // It died of something else.
+            // The worker died of something else.
             return Err(Stop::Failed(self.lost_error(worker, address)));
         }
         let order = Counted { drive: self, number: self.next_order.fetch_add(1, Relaxed) };
@@ -105,7 +105,7 @@ impl Drive {
         match done.error.take() {
             None => Ok(*done),
             Some(mut told) => {
-                // What it has too little of is its own.
+                // A limit error is about the worker's own resources.
                 if told.class == Class::Limit {
                     told.message = format!("{} (worker {worker}, {address})", told.message);
                 }
@@ -114,7 +114,7 @@ impl Drive {
         }
     }
 
-    /// Asks a worker, and gives its last answer. One that is lost meanwhile is not waited for.
+    /// Calls a worker and returns its last message. Stops waiting once the worker is lost.
     pub(super) async fn ask(
         &self,
         worker: u32,
@@ -166,7 +166,7 @@ impl Drive {
                 Ok(told) => of_told(told),
                 Err(_) => Stop::Over(Error::Broken { what: format!("{address} said: {words}") }),
             },
-            // The worker has forgotten the plan: it joined again.
+            // The worker joined again and has forgotten the plan.
             Fault::NotFound(reason) => Stop::Failed(Error::Told(Box::new(Told {
                 code: "not_found".into(),
                 class: Class::Retry,
@@ -186,7 +186,7 @@ impl Drive {
         Error::PartyLost { party: format!("worker {worker} at {address}"), reason }
     }
 
-    /// Asks all workers whether they are there; true if one is not.
+    /// Probes all workers; true if one does not respond.
     pub(super) async fn missing(&self, members: &BTreeMap<u32, Worker>, why: &str) -> bool {
         let here = members.iter().filter(|(worker, _)| self.cluster.registry().is_here(**worker));
         let asked = here
@@ -197,7 +197,7 @@ impl Drive {
         gone > 0
     }
 
-    /// Tells a worker that is dead from one whose connection broke.
+    /// Distinguishes a dead worker from a broken connection.
     pub(super) async fn is_gone(&self, worker: u32, address: &str, reason: &str) -> bool {
         let (registry, peers) = (self.cluster.registry(), self.cluster.peers());
         if !registry.is_here(worker) {
@@ -212,7 +212,7 @@ impl Drive {
     }
 }
 
-/// What becomes of a round in which an operand failed.
+/// The outcome of a round in which an operand failed.
 fn of_told(told: Told) -> Stop {
     let error = Error::Told(Box::new(told));
     match error.class() {
@@ -221,7 +221,7 @@ fn of_told(told: Told) -> Stop {
     }
 }
 
-/// An order that runs.
+/// Counts an order while it runs.
 struct Counted<'a> {
     drive: &'a Drive,
     number: u64,

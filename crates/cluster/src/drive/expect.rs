@@ -1,4 +1,4 @@
-//! What workers will probably do for a plan: what EXPLAIN says of it.
+//! The expected work of workers for a plan, for EXPLAIN.
 
 use super::round::Job;
 use super::{Drive, Has, RoundState, SERVER};
@@ -7,24 +7,24 @@ use tessera_exec::error::Error;
 use tessera_exec::order::Order;
 use tessera_planner::recover::{Bitmap, Recovery};
 
-/// What workers will probably do for a plan.
+/// The expected work of workers for a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
-    /// Workers that are told something.
+    /// Workers that get orders.
     pub workers: usize,
-    /// Orders.
+    /// Number of orders.
     pub orders: usize,
-    /// Steps, each of which waits for the one before.
+    /// Number of steps, each of which waits for the one before.
     pub steps: usize,
     /// Bytes of chunks that workers fetch from each other.
     pub bytes_moved: u64,
 }
 
 impl Drive {
-    /// What the workers who are here now would be told; `None` if there are none.
+    /// The work that the current workers would be assigned; `None` without workers.
     ///
     /// # Errors
-    /// A plan that cannot be placed.
+    /// The plan cannot be placed.
     pub fn expected(&self) -> Result<Option<Expected>, Error> {
         let members = self.here();
         if members.is_empty() {
@@ -40,7 +40,7 @@ impl Drive {
         }))
     }
 
-    /// Bytes that workers fetch from each other if they run jobs one after the other and nothing else happens.
+    /// Bytes that workers fetch from each other if jobs run one after the other and nothing fails.
     pub(super) fn moved(&self, jobs: &[Job]) -> Result<u64, Error> {
         let plan = self.tiling.plan();
         let mut own: BTreeMap<u32, Has> = BTreeMap::new();

@@ -14,11 +14,11 @@ use tessera_exec::error::Error;
 use tessera_exec::order::{Found, Shelf, object_bytes_max};
 use tessera_planner::plan::StageId;
 
-/// Workers that a chunk is asked of, one after the other.
+/// Upper bound on attempts to fetch a chunk.
 const HOLDERS_MAX: u32 = 7;
 
 impl Drive {
-    /// Brings a chunk from whoever has it.
+    /// Fetches a chunk from a worker that has it.
     async fn fetch(&self, stage: StageId, number: u64, bytes: u64) -> Result<Option<Bytes>, Error> {
         for _ in 0..HOLDERS_MAX {
             let worker = {
@@ -49,7 +49,7 @@ impl Drive {
             } else if worker.is_none() && !self.is_result(stage) {
                 return Ok(None);
             }
-            // Whoever comes first has it made again; the others find it there.
+            // The first caller has it made again; the others find it available.
             self.run().await?;
         }
         let party = format!("operand {number} of stage {}", stage.0);
@@ -61,7 +61,7 @@ impl Drive {
     }
 }
 
-/// The results as the server loads them.
+/// Loads the results on the server.
 #[derive(Debug)]
 pub(super) struct Loading {
     pub(super) drive: Arc<Drive>,

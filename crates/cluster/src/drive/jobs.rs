@@ -1,4 +1,4 @@
-//! What is left of a plan, as jobs of the workers that are here.
+//! Assigns the rest of a plan as jobs to the current workers.
 
 use super::round::Job;
 use super::{Drive, Has, RoundState};
@@ -12,8 +12,8 @@ use tessera_planner::plan::StageId;
 use tessera_planner::recover::{Bitmap, Recovery};
 use tessera_planner::tile::{Tiling, for_each_index};
 
-/// What a chunk took from one worker's shelf into another's memory on one machine, with checksums and copies, and what a
-/// step takes beside its work.
+/// Measured rates: moving a chunk from one worker's shelf to another's memory on one machine, with checksums and
+/// copies, and the overhead of a step.
 const RATES: Rates = Rates {
     bytes_per_s: 500_000_000,
     thread_bytes_per_s: 1_500_000_000,
@@ -22,8 +22,8 @@ const RATES: Rates = Rates {
 };
 
 impl Drive {
-    /// What each worker is told to get what is left. Workers that were placed on keep what they have; where others came,
-    /// all share what is left, and if none of them is here any more, everything is placed anew.
+    /// The jobs of each worker for the rest of the plan. Workers of the placement keep their operands. If other workers
+    /// joined, all share the rest; if none of the placed workers is left, everything is placed again.
     pub(super) fn jobs(
         &self,
         state: &mut RoundState,
@@ -41,7 +41,7 @@ impl Drive {
         let mut places: BTreeMap<(u32, u32), Vec<usize>> = BTreeMap::new();
         let mut made = self.available();
         for order in placement.orders(tiling)? {
-            // What may have killed a worker, and the rest.
+            // Suspect operands, and the rest.
             let mut parts = [(true, Vec::new()), (false, Vec::new())];
             for share in &order.run {
                 let mut told = [Bitmap::default(), Bitmap::default()];
@@ -105,7 +105,7 @@ impl Drive {
         Ok(jobs)
     }
 
-    /// True if one of the operands that are told makes a suspect, for itself.
+    /// True if an order of these operands would run a suspect.
     fn makes_suspects(
         &self,
         state: &RoundState,
@@ -120,7 +120,7 @@ impl Drive {
         Ok(ran.any(|(stage, ran)| ran.iter().any(|number| state.suspects.has(stage, number))))
     }
 
-    /// What an order ran: what it was told, and what that reads and was not there.
+    /// The operands of an order: those assigned, and their inputs that were not available.
     pub(super) fn ran(&self, message: &OrderMessage) -> Result<Vec<(StageId, Bitmap)>, Error> {
         let mut there = vec![Bitmap::default(); self.tiling.plan().stages.len()];
         for has in &message.there {
@@ -131,7 +131,7 @@ impl Drive {
         Ok(ran.map(|(stage, ran)| (stage, ran.clone())).collect())
     }
 
-    /// Brings the placement up to who is here; true if it is the first one.
+    /// Updates the placement to the current workers; true if it is the first placement.
     fn placed(
         &self,
         state: &mut RoundState,
@@ -167,7 +167,7 @@ impl Drive {
         let mut placement = place(tiling, &workers, &RATES, Strategy::Split)?;
         let stages = tiling.plan().stages.iter().zip(&self.wanted);
         if stages.clone().any(|(s, wanted)| wanted.len() < s.grid.count()) {
-            // All are to have as much of what is wanted.
+            // Balances the wanted operands across the workers.
             placement = placement.among(tiling, workers, runs)?;
         }
         let totals = self.totals();

@@ -1,11 +1,11 @@
-//! A round: orders that wait for each other, each on its worker.
+//! A round: orders with dependencies, each on its worker.
 //!
 //! ```text
-//!   wait ─▶ run ─▶ done                 what it reads is done
-//!            └─▶ copy on an idle worker   much longer than the others of its step: who is first counts
+//!   wait ─▶ run ─▶ done                 its inputs are done
+//!            └─▶ copy on an idle worker   much longer than the others of its step: the first to finish counts
 //! ```
-//! A round ends when all of its orders are done, when one of them cannot be, or where a step would begin that workers
-//! who came meanwhile are to have a part in. What runs is waited for.
+//! A round ends when all of its orders are done, when one of them fails, or before a step that newly joined workers can
+//! take part in. Running orders are awaited.
 
 use super::{Drive, RoundState};
 use crate::wire::OrderMessage;
@@ -19,68 +19,66 @@ use tessera_planner::plan::StageId;
 use tessera_planner::recover::Bitmap;
 use tokio_util::sync::CancellationToken;
 
-/// How often orders that take long are looked for.
+/// Interval between checks for slow orders.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long it waits for other statements to show that workers did not die of them.
+/// How long a round waits for other statements to show that the deaths were not theirs.
 const OTHERS: Duration = Duration::from_secs(30);
-/// An order that runs for less has no copy.
+/// Orders that ran for less are not copied.
 const LONG: Duration = Duration::from_secs(2);
-/// An order takes long if it takes so many times as long as those of its step that are done.
+/// An order is slow if it runs this many times longer than the finished ones of its step.
 const LONGER: u32 = 2;
 
-/// An order that is to run, or a part of one.
+/// An order to run, or a part of one.
 pub(super) struct Job {
     pub(super) step: u32,
-    /// Number of the worker.
     pub(super) worker: u32,
-    /// Places of the jobs that have to be done before.
+    /// Indexes of the jobs that must be done before.
     pub(super) after: Vec<usize>,
     pub(super) message: OrderMessage,
-    /// A worker died while it ran what is in it, or what it makes: nothing else runs beside it until that is explained.
+    /// A worker died while it ran these operands or their inputs: nothing else runs at the same time on the worker
+    /// until the death is explained.
     pub(super) alone: bool,
 }
 
 /// Why a round ended early.
 pub(super) enum Stop {
-    /// Workers died.
     Died(Vec<Death>),
-    /// Something that may work next time.
+    /// A failure that may not repeat.
     Failed(Error),
-    /// Something that will not.
+    /// A failure that will repeat.
     Over(Error),
 }
 
 /// A worker that died while it ran an order.
 pub(super) struct Death {
     pub(super) worker: u32,
-    /// What it was told was suspect.
+    /// The operands of the order were suspect.
     pub(super) alone: bool,
-    /// The operands that it was to make, with all that they read.
+    /// The operands that it was to make, with all of their inputs.
     pub(super) ran: Vec<(StageId, Bitmap)>,
 }
 
-/// A job on a worker.
 struct Attempt {
     job: usize,
     worker: u32,
     begun: Instant,
-    /// Nothing else runs beside it.
+    /// Nothing else runs at the same time on the worker.
     alone: bool,
 }
 
-/// A round on its way.
+/// The state of a running round.
 struct Progress {
     begun: Instant,
-    /// Places of the jobs that did not begin yet.
+    /// Indexes of the jobs that have not begun.
     waiting: BTreeSet<usize>,
     done: Vec<bool>,
-    /// End the attempts at a job that is done.
+    /// Cancel the other attempts at a job that is done.
     tokens: Vec<CancellationToken>,
-    /// How long each done job of a step took at most.
+    /// The longest time of the done jobs of each step.
     took: BTreeMap<u32, Duration>,
     attempts: Vec<Attempt>,
     stop: Option<Stop>,
-    /// Workers are here that have no jobs.
+    /// Workers joined that have no jobs.
     came: bool,
     last_step: u32,
 }
@@ -100,7 +98,7 @@ impl Progress {
         }
     }
 
-    /// What becomes of the round when nothing runs any more.
+    /// The outcome of the round when nothing runs any more.
     fn end(self) -> Result<(), Stop> {
         match self.stop {
             Some(stop) => Err(stop),
@@ -111,7 +109,7 @@ impl Progress {
         }
     }
 
-    /// A job of a step is done: other attempts at it end.
+    /// Marks a job of a step as done, and cancels other attempts at it.
     fn done(&mut self, job: usize, step: u32, begun: Option<Instant>) {
         if std::mem::replace(&mut self.done[job], true) {
             return;
@@ -121,11 +119,11 @@ impl Progress {
         *longest = (*longest).max(begun.map_or(Duration::ZERO, |b| b.elapsed()));
     }
 
-    /// An attempt at a job failed. An error if the round ends at once.
+    /// Handles a failed attempt at a job. Returns an error if the round ends at once.
     fn stopped(&mut self, job: usize, stop: Stop) -> Result<(), Stop> {
         match stop {
             Stop::Over(error) => return Err(Stop::Over(error)),
-            // A death counts, whatever else failed because of it.
+            // A death takes precedence over failures that it caused.
             Stop::Died(more) => {
                 let mut all = match self.stop.take() {
                     Some(Stop::Died(all)) => all,
@@ -135,7 +133,7 @@ impl Progress {
                 self.stop = Some(Stop::Died(all));
             }
             Stop::Failed(error) => {
-                // As long as another worker is at it nothing is lost.
+                // Nothing is lost while another worker attempts the job.
                 if !self.done[job] && self.attempts.iter().all(|a| a.job != job) {
                     self.stop = self.stop.take().or(Some(Stop::Failed(error)));
                 }
@@ -146,7 +144,7 @@ impl Progress {
 }
 
 impl Drive {
-    /// Has jobs run, each when those are done that it reads.
+    /// Runs jobs, each when its inputs are done.
     pub(super) async fn round(
         &self,
         state: &mut RoundState,
@@ -181,7 +179,7 @@ impl Drive {
                 running.push(async move {
                     tokio::select! {
                         biased;
-                        // Somebody else was faster.
+                        // Another attempt was faster.
                         () = token.cancelled() => (job, worker, message, None),
                         end = self.order(worker, &address, &message, alone) => {
                             (job, worker, message, Some(end))
@@ -223,7 +221,7 @@ impl Drive {
         }
     }
 
-    /// Jobs that can begin, each with its worker; and true if those that could have to wait for other statements.
+    /// Jobs that can begin, each with its worker; and true if jobs have to wait for other statements.
     fn startable(
         &self,
         state: &RoundState,
@@ -233,16 +231,17 @@ impl Drive {
         let posts = self.cluster.posts();
         let mut start: Vec<(usize, u32)> = Vec::new();
         let mut alone = p.attempts.iter().filter(|a| a.alone).count();
-        // Once nothing is suspect any more, nothing is.
+        // Without suspects no job needs a worker of its own.
         let is_alone = |job: usize| jobs[job].alone && !state.suspects.is_empty();
         let is_ready = |job: &Job| {
-            // Where a step begins those who came have their part.
+            // Workers that joined take part from the next step on.
             let may = !p.came || job.step <= p.last_step;
             may && job.after.iter().all(|before| p.done[*before])
         };
         let (suspects, others): (Vec<usize>, Vec<usize>) =
             p.waiting.iter().filter(|i| is_ready(&jobs[**i])).partition(|i| is_alone(**i));
-        // The next death would be one too many, if another statement shows that these were not its own.
+        // The next death would make the statement poison, unless another statement shows that these deaths were not its
+        // own.
         let waits = state.suspects.is_full()
             && p.begun.elapsed() < OTHERS
             && !state.suspects.open().all(|worker| posts.is_first(worker, &self.id));
@@ -262,7 +261,7 @@ impl Drive {
         (start, waits)
     }
 
-    /// Has a worker make a copy of an order that another one is slow with; false if it cannot.
+    /// Starts a copy of a slow order on another worker; false if that fails.
     async fn copies(
         &self,
         state: &mut RoundState,
@@ -270,7 +269,7 @@ impl Drive {
         worker: u32,
         members: &BTreeMap<u32, Worker>,
     ) -> bool {
-        // Without it the statement takes longer, and no more.
+        // Without the copy the statement only takes longer.
         if self.inform(state, worker, &members[&worker].name).await.is_err() {
             return false;
         }
@@ -280,7 +279,7 @@ impl Drive {
         true
     }
 
-    /// Tells a worker the plan, once.
+    /// Sends a worker the plan, once.
     async fn inform(&self, state: &mut RoundState, worker: u32, address: &str) -> Result<(), Stop> {
         if state.informed.contains(&worker) {
             return Ok(());
@@ -291,13 +290,13 @@ impl Drive {
                 state.informed.insert(worker);
                 Ok(())
             }
-            // It died of nothing that the statement did.
+            // The statement did not cause this death.
             Err(Stop::Died(_)) => Err(Stop::Failed(self.lost_error(worker, address))),
             Err(stop) => Err(stop),
         }
     }
 
-    /// A job that takes much longer than others of its step did, and a worker that has nothing to do.
+    /// A job that takes much longer than others of its step did, and an idle worker.
     fn slow(
         &self,
         jobs: &[Job],

@@ -1,13 +1,13 @@
-//! What workers ran when they died.
+//! Operands that workers ran when they died.
 //!
 //! ```text
-//!   a worker dies ─▶ a case: its operands are suspect ─▶ told again, alone on a worker ─▶ they end: the case is closed
-//!                                                                                     └▶ it dies too: one more case
+//!   a worker dies ─▶ a case: its operands are suspect ─▶ run again, alone on a worker ─▶ they end: the case is closed
+//!                                                                                    └▶ it dies too: one more case
 //! ```
-//! Workers that die together have died of one thing: a rack, a switch, a rollout, or of what all of them ran. So these
-//! cases are one incident. Of three incidents that are open at a time the statement is the cause, if nothing else can be
-//! that of one of the deaths. Workers that are lost for other reasons leave cases that are soon closed, however many are
-//! lost in the time of a statement.
+//! Workers that die together have one cause: a rack, a switch, a rollout, or an order that all of them ran. So these
+//! cases are one incident. If three incidents are open at the same time, the statement is the cause, provided that
+//! nothing else can be the cause of one of the deaths. Workers that are lost for other reasons leave cases that are
+//! soon closed, however many are lost while a statement runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -29,12 +29,12 @@ pub(super) struct Suspects {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Died {
     pub(super) worker: u32,
-    /// When it was seen to be gone, and when it had joined.
+    /// When the worker was found to be lost, and when it had joined.
     pub(super) at: Instant,
     pub(super) joined: Instant,
-    /// Its process ended, or it ran nothing else: a machine that falls silent has mostly other reasons.
+    /// Its process ended, or it ran nothing else: a machine that falls silent mostly has other reasons.
     pub(super) is_crash: bool,
-    /// It ran nothing but suspects, and others live on: whatever else died, this is an incident of its own.
+    /// It ran only suspects while other workers survived: this is an incident of its own.
     pub(super) is_single: bool,
 }
 
@@ -44,13 +44,13 @@ struct Case {
     ran: BTreeMap<StageId, Bitmap>,
     is_crash: bool,
     incident: u32,
-    /// When the incident began, if others may have their part in it.
+    /// When the incident began, if other deaths may belong to it.
     shared: Option<Instant>,
 }
 
 impl Suspects {
-    /// A worker died while it ran an order. It is one more of those that died `within` this time, if it was there when
-    /// the first of them did.
+    /// Adds the death of a worker while it ran an order. It belongs to the incident of other deaths `within` this time,
+    /// if the worker had joined before the first of them.
     pub(super) fn died(&mut self, died: Died, ran: &[(StageId, Bitmap)], within: Duration) {
         let Died { worker, at, joined, is_crash, is_single } = died;
         if !self.cases.contains_key(&worker) {
@@ -73,12 +73,11 @@ impl Suspects {
         ran.iter().for_each(|(stage, numbers)| case.ran.entry(*stage).or_default().extend(numbers));
     }
 
-    /// How many incidents are open.
     fn open_incidents(&self) -> usize {
         self.cases.values().map(|case| case.incident).collect::<BTreeSet<u32>>().len()
     }
 
-    /// Operands that ended well.
+    /// Clears operands that ended well.
     pub(super) fn acquit(&mut self, ran: &[(StageId, Bitmap)]) {
         for (stage, numbers) in ran {
             let cases = self.cases.values_mut().filter_map(|case| case.ran.get_mut(stage));
@@ -91,7 +90,7 @@ impl Suspects {
         self.close();
     }
 
-    /// Those that need not run again are no suspects.
+    /// Drops suspects that need not run again.
     pub(super) fn retain(&mut self, runs: impl Fn(StageId, u64) -> bool) {
         for case in self.cases.values_mut() {
             for (stage, ran) in &mut case.ran {
@@ -111,12 +110,11 @@ impl Suspects {
         });
     }
 
-    /// The workers of cases that were closed since this was asked last.
+    /// The workers of cases that were closed since the last call.
     pub(super) fn closed(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.closed)
     }
 
-    /// The workers of open cases.
     pub(super) fn open(&self) -> impl Iterator<Item = u32> + '_ {
         self.cases.keys().copied()
     }
@@ -126,27 +124,28 @@ impl Suspects {
         self.open_incidents() >= INCIDENTS_MAX
     }
 
-    /// True if there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.cases.is_empty()
     }
 
-    /// True if an operand is told alone.
+    /// True if an operand has to run alone.
     pub(super) fn has(&self, stage: StageId, number: u64) -> bool {
         self.cases.values().any(|case| case.ran.get(&stage).is_some_and(|ran| ran.contains(number)))
     }
 
-    /// Orders of suspects that may run at a time, on a worker each: should all of these die, there are enough incidents.
+    /// Upper bound on concurrent orders of suspects, each on its own worker: if all of these die, there are enough
+    /// incidents.
     pub(super) fn at_a_time(&self) -> usize {
         INCIDENTS_MAX.saturating_sub(self.open_incidents()).max(1)
     }
 
-    /// True if the next death may be the last one: nothing that is not suspect begins until these have ended.
+    /// True if the next death may be the last one: other operands wait until the suspects have ended.
     pub(super) fn are_first(&self) -> bool {
         self.open_incidents() + 1 >= INCIDENTS_MAX
     }
 
-    /// How many workers died of the statement, if it is poison; `is_to_blame` if nothing else can be for a death.
+    /// Number of workers that died of the statement, if it is poison; `is_to_blame` if nothing else can be the cause of
+    /// a death.
     pub(super) fn poison(&self, is_to_blame: impl Fn(u32) -> bool) -> Option<usize> {
         let is_sure = |(worker, case): (&u32, &Case)| case.is_crash && is_to_blame(*worker);
         (self.is_full() && self.cases.iter().any(is_sure)).then_some(self.cases.len())
@@ -163,7 +162,7 @@ mod tests {
 
     const WITHIN: Duration = Duration::from_secs(5);
 
-    /// A worker that came at second `joined` of a clock and died at second `at`.
+    /// A worker that joined at second `joined` of a clock and died at second `at`.
     fn death(clock: Instant, worker: u32, joined: u64, at: u64) -> Died {
         let moment = |s| clock + Duration::from_secs(s);
         let (at, joined) = (moment(at), moment(joined));
@@ -178,7 +177,7 @@ mod tests {
             suspects.died(death(clock, worker, 0, at), &run(at..at + 10), WITHIN);
             assert!(suspects.has(StageId(1), at + 9) && !suspects.has(StageId(1), at + 10));
             assert_eq!((suspects.at_a_time(), suspects.poison(|_| true)), (2, None));
-            // They end in two orders, and what was made by somebody else need not run.
+            // They end in two orders; operands that another worker made need not run.
             suspects.acquit(&run(at..at + 4));
             assert!(suspects.has(StageId(1), at + 4));
             suspects.retain(|_, number| number < at + 7);
@@ -197,7 +196,7 @@ mod tests {
         assert!(suspects.are_first());
         suspects.died(silent(2, 20), &run(8..9), WITHIN);
         suspects.died(silent(3, 20), &run(9..12), WITHIN);
-        // All of them had another statement's orders too: one is told alone.
+        // All of them had another statement's orders too: suspects run one at a time.
         assert_eq!((suspects.poison(|_| false), suspects.at_a_time()), (None, 1));
         assert_eq!(suspects.poison(|_| true), None, "they fell silent");
         suspects.died(death(clock, 4, 0, 30), &run(0..4), WITHIN);
@@ -218,7 +217,8 @@ mod tests {
         }
         assert_eq!((suspects.at_a_time(), suspects.poison(|_| true)), (2, None));
         assert!(suspects.has(StageId(1), 39));
-        // Who came later is not one of them, and who ran nothing but suspects is an incident whoever else dies.
+        // A worker that joined later does not belong to the incident; one that ran only suspects is an incident of its
+        // own.
         suspects.died(death(clock, 50, 3, 4), &run(0..1), WITHIN);
         assert_eq!((suspects.at_a_time(), suspects.poison(|_| true)), (1, None));
         let single = Died { is_single: true, ..death(clock, 51, 0, 4) };

@@ -1,4 +1,4 @@
-//! The asking side.
+//! The client side of calls.
 
 use super::credentials::Credentials;
 use super::{ALIVE, CONNECTION_WINDOW, Fault, MESSAGE_BYTES_MAX, Object, STREAM_WINDOW};
@@ -16,9 +16,9 @@ use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
-/// How long a connection may take to be made.
+/// Timeout for a connection.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Connections that are kept.
+/// Upper bound on open connections.
 const KEPT_MAX: usize = 1024;
 
 /// Connections to other parties, one for each address.
@@ -44,15 +44,16 @@ async fn timed<T>(
 }
 
 impl Peers {
-    /// No connection is made before it is needed.
+    /// Connections are opened when they are first used.
     pub fn new(credentials: &Credentials) -> Self {
         Peers { credentials: credentials.clone(), open: Arc::default() }
     }
 
-    /// Asks for an action; the first answer, or the refusal, comes `within` the time. Dropping the stream ends it.
+    /// Calls an action; the first message, or the refusal, arrives `within` the time. Dropping the stream ends the
+    /// action.
     ///
     /// # Errors
-    /// What the other party says, or [`Fault::Unreachable`].
+    /// Errors of the other party, or [`Fault::Unreachable`].
     pub async fn action(
         &self,
         address: &str,
@@ -67,10 +68,10 @@ impl Peers {
         Ok(answers.map_ok(|answer| answer.body).map_err(Fault::from).boxed())
     }
 
-    /// An action with one answer, in JSON.
+    /// Calls an action with one response in JSON.
     ///
     /// # Errors
-    /// As [`Peers::action`]; [`Fault::Broken`] for an answer that is none.
+    /// Errors of [`Peers::action`]; [`Fault::Broken`] for an invalid response.
     pub async fn call<A: Serialize + Sync, B: DeserializeOwned>(
         &self,
         address: &str,
@@ -88,10 +89,10 @@ impl Peers {
         tokio::time::timeout(within, ask).await.map_err(|_| late(kind, within))?
     }
 
-    /// An object of at most `limit` bytes; pieces follow each other within `idle`.
+    /// Fetches an object of at most `limit` bytes; pieces arrive within `idle` of each other.
     ///
     /// # Errors
-    /// [`Fault::NotFound`], [`Fault::Unreachable`], [`Fault::Broken`] for one that is too large or not whole.
+    /// [`Fault::NotFound`], [`Fault::Unreachable`], [`Fault::Broken`] if it is too large or incomplete.
     pub async fn object(
         &self,
         address: &str,
@@ -122,10 +123,10 @@ impl Peers {
         }
     }
 
-    /// An object as it comes, its parts within `idle` of each other.
+    /// Fetches an object as a stream; pieces arrive within `idle` of each other.
     ///
     /// # Errors
-    /// As [`Peers::object`].
+    /// Errors of [`Peers::object`].
     pub async fn open(
         &self,
         address: &str,
@@ -147,7 +148,8 @@ impl Peers {
         Ok(Object { bytes, parts: parts.boxed() })
     }
 
-    /// True if somebody who has the secret answers there within the time: dead is told from slow.
+    /// True if a party with the secret responds at the address within the time: distinguishes a dead party from a slow
+    /// one.
     pub async fn answers(&self, address: &str, within: Duration) -> bool {
         let Ok(endpoint) = self.endpoint(address) else { return false };
         let ask = async {
@@ -161,7 +163,7 @@ impl Peers {
         matches!(tokio::time::timeout(within, ask).await, Ok(Some(())))
     }
 
-    /// Closes the connection to a party that is gone.
+    /// Closes the connection to a lost party.
     pub fn forget(&self, address: &str) {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(address);
     }
@@ -173,7 +175,7 @@ impl Peers {
             None => {
                 let channel = self.endpoint(address)?.connect_lazy();
                 if open.len() >= KEPT_MAX {
-                    // Calls under way keep theirs.
+                    // Calls in progress hold their own channel.
                     open.clear();
                 }
                 open.insert(address.into(), channel.clone());

@@ -10,12 +10,12 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 use tonic::{Request, Status};
 
-/// The shortest secret.
+/// Lower bound on the length of the secret.
 const SECRET_BYTES_MIN: usize = 16;
-/// The largest file that is read for one.
+/// Upper bound on the size of the file of the secret.
 const SECRET_BYTES_MAX: u64 = 4096;
 
-/// Where secret and certificates are.
+/// Paths of the secret and the certificates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Security {
     /// File of the secret.
@@ -28,10 +28,10 @@ pub struct Security {
     pub authority: Option<PathBuf>,
 }
 
-/// What a party shows to others and demands of them.
+/// Credentials that a party sends, and requires from others.
 #[derive(Clone)]
 pub struct Credentials {
-    /// `Bearer …`: a hash of the secret, so that what is sent is not what is kept in the file.
+    /// `Bearer …`: a hash of the secret, so that the secret itself is not sent.
     bearer: Arc<str>,
     tls: Option<Arc<Tls>>,
 }
@@ -51,8 +51,8 @@ impl Credentials {
     /// Reads secret and certificates.
     ///
     /// # Errors
-    /// [`Fault::Denied`]: a file that cannot be read, a secret of fewer than 16 bytes, or that others than its owner and
-    /// its group can read, some of the three files of TLS without the others.
+    /// [`Fault::Denied`]: an unreadable file; a secret of fewer than 16 bytes, or readable by others than its owner and
+    /// its group; some of the three files of TLS without the others.
     pub fn load(security: &Security) -> Result<Self, Fault> {
         let secret = read_secret(&security.secret)?;
         let pem = |path: &Path| {
@@ -76,10 +76,10 @@ impl Credentials {
         Ok(Credentials { bearer: bearer(&secret), tls })
     }
 
-    /// Makes a file with a secret unless there is one: of two that try at a time both end with the same.
+    /// Creates a file with a secret if it does not exist. Two parties that try concurrently end with the same secret.
     ///
     /// # Errors
-    /// [`Fault::Denied`] if the file cannot be made.
+    /// [`Fault::Denied`] if the file cannot be created.
     pub fn make(path: &Path) -> Result<(), Fault> {
         let failed = |e: std::io::Error| {
             Fault::Denied(format!("cannot make the secret `{}`: {e}", path.display()))
@@ -91,7 +91,7 @@ impl Credentials {
             std::fs::create_dir_all(parent).map_err(failed)?;
         }
         let (a, b) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
-        // It appears whole: another process reads it as soon as it has its name.
+        // It appears atomically: another process reads it as soon as it has its name.
         let made = path.with_extension(format!("{}", uuid::Uuid::new_v4().simple()));
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
@@ -123,7 +123,7 @@ impl Credentials {
         Some(config.ca_certificate(tls.authority.clone()))
     }
 
-    /// Adds what a call shows.
+    /// Adds the credentials to a request.
     pub(super) fn show<T>(&self, request: &mut Request<T>) -> Result<(), Fault> {
         let value = MetadataValue::try_from(&*self.bearer)
             .map_err(|e| Fault::Broken(format!("the secret is no header: {e}")))?;
@@ -132,7 +132,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// Looks at what a call shows.
+    /// Checks the credentials of a request.
     pub(super) fn check(&self, request: Request<()>) -> Result<Request<()>, Status> {
         let shown = request.metadata().get("authorization").map(MetadataValue::as_bytes);
         if !shown.is_some_and(|s| is_same(s, self.bearer.as_bytes())) {
@@ -155,7 +155,7 @@ fn bearer(secret: &str) -> Arc<str> {
     format!("Bearer {hex}").into()
 }
 
-/// Compares in a time that does not depend on where the two differ.
+/// Constant-time comparison.
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (x, y)| all | (x ^ y)) == 0
 }

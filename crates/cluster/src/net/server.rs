@@ -1,4 +1,4 @@
-//! The answering side.
+//! The server side of calls.
 
 use super::credentials::Credentials;
 use super::{ALIVE, CONNECTION_WINDOW, Fault, MESSAGE_BYTES_MAX, PIECE_BYTES, STREAM_WINDOW};
@@ -22,30 +22,30 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Streams of one connection at a time.
+/// Upper bound on concurrent streams of one connection.
 const STREAMS_MAX: u32 = 256;
-/// How long calls that run may take when the server ends.
+/// How long running calls may take during shutdown.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What one party answers.
+/// The calls that a party serves.
 #[async_trait]
 pub trait Service: Send + Sync + 'static {
-    /// Answers an action by a stream of bodies; the stream is dropped when nobody wants the rest.
+    /// Serves an action with a stream of messages; the stream is dropped when the caller cancels it.
     async fn action(
         &self,
         kind: &str,
         body: Bytes,
     ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault>;
 
-    /// An object.
+    /// Serves an object.
     async fn object(&self, ticket: Bytes) -> Result<Object, Fault>;
 }
 
-/// An object that is sent.
+/// An object in transfer.
 pub struct Object {
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Its parts, one after the other.
+    /// The parts, in order.
     pub parts: BoxStream<'static, Result<Bytes, Fault>>,
 }
 
@@ -56,14 +56,14 @@ impl std::fmt::Debug for Object {
 }
 
 impl Object {
-    /// One whose parts are there.
+    /// An object whose parts are in memory.
     pub fn whole(parts: Vec<Bytes>) -> Self {
         let bytes = parts.iter().map(|p| p.len() as u64).sum();
         Object { bytes, parts: stream::iter(parts.into_iter().map(Ok)).boxed() }
     }
 }
 
-/// A party that listens. Dropping it ends it at once.
+/// A listening server. Dropping it ends it at once.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -75,7 +75,7 @@ impl Server {
     /// Begins to listen.
     ///
     /// # Errors
-    /// An address that is not loopback, without TLS; one that is taken; certificates that are none.
+    /// The address is not loopback and TLS is off; the address is in use; the certificates are invalid.
     pub async fn bind(
         listen: SocketAddr,
         service: Arc<dyn Service>,
@@ -118,12 +118,12 @@ impl Server {
         Ok(Server { address, end, task })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends it: actions are cut off, objects on their way may take two seconds more.
+    /// Shuts down: actions are cut off, objects in transfer may take two seconds more.
     pub async fn shutdown(mut self) {
         self.end.cancel();
         if tokio::time::timeout(GRACE, &mut self.task).await.is_err() {
@@ -165,7 +165,7 @@ impl FlightService for Flight {
         let Action { r#type, body } = request.into_inner();
         let answers = self.service.action(&r#type, body).await?;
         let answers = answers.map_ok(|body| Answer { body }).map_err(Status::from);
-        // Connections outlive the server that accepted them; what runs ends with it.
+        // Connections outlive the server that accepted them; running actions end with it.
         let end = self.end.clone();
         let cut = stream::once(async move {
             let fault = Fault::Unreachable("the party ends".into());
@@ -184,7 +184,7 @@ impl FlightService for Flight {
             app_metadata: Bytes::copy_from_slice(&bytes.to_le_bytes()),
             ..FlightData::default()
         };
-        // Cut when they are sent: what waits is the parts themselves.
+        // Parts are cut into pieces as they are sent, so that only the parts wait.
         let pieces = parts.map_ok(|part| {
             let starts = (0..part.len()).step_by(PIECE_BYTES);
             stream::iter(starts).map(move |at| {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(5);
 
-/// Tells when it is dropped.
+/// Sets the flag when it is dropped.
 struct Watched(Arc<AtomicBool>);
 
 impl Drop for Watched {
@@ -124,7 +124,7 @@ async fn strangers_get_no_answer() {
     let denied = other.object(&address, Bytes::from_static(b"1"), 9, SOON).await.unwrap_err();
     assert!(matches!(denied, Fault::Denied(_)), "{denied}");
 
-    // Methods that nobody uses are no way around it.
+    // Unused methods require the secret too.
     use arrow_flight::flight_service_client::FlightServiceClient;
     let channel = tonic::transport::Endpoint::from_shared(format!("http://{address}")).unwrap();
     let mut plain = FlightServiceClient::new(channel.connect().await.unwrap());
@@ -150,7 +150,7 @@ async fn the_dead_and_the_silent_are_noticed() {
     let (server, address, dropped) = start(&credentials).await;
     let peers = Peers::new(&credentials);
     let body = Bytes::from_static(b"x");
-    // Nobody wants the rest.
+    // The caller cancels the rest.
     let mut answers = peers.action(&address, "silent", body.clone(), SOON).await.unwrap();
     assert_eq!(answers.next().await.unwrap().unwrap(), body);
     assert!(!dropped.load(SeqCst));
@@ -160,11 +160,11 @@ async fn the_dead_and_the_silent_are_noticed() {
         assert!(asked.elapsed() < SOON);
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    // No answer.
+    // The other party does not respond.
     let within = Duration::from_millis(100);
     let silent = peers.action(&address, "never", body.clone(), within).await.err().unwrap();
     assert!(matches!(silent, Fault::Unreachable(_)), "{silent}");
-    // An end in the middle.
+    // The connection ends in the middle.
     let mut answers = peers.action(&address, "silent", body.clone(), SOON).await.unwrap();
     assert_eq!(answers.next().await.unwrap().unwrap(), body);
     drop(server);
@@ -200,7 +200,7 @@ fn secrets_are_kept() {
     assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     let load = || Credentials::load(&Security { secret: path.clone(), ..Security::default() });
     load().unwrap();
-    // Others could read it; it is too short; some files of TLS are missing.
+    // A file that others can read; a secret that is too short; some files of TLS missing.
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     assert!(load().unwrap_err().to_string().contains("chmod 600"));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();

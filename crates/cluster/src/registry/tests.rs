@@ -40,7 +40,7 @@ fn who_is_lost_stays_lost() {
     let at = |s: u64| start + Duration::from_secs(s);
     let one = registry.join(&hello(1, 10), "1", at(0)).unwrap().worker;
     let two = registry.join(&hello(2, 20), "1", at(0)).unwrap().worker;
-    // Joining again is no second worker.
+    // Joining again does not make a second worker.
     assert_eq!(registry.join(&hello(2, 20), "1", at(1)).unwrap().worker, two);
     assert_eq!(registry.beat(&beat(one, 10), at(4)), Advice::Go);
     assert_eq!(registry.expire(at(7)), [two]);
@@ -65,13 +65,13 @@ fn silence_is_counted_from_the_last_word() {
     let at = |ms: u64| start + Duration::from_millis(ms);
     let one = registry.join(&hello(1, 10), "1", at(0)).unwrap().worker;
     let changes = registry.changes();
-    // The whole time is given.
+    // A worker may use the whole time.
     assert!(registry.expire(at(5_000)).is_empty());
-    // A join that is repeated is a word too.
+    // A repeated join counts as a heartbeat.
     registry.join(&hello(1, 10), "1", at(4_000)).unwrap();
     assert!(registry.expire(at(9_000)).is_empty());
     assert_eq!(registry.beat(&beat(one, 10), at(9_000)), Advice::Go);
-    // A clock that seems to go back ends nobody.
+    // A clock that goes back expires no worker.
     assert!(registry.expire(at(0)).is_empty());
     assert!(!changes.has_changed().unwrap(), "nothing happened to it");
     assert_eq!(registry.expire(at(14_001)), [one]);
@@ -151,15 +151,15 @@ fn each_is_told_once_to_start_again() {
     changes.mark_unchanged();
     assert!(registry.is_here(one), "it is not told yet");
     assert_eq!(registry.beat(&beat(one, 10), now), Advice::Restart);
-    // It ends, so it gets nothing more, and it is nobody's loss.
+    // It ends, so it gets no more orders, and it is not lost.
     assert_eq!(state(&registry, one), WorkerState::Left);
     assert!(changes.has_changed().unwrap() && alive(&registry).is_empty());
     assert_eq!(registry.beat(&beat(one, 10), now), Advice::Join);
     assert_eq!(registry.beat(&draining, now), Advice::Go);
-    // The next process is another worker, and was not told.
+    // The next process is another worker, and is not asked to restart.
     let next = registry.join(&hello(1, 11), "1", now).unwrap().worker;
     assert_eq!(registry.beat(&beat(next, 11), now), Advice::Go);
-    // Who drains before it is told is not told any more.
+    // A worker that drains first is not asked to restart.
     assert_eq!(registry.restart(now), 1);
     assert_eq!(registry.beat(&Beat { draining: true, ..beat(next, 11) }, now), Advice::Go);
     assert_eq!(state(&registry, next), WorkerState::Draining);
@@ -176,7 +176,7 @@ fn who_does_not_answer_is_ended_by_its_supervisor() {
     let two = registry.join(&watched(2, 200), "1", at(0)).unwrap().worker;
     let three = registry.join(&watched(3, 300), "1", at(0)).unwrap().worker;
     assert_eq!((watch(100, 1), watch(200, 1)), (Advice::Go, Advice::Go));
-    // One falls silent before, one does not hear it, and one has nobody who asks for it.
+    // One falls silent before, one misses the request, and one has no supervisor.
     registry.lost(one, "it is silent");
     registry.lost(three, "it is dead");
     assert_eq!(registry.restart(at(2)), 2);
@@ -186,13 +186,13 @@ fn who_does_not_answer_is_ended_by_its_supervisor() {
     assert_eq!(registry.expire(at(8)), [two]);
     assert_eq!((watch(200, 8), watch(200, 9)), (Advice::Restart, Advice::Go));
     assert_eq!(watch(300, 9), Advice::Go);
-    // One that hears it and does not end.
+    // One that gets the request and does not end.
     let four = registry.join(&watched(4, 400), "1", at(20)).unwrap().worker;
     assert_eq!((watch(400, 20), registry.restart(at(20))), (Advice::Go, 1));
     assert_eq!(registry.beat(&beat(four, 10), at(21)), Advice::Restart);
     assert_eq!(watch(400, 5), Advice::Go);
     assert_eq!(watch(400, 60), Advice::Restart);
-    // The next one of the same machine was told nothing.
+    // The next one of the same machine was not asked.
     registry.join(&watched(4, 500), "1", at(60)).unwrap();
     assert_eq!(watch(500, 60), Advice::Go);
 }
@@ -227,7 +227,7 @@ fn others_are_refused() {
     assert_eq!(other.to_string(), "version mismatch: the worker is 1, the server is 2");
     let one = registry.join(&hello(1, 10), "1", now).unwrap().worker;
     assert_eq!(registry.join(&hello(2, 20), "1", now), Err(Refused::Full { limit: 1 }));
-    // A place is free when its worker is gone, and for the process that comes in its place.
+    // A place becomes free when its worker ends, and for the process that replaces it.
     let instead = registry.join(&hello(1, 11), "1", now).unwrap().worker;
     assert_eq!(state(&registry, one), WorkerState::Lost);
     registry.leave(&beat(instead, 11));
@@ -244,10 +244,10 @@ fn the_gone_and_the_past_are_forgotten_in_time() {
     }
     let numbers: Vec<u32> = registry.all().iter().map(|m| m.number).collect();
     assert_eq!(numbers, [17, 18, 19, 20]);
-    // 20 came and 19 went.
+    // 20 joined and 19 was lost.
     let events: Vec<u64> = registry.events().iter().map(|e| e.number).collect();
     assert_eq!(events, [35, 36, 37, 38, 39]);
-    // Who is forgotten is unknown, and joins.
+    // A forgotten worker is unknown, and joins again.
     assert_eq!(registry.beat(&beat(1, 0), now), Advice::Join);
     let nothing = Registry::new(Limits { gone_kept: 0, events_max: 0, ..limits });
     let one = nothing.join(&hello(1, 10), "1", now).unwrap().worker;
@@ -287,7 +287,7 @@ fn many_at_a_time_have_numbers_of_their_own() {
     assert_eq!(registry.alive().len(), 400);
 }
 
-/// What can happen to a registry; a worker is meant by its place among those that ever joined.
+/// Possible events; a worker is identified by its index among those that ever joined.
 #[derive(Debug, Clone)]
 enum Happens {
     Join { port: u16, incarnation: u64 },
@@ -316,7 +316,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: a number that was lost, or left, is never heard again, and the bounds hold.
+    /// In any order of events: a lost or left number never becomes present again, and the limits hold.
     #[test]
     fn the_gone_never_come_back(all in prop::collection::vec(happens(), 1..120)) {
         let limits = Limits { workers_max: 3, gone_kept: 4, events_max: 10, ..Limits::default() };
@@ -393,7 +393,7 @@ proptest! {
                             gone.insert(*number);
                         }
                     }
-                    // Only who is gone is forgotten.
+                    // Only ended workers are forgotten.
                     None => {
                         gone.insert(*number);
                     }

@@ -15,7 +15,7 @@ use tessera_frontend::Labels;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::Region;
 
-/// A labelled tensor whose cells lie in chunks. Those in memory stay charged to the quota as long as they are there.
+/// A labelled tensor whose cells are in chunks. Chunks in memory stay charged to the quota.
 #[derive(Debug, Clone)]
 pub struct Chunked {
     pub(crate) labels: Labels,
@@ -24,14 +24,14 @@ pub struct Chunked {
     pub(crate) quota: Arc<Quota>,
 }
 
-/// Where the chunks of a tensor are, in row-major order of its grid.
+/// The chunks of a tensor, in row-major order of its grid.
 #[derive(Debug, Clone)]
 pub(crate) enum Chunks {
-    /// In memory, from where they may be spilled.
+    /// In memory; they may be spilled.
     Resident(Arc<Resident>),
-    /// In a file: where each begins, its cells, then a validity byte for each if the tensor is nullable.
+    /// In a file, with the offset of each chunk: its cells, then a validity byte for each if the tensor is nullable.
     File(Arc<ScratchFile>, Vec<u64>),
-    /// In a file as one piece: where its cells begin; after them, if the tensor is nullable, a validity byte for each.
+    /// In a file as one piece, at this offset: the cells, then a validity byte for each if the tensor is nullable.
     Dense(Arc<ScratchFile>, u64),
 }
 
@@ -67,7 +67,7 @@ impl Chunked {
         self.grid.shape().iter().product::<u64>().saturating_mul(cell)
     }
 
-    /// Bytes that it holds in memory, and on disk.
+    /// Bytes that the tensor holds in memory, and on disk.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         match &self.chunks {
             Chunks::Resident(array) => array.places(),
@@ -75,7 +75,8 @@ impl Chunked {
         }
     }
 
-    /// Gives `put` the cells that a chunk shares with a window, for each field: the field, the common box, its cells.
+    /// Calls `put` with the cells that a chunk shares with a window, for each field: the field, the common box, its
+    /// cells.
     fn part(
         &self,
         index: &[u64],
@@ -88,7 +89,8 @@ impl Chunked {
             None if own.rank() == 0 => own.clone(),
             None => return Ok(()),
         };
-        // A window has single positions, then a range, then whole axes: what it shares with a chunk is one run there.
+        // A window has single positions, then a range, then whole axes, so the cells it shares with a chunk are one run
+        // in the window.
         let offset: Vec<u64> = common.start.iter().zip(&own.start).map(|(c, o)| c - o).collect();
         let first = number(&offset, &own.shape());
         let n = common.cells();
@@ -128,7 +130,7 @@ impl Chunked {
                     at += own.cells() * size as u64;
                 }
             }
-            // Windows are read from it without chunks.
+            // Windows of a dense file are read without chunks.
             Chunks::Dense(..) => return Err(missing()),
         }
         Ok(())
@@ -205,7 +207,7 @@ impl Windows for Chunked {
     }
 }
 
-/// The chunk of an array that has but one, if it is in memory.
+/// The chunk of a single-chunk array, if it is in memory.
 fn only_chunk(array: &Resident) -> Option<Arc<Chunk>> {
     match (array.grid.count(), array.held(0)) {
         (1, Some(FinishedChunk::Memory(chunk))) => Some(chunk),
@@ -213,7 +215,7 @@ fn only_chunk(array: &Resident) -> Option<Arc<Chunk>> {
     }
 }
 
-/// A buffer that keeps a charge as long as it lives.
+/// A buffer that holds a charge while it lives.
 fn held(buffer: Buffer, charge: &Arc<Charge>) -> Buffer {
     struct ChargedBytes(Buffer, Arc<Charge>);
     impl AsRef<[u8]> for ChargedBytes {
@@ -293,7 +295,7 @@ mod tests {
                 file.append(&[field(0), field(1)]).unwrap()
             })
             .collect();
-        // Of an array that may be spilled, every second chunk was.
+        // Every second chunk of the array was spilled.
         let store = Store::open(dir.path(), 1 << 20);
         let array = Resident::new(grid.clone(), memory);
         for n in (0..grid.count()).step_by(2) {

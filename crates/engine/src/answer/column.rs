@@ -1,4 +1,4 @@
-//! A column of rows as a tensor of one axis, for formats that know arrays only.
+//! A column of rows as a tensor of one axis, for formats that hold only arrays.
 
 use super::Tensor;
 use crate::error::Error;
@@ -14,7 +14,7 @@ impl Tensor {
     /// Each column of rows as a tensor `[row]`; NULL is a masked cell.
     ///
     /// # Errors
-    /// A column that is no number, truth value or moment.
+    /// A column that is not a number, a truth value or a time.
     pub fn from_rows(schema: &Schema, batches: &[RecordBatch]) -> Result<Vec<Tensor>, Error> {
         (0..schema.fields().len()).map(|c| column(schema, batches, c)).collect()
     }

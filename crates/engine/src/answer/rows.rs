@@ -12,38 +12,37 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tessera_exec::quota::{Account, Charge, Quota};
 
-/// One part of this many of the memory limit is what the rows of all results may have: they wait for readers, so
-/// nobody could take it back.
+/// The rows of all results may use one part in this many of the memory limit: they wait for readers, so their memory
+/// cannot be reclaimed.
 const SHARE: u64 = 8;
 
-/// Bytes of rows that hold none of it: a short answer does not wait for memory, nor for a file.
+/// Rows up to this size are not charged: a short answer waits neither for memory nor for a file.
 const SMALL_BYTES: u64 = 16 << 10;
 
-/// The memory of rows that are kept: a small part of the budget, counted in it.
+/// The memory for rows in memory: a small part of the budget, charged to it.
 #[derive(Debug)]
 pub(crate) struct RowsRoom {
     account: Arc<Account>,
     used: AtomicU64,
 }
 
-/// What some rows have of it; it goes back when it drops.
+/// The charge of some rows; dropping it returns the memory.
 #[derive(Debug)]
 struct RowsCharge {
     room: Arc<RowsRoom>,
     charge: Charge,
 }
 
-/// The memory of the rows of a result, for as long as they are there. Those of [few bytes](SMALL_BYTES) hold none.
+/// The reservation of memory for the rows of a result, while they live. Rows of [few bytes](SMALL_BYTES) reserve none.
 #[derive(Debug, Clone, Default)]
 pub struct RowsHeld(Vec<Arc<RowsCharge>>);
 
 impl RowsRoom {
-    /// A part of that budget.
     pub(crate) fn new(quota: &Arc<Quota>) -> Arc<Self> {
         Arc::new(RowsRoom { account: quota.account(), used: AtomicU64::new(0) })
     }
 
-    /// Memory for so many bytes, if there is some.
+    /// Reserves `bytes`, if they are available.
     fn hold(self: &Arc<Self>, bytes: u64) -> Option<RowsCharge> {
         let most = self.account.quota().limit() / SHARE;
         let take = |used: u64| used.checked_add(bytes).filter(|all| *all <= most);
@@ -67,7 +66,7 @@ impl Drop for RowsCharge {
 pub struct StoredRows {
     schema: SchemaRef,
     file: Arc<ScratchFile>,
-    /// Where they begin.
+    /// Offset of the first row.
     start: u64,
     count: u64,
 }
@@ -76,7 +75,7 @@ impl StoredRows {
     /// The `count` rows that begin at `start` of a file.
     ///
     /// # Errors
-    /// A place where no rows begin.
+    /// No rows begin at `start`.
     pub(crate) fn at(file: Arc<ScratchFile>, start: u64, count: u64) -> Result<Self, Error> {
         let reader = StreamReader::try_new(file.reader_at(start), None).map_err(refused)?;
         Ok(StoredRows { schema: reader.schema(), file, start, count })
@@ -92,21 +91,21 @@ impl StoredRows {
         &self.schema
     }
 
-    /// Bytes of the file.
+    /// Bytes of the rows in the file.
     pub fn bytes(&self) -> u64 {
         self.file.len() - self.start
     }
 
-    /// The rows, read while they are asked for.
+    /// The rows, read as the iterator advances.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// The file cannot be read.
     pub fn batches(&self) -> Result<StreamReader<ScratchReader>, Error> {
         StreamReader::try_new(self.file.reader_at(self.start), None).map_err(refused)
     }
 }
 
-/// Takes rows as they come.
+/// Collects the rows of a result.
 pub(crate) struct RowsKept {
     schema: SchemaRef,
     batches: Vec<RecordBatch>,
@@ -121,7 +120,7 @@ pub(crate) struct RowsKept {
 }
 
 impl RowsKept {
-    /// For rows of `schema`: at most `memory_max` bytes stay in memory as long as `room` has some, more go to `scratch`.
+    /// For rows of `schema`: at most `memory_max` bytes stay in memory while `room` has some; more go to `scratch`.
     pub(crate) fn new(
         schema: SchemaRef,
         memory_max: u64,
@@ -142,10 +141,10 @@ impl RowsKept {
         }
     }
 
-    /// Takes the next rows.
+    /// Adds rows.
     ///
     /// # Errors
-    /// A file that cannot be written, or no room for it.
+    /// The file cannot be written, or it would exceed a limit.
     pub(crate) fn push(&mut self, batch: RecordBatch) -> Result<(), Error> {
         self.count += batch.num_rows() as u64;
         let bytes = batch.get_array_memory_size() as u64;
@@ -169,7 +168,7 @@ impl RowsKept {
         }
     }
 
-    /// Puts the rows so far into a file, where the next ones go too.
+    /// Moves the rows so far to a file, where further rows go too.
     fn store(&mut self) -> Result<(), Error> {
         let file = Arc::new(self.scratch.file()?);
         let writer =
@@ -182,7 +181,6 @@ impl RowsKept {
         Ok(())
     }
 
-    /// The rows as an answer.
     pub(crate) fn finish(self) -> Result<Answer, Error> {
         match self.stored {
             None => {
@@ -201,7 +199,7 @@ impl RowsKept {
     }
 }
 
-/// Arrow wraps what the file said: a limit must stay one.
+/// Arrow wraps the error of the file: a limit error keeps its type.
 fn refused(e: ArrowError) -> Error {
     match e {
         ArrowError::IoError(_, source) => match source.downcast::<Error>() {
@@ -238,12 +236,12 @@ mod tests {
         let three = keep(3, 64 << 20);
         assert!(matches!(&three, Answer::Rows { batches, .. } if batches.len() == 3));
         assert_eq!(quota.used(), three.bytes().0);
-        // An eighth of the budget is all there is for rows that stay.
+        // Rows in memory may use an eighth of the budget.
         let nine = keep(9, 64 << 20);
         assert!(matches!(&nine, Answer::Stored(rows) if rows.count() == 90_000));
         assert_eq!(quota.used(), three.bytes().0);
         drop((three, nine));
-        // A few bytes are held by nobody, whatever others have.
+        // A few bytes are not charged, even if all memory is in use.
         let all = quota.account().try_reserve(quota.limit()).unwrap();
         let few: ArrayRef = Arc::new(Int64Array::from(vec![1]));
         let few = RecordBatch::try_from_iter([("a", few)]).unwrap();

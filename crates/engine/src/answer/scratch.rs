@@ -1,7 +1,7 @@
-//! Results on disk: where those wait that are too large to be kept in memory until somebody has read them.
+//! Results on disk: results that are too large for memory wait here until they are read.
 //!
-//! A file has no name, so it is gone with its last holder, however the process ends. It lies in the process' own
-//! directory, and its room is taken from what all that is spilled may have together.
+//! A file has no name, so it is removed with its last holder, however the process ends. It lies in the process' own
+//! directory, and its space counts against the limit of all spilled data.
 
 use crate::error::Error;
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_exec::store::{Space, Store};
 
-/// Where files of results are.
+/// The directory for files of results.
 #[derive(Debug)]
 pub struct Scratch {
     store: Arc<Store>,
@@ -34,43 +34,43 @@ impl Scratch {
         Arc::new(Scratch { store, used: AtomicU64::new(0), written: AtomicU64::new(0) })
     }
 
-    /// The most bytes that there may be.
+    /// Upper bound on the bytes in use.
     pub fn limit(&self) -> u64 {
         self.store.limit()
     }
 
-    /// A directory there for files with names, which goes with its holder, and with the process at the latest.
+    /// Creates a directory for named files, removed when the value drops, and with the process at the latest.
     ///
     /// # Errors
-    /// A directory that cannot be made.
+    /// The directory cannot be created.
     pub fn directory(&self, prefix: &str) -> Result<tempfile::TempDir, Error> {
         let own = self.store.directory().map_err(Error::stage)?;
         let made = tempfile::Builder::new().prefix(prefix).tempdir_in(own.path());
         made.map_err(|e| self.failed("create a directory in", e))
     }
 
-    /// Room for a file there.
+    /// Space for a file in the directory.
     ///
     /// # Errors
-    /// A limit that is reached.
+    /// The limit is reached.
     pub fn space(&self) -> Result<Space, Error> {
         self.store.space(0).map_err(|e| self.full(e))
     }
 
-    /// Bytes that there are.
+    /// Bytes in use.
     pub fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }
 
-    /// Bytes that were ever written.
+    /// Bytes written since the start.
     pub fn written(&self) -> u64 {
         self.written.load(Relaxed)
     }
 
-    /// An empty file.
+    /// Creates an empty file.
     ///
     /// # Errors
-    /// A directory that cannot be written.
+    /// The directory cannot be written.
     pub fn file(self: &Arc<Self>) -> Result<ScratchFile, Error> {
         let own = self.store.directory().map_err(Error::stage)?;
         let file =
@@ -79,7 +79,7 @@ impl Scratch {
         Ok(ScratchFile { scratch: self.clone(), file, len: AtomicU64::new(0), space })
     }
 
-    /// The error of a limit that is reached.
+    /// The error for a limit that is reached.
     pub fn full(&self, e: tessera_exec::error::Error) -> Error {
         match e {
             tessera_exec::error::Error::ScratchFull { reason, .. } => self.no_room(reason),
@@ -96,7 +96,7 @@ impl Scratch {
         }
     }
 
-    /// The error of the operating system on a file there.
+    /// The error for an operating system error on a file in the directory.
     pub fn failed(&self, action: &'static str, e: io::Error) -> Error {
         match e.kind() {
             io::ErrorKind::StorageFull
@@ -108,10 +108,10 @@ impl Scratch {
 }
 
 impl ScratchFile {
-    /// Adds bytes at the end; where they begin. Several threads may add at a time.
+    /// Appends bytes and returns their offset. Several threads may append concurrently.
     ///
     /// # Errors
-    /// A limit that is reached, a disk that is full.
+    /// The limit is reached, or the disk is full.
     pub fn append(&self, parts: &[&[u8]]) -> Result<u64, Error> {
         let bytes: u64 = parts.iter().map(|p| p.len() as u64).sum();
         let scratch = &self.scratch;
@@ -131,12 +131,12 @@ impl ScratchFile {
     /// Fills `to` with the bytes from `at` on.
     ///
     /// # Errors
-    /// A disk that does not give back what was written.
+    /// The disk does not return what was written.
     pub fn read_at(&self, at: u64, to: &mut [u8]) -> Result<(), Error> {
         self.file.read_exact_at(to, at).map_err(|e| self.scratch.failed("read from", e))
     }
 
-    /// Bytes that it has.
+    /// Length of the file in bytes.
     pub fn len(&self) -> u64 {
         self.len.load(Relaxed)
     }
@@ -146,12 +146,12 @@ impl ScratchFile {
         self.len() == 0
     }
 
-    /// The bytes from the start on, as a stream of its own.
+    /// A new reader from the start of the file.
     pub fn reader(self: &Arc<Self>) -> ScratchReader {
         self.reader_at(0)
     }
 
-    /// The bytes from `at` on, as a stream of its own.
+    /// A new reader from `at` on.
     pub fn reader_at(self: &Arc<Self>, at: u64) -> ScratchReader {
         ScratchReader { file: self.clone(), at }
     }

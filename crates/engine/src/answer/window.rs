@@ -6,8 +6,8 @@
 //!   # # # # # #
 //!   . . . . . .      The cells of a window follow each other in row-major order.
 //! ```
-//! So formats hold some megabytes of a tensor, whatever its size, and wherever its cells lie: in one piece, in the chunks
-//! in which they were computed, or in a file.
+//! So formats hold some megabytes of a tensor, whatever its size, and wherever its cells are: in one piece, in the
+//! chunks in which they were computed, or in a file.
 
 use super::{Cell, Tensor};
 use crate::error::Error;
@@ -19,7 +19,7 @@ use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::{Dims, Region};
 
-/// Everything about a tensor but its cells.
+/// The metadata of a tensor.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'a> {
     /// The name.
@@ -28,26 +28,26 @@ pub struct Head<'a> {
     pub dtype: DType,
     /// Names and coordinates of the axes.
     pub dims: &'a [DimLabel],
-    /// The chunks in which it was computed.
+    /// The chunks in which the tensor was computed.
     pub grid: &'a Grid,
     /// May cells be masked?
     pub nullable: bool,
-    /// Attributes.
+    /// The attributes of the result.
     pub attrs: &'a Attrs,
 }
 
 /// A tensor whose cells are read window by window.
 pub trait Windows: Send + Sync {
-    /// What is known without reading a cell.
+    /// The metadata, without reading a cell.
     fn head(&self) -> Head<'_>;
 
     /// The cells of a window, one of [`windows`].
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// A file cannot be read.
     fn window(&self, region: &Region) -> Result<Cells, Error>;
 
-    /// True if a chunk of the grid can be asked for as a window, too.
+    /// True if a chunk of the grid may be read as a window, too.
     fn has_chunks(&self) -> bool {
         false
     }
@@ -56,11 +56,11 @@ pub trait Windows: Send + Sync {
 /// Cells in row-major order: dense, little-endian, aligned for their type.
 #[derive(Debug, Clone)]
 pub struct Cells {
-    /// Their type.
+    /// The type of the cells.
     pub dtype: DType,
-    /// Their bytes.
+    /// The bytes of the cells.
     pub data: Buffer,
-    /// One byte for each, 0 where it is masked; `None` if none can be.
+    /// One byte for each cell, 0 where it is masked; `None` if no cell can be masked.
     pub valid: Option<Buffer>,
 }
 
@@ -70,7 +70,7 @@ impl Cells {
         self.data.len() / self.dtype.size()
     }
 
-    /// True if there is none.
+    /// True if the window has no cells.
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
     }
@@ -92,12 +92,12 @@ impl Head<'_> {
         self.shape().iter().product()
     }
 
-    /// Names of the axes; an axis without a name is `dim_0`, …; a name that an earlier axis has gets `_1`, ….
+    /// Names of the axes. An axis without a name is `dim_0`, …; a name that an earlier axis has gets `_1`, ….
     pub fn dim_names(&self) -> Vec<Arc<str>> {
         dim_names(self.dims)
     }
 
-    /// The label at `position` of `axis`; without a coordinate that is the position.
+    /// The label at `position` of `axis`; without a coordinate, the position.
     pub fn label(&self, axis: usize, position: usize) -> Cell<'_> {
         label(&self.dims[axis], position)
     }
@@ -129,7 +129,7 @@ impl Windows for Tensor {
 /// The windows of a tensor, at most `cells_max` cells each, in row-major order.
 pub fn windows(shape: &[u64], cells_max: u64) -> impl Iterator<Item = Region> + use<> {
     let shape: Dims = shape.into();
-    // The inner axes that a window has whole.
+    // The inner axes that a window spans.
     let (mut whole, mut inner) = (shape.len(), 1u64);
     while whole > 0 && inner.saturating_mul(shape[whole - 1]) <= cells_max.max(1) {
         whole -= 1;
@@ -169,12 +169,12 @@ pub(super) fn number(index: &[u64], shape: &[u64]) -> u64 {
     index.iter().zip(shape).fold(0, |n, (i, len)| n * len + i)
 }
 
-/// Puts the dense cells of the box `part` where they lie in the dense box `whole`, which holds it. A cell has `size`
-/// bytes.
+/// Copies the dense cells of the box `part` to their places in the dense box `whole`, which contains it. A cell has
+/// `size` bytes.
 pub(super) fn scatter(from: &[u8], part: &Region, whole: &Region, size: usize, to: &mut [u8]) {
     let rank = part.rank();
     let shape = whole.shape();
-    // The inner axes that the part has whole, and one more, make a run.
+    // The inner axes that the part spans, and one more, make a run.
     let mut inner = rank;
     while inner > 0 && part.len(inner - 1) == shape[inner - 1] {
         inner -= 1;
@@ -198,7 +198,7 @@ pub(super) fn scatter(from: &[u8], part: &Region, whole: &Region, size: usize, t
     }
 }
 
-/// Names of axes, each once.
+/// Unique names of axes.
 pub(super) fn dim_names(dims: &[DimLabel]) -> Vec<Arc<str>> {
     let mut names: Vec<Arc<str>> = Vec::with_capacity(dims.len());
     for (i, d) in dims.iter().enumerate() {
@@ -214,11 +214,10 @@ pub(super) fn dim_names(dims: &[DimLabel]) -> Vec<Arc<str>> {
     names
 }
 
-/// The label at a position of an axis.
 pub(super) fn label(dim: &DimLabel, position: usize) -> Cell<'_> {
     match dim.coord.as_deref().map(|c| &c.values) {
         None => Cell::Int(position as i64),
-        // An unsigned label beyond the signed range is kept in its bits.
+        // An unsigned label beyond the signed range is stored as the same bits.
         Some(CoordValues::Int(DType::UInt64, v)) => Cell::UInt(v[position] as u64),
         Some(CoordValues::Int(_, v)) => Cell::Int(v[position]),
         Some(CoordValues::Float(DType::Float32, v)) => Cell::F32(v[position] as f32),
@@ -232,7 +231,7 @@ pub(super) fn label(dim: &DimLabel, position: usize) -> Cell<'_> {
     }
 }
 
-/// A cell by its number in `data`.
+/// The cell with number `i` in `data`.
 pub(super) fn cell_at(dtype: DType, data: &[u8], valid: Option<&[u8]>, i: usize) -> Cell<'static> {
     if valid.is_some_and(|v| v[i] == 0) {
         return Cell::Null;

@@ -1,4 +1,4 @@
-//! Amounts of memory as people write them.
+//! Sizes as people write them.
 
 const UNITS: [(&str, u64); 14] = [
     ("b", 1),
@@ -17,11 +17,11 @@ const UNITS: [(&str, u64); 14] = [
     ("", 1),
 ];
 
-/// `2GiB`, `1.5 GB`, `512m`, `1048576`: a number and a unit in any case. `KiB` and a bare letter are powers of 1024,
-/// `KB` is a power of 1000.
+/// Parses `2GiB`, `1.5 GB`, `512m`, `1048576`: a number and a unit in any case. `KiB` and a bare letter are powers of
+/// 1024, `KB` is a power of 1000.
 ///
 /// # Errors
-/// A sentence that says what is wrong.
+/// A sentence with the reason.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let end =
@@ -47,7 +47,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-/// `2GiB`, `1.5GiB`, `1000B`: the largest unit that gives at most two decimals without loss, else bytes.
+/// Formats as `2GiB`, `1.5GiB`, `1000B`: the largest unit that needs at most two decimals without loss, else bytes.
 pub fn format_bytes(bytes: u64) -> String {
     for (unit, shift) in [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)] {
         let hundredths = (u128::from(bytes) * 100) >> shift;

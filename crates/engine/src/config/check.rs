@@ -1,4 +1,4 @@
-//! What was written as settings, and its checks.
+//! Reads and checks the values of settings.
 
 use super::keys::{ConfigKey, KEYS};
 use super::{Config, Secret, Setting, layer, machine, parse_bytes};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tessera_cluster::net::Security;
 
-/// `true` or `false`: TOML has them, the environment and flags write them.
+/// `true` or `false`: a boolean in TOML, a text in the environment and flags.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Truth {
@@ -20,7 +20,7 @@ enum Truth {
     Text(String),
 }
 
-/// A list, or a text with commas between: TOML has lists, the environment and flags write texts.
+/// A list in TOML, a text separated by commas in the environment and flags.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Texts {
@@ -40,7 +40,7 @@ impl Texts {
     }
 }
 
-/// A number or a text: TOML tells them apart, the environment and flags do not.
+/// A number or a text: only TOML distinguishes them.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Text {
@@ -57,11 +57,11 @@ impl fmt::Display for Text {
     }
 }
 
-/// What was written, by key, and where it was.
+/// The merged layers.
 pub(super) struct Written(pub(super) Figment);
 
 impl Written {
-    /// What was written under a key; `None` if it was not, and has no default.
+    /// The value of a key; `None` if no layer sets it.
     fn maybe<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Error> {
         let name = key.replace('-', "_");
         if !self.0.contains(&name) {
@@ -73,33 +73,30 @@ impl Written {
         }
     }
 
-    /// A text.
     fn string(&self, key: &str) -> Result<String, Error> {
         Ok(self.maybe(key)?.unwrap_or_default())
     }
 
-    /// A number or a text, as text.
     fn text(&self, key: &str) -> Result<String, Error> {
         Ok(self.maybe::<Text>(key)?.map(|text| text.to_string()).unwrap_or_default())
     }
 
-    /// A list, if it was written.
     fn list(&self, key: &str) -> Result<Option<Vec<String>>, Error> {
         Ok(self.maybe(key)?.map(Texts::list))
     }
 
-    /// A file; an empty text names none.
+    /// A path; `None` if the text is empty.
     fn file(&self, key: &str) -> Result<Option<PathBuf>, Error> {
         let text = self.string(key)?;
         Ok((!text.trim().is_empty()).then(|| text.trim().into()))
     }
 
-    /// A text of a language of its own.
+    /// A value that parses itself from text.
     fn parsed<T: FromStr<Err = String>>(&self, key: &str) -> Result<T, Error> {
         self.string(key)?.parse().map_err(|e: String| self.error(key, e, None))
     }
 
-    /// Where it was written.
+    /// The origin of a value.
     fn of(&self, key: &str) -> String {
         let name = key.replace('-', "_");
         self.0.find_metadata(&name).map_or_else(|| "default".into(), |m| layer::origin(m, key))
@@ -172,7 +169,7 @@ impl Written {
     }
 }
 
-/// Bytes of memory: fewer cannot hold a chunk of each operand of a small query.
+/// Lower bound on the memory limit in bytes: less cannot hold a chunk of each operand of a small query.
 pub const MEMORY_LEAST: u64 = 16 << 20;
 
 pub(super) fn check(at: &Written, ignored: Vec<String>) -> Result<Config, Error> {
@@ -242,7 +239,7 @@ pub(super) fn check(at: &Written, ignored: Vec<String>) -> Result<Config, Error>
     Ok(config)
 }
 
-/// Where a worker joins: a host and a port.
+/// The address that a worker joins: a host and a port.
 fn scheduler(at: &Written) -> Result<String, Error> {
     let text = at.string("scheduler")?;
     if text.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
@@ -252,7 +249,6 @@ fn scheduler(at: &Written) -> Result<String, Error> {
     Ok(text.trim().into())
 }
 
-/// What all parties of a cluster share.
 fn cluster_security(at: &Written) -> Result<Security, Error> {
     let Some(secret) = at.file("cluster-secret-file")? else {
         return Err(at.error("cluster-secret-file", "it is empty", Some("write a file")));
@@ -276,7 +272,6 @@ fn https(at: &Written) -> Result<(Option<PathBuf>, Option<PathBuf>), Error> {
     Ok((certificate, key))
 }
 
-/// What is logged.
 fn log(at: &Written) -> Result<String, Error> {
     let text = at.string("log")?;
     match check_log(&text) {
@@ -288,8 +283,8 @@ fn log(at: &Written) -> Result<String, Error> {
     }
 }
 
-/// Levels, also of a part of the program. A lone word that is no level would be a part of that name, all of it: that is
-/// a slip of the pen more often than a wish.
+/// Checks levels, optionally for a part of the program. A single word that is not a level would be taken as such a part
+/// with all of its levels; it is more often a typo.
 fn check_log(text: &str) -> Result<(), String> {
     tracing_subscriber::EnvFilter::try_new(text).map_err(|e| e.to_string())?;
     let is_lone = |part: &&str| !part.is_empty() && !part.contains(['=', '[']);
@@ -300,7 +295,7 @@ fn check_log(text: &str) -> Result<(), String> {
     }
 }
 
-/// Where and how much may be spilled. A limit in per cent is a part of what is free there now.
+/// The directory and the limit of spilled data. A percentage refers to the space that is free there now.
 fn spill(at: &Written) -> Result<(PathBuf, u64), Error> {
     let Some(dir) = at.file("spill-dir")? else {
         return Err(at.error("spill-dir", "it is empty", Some("write a directory")));
@@ -311,7 +306,7 @@ fn spill(at: &Written) -> Result<(PathBuf, u64), Error> {
     };
     match machine::free_bytes(&dir) {
         Ok(free) => Ok((dir, free / 100 * part)),
-        // A directory that somebody named must be there; the system's own may be missing where nothing spills.
+        // A directory that is configured must exist; the system's own may be missing where nothing spills.
         Err(_) if at.of("spill-dir") == "default" => Ok((dir, 0)),
         Err(e) => Err(at.error(
             "spill-dir",
@@ -321,8 +316,8 @@ fn spill(at: &Written) -> Result<(PathBuf, u64), Error> {
     }
 }
 
-/// How much may be kept for runs after a failure. A limit in per cent is a part of what is free beside the warehouse; a
-/// bucket does not tell.
+/// The limit of durable chunks. A percentage refers to the free space beside the warehouse; a bucket does not report
+/// it.
 fn durable_limit(warehouse: &str, at: &Written) -> Result<u64, Error> {
     const OF_A_BUCKET: u64 = 1 << 40;
     let hint = "write `50%`, `100GiB`, or 0 to keep nothing";
@@ -343,7 +338,7 @@ fn durable_limit(warehouse: &str, at: &Written) -> Result<u64, Error> {
         }
         path => Path::new(path.unwrap_or(warehouse)),
     };
-    // It is made when it is needed: its file system is that of what is there of its path.
+    // The directory is created when it is needed: its file system is that of the existing part of its path.
     let there = directory.ancestors().map(|p| match p.as_os_str().is_empty() {
         true => Path::new("."),
         false => p,

@@ -3,8 +3,8 @@
 use super::{Config, Setting};
 
 impl Config {
-    /// The text that `tessera config` prints: a TOML file of this configuration, the origin of each value behind it. A
-    /// token is not shown, so it stands there as a comment.
+    /// The text that `tessera config` prints: a TOML file of this configuration, with the origin of each value behind
+    /// it. A token is not shown, so its line is a comment.
     pub fn describe(&self) -> String {
         let lines = |key: &str, list: &Option<Vec<String>>, shown: &str| match list {
             Some(list) => {
@@ -33,7 +33,7 @@ impl Config {
     }
 }
 
-/// A text as TOML writes it.
+/// A text in TOML syntax.
 fn toml_text(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -46,7 +46,7 @@ fn toml_text(text: &str) -> String {
     out + "\""
 }
 
-/// A text that does not end its comment: TOML has no control characters in them.
+/// A text that does not end its comment: TOML allows no control characters in comments.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -1,29 +1,26 @@
-//! The keys of the configuration: what each is called, its default, and how its effective value is written.
+//! The keys of the configuration: the name, the default and the effective value of each.
 
 use super::{Config, format_bytes, machine};
 use std::path::PathBuf;
 
-/// A key of the configuration.
 #[derive(Debug)]
 pub(super) struct ConfigKey {
-    /// As files spell it.
+    /// The spelling in files.
     pub(super) name: &'static str,
     default: Default,
     /// The effective value as text; a secret is hidden.
     pub(super) value: fn(&Config) -> String,
 }
 
-/// What a key has if no layer sets it.
 #[derive(Debug)]
 enum Default {
     None,
     Text(&'static str),
-    /// It depends on the machine.
+    /// Computed from the machine.
     Of(fn() -> String),
 }
 
 impl ConfigKey {
-    /// The default as text, if there is one.
     pub(super) fn default(&self) -> Option<String> {
         match self.default {
             Default::None => None,
@@ -78,7 +75,7 @@ pub(super) const KEYS: [ConfigKey; 34] = [
     key("cluster", "false", |c| c.cluster.to_string()),
     key("cluster-listen", "127.0.0.1:50050", |c| c.cluster_listen.to_string()),
     key("scheduler", "127.0.0.1:50050", |c| c.scheduler.clone()),
-    // As many as there are threads.
+    // The default is `threads`.
     key("slots", "", |c| c.slots.to_string()),
     computed("cluster-secret-file", machine::secret_file, |c| {
         c.cluster_security.secret.display().to_string()
@@ -90,15 +87,14 @@ pub(super) const KEYS: [ConfigKey; 34] = [
     key("worker-wait", "120", |c| c.worker_wait_s.to_string()),
 ];
 
-/// Keys of later versions: known, so that the error is not "unknown".
+/// Keys of later versions, which are reported as such instead of as unknown.
 pub(super) const LATER: [&str; 1] = ["flight"];
 
-/// The names of all keys.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     KEYS.iter().map(|key| key.name)
 }
 
-/// 75 % of the memory that there is; empty, which is refused with a hint, where the system does not tell.
+/// 75 % of the memory; empty, which is refused with a hint, if the system does not report it.
 fn memory() -> String {
     machine::memory_bytes().map(|n| (n / 4 * 3).to_string()).unwrap_or_default()
 }

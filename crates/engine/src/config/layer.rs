@@ -1,4 +1,4 @@
-//! One layer of settings.
+//! A layer of the configuration: the defaults, a file, the environment or the flags.
 
 use super::keys::{ConfigKey, KEYS, LATER, names};
 use crate::error::Error;
@@ -14,7 +14,7 @@ const FLAGS: &str = "flag";
 /// A table of a file: its `read` and `write` are the settings `allow-read` and `allow-write`.
 const PATHS: &str = "allowed-paths";
 
-/// Settings by key (with `_`), and the name of where they came from.
+/// Settings by key (with `_`), and the name of their origin.
 pub(super) struct Layer {
     name: String,
     values: Dict,
@@ -30,7 +30,7 @@ impl Provider for Layer {
     }
 }
 
-/// Where a value of `key` came from, in the user's words.
+/// The origin of the value of `key`, in the user's words.
 pub(super) fn origin(metadata: &Metadata, key: &str) -> String {
     match &*metadata.name {
         ENVIRONMENT => format!("environment TESSERA_{}", key.replace('-', "_").to_uppercase()),
@@ -44,14 +44,12 @@ impl Layer {
         Layer { name: String::new(), values: Dict::new() }
     }
 
-    /// What each key has if nothing else sets it.
     pub(super) fn defaults() -> Self {
         let value =
             |key: &ConfigKey| Some((key.name.replace('-', "_"), Value::from(key.default()?)));
         Layer { name: DEFAULTS.into(), values: KEYS.iter().filter_map(value).collect() }
     }
 
-    /// A TOML file of keys.
     pub(super) fn file(path: &Path) -> Result<Self, Error> {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|e| Error::Usage {
@@ -77,9 +75,9 @@ impl Layer {
         Ok(Layer { name, values })
     }
 
-    /// `TESSERA_<KEY>` without the prefix, and the names of variables that are no settings.
+    /// `TESSERA_<KEY>` without the prefix, and the names of variables that are not settings.
     ///
-    /// A slip (`TESSERA_THREDS`) is an error. Others (`TESSERA_HOME`) belong to somebody else.
+    /// A typo (`TESSERA_THREDS`) is an error. Others (`TESSERA_HOME`) belong to other programs.
     pub(super) fn environment(
         variables: &BTreeMap<String, String>,
     ) -> Result<(Self, Vec<String>), Error> {
@@ -101,7 +99,6 @@ impl Layer {
         Ok((Layer { name: ENVIRONMENT.into(), values }, ignored))
     }
 
-    /// Flags by key.
     pub(super) fn flags(flags: &BTreeMap<&'static str, String>) -> Result<Self, Error> {
         let mut values = Dict::new();
         for (key, value) in flags {
@@ -111,7 +108,7 @@ impl Layer {
     }
 }
 
-/// Adds a value under its key, however that is spelled.
+/// Adds a value under its key, in either spelling.
 fn insert(values: &mut Dict, key: &str, value: Value, origin: &str) -> Result<(), Error> {
     let spelled = key.to_ascii_lowercase().replace('_', "-");
     let error = |reason: &str, hint| {
@@ -142,7 +139,7 @@ fn suggestion(key: &str) -> Option<&'static str> {
         .map(|(_, k)| k)
 }
 
-/// Letters to insert, delete or replace.
+/// Number of letters to insert, delete or replace.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,9 +1,9 @@
-//! What the machine offers.
+//! The resources of the machine.
 
 use std::path::Path;
 
-/// Bytes of memory that this process may use: the least of the machine's, of the limits of its control groups and
-/// their parents, and of the addresses that it may have. `None` where the system does not tell.
+/// Bytes of memory that this process may use: the minimum of the machine's memory, the limits of its control groups and
+/// their parents, and the address space limit. `None` if the system does not report it.
 pub(super) fn memory_bytes() -> Option<u64> {
     let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|t| total(&t));
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -11,8 +11,8 @@ pub(super) fn memory_bytes() -> Option<u64> {
     of_groups.into_iter().chain(machine).chain(addresses_left()).min()
 }
 
-/// Bytes of addresses that this process may still map: RLIMIT_AS, which `ulimit -v` sets, without what is mapped.
-/// `None` if there is no such limit.
+/// Bytes of address space that this process may still map: RLIMIT_AS, which `ulimit -v` sets, minus what is mapped.
+/// `None` without such a limit.
 pub fn addresses_left() -> Option<u64> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -21,7 +21,7 @@ pub fn addresses_left() -> Option<u64> {
 
 fn left(limits: &str, status: &str) -> Option<u64> {
     let most = limits.lines().find_map(|l| l.strip_prefix("Max address space"))?;
-    // It is `unlimited` most often, which is no number.
+    // `unlimited` does not parse.
     let most: u64 = most.split_whitespace().next()?.parse().ok()?;
     let mapped = status.lines().find_map(|l| l.strip_prefix("VmSize:"))?;
     let mapped: u64 = mapped.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -56,7 +56,7 @@ fn limits(groups: &str, root: &Path) -> Vec<u64> {
             }
             _ => continue,
         };
-        // In a container the path may be that of the host: then only the root is there.
+        // In a container the path may be that of the host: then only the root exists.
         let mut at = base.join(path.trim_start_matches('/'));
         loop {
             if let Ok(text) = std::fs::read_to_string(at.join(file))
@@ -72,8 +72,7 @@ fn limits(groups: &str, root: &Path) -> Vec<u64> {
     out
 }
 
-/// Where the secret of this user's clusters is, unless it is said: the directory of settings, else the one that the
-/// process is in.
+/// The default path of the cluster secret of this user: in the directory of settings, else in the working directory.
 pub(super) fn secret_file() -> String {
     let directory = std::env::var_os("XDG_CONFIG_HOME")
         .filter(|d| !d.is_empty())

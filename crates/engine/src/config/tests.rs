@@ -44,7 +44,7 @@ fn what_statements_may_touch_is_a_list() {
     let c = load("", &[], &[]).unwrap();
     assert_eq!((&c.allow_read, &c.allow_write), (&None, &None));
     assert!(c.describe().contains("# allow-read (everything"), "{}", c.describe());
-    // A server has the warehouse alone, if nothing is said.
+    // By default a server allows only the warehouse.
     let s = c.serving();
     assert_eq!((s.allow_read, s.allow_write), (list(&[]), list(&[])));
     for file in [
@@ -78,7 +78,7 @@ fn the_file_may_be_named_by_the_environment() {
 fn what_is_kept_is_bounded_by_bytes_or_a_part_of_what_is_free() {
     let c = load("durable-limit = '3GiB'\ndurable-ttl = 60", &[], &[]).unwrap();
     assert_eq!((c.durable_limit_bytes, c.durable_ttl_s), (3 << 30, 60));
-    // A warehouse that is not made yet lies on the file system of what is there of its path.
+    // A warehouse that does not exist yet lies on the file system of the existing part of its path.
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path().join("not/yet").display().to_string();
     let free = machine::free_bytes(directory.path()).unwrap();
@@ -152,7 +152,7 @@ fn secrets_stay_hidden() {
     let c = load("token = 'hunter2'", &[], &[]).unwrap();
     assert_eq!(c.token.as_ref().unwrap().reveal(), "hunter2");
     assert!(!format!("{c:?}{}", c.describe()).contains("hunter2"));
-    // What stands for it is no token.
+    // The placeholder is not read as a token.
     assert_eq!(load(&c.describe(), &[], &[]).unwrap().token, None);
 }
 

@@ -1,16 +1,16 @@
-//! How an error is shown: text for a terminal, JSON for a client.
+//! Renders errors: as text for a terminal, as JSON for a client.
 
 use super::{Error, Position};
 use serde_json::{Value, json};
 
-/// The longest part of a line that is shown, in characters.
+/// Upper bound on the part of a line that is shown, in characters.
 const WIDTH_MAX: usize = 120;
 
 impl Error {
     /// The error as a terminal shows it: `error[code]: message`, the causes, the line of `sql` with the place
-    /// underlined, the hint; each line ends with a newline.
+    /// underlined, the hint. Each line ends with a newline.
     ///
-    /// `sql` is the whole script that was run, because positions count from its start.
+    /// `sql` is the whole script, because positions count from its start.
     pub fn render(&self, sql: &str) -> String {
         let mut out = format!("error[{}]: {self}\n", self.code());
         if let Some(detail) = self.detail() {
@@ -39,14 +39,14 @@ impl Error {
     }
 }
 
-/// Writes the line of `sql` that holds the place, and `^` under it.
+/// Writes the line of `sql` that contains the place, and `^` under it.
 fn underline(place: Position, sql: &str, out: &mut String) {
     let index = usize::try_from(place.line.saturating_sub(1)).unwrap_or(usize::MAX);
     let Some(line) = sql.split('\n').nth(index) else { return };
     let line: Vec<char> = line.trim_end_matches('\r').chars().collect();
     let column =
         usize::try_from(place.column.saturating_sub(1)).unwrap_or(usize::MAX).min(line.len());
-    // Of a long line only a window around the place is shown: a script may be one line of a megabyte.
+    // A long line is cut to a window around the place: a script may be one line of a megabyte.
     let first = if line.len() <= WIDTH_MAX { 0 } else { column.saturating_sub(WIDTH_MAX / 2) };
     let last = line.len().min(first + WIDTH_MAX);
     let room = last.saturating_sub(column);

@@ -30,7 +30,7 @@ pub(super) fn write(
     }
 }
 
-/// Arrow wraps the writer's own errors; a broken pipe must stay one.
+/// Arrow wraps errors of the output; a broken pipe keeps its type.
 fn refused(e: ArrowError) -> Error {
     match e {
         ArrowError::IoError(_, source) => output(source),

@@ -1,19 +1,19 @@
-//! Rows in a box of lines, and how a box is made to fit a terminal.
+//! Rows drawn as a box of lines, fitted to a terminal.
 
 use super::columns::is_number;
 use arrow::datatypes::Schema;
 use std::io::{self, Write};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The widest that a column is drawn where no width is given, in characters.
+/// Upper bound on the width of a column in characters, if no width is given.
 const COLUMN_MAX: usize = 60;
-/// Columns are not narrowed below this, in characters: then some are left out.
+/// Lower bound on the width of a narrowed column in characters; below it columns are left out.
 const COLUMN_MIN: usize = 8;
 
 /// Cells as texts, by rows, under the names of their columns.
 pub(super) struct Boxed {
     names: Vec<String>,
-    /// Columns of numbers end at the same place.
+    /// Columns of numbers are right-aligned.
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
@@ -28,10 +28,10 @@ impl Boxed {
         }
     }
 
-    /// Draws the box and gives the number of columns that it shows.
+    /// Draws the box and returns the number of columns it shows.
     ///
-    /// With a width, columns are narrowed to fit into it, the widest first; if that is not enough, columns in the
-    /// middle are left out, and one of `…` stands for them.
+    /// With a width, columns are narrowed to fit into it, the widest first. If that is not enough, columns in the
+    /// middle are replaced by one column of `…`.
     pub(super) fn draw(mut self, width: Option<usize>, out: &mut dyn Write) -> io::Result<usize> {
         if self.names.is_empty() {
             return Ok(0);
@@ -50,7 +50,7 @@ impl Boxed {
         narrow(&mut widths, room);
         let shown = kept.len();
         if let Some(at) = gap {
-            // The column of dots is one more column of texts.
+            // The column of dots is one more text column.
             let dots = self.names.len();
             self.names.push("…".into());
             self.right.push(false);
@@ -96,13 +96,13 @@ impl Boxed {
     }
 }
 
-/// Characters left for cells: each column has a line and two spaces, the box one more line, dots are one wide.
+/// Characters left for cells: each column has a line and two spaces, the box one more line, the dots are one wide.
 fn room(width: usize, columns: usize, dots: bool) -> usize {
     width.saturating_sub(3 * columns + 1 + usize::from(dots))
 }
 
-/// The columns to show, and where among them the dots stand for those that are not: as many as fit when each is as
-/// narrow as it may be, from both ends; at least the first.
+/// Chooses the columns to show, and the position of the dots for the others: as many as fit at their minimal width,
+/// from both ends; at least the first.
 fn keep(natural: &[usize], width: usize) -> (Vec<usize>, Option<usize>) {
     let n = natural.len();
     let least = |c: usize| natural[c].min(COLUMN_MIN);
@@ -135,12 +135,12 @@ fn narrow(widths: &mut [usize], room: usize) {
     widths.iter_mut().for_each(|w| *w = (*w).min(low));
 }
 
-/// Text that cannot move the cursor or colour the terminal: data are not to be trusted with that.
+/// Replaces control characters: data must not move the cursor or colour the terminal.
 pub(super) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// At most `most` characters wide, with `…` for what is left out.
+/// Cuts to `most` characters of width, with `…` for the rest.
 fn shorten(text: &str, most: usize) -> String {
     if text.width() <= most {
         return text.to_string();
@@ -198,7 +198,7 @@ mod tests {
         └──────────┴──────────┴───┴──────────┘
         ");
         assert_eq!(shown, 3);
-        // Without a width nothing is left out.
+        // Without a width nothing is cut.
         assert_eq!(drawn(30, "0123456789", None).1, 30);
     }
 }

@@ -24,7 +24,7 @@ impl Cell<'_> {
         }
     }
 
-    /// The cell as JSON: `"NaN"`, `"Infinity"`, `"-Infinity"` and `null` for what JSON has no number for.
+    /// The cell as JSON: values without a JSON number are `"NaN"`, `"Infinity"`, `"-Infinity"` and `null`.
     pub(super) fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         match self {
             Cell::Null => out.write_all(b"null"),

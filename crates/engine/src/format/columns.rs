@@ -1,4 +1,4 @@
-//! Arrow columns: which Arrow type a tensor's cells have, and how a column is read cell by cell.
+//! Arrow columns, read cell by cell.
 
 use crate::answer::Cell;
 use crate::error::Error;
@@ -16,7 +16,7 @@ use tessera_planner::time::{format_micros, split};
 /// Key of a schema's metadata with the surface that the query was read in.
 pub const SURFACE_KEY: &str = "tessera.surface";
 
-/// A column's type as JSON names it: NumPy's names where NumPy has one.
+/// The name of a column's type in JSON: NumPy's name if there is one.
 pub(super) fn type_name(field: &Field) -> String {
     if let Some(c) = calendar(field) {
         return DType::Datetime(c).name();
@@ -30,12 +30,12 @@ pub(super) fn type_name(field: &Field) -> String {
     }
 }
 
-/// True if a column's cells read best aligned at their right.
+/// True if a column's cells are right-aligned.
 pub(super) fn is_number(field: &Field) -> bool {
     field.data_type().is_numeric() && calendar(field).is_none()
 }
 
-/// Reads one integer of an array whose type is known.
+/// Reads one integer of an array of a known type.
 type ReadInt = fn(&dyn Array, usize) -> i64;
 
 /// A column that can be read cell by cell.
@@ -51,7 +51,7 @@ pub(super) enum Column<'a> {
     List(&'a dyn Array, fn(&dyn Array, usize) -> ArrayRef, &'a Field),
     /// Named columns of the same rows.
     Record(&'a dyn Array, Vec<(&'a str, Column<'a>)>),
-    /// Everything else, in Arrow's words, and which cells are NULL: a dictionary's NULLs may be among its values.
+    /// Any other type, formatted by Arrow, and its NULLs: a dictionary's NULLs may be among its values.
     Other(&'a dyn Array, ArrayFormatter<'a>, Option<NullBuffer>),
 }
 
@@ -112,7 +112,7 @@ impl<'a> Column<'a> {
                         (|a, i| read::<ty::TimestampNanosecondType>(a, i), Unit::Over(1000))
                     }
                 };
-                // A moment with a zone is an instant; it is shown in UTC.
+                // A timestamp with a zone is an instant; it is shown in UTC.
                 Time(array, get, unit, Calendar::Standard, zone.is_some())
             }
             DataType::Date32 => Date(array, |a, i| read::<ty::Date32Type>(a, i).into()),
@@ -151,7 +151,6 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// True if the cell of a row is NULL.
     pub(super) fn is_null(&self, row: usize) -> bool {
         match self {
             Column::Other(_, _, nulls) => nulls.as_ref().is_some_and(|n| n.is_null(row)),
@@ -159,7 +158,6 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// The cell of a row.
     pub(super) fn cell(&self, row: usize) -> Result<Cell<'static>, Error> {
         use Column::*;
         if self.is_null(row) {
@@ -271,7 +269,7 @@ mod tests {
             let c = Column::new(array, &field).unwrap();
             (0..array.len()).map(|i| matches!(c.cell(i).unwrap(), Cell::Null)).collect()
         };
-        // No type at all: these have no bitmap.
+        // The NULL type has no bitmap.
         assert_eq!(is_null(&NullArray::new(2)), [true, true]);
         // A dictionary has its NULLs among the keys or among the values.
         let keys = Int8Array::from(vec![Some(0), Some(1), None]);
@@ -281,7 +279,7 @@ mod tests {
         let runs = StringArray::from(vec![None, Some("b")]);
         let runs = arrow::array::RunArray::try_new(&ends, &runs).unwrap();
         assert_eq!(is_null(&runs), [true, false, false]);
-        // And in lists of them.
+        // Lists of NULLs.
         let field = Arc::new(Field::new("item", DataType::Null, true));
         let offsets = arrow::buffer::OffsetBuffer::from_lengths([2]);
         let list = ListArray::new(field, offsets, Arc::new(NullArray::new(2)), None);

@@ -9,7 +9,6 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use std::io::{self, Write};
 
-/// Writes the names of the columns.
 pub(super) fn write_header(schema: &Schema, out: &mut dyn Write) -> io::Result<()> {
     for (i, f) in schema.fields().iter().enumerate() {
         if i > 0 {
@@ -20,10 +19,9 @@ pub(super) fn write_header(schema: &Schema, out: &mut dyn Write) -> io::Result<(
     out.write_all(b"\n")
 }
 
-/// Bytes that go out together.
+/// Size of the write buffer.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Writes the rows of a batch.
 pub(super) fn write_batch(
     batch: &RecordBatch,
     schema: &Schema,
@@ -53,7 +51,7 @@ pub(super) fn write_batch(
 /// A column that is written cell by cell.
 struct Field<'a> {
     column: Column<'a>,
-    /// The moment that was written last: labels repeat.
+    /// The timestamp that was written last: labels repeat.
     last: Option<(i64, Vec<u8>)>,
 }
 
@@ -94,7 +92,7 @@ impl Field<'_> {
     }
 }
 
-/// A text, in quotes where RFC 4180 wants them or where it would read as NULL.
+/// A text, in quotes where RFC 4180 requires them or where it would read as NULL.
 fn write_text<W: Write + ?Sized>(text: &str, out: &mut W) -> io::Result<()> {
     let plain = !text.is_empty()
         && !text.contains([',', '"', '\n', '\r'])

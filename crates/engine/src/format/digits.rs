@@ -1,9 +1,9 @@
 //! Decimal digits of floats, as Python and NumPy write them.
 
-/// A finite float that has the digits of its own type.
+/// A finite float, with the precision of its own type.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Float {
-    /// The value; of a `float32` it is exact.
+    /// The value; exact for a `float32`.
     pub(super) value: f64,
     /// True for a `float32`.
     pub(super) single: bool,
@@ -21,17 +21,16 @@ impl From<f64> for Float {
     }
 }
 
-/// The shortest digits that read back as the same value. Of two that are equally near the even one is taken, as
-/// Python and NumPy do.
+/// The shortest digits that read back as the same value. Ties go to the even digit, as in Python and NumPy.
 struct Decimal {
     negative: bool,
     digits: [u8; DIGITS],
     len: usize,
-    /// That of the first digit: 2 of `120`.
+    /// The exponent of the first digit: 2 for `120`.
     exponent: i32,
 }
 
-/// No `float64` has more.
+/// Upper bound on the digits of a `float64`.
 const DIGITS: usize = 17;
 
 impl Decimal {
@@ -54,7 +53,7 @@ impl Decimal {
                 }
                 digit => {
                     let is_leading = out.len == 0 && digit == b'0';
-                    // Before the point each digit raises the first one, behind it only zeros before the first lower it.
+                    // Before the point each digit raises the exponent; behind it only leading zeros lower it.
                     match (pointed, is_leading) {
                         (false, false) => out.exponent += 1,
                         (true, true) => out.exponent -= 1,
@@ -83,7 +82,7 @@ impl Decimal {
         }
     }
 
-    /// `1.25`: one digit before the point, and no point behind a single one.
+    /// `1.25`: one digit before the point, and no point after a single digit.
     fn mantissa(&self, out: &mut Vec<u8>) {
         self.sign(out);
         out.push(self.digits[0]);
@@ -131,7 +130,7 @@ impl Decimal {
     }
 }
 
-/// Digits are ASCII.
+/// The digits as a string; they are ASCII.
 fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut out = Vec::with_capacity(24);
     write(&mut out);
@@ -139,8 +138,8 @@ fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
 }
 
 impl Float {
-    /// The shortest mantissa that reads back as the same value, and the exponent: `-1.25`, `3`. Of two that are equally
-    /// near the even one, as Python and NumPy choose (Rust takes the larger).
+    /// The shortest mantissa that reads back as the same value, and the exponent: `-1.25`, `3`. Ties go to the even
+    /// digit, as in Python and NumPy (Rust takes the larger).
     pub(super) fn shortest(self) -> (String, i32) {
         let decimal = Decimal::of(self);
         (text(|out| decimal.mantissa(out)), decimal.exponent)
@@ -151,12 +150,12 @@ impl Float {
         text(|out| Decimal::of(self).plain(out))
     }
 
-    /// As Python's `repr`: an exponent from 1e16 on and below 1e-4.
+    /// Like Python's `repr`: an exponent from 1e16 on and below 1e-4.
     pub(super) fn repr(self) -> String {
         text(|out| self.write(out))
     }
 
-    /// [`Float::repr`] to the end of a buffer.
+    /// Appends [`Float::repr`] to a buffer.
     pub(super) fn write(self, out: &mut Vec<u8>) {
         let decimal = Decimal::of(self);
         match self.value == 0.0 || (-4..16).contains(&decimal.exponent) {
@@ -165,10 +164,10 @@ impl Float {
         }
     }
 
-    /// As NumPy writes a lone number: a `float32` has an exponent from 1e6 on, where its digits end.
+    /// Like NumPy's `str` of a scalar: a `float32` has an exponent from 1e6 on, where its digits end.
     pub(super) fn lone(self) -> String {
         let size = self.value.abs();
-        // The float32 nearest to 1e-4 lies below it, so its value decides and not its digits.
+        // The float32 nearest to 1e-4 is below it, so the value decides and not the digits.
         if !self.single || size == 0.0 {
             return self.repr();
         }
@@ -180,7 +179,7 @@ impl Float {
     }
 }
 
-/// Digits after the point.
+/// Number of digits after the point.
 pub(super) fn fraction(text: &str) -> usize {
     text.split_once('.').map_or(0, |(_, f)| f.len())
 }

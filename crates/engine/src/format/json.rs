@@ -1,4 +1,4 @@
-//! JSON: a document for a dataset of tensors or for rows, an object for each row in NDJSON.
+//! JSON: a document for a set of tensors or for rows, an object for each row in NDJSON.
 
 use super::cell::write_json_string;
 use super::columns::{Column, type_name};
@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use std::io::{self, Write};
 
-/// Cells of a window.
+/// Upper bound on the cells of a window.
 const WINDOW_CELLS: u64 = 1 << 16;
 
 /// `{"tensors":[{"name","dtype","dims","shape","coords","data"}],"surface"}`
@@ -58,7 +58,7 @@ fn write_head(t: Head<'_>, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"],\"coords\":{")?;
     let mut first = true;
     for (a, d) in t.dims.iter().enumerate() {
-        // Labels that cannot be read are left out, as those that are not there.
+        // Unreadable labels are left out, like missing ones.
         let Some(coord) = d.coord.as_ref().filter(|c| c.values.unreadable().is_none()) else {
             continue;
         };
@@ -79,7 +79,7 @@ fn write_head(t: Head<'_>, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"},\"data\":")
 }
 
-/// The cells as lists nested as deep as there are axes; a 0-d tensor is one value.
+/// The cells as lists nested by axis; a 0-d tensor is one value.
 fn write_nested(t: &dyn Windows, out: &mut dyn Write) -> Result<(), Error> {
     let shape = t.head().shape();
     if shape.contains(&0) {
@@ -96,7 +96,7 @@ fn write_nested(t: &dyn Windows, out: &mut dyn Write) -> Result<(), Error> {
                     out.write_all(b",")?;
                 }
                 first = false;
-                // A list begins for each axis that is at its start with all that follow it.
+                // A list begins for each axis that is at its start together with all axes after it.
                 let begin = index.iter().rev().take_while(|&&i| i == 0).count();
                 (0..begin).try_for_each(|_| out.write_all(b"["))?;
                 cells.cell(i).write_json(out)?;

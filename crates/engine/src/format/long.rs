@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   lat  lon  t2m
-//!   50.0 10.0 281.3      cells in row-major order; a dimension without a coordinate gives its position
+//!   50.0 10.0 281.3      cells in row-major order; a dimension without a coordinate has its positions
 //!   50.0 12.5 281.9
 //! ```
 
@@ -25,21 +25,21 @@ use tessera_planner::catalog::{CoordValues, DimLabel};
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::region::{Dims, Region};
 
-/// Rows of one batch: enough to be quick, few enough to need no thought about memory.
+/// Rows of a batch: enough to be fast, few enough to use little memory.
 const BATCH_ROWS: u64 = 1 << 16;
 
-/// Tensors over the same dimensions or some of them, as one table: a cell of few dimensions stands in many rows.
+/// Tensors over the same dimensions or a subset of them, as one table: a cell of few dimensions repeats in many rows.
 pub(super) struct Long<'a> {
     shape: Dims,
     tensors: Vec<Member<'a>>,
     schema: SchemaRef,
-    /// The labels of each axis; `None` where the position is the label.
+    /// The labels of each axis; `None` if the position is the label.
     labels: Vec<Option<ArrayRef>>,
 }
 
 impl<'a> Long<'a> {
-    /// A tensor shares the table of one that has all of its dimensions, in its order; a tensor that is labels of
-    /// another one is a column already. Tables come in the order of their first tensors.
+    /// Groups tensors into tables. A tensor joins the table of one that has all of its dimensions, in its order; a
+    /// tensor that is labels of another one is a column already. Tables are in the order of their first tensors.
     pub(super) fn group(
         tensors: &[&'a dyn Windows],
         surface: Option<Surface>,
@@ -47,7 +47,7 @@ impl<'a> Long<'a> {
         let heads: Vec<Head<'_>> = tensors.iter().map(|t| t.head()).collect();
         let labels = are_coordinates(&heads.iter().map(|h| (h.name, h.dims)).collect::<Vec<_>>());
         let left: Vec<usize> = (0..heads.len()).filter(|&i| !labels[i]).collect();
-        // The first of the widest tensors that have the dimensions of each.
+        // For each tensor, the first of the widest tensors that have its dimensions.
         let host = |i: usize| {
             let has = |j: usize| axes_in(heads[i], heads[j]).is_some();
             let wider = left.iter().copied().filter(|&j| has(j));
@@ -98,12 +98,11 @@ impl<'a> Long<'a> {
         Ok(Long { shape: host.shape(), tensors, schema: Arc::new(schema), labels })
     }
 
-    /// Names and types of the columns.
     pub(super) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// The rows, made batch by batch while they are asked for.
+    /// The rows, built batch by batch as the iterator advances.
     pub(super) fn batches(&self) -> impl Iterator<Item = Result<RecordBatch, Error>> + '_ {
         let mut start = 0;
         windows(&self.shape, BATCH_ROWS).map(move |window| {
@@ -147,7 +146,7 @@ impl<'a> Long<'a> {
 /// A tensor of a table.
 struct Member<'a> {
     tensor: &'a dyn Windows,
-    /// The table's dimension of each of its own, ascending.
+    /// The table's dimension for each of its own, ascending.
     axes: Vec<usize>,
 }
 
@@ -160,7 +159,7 @@ impl Member<'_> {
         if self.axes.len() == window.rank() {
             return Ok(cells);
         }
-        // A row's number among the tensor's own cells: 0 steps along dimensions that it does not have.
+        // A row's number among the tensor's own cells: the step is 0 along dimensions that it does not have.
         let mut steps = vec![0; window.rank()];
         let mut step = 1;
         for &a in self.axes.iter().rev() {
@@ -179,8 +178,8 @@ impl Member<'_> {
     }
 }
 
-/// For each dimension of a tensor that of another one which is the same: all are there, in the same order. A single
-/// cell is a table of its own.
+/// For each dimension of one tensor, the same dimension of another. All must exist, in the same order. A single cell is
+/// a table of its own.
 fn axes_in(part: Head<'_>, whole: Head<'_>) -> Option<Vec<usize>> {
     if part.dims.len() == whole.dims.len() {
         return same_dims(part, whole).then(|| (0..part.dims.len()).collect());
@@ -199,7 +198,7 @@ fn axes_in(part: Head<'_>, whole: Head<'_>) -> Option<Vec<usize>> {
     Some(axes)
 }
 
-/// True if the same labels stand on the same dimensions.
+/// True if both have the same dimensions with the same labels.
 pub(super) fn same_dims(a: Head<'_>, b: Head<'_>) -> bool {
     a.shape() == b.shape() && a.dims.iter().zip(b.dims).all(|(x, y)| same_dim(x, y))
 }
@@ -244,13 +243,13 @@ fn axis(name: &str, dim: &DimLabel) -> Result<(Field, Option<ArrayRef>), Error> 
     Ok((f, Some(array)))
 }
 
-/// Cells as an Arrow array; zero-copy but for booleans and validity.
+/// Cells as an Arrow array; zero-copy except for booleans and validity.
 pub(super) fn values(t: &Cells) -> ArrayRef {
     let len = t.len();
     let nulls =
         t.valid.as_ref().map(|v| NullBuffer::new(BooleanBuffer::collect_bool(len, |i| v[i] != 0)));
     fn primitive<T: ArrowPrimitiveType>(t: &Cells, nulls: Option<NullBuffer>) -> ArrayRef {
-        // Cells are aligned for their type from the start.
+        // Cells are always aligned for their type.
         let cells = ScalarBuffer::<T::Native>::new(t.data.clone(), 0, t.len());
         Arc::new(PrimitiveArray::<T>::new(cells, nulls))
     }

@@ -1,12 +1,11 @@
-//! The engine's own form of an answer, for another Tessera: nothing is lost, so a client shows what the engine itself
-//! would.
+//! The engine's lossless form of an answer, for another Tessera: a client shows the same as the engine itself.
 //!
 //! ```text
 //!   "TESSERA1" │ length of the header, 4 bytes little-endian │ header, JSON │ payload
 //! ```
 //! The payload of tensors has, for each: the labels of its coordinates that are numbers, 8 bytes each; all cells in
-//! row-major order; a validity byte for each if it is nullable. That of rows is an Arrow IPC stream. Other answers are
-//! in the header. Everything is little-endian. It holds one answer, that of the last statement of a script.
+//! row-major order; a validity byte for each cell if it is nullable. The payload of rows is an Arrow IPC stream. Other
+//! answers are in the header. Everything is little-endian. It holds one answer, that of the last statement of a script.
 
 use super::writer::output;
 use crate::answer::scratch::ScratchFile;
@@ -29,9 +28,9 @@ pub const NAME: &str = "tessera";
 pub const CONTENT_TYPE: &str = "application/vnd.tessera.answer";
 
 const MAGIC: &[u8; 8] = b"TESSERA1";
-/// Cells of a window.
+/// Upper bound on the cells of a window.
 const WINDOW_CELLS: u64 = 1 << 17;
-/// Bytes that a header may have: labels that are texts and attributes are in it.
+/// Upper bound on the size of a header in bytes: it contains labels that are texts, and attributes.
 const HEADER_MAX: u64 = 256 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -78,7 +77,7 @@ struct Labelled {
     values: Values,
 }
 
-/// What labels are; those that are numbers follow in the payload.
+/// The kind of labels; labels that are numbers follow in the payload.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Values {
@@ -86,7 +85,7 @@ enum Values {
     Float(String, u64),
     Time(Calendar, u64),
     Text(Vec<String>),
-    /// None: they cannot be read.
+    /// The labels cannot be read and are not sent.
     Unreadable {
         name: String,
         reason: String,
@@ -95,10 +94,10 @@ enum Values {
     },
 }
 
-/// Writes the last of the answers, and gives `out` back.
+/// Writes the last of the answers, and returns `out`.
 ///
 /// # Errors
-/// No answer; labels and attributes of more than 4 GiB; cells or rows that cannot be read; whatever `out` says.
+/// No answer; labels and attributes of more than 4 GiB; cells or rows that cannot be read; errors of `out`.
 pub fn write<W: Write>(replies: &[Reply], mut out: W) -> Result<W, Error> {
     let reply = replies
         .last()
@@ -200,11 +199,11 @@ fn write_labels(values: &CoordValues, out: &mut dyn Write) -> Result<(), Error> 
     }
 }
 
-/// The answer in a file that holds nothing else. Cells and rows stay in the file until they are asked for; `quota` is for
-/// those that are.
+/// Reads the answer of a file that holds nothing else. Cells and rows stay in the file until they are read, charged to
+/// `quota`.
 ///
 /// # Errors
-/// A file that is not what [`write()`] wrote.
+/// The file was not written by [`write()`].
 pub fn read(file: &Arc<ScratchFile>, quota: &Arc<Quota>) -> Result<Reply, Error> {
     let mut reader = file.reader();
     let mut start = [0; 12];

@@ -1,6 +1,6 @@
 //! NumPy's `.npy`.
 //!
-//! [`Layout`] knows where every cell of a file lies, so a file can be written in any order: the header first, then each
+//! [`Layout`] computes the offset of every cell, so a file can be written in any order: the header first, then each
 //! chunk's rows at their offsets.
 //!
 //! # Source
@@ -15,10 +15,10 @@ use tessera_planner::region::{Dims, Region, cells};
 
 /// NumPy leaves room for the first axis to grow to this many digits.
 const GROWTH_DIGITS: usize = 21;
-/// Data begin at a multiple of this.
+/// Data begins at a multiple of this.
 const ALIGN: usize = 64;
 
-/// Where the bytes of a file lie.
+/// The offsets of a file's contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     dtype: DType,
@@ -79,19 +79,19 @@ impl Layout {
         &self.header
     }
 
-    /// Where the cell with that row-major number lies.
+    /// The offset of the cell with this row-major number.
     pub fn offset(&self, cell: u64) -> u64 {
         self.header.len() as u64 + cell * self.dtype.size() as u64
     }
 
-    /// Bytes of the whole file; `None` if there are more than can be counted.
+    /// Size of the whole file in bytes; `None` on overflow.
     pub fn file_bytes(&self) -> Option<u64> {
         cells(&self.shape)?
             .checked_mul(self.dtype.size() as u64)?
             .checked_add(self.header.len() as u64)
     }
 
-    /// Gives `put` the bytes of a chunk, run by run, with the offset of each run in the file.
+    /// Calls `put` with the bytes of a chunk, run by run, and the offset of each run in the file.
     ///
     /// `data` holds the cells of `region`, dense and row-major; `valid` one byte for each, 0 where masked. Masked
     /// floats are written as NaN.
@@ -103,7 +103,7 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// A masked cell of another type, or what `put` gives.
+    /// A masked cell of another type, or an error of `put`.
     pub fn put_region(
         &self,
         region: &Region,
@@ -114,7 +114,7 @@ impl Layout {
         let size = self.dtype.size();
         let data = filled(self.dtype, data, valid)?;
         let rank = self.shape.len();
-        // The inner axes that are taken whole, and one more, make a run.
+        // The inner axes that the region spans, and one more, make a run.
         let mut whole = rank;
         while whole > 0 && region.len(whole - 1) == self.shape[whole - 1] {
             whole -= 1;
@@ -141,7 +141,7 @@ impl Layout {
     }
 }
 
-/// The cells as NumPy shall see them: masked floats are NaN.
+/// The cells for NumPy: masked floats are NaN.
 fn filled<'a>(
     dtype: DType,
     data: &'a [u8],
@@ -169,7 +169,7 @@ fn filled<'a>(
     Ok(out.into())
 }
 
-/// Cells of a window.
+/// Upper bound on the cells of a window.
 const WINDOW_CELLS: u64 = 1 << 17;
 
 /// Writes a whole tensor, window by window.
@@ -187,7 +187,7 @@ pub fn write(t: &dyn Windows, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a tensor can be written is known before the first byte is.
+/// Checks that a tensor can be written, before the first byte is.
 pub(super) fn check(t: &dyn Windows) -> Result<(), Error> {
     let head = t.head();
     Layout::new(head.dtype, &head.shape())?;

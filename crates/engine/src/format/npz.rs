@@ -9,7 +9,7 @@ use crate::error::Error;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-/// The moment that zip's two-byte times begin with: archives of the same arrays are the same bytes.
+/// The earliest date of zip: archives of the same arrays are identical.
 const DATE_1980: [u8; 4] = [0, 0, 0x21, 0];
 /// "Stored" members with Zip64 sizes.
 const VERSION: u16 = 45;
@@ -23,15 +23,15 @@ struct Member {
     offset: u64,
 }
 
-/// Writes the archive; a tensor whose name another had before gets `_1`, ….
+/// Writes the archive; a tensor with the name of an earlier one gets `_1`, ….
 pub(super) fn write(tensors: &[&dyn Windows], out: &mut dyn Write) -> Result<(), Error> {
     let mut out = Counted { out, bytes: 0 };
     let mut members: Vec<Member> = Vec::new();
     let mut names = BTreeSet::new();
-    // What cannot be written is refused before the first byte is.
+    // Refuse before the first byte is written.
     tensors.iter().try_for_each(|t| npy::check(*t))?;
     for &t in tensors {
-        // A slash would be a directory.
+        // A slash would make a directory.
         let own = t.head().name.replace(['/', '\\'], "_");
         let mut name = format!("{own}.npy");
         let mut suffix = 1;
@@ -39,7 +39,7 @@ pub(super) fn write(tensors: &[&dyn Windows], out: &mut dyn Write) -> Result<(),
             name = format!("{own}_{suffix}.npy");
             suffix += 1;
         }
-        // Zip wants length and checksum in front; the cells are kept, so they are simply passed twice.
+        // Zip needs length and checksum in front of the data, so the cells are read twice.
         let mut check = Check { crc: crc32fast::Hasher::new(), bytes: 0 };
         npy::write(t, &mut check)?;
         let m = Member { name, bytes: check.bytes, crc: check.crc.finalize(), offset: out.bytes };
@@ -61,7 +61,7 @@ fn local_header(m: &Member, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(&m.bytes.to_le_bytes())
 }
 
-/// What local headers and directory entries share, up to and with the name's length.
+/// The fields that local headers and directory entries share, up to the name's length.
 fn common(m: &Member, out: &mut dyn Write) -> io::Result<()> {
     let name_bytes = u16::try_from(m.name.len())
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a name beyond 65535 bytes"))?;
@@ -104,13 +104,13 @@ fn directory(members: &[Member], out: &mut Counted<'_>) -> io::Result<()> {
     out.write_all(b"PK\x06\x07\0\0\0\0")?;
     out.write_all(&end.to_le_bytes())?;
     out.write_all(&1u32.to_le_bytes())?;
-    // The old end record points to the new one by being full of ones.
+    // The old end record refers to the new one by being full of ones.
     out.write_all(b"PK\x05\x06\0\0\0\0")?;
     out.write_all(&[0xff; 12])?;
     out.write_all(&[0, 0])
 }
 
-/// Counts and sums what would be written.
+/// Computes the size and the checksum of what would be written.
 struct Check {
     crc: crc32fast::Hasher,
     bytes: u64,
@@ -127,7 +127,7 @@ impl Write for Check {
     }
 }
 
-/// Knows where it is.
+/// Counts the bytes written.
 struct Counted<'a> {
     out: &'a mut dyn Write,
     bytes: u64,

@@ -1,11 +1,11 @@
 //! A tensor's values as NumPy 2 prints them: `str(array)`, and `str(masked_array)` where a shown cell is masked.
 //!
-//! 1. `Shown` picks the cells: all, or the corners when there are more than 1000.
-//! 2. `words` formats them, with a width and precision that they share.
+//! 1. `Shown` picks the cells: all, or the corners if there are more than 1000.
+//! 2. `words` formats them, with a common width and precision.
 //! 3. `Lines` puts words between brackets and breaks lines.
 //!
 //! Two deliberate differences: masked `float32` cells have their own shortest digits (NumPy prints those of the float64
-//! that holds them), and large masked arrays get corners as all others do.
+//! that holds them), and large masked arrays are cut to corners like all others.
 //!
 //! # Source
 //! `numpy/_core/arrayprint.py`, NumPy 2.4 (`precision=8, threshold=1000, edgeitems=3`).
@@ -17,7 +17,7 @@ use crate::answer::{Cell, Head, Windows};
 use crate::error::Error;
 use tessera_planner::region::Region;
 
-/// The most cells that are shown in full.
+/// Upper bound on the cells that are shown in full.
 const THRESHOLD: u64 = 1000;
 /// Cells at each end of a shortened axis.
 const EDGE_ITEMS: usize = 3;
@@ -42,7 +42,7 @@ pub fn array_to_string(t: &dyn Windows, width: usize) -> Result<String, Error> {
 
 /// The cells to show.
 struct Shown {
-    /// Positions shown of each axis, and if some are left out in the middle.
+    /// Number of positions shown of each axis, and whether the middle is left out.
     axes: Vec<(usize, bool)>,
     /// The shown parts of each axis, half-open.
     parts: Vec<Vec<(u64, u64)>>,
@@ -65,7 +65,7 @@ impl Shown {
         Shown { axes, parts }
     }
 
-    /// The cells in row-major order. Of a large tensor only those that are shown are read.
+    /// The cells in row-major order. Only cells that are shown are read.
     fn cells(&self, t: &dyn Windows) -> Result<Vec<Cell<'static>>, Error> {
         let shape = t.head().shape();
         let mut out = Vec::new();
@@ -134,13 +134,13 @@ fn words(t: Head<'_>, cells: &[Cell<'static>]) -> Vec<String> {
             other => other.text(),
         })
         .collect();
-    // Truth values are aligned even if all are true.
+    // Booleans are aligned even if all are true.
     let least = if t.dtype == tessera_planner::dtype::DType::Bool { 5 } else { 0 };
     let width = words.iter().map(String::len).max().unwrap_or(0).max(least);
     words.into_iter().map(|w| format!("{w:>width$}")).collect()
 }
 
-/// NumPy's words for what is not a number or not finite.
+/// NumPy's text for NaN and infinities.
 fn special(v: f64) -> Option<String> {
     if v.is_nan() {
         Some("nan".into())

@@ -14,10 +14,10 @@ use parquet::file::properties::WriterProperties;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A row group is closed when its encoded pages have this many bytes, so that memory does not grow with the rows.
+/// A row group ends when its encoded pages have this many bytes, so that memory does not grow with the rows.
 const GROUP_BYTES_MAX: usize = 32 << 20;
 
-/// What the writer has encoded and nobody has taken yet: it wants a stream that may change threads.
+/// Encoded bytes that were not yet written: the Parquet writer needs an output that is `Send`.
 #[derive(Clone, Default)]
 struct Encoded(Arc<Mutex<Vec<u8>>>);
 
@@ -25,7 +25,7 @@ impl Encoded {
     fn drain(&self, out: &mut dyn Write) -> Result<(), Error> {
         let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         if bytes.is_empty() {
-            // Nothing is written until a row group is full: meanwhile the stream says whether it still wants the rest.
+            // Nothing is written until a row group is full: an empty write checks that the output still accepts data.
             return out.write(&[]).map(drop).map_err(output);
         }
         out.write_all(&bytes).map_err(output)
@@ -64,7 +64,7 @@ pub(super) fn write(
     encoded.drain(out)
 }
 
-/// Parquet refuses types that it does not have.
+/// The error for a type that Parquet does not have.
 fn refused(e: ParquetError) -> Error {
     Error::Format {
         format: "parquet",

@@ -1,4 +1,4 @@
-//! What people read: a header and NumPy's look for a tensor, a box for rows.
+//! Tables for people: a header and NumPy's print for a tensor, a box for rows.
 
 use super::boxes::{Boxed, clean};
 use super::columns::Column;
@@ -57,7 +57,7 @@ fn write_head(t: Head<'_>, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// `total` rows in a box; beyond `max_rows` only the first and the last ones; then a line with their number.
+/// `total` rows in a box, then a line with their number. Beyond `max_rows` only the first and the last ones are shown.
 pub(super) fn write_rows(
     schema: &Schema,
     total: usize,
@@ -79,7 +79,7 @@ pub(super) fn write_rows(
             .map(|(a, f)| Column::new(a, f))
             .collect::<Result<Vec<_>, _>>()?;
         let n = batch.num_rows();
-        // Only shown rows are looked at: a result may have very many.
+        // Only shown rows are formatted: a result may have very many.
         let shown = (0..n.min(head.saturating_sub(first)))
             .chain((total - tail).max(head).saturating_sub(first).min(n)..n);
         for r in shown {

@@ -250,7 +250,7 @@ fn formats_of_one_result_want_one() {
     let refused = |f, a| write(f, a).unwrap_err().to_string();
     assert!(write(Format::Npy, vec![done(), t(), done()]).is_ok());
     assert!(refused(Format::Npy, vec![t(), t()]).contains("several statements"));
-    // What only does something is no failure, and nothing is written.
+    // Statements without a result are not an error, and nothing is written.
     assert!(write(Format::Npy, vec![done(), done()]).unwrap().is_empty());
     assert!(
         refused(Format::Npy, vec![Answer::Tensors(vec![t2m(), t2m()])])
@@ -375,7 +375,7 @@ fn in_a_file(t: &Tensor, dir: &std::path::Path) -> Answer {
     let file = Arc::new(crate::answer::scratch::Scratch::new(store).file().unwrap());
     let starts = (0..t.grid().count())
         .map(|n| {
-            // Cell by cell: a chunk is no window.
+            // Cell by cell: a chunk is not a window.
             let region = t.grid().region(&t.grid().unravel(n));
             let (mut data, mut valid) = (Vec::new(), Vec::new());
             for cell in crate::answer::windows(&t.shape(), 1).filter(|c| region.contains(c)) {

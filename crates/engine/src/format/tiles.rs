@@ -1,11 +1,12 @@
-//! The layout of chunks: a row for each chunk of the results, for those who read arrays and not cells.
+//! The layout of chunks: a row for each chunk of the results, for readers of arrays.
 //!
 //! ```text
 //!   origin  t2m                              of a tensor [3, 4] in chunks of [2, 4]
 //!   [0, 0]  {data: [8 cells], shape: [2, 4]}
-//!   [2, 0]  {data: [4 cells], shape: [1, 4]}     at the edge, as it is
+//!   [2, 0]  {data: [4 cells], shape: [1, 4]}     a smaller chunk at the edge
 //! ```
-//! Each value is of the extension type `arrow.variable_shape_tensor`; cells are in row-major order, masked ones are NULL.
+//! Each value is of the extension type `arrow.variable_shape_tensor`; cells are in row-major order, masked ones are
+//! NULL.
 //!
 //! # Source
 //! Arrow's list of canonical extension types, "Variable shape tensor".
@@ -26,7 +27,7 @@ use tessera_planner::region::{Dims, Region};
 
 const EXTENSION: &str = "arrow.variable_shape_tensor";
 
-/// Tensors over the same dimensions, as one table of chunks: those of the first.
+/// Tensors over the same dimensions, as one table with the chunks of the first.
 pub(super) struct Tiles<'a> {
     tensors: Vec<&'a dyn Windows>,
     schema: SchemaRef,
@@ -43,7 +44,7 @@ impl<'a> Tiles<'a> {
     /// The table, or `None` if the tensors do not share their dimensions.
     ///
     /// # Errors
-    /// A chunk of more cells, or a tensor of more dimensions, than the type can count.
+    /// A chunk with more cells, or a tensor with more dimensions, than the type can count.
     pub(super) fn new(
         tensors: &[&'a dyn Windows],
         surface: Option<Surface>,
@@ -96,12 +97,11 @@ impl<'a> Tiles<'a> {
         Ok(Some(Tiles { tensors: tensors.to_vec(), schema: Arc::new(schema), columns }))
     }
 
-    /// Names and types of the columns.
     pub(super) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// A batch of one row for each chunk, made while they are asked for.
+    /// A batch of one row for each chunk, built as the iterator advances.
     pub(super) fn batches(&self) -> impl Iterator<Item = Result<RecordBatch, Error>> + '_ {
         let grid = self.tensors[0].head().grid;
         let empty = grid.shape().contains(&0);
@@ -126,7 +126,7 @@ impl<'a> Tiles<'a> {
             let lengths = region.shape();
             let rank = lengths.len() as i32;
             let lengths = Int32Array::from_iter_values(lengths.iter().map(|&n| n as i32));
-            // A tensor without dimensions has an empty shape, of one row all the same.
+            // A tensor without dimensions has an empty shape, in one row all the same.
             let shape = FixedSizeListArray::try_new_with_length(
                 c.shape.clone(),
                 rank,
@@ -158,7 +158,7 @@ fn read(t: &dyn Windows, region: &Region) -> Result<Cells, Error> {
     let own = t.head().grid;
     let touched = own.overlapping(region);
     let is_chunk = touched.cells() == 1 && own.region(&touched.start) == *region;
-    // The inner axes that the box has whole, and one more, make a run.
+    // The inner axes that the box spans, and one more, make a run.
     let mut inner = rank;
     while inner > 0 && region.len(inner - 1) == shape[inner - 1] {
         inner -= 1;
@@ -266,7 +266,7 @@ mod tests {
             }
             assert!(seen.iter().all(|n| *n == 2), "{shape:?}");
         }
-        // What does not share its dimensions is no table.
+        // Tensors with different dimensions are not a table.
         let (a, b) = (tensor("a", &[2], &[2], false), tensor("b", &[3], &[3], false));
         assert!(Tiles::new(&[&a, &b], None).unwrap().is_none());
     }

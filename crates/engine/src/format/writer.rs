@@ -1,4 +1,4 @@
-//! The answers of a script, one after another, in one format.
+//! Writes the answers of a script in one format.
 
 use super::long::Long;
 use super::tiles::Tiles;
@@ -7,18 +7,19 @@ use crate::answer::{Answer, Reply, Windows};
 use crate::error::Error;
 use std::io::{self, Write};
 
-/// How answers look.
+/// Options of the formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Characters of a line for tables.
+    /// Characters of a line in tables.
     pub width: usize,
-    /// The most rows that a table shows.
+    /// Upper bound on the rows that a table shows.
     pub max_rows: usize,
-    /// Arrow's file format instead of its stream.
+    /// Writes Arrow's file format instead of its stream.
     pub arrow_file: bool,
-    /// Arrow with a row for each chunk instead of each cell.
+    /// Writes Arrow with a row for each chunk instead of each cell.
     pub arrow_chunks: bool,
-    /// Boxes no wider than `width`: columns are narrowed, then left out. For people only: it loses values.
+    /// Draws boxes no wider than `width`: columns are narrowed, then left out. Only for people, because it drops
+    /// values.
     pub fit: bool,
 }
 
@@ -28,19 +29,19 @@ impl Default for Options {
     }
 }
 
-/// Writes answers.
+/// Writes answers in one format.
 ///
-/// `table`, `json`, `ndjson` and `csv` are written as answers come; what a statement without a result says is no part of
-/// CSV that has rows. The other formats hold one result: DDL before it
-/// adds nothing, a second result is an error, and [`Writer::finish`] writes it.
+/// `table`, `json`, `ndjson` and `csv` are written as answers come. CSV with rows omits the messages of statements
+/// without a result. The other formats hold one result: DDL before it adds nothing, a second result is an error, and
+/// [`Writer::finish`] writes it.
 pub struct Writer<W: Write> {
     format: Format,
     options: Options,
     out: W,
     written: usize,
-    /// Answers of statements that have no result, for the formats that hold one result.
+    /// Number of statements without a result, for the formats that hold one result.
     done: usize,
-    /// What these said, for CSV: it is no row, so it is written only where there are none.
+    /// Messages of these statements, for CSV: they are not rows, so they are written only if there are no rows.
     told: Vec<String>,
     pending: Option<Reply>,
 }
@@ -49,12 +50,12 @@ impl<W: Write> Writer<W> {
     /// A writer of `format` to `out`.
     ///
     /// # Errors
-    /// A format that cannot be written: today there is none.
+    /// None today.
     pub fn new(format: Format, options: Options, out: W) -> Result<Self, Error> {
         Ok(Writer { format, options, out, written: 0, done: 0, told: Vec::new(), pending: None })
     }
 
-    /// Takes the next answer. Each text answer is flushed: a reader sees it while the next one runs.
+    /// Writes the next answer. Each text answer is flushed, so that a reader sees it while the next statement runs.
     pub fn push(&mut self, reply: Reply) -> Result<(), Error> {
         if self.format.holds_one() {
             return self.keep(reply);
@@ -123,13 +124,13 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// True if there is nothing that a file could hold: all statements were of the kind that only does something.
+    /// True if there is nothing to write: no statement had a result.
     pub fn is_empty(&self) -> bool {
         self.format.holds_one() && self.done > 0 && self.pending.is_none()
     }
 
-    /// Writes what is held back and gives the stream back, flushed. A script of statements that only do something, as
-    /// `CREATE` does, is no error in a format that holds one result: nothing is written.
+    /// Writes the pending result and returns the flushed stream. A script of statements without a result, such as
+    /// `CREATE`, is not an error in a format that holds one result: nothing is written.
     pub fn finish(mut self) -> Result<W, Error> {
         if self.is_empty() {
             self.out.flush().map_err(output)?;
@@ -231,7 +232,7 @@ fn write_ndjson(reply: &Reply, out: &mut dyn Write) -> Result<(), Error> {
     }
 }
 
-/// Tables are parted by an empty line.
+/// Tables are separated by an empty line.
 fn write_csv(reply: &Reply, first: bool, out: &mut dyn Write) -> Result<(), Error> {
     if !first {
         out.write_all(b"\n").map_err(output)?;

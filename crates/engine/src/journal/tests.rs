@@ -24,7 +24,7 @@ async fn a_change_is_made_before_a_later_server_reads_or_not_at_all() {
     let (first, second) = (journal(&folder), Arc::new(journal(&folder)));
     let mut record = Record::new("a", "SELECT 1", 1, Recipe::default());
     first.write(&record, None).await.unwrap();
-    // It has looked, and is about to write.
+    // It has checked its epoch, and is about to write.
     let right = first.epoch.right().await.unwrap();
     assert!(right.is_some());
     let taking_over = tokio::spawn({

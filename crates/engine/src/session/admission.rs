@@ -1,14 +1,14 @@
-//! Statements that were refused memory because others had it, and how they get it.
+//! Admission: a statement that is refused memory because other statements hold it runs again, alone.
 //!
 //! ```text
-//!   run among others ── memory refused ──▶ let go of everything ──▶ wait until the others that run are over ──▶ run alone
-//!                                                                   (new ones that take more than a moment wait too)
+//!   run among others ── memory refused ──▶ release everything ──▶ wait until the others are done ──▶ run alone
+//!                                                                 (new ones that take more than a moment wait too)
 //! ```
-//! What runs beside plans (cells that a condition keeps, rows that become tensors, different values, buffers of COPY,
-//! copies of results) cannot wait for memory: it holds some, and two that wait for each other would wait for ever. So
-//! nobody waits who holds memory. A statement that is refused what it could have alone gives all of it back, waits
-//! holding nothing, and runs again from its start, bound to the same moment, seed and versions. `docs/memory.md` has the
-//! argument why that ends.
+//! Work outside of plans (cells that a condition selects, rows that become tensors, distinct values, buffers of COPY,
+//! copies of results) cannot wait for memory: it holds some, and two waiters could deadlock. So a statement never waits
+//! while it holds memory. A statement that is refused memory it could have alone releases all of it, waits holding
+//! nothing, and runs again from its start, bound to the same moment, seed and versions. `docs/memory.md` argues why
+//! that terminates.
 
 use crate::Handle;
 use crate::answer::Reply;
@@ -20,26 +20,26 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tessera_frontend::Parsed;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-/// The statements that run in a process.
+/// Admission of the statements of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
-    /// Read by those that run among others, written by the one that runs alone.
+    /// Statements that run among others hold it for reading, the one that runs alone for writing.
     gate: Arc<RwLock<()>>,
     live: AtomicU64,
     begun: AtomicU64,
     again: AtomicU64,
 }
 
-/// How a statement runs that takes more than a moment.
+/// The permit of a statement that takes more than a moment.
 #[derive(Debug)]
 pub(crate) enum RunPermit {
-    /// Beside others.
+    /// Other statements may run at the same time.
     Among { _gate: OwnedRwLockReadGuard<()> },
-    /// The only one.
+    /// No other statement runs.
     Alone { _gate: OwnedRwLockWriteGuard<()> },
 }
 
-/// A statement that runs, to learn whether others did meanwhile.
+/// A running statement, with what is needed to know if others ran at the same time.
 struct Run<'a> {
     admission: &'a Admission,
     number: u64,
@@ -47,23 +47,23 @@ struct Run<'a> {
 }
 
 impl Admission {
-    /// Statements that ran again, alone, as they had been refused memory.
+    /// Number of statements that were refused memory and ran again, alone.
     pub(crate) fn again(&self) -> u64 {
         self.again.load(SeqCst)
     }
 
-    /// Waits as long as a statement runs alone, or waits to.
+    /// Waits while a statement runs alone, or waits to run alone.
     pub(crate) async fn join(&self) -> RunPermit {
         RunPermit::Among { _gate: self.gate.clone().read_owned().await }
     }
 
-    /// The same if nobody is to be waited for.
+    /// Like [`Admission::join`], but returns `None` instead of waiting.
     pub(crate) fn try_join(&self) -> Option<RunPermit> {
         let gate = self.gate.clone().try_read_owned().ok()?;
         Some(RunPermit::Among { _gate: gate })
     }
 
-    /// Waits until nobody runs.
+    /// Waits until no statement runs.
     async fn alone(&self) -> RunPermit {
         RunPermit::Alone { _gate: self.gate.clone().write_owned().await }
     }
@@ -87,7 +87,7 @@ impl Drop for Run<'_> {
     }
 }
 
-/// Takes a statement out of those that run, however its future ends.
+/// Removes a statement from the running ones when its future ends or is dropped.
 struct Leaves<'a>(&'a Handle);
 
 impl Drop for Leaves<'_> {
@@ -97,7 +97,7 @@ impl Drop for Leaves<'_> {
 }
 
 impl Session {
-    /// Runs a statement; alone, if it was refused memory that others had.
+    /// Runs a statement; again and alone, if it was refused memory while others ran.
     pub(super) async fn served(&self, parsed: &Parsed, statement: &Handle) -> Result<Reply, Error> {
         let admission = &self.host.admission;
         statement.turn().joins(admission);
@@ -112,8 +112,8 @@ impl Session {
             _ => return result,
         }
         drop((result, run));
-        // Who runs alone must not wait for a place of those who wait for its end; who waits for the others is none of
-        // them.
+        // The statement that runs alone must not wait for a place held by statements that wait for its end. A statement
+        // that waits for the others holds no permit.
         statement.take_place().await?;
         statement.turn().leave();
         let place = tokio::select! {

@@ -1,8 +1,8 @@
 //! Parts of a statement that run before the rest can be bound.
 //!
-//! [`Session::settle`] lowers; if lowering says that it waits for an island, the island is run, its result is kept as
-//! a tensor under a name of its own, and lowering begins again. Results of islands are charged to the quota, may be
-//! spilled, and go with the [`Binding`], at the end of the statement.
+//! [`Session::settle`] lowers the statement. If lowering reports that it waits for an island, the island runs, its
+//! result becomes a tensor with a name of its own, and lowering begins again. Results of islands are charged to the
+//! quota, may be spilled, and are freed with the [`Binding`] at the end of the statement.
 
 use crate::Handle;
 use crate::error::Error;
@@ -35,55 +35,51 @@ use tessera_planner::key::Keys;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::tile::Tiling;
 
-/// Names of arrays in memory are never used twice: a plan's key must not name another array.
+/// Numbers of arrays in memory. None is used twice: the key of a plan must not name another array.
 static ISLANDS: AtomicU64 = AtomicU64::new(0);
 
-/// What is fixed for one statement, however often it is lowered.
+/// State that stays fixed however often a statement is lowered.
 pub(super) struct Binding<'a> {
-    /// The relations.
     pub(super) opener: Opener<'a>,
-    /// The configuration of its plans.
     pub(super) config: PlanConfig,
-    /// Do its cell blocks stay dense?
+    /// Do the cell blocks stay dense?
     density: Density,
-    /// What ran already.
+    /// Results of the islands that ran.
     pub(super) islands: Islands,
-    /// How EXPLAIN shows what ran.
+    /// How EXPLAIN shows the islands that ran.
     pub(super) ran: Vec<Ran>,
     now_us: i64,
     seed: u64,
-    /// Whether it is to go on.
+    /// Signals that the statement has to stop.
     pub(super) stop: Stop,
 }
 
 /// An island that ran, as EXPLAIN shows it.
 pub(super) enum Ran {
-    /// A tensor plan, and what its run took.
+    /// A tensor plan, and the measurements of its run.
     Plan { tiling: Arc<Tiling>, stats: Box<Stats> },
     /// A cell query with its tensor plans, as text and as JSON.
     Rows { text: String, json: serde_json::Value },
 }
 
-/// A statement that is bound, or what it waits for.
+/// The outcome of lowering.
 pub(super) enum Settled<T> {
-    /// Bound.
     Ready(T),
-    /// This has to run first; said only if nothing may run.
+    /// This island has to run first; returned only if nothing may run.
     Waiting(Box<Island>),
 }
 
 impl Binding<'_> {
-    /// The surface of the outermost block.
     pub(super) fn decide(&self, query: &Query) -> Decision {
         surface::decide(query, &CatalogNames(&self.opener))
     }
 
-    /// True if the query gives tensors: a tensor block, or one of cells with `[dim]` items.
+    /// True if the query returns tensors: a tensor block, or a cell block with `[dim]` items.
     pub(super) fn is_tensor(&self, query: &Query) -> bool {
         surface::kind(query, &CatalogNames(&self.opener)) == RelationKind::Tensor
     }
 
-    /// Calls `lower` with what the statement is bound to.
+    /// Calls `lower` with the relations and results that the statement is bound to.
     pub(super) fn lower<T>(
         &mut self,
         mut lower: impl FnMut(&mut Context<'_>, &Planner<'_>) -> Result<T, tessera_frontend::Error>,
@@ -126,7 +122,7 @@ impl Session {
         self.bind_with(Opener::new(self, relations, statement), statement).await
     }
 
-    /// The same with what opens its relations.
+    /// Like [`Session::bind`], with a given opener.
     pub(super) async fn bind_with<'a>(
         &'a self,
         mut opener: Opener<'a>,
@@ -142,7 +138,7 @@ impl Session {
         }
         let (now_us, seed) =
             statement.entry().step(|s| *s.clock.get_or_insert_with(|| self.host.clock()));
-        // What runs from here on can be run again.
+        // From here on a recovered statement repeats the same work.
         statement.entry().keep().await?;
         Ok(Binding {
             opener,
@@ -156,7 +152,7 @@ impl Session {
         })
     }
 
-    /// Lowers until nothing is missing, running what has to run first.
+    /// Lowers until the statement is complete, and runs the islands it waits for.
     pub(super) async fn settle<T>(
         &self,
         binding: &mut Binding<'_>,
@@ -234,13 +230,13 @@ impl Session {
 }
 
 impl Session {
-    /// Where results of islands are kept: in memory, or in files when that is short.
+    /// Room for results of islands: memory, or files when memory is short.
     fn room(&self, statement: &Handle) -> Room {
         let runtime = &self.host.runtime;
         Room::new(self.quota(statement), runtime.pool().clone(), runtime.store().clone())
     }
 
-    /// Chunks of `chunk` cells each as a 1-d array, which may be spilled.
+    /// A 1-d array that may be spilled, from chunks of `chunk` cells each.
     fn array(&self, chunk: u64, chunks: Vec<Arc<Chunk>>) -> Arc<Resident> {
         let length: u64 = chunks.iter().map(|c| c.cells()).sum();
         let grid = Grid::regular(&[length], &[chunk.min(length.max(1))]);
@@ -249,7 +245,7 @@ impl Session {
         array
     }
 
-    /// Puts the rows of a cell block together to labelled tensors.
+    /// Assembles the rows of a cell block into labelled tensors.
     async fn run_rows(
         &self,
         binding: &mut Binding<'_>,
@@ -311,12 +307,12 @@ impl Session {
     }
 }
 
-/// The calendar of a column that counts microseconds and is no timestamp.
+/// The calendar of a column that counts microseconds and is not a timestamp.
 fn counted(field: &arrow::datatypes::Field) -> Option<Calendar> {
     tessera_cells::lift::calendar(field).filter(|calendar| *calendar != Calendar::Standard)
 }
 
-/// What was assembled, as a dataset whose arrays are in memory.
+/// Assembled rows as a dataset whose arrays are in memory.
 fn dataset(assembled: Assembled, rows: &RowsToTensor, sources: &mut Sources) -> Dataset {
     let mut names = Vec::new();
     let mut dims = Vec::new();
@@ -334,7 +330,7 @@ fn dataset(assembled: Assembled, rows: &RowsToTensor, sources: &mut Sources) -> 
             Arc::new(Coord { dim: name.clone(), name, values, attrs })
         })
         .collect();
-    // Rows without keys are one dimension, which has no name.
+    // Rows without keys have a single, unnamed dimension.
     let dims: Vec<Option<Arc<str>>> =
         if dims.is_empty() { vec![None] } else { dims.into_iter().map(Some).collect() };
     let url = format!("temp:island@{}", ISLANDS.fetch_add(1, Ordering::Relaxed));
@@ -366,7 +362,7 @@ fn dataset(assembled: Assembled, rows: &RowsToTensor, sources: &mut Sources) -> 
     Dataset { name: "rows".into(), variables, coords, ..Dataset::default() }
 }
 
-/// The plan of an island, and type and shape of its first root.
+/// The plan of an island, and the type and shape of its first root.
 fn plan(rooted: &Rooted, binding: &Binding<'_>) -> Result<(Arc<Tiling>, DType, Vec<u64>), Error> {
     let Some(&root) = rooted.roots.first() else { return Err(lost()) };
     let node = rooted.graph.node(root);
@@ -374,17 +370,16 @@ fn plan(rooted: &Rooted, binding: &Binding<'_>) -> Result<(Arc<Tiling>, DType, V
     Ok((Arc::new(tiling), node.dtype, node.shape.to_vec()))
 }
 
-/// The grid of a plan's first result.
 fn grid(tiling: &Tiling) -> Grid {
     tiling.plan().output(tiling.plan().results[0]).grid.clone()
 }
 
-/// Cells of a chunk of a 1-d result whose length nobody knew before: a function of the type and the configuration.
+/// Cells in a chunk of a 1-d result whose length was unknown: a function of the type and the configuration.
 fn chunk_cells(dtype: DType, config: &PlanConfig) -> u64 {
     (config.chunk_bytes_target / dtype.size() as u64).max(1)
 }
 
-/// Makes a 1-d array known as a source.
+/// Registers a 1-d array as a source.
 fn keep(
     sources: &mut Sources,
     dtype: DType,
@@ -407,12 +402,12 @@ fn keep(
     Arc::new(source)
 }
 
-/// What a part of an island's result is made of, if that has a name.
+/// The version of a part of an island's result, if its inputs have versions.
 fn version(tiling: &Tiling, part: &str) -> Option<String> {
     Keys::of(tiling.plan()).result(0).map(|key| format!("{part} {key}"))
 }
 
-/// The cells of a small tensor as an array of the plan.
+/// The cells of a small tensor as a constant of the plan.
 fn values(chunk: &Chunk, dtype: DType, shape: &[u64]) -> Result<ConstArray, Error> {
     let field = chunk.field(0).map_err(Error::stage)?;
     let masks = chunk.fields().get(1).filter(|_| !chunk.is_unmasked());

@@ -42,17 +42,16 @@ pub(super) struct PlannedCells {
     pub(super) plan_s: f64,
 }
 
-/// A cell query with DataFusion's plan of it.
 pub(super) struct PhysicalCells {
     plan: Arc<dyn ExecutionPlan>,
-    /// Rows that it reads by name and that are made once, with the plan of each.
+    /// Relations that are read by name and computed once, with the plan of each.
     shared: Vec<(Arc<SharedTable>, Arc<dyn ExecutionPlan>)>,
     state: SessionState,
     stop: Stop,
 }
 
 impl PhysicalCells {
-    /// The scans of tensor plans of all its plans.
+    /// The scans of tensor plans in all its plans.
     pub(super) fn scans(&self) -> Vec<Arc<TensorScan>> {
         let plans = self.shared.iter().map(|(_, plan)| plan).chain([&self.plan]);
         plans.flat_map(tensor_scans).collect()
@@ -60,7 +59,7 @@ impl PhysicalCells {
 }
 
 impl PlannedCells {
-    /// What is left of a statement when it is lowered.
+    /// The cell query of a statement that is lowered.
     pub(super) fn of(binding: Binding<'_>, plan: CellPlan) -> Result<Self, Error> {
         let plan_s = binding.stop.started().elapsed().as_secs_f64();
         let Some(state) = binding.opener.state.into_inner() else {
@@ -77,7 +76,7 @@ impl PlannedCells {
         })
     }
 
-    /// A cell block inside of a statement that goes on after it.
+    /// A cell block inside a statement that continues after it.
     pub(super) fn of_island(binding: &Binding<'_>, plan: CellPlan) -> Result<Self, Error> {
         Ok(PlannedCells {
             plan,
@@ -102,7 +101,7 @@ impl Session {
         self.settle(binding, statement, |context, cells| cells.plan(query, context, &because)).await
     }
 
-    /// Names and types of the columns that a cell query gives.
+    /// Names and types of the columns of a cell query.
     pub(super) async fn schema_of_cells(
         &self,
         mut binding: Binding<'_>,
@@ -114,7 +113,6 @@ impl Session {
         Ok(plan.logical.schema().inner().clone())
     }
 
-    /// Runs a cell query.
     pub(super) async fn run_cells(
         &self,
         mut binding: Binding<'_>,
@@ -134,7 +132,6 @@ impl Session {
         })
     }
 
-    /// All rows of a cell query.
     pub(super) async fn rows_of_cells(
         &self,
         cells: PhysicalCells,
@@ -158,7 +155,7 @@ impl Session {
         }
     }
 
-    /// Has DataFusion plan a cell query whose tensor plans are run by [`run`](crate::session::run).
+    /// Lets DataFusion plan a cell query; [`run`](crate::session::run) runs its tensor plans.
     pub(super) async fn physical_cells(
         &self,
         planned: PlannedCells,
@@ -194,7 +191,7 @@ impl Session {
         Ok(PhysicalCells { plan, shared, state, stop })
     }
 
-    /// Starts a cell query; its rows come as the stream is read. Dropping the stream stops it.
+    /// Starts a cell query; rows are computed as the stream is read. Dropping the stream stops the query.
     pub(super) async fn stream_cells(
         &self,
         cells: PhysicalCells,
@@ -210,7 +207,7 @@ impl Session {
         let mut ready = |plan| {
             let plan = with_large_limits_sorted(plan, share)?;
             batch_rows = batch_rows.min(rows_of_batches(&plan, usual, share / 4)?);
-            // Last: it hides what the others look for.
+            // Last: it hides the operators that the other steps look for.
             stoppable(plan, &is_stopped)
         };
         for (table, plan) in shared {
@@ -222,15 +219,15 @@ impl Session {
     }
 }
 
-/// What a cell query took.
+/// Measurements of a cell query.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Measured {
-    /// Rows of cells that were built.
+    /// Number of rows built from cells.
     rows: Arc<AtomicU64>,
     plans: Arc<Mutex<Vec<ScanRan>>>,
 }
 
-/// A tensor plan below a scan that came to its end.
+/// A tensor plan below a scan that ran to its end.
 #[derive(Debug, Clone)]
 struct ScanRan {
     name: String,
@@ -239,19 +236,18 @@ struct ScanRan {
 }
 
 impl Measured {
-    /// Rows of cells that were built.
     pub(super) fn rows(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// What the runs of the plan below a scan took: none if no row was asked for, several if the query reads it several
-    /// times.
+    /// Measurements of each run of the plan below a scan: none if no row was requested, several if the query reads the
+    /// scan several times.
     pub(super) fn runs_of(&self, scan: &TensorScan) -> Vec<ExecStats> {
         let is_it = |ran: &&ScanRan| ran.name == scan.name && ran.roots == scan.rooted.roots;
         self.plans().iter().filter(is_it).map(|ran| ran.stats.clone()).collect()
     }
 
-    /// What the runs of all plans below the scans of a table took.
+    /// Measurements of all runs below the scans of a table.
     pub(super) fn runs(&self, table: &str) -> Vec<ExecStats> {
         let is_it = |ran: &&ScanRan| ran.name == table;
         self.plans().iter().filter(is_it).map(|ran| ran.stats.clone()).collect()
@@ -309,7 +305,7 @@ impl RunTensor for Runner {
     }
 }
 
-/// An error of DataFusion: ours with its own type, if one of ours is inside.
+/// Converts an error of DataFusion. An error of ours inside of it keeps its type.
 pub(super) fn rows_error(error: DataFusionError) -> Error {
     match error {
         DataFusionError::External(inner) => external(inner),
@@ -329,7 +325,7 @@ pub(super) fn rows_error(error: DataFusionError) -> Error {
             Ok(e) => rows_error(e),
             Err(shared) => shared_error(shared),
         },
-        // What our files said to somebody who only knows errors of files.
+        // Our files report errors to code that only knows errors of files.
         DataFusionError::IoError(e) if e.get_ref().is_some_and(|e| e.is::<ExecError>()) => {
             match e.into_inner().map(|e| e.downcast::<ExecError>()) {
                 Some(Ok(ours)) => Error::stage(*ours),
@@ -343,7 +339,7 @@ pub(super) fn rows_error(error: DataFusionError) -> Error {
     }
 }
 
-/// An error that others have too: ours with its code, if one of ours is inside.
+/// Converts an error that several operators share. An error of ours inside of it keeps its code.
 fn shared_error(error: Arc<DataFusionError>) -> Error {
     let ours = SharedError(error);
     match ours.report() {
@@ -357,7 +353,7 @@ fn shared_error(error: Arc<DataFusionError>) -> Error {
     }
 }
 
-/// An error of ours that DataFusion gave to several of its operators.
+/// An error of ours that DataFusion passed to several of its operators.
 #[derive(Debug)]
 struct SharedError(Arc<DataFusionError>);
 
@@ -374,7 +370,7 @@ impl SharedError {
             if let Some(Error::Stage(ours)) = error.downcast_ref::<Error>() {
                 return Some(&*ours.0);
             }
-            // An error of a file hides what it was made of from its chain of sources.
+            // An error of a file hides its cause from its chain of sources.
             let file = error.downcast_ref::<std::io::Error>().and_then(|e| e.get_ref());
             next = match file {
                 Some(inside) => Some(inside),
@@ -422,7 +418,7 @@ impl Report for SharedError {
     }
 }
 
-/// An error that went through DataFusion: ours, if it is one.
+/// An error that passed through DataFusion: unwrapped, if it is ours.
 fn external(error: BoxError) -> Error {
     let error = match error.downcast::<Error>() {
         Ok(ours) => return *ours,
@@ -442,7 +438,7 @@ fn external(error: BoxError) -> Error {
     }
 }
 
-/// What a storage said to somebody who reads tables, else the words of DataFusion.
+/// The error of storage behind a failed table read, else DataFusion's message.
 fn told(message: String, error: &(dyn std::error::Error + 'static)) -> Error {
     match tessera_storage::source::passing(error) {
         Some(storage) => Error::stage(storage),

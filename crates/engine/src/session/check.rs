@@ -1,6 +1,6 @@
-//! `tessera check`: reads all that a warehouse has and tells what is damaged.
+//! `tessera check`: reads everything in a warehouse and reports damage.
 //!
-//! Nothing is changed: what killed processes left stays, and no epoch begins.
+//! It changes nothing: leftovers of killed processes stay, and no epoch begins.
 
 use crate::config::Config;
 use crate::error::Error;
@@ -13,14 +13,14 @@ use tessera_planner::explain::bytes;
 use tessera_storage::manifest::{Checked, check_store};
 use tessera_storage::source::{SourceError, Stores};
 
-/// Storage that does not answer in this time is unreachable.
+/// Timeout of storage requests.
 const STORAGE: Duration = Duration::from_secs(30);
 
-/// Writes to `out` what was read, and each damaged file with what was expected and found. Gives the number of damaged
-/// files. It is called inside of a tokio runtime.
+/// Writes to `out` what was read, and for each damaged file what was expected and found. Returns the number of damaged
+/// files. It must be called inside of a tokio runtime.
 ///
 /// # Errors
-/// A warehouse that is not there, storage that fails.
+/// The warehouse does not exist, or storage fails.
 pub async fn check(config: &Config, out: &mut (dyn Write + Send)) -> Result<u64, Error> {
     let stores = Stores::new(STORAGE);
     let warehouse = Warehouse::open(&config.warehouse, &stores, tokio::runtime::Handle::current())?;
@@ -28,7 +28,7 @@ pub async fn check(config: &Config, out: &mut (dyn Write + Send)) -> Result<u64,
     let (records, unreadable) = Journal::read_through(warehouse.folder()).await?;
     let is_empty = names.is_empty() && records == 0 && unreadable.is_empty();
     if is_empty && !warehouse.is_marked().await? {
-        // A wrong path is not one where all is well.
+        // A wrong path must not pass as an undamaged warehouse.
         let what = warehouse.url(MARK);
         return Err(Error::stage(SourceError::NotFound { what }));
     }
@@ -37,7 +37,7 @@ pub async fn check(config: &Config, out: &mut (dyn Write + Send)) -> Result<u64,
     let (mut named, mut tensors, mut all_known) = (BTreeSet::new(), 0, true);
     for name in names {
         let entry = match warehouse.entry(&name).await {
-            // One that was dropped meanwhile is no longer there.
+            // The entry was dropped after it was listed.
             Ok(None) => continue,
             Ok(Some(entry)) => entry,
             Err(e) if is_damage(&e) => {
@@ -75,12 +75,12 @@ pub async fn check(config: &Config, out: &mut (dyn Write + Send)) -> Result<u64,
     Ok(damaged)
 }
 
-/// True for an error that is about the contents of a file.
+/// True if the error is about the contents of a file.
 fn is_damage(e: &Error) -> bool {
     matches!(e.code(), "corrupt" | "invalid_definition" | "too_large")
 }
 
-/// What is told, and what it comes to.
+/// The lines of the report, and its totals.
 struct Lines<'a> {
     out: &'a mut (dyn Write + Send),
     files: u64,
@@ -100,7 +100,7 @@ impl Lines<'_> {
 
     async fn mark(&mut self, warehouse: &Warehouse) -> Result<(), Error> {
         match warehouse.check().await {
-            // What else is there is looked at all the same.
+            // The rest of the warehouse is checked all the same.
             Err(e) if is_damage(&e) => {
                 warehouse.is_ours();
                 self.damage(&e.to_string())

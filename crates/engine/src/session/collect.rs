@@ -1,5 +1,5 @@
-//! Where results go: chunks are kept as they come, in memory, charged to the quota until the answer is let go, or in a
-//! file.
+//! Sinks for results: chunks are retained as they come, in memory, charged to the quota until the answer is dropped, or
+//! in a file.
 
 use crate::answer::Chunks;
 use crate::answer::scratch::{Scratch, ScratchFile};
@@ -14,14 +14,13 @@ use tessera_planner::region::Region;
 /// Chunks of a result by their row-major number, `None` until they come.
 type Slots = Mutex<Vec<Option<Arc<Chunk>>>>;
 
-/// Keeps every chunk of every result.
+/// Retains every chunk of every result in memory.
 #[derive(Debug)]
 pub(super) struct Collect {
     results: Vec<(Grid, Slots)>,
 }
 
 impl Collect {
-    /// For results with these grids.
     pub(super) fn new(grids: Vec<Grid>) -> Self {
         let results = grids
             .into_iter()
@@ -36,7 +35,7 @@ impl Collect {
     /// The chunks of each result, by their row-major number.
     ///
     /// # Errors
-    /// A chunk that never came: a fault of ours.
+    /// A chunk is missing: an internal error.
     pub(super) fn finish(&self) -> Result<Vec<Vec<Arc<Chunk>>>, Error> {
         self.results
             .iter()
@@ -74,21 +73,21 @@ impl Sink for Collect {
     }
 }
 
-/// Writes every chunk of every result to a file, and lets go of it.
+/// Writes every chunk of every result to a file, and drops the chunk.
 #[derive(Debug)]
 pub(super) struct Store {
-    /// Where the chunks of each result begin, by their row-major number.
+    /// Offsets of the chunks of each result, by their row-major number.
     results: Vec<(Grid, Mutex<Vec<Option<u64>>>)>,
     file: Arc<ScratchFile>,
-    /// Why writing failed, in full.
+    /// The full error of a failed write.
     failed: Mutex<Option<ServerError>>,
 }
 
 impl Store {
-    /// For results with these grids.
+    /// A sink for results with these grids.
     ///
     /// # Errors
-    /// A directory that cannot be written.
+    /// The directory cannot be written.
     pub(super) fn new(grids: Vec<Grid>, scratch: &Arc<Scratch>) -> Result<Self, ServerError> {
         let results = grids
             .into_iter()
@@ -100,7 +99,7 @@ impl Store {
         Ok(Store { results, file: Arc::new(scratch.file()?), failed: Mutex::default() })
     }
 
-    /// Why writing failed, if it did.
+    /// Takes the error of a failed write, if there is one.
     pub(super) fn failure(&self) -> Option<ServerError> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -108,7 +107,7 @@ impl Store {
     /// The chunks of each result.
     ///
     /// # Errors
-    /// A chunk that never came: a fault of ours.
+    /// A chunk is missing: an internal error.
     pub(super) fn finish(&self) -> Result<Vec<Chunks>, ServerError> {
         let missing = || ServerError::Internal { what: "a chunk of a result is missing".into() };
         self.results
@@ -148,7 +147,7 @@ impl Sink for Store {
     }
 }
 
-/// Lets go of every chunk: for plans that only run to be measured.
+/// Drops every chunk: for plans that only run to be measured.
 #[derive(Debug)]
 pub(super) struct Discard;
 

@@ -1,7 +1,7 @@
-//! COPY: a result as a store, a file or an object of somebody's choice.
+//! COPY: writes a result as a store, a file or an object.
 //!
-//! Zarr takes the chunks of the running plan. The other formats are streams: the result is computed (large ones wait in
-//! the scratch directory), then written window by window. Either way the target appears when it is whole.
+//! Zarr takes the chunks of the running plan. The other formats are streams: the result is computed (large results go
+//! to the scratch directory), then written window by window. In both cases the target appears only when it is complete.
 
 use crate::Handle;
 use crate::answer::{Answer, Reply};
@@ -22,14 +22,13 @@ use tessera_storage::source::Options as StorageOptions;
 const COMMON: [&str; 1] = ["overwrite"];
 const ZARR: [&str; 4] = ["zarr_format", "codec", "chunks", "shards"];
 
-/// What can be written.
+/// A format that COPY writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CopyFormat {
     Zarr,
     Stream(Format),
 }
 
-/// The options of a COPY, checked.
 struct CopyOptions {
     overwrite: bool,
     layout: Layout,
@@ -44,21 +43,21 @@ impl Session {
         let url = &copy.url.text;
         let target =
             Target::parse(url, &options.storage, &self.host.stores).map_err(Error::stage)?;
-        // What is taken is refused before anything is computed.
+        // A target that already exists is refused before anything is computed.
         let stream = kind != CopyFormat::Zarr;
         let checked = target.check(stream, options.overwrite).await;
         let publishes = Intent::Publish { target: target.display().to_string() };
         let is_noted = statement.entry().step(|s| s.intent.as_ref() == Some(&publishes));
         match checked {
-            // It was free when the statement ran before.
+            // The target was free when the statement ran before.
             Err(SinkError::Exists { .. }) if is_noted => {
                 match target.check(stream, true).await {
-                    // It came to its end.
+                    // The earlier run completed the target.
                     Ok(()) => {
                         let done = format!("copied to {}", target.display());
                         return Ok(Answer::Done(done).into());
                     }
-                    // Objects below a prefix, but no store: it was killed while it wrote them.
+                    // Objects below a prefix, but no store: the server was killed while it wrote them.
                     Err(SinkError::Foreign { .. }) => options.overwrite = true,
                     Err(e) => return Err(Error::stage(e)),
                 }
@@ -105,7 +104,7 @@ impl Session {
             ..FormatOptions::default()
         };
         let out = Cancellable { out, statement: statement.clone() };
-        // Formats write as they read: that blocks, and notices a cancel at its next write.
+        // Writers block as they read the result, and notice a cancel at their next write.
         let written = tokio::task::spawn_blocking(move || {
             let mut writer = Writer::new(format, options, out)?;
             writer.push(reply)?;
@@ -130,7 +129,7 @@ impl Session {
     }
 }
 
-/// A stream that ends with the statement.
+/// A stream that fails once the statement is cancelled.
 struct Cancellable {
     out: ObjectWriter,
     statement: Handle,

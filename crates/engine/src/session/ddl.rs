@@ -1,4 +1,4 @@
-//! Results that are kept in the warehouse: CREATE TENSOR, CREATE VIEW, DROP.
+//! Results that are stored in the warehouse: CREATE TENSOR, CREATE VIEW, DROP.
 
 use crate::Handle;
 use crate::answer::{Answer, Reply, Stats, Surface};
@@ -20,23 +20,22 @@ use tessera_storage::sink::{
     Host as SinkHost, Item, Layout, Mode, Shards, Target, Written, ZarrWriter,
 };
 
-/// How often a name is given its meaning that others give one meanwhile.
+/// Attempts to define a name that other statements define at the same time.
 const PUTS_MAX: u32 = 64;
 
-/// How a store is written.
+/// Parameters of writing a store.
 pub(super) struct ZarrWrite<'a> {
     pub(super) target: &'a Target,
     pub(super) layout: Layout,
-    /// What an unnamed single result is called.
+    /// Name of an unnamed single result.
     pub(super) name: Option<&'a str>,
-    /// Replaces a store that is there.
     pub(super) overwrite: bool,
-    /// In the warehouse: under its name at once, and on the device when it is done.
+    /// Writes to the warehouse: in place, and synced to the device at the end.
     pub(super) warehouse: bool,
 }
 
 impl Session {
-    /// `CREATE [OR REPLACE] TENSOR`: cells under a name that nobody knows, then the entry.
+    /// `CREATE [OR REPLACE] TENSOR`: writes the cells under an unused name, then the entry.
     pub(super) async fn create_tensor(
         &self,
         create: &CreateTensor,
@@ -65,10 +64,10 @@ impl Session {
         let definition =
             Definition::Tensor { data: data.clone(), manifest: written.manifest.clone() };
         if let Err(e) = self.define(&key, definition.clone(), create.or_replace, statement).await {
-            // The answer may be what was lost: cells that the entry names stay, and those that it may name too.
+            // The put may have succeeded although it failed here. Cells that the entry names, or may name, stay.
             match warehouse.entry(&key).await {
                 Ok(Some(entry)) if entry.definition == definition => {}
-                // A request without an answer may come yet.
+                // A request without a response may still take effect.
                 Ok(_) if warehouse.is_remote() && e.class() == Class::Retry => return Err(e),
                 Ok(_) => {
                     warehouse.remove_data(&data).await?;
@@ -84,8 +83,8 @@ impl Session {
         Ok(reply)
     }
 
-    /// Gives a name its meaning, for good; with `or_replace` in place of another one of its kind, whose cells go. It is
-    /// written down before, so that a statement that is run again knows whether it did so already
+    /// Defines a name durably. With `or_replace` it replaces an entry of the same kind, whose cells are removed. The
+    /// intent is noted before, so that a recovered statement can detect that it already defined the name
     /// ([`Session::was_defined`]).
     pub(super) async fn define(
         &self,
@@ -95,8 +94,8 @@ impl Session {
         statement: &Handle,
     ) -> Result<(), Error> {
         let warehouse = &self.host.warehouse;
-        // What the statement put when it ran before may come to a bucket at any time: the server that asked for it is
-        // gone, the request is not.
+        // A put of an earlier run may still take effect in a bucket at any time: the server that sent it ended, the
+        // request did not.
         let tried = match statement.entry().step(|s| s.intent.clone()) {
             Some(Intent::Define { definition: last, mut tried, .. }) => {
                 tried.push(last);
@@ -150,13 +149,14 @@ impl Session {
         Err(exists())
     }
 
-    /// True if the statement, when it ran before, came as far as to give the name its meaning.
+    /// True if an earlier run of the statement already defined the name.
     pub(super) async fn was_defined(&self, key: &str, statement: &Handle) -> Result<bool, Error> {
         let intent = statement.entry().step(|s| s.intent.clone());
         let Some(Intent::Define { definition, before, tried }) = intent else { return Ok(false) };
         let warehouse = &self.host.warehouse;
         let Some(entry) = warehouse.entry(key).await? else { return Ok(false) };
-        // Whichever of its runs put it: each had written all cells, and of what is not over none are removed.
+        // Any of its runs may have put the entry: each had written all cells, and the cells of an unfinished statement
+        // are not removed.
         let is_done = entry.definition == definition || tried.contains(&entry.definition);
         let there = entry.definition.data();
         if let Some(data) = before.filter(|data| is_done && there != Some(data.as_str())) {
@@ -182,14 +182,14 @@ impl Session {
         if let Some(Intent::Drop { definition }) = statement.entry().step(|s| s.intent.clone())
             && !matches!(&entry, Ok(Some(e)) if e.definition == definition)
         {
-            // It was dropped when the statement ran before; the cells may be left.
+            // An earlier run dropped the entry; the cells may be left.
             if let Some(data) = definition.data() {
                 warehouse.remove_data(data).await?;
             }
             return Ok(Answer::Done(format!("dropped {} {name}", definition.kind())).into());
         }
         let Some(entry) = (match entry {
-            // What cannot be read can still be removed.
+            // An unreadable entry can still be removed.
             Err(e) if matches!(e.code(), "invalid_definition" | "corrupt") => {
                 warehouse.remove(&key).await?;
                 return Ok(Answer::Done(format!("dropped {name}")).into());
@@ -217,8 +217,8 @@ impl Session {
         Ok(Answer::Done(format!("dropped {kind} {name}")).into())
     }
 
-    /// Whether a name may be taken by a `kind`. Only a thing of the same kind is replaced: cells of a tensor must not go
-    /// because a view was called the same.
+    /// Checks if a `kind` may take the name. Only an entry of the same kind is replaced: a view must not replace a
+    /// tensor and remove its cells.
     pub(super) async fn free(
         &self,
         key: &str,
@@ -233,7 +233,7 @@ impl Session {
             if if_not_exists {
                 return Ok(Free::Keep("temp tensor"));
             }
-            // It would hide what is made.
+            // It would hide the new entry.
             return Err(Error::stage(Failure::Exists { name: key.into() }));
         }
         let Some(entry) = self.host.warehouse.entry(key).await? else { return Ok(Free::Yes) };
@@ -248,7 +248,7 @@ impl Session {
         }
     }
 
-    /// Runs a tensor query into a Zarr store. After an error, or when cancelled, nothing is left.
+    /// Runs a tensor query into a Zarr store. After an error or a cancel, no output is left.
     pub(super) async fn write_zarr(
         &self,
         query: &Query,
@@ -311,14 +311,14 @@ impl Session {
         }
     }
 
-    /// An output is about to appear: that is written down before.
+    /// Notes the intent before an output appears.
     pub(super) async fn publishes(&self, target: &Target, statement: &Handle) -> Result<(), Error> {
         let target = target.display().to_string();
         statement.entry().step(|s| s.intent = Some(Intent::Publish { target }));
         statement.entry().keep().await
     }
 
-    /// What writers need of this process.
+    /// What writers need from this process.
     pub(super) fn sink_host(&self, statement: &Handle) -> SinkHost {
         SinkHost {
             stores: self.host.stores.clone(),
@@ -330,11 +330,11 @@ impl Session {
     }
 }
 
-/// Whether a name may be taken.
+/// The availability of a name.
 pub(super) enum Free {
-    /// Nothing has it that stays.
+    /// The name is free, or its entry is replaced.
     Yes,
-    /// Something of that kind has it and stays.
+    /// An entry of this kind has the name and stays.
     Keep(&'static str),
 }
 
@@ -344,7 +344,7 @@ pub(super) fn amount(written: &Written) -> String {
     format!("{} in {} object{plural}", bytes(written.bytes), written.objects)
 }
 
-/// Puts the results on the grids of their objects.
+/// Moves the results to the grids of their objects.
 fn fit(lowered: &mut Lowered, layout: &Layout, config: &PlanConfig) -> Result<Vec<Shards>, Error> {
     let graph = std::mem::take(&mut lowered.rooted.graph);
     let mut b = Builder::new(config.clone());
@@ -361,11 +361,11 @@ fn fit(lowered: &mut Lowered, layout: &Layout, config: &PlanConfig) -> Result<Ve
     Ok(chunks)
 }
 
-/// Refuses labels of `uint64` that a reader of the store would not take for labels.
+/// Refuses `uint64` labels that a reader of the store would not recognise as labels.
 fn check_labels(dim: &DimLabel) -> Result<(), Error> {
     let Some(coord) = &dim.coord else { return Ok(()) };
     super::readable(coord)?;
-    // They are kept in their bits.
+    // Labels are stored as the same bits.
     match &coord.values {
         CoordValues::Int(DType::UInt64, v) => match v.iter().find(|&&v| v < 0) {
             Some(&v) => {
@@ -383,7 +383,7 @@ fn item(labels: &Labels, name: String, chunks: Shards) -> Item {
         name,
         dtype: labels.dtype,
         nullable: labels.nullable,
-        // Labels alone are the array of their dimension.
+        // A result that is only labels is the array of its dimension.
         dims: match labels.dims.as_slice() {
             [dim] if dim.name.as_deref() == Some(labels.name.as_str()) => {
                 vec![DimLabel { name: dim.name.clone(), coord: None }]
@@ -445,7 +445,7 @@ impl Session {
         }
         let options: Vec<(String, String)> =
             create.options.iter().map(|o| (o.key.text.clone(), o.value.text.clone())).collect();
-        // What cannot be opened is refused now and not at the first query.
+        // A location that cannot be opened is refused now and not at the first query.
         let mut opener = Opener::new(self, Vec::new(), statement);
         match table {
             Some(table) => {
@@ -455,7 +455,7 @@ impl Session {
                 opener.url(&create.location.text, &options).await?;
             }
         }
-        // As everybody finds it, wherever they stand.
+        // Absolute, so that it is valid from every working directory.
         let location = open::absolute(&create.location.text);
         let definition = Definition::External { stored_as: format, location, options };
         self.define(&key, definition, create.or_replace, statement).await?;

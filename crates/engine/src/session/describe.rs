@@ -1,4 +1,4 @@
-//! SHOW and DESCRIBE: what there is, as rows.
+//! SHOW and DESCRIBE: the catalog as rows.
 
 use crate::Handle;
 use crate::answer::{Answer, Reply, RowsHeld};
@@ -102,7 +102,7 @@ impl Session {
         }
     }
 
-    /// Statements of the process that wait or run, this one among them.
+    /// Queued and running statements of the process, including this one.
     pub(super) fn show_queries(&self) -> Result<Reply, Error> {
         rows_of(crate::statement::COLUMNS, self.host.queries.rows())
     }
@@ -140,10 +140,9 @@ impl Session {
     }
 }
 
-/// The columns of rows.
 fn columns(schema: &Schema) -> Result<Reply, Error> {
     let rows = schema.fields().iter().map(|f| {
-        // A time of another calendar than Arrow's is no integer.
+        // A time in a calendar that Arrow does not know is not shown as an integer.
         let dtype = match tessera_cells::lift::calendar(f) {
             Some(calendar) if calendar != Calendar::Standard => DType::Datetime(calendar).name(),
             _ => f.data_type().to_string(),
@@ -154,7 +153,7 @@ fn columns(schema: &Schema) -> Result<Reply, Error> {
 }
 
 impl Session {
-    /// What a query would give. It is planned and not run, but for the parts that decide its shape.
+    /// The results of a query. The query is planned and not run, except for the parts that decide its shape.
     async fn describe_query(&self, query: &Query, statement: &Handle) -> Result<Reply, Error> {
         let binding = self.bind(query, statement).await?;
         if !binding.is_tensor(query) {
@@ -204,7 +203,7 @@ fn dtype_text(dtype: DType, masked: bool) -> String {
     format!("{dtype}{}", if masked { " masked" } else { "" })
 }
 
-/// What a dataset has; `name` is how the statement calls it.
+/// The contents of a dataset; `name` is its name in the statement.
 fn describe(dataset: &Dataset, name: &str) -> Result<Reply, Error> {
     let mut rows = Vec::new();
     for v in &dataset.variables {
@@ -229,7 +228,7 @@ fn describe(dataset: &Dataset, name: &str) -> Result<Reply, Error> {
     rows_of(COLUMNS, rows)
 }
 
-/// The place of a group inside `place`, as `FROM` takes it.
+/// The path of a group inside `place`, as `FROM` takes it.
 fn inside(place: &str, group: &str) -> String {
     match place.split_once('#') {
         Some((url, outer)) => format!("{url}#{}/{group}", outer.trim_end_matches('/')),
@@ -293,7 +292,6 @@ fn attributes(attrs: &tessera_planner::catalog::Attrs) -> String {
     attrs.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-/// Rows of texts.
 fn rows_of<const N: usize>(names: [&str; N], rows: Vec<[String; N]>) -> Result<Reply, Error> {
     let schema = Arc::new(Schema::new(
         names.iter().map(|n| Field::new(*n, DataType::Utf8, false)).collect::<Vec<_>>(),

@@ -1,7 +1,7 @@
 //! EXPLAIN: what a statement would do, and what it did.
 //!
-//! One [`Explained`] value is printed, sent as JSON and drawn as a graph. Its tensor plans are those that run: of a cell
-//! query, the ones below the scans that DataFusion's physical plan is left with.
+//! One [`Explained`] value is printed, sent as JSON and drawn as a graph. Its tensor plans are those that run: for a
+//! cell query, the plans below the scans that DataFusion's physical plan contains.
 
 mod expected;
 mod waiting;
@@ -40,7 +40,6 @@ use waiting::{explain_waiting, names, shown};
 /// Passes that changed a graph, with the graph after each.
 pub(super) type Passes = Vec<(&'static str, String)>;
 
-/// What EXPLAIN says of a statement.
 struct Explained {
     surface: Surface,
     reason: String,
@@ -49,19 +48,19 @@ struct Explained {
     rest: Rest,
 }
 
-/// The plan of what is left when all islands have run.
+/// The plan of the rest, once all islands have run.
 enum Rest {
     Tensors(PlanExplained),
     Cells(CellsExplained),
 }
 
-/// A tensor plan: what it does, what it will probably take, and what its runs took.
+/// A tensor plan: its work, its expected cost, and the measurements of its runs.
 pub(super) struct PlanExplained {
     tiling: Arc<Tiling>,
     /// With EXPLAIN VERBOSE.
     passes: Option<Passes>,
     expected: Expected,
-    /// What goes to workers.
+    /// The part that runs on workers.
     workers: Option<tessera_cluster::Expected>,
     /// Which of its chunks survive a failure.
     durable: Option<String>,
@@ -76,15 +75,15 @@ struct CellsExplained {
     logical: String,
     graphviz: String,
     scans: Vec<ScanExplained>,
-    /// Rows of cells that were built, with EXPLAIN ANALYZE.
+    /// Number of rows built from cells, with EXPLAIN ANALYZE.
     rows: Option<u64>,
 }
 
-/// What EXPLAIN goes on with.
+/// The next step of EXPLAIN.
 enum Lowered<'a, T> {
-    /// The whole statement.
+    /// The lowered statement.
     Ready(Box<Binding<'a>>, T),
-    /// The answer, of a statement whose islands do not run.
+    /// The answer for a statement whose islands do not run.
     Outline(Box<Reply>),
 }
 
@@ -95,9 +94,9 @@ struct ScanExplained {
 }
 
 impl Session {
-    /// EXPLAIN of a query, or of what a CREATE runs.
+    /// EXPLAIN of a query, or of the query of a CREATE.
     pub(super) async fn explain(&self, what: &Explain, statement: &Handle) -> Result<Reply, Error> {
-        // Rows become tensors where tensors are kept.
+        // CREATE TENSOR stores rows as tensors.
         let (query, kept) = match &*what.statement {
             Statement::Query(q) => (q, false),
             Statement::CreateTensor(c) => (&c.query, true),
@@ -113,7 +112,7 @@ impl Session {
         }
     }
 
-    /// Lowers a statement. Islands run for EXPLAIN ANALYZE alone; else a statement that waits for one is outlined.
+    /// Lowers a statement. Islands run only for EXPLAIN ANALYZE; otherwise a statement that waits for one is outlined.
     async fn lowered<'a, T>(
         &self,
         mut binding: Binding<'a>,
@@ -154,7 +153,7 @@ impl Session {
         let planned = planned(binding, decision, lowered, what.verbose)?;
         let (tiling, sources) = (&planned.tiling, &planned.sources);
         let passes = what.verbose.then_some(planned.trace);
-        // Before it runs: other workers may be here then.
+        // Before the run: the set of workers may change.
         let mut plan = self.explained(tiling, sources, passes, Results::Whole, statement)?;
         if what.analyze {
             let sink = Arc::new(Discard);
@@ -187,7 +186,7 @@ impl Session {
         let (config, stop) = (planned.config.clone(), planned.stop.clone());
         let notes = planned.plan.notes.clone();
         let logical = planned.plan.logical_text();
-        // Without DataFusion's remarks.
+        // Without DataFusion's comments.
         let graphviz = planned.plan.logical.display_graphviz().to_string();
         let graphviz = graphviz.lines().filter(|line| !line.trim_start().starts_with("//"));
         let graphviz = graphviz.map(|line| format!("{line}\n")).collect();
@@ -217,7 +216,7 @@ impl Session {
             };
             scans.push(ScanExplained { name, scan, plan });
         }
-        // By the numbers in their names, as the notes have them.
+        // By the numbers in their names, in the order of the notes.
         scans.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
         let mut rows = None;
         if what.analyze {
@@ -232,7 +231,6 @@ impl Session {
         Ok(Explained { surface, reason, islands, rest }.reply(what.format, plan_s))
     }
 
-    /// What EXPLAIN says of a plan that has not run.
     pub(super) fn explained(
         &self,
         tiling: &Arc<Tiling>,

@@ -1,55 +1,55 @@
-//! Errors that the session itself finds, and those of the other crates as ones that can be reported.
+//! Errors that the session itself detects, and conversions of other crates' errors to reports.
 
 use crate::error::{Class, Error, Position, Report};
 use tessera_planner::catalog::Coord;
 use thiserror::Error as ThisError;
 
-/// What only the session can know.
+/// Errors that only the session can detect.
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum Failure {
-    /// A name that nothing has.
+    /// An unknown name.
     #[error("there is no tensor, table or view `{name}`")]
     UnknownName {
         /// The name.
         name: String,
-        /// A name that looks like it.
+        /// A similar name that exists.
         near: Option<String>,
-        /// Where it stands.
+        /// Where the name stands in the script.
         position: Option<Position>,
     },
-    /// A name that is taken.
+    /// A name that already exists.
     #[error("`{name}` already exists")]
     Exists {
         /// The name.
         name: String,
     },
-    /// An option that there is not, or a value that it does not take.
+    /// An unknown option, or a value that it does not take.
     #[error("`{name}`: {reason}")]
     Option {
         /// The option.
         name: String,
-        /// What is wrong.
+        /// Why the option or its value is refused.
         reason: String,
-        /// The way out.
+        /// How to fix it.
         hint: String,
-        /// Where it stands.
+        /// Where the option stands in the script.
         position: Option<Position>,
     },
-    /// A query that neither waits nor runs.
+    /// A query that is neither queued nor running.
     #[error("no queued or running query `{id}`")]
     UnknownQuery {
         /// The id as written.
         id: String,
-        /// Where it stands.
+        /// Where the id stands in the script.
         position: Option<Position>,
     },
-    /// A setting that there is not, or a value that it does not take.
+    /// An unknown setting, or a value that it does not take.
     #[error("setting `{name}`: {reason}")]
     Setting {
         /// The setting.
         name: String,
-        /// What is wrong.
+        /// Why the setting or its value is refused.
         reason: String,
     },
     /// `DROP VIEW` of a tensor, or the reverse.
@@ -57,7 +57,7 @@ pub enum Failure {
     WrongKind {
         /// The name.
         name: String,
-        /// What it is.
+        /// The kind of the existing entry.
         kind: &'static str,
     },
     /// A definition that cannot be read.
@@ -65,47 +65,47 @@ pub enum Failure {
     Definition {
         /// Its file.
         path: String,
-        /// Why not.
+        /// Why it cannot be used.
         reason: String,
     },
-    /// What DataFusion said of the relational rest of a query while it ran.
+    /// An error of DataFusion while it ran the relational rest of a query.
     #[error("{message}")]
     Rows {
-        /// In its words.
+        /// DataFusion's message.
         message: String,
         /// True if it ran out of memory.
         memory: bool,
     },
-    /// A file that is no table of its format.
+    /// A file that is not a table of its format.
     #[error("`{url}` cannot be read as {format}: {reason}")]
     Table {
         /// The URL.
         url: String,
         /// The format.
         format: &'static str,
-        /// What DataFusion said.
+        /// DataFusion's message.
         reason: String,
     },
-    /// A file that is not the one that the statement read before.
+    /// A file that changed after the statement first read it.
     #[error("`{url}` changed while the statement ran")]
     SourceChanged {
         /// Its URL.
         url: String,
     },
-    /// Views that are made of each other.
+    /// Views that refer to each other.
     #[error("view `{name}` refers to itself: {path}")]
     CyclicView {
         /// The view.
         name: String,
-        /// The views from it to itself.
+        /// The views from it back to itself.
         path: String,
     },
-    /// Views of views, too many steps deep.
+    /// Views nested too deep.
     #[error("view `{name}` is nested more than {limit} views deep")]
     DeepView {
-        /// The view that goes too far.
+        /// The view that exceeds the limit.
         name: String,
-        /// The limit.
+        /// Upper bound on the depth.
         limit: usize,
     },
     /// A name that the catalog cannot list: files that begin with a dot are not its entries.
@@ -114,7 +114,7 @@ pub enum Failure {
         /// The name.
         name: String,
     },
-    /// A label that would come back as something else.
+    /// A label that would be read back as another value.
     #[error("label {label} of dimension `{dim}` is too large to be stored (limit {})", i64::MAX)]
     LargeLabel {
         /// The dimension.
@@ -122,7 +122,7 @@ pub enum Failure {
         /// The label.
         label: u64,
     },
-    /// Labels that a result would have, and that cannot be read.
+    /// Labels of a result that cannot be read.
     #[error("the labels of dimension `{dim}` cannot be read: {reason}")]
     NoLabels {
         /// The dimension.
@@ -132,12 +132,12 @@ pub enum Failure {
         /// The reason, which names the array.
         reason: String,
     },
-    /// A format after `STORED AS` that tensors do not have.
+    /// A format after `STORED AS` that is not a tensor format.
     #[error("`{format}` is not a tensor format")]
     StoredAs {
         /// The format as written.
         format: String,
-        /// Where it stands.
+        /// Where the format stands in the script.
         position: Option<Position>,
     },
 }
@@ -148,7 +148,7 @@ impl Failure {
     }
 }
 
-/// Whether rows failed as they divided by 0; Arrow has no other mark of it than its words.
+/// True if rows failed because of a division by 0; Arrow marks that only in its message.
 fn is_zero_division(message: &str) -> bool {
     message.to_ascii_lowercase().contains("divide by zero")
 }
@@ -246,7 +246,7 @@ impl Report for Failure {
         }
     }
     fn may_fit(&self) -> bool {
-        // What a statement may have for rows is a part of what all may have.
+        // A statement's budget for rows is a part of the memory limit.
         matches!(self, Failure::Rows { memory: true, .. })
     }
 }
@@ -327,7 +327,7 @@ impl Report for tessera_storage::sink::SinkError {
     }
 }
 
-/// Refuses labels that cannot be read, where a result has to have them.
+/// Refuses unreadable labels that a result needs.
 pub(crate) fn readable(coord: &Coord) -> Result<(), crate::error::Error> {
     match coord.values.unreadable() {
         None => Ok(()),

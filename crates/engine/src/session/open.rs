@@ -1,4 +1,4 @@
-//! What a query reads, opened before it is bound.
+//! Opens the relations of a query before it is bound.
 
 use crate::Handle;
 use crate::error::{Error, Position};
@@ -21,12 +21,12 @@ use tessera_frontend::{Catalog, Labels, RelationRef, View};
 use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
 use tessera_storage::source::{self, Opened, Options};
 
-/// Results that a session keeps: a dataset whose variables live in memory.
+/// A temp tensor of a session: a dataset whose variables are in memory.
 #[derive(Debug)]
 pub(super) struct Temp {
     pub(super) dataset: Arc<Dataset>,
     origins: Vec<(SourceRef, Origin)>,
-    /// How it was made.
+    /// The statement that created it.
     made: Arc<Made>,
 }
 
@@ -35,11 +35,11 @@ pub(super) struct Temp {
 pub(super) struct Kept {
     pub(super) labels: Labels,
     pub(super) array: Arc<Resident>,
-    /// What it is made of, if that has a name.
+    /// The version of its contents, if its inputs have versions.
     pub(super) version: Option<String>,
 }
 
-/// Names of arrays in memory are never used twice: a plan's key must not name another array.
+/// Numbers of arrays in memory. None is used twice: the key of a plan must not name another array.
 static TEMPS: AtomicU64 = AtomicU64::new(0);
 
 impl Temp {
@@ -111,7 +111,6 @@ impl Temp {
         Ok(Temp { dataset: Arc::new(dataset), origins, made: Arc::new(made) })
     }
 
-    /// Bytes of all chunks.
     pub(super) fn bytes(&self) -> u64 {
         let of = |o: &Origin| match o {
             Origin::Resident(r) => r.bytes(),
@@ -121,38 +120,37 @@ impl Temp {
     }
 }
 
-/// The opened relations of one statement: what binding sees, and where the cells come from.
+/// The opened relations of one statement, for the binder, and the sources of their cells.
 pub(super) struct Opener<'a> {
     session: &'a Session,
-    /// The statement that it opens for: what is found is noted there, and what was noted is found again.
+    /// The statement. Its journal entry notes which relations were found; a recovered statement uses the noted ones.
     handle: Handle,
-    /// CTE names and the like, which nobody opens.
+    /// Relations to open. Names of CTEs are not opened.
     relations: Vec<RelationRef>,
     opened: BTreeMap<RelationRef, Arc<Dataset>>,
     /// Relations that are rows.
     tables: BTreeMap<RelationRef, Arc<dyn TableProvider>>,
-    /// Relations that are views.
     views: BTreeMap<RelationRef, Arc<View>>,
-    /// Views on the way to what is opened now, by name.
+    /// Views that are being opened, outermost first.
     path: Vec<String>,
-    /// Names that the catalog has, for suggestions.
+    /// Names in the catalog, for suggestions.
     known: Vec<String>,
     pub(super) sources: Sources,
-    /// What plans and runs cell blocks, from the first table or cell block on.
+    /// The DataFusion state for cell blocks, made for the first table or cell block.
     pub(super) state: OnceCell<SessionState>,
 }
 
-/// What a name or URL is.
+/// A name or URL that was found.
 pub(super) enum Found {
     Dataset(Arc<Dataset>),
     Table(Arc<dyn TableProvider>),
     View(Arc<View>),
 }
 
-/// How often a name is looked up that is replaced again and again meanwhile.
+/// Lookups of a name that is replaced at the same time.
 const LOOKS_MAX: u32 = 4;
 
-/// The most views that stand on one another.
+/// Upper bound on the nesting of views.
 const VIEWS_DEEP_MAX: usize = 64;
 
 impl<'a> Opener<'a> {
@@ -171,13 +169,13 @@ impl<'a> Opener<'a> {
         }
     }
 
-    /// Opens all relations, and those of the views among them.
+    /// Opens all relations, including those of views.
     pub(super) async fn open(&mut self) -> Result<(), Error> {
         let relations = std::mem::take(&mut self.relations);
         self.open_all(relations).await
     }
 
-    /// What is opened is what a view is made of: itself must not be among it.
+    /// Marks that `view` is being defined: its query must not refer to it.
     pub(super) fn below(mut self, view: &str) -> Self {
         self.path.push(view.into());
         self
@@ -203,7 +201,7 @@ impl<'a> Opener<'a> {
                     }
                     (RelationRef::Name(name), _) => self.find(name).await?,
                 };
-                // A name that nothing has is left to the binder, which knows its place.
+                // An unknown name is left to the binder, which knows its position.
                 match found {
                     None => {}
                     Some(Found::Dataset(dataset)) => {
@@ -242,7 +240,6 @@ impl<'a> Opener<'a> {
         })
     }
 
-    /// Opens a table of files.
     pub(super) async fn table(
         &mut self,
         format: TableFormat,
@@ -254,7 +251,7 @@ impl<'a> Opener<'a> {
         tables::open(format, url, options, state, host, &self.handle).await
     }
 
-    /// What plans and runs cell blocks, made at the first call.
+    /// The DataFusion state for cell blocks, made at the first call.
     pub(super) fn state(&self) -> Result<&SessionState, tessera_frontend::Error> {
         if let Some(state) = self.state.get() {
             return Ok(state);
@@ -263,7 +260,6 @@ impl<'a> Opener<'a> {
         Ok(self.state.get_or_init(|| state))
     }
 
-    /// Opens a path or URL.
     pub(super) async fn url(
         &mut self,
         url: &str,
@@ -303,7 +299,7 @@ impl<'a> Opener<'a> {
         Ok(Arc::new(opened.dataset))
     }
 
-    /// Opens a name of the catalog: exactly, else without case where that is unique.
+    /// Opens a name of the catalog: the exact name, else the only one that matches without case.
     pub(super) async fn find(&mut self, name: &str) -> Result<Option<Found>, Error> {
         let key = bare(name);
         let temp = {
@@ -343,7 +339,7 @@ impl<'a> Opener<'a> {
                 Definition::Tensor { data, manifest } => {
                     let warehouse = &self.session.host.warehouse;
                     self.handle.entry().pin(warehouse.pin(data));
-                    // Nothing of it changes, but another process may drop it while it is read.
+                    // Its contents never change, but another process may drop it while it is read.
                     let url = warehouse.url(data);
                     self.store(&url, &Options::warehouse(manifest.clone())).await
                 }
@@ -355,13 +351,13 @@ impl<'a> Opener<'a> {
                     return Ok(Some(Found::Dataset(Arc::new(dataset))));
                 }
                 Err(e) => {
-                    // It may have been replaced between the look at its entry and that at its cells.
+                    // The entry may have been replaced between reading it and opening its cells.
                     let now = self.look_up(&key).await?;
                     if now.as_ref() == Some(&entry) {
                         return Err(e);
                     }
                     if is_noted || tries.is_empty() {
-                        // Files of cells that are being removed are missing, and not damaged.
+                        // While cells are being removed, files are missing but not damaged.
                         let data = entry.definition.data().filter(|_| e.code() == "corrupt");
                         return Err(data.map_or(e, |data| {
                             let url = self.session.host.warehouse.url(data);
@@ -374,7 +370,7 @@ impl<'a> Opener<'a> {
         }
     }
 
-    /// What a name stood for when the statement was bound first, else what it stands for.
+    /// The entry that the name had when the statement was first bound, else the current one.
     pub(super) async fn entry(&mut self, key: &str) -> Result<Option<Entry>, Error> {
         if let Some(noted) = self.handle.entry().step(|s| s.names.get(key).cloned()) {
             return Ok(noted);
@@ -384,7 +380,7 @@ impl<'a> Opener<'a> {
         Ok(found)
     }
 
-    /// The entry of the warehouse: with exactly that name, else without case where that is unique.
+    /// The entry of the warehouse: the exact name, else the only one that matches without case.
     async fn look_up(&mut self, key: &str) -> Result<Option<Entry>, Error> {
         let warehouse = &self.session.host.warehouse;
         if let Some(entry) = warehouse.entry(key).await? {
@@ -431,7 +427,7 @@ pub(super) fn bare(name: &str) -> String {
         .map_or_else(|| name.into(), |n| n.replace("\"\"", "\""))
 }
 
-/// Exactly, else case-insensitively if that is unique.
+/// The exact name, else the only one that matches without case.
 fn pick<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone) -> Option<String> {
     if let Some(exact) = known.clone().find(|k| *k == name) {
         return Some(exact.into());
@@ -443,12 +439,11 @@ fn pick<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone) -> Option<
     }
 }
 
-/// A place of the frontend as one that is reported.
 pub(super) fn position(p: Option<tessera_frontend::Position>) -> Option<Position> {
     p.map(|p| Position { line: p.line, column: p.column, length: p.length })
 }
 
-/// A path as processes with other working directories find it; URLs are left as they are.
+/// An absolute path, valid from other working directories; URLs stay as they are.
 pub(super) fn absolute(url: &str) -> String {
     let path = (!url.contains("://")).then(|| std::path::absolute(url).ok()).flatten();
     path.and_then(|p| p.into_os_string().into_string().ok()).unwrap_or_else(|| url.into())

@@ -1,5 +1,3 @@
-//! Running queries.
-
 use crate::Handle;
 use crate::answer::{Answer, Chunked, Chunks, Reply, Stats, Surface};
 use crate::error::Error;
@@ -25,7 +23,7 @@ use tessera_planner::optimize::Rooted;
 use tessera_planner::plan::OutputRef;
 use tessera_planner::tile::Tiling;
 
-/// Most chunks of a result that is kept whole: a list of them is made.
+/// Upper bound on the chunks of a result that is retained as a whole: a list of them is made.
 const RESULT_CHUNKS_MAX: u64 = 1 << 26;
 
 /// A query that is ready to run.
@@ -35,14 +33,13 @@ pub(super) struct Planned {
     pub(super) sources: Sources,
     /// Passes that changed the graph, with the graph after each.
     pub(super) trace: Passes,
-    /// The surface of the outermost block: one of cells gives tensors by its `[dim]` items.
+    /// The surface of the outermost block: a cell block returns tensors if it has `[dim]` items.
     pub(super) surface: BlockSurface,
     pub(super) reason: String,
     pub(super) plan_s: f64,
 }
 
 impl Session {
-    /// Runs a query of either surface.
     pub(super) async fn query(&self, query: &Query, statement: &Handle) -> Result<Reply, Error> {
         let binding = self.bind(query, statement).await?;
         let decision = binding.decide(query);
@@ -53,7 +50,7 @@ impl Session {
         self.answer_planned(planned, statement).await
     }
 
-    /// Runs a query of either surface whose result is to be tensors: of rows, keys and labels are dimensions.
+    /// Runs a query of either surface whose result is tensors: keys and labels of rows become dimensions.
     pub(super) async fn query_tensors(
         &self,
         query: &Query,
@@ -83,7 +80,7 @@ impl Session {
         })
     }
 
-    /// Runs a plan and keeps its results where they have room: in memory if they are small, else in a file.
+    /// Runs a plan and stores its results: small ones in memory, others in a file.
     async fn run_results(
         &self,
         planned: &Planned,
@@ -112,7 +109,7 @@ impl Session {
         }
     }
 
-    /// Runs a plan and keeps its results as arrays, which may be spilled.
+    /// Runs a plan and stores its results as arrays, which may be spilled.
     async fn run_arrays(
         &self,
         planned: &Planned,
@@ -140,7 +137,7 @@ impl Session {
         Ok(arrays)
     }
 
-    /// Runs a tensor query and keeps its results as arrays, which may be spilled.
+    /// Runs a tensor query and stores its results as arrays, which may be spilled.
     pub(super) async fn run_tensors(
         &self,
         query: &Query,
@@ -157,7 +154,7 @@ impl Session {
         let kept = planned.labels.into_iter().zip(arrays).enumerate();
         let kept = kept.map(|(i, (mut labels, array))| {
             let version = keys.result(i).map(|k| k.to_string());
-            // What could have been masked and is not is kept without a mask.
+            // A nullable result without masked cells is stored without a mask.
             if labels.nullable && array.is_unmasked() {
                 labels.nullable = false;
                 array.drop_masks();
@@ -172,13 +169,12 @@ impl Session {
         ))
     }
 
-    /// Binds and plans a query of either surface whose result is to be tensors, running what has to run before the rest
-    /// can be bound.
+    /// Binds and plans a query of either surface whose result is tensors. Runs the islands that the query waits for.
     pub(super) async fn plan(&self, query: &Query, statement: &Handle) -> Result<Planned, Error> {
         self.plan_with(query, statement, |_| Ok(())).await
     }
 
-    /// The same of a query that was opened.
+    /// Like [`Session::plan`], for a query whose relations are open.
     pub(super) async fn plan_bound(
         &self,
         mut binding: Binding<'_>,
@@ -194,7 +190,7 @@ impl Session {
         planned(binding, &decision, lowered, false)
     }
 
-    /// As [`Session::plan`], where `shape` may put the results on other grids before they are planned.
+    /// Like [`Session::plan`]; `shape` may move the results to other grids before they are planned.
     pub(super) async fn plan_with(
         &self,
         query: &Query,
@@ -212,7 +208,7 @@ impl Session {
         planned(binding, &decision, lowered, false)
     }
 
-    /// Runs a plan and keeps its results' chunks.
+    /// Runs a plan and returns the chunks of its results.
     pub(super) async fn run(
         &self,
         tiling: &Arc<Tiling>,
@@ -234,7 +230,7 @@ impl Session {
         Ok((sink.finish().map_err(Error::stage)?, stats))
     }
 
-    /// Runs a plan whose results are all kept, by `sink`.
+    /// Runs a plan whose results all go to `sink`.
     pub(super) async fn run_into(
         &self,
         tiling: &Arc<Tiling>,
@@ -246,7 +242,7 @@ impl Session {
     }
 }
 
-/// A list is made of the chunks of a result that is kept whole.
+/// Limits the chunks of a result that is retained as a whole, because a list of them is made.
 fn check_chunks(grids: &[Grid]) -> Result<(), Error> {
     match grids.iter().map(Grid::count).find(|&count| count > RESULT_CHUNKS_MAX) {
         Some(chunks) => Err(Error::stage(tessera_exec::error::Error::ResultChunks {
@@ -257,13 +253,12 @@ fn check_chunks(grids: &[Grid]) -> Result<(), Error> {
     }
 }
 
-/// The grids of a plan's results.
 fn grids(tiling: &Tiling) -> Vec<Grid> {
     let plan = tiling.plan();
     plan.results.iter().map(|r| plan.output(*r).grid.clone()).collect()
 }
 
-/// The grid of a result as its labels count axes.
+/// The grid of a result with the axes of its labels.
 fn grid_of(tiling: &Tiling, out: OutputRef, labels: &Labels) -> Grid {
     let mut grid = tiling.plan().output(out).grid.clone();
     // A product's chunks have last axes of length 1 more than its labels, one for each summed axis.
@@ -271,7 +266,7 @@ fn grid_of(tiling: &Tiling, out: OutputRef, labels: &Labels) -> Grid {
     grid
 }
 
-/// The surface as answers name it.
+/// Converts to the surface that answers name.
 pub(super) fn surface(of: BlockSurface) -> Surface {
     match of {
         BlockSurface::Tensor => Surface::Tensor,
@@ -279,7 +274,6 @@ pub(super) fn surface(of: BlockSurface) -> Surface {
     }
 }
 
-/// The plan of a query that was lowered.
 pub(super) fn planned(
     binding: Binding<'_>,
     decision: &Decision,
@@ -296,7 +290,7 @@ pub(super) fn planned(
                 passes.push((name, explain::graph(graph)));
             }
         })?;
-    // A mask that is known to hide nothing is gone after folding.
+    // Folding removes a mask that hides nothing.
     let plan = tiling.plan();
     let mut labels = lowered.outputs;
     for (labels, out) in labels.iter_mut().zip(&plan.results) {

@@ -21,34 +21,33 @@ use tessera_planner::tile::Tiling;
 /// How the chunks of a plan's results are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Results {
-    /// All of them are kept.
+    /// All chunks are retained.
     Whole,
-    /// One after the other, as rows that a reader takes: no more of them than the reader wants are made, and they are
-    /// kept nowhere.
+    /// One after the other, as rows: chunks are computed as the reader asks for them, and not retained.
     Streamed,
 }
 
 impl Results {
-    /// Of a table: rows of cells are streamed, what a dense plan gives is kept.
+    /// For a table: rows of cells are streamed, results of a dense plan are retained.
     pub(super) fn of_rows(exploded: bool) -> Self {
         if exploded { Results::Streamed } else { Results::Whole }
     }
 }
 
-/// What the plans of a statement run with.
+/// The environment in which the plans of a statement run.
 #[derive(Clone)]
 pub(super) struct Execution {
     pub(super) host: Arc<Host>,
     pub(super) statement: Handle,
     pub(super) durability: Durability,
-    /// Threads that compute; `None` for as many as are worth it.
+    /// Threads that compute; `None` chooses by the cost of the plan.
     pub(super) threads: Option<usize>,
-    /// Which plans go to workers.
+    /// Which plans run on workers.
     pub(super) spread: Spread,
 }
 
 impl Session {
-    /// How plans of a statement run, by the settings of the session.
+    /// The environment of a statement, by the settings of the session.
     pub(super) fn execution(&self, statement: &Handle) -> Execution {
         let settings = self.settings();
         Execution {
@@ -65,7 +64,7 @@ impl Execution {
     /// Runs a plan whose results go to `sink`.
     ///
     /// # Errors
-    /// That of an operand, of storage or of a worker; [`Error::Cancelled`].
+    /// Errors of an operand, of storage or of a worker; [`Error::Cancelled`].
     pub(super) async fn run_plan(
         &self,
         tiling: &Arc<Tiling>,
@@ -95,7 +94,7 @@ impl Execution {
             Some(drive) => Some(self.prepare(drive, tiling).await?),
             None => None,
         };
-        // What workers make is kept by them.
+        // Workers retain the chunks they compute.
         let stored = if shelved.is_some() { None } else { stored };
         let here = is_small(tiling) && !sink.waits() && shelved.is_none();
         let most = runtime.config().threads;

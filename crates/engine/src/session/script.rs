@@ -1,4 +1,4 @@
-//! Scripts: their statements run one after another, each when the answer before was taken.
+//! Scripts: their statements run one after another, each when the reply before was taken.
 
 use crate::answer::Reply;
 use crate::error::Error;
@@ -7,14 +7,14 @@ use crate::statement::{Entered, StatementState};
 use crate::{Engine, Handle, Replies};
 use tessera_frontend::Parsed;
 
-/// The most statements of a script.
+/// Upper bound on the statements of a script.
 const STATEMENTS_MAX: usize = 10_000;
 
-/// Bytes of memory that a byte of a script takes at most while it is read: measured of lists of short numbers.
+/// Upper bound on the memory that parsing takes for each byte of a script, measured with lists of short numbers.
 const PARSED_BYTES: u64 = 300;
 
 impl Host {
-    /// The statements of a script that is not too large: its tokens and trees take some hundred times its length.
+    /// Parses a script, unless it is too large: its tokens and trees take some hundred times its length.
     fn parse(&self, script: &str) -> Result<Vec<Parsed>, tessera_frontend::Error> {
         let limit = (self.config.memory_limit_bytes / 4 + (100 << 20)) / PARSED_BYTES;
         if script.len() as u64 > limit {
@@ -28,7 +28,7 @@ impl Host {
     }
 }
 
-/// The statements of a script that are left, and what is known about them from outside.
+/// The remaining statements of a script, and its handle.
 struct Script {
     rest: std::iter::Enumerate<std::vec::IntoIter<Parsed>>,
     count: usize,
@@ -38,7 +38,7 @@ struct Script {
 
 impl Drop for Script {
     fn drop(&mut self) {
-        // After a regular end this does nothing; a script that is let go before its end was cancelled.
+        // After a regular end this does nothing; a script that is dropped before its end was cancelled.
         if self.handle.move_to(StatementState::Cancelled) {
             self.handle.cancel();
         }
@@ -46,7 +46,8 @@ impl Drop for Script {
 }
 
 impl Session {
-    /// A script begins: with the settings and temp tensors that there are, or, if it ran before, with those of then.
+    /// Begins a script with the session's settings and temp tensors, or, if it is recovered, with those of its first
+    /// run.
     async fn begins(&self, handle: &Handle) -> Result<(), Error> {
         match handle.entry().before() {
             Some(recipe) => {
@@ -103,7 +104,7 @@ impl Engine for Session {
         let steps = futures::stream::unfold(Some(script), move |script| async move {
             let mut script = script?;
             let result = self.next(&mut script).await?;
-            // After an error nothing follows.
+            // The stream ends after an error.
             let rest = result.is_ok().then_some(script);
             Some((result, rest))
         });

@@ -1,4 +1,4 @@
-//! `SET tessera.…`: what a session may change.
+//! `SET tessera.…`: the settings of a session.
 
 use crate::config::{Config, MEMORY_LEAST};
 use crate::error::Error;
@@ -9,40 +9,38 @@ use tessera_cells::lift::Density;
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::durable::Durability;
 
-/// Smallest and largest chunk target: a cell, and what still fits an operand into small machines.
+/// Smallest and largest chunk target: one cell, and a size whose operands fit into small machines.
 const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 8..=(1 << 30);
 
-/// Most cells that small chunks may have together in an operand.
+/// Upper bound on the cells of small chunks that one operand combines.
 const BATCH_CELLS_MAX: u64 = 1 << 30;
 
 /// The value of a setting that is chosen by the cost of each plan.
 const AUTO: &str = "auto";
 
-/// Settings of a session.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settings {
-    /// What plans depend on.
+    /// Settings of the planner.
     pub(super) plan: PlanConfig,
     /// Do cell blocks stay dense?
     pub(super) lift: Density,
-    /// Which chunks are kept for a run after a failure.
+    /// Which chunks are stored for a run after a failure.
     pub(super) durability: Durability,
-    /// Threads that compute a statement's chunks; `None` for as many as are worth it.
+    /// Threads that compute a statement's chunks; `None` chooses by the cost of the plan.
     pub(super) threads: Option<usize>,
-    /// Seconds that each statement may take; `None` for no limit but the server's.
+    /// Time limit of each statement in seconds; `None` leaves only the server's limit.
     pub(super) query_timeout_s: Option<u64>,
-    /// Bytes of memory that each statement may take; `None` for all that the server has.
+    /// Memory limit of each statement in bytes; `None` allows all of the server's memory.
     pub(super) query_memory_bytes: Option<u64>,
-    /// Which plans are spread over the workers of a cluster.
+    /// Which plans run on the workers of a cluster.
     pub(super) spread: Spread,
-    /// Threads that there are.
+    /// Number of threads of the process.
     threads_max: usize,
-    /// What was SET, as it was written, by name without the prefix.
+    /// The values that were SET, as written, by name without the prefix.
     given: BTreeMap<String, String>,
 }
 
 impl Settings {
-    /// Those of a new session.
     pub(super) fn new(config: &Config) -> Self {
         let Config { lift, durability, threads, cached_bytes, memory_limit_bytes, .. } = *config;
         let list_bytes_max = memory_limit_bytes / 4;
@@ -50,7 +48,7 @@ impl Settings {
         Settings { plan, lift, durability, threads_max: threads, ..Settings::default() }
     }
 
-    /// Sets `tessera.chunk_bytes_target` and its kin; the prefix may be left out.
+    /// Sets `tessera.chunk_bytes_target` and the other settings; the prefix is optional.
     pub(super) fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
         let fail = |reason: String| Error::stage(Failure::Setting { name: name.into(), reason });
         let bare = name.strip_prefix("tessera.").unwrap_or(name);
@@ -84,7 +82,7 @@ impl Settings {
                         "`{value}` is neither '{AUTO}' nor a number of threads from 1"
                     )));
                 };
-                // A statement may go on in a process that has fewer.
+                // A statement may be recovered by a process that has fewer threads.
                 self.threads = Some(threads.min(self.threads_max));
             }
             "query_timeout" => {
@@ -110,12 +108,11 @@ impl Settings {
         Ok(())
     }
 
-    /// What was SET: with it, another session has the same settings.
+    /// The values that were SET: a session that assumes them has the same settings.
     pub(super) fn given(&self) -> &BTreeMap<String, String> {
         &self.given
     }
 
-    /// Name and value of each.
     pub(super) fn list(&self) -> Vec<(&'static str, String)> {
         vec![
             (

@@ -1,9 +1,9 @@
 //! Plans on the workers of a cluster.
 //!
-//! Workers make the chunks of the results, and the server's own run of the plan loads them ([`tessera_cluster`]). Of a
-//! plan whose results are streamed as rows they make what has to be complete before the first row. Small plans never
-//! leave the server, and a server without workers runs all plans itself. A server that was started again waits for the
-//! workers that the statement had.
+//! Workers make the chunks of the results, and the server's own run of the plan loads them ([`tessera_cluster`]). If
+//! the results are streamed as rows, workers only make what has to be complete before the first row. Small plans never
+//! leave the server, and a server without workers runs all plans itself. A restarted server waits for the workers that
+//! the statement had.
 
 use crate::error::Error;
 use crate::session::run::{Execution, Results};
@@ -19,23 +19,23 @@ use tessera_exec::task::{PlanRunner, Sources};
 use tessera_planner::cost::work_us;
 use tessera_planner::tile::Tiling;
 
-/// Plans of less work stay on the server: to tell workers takes some milliseconds.
+/// Plans of less work stay on the server: assigning orders takes some milliseconds.
 const WORTH_US: u64 = 200_000;
 
-/// Which plans are spread over workers.
+/// Which plans run on workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Spread {
-    /// None.
+    /// No plans.
     None,
-    /// Those that take long.
+    /// Plans that take long.
     #[default]
     Auto,
-    /// All that can be.
+    /// All plans that can.
     All,
 }
 
 impl Spread {
-    /// The name that it is set by.
+    /// The value of the setting.
     pub(super) fn name(self) -> &'static str {
         match self {
             Spread::None => "none",
@@ -55,7 +55,7 @@ impl FromStr for Spread {
     }
 }
 
-/// A plan that workers begin, if they do, and that this process ends.
+/// The progress of a plan that workers may begin and this process completes.
 #[derive(Debug)]
 pub(super) struct Both {
     stages: usize,
@@ -69,7 +69,7 @@ impl Both {
         Both { stages: tiling.plan().stages.len(), there, here: OnceLock::new() }
     }
 
-    /// It runs in this process from now on.
+    /// Sets the local run to watch.
     pub(super) fn runs_here(&self, watch: Watch) {
         self.here.get_or_init(|| watch);
     }
@@ -89,7 +89,7 @@ impl Watched for Both {
 }
 
 impl Execution {
-    /// What workers would probably do for a plan, if any of it goes to them.
+    /// The expected work of workers for a plan, if they get a part of it.
     pub(super) fn expected(
         &self,
         tiling: &Arc<Tiling>,
@@ -102,8 +102,8 @@ impl Execution {
         drive.expected().map_err(Error::stage)
     }
 
-    /// What of a plan goes to the workers of a cluster, if there is one and it is worth it: all of the plan, or what has
-    /// to be computed before its results can be streamed.
+    /// The part of a plan that runs on workers, if there are workers and it is worth it: the whole plan, or the stages
+    /// that must complete before its results can be streamed.
     pub(super) fn part_of_workers(
         &self,
         tiling: &Arc<Tiling>,
@@ -121,7 +121,7 @@ impl Execution {
         is_worth.then_some(part)
     }
 
-    /// Waits for the workers that a statement had when it was begun before, and writes down those that it has now.
+    /// Waits for the workers that the statement had when it ran before, and notes the current ones.
     pub(super) async fn gather_workers(&self) -> Result<(), Error> {
         let Some(cluster) = self.host.cluster() else { return Ok(()) };
         let (registry, statement) = (cluster.registry(), &self.statement);
@@ -148,8 +148,8 @@ impl Execution {
         Ok(())
     }
 
-    /// What has a plan made by workers; `None` if there are none, or they cannot read what it reads.
-    /// `runner` loads for them what is in this process' memory.
+    /// Starts the workers' part of a plan; `None` if there are no workers, or they cannot read its sources. `runner`
+    /// loads for them what is in the memory of this process.
     pub(super) fn drive(
         &self,
         part: &Arc<Tiling>,
@@ -166,7 +166,8 @@ impl Execution {
         Drive::new(cluster, part, sources, self.threads, home).map_err(Error::stage)
     }
 
-    /// Has workers make their part, and says how the whole plan runs with it. They keep it as long as the [`Drive`] lives.
+    /// Lets workers make their part, and returns how the whole plan runs with it. Workers retain the part while the
+    /// [`Drive`] lives.
     pub(super) async fn prepare(
         &self,
         drive: &Arc<Drive>,

@@ -1,9 +1,10 @@
-//! Statements that end when they are told to, whatever runs for them.
+//! Stopping statements: cancellation and timeouts.
 //!
-//! Planning of ours asks, wherever it may take long, whether to go on ([`Stop::plan`]). DataFusion asks nobody, neither
-//! when it plans nor between two batches, so it works in a task of its own ([`Stop::physical`], [`Stop::rows`]): a
-//! statement that is stopped leaves the task behind, which ends with its next batch. Either way other threads take over
-//! what this one served beside. Tasks are counted, those that were left behind too: no more than [`TASKS_MAX`] run at once.
+//! Our planner checks, wherever it may take long, if it has to stop ([`Stop::plan`]). DataFusion does not check,
+//! neither while planning nor between two batches, so it works in a task of its own ([`Stop::physical`],
+//! [`Stop::rows`]). A stopped statement leaves the task behind, which ends with its next batch. In both cases other
+//! threads take over the other work of the blocked thread. Tasks are counted, including those left behind: no more than
+//! [`TASKS_MAX`] run at once.
 
 use crate::Handle;
 use crate::error::Error;
@@ -26,20 +27,19 @@ use tessera_planner::tile::Tiling;
 use tokio::runtime::{Builder, Handle as Threads, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// Most tasks of DataFusion at once.
+/// Upper bound on concurrent DataFusion tasks.
 const TASKS_MAX: usize = 64;
 
-/// Where DataFusion works: its tasks compute between two awaits for as long as they like, so that they have threads that
+/// The threads of DataFusion's tasks. The tasks compute between two awaits for as long as they like, so these threads
 /// serve nothing else.
 pub(super) struct RowThreads {
     permits: Arc<Semaphore>,
     threads: usize,
-    /// Made when it is needed first.
+    /// Made at its first use.
     runtime: Mutex<Option<Runtime>>,
 }
 
 impl RowThreads {
-    /// With so many threads.
     pub(super) fn new(threads: usize) -> Self {
         RowThreads {
             permits: Arc::new(Semaphore::new(TASKS_MAX)),
@@ -65,7 +65,7 @@ impl RowThreads {
 }
 
 impl Drop for RowThreads {
-    /// Whoever drops it may be a task, which cannot wait for threads.
+    /// It may be dropped in a task, which must not block on threads.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.get_mut().unwrap_or_else(PoisonError::into_inner).take()
         {
@@ -74,33 +74,30 @@ impl Drop for RowThreads {
     }
 }
 
-/// Whether a statement is to go on.
+/// Signals that a statement has to stop.
 #[derive(Clone)]
 pub(super) struct Stop {
     statement: Handle,
     started: Instant,
-    /// Seconds that it may take.
+    /// Time limit in seconds.
     timeout_s: Option<u64>,
 }
 
 impl Stop {
-    /// Of a statement that starts now.
     pub(super) fn new(statement: &Handle, timeout_s: Option<u64>) -> Self {
         Stop { statement: statement.clone(), started: Instant::now(), timeout_s }
     }
 
-    /// Since when it runs.
     pub(super) fn started(&self) -> Instant {
         self.started
     }
 
-    /// Was it cancelled, or has it taken its time?
+    /// True if the statement is over or its time limit has passed.
     pub(super) fn is_stopped(&self) -> bool {
         let is_late = |limit| self.started.elapsed() >= Duration::from_secs(limit);
         self.statement.is_over() || self.timeout_s.is_some_and(is_late)
     }
 
-    /// How a statement ends that was stopped.
     pub(super) fn error(&self) -> Error {
         match self.timeout_s {
             Some(limit_s) if !self.statement.is_cancelled() => Error::Timeout { limit_s },
@@ -114,7 +111,6 @@ impl Stop {
         in_place(|| interruptible(move || stop.is_stopped(), work))
     }
 
-    /// [`tessera_planner::compile`].
     pub(super) fn compile(
         &self,
         rooted: Rooted,
@@ -127,7 +123,7 @@ impl Stop {
         })
     }
 
-    /// DataFusion's plan of its logical one.
+    /// DataFusion's physical plan of a logical one.
     pub(super) async fn physical(
         &self,
         row_threads: &RowThreads,
@@ -150,7 +146,7 @@ impl Stop {
         }
     }
 
-    /// The rows of a plan, which another task makes.
+    /// The rows of a plan, computed by another task.
     pub(super) async fn rows(
         &self,
         row_threads: &RowThreads,

@@ -1,4 +1,4 @@
-//! Tables of the system in `FROM`: `system.workers` and `system.events`, as they are when the statement is bound.
+//! System tables in `FROM`: `system.workers` and `system.events`, as they are when the statement is bound.
 
 use crate::session::Host;
 use arrow::array::{
@@ -11,7 +11,7 @@ use datafusion::error::DataFusionError;
 use std::sync::Arc;
 use tessera_cluster::registry::{Event, Member};
 
-/// The table of that name; `None` if there is none. Without a cluster the tables are empty.
+/// The system table of that name; `None` if the name is unknown. Without a cluster the tables are empty.
 pub(super) fn table(
     name: &str,
     host: &Host,
@@ -28,7 +28,7 @@ pub(super) fn table(
     }))
 }
 
-/// The workers that are here or were a while ago: the fields of `GET /v1/cluster`.
+/// Connected workers and those that left recently: the fields of `GET /v1/cluster`.
 fn workers(all: &[Member]) -> Result<RecordBatch, ArrowError> {
     let text = |f: fn(&Member) -> &str| -> ArrayRef {
         Arc::new(StringArray::from_iter_values(all.iter().map(f)))
@@ -62,7 +62,7 @@ fn workers(all: &[Member]) -> Result<RecordBatch, ArrowError> {
     ])
 }
 
-/// What happened last, the oldest first.
+/// Recent events, the oldest first.
 fn events(all: &[Event]) -> Result<RecordBatch, ArrowError> {
     let text = |f: fn(&Event) -> Option<&str>| -> ArrayRef {
         Arc::new(all.iter().map(f).collect::<StringArray>())

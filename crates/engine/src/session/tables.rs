@@ -1,7 +1,7 @@
 //! Tables in `FROM`: Parquet, CSV, NDJSON and Arrow files, which DataFusion reads.
 //!
-//! What Tessera knows of storages holds for them too: paths start at the working directory, `AWS_*` variables and
-//! `OPTIONS ('aws.endpoint' …)` say how a bucket is reached, and a file that is not there is told as for arrays.
+//! Tessera's rules for storage apply to them too: paths are relative to the working directory, `AWS_*` variables and
+//! `OPTIONS ('aws.endpoint' …)` configure access to a bucket, and a missing file is reported as for arrays.
 
 use crate::error::Error;
 use crate::session::Host;
@@ -29,19 +29,18 @@ use tessera_frontend::ast::UrlKind;
 use tessera_storage::source::{Options, SourceError, TableStore, passing};
 use url::Url;
 
-/// Most that reading the schema of a table may take.
+/// Timeout for reading the schema of a table.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Files that are looked at at a time.
+/// Files that are checked concurrently.
 const CHECKS: usize = 16;
 
-/// What a batch of an Arrow file may always have.
+/// Lower bound on the limit for a batch of an Arrow file.
 const BATCH_BYTES_LEAST: u64 = 16 << 20;
 
-/// Stores of tables until now.
+/// Number of stores registered for tables.
 static STORES: AtomicU64 = AtomicU64::new(0);
 
-/// Formats of tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TableFormat {
     Parquet,
@@ -51,7 +50,7 @@ pub(super) enum TableFormat {
 }
 
 impl TableFormat {
-    /// The format after `STORED AS` or `read_`.
+    /// Parses the format after `STORED AS` or `read_`.
     pub(super) fn parse(name: &str) -> Option<Self> {
         Some(match name.to_ascii_lowercase().as_str() {
             "parquet" => Self::Parquet,
@@ -62,7 +61,7 @@ impl TableFormat {
         })
     }
 
-    /// The format by the end of a URL; `None` for arrays.
+    /// The format by the suffix of a URL; `None` for arrays.
     pub(super) fn of_url(url: &str) -> Option<Self> {
         if UrlKind::of(url) == UrlKind::Tensor {
             return None;
@@ -99,7 +98,7 @@ impl TableFormat {
         }
     }
 
-    /// The ending of files in a directory.
+    /// The suffix of files in a directory.
     fn ending(self) -> &'static str {
         match self {
             Self::Parquet => ".parquet",
@@ -110,13 +109,13 @@ impl TableFormat {
     }
 }
 
-/// Opens a table: its files are found and its columns are known.
+/// Opens a table: finds its files and reads its columns.
 ///
-/// Its files stay for the statement what they are now: one that changes is an error of whoever reads it.
+/// The statement sees its files as they are now: reading a file that changes later is an error.
 ///
 /// # Errors
-/// `not_found`, those of the storage, `not_a_table` if the file has another format, `unknown_option`,
-/// `source_changed` if the statement found other files, or versions of them, before.
+/// `not_found`, those of the storage, `not_a_table` if the file has another format, `unknown_option`, `source_changed`
+/// if the statement found other files, or versions of them, before.
 pub(super) async fn open(
     format: TableFormat,
     url: &str,
@@ -125,7 +124,7 @@ pub(super) async fn open(
     host: &Host,
     handle: &Handle,
 ) -> Result<Arc<dyn TableProvider>, Error> {
-    // Larger batches are refused: a batch is in memory as a whole, and nobody counts it.
+    // Larger batches are refused: a batch is in memory as a whole and is not charged to the quota.
     let batch_bytes = (host.config().memory_limit_bytes / 4).max(BATCH_BYTES_LEAST);
     let (reading, storage) = reader(format, options, batch_bytes)?;
     let (place, files, root) = place(format, url, &storage, state, host, handle).await?;
@@ -175,7 +174,7 @@ pub(super) async fn open(
     Ok(Arc::new(ListingTable::try_new(config).map_err(failed)?))
 }
 
-/// How the file is read, and how its storage is reached.
+/// The reader of the file format, and the options of its storage.
 fn reader(
     format: TableFormat,
     options: &[(String, String)],
@@ -213,7 +212,7 @@ fn reader(
     Ok((reading, storage))
 }
 
-/// Where the files are, as DataFusion names it: in a store of the statement, which is registered for it.
+/// Where DataFusion finds the files: in a store that is registered for this statement.
 async fn place(
     format: TableFormat,
     url: &str,
@@ -252,9 +251,10 @@ async fn place(
             (files, authority.into(), path, root)
         }
     };
-    // Each has a name of its own: what another statement reads, or reads with other options, is not taken for it.
+    // Each store has a name of its own, so that it is not confused with a store of another statement or with other
+    // options.
     let number = STORES.fetch_add(1, Ordering::Relaxed);
-    // Behind the plus stands what its errors name it by.
+    // The part after the plus is the scheme that errors show.
     let scheme = root.split_once("://").map_or(String::new(), |(s, _)| format!("+{s}"));
     let name = format!("table-{number:x}{scheme}://{authority}/");
     let mut store = Url::parse(&name).map_err(|e| bad(e.to_string()))?;
@@ -279,7 +279,7 @@ impl Drop for Registered {
     }
 }
 
-/// A URL without what may be secret.
+/// A URL without parts that may be secret.
 fn shown(url: &str) -> String {
     let bare = url.split(['?', '#']).next().unwrap_or_default();
     match bare.split_once("://") {

@@ -1,4 +1,4 @@
-//! CREATE VIEW: the text of a query is kept, and bound when it is used.
+//! CREATE VIEW: stores the text of a query, which is bound at each use.
 
 use crate::Handle;
 use crate::answer::{Answer, Reply};
@@ -13,8 +13,8 @@ use tessera_frontend::statement::CreateView;
 use tessera_frontend::{RelationRef, paths};
 
 impl Session {
-    /// `CREATE [OR REPLACE] VIEW`. It is bound: what no query could read, or a view made of itself, is refused now and
-    /// not at the first query. Paths are kept from the root on, so that they mean the same to whoever reads it.
+    /// `CREATE [OR REPLACE] VIEW`. The query is bound once, so that an invalid or self-referential view is refused now
+    /// and not at the first query. Paths are stored as absolute, so that they are valid for every reader.
     pub(super) async fn create_view(
         &self,
         create: &CreateView,
@@ -49,7 +49,7 @@ impl Session {
     }
 }
 
-/// Binds a query as far as that is possible without running a part of it.
+/// Binds a query as far as possible without running a part of it.
 fn can_be_bound(mut binding: Binding<'_>, query: &Query) -> Result<(), Error> {
     let because = binding.decide(query).reason.to_string();
     let is_tensor = binding.is_tensor(query);

@@ -2,20 +2,20 @@
 //! prefix.
 //!
 //! ```text
-//!   warehouse.json            the format of all this
-//!   catalog/<name>.json       an entry: there whole or not at all; it begins with its checksum ([`crate::sealed`])
-//!   data/<uuid>.zarr/         the cells of a tensor; nobody knows it until an entry names it. A server's has its
-//!                             epoch before: `data/s<epoch>-<uuid>.zarr/`. Its entry has the checksum of the list of its
+//!   warehouse.json            the format of the warehouse
+//!   catalog/<name>.json       an entry, written atomically; it begins with its checksum ([`crate::sealed`])
+//!   data/<uuid>.zarr/         the cells of a tensor; unreachable until an entry names it. A server adds its
+//!                             epoch: `data/s<epoch>-<uuid>.zarr/`. The entry has the checksum of the list of its
 //!                             files, and the list has those of the files ([`tessera_storage::manifest`])
-//!   key                       what secrets in entries and records are sealed with ([`crate::secrets`])
-//!   data/<uuid>.lock          held by who writes them, until then
-//!   files/                    what statements copy there; of all the others they reach only data/ by path
-//!   statements/, epochs/      what servers remember ([`crate::journal`])
+//!   key                       the key that encrypts secrets in entries and records ([`crate::secrets`])
+//!   data/<uuid>.lock          held by the writer of the cells, until then
+//!   files/                    files that statements copy; they read by path only here and below data/
+//!   statements/, epochs/      the journal of servers ([`crate::journal`])
 //! ```
-//! Cells are written first and never change; the entry makes them a tensor, and goes first when it is dropped. Cells
-//! that statements of this process still read go with the last of these ([`Pin`]). What a process that was killed left
-//! in `data/` is named by no entry, read by no statement that is to be run again, and locked by nobody:
-//! [`Warehouse::collect`] removes it.
+//! Cells are written first and never change. The entry makes them a tensor, and is removed first when the tensor is
+//! dropped. Cells that statements of this process still read are removed with the last of these ([`Pin`]). Leftovers of
+//! a killed process in `data/` are named by no entry, read by no statement that is to be run again, and locked by
+//! nobody: [`Warehouse::collect`] removes them.
 
 mod entry;
 mod file_name;
@@ -38,28 +38,28 @@ use tessera_storage::source::{Options, SourceError, Stores};
 /// The format that this version reads and writes.
 const FORMAT_VERSION: u32 = 1;
 
-/// Where the format of the warehouse is told.
+/// The document that holds the format of the warehouse.
 pub(super) const MARK: &str = "warehouse.json";
 
-/// Where the entries are.
+/// Directory of the entries.
 const CATALOG: &str = "catalog";
 
-/// Where the cells are.
+/// Directory of the cells.
 const DATA: &str = "data";
 
-/// What statements write by path, and read.
+/// Directory of files that statements write and read by path.
 const FILES: &str = "files";
 
-/// How the names of cells begin that a server made; its epoch follows. No name of another process begins so.
+/// Prefix of the names of cells that a server wrote; its epoch follows. Names of other processes never begin with it.
 const SERVER: &str = "s";
 
-/// Names that are tried for the cells of a tensor.
+/// Attempts to claim a name for the cells of a tensor.
 const CLAIMS_MAX: u32 = 16;
 
-/// Cells that no entry names and that have no lock belong to nobody after this time: no statement takes so long.
+/// Cells that no entry names and that have no lock are leftovers after this time: no statement takes so long.
 const AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// Cells of the warehouse that somebody reads: they stay until it drops, also if their name is given up meanwhile.
+/// Keeps cells of the warehouse until it drops, even if their entry is removed.
 #[derive(Debug)]
 pub struct Pin {
     warehouse: Arc<Warehouse>,
@@ -67,7 +67,7 @@ pub struct Pin {
 }
 
 impl Pin {
-    /// Drops it, and waits until cells that nobody else reads are gone, if they are to go.
+    /// Drops the pin, and waits for the removal of the cells if it was the last pin of cells to be removed.
     pub(crate) async fn release(mut self) {
         let data = std::mem::take(&mut self.data);
         if let Some(doomed) = self.warehouse.unpin(&data) {
@@ -86,44 +86,44 @@ impl Drop for Pin {
     }
 }
 
-/// Who reads some cells.
+/// The readers of some cells.
 #[derive(Debug, Default)]
 struct Readers {
     count: usize,
     doomed: Option<Doomed>,
 }
 
-/// Cells that go with their last reader; if the process is killed before, with the next one that starts, which finds a
-/// lock that nobody holds.
+/// Marks cells to be removed with their last reader. If the process is killed before, the next process that starts
+/// finds a free lock and removes them.
 #[derive(Debug)]
 struct Doomed(#[expect(dead_code, reason = "it is held")] Option<Claim>);
 
 /// The durable half of the catalog.
 #[derive(Debug)]
 pub(crate) struct Warehouse {
-    /// Nothing is made in it before the first entry is.
+    /// Created with the first entry, and not before.
     folder: Folder,
-    /// The right to change it, if this process is a server.
+    /// The right to change the warehouse, if this process is a server.
     epoch: Arc<Epoch>,
-    /// True once its format is known to be ours.
+    /// True once its format has been checked.
     checked: AtomicBool,
     marked: AtomicBool,
     /// Cells that statements of this process may read.
     readers: Mutex<BTreeMap<String, Readers>>,
-    /// Cells that are to go, as long as a server does not know which ones the statements read that were accepted before
-    /// it; `None` from then on, and if the process is no server.
+    /// Cells to remove, while a server does not yet know which cells the statements accepted before it read; `None`
+    /// from then on, and if the process is not a server.
     waiting: Mutex<Option<Vec<String>>>,
-    /// Who keeps secrets in its documents.
+    /// Encrypts secrets in its documents.
     sealer: Sealer,
-    /// Where what is left over is removed.
+    /// Runs the removal of leftovers.
     io: tokio::runtime::Handle,
 }
 
 impl Warehouse {
-    /// The warehouse at a directory or an S3 prefix. Nothing is read yet.
+    /// The warehouse at a directory or an S3 prefix. Reads nothing yet.
     ///
     /// # Errors
-    /// A URL that cannot be read, or a storage that is only read.
+    /// The URL is invalid, or the storage is read-only.
     pub(super) fn open(
         url: &str,
         stores: &Stores,
@@ -142,7 +142,6 @@ impl Warehouse {
         })
     }
 
-    /// The folder of all that it has.
     pub(super) fn folder(&self) -> &Folder {
         &self.folder
     }
@@ -150,46 +149,45 @@ impl Warehouse {
     /// Keys of all stores of cells, from the root.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of storage.
     pub(super) async fn stores(&self) -> Result<Vec<String>, Error> {
         let names = self.folder.stores(DATA).await.map_err(Error::stage)?;
         Ok(names.into_iter().map(|name| format!("{DATA}/{name}")).collect())
     }
 
-    /// The folder of what belongs to statements.
+    /// The folder of the statements' journal.
     pub(super) fn statements(&self, stores: &Stores) -> Result<Folder, Error> {
         let url = self.folder.url(crate::journal::STATEMENTS);
         Folder::open(&url, &Options::default(), stores).map_err(Error::stage)
     }
 
-    /// Closes the warehouse to others than its owner, if it is a directory, and makes the one that statements write
+    /// Makes the warehouse private to its owner, if it is a directory, and creates the directory that statements write
     /// files to.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of storage.
     pub(super) fn keep_private(&self) -> Result<(), Error> {
         self.folder.make(FILES).map_err(Error::stage)?;
         if let Err(e) = self.folder.close() {
-            // Its owner did as they liked.
+            // The owner may have chosen other permissions.
             tracing::warn!(error = %e, "others may look into the warehouse");
         }
         Ok(())
     }
 
-    /// What a server remembers in it.
     pub(super) fn journal(&self) -> Journal {
         self.epoch.serves();
         *self.waiting() = Some(Vec::new());
         Journal::new(self.folder.clone(), self.epoch.clone(), self.sealer.clone(), self.io.clone())
     }
 
-    /// Keeps cells from being removed by this process.
+    /// Prevents this process from removing cells.
     pub(super) fn pin(self: &Arc<Self>, data: &str) -> Pin {
         self.readers().entry(data.into()).or_default().count += 1;
         Pin { warehouse: self.clone(), data: data.into() }
     }
 
-    /// One reader less; it was the last one of cells that are to go, if something comes back.
+    /// Removes one reader. Returns the mark if it was the last reader of cells to be removed.
     fn unpin(&self, data: &str) -> Option<Doomed> {
         let mut readers = self.readers();
         let of = readers.get_mut(data)?;
@@ -200,11 +198,12 @@ impl Warehouse {
         }
     }
 
-    /// Cells that are read and that no entry names go with their last reader; false if nobody reads them.
+    /// Marks cells for removal with their last reader; false if nothing reads them.
     fn doom(&self, data: &str) -> bool {
         match self.readers().get_mut(data) {
             Some(readers) => {
-                // Without a lock of its own (in a bucket, or while another process looks at it) it goes later.
+                // Without a lock of its own (in a bucket, or while another process holds it) a later process removes
+                // it.
                 readers
                     .doomed
                     .get_or_insert_with(|| Doomed(self.folder.claim(data).ok().flatten()));
@@ -214,13 +213,13 @@ impl Warehouse {
         }
     }
 
-    /// Cells that are read and that no entry names go with their last reader: they were dropped before this process
-    /// was there. From now on cells go that nobody reads.
+    /// Marks unnamed cells that are read for removal with their last reader: they were dropped before this process
+    /// started. From now on cells without readers are removed at once.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of storage.
     pub(super) async fn readers_are_known(&self) -> Result<(), Error> {
-        // Asked first: what is read had a name once, and gets none again.
+        // Read before the entries: cells that are read had a name once, and get none again.
         let read: Vec<String> = self.readers().keys().cloned().collect();
         if !read.is_empty() {
             let entries = self.list().await?;
@@ -255,11 +254,10 @@ impl Warehouse {
         Ok(files.iter().filter_map(|f| f.strip_suffix(".json").and_then(unescaped)).collect())
     }
 
-    /// All entries, by name.
     pub(super) async fn list(&self) -> Result<Vec<Entry>, Error> {
         let mut out = Vec::new();
         for name in self.names().await? {
-            // One that was dropped meanwhile is no longer there.
+            // An entry may have been dropped after it was listed.
             out.extend(self.entry(&name).await?);
         }
         Ok(out)
@@ -270,7 +268,7 @@ impl Warehouse {
         Ok(self.entry_version(name).await?.map(|(entry, _)| entry))
     }
 
-    /// The same with its version.
+    /// Like [`Warehouse::entry`], with its version.
     pub(super) async fn entry_version(
         &self,
         name: &str,
@@ -287,7 +285,7 @@ impl Warehouse {
         if version != Some(FORMAT_VERSION.into()) {
             return Err(bad(unknown_version(version)));
         }
-        // The first entries were all external tables and did not say so.
+        // The first entries were all external tables and had no kind.
         if let Some(map) = value.as_object_mut() {
             map.entry("kind").or_insert_with(|| "external".into());
         }
@@ -302,7 +300,7 @@ impl Warehouse {
         }
     }
 
-    /// A document is not what was written.
+    /// The error for a document that differs from what was written.
     fn corrupt(&self, key: &str, expected: String, found: String) -> Error {
         Error::stage(SourceError::Corrupt { path: self.folder.url(key), expected, found })
     }
@@ -310,7 +308,7 @@ impl Warehouse {
     /// Writes an entry.
     ///
     /// # Errors
-    /// `already_exists` where it meets what `mode` does not.
+    /// `already_exists` if the existing entry does not meet `mode`.
     pub(super) async fn put(
         &self,
         name: &str,
@@ -341,17 +339,17 @@ impl Warehouse {
         }
     }
 
-    /// Removes an entry; true if there was one.
+    /// Removes an entry; true if it existed.
     pub(super) async fn remove(&self, name: &str) -> Result<bool, Error> {
         let _right = self.epoch.right().await?;
         self.folder.remove(&key(name)).await.map_err(Error::stage)
     }
 
-    /// A place for the cells of a tensor that no entry names yet, from the root and as a target. It is claimed until
-    /// an entry names it or it is gone.
+    /// A new place for the cells of a tensor, as a key and as a target. It stays claimed until an entry names it or it
+    /// is removed.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of storage.
     pub(super) async fn room(&self) -> Result<(String, Target, Option<Claim>), Error> {
         let server = match self.epoch.begun_by_server().await? {
             Some(epoch) => format!("{SERVER}{epoch}-"),
@@ -362,7 +360,7 @@ impl Warehouse {
             tries.next();
             let data = format!("{DATA}/{server}{}.zarr", uuid::Uuid::new_v4());
             match self.folder.claim(&data) {
-                // Who collects took the lock before we did, and believes the name to be a dead one's.
+                // A collector took the lock before we did, and takes the name for a leftover.
                 Err(SinkError::Exists { .. }) if !tries.is_empty() => {}
                 Err(e) => return Err(Error::stage(e)),
                 Ok(claim) => {
@@ -373,15 +371,15 @@ impl Warehouse {
         }
     }
 
-    /// True if it is below a prefix of a bucket.
+    /// True if the warehouse is below a prefix of a bucket.
     pub(super) fn is_remote(&self) -> bool {
         self.folder.is_remote()
     }
 
-    /// Removes the cells that a killed process left; how many tensors that would have been.
+    /// Removes the cells that killed processes left, and returns the number of such tensors.
     ///
     /// # Errors
-    /// Whatever storage says. An entry or a statement that cannot be read may name anything: then nothing is removed.
+    /// Errors of storage. An unreadable entry or statement may name any cells: then nothing is removed.
     pub(super) async fn collect(&self) -> Result<u64, Error> {
         for key in ["", CATALOG, STATEMENTS, EPOCHS] {
             self.folder.remove_parts(key);
@@ -391,13 +389,13 @@ impl Warehouse {
         if left.is_empty() && dead.is_empty() {
             return Ok(0);
         }
-        // Asked after the locks were found free: who gave a lock up had put its entry before.
+        // Read after the locks were found free: a writer puts its entry before it releases its lock.
         let entries = self.list().await?;
         let mut named: BTreeSet<String> =
             entries.iter().filter_map(|e| e.definition.data().map(String::from)).collect();
         named.extend(Journal::data(&self.folder).await?);
         let mut removed = 0;
-        // A statement may read what was dropped a moment ago.
+        // A statement may read cells that were just dropped.
         let is_read = |data: &str| self.readers().contains_key(data);
         for data in dead.iter().filter(|data| !named.contains(*data) && !is_read(data)) {
             tracing::info!(data, "removing what a killed server left");
@@ -415,7 +413,7 @@ impl Warehouse {
         Ok(removed)
     }
 
-    /// Cells of servers whose epoch is over, as this server sees it: these put no entry any more.
+    /// Cells of servers whose epoch ended, as far as this server knows: such servers no longer put entries.
     async fn of_dead_servers(&self) -> Result<Vec<String>, Error> {
         let Some(now) = self.epoch.begun_if_known().await? else { return Ok(Vec::new()) };
         let is_dead = |name: &String| {
@@ -426,13 +424,12 @@ impl Warehouse {
         Ok(all.into_iter().filter(is_dead).map(|name| format!("{DATA}/{name}")).collect())
     }
 
-    /// Where the cells of a tensor are.
     pub(super) fn url(&self, data: &str) -> String {
         self.folder.url(data)
     }
 
-    /// Removes the cells of a tensor that no entry names any more, once it is known which ones are read, and no statement
-    /// of this process reads them.
+    /// Removes the cells of a tensor that no entry names any more, once the readers are known and no statement of this
+    /// process reads them.
     pub(super) async fn remove_data(&self, data: &str) -> Result<(), Error> {
         if let Some(waiting) = &mut *self.waiting() {
             waiting.push(data.into());
@@ -444,7 +441,7 @@ impl Warehouse {
         }
     }
 
-    /// Removes cells that nobody reads any more. What is left is collected when the next process starts.
+    /// Removes cells without readers. Leftovers are collected when the next process starts.
     async fn erase_doomed(&self, data: &str, _until_gone: Doomed) {
         if let Err(e) = self.erase(data).await {
             tracing::warn!(data, error = %e, "cells that nobody reads any more could not be removed");
@@ -452,7 +449,7 @@ impl Warehouse {
     }
 
     async fn erase(&self, data: &str) -> Result<(), Error> {
-        // An entry is a file that somebody may have edited: nothing outside of `data/` is removed.
+        // Somebody may have edited the entry: nothing outside of `data/` is removed.
         let inside =
             data.strip_prefix("data/").is_some_and(|n| !n.contains('/') && n.ends_with(".zarr"));
         if !inside {
@@ -461,12 +458,12 @@ impl Warehouse {
         self.folder.remove_all(data).await.map_err(Error::stage)
     }
 
-    /// True if the document is there that says its format.
+    /// True if the document with the format exists.
     pub(super) async fn is_marked(&self) -> Result<bool, Error> {
         Ok(self.folder.get(MARK).await.map_err(Error::stage)?.is_some())
     }
 
-    /// Its format is not looked at any more.
+    /// Skips the check of the format from now on.
     pub(super) fn is_ours(&self) {
         self.checked.store(true, Ordering::Relaxed);
     }

@@ -3,13 +3,11 @@
 use crate::config::format_bytes;
 use tessera_cluster::registry::Member;
 
-/// The columns of `SHOW WORKERS`.
 pub(super) const COLUMNS: [&str; 12] = [
     "worker", "name", "address", "state", "threads", "memory", "limit", "orders", "operands",
     "chunks", "heard", "why",
 ];
 
-/// A row of `SHOW WORKERS`.
 pub(super) fn row(m: &Member) -> [String; 12] {
     [
         m.number.to_string(),

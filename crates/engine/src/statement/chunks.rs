@@ -1,11 +1,11 @@
-//! The durable chunks of a statement: where they are kept, and what was used again.
+//! The durable chunks of a statement: where they are stored, and which were reused.
 
 use super::Handle;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_exec::durable::{Did, Durable, DurableStore};
 use tessera_planner::durable::Durability;
 
-/// Where chunks of a statement are kept for a run after a failure.
+/// The durable chunks of a statement, stored for a run after a failure.
 #[derive(Default)]
 pub struct DurableChunks(Mutex<ChunksState>);
 
@@ -13,22 +13,22 @@ pub struct DurableChunks(Mutex<ChunksState>);
 pub(super) struct ChunksState {
     pub(super) store: Option<Arc<DurableStore>>,
     pub(super) durable: Option<Arc<Durable>>,
-    /// True if the statement is run again should this process be killed.
+    /// True if the statement runs again after this process is killed.
     pub(super) survives: bool,
 }
 
 impl DurableChunks {
-    /// Chunks of the statement may be kept there.
+    /// Allows chunks of the statement to be stored in `store`.
     pub fn stored_in(&self, store: Arc<DurableStore>) {
         self.lock().store = Some(store);
     }
 
-    /// True if a server may have to give the answers again.
+    /// True if a server may have to produce the answers again.
     pub(crate) fn may_survive(&self) -> bool {
         self.lock().store.is_some()
     }
 
-    /// From now on the statement is run again should this process be killed.
+    /// Marks the statement to run again after this process is killed.
     pub fn survives(&self) {
         let mut state = self.lock();
         state.survives = true;
@@ -37,7 +37,7 @@ impl DurableChunks {
         }
     }
 
-    /// What was kept of the chunks and used again; `None` if nothing can be.
+    /// Counts of chunks that were stored and reused; `None` if chunks are not durable.
     pub(crate) fn did(&self) -> Option<Did> {
         self.lock().durable.as_ref().map(|d| d.did())
     }
@@ -49,7 +49,7 @@ impl DurableChunks {
 }
 
 impl Handle {
-    /// Where chunks of the statement are kept; `None` if they are not. The first plan decides by which rule.
+    /// The store of the statement's chunks; `None` if they are not durable. The first plan decides the policy.
     pub(crate) fn durable(&self, policy: Durability) -> Option<Arc<Durable>> {
         let reads = self.reads();
         let state = &mut *self.chunks().lock();
@@ -67,7 +67,7 @@ impl Handle {
         Some(durable.clone())
     }
 
-    /// Removes what was kept of the chunks.
+    /// Removes the stored chunks.
     pub async fn remove_chunks(&self) {
         let (store, durable) = {
             let state = self.chunks().lock();

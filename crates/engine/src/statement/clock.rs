@@ -1,9 +1,9 @@
-//! The time of a statement: how long it has waited, and how long it may take.
+//! The time of a statement: how long it has waited, and its time limits.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How exactly time is kept.
+/// Resolution of time limits.
 const TICK: Duration = Duration::from_millis(10);
 
 /// The clock of a statement. Waiting for admission does not count against a limit.
@@ -12,7 +12,7 @@ pub struct Clock {
     waiting: Mutex<Waiting>,
     /// The limit of the whole script.
     limit: OnceLock<Limit>,
-    /// The limit of the statement of the script that runs, by a setting of its session.
+    /// The limit of the running statement of the script, from a setting of its session.
     own: Mutex<Option<Limit>>,
 }
 
@@ -22,7 +22,7 @@ struct Waiting {
     since: Option<Instant>,
 }
 
-/// A duration that began at a moment, when the statement had waited for so long.
+/// A time limit with its start, and the time that the statement had waited by then.
 #[derive(Clone, Copy)]
 struct Limit {
     started: Instant,
@@ -31,7 +31,7 @@ struct Limit {
 }
 
 impl Limit {
-    /// Time that is left of it, `None` if it is over.
+    /// The time left; `None` if it has passed.
     fn left(&self, waited: Duration) -> Option<Duration> {
         let limit = self.limit + waited.saturating_sub(self.waited);
         limit.checked_sub(self.started.elapsed()).filter(|left| !left.is_zero())
@@ -50,7 +50,6 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// When the statement was made.
     pub(super) fn created(&self) -> Instant {
         self.created
     }
@@ -76,8 +75,8 @@ impl Clock {
         Limit { started: Instant::now(), waited: self.waited(), limit }
     }
 
-    /// Limits the script from now on. What awaits nothing while it works, as planning and joins do, asks
-    /// [`Clock::is_late`]. The first limit stands.
+    /// Limits the script from now on; the first limit stands. Work that does not await, such as planning and joins,
+    /// checks [`Clock::is_late`].
     pub fn limit_script(&self, limit: Duration) {
         let _ = self.limit.set(self.limit(limit));
     }
@@ -87,13 +86,13 @@ impl Clock {
         self.limit.get().is_some_and(|limit| limit.left(self.waited()).is_none())
     }
 
-    /// Limits the statement of the script that runs now; `None` removes the limit.
+    /// Limits the running statement of the script; `None` removes the limit.
     pub(crate) fn limit_statement(&self, limit: Option<Duration>) {
         let limit = limit.map(|limit| self.limit(limit));
         *lock(&self.own) = limit;
     }
 
-    /// Waits until the statement of the script that runs then has exceeded its own limit by `grace`; returns the limit.
+    /// Waits until the running statement of the script has exceeded its own limit by `grace`; returns the limit.
     pub async fn is_overdue(&self, grace: Duration) -> Duration {
         loop {
             tokio::time::sleep(grace).await;
@@ -106,7 +105,7 @@ impl Clock {
         }
     }
 
-    /// Waits until the statement has taken so long from now on.
+    /// Waits until the statement has run for `limit` from now on.
     pub async fn has_taken(&self, limit: Duration) {
         let limit = self.limit(limit);
         while let Some(left) = limit.left(self.waited()) {

@@ -1,4 +1,4 @@
-//! The journal entry of a statement in the making: its recipe, who writes it down, and what it pins.
+//! The journal entry of an unfinished statement: its recipe, its keeper, and its pins.
 
 use super::recipe::{Keeper, Made, Recipe, Step};
 use crate::error::Error;
@@ -6,17 +6,17 @@ use crate::session::Pin;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is written down of a statement, so that it can be run again.
+/// The journal entry of a statement, which allows to run it again.
 #[derive(Default)]
 pub struct JournalEntry {
-    /// True if the statement ran before, and the recipe is of then.
+    /// True if the statement is recovered; the recipe is that of its earlier run.
     again: bool,
     state: Mutex<EntryState>,
 }
 
 #[derive(Default)]
 struct EntryState {
-    /// Number of the statement of the script that runs, from 0.
+    /// Index of the running statement of the script.
     at: usize,
     recipe: Recipe,
     keeper: Option<Arc<dyn Keeper>>,
@@ -28,38 +28,37 @@ impl JournalEntry {
         JournalEntry { again, state: Mutex::new(EntryState { recipe, ..EntryState::default() }) }
     }
 
-    /// True if the statement ran before.
     pub(super) fn is_again(&self) -> bool {
         self.again
     }
 
-    /// The statement of the script with that number, from 0, begins.
+    /// Begins the statement of the script with index `at`.
     pub(super) fn begin(&self, at: usize) {
         self.lock().at = at;
     }
 
-    /// Number of the statement of the script that runs, from 0.
+    /// Index of the running statement of the script.
     pub(super) fn at(&self) -> usize {
         self.lock().at
     }
 
-    /// What the statement of the script that runs was bound to, to be read or added to.
+    /// Reads or changes the step of the running statement of the script.
     pub(crate) fn step<T>(&self, f: impl FnOnce(&mut Step) -> T) -> T {
         let state = &mut *self.lock();
         f(state.recipe.step(state.at))
     }
 
-    /// What the script was bound to until now.
+    /// The recipe of the script so far.
     pub fn recipe(&self) -> Recipe {
         self.lock().recipe.clone()
     }
 
-    /// What it was bound to when it ran before.
+    /// The recipe of the earlier run.
     pub(crate) fn before(&self) -> Option<Recipe> {
         self.again.then(|| self.recipe())
     }
 
-    /// Notes the settings of the session, as the script begins.
+    /// Notes the settings of the session at the begin of the script.
     pub(crate) fn set(&self, settings: BTreeMap<String, String>) {
         self.lock().recipe.settings = settings;
     }
@@ -69,15 +68,15 @@ impl JournalEntry {
         self.lock().recipe.uses(made);
     }
 
-    /// From now on `keeper` writes the entry down before anything is changed for good.
+    /// Sets the keeper, which writes the entry before each durable change.
     pub fn kept_by(&self, keeper: Arc<dyn Keeper>) {
         self.lock().keeper = Some(keeper);
     }
 
-    /// Writes down what is known now, if the statement is one that survives its server.
+    /// Writes the entry, if the statement survives its server.
     ///
     /// # Errors
-    /// Whatever storage says: then nothing may be changed.
+    /// Errors of storage: then nothing may be changed.
     pub(crate) async fn keep(&self) -> Result<(), Error> {
         let keeper = self.lock().keeper.clone();
         match keeper {
@@ -86,7 +85,7 @@ impl JournalEntry {
         }
     }
 
-    /// Writes down that the statement was stopped, so that no later server runs it again.
+    /// Records that the statement was stopped, so that no later server runs it again.
     pub(super) async fn stopped(&self) -> Result<(), Error> {
         let keeper = self.lock().keeper.clone();
         match keeper {
@@ -95,12 +94,12 @@ impl JournalEntry {
         }
     }
 
-    /// Cells of the warehouse are retained as long as the statement may read them.
+    /// Retains cells of the warehouse while the statement may read them.
     pub fn pin(&self, pin: Pin) {
         self.lock().pins.push(pin);
     }
 
-    /// Releases what was pinned until now.
+    /// Releases all pins.
     pub async fn unpin(&self) {
         let pins = std::mem::take(&mut self.lock().pins);
         for pin in pins {

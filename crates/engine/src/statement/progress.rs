@@ -1,4 +1,4 @@
-//! How far a statement is, from the scheduler's own counts.
+//! The progress of a statement, from the scheduler's own counts.
 
 use super::StatementState;
 use serde_json::{Map, Value, json};
@@ -8,34 +8,34 @@ use tessera_exec::operand::OperandState;
 use tessera_exec::run::Watch;
 use tessera_exec::schedule::Stats;
 
-/// Stages of plans that are over and are remembered.
+/// Upper bound on the remembered stages of finished plans.
 const STAGES_MAX: usize = 1000;
 
-/// How far a statement is. All numbers are counted but [`Progress::eta_s`].
+/// The progress of a statement. All numbers are counts except [`Progress::eta_s`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
-    /// Where it is in its life.
+    /// The state of the statement.
     pub state: StatementState,
-    /// Which statement of the script runs, from 1.
+    /// The running statement of the script, from 1.
     pub statement: usize,
-    /// Statements of the script.
+    /// Number of statements in the script.
     pub statements: usize,
-    /// Operands of the plans that began. A plan that needs to be made first is not in it, so it may grow.
+    /// Operands of the plans that began. It may grow, because later plans are not included.
     pub operands_total: u64,
     /// Operands that are done.
     pub operands_done: u64,
-    /// Operands that the scheduler knows, by state, in the order of [`OperandState::ALL`].
+    /// Operands known to the scheduler, by state, in the order of [`OperandState::ALL`].
     pub operands: [u64; 8],
     /// Bytes of the chunks that loads made.
     pub bytes_read: u64,
-    /// Bytes that went to the scratch directory.
+    /// Bytes written to the scratch directory.
     pub bytes_spilled: u64,
-    /// Operands that ran again, as their chunk had been dropped or an attempt had failed.
+    /// Operands that ran again, because their chunk had been dropped or an attempt had failed.
     pub recomputed: u64,
-    /// Seconds since it was asked for, until its end.
+    /// Seconds from the request to the end, or until now.
     pub elapsed_s: f64,
-    /// Seconds that the plans which run will probably take, from the time that operands of the same stage took; `None`
-    /// before there is anything to tell it from.
+    /// Estimated seconds left of the running plans, from the time that operands of the same stage took; `None` before
+    /// there is a basis for it.
     pub eta_s: Option<f64>,
 }
 
@@ -56,7 +56,7 @@ impl Progress {
         }
     }
 
-    /// The part that is done, from 0 to 1; `None` while nothing is known to do.
+    /// The part that is done, from 0 to 1; `None` while the total is unknown.
     pub fn fraction(&self) -> Option<f64> {
         match self.state {
             StatementState::Finished => Some(1.0),
@@ -65,13 +65,13 @@ impl Progress {
         }
     }
 
-    /// Operands that fetch or compute now: what a cancelled statement still waits for.
+    /// Operands that fetch or compute now: a cancelled statement still waits for these.
     pub fn running(&self) -> u64 {
         self.operands[OperandState::Running as usize]
             + self.operands[OperandState::Cancelling as usize]
     }
 
-    /// The `progress` of answers over HTTP.
+    /// The `progress` object of HTTP responses.
     pub fn to_json(&self) -> Value {
         let by_state: Map<String, Value> = OperandState::ALL
             .iter()
@@ -90,7 +90,7 @@ impl Progress {
         })
     }
 
-    /// Reads what [`Progress::to_json`] wrote; what is missing is zero.
+    /// Reads the output of [`Progress::to_json`]; missing fields are zero.
     pub fn from_json(state: StatementState, value: &Value) -> Self {
         let number = |v: &Value| v.as_u64().unwrap_or(0);
         let operands = &value["operands"];
@@ -122,11 +122,11 @@ impl Progress {
     }
 }
 
-/// What the plans of a statement that are over did.
+/// Sums of a statement's finished plans.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Totals {
     operands: u64,
-    /// Of those, the ones that ran.
+    /// Operands that ran, of these.
     done: u64,
     stats: Vec<Stats>,
 }
@@ -137,7 +137,7 @@ impl Totals {
         self.count(plan, stats);
     }
 
-    /// Adds a plan that was cut off, as it was when somebody last looked.
+    /// Adds a plan that was dropped, with the counts that were last read.
     pub(super) fn add_cut(&mut self, plan: &Plan) {
         let last = plan.last.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(stats) = last {
@@ -148,7 +148,7 @@ impl Totals {
 
     fn count(&mut self, plan: &Plan, stats: &Stats) {
         self.operands = self.operands.saturating_add(plan.total());
-        // One sum is kept: a statement may have any number of plans.
+        // Only one sum is stored: a statement may have any number of plans.
         match self.stats.first_mut() {
             None => self.stats.push(stats.clone()),
             Some(sum) => {
@@ -163,7 +163,7 @@ impl Totals {
                 sum.spills += stats.spills;
                 sum.bytes_spilled += stats.bytes_spilled;
                 sum.bytes_read_back += stats.bytes_read_back;
-                // It is counted for the statement, so the last plan has all of it.
+                // It counts for the whole statement, so the last plan has the total.
                 sum.durable = stats.durable;
                 sum.states.add(&stats.states);
                 let room = STAGES_MAX.saturating_sub(sum.stages.len());
@@ -172,7 +172,7 @@ impl Totals {
         }
     }
 
-    /// What the plans did: sums, and the highest peak.
+    /// The sums of the plans, and the highest peak.
     pub(super) fn stats(self) -> Stats {
         self.stats.into_iter().next().unwrap_or_default()
     }
@@ -190,7 +190,7 @@ impl Totals {
 
 /// Something that runs a plan.
 pub trait Watched: Send + Sync + std::fmt::Debug {
-    /// What it did until now; `None` once it is over.
+    /// The counts so far; `None` once it is over.
     fn stats(&self) -> Option<Stats>;
 }
 
@@ -200,14 +200,13 @@ impl Watched for Watch {
     }
 }
 
-/// A plan that runs.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) number: u64,
     watch: Arc<dyn Watched>,
     stages: Vec<u64>,
     started: Instant,
-    /// What it had done when somebody last looked; clones share it.
+    /// The counts that were last read; clones share them.
     last: Arc<Mutex<Option<Stats>>>,
 }
 
@@ -216,14 +215,13 @@ impl Plan {
         Plan { number, watch, stages, started: Instant::now(), last: Arc::default() }
     }
 
-    /// What it did until now; `None` once it is over.
+    /// The counts so far; `None` once it is over.
     pub(super) fn stats(&self) -> Option<Stats> {
         let stats = self.watch.stats()?;
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(stats.clone());
         Some(stats)
     }
 
-    /// Operands that ran.
     fn done(&self, stats: &Stats) -> u64 {
         stats.stages.iter().zip(&self.stages).map(|(s, total)| s.operands.min(*total)).sum()
     }
@@ -232,11 +230,10 @@ impl Plan {
         self.stages.iter().fold(0, |sum, n| sum.saturating_add(*n))
     }
 
-    /// Adds what it did until now.
     pub(super) fn add_to(&self, progress: &mut Progress) {
         let total = self.total();
         progress.operands_total = progress.operands_total.saturating_add(total);
-        // A plan that has just ended is counted as done: its end is on its way.
+        // A plan that just ended counts as done; its end is about to be reported.
         let Some(stats) = self.stats() else {
             progress.operands_done = progress.operands_done.saturating_add(total);
             return;
@@ -250,11 +247,11 @@ impl Plan {
     }
 }
 
-/// Seconds that are left of a plan with `totals` operands for each stage, of which `ran` ran, and took so many seconds
-/// on threads, in `elapsed_s` seconds.
+/// Seconds left of a plan with `totals` operands for each stage. Of each stage, `ran` has the operands that ran and the
+/// thread seconds they took, in `elapsed_s` seconds.
 ///
-/// An operand that has not run will take what those of its stage took, or all others on average; threads will do as
-/// much in a second as they did until now.
+/// An operand that has not run is estimated by the average of its stage, or of all others; threads are assumed to work
+/// at the same rate as until now.
 pub(super) fn eta(totals: &[u64], ran: &[(u64, f64)], elapsed_s: f64) -> Option<f64> {
     let (operands, busy) = ran.iter().fold((0, 0.0), |(n, s), (m, t)| (n + m, s + t));
     if operands == 0 || busy <= 0.0 || elapsed_s <= 0.0 {

@@ -1,27 +1,27 @@
-//! The statements of a process.
+//! The queued and running statements of a process.
 
 use super::{Handle, Progress};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// All statements that wait or run, in the order in which they came.
+/// All queued and running statements, in the order of their arrival.
 #[derive(Debug, Default)]
 pub struct Queries {
     next: AtomicU64,
     known: Mutex<BTreeMap<u64, Handle>>,
 }
 
-/// Keeps a statement among those that are known, until it is dropped.
+/// Lists a statement until it is dropped.
 #[derive(Debug)]
 pub struct Entered {
     queries: Arc<Queries>,
-    /// `None` if somebody else entered it before.
+    /// `None` if the statement was already listed.
     number: Option<u64>,
 }
 
 impl Queries {
-    /// Makes a statement known. One that is known stays with the first that entered it.
+    /// Lists a statement. A statement that is already listed stays with its first entry.
     pub fn enter(self: &Arc<Self>, handle: &Handle) -> Entered {
         let mut known = self.lock();
         let number = if known.values().any(|h| h.id() == handle.id()) {
@@ -34,19 +34,19 @@ impl Queries {
         Entered { queries: self.clone(), number }
     }
 
-    /// All that wait or run.
+    /// All queued and running statements.
     pub fn list(&self) -> Vec<Handle> {
         self.lock().values().cloned().collect()
     }
 
-    /// The statement of that name, if it waits or runs.
+    /// The queued or running statement with this id.
     pub fn find(&self, id: &str) -> Option<Handle> {
         self.lock().values().find(|h| h.id() == id).cloned()
     }
 
-    /// The rows of `SHOW QUERIES`: id, state, text, and how far it is.
+    /// The rows of `SHOW QUERIES`: id, state, text, and progress.
     pub fn rows(&self) -> Vec<[String; 7]> {
-        // Progress asks the scheduler, so not under our lock.
+        // Progress locks the scheduler, so it is not read under our lock.
         self.list().iter().map(|h| row(h, &h.progress())).collect()
     }
 

@@ -1,10 +1,11 @@
-//! Which versions of its sources a statement has read, in this run and in runs before.
+//! The versions of sources that a statement has read, in this run and in earlier runs.
 //!
-//! 1. What opens sources for a statement asks for its [`Handle::versions`]; each read compares itself with them.
-//! 2. What its chunks rest on is written before them ([`tessera_exec::durable`]), and at its end all that it read is
-//!    noted in its step ([`Handle::note_read`]): as a list if it is short, else as a hash.
-//! 3. Run again, it begins with what is listed: what it reads again is what it read before, or it fails. Where there
-//!    is but a hash, it fails at its end.
+//! 1. Code that opens sources for a statement gets its [`Handle::versions`]; each read is compared with them.
+//! 2. The versions that chunks depend on are written before the chunks ([`tessera_exec::durable`]). At the end of a
+//!    statement all versions it read are noted in its step ([`Handle::note_read`]): as a list if it is short, else as a
+//!    hash.
+//! 3. A recovered statement begins with the listed versions: a read of another version fails. With only a hash, it
+//!    fails at its end.
 
 use super::Handle;
 use crate::error::Error;
@@ -13,28 +14,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_storage::source::{Noted, Versions};
 
-/// The versions that a script reads.
 #[derive(Default)]
 pub(super) struct Reads {
-    /// What its statements had read in runs before, as far as that is written beside their chunks.
+    /// Versions that its statements read in earlier runs, as far as they are written beside their chunks.
     before: BTreeMap<usize, Vec<Noted>>,
-    /// Those of the statement that runs, and its number.
+    /// Index and versions of the running statement.
     now: Option<(usize, Arc<Versions>)>,
-    /// True if what that one had read before is known object by object.
+    /// True if the earlier reads of the running statement are known object by object.
     is_listed: bool,
-    /// What its tables are read through.
+    /// The registered stores of its tables.
     tables: Vec<Registered>,
 }
 
 impl Reads {
-    /// The statement that runs, and what it has read.
+    /// The running statement, and what it has read.
     pub(super) fn now(&self) -> Option<&(usize, Arc<Versions>)> {
         self.now.as_ref()
     }
 }
 
 impl Handle {
-    /// The versions that the statement of the script that runs has read, and has to read again.
+    /// The versions that the running statement of the script has read, and has to read again.
     pub(crate) fn versions(&self) -> Arc<Versions> {
         let at = self.entry().at();
         let reads = &mut *self.reads();
@@ -56,21 +56,21 @@ impl Handle {
         versions
     }
 
-    /// False if what was opened had another version when the statement opened it before.
+    /// False if the earlier run of the statement opened another version.
     pub(crate) fn is_version(&self, of: &str, version: &str) -> bool {
         self.entry()
             .step(|s| s.versions.entry(of.into()).or_insert_with(|| version.into()) == version)
     }
 
-    /// It reads a table through that.
+    /// Retains the registered store of a table.
     pub(crate) fn reads_table(&self, table: Registered) {
         self.reads().tables.push(table);
     }
 
-    /// A script that ran before begins again: with what its statements had read then.
+    /// Begins a recovered script with the versions that its statements read before.
     ///
     /// # Errors
-    /// Whatever storage says, if what was kept can neither be read nor be removed.
+    /// Errors of storage, if stored versions can neither be read nor removed.
     pub(crate) async fn recall_reads(&self) -> Result<(), Error> {
         let Some(store) = self.chunks().lock().store.clone() else { return Ok(()) };
         match store.reads(self.id()).await {
@@ -84,15 +84,15 @@ impl Handle {
         Ok(())
     }
 
-    /// Notes what the statement of the script that ends has read.
+    /// Notes what the ending statement of the script has read.
     ///
     /// # Errors
-    /// [`Failure::SourceChanged`] if it ran before and read something else then.
+    /// [`Failure::SourceChanged`] if its earlier run read something else.
     pub(crate) async fn note_read(&self) -> Result<(), Error> {
         let Some(read) = self.versions().read() else { return Ok(()) };
         let is_long = read.is_long();
         let before = self.entry().step(|s| s.read.replace(read.clone()));
-        // What is listed, here or beside its chunks, was compared read by read.
+        // Listed versions, here or beside its chunks, were compared at each read.
         let is_compared = !is_long || self.reads().is_listed;
         if before.is_some_and(|before| !is_compared && before != read) {
             let opened = self.entry().step(|s| s.versions.keys().cloned().collect::<Vec<_>>());
@@ -107,7 +107,7 @@ impl Handle {
         if let Some(durable) = durable
             && let Err(error) = durable.keep_reads().await
         {
-            // The answer is there; only a run after this one would need to know.
+            // The answer is complete; only a later run would need the note.
             tracing::warn!(id = self.id(), %error, "what a statement has read could not be noted");
         }
         Ok(())

@@ -1,17 +1,17 @@
-//! What a statement was bound to: with it the statement can be run again, after whatever failure, and gives the same
+//! What a statement was bound to. With its recipe a statement can run again after any failure and return the same
 //! cells.
 //!
 //! ```text
 //!   script ─▶ steps, one for each statement of it:
-//!     clock      the moment and the seed that it was bound with
-//!     names      what each name of the catalog stood for
+//!     clock      the time and the seed that it was bound with
+//!     names      the entry of each name of the catalog
 //!     versions   of the files that it opened
-//!     read       what it read of them, object by object, and in which versions
-//!     workers    how many its plans had: a server that starts again has none at first
-//!     intent     what it is about to change for good, written down before it does
-//!     done       what it answered, once it has changed something for good: it is not run twice
+//!     read       the objects that it read of them, and their versions
+//!     workers    number of workers of its plans: a restarted server has none at first
+//!     intent     the durable change that it is about to make, written before the change
+//!     done       its answer, once it has made a durable change: it does not run twice
 //! ```
-//! A statement notes these while it is bound the first time. Bound again with what was noted, it finds the same.
+//! A statement notes these while it is bound the first time. Bound again with these notes, it finds the same.
 
 use crate::error::Error;
 use crate::session::{CatalogEntry, Definition};
@@ -24,63 +24,63 @@ use tessera_storage::source::Read;
 /// Everything that a script was bound to.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Recipe {
-    /// What was SET in its session.
+    /// The values that were SET in its session.
     pub(crate) settings: BTreeMap<String, String>,
-    /// The temp tensors of its session that it reads, and those that they were made of, in the order of their making.
+    /// The temp tensors of its session that it reads, and those that they were made from, in the order of their
+    /// creation.
     pub(crate) temps: Vec<Arc<Made>>,
     /// One for each statement that began.
     pub(crate) steps: Vec<Step>,
 }
 
-/// What one statement of a script was bound to.
+/// Everything that one statement of a script was bound to.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Step {
     /// Microseconds since 1970, and the seed.
     pub(crate) clock: Option<(i64, u64)>,
-    /// Names that were looked up, and what they stood for.
+    /// Names that were looked up, and their entries.
     pub(crate) names: BTreeMap<String, Option<CatalogEntry>>,
     /// Arrays and tables outside of the warehouse, and their versions.
     pub(crate) versions: BTreeMap<String, String>,
-    /// What it had read of them when it was over.
+    /// The versions that it had read by its end.
     #[serde(default)]
     pub(crate) read: Option<Read>,
-    /// Workers that its plans had.
+    /// Number of workers of its plans.
     #[serde(default)]
     pub(crate) workers: usize,
-    /// What it is about to do.
+    /// The change that it is about to make.
     pub(crate) intent: Option<Intent>,
-    /// What it answered.
+    /// Its answer.
     pub(crate) done: Option<String>,
 }
 
-/// A change that lasts, just before it is made.
+/// A durable change, just before it is made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Intent {
-    /// A name is to stand for this; the cells that it stood for before go.
+    /// A name gets a definition; the cells of its old definition are removed.
     Define {
-        /// The new meaning.
         definition: Definition,
         /// The cells of the old one.
         before: Option<String>,
-        /// What it was to stand for when the statement ran before: a server that was killed may have asked for that.
+        /// Definitions that earlier runs of the statement tried: a killed server may have sent the put.
         #[serde(default)]
         tried: Vec<Definition>,
     },
-    /// A name is to stand for nothing; it stood for this.
+    /// The entry of a name is removed.
     Drop {
-        /// The meaning that goes.
+        /// The removed definition.
         definition: Definition,
     },
     /// A file or store appears.
     Publish {
-        /// Its URL.
+        /// The URL of the output.
         target: String,
     },
 }
 
 impl Intent {
-    /// Cells that were made for it.
+    /// The new cells.
     fn made(&self) -> impl Iterator<Item = &str> {
         let all = match self {
             Intent::Define { definition, tried, .. } => Some((definition, tried)),
@@ -92,35 +92,32 @@ impl Intent {
     }
 }
 
-/// How a temp tensor was made.
+/// How a temp tensor was created.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Made {
-    /// Its number among all of the process.
+    /// Its number, unique in the process.
     pub(crate) number: u64,
-    /// The statement.
     pub(crate) sql: String,
-    /// What was SET then.
+    /// The values that were SET at that time.
     pub(crate) settings: BTreeMap<String, String>,
-    /// What it was bound to.
+    /// What the statement was bound to.
     pub(crate) step: Step,
-    /// Those that it read. A list of all that are needed has them by themselves.
+    /// The temp tensors that it read. Not stored, because a recipe lists all of them.
     #[serde(skip)]
     pub(crate) from: Vec<Arc<Made>>,
 }
 
-/// Who writes a recipe down.
+/// Writes recipes to the journal.
 pub trait Keeper: Send + Sync {
-    /// Writes down what is known now, if the statement is one that is to survive; it is on the device when this is
-    /// over.
+    /// Writes the current recipe, if the statement is one that survives; it is on the device when this returns.
     fn keep(&self) -> BoxFuture<'_, Result<(), Error>>;
 
-    /// Writes down that somebody stopped the statement, unless its end is written already: no later server runs it
-    /// again.
+    /// Records that a client stopped the statement, unless its end is already recorded: no later server runs it again.
     fn stopped(&self) -> BoxFuture<'_, Result<(), Error>>;
 }
 
 impl Recipe {
-    /// The step with that number, from 0, made if it is new.
+    /// The step with that index, created if it is new.
     pub(super) fn step(&mut self, at: usize) -> &mut Step {
         while self.steps.len() <= at {
             self.steps.push(Step::default());
@@ -128,7 +125,7 @@ impl Recipe {
         &mut self.steps[at]
     }
 
-    /// Adds a temp tensor that is read, and all that it was made of.
+    /// Adds a temp tensor that is read, and all that it was made from.
     pub(super) fn uses(&mut self, made: &Arc<Made>) {
         match self.temps.binary_search_by_key(&made.number, |m| m.number) {
             Ok(_) => {}
@@ -139,13 +136,13 @@ impl Recipe {
         }
     }
 
-    /// Cells that it made in the warehouse, for names that it is about to give.
+    /// Cells that it made in the warehouse, for names that it is about to define.
     pub(crate) fn made(&self) -> impl Iterator<Item = &str> {
         let intents = self.steps.iter().filter_map(|s| s.intent.as_ref());
         intents.flat_map(Intent::made)
     }
 
-    /// Cells in the warehouse that it names.
+    /// Cells in the warehouse that its names stand for.
     pub fn data(&self) -> impl Iterator<Item = &str> {
         let steps = self.steps.iter().chain(self.temps.iter().map(|m| &m.step));
         steps.flat_map(|s| s.names.values()).flatten().filter_map(|e| e.definition.data())

@@ -63,7 +63,7 @@ fn the_time_left_is_that_of_the_operands_left() {
     assert_eq!(eta(&[20], &[(10, 5.0)], 2.5), Some(2.5));
     // A stage that has not begun is taken for an average one.
     assert_eq!(eta(&[10, 10], &[(10, 5.0), (0, 0.0)], 5.0), Some(5.0));
-    // What ran again does not make the rest negative.
+    // Operands that ran again do not make the rest negative.
     assert_eq!(eta(&[4], &[(9, 1.0)], 1.0), Some(0.0));
     assert_eq!(eta(&[4], &[(0, 0.0)], 1.0), None);
 }

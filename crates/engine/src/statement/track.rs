@@ -7,27 +7,25 @@ use std::time::Instant;
 use tessera_exec::schedule::Stats;
 use tessera_frontend::secrets;
 
-/// How far a statement is, as those see it who watch it.
+/// The progress of a statement, for watchers.
 pub struct Track {
     created: Instant,
     tracked: Mutex<Tracked>,
 }
 
-/// What changes while a statement lives.
+/// The mutable part of a track.
 struct Tracked {
     state: StatementState,
-    /// When it came to its end.
     ended: Option<Instant>,
     text: String,
-    /// Which statement of the script this is, from 1, and how many there are.
+    /// Number of this statement in the script, from 1, and the number of all.
     number: usize,
     count: usize,
-    /// Plans that run now.
     plans: Vec<Plan>,
     next_plan: u64,
-    /// What plans that are over did, for this statement of the script.
+    /// Sums of finished plans, for this statement of the script.
     totals: Totals,
-    /// What a server elsewhere tells of its own statement.
+    /// Progress that a remote server reported for its own statement.
     told: Option<Progress>,
 }
 
@@ -47,12 +45,12 @@ impl Track {
         Track { created, tracked: Mutex::new(tracked) }
     }
 
-    /// Where it is in its life.
+    /// The current state.
     pub fn state(&self) -> StatementState {
         self.lock().state
     }
 
-    /// Goes on to `next`; false, and nothing happens, if the table does not allow it: an end stays what it is.
+    /// Moves to `next`. Returns false, and does nothing, if the table does not allow it: an end state never changes.
     pub fn move_to(&self, next: StatementState) -> bool {
         let mut t = self.lock();
         if t.state == next {
@@ -69,7 +67,7 @@ impl Track {
         true
     }
 
-    /// A statement of a script begins: number `number`, from 1, of `count`.
+    /// Begins statement `number` of `count` of a script, counted from 1.
     pub(super) fn begin(&self, text: &str, number: usize, count: usize) {
         {
             let mut t = self.lock();
@@ -81,17 +79,17 @@ impl Track {
         self.move_to(StatementState::Planning);
     }
 
-    /// The text, for a statement that still waits.
+    /// Sets the text of a queued statement.
     pub fn name(&self, text: &str) {
         self.lock().text = secrets::hidden(text);
     }
 
-    /// The text of the statement that runs, without secrets.
+    /// The text of the running statement, without secrets.
     pub fn text(&self) -> String {
         self.lock().text.clone()
     }
 
-    /// How far it is.
+    /// The current progress.
     pub fn progress(&self) -> Progress {
         let (mut progress, plans) = {
             let t = self.lock();
@@ -112,7 +110,7 @@ impl Track {
         progress
     }
 
-    /// What its plans measured, those that run as of now: `GET /v1/statements/{id}/plan` tells it.
+    /// The measurements of its plans, including running ones, as `GET /v1/statements/{id}/plan` returns them.
     pub fn measured(&self) -> serde_json::Value {
         let mut out = self.progress().to_json();
         if let (Some(out), serde_json::Value::Object(ran)) =
@@ -123,7 +121,7 @@ impl Track {
         out
     }
 
-    /// What the plans of the statement of the script did that runs, or ran last: sums, and the highest peak.
+    /// The sums and the highest peak of the plans of the current or last statement of the script.
     pub(crate) fn ran(&self) -> Stats {
         let (mut totals, plans) = {
             let t = self.lock();
@@ -138,7 +136,7 @@ impl Track {
         totals.stats()
     }
 
-    /// A plan runs now. `stages` has the number of operands of each of its stages.
+    /// Adds a running plan. `stages` has the number of operands of each of its stages.
     pub fn plan(self: &Arc<Self>, watch: Arc<dyn Watched>, stages: Vec<u64>) -> PlanRuns {
         let number = {
             let mut t = self.lock();
@@ -151,18 +149,18 @@ impl Track {
         PlanRuns { track: self.clone(), number }
     }
 
-    /// What a server elsewhere tells of the statement that this one stands for.
+    /// Sets the progress that a remote server reported for the statement that this one stands for.
     pub fn tell(&self, progress: Progress) {
         let state = progress.state;
         self.lock().told = Some(progress);
-        // The end is told by whoever runs this one, once the answer is here as well.
+        // The end is set by the code that runs this statement, once the answer has arrived.
         if !state.is_over() && state != StatementState::Queued {
             self.move_to(StatementState::Planning);
             self.move_to(state);
         }
     }
 
-    /// Remembers how far the plans that run have come: it is told after the end too.
+    /// Stores the counts of the running plans: they are reported after the end too.
     pub(super) fn remember(&self) {
         let plans = self.lock().plans.clone();
         plans.iter().for_each(|p| drop(p.stats()));
@@ -174,14 +172,14 @@ impl Track {
     }
 }
 
-/// A plan of a statement, until it is over or dropped.
+/// A running plan of a statement, until it is finished or dropped.
 pub struct PlanRuns {
     track: Arc<Track>,
     number: u64,
 }
 
 impl PlanRuns {
-    /// The plan is over: what it did counts from now on as done.
+    /// Ends the plan: its counts become part of the finished ones.
     pub fn finish(self, stats: &Stats) {
         let mut t = self.track.lock();
         if let Some(at) = t.plans.iter().position(|p| p.number == self.number) {

@@ -1,4 +1,4 @@
-//! The admission of a statement: its place among those that run.
+//! The admission of a statement.
 
 use super::{Handle, StatementState};
 use crate::error::Error;
@@ -6,10 +6,10 @@ use crate::session::{Admission, RunPermit};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Where a statement waits before it runs what takes more than a moment, and the places that it has.
+/// The queue in which a statement waits before it runs what takes more than a moment, and its permits.
 #[derive(Default)]
 pub struct Turn {
-    /// One of the server's places for statements that run. Of several plans that begin together one waits for it.
+    /// A permit of the server to run. Of several plans that begin together one waits for it.
     permit: tokio::sync::Mutex<Option<OwnedSemaphorePermit>>,
     state: Mutex<TurnState>,
 }
@@ -22,28 +22,28 @@ struct TurnState {
 }
 
 impl Turn {
-    /// The statement needs one of these places while it does what takes more than a moment.
+    /// Requires one of these permits for work that takes more than a moment.
     pub fn needs_one_of(&self, places: Arc<Semaphore>) {
         self.lock().places = Some(places);
     }
 
-    /// The statement runs beside the others that `admission` lets in, or alone.
+    /// Admits the statement by `admission`: to run beside others, or alone.
     pub(crate) fn joins(&self, admission: &Arc<Admission>) {
         self.lock().admission = Some(admission.clone());
     }
 
-    /// The statement was let in.
+    /// Stores the permit of a statement that was admitted.
     pub(crate) fn is_placed(&self, place: RunPermit) {
         self.lock().place = Some(place);
     }
 
-    /// The statement no longer runs beside others.
+    /// Releases the permit to run beside others.
     pub(crate) fn leave(&self) {
         let place = self.lock().place.take();
         drop(place);
     }
 
-    /// Gives the server's place to another statement.
+    /// Releases the server's permit to another statement.
     pub async fn free(&self) {
         *self.permit.lock().await = None;
     }
@@ -55,7 +55,7 @@ impl Turn {
 }
 
 impl Handle {
-    /// Waits until the statement may run what takes more than a moment. It keeps its places until its end.
+    /// Waits until the statement may run work that takes more than a moment. It holds its permits until its end.
     ///
     /// # Errors
     /// [`Error::Cancelled`].
@@ -85,9 +85,9 @@ impl Handle {
         Ok(())
     }
 
-    /// Waits for a turn, as a statement that is QUEUED.
+    /// Waits for `turn` as a QUEUED statement.
     async fn queued<T>(&self, turn: impl Future<Output = T>) -> Result<T, Error> {
-        // A plan of it may have run already.
+        // One of its plans may have run already.
         self.move_to(StatementState::Planning);
         self.move_to(StatementState::Queued);
         let turn = self.clock().waits_for(async {

@@ -1,4 +1,4 @@
-//! Chunks of a result as one.
+//! Copies the chunks of a result into one.
 
 use super::{Chunk, Field};
 use crate::error::Error;
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::Region;
 
-/// The cells of all chunks of a tensor in one row-major chunk, charged to the quota; each chunk is let go once its
-/// cells are copied. A tensor of one chunk is that chunk.
+/// Returns the cells of all chunks of a tensor as one row-major chunk, charged to the quota. Each chunk is dropped
+/// once its cells are copied. A single chunk is returned as it is.
 ///
-/// `chunks` are in row-major order; those of a tensor may have trailing axes of length 1 that `grid` does not have.
+/// `chunks` are in row-major order; chunks of a tensor may have trailing axes of length 1 that `grid` does not have.
 ///
 /// # Errors
-/// [`Error::ResultTooLarge`] if the quota has no room for the copy, [`Error::MemoryTaken`] if others have it.
+/// [`Error::ResultTooLarge`] if the copy exceeds the quota, [`Error::MemoryTaken`] if others hold the memory.
 pub fn dense(
     grid: &Grid,
     mut chunks: Vec<Arc<Chunk>>,

@@ -1,8 +1,8 @@
-//! What is true of all cells of a chunk: whether any is masked, or is the value that stands for missing ones.
+//! Conditions that hold for all cells of a chunk: no cell is masked, no value is the fill value, and others.
 //!
-//! Real data declare a fill value and hold none, so programs with masks mostly mask nothing. A chunk is looked at when
-//! the first operand asks, and knows the answer from then on; where the answer is yes, operands run the program that has
-//! no masks.
+//! Real data declare a fill value and hold none, so programs with masks mostly mask nothing. A chunk is scanned when
+//! the first operand asks, and the answer is cached. Where no cell is masked, operands run the program that has no
+//! masks.
 
 use super::{Chunk, Field};
 use arrow::buffer::Buffer;
@@ -12,29 +12,29 @@ use tessera_kernels::is_any;
 use tessera_planner::dtype::DType;
 use tessera_planner::scalar::Scalar;
 
-/// A condition of the cells of a chunk, as rules of decoding ask for it.
+/// A condition of the cells of a chunk, as decoding rules use it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Condition {
     /// No cell is masked.
     Unmasked,
     /// No value is NaN.
     NoNan,
-    /// No value is this one.
+    /// No value equals this one.
     Without(Scalar),
     /// No value is below this one; NaN is not.
     NotBelow(Scalar),
     /// No value is above this one; NaN is not.
     NotAbove(Scalar),
-    /// Every value is this one. It is known of chunks that are made so, and never looked for.
+    /// Every value equals this one. Recorded for chunks that are made so; never scanned for.
     Only(Scalar),
 }
 
-/// The conditions that were asked for, and whether they hold.
+/// Evaluated conditions, and whether they hold.
 #[derive(Debug, Default)]
 pub(super) struct Facts(Mutex<SmallVec<[(Condition, bool); 2]>>);
 
 impl Chunk {
-    /// Does a condition hold of all cells? The first time they are looked at.
+    /// True if a condition holds for all cells. The first call scans the cells.
     pub(crate) fn holds(&self, condition: Condition) -> bool {
         if let Some(owner) = &self.owner {
             return owner.holds(condition);
@@ -45,7 +45,7 @@ impl Chunk {
         }
         drop(known);
         let holds = match condition {
-            // A second field that is no mask, of a state, says nothing.
+            // A second field that is not a mask belongs to a state and decides nothing.
             Condition::Unmasked => {
                 self.fields.get(1).is_none_or(|f| f.dtype == DType::Bool && is_unmasked(f))
             }
@@ -56,7 +56,7 @@ impl Chunk {
         holds
     }
 
-    /// Takes note that every value is this one.
+    /// Records that every value is this one.
     pub(crate) fn only(self, value: Scalar) -> Self {
         self.know(Condition::Only(value), true);
         self
@@ -74,7 +74,6 @@ impl Chunk {
         self.holds(Condition::Unmasked)
     }
 
-    /// Takes note that no cell is masked.
     pub(crate) fn unmasked(self) -> Self {
         self.know(Condition::Unmasked, true);
         self
@@ -123,13 +122,13 @@ fn is_true(field: &Field, condition: Condition) -> bool {
     }
 }
 
-/// The most bytes of the validity that chunks without masked cells share.
+/// Upper bound on the bytes of the shared mask.
 const SHARED_MAX: usize = 8 << 20;
 
-/// The bytes that all such chunks share: true in every cell. Nobody is charged for them.
+/// The all-true mask that chunks without masked cells share. Charged to no account.
 static SHARED: Mutex<Option<Buffer>> = Mutex::new(None);
 
-/// The validity of so many cells, none of which is masked; `None` where they are too many to be shared.
+/// Returns the all-true mask of `cells` cells; `None` above [`SHARED_MAX`].
 pub(crate) fn all_valid(cells: usize) -> Option<Field> {
     if cells > SHARED_MAX {
         return None;
@@ -165,7 +164,7 @@ mod tests {
             [NotAbove(s(4999.0)), NotAbove(s(4998.0))].map(|x| chunk.holds(x)),
             [true, false]
         );
-        // NaN is beyond no bound.
+        // NaN violates no bound.
         v[4999] = f32::NAN;
         let chunk = Chunk::from_vec(&[5000], v).unwrap();
         assert_eq!(of(&chunk), [false, true, true, true, false]);

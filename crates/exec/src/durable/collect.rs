@@ -1,41 +1,42 @@
-//! Chunks that nobody needs any more, and which of them go.
+//! Garbage collection of chunks.
 //!
 //! ```text
-//!   folder/<statement>   waits or runs           stays, whatever its size and age
-//!                        over, or not known      goes when it is older than the store's time, or when its room is wanted:
-//!                                                those that were written to longest ago first
+//!   folder/<statement>   waiting or running      retained, whatever its size and age
+//!                        ended, or unknown       removed when it is older than the store's age limit, or when room is
+//!                                                wanted: least recently written first
 //! ```
-//! A statement's chunks are removed when it ends. What is left are those of servers that were killed between its end and
-//! that, and those of statements whose records cannot be read: they have some time, as somebody may mend the record.
+//! A statement's chunks are removed when it ends. Leftovers are those of servers that were killed between its end and
+//! the removal, and those of statements whose records cannot be read. They are retained for some time, as an operator
+//! may repair the record.
 
 use super::DurableStore;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 use tessera_storage::sink::SinkError;
 
-/// One part of this many of the limit is free once room was wanted.
+/// A collection frees one part in this many of the limit once room was wanted.
 const FREE: u64 = 8;
 
 /// The chunks of a statement that is not live.
 struct Left {
     statement: String,
     bytes: u64,
-    /// When one of them was last written.
+    /// Time of the latest write.
     written: SystemTime,
 }
 
 impl DurableStore {
-    /// True if chunks were not kept as there was no room, since the last collection.
+    /// True if chunks were not stored for want of room since the last collection.
     pub fn wants_room(&self) -> bool {
         self.wants_room.load(Relaxed)
     }
 
-    /// Removes chunks of statements that are not `live`: those that were last written to longer ago than `age`, and if
-    /// room is wanted, more of them. Gives back for how many statements it did. `live` is asked after the folders were
-    /// listed, and once more before each is removed: a statement has to be live before its first chunk is written.
+    /// Removes chunks of statements that are not `live`: those last written longer ago than `age`, and more of them if
+    /// room is wanted. Returns the number of statements removed. `live` is called after the folders were listed, and
+    /// again before each removal: a statement has to be live before its first chunk is written.
     ///
     /// # Errors
-    /// Whatever storage says; what was removed until then is.
+    /// Errors of the storage; earlier removals remain done.
     pub async fn collect(
         &self,
         live: &(dyn Fn(&str) -> bool + Send + Sync),
@@ -48,7 +49,7 @@ impl DurableStore {
                 continue;
             }
             let (bytes, written) = self.folder.usage_below(&statement).await?;
-            // What is there takes room, whoever wrote it.
+            // Existing objects take room, whoever wrote them.
             self.found(&statement, bytes);
             left.push(Left { statement, bytes, written });
         }
@@ -59,7 +60,7 @@ impl DurableStore {
         };
         let (now, mut removed) = (SystemTime::now(), 0);
         for l in left {
-            // A clock that was put back makes nothing old.
+            // A clock that was set back makes nothing old.
             let old = now.duration_since(l.written).is_ok_and(|since| since >= age);
             if (old || self.bytes() > most) && !live(&l.statement) {
                 self.remove(&l.statement).await?;

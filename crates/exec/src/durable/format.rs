@@ -3,8 +3,8 @@
 //! ```text
 //!   "tessera chunk 1\n" │ length of the header, u32 LE │ its CRC-32, u32 LE │ header, JSON │ fields, one after another
 //! ```
-//! The header names the operand, says what it took to compute it, and has the type and the CRC-32 of each field. Fields
-//! are as they are in memory (little-endian; on a machine of the other order the first line differs).
+//! The header has the operand, the time that it took to compute, and the type and the CRC-32 of each field. Fields are
+//! stored as in memory (little-endian; on a big-endian machine the first line differs).
 
 use crate::chunk::{Chunk, Field};
 use crate::pool::Pool;
@@ -16,14 +16,13 @@ use std::sync::Arc;
 use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, cells};
 
-/// The first line; its number is counted up with the format.
+/// The first line, with the version of the format.
 const MAGIC: &[u8; 16] = match cfg!(target_endian = "little") {
     true => b"tessera chunk 1\n",
     false => b"TESSERA CHUNK 1\n",
 };
-/// Bytes before the header.
 const FRONT: usize = 24;
-/// Most that a header has: that of three outputs of three fields has some 700 bytes.
+/// Upper bound on the bytes of a header: that of three outputs of three fields has some 700 bytes.
 pub(crate) const HEADER_BYTES_MAX: u64 = 64 << 10;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -37,11 +36,11 @@ struct Header {
 #[derive(Debug, Serialize, Deserialize)]
 struct Output {
     shape: Dims,
-    /// Type and CRC-32 of each.
+    /// Type and CRC-32 of each field.
     fields: SmallVec<[(DType, u32); 2]>,
 }
 
-/// A field's bytes, with the chunk that they belong to and that is charged for them.
+/// A field's bytes, with the chunk that owns them and is charged for them.
 struct Cells(Arc<Chunk>, usize);
 
 impl AsRef<[u8]> for Cells {
@@ -50,7 +49,7 @@ impl AsRef<[u8]> for Cells {
     }
 }
 
-/// The object in parts, without a copy of the cells.
+/// Encodes the object in parts, without a copy of the cells.
 pub(crate) fn encode(
     key: &impl Display,
     number: u64,
@@ -63,7 +62,7 @@ pub(crate) fn encode(
     };
     let outputs = chunks.iter().map(output).collect();
     let header = Header { key: key.to_string(), number, nanos, outputs };
-    // Numbers and names of types always have a JSON form; without one the object would be refused when it is read.
+    // Numbers and names of types always have a JSON form. An object without one would be rejected on read.
     let header = serde_json::to_vec(&header).unwrap_or_default();
     let mut front = Vec::with_capacity(FRONT + header.len());
     front.extend(MAGIC);
@@ -77,10 +76,10 @@ pub(crate) fn encode(
     std::iter::once(front.into()).chain(cells).collect()
 }
 
-/// The chunks of an operand, and the nanoseconds that it took; `shapes` are those that its chunks must have.
+/// Returns the chunks of an operand, and the nanoseconds that it took; `shapes` are the expected chunk shapes.
 ///
 /// # Errors
-/// What is wrong with the object: it is not this operand's, was cut off, or changed.
+/// The reason why the object is invalid: it belongs to another operand, is truncated, or is corrupt.
 pub(crate) fn decode(
     object: &[u8],
     key: &impl Display,

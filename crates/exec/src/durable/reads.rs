@@ -1,12 +1,12 @@
-//! What chunks rest on: the versions of the objects that their statement had read, on the device before they are.
+//! The object versions that a statement has read, written to storage before the chunks that depend on them.
 //!
 //! ```text
 //!   folder/<statement>/reads/<part>-<any>     "tessera reads 1\n" │ object, version: u64 LE each … │ CRC-32, u32 LE
 //! ```
-//! A statement that is run again goes on with all of them: an object that it reads again is read in that version, or
-//! the statement fails. So chunks that are used again and those that are made again are of the same objects.
+//! A rerun statement starts with all of these versions: an object that it reads again is read in that version, or the
+//! statement fails. So reused chunks and recomputed chunks are of the same objects.
 //!
-//! A part is one statement of a script. A later one may read what an earlier one wrote, so each has chunks of its own.
+//! A part is one statement of a script. A later part may read what an earlier one wrote, so each has its own chunks.
 
 use super::{Durable, DurableStore};
 use bytes::Bytes;
@@ -15,16 +15,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_storage::sink::SinkError;
 use tessera_storage::source::{Noted, SourceError, Versions};
 
-/// The first line; its number is counted up with the format.
+/// The first line, with the version of the format.
 const MAGIC: &[u8; 16] = b"tessera reads 1\n";
-/// More than any object has.
+/// Upper bound on the bytes of an object; more than any object has.
 const BYTES_MAX: u64 = 32 << 20;
 
-/// What a statement reads, and how much of it is written down.
+/// The versions that each part of a statement reads, with those already written down.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     parts: Mutex<Vec<(usize, Arc<Versions>)>>,
-    /// Who waits for it finds what was read before written down.
+    /// Held during a write: once acquired, earlier reads are written down.
     writing: tokio::sync::Mutex<()>,
 }
 
@@ -33,27 +33,27 @@ impl Reads {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of the part that runs.
+    /// Number of the running part.
     pub(super) fn part(&self) -> usize {
         self.lock().last().map_or(0, |(part, _)| *part)
     }
 
-    /// False if more was read than is known: nothing may rest on it.
+    /// False if reads were not recorded: no chunk may depend on them.
     pub(super) fn are_known(&self) -> bool {
         self.lock().iter().all(|(_, versions)| versions.is_whole())
     }
 }
 
 impl Durable {
-    /// From now on it is that part of the statement that runs, and it reads in these versions.
+    /// Makes `part` the running part of the statement, which reads in `versions`.
     pub fn begin_part(&self, part: usize, versions: &Arc<Versions>) {
         self.reads.lock().push((part, versions.clone()));
     }
 
-    /// Writes down what was read until now, so that a run after this one goes on with it.
+    /// Writes down the reads so far, so that a later run reads the same versions.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of the storage.
     pub async fn keep_reads(&self) -> Result<(), SinkError> {
         let _one = self.reads.writing.lock().await;
         let parts = self.reads.lock().clone();
@@ -74,10 +74,10 @@ impl Durable {
 }
 
 impl DurableStore {
-    /// What the parts of a statement had read in its runs before.
+    /// Returns the reads of each part of a statement in its earlier runs.
     ///
     /// # Errors
-    /// Whatever storage says; an object that is not what was written: then no chunk of the statement may be used.
+    /// Errors of the storage; a corrupt object: then no chunk of the statement may be used.
     pub async fn reads(&self, statement: &str) -> Result<BTreeMap<usize, Vec<Noted>>, SinkError> {
         let mut all: BTreeMap<usize, Vec<Noted>> = BTreeMap::new();
         let below = reads_of(statement);

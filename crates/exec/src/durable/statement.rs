@@ -1,4 +1,4 @@
-//! The chunks of one statement: what of it is there, and what is being written.
+//! The chunks of one statement: the stored ones, and the queue of writes.
 
 use super::reads::Reads;
 use super::stored::{Kept, Stored};
@@ -17,23 +17,23 @@ use tessera_storage::sink::SinkError;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, OnceCell, Semaphore};
 
-/// Objects of a statement that are written at a time.
+/// Upper bound on concurrent writes of a statement.
 const WRITES_MAX: usize = 8;
-/// Objects that are written or wait for it.
+/// Upper bound on objects that are being written or queued.
 const QUEUE_MAX: u64 = 1024;
-/// Failed writes one after the other after which no more is tried.
+/// Consecutive failed writes after which writing stops.
 const FAILURES_MAX: u64 = 8;
 
-/// A statement whose chunks are kept, for all plans that are run for it.
+/// A statement whose chunks are stored, for all plans that are run for it.
 #[derive(Debug)]
 pub struct Durable {
     pub(super) store: Arc<DurableStore>,
     pub(super) statement: String,
-    /// What its chunks rest on.
+    /// The object versions that its chunks depend on.
     pub(super) reads: Reads,
     policy: Durability,
     ran_before: bool,
-    /// What is there of former runs: numbers of operands, by their part and the key of their stage.
+    /// Chunks of earlier runs: numbers of operands, by their part and the key of their stage.
     there: OnceCell<BTreeMap<String, Bitmap>>,
     /// True while chunks are written: not before [`Durable::begin`], nor after [`Durable::close`].
     open: AtomicBool,
@@ -46,8 +46,8 @@ pub struct Durable {
 }
 
 impl Durable {
-    /// For a statement, by a name that no other one in the store has: letters, digits, `-` and `_`. Chunks are looked
-    /// for only if it `ran_before`, and written from the start only then; else [`Durable::begin`] says from when on.
+    /// Creates the state of a statement. `statement` is unique in the store: letters, digits, `-` and `_`. If it
+    /// `ran_before`, stored chunks are looked up and writing starts at once; otherwise [`Durable::begin`] starts it.
     pub fn new(
         store: &Arc<DurableStore>,
         statement: &str,
@@ -79,13 +79,13 @@ impl Durable {
         })
     }
 
-    /// What was done for the statement until now.
+    /// Counters of the statement so far.
     pub fn did(&self) -> Did {
         self.counters.snapshot()
     }
 
-    /// Looks at a plan of the statement before it is started: what of it is kept, and what is there. `None` if nothing
-    /// of it is either. What cannot be listed is not there.
+    /// Selects the stages of a plan to store and looks up its stored chunks, before the plan starts. `None` if there
+    /// are neither. Chunks that cannot be listed count as missing.
     pub async fn plan(
         self: &Arc<Self>,
         tiling: &Arc<tessera_planner::tile::Tiling>,
@@ -124,7 +124,7 @@ impl Durable {
             return None;
         }
         let recovery = match there {
-            // It takes as long as what is there is large.
+            // The time grows with the number of stored chunks.
             true => tokio::task::spawn_blocking(move || recover(&Of(&*tiling), &available))
                 .await
                 .ok()?,
@@ -133,18 +133,18 @@ impl Durable {
         Some(Stored { kept: Kept { durable: self.clone(), part, keys, picks }, recovery })
     }
 
-    /// From now on chunks are written: the statement is one that will be run again if it has to.
+    /// Starts writing chunks: from now on the statement is rerun after a restart.
     pub fn begin(&self) {
         self.open.store(true, SeqCst);
     }
 
-    /// Ends writing: what waits is not written any more. Returns when what is being written has ended.
+    /// Stops writing: queued objects are dropped. Returns when the writes in progress have ended.
     pub async fn close(&self) {
         self.open.store(false, SeqCst);
         self.written().await;
     }
 
-    /// Waits until all that was handed over is written.
+    /// Waits until the queue of writes is empty.
     pub async fn written(&self) {
         loop {
             let ended = self.ended.notified();
@@ -155,7 +155,7 @@ impl Durable {
         }
     }
 
-    /// True while chunks are held to be written.
+    /// True while the queue of writes holds chunks.
     pub(crate) fn is_writing(&self) -> bool {
         self.queued.load(SeqCst) > 0
     }
@@ -185,7 +185,7 @@ impl Durable {
         format!("{}/{part}-{key}/{number}.chunk", chunks_of(&self.statement))
     }
 
-    /// Counts something, for the statement and for the store.
+    /// Increments a counter of the statement and of the store.
     pub(super) fn count(&self, of: impl Fn(&Counters) -> &AtomicU64, by: u64) {
         of(&self.counters).fetch_add(by, Relaxed);
         of(&self.store.counters).fetch_add(by, Relaxed);
@@ -195,8 +195,8 @@ impl Durable {
         self.store.folder.get_up_to(object, limit).await
     }
 
-    /// Takes a place in the queue of writes for so many bytes of chunks, of which `room` may wait; a single one may
-    /// in any case.
+    /// Reserves a place in the queue of writes for `bytes` bytes of chunks. At most `room` bytes may wait; a single
+    /// object may in any case.
     pub(super) fn queue(self: &Arc<Self>, bytes: u64, room: u64) -> Option<Queued> {
         if !self.open.load(SeqCst) {
             return None;
@@ -219,7 +219,7 @@ impl Durable {
         let durable = self.clone();
         io.spawn(async move {
             durable.write(&object, parts, queued.bytes).await;
-            // The chunks are let go before anybody is told that nothing is being written.
+            // The chunks are dropped before anybody is notified that nothing is being written.
             drop(queued);
         });
     }
@@ -278,7 +278,7 @@ impl Drop for Queued {
     }
 }
 
-/// A plan as [`recover`] looks at it.
+/// A plan as [`recover`] reads it.
 struct Of<'a>(&'a dyn Tiling);
 
 impl Lineage for Of<'_> {

@@ -1,4 +1,4 @@
-//! One plan of a statement whose chunks are kept: what the scheduler asks while it runs.
+//! Durable chunks of one plan: lookups of the scheduler while it runs.
 
 use super::format;
 use super::statement::Durable;
@@ -12,7 +12,7 @@ use tessera_planner::recover::Recovery;
 use tessera_planner::region::Dims;
 use tokio::runtime::Handle;
 
-/// What is there of a plan and what is kept of it: how to run it again ([`crate::run::Runtime::start_as`]).
+/// The stored chunks of a plan and the stages to store: passed to rerun it ([`crate::run::Runtime::start_as`]).
 #[derive(Debug)]
 pub struct Stored {
     pub(crate) kept: Kept,
@@ -23,26 +23,25 @@ pub struct Stored {
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(super) durable: Arc<Durable>,
-    /// The part of the statement that it is of.
+    /// Number of its part of the statement.
     pub(super) part: usize,
-    /// For each stage its key.
+    /// Key of each stage.
     pub(super) keys: Vec<Option<StageKey>>,
-    /// For each stage its key, if its chunks are written.
+    /// Key of each stage whose chunks are written.
     pub(super) picks: Vec<Option<StageKey>>,
 }
 
-/// Memory that an operand needs to load chunks of so many bytes: the object, and the chunks.
+/// Memory that an operand needs to load chunks of `output_bytes` bytes: the object, and the chunks.
 pub(crate) fn loading_bytes(output_bytes: u64) -> u64 {
     output_bytes.saturating_mul(2)
 }
 
 impl Kept {
-    /// The statement.
     pub(crate) fn durable(&self) -> &Arc<Durable> {
         &self.durable
     }
 
-    /// Brings the object of an operand whose chunks have so many bytes; `None` if it cannot be had.
+    /// Fetches the object of an operand whose chunks have `bytes` bytes; `None` if it is not available.
     pub(crate) async fn fetch(&self, stage: StageId, number: u64, bytes: u64) -> Option<Bytes> {
         let object = self.durable.object(self.part, self.key(stage)?, number);
         let got = self.durable.get(&object, bytes.saturating_add(format::HEADER_BYTES_MAX)).await;
@@ -55,7 +54,7 @@ impl Kept {
         None
     }
 
-    /// The chunks in an object; `None` if it is not what was written.
+    /// Decodes the chunks of an object; `None` if it is corrupt.
     pub(crate) fn load(
         &self,
         object: &[u8],
@@ -79,8 +78,7 @@ impl Kept {
         }
     }
 
-    /// Has the chunks of an operand written, if its stage is kept and not too much is waiting already: at most `room`
-    /// bytes.
+    /// Queues the chunks of an operand to be written, if its stage is selected and at most `room` bytes wait.
     pub(crate) fn keep(
         &self,
         io: &Handle,

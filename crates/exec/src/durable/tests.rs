@@ -1,4 +1,4 @@
-//! Objects of operands, and real plans that run again. What the scheduler makes of them is tested in
+//! Objects of operands, and real plans that run again. The scheduler's use of stored chunks is tested in
 //! `schedule/tests/durable.rs`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -141,7 +141,7 @@ fn a_file_that_is_not_whole_is_not_listed() {
         folder.put_parts("x/1.chunk", vec![Bytes::from("a")]).await.unwrap();
         std::fs::write(directory.path().join("x/.2.chunk.0123.part"), b"half").unwrap();
         assert_eq!(folder.list_below("x").await.unwrap(), [("1.chunk".to_string(), 1)]);
-        // A name that cannot be made leaves nothing.
+        // A name that cannot be created leaves nothing.
         std::fs::write(directory.path().join("file"), b"").unwrap();
         assert!(folder.put_parts("file/1", vec![]).await.is_err());
         folder.remove_below("x").await.unwrap();
@@ -153,7 +153,6 @@ fn a_file_that_is_not_whole_is_not_listed() {
 #[derive(Default)]
 struct Bits(Mutex<BTreeMap<(usize, ChunkIndex), Fields>>);
 
-/// The bytes of each field.
 type Fields = Vec<Vec<u8>>;
 
 impl Sink for Bits {
@@ -211,7 +210,7 @@ fn a_real_plan_gives_the_same_bits_wherever_it_was_stopped() {
             )
             .unwrap();
         if let Some(durable) = durable {
-            // It is stopped when a part of it is there.
+            // Stops once a part of the chunks is stored.
             let goes_on = || running.progress().is_some() || durable.is_writing();
             while stop && durable.did().written < 60 && goes_on() {
                 std::thread::sleep(Duration::from_micros(200));
@@ -234,7 +233,7 @@ fn a_real_plan_gives_the_same_bits_wherever_it_was_stopped() {
     for folder in folders(directory.path()) {
         let store = DurableStore::new(folder, 1 << 30);
         let of = |ran_before| Durable::new(&store, "statement-1", Durability::All, ran_before);
-        // Before it is known to be run again if it has to, nothing is written.
+        // Before `begin` nothing is written.
         let early = of(false);
         run(Some(&early), true);
         assert_eq!(early.did().written, 0);
@@ -301,13 +300,14 @@ fn what_nobody_needs_goes_by_age_and_by_size_and_what_lives_stays() {
         put("third");
         assert_eq!((collect(&["first"], 3600), store.bytes()), (0, 200));
         assert!(["first", "second", "third"].map(there).iter().all(|&t| t));
-        // Room for more than there is: the eldest of those that do not live gives way, and no more than has to.
+        // The reserved room exceeds the threshold: the oldest statement that is not live is removed, and no more than
+        // necessary.
         assert!(!store.wants_room());
         assert!(store.take("fourth", 750) && !store.take("fourth", 100) && store.wants_room());
         assert_eq!((collect(&["first", "fourth"], 3600), store.bytes()), (1, 850));
         assert_eq!(["first", "second", "third"].map(there), [true, false, true]);
         assert!(store.take("fourth", 100) && !store.wants_room());
-        // By age, whatever room there is; never what lives.
+        // By age, regardless of room; never live statements.
         assert_eq!(collect(&["first", "fourth"], 0), 1);
         assert_eq!(["first", "second", "third"].map(there), [true, false, false]);
         assert_eq!((store.bytes(), store.did().removed), (850, 2));

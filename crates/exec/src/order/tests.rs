@@ -16,17 +16,16 @@ use tessera_planner::optimize::Rooted;
 use tessera_planner::plan::Task;
 use tessera_planner::reduce::ReduceKind;
 
-/// The chunks of operands.
 type Made = HashMap<(StageId, u64), Vec<Arc<Chunk>>>;
 
-/// A shelf of one process: what is made, and what it is asked for.
+/// A shelf of one process: the chunks made, and the number of fetches.
 #[derive(Debug, Default)]
 struct Own {
     made: Mutex<Made>,
     asked: AtomicU64,
-    /// Chunks are given as what is sent.
+    /// True if chunks are returned in encoded form.
     sent: bool,
-    /// Nothing can be had.
+    /// True if no chunk is available.
     empty: bool,
 }
 
@@ -57,7 +56,6 @@ impl Shelf for Own {
     }
 }
 
-/// Takes the only chunk.
 #[derive(Debug, Default)]
 struct One(Mutex<Vec<f64>>);
 
@@ -92,7 +90,7 @@ fn parts_make_the_whole() {
         let t = plan();
         let runner = Arc::new(PlanRunner::new(t.clone(), &Sources::default()).unwrap());
         let stages = t.plan().stages.len();
-        // The first stage in two orders, each told half of it; then all the rest.
+        // The first stage in two orders, each assigned half of it; then all the rest.
         let first = StageId(0);
         assert!(matches!(t.plan().stage(first).task, Task::Fused(_)));
         let count = t.plan().stage(first).grid.count();
@@ -122,14 +120,14 @@ fn parts_make_the_whole() {
         let mut there = none.clone();
         there[0] = (0..count).collect();
         let last = t.plan().results[0].stage;
-        // An order over chunks that are there loads them; if they are not after all, it makes them.
+        // An order over available chunks loads them; if they turn out to be missing, it makes them.
         if empty {
             shelf.made.lock().unwrap().clear();
         }
         let (_, stats) = run(vec![(last, std::iter::once(0).collect())], there.clone(), &shelf);
         assert_eq!(shelf.asked.load(Relaxed), count);
         assert_eq!(stats.stages[0].operands, if empty { count } else { 0 });
-        // The whole plan, where its result is there.
+        // The whole plan, with its result available.
         let sink = Arc::new(One::default());
         there[last.0 as usize].insert(0);
         let how = How {
@@ -150,7 +148,7 @@ fn parts_make_the_whole() {
         assert_eq!(*sink.0.lock().unwrap(), [4095.0 * 2048.0]);
         assert!(outcome.stats.stages.iter().all(|s| s.operands == 0), "{:?}", outcome.stats.stages);
         drop(shelf);
-        // A thread may still be about to let the statement go.
+        // A thread may not yet have dropped the statement.
         let since = std::time::Instant::now();
         while runtime.quota().used() > 0 {
             assert!(since.elapsed().as_secs() < 10, "{} bytes are left", runtime.quota().used());

@@ -2,38 +2,37 @@
 //! Mappings from which buffers are cut.
 //!
 //! ```text
-//!   region of 64 MiB, at a boundary of 2 MiB   | 3 MB | 3 MB | 800 KB | 6 MB | …  not touched yet |
+//!   region of 64 MiB, aligned to 2 MiB   | 3 MB | 3 MB | 800 KB | 6 MB | …  not touched yet |
 //! ```
 //! A page fault costs more than the arithmetic on the cells of a page: 400 MB in new chunks of 3 MB took 0.20 s of the
-//! system's time in pages of 4 KiB, 0.07 s in pages of 2 MiB. Such a page is larger than many a chunk, so neighbouring
-//! buffers share them. Every byte is cut once: what is
-//! let go gives its pages back, and the last buffer the region.
+//! system's time in pages of 4 KiB, 0.07 s in pages of 2 MiB. Such a page is larger than many chunks, so neighbouring
+//! buffers share pages. Every byte is cut once: a dropped buffer returns its pages to the system, and the last buffer
+//! the region.
 
 use super::HUGE_PAGE;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of a region.
 const REGION: usize = 64 << 20;
 /// Larger buffers have a region of their own.
 const SHARED_MAX: usize = REGION / 4;
-/// A page, as the system gives them back.
+/// The page size of the system.
 const PAGE: usize = 4096;
 
-/// A mapping at a boundary of 2 MiB, of zeros where nobody has written.
+/// A mapping aligned to 2 MiB; bytes not yet written are zero.
 #[derive(Debug)]
 pub(super) struct Region {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: a region is an address and a length; what is done with the bytes is their owners'.
+// SAFETY: a region is an address and a length; only the owners of its cuts access the bytes.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// `None` where there is no such call, or no room.
+    /// Returns `None` where the call does not exist or the system refuses memory.
     fn new(len: usize) -> Option<Region> {
         if !cfg!(target_os = "linux") {
             return None;
@@ -55,7 +54,7 @@ impl Region {
         }
         let head = base.cast::<u8>().align_offset(HUGE_PAGE);
         // SAFETY: `head < HUGE_PAGE`, so head, body and tail lie in the mapping of `len + HUGE_PAGE` bytes, at page
-        // boundaries; head and tail are given back once and not used.
+        // boundaries; head and tail are unmapped once and not used.
         unsafe {
             let start = base.cast::<u8>().add(head);
             if head > 0 {
@@ -64,7 +63,7 @@ impl Region {
             if head < HUGE_PAGE {
                 libc::munmap(start.add(len).cast(), HUGE_PAGE - head);
             }
-            // A refused advice leaves small pages, which is slower and as correct.
+            // If the advice is refused, small pages remain, which is slower but correct.
             libc::madvise(start.cast(), len, libc::MADV_HUGEPAGE);
             Some(Region { base: NonNull::new(start)?, len })
         }
@@ -73,12 +72,12 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the mapping has this address and length, and every buffer that was cut from it is gone.
+        // SAFETY: the mapping has this address and length, and every buffer cut from it is dropped.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
-/// A part of a region: whole pages that nobody else has or had.
+/// A part of a region: whole pages with one owner ever.
 #[derive(Debug)]
 pub(super) struct Cut {
     region: Arc<Region>,
@@ -96,7 +95,7 @@ impl Cut {
 impl Drop for Cut {
     fn drop(&mut self) {
         if Arc::strong_count(&self.region) > 1 {
-            // SAFETY: the pages lie in the region, and only this part has been told of them.
+            // SAFETY: the pages lie in the region, and only this cut covers them.
             unsafe {
                 libc::madvise(self.ptr().as_ptr().cast(), self.len, libc::MADV_DONTNEED);
             }
@@ -104,12 +103,12 @@ impl Drop for Cut {
     }
 }
 
-/// The region that is being cut, and how far.
+/// The current region, and the offset of its uncut part.
 #[derive(Debug, Default)]
 pub(super) struct Cutter(Mutex<Option<(Arc<Region>, usize)>>);
 
 impl Cutter {
-    /// Zeroed memory of at least so many bytes; `None` where there is none to be mapped.
+    /// Returns zeroed memory of at least `size` bytes; `None` if the system refuses the mapping.
     pub(super) fn cut(&self, size: usize) -> Option<Cut> {
         let len = size.next_multiple_of(PAGE);
         if len > SHARED_MAX {

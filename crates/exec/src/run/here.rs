@@ -1,15 +1,15 @@
-//! Small plans on the thread that starts them.
+//! Runs small plans on the thread that starts them.
 //!
-//! To wake a thread and to be woken by it costs more than the operands of a small query
-//! ([`tessera_planner::cost::is_small`]). So whoever starts one takes
-//! its operands itself, by the same rules of admission, and the threads never hear of it. What is left when it cannot
-//! go on (memory that others hold, a fetch, a plan that is larger than it seemed) is left to the threads.
+//! Waking a thread and being woken by it costs more than the operands of a small query
+//! ([`tessera_planner::cost::is_small`]). So the starting thread takes its operands itself, by the same rules of
+//! admission, without waking others. If it cannot continue (memory that others hold, a fetch, a plan that is larger
+//! than expected), the rest is left to the threads.
 
 use super::Shared;
 use crate::schedule::core::After;
 use std::sync::Arc;
 
-/// Batches that are taken at most.
+/// Upper bound on the batches taken.
 const TURNS_MAX: usize = 256;
 
 impl Shared {

@@ -1,4 +1,4 @@
-//! A plan that runs, as its owner sees it.
+//! Handles of a running plan.
 
 use super::Shared;
 use crate::cancel::CancelToken;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use tokio::sync::oneshot;
 
-/// A statement that runs. Dropping it cancels the statement.
+/// A running statement. Dropping it cancels the statement.
 pub struct Running {
     pub(super) shared: Arc<Shared>,
     pub(super) id: u64,
@@ -18,7 +18,7 @@ pub struct Running {
     pub(super) runner: Arc<dyn TaskRunner>,
 }
 
-/// Looks at a statement without keeping it or the runtime alive.
+/// A weak handle for statistics: it keeps neither the statement nor the runtime alive.
 #[derive(Clone)]
 pub struct Watch {
     pub(super) shared: Weak<Shared>,
@@ -32,25 +32,25 @@ impl fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// What the statement did until now; `None` when it is over. It takes the scheduler's lock for a moment: ask some
-    /// times a second, not for each operand.
+    /// Returns the statistics so far; `None` once the statement is over. It takes the scheduler's lock for a moment:
+    /// call it some times a second, not for each operand.
     pub fn stats(&self) -> Option<Stats> {
         self.shared.upgrade()?.lock().stats(self.id)
     }
 }
 
 impl Running {
-    /// Asks the statement to stop; its end comes soon after.
+    /// Asks the statement to stop; its end follows soon.
     pub fn cancel(&self) {
         self.token.cancel();
     }
 
-    /// Operands by state; `None` when it is over.
+    /// Operands by state; `None` once the statement is over.
     pub fn progress(&self) -> Option<StateCounts> {
         self.shared.lock().counts(self.id)
     }
 
-    /// A look at the statement that may outlive it.
+    /// Returns a weak handle that may outlive the statement.
     pub fn watch(&self) -> Watch {
         Watch { shared: Arc::downgrade(&self.shared), id: self.id }
     }
@@ -69,7 +69,7 @@ impl Running {
         self.believed(outcome).await
     }
 
-    /// An end that is well only if what was read is to be believed now that all is read.
+    /// Replaces a successful outcome by an error if the data read turn out invalid once all are read.
     async fn believed(&self, mut outcome: Outcome) -> Outcome {
         if outcome.result.is_ok() {
             outcome.result = self.runner.check_read().await;

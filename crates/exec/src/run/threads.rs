@@ -1,4 +1,4 @@
-//! What threads and fetches do with the work of plans.
+//! Work of the runtime's threads and fetches.
 
 use super::Shared;
 use crate::chunk::Chunk;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tessera_planner::plan::{OutputRef, StageId};
 use tessera_planner::region::Dims;
 
-/// The part of the quota that chunks may hold which wait to be kept.
+/// Chunks in the queue of durable writes may hold one part in this many of the quota.
 const KEEPING: u64 = 8;
 
 impl Shared {
@@ -29,7 +29,7 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The life of a thread.
+    /// The main loop of a thread.
     pub(super) fn work(self: &Arc<Self>) {
         let (mut batch, mut finished) = (Vec::new(), Vec::new());
         let (mut spill, mut spilled) = (None, None);
@@ -75,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// Changes the scheduler's state from outside its threads, and has one of them look at it.
+    /// Changes the scheduler's state from outside its threads, and wakes one of them.
     pub(super) fn with(self: &Arc<Self>, f: impl FnOnce(&mut Core, &mut After)) {
         let mut after = After::default();
         {
@@ -88,9 +88,9 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// Does what must not happen under the lock.
+    /// Runs deferred work that must not happen under the lock.
     pub(super) fn settle(self: &Arc<Self>, after: After) {
-        // The end of a statement may let others go on that were parked behind it.
+        // The end of a statement may unblock statements that were parked behind it.
         let over = !after.over.is_empty();
         drop(after.trash);
         for work in after.again {
@@ -177,7 +177,7 @@ impl Shared {
         Finished { statement, slot, result, nanos, fetch, frees, again }
     }
 
-    /// Writes a chunk to a file.
+    /// Writes a chunk to a spill file.
     fn spill(&self, spill: Spill) -> SpillDone {
         let Spill { victim, chunk, space } = spill;
         let write = catch_unwind(AssertUnwindSafe(|| self.store.write(&chunk, space)));
@@ -186,7 +186,7 @@ impl Shared {
         SpillDone { victim, chunk, result }
     }
 
-    /// Brings inputs back from files that the operand does not read in parts; their bytes are reserved.
+    /// Loads spilled inputs that the operand does not read in parts; their bytes are reserved.
     fn bring_back(&self, work: &mut Work, index: &[u64]) -> Result<(), Error> {
         let statement = &work.statement;
         for (from, _, held) in &mut work.inputs {
@@ -201,7 +201,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The chunks of an operand, made or loaded, charged and delivered; `None` if they were to be loaded and cannot be.
+    /// Makes or loads the chunks of an operand, charges and delivers them; `None` if they were to be loaded and are not
+    /// available.
     fn run(&self, work: &mut Work) -> Result<Option<SmallVec<[Arc<Chunk>; 1]>>, Error> {
         work.statement.token.check()?;
         let index = work.statement.tiling.grid(work.key.stage).unravel(work.key.number);
@@ -224,7 +225,7 @@ impl Shared {
             let chunk = shared[output as usize].clone();
             let sink = &work.statement.sink;
             if let Err(e) = sink.chunk(result as usize, index.clone(), region, chunk) {
-                // A sink tries again by itself: it must not be given a chunk twice.
+                // A sink retries by itself: it must not receive a chunk twice.
                 work.attempts = u32::MAX;
                 return Err(e);
             }
@@ -232,7 +233,7 @@ impl Shared {
         Ok(Some(shared))
     }
 
-    /// The chunks in the object that was fetched.
+    /// Decodes the chunks of the fetched object.
     fn load(&self, work: &mut Work, index: &[u64]) -> Option<Vec<Chunk>> {
         let (statement, OperandKey { stage, number }) = (&work.statement, work.key);
         let prepared = work.prepared.take()?;
@@ -277,7 +278,7 @@ impl Shared {
     }
 }
 
-/// An operand as an error of its kernel names it.
+/// Names an operand for an error of its kernel.
 pub(super) fn spot(tiling: &dyn Tiling, stage: StageId, index: &[u64]) -> Spot {
     let grid = tiling.grid(stage);
     Spot {
@@ -288,7 +289,7 @@ pub(super) fn spot(tiling: &dyn Tiling, stage: StageId, index: &[u64]) -> Spot {
     }
 }
 
-/// A fetch under way. If tokio drops it, as when its runtime ends, the operand fails instead of hanging.
+/// A fetch in progress. If tokio drops it, as when its runtime ends, the operand fails instead of hanging.
 struct Fetch {
     shared: Arc<Shared>,
     work: Option<Work>,

@@ -1,12 +1,12 @@
-//! Which operands of a plan start now: those that fit.
+//! Admission: which operands of a plan start now. An operand starts if it fits.
 //!
 //! ```text
 //!   0 ────────────── half ─────── three quarters ──────────── limit
-//!   │ loads start ahead, │ sources compute │ what reads chunks  │
-//!   │ the walk goes on   │                 │                    │
+//!   │ loads start ahead, │ sources compute │ operands that read │
+//!   │ the walk continues │                 │ chunks run         │
 //! ```
-//! What brings new bytes in leaves room for what turns bytes into fewer. When nothing of the plan runs, only the limit
-//! counts.
+//! Operands that bring new bytes in leave room for those that reduce them. When nothing of the plan runs, only the
+//! limit counts.
 
 use crate::error::{Demand, Error};
 use crate::operand::OperandState;
@@ -22,27 +22,27 @@ use tessera_planner::plan::OutputRef;
 
 /// Operands with a peak up to this are handed out several at a time: taking the lock costs more than they do.
 const SMALL: u64 = 256 << 10;
-/// The most operands that a thread takes at a time.
+/// Upper bound on the operands that a thread takes at a time.
 const BATCH: usize = 32;
-/// Reads that the walk finds ahead, over all operands that have not run.
+/// Upper bound on the reads that the walk finds ahead, over all operands that have not run.
 const EDGES: usize = 1 << 18;
 
-/// What bounds a plan.
+/// Resource limits shared by all plans.
 pub(crate) struct Limits {
     pub(crate) threads: usize,
     pub(crate) fetches: usize,
     pub(crate) quota: Arc<Quota>,
     pub(crate) store: Arc<Store>,
-    /// Memory that is kept free for a statement: its number, and the bytes.
+    /// Memory reserved for a statement: its number, and the bytes.
     pub(crate) claim: Option<(u64, u64)>,
 }
 
-/// Bytes that a statement may have beyond the limit as long as it has no more, and the part of the limit that they are at
-/// most. What all of them have beyond it is bounded by the number of statements.
+/// A small statement may exceed the limit while its memory stays below both bounds: a number of bytes, and one part
+/// in so many of the limit. The total beyond the limit is bounded by the number of statements.
 const SMALL_STATEMENT: u64 = 1 << 20;
 const SMALL_SHARE: u64 = 32;
 
-/// How much of a budget operands may fill while others of the plan run.
+/// The share of a budget that operands may fill while others of the plan run.
 #[derive(Clone, Copy)]
 enum Share {
     Half,
@@ -61,14 +61,13 @@ impl Share {
 }
 
 impl Limits {
-    /// What a statement's operands may fill.
+    /// The part of the quota that a statement's operands may fill.
     fn open_to(&self, statement: u64) -> u64 {
         let kept = self.claim.filter(|&(s, _)| s != statement).map_or(0, |(_, bytes)| bytes);
         self.quota.limit().saturating_sub(kept)
     }
 }
 
-/// An operand that was admitted.
 pub(crate) struct Work {
     pub(crate) statement: Arc<Statement>,
     pub(crate) slot: Slot,
@@ -80,15 +79,15 @@ pub(crate) struct Work {
     pub(crate) deliver: SmallVec<[(u32, u32); 1]>,
     /// True if it may have to fetch first; it is then counted as fetching.
     pub(crate) fetch: bool,
-    /// True for the last of those that a thread was given: after it the thread has nothing more of the statement to do.
+    /// True for the last operand of a thread's batch: after it the thread has no more work of the statement.
     pub(crate) frees: bool,
-    /// How often it failed before.
+    /// Number of failed attempts.
     pub(crate) attempts: u32,
     /// True if its chunks are loaded instead of being made.
     pub(crate) stored: bool,
 }
 
-/// What an operand that starts was given.
+/// Resources of an operand that starts.
 struct Admitted {
     reservation: Reservation,
     prepared: Option<Prepared>,
@@ -120,7 +119,7 @@ impl Job {
         let before = out.len();
         self.start(limits, out);
         if out.len() == before && self.running == 0 && !self.is_over() {
-            // Nothing runs and nothing fits: what the walk finds next may.
+            // Nothing runs and nothing fits: operands that the walk finds next may.
             if let Err(error) = self.walk(limits, true) {
                 return self.fail(error, None, trash);
             }
@@ -184,7 +183,7 @@ impl Job {
         }
     }
 
-    /// Takes operands for the thread that asks, and counts it.
+    /// Takes operands for the calling thread, and counts the thread as at work.
     fn compute(&mut self, out: &mut Vec<Work>, take: impl FnOnce(&mut Self, &mut Vec<Work>)) {
         let before = out.len();
         take(self, out);
@@ -194,7 +193,7 @@ impl Job {
         }
     }
 
-    /// Takes what one thread computes next: a fetched load, or a batch of operands whose inputs are there.
+    /// Takes the next work of one thread: a fetched load, or a batch of operands whose inputs are available.
     fn take_ready(&mut self, limits: &Limits, out: &mut Vec<Work>) {
         if self.fetched_is_older() {
             return out.extend(self.take_fetched());
@@ -216,7 +215,8 @@ impl Job {
                 }
             } else {
                 denied.push(ready);
-                // Others are tried as well, as one that fits may give back memory; all of them only when nothing runs.
+                // Other operands are tried as well, as one that fits may release memory; all of them only when nothing
+                // runs.
                 if denied.len() >= 16 && self.running > 0 {
                     break;
                 }
@@ -228,8 +228,8 @@ impl Job {
         }
     }
 
-    /// The place of the fetched load that was found first: decoded in the order in which they happen to come, loads would
-    /// hold chunks whose neighbours are not there yet.
+    /// Returns the position and root of the fetched load that was found first. Decoded in order of arrival, loads would
+    /// hold chunks whose neighbours are not available yet.
     fn first_fetched(&self) -> Option<(usize, u64)> {
         let order = |(at, work): (usize, &Work)| {
             let operand = self.table.get(work.slot)?;
@@ -239,7 +239,7 @@ impl Job {
         Some((at, root))
     }
 
-    /// The fetched load to be decoded next.
+    /// Takes the fetched load to decode next.
     fn take_fetched(&mut self) -> Option<Work> {
         let (at, _) = self.first_fetched()?;
         let mut work = self.fetched.remove(at)?;
@@ -248,8 +248,8 @@ impl Job {
         Some(work)
     }
 
-    /// True if a fetched load belongs to an older root than all that is ready to compute: a stream of ready operands
-    /// must not starve it.
+    /// True if a fetched load belongs to an older root than every operand that is ready to compute: a stream of ready
+    /// operands must not starve it.
     fn fetched_is_older(&self) -> bool {
         let (Some((_, root)), Some(first)) = (self.first_fetched(), self.ready.peek()) else {
             return false;
@@ -257,7 +257,7 @@ impl Job {
         root < first.root
     }
 
-    /// Holds what an operand reads beside its inputs, and says what that needs.
+    /// Pins the memory that an operand reads in addition to its inputs, and returns the bytes that this needs.
     pub(super) fn pin(&self, slot: Slot) -> (u64, Option<Prepared>) {
         match self.table.get(slot) {
             Some(o) if self.stages[o.key.stage.0 as usize].pins => {
@@ -268,7 +268,8 @@ impl Job {
         }
     }
 
-    /// Bytes that an operand needs beside its inputs in memory: its peak, and what it reads of files.
+    /// Bytes that an operand needs in addition to its inputs in memory: its peak, and the parts that it reads from
+    /// files.
     pub(crate) fn need(&self, slot: Slot) -> u64 {
         let Some(operand) = self.table.get(slot) else { return 0 };
         let mut bytes = operand.peak;
@@ -278,7 +279,7 @@ impl Job {
         let tiling = &self.statement.tiling;
         let index = tiling.grid(operand.key.stage).unravel(operand.key.number);
         let mut staging = 0;
-        // Chunks of one output stand together.
+        // Chunks of one output are adjacent.
         let mut known: Option<(OutputRef, Option<u64>)> = None;
         for r in &operand.reads {
             let made = self.table.get(r.slot).and_then(|o| o.made.get(r.output as usize));
@@ -302,18 +303,18 @@ impl Job {
         bytes.saturating_add(staging)
     }
 
-    /// The statement's own budget, if it has one within that of all.
+    /// The statement's own budget, if it has one within the global one.
     pub(crate) fn own(&self, limits: &Limits) -> Option<&Arc<Quota>> {
         let quota = self.statement.account.quota();
         (!Arc::ptr_eq(quota, &limits.quota)).then_some(quota)
     }
 
-    /// Reserves what an operand needs, dropping idle chunks if they are in the way.
+    /// Reserves the memory of an operand, evicting idle chunks if they are in the way.
     fn admit(&mut self, slot: Slot, share: Share, limits: &Limits) -> Option<Admitted> {
         let (more, prepared) = self.pin(slot);
         let need = self.need(slot).saturating_add(more);
         let open = limits.open_to(self.statement.id);
-        // What rows may ask for is left free as long as the plan gets on without it.
+        // Memory that row operators may request is left free as long as the plan makes progress without it.
         let limit = match self.running {
             0 => open,
             _ => share.of(limits.quota.limit()).min(open.saturating_sub(limits.quota.aside())),
@@ -337,7 +338,7 @@ impl Job {
             {
                 return Some(Admitted { reservation, prepared });
             }
-            // A question of a moment does not wait until a large statement has let go of memory.
+            // A short query does not wait until a large statement has released memory.
             let small_max = (limits.quota.limit() / SMALL_SHARE).min(SMALL_STATEMENT);
             let account = &self.statement.account;
             if self.running == 0 && account.used().saturating_add(need) <= small_max && fits_own(0)
@@ -346,13 +347,13 @@ impl Job {
                 reservation.extend(need);
                 return Some(Admitted { reservation, prepared });
             }
-            // Chunks are dropped only if that makes enough room.
+            // Chunks are evicted only if that makes enough room.
             let may_fit = fits_own(idle);
             self.short |= !may_fit;
             if !may_fit || !fits(&limits.quota, limit, idle) || !self.evict(&mut trash) {
                 return None;
             }
-            // Dropped here and now, since the next attempt needs the room.
+            // Dropped at once, since the next attempt needs the room.
             trash.clear();
         }
     }
@@ -391,7 +392,7 @@ impl Job {
         }
     }
 
-    /// What to say when nothing fits: the ready operands that ask for most.
+    /// The error when nothing fits, with the ready operands of the largest demand.
     pub(crate) fn memory_exceeded(&self, quota: &Quota) -> Error {
         let mut worst: Vec<Demand> = Vec::new();
         for ready in self.ready.iter().chain(self.loads.iter()) {

@@ -1,8 +1,8 @@
-//! All plans that run, and which of them a thread works for next.
+//! All running plans, and the choice of the plan that a thread works for next.
 //!
-//! Plans take turns. They share the quota; when all of them stand still for want of memory, chunks are spilled
-//! ([`crate::schedule::spill`]). Where nothing can be spilled, the youngest plan that holds memory gives its work up
-//! and waits until the older ones are over.
+//! Plans take turns. They share the quota; when all of them are stalled for want of memory, chunks are spilled
+//! ([`crate::schedule::spill`]). Where nothing can be spilled, the youngest plan that holds memory drops its work and
+//! waits until the older ones are over.
 
 use crate::chunk::Chunk;
 use crate::error::Error;
@@ -21,28 +21,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tessera_planner::error::Class;
 
-/// What became of an operand that was handed out.
+/// The outcome of an operand that was handed out.
 pub(crate) struct Finished {
     pub(crate) statement: u64,
     pub(crate) slot: Slot,
-    /// Its chunks, charged and delivered; `None` if it was to load them and they cannot be had.
+    /// Its chunks, charged and delivered; `None` if it was to load them and they are not available.
     pub(crate) result: Result<Option<SmallVec<[Arc<Chunk>; 1]>>, Error>,
     pub(crate) nanos: u64,
     /// True if it was counted as fetching.
     pub(crate) fetch: bool,
-    /// True if its thread has nothing more of the statement to do.
+    /// True if its thread has no more work of the statement.
     pub(crate) frees: bool,
-    /// The operand itself, to be tried again if its error and the number of attempts allow it.
+    /// The operand itself, to be retried if its error and the number of attempts allow it.
     pub(crate) again: Option<Box<Work>>,
 }
 
-/// What has to happen after the lock is gone.
+/// Work deferred until the lock is released.
 #[derive(Default)]
 pub(crate) struct After {
     pub(crate) trash: Trash,
-    /// Operands to try again.
     pub(crate) again: Vec<Work>,
-    /// Plans that are over.
     pub(crate) over: Vec<(Option<Done>, Outcome)>,
 }
 
@@ -61,17 +59,18 @@ pub(crate) struct Core {
     pub(super) limits: Limits,
     /// Chunks to spill, in this order.
     pub(super) victims: VecDeque<Victim>,
-    /// Chunks of arrays beside plans that threads are writing.
+    /// Chunks of arrays outside of plans that threads are writing.
     pub(super) spilling: usize,
-    /// Why the last chunk could not be spilled; nothing is tried again until a plan comes or files go.
+    /// The error of the last failed spill, and the scratch bytes in use then. No spill is tried again until a plan is
+    /// added or spill files are removed.
     pub(super) refused: Option<(Error, u64)>,
     pub(super) claim: Option<Claim>,
     retries_max: u32,
     stall_timeout: Duration,
     pub(crate) shutdown: bool,
-    /// Threads that are about to drop chunks: their bytes are still counted, but come back by themselves.
+    /// Threads that are about to drop chunks: their bytes are still counted, but will be released.
     pub(crate) settling: usize,
-    /// The statement that is looked at: a panic is its fault.
+    /// The statement being processed: a panic is attributed to it.
     pub(super) looked_at: Option<u64>,
 }
 
@@ -103,12 +102,11 @@ impl Core {
         self.jobs.is_empty()
     }
 
-    /// True if the end of a statement concerns somebody: others that run, or threads that are to end.
+    /// True if the end of a statement affects other statements or threads that are to end.
     pub(crate) fn has_others(&self) -> bool {
         self.shutdown || !self.jobs.is_empty()
     }
 
-    /// Plans that are not over.
     pub(crate) fn plans(&self) -> usize {
         self.jobs.len()
     }
@@ -118,7 +116,7 @@ impl Core {
         self.jobs.iter().find(|j| j.statement.id == statement).map(|j| j.table.counts.clone())
     }
 
-    /// What a statement did until now, while it runs.
+    /// Statistics of a statement so far, while it runs.
     pub(crate) fn stats(&self, statement: u64) -> Option<Stats> {
         self.jobs.iter().find(|j| j.statement.id == statement).map(Job::stats)
     }
@@ -127,7 +125,6 @@ impl Core {
         self.jobs.iter_mut().find(|j| j.statement.id == statement)
     }
 
-    /// Stops a statement.
     pub(crate) fn fail(&mut self, statement: u64, error: Error, after: &mut After) {
         self.guarded(after, |core, after| {
             core.looked_at = Some(statement);
@@ -138,7 +135,6 @@ impl Core {
         });
     }
 
-    /// Stops all statements.
     pub(crate) fn fail_all(&mut self, after: &mut After) {
         let all: Vec<u64> = self.jobs.iter().map(|j| j.statement.id).collect();
         for statement in all {
@@ -146,16 +142,15 @@ impl Core {
         }
     }
 
-    /// Takes note of operands that came to an end.
     pub(crate) fn complete(&mut self, finished: &mut Vec<Finished>, after: &mut After) {
-        // One by one: what another operand did must not be lost with it.
+        // One by one: a panic must not lose the results of other operands.
         for f in finished.drain(..) {
             self.guarded(after, |core, after| core.completed(f, after));
         }
         self.reap(after);
     }
 
-    /// Takes a fetched load in; it waits for a thread.
+    /// Accepts a fetched load; it waits for a thread.
     pub(crate) fn fetched(&mut self, work: Work, after: &mut After) {
         self.guarded(after, |core, after| core.take_fetched(work, after));
     }
@@ -171,7 +166,6 @@ impl Core {
         self.guarded(after, |core, after| core.picked(out, spill, after)).flatten()
     }
 
-    /// Takes note of a chunk that was written, or could not be.
     pub(crate) fn spilled(&mut self, done: SpillDone, after: &mut After) {
         self.guarded(after, |core, after| core.was_spilled(done, after));
     }
@@ -263,7 +257,7 @@ impl Core {
         }
     }
 
-    /// Hands out operands of one statement, whoever's turn it is: it is started by the thread that asks.
+    /// Hands out operands of one statement, regardless of turns: the calling thread starts it.
     pub(crate) fn pick_of(&mut self, statement: u64, out: &mut Vec<Work>, after: &mut After) {
         let limits = &self.limits;
         if let Some(job) = self.jobs.iter_mut().find(|j| j.statement.id == statement) {
@@ -272,13 +266,13 @@ impl Core {
         self.reap(after);
     }
 
-    /// True if another thread would find something to do.
+    /// True if another thread would find work.
     pub(crate) fn has_more(&self) -> bool {
         !self.victims.is_empty()
             || self.jobs.iter().any(|j| j.error.is_none() && !j.parked && j.has_more())
     }
 
-    /// What to do when nothing can start.
+    /// Decides what to do when nothing can start.
     fn resolve(&mut self, after: &mut After) -> Resolved {
         if let Some(resolved) = self.relieve(after) {
             return resolved;
@@ -295,7 +289,7 @@ impl Core {
         if self.claim.take().is_some() {
             return Resolved::Again;
         }
-        // Every statement stands still: each has ready operands, and none fits. What others keep for later goes first.
+        // Every statement is stalled: each has ready operands, and none fits. Idle chunks are evicted first.
         let mut evicted = false;
         for job in &mut self.jobs {
             self.looked_at = Some(job.statement.id);
@@ -336,7 +330,8 @@ impl Core {
         self.stuck(0, &quota, after)
     }
 
-    /// Looks after a statement that stands still for want of memory of its own budget: that others end does not help it.
+    /// Makes room for a statement that is stalled for want of memory of its own budget: the end of others does not help
+    /// it.
     fn relieve(&mut self, after: &mut After) -> Option<Resolved> {
         if self.is_spilling() || !self.victims.is_empty() || self.settling > 0 {
             return None;
@@ -350,7 +345,7 @@ impl Core {
             return Some(Resolved::Again);
         }
         let job = &mut self.jobs[i];
-        // What is in the trash still counts.
+        // Bytes in the trash still count.
         if !after.trash.is_empty() || job.drop_dear(&mut after.trash) {
             after.trash.clear();
             return Some(Resolved::Again);
@@ -363,12 +358,12 @@ impl Core {
         Some(self.stuck(i, &own, after))
     }
 
-    /// What becomes of a statement that nothing helps any more to room in a budget.
+    /// Decides the fate of a statement for which no room can be made in a budget.
     fn stuck(&mut self, i: usize, quota: &Arc<Quota>, after: &mut After) -> Resolved {
         let spills = self.limits.store.is_on();
         let job = &mut self.jobs[i];
         self.looked_at = Some(job.statement.id);
-        // Bytes outside the scheduler come back when clients let chunks go. Those of a sink that collects do not.
+        // Bytes outside the scheduler are released when clients drop chunks. Those of a sink that collects are not.
         let outside = quota.used().saturating_sub(job.held_bytes);
         let collected = match job.statement.sink.drains() {
             true => 0,
@@ -418,7 +413,8 @@ impl Core {
             Ok(file) => {
                 chunk.is_also(file);
                 match &victim {
-                    // The table and this function hold it. If an operand does too, it goes when it is chosen again.
+                    // The table and this function hold it. If an operand does too, it is moved when it is chosen
+                    // again.
                     Victim::Made(made) => {
                         if let Some(job) = self.job(made.statement)
                             && job.holds(made, &chunk)
@@ -440,13 +436,12 @@ impl Core {
         self.reap(after);
     }
 
-    /// Takes plans out that are over.
     pub(super) fn reap(&mut self, after: &mut After) {
         let mut i = 0;
         while i < self.jobs.len() {
             if self.jobs[i].is_over() {
                 let mut job = self.jobs.remove(i);
-                // Whatever happens to its bookkeeping, whoever waits for the outcome gets one.
+                // If its bookkeeping panics, the waiter for the outcome still gets one.
                 let done = job.done.take();
                 let ended = catch_unwind(AssertUnwindSafe(|| {
                     job.clear(&mut after.trash);
@@ -459,8 +454,8 @@ impl Core {
         }
     }
 
-    /// Runs a part of the scheduler that looks at several statements. A panic there ends the one that was looked at:
-    /// the plan's own arithmetic and names are asked for on the way.
+    /// Runs a part of the scheduler that processes several statements. A panic ends the statement being processed:
+    /// the code calls the plan's own arithmetic and names.
     fn guarded<T>(
         &mut self,
         after: &mut After,
@@ -481,7 +476,7 @@ impl Core {
         let at = self.jobs.iter().position(|j| Some(j.statement.id) == of).unwrap_or(0);
         let Some(job) = self.jobs.get_mut(at) else { return };
         self.victims.clear();
-        // One that fails for the second time cannot be stopped in an orderly way: its counts do not hold.
+        // A job that panics for the second time cannot be stopped in an orderly way: its counts are invalid.
         let orderly = job.error.is_none()
             && catch_unwind(AssertUnwindSafe(|| {
                 job.fail(panicked(payload), None, &mut after.trash);
@@ -514,18 +509,18 @@ enum Resolved {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wait {
     pub(crate) time: Duration,
-    /// True if memory that clients give back may end the wait.
+    /// True if memory that clients release may end the wait.
     pub(crate) starved: bool,
 }
 
 impl Wait {
     const FOREVER: Duration = Duration::from_secs(3600);
-    /// A statement stands still while others run: how often that is looked at, if nobody finishes meanwhile.
+    /// Polling interval while a statement is stalled and others run, if no operand finishes.
     const HUNGRY: Duration = Duration::from_millis(50);
 }
 
-/// Runs a part of the scheduler for a statement. A panic there, as by a fault in the plan's arithmetic, ends that
-/// statement and no other.
+/// Runs a part of the scheduler for a statement. A panic, as by a fault in the plan's arithmetic, ends that statement
+/// and no other.
 fn fenced(job: &mut Job, after: &mut After, f: impl FnOnce(&mut Job, &mut After)) {
     let run = catch_unwind(AssertUnwindSafe(|| f(job, after)));
     if let Err(payload) = run {
@@ -534,7 +529,7 @@ fn fenced(job: &mut Job, after: &mut After, f: impl FnOnce(&mut Job, &mut After)
 }
 
 impl Statement {
-    /// The operand's error for a panic in its code.
+    /// Returns the operand's error for a panic in its code.
     pub(crate) fn panicked(
         &self,
         key: crate::schedule::table::OperandKey,

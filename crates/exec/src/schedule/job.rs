@@ -1,4 +1,4 @@
-//! One plan that runs, and what happens to its operands once [`super::walk`] has found them.
+//! One running plan, and the state of its operands once [`super::walk`] has found them.
 
 mod failure;
 mod memory;
@@ -24,7 +24,7 @@ use std::time::Instant;
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::Recovery;
 
-/// What the threads need of a statement; it does not change.
+/// The immutable part of a statement that threads use.
 pub(crate) struct Statement {
     pub(crate) id: u64,
     pub(crate) tiling: Arc<dyn Tiling>,
@@ -34,37 +34,37 @@ pub(crate) struct Statement {
     pub(crate) account: Arc<Account>,
     /// Bytes of spilled chunks that its operands read.
     pub(crate) read_back: AtomicU64,
-    /// Where its chunks are kept.
+    /// Where its durable chunks are written.
     pub(crate) kept: Option<Kept>,
     /// Where chunks of other parts of its plan are.
     pub(crate) shelf: Option<Arc<dyn Shelf>>,
-    /// The most threads that compute its operands at a time.
+    /// Upper bound on the threads that compute its operands concurrently.
     pub(crate) threads: usize,
 }
 
-/// Bytes by which the table may grow until it is looked at again.
+/// Bytes by which the table may grow until it is charged again.
 const NOTES_STEP: u64 = 256 << 10;
 
 /// Called once, when nothing of the plan runs any more.
 pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
 
-/// What is asked of a plan's stage again and again.
+/// Cached properties of a stage.
 pub(super) struct StageInfo {
     pub(super) depth: u32,
     pub(super) rereadable: bool,
     /// True for loads that do I/O.
     pub(super) fetches: bool,
-    /// True if operands pin what they read beside their inputs.
+    /// True if operands pin memory that they read in addition to their inputs.
     pub(super) pins: bool,
-    /// True for loads whose chunks are spilled rather than read again while several readers are left: each reads a
-    /// part of them only, or they come from afar.
+    /// True for loads whose chunks are spilled rather than read again while several readers are left: each reads only
+    /// a part of them, or they come from a remote store.
     pub(super) dear: bool,
     pub(super) outputs: u32,
     /// Results that are outputs of this stage: result, output.
     pub(super) results: SmallVec<[(u32, u32); 1]>,
     pub(super) ran: u64,
     pub(super) nanos: u64,
-    /// Chunks that were dropped and may be made again.
+    /// Chunks that were evicted and may be made again.
     pub(super) dropped: RangeSet,
 }
 
@@ -74,28 +74,27 @@ pub(super) struct Frame {
     pub(super) next: u32,
 }
 
-/// A running plan.
 pub(crate) struct Job {
     pub(crate) statement: Arc<Statement>,
     pub(crate) done: Option<Done>,
     pub(super) stages: Vec<StageInfo>,
     pub(crate) table: Table,
-    /// What the table takes, if it is large: charged, and looked at.
+    /// Charge for the table's bookkeeping, if it is large, and the size above which it is charged again.
     notes: Charge,
     notes_bytes: u64,
-    /// An operand reads more chunks than can be listed.
+    /// Error of an operand that reads more chunks than can be listed.
     pub(super) crowded: Option<Error>,
-    /// Operands that compute.
+    /// Ready operands that compute.
     pub(crate) ready: ReadyQueue,
-    /// Loads, which may have to fetch.
+    /// Ready loads, which may have to fetch.
     pub(crate) loads: ReadyQueue,
     pub(crate) fetched: VecDeque<Work>,
     pub(super) stack: Vec<Frame>,
-    /// Chunks of each result, and how many of them were started, in row-major order.
+    /// For each result, the cursor of started chunks in row-major order, and the number of chunks.
     pub(super) roots: Vec<(u64, u64)>,
     /// Chunks of each result beyond its cursor that were found as inputs and are delivered already, or will be.
     pub(super) early: Vec<RangeSet>,
-    /// Chunks of results (number, result) whose work was given up.
+    /// Chunks of results (number, result) whose work was dropped.
     pub(super) redo: BTreeSet<(u64, u32)>,
     pub(super) roots_opened: u64,
     pub(super) found: u64,
@@ -103,7 +102,7 @@ pub(crate) struct Job {
     pub(crate) edges: usize,
     /// Operands found that have chunks to deliver.
     pub(crate) undelivered: usize,
-    /// Operands admitted, and those of them that fetch or were fetched and wait for a thread.
+    /// Operands admitted, and the number of these that fetch or were fetched and wait for a thread.
     pub(crate) running: usize,
     pub(crate) fetching: usize,
     /// Threads that compute its operands.
@@ -117,32 +116,31 @@ pub(crate) struct Job {
     /// Chunks that threads are writing.
     pub(crate) spilling: usize,
     pub(super) live_chunks: u64,
-    /// Chunks that nothing known waits for and that can be made again: slot and time; stale entries are skipped.
+    /// Chunks that no known operand waits for and that can be made again: slot and time; stale entries are skipped.
     pub(super) idle: VecDeque<(Slot, u64)>,
     pub(super) idle_count: usize,
-    /// Bytes of the idle chunks.
     pub(crate) idle_bytes: u64,
     pub(super) idle_clock: u64,
     pub(super) idle_max: usize,
     pub(crate) error: Option<Error>,
-    /// An operand that asks for more than there ever is.
+    /// An operand whose demand exceeds the limit.
     pub(crate) impossible: Option<Demand>,
-    /// One operand at a time.
+    /// True if operands run one at a time.
     pub(crate) serial: bool,
-    /// What of the plan is there already.
+    /// The chunks of the plan that are already available.
     pub(super) recovery: Recovery,
-    /// True once work was given up, or what was there turned out not to be: operands run again, so that counts of
+    /// True once work was dropped, or a stored chunk turned out to be missing: operands run again, so that counts of
     /// readers may be off.
     pub(super) restarted: bool,
-    /// Waits until every older statement is over.
+    /// True while it waits until every older statement is over.
     pub(crate) parked: bool,
-    /// Since when it waits for memory that others hold.
+    /// Start of its wait for memory that others hold.
     pub(crate) stalled: Option<Instant>,
-    /// True if an operand was refused memory of the statement's own budget when it was last looked at.
+    /// True if an operand was refused memory of the statement's own budget at the last admission.
     pub(crate) short: bool,
-    /// When there was last nothing that could be done about that.
+    /// Time of the last failed attempt to make room in its own budget.
     pub(crate) relief: Option<Instant>,
-    /// Since when it has stood still for want of memory while others ran.
+    /// Start of its stall for want of memory while others run.
     pub(crate) hungry: Option<Instant>,
     pub(crate) stats: Stats,
 }
@@ -250,12 +248,12 @@ impl Job {
         self.ready.len() + self.loads.len() + self.fetched.len()
     }
 
-    /// True if another thread would find something to do.
+    /// True if another thread would find work.
     pub(super) fn has_more(&self) -> bool {
         !self.serial && self.at_work < self.statement.threads && self.startable() > 0
     }
 
-    /// Charges what the table takes. Chunks are spilled to make room for it; it cannot be spilled itself.
+    /// Charges the table's bookkeeping. Chunks are spilled to make room for it; it cannot be spilled itself.
     ///
     /// # Errors
     /// [`Error::ChunkNotes`] if that is too much for the budget.
@@ -273,9 +271,9 @@ impl Job {
         Ok(())
     }
 
-    // ---- What happens to operands.
+    // ---- Events of operands.
 
-    /// The chunks of an operand that was to load them cannot be had.
+    /// Handles an operand that was to load its chunks, if they are not available.
     pub(crate) fn lost(&mut self, slot: Slot) {
         self.running -= 1;
         self.reserved -= std::mem::take(&mut self.table.at(slot).reserved);
@@ -287,7 +285,7 @@ impl Job {
         }
     }
 
-    /// An operand came to its end on a thread: its chunks, charged and delivered, or an error.
+    /// Records the end of an operand on a thread: its chunks, charged and delivered, or an error.
     pub(crate) fn complete(
         &mut self,
         slot: Slot,
@@ -349,13 +347,13 @@ impl Job {
         self.settle(slot, trash);
     }
 
-    /// A reader of a chunk is done.
+    /// Records that a reader of a chunk is done.
     fn was_read(&mut self, read: Read, trash: &mut Trash) {
         let from = self.table.at(read.slot);
         from.pins -= 1;
         let made = &mut from.made[read.output as usize];
         // A saturated count never ends. After a restart operands are made and read again, so that counts may be off:
-        // chunks then go when memory is short, and all outputs of an operand go together.
+        // chunks are then dropped when memory is short, and all outputs of an operand are dropped together.
         if made.remaining != u64::MAX {
             made.remaining = made.remaining.saturating_sub(1);
         }
@@ -368,7 +366,7 @@ impl Job {
         self.settle(read.slot, trash);
     }
 
-    /// A chunk leaves the table.
+    /// Removes a chunk from the counts and puts it into the trash.
     pub(super) fn let_go(&mut self, chunk: FinishedChunk, trash: &mut Trash) {
         self.held_bytes -= chunk.memory_bytes();
         self.files -= usize::from(matches!(chunk, FinishedChunk::File(_)));
@@ -384,7 +382,7 @@ impl Job {
             return;
         }
         let info = &self.stages[operand.key.stage.0 as usize];
-        // What is dear waits to be spilled instead, unless its last reader is all that is left.
+        // Expensive chunks wait to be spilled instead, unless only their last reader is left.
         let cheap = !info.dear || operand.made.iter().all(|m| m.remaining <= 1);
         if operand.is_read() {
             self.release(slot, trash);
@@ -419,16 +417,14 @@ impl Job {
         }
     }
 
-    // ---- Giving up.
+    // ---- The end.
 
-    /// What the plan did, when it is over.
     pub(crate) fn into_result(mut self) -> (Option<Done>, Outcome) {
         let done = self.done.take();
         let stats = self.stats();
         (done, Outcome { result: self.error.map_or(Ok(()), Err), stats })
     }
 
-    /// What the plan did until now.
     pub(crate) fn stats(&self) -> Stats {
         let tiling = &self.statement.tiling;
         let stages = (0u32..)
@@ -460,7 +456,7 @@ impl Job {
         results.iter().filter(|(r, _)| operand.pending.contains(r)).copied().collect()
     }
 
-    /// Drops what is left at a regular end: idle chunks, and chunks whose other readers no result needs.
+    /// Drops the chunks left at a regular end: idle chunks, and chunks whose other readers no result needs.
     pub(crate) fn clear(&mut self, trash: &mut Trash) {
         self.clear_queues();
         for slot in self.table.slots() {
@@ -472,7 +468,7 @@ impl Job {
 }
 
 impl Statement {
-    /// True while chunks of it are being written: they come back by themselves.
+    /// True while its chunks are being written: their memory will be released.
     pub(crate) fn is_writing(&self) -> bool {
         self.kept.as_ref().is_some_and(|k| k.durable().is_writing())
     }

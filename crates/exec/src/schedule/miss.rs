@@ -1,10 +1,10 @@
-//! A spilled chunk that cannot be had: its operand runs again, and whoever waits for the chunk waits for that.
+//! A spilled chunk that is lost: its operand runs again, and operands that wait for the chunk wait for that run.
 //!
 //! ```text
-//!   p ─▶ file ✗   the reader that met it, and all that are found and have not run, read it of
-//!   p'─▶ chunk    the same operand, found once more with what it reads
+//!   p ─▶ file ✗   the reader that met it, and all readers that are found and have not run, read instead from
+//!   p'─▶ chunk    the same operand, found once more with its inputs
 //! ```
-//! Readers that run have the file too, and come here when they meet it.
+//! Running readers hold the file too, and call this when they meet it.
 
 use crate::error::Error;
 use crate::operand::OperandState;
@@ -15,12 +15,12 @@ use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Spilled chunks of a plan that are made again. A device that loses more is told as what is wrong.
+/// Upper bound on the lost chunks of a plan that are made again. A device that loses more is reported as faulty.
 const MISSES_MAX: u64 = 64;
 
 impl Job {
-    /// An operand ended as a file of one of its inputs is not what was written: the chunk is made again, and then the
-    /// operand runs. False if the file is none of the plan's own, or too many were lost already.
+    /// Handles an operand that failed because a file of one of its inputs is corrupt: the chunk is made again, and
+    /// then the operand runs. False if the file is not of this plan, or too many chunks were lost already.
     pub(super) fn missed(&mut self, slot: Slot, file: &Path, trash: &mut Trash) -> bool {
         let operand = self.table.at(slot);
         if operand.state != OperandState::Running || self.stats.spill_misses >= MISSES_MAX {
@@ -83,7 +83,7 @@ impl Job {
         true
     }
 
-    /// A reader that has not run reads a chunk of another operand, which makes the same.
+    /// Redirects a read of an operand that has not run to a second run of the producer.
     fn read_instead(&mut self, reader: Slot, (from, output): (Slot, u32), again: Slot) {
         let is_made = self.table.at(again).state == OperandState::Finished;
         let operand = self.table.at(reader);
@@ -110,13 +110,13 @@ impl Job {
         }
     }
 
-    /// Takes a ready operand out of its queue.
+    /// Removes a ready operand from its queue.
     fn unqueue(&mut self, slot: Slot) {
         self.ready.remove(slot);
         self.loads.remove(slot);
     }
 
-    /// Frees an operand that has no chunk any more, once nobody names it.
+    /// Frees an operand without chunks once nothing refers to it.
     fn unread(&mut self, slot: Slot, trash: &mut Trash) {
         let operand = self.table.at(slot);
         if operand.pins > 0 {
@@ -129,7 +129,7 @@ impl Job {
     }
 }
 
-/// The file of a spilled chunk, if that is what an operand failed for.
+/// The file of a lost chunk, if the error reports one.
 pub(super) fn lost_file(error: &Error) -> Option<&Path> {
     match error {
         Error::ScratchCorrupt { file } => Some(file),

@@ -1,4 +1,4 @@
-//! A set of numbers that mostly come in runs.
+//! A set of numbers, most of them in runs.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ impl RangeSet {
         self.runs.range(..=n).next_back().map(|(&s, &e)| (s, e)).filter(|&(_, e)| n < e)
     }
 
-    /// Adds a number; false if it was there.
+    /// Adds a number; false if it was already in the set.
     pub(crate) fn insert(&mut self, n: u64) -> bool {
         if self.run_of(n).is_some() {
             return false;
@@ -28,7 +28,7 @@ impl RangeSet {
         true
     }
 
-    /// Takes a number out; false if it was not there.
+    /// Removes a number; false if it was not in the set.
     pub(crate) fn remove(&mut self, n: u64) -> bool {
         let Some((start, end)) = self.run_of(n) else { return false };
         self.runs.remove(&start);

@@ -40,7 +40,7 @@ impl ReadyQueue {
         self.heap.clear();
     }
 
-    /// Takes an operand out, if it is there.
+    /// Removes an operand if it is in the queue.
     pub(crate) fn remove(&mut self, slot: u32) {
         self.heap.retain(|r| r.0.slot != slot);
     }

@@ -1,17 +1,17 @@
-//! Making room: which chunks go to files, for whom, and when.
+//! Making room: which chunks are spilled, for which statement, and when.
 //!
 //! ```text
-//!   all plans stand still, nothing fits     make_room   for the oldest plan that files can help
-//!   one stands still while others run       feed        after a moment: from plans that hold more than their share;
-//!                                                       if what runs is in the way, memory is kept free for it (a claim)
+//!   all plans are stalled, nothing fits      make_room   for the oldest plan that spilling can help
+//!   one is stalled while others run          feed        after a moment: from plans that hold more than their share;
+//!                                                       if what runs is in the way, memory is reserved (a claim)
 //! ```
-//! A chunk is spilled if only the table holds it. Those that nothing known waits for go first, then those whose most
-//! urgent reader is last in the order of the queues, and of two alike the larger one. A chunk that was brought back
+//! A chunk is spilled if only the table holds it. Chunks that no known operand waits for go first, then those whose
+//! most urgent reader is last in the order of the queues; of two equal ones, the larger. A chunk that was loaded again
 //! keeps its file, so it is written once.
 //!
-//! Why this ends: an operand that was admitted runs to its end without asking for more, so what runs comes to a stop.
-//! Then every finished chunk that nobody outside holds can be spilled, and an operand fits if its peak, the inputs that
-//! it reads whole and what clients hold do. `docs/memory.md` has the argument in full.
+//! Termination: an admitted operand runs to its end without requesting more memory, so all running operands finish.
+//! Then every finished chunk without holders outside the scheduler can be spilled, and an operand fits if its peak, the
+//! inputs that it reads whole and the chunks held by clients do. `docs/memory.md` has the argument in full.
 
 use crate::chunk::Chunk;
 use crate::error::Error;
@@ -27,17 +27,16 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tessera_planner::plan::OutputRef;
 
-/// How long a plan stands still before others make room for it.
+/// Time that a plan is stalled before others make room for it.
 pub(super) const PATIENCE: Duration = Duration::from_millis(20);
-/// How long memory is kept free for an operand before it is looked at again.
+/// Time that memory is reserved for an operand before the claim is reconsidered.
 const CLAIM: Duration = Duration::from_secs(1);
 
-/// A chunk that was chosen.
+/// A chunk chosen to be spilled.
 #[derive(Debug, Clone)]
 pub(crate) enum Victim {
-    /// One of a plan.
     Made(MadeBy),
-    /// One of an array beside plans, by its number.
+    /// A chunk of an array outside of plans, by its number.
     Resident(Weak<Resident>, u64),
 }
 
@@ -50,14 +49,13 @@ pub(crate) struct MadeBy {
     pub(crate) output: u32,
 }
 
-/// A chunk to write, with the room for it.
+/// A chunk to write, with the disk space for it.
 pub(crate) struct Spill {
     pub(crate) victim: Victim,
     pub(crate) chunk: Arc<Chunk>,
     pub(crate) space: Space,
 }
 
-/// What became of it.
 pub(crate) struct SpillDone {
     pub(crate) victim: Victim,
     pub(crate) chunk: Arc<Chunk>,
@@ -72,15 +70,14 @@ pub(crate) struct Claim {
     until: Instant,
 }
 
-/// A chunk that could be spilled.
 struct Candidate {
-    /// Whose chunks go first: the smaller.
+    /// Rank of the chunk's owner: chunks of the smaller rank go first.
     order: usize,
     /// Root and number of the most urgent operand that waits for it.
     needed: (u64, u64),
     bytes: u64,
     job: usize,
-    /// True if its bytes are of the own budget of the statement that asks.
+    /// True if its bytes belong to the own budget of the requesting statement.
     own: bool,
     victim: Victim,
 }
@@ -94,7 +91,7 @@ impl Candidate {
     }
 }
 
-/// What an operand needs if all that can be spilled is.
+/// The memory that an operand needs once every possible chunk is spilled.
 struct Want {
     bytes: u64,
     /// Producers of inputs in memory that it reads whole: spilling them would not help it.
@@ -109,7 +106,8 @@ enum Next {
 }
 
 impl Core {
-    /// The next chosen chunk that has to be written. Those that have a file are let go at once.
+    /// Returns the next chosen chunk that has to be written. Chosen chunks that already have a file are dropped at
+    /// once.
     pub(super) fn next_spill(&mut self, trash: &mut Trash) -> Option<Spill> {
         while let Some(victim) = self.victims.pop_front() {
             let store = self.limits.store.clone();
@@ -135,7 +133,7 @@ impl Core {
         None
     }
 
-    /// Drops a claim that is over.
+    /// Drops an expired claim.
     pub(super) fn keep_claim(&mut self) {
         let claim = self.claim.filter(|c| {
             let job = self.jobs.iter().find(|j| j.statement.id == c.statement);
@@ -145,13 +143,13 @@ impl Core {
         self.limits.claim = claim.map(|c| (c.statement, c.bytes));
     }
 
-    /// Nothing runs and nothing fits: chooses chunks to spill so that something does. False if that cannot help.
+    /// Chooses chunks to spill when nothing runs and nothing fits. False if that cannot help.
     pub(super) fn make_room(&mut self) -> bool {
         (0..self.jobs.len()).any(|i| !self.jobs[i].parked && self.choose(i, false))
     }
 
-    /// Looks after a statement that has stood still for a while for want of memory, though others run. True if there
-    /// is something to do now.
+    /// Makes room for a statement that has been stalled for a while for want of memory, though others run. True if
+    /// there is work now.
     pub(super) fn feed(&mut self) -> bool {
         let waited = |j: &Job| j.hungry.is_some_and(|since| since.elapsed() > PATIENCE);
         let Some(i) = self.jobs.iter().position(waited) else { return false };
@@ -170,7 +168,7 @@ impl Core {
     }
 
     /// Chooses chunks whose memory lets an operand of a statement start. While others run (`fair`), only plans that
-    /// hold more than their share are asked, unless the statement is the oldest.
+    /// hold more than their share give chunks, unless the statement is the oldest.
     pub(super) fn choose(&mut self, i: usize, fair: bool) -> bool {
         self.looked_at = Some(self.jobs[i].statement.id);
         let (store, quota) = (&self.limits.store, &self.limits.quota);
@@ -188,7 +186,7 @@ impl Core {
         let mut candidates: Vec<Candidate> = Vec::new();
         for (j, job) in self.jobs.iter().enumerate() {
             if j == i || !fair || i == 0 || job.held_bytes > share {
-                // The youngest give first, the one that asks last.
+                // Chunks of the youngest plan go first, those of the requesting plan last.
                 let order = if j == i { usize::MAX } else { self.jobs.len() - j };
                 job.candidates(j, order, j == i, &mut candidates);
             }
@@ -205,7 +203,7 @@ impl Core {
             }
             candidates.retain(|c| !want.keeps(i, c));
             candidates.sort_by_key(|c| (c.order, Reverse(c.needed), Reverse(c.bytes)));
-            // Some more than is missing, so that all threads write and this is not done for every operand.
+            // Somewhat more than is missing, so that all threads write and this is not done for every operand.
             let goal = |quota: &Quota| {
                 let missing = quota.used().saturating_add(want.bytes).saturating_sub(quota.limit());
                 match (missing, own) {
@@ -227,7 +225,7 @@ impl Core {
         false
     }
 
-    /// True if an operand of a statement fits into the statement's own budget once all is spilled that can be.
+    /// True if an operand of a statement fits into the statement's own budget once every possible chunk is spilled.
     pub(super) fn may_fit(&self, i: usize, own: &Arc<Quota>) -> bool {
         let mut candidates = Vec::new();
         let job = &self.jobs[i];
@@ -243,7 +241,7 @@ impl Core {
         self.spilling > 0 || self.jobs.iter().any(|j| j.spilling > 0)
     }
 
-    /// Chunks of arrays beside plans: they go before all others, those read longest ago first.
+    /// Collects chunks of arrays outside of plans: they go before all others, least recently read first.
     fn residents(&self, own: Option<&Arc<Quota>>, out: &mut Vec<Candidate>) {
         let arrays = self.limits.store.residents();
         for (age, array) in (0..).zip(&arrays) {
@@ -257,7 +255,8 @@ impl Core {
         }
     }
 
-    /// Memory for the most urgent operand of a statement, if it is there once what runs has ended.
+    /// Returns a claim for the most urgent operand of a statement, if the memory suffices once all running operands
+    /// end.
     fn claim_for(&self, i: usize) -> Option<Claim> {
         let job = &self.jobs[i];
         let mut candidates = Vec::new();
@@ -281,7 +280,7 @@ impl Core {
     }
 }
 
-/// Spills a chunk of an array beside plans.
+/// Spills a chunk of an array outside of plans.
 fn resident(array: Weak<Resident>, number: u64, store: &Arc<Store>, trash: &mut Trash) -> Next {
     let Some(live) = array.upgrade() else { return Next::Gone };
     if let Some(held) = live.move_to_file(number) {
@@ -296,12 +295,12 @@ fn resident(array: Weak<Resident>, number: u64, store: &Arc<Store>, trash: &mut 
 }
 
 impl Want {
-    /// True if a chunk stays where it is, for this is read of it as a whole.
+    /// True if a chunk stays in memory because the operand reads it whole.
     fn keeps(&self, job: usize, c: &Candidate) -> bool {
         c.job == job && c.slot().is_some_and(|s| self.keep.contains(&s))
     }
 
-    /// True if there is room in a budget once those candidates that count in it are spilled.
+    /// True if a budget has room once the candidates that count in it are spilled.
     fn may_fit(
         &self,
         job: usize,
@@ -316,7 +315,7 @@ impl Want {
 }
 
 impl Job {
-    /// True if nothing of the plan runs, and there are operands that could.
+    /// True if nothing of the plan runs, though operands are ready.
     pub(super) fn stands_still(&self) -> bool {
         self.running == 0
             && self.error.is_none()
@@ -325,12 +324,13 @@ impl Job {
             && self.spilling == 0
     }
 
-    /// Notes since when the plan stands still.
+    /// Records the start of a stall.
     pub(super) fn note_hunger(&mut self) {
         self.hungry = self.stands_still().then(|| self.hungry.unwrap_or_else(Instant::now));
     }
 
-    /// Operands to make room for, the first that can be helped: the most urgent, the most urgent load, the smallest.
+    /// Operands to make room for; the first that can be helped wins: the most urgent, the most urgent load, the
+    /// smallest.
     fn wants(&self) -> SmallVec<[Slot; 3]> {
         let all = || self.ready.iter().chain(self.loads.iter());
         let smallest = all().min_by_key(|r| (self.need(r.slot), r.found));
@@ -369,7 +369,7 @@ impl Job {
         want
     }
 
-    /// Chunks of this plan that only its table holds.
+    /// Collects the chunks of this plan that only its table holds.
     fn candidates(&self, job: usize, order: usize, own: bool, out: &mut Vec<Candidate>) {
         if self.error.is_some() || self.held_bytes == 0 {
             return;
@@ -403,7 +403,7 @@ impl Job {
         }
     }
 
-    /// True if the table holds just this chunk as what was chosen.
+    /// True if the table holds exactly this chunk for the victim.
     pub(super) fn holds(&self, victim: &MadeBy, chunk: &Arc<Chunk>) -> bool {
         let operand = self.table.get(victim.slot).filter(|o| o.key == victim.key);
         let made = operand.and_then(|o| o.made.get(victim.output as usize));

@@ -1,4 +1,4 @@
-//! The operands that the scheduler knows of: found, and not yet freed.
+//! The live operands of the scheduler: found, and not yet freed.
 
 use crate::operand::{OperandState, StateCounts};
 use crate::store::FinishedChunk;
@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use tessera_planner::plan::StageId;
 
-/// A place in the table.
+/// An index into the table.
 pub(crate) type Slot = u32;
 
-/// An operand's name: its stage and its row-major number there.
+/// An operand's identity: its stage and its row-major number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct OperandKey {
     pub(crate) stage: StageId,
@@ -23,7 +23,7 @@ pub(crate) struct Read {
     pub(crate) stage: StageId,
     pub(crate) output: u32,
     pub(crate) number: u64,
-    /// Who makes it; valid once the walk has visited the read.
+    /// Slot of the producer; valid once the walk has visited the read.
     pub(crate) slot: Slot,
 }
 
@@ -35,12 +35,11 @@ pub(crate) struct Made {
     pub(crate) remaining: u64,
 }
 
-/// A live operand.
 #[derive(Debug)]
 pub(crate) struct Operand {
     pub(crate) key: OperandKey,
     pub(crate) state: OperandState,
-    /// Inputs that are missing, and one for the walk that has not visited all of them.
+    /// Missing inputs, plus one while the walk has not visited all of them.
     pub(crate) waiting: u32,
     /// Operands found that have still to read this one.
     pub(crate) pins: u32,
@@ -51,16 +50,15 @@ pub(crate) struct Operand {
     /// Bytes that it was admitted with.
     pub(crate) reserved: u64,
     pub(crate) output_bytes: u64,
-    /// When it last became idle, in the order of such events.
+    /// Logical time at which it last became idle.
     pub(crate) idle_since: u64,
     pub(crate) reads: SmallVec<[Read; 2]>,
-    /// Operands that wait for it.
     pub(crate) waiters: SmallVec<[Slot; 4]>,
     pub(crate) made: SmallVec<[Made; 1]>,
     /// Results that its chunks are still to be delivered to.
     pub(crate) pending: SmallVec<[u32; 2]>,
     pub(crate) attempts: u32,
-    /// Its chunks are loaded instead of being made.
+    /// True if its chunks are loaded instead of being made.
     pub(crate) stored: bool,
 }
 
@@ -70,7 +68,6 @@ impl Operand {
         self.made.iter().filter_map(|m| m.chunk.as_ref()).map(FinishedChunk::memory_bytes).sum()
     }
 
-    /// True if one of its chunks is in memory.
     pub(crate) fn is_in_memory(&self) -> bool {
         self.made.iter().any(|m| matches!(m.chunk, Some(FinishedChunk::Memory(_))))
     }
@@ -81,7 +78,7 @@ impl Operand {
     }
 }
 
-/// Live operands by slot and by name.
+/// Live operands by slot and by key.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     slots: Vec<Option<Operand>>,
@@ -118,7 +115,7 @@ impl Table {
         slot
     }
 
-    /// The operand in a slot that is known to be taken.
+    /// Returns the operand in a slot that is known to be in use.
     #[expect(clippy::expect_used, reason = "a slot number is only kept while its operand lives")]
     pub(crate) fn at(&mut self, slot: Slot) -> &mut Operand {
         self.slots[slot as usize].as_mut().expect("a slot in use")
@@ -128,7 +125,7 @@ impl Table {
         self.slots.get(slot as usize).and_then(Option::as_ref)
     }
 
-    /// Moves an operand to another state; the table of [`OperandState::may_become`] is law.
+    /// Moves an operand to another state; panics unless [`OperandState::may_become`] allows it.
     pub(crate) fn turn(&mut self, slot: Slot, next: OperandState) {
         let operand = self.at(slot);
         let before = operand.state;
@@ -138,10 +135,9 @@ impl Table {
         self.counts.enter(next);
     }
 
-    /// Takes an operand out.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<Operand> {
         let operand = self.slots[slot as usize].take()?;
-        // Another one may have taken its name over.
+        // Another operand may have taken over its key.
         if self.find(operand.key) == Some(slot) {
             self.names.remove(&operand.key);
         }
@@ -149,13 +145,13 @@ impl Table {
         Some(operand)
     }
 
-    /// True unless the chunk of an output was let go already, though the operand is still there for another one.
+    /// False if the chunk of an output was already dropped while the operand lives for another output.
     pub(crate) fn has(&self, slot: Slot, output: u32) -> bool {
         let there = |o: &Operand| o.made.get(output as usize).is_some_and(|m| m.chunk.is_some());
         self.get(slot).is_some_and(|o| o.state != OperandState::Finished || there(o))
     }
 
-    /// Live operands with their slots, in ascending order.
+    /// Iterates over live operands with their slots, in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Operand)> {
         (0..).zip(&self.slots).filter_map(|(i, o)| Some((i, o.as_ref()?)))
     }

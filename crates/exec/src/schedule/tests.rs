@@ -1,4 +1,4 @@
-//! The scheduler on toy plans, whose chunks are integers that depend on all that was read.
+//! The scheduler on toy plans, whose chunks are integers that depend on all their inputs.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use super::*;
@@ -32,7 +32,7 @@ fn bench(threads: usize, quota_bytes_max: u64) -> Bench {
     spilling(threads, quota_bytes_max, 0)
 }
 
-/// One that may spill so many bytes.
+/// A runtime that may spill up to `spill_bytes_max` bytes.
 fn spilling(threads: usize, quota_bytes_max: u64, spill_bytes_max: u64) -> Bench {
     let scratch = (spill_bytes_max > 0).then(|| tempfile::tempdir().unwrap());
     let io = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -59,7 +59,7 @@ impl Bench {
         self.runtime.quota()
     }
 
-    /// Waits until threads that are past the end of a statement have let go of their last bytes.
+    /// Waits until threads that are past the end of a statement have dropped their last bytes.
     fn is_empty(&self) {
         for _ in 0..2000 {
             let files = self.runtime.store().figures();
@@ -72,7 +72,7 @@ impl Bench {
         panic!("{} bytes are still charged, {files:?}", self.quota().used());
     }
 
-    /// Counts the files themselves: all that may be there is the lock.
+    /// Counts the files themselves: only the lock may exist.
     fn has_no_files(&self) {
         for dir in self.scratch.iter().flat_map(|d| std::fs::read_dir(d.path()).unwrap()) {
             let left: Vec<_> = std::fs::read_dir(dir.unwrap().path()).unwrap().collect();
@@ -188,7 +188,7 @@ fn a_huge_plan_starts_at_once_and_holds_little() {
 
 #[test]
 fn results_that_share_chunks_share_the_work() {
-    // Two maps over the same loads, and a reduction of one of them asked for before it.
+    // Two maps over the same loads, and a reduction of one of them that is a result before it.
     let mut toy = Toy::default();
     let load = toy.load(64, 10);
     let a = toy.stage(64, 10, Box::new(move |n| vec![(load, n)]));
@@ -221,7 +221,7 @@ fn a_plan_keeps_to_its_threads() {
             let (b, sink) = (bench(4, quota), Arc::new(Collect::default()));
             let (now, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
             let (inside, peak) = (now.clone(), most.clone());
-            // Every seventh operand fails once, and is then tried again.
+            // Every seventh operand fails once, and is then retried.
             let failed = Mutex::new(std::collections::BTreeSet::new());
             let mut runner = ToyRunner::new(&plan);
             runner.before = Box::new(move |stage, n, _| {

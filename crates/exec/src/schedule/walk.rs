@@ -1,10 +1,10 @@
 //! The walk that finds operands: depth-first from the results, as far as the threads can use.
 //!
 //! ```text
-//!   stack   root ▸ its 2nd read ▸ that one's 1st read ▸ ...     one frame for each operand whose reads are being visited
+//!   stack   root ▸ its 2nd read ▸ that one's 1st read ▸ ...   one frame for each operand whose reads are being visited
 //! ```
-//! It can stop after any step. So a reduction over 10^9 chunks starts with its first leaf, and what is known of it is
-//! one path and what hangs on it.
+//! The walk can stop after any step. So a reduction over 10^9 chunks starts with its first leaf, and only one path and
+//! the operands attached to it are known.
 
 use crate::durable::loading_bytes;
 use crate::error::Demand;
@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use std::cmp::Reverse;
 use tessera_planner::plan::OutputRef;
 
-/// Chunks that an operand may read without a look at the memory that the list of them takes.
+/// Number of reads of an operand above which the memory of their list is checked.
 const READS_FREE: u64 = 1 << 16;
 
 impl Job {
@@ -38,7 +38,7 @@ impl Job {
         let i = frame.next as usize - 1;
         let root = operand.root;
         let key = OperandKey { stage: read.stage, number: read.number };
-        // One whose chunk is gone, as this reader was not counted when it went, is made beside what is left of it.
+        // A chunk that was dropped because this reader was not counted is made by a second operand with the same key.
         let known = self.table.find(key).filter(|&p| self.table.has(p, read.output));
         let producer = known.unwrap_or_else(|| self.find(key, root, None));
         self.table.at(slot).reads[i].slot = producer;
@@ -59,7 +59,7 @@ impl Job {
         true
     }
 
-    /// Starts the next chunk of a result: those of all results in step, so that what they share is shared in time.
+    /// Starts the next chunk of a result. Chunks of all results start in step, so that they share inputs in time.
     fn open_root(&mut self) -> bool {
         let (result, number) = match self.redo.pop_first() {
             Some((number, result)) => (result, number),
@@ -96,7 +96,7 @@ impl Job {
         true
     }
 
-    /// Enters an operand into the table and puts its reads before everything else on the walk.
+    /// Enters an operand into the table and puts its reads first on the walk.
     pub(super) fn find(&mut self, key: OperandKey, root: u64, claim: Option<u32>) -> Slot {
         let statement = self.statement.clone();
         let tiling = &statement.tiling;
@@ -105,7 +105,7 @@ impl Job {
         let loading = loading_bytes(output_bytes);
         let mut stored = self.recovery.loads(key.stage, key.number);
         if stored && loading > statement.account.quota().limit() {
-            // There is never room to load it, but there may be to make it.
+            // Loading it never fits, but making it may.
             self.lose(key);
             stored = false;
         }
@@ -121,7 +121,7 @@ impl Job {
             .map(|output| {
                 let of = OutputRef { stage: key.stage, output };
                 let remaining = match tiling.readers(of, &index) {
-                    // A saturated count stays what it is.
+                    // A saturated count stays saturated.
                     u64::MAX => u64::MAX,
                     readers => readers.saturating_sub(self.recovery.absent(of, key.number)),
                 };
@@ -169,7 +169,7 @@ impl Job {
         slot
     }
 
-    /// What an operand reads and its peak, if it runs.
+    /// Returns the reads and the peak of an operand that runs.
     fn needs(&mut self, key: OperandKey, index: &[u64]) -> (SmallVec<[Read; 2]>, u64) {
         let tiling = &self.statement.tiling;
         let mut reads: SmallVec<[Read; 2]> = SmallVec::new();
@@ -185,7 +185,7 @@ impl Job {
             let number = tiling.grid(from.stage).ravel(&at);
             reads.push(Read { stage: from.stage, output: from.output, number, slot: Slot::MAX });
         });
-        // What takes the most work is found first, so that loads are not held in memory meanwhile.
+        // The most expensive inputs are found first, so that loads are not held in memory in the meantime.
         let stages = &self.stages;
         reads.sort_by_key(|r| Reverse(stages[r.stage.0 as usize].depth));
         let peak = tiling.peak(key.stage, index);
@@ -201,14 +201,14 @@ impl Job {
         (reads, peak)
     }
 
-    /// The chunks of an operand that were to be loaded cannot be had: it runs, and so does what it reads. Some of that
-    /// may have been freed, as this operand was not counted among its readers; so counts are off from here on.
+    /// Handles an operand whose stored chunks are missing: it runs, and so do its inputs. Some of them may have been
+    /// freed, as this operand was not counted among their readers; so counts are off from here on.
     fn lose(&mut self, key: OperandKey) {
         self.recovery.lose(key.stage, key.number);
         self.restarted = true;
     }
 
-    /// Puts an operand back whose chunks could not be loaded, to be run when all that it reads is there.
+    /// Returns an operand whose chunks could not be loaded to UNSCHEDULED, to run when all its inputs are available.
     pub(crate) fn put_back(&mut self, slot: Slot) {
         let key = self.table.at(slot).key;
         self.lose(key);
@@ -229,7 +229,7 @@ impl Job {
         }
     }
 
-    /// One thing less that an operand waits for.
+    /// Decrements the number of inputs that an operand waits for.
     pub(super) fn arrived(&mut self, slot: Slot) {
         let operand = self.table.at(slot);
         operand.waiting -= 1;
@@ -239,7 +239,6 @@ impl Job {
         }
     }
 
-    /// Puts a ready operand into its queue.
     pub(crate) fn enqueue(&mut self, slot: Slot) {
         let operand = self.table.at(slot);
         let info = &self.stages[operand.key.stage.0 as usize];

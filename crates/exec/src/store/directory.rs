@@ -1,4 +1,4 @@
-//! The directory of one process, and those that others left behind.
+//! The spill directory of one process, and the removal of stale ones.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -7,28 +7,28 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tessera_storage::sink::Promise;
 
-/// How the names of our directories begin.
+/// Prefix of the names of spill directories.
 pub const PREFIX: &str = "tessera-spill-";
-/// The file whose lock says that the process lives.
+/// The file whose lock shows that the process lives.
 const LOCK: &str = "lock";
-/// How the names of files in it end, and of those that lose their name as soon as they are made begin.
+/// Suffixes of the files in it, and the prefix of files that are unlinked right after creation.
 const FILES: [&str; 4] = [".chunk", ".rows", ".heap", ".output"];
 const NAMELESS: &str = ".tmp";
-/// How the names of directories in it begin.
+/// Prefixes of the directories in it.
 const DIRECTORIES: [&str; 1] = ["upload-"];
-/// A directory without a lock file may just be in the making.
+/// A younger directory without a lock file may still be in creation.
 const YOUNG: Duration = Duration::from_secs(60);
 
-/// A directory that nobody else writes to. It is removed with its last holder.
+/// A directory that no other process writes to. It is removed with its last holder.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// Its lock goes with the process, however that ends.
+    /// The lock is released when the process ends, even if it is killed.
     _lock: File,
 }
 
 impl Directory {
-    /// Makes one with a name that is free; only the owner may look into it.
+    /// Creates a directory with a free name; only the owner can access it.
     pub(super) fn create(parent: &Path) -> io::Result<Self> {
         let mut last = None;
         for n in 0..1000u32 {
@@ -38,8 +38,8 @@ impl Directory {
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
                 Err(e) => return Err(e),
             }
-            // Another process may take the directory for a dead one's before its lock is held, and remove it: then
-            // the lock file is gone and the next name is tried.
+            // Another process may take the directory for a stale one before its lock is held, and remove it: then the
+            // lock file is missing and the next name is tried.
             match lock(&path) {
                 Ok(lock) => return Ok(Directory { path, _lock: lock }),
                 Err(e) => last = Some(e),
@@ -48,17 +48,16 @@ impl Directory {
         Err(last.unwrap_or_else(|| io::Error::other("no name for a directory is free")))
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes it now, whoever holds it.
+    /// Removes it now, regardless of its holders.
     pub(super) fn clear(&self) {
         remove(&self.path);
     }
 
-    /// Where a file of that name is.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -78,14 +77,14 @@ impl Drop for Directory {
     }
 }
 
-/// Removes directories whose process is gone, and the outputs that it did not finish. One that cannot be looked at
-/// belongs to another user, and so does one that we did not make.
+/// Removes directories of dead processes, with their incomplete outputs. Directories that cannot be read or have
+/// another owner are skipped.
 pub(super) fn remove_stale(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     let us = fs::metadata("/proc/self").ok().map(|m| m.uid());
     for entry in entries.flatten() {
         let ours = entry.file_name().to_str().is_some_and(|n| n.starts_with(PREFIX));
-        // A symbolic link is not a directory here.
+        // A symbolic link does not count as a directory.
         if !ours || !entry.file_type().is_ok_and(|t| t.is_dir()) {
             continue;
         }
@@ -105,7 +104,7 @@ pub(super) fn remove_stale(parent: &Path) {
         };
         if dead {
             tracing::info!(directory = %path.display(), "removing what a dead process spilled");
-            // What another user wrote must not say which files go.
+            // A file written by another user must not decide which files are removed.
             if us.is_some() {
                 Promise::break_all(&path);
             }
@@ -114,8 +113,8 @@ pub(super) fn remove_stale(parent: &Path) {
     }
 }
 
-/// Removes what a process puts into its directory, and the directory if nothing else is in it. The lock goes last: what
-/// is found halfway is a dead process' still.
+/// Removes the known files of a process from its directory, and the directory if it is empty then. The lock is removed
+/// last: a directory removed halfway is still recognised as stale.
 fn remove(path: &Path) {
     let Ok(entries) = fs::read_dir(path) else { return };
     for entry in entries.flatten() {

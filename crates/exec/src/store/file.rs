@@ -3,8 +3,8 @@
 //! ```text
 //!   field 0, padded to blocks │ field 1, padded │ … │ CRC-32 of each block, 4 bytes little-endian
 //! ```
-//! Fields are as they are in memory. A block is 4 KiB; what is read is checked block by block, so that a part of a
-//! chunk costs the blocks that it touches and no more.
+//! Fields are stored as in memory. A block is 4 KiB and its checksum is verified when it is read, so that reading a
+//! part of a chunk costs only the blocks that it touches.
 
 use super::{Directory, Space, Store};
 use crate::chunk::{Chunk, Field};
@@ -21,16 +21,16 @@ use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, cells};
 use tessera_storage::fail;
 
-/// Bytes that have one checksum.
+/// Bytes per checksum.
 const BLOCK: u64 = 4096;
-/// Bytes read at a time where a part of a chunk is needed.
+/// Upper bound on the bytes of one read of a part.
 const WINDOW: u64 = 256 << 10;
 /// A gap between two runs that is cheaper to read than to skip.
 const GAP: u64 = 16 << 10;
-/// Memory that one operand uses at most to read parts of files, whatever their number.
+/// Upper bound on the memory that one operand uses to read parts of files, whatever their number.
 const STAGING: u64 = WINDOW + 2 * BLOCK + 4 * (WINDOW / BLOCK + 2);
 
-/// A chunk in a file, which is unlinked when this drops.
+/// A chunk in a file, which is unlinked on drop.
 #[derive(Debug)]
 pub struct Spilled {
     path: PathBuf,
@@ -38,10 +38,9 @@ pub struct Spilled {
     shape: Dims,
     fields: SmallVec<[DType; 2]>,
     bytes: u64,
-    /// True if no cell is masked.
     unmasked: bool,
     store: Arc<Store>,
-    /// Dropped after the file is gone.
+    /// Dropped after the file is removed.
     _space: Space,
     _directory: Arc<Directory>,
 }
@@ -51,8 +50,8 @@ fn padded(bytes: u64) -> u64 {
     bytes.next_multiple_of(BLOCK)
 }
 
-/// The checksum of a block: that of its bytes in this place of this file, so that a block of another file, or of another
-/// place, is not taken for it.
+/// Returns the checksum of a block. It depends on the file and on the block's position, so that a misplaced block is
+/// detected.
 fn sum(file: u64, block: u64, bytes: &[u8]) -> u32 {
     // An odd factor leaves numbers distinct.
     let place = file.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(block);
@@ -68,7 +67,7 @@ pub(super) fn size_of(chunk: &Chunk) -> u64 {
     chunk.fields().iter().map(of).sum()
 }
 
-/// [`Spilled::staging`] of a chunk of so many bytes.
+/// [`Spilled::staging`] of a chunk of `bytes` bytes.
 pub(crate) fn staging_of(bytes: u64) -> u64 {
     let blocks = padded(bytes) / BLOCK;
     STAGING.min(blocks * (BLOCK + 4))
@@ -122,7 +121,6 @@ impl Spilled {
         fail::point("spill.written")
     }
 
-    /// Where it is.
     pub(crate) fn path(&self) -> &std::path::Path {
         &self.path
     }
@@ -132,17 +130,16 @@ impl Spilled {
         self.bytes
     }
 
-    /// Memory that an operand uses to read parts of this file, one file after the other.
+    /// Memory that an operand uses to read parts of this file. Files are read one after the other.
     pub fn staging(&self) -> u64 {
         staging_of(self.bytes)
     }
 
-    /// True if no cell is masked.
     pub(crate) fn is_unmasked(&self) -> bool {
         self.unmasked
     }
 
-    /// Lengths of the chunk.
+    /// Shape of the chunk.
     pub fn shape(&self) -> &[u64] {
         &self.shape
     }
@@ -155,7 +152,7 @@ impl Spilled {
     /// Opens the file to read parts of it; `read` counts the bytes.
     ///
     /// # Errors
-    /// [`Error::ScratchCorrupt`] if it is gone, [`Error::ScratchUnusable`] if it cannot be opened.
+    /// [`Error::ScratchCorrupt`] if it is missing, [`Error::ScratchUnusable`] if it cannot be opened.
     pub fn reader<'a>(&'a self, read: &'a AtomicU64) -> Result<Reader<'a>, Error> {
         let file = File::open(&self.path).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => self.corrupt(&e.to_string()),
@@ -164,11 +161,11 @@ impl Spilled {
         Ok(Reader { of: self, file, read, window: Vec::new(), sums: Vec::new(), holds: None })
     }
 
-    /// Brings the whole chunk into memory.
+    /// Loads the whole chunk into memory.
     ///
     /// # Errors
-    /// [`Error::ScratchCorrupt`] if the file is not what was written or cannot be read, [`Error::ScratchUnusable`] if it
-    /// cannot be opened.
+    /// [`Error::ScratchCorrupt`] if the file is corrupt or cannot be read, [`Error::ScratchUnusable`] if it cannot be
+    /// opened.
     pub fn load(self: &Arc<Self>, pool: &Arc<Pool>, read: &AtomicU64) -> Result<Chunk, Error> {
         let mut reader = self.reader(read)?;
         let mut fields: SmallVec<[Field; 2]> = SmallVec::new();
@@ -188,7 +185,7 @@ impl Spilled {
         cells(&self.shape).unwrap_or(0) * self.fields[field].size() as u64
     }
 
-    /// Where a field begins.
+    /// Offset of a field in the file.
     fn field_at(&self, field: usize) -> u64 {
         (0..field).map(|f| padded(self.field_len(f))).sum()
     }
@@ -219,7 +216,7 @@ pub struct Reader<'a> {
     read: &'a AtomicU64,
     window: Vec<u8>,
     sums: Vec<u8>,
-    /// Field and bytes of it that the window holds.
+    /// Field and range of its bytes in the window.
     holds: Option<(usize, u64, u64)>,
 }
 
@@ -229,12 +226,12 @@ impl Reader<'_> {
         &self.of.fields
     }
 
-    /// The first bytes of a field up to the length of `to`.
+    /// Reads the first `to.len()` bytes of a field.
     fn fill(&mut self, field: usize, to: &mut [u8]) -> Result<(), Error> {
         self.read_blocks(field, 0, to)
     }
 
-    /// Reads whole blocks of a field from `start` on (the last one may be the field's end) and checks them.
+    /// Reads whole blocks of a field from `start` on (the last one may end with the field) and verifies them.
     fn read_blocks(&mut self, field: usize, start: u64, to: &mut [u8]) -> Result<(), Error> {
         let of = self.of;
         if to.is_empty() {
@@ -257,7 +254,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Bytes `[lo, hi)` of a field, at most a window of them.
+    /// Returns bytes `[lo, hi)` of a field, at most a window of them.
     fn span(&mut self, field: usize, lo: u64, hi: u64) -> Result<&[u8], Error> {
         let held = self.holds.filter(|&(f, from, to)| f == field && from <= lo && hi <= to);
         let start = match held {
@@ -282,11 +279,11 @@ impl Reader<'_> {
         Ok(&self.window[(lo - start) as usize..(hi - start) as usize])
     }
 
-    /// Copies cells like [`copy::copy_box`] does, from a field of the file: cell `p` of the box is at element
-    /// `offset + Σ strides[a] * p[a]` of the field.
+    /// Copies cells as [`copy::copy_box`] does, from a field of the file: cell `p` of the box is at element `offset +
+    /// Σ strides[a] * p[a]` of the field.
     ///
     /// # Errors
-    /// As [`Spilled::load`]; a box that leaves the field or the target.
+    /// As [`Spilled::load`]; a box that exceeds the field or the target.
     pub fn copy(
         &mut self,
         field: usize,

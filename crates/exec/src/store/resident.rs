@@ -1,4 +1,4 @@
-//! Arrays that live beside plans: of tensors in memory, and of parts of statements that later parts read.
+//! Arrays that live outside of plans: tensors in memory, and parts of statements that later parts read.
 
 use super::FinishedChunk;
 use crate::chunk::Chunk;
@@ -17,20 +17,20 @@ pub struct Resident {
     pub grid: Grid,
     /// By row-major number.
     slots: Vec<Mutex<Option<FinishedChunk>>>,
-    /// When it was last read, in the order of such events.
+    /// Logical time of the last read.
     touched: AtomicU64,
-    /// What its chunks take beside their cells, if they are many.
+    /// Charge for the bookkeeping of its chunks, if they are many.
     _notes: Option<Charge>,
 }
 
-/// Bytes that a chunk takes beside its cells: its place, its description, what the allocator adds.
+/// Bookkeeping bytes of a chunk: its slot, its description, and the allocator's overhead.
 pub(crate) const NOTE_BYTES: u64 = 512;
 
-/// Bytes of notes that are allowed in any case: the limits of tests leave less than a plan needs.
+/// Bookkeeping bytes that are allowed in any case: the limits of tests leave less than a plan needs.
 const NOTES_LEAST: u64 = 32 << 20;
 
-/// What is counted of so many bytes of notes: they are bounded by a quarter of the budget, or by [`NOTES_LEAST`], of which
-/// a tiny budget counts no more than its quarter.
+/// Returns the bytes of bookkeeping to charge. They are bounded by the larger of a quarter of the budget and
+/// [`NOTES_LEAST`]; at most a quarter of the budget is charged.
 pub(crate) fn counted_notes(chunks: u64, bytes: u64, quota: &Quota) -> Result<u64, Error> {
     let quarter = quota.limit() / 4;
     let limit_bytes = quarter.max(NOTES_LEAST);
@@ -40,29 +40,29 @@ pub(crate) fn counted_notes(chunks: u64, bytes: u64, quota: &Quota) -> Result<u6
     Ok(bytes.min(quarter))
 }
 
-/// Chunks of one array, or operands of one statement, that are not counted.
+/// Chunks of one array, or operands of one statement, whose bookkeeping is not charged.
 pub(crate) const NOTES_FREE: u64 = 4096;
 
 /// Counts reads of all arrays.
 static CLOCK: AtomicU64 = AtomicU64::new(1);
 
 impl Resident {
-    /// An array of chunks in row-major order.
+    /// Creates an array of chunks in row-major order.
     pub fn new(grid: Grid, chunks: Vec<Arc<Chunk>>) -> Arc<Self> {
         let slots =
             chunks.into_iter().map(|c| Mutex::new(Some(FinishedChunk::Memory(c)))).collect();
         Arc::new(Resident { grid, slots, touched: AtomicU64::new(0), _notes: None })
     }
 
-    /// An array whose chunks are still to come, and whose number somebody else bounds.
+    /// Creates an array without chunks; the caller bounds their number.
     pub fn empty(grid: Grid) -> Arc<Self> {
         Resident::noted(grid, None)
     }
 
-    /// An array whose chunks are still to come; what they take beside their cells is charged to the account.
+    /// Creates an array without chunks; their bookkeeping is charged to the account.
     ///
     /// # Errors
-    /// [`Error::ChunkNotes`] if that is too much for the budget, those of [`Account::reserve`] otherwise.
+    /// [`Error::ChunkNotes`] if that is too much for the budget; errors of [`Account::reserve`].
     pub fn charged(grid: Grid, account: &Arc<Account>) -> Result<Arc<Self>, Error> {
         let chunks = grid.count();
         let bytes = chunks.saturating_sub(NOTES_FREE).saturating_mul(NOTE_BYTES);
@@ -81,12 +81,12 @@ impl Resident {
         Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes a chunk in.
+    /// Stores a chunk in memory.
     pub fn put(&self, number: u64, chunk: Arc<Chunk>) {
         self.put_held(number, FinishedChunk::Memory(chunk));
     }
 
-    /// Takes a chunk in where it is.
+    /// Stores a chunk that is in memory or in a file.
     pub fn put_held(&self, number: u64, held: FinishedChunk) {
         if let Some(mut slot) = self.slot(number) {
             *slot = Some(held);
@@ -106,25 +106,25 @@ impl Resident {
         sum
     }
 
-    /// A chunk where it is; `None` if it never came.
+    /// Returns a chunk in memory or in a file; `None` if it was never stored.
     pub fn held(&self, number: u64) -> Option<FinishedChunk> {
         self.touched.store(CLOCK.fetch_add(1, Relaxed), Relaxed);
         self.slot(number)?.clone()
     }
 
-    /// Bytes of all cells, wherever they are.
+    /// Bytes of all cells, in memory and in files.
     pub fn bytes(&self) -> u64 {
         let bytes =
             |n| self.slot(n).and_then(|s| s.as_ref().map(FinishedChunk::bytes)).unwrap_or(0);
         (0..self.slots.len() as u64).map(bytes).sum()
     }
 
-    /// True if all chunks came.
+    /// True if all chunks are stored.
     pub fn is_complete(&self) -> bool {
         (0..self.slots.len() as u64).all(|n| self.slot(n).is_some_and(|s| s.is_some()))
     }
 
-    /// True if all chunks came and no cell is masked.
+    /// True if all chunks are stored and no cell is masked.
     pub fn is_unmasked(&self) -> bool {
         (0..self.slots.len() as u64).all(|n| match self.slot(n).as_deref() {
             Some(Some(FinishedChunk::Memory(chunk))) => chunk.is_unmasked(),
@@ -133,8 +133,8 @@ impl Resident {
         })
     }
 
-    /// Lets go of the masks of chunks in memory that nobody else holds: no cell is masked. What stays in a chunk is
-    /// charged for its values alone; masks that are left are not read.
+    /// Drops the masks of chunks in memory without other holders, because no cell is masked. Such a chunk is then
+    /// charged for its values alone; the remaining masks are not read.
     pub fn drop_masks(&self) {
         for n in 0..self.slots.len() as u64 {
             if let Some(mut slot) = self.slot(n)
@@ -146,14 +146,14 @@ impl Resident {
         }
     }
 
-    /// When it was last read: the least first.
+    /// Logical time of the last read.
     pub(crate) fn touched(&self) -> u64 {
         self.touched.load(Relaxed)
     }
 
-    /// Calls `f` with each chunk in memory that could be let go, and its number.
+    /// Calls `f` with each chunk in memory that could be spilled, and its number.
     ///
-    /// Besides the array one more may hold a chunk: a plan that made it for its other readers lets go of it too.
+    /// One holder besides the array is allowed: a plan that made the chunk for its other readers drops it too.
     pub(crate) fn in_memory(&self, f: &mut dyn FnMut(u64, &Chunk)) {
         for n in 0..self.slots.len() as u64 {
             if let Some(slot) = self.slot(n)
@@ -166,7 +166,7 @@ impl Resident {
         }
     }
 
-    /// A chunk, if it is in memory.
+    /// Returns a chunk if it is in memory.
     pub(crate) fn chunk(&self, number: u64) -> Option<Arc<Chunk>> {
         match self.slot(number)?.as_ref()? {
             FinishedChunk::Memory(chunk) => Some(chunk.clone()),
@@ -174,7 +174,7 @@ impl Resident {
         }
     }
 
-    /// Lets go of a chunk that has a file.
+    /// Replaces a chunk in memory by its file, if it has one, and returns the chunk.
     pub(crate) fn move_to_file(&self, number: u64) -> Option<FinishedChunk> {
         let mut slot = self.slot(number)?;
         match slot.as_ref()? {
@@ -187,7 +187,7 @@ impl Resident {
     }
 }
 
-/// Fills arrays with the results of a plan, one for each.
+/// A sink that fills arrays with the results of a plan, one for each.
 #[derive(Debug)]
 pub struct Fill(pub Vec<Arc<Resident>>);
 
@@ -202,7 +202,7 @@ impl Sink for Fill {
         let array = self.0.get(result).ok_or_else(|| Error::Broken {
             what: format!("result {result} of a plan that fills {} arrays", self.0.len()),
         })?;
-        // A product's index has last axes of length 1 more than the array, one for each summed axis.
+        // A product's index has more axes than the array: last axes of length 1, one for each summed axis.
         let rank = array.grid.axes.len().min(index.len());
         array.put(array.grid.ravel(&index[..rank]), chunk);
         Ok(())

@@ -1,4 +1,4 @@
-//! Files of chunks, and what is left of them.
+//! Files of chunks, and stale directories.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
@@ -98,7 +98,7 @@ fn a_changed_file_is_noticed() {
     handle.write_all_at(&[1], 9001).unwrap();
     let error = file.load(&pool, &read).unwrap_err();
     assert_eq!((error.code(), error.class().name()), ("scratch_corrupt", "retry"));
-    // Blocks that are as they were can still be read.
+    // Undamaged blocks can still be read.
     let mut to = vec![0u8; 80];
     file.reader(&read).unwrap().copy(0, &[10], (0, &[1]), &mut to, (0, &[1])).unwrap();
     handle.set_len(100).unwrap();
@@ -116,7 +116,7 @@ fn files_that_changed_places_are_noticed() {
     for (from, to) in [(one, aside.as_path()), (other, one), (aside.as_path(), other)] {
         fs::rename(from, to).unwrap();
     }
-    // They are of the same shape, and each is whole.
+    // They have the same shape, and each is valid in itself.
     for file in &files {
         assert_eq!(file.load(&pool, &read).unwrap_err().code(), "scratch_corrupt");
     }
@@ -147,7 +147,7 @@ fn what_the_dead_left_is_removed_and_the_living_are_left_alone() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
-    /// Any box through any steps is what it is in memory.
+    /// Any box through any steps equals the box in memory.
     #[test]
     fn parts_are_those_of_memory(
         rows in 1u64..400, columns in 1u64..400,

@@ -16,7 +16,7 @@ use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::{Dims, Region};
 use tessera_planner::tile::for_each_index;
 
-/// A reduction: what `combine` has to know of it, and the bytes of one state in each field.
+/// A reduction: the arguments of `combine`, and the bytes of one state in each field.
 struct Reduction {
     kind: ReduceKind,
     dtype: DType,
@@ -24,7 +24,7 @@ struct Reduction {
     bytes: SmallVec<[usize; 4]>,
 }
 
-/// States of one level on their way: for each output and field, room for a fan of them.
+/// States of one level in progress: for each output and field, room for a fan of states.
 type Level = Vec<Vec<PooledBuf>>;
 
 /// The walk of one operand through its chunks.
@@ -33,7 +33,7 @@ pub(super) struct Climb<'a, 'b> {
     batch: &'a Batch,
     compiled: &'a Compiled,
     reductions: Vec<Reduction>,
-    /// The program's inputs, as they lie from the operand's first cell on.
+    /// The program's inputs, as strided views from the operand's first cell on.
     inputs: Vec<StridedInput<'a>>,
     offsets: Vec<i64>,
     start: Dims,
@@ -80,7 +80,7 @@ impl<'a, 'b> Climb<'a, 'b> {
         })
     }
 
-    /// The operand's chunks: one state for each output.
+    /// Returns the operand's chunks: one state for each output.
     pub(super) fn run(mut self, scratch: &mut Scratch) -> Result<Vec<Chunk>, Error> {
         let mut buffers: Vec<Vec<PooledBuf>> =
             (0..self.reductions.len()).map(|o| self.op.buffers(o)).collect();
@@ -97,7 +97,7 @@ impl<'a, 'b> Climb<'a, 'b> {
         buffers.into_iter().enumerate().map(|(o, b)| self.op.chunk(o, b)).collect()
     }
 
-    /// The states of chunk `index` of a level; the chunks of level 0 are those of the logical grid.
+    /// Computes the states of chunk `index` of a level; the chunks of level 0 are those of the logical grid.
     fn node(
         &mut self,
         level: usize,

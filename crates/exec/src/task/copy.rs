@@ -51,7 +51,7 @@ pub(super) fn run(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
     Ok(vec![op.chunk(0, buffers)?])
 }
 
-/// Does a chunk that is read have a masked cell?
+/// True if an input chunk has a masked cell.
 fn any_masked(op: &Operand<'_>) -> Result<bool, Error> {
     if op.stage.outputs[0].fields.len() < 2 {
         return Ok(false);
@@ -69,7 +69,7 @@ fn any_masked(op: &Operand<'_>) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// A chunk that cells are copied from, in either place.
+/// A chunk to copy cells from, in memory or in a file.
 pub(super) enum Cells<'a> {
     Memory(&'a Chunk),
     File(Reader<'a>),
@@ -83,7 +83,6 @@ impl<'a> Cells<'a> {
         })
     }
 
-    /// Types of its fields.
     fn fields(&self) -> SmallVec<[DType; 2]> {
         match self {
             Cells::Memory(chunk) => chunk.fields().iter().map(|f| f.dtype()).collect(),
@@ -113,7 +112,7 @@ impl<'a> Cells<'a> {
 }
 
 impl Cells<'_> {
-    /// Copies neighbouring cells of a field.
+    /// Copies contiguous cells of a field.
     pub(super) fn run(
         &mut self,
         field: usize,
@@ -138,18 +137,18 @@ impl Cells<'_> {
     }
 }
 
-/// The chunk that is filled.
+/// The chunk being filled.
 struct Target<'a> {
     /// Its cells.
     region: &'a Region,
     buffers: &'a mut [PooledBuf],
-    /// Whether it has a validity field, which an input without masks fills with true.
+    /// True if it has a validity field, which an input without masks fills with true.
     masked: bool,
     stores: Stores,
 }
 
 impl Target<'_> {
-    /// Copies the cells `to`, which see the chunk that holds `held` through `view`, seen from `origin`.
+    /// Copies the cells `to`, which see the chunk that holds `held` through `view`, relative to `origin`.
     fn copy(
         &mut self,
         chunk: &mut Cells<'_>,
@@ -215,7 +214,7 @@ impl Target<'_> {
                 o += 1;
                 continue;
             }
-            // A run of neighbours is one box.
+            // A run of consecutive positions is one box.
             let mut n = 1;
             while o + n < end && positions[(o + n) as usize] == p + n && inside(p + n) {
                 n += 1;
@@ -264,7 +263,7 @@ impl Target<'_> {
             let inside: i64 = (0..rank).map(|a| (at[a] - held.start[a]) as i64 * steps[a]).sum();
             let source = inside as usize + (lo - start) as usize;
             let (target, count) = ((lo - first) as usize, (hi - lo) as usize);
-            // There may be fewer buffers than fields: a mask that masks nothing is not copied.
+            // There may be fewer buffers than fields: an all-true mask is not copied.
             for (f, b) in buffers.iter_mut().enumerate().take(fields.len()) {
                 result = chunk.run(f, source, count, b.as_mut_slice(), target);
                 if result.is_err() {
@@ -279,7 +278,7 @@ impl Target<'_> {
     }
 }
 
-/// A running reduction of the operand's cells, continued from the chunk before.
+/// A running reduction of the operand's cells, continued from the previous chunk.
 pub(super) fn scan(op: &Operand<'_>, kind: ScanKind, axis: usize) -> Result<Vec<Chunk>, Error> {
     let region = op.stage.grid.region(op.index);
     let shape = region.shape();
@@ -332,7 +331,7 @@ pub(super) fn scan(op: &Operand<'_>, kind: ScanKind, axis: usize) -> Result<Vec<
     Ok(vec![op.chunk(0, buffers)?])
 }
 
-/// The last position along an axis of the stage's own chunk before, dense.
+/// The last position along an axis of the previous chunk of this stage, dense.
 fn last_slice(
     op: &Operand<'_>,
     previous: &ChunkIndex,

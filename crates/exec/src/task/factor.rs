@@ -28,7 +28,7 @@ pub(super) fn run(
     }
 }
 
-/// An input of the operand: how its matrices lie in memory.
+/// An input of the operand and the layout of its matrices in memory.
 struct Side {
     data: Data,
     offset: i64,

@@ -1,4 +1,4 @@
-//! Fused programs and the combining of their states.
+//! Fused programs, and combining their states.
 
 use super::Operand;
 use super::batch::Climb;
@@ -23,11 +23,11 @@ use tessera_planner::region::{Region, strides};
 use tessera_planner::scalar::Scalar;
 
 thread_local! {
-    /// Registers and accumulators of the thread: allocated once, not once an operand.
+    /// Registers and accumulators of the thread: allocated once, not once per operand.
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::new());
 }
 
-/// Runs the program of an operand: the one without masks, if none of its cells is masked.
+/// Runs the program of an operand: the variant without masks if none of its cells is masked.
 pub(super) fn run(op: &Operand<'_>, programs: &Programs) -> Result<Vec<Chunk>, Error> {
     let variant = programs.of(op)?;
     match program(op, &variant) {
@@ -85,7 +85,7 @@ fn program(op: &Operand<'_>, variant: &Variant) -> Result<Vec<Chunk>, Error> {
     .collect()
 }
 
-/// The inputs of the stage, as the operand's cells see them.
+/// The stage's inputs as strided views of the operand's cells.
 fn seen(op: &Operand<'_>) -> Result<Vec<Seen>, Error> {
     let inputs = op.stage.inputs.iter().enumerate();
     inputs
@@ -114,8 +114,8 @@ fn strided<'s>(fused: &Fused, seen: &'s [Seen]) -> Result<Vec<StridedInput<'s>>,
     Ok(inputs)
 }
 
-/// The results, if every one is the cells of a chunk that is read, as they are: then nothing is computed, and they share
-/// its memory. They are charged as if they did not, since either may be let go before the other.
+/// Returns the results if each of them is an unchanged chunk that is read: then nothing is computed, and they share its
+/// memory. Both are charged in full, since either may be dropped before the other.
 fn passed_on(fused: &Fused, seen: &[Seen], region: &Region) -> Option<Vec<Field>> {
     let shape = region.shape();
     let dense = strides(&shape);
@@ -143,7 +143,7 @@ fn passed_on(fused: &Fused, seen: &[Seen], region: &Region) -> Option<Vec<Field>
     fused.outputs.iter().map(one).collect()
 }
 
-/// The error of an operand that met masked cells where there must be none: how many of its cells are.
+/// The error of an operand that met masked cells where there must be none, with their number.
 fn masked(op: &Operand<'_>, variant: &Variant, operation: String) -> Error {
     match count_masked(op, variant, &operation) {
         Ok(e) | Err(e) => e,
@@ -175,12 +175,11 @@ fn count_masked(op: &Operand<'_>, variant: &Variant, operation: &str) -> Result<
     Ok(KernelError::Masked { operation, masked, cells, at }.into())
 }
 
-/// Buffers for all outputs.
 fn stored(op: &Operand<'_>, variant: &Variant) -> Vec<Vec<PooledBuf>> {
     variant.unmasked.iter().enumerate().map(|(o, unmasked)| op.buffers_if(o, !unmasked)).collect()
 }
 
-/// The outputs as the kernel takes them.
+/// The outputs as kernel arguments.
 fn fields<'b>(op: &Operand<'_>, buffers: &'b mut [Vec<PooledBuf>]) -> Vec<OutputFields<'b>> {
     let one = |(o, fields): (usize, &'b mut Vec<PooledBuf>)| OutputFields {
         fields: fields.iter_mut().map(|b| b.as_mut_slice()).collect(),

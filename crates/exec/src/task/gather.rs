@@ -21,17 +21,17 @@ pub(super) type Steps = SmallVec<[i64; 6]>;
 pub(super) enum Gathered {
     /// In one chunk.
     Place(Arc<Chunk>),
-    /// Copied together, one buffer a field; the mask may be one that is shared instead.
+    /// Copied together, one buffer a field; the mask may be a shared one instead.
     Copied(Vec<PooledBuf>, Option<Field>),
-    /// Nothing is read, as there are no cells.
+    /// Nothing is read because there are no cells.
     Nothing,
 }
 
-/// A gathered input: the memory and how the operand's cells lie in it.
+/// A gathered input: the memory and the layout of the operand's cells in it.
 pub(super) struct Seen {
     pub(super) data: Gathered,
     pub(super) fields: SmallVec<[DType; 4]>,
-    /// True if no cell of the chunks that were read is masked.
+    /// True if no cell of the input chunks is masked.
     pub(super) unmasked: bool,
     /// Element of the operand's first cell.
     pub(super) offset: i64,
@@ -40,7 +40,6 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// The bytes of a field.
     pub(super) fn bytes(&self, field: usize) -> Result<&[u8], Error> {
         match &self.data {
             Gathered::Place(chunk) => Ok(chunk.field(field)?.buffer().as_slice()),
@@ -53,7 +52,6 @@ impl Seen {
         }
     }
 
-    /// Number of fields.
     pub(super) fn fields(&self) -> usize {
         self.fields.len()
     }
@@ -70,15 +68,14 @@ impl Seen {
         }
     }
 
-    /// Type of a field.
     pub(super) fn dtype(&self, field: usize) -> Result<DType, Error> {
         let known = self.fields.get(field).copied();
         known.ok_or_else(|| Error::Broken { what: format!("an input has no field {field}") })
     }
 }
 
-/// How the cells of `region` lie in a dense box `held` of the input, seen through `view`: the element of the first cell
-/// and the steps along the axes of `region`.
+/// Layout of the cells of `region` in a dense box `held` of the input, seen through `view`: the element of the first
+/// cell and the steps along the axes of `region`.
 pub(super) fn lie(view: &View, region: &Region, held: &Region) -> (i64, Steps) {
     let mut steps: Steps = SmallVec::from_elem(0, region.rank());
     let mut offset = 0;
@@ -93,13 +90,13 @@ pub(super) fn lie(view: &View, region: &Region, held: &Region) -> (i64, Steps) {
     (offset, steps)
 }
 
-/// The cells that input `k` of the operand sees through a view.
+/// Gathers the cells that the operand sees of input `k` through a view.
 pub(super) fn gather(op: &Operand<'_>, k: usize, view: &View) -> Result<Seen, Error> {
     gather_region(op, k, view, &op.stage.grid.region(op.index))
 }
 
-/// The cells of input `k` that the cells of `region` see through a view. The tiling says that the operand reads just
-/// the chunks that hold them.
+/// Gathers the cells of input `k` that the cells of `region` see through a view. The tiling guarantees that the
+/// operand reads exactly the chunks that hold them.
 pub(super) fn gather_region(
     op: &Operand<'_>,
     k: usize,
@@ -128,7 +125,7 @@ pub(super) fn gather_region(
                     let held = op.inputs.held(input.from, piece)?;
                     Ok::<bool, Error>(all && holds(held, Condition::Unmasked))
                 })?;
-            // The mask of cells none of which is masked is not copied.
+            // An all-true mask is not copied.
             let shared = if unmasked && fields.len() > 1 { all_valid(cells) } else { None };
             let copied = if shared.is_some() { 1 } else { fields.len() };
             let mut buffers: Vec<PooledBuf> =
@@ -145,7 +142,7 @@ pub(super) fn gather_region(
     }
 }
 
-/// Does a condition hold of all cells of a chunk? Of one in a file only its mask is known.
+/// True if a condition holds for all cells of a chunk. Of a chunk in a file only the mask is known.
 pub(super) fn holds(held: &FinishedChunk, condition: Condition) -> bool {
     match held {
         FinishedChunk::Memory(chunk) => chunk.holds(condition),
@@ -153,7 +150,7 @@ pub(super) fn holds(held: &FinishedChunk, condition: Condition) -> bool {
     }
 }
 
-/// [`copy_common`] of a chunk in either place; of one in a file no more is read than is needed.
+/// [`copy_common`] of a chunk in memory or in a file; only the necessary part of a file is read.
 pub(super) fn copy_held(
     held: &FinishedChunk,
     from: &Region,
@@ -173,7 +170,7 @@ pub(super) fn copy_held(
     let (source, source_steps) = lie(&view, &common, from);
     let (target, target_steps) = lie(&view, &common, to);
     let mut reader = file.reader(cx.read_back)?;
-    // There may be fewer buffers than fields: a mask that masks nothing is not copied.
+    // There may be fewer buffers than fields: an all-true mask is not copied.
     for (f, buffer) in buffers.iter_mut().enumerate().take(file.fields().len()) {
         let to = (target, &target_steps[..]);
         reader.copy(f, &common.shape(), (source, &source_steps), buffer.as_mut_slice(), to)?;

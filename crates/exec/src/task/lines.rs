@@ -1,4 +1,4 @@
-//! Tasks that go along lines: windows, sorts, quantiles.
+//! Tasks that run along lines: windows, sorts, quantiles.
 
 use super::Operand;
 use super::gather::{Seen, gather, gather_region};
@@ -61,8 +61,8 @@ pub(super) fn rolling(
     Ok(vec![op.chunk(0, buffers)?])
 }
 
-/// What windows see, where it lies: in parts along the axis if it is cut there alone and these lie alike, else copied
-/// together.
+/// Gathers the input of windows: in place, in parts along the axis, if it is cut along that axis alone and the parts
+/// have equal strides; else copied together.
 fn in_parts(
     op: &Operand<'_>,
     view: &View,
@@ -84,7 +84,7 @@ fn part(p: &PieceInput, unmasked: bool) -> Result<Part<'_>, Error> {
     Ok(Part { first: p.from, bytes: p.seen.bytes(0)?, valid, offset: p.seen.offset })
 }
 
-/// Whole lines sorted, or their quantiles.
+/// Sorts whole lines, or computes their quantiles.
 pub(super) fn ordered(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
     let Access::View(view) = &op.stage.inputs[0].access else {
         return Err(Error::Broken { what: "lines are read through a view".into() });
@@ -124,7 +124,7 @@ pub(super) fn ordered(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
     Ok(vec![op.chunk(0, buffers)?])
 }
 
-/// The validity of an input of which a cell is masked.
+/// The validity of an input, if one of its cells is masked.
 pub(super) fn validity(seen: &Seen) -> Result<Option<&[u8]>, Error> {
     if seen.fields() > 1 && !seen.unmasked { Ok(Some(seen.bytes(1)?)) } else { Ok(None) }
 }

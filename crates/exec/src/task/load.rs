@@ -60,10 +60,10 @@ pub(super) fn run(
     }
 }
 
-/// What a load reads of an array beside the plan, where it was when the load was admitted.
+/// The chunks of an array outside of the plan that a load reads, as they were when the load was admitted.
 pub(super) struct Pinned(Vec<(Region, FinishedChunk)>);
 
-/// Holds the chunks that a load reads, and says what bringing them back needs beside the peak.
+/// Pins the chunks that a load reads, and returns the bytes, in addition to the peak, that loading them needs.
 pub(super) fn pin(source: &SourceRef, array: &Resident, region: &Region) -> (u64, Pinned) {
     let mut chunks = Vec::new();
     for_each_index(&array.grid.overlapping(region), &mut |index| {
@@ -80,7 +80,7 @@ pub(super) fn pin(source: &SourceRef, array: &Resident, region: &Region) -> (u64
     (chunks.iter().map(|(_, h)| of(h)).max().unwrap_or(0), Pinned(chunks))
 }
 
-/// A box of an array beside the plan: the chunk itself where it is exactly one, else a copy.
+/// Reads a box of an array outside of the plan: the chunk itself where it is exactly one, else a copy.
 fn resident(
     op: &Operand<'_>,
     array: &Resident,
@@ -94,7 +94,7 @@ fn resident(
         Some(p) => *p
             .downcast::<Pinned>()
             .map_err(|_| Error::Broken { what: "a read was prepared by somebody else".into() })?,
-        // The second try of a read that failed.
+        // A retry of a failed read.
         None => pin(source, array, region).1,
     };
     let wanted = array.grid.overlapping(region).cells();

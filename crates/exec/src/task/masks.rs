@@ -1,9 +1,10 @@
 //! Programs without masks, for operands that read no masked cell.
 //!
-//! Data that declare a missing value and have none give programs that compute a mask of every cell, and it is always
-//! true. Which parts of a program say so is known from its text; whether they are true of an operand's cells is known
-//! from the chunks that it reads ([`Chunk::holds`](crate::chunk::Chunk::holds)). Where they are, they become constants,
-//! and what they masked is computed as if it could not be masked: with the same lanes, and so to the same bits.
+//! Data that declare a missing value and have none lead to programs that compute a mask for every cell, and the mask is
+//! always true. The parts of a program that compute such masks are known from its text. Whether they are true for an
+//! operand's cells is known from its input chunks ([`Chunk::holds`](crate::chunk::Chunk::holds)). If so, they become
+//! constants, and the values that they masked are computed as if they could not be masked: with the same lanes, and so
+//! to the same bits.
 //!
 //! ```text
 //!   %0 = isnan(in0)  %1 = not(%0)     reduce mean of in0 where %1
@@ -22,13 +23,13 @@ use tessera_planner::plan::{Fused, FusedInput, FusedOutput};
 use tessera_planner::program::{Arg, Inst, Program, ScalarOp};
 use tessera_planner::scalar::Scalar;
 
-/// The most parts of a program that are looked at.
+/// Upper bound on the parts of a program that are considered.
 const ASSUMED_MAX: usize = 16;
 
-/// The most programs of one stage: operands differ in which of their inputs have masked cells.
+/// Upper bound on the programs of one stage: operands differ in which of their inputs have masked cells.
 const VARIANTS_MAX: usize = 8;
 
-/// Programs by the set of parts that they take for true.
+/// Programs by the set of parts assumed true.
 type Made = SmallVec<[(u32, Arc<Variant>); 1]>;
 
 /// The programs of one fused stage.
@@ -37,7 +38,7 @@ pub(super) struct Programs {
     general: Arc<Variant>,
     source: Fused,
     assumed: Vec<Assumed>,
-    /// Those made so far.
+    /// Variants compiled so far.
     others: Mutex<Made>,
 }
 
@@ -45,7 +46,7 @@ pub(super) struct Programs {
 pub(super) struct Variant {
     pub(super) fused: Fused,
     pub(super) compiled: Compiled,
-    /// For each output, whether it is stored and no cell of it can be masked: it has one field.
+    /// For each output, true if it is stored and no cell of it can be masked: it has one field.
     pub(super) unmasked: Vec<bool>,
 }
 
@@ -53,7 +54,7 @@ pub(super) struct Variant {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Assumed {
     part: Arg,
-    /// The input of the stage whose chunks the condition is of.
+    /// The stage input whose chunks must satisfy the condition.
     input: u32,
     condition: Condition,
 }
@@ -69,7 +70,7 @@ impl Programs {
         })
     }
 
-    /// The program for an operand, by what its chunks hold.
+    /// Returns the program for an operand, depending on its input chunks.
     pub(super) fn of(&self, op: &Operand<'_>) -> Result<Arc<Variant>, Error> {
         let mut set: u32 = (1 << self.assumed.len()) - 1;
         for (k, input) in op.stage.inputs.iter().enumerate() {
@@ -124,7 +125,7 @@ fn yes() -> Arg {
     Arg::Const(Scalar::bool(true))
 }
 
-/// The parts of a program that say whether a cell is masked, as reading and decoding make them.
+/// The mask-computing parts of a program, as generated for reading and decoding.
 fn assumed(fused: &Fused) -> Vec<Assumed> {
     let field = |arg: &Arg| match arg {
         Arg::Input(i) => match fused.inputs.get(*i as usize) {
@@ -161,7 +162,7 @@ fn inner(inst: &Inst) -> (ScalarOp, &[Arg]) {
     (inst.op, &inst.args)
 }
 
-/// The program where the parts are true of every cell. Instructions that nobody reads are left to the compiler.
+/// The program where the parts are true of every cell. The compiler removes unused instructions.
 fn assume(fused: &Fused, parts: &[Arg]) -> Fused {
     let mut program = Program { inputs: fused.program.inputs.clone(), insts: Vec::new() };
     let mut made: Vec<Arg> = Vec::with_capacity(fused.program.insts.len());
@@ -196,7 +197,7 @@ fn assume(fused: &Fused, parts: &[Arg]) -> Fused {
     Fused { program, inputs: fused.inputs.clone(), outputs, batch: fused.batch.clone() }
 }
 
-/// What an operation on truths that are known comes to.
+/// Simplifies an operation on known truth values.
 fn simpler(op: ScalarOp, dtype: DType, args: &[Arg]) -> Option<Arg> {
     let known = |arg: &Arg| match arg {
         Arg::Const(c) if c.dtype() == DType::Bool => Some(c.as_i128() != 0),
@@ -207,7 +208,7 @@ fn simpler(op: ScalarOp, dtype: DType, args: &[Arg]) -> Option<Arg> {
             known(x).map(|x| Arg::Const(Scalar::bool(!x)))
         }
         (ScalarOp::And | ScalarOp::Or, [x, y]) if dtype == DType::Bool => {
-            // Of `and` true, of `or` false changes nothing, and the other one decides.
+            // True is neutral for `and`, false for `or`: the other operand decides.
             let neutral = op == ScalarOp::And;
             match (known(x), known(y)) {
                 (Some(a), _) if a == neutral => Some(*y),
@@ -266,7 +267,7 @@ mod tests {
         let all = Variant::new(&fused, 1, &parts).unwrap();
         assert_eq!(all.unmasked, [true]);
         assert!(matches!(all.fused.outputs[..], [FusedOutput::Store { valid: None, .. }]));
-        // One that is not true stays, alone.
+        // A part that is not assumed stays, alone.
         let some = Variant::new(&fused, 1, &parts[1..]).unwrap();
         assert_eq!(some.unmasked, [false]);
         let FusedOutput::Store { valid, .. } = some.fused.outputs[0] else { unreachable!() };

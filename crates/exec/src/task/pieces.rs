@@ -1,13 +1,13 @@
-//! An operand that stores, run in pieces where its inputs are cut otherwise than itself.
+//! Runs a storing operand in pieces where its inputs have other chunk boundaries.
 //!
 //! ```text
 //!   operand      |o o o o o o o o|
 //!   input 0      |0 0 0 0 0 0 0 0|        one chunk: read in place
-//!   input 1    |1 1|2 2 2 2|3 3 3 3|      three chunks, a cell further on
+//!   input 1    |1 1|2 2 2 2|3 3 3 3|      three chunks, shifted by a cell
 //!   pieces       |_|_ _ _ _|_ _ _|        each input in place in each of them
 //! ```
-//! Cells that are stored do not depend on each other, so a program gives the same bits piece by piece; what it saves is
-//! that chunks are copied together first.
+//! Stored cells do not depend on each other, so a program computes the same bits piece by piece; this saves copying the
+//! chunks together first.
 
 use super::Operand;
 use super::gather::{Gathered, Seen, gather, lie};
@@ -18,29 +18,29 @@ use tessera_planner::plan::{Access, Fused, FusedInput, FusedOutput};
 use tessera_planner::region::Region;
 use tessera_planner::view::View;
 
-/// Fewest cells of a piece, on average: below that, copying together is cheaper.
+/// Smallest average number of cells per piece: below that, copying together is cheaper.
 const PIECE_CELLS: u64 = 4096;
 
-/// How an operand is cut.
 pub(super) struct Pieces {
     region: Region,
-    /// The axis that is cut. Those before have one position, so each piece lies together in the result.
+    /// The axis that is cut. Axes before it have one position, so each piece is contiguous in the result.
     axis: usize,
-    /// Where pieces begin along it, and its end.
+    /// Starts of the pieces along the axis, and its end.
     cuts: Vec<u64>,
-    /// For each input the chunks that it lies in, by their positions along the axis; one that is not cut is the same
-    /// for all pieces.
+    /// For each input its chunks, by their positions along the axis; an input that is not cut is the same for all
+    /// pieces.
     inputs: Vec<Vec<PieceInput>>,
 }
 
-/// Where the cells of an input lie from some position on.
+/// The cells of an input from some position on.
 pub(super) struct PieceInput {
     pub(super) from: u64,
     pub(super) seen: Seen,
 }
 
 impl Pieces {
-    /// The pieces of an operand; `None` where its inputs lie in one chunk each, or are cut along several axes.
+    /// Returns the pieces of an operand; `None` where its inputs lie in one chunk each, or are cut along several
+    /// axes.
     pub(super) fn find(op: &Operand<'_>, fused: &Fused) -> Result<Option<Pieces>, Error> {
         let region = op.stage.grid.region(op.index);
         let stores = |o: &FusedOutput| !matches!(o, FusedOutput::Reduce { .. });
@@ -62,7 +62,7 @@ impl Pieces {
         if several < 2 || region.cells() / several < PIECE_CELLS {
             return Ok(None);
         }
-        // What is not cut is gathered once it is known that the rest is.
+        // Inputs that are not cut are gathered once the cuts of the others are known to work.
         for (k, (input, places)) in op.stage.inputs.iter().zip(&mut inputs).enumerate() {
             if let (Access::View(view), true) = (&input.access, places.is_empty()) {
                 places.push(PieceInput { from: region.start[axis], seen: gather(op, k, view)? });
@@ -118,8 +118,8 @@ impl Pieces {
     }
 }
 
-/// Where input `k` lies along the axis: nothing if one chunk holds it all (it is gathered), `None` if it is cut along
-/// another axis or waits in a file.
+/// Positions of input `k` along the axis: empty if one chunk holds it all (it is gathered), `None` if it is cut along
+/// another axis or is in a file.
 pub(super) fn places(
     op: &Operand<'_>,
     k: usize,

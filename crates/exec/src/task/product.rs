@@ -9,11 +9,11 @@
 //!    strip         └───────┘        └───────┘
 //! ```
 //! A strip of a side that lies in one chunk is read in place; else its pieces are copied together first, as many small
-//! products cost more than the copy. Several axes that are summed, or are rows, or
-//! columns, are one to the kernel: in place, if they lie so, else in the copy. Where both sides are the same cells (the
-//! rows of a block are its columns, in a product of a matrix with its own transpose), half of the products are made, and
-//! the others copied. A product with a vector reads each cell of its matrix once, so that a copy would cost more than
-//! the product: its strips are as long as the matrix' chunks, and only rows of several chunks are copied together.
+//! products cost more than the copy. Several axes that are summed, or are rows, or columns, are one axis to the kernel:
+//! in place if their layout allows it, else in the copy. Where both sides are the same cells (the rows of a block are
+//! its columns, in a product of a matrix with its own transpose), half of the products are computed, and the others
+//! copied. A product with a vector reads each cell of its matrix once, so that a copy would cost more than the product:
+//! its strips are as long as the matrix' chunks, and only rows of several chunks are copied together.
 
 use super::Operand;
 use super::gather::{Steps, lie};
@@ -33,7 +33,7 @@ use tessera_planner::scalar::Scalar;
 use tessera_planner::tile::{PRODUCT_PADDING as PADDING, PRODUCT_STRIP, for_each_index};
 use tessera_planner::view::{AxisView, View};
 
-/// Least rows of a block of which half of the products are left out.
+/// Smallest number of rows of a block for which half of the products are left out.
 const SYMMETRIC_MIN: u64 = 64;
 
 /// A chunk of one side and the cells of the operand that see it.
@@ -44,19 +44,18 @@ struct Piece {
     seen: Region,
 }
 
-/// One side of the product.
 struct Side<'a> {
     view: &'a View,
     pieces: Vec<Piece>,
-    /// The axes of the stage that are this side's alone, those of the other side, which it knows nothing of, and those
-    /// that are summed.
+    /// The axes of the stage that belong to this side alone, those of the other side, which it does not have, and
+    /// those that are summed.
     own: Range<usize>,
     other: Range<usize>,
     summed: Range<usize>,
 }
 
-/// The cells of a strip of one side, borrowed from its chunk or copied together: where the first is, how far apart they
-/// are along the joined own axes and along the joined summed ones, and along all axes.
+/// The cells of a strip of one side, borrowed from its chunk or copied together: the offset of the first cell, and the
+/// steps along the joined own axes, along the joined summed ones, and along each axis.
 struct Strip<'a> {
     bytes: &'a [u8],
     offset: i64,
@@ -98,8 +97,8 @@ pub(super) fn run(op: &Operand<'_>, dtype: DType, axes: Contraction) -> Result<V
     Ok(vec![op.chunk(0, buffers)?])
 }
 
-/// Are all cells of both sides 1, and their sums exact? So it is where products of masks are counted and nothing is
-/// masked.
+/// True if all cells of both sides are 1, and their sums exact. That is so where products of masks are counted and
+/// nothing is masked.
 fn are_ones(dtype: DType, summed: u64, sides: [&Side<'_>; 2]) -> bool {
     let one = Condition::Only(Scalar::from_f64(dtype, 1.0));
     dtype.is_float()
@@ -107,7 +106,7 @@ fn are_ones(dtype: DType, summed: u64, sides: [&Side<'_>; 2]) -> bool {
         && sides.iter().all(|s| s.pieces.iter().all(|p| p.chunk.holds(one)))
 }
 
-/// The product of ones: the number of those that are summed.
+/// The product of ones: the number of summed cells.
 fn counted(op: &Operand<'_>, dtype: DType, summed: u64) -> Result<Vec<Chunk>, Error> {
     let mut buffers = op.buffers(0);
     let out = &mut buffers[0];
@@ -124,7 +123,7 @@ impl Side<'_> {
         self.own.clone().map(|a| region.len(a)).product()
     }
 
-    /// The part of a region that the side knows of: the other's axes are not among its axes.
+    /// The part of a region that the side sees: it does not have the other side's axes.
     fn seen_by(&self, region: &Region) -> Region {
         let mut seen = region.clone();
         for a in self.other.clone() {
@@ -133,7 +132,7 @@ impl Side<'_> {
         seen
     }
 
-    /// Are neighbours along the side's own axes nearer to each other than summed ones, where they lie now?
+    /// True if adjacent cells along the side's own axes are closer in memory than adjacent cells along summed ones.
     fn is_along_own(&self, cells: &Region) -> bool {
         let Some(piece) = self.pieces.first() else { return false };
         let (_, steps) = lie(self.view, cells, &piece.held);
@@ -144,8 +143,8 @@ impl Side<'_> {
         nearest(&self.own) < nearest(&self.summed)
     }
 
-    /// The cells of a region as the side sees them, if they lie in one chunk and such that its own axes are one there,
-    /// and so are the summed ones.
+    /// Returns the cells of a region as the side sees them, if they lie in one chunk and can be joined to one axis
+    /// along its own axes, and to one along the summed ones.
     fn placed(&self, region: &Region) -> Result<Option<Strip<'_>>, Error> {
         let cells = self.seen_by(region);
         let Some(piece) = self.pieces.iter().find(|p| p.seen.contains(&cells)) else {
@@ -161,7 +160,7 @@ impl Side<'_> {
     }
 }
 
-/// The step along several axes that lie as one, if they do.
+/// Returns the step along several axes if they can be joined to one.
 fn joint(steps: &Steps, cells: &Region, axes: Range<usize>) -> Option<i64> {
     let mut joint = (steps[axes.end - 1], 1);
     for a in axes.rev() {
@@ -176,7 +175,7 @@ fn joint(steps: &Steps, cells: &Region, axes: Range<usize>) -> Option<i64> {
     Some(joint.0)
 }
 
-/// Steps along several axes that lie as one with the step `step`.
+/// Sets the steps along several axes that are joined to one with the step `step`.
 fn spread(steps: &mut Steps, cells: &Region, axes: Range<usize>, mut step: i64) {
     for a in axes.rev() {
         steps[a] = step;
@@ -192,7 +191,7 @@ struct Product<'a> {
     region: &'a Region,
     left: Side<'a>,
     right: Side<'a>,
-    /// Are both sides the same cells, so that the product is its own transpose?
+    /// True if both sides are the same cells, so that the product is its own transpose.
     symmetric: bool,
 }
 
@@ -204,14 +203,13 @@ impl Product<'_> {
         Block { m: m as usize, n: n as usize, k: k as usize }
     }
 
-    /// Is one side a vector?
     fn has_vector(&self) -> bool {
         let Block { m, n, .. } = self.lengths(self.region);
         m == 1 || n == 1
     }
 
-    /// Both sides of all matrices, if each lies in one chunk and no strips are needed: a stack may have many small ones,
-    /// where looking for the pieces of each costs more than its product.
+    /// Returns both sides of all matrices, if each lies in one chunk and no strips are needed: a stack may have many
+    /// small matrices, where finding the pieces of each costs more than its product.
     fn in_place(&self) -> Result<Option<[Strip<'_>; 2]>, Error> {
         let long = self.lengths(self.region).k as u64 > PRODUCT_STRIP && !self.has_vector();
         if self.region.is_empty() || long {
@@ -221,7 +219,7 @@ impl Product<'_> {
         Ok(a.zip(b).map(|(a, b)| [a, b]))
     }
 
-    /// The product of the matrices at the position `at` of the stack.
+    /// Computes the product of the matrices at the position `at` of the stack.
     fn whole(
         &self,
         at: &[u64],
@@ -240,7 +238,7 @@ impl Product<'_> {
         Ok(())
     }
 
-    /// The same, strip by strip.
+    /// As [`Product::whole`], strip by strip.
     fn strips(
         &self,
         at: &[u64],
@@ -312,10 +310,10 @@ impl Product<'_> {
         }
     }
 
-    /// Where strips begin and end, along each summed axis: from the last axis on, as many cells as there is room for in
-    /// [`PRODUCT_STRIP`]. A strip ends with a chunk of the right side if it is at least a quarter of that long then, as
-    /// it is read in place. With a vector, each ends where the next chunk of the matrix does, and a chunk whose cells lie
-    /// along one axis is one strip.
+    /// Boundaries of strips along each summed axis: from the last axis on, as many cells as fit [`PRODUCT_STRIP`]. A
+    /// strip ends with a chunk of the right side if it is at least a quarter of that long then, as it is read in place.
+    /// With a vector, each ends where the next chunk of the matrix does, and a chunk whose cells lie along one axis is
+    /// one strip.
     fn cuts(&self) -> SmallVec<[Vec<u64>; 2]> {
         let Block { m, n, .. } = self.lengths(self.region);
         let matrix = match (m, n) {
@@ -351,7 +349,7 @@ impl Product<'_> {
         all
     }
 
-    /// The cells of a side that a strip sees.
+    /// Gathers the cells of a side that a strip sees.
     fn gather<'a>(
         &self,
         side: &'a Side<'_>,
@@ -388,7 +386,7 @@ impl Product<'_> {
     }
 }
 
-/// Are both sides the same cells?
+/// True if both sides are the same cells.
 fn is_symmetric(op: &Operand<'_>, dtype: DType, region: &Region, sides: [&Side<'_>; 2]) -> bool {
     let [m, n] = sides.map(|s| s.own.start);
     let [left, right] = sides.map(|s| &s.view.axes);

@@ -1,11 +1,11 @@
-//! How a plan reads storage, before it runs.
+//! Storage requests of a plan, computed before it runs.
 
 use super::{Origin, Sources};
 use tessera_planner::plan::Task;
 use tessera_planner::tile::Tiling;
 
-/// Requests to storage that the loads of a plan make, each of them run once: [`ArrayReader::requests`]. Arrays beside
-/// the plan take none.
+/// Number of requests to storage by the loads of a plan, each of them run once: [`ArrayReader::requests`]. Arrays
+/// outside of the plan take none.
 ///
 /// [`ArrayReader::requests`]: tessera_storage::source::ArrayReader::requests
 pub fn requests(tiling: &Tiling, sources: &Sources) -> u64 {

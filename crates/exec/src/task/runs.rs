@@ -1,7 +1,7 @@
-//! Lines that are longer than a chunk: their runs, and what is merged of them.
+//! Lines that are longer than a chunk: their sorted runs, and merging them.
 //!
-//! An operand that makes a part of a sorted line reads the index of the line's runs, which tells where in each run its
-//! cells are ([`sort::Line`]), and then just these, in memory or in files. So it needs as much memory as it makes
+//! An operand that makes a part of a sorted line reads the index of the line's runs, which locates its cells in each
+//! run ([`sort::Line`]), and then just these cells, in memory or in files. So it needs as much memory as it makes
 //! cells, however long the line is.
 
 use super::Operand;
@@ -24,7 +24,7 @@ use tessera_planner::runs::Runs;
 use tessera_planner::sort::{Quantiles, SortOrder, SortWhat};
 use tessera_planner::tile::for_each_index;
 
-/// Each line of a chunk in order, and the index of what comes out.
+/// Sorts each line of a chunk, and makes the index of the runs.
 pub(super) fn sort(op: &Operand<'_>, runs: Runs, order: SortOrder) -> Result<Vec<Chunk>, Error> {
     let Access::View(view) = &op.stage.inputs[0].access else {
         return Err(Error::Broken { what: "lines are read through a view".into() });
@@ -62,7 +62,7 @@ pub(super) fn sort(op: &Operand<'_>, runs: Runs, order: SortOrder) -> Result<Vec
     Ok(vec![op.chunk(0, made)?, op.chunk(1, index)?])
 }
 
-/// The cells of some ranks of each line, or their positions.
+/// Merges the cells of some ranks of each line, or their positions.
 pub(super) fn merge(
     op: &Operand<'_>,
     axis: usize,
@@ -169,7 +169,7 @@ struct Source<'a> {
     op: &'a Operand<'a>,
     axis: usize,
     runs: OutputRef,
-    /// The chunks that runs were made of, runs and indices; lines lie along the last axis.
+    /// Grids of the unsorted chunks, of the runs and of the indices; lines lie along the last axis.
     cells: &'a Grid,
     kept: &'a Grid,
     indices: &'a Grid,
@@ -191,8 +191,8 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Calls `f` with the place of each line of a region among all lines, the element of its first cell in the chunk of
-    /// that region, and the step to the next one.
+    /// Calls `f` with the position of each line of a region among all lines, the element of its first cell in the chunk
+    /// of that region, and the step to the next one.
     fn lines(
         &self,
         region: &Region,
@@ -222,7 +222,7 @@ impl<'a> Source<'a> {
         grid.axes[grid.rank() - 1]
     }
 
-    /// Cells of each run of a line.
+    /// Number of cells of each run of a line.
     fn lengths(&self) -> impl Iterator<Item = u64> + use<> {
         let axis = Self::last(self.kept);
         (0..axis.count()).map(move |i| {
@@ -231,7 +231,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// The chunk that holds run `i` of the line at `at`, and the number of the line among those of the chunk.
+    /// The chunk that holds run `i` of the line at `at`, and the number of the line in that chunk.
     fn place(&self, at: &[u64], i: u64) -> (ChunkIndex, u64) {
         let mut chunk: ChunkIndex = ChunkIndex::new();
         let mut number = 0;
@@ -264,7 +264,7 @@ impl<'a> Source<'a> {
         cells.run(field, first as usize, (to - from) as usize, buffer, place)
     }
 
-    /// The index of all runs of a line.
+    /// Reads the index of all runs of a line.
     fn index(&self, at: &[u64]) -> Result<PooledBuf, Error> {
         let axis = Self::last(self.indices);
         let mut index = self.op.cx.buffer(axis.len as usize * 8);
@@ -275,7 +275,7 @@ impl<'a> Source<'a> {
         Ok(index)
     }
 
-    /// A field of parts of runs, one part after the other.
+    /// Copies a field of parts of runs into one buffer.
     fn gather(&self, at: &[u64], parts: &Parts, field: usize) -> Result<PooledBuf, Error> {
         let size = self.op.plan().output(self.runs).fields[field].size();
         let mut buffer = self.op.cx.buffer(parts.cells() as usize * size);
@@ -289,7 +289,7 @@ impl<'a> Source<'a> {
         Ok(buffer)
     }
 
-    /// A field of parts of runs, where they are; what is in files is copied.
+    /// Reads a field of parts of runs: in place if in memory, copied if in files.
     fn parts<'p>(&self, at: &[u64], parts: &'p Parts, field: usize) -> Result<Read<'a, 'p>, Error> {
         let size = self.op.plan().output(self.runs).fields[field].size();
         let all = (0..).zip(&parts.runs).filter(|(_, (from, to))| from < to);
@@ -317,7 +317,7 @@ impl<'a> Source<'a> {
         Ok(Read { parts, chunks, buffer })
     }
 
-    /// Cells in order: `(skip, count)` says which of the parts' cells, `(start, step)` where they go.
+    /// Merges cells in order: `(skip, count)` selects the parts' cells, `(start, step)` their target positions.
     fn sorted(
         &self,
         at: &[u64],
@@ -365,7 +365,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Positions of masked cells, as they stand in the runs.
+    /// Positions of masked cells, in the order of the runs.
     fn masked(
         &self,
         at: &[u64],
@@ -402,9 +402,9 @@ impl<'a> Source<'a> {
 /// A field of parts of runs.
 struct Read<'a, 'p> {
     parts: &'p Parts,
-    /// For each part that is not empty where its first cell is, if that is in memory.
+    /// For each part that is not empty, its field and first cell if it is in memory.
     chunks: Vec<Option<(&'a Field, usize)>>,
-    /// The others, one after the other.
+    /// The other parts, one after the other.
     buffer: PooledBuf,
 }
 

@@ -1,4 +1,4 @@
-//! Tasks with tables: lookups, and cells added up by code.
+//! Tasks with tables: lookups, and sums of cells by code.
 
 use super::Operand;
 use super::gather::{Seen, gather};
@@ -10,7 +10,6 @@ use tessera_kernels::table::{self, Cells, Table};
 use tessera_planner::lookup::LookupKind;
 use tessera_planner::plan::Access;
 
-/// The cells of input `k`.
 fn input(op: &Operand<'_>, k: usize) -> Result<Seen, Error> {
     match &op.stage.inputs[k].access {
         Access::View(view) => gather(op, k, view),
@@ -23,7 +22,6 @@ fn cells(seen: &Seen) -> Result<Cells<'_>, Error> {
     Ok(Cells { value, valid: validity(seen)? })
 }
 
-/// Looks the operand's cells up.
 pub(super) fn lookup(op: &Operand<'_>, kind: LookupKind) -> Result<Vec<Chunk>, Error> {
     let shape = op.stage.grid.region(op.index).shape();
     let x = input(op, 0)?;
@@ -31,7 +29,7 @@ pub(super) fn lookup(op: &Operand<'_>, kind: LookupKind) -> Result<Vec<Chunk>, E
     let mut buffers = op.buffers_if(0, !x.unmasked);
     let (out, valid) = buffers.split_at_mut(1);
     if !shape.contains(&0) {
-        // The view of a table names its first cell; its chunk is the whole of it.
+        // The view of a table names its first cell; its chunk is the whole table.
         let tables = tables
             .iter()
             .map(|t| Ok(Table { value: t.bytes(0)?, valid: validity(t)? }))
@@ -49,7 +47,7 @@ pub(super) fn lookup(op: &Operand<'_>, kind: LookupKind) -> Result<Vec<Chunk>, E
     Ok(vec![op.chunk(0, buffers)?])
 }
 
-/// Counts the operand's cells by bins, or adds up their weights.
+/// Counts the operand's cells by bins, or sums their weights.
 pub(super) fn histogram(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
     let shape = op.stage.grid.region(op.index).shape();
     let (x, edges) = (input(op, 0)?, input(op, 1)?);
@@ -67,7 +65,7 @@ pub(super) fn histogram(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
     Ok(vec![op.chunk(0, buffers)?])
 }
 
-/// Counts the operand's codes, or adds up their weights.
+/// Counts the operand's codes, or sums their weights.
 pub(super) fn bin(op: &Operand<'_>, strict: bool) -> Result<Vec<Chunk>, Error> {
     let shape = op.stage.grid.region(op.index).shape();
     let codes = input(op, 0)?;

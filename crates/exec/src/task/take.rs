@@ -1,10 +1,10 @@
-//! Cells at listed positions of an axis, out of chunks in memory.
+//! Cells at listed positions of an axis, from chunks in memory.
 //!
 //! ```text
 //!   positions  7 0 3 …      chunks  |0 1 2 3|4 5 6 7|      each position has a row of cells, which lies in one chunk
 //! ```
-//! The rows are copied in the order of the positions: the target is written once from its first cell to its last, however
-//! many chunks the positions jump between.
+//! The rows are copied in the order of the positions: the target is written once from its first cell to its last,
+//! however many chunks the positions jump between.
 
 use super::Operand;
 use crate::chunk::Chunk;
@@ -17,14 +17,14 @@ use tessera_kernels::copy::Stores;
 use tessera_kernels::stream;
 use tessera_planner::grid::AxisGrid;
 
-/// Bytes of a row that is worth storing past the caches: its ends are stored plainly.
+/// Smallest row, in bytes, that is worth storing past the caches: its ends are stored plainly.
 const PAST_MIN: usize = 16 * stream::LINE;
 
-/// Rows between two questions whether to stop.
+/// Rows between two checks for cancellation.
 const CANCEL_ROWS: usize = 1 << 16;
 
-/// Fills the operand's chunk with input `k`, whose cells are taken along `axis`. `false`, with nothing done, where a
-/// chunk waits in a file, or where rows do not lie together.
+/// Fills the operand's chunk with input `k`, whose cells are taken along `axis`. Returns `false`, with nothing done,
+/// if a chunk is in a file or rows are not contiguous.
 pub(super) fn rows(
     op: &Operand<'_>,
     k: usize,
@@ -94,20 +94,19 @@ pub(super) fn rows(
     Ok(true)
 }
 
-/// One field's rows.
+/// The rows of one field.
 struct Rows<'a> {
     along: AxisGrid,
-    /// The chunks along the axis; those that nothing is taken of are empty.
+    /// The chunks along the axis; chunks without taken rows are empty.
     sources: &'a [&'a [u8]],
     taken: &'a [u64],
-    /// Positions of the axes before.
+    /// Number of positions of the axes before.
     outer: usize,
-    /// Bytes of a row.
     row: usize,
 }
 
 impl Rows<'_> {
-    /// Puts rows of `N` bytes (of any number where that is 0) at their places; `false` if it was stopped.
+    /// Copies rows of `N` bytes (of any length if that is 0) to their positions; `false` if cancelled.
     #[inline(always)]
     fn copy<const N: usize>(
         &self,

@@ -1,4 +1,4 @@
-//! A planned query as the scheduler sees it.
+//! The scheduler's view of a planned query.
 
 use crate::error::WHOLE;
 use crate::schedule::Tiling;
@@ -75,7 +75,7 @@ impl Tiling for tile::Tiling {
     }
 
     fn output_bytes(&self, stage: StageId, index: &[u64]) -> u64 {
-        // A chunk of an array in memory is shared: it is charged to whoever keeps the array.
+        // A chunk of an array in memory is shared: it is charged to the holder of the array.
         match &self.plan().stage(stage).task {
             Task::Load { source, .. } if source.is_resident() && self.peak(stage, index) == 0 => 0,
             _ => self.output_bytes(stage, index),
@@ -93,15 +93,15 @@ impl Tiling for tile::Tiling {
     fn parts(&self, stage: StageId, index: &[u64], from: OutputRef) -> Option<u64> {
         let s = self.plan().stage(stage);
         match &s.task {
-            // What is read goes straight into the output.
+            // Parts are read straight into the output.
             Task::Copy => Some(0),
             // The peak has memory for the parts.
             Task::Merge { .. } | Task::Select { .. } => Some(0),
             Task::Fused(_) | Task::Scan { .. } => {
                 let mut bytes = 0u64;
                 for (k, input) in s.inputs.iter().enumerate().filter(|(_, i)| i.from == from) {
-                    // Several chunks are copied together in any case, which the peak has. Of a single one the box
-                    // that the operand sees is copied instead of being read in place.
+                    // Several chunks are copied together in any case, which the peak includes. For a single chunk,
+                    // the box that the operand sees is copied instead of being read in place.
                     if let Access::View(view) = &input.access
                         && self.assembled_bytes(stage, index, k) == 0
                     {

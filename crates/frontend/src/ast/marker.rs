@@ -1,6 +1,6 @@
-//! The calls that stand for tensor syntax inside sqlparser's closed `Expr`.
+//! Marker calls that represent tensor syntax inside sqlparser's closed `Expr`.
 //!
-//! A marker's name carries the quote `[`, which no text can produce: `__index(a, 0)` written by a
+//! A marker's name has the quote `[`, which no text can produce: `__index(a, 0)` written by a
 //! user is a call of an unknown function and never a subscript.
 
 use sqlparser::ast::{
@@ -15,15 +15,13 @@ pub(crate) const ELLIPSIS: &str = "__ellipsis";
 pub(crate) const NEWAXIS: &str = "__newaxis";
 pub(crate) const NUMBERS: &str = "__numbers";
 
-/// The quote of markers.
 const QUOTE: char = '[';
 
-/// The name of a marker; its span is the syntax that it stands for.
+/// The name of a marker; its span is that of the syntax it represents.
 pub(crate) fn name(text: &str, span: Span) -> Ident {
     Ident::with_quote_and_span(QUOTE, span, text)
 }
 
-/// A call of `name`.
 pub(crate) fn call(name: Ident, args: Vec<FunctionArg>) -> Expr {
     let list = FunctionArgumentList { duplicate_treatment: None, args, clauses: vec![] };
     Expr::Function(Function {
@@ -38,18 +36,16 @@ pub(crate) fn call(name: Ident, args: Vec<FunctionArg>) -> Expr {
     })
 }
 
-/// A positional argument.
 pub(crate) fn positional(expr: Expr) -> FunctionArg {
     FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))
 }
 
-/// A named argument.
 pub(crate) fn named(name: Ident, expr: Expr) -> FunctionArg {
     let operator = FunctionArgOperator::RightArrow;
     FunctionArg::Named { name, arg: FunctionArgExpr::Expr(expr), operator }
 }
 
-/// The bound that a slice does not have.
+/// An omitted bound of a slice.
 pub(crate) fn null() -> Expr {
     Expr::Value(Value::Null.into())
 }

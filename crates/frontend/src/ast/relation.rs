@@ -1,4 +1,4 @@
-//! What a relation in `FROM` is, by its syntax alone.
+//! Classifies a relation in `FROM` by its syntax alone.
 
 use sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, TableFactor};
 
@@ -48,17 +48,17 @@ pub enum Relation<'a> {
     Other(&'a TableFactor),
 }
 
-/// What a URL is read as, judged by the end of its path.
+/// The kind of data at a URL, judged by its extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrlKind {
-    /// Zarr, `.npy`, `.npz`, safetensors, and whatever has no known ending.
+    /// Zarr, `.npy`, `.npz`, safetensors, and unknown extensions.
     Tensor,
     /// Parquet, CSV, JSON, NDJSON and Arrow IPC.
     Rows,
 }
 
 impl UrlKind {
-    /// Judges a URL, without its query and its `#group`.
+    /// Classifies a URL, ignoring its query and its `#group`.
     pub fn of(url: &str) -> Self {
         let path = url.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
         let name = path.rsplit('/').next().unwrap_or_default();
@@ -75,7 +75,7 @@ impl UrlKind {
     }
 }
 
-/// Reads a relation of `FROM`.
+/// Classifies a relation of `FROM`.
 pub fn relation(factor: &TableFactor) -> Relation<'_> {
     match factor {
         TableFactor::Table { name, alias, args: None, .. } => {

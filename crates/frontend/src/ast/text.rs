@@ -1,4 +1,4 @@
-//! Expressions as they are written: what an item without a name is called.
+//! Source text of expressions, which names items without an alias.
 
 use crate::walk::walk_mut;
 use std::ops::ControlFlow;
@@ -7,13 +7,13 @@ use sqlparser::ast::{Expr, Ident, VisitorMut};
 
 use super::{Axis, Selection, Slice};
 
-/// More characters than this make no name.
+/// Maximum characters of a derived name.
 const LENGTH_MAX: usize = 200;
 
-/// The text of an expression, in the words of the dialect; `None` if it is too long for a name.
+/// The text of an expression in the dialect's syntax; `None` if it is too long for a name.
 pub fn text(expr: &Expr) -> Option<String> {
     let mut expr = expr.clone();
-    // From the leaves on, so that what is inside is text already.
+    // Bottom-up: the children are text by the time their parent is visited.
     let _ = walk_mut(&mut expr, &mut Spell);
     let text = expr.to_string();
     (text.chars().count() <= LENGTH_MAX).then_some(text)
@@ -26,7 +26,7 @@ impl VisitorMut for Spell {
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if let Some(text) = subscript(expr).or_else(|| operator(expr)) {
-            // A name without quotes is printed as it is.
+            // An unquoted identifier is printed verbatim.
             *expr = Expr::Identifier(Ident::new(text));
         }
         ControlFlow::Continue(())
@@ -62,7 +62,7 @@ fn slice(of: &Slice<'_>) -> String {
     text
 }
 
-/// `a @ b` and `a ^ b`, which are calls to the parser.
+/// `a @ b` and `a ^ b`, which the parser represents as calls.
 fn operator(expr: &Expr) -> Option<String> {
     let call = super::call(expr)?;
     let sign = match call.name.value.as_str() {

@@ -1,8 +1,8 @@
-//! How an expression may begin.
+//! Parsing of expression prefixes.
 //!
 //! sqlparser first tries a word as a special form and then, if that fails anywhere inside, as a
-//! plain function. An error under `CASE (CASE (CASE (…` is so found twice at each level, and its
-//! message is that of the last attempt. Here the word and the token after it decide, once.
+//! plain function. An error under `CASE (CASE (CASE (…` is thus found twice at each level, and its
+//! message is that of the last attempt. Here the word and the next token decide once.
 
 use sqlparser::ast::{CastKind, Expr, Ident, ObjectName};
 use sqlparser::dialect::{Dialect, Precedence};
@@ -13,8 +13,8 @@ use sqlparser::tokenizer::Token;
 use super::TesseraDialect;
 use crate::ast::marker;
 
-/// Reads the expressions that begin with an unquoted word and need a decision; `None` leaves the
-/// rest to sqlparser.
+/// Parses expressions that begin with an unquoted word and need a decision; `None` leaves the
+/// expression to sqlparser.
 pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
     let first = parser.peek_token_ref();
     let Token::Word(word) = &first.token else { return None };
@@ -50,7 +50,7 @@ pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
     }
 }
 
-/// Skips the word and reads what follows it.
+/// Skips the word and parses what follows it.
 fn after(
     parser: &mut Parser,
     read: impl FnOnce(&mut Parser) -> Result<Expr, ParserError>,
@@ -59,7 +59,7 @@ fn after(
     read(parser)
 }
 
-/// An ordinary call; `floor`, `ceil`, `left`, `where` and all other words are no special forms.
+/// An ordinary call; `floor`, `ceil`, `left`, `where` and all other words are not special forms.
 fn call(parser: &mut Parser, name: Ident) -> Result<Expr, ParserError> {
     match begins_with_all(parser) {
         true => call_of_all(parser, name),
@@ -67,7 +67,7 @@ fn call(parser: &mut Parser, name: Ident) -> Result<Expr, ParserError> {
     }
 }
 
-/// Whether the first argument is a call of `all`, as in `where(all(x), y, z)`; sqlparser would take the word for the
+/// True if the first argument is a call of `all`, as in `where(all(x), y, z)`. sqlparser would read the word as the
 /// opposite of `DISTINCT`, which it is in `sum(ALL x)`.
 fn begins_with_all(parser: &Parser) -> bool {
     let is_all = matches!(&parser.peek_nth_token_ref(1).token,
@@ -82,7 +82,7 @@ fn call_of_all(parser: &mut Parser, name: Ident) -> Result<Expr, ParserError> {
     Ok(marker::call(name, args))
 }
 
-/// `POSITION(part IN whole)`. The bound keeps `IN` from being read as an operator of `part`.
+/// `POSITION(part IN whole)`. The precedence keeps `IN` from being read as an operator of `part`.
 fn position(parser: &mut Parser) -> Result<Expr, ParserError> {
     let between = TesseraDialect::new().prec_value(Precedence::Between);
     parser.expect_token(&Token::LParen)?;

@@ -1,4 +1,4 @@
-//! `base[axis, …]`: the axis list after any expression.
+//! `base[axis, …]`: the axis list after an expression.
 
 use sqlparser::ast::{Expr, FunctionArg, Ident};
 use sqlparser::parser::{Parser, ParserError};
@@ -7,7 +7,7 @@ use sqlparser::tokenizer::{Span, Token};
 use crate::ast::marker;
 use crate::tokens::is_word;
 
-/// Reads the brackets after `base`, and the fields after them as in `svd(a).u[:, 0].T`.
+/// Parses the brackets after `base`, and the fields after them as in `svd(a).u[:, 0].T`.
 pub(super) fn parse(parser: &mut Parser, base: Expr) -> Result<Expr, ParserError> {
     let open = parser.expect_token(&Token::LBracket)?.span;
     let mut args = vec![marker::positional(base)];
@@ -22,7 +22,7 @@ pub(super) fn parse(parser: &mut Parser, base: Expr) -> Result<Expr, ParserError
     }
     let close = parser.next_token().span;
     let indexed = marker::call(marker::name(marker::INDEX, open.union(&close)), args);
-    // sqlparser looks for fields after prefixes only.
+    // sqlparser parses fields after prefixes only.
     if parser.peek_token_ref().token == Token::Period {
         return parser.parse_compound_expr(indexed, vec![]);
     }
@@ -52,7 +52,7 @@ fn axis(parser: &mut Parser) -> Result<FunctionArg, ParserError> {
     Ok(marker::positional(position(parser)?))
 }
 
-/// Takes `dim =>` if it comes next.
+/// Consumes `dim =>` if it comes next.
 fn dimension(parser: &mut Parser) -> Option<Ident> {
     let first = parser.peek_token_ref();
     let Token::Word(word) = &first.token else { return None };

@@ -1,25 +1,25 @@
-//! What can be wrong with the meaning of a query: names, labels, types and shapes.
+//! Faults in the meaning of a query: names, labels, types and shapes.
 
 use tessera_planner::catalog::{Coord, Unreadable};
 
-/// A fault that binding or lowering finds.
+/// A fault found by binding or lowering.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// A name stands for several things.
+    /// A name has several meanings.
     #[error("{kind} `{name}` is ambiguous: it is {}", or(found))]
     AmbiguousName {
-        /// What was looked for.
+        /// The kind of object.
         kind: &'static str,
         /// The name as written.
         name: String,
-        /// What it may mean.
+        /// Its possible meanings.
         found: Vec<String>,
     },
-    /// Two things of one query carry the same name.
+    /// Two objects of one query have the same name.
     #[error("{kind} `{name}` is given twice")]
     DuplicateName {
-        /// What is named.
+        /// The kind of object.
         kind: &'static str,
         /// The name.
         name: String,
@@ -27,11 +27,11 @@ pub enum BindError {
     /// An operation is not defined for these types.
     #[error("`{operation}` is not defined for {}", types.join(" and "))]
     Types {
-        /// The operation as the user knows it.
+        /// The operation as the user writes it.
         operation: String,
         /// The types of its arguments.
         types: Vec<String>,
-        /// What to write instead.
+        /// The suggested replacement.
         hint: Option<String>,
     },
     /// A position beyond a dimension.
@@ -47,9 +47,9 @@ pub enum BindError {
     /// More subscripts than dimensions.
     #[error("{given} subscripts for a tensor of {rank} dimensions")]
     TooManySubscripts {
-        /// Positions that were written.
+        /// Subscripts written.
         given: usize,
-        /// Dimensions there are.
+        /// Dimensions of the tensor.
         rank: usize,
     },
     /// A coordinate has no such label.
@@ -59,12 +59,12 @@ pub enum BindError {
         dim: String,
         /// The label as written.
         label: String,
-        /// The nearest labels that it has.
+        /// The nearest existing labels.
         nearest: Vec<String>,
-        /// Whether the label bounds a range of labels that are not in order.
+        /// True if the label bounds a range of labels that are not in order.
         is_unordered: bool,
     },
-    /// A label that the coordinate's type cannot have.
+    /// A label that does not fit the coordinate's type.
     #[error("{label} cannot be a label of dimension `{dim}`: its labels are {kind}")]
     InvalidLabel {
         /// The dimension.
@@ -81,9 +81,9 @@ pub enum BindError {
         dim: String,
         /// The first position at which they differ.
         at: usize,
-        /// The label of the left operand there, or that it has none.
+        /// The label of the left operand at that position, or that it has none.
         left: String,
-        /// The label of the right operand there, or that it has none.
+        /// The label of the right operand at that position, or that it has none.
         right: String,
     },
     /// An array, or the labels of a dimension, that cannot be read.
@@ -95,7 +95,7 @@ pub enum BindError {
         code: &'static str,
         /// The reason, which names the array.
         reason: String,
-        /// The way out.
+        /// How to avoid it.
         hint: Option<String>,
     },
     /// Too few or too many arguments.
@@ -103,19 +103,19 @@ pub enum BindError {
     ArgumentCount {
         /// The function.
         function: String,
-        /// How many it takes, in words.
+        /// The accepted number, in words.
         expected: String,
-        /// Arguments without a name that were written.
+        /// Positional arguments written.
         given: usize,
     },
-    /// An argument with a value that the function does not take.
+    /// An argument value that the function does not accept.
     #[error("`{function}`: {argument} {reason}")]
     InvalidArgument {
         /// The function or construct.
         function: String,
         /// The argument.
         argument: String,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// A construct of the other surface.
@@ -127,7 +127,7 @@ pub enum BindError {
         construct: String,
         /// `tensor` or `cell`.
         belongs: &'static str,
-        /// The clause that decided.
+        /// The clause that decided the surface.
         clause: String,
     },
 }
@@ -151,7 +151,7 @@ impl BindError {
         }
     }
 
-    /// The way out, as a sentence without a final stop.
+    /// The hint, as a sentence without a full stop.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::AmbiguousName { found, .. } => match found.first() {
@@ -192,7 +192,7 @@ impl BindError {
 }
 
 impl BindError {
-    /// The error of using an array that cannot be read.
+    /// The error for an array that cannot be read.
     pub fn unreadable(of: &Unreadable) -> Self {
         Self::Unreadable {
             what: format!("`{}`", of.name),
@@ -204,7 +204,7 @@ impl BindError {
         }
     }
 
-    /// The error of using the labels of a dimension, if they cannot be read.
+    /// The error for labels of a dimension that cannot be read; `None` if they can.
     pub fn no_labels(coord: &Coord) -> Option<Self> {
         let of = coord.values.unreadable()?;
         Some(Self::Unreadable {

@@ -1,24 +1,24 @@
-//! A place in the script and how it is shown.
+//! A position in the script and its rendering.
 
 use sqlparser::ast::Spanned;
 use sqlparser::tokenizer::Span;
 
-/// The longest part of a line that an error shows, in characters.
+/// Maximum characters of a line that an error shows.
 const WIDTH_MAX: usize = 120;
 
-/// A place in the script: line and column count from 1, columns and length in characters.
+/// A range in the script. Lines and columns count from 1; columns and length are in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     /// The line, from 1.
     pub line: u64,
     /// The column of the first character, from 1.
     pub column: u64,
-    /// How many characters of this line belong to the place; 0 means up to the end of the line.
+    /// Characters of this line in the range; 0 extends to the end of the line.
     pub length: u64,
 }
 
 impl Position {
-    /// The place that `span` covers, or `None` for the empty span of synthesised nodes.
+    /// The position of `span`, or `None` for the empty span of synthesised nodes.
     pub fn of_span(span: Span) -> Option<Self> {
         if span.start.line == 0 {
             return None;
@@ -31,19 +31,19 @@ impl Position {
         Some(Self { line: span.start.line, column: span.start.column, length })
     }
 
-    /// The place of a node of the AST, such as an `Expr`, an `Ident` or an `ObjectName`.
+    /// The position of a node of the AST, such as an `Expr`, an `Ident` or an `ObjectName`.
     pub fn of(node: &impl Spanned) -> Option<Self> {
         Self::of_span(node.span())
     }
 
-    /// Writes the line of `sql` that holds this place, with `^` under it.
+    /// Writes the line of `sql` at this position, with `^` under it.
     pub(super) fn underline(self, sql: &str, out: &mut String) {
         let index = usize::try_from(self.line.saturating_sub(1)).unwrap_or(usize::MAX);
         let Some(line) = sql.split('\n').nth(index) else { return };
         let line: Vec<char> = line.trim_end_matches('\r').chars().collect();
         let column = usize::try_from(self.column.saturating_sub(1)).unwrap_or(usize::MAX);
         let column = column.min(line.len());
-        // A long line is shown as the window around the place: terminals must survive a megabyte.
+        // Of a long line only the window around the position is shown: a line may be a megabyte.
         let first = if line.len() <= WIDTH_MAX { 0 } else { column.saturating_sub(WIDTH_MAX / 2) };
         let last = line.len().min(first + WIDTH_MAX);
         let rest = last - column.min(last);

@@ -1,9 +1,9 @@
 //! "Did you mean": the nearest of a few known words.
 
-/// The longest word that is compared; anything longer is no misspelling of a keyword.
+/// The longest word that is compared; a longer one is not a misspelled keyword.
 const LENGTH_MAX: usize = 32;
 
-/// The candidate nearest to `word`, ignoring case, if it is near enough to be a misspelling.
+/// Returns the candidate nearest to `word`, ignoring case, if it is close enough to be a misspelling.
 ///
 /// Short words allow one edit, words of five or more characters two. A candidate equal to the
 /// word is not a suggestion.
@@ -24,7 +24,7 @@ pub fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
         .map(|(_, candidate)| candidate)
 }
 
-/// Edits between two words, where swapping two neighbours is one edit.
+/// Edit distance of two words, where swapping two neighbours is one edit.
 ///
 /// # Source
 /// The optimal string alignment distance (a restricted Damerau–Levenshtein distance).

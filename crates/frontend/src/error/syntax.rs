@@ -1,4 +1,4 @@
-//! From sqlparser's text errors to ours, with a place, a plain sentence and a hint.
+//! Converts sqlparser's text errors to this crate's, with a position, a plain sentence and a hint.
 
 use sqlparser::parser::ParserError;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -23,8 +23,8 @@ const CLAUSES: [&str; 13] = [
     "PARTITION",
 ];
 
-/// Turns an error of sqlparser into ours. `tokens` are those of the statement and `end` is the
-/// place just after it, for errors about its end.
+/// Converts an error of sqlparser. `tokens` are those of the statement and `end` is the
+/// position just after it, for errors about its end.
 pub(crate) fn from_parser(error: ParserError, tokens: &[TokenWithSpan], end: Position) -> Error {
     match error {
         ParserError::RecursionLimitExceeded => Error::NestingTooDeep {
@@ -89,12 +89,12 @@ fn quote(expected: &str) -> String {
     if is_token { format!("`{expected}`") } else { expected.to_string() }
 }
 
-/// The first characters of a token: a name of a megabyte must not become the message.
+/// Shortens a token, so that a name of a megabyte does not become the message.
 fn shorten(text: &str) -> String {
     const LENGTH_MAX: usize = 40;
     let mut short = String::new();
     for c in text.chars().take(LENGTH_MAX) {
-        // A control character would not be seen.
+        // Control characters are written as code points to make them visible.
         match c.is_control() {
             true => short.push_str(&format!("U+{:04X}", u32::from(c))),
             false => short.push(c),
@@ -106,7 +106,7 @@ fn shorten(text: &str) -> String {
     short
 }
 
-/// What the user may have meant, judged from the token at fault and the one before it.
+/// Guesses the intended syntax from the token at fault and the one before it.
 fn hint(tokens: &[TokenWithSpan], at: Option<usize>, text: &str) -> Option<String> {
     let at = at?;
     let previous = at.checked_sub(1).map(|at| &tokens[at].token);

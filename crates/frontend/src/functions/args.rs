@@ -1,4 +1,4 @@
-//! Arguments: which expression is which parameter, and what it may be.
+//! Binds the arguments of a call to parameters and checks their values.
 
 use sqlparser::ast::{Expr, Ident};
 use sqlparser::tokenizer::Span;
@@ -12,15 +12,14 @@ use crate::error::{BindError, Error, Position, nearest};
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, no_type, span_of, unknown_dim};
 
-/// A call whose arguments have found their parameters.
+/// A call whose arguments are bound to parameters.
 pub(crate) struct Bound<'q> {
-    /// The function's name as its row has it.
+    /// The function's name as declared.
     pub(crate) name: &'static str,
-    /// The call.
     pub(crate) span: Span,
     params: &'static [&'static str],
     slots: Vec<Option<&'q Expr>>,
-    /// Arguments beyond the parameters.
+    /// Extra positional arguments.
     pub(crate) rest: Vec<&'q Expr>,
     /// Arguments named by a dimension.
     pub(crate) dims: Vec<(&'q Ident, &'q Expr)>,
@@ -55,7 +54,8 @@ impl<'q> Bound<'q> {
         }
         for &(name, expr) in &call.named {
             let known = params.iter().position(|p| p.eq_ignore_ascii_case(&name.value));
-            // A dimension may be called as the first parameter is: what was given by position is not meant by name.
+            // A dimension may have the name of the first parameter: if that was given by position, the name is the
+            // dimension's.
             let known = known.filter(|&at| *open != Open::Dims || bound.slots[at].is_none());
             match known {
                 Some(at) if bound.slots[at].is_none() => bound.slots[at] = Some(expr),
@@ -89,7 +89,7 @@ impl<'q> Bound<'q> {
         self.invalid(&format!("`{argument}`"), "is given twice")
     }
 
-    /// The error that an argument has a value that does not fit.
+    /// The error for an argument value that is not accepted.
     pub(crate) fn invalid(&self, argument: &str, reason: impl Into<String>) -> BindError {
         BindError::InvalidArgument {
             function: self.name.into(),
@@ -98,13 +98,12 @@ impl<'q> Bound<'q> {
         }
     }
 
-    /// The expression given for a parameter.
     pub(crate) fn expr(&self, param: &str) -> Option<&'q Expr> {
         let at = self.params.iter().position(|p| *p == param)?;
         self.slots[at]
     }
 
-    /// The place of an argument, or of the call.
+    /// The span of an argument, or of the call if it is not given.
     pub(crate) fn place(&self, param: &str) -> Span {
         match self.expr(param).map(span_of) {
             Some(span) if span.start.line > 0 => span,
@@ -120,13 +119,12 @@ impl<'q> Bound<'q> {
         }
     }
 
-    /// The tensor given for a parameter.
     pub(crate) fn tensor(&self, l: &mut Lowerer<'_, '_>, param: &str) -> Result<Tensor, Error> {
         let value = self.value(l, param)?;
         l.tensor(value, self.place(param))
     }
 
-    /// An integer that is known.
+    /// A constant integer.
     pub(crate) fn int(&self, l: &mut Lowerer<'_, '_>, param: &str) -> Result<Option<i128>, Error> {
         let value = self.value(l, param)?;
         self.as_int(l, param, value)
@@ -153,7 +151,7 @@ impl<'q> Bound<'q> {
         }
     }
 
-    /// A float that is known.
+    /// A constant float.
     pub(crate) fn float(&self, l: &mut Lowerer<'_, '_>, param: &str) -> Result<Option<f64>, Error> {
         match self.value(l, param)? {
             Value::Null => Ok(None),
@@ -182,7 +180,6 @@ impl<'q> Bound<'q> {
         }
     }
 
-    /// A text.
     pub(crate) fn text(
         &self,
         l: &mut Lowerer<'_, '_>,
@@ -241,7 +238,6 @@ impl<'q> Bound<'q> {
         Ok(Some(out))
     }
 
-    /// Lengths.
     pub(crate) fn lengths(
         &self,
         l: &mut Lowerer<'_, '_>,
@@ -263,7 +259,7 @@ impl<'q> Bound<'q> {
         Ok(Some(out))
     }
 
-    /// Names of dimensions: a text or a list of texts, as many as `rank`.
+    /// Names of dimensions: a text or a list of texts, `rank` in number.
     pub(crate) fn names(
         &self,
         l: &mut Lowerer<'_, '_>,
@@ -341,7 +337,7 @@ impl<'q> Bound<'q> {
         }
     }
 
-    /// An axis among `rank` of them (a place for a new one has one more).
+    /// An axis of a tensor of `rank` dimensions (the position of a new axis allows one more).
     pub(crate) fn one_axis(
         &self,
         l: &mut Lowerer<'_, '_>,

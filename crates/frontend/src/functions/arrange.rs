@@ -1,4 +1,4 @@
-//! Functions that put cells at other places: padding, repeating, turning, stacking, diagonals.
+//! Functions that move cells: padding, repeating, flipping, stacking, diagonals.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, Pick, fail, span_of};
 
-/// The most positions that a list in a plan may have.
+/// Maximum positions of a list in a plan.
 const POSITIONS_MAX: u64 = 1 << 24;
 
 const MOVE: &str = "masks move with their cells";
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Row] = &[
     .example("SELECT diag(v) FROM v"),
 ];
 
-/// Cells at both ends of each axis.
+/// Pad widths at both ends of each axis.
 fn widths(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor) -> Result<Vec<(u64, u64)>, Error> {
     let rank = t.dims.len();
     let mut out = vec![(0, 0); rank];
@@ -182,7 +182,7 @@ fn pad(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(Tensor::new(t.node, t.dims)))
 }
 
-/// The cell that stands for position `i` of an axis of length `n`, which may lie beyond either end.
+/// The source position for position `i` of an axis of length `n`; `i` may lie beyond either end.
 fn mirror(mode: &str, i: i64, n: i64) -> u64 {
     let at = match mode {
         "edge" => i.clamp(0, n - 1),
@@ -253,7 +253,7 @@ fn repeat(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(Tensor::new(node, t.dims)))
 }
 
-/// The tensor backwards along some dimensions.
+/// Reverses the tensor along some dimensions.
 fn flip(l: &mut Lowerer<'_, '_>, t: Tensor, axes: &[usize], span: Span) -> Result<Tensor, Error> {
     let shape = l.b.shape(t.node);
     let picks: Vec<Pick> = (0..shape.len())
@@ -353,7 +353,7 @@ fn diag(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     match shape[..] {
         [n] => {
             let size = n + k.unsigned_abs();
-            // Row i has its cell at column i + k; what a column above the first has no cell of is zero.
+            // Row i has its cell at column i + k; a column without a cell is zero.
             let zero = l.b.constant(Scalar::zero(l.b.dtype(t.node))).at(a.span)?;
             let gap = l.b.broadcast_to(zero, &[k.unsigned_abs()]).at(a.span)?;
             let rows = match k {

@@ -1,4 +1,4 @@
-//! Cells by bins and codes: histograms and counts.
+//! Counts of cells by bins and codes: histograms and `bincount`.
 
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::{AxisReduce, ConstArray, MapOp, NodeId};
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::lower::value::{Record, Tensor, Value};
 use crate::lower::{At, Lowerer, evaluate, fail, unsupported};
 
-/// The most bins and codes that are counted: every chunk of cells has a count for each.
+/// Maximum bins and codes: every chunk of cells has a count for each.
 const BINS_MAX: u64 = 1 << 24;
 
 pub(super) const ROWS: &[Row] = &[
@@ -67,7 +67,7 @@ fn check_bins(a: &Bound<'_>, bins: i128) -> Result<u64, Error> {
     }
 }
 
-/// The two ends of a range, finite and rising.
+/// The two ends of a range, finite and ascending.
 fn ends(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, value: Value) -> Result<Option<(f64, f64)>, Error> {
     let place = a.place("range");
     let tensor = match value {
@@ -83,7 +83,7 @@ fn ends(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, value: Value) -> Result<Option<(
         let reason = format!("is {lo} to {hi}; it must be finite and rise");
         return fail(a.invalid("`range`", reason), place);
     }
-    // NumPy widens a range without length.
+    // NumPy widens an empty range.
     Ok(Some(if lo == hi { (lo - 0.5, hi + 0.5) } else { (lo, hi) }))
 }
 
@@ -150,7 +150,7 @@ fn edges_for(
         let edges = l.b.array(ConstArray::new(real, &[n + 1], &edges)).at(a.span)?;
         return Ok((wide, edges, n));
     }
-    // The range of the data, known when they are read.
+    // The range of the data, known only when the data is read.
     let all = vec![AxisReduce::All; l.b.shape(wide).len()];
     let mut ends = Vec::with_capacity(2);
     for (kind, without) in [(ReduceKind::Min, 0.0), (ReduceKind::Max, 1.0)] {
@@ -179,7 +179,7 @@ fn edges_for(
     Ok((wide, edges, n))
 }
 
-/// Sums of codes, 1-d.
+/// Sums by code, 1-d.
 fn counted(
     l: &mut Lowerer<'_, '_>,
     a: &Bound<'_>,
@@ -272,7 +272,7 @@ fn histogram2d(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     for ((&node, how), range) in wide.iter().zip(how).zip(ranges) {
         let how = bins(l, a, how)?;
         let range = ends(l, a, range)?;
-        // Edges are float64 whatever the cells, as NumPy's.
+        // Edges are float64 for any type of cells, as in NumPy.
         let node = l.b.cast(node, DType::Float64).at(a.span)?;
         let (cells, table, n) = edges_for(l, a, node, how, range)?;
         codes.push(l.b.lookup(cells, &[table], LookupKind::Bins).at(a.span)?);
@@ -283,7 +283,7 @@ fn histogram2d(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         let reason = format!("are {} by {}; together they may be {BINS_MAX}", counts[0], counts[1]);
         return fail(a.invalid("`bins`", reason), a.place("bins"));
     }
-    // Outside of either is outside.
+    // A pair with one value out of range is out of range.
     let zero = l.b.constant(Scalar::i64(0)).at(a.span)?;
     let columns = l.b.constant(Scalar::i64(counts[1] as i64)).at(a.span)?;
     let row = l.b.map(ScalarOp::Mul, &[codes[0], columns]).at(a.span)?;
@@ -321,7 +321,7 @@ fn bincount(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
             return fail(a.invalid("`minlength`", reason), a.place("minlength"));
         }
     };
-    // The length is the greatest value's: where that is stored, it is read first.
+    // The length follows from the greatest value: if the values are stored, an island reads them first.
     let greatest = if cells(&l.b.shape(x.node)) == Some(0) {
         None
     } else {

@@ -1,4 +1,4 @@
-//! Whether tensors are equal, exactly or within a tolerance.
+//! Equality of tensors, exact or within a tolerance.
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::DType;
@@ -64,7 +64,7 @@ fn close(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let slack = l.b.map(ScalarOp::Mul, &[size, rtol]).at(a.span)?;
     let slack = l.b.map(ScalarOp::Add, &[slack, atol]).at(a.span)?;
     let near = l.b.map(ScalarOp::Le, &[difference, slack]).at(a.span)?;
-    // An infinite y has infinite slack; only infinities of one sign are equal.
+    // An infinite y gives an infinite tolerance; only infinities of one sign are equal.
     let finite = l.b.map(ScalarOp::IsFinite, &[y]).at(a.span)?;
     let near = l.b.map(ScalarOp::And, &[near, finite]).at(a.span)?;
     let equal = l.b.map(ScalarOp::Eq, &[x, y]).at(a.span)?;
@@ -85,7 +85,7 @@ fn both_nan(l: &mut Lowerer<'_, '_>, x: NodeId, y: NodeId, span: Span) -> Result
     l.b.map(ScalarOp::And, &[p, q]).at(span)
 }
 
-/// Are all cells true?
+/// True if all cells are true.
 fn all_of(l: &mut Lowerer<'_, '_>, node: NodeId, span: Span) -> Result<Value, Error> {
     let axes: Vec<usize> = (0..l.b.shape(node).len()).collect();
     let all = l.b.reduce_axes(node, ReduceKind::All, &axes).at(span)?;

@@ -1,4 +1,4 @@
-//! Functions of labels: no cell changes, what the positions of a dimension are called does.
+//! Functions that change labels and leave cells unchanged.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ fn assign_coords(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error>
     if a.dims.is_empty() {
         return fail(a.invalid("a dimension", "must be given, as in `lon => lon - 180`"), a.span);
     }
-    // All labels are those of x as it was.
+    // All argument expressions see the labels that x had before the call.
     let coords: Vec<Arc<Coord>> = t.dims.iter().filter_map(|dim| dim.coord.clone()).collect();
     for &(name, expr) in &a.dims {
         let axis = l.named_axis(&t, name)?;
@@ -104,7 +104,7 @@ fn assign_coords(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error>
             })
             .at(span_of(expr));
         }
-        // Units and long names stay while the labels are of one kind.
+        // Units and long names are preserved while the labels are of one kind.
         let attrs = match &t.dims[axis].coord {
             Some(old) if kind(&old.values) == kind(&values) => old.attrs.clone(),
             _ => Attrs::new(),
@@ -115,7 +115,7 @@ fn assign_coords(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error>
     Ok(Value::Tensor(t))
 }
 
-/// What labels are: numbers, times or texts.
+/// The kind of the labels: numbers, times or texts.
 fn kind(values: &CoordValues) -> u8 {
     match values {
         CoordValues::Int(..) | CoordValues::Float(..) => 0,
@@ -125,7 +125,7 @@ fn kind(values: &CoordValues) -> u8 {
     }
 }
 
-/// The labels that an argument gives.
+/// The labels of an argument.
 fn labels(
     l: &mut Lowerer<'_, '_>,
     a: &Bound<'_>,
@@ -154,7 +154,7 @@ fn labels(
     values_of(l, a, &argument, &t, place)
 }
 
-/// A list of texts that are no dates.
+/// A list of texts that are not dates.
 fn texts(items: &[Value]) -> Option<Vec<String>> {
     let texts: Vec<String> = items
         .iter()
@@ -219,7 +219,7 @@ fn swap_dims(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(t))
 }
 
-/// The labels that the coordinate or variable called `name` has along a dimension of `t`.
+/// The labels of the coordinate or variable called `name` along a dimension of `t`.
 fn along(
     l: &mut Lowerer<'_, '_>,
     a: &Bound<'_>,
@@ -245,7 +245,7 @@ fn along(
             }
         },
     };
-    // Of a part of the dimension, the labels that belong to its positions.
+    // For a slice of the dimension, the labels at its positions.
     let own = t.dims[axis].coord.as_ref().map(|coord| &coord.values);
     let length = l.b.shape(t.node)[axis];
     match (own, index.as_ref().map(|coord| &coord.values)) {
@@ -289,7 +289,7 @@ fn sortby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     };
     let mut order = crate::lower::ascending(&coord.values);
     if a.flag(l, "descending")? {
-        // NaN stays last; of equal labels the last comes first, as xarray's.
+        // NaN stays last. Of equal labels the last comes first, as in xarray.
         let numbers = match &coord.values {
             CoordValues::Float(_, v) => v.iter().filter(|v| !v.is_nan()).count(),
             values => values.len(),

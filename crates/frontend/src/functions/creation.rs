@@ -1,7 +1,7 @@
-//! Functions that make tensors: constants, ranges, random numbers.
+//! Functions that create tensors: constants, ranges, random numbers.
 //!
-//! None allocates: constants are one cell repeated, the rest elementwise functions of the cell's
-//! number.
+//! None allocates: a constant is one cell broadcast, the others are elementwise functions of the cell's
+//! index.
 
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::NodeId;
@@ -151,7 +151,7 @@ fn shape(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Vec<u64>, Error> {
     }
 }
 
-/// `chunks`: one length for each dimension, or one for all.
+/// `chunks`: one length per dimension, or one for all.
 fn chunks(
     l: &mut Lowerer<'_, '_>,
     a: &Bound<'_>,
@@ -165,7 +165,7 @@ fn chunks(
         let reason = format!("must be {} lengths of at least 1", shape.len());
         return fail(a.invalid("`chunks`", reason), a.place("chunks"));
     }
-    // A chunk beyond the dimension is the whole of it.
+    // A chunk longer than the dimension covers all of it.
     Ok(Some(chunks.iter().zip(shape).map(|(&c, &n)| c.min(n.max(1))).collect()))
 }
 
@@ -306,7 +306,7 @@ fn arange(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
             }
         }
         None => {
-            // NumPy's distance is that of the first two numbers as they are rounded.
+            // NumPy's step is the difference of the first two numbers after rounding.
             let delta = (start.float() + step.float()) - start.float();
             node = affine(l, a, node, delta, start.float())?;
         }
@@ -348,7 +348,7 @@ fn linspace(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     } else {
         let step = (stop - start) / parts as f64;
         if step == 0.0 {
-            // Too fine a step for a float: NumPy divides first.
+            // The step underflows a float: NumPy divides first.
             let scaled = affine(l, a, index, 1.0 / parts as f64, 0.0)?;
             affine(l, a, scaled, stop - start, start)?
         } else {

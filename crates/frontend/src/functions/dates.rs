@@ -157,7 +157,7 @@ fn date_trunc(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(Tensor { node, name: None, ..t }))
 }
 
-/// Where `date_trunc` stands, and the calendar; times are microseconds in int64.
+/// The span of `date_trunc` and the calendar; times are microseconds in int64.
 struct Truncation {
     span: Span,
     dtype: DType,
@@ -180,7 +180,7 @@ impl Truncation {
         l.b.map(ScalarOp::DatePart(part), &[time]).at(self.span)
     }
 
-    /// The last multiple of `unit`, counted from `shift` before 1970.
+    /// Rounds down to a multiple of `unit`, counted from `shift` before 1970.
     fn floor(
         &self,
         l: &mut Lowerer<'_, '_>,
@@ -193,7 +193,7 @@ impl Truncation {
         l.b.map(ScalarOp::Sub, &[us, rest]).at(self.span)
     }
 
-    /// The day on which the part, counted from 1, was 1: of the month or of the year.
+    /// The first day of the month or year: the day on which `part`, counted from 1, is 1.
     fn first_day(
         &self,
         l: &mut Lowerer<'_, '_>,
@@ -207,7 +207,7 @@ impl Truncation {
         l.b.map(ScalarOp::Sub, &[day, since]).at(self.span)
     }
 
-    /// The first month of the quarter: the month, or the one or two before it.
+    /// The first month of the quarter: the month itself, or the one or two before it.
     fn quarter(&self, l: &mut Lowerer<'_, '_>, us: NodeId) -> Result<NodeId, Error> {
         let month = self.part(l, us, DatePart::Month)?;
         let month = self.map(l, ScalarOp::Sub, month, 1)?;

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   einsum('bij,bjk->bik', p, q)
-//!     1. letters become labels, `...` the axes that have none
-//!     2. a label twice in one operand is its diagonal; a label of one operand alone is summed at once
-//!     3. the cheapest order of pairs is searched
-//!     4. a pair is `[b.., m.., k..] @ [b.., k.., n..]` after transposes, or, where nothing but sums is left, a product
+//!     1. letters become labels, `...` becomes the axes without letters
+//!     2. a repeated label in one operand is its diagonal; a label of one operand alone is summed at once
+//!     3. a search finds the cheapest order of pairs
+//!     4. a pair is `[b.., m.., k..] @ [b.., k.., n..]` after transposes, or, where only sums remain, a product
 //!        and a sum in one pass
 //! ```
 
@@ -73,10 +73,10 @@ pub(super) const ROWS: &[Row] = &[
     .missing("masks move with their cells"),
 ];
 
-/// An axis of a sum of products: equal labels have equal positions.
+/// An axis of a sum of products; axes with equal labels are iterated together.
 type Label = u32;
 
-/// The tensors of some arguments, in one type that has products.
+/// The tensors of some arguments, in one type that supports products.
 fn factors(
     l: &mut Lowerer<'_, '_>,
     a: &Bound<'_>,

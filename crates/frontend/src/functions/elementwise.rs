@@ -1,4 +1,4 @@
-//! Functions of cells: constants, `where` and `astype` here, the other families in modules of their own.
+//! Elementwise functions: constants, `where` and `astype` here, the other families in submodules.
 
 pub(super) mod arithmetic;
 pub(super) mod floats;

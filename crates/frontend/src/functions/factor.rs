@@ -1,7 +1,7 @@
-//! Factorisations of matrices, and what is solved by them.
+//! Matrix factorisations, and the solvers that use them.
 //!
-//! All work on the last two dimensions; dimensions before them are a stack of matrices. Integers are converted to
-//! float64, masked cells are refused when they are met.
+//! All functions operate on the last two dimensions; leading dimensions are a stack of matrices. Integers are converted
+//! to float64. A masked cell is an error at run time.
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::build::broadcast_shapes;
@@ -155,7 +155,7 @@ fn matrix(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, param: &str) -> Result<Tensor,
     Ok(t)
 }
 
-/// Float cells: float32 as they are, other numbers as float64.
+/// Converts cells to floats: float32 unchanged, other numbers to float64.
 pub(super) fn float(
     l: &mut Lowerer<'_, '_>,
     mut t: Tensor,
@@ -173,7 +173,7 @@ pub(super) fn float(
     Ok(t)
 }
 
-/// A tensor over the stack's dimensions and others.
+/// A tensor with the stack's dimensions followed by `last`.
 fn over(t: &Tensor, node: NodeId, last: impl IntoIterator<Item = Dim>) -> Tensor {
     let stack = t.dims.len() - 2;
     let dims = t.dims[..stack].iter().cloned().chain(last).collect();
@@ -266,7 +266,7 @@ fn lu(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     )))
 }
 
-/// A part of the determinant, over the stack alone.
+/// One output of the determinant, over the stack's dimensions.
 fn of_det(
     l: &mut Lowerer<'_, '_>,
     a: &Bound<'_>,
@@ -295,13 +295,13 @@ fn inv(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     inverse(l, &t, a.span).map(Value::Tensor)
 }
 
-/// The inverse: its rows belong to the columns of the matrix.
+/// The inverse, whose rows have the labels of the matrix's columns.
 pub(super) fn inverse(l: &mut Lowerer<'_, '_>, t: &Tensor, span: Span) -> Result<Tensor, Error> {
     let node = l.b.factor(Factor::Inv, 0, &[t.node]).at(span)?;
     Ok(over(t, node, [column_dim(t), row_dim(t)]))
 }
 
-/// `rcond`, or the larger length times the type's epsilon.
+/// `rcond`; by default the larger length times the type's epsilon.
 fn rcond(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor) -> Result<f64, Error> {
     if let Some(given) = a.float(l, "rcond")? {
         if given.is_nan() || given < 0.0 {
@@ -344,11 +344,11 @@ fn matrix_rank(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(over(&t, node, [])))
 }
 
-/// The two sides of an equation: the matrix, and the right side as a matrix, both over one stack.
+/// Both sides of an equation: the matrix, and the right side as a matrix, with one stack.
 struct Equation {
     a: Tensor,
     b: Tensor,
-    /// The right side is one vector.
+    /// True if the right side is one vector.
     vector: bool,
 }
 
@@ -407,7 +407,7 @@ fn equation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Equation, Error> {
 }
 
 impl Equation {
-    /// The solution [b.., n, k] with its labels, as a vector if the right side was one.
+    /// The solution [b.., n, k] with its labels; a vector if the right side is one.
     fn solution(&self, l: &mut Lowerer<'_, '_>, node: NodeId, span: Span) -> Result<Tensor, Error> {
         if self.vector {
             let node = l.b.squeeze(node, &[self.a.dims.len() - 1]).at(span)?;
@@ -456,7 +456,7 @@ fn lstsq(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let scaled = l.b.map(ScalarOp::Mul, &[column, projected]).at(span)?;
     let v = l.b.matrix_transpose(parts.vh).at(span)?;
     let x = l.b.contract(v, scaled).at(span)?;
-    // What is left over, where it is defined.
+    // The residuals, where they are defined.
     let fitted = l.b.contract(e.a.node, x).at(span)?;
     let rest = l.b.map(ScalarOp::Sub, &[e.b.node, fitted]).at(span)?;
     let squares = l.b.map(ScalarOp::Mul, &[rest, rest]).at(span)?;

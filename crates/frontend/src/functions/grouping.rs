@@ -1,4 +1,4 @@
-//! `groupby`: reductions over the cells of one label.
+//! `groupby`: reductions over cells with equal labels.
 
 use std::sync::Arc;
 
@@ -33,7 +33,6 @@ pub(super) const ROWS: &[Row] = &[row(
 .example("SELECT t2m - groupby(t2m, 'mean', by => month(time)) FROM era5")
 .numpy("xarray.DataArray.groupby")];
 
-/// A key in its order.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 enum GroupKey {
     Number(i128),
@@ -109,16 +108,16 @@ fn groupby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(Tensor::new(node, crate::lower::unique(dims))))
 }
 
-/// What is computed of the cells of each group.
+/// The aggregate of each group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Operation {
     /// A reduction.
     Reduce(reduce::Reduction),
-    /// The quantile of a probability.
+    /// The quantile at a probability.
     Quantile(f64),
 }
 
-/// The argument `op`, with `q` of 'quantile' and `ddof` of 'var' and 'std'.
+/// The argument `op`, with `q` for 'quantile' and `ddof` for 'var' and 'std'.
 pub(super) fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Operation, Error> {
     let ddof = reduce::ddof(l, a)?;
     let op = a.text(l, "op")?.unwrap_or_default().to_ascii_lowercase();
@@ -148,7 +147,7 @@ pub(super) fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Operat
     }
 }
 
-/// An operation over the groups of one axis, which gets a position for each.
+/// Applies an operation to the groups of one axis. The result has one position per group on it.
 #[expect(clippy::too_many_arguments, reason = "what a call of `groupby` says")]
 pub(super) fn of_groups(
     l: &mut Lowerer<'_, '_>,
@@ -176,7 +175,7 @@ pub(super) fn of_groups(
     }
 }
 
-/// The cells of each group as a line of its own, as long as the largest group; masked cells fill the shorter ones.
+/// Pads each group to a line of the length of the largest group; the padding is masked.
 fn quantile_of_groups(
     l: &mut Lowerer<'_, '_>,
     t: &Tensor,
@@ -193,7 +192,7 @@ fn quantile_of_groups(
     }
     let longest = lines.iter().map(Vec::len).max().unwrap_or(0).max(1);
     let cells = (lines.len() as u64).saturating_mul(longest as u64);
-    // Groups of like sizes need about as many cells as there are.
+    // Groups of similar sizes need about as many cells as the input.
     if cells > shape[axis].saturating_mul(16).max(1 << 20) {
         return Err(PlanError::Unsupported {
             construct: format!(
@@ -229,7 +228,7 @@ fn quantile_of_groups(
     if has_empty || l.b.node(t.node).nullable || !l.b.node(node).nullable || !dtype.is_float() {
         return Ok(node);
     }
-    // Only what filled the lines was masked: no result is.
+    // Only the padding was masked, so no result is masked.
     let nan = l.b.constant(Scalar::from_f64(dtype, f64::NAN)).at(span)?;
     l.b.map_op(MapOp::Coalesce, &[node, nan]).at(span)
 }
@@ -303,7 +302,7 @@ fn keys(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, by: &Expr) -> Result
     })
 }
 
-/// What the new dimension is called: the function that makes the keys, the coordinate that is the
+/// The name of the new dimension: the function that computes the keys, the coordinate that is the
 /// key, else `group`.
 fn key_name(by: &Expr, part: Option<DatePart>) -> String {
     if let Some(part) = part {

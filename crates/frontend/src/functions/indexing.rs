@@ -1,5 +1,5 @@
-//! Cells by computed positions and masks, and the different values of a tensor: lengths are known when a part of the
-//! statement has run.
+//! Cells by computed positions and masks, and the distinct values of a tensor: lengths are known only after a part of
+//! the statement has run.
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ fn take(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     l.pick(t, &picks, a.span).map(Value::Tensor)
 }
 
-/// All cells as one dimension; a 0-d tensor gets one.
+/// All cells along one dimension; a 0-d tensor becomes 1-d.
 fn ravel(l: &mut Lowerer<'_, '_>, t: Tensor, span: Span) -> Result<Tensor, Error> {
     let mut flat = flat(l, t, span)?;
     if flat.dims.is_empty() {
@@ -197,7 +197,7 @@ fn compress(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         .at(place);
     }
     if t.dims.len() == 1 && t.dims[0].coord.is_none() {
-        // A shorter condition selects from the first cells, as NumPy's.
+        // A shorter condition selects from the first cells, as in NumPy.
         t.node = l.b.slice(t.node, 0, 0, 1, given).at(a.span)?;
         return l.masked(t, condition, a.span).map(Value::Tensor);
     }
@@ -210,7 +210,7 @@ fn compress(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     l.pick(t, &picks, a.span).map(Value::Tensor)
 }
 
-/// For each dimension the positions of the cells that are not zero, 1-d.
+/// For each dimension the positions of the nonzero cells, 1-d.
 fn places(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<(Vec<NodeId>, u64), Error> {
     let t = a.tensor(l, "x")?;
     if t.dims.is_empty() {
@@ -269,7 +269,7 @@ fn value_counts(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> 
     };
     let (values, counts) = (known(l, values)?, known(l, counts)?);
     let mut order: Vec<usize> = (0..values.len()).collect();
-    // Stable: values are in ascending order already.
+    // A stable sort: the values are in ascending order already.
     order.sort_by_key(|&i| std::cmp::Reverse(counts[i].as_i128()));
     let ints = || -> Arc<[i64]> { order.iter().map(|&i| values[i].as_i128() as i64).collect() };
     let labels = match l.b.dtype(t.node) {

@@ -1,4 +1,4 @@
-//! Functions that rearrange: no cell changes its value.
+//! Functions that rearrange tensors without changing cells.
 
 mod join;
 
@@ -162,7 +162,7 @@ fn reshape(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let total = i128::from(cells(&from).unwrap_or(u64::MAX));
     let missing = match known {
         Some(known) if known > 0 && total % known == 0 => total / known,
-        // The constructor says what does not fit.
+        // The node's constructor reports the error.
         _ => 0,
     };
     let shape: Vec<u64> = asked
@@ -281,7 +281,7 @@ fn rechunk(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
             }
         }
     }
-    // A chunk beyond the dimension is the whole of it.
+    // A chunk longer than the dimension covers all of it.
     let chunks: Vec<u64> = chunks.iter().zip(&shape).map(|(&c, &n)| c.min(n.max(1))).collect();
     let node = l.b.rechunk(t.node, &chunks).at(a.span)?;
     Ok(Value::Tensor(Tensor { node, ..t }))

@@ -1,4 +1,4 @@
-//! Products.
+//! Products of tensors.
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::build::broadcast_shapes;
@@ -57,7 +57,7 @@ fn pair(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<(Tensor, Tensor), Erro
     }
 }
 
-/// `matmul` is mostly written as the operator.
+/// The name for error messages; `matmul` is mostly written as the operator.
 fn operator(name: &str) -> &str {
     if name == "matmul" { "@" } else { name }
 }
@@ -80,7 +80,7 @@ fn product(l: &mut Lowerer<'_, '_>, x: Tensor, y: Tensor, span: Span) -> Result<
     if l.b.dtype(x.node) == DType::Bool {
         return unsupported("a matrix product of bools (convert with `x::int64`)", span);
     }
-    // A vector is a row on the left and a column on the right; its dimension goes afterwards.
+    // A vector is a row on the left and a column on the right; the added dimension is removed afterwards.
     let mut left = x.node;
     let mut right = y.node;
     let (row, column) = (from_x.len() == 1, from_y.len() == 1);

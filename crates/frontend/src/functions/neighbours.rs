@@ -1,4 +1,4 @@
-//! Functions of neighbours along one dimension: filling, smoothing, derivatives, integrals, convolution.
+//! Functions of neighbouring cells along one dimension: filling, smoothing, derivatives, integrals, convolution.
 
 mod gradient;
 
@@ -15,7 +15,7 @@ use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Lowerer, fail, types};
 use gradient::gradient;
 
-/// The most cells of a convolution's kernel: each is a term of the program that computes a cell.
+/// Maximum cells of a convolution's kernel: each is a term of the program that computes a cell.
 const KERNEL_MAX: u64 = 256;
 
 pub(super) const ROWS: &[Row] = &[
@@ -96,7 +96,7 @@ pub(super) const ROWS: &[Row] = &[
     .example("SELECT correlate(v, [1, 0, -1]) FROM v"),
 ];
 
-/// The axis of a call: the last one if none is given.
+/// The axis of a call; the last one if none is given.
 fn axis_of(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, last: bool) -> Result<usize, Error> {
     match a.axis(l, t, "axis")? {
         Some(axis) => Ok(axis),
@@ -135,7 +135,7 @@ fn fill(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     }
     let mut filled = l.b.scan(x, ScanKind::Last, axis).at(a.span)?;
     if let Some(limit) = limit {
-        // How far the last cell is: the position less that of the last cell, which is a running maximum.
+        // The distance to the last valid cell: the position less that cell's position, which is a running maximum.
         let shape = l.b.shape(x);
         let positions = l.b.iota(&[shape[axis]], None).at(a.span)?;
         let mut lie = vec![1; shape.len()];
@@ -155,7 +155,7 @@ fn fill(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         filled = flipped(l, a, filled, axis)?;
     }
     if dtype.is_float() {
-        // What is not filled stays as it was: NULL or NaN.
+        // An unfilled cell keeps its value: NULL or NaN.
         filled = l.b.map_op(MapOp::Coalesce, &[filled, t.node]).at(a.span)?;
     }
     Ok(Value::Tensor(Tensor::new(filled, t.dims)))
@@ -218,7 +218,7 @@ fn ewm(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     };
     let kind = ScanKind::Decay { factor: (1.0 - alpha).to_bits() };
     let dtype = l.b.dtype(t.node);
-    // Sums in float64, divided by the sum of what was weighed.
+    // Sums in float64, divided by the sum of the weights used.
     let wide = l.b.cast(t.node, DType::Float64).at(a.span)?;
     let zero = l.b.constant(Scalar::f64(0.0)).at(a.span)?;
     let there = l.b.map_op(MapOp::IsValid, &[wide]).at(a.span)?;
@@ -235,7 +235,7 @@ fn ewm(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(Tensor::new(node, t.dims)))
 }
 
-/// Positions of cells along an axis, or their distance.
+/// Positions of cells along an axis, or their common distance.
 enum Spacing {
     Even(f64),
     At(NodeId),
@@ -340,7 +340,7 @@ fn convolve(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         let reason = format!("has {m} cells; the shorter side may have {KERNEL_MAX}");
         return fail(a.invalid("`kernel`", reason), a.place("kernel"));
     }
-    // Cells of the full convolution that are given: `len` from `skip` on.
+    // The part of the full convolution to return: `len` cells from `skip` on.
     let (skip, len) = match mode.as_str() {
         "full" => (0, n + m - 1),
         "same" => ((m - 1) / 2, n),
@@ -357,7 +357,7 @@ fn convolve(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     };
     let mut sum: Option<NodeId> = None;
     for k in 0..m {
-        // Cell i of the full convolution is Σ kernel[k] x[i - k]; x starts at m - 1 of what is padded.
+        // Cell i of the full convolution is Σ kernel[k] x[i - k]; x starts at m - 1 of the padded input.
         let place = if correlate { m - 1 - k } else { k };
         let weight = l.b.slice(sides[1].node, 0, place as i64, 1, 1).at(a.span)?;
         let cells = l.b.slice(padded, 0, (skip + m - 1 - k) as i64, 1, len).at(a.span)?;
@@ -369,7 +369,7 @@ fn convolve(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     }
     let mut node = sum.unwrap_or(padded);
     if correlate && swapped {
-        // The roles were exchanged: so is the direction.
+        // The operands were swapped, which reverses the result.
         node = l.b.slice(node, 0, len as i64 - 1, -1, len).at(a.span)?;
     }
     let dims = match mode == "same" && !swapped {

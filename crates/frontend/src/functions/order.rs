@@ -1,4 +1,4 @@
-//! Cells in order, and order statistics.
+//! Sorting and order statistics.
 
 use std::sync::Arc;
 
@@ -205,7 +205,7 @@ fn quantile(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         },
     };
     let quantiles = Quantiles::new(&probabilities, method);
-    // Along the last axis now, one position for each probability.
+    // The last axis now has one position per probability.
     let mut node = statistics(l, &t, &axes, quantiles, skipna, a.span)?;
     let mut dims: Vec<Dim> =
         (0..rank).filter(|axis| !axes.contains(axis)).map(|axis| t.dims[axis].clone()).collect();
@@ -240,7 +240,7 @@ fn quantile(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(Tensor::new(node, dims)))
 }
 
-/// The median over some axes, which go.
+/// The median over some axes, which are dropped.
 pub(super) fn median(
     l: &mut Lowerer<'_, '_>,
     t: &Tensor,
@@ -251,7 +251,7 @@ pub(super) fn median(
     one_quantile(l, t, axes, 0.5, skipna, span)
 }
 
-/// A quantile along one axis, which goes.
+/// A quantile along one axis, which is dropped.
 pub(super) fn quantile_along(
     l: &mut Lowerer<'_, '_>,
     t: &Tensor,
@@ -277,7 +277,7 @@ fn one_quantile(
     l.b.squeeze(node, &[last]).at(span)
 }
 
-/// Order statistics over some axes; the others stay in their order, a last axis has one position for each probability.
+/// Order statistics over some axes. The others keep their order; a new last axis has one position per probability.
 fn statistics(
     l: &mut Lowerer<'_, '_>,
     t: &Tensor,
@@ -303,14 +303,14 @@ fn statistics(
     if !skip {
         return Ok(result);
     }
-    // The cells as they were, in the same lines.
+    // The original cells, in the same lines.
     let mut how = vec![AxisReduce::Keep; kept.len()];
     how.push(AxisReduce::All);
     let whole = lines_of(l, t.node, &order, kept.len(), span)?;
     reduce::nan_of_nothing(l, result, whole, &how, span)
 }
 
-/// Lines of cells along a last axis: the axes of `order`, those from `kept` on made one.
+/// Lines of cells along a last axis: transposes to `order` and merges the axes from `kept` on.
 fn lines_of(
     l: &mut Lowerer<'_, '_>,
     x: NodeId,
@@ -332,7 +332,7 @@ fn lines_of(
     l.b.reshape(x, &flat).at(span)
 }
 
-/// The probabilities, and whether they are a list.
+/// The probabilities, and true if they are a list.
 fn probabilities(
     l: &mut Lowerer<'_, '_>,
     a: &Bound<'_>,

@@ -1,6 +1,6 @@
-//! Functions that later versions bring, so that they are told apart from misspellings.
+//! Names of functions planned for later versions, to distinguish them from misspellings.
 
-/// Whether a function of that name is to come.
+/// True if a function of that name is planned.
 pub(super) fn is_planned(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     PLANNED.contains(&name.as_str())

@@ -299,14 +299,14 @@ fn call(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(reduced(l, Tensor::new(node, dims), &axes, keepdims, a.span)?))
 }
 
-/// The cells of floats with NaN masked.
+/// Float cells with NaN masked.
 pub(super) fn without_nan(l: &mut Lowerer<'_, '_>, x: NodeId, span: Span) -> Result<NodeId, Error> {
     let nan = l.b.map(ScalarOp::IsNan, &[x]).at(span)?;
     let number = l.b.map(ScalarOp::Not, &[nan]).at(span)?;
     l.b.map_op(MapOp::Mask, &[x, number]).at(span)
 }
 
-/// Which cells are true, or not zero.
+/// The truth value of each cell: true if it is true or not zero.
 pub(super) fn truth(
     l: &mut Lowerer<'_, '_>,
     x: NodeId,
@@ -324,7 +324,7 @@ pub(super) fn truth(
     l.b.map(ScalarOp::Ne, &[x, zero]).at(span)
 }
 
-/// A reduction's result: its axes go, or stay with length 1 and without labels.
+/// The result of a reduction: its axes are dropped, or have length 1 and no labels.
 fn reduced(
     l: &mut Lowerer<'_, '_>,
     mut t: Tensor,
@@ -347,7 +347,7 @@ fn reduced(
     Ok(t)
 }
 
-/// `ddof`, where it is given.
+/// `ddof`, if it is given.
 pub(super) fn ddof(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Option<u32>, Error> {
     match a.int(l, "ddof")? {
         None => Ok(None),
@@ -360,7 +360,7 @@ pub(super) fn ddof(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Option<u32>
     }
 }
 
-/// A reduction; reduced axes stay with length 1 (or one position a group).
+/// A reduction; reduced axes have length 1 (or one position per group).
 pub(super) fn reduce(
     l: &mut Lowerer<'_, '_>,
     t: &Tensor,
@@ -374,7 +374,7 @@ pub(super) fn reduce(
     let skip = skipna && from.is_float();
     let mut x = t.node;
     if skip {
-        // NumPy's sum of nothing but NaN is 0: NaN counts as the neutral value.
+        // NumPy's sum of only NaN is 0: NaN counts as the neutral value.
         x = match kind {
             Reduction::Sum | Reduction::Prod => {
                 let nan = l.b.map(ScalarOp::IsNan, &[x]).at(span)?;
@@ -438,7 +438,7 @@ pub(super) fn reduce(
             }
             let op = if kind == Reduction::BoolOr { ReduceKind::Any } else { ReduceKind::All };
             let answer = l.b.reduce(x, op, how).at(span)?;
-            // SQL's answer to no rows is NULL.
+            // SQL's result for no rows is NULL.
             let there = l.b.map_op(MapOp::IsValid, &[x]).at(span)?;
             let some = l.b.reduce(there, ReduceKind::Any, how).at(span)?;
             l.b.map_op(MapOp::Mask, &[answer, some]).at(span)?
@@ -461,7 +461,7 @@ pub(super) fn reduce(
     }
 }
 
-/// Where a result of cells without NaN is NULL, NaN if there were cells that are not masked: all of those were NaN.
+/// Replaces NULL by NaN in a result over the cells without NaN, where unmasked cells exist: all of those were NaN.
 /// `x` are the cells with NaN.
 pub(super) fn nan_of_nothing(
     l: &mut Lowerer<'_, '_>,

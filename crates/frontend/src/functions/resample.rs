@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Row] = &[row(
 .example("SELECT resample(t2m, 'mean', time => '1 day') FROM era5")
 .numpy("xarray.DataArray.resample")];
 
-/// The most periods: a state of the reduction has a cell for each.
+/// Maximum periods: a state of the reduction has a cell for each.
 const PERIODS_MAX: i64 = 1 << 24;
 
 /// The length of a period.
@@ -38,11 +38,11 @@ const PERIODS_MAX: i64 = 1 << 24;
 pub(super) enum Period {
     /// Microseconds, counted from the first day on.
     Micros(i64),
-    /// Weeks from Monday on, called by their starts.
+    /// Weeks that begin on Monday, labelled by their starts.
     Weeks(i64),
-    /// Weeks that end with a day (Monday is 0), called by it.
+    /// Weeks that end with a given day (Monday is 0), labelled by it.
     WeeksTo(i64, i64),
-    /// So many units of months: of one (months), three or twelve, which begin with the month `anchor` (January is 0).
+    /// `count` units of `unit` months (one, three or twelve), which begin with the month `anchor` (January is 0).
     Months { count: i64, unit: i64, anchor: i64 },
 }
 
@@ -50,7 +50,7 @@ const DAYS: [&str; 7] = ["MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"];
 const MONTHS: [&str; 12] =
     ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 
-/// `'6 hours'`, `'D'`, `'2 MS'`, `'QS-DEC'`.
+/// Parses `'6 hours'`, `'D'`, `'2 MS'`, `'QS-DEC'`.
 pub(super) fn period(text: &str) -> Option<Period> {
     let text = text.trim();
     let digits = text.chars().take_while(char::is_ascii_digit).count();
@@ -63,7 +63,7 @@ pub(super) fn period(text: &str) -> Option<Period> {
     if let Some((unit, anchor)) = unit.split_once('-') {
         return Some(match unit {
             "W" => Period::WeeksTo(n, place(&DAYS, anchor)?),
-            // Quarters from December on are those from March on.
+            // Quarters from December on are the same as those from March on.
             "QS" => Period::Months { count: n, unit: 3, anchor: place(&MONTHS, anchor)? % 3 },
             "YS" => Period::Months { count: n, unit: 12, anchor: place(&MONTHS, anchor)? },
             _ => return None,
@@ -87,7 +87,7 @@ pub(super) fn period(text: &str) -> Option<Period> {
 }
 
 impl Period {
-    /// Its length in microseconds, if that is always the same.
+    /// The length in microseconds, if it is constant.
     pub(super) fn micros(self) -> Option<i64> {
         match self {
             Period::Micros(n) => Some(n),
@@ -97,7 +97,7 @@ impl Period {
     }
 }
 
-/// The period of each moment, counted from the first one, and what each period is called; `None` if there are too many.
+/// The period of each time, counted from the first one, and each period's label; `None` if there are too many.
 fn periods(times: &[i64], calendar: Calendar, period: Period) -> Option<(Vec<u32>, Vec<i64>)> {
     let (Some(&first), Some(&last)) = (times.iter().min(), times.iter().max()) else {
         return Some((Vec::new(), Vec::new()));
@@ -106,14 +106,14 @@ fn periods(times: &[i64], calendar: Calendar, period: Period) -> Option<(Vec<u32
         let d = split(t, calendar);
         d.year * 12 + i64::from(d.month) - 1
     };
-    // Where equal lengths start, their length, and how far their labels are from their starts.
+    // For periods of constant length: the first start, the length, and the offset of labels from starts.
     let even = match period {
         Period::Micros(n) => {
             let origin = first.div_euclid(DAY_US) * DAY_US;
             Some((origin + (first - origin).div_euclid(n) * n, n, 0))
         }
         Period::Weeks(n) => Some((week(first, 6), n.checked_mul(7 * DAY_US)?, 0)),
-        // The first one ends with the week of the first moment.
+        // The first period ends with the week of the first time.
         Period::WeeksTo(n, end) => {
             let n = n.checked_mul(7 * DAY_US)?;
             Some((week(first, end) + 7 * DAY_US - n, n, n - DAY_US))
@@ -146,7 +146,7 @@ fn periods(times: &[i64], calendar: Calendar, period: Period) -> Option<(Vec<u32
     Some((times.iter().map(|&t| of(t) as u32).collect(), labels?))
 }
 
-/// Midnight of the first day of the week of a moment; the week ends with the day `end`, Monday being 0.
+/// Midnight of the first day of the week of `t`; the week ends with the day `end`, Monday being 0.
 fn week(t: i64, end: i64) -> i64 {
     let day = t.div_euclid(DAY_US);
     // 1970-01-01 was a Thursday.
@@ -199,7 +199,7 @@ fn resample(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let mut filled = vec![false; starts.len()];
     codes.iter().for_each(|&c| filled[c as usize] = true);
     if filled.contains(&false) && !l.b.node(t.node).nullable {
-        // What has no cells is NULL: the cells could be masked, though none is.
+        // A period without cells is NULL: this makes the cells nullable, though none is masked.
         let yes = l.b.constant(Scalar::bool(true)).at(a.span)?;
         t.node = l.b.map_op(MapOp::Mask, &[t.node, yes]).at(a.span)?;
     }

@@ -1,18 +1,17 @@
-//! A row of the table of functions, and what follows from its signature.
+//! A row of the table of functions, and the parameters derived from its signature.
 
 use super::{Bound, Error, Lowerer, Value};
 
-/// How a call is lowered.
 pub(super) type Lower = fn(&mut Lowerer<'_, '_>, &Bound<'_>) -> Result<Value, Error>;
 
 /// Arguments beyond the parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Open {
-    /// None.
+    /// No extra arguments.
     No,
-    /// Any number without a name.
+    /// Any number of positional arguments.
     Many,
-    /// Named by the dimensions of the first argument.
+    /// Arguments named by the dimensions of the first argument.
     Dims,
 }
 
@@ -21,13 +20,13 @@ pub(super) enum Open {
 pub(super) struct Parameters {
     /// Their names, in order.
     pub(super) names: Vec<&'static str>,
-    /// How many of them must be given.
+    /// Number of required ones.
     pub(super) required: usize,
-    /// What is taken beyond them.
+    /// Extra arguments that are accepted.
     pub(super) open: Open,
 }
 
-/// A function as its group declares it: `row(signature, lower, doc)`, and what differs from the defaults.
+/// A function as its group declares it: `row(signature, lower, doc)`, and the differences from the defaults.
 pub(super) struct Row {
     signature: &'static str,
     lower: Lower,
@@ -40,8 +39,8 @@ pub(super) struct Row {
     also: &'static [&'static str],
 }
 
-/// A row from the call with all arguments (optional ones with their defaults, `name => default`), the function that
-/// lowers it, and a sentence that says what it returns.
+/// A row: the call with all arguments (optional ones with their defaults, `name => default`), the function that
+/// lowers it, and a sentence that describes the result.
 pub(super) const fn row(signature: &'static str, lower: Lower, doc: &'static str) -> Row {
     Row {
         signature,
@@ -57,27 +56,28 @@ pub(super) const fn row(signature: &'static str, lower: Lower, doc: &'static str
 }
 
 impl Row {
-    /// The types that it takes, and the type of the result; `any` by default.
+    /// Sets the accepted types and the type of the result; `any` by default.
     pub(super) const fn dtypes(self, dtypes: &'static str) -> Self {
         Row { dtypes, ..self }
     }
 
-    /// What masked cells and NaN do; by default the result is masked where an argument is, and NaN propagates.
+    /// Sets the behaviour for masked cells and NaN. By default the result is masked where an argument is, and NaN
+    /// propagates.
     pub(super) const fn missing(self, missing: &'static str) -> Self {
         Row { missing, ..self }
     }
 
-    /// A call; by default `SELECT name(x, y) FROM x, y` with the required parameters.
+    /// Sets the example; by default `SELECT name(x, y) FROM x, y` with the required parameters.
     pub(super) const fn example(self, example: &'static str) -> Self {
         Row { example: Some(example), ..self }
     }
 
-    /// The same in NumPy or xarray; `numpy.name` by default.
+    /// Sets the NumPy or xarray equivalent; `numpy.name` by default.
     pub(super) const fn numpy(self, numpy: &'static str) -> Self {
         Row { numpy: Some(numpy), ..self }
     }
 
-    /// The parameters, how many are required, and what is taken beyond them, where the signature does not say it.
+    /// Sets the parameters, the number of required ones and the extra arguments, if the signature does not show them.
     pub(super) const fn takes(
         self,
         names: &'static [&'static str],
@@ -87,17 +87,15 @@ impl Row {
         Row { takes: Some((names, required, open)), ..self }
     }
 
-    /// Optional parameters that the signature does not show, after those that it shows.
+    /// Adds optional parameters that the signature does not show, after those that it shows.
     pub(super) const fn also(self, also: &'static [&'static str]) -> Self {
         Row { also, ..self }
     }
 
-    /// The name of the function.
     pub(super) fn name(&self) -> &'static str {
         self.signature.split('(').next().unwrap_or_default()
     }
 
-    /// The function of this row.
     pub(super) fn function(&self) -> Function {
         let name = self.name();
         let mut parameters = match self.takes {
@@ -123,22 +121,22 @@ impl Row {
     }
 }
 
-/// A function: what `SHOW FUNCTIONS` and the help say of it, and how a call is bound and lowered.
+/// A function: the text of `SHOW FUNCTIONS` and the help, and how a call is bound and lowered.
 #[derive(Debug, Clone)]
 pub struct Function {
     /// The name, in lower case.
     pub name: &'static str,
     /// The call with all arguments, optional ones with their defaults.
     pub signature: &'static str,
-    /// What it gives, in a sentence.
+    /// A sentence that describes the result.
     pub doc: &'static str,
-    /// The types that it takes, and the type that it gives.
+    /// The accepted types, and the type of the result.
     pub dtypes: &'static str,
-    /// What masked cells and NaN do.
+    /// Behaviour for masked cells and NaN.
     pub missing: &'static str,
-    /// A call.
+    /// An example query.
     pub example: String,
-    /// The same in NumPy or xarray.
+    /// The NumPy or xarray equivalent.
     pub numpy: String,
     pub(super) parameters: Parameters,
     pub(super) lower: Lower,
@@ -146,8 +144,8 @@ pub struct Function {
 
 /// The parameters of a signature.
 ///
-/// Those with a default are optional. `…` means that the argument before it may be repeated: one with a name stands for
-/// a dimension, one without for more arguments. `[x, y, …]` is the parameter `tensors`.
+/// A parameter with a default is optional. `…` means that the argument before it may be repeated: a named one stands
+/// for a dimension, a positional one for more arguments. `[x, y, …]` is the parameter `tensors`.
 fn parameters(signature: &'static str) -> Parameters {
     let mut found = Parameters { names: Vec::new(), required: 0, open: Open::No };
     let arguments = arguments(signature.split_once('(').map_or("", |(_, rest)| rest));

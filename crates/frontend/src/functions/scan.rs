@@ -145,7 +145,7 @@ fn diff(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let axis = a.axis(l, &t, "axis")?.unwrap_or(t.dims.len() - 1);
     let dtype = l.b.dtype(t.node);
     if dtype.is_datetime() && times > 0 {
-        // Differences of times are seconds.
+        // Differences of times are in seconds.
         let name = t.name.take();
         t = l.epoch(t, a.name, a.span)?;
         t.name = name;
@@ -162,7 +162,7 @@ fn diff(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(Tensor::new(t.node, t.dims)))
 }
 
-/// An integer of an argument named by a dimension.
+/// A constant integer of an argument named by a dimension.
 pub(super) fn known_int(
     l: &mut Lowerer<'_, '_>,
     a: &Bound<'_>,

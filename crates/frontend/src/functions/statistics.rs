@@ -1,4 +1,4 @@
-//! Norms, covariances and powers of matrices.
+//! Norms, covariances and matrix powers.
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::DType;
@@ -53,7 +53,6 @@ pub(super) const ROWS: &[Row] = &[
     .numpy("numpy.linalg.matrix_power"),
 ];
 
-/// Which norm.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Order {
     Default,
@@ -122,7 +121,7 @@ fn norm(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(out))
 }
 
-/// Reduces some axes, which stay with length 1.
+/// Reduces some axes to length 1.
 fn fold(
     l: &mut Lowerer<'_, '_>,
     node: NodeId,
@@ -133,7 +132,7 @@ fn fold(
     l.b.reduce_axes(node, kind, axes).at(span)
 }
 
-/// The norm of no cells, where that is the greatest of magnitudes or a sum of them. The axes stay, with length 1.
+/// The norm of no cells, for norms that are a maximum of magnitudes or a sum of them. The axes have length 1.
 fn zeros(l: &mut Lowerer<'_, '_>, t: &Tensor, axes: &[usize], span: Span) -> Result<NodeId, Error> {
     let dtype = l.b.dtype(t.node);
     let mut shape = l.b.shape(t.node);
@@ -145,7 +144,7 @@ fn magnitudes(l: &mut Lowerer<'_, '_>, node: NodeId, span: Span) -> Result<NodeI
     l.b.map(ScalarOp::Abs, &[node]).at(span)
 }
 
-/// The root of the sum of squares.
+/// The square root of the sum of squares.
 fn length(
     l: &mut Lowerer<'_, '_>,
     t: &Tensor,
@@ -220,7 +219,7 @@ fn matrices(
         let moved = l.b.transpose(certain, &axes).at(span)?;
         let s = l.b.svd(moved, None).at(span)?.s;
         let one = fold(l, s, kind, &[rank - 2], span)?;
-        // The two dimensions stay, with length 1, in their places.
+        // The two dimensions are retained with length 1 at their positions.
         let mut node = l.b.squeeze(one, &[rank - 2]).at(span)?;
         for axis in [rows.min(columns), rows.max(columns)] {
             node = l.b.expand_dims(node, axis).at(span)?;
@@ -256,7 +255,7 @@ fn matrices(
     }
 }
 
-/// The variables of `x` (and `y`) as rows, float64, and whether there is one alone, without a dimension of its own.
+/// The variables of `x` (and `y`) as rows, float64, and true if there is only one, without a dimension of its own.
 fn variables(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<(Tensor, bool), Error> {
     let by_rows = match a.value(l, "rowvar")? {
         Value::Null => true,
@@ -331,13 +330,13 @@ fn covariance(l: &mut Lowerer<'_, '_>, t: &Tensor, ddof: u32, span: Span) -> Res
     };
     let ddof = l.b.constant(Scalar::f64(f64::from(ddof))).at(span)?;
     let freedom = l.b.map(ScalarOp::Sub, &[count, ddof]).at(span)?;
-    // As NumPy's: no freedom gives NaN or an infinity.
+    // As in NumPy: zero degrees of freedom give NaN or an infinity.
     let zero = l.b.constant(Scalar::f64(0.0)).at(span)?;
     let freedom = l.b.map(ScalarOp::Maximum, &[freedom, zero]).at(span)?;
     l.b.map(ScalarOp::Div, &[products, freedom]).at(span)
 }
 
-/// The matrix over the variables' dimension, which is there twice; 0-d for one variable.
+/// The matrix with the variables' dimension on both axes; 0-d for one variable.
 fn between(
     l: &mut Lowerer<'_, '_>,
     t: &Tensor,
@@ -410,7 +409,7 @@ fn matrix_power(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> 
     }
     let dtype = l.b.dtype(t.node);
     if power == 0 {
-        // The identity, repeated over the stack.
+        // The identity, broadcast over the stack.
         let n = shape[rank - 1];
         let rows = l.b.iota(&[n, 1], None).at(span)?;
         let columns = l.b.iota(&[n], None).at(span)?;

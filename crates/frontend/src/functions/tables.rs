@@ -1,4 +1,4 @@
-//! Cells looked up in sorted tables: searches, membership, interpolation.
+//! Lookups of cells in sorted tables: searches, membership, interpolation.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ fn one_dimension(l: &Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, of: &str) -> Re
     }
 }
 
-/// A tensor of the shape and labels of another.
+/// A tensor with the shape and labels of `t`.
 fn like(t: &Tensor, node: tessera_planner::ir::NodeId) -> Value {
     Value::Tensor(Tensor::new(node, t.dims.clone()))
 }
@@ -106,7 +106,7 @@ fn digitize(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         let node = l.b.lookup(x.node, &[table.node], kind).at(a.span)?;
         return Ok(like(&x, node));
     }
-    // Falling edges are rising ones seen from the other end.
+    // Descending edges are ascending ones in reverse.
     let flipped = l.b.slice(table.node, 0, n as i64 - 1, -1, n).at(a.span)?;
     let node = l.b.lookup(x.node, &[flipped], kind).at(a.span)?;
     let all = l.b.constant(Scalar::i64(n as i64)).at(a.span)?;
@@ -183,7 +183,7 @@ fn interp(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(like(&x, node))
 }
 
-/// A labelled tensor at other labels: between two neighbours of each dimension.
+/// Interpolates a labelled tensor at other labels, linearly between the two neighbours along each dimension.
 fn interp_labels(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, mut t: Tensor) -> Result<Value, Error> {
     let from = l.b.dtype(t.node);
     if from.is_datetime() {
@@ -239,7 +239,7 @@ fn interp_labels(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, mut t: Tensor) -> Resul
         let step = l.b.map(ScalarOp::Sub, &[upper, lower]).at(a.span)?;
         let step = l.b.map(ScalarOp::Mul, &[step, part]).at(a.span)?;
         let between = l.b.map(ScalarOp::Add, &[lower, step]).at(a.span)?;
-        // On a label its own cell is given, whatever stands beside it.
+        // At an existing label the result is its own cell, whatever the neighbours are.
         let zero = l.b.constant(Scalar::zero(dtype)).at(a.span)?;
         let on = l.b.map(ScalarOp::Eq, &[part, zero]).at(a.span)?;
         t.node = l.b.map(ScalarOp::Where, &[on, lower, between]).at(a.span)?;
@@ -257,16 +257,16 @@ fn interp_labels(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, mut t: Tensor) -> Resul
     Ok(Value::Tensor(Tensor::new(node, dims.collect())))
 }
 
-/// Where labels lie between those of a dimension.
+/// Positions of labels between those of a dimension.
 struct Places {
     /// The positions of the neighbours.
     low: Vec<u64>,
     high: Vec<u64>,
-    /// How far each label is on the way from the lower neighbour to the upper one.
+    /// Each label's fraction of the distance from the lower neighbour to the upper one.
     part: Vec<Option<f64>>,
 }
 
-/// The places of `wanted` between labels that rise when multiplied by `sign`.
+/// The places of `wanted` between labels that ascend when multiplied by `sign`.
 fn places(labels: &[f64], sign: f64, wanted: &[Scalar]) -> Places {
     let mut out = Places { low: Vec::new(), high: Vec::new(), part: Vec::new() };
     for v in wanted {
@@ -284,7 +284,7 @@ fn places(labels: &[f64], sign: f64, wanted: &[Scalar]) -> Places {
         out.high.push(q as u64);
         out.part.push(match (exact, p == q) {
             (true, _) => Some(0.0),
-            // Beyond the labels nothing is known.
+            // Values beyond the labels are unknown.
             (false, true) => None,
             (false, false) => Some((v - sign * labels[p]) / (sign * labels[q] - sign * labels[p])),
         });
@@ -292,7 +292,7 @@ fn places(labels: &[f64], sign: f64, wanted: &[Scalar]) -> Places {
     out
 }
 
-/// Scalars of a type as labels of the kind that a dimension has.
+/// Scalars as labels of the kind that a dimension has.
 fn relabelled(values: &CoordValues, new: &[Scalar], dtype: DType) -> CoordValues {
     let whole = || new.iter().map(|v| v.as_i128() as i64).collect();
     let real = || new.iter().map(|v| v.as_f64()).collect();
@@ -304,7 +304,7 @@ fn relabelled(values: &CoordValues, new: &[Scalar], dtype: DType) -> CoordValues
     }
 }
 
-/// Labels as numbers; texts are none.
+/// Labels as numbers; `None` for texts.
 fn numbers(values: &CoordValues) -> Option<Vec<f64>> {
     match values {
         CoordValues::Time(_, v) => {

@@ -1,4 +1,4 @@
-//! Reductions of neighbours: windows that move, blocks that do not.
+//! Reductions over neighbouring cells: sliding windows and fixed blocks.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub(super) const ROWS: &[Row] = &[
     .numpy("xarray.DataArray.coarsen"),
 ];
 
-/// The lengths that name dimensions, each at least 1.
+/// The lengths of the arguments named by dimensions, each at least 1.
 fn lengths(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor) -> Result<Vec<(usize, u64)>, Error> {
     if a.dims.is_empty() {
         return fail(a.invalid("a dimension", "must be given, as in `time => 7`"), a.span);
@@ -77,8 +77,8 @@ fn lengths(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor) -> Result<Vec<(us
     Ok(out)
 }
 
-/// The cells of a window that lasts as long as a text says, along times at equal distances: those later than the cell's
-/// own time less the duration, as pandas counts them.
+/// Number of cells in a window of a duration along evenly spaced times: those later than the cell's
+/// own time less the duration, as in pandas.
 fn steps(
     a: &Bound<'_>,
     t: &Tensor,
@@ -194,7 +194,7 @@ fn rolling(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(Tensor::new(node, dims)))
 }
 
-/// The windows of a box, one dimension after the other.
+/// Sliding windows over a box, one dimension after the other.
 fn moving(
     l: &mut Lowerer<'_, '_>,
     x: NodeId,
@@ -229,7 +229,7 @@ fn moving(
         }
         Ok::<NodeId, Error>(node)
     };
-    // Cells that are not masked, counted along the first dimension and added along the others.
+    // Unmasked cells, counted along the first dimension and summed along the others.
     let (axis, frame) = frames[0];
     let mut count = l.b.window(x, axis, frame, ReduceKind::Count, 0).at(span)?;
     for &(axis, frame) in &frames[1..] {
@@ -238,7 +238,7 @@ fn moving(
     let value = match kind {
         Reduction::Count => count,
         Reduction::Mean => {
-            // The sums of a float32 are kept in full until they are divided.
+            // Sums of float32 stay in float64 until they are divided.
             let wide = l.b.cast(x, DType::Float64).at(span)?;
             let sum = along(l, wide, ReduceKind::Sum, 0)?;
             let n = l.b.cast(count, DType::Float64).at(span)?;
@@ -260,11 +260,11 @@ fn moving(
     l.b.map_op(MapOp::Mask, &[value, enough]).at(span)
 }
 
-/// The most cells of a window whose cells are put side by side.
+/// Maximum cells of a window whose cells are stacked along a new axis.
 const STACK_MAX: u64 = 128;
 
-/// Windows as lines of their own: what has no way to move along (medians, and variances of boxes). `None` is the
-/// median.
+/// Stacks the cells of each window along a new axis, for reductions without a sliding form (medians, and variances of
+/// boxes). `None` is the median.
 fn side_by_side(
     l: &mut Lowerer<'_, '_>,
     x: NodeId,
@@ -350,8 +350,8 @@ fn coarsen(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     }
     let shape = l.b.shape(t.node);
     let count = |axis: usize, n: u64| shape[axis].div_ceil(n);
-    // A partial state has every block of its lines. Where chunks are many that is more than the input; then the blocks
-    // become a dimension of their own.
+    // A partial state covers every block of its lines. With many chunks that exceeds the input; then each block
+    // becomes a dimension of its own.
     let grid = &l.b.node(t.node).grid;
     let states = blocks.iter().fold(1u64, |s, &(axis, n)| {
         s.saturating_mul(count(axis, n).saturating_mul(grid.axes[axis].count()))
@@ -394,8 +394,8 @@ fn coarsen(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(Tensor::new(node, dims)))
 }
 
-/// Blocks as dimensions of their own, right behind those that they are of; a short last block is filled with masked
-/// cells. The second part are the new axes.
+/// Splits an axis into blocks with a new axis directly behind it; masked cells pad a short last block. The second part
+/// of the result are the new axes.
 fn split_blocks(
     l: &mut Lowerer<'_, '_>,
     t: &Tensor,
@@ -429,13 +429,13 @@ fn split_blocks(
     Ok((l.b.reshape(node, &shape).at(span)?, new))
 }
 
-/// A coordinate whose labels are the means of blocks; texts have none.
+/// A coordinate whose labels are the means of blocks; `None` for texts.
 fn block_means(coord: &Coord, n: u64) -> Option<Arc<Coord>> {
     let n = usize::try_from(n).unwrap_or(usize::MAX);
     let values = match &coord.values {
         CoordValues::Float(dtype, v) => {
             let means = v.chunks(n).map(|b| b.iter().sum::<f64>() / b.len() as f64);
-            // As stored: a float32 label is one after the mean too.
+            // Rounded to the stored type: the mean of float32 labels is float32.
             let narrow = |m: f64| if *dtype == DType::Float32 { f64::from(m as f32) } else { m };
             CoordValues::Float(*dtype, means.map(narrow).collect())
         }
@@ -444,7 +444,7 @@ fn block_means(coord: &Coord, n: u64) -> Option<Arc<Coord>> {
             CoordValues::Float(DType::Float64, v.chunks(n).map(mean).collect())
         }
         CoordValues::Time(calendar, v) => {
-            // From the first label on, so that no digits are lost.
+            // Relative to the first label, so that no digits are lost.
             let mean = |b: &[i64]| {
                 if b.contains(&NAT) {
                     return NAT;
@@ -455,7 +455,7 @@ fn block_means(coord: &Coord, n: u64) -> Option<Arc<Coord>> {
             CoordValues::Time(*calendar, v.chunks(n).map(mean).collect())
         }
         CoordValues::Unreadable(none) => {
-            // Others than those of any other tensor.
+            // A new `Arc` makes them differ from the labels of any other tensor.
             let of = Arc::new(Unreadable::clone(&none.of));
             CoordValues::Unreadable(NoLabels::new(of, coord.values.len().div_ceil(n)))
         }

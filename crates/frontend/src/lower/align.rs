@@ -1,4 +1,4 @@
-//! Broadcasting: which dimensions of several operands meet.
+//! Broadcasting: matches the dimensions of several operands.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::error::{BindError, Error};
 use crate::labels::first_difference;
 
 impl Lowerer<'_, '_> {
-    /// The operands as nodes that broadcast by trailing position, and the dimensions of what they
-    /// give: by name if all dimensions are named, by position if none is. Where some are named, by
-    /// position if ranks match, else each operand lies in that with the most dimensions.
+    /// The operands as nodes that broadcast by trailing position, and the dimensions of the result.
+    /// Dimensions match by name if all are named, by position if none is. Where some are named, they match by
+    /// position if ranks are equal; else each operand's dimensions are a subset of the highest-rank operand's.
     pub(crate) fn align(
         &mut self,
         operation: &str,
@@ -58,8 +58,8 @@ impl Lowerer<'_, '_> {
         self.align_positions(operation, tensors, span)
     }
 
-    /// Partly named operands of different ranks, all in the dimensions of that with the most: `x - mean(x, 0)`. `None`
-    /// if the others do not lie in it.
+    /// Aligns partly named operands of different ranks to the dimensions of the one with the highest rank:
+    /// `x - mean(x, 0)`. `None` if the others' dimensions are not a subset of its.
     fn align_partly(
         &mut self,
         tensors: &[Tensor],
@@ -112,7 +112,7 @@ impl Lowerer<'_, '_> {
         Ok((tensors.iter().map(|t| t.node).collect(), dims))
     }
 
-    /// Takes another operand's dimension into that of the result.
+    /// Merges another operand's dimension into that of the result.
     fn merge(
         &mut self,
         operation: &str,
@@ -152,7 +152,7 @@ impl Lowerer<'_, '_> {
         Ok(())
     }
 
-    /// Coordinates align exactly, or it is an error.
+    /// Fails unless the coordinates are equal.
     pub(crate) fn same_labels(&self, a: &Coord, b: &Coord, span: Span) -> Result<(), Error> {
         let Some(at) = first_difference(&a.values, &b.values) else { return Ok(()) };
         if let Some(error) = BindError::no_labels(a).or_else(|| BindError::no_labels(b)) {
@@ -242,7 +242,7 @@ impl Lowerer<'_, '_> {
         Ok((nodes, out.into_iter().map(|(dim, _)| dim).collect()))
     }
 
-    /// A dimension of groups gathered back along what it grouped, where another operand has that.
+    /// Gathers a group dimension back along the dimension that it grouped, if another operand has that.
     fn ungroup(&mut self, mut t: Tensor, others: &[Dim], span: Span) -> Result<Tensor, Error> {
         for axis in 0..t.dims.len() {
             let Some(group) = t.dims[axis].group.clone() else { continue };
@@ -259,7 +259,7 @@ impl Lowerer<'_, '_> {
         Ok(t)
     }
 
-    /// For each position of `target` the position of its group.
+    /// For each position of `target`, the position of its group.
     fn groups_of(
         &self,
         dim: &Dim,
@@ -312,8 +312,8 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// Which dimension of `full` each of `dims` is: names meet names, unnamed dimensions meet in their order. `None` where
-/// that is not sure: a name is not there, or NumPy's places would say something else of the unnamed ones.
+/// The dimension of `full` that each of `dims` matches: names match names, unnamed dimensions match in order. `None` if
+/// that is ambiguous: a name is missing, or NumPy's trailing positions would match the unnamed ones differently.
 fn places(full: &[Dim], dims: &[Dim]) -> Option<Vec<usize>> {
     if dims.len() == full.len() {
         return Some((0..full.len()).collect());
@@ -336,7 +336,7 @@ fn places(full: &[Dim], dims: &[Dim]) -> Option<Vec<usize>> {
     (is_sure || places == trailing).then_some(places)
 }
 
-/// Of several dimensions with one name the first keeps it.
+/// Removes duplicate names: the first dimension with a name keeps it.
 pub(crate) fn unique(mut dims: Vec<Dim>) -> Vec<Dim> {
     for at in 1..dims.len() {
         let (before, rest) = dims.split_at_mut(at);

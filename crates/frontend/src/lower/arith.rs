@@ -1,4 +1,4 @@
-//! Types that meet, literals that take a type, and the operators.
+//! Type promotion, typing of literals, and the operators.
 
 mod compare;
 mod fold;
@@ -18,7 +18,6 @@ use crate::error::{BindError, Error, Position};
 use fold::fold;
 use literal::{date, default_type, fits};
 
-/// The operators of two operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Binary {
     /// `+`
@@ -134,7 +133,7 @@ impl Lowerer<'_, '_> {
         Ok(Tensor::unnamed(node.at(span)?, 0))
     }
 
-    /// The type in which values meet: arrays by NumPy's promotion, literals taking the array's
+    /// The common type of values: arrays follow NumPy's promotion, literals take the array's
     /// kind (NEP 50).
     pub(crate) fn meet(
         &mut self,
@@ -188,7 +187,7 @@ impl Lowerer<'_, '_> {
         Ok(dtype)
     }
 
-    /// Lists become arrays, so that what is left is tensors and literals.
+    /// Converts lists to arrays, so that only tensors and literals remain.
     pub(crate) fn settle(&mut self, values: Vec<Value>, span: Span) -> Result<Vec<Value>, Error> {
         values
             .into_iter()
@@ -211,7 +210,7 @@ impl Lowerer<'_, '_> {
         Ok(Tensor::new(self.b.map_op(op, &nodes).at(span)?, dims))
     }
 
-    /// As [`Self::map`], with values that first meet in one type.
+    /// As [`Self::map`], after promoting the values to a common type.
     pub(crate) fn map_values(
         &mut self,
         op: ScalarOp,
@@ -284,7 +283,7 @@ impl Lowerer<'_, '_> {
         let dtype = match op {
             Binary::Div if met.is_float() => met,
             Binary::Div => DType::Float64,
-            // NumPy counts bools as `int8` where they have no meaning of their own.
+            // NumPy treats bools as `int8` where bools have no meaning of their own.
             Binary::FloorDiv | Binary::Rem | Binary::Pow if met == DType::Bool => DType::Int8,
             Binary::Bits(ScalarOp::ShiftLeft | ScalarOp::ShiftRight) if met == DType::Bool => {
                 DType::Int8
@@ -298,7 +297,7 @@ impl Lowerer<'_, '_> {
         self.map(MapOp::Scalar(scalar), name, vec![left, right], span).map(Value::Tensor)
     }
 
-    /// The difference of two times in seconds: there is no type of durations.
+    /// The difference of two times in seconds: there is no duration type.
     fn seconds_between(
         &mut self,
         values: Vec<Value>,
@@ -315,7 +314,7 @@ impl Lowerer<'_, '_> {
         self.seconds(difference, span)
     }
 
-    /// Seconds since 1970 of a time.
+    /// A time as seconds since 1970.
     pub(crate) fn epoch(
         &mut self,
         mut t: Tensor,
@@ -369,12 +368,11 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// A type error.
 pub(crate) fn types(operation: &str, types: Vec<String>) -> BindError {
     BindError::Types { operation: operation.into(), types, hint: None }
 }
 
-/// The error that a record stands where one tensor is needed.
+/// The error for a record where one tensor is required.
 fn bare_record<T>(record: &Record, span: Span) -> Result<T, Error> {
     let fields: Vec<String> = record.names().iter().map(|name| format!("`.{name}`")).collect();
     let error = BindError::Types {

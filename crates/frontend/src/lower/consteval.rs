@@ -1,7 +1,7 @@
 //! Values that must be known while binding: positions, labels, masks and keys of groups.
 //!
-//! Only literals, coordinates and exact elementwise arithmetic on them are evaluated; anything
-//! that depends on stored data or on a reduction is not known here.
+//! Only literals, coordinates and exact elementwise arithmetic on them are evaluated. Values that
+//! depend on stored data or on a reduction are unknown here.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -12,12 +12,12 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::region::{cells, strides};
 use tessera_planner::scalar::Scalar;
 
-/// The most cells that are evaluated: a coordinate of some million labels fits.
+/// Maximum cells that are evaluated: a coordinate of some million labels fits.
 const CELLS_MAX: u64 = 8 << 20;
 
 type Cells = Rc<Vec<Option<Scalar>>>;
 
-/// The cells of a node in row-major order, `None` inside for masked ones; `None` if they are not
+/// The cells of a node in row-major order, with `None` for masked ones. Returns `None` if they are not
 /// known while binding.
 pub(crate) fn evaluate(graph: &Graph, node: NodeId) -> Option<Cells> {
     Evaluation { graph, known: BTreeMap::new() }.node(node)
@@ -47,7 +47,7 @@ impl Evaluation<'_> {
             Op::Reshape | Op::Rechunk => self.node(node.inputs[0])?,
             Op::View(view) => {
                 let from = self.graph.node(node.inputs[0]);
-                // A repeated scalar is no reason to compute more than it.
+                // For a broadcast input only its own cells are computed.
                 let input = self.node(node.inputs[0])?;
                 let (to_strides, from_strides) = (strides(&node.shape), strides(&from.shape));
                 let read = |i: usize| {
@@ -106,7 +106,7 @@ fn apply(op: MapOp, dtype: DType, args: &[Option<Scalar>]) -> Option<Option<Scal
     }
 }
 
-/// One exact operation; `None` for those whose bits are the kernels' business.
+/// Computes one exact operation; `None` for operations whose bits the kernels define.
 fn scalar(op: ScalarOp, dtype: DType, args: &[Scalar]) -> Option<Scalar> {
     let of = args[0].dtype();
     match op {
@@ -145,7 +145,7 @@ fn scalar(op: ScalarOp, dtype: DType, args: &[Scalar]) -> Option<Scalar> {
                 }
             }
             ScalarOp::FloorDiv => {
-                // As Python: the remainder with the divisor's sign is taken off first.
+                // As in Python: the remainder with the divisor's sign is subtracted first.
                 let r = x % y;
                 let q = (x - r) / y;
                 if r != 0.0 && (r < 0.0) != (y < 0.0) { (q - 1.0).round() } else { q.round() }
@@ -191,7 +191,7 @@ fn scalar(op: ScalarOp, dtype: DType, args: &[Scalar]) -> Option<Scalar> {
         ScalarOp::Xor => x ^ y,
         _ => return compare(op, Some(x.cmp(&y))).map(Scalar::bool),
     };
-    // What wraps is left to the kernels.
+    // Overflow is left to the kernels, which wrap.
     Scalar::from_i128(dtype, value)
 }
 

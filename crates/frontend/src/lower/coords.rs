@@ -1,12 +1,12 @@
-//! Labels that a block gives its dimensions.
+//! Labels that a block assigns to its dimensions.
 //!
 //! ```text
 //! SELECT (lon + 180) % 360 - 180 AS lon, t2m FROM era5
 //!   lon    [lon]              its cells are the labels
 //!   t2m    [time, lat, lon]   the same cells, under the new labels
 //! ```
-//! An item along one dimension that `AS` calls as that dimension is the dimension's coordinate, in the whole dataset
-//! that the block gives; as in xarray a dataset has one name for both.
+//! A 1-d item whose alias is the name of its own dimension is that dimension's coordinate in the whole dataset
+//! that the block yields. As in xarray, the two share one name.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::error::{BindError, Error};
 use crate::labels::are_coordinates;
 
 impl Dim {
-    /// The same dimension under other labels.
+    /// The same dimension with other labels.
     pub(crate) fn labelled(&self, coord: Arc<Coord>) -> Self {
         Dim { name: Some(coord.dim.clone()), coord: Some(coord), group: None }
     }
 }
 
-/// For each item whether another item has it as labels: see [`crate::labels::are_coordinates`].
+/// For each item, true if another item has it as labels: see [`crate::labels::are_coordinates`].
 pub(super) fn are_labels(items: &[Tensor]) -> Vec<bool> {
     let dims = |t: &Tensor| t.dims.iter().map(Dim::label).collect::<Vec<DimLabel>>();
     let dims: Vec<_> = items.iter().map(dims).collect();
@@ -38,12 +38,12 @@ pub(super) fn are_labels(items: &[Tensor]) -> Vec<bool> {
 }
 
 impl Lowerer<'_, '_> {
-    /// Makes the items that `AS` calls as their own dimension its coordinate, on all items. `spans` has the place of
-    /// the alias of those that have one.
+    /// Makes the items whose alias is their own dimension its coordinate, on all items. `spans` has the position of
+    /// each alias.
     ///
     /// # Errors
-    /// `duplicate_name` for an item that is called as a dimension of the block and does not lie along it alone, those
-    /// of [`Lowerer::labels`], `shape_mismatch` and `not_aligned` if another item has other positions on it.
+    /// `duplicate_name` for an item that has the name of a dimension of the block and does not lie along it alone,
+    /// those of [`Lowerer::labels`], `shape_mismatch` and `not_aligned` if another item has other positions on it.
     pub(super) fn coordinates(
         &mut self,
         items: &mut [Tensor],
@@ -75,8 +75,8 @@ impl Lowerer<'_, '_> {
         Ok(())
     }
 
-    /// Puts a coordinate on the dimension that it labels, wherever a tensor has it. What is labelled already has to
-    /// have the labels `old`, position by position.
+    /// Sets a coordinate on the dimension that it labels, wherever a tensor has it. Existing labels must equal `old`,
+    /// position by position.
     fn relabel(
         &self,
         t: &mut Tensor,
@@ -110,11 +110,11 @@ impl Lowerer<'_, '_> {
         Ok(())
     }
 
-    /// The cells of a tensor along one dimension as the coordinate of `dim`: known here if they are made of labels and
-    /// literals, else computed first.
+    /// The cells of a 1-d tensor as the coordinate of `dim`: evaluated here if they consist of labels and
+    /// literals, else computed by an island.
     ///
     /// # Errors
-    /// `invalid_argument` for masked cells and for types that no labels have, `too_many_cells`.
+    /// `invalid_argument` for masked cells and for types that labels cannot have, `too_many_cells`.
     pub(crate) fn labels(
         &mut self,
         t: &Tensor,
@@ -140,13 +140,13 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// Cells as labels; `None` for types that labels do not have.
+/// Cells as labels; `None` for types that labels cannot have.
 fn values(dtype: DType, cells: &[Scalar]) -> Option<CoordValues> {
     let ints = || cells.iter().map(|v| v.as_i128() as i64).collect();
     Some(match dtype {
         DType::Bool => return None,
         DType::Datetime(calendar) => CoordValues::Time(calendar, ints()),
-        // An unsigned 64-bit label is kept in an `i64` with its bits.
+        // The bits of an unsigned 64-bit label are stored in an `i64`.
         d if d.is_integer() => CoordValues::Int(d, ints()),
         d => CoordValues::Float(d, cells.iter().map(|v| v.as_f64()).collect()),
     })

@@ -1,4 +1,4 @@
-//! Expressions.
+//! Lowers expressions.
 
 use sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Ident, TypedString, UnaryOperator, Value as Literal,
@@ -17,7 +17,6 @@ use crate::interrupt;
 use crate::seasons;
 
 impl Lowerer<'_, '_> {
-    /// Lowers an expression.
     pub(crate) fn expr(&mut self, expr: &Expr) -> Result<Value, Error> {
         stacker::maybe_grow(RED_ZONE, STACK, || self.dispatch(expr))
     }
@@ -235,7 +234,7 @@ impl Lowerer<'_, '_> {
             value => {
                 let mut tensor = self.tensor(value, span)?;
                 if dtype.is_numeric() && self.b.dtype(tensor.node).is_datetime() {
-                    // As NumPy's and Arrow's: the number that is stored, in microseconds.
+                    // As in NumPy and Arrow: the stored number, in microseconds.
                     tensor.node = self.b.cast(tensor.node, DType::Int64).at(span)?;
                 }
                 tensor.node = self.b.cast(tensor.node, dtype).at(span)?;
@@ -270,7 +269,7 @@ impl Lowerer<'_, '_> {
             Some(expr) => self.expr(expr)?,
             None => Value::Null,
         };
-        // All branches meet in one type, so it is known before the first is chosen.
+        // All branches are promoted to one type, so it must be known before the first is chosen.
         let mut branches: Vec<Value> = arms.iter().map(|(_, value)| value.clone()).collect();
         branches.push(result.clone());
         let branches = self.settle(branches, span)?;
@@ -295,7 +294,6 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// `IN` of a list.
     fn in_list(
         &mut self,
         expr: &Expr,
@@ -322,7 +320,7 @@ impl Lowerer<'_, '_> {
         Ok(Value::Tensor(result))
     }
 
-    /// `BETWEEN`, with both ends.
+    /// `BETWEEN`, with both bounds inclusive.
     fn is_between(
         &mut self,
         expr: &Expr,
@@ -363,7 +361,7 @@ impl Lowerer<'_, '_> {
         Ok(Value::Tensor(if negated { self.negate(t, span)? } else { t }))
     }
 
-    /// A part of a date; the result is called by it.
+    /// A part of a date; the result takes the name of the part.
     pub(crate) fn date_part(
         &mut self,
         value: Value,
@@ -397,7 +395,7 @@ fn shorten(expr: &Expr) -> String {
     if text.chars().count() > 40 { text.chars().take(40).chain(['…']).collect() } else { text }
 }
 
-/// A literal of the text.
+/// Converts a literal of the syntax tree.
 pub(crate) fn literal(value: &Literal, span: Span) -> Result<Value, Error> {
     match value {
         Literal::Number(text, _) => number(text, span),
@@ -431,7 +429,7 @@ fn number(text: &str, span: Span) -> Result<Value, Error> {
     }
 }
 
-/// The element type that SQL's or NumPy's name stands for.
+/// The element type of a SQL or NumPy type name.
 fn sql_type(data_type: &DataType, span: Span) -> Result<DType, Error> {
     let name = data_type.to_string().to_ascii_lowercase();
     let name = match name.strip_suffix(" unsigned") {
@@ -451,7 +449,7 @@ fn sql_type(data_type: &DataType, span: Span) -> Result<DType, Error> {
     }
 }
 
-/// The error that a name is no element type.
+/// The error for an unknown element type.
 pub(crate) fn no_type<T>(name: &str, span: Span) -> Result<T, Error> {
     fail(
         BindError::Types {

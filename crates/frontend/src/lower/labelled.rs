@@ -1,7 +1,7 @@
 //! Cell blocks inside tensor expressions: `tensor(SELECT …)`, `[dim]` items, scalar subqueries.
 //!
-//! A block that stays dense becomes nodes of the graph: no row is built. Any other is an island whose rows are put
-//! together to tensors in memory.
+//! A block that stays dense becomes nodes of the graph: no row is built. Any other block is an island whose rows are
+//! assembled into tensors in memory.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::scope;
 use crate::surface::{self, Surface};
 
 impl Lowerer<'_, '_> {
-    /// The tensors of a query of either surface, as a relation or as a CTE. Rows without `[dim]` items are none.
+    /// The tensors of a query of either surface, as a relation or as a CTE. Rows without `[dim]` items yield none.
     pub(super) fn block(&mut self, query: &Query) -> Result<Vec<Item>, Error> {
         let whole = self.scope.close(query);
         let decision = surface::decide(&whole, &CatalogNames(self.context.catalog));
@@ -54,7 +54,7 @@ impl Lowerer<'_, '_> {
         self.cells_as_tensors(&whole, &decision.reason.to_string(), query.span())
     }
 
-    /// `tensor(SELECT …)` and subqueries as expressions: one tensor. `scalar` blocks of cells must give one row.
+    /// `tensor(SELECT …)` and subqueries as expressions: one tensor. `scalar` cell blocks must return one row.
     pub(super) fn subquery(
         &mut self,
         query: &Query,
@@ -136,7 +136,7 @@ impl Lowerer<'_, '_> {
         Ok(items.map(|(tensor, text)| Item { tensor, text: Some(text.clone()) }).collect())
     }
 
-    /// The plan of a block, made once for the statement.
+    /// The plan of a block, computed once for the statement.
     fn labelled(&mut self, whole: &Query, because: &str) -> Result<Arc<Labelled>, Error> {
         let text = self.scope.text;
         let site = scope::site(text, whole);
@@ -150,8 +150,8 @@ impl Lowerer<'_, '_> {
         Ok(labelled)
     }
 
-    /// The tensors of a dense block: its columns of cells in the shape of its axes, labels in the order of
-    /// their source, computed ones ascending.
+    /// The tensors of a dense block: its columns of cells in the shape of its axes. Labels keep the order of
+    /// their source; computed ones are ascending.
     fn dense_cells(
         &mut self,
         dense: &Dense,
@@ -161,7 +161,7 @@ impl Lowerer<'_, '_> {
         let roots = self.b.import(&dense.rooted).at(span)?;
         let shaped = |this: &mut Self, root: usize| -> Result<NodeId, Error> {
             let mut node = roots[root];
-            // The rows of a scan are the cells of a tensor, flattened: that tensor is wanted.
+            // The rows of a scan are the cells of a flattened tensor: find that tensor.
             while matches!(this.b.node(node).op, Op::Rechunk | Op::Reshape) {
                 node = this.b.node(node).inputs[0];
                 if this.b.shape(node).as_slice() == dense.shape {
@@ -181,7 +181,7 @@ impl Lowerer<'_, '_> {
                 false => ascending(labels),
             };
             if let Some(presence) = presence {
-                // A label of which no row is there is no label.
+                // A label without any row is dropped.
                 let how: Vec<AxisReduce> = (0..dense.shape.len())
                     .map(|a| if a == *axis { AxisReduce::Keep } else { AxisReduce::All })
                     .collect();
@@ -234,7 +234,7 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// Positions of labels in ascending order, equal ones in theirs. NaN is last.
+/// Positions of labels in ascending order; equal labels keep their order. NaN is last.
 pub(crate) fn ascending(labels: &CoordValues) -> Vec<u64> {
     let mut order: Vec<u64> = (0..labels.len() as u64).collect();
     let at = |p: &u64| *p as usize;
@@ -246,7 +246,7 @@ pub(crate) fn ascending(labels: &CoordValues) -> Vec<u64> {
             x.is_nan().cmp(&y.is_nan()).then(x.total_cmp(&y))
         }),
         CoordValues::Text(v) => order.sort_by(|p, q| v[at(p)].cmp(&v[at(q)])),
-        // A block of cells that names them is refused.
+        // A cell block that references them is rejected.
         CoordValues::Unreadable(_) => {}
     }
     order

@@ -10,12 +10,12 @@ use super::{At, Lowerer, span_of, unsupported};
 use crate::ast::{Axis, Subscript};
 use crate::error::Error;
 
-/// A subscript after its masks of several dimensions have been read.
+/// A subscript after its masks of several dimensions are resolved.
 pub(super) enum Masks {
-    /// A mask of the whole tensor was all there was: the result.
+    /// The only subscript was a mask of the whole tensor: the result.
     Whole(Tensor),
-    /// What is subscripted, and the values of the positional subscripts that are no slices, in their order. Each
-    /// value takes one dimension: those that a mask covers have become one.
+    /// The base, and the values of the positional subscripts other than slices, in order. Each
+    /// value takes one dimension: the dimensions under a mask are merged into one.
     Rest(Tensor, Vec<Value>),
 }
 
@@ -53,8 +53,8 @@ impl Lowerer<'_, '_> {
         self.merged(base, subscript, values, &ranks, &spans)
     }
 
-    /// Whether a mask selects from all dimensions at once, so that an island does it. Along one dimension with labels
-    /// positions are wanted, as the labels go with the cells; and what is known here needs no island.
+    /// True if a mask selects from all dimensions at once, so that an island evaluates it. Along one labelled dimension
+    /// positions are needed, as the labels go with the cells; and a mask known while binding needs no island.
     fn covers(&self, base: &Tensor, mask: &Tensor) -> bool {
         let rank = base.dims.len();
         let fits = self.b.dtype(mask.node) == DType::Bool && mask.dims.len() == rank && rank > 0;
@@ -62,7 +62,7 @@ impl Lowerer<'_, '_> {
             || base.dims[0].coord.is_none() && evaluate(&self.b.graph, mask.node).is_none())
     }
 
-    /// Dimensions that a mask takes; 0 for what is no mask.
+    /// Number of dimensions that a mask covers; 0 if the value is not a mask.
     fn mask_rank(&self, value: &Value) -> usize {
         match value {
             Value::Tensor(t) if self.b.dtype(t.node) == DType::Bool => t.dims.len(),
@@ -70,7 +70,7 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// Makes the dimensions that a mask covers one.
+    /// Merges the dimensions that a mask covers into one.
     fn merged(
         &mut self,
         mut base: Tensor,
@@ -105,7 +105,7 @@ impl Lowerer<'_, '_> {
             );
         }
         let open = rank - given;
-        // Where each value begins; from the last on, so that those before stay where they are.
+        // The first axis of each value. Values are processed from the last, so that earlier axes do not shift.
         let mut at = 0;
         let mut starts = Vec::with_capacity(values.len());
         for axis in &subscript.axes {

@@ -1,4 +1,4 @@
-//! What names stand for: variables, coordinates, relations, in this order.
+//! Name resolution: variables, coordinates, relations, in this order.
 
 use std::sync::Arc;
 
@@ -18,38 +18,35 @@ use crate::error::{BindError, Error, Position, nearest};
 pub(crate) struct Relation {
     /// Its alias or name; empty for a subquery without one.
     pub(crate) name: String,
-    /// Its data variables.
     pub(crate) variables: Vec<(Arc<str>, Variable)>,
-    /// Variables under other names: that of an `.npy` file, which is called by an alias; `v0`, `v1`, … of items without
+    /// Variables under alternative names: that of an `.npy` file with an alias; `v0`, `v1`, … of items without
     /// a name.
     pub(crate) also: Vec<(Arc<str>, Variable)>,
     /// Variables that are not data.
     pub(crate) auxiliary: Vec<(Arc<str>, Variable)>,
-    /// Its coordinates.
     pub(crate) coords: Vec<Arc<Coord>>,
-    /// Its arrays that cannot be read.
     pub(crate) unreadable: Vec<Arc<Unreadable>>,
 }
 
 /// A variable in scope.
 #[derive(Debug, Clone)]
 pub(crate) enum Variable {
-    /// In the store: the dataset and the number in its list.
+    /// A stored variable: the dataset and the index in its list.
     Data(Arc<Dataset>, usize),
-    /// The same of an auxiliary variable.
+    /// A stored auxiliary variable.
     Auxiliary(Arc<Dataset>, usize),
-    /// Lowered already.
+    /// A lowered tensor.
     Lowered(Tensor),
 }
 
 /// The variables `record.field` of one record, by their fields.
 type Members = Vec<(Arc<str>, Variable)>;
 
-/// What a name may stand for inside one relation.
+/// The meaning of a name inside one relation.
 #[derive(Debug, Clone)]
 enum Meaning {
     Variable(Variable),
-    /// Several variables, by the record's name.
+    /// Several variables, under the record's name.
     Record(Arc<str>, Members),
     Coord(Arc<Coord>, Vec<Arc<Coord>>),
     /// An array that cannot be read.
@@ -127,7 +124,7 @@ impl Relation {
 }
 
 impl Lowerer<'_, '_> {
-    /// A name alone.
+    /// Resolves an unqualified name.
     pub(crate) fn name(&mut self, ident: &Ident) -> Result<Value, Error> {
         match self.lookup(&ident.value, ident.span)? {
             Some(meaning) => self.meaning(meaning, ident.span),
@@ -196,7 +193,7 @@ impl Lowerer<'_, '_> {
         })
     }
 
-    /// A name by rule 13: exactly, else without regard to case; a variable before a coordinate, a
+    /// Resolves a name by rule 13: an exact match, else one that ignores case; a variable before a coordinate, a
     /// coordinate before a relation.
     fn lookup(&self, name: &str, span: Span) -> Result<Option<Meaning>, Error> {
         if let Some(local) = self.locals.iter().rev().find(|coord| &*coord.name == name)
@@ -209,7 +206,7 @@ impl Lowerer<'_, '_> {
                 |known: &str| if case { known == name } else { known.eq_ignore_ascii_case(name) };
             let mut variables: Vec<_> =
                 self.relations.iter().flat_map(|r| r.variable(&fits)).collect();
-            // A tensor that is called as its variable is what its name means.
+            // The name of a tensor that is named after its variable refers to that variable.
             if variables.len() > 1
                 && let Some(relation) = self.relations.iter().find(|r| fits(&r.name))
                 && relation.variable(&fits).len() == 1
@@ -300,7 +297,7 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// A stored variable: its raw cells, decoded.
+    /// Loads a stored variable: its raw cells, decoded.
     pub(crate) fn load(
         &mut self,
         dataset: &Dataset,
@@ -308,7 +305,7 @@ impl Lowerer<'_, '_> {
         span: Span,
     ) -> Result<Tensor, Error> {
         let raw = match v.source.is_resident() && v.source.shape.contains(&0) {
-            // What is in memory and has no cells has no chunks to load.
+            // An array in memory without cells has no chunks to load.
             true => self.b.array(ConstArray::new(v.source.dtype, &v.source.shape, &[])),
             false => self.b.load(Arc::new(v.source.clone())),
         }
@@ -354,7 +351,7 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// The labels as an array of the plan; texts have none.
+/// The labels as a constant array; texts have none.
 fn coord_array(values: &CoordValues) -> Option<ConstArray> {
     let dtype = values.dtype()?;
     let bytes: Vec<u8> = match values {
@@ -385,7 +382,7 @@ fn names_of(relation: &Relation) -> Vec<String> {
     names
 }
 
-/// What fits exactly, else what fits without regard to case.
+/// Exact matches, else matches that ignore case.
 fn within(
     name: &str,
     find: impl Fn(&dyn Fn(&str) -> bool) -> Vec<(String, Meaning)>,

@@ -16,8 +16,8 @@ use super::{At, Lowerer};
 use crate::error::Error;
 
 impl Lowerer<'_, '_> {
-    /// Reads the points that the arrays (and integers among them) on `advanced` axes give
-    /// together; other axes as they are picked. With `to_front` the points' dimensions come first.
+    /// Reads the points that the arrays (and integers) on `advanced` axes select
+    /// together; other axes are read by their picks. With `to_front` the points' dimensions come first.
     pub(super) fn points(
         &mut self,
         base: Tensor,
@@ -33,7 +33,7 @@ impl Lowerer<'_, '_> {
             .map(|(pick, advanced)| if *advanced { Pick::All } else { pick.clone() })
             .collect();
         let t = self.pick(base, &whole, span)?;
-        // A label may have dropped an axis.
+        // A single label may have dropped an axis.
         let axis_of =
             |old: usize| (0..old).filter(|&axis| !matches!(whole[axis], Pick::At(_))).count();
         let taken: Vec<usize> = (0..picks.len()).filter(|&axis| advanced[axis]).collect();
@@ -81,7 +81,7 @@ impl Lowerer<'_, '_> {
         let mut node = self.b.reshape(t.node, &shape(&[merged])).at(span)?;
         node = self.b.take(node, 0, rows.into()).at(span)?;
         node = self.b.reshape(node, &shape(&points)).at(span)?;
-        // Where the points' dimensions and the others go, and where new ones stand among them.
+        // The positions of the points' dimensions, of the others and of new ones.
         let width = points.len();
         let (mut order, mut new) = (Vec::new(), Vec::new());
         let mut placed = to_front;

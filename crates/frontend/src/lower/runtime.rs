@@ -1,4 +1,4 @@
-//! What is known only when a part of the statement has run: cells, positions, masks.
+//! Values known only after a part of the statement has run: cells, positions, masks.
 
 use std::rc::Rc;
 
@@ -20,7 +20,7 @@ use crate::island::{Done, VALUES_MAX, Work};
 
 impl Lowerer<'_, '_> {
     /// The cells of a tensor in row-major order, `None` for masked ones: computed here from literals and labels, or
-    /// by an island. `what` says what they are for.
+    /// by an island. `what` describes their purpose.
     pub(crate) fn cells(
         &mut self,
         t: &Tensor,
@@ -80,7 +80,7 @@ impl Lowerer<'_, '_> {
         nodes.first().copied().map_or_else(|| other(span), Ok)
     }
 
-    /// The different cells of a tensor in ascending order, and how often each occurs.
+    /// The distinct cells of a tensor in ascending order, and the count of each.
     pub(crate) fn distinct(
         &mut self,
         x: NodeId,
@@ -97,7 +97,7 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// The cells that a mask keeps, as one dimension: that of the mask if it has just one, else an unnamed one.
+    /// The cells that a mask selects, along one dimension: the mask's own if it is 1-d, else an unnamed one.
     pub(crate) fn masked(&mut self, t: Tensor, mask: Tensor, span: Span) -> Result<Tensor, Error> {
         let keep = self.certain(mask, span)?;
         let name = match &t.name {
@@ -112,7 +112,7 @@ impl Lowerer<'_, '_> {
         Ok(Tensor { node, dims, name: None, attrs: t.attrs })
     }
 
-    /// A mask with its axes in the order of `dims`, whose lengths are `shape`. Names go before places.
+    /// A mask with its axes in the order of `dims`, whose lengths are `shape`. Axes match by name, then by position.
     pub(crate) fn mask_along(
         &mut self,
         mask: Tensor,
@@ -183,7 +183,7 @@ impl Lowerer<'_, '_> {
         self.context.islands.get(work, title, Position::of_span(span))
     }
 
-    /// Loads of what an island made.
+    /// Loads of the arrays that an island produced.
     fn arrays(&mut self, done: Done, span: Span) -> Result<Vec<NodeId>, Error> {
         let Done::Arrays(arrays) = done else { return other(span) };
         let mut nodes = Vec::with_capacity(arrays.len());
@@ -195,7 +195,7 @@ impl Lowerer<'_, '_> {
         Ok(nodes)
     }
 
-    /// Where the cells are true: numbers are if they are not zero, as NumPy's.
+    /// The truth value of each cell: numbers are true if they are not zero, as in NumPy.
     pub(crate) fn truthy(&mut self, t: Tensor, span: Span) -> Result<Tensor, Error> {
         let dtype = self.b.dtype(t.node);
         if dtype == DType::Bool {
@@ -210,13 +210,13 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// Makes the nodes, broadcastable to `shape`, 1-d tensors of one grid: a row for each cell, row-major.
+/// Broadcasts the nodes to `shape` and flattens them to 1-d tensors on one grid: one row per cell, row-major.
 ///
 /// # Errors
-/// [`PlanError::TooLarge`] if the cells cannot be counted; those of the builder for nodes that do not fit the shape.
+/// [`PlanError::TooLarge`] if the number of cells overflows; those of the builder for nodes that do not fit the shape.
 pub fn flatten(b: &mut Builder, nodes: &[NodeId], shape: &[u64]) -> Result<Vec<NodeId>, PlanError> {
     let rows = cells(shape).ok_or_else(|| PlanError::TooLarge { shape: shape.to_vec() })?;
-    // Rows of eight-byte columns: the streams of all columns step together.
+    // Chunk size for eight-byte columns; the streams of all columns advance together.
     let chunk = (b.config.chunk_bytes_target / 8).clamp(1, rows.max(1));
     let mut out = Vec::with_capacity(nodes.len());
     for &node in nodes {

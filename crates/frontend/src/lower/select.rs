@@ -1,4 +1,4 @@
-//! Labels: which positions of a coordinate they stand for.
+//! Labels: resolves them to positions of a coordinate.
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::catalog::{Coord, CoordValues, NAT};
@@ -11,19 +11,19 @@ use super::{Lowerer, fail, span_of};
 use crate::ast::Slice;
 use crate::error::{BindError, Error};
 
-/// How labels that are not there are found.
+/// How labels without an exact match are found.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Method {
-    /// The nearest one, of two equally near ones the greater; at most so far away.
+    /// The nearest label, the greater of two equally near ones, within the optional distance.
     Nearest(Option<f64>),
 }
 
-/// A label in the type of its coordinate: one value, or what a partial date covers.
+/// A label in the type of its coordinate: one value, or the period of a partial date.
 #[derive(Debug, Clone, PartialEq)]
 enum Label {
     Number(f64),
     Integer(i128),
-    /// `[start, end)`, and whether the text is as fine as the coordinate.
+    /// `[start, end)`, and true if the text is as fine as the coordinate.
     Period(i64, i64, bool),
     Text(String),
 }
@@ -148,7 +148,7 @@ impl Lowerer<'_, '_> {
         self.between(t, axis, lo, hi, step, slice.span)
     }
 
-    /// Positions between two labels, both included, along the coordinate's own direction.
+    /// Positions between two labels, both included, in the coordinate's own direction.
     fn between(
         &mut self,
         t: &Tensor,
@@ -189,7 +189,7 @@ impl Lowerer<'_, '_> {
                 if let (Some(from), Some(to)) = (&from, &to)
                     && let Some((end, start)) = across(&coord, from, to)
                 {
-                    // From the first label to the end of the circle, and on from its beginning.
+                    // From the first label to the end of the circle, and on from its start.
                     let round = (start..length).chain(0..end);
                     let step = usize::try_from(step).unwrap_or(usize::MAX);
                     let positions: Vec<u64> = round.step_by(step).collect();
@@ -210,7 +210,7 @@ fn invalid(dim: &str, value: &Value, kind: &str) -> BindError {
     BindError::InvalidLabel { dim: dim.into(), label: value.show(), kind: kind.into() }
 }
 
-/// A value as a label of a coordinate.
+/// Converts a value to a label of a coordinate.
 fn label(coord: &Coord, value: &Value, span: Span) -> Result<Label, Error> {
     if let Some(error) = BindError::no_labels(coord) {
         return fail(error, span);
@@ -224,7 +224,7 @@ fn label(coord: &Coord, value: &Value, span: Span) -> Result<Label, Error> {
     let found = match (&coord.values, value) {
         (CoordValues::Int(..), Value::Int(v)) => Some(Label::Integer(*v)),
         (CoordValues::Int(..), Value::Float(v)) => Some(Label::Number(*v)),
-        // A literal takes the type of what it meets.
+        // A literal takes the type of the labels.
         (CoordValues::Float(DType::Float32, _), Value::Float(v)) => {
             Some(Label::Number(f64::from(*v as f32)))
         }
@@ -248,14 +248,14 @@ fn label(coord: &Coord, value: &Value, span: Span) -> Result<Label, Error> {
     }
 }
 
-/// The coarsest unit, a day at most, that divides all times: pandas' resolution of an index.
+/// The coarsest unit, at most a day, that divides all times: pandas' resolution of an index.
 fn resolution(times: &[i64]) -> i64 {
     let units = [DAY_US, 3_600_000_000, 60_000_000, 1_000_000];
     let divides = |unit: &i64| times.iter().all(|&t| t == NAT || t % unit == 0);
     units.into_iter().find(divides).unwrap_or(1)
 }
 
-/// The positions that a label stands for, and whether it is one label (and the dimension goes).
+/// The positions that a label matches, and true if it is a single label (which drops the dimension).
 fn matches(values: &CoordValues, label: &Label) -> (Vec<u64>, bool) {
     fn all<T>(values: &[T], test: impl Fn(&T) -> bool) -> Vec<u64> {
         (0..values.len()).filter(|&i| test(&values[i])).map(|i| i as u64).collect()
@@ -273,7 +273,7 @@ fn matches(values: &CoordValues, label: &Label) -> (Vec<u64>, bool) {
     }
 }
 
-/// Neighbouring positions as a range.
+/// Consecutive positions as a range.
 fn run(positions: Vec<u64>) -> Pick {
     let first = positions.first().copied().unwrap_or(0);
     let is_run = positions.iter().enumerate().all(|(i, &p)| p == first + i as u64);
@@ -284,7 +284,7 @@ fn run(positions: Vec<u64>) -> Pick {
     }
 }
 
-/// Where labels are on a line: for distances and order.
+/// The label at `i` as a number, for distances and order.
 fn place(values: &CoordValues, i: usize) -> Option<f64> {
     match values {
         CoordValues::Time(_, v) if v[i] == NAT => Some(f64::NAN),
@@ -294,7 +294,7 @@ fn place(values: &CoordValues, i: usize) -> Option<f64> {
     }
 }
 
-/// The distances of all labels from one; exact for integers and times.
+/// The distances of all labels from `label`; exact for integers and times.
 fn distances(values: &CoordValues, label: &Label) -> Option<Vec<f64>> {
     let exact = |x: i128, v: &[i64]| {
         v.iter().map(|y| (i128::from(*y) - x).unsigned_abs() as f64).collect::<Vec<f64>>()
@@ -303,7 +303,7 @@ fn distances(values: &CoordValues, label: &Label) -> Option<Vec<f64>> {
         (CoordValues::Int(_, v), Label::Integer(x)) => Some(exact(*x, v)),
         (CoordValues::Time(_, v), Label::Period(start, ..)) => {
             let mut far = exact(i128::from(*start), v);
-            // A label that is missing is near to none.
+            // A missing label is never nearest.
             far.iter_mut()
                 .zip(v.iter())
                 .filter(|(_, t)| **t == NAT)
@@ -368,7 +368,7 @@ fn nearest_label(
     }
 }
 
-/// Which way a coordinate runs.
+/// The order of a coordinate's labels.
 enum Direction {
     Up,
     Down,
@@ -386,7 +386,7 @@ fn direction(values: &CoordValues) -> Direction {
         }
     }
     match values {
-        // As with NaN, there is no order with a label that is missing.
+        // A missing time, like NaN, has no order.
         CoordValues::Time(_, v) if v.contains(&NAT) => Direction::Neither,
         CoordValues::Int(_, v) | CoordValues::Time(_, v) => of(v),
         CoordValues::Float(_, v) => of(v),
@@ -415,7 +415,7 @@ fn span_of_labels(
             lo.map_or(0, |lo| first(&|i| !after(values, i, &lo))),
             hi.map_or(n as u64, |hi| first(&|i| before(values, i, &hi))),
         ),
-        // Without an order both labels must be there, once, and the first one first.
+        // Without an order both labels must exist, be unique, and be in this order.
         Direction::Neither => {
             let only = |label: Label, value: &Value| match matches(values, &label).0.as_slice() {
                 [at] => Ok(*at),
@@ -454,8 +454,8 @@ fn span_of_labels(
     Ok((start, end.max(start)))
 }
 
-/// For a slice over the seam of a full circle of longitudes, as `345:15` of 0 to 359: the end of the positions up to the
-/// second label, and the first position from the first label on.
+/// For a slice over the seam of a full circle of longitudes, as `345:15` of 0 to 359: the end of the positions up to
+/// the second label, and the first position from the first label on.
 fn across(coord: &Coord, lo: &Label, hi: &Label) -> Option<(u64, u64)> {
     let at = |label: &Label| match label {
         Label::Number(x) => Some(*x),
@@ -472,7 +472,7 @@ fn across(coord: &Coord, lo: &Label, hi: &Label) -> Option<(u64, u64)> {
     Some((end, start))
 }
 
-/// Whether labels are longitudes, as CF tells them or by their name, that ascend evenly once around the globe.
+/// True if labels are longitudes, by CF attributes or by name, that ascend evenly once around the globe.
 fn is_circle(coord: &Coord) -> bool {
     const UNITS: [&str; 6] =
         ["degrees_east", "degree_east", "degree_E", "degrees_E", "degreeE", "degreesE"];
@@ -490,7 +490,7 @@ fn is_circle(coord: &Coord) -> bool {
     labels.windows(2).all(|pair| (pair[1] - pair[0] - step).abs() <= step * 1e-3)
 }
 
-/// The error that a range of labels without an order begins or ends at one that is not there.
+/// Marks the error for a missing label at either end of a range of unordered labels.
 fn unordered(error: BindError) -> BindError {
     match error {
         BindError::LabelNotFound { dim, label, nearest, .. } => {
@@ -500,7 +500,7 @@ fn unordered(error: BindError) -> BindError {
     }
 }
 
-/// Is the label at `i` less than (all of) `label`?
+/// True if the label at `i` is less than (all of) `label`.
 fn before(values: &CoordValues, i: usize, label: &Label) -> bool {
     match (values, label) {
         (CoordValues::Int(_, v), Label::Integer(x)) => i128::from(v[i]) < *x,
@@ -512,7 +512,7 @@ fn before(values: &CoordValues, i: usize, label: &Label) -> bool {
     }
 }
 
-/// Is the label at `i` greater than (all of) `label`?
+/// True if the label at `i` is greater than (all of) `label`.
 fn after(values: &CoordValues, i: usize, label: &Label) -> bool {
     match (values, label) {
         (CoordValues::Int(_, v), Label::Integer(x)) => i128::from(v[i]) > *x,

@@ -1,4 +1,4 @@
-//! Subscripts: positions as NumPy's, labels by name.
+//! Subscripts: positions as in NumPy, labels by name.
 
 use std::sync::Arc;
 
@@ -15,33 +15,33 @@ use super::{At, Lowerer, fail, span_of, types};
 use crate::ast::{Axis, Selection, Slice, Subscript};
 use crate::error::{BindError, Error, Position};
 
-/// Which positions of one dimension are read.
+/// The positions of one dimension that are read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Pick {
-    /// All of them.
+    /// All positions.
     All,
-    /// One; the dimension goes.
+    /// One position, which drops the dimension.
     At(u64),
-    /// `start, start + step, …`, `len` of them.
+    /// `len` positions: `start`, `start + step`, ….
     Range {
-        /// The first.
+        /// The first position.
         start: i64,
         /// The distance; not 0.
         step: i64,
-        /// How many.
+        /// Number of positions.
         len: u64,
     },
-    /// These, in this order, in an array of that shape.
+    /// These positions, in this order, in an array of that shape.
     Take(Vec<u64>, Vec<u64>),
 }
 
-/// A place in the result of a subscript.
+/// A position in the result of a subscript.
 pub(super) enum Slot {
-    /// That dimension of the base, if it stays.
+    /// A dimension of the base, unless it is dropped.
     Old(usize),
-    /// A new one.
+    /// A new dimension.
     New,
-    /// None: `...` stands here. Even with no dimension in it, it parts the arrays beside it.
+    /// `...`, which has no dimension of its own. It separates the arrays on its sides even if it covers none.
     Ellipsis,
 }
 
@@ -78,7 +78,7 @@ impl Lowerer<'_, '_> {
                 Selection::Slice(slice) => self.label_range(&base, at, slice)?,
             });
         }
-        // Named axes take no place among the positions.
+        // Named axes take no positional slot.
         let named: Vec<bool> = picks.iter().map(Option::is_some).collect();
         let free = named.iter().filter(|named| !**named).count();
         let takes = |axis: &&Axis<'_>| matches!(axis, Axis::Index(_) | Axis::Slice(_));
@@ -220,7 +220,7 @@ impl Lowerer<'_, '_> {
         Ok(Tensor { node, dims, name: None, attrs: base.attrs })
     }
 
-    /// A position from the start, negative ones counted from the end.
+    /// A position from the start; negative ones count from the end.
     pub(crate) fn normal_position(
         &self,
         base: &Tensor,
@@ -231,12 +231,12 @@ impl Lowerer<'_, '_> {
         normal(base, axis, self.b.shape(base.node)[axis], index, span)
     }
 
-    /// The axis that a name stands for.
+    /// Resolves the name of a dimension.
     pub(crate) fn named_axis(&self, t: &Tensor, dim: &Ident) -> Result<usize, Error> {
         t.axis(&dim.value).ok_or_else(|| unknown_dim(t, &dim.value, dim.span))
     }
 
-    /// What a value picks by position: an integer, a slice, integers, or one `bool` a position.
+    /// Resolves a value to positions: an integer, a slice, integers, or one `bool` per position.
     pub(crate) fn position(
         &mut self,
         base: &Tensor,
@@ -287,7 +287,7 @@ impl Lowerer<'_, '_> {
                     }
                 }
                 Some(v) => positions.push(normal(base, axis, length, v.as_i128(), span)?),
-                // A masked condition is not true.
+                // A masked condition is false.
                 None if dtype == DType::Bool => {}
                 None => return fail(types("a subscript", vec!["NULL".into()]), span),
             }
@@ -319,7 +319,7 @@ impl Lowerer<'_, '_> {
         range(known, length, slice.span)
     }
 
-    /// A bound of a slice: an integer that is known, or nothing.
+    /// A bound of a slice: a known integer, or none.
     pub(crate) fn bound(&mut self, value: Value, span: Span) -> Result<Option<i128>, Error> {
         match value {
             Value::Int(v) => Ok(Some(v)),
@@ -337,7 +337,7 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// Axes in another order, with their labels.
+    /// Transposes axes, with their labels.
     pub(crate) fn transposed(
         &mut self,
         t: Tensor,
@@ -349,7 +349,7 @@ impl Lowerer<'_, '_> {
         Ok(Tensor { node, dims, name: None, attrs: t.attrs })
     }
 
-    /// Runs `f` with the coordinates of a tensor in sight.
+    /// Runs `f` with the coordinates of a tensor in scope.
     pub(crate) fn with_locals<T>(
         &mut self,
         coords: Vec<Arc<Coord>>,
@@ -363,7 +363,7 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// Whether an array and an integer stand with something between them: then NumPy puts the array's
+/// True if an array and an integer are separated by another subscript: then NumPy puts the array's
 /// dimension first.
 fn apart(slots: &[Slot], is_array: &[bool], is_scalar: &[bool]) -> bool {
     let advanced = |slot: &Slot| match slot {
@@ -378,7 +378,7 @@ fn apart(slots: &[Slot], is_array: &[bool], is_scalar: &[bool]) -> bool {
     }
 }
 
-/// The error that a tensor has no such dimension.
+/// The error for an unknown dimension.
 pub(crate) fn unknown_dim(t: &Tensor, name: &str, span: Span) -> Error {
     let names = t.dim_names();
     let found: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -402,7 +402,7 @@ pub(crate) fn twice(function: &str, dim: &Ident) -> BindError {
     }
 }
 
-/// A position from the start, negative ones counted from the end.
+/// A position from the start; negative ones count from the end.
 fn normal(base: &Tensor, axis: usize, length: u64, index: i128, span: Span) -> Result<u64, Error> {
     let at = if index < 0 { index + i128::from(length) } else { index };
     match u64::try_from(at) {

@@ -1,4 +1,4 @@
-//! What an expression is while it is lowered.
+//! Intermediate values of expressions during lowering.
 
 use std::sync::Arc;
 
@@ -11,11 +11,9 @@ use tessera_planner::time::DatePart;
 /// One dimension of a tensor under construction.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Dim {
-    /// The name.
     pub(crate) name: Option<Arc<str>>,
-    /// The coordinate along it.
     pub(crate) coord: Option<Arc<Coord>>,
-    /// What it groups, if `groupby` made it.
+    /// The grouping that produced it, if it is a dimension of `groupby`.
     pub(crate) group: Option<Arc<Grouped>>,
 }
 
@@ -25,17 +23,17 @@ impl Dim {
         Dim { name: Some(name.into()), ..Dim::default() }
     }
 
-    /// The same dimension without labels: its positions are others now.
+    /// The same dimension without labels, for changed positions.
     pub(crate) fn bare(&self) -> Self {
         Dim { name: self.name.clone(), ..Dim::default() }
     }
 
-    /// The same dimension with those positions of its coordinate.
+    /// The same dimension at the given positions of its coordinate.
     pub(crate) fn take(&self, positions: &[u64]) -> Self {
         self.of_labels(|values| values.take(positions))
     }
 
-    /// The same dimension with the positions `start`, `start + step`, … of its coordinate.
+    /// The same dimension at the positions `start`, `start + step`, … of its coordinate.
     pub(crate) fn slice(&self, start: i64, step: i64, len: u64) -> Self {
         self.of_labels(|values| values.slice(start, step, len))
     }
@@ -52,22 +50,21 @@ impl Dim {
         Dim { name: self.name.clone(), coord, group: None }
     }
 
-    /// As results carry it.
+    /// The dimension as results store it.
     pub(crate) fn label(&self) -> DimLabel {
         DimLabel { name: self.name.clone(), coord: self.coord.clone() }
     }
 }
 
-/// What the positions of a group dimension came from: the way back for `x - groupby(x, …)`.
+/// The origin of the positions of a group dimension: the way back for `x - groupby(x, …)`.
 #[derive(Debug)]
 pub(crate) struct Grouped {
     /// The dimension that was grouped.
     pub(crate) dim: Arc<str>,
-    /// Its coordinate, if it had one.
     pub(crate) coord: Option<Arc<Coord>>,
     /// The group of each of its positions.
     pub(crate) codes: Arc<[u32]>,
-    /// The part of the date that was the key, if it was just that: it finds the groups of other
+    /// The part of the date that was the key, if the key was just that: it finds the groups of other
     /// dates too.
     pub(crate) part: Option<DatePart>,
 }
@@ -75,29 +72,26 @@ pub(crate) struct Grouped {
 /// A node with its labels.
 #[derive(Debug, Clone)]
 pub(crate) struct Tensor {
-    /// The node.
     pub(crate) node: NodeId,
-    /// One for each axis of the node.
+    /// One per axis of the node.
     pub(crate) dims: Vec<Dim>,
-    /// The name, while it is that of a variable or coordinate.
+    /// The name, if it is that of a variable or coordinate.
     pub(crate) name: Option<Arc<str>>,
-    /// Attributes.
     pub(crate) attrs: Attrs,
 }
 
 impl Tensor {
-    /// A tensor without name and attributes.
     pub(crate) fn new(node: NodeId, dims: Vec<Dim>) -> Self {
         Tensor { node, dims, name: None, attrs: Attrs::new() }
     }
 
-    /// A tensor of that rank whose dimensions have no names.
+    /// A tensor of `rank` dimensions without names.
     pub(crate) fn unnamed(node: NodeId, rank: usize) -> Self {
         Tensor::new(node, vec![Dim::default(); rank])
     }
 
-    /// The axis called `name`; `dim_0`, … call those without a name. Exactly, else without regard
-    /// to case if only one is called so.
+    /// The axis called `name`; `dim_0`, … refer to unnamed ones. An exact match wins, else a match that ignores
+    /// case, if it is unique.
     pub(crate) fn axis(&self, name: &str) -> Option<usize> {
         let names = self.dim_names();
         let exact = names.iter().position(|n| n == name);
@@ -110,12 +104,11 @@ impl Tensor {
         })
     }
 
-    /// Names of all dimensions, `dim_0`, … for those without.
+    /// Names of all dimensions, `dim_0`, … for unnamed ones.
     pub(crate) fn dim_names(&self) -> Vec<String> {
         (0..self.dims.len()).map(|axis| self.dim_name(axis)).collect()
     }
 
-    /// The name of one dimension.
     pub(crate) fn dim_name(&self, axis: usize) -> String {
         match &self.dims[axis].name {
             Some(name) => name.to_string(),
@@ -127,13 +120,13 @@ impl Tensor {
 /// An item of a block.
 #[derive(Debug, Clone)]
 pub(crate) struct Item {
-    /// What it is; named if it has a name of its own.
+    /// The value, with its name if it has one.
     pub(crate) tensor: Tensor,
-    /// How it is written.
+    /// Its source text.
     pub(crate) text: Option<Arc<str>>,
 }
 
-/// What the items of a block are called: by their names, else as they are written, each once.
+/// Unique names of the items of a block: their own names, else their source texts.
 pub(crate) fn names(items: &[Item]) -> Vec<Arc<str>> {
     let mut out: Vec<Arc<str>> = Vec::with_capacity(items.len());
     for (at, item) in items.iter().enumerate() {
@@ -156,7 +149,7 @@ pub(crate) fn names(items: &[Item]) -> Vec<Arc<str>> {
     out
 }
 
-/// A value of an expression. Literals stay what they are until an operation gives them a type, as
+/// A value of an expression. A literal has no type until an operation determines one, like
 /// Python's numbers in NumPy 2.
 #[derive(Debug, Clone)]
 pub(crate) enum Value {
@@ -170,28 +163,28 @@ pub(crate) enum Value {
     Null,
     /// A text.
     Str(String),
-    /// `[…]`, not yet an array.
+    /// `[…]`, not yet converted to an array.
     List(Vec<Value>),
     /// `slice(lo, hi, step)`.
     Slice(Box<[Value; 3]>),
     /// A tensor.
     Tensor(Tensor),
-    /// Several tensors that one function gives: `qr(a)`, with its fields `q` and `r`.
+    /// The tensors that one function returns: `qr(a)`, with its fields `q` and `r`.
     Record(Record),
 }
 
-/// What a function gives that has several results. In a dataset its fields are variables called `record.field`.
+/// The result of a function with several outputs. In a dataset its fields are variables called `record.field`.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
-    /// The function, or the name that the record has in its dataset.
+    /// The function, or the name of the record in its dataset.
     pub(crate) of: Arc<str>,
-    /// True if `of` is a name.
+    /// True if `of` is such a name.
     pub(crate) named: bool,
-    /// The fields, in the order in which they are listed.
+    /// The fields, in their declared order.
     pub(crate) fields: Vec<(Arc<str>, Tensor)>,
 }
 
-/// Names that other libraries have for fields: the name, and the field as it is listed here.
+/// Names of fields in other libraries: the name, and the field's name here.
 const SYNONYMS: [(&str, &str); 4] =
     [("vt", "vh"), ("v", "vh"), ("w", "eigenvalues"), ("v", "eigenvectors")];
 
@@ -202,7 +195,7 @@ impl Record {
         Record { of: of.into(), named: false, fields }
     }
 
-    /// A field by its name or a synonym: exactly, else without regard to case. It is called by its name.
+    /// Looks up a field by its name or a synonym, exactly, else ignoring case. The result has the field's own name.
     pub(crate) fn field(&self, name: &str) -> Option<Tensor> {
         let find = |fits: &dyn Fn(&str) -> bool| {
             let own = self.fields.iter().find(|(field, _)| fits(field));
@@ -216,13 +209,12 @@ impl Record {
         Some(Tensor { name: Some(name.clone()), ..tensor.clone() })
     }
 
-    /// The names of the fields.
     pub(crate) fn names(&self) -> Vec<String> {
         self.fields.iter().map(|(name, _)| name.to_string()).collect()
     }
 
-    /// The record as tensors of a dataset: `name.field` by its alias or its name, or the fields under their own names
-    /// without either.
+    /// The record as tensors of a dataset: `name.field` with its alias or its name as the prefix, or the fields under
+    /// their own names if it has neither.
     pub(crate) fn spread(self, alias: Option<&str>) -> Vec<Tensor> {
         let alias = alias.or(self.named.then_some(&*self.of));
         let fields = self.fields.into_iter();
@@ -239,7 +231,7 @@ impl Record {
 }
 
 impl Value {
-    /// The value's kind in words.
+    /// The value's kind, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Value::Int(_) => "an integer",
@@ -254,7 +246,7 @@ impl Value {
         }
     }
 
-    /// The value as a label or argument is shown in messages.
+    /// The value as messages show a label or argument.
     pub(crate) fn show(&self) -> String {
         match self {
             Value::Int(v) => v.to_string(),
@@ -266,7 +258,7 @@ impl Value {
         }
     }
 
-    /// A constant of a type as a literal.
+    /// A typed constant as a literal.
     pub(crate) fn of_scalar(scalar: Option<Scalar>) -> Option<Value> {
         let Some(scalar) = scalar else { return Some(Value::Null) };
         Some(match scalar.dtype() {

@@ -38,7 +38,7 @@ impl Reader<'_> {
                 if_not_exists,
                 query,
                 query_span,
-                // The reader has tokens alone; whoever has the script fills it in.
+                // The reader sees tokens only; the caller, which has the script, fills in the text.
                 query_text: String::new(),
             };
             return Ok(Statement::CreateView(create));
@@ -55,7 +55,7 @@ impl Reader<'_> {
         self.expected_with("`TENSOR`, `TEMP TENSOR`, `EXTERNAL TABLE` or `VIEW`", hint)
     }
 
-    /// `[IF NOT EXISTS] name`, where replacing excludes keeping.
+    /// `[IF NOT EXISTS] name`; `OR REPLACE` excludes `IF NOT EXISTS`.
     fn created(&mut self, or_replace: bool) -> Result<(ObjectName, bool)> {
         let place = self.here();
         let if_not_exists = self.if_exists(true)?;
@@ -66,7 +66,7 @@ impl Reader<'_> {
         Ok((self.name()?, if_not_exists))
     }
 
-    /// `AS query`, with the place of the query.
+    /// `AS query`, with the span of the query.
     fn as_query(&mut self) -> Result<(Box<Query>, Span)> {
         self.keyword(Keyword::AS)?;
         let first = self.peek().span;

@@ -1,4 +1,4 @@
-//! Which statement it is, judged from its first words.
+//! Dispatches on the first words of a statement.
 
 use sqlparser::ast::{ObjectName, Query};
 use sqlparser::keywords::Keyword;
@@ -9,13 +9,13 @@ use super::{Literal, Setting, Statement};
 use crate::error::{Error, Position, from_parser, nearest};
 use crate::tokens::{Piece, is_keyword, is_word};
 
-/// The words that begin a statement.
+/// The words that can begin a statement.
 const STATEMENTS: [&str; 11] = [
     "SELECT", "WITH", "VALUES", "CREATE", "COPY", "DROP", "EXPLAIN", "CANCEL", "SET", "SHOW",
     "DESCRIBE",
 ];
 
-/// A parser over the tokens of one statement, with errors of ours.
+/// A parser over the tokens of one statement that reports this crate's errors.
 pub(super) struct Reader<'a> {
     pub(super) parser: Parser<'a>,
     piece: &'a Piece,
@@ -23,7 +23,7 @@ pub(super) struct Reader<'a> {
 
 pub(super) type Result<T> = std::result::Result<T, Error>;
 
-/// Reads the whole of a statement.
+/// Parses a whole statement.
 pub(crate) fn read(parser: Parser<'_>, piece: &Piece) -> Result<Statement> {
     let mut reader = Reader { parser, piece };
     let statement = reader.statement()?;
@@ -34,7 +34,7 @@ pub(crate) fn read(parser: Parser<'_>, piece: &Piece) -> Result<Statement> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads a statement up to its last word.
+    /// Parses a statement up to its last word.
     pub(super) fn statement(&mut self) -> Result<Statement> {
         let first = self.peek().clone();
         let Token::Word(word) = &first.token else {
@@ -89,12 +89,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a query, and reports a fault inside a subquery where it is.
+    /// Parses a query and reports a fault inside a subquery at its own position.
     pub(super) fn query(&mut self) -> Result<Box<Query>> {
         self.parser.parse_query().map_err(|error| self.sql_error(error))
     }
 
-    /// Reads a name such as `x` or `schema.x`.
+    /// Parses a name such as `x` or `schema.x`.
     pub(super) fn name(&mut self) -> Result<ObjectName> {
         match &self.peek().token {
             Token::Word(_) => {
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a string in single quotes.
+    /// Parses a string in single quotes.
     pub(super) fn string(&mut self, what: &str) -> Result<Literal> {
         match self.peek().token.clone() {
             Token::SingleQuotedString(text) => Ok(self.take(text, true)),
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a dotted name or a quoted one, as one text.
+    /// Parses a dotted name or a quoted one, as one text.
     pub(super) fn key(&mut self, what: &str) -> Result<Literal> {
         if let Token::SingleQuotedString(text) = self.peek().token.clone() {
             return Ok(self.take(text, true));
@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
         Ok(key)
     }
 
-    /// Reads a string, a word, or a number with an optional sign and unit (`2GiB`).
+    /// Parses a string, a word, or a number with an optional sign and unit (`2GiB`).
     pub(super) fn value(&mut self) -> Result<Literal> {
         let sign = match self.peek().token {
             Token::Minus => Some(self.take("-".to_string(), false)),
@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Reads `(key value, …)`, where `key = value` is accepted too.
+    /// Parses `(key value, …)`; `key = value` is accepted too.
     pub(super) fn options(&mut self) -> Result<Vec<Setting>> {
         let mut options: Vec<Setting> = Vec::new();
         self.token(&Token::LParen)?;
@@ -181,17 +181,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next token.
     pub(super) fn peek(&self) -> &TokenWithSpan {
         self.parser.peek_token_ref()
     }
 
-    /// Takes the next token as a literal.
+    /// Consumes the next token as a literal.
     fn take(&mut self, text: String, quoted: bool) -> Literal {
         Literal { text, quoted, span: self.parser.next_token().span }
     }
 
-    /// Takes this keyword if it comes next.
+    /// Consumes this keyword if it comes next.
     pub(super) fn accept(&mut self, keyword: Keyword) -> bool {
         let found = is_keyword(&self.peek().token, keyword);
         if found {
@@ -200,7 +199,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// Takes this word if it comes next; for words that sqlparser has no keyword for.
+    /// Consumes this word if it comes next; for words that sqlparser has no keyword for.
     pub(super) fn accept_word(&mut self, word: &str) -> bool {
         let found = is_word(&self.peek().token, word);
         if found {
@@ -209,7 +208,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// Takes this keyword or fails.
+    /// Consumes this keyword or fails.
     pub(super) fn keyword(&mut self, keyword: Keyword) -> Result<()> {
         match self.accept(keyword) {
             true => Ok(()),
@@ -225,7 +224,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes this token or fails.
+    /// Consumes this token or fails.
     pub(super) fn token(&mut self, token: &Token) -> Result<Span> {
         match self.peek().token == *token {
             true => Ok(self.parser.next_token().span),
@@ -233,7 +232,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes `IF [NOT] EXISTS` if it comes next.
+    /// Consumes `IF [NOT] EXISTS` if it comes next.
     pub(super) fn if_exists(&mut self, negated: bool) -> Result<bool> {
         if !self.accept(Keyword::IF) {
             return Ok(false);
@@ -245,12 +244,12 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
-    /// The place of the next token, or the end of the statement.
+    /// The position of the next token, or the end of the statement.
     pub(super) fn here(&self) -> Position {
         Position::of_span(self.peek().span).unwrap_or_else(|| self.piece.end())
     }
 
-    /// Fails at the next token, naming what should stand there.
+    /// Fails at the next token, naming the expected construct.
     pub(super) fn expected<T>(&self, what: &str) -> Result<T> {
         self.expected_with(what, None)
     }
@@ -271,7 +270,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Fails because a construct is refused; its place is the next token.
+    /// Fails at the next token because the construct is not supported.
     pub(super) fn unsupported<T>(
         &self,
         construct: impl Into<String>,

@@ -1,11 +1,11 @@
-//! A search through one expression that stays out of its subqueries.
+//! A search through one expression that does not enter its subqueries.
 
 use crate::walk::walk;
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{Expr, Query, Visitor};
 
-/// The first node, from the root down and from left to right, for which `look` has an answer.
+/// Returns the first result of `look` over the nodes in pre-order.
 ///
 /// A subquery inside the expression is a block of its own and is not searched.
 pub fn find<T>(expr: &Expr, look: &dyn Fn(&Expr) -> Option<T>) -> Option<T> {

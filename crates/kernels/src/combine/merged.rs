@@ -1,4 +1,4 @@
-//! States that need not hold the same cells, merged block by block.
+//! Merging, block by block, of states that hold different cells.
 
 use super::{BLOCK, Cell, State, cells, check, fields, finish, merge};
 use crate::KernelError;
@@ -8,38 +8,39 @@ use smallvec::SmallVec;
 use tessera_planner::dtype::DType;
 use tessera_planner::reduce::ReduceKind;
 
-/// A state that holds some positions of the result along one axis.
+/// A state that holds a range of positions of the result along one axis.
 #[derive(Debug, Clone, Copy)]
 pub struct Part<'a> {
-    /// Its fields: `[outer, len, inner]`.
+    /// Fields of the state: `[outer, len, inner]`.
     pub state: &'a State<'a>,
     /// The first position.
     pub first: usize,
-    /// How many they are.
+    /// Number of positions.
     pub len: usize,
 }
 
-/// Where what is merged goes.
+/// Destination of a merge.
 #[derive(Debug)]
 pub enum Merged<'a> {
     /// The fields of a state.
     State(SmallVec<[&'a mut [u8]; 4]>),
-    /// Values, as [`finish`] makes them.
+    /// Values, as [`finish`] writes them.
     Value {
-        /// The cells.
+        /// Cells.
         value: &'a mut [u8],
-        /// Their validity, if they can be masked.
+        /// Validity, if the cells can be masked.
         valid: Option<&'a mut [u8]>,
     },
 }
 
 /// Merges the states `parts` (in row-major order of the fan) into `out`, of `(outer, len, inner)` cells.
 ///
-/// As [`combine`](super::combine()), for states that hold ranges of the positions along an axis: each cell is merged of
-/// those that have it, and is that of no cell where none has. Nothing but the result is held whole.
+/// As [`combine`](super::combine()), for states that hold ranges of the positions along an axis. Each cell is merged
+/// from the parts that hold it; a cell that no part holds gets the state of no cell. Only the result is held as a
+/// whole.
 ///
 /// # Errors
-/// As of [`combine`](super::combine()) and [`finish`].
+/// Those of [`combine`](super::combine()) and [`finish`].
 pub fn merged(
     kind: ReduceKind,
     dtype: DType,
@@ -133,7 +134,7 @@ pub fn merged(
     Ok(())
 }
 
-/// Writes the cells of a merged block from cell `at` on.
+/// Writes the cells of a merged block, starting at cell `at`.
 fn emit(
     kind: ReduceKind,
     dtype: DType,
@@ -161,7 +162,7 @@ fn emit(
     }
 }
 
-/// The state of no cell: the bytes of each field, in the first places.
+/// The identity state: the bytes of each field, in the first places.
 fn identity(kind: ReduceKind, dtype: DType, fields: usize) -> SmallVec<[[u8; 8]; 4]> {
     use ReduceKind::*;
     fn bytes<T: Cell>(cell: T) -> [u8; 8] {
@@ -214,7 +215,7 @@ mod tests {
         ReduceKind::ArgMax,
     ];
 
-    /// The state of no cell changes no other one: those of one cell of each kind and type.
+    /// The identity state changes no state of one cell, for each kind and type.
     #[test]
     fn the_state_of_no_cell_adds_nothing() {
         for dtype in [DType::Float64, DType::Float32, DType::Int16, DType::UInt64, DType::Bool] {
@@ -239,7 +240,7 @@ mod tests {
         }
     }
 
-    /// Sums and counts of groups, of which two parts share one and none has the last but one.
+    /// Sums and counts of groups; two parts share one group and no part holds the last but one.
     #[test]
     fn spans_meet_where_they_overlap() {
         let state = |sums: &[f64]| -> [Vec<u8>; 2] {

@@ -1,20 +1,19 @@
 #![expect(unsafe_code, reason = "kernels read and write matrices by pointers and steps")]
-//! Products of floats whose cells are used often enough to be packed.
+//! Products of floats whose cells are used often enough to be worth packing.
 //!
 //! ```text
 //!             ┌──24──┬──────┬──┐ ┐
 //!   right     │▒▒▒▒▒▒│      │  │ DEPTH rows, packed: panel after panel, each row by row,
 //!             └──────┴──────┴──┘ ┘ as many panels as stay in the second-level cache
-//!   ┌──────┐  ┌──────┬──────┬──┐
-//! 8 │▒▒▒▒▒▒│  │  ▓▓  │      │  │   a tile of the result is summed in registers: a column of a
+//! 8 │▒▒▒▒▒▒│  │  ▓▓  │      │  │   a tile of the result is accumulated in registers: a column of a
 //!   ├──────┤  ├──────┼──────┼──┤   panel of the left side times a row of one of the right side,
-//!   │      │  │      │      │  │   one after the other, and then added to what is there
+//!   │      │  │      │      │  │   one after the other, and then added to the result's cells
 //!   └──────┘  └──────┴──────┴──┘
 //!    left, packed: panels of 8 rows, each column by column
 //! ```
-//! A cell is the sum of products in the order of `k`, fused multiply-adds from 0 on, over [`DEPTH`] of them; such sums
-//! are added one after the other. So its bits depend on its row and column alone: neither on the machine's vectors, nor
-//! on what else the block holds.
+//! A cell is the sum of products in the order of `k`: fused multiply-adds from 0 on over [`DEPTH`] of them, and such
+//! sums are added in order. So its bits depend only on its row and column, neither on the machine's vectors nor on the
+//! other cells of the block.
 //!
 //! # Source
 //! K. Goto and R. van de Geijn, "Anatomy of high-performance matrix multiplication", 2008; F. G. Van Zee and R. van de
@@ -26,46 +25,46 @@ use crate::{KernelError, Level};
 use smallvec::SmallVec;
 use tessera_planner::tile::{PRODUCT_DEPTH as DEPTH, PRODUCT_LEFT as LEFT};
 
-/// Most registers of a row of a tile.
+/// Upper bound on the registers of a row of a tile.
 const WIDTH: usize = 3;
-/// Bytes of the left side that are packed at a time, if the right side is packed once: they stay in the second-level
+/// Bytes of the left side that are packed at a time if the right side is packed once: they stay in the second-level
 /// cache.
 const LEFT_NEAR: usize = 128 << 10;
-/// Uses of a cell up to which it is not worth packing.
+/// Upper bound on the uses of a cell for which packing does not pay off.
 const FEW: usize = 256;
-/// Bytes that share their places in the first-level cache with as many others.
+/// Strides that are multiples of this map to few sets of the first-level cache.
 const PAGE: i64 = 4096;
 
-/// A float that has kernels.
+/// A float type with kernels.
 pub(super) trait Float: Copy + 'static {
     const ZERO: Self;
     fn plus(self, other: Self) -> Self;
-    /// What a level has, if it has a fused multiply-add.
+    /// Returns the kernels of a level; `None` without a fused multiply-add.
     fn kernels(level: Level) -> Option<Kernels<Self>>;
 }
 
 /// Kernels of a level.
 #[derive(Clone, Copy)]
 pub(super) struct Kernels<T: 'static> {
-    /// Cells of a register.
+    /// Cells per register.
     lanes: usize,
-    /// Rows of the largest tile, and registers of its rows.
+    /// Rows of the largest tile, and registers per row.
     rows: usize,
     width: usize,
-    /// Panels of the right side that stay in the second-level cache.
+    /// Number of panels of the right side that stay in the second-level cache.
     panels: usize,
-    /// By the registers of a row, and the rows.
+    /// Tile kernels by registers per row, then by rows.
     tiles: [&'static [TileFn<T>]; WIDTH],
 }
 
 type TileFn<T> = unsafe fn(&Tile<T>);
 
-/// `c (+)= a @ b` for a tile: `a` and `c` have as many rows as the kernel, `b` as many columns, of which `c` has the
-/// first ones; rows of `c` and columns of `b` are dense.
+/// `c (+)= a @ b` for a tile. `a` and `c` have as many rows as the kernel; `b` has as many columns, of which `c` has
+/// the first `columns`. Rows of `c` and columns of `b` are dense.
 struct Tile<T> {
     k: usize,
     a: *const T,
-    /// Cells from row to row, and from one product to the next.
+    /// Strides of `a` in cells: between rows, and along the summed axis.
     a_row: isize,
     a_step: isize,
     b: *const T,
@@ -76,10 +75,10 @@ struct Tile<T> {
     add: bool,
 }
 
-/// A register of floats.
+/// A vector register of floats.
 ///
 /// # Safety
-/// The machine has the registers; pointers are to as many cells as are read or written.
+/// The machine has the registers; pointers are valid for the cells that are read or written.
 trait Register: Copy {
     type Cell: Float;
     const LANES: usize;
@@ -93,15 +92,15 @@ trait Register: Copy {
     unsafe fn fetch(at: *const Self::Cell);
 }
 
-/// The most cells of a row of a tile.
+/// Upper bound on the cells of a row of a tile.
 const CELLS: usize = 16 * WIDTH;
 
-/// A tile of `R` rows and `N` registers a row.
+/// Computes a tile of `R` rows and `N` registers per row.
 #[inline(always)]
 unsafe fn tile<V: Register, const R: usize, const N: usize>(t: &Tile<V::Cell>) {
     let whole = t.columns == N * V::LANES;
-    // SAFETY: a tile is good for what is touched: `k` columns of `R` cells and rows of `N` registers are read; `R` rows of `columns`
-    // cells are the target's.
+    // SAFETY: the tile's pointers are valid for all accesses: `k` columns of `R` cells and rows of `N` registers are
+    // read; `R` rows of `columns` cells are the target's.
     unsafe {
         let row = |r: usize| t.c.wrapping_offset(r as isize * t.c_row);
         if whole {
@@ -155,13 +154,15 @@ mod x86 {
 
     #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")]
     unsafe fn avx512<V: Register, const R: usize, const N: usize>(t: &Tile<V::Cell>) {
-        // SAFETY: the caller gives a tile whose pointers are good for its rows and columns, on a machine with these features.
+        // SAFETY: the caller gives a tile whose pointers are valid for its rows and columns, on a machine with these
+        // features.
         unsafe { tile::<V, R, N>(t) }
     }
 
     #[target_feature(enable = "avx2,fma")]
     unsafe fn avx2<V: Register, const R: usize, const N: usize>(t: &Tile<V::Cell>) {
-        // SAFETY: the caller gives a tile whose pointers are good for its rows and columns, on a machine with these features.
+        // SAFETY: the caller gives a tile whose pointers are valid for its rows and columns, on a machine with these
+        // features.
         unsafe { tile::<V, R, N>(t) }
     }
 
@@ -202,7 +203,7 @@ mod x86 {
                 }
                 #[inline(always)]
                 unsafe fn fetch(at: *const $t) {
-                    // SAFETY: fetching reads nothing that could fail.
+                    // SAFETY: a prefetch cannot fault.
                     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
                 }
             }
@@ -271,17 +272,17 @@ macro_rules! floats {
 }
 floats! { f64 double; f32 single; }
 
-/// Bytes that [`product`] packs into.
+/// Bytes of scratch that [`product`] packs into.
 pub(super) fn room<T: Float>(level: Level, block: Block) -> usize {
     T::kernels(level).map_or(0, |kernels| Cut::of(&kernels, block).cells * size_of::<T>())
 }
 
-/// How a product is cut.
+/// Blocking of a product.
 struct Cut {
-    /// Rows of the left side that are packed at a time, and columns of the right side.
+    /// Rows of the left side, and columns of the right side, that are packed at a time.
     rows: usize,
     columns: usize,
-    /// Cells of the packed rows, and of both sides.
+    /// Cells of the packed left side, and of both packed sides.
     left: usize,
     cells: usize,
 }
@@ -298,7 +299,8 @@ impl Cut {
     }
 }
 
-/// A side of the product where it lies: its first cell, and the steps to the next row or column and to the next product.
+/// A side of the product in its memory: the first cell, the stride across rows or columns, and that along the summed
+/// axis.
 #[derive(Clone, Copy)]
 struct Side<'a> {
     bytes: &'a [u8],
@@ -317,15 +319,15 @@ impl Side<'_> {
         self.bytes.as_ptr().cast::<T>().wrapping_offset(self.offset as isize)
     }
 
-    /// Is it not worth packing? Each cell is used `uses` times.
+    /// True if packing does not pay off. Each cell is used `uses` times.
     fn stays(&self, size: usize, uses: usize) -> bool {
-        // Steps of whole pages lead to few places of the caches.
+        // Strides of whole pages map to few sets of the caches.
         let crowded = self.along != 0 && (self.along * size as i64) % PAGE == 0;
         uses <= FEW && !crowded
     }
 
-    /// Packs `across` cells of each of `along` steps: panels of `width` cells, each step by step, the last one as wide as
-    /// is left, but its steps are as far apart.
+    /// Packs `across` cells of each of `along` steps into panels of `width` cells, step by step. The last panel has the
+    /// remaining cells, but the same stride.
     fn pack(
         &self,
         size: usize,
@@ -336,7 +338,7 @@ impl Side<'_> {
     ) -> Result<(), KernelError> {
         let (panels, rest) = (across / width, across % width);
         let (row, panel) = (width as i64, (width * along) as i64);
-        // Cells are read in the order in which they lie.
+        // Cells are read in memory order.
         let mut axes = [(along, self.along, row), (panels, row * self.across, panel)];
         if self.along.abs() < self.across.abs() {
             axes.reverse();
@@ -352,7 +354,7 @@ impl Side<'_> {
     }
 }
 
-/// A panel of the right side: its first column, its registers, where it is, and how far its rows are apart.
+/// A panel of the right side: its first column, its number of registers, its address and its row stride.
 struct Panel<T> {
     column: usize,
     width: usize,
@@ -360,10 +362,10 @@ struct Panel<T> {
     step: isize,
 }
 
-/// `c (+)= a @ b`, with at least one product for each cell. `room` is as large as [`room`] says.
+/// `c (+)= a @ b`, with at least one product per cell. `room` has the size that [`room()`] returns.
 ///
 /// # Errors
-/// [`KernelError::Buffer`] if the room is less.
+/// [`KernelError::Buffer`] if the scratch is too small.
 ///
 /// # Safety
 /// The machine has the kernels. All cells of both sides lie in their memory, aligned for `T`, as is `room`; `to` holds
@@ -426,7 +428,8 @@ pub(super) unsafe fn product<T: Float>(
                             columns: (p.width * kernels.lanes).min(columns - p.column),
                             add: to.add || k0 > 0,
                         };
-                        // SAFETY: both sides were packed, or lie so in their memory; the caller gives a target of the product's rows and columns.
+                        // SAFETY: both sides are packed or valid in place; the caller gives a target of the product's
+                        // rows and columns.
                         unsafe { kernels.tiles[p.width - 1][high - 1](&tile) };
                     }
                 }
@@ -436,8 +439,8 @@ pub(super) unsafe fn product<T: Float>(
     Ok(())
 }
 
-/// Panels of some columns of the right side, which is multiplied with `m` rows. A panel stays where it is if its cells lie
-/// in rows there, and that costs less.
+/// Panels for some columns of the right side, which is multiplied by `m` rows. A panel stays in place if its cells are
+/// contiguous in rows and that costs less.
 fn right_panels<T: Float>(
     kernels: &Kernels<T>,
     b: Side<'_>,
@@ -449,7 +452,7 @@ fn right_panels<T: Float>(
     let mut cuts: SmallVec<[(usize, usize); 16]> = SmallVec::new();
     let (mut column, mut registers) = (0, columns.div_ceil(lanes));
     while registers > 0 {
-        // Rather two and two than three and one.
+        // Two and two are better than three and one.
         let width = if registers == 4 { 2 } else { kernels.width.min(registers) };
         cuts.push((column, width));
         column += width * lanes;
@@ -457,7 +460,7 @@ fn right_panels<T: Float>(
     }
     let is_whole = |&(column, width): &(usize, usize)| columns - column >= width * lanes;
     let stays = |cut: &(usize, usize)| b_stays && is_whole(cut);
-    // Those of full width are packed together.
+    // Panels of full width are packed together.
     let full = |cut: &&(usize, usize)| cut.1 == kernels.width && is_whole(cut) && !b_stays;
     let alike = cuts.iter().take_while(full).count();
     b.pack(size, alike * kernels.width * lanes, depth, kernels.width * lanes, room)?;
@@ -500,8 +503,8 @@ mod tests {
                     let one = |r: u64| (r >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
                     (0..n).map(|_| one(random()) as $t).collect()
                 };
-                // Around registers, tiles, panels, blocks of the right side, what is packed of the left one, and DEPTH;
-                // sides that stay where they are, and strides of whole pages.
+                // Sizes around registers, tiles, panels, blocks of the right side, packed parts of the left side, and
+                // DEPTH; sides that stay in place, and strides of whole pages.
                 let shapes = [
                     (1, 1, 1),
                     (5, 4, 3),

@@ -1,24 +1,24 @@
 #![expect(unsafe_code, reason = "kernels read matrices by pointers and steps")]
-//! Products in which nothing is used often enough to be packed: with a vector, and of small matrices.
+//! Products whose cells are used too rarely to be packed: with a vector, and of small matrices.
 //!
-//! They are compiled for machines with fused multiply-add; elsewhere [`product`] refuses them.
+//! The kernels are compiled for machines with fused multiply-add; elsewhere [`product`] returns false.
 
 use super::{Block, Strided, Target};
 use crate::Level;
 use crate::level::leveled;
 
-/// Columns of a small product that are summed at a time, and rows.
+/// Columns and rows of a small product that are summed at a time.
 const COLUMNS: usize = 16;
 const ROWS: usize = 4;
-/// Longest sum of a small product, and most multiplications: beyond, packing pays.
+/// Longest sum and largest number of multiplications of a small product: beyond them packing pays off.
 const DEPTH: usize = 64;
 const SMALL: usize = 32 * 32 * 32;
-/// Parts of the sum of a row.
+/// Number of partial sums of a row.
 const LANES: usize = 32;
-/// Cells of a column that stay in the first-level cache while columns are added up.
+/// Cells of a column that stay in the first-level cache while columns are accumulated.
 const ROWS_AT_A_TIME: usize = 1024;
 
-/// A float.
+/// A float type.
 pub(super) trait Real: Copy + std::ops::Add<Output = Self> + 'static {
     const ZERO: Self;
     fn mul_add(self, a: Self, b: Self) -> Self;
@@ -34,7 +34,7 @@ macro_rules! real {
 }
 real! { f32 f64 }
 
-/// A matrix: where it starts, and its steps.
+/// A matrix: the address of its first cell, and its strides.
 struct Matrix<T> {
     at: *const T,
     row: isize,
@@ -58,7 +58,7 @@ struct Job<T> {
     add: bool,
 }
 
-/// Computes the product if it is one of those that this module is for.
+/// Computes the product if this module handles it; else returns false.
 ///
 /// # Safety
 /// All cells of both sides lie in their memory, aligned for `T`; `to` holds the target's rows.
@@ -101,7 +101,7 @@ pub(super) unsafe fn product<T: Real>(
     true
 }
 
-/// A matrix whose rows are contiguous times a contiguous vector: a sum of each row, in [`LANES`] parts.
+/// A matrix with contiguous rows times a contiguous vector: a sum over each row, in [`LANES`] parts.
 #[inline(always)]
 unsafe fn rows<T: Real>(job: &Job<T>) {
     let Block { m, k, .. } = job.block;
@@ -134,7 +134,7 @@ unsafe fn rows<T: Real>(job: &Job<T>) {
     }
 }
 
-/// A matrix whose columns are contiguous times a contiguous vector: columns are added up, four at a time.
+/// A matrix with contiguous columns times a contiguous vector: columns are accumulated four at a time.
 #[inline(always)]
 unsafe fn columns<T: Real>(job: &Job<T>) {
     let Block { m, k, .. } = job.block;
@@ -171,7 +171,8 @@ unsafe fn columns<T: Real>(job: &Job<T>) {
     }
 }
 
-/// A small product: a panel of the right side's columns (what is beyond them is not kept) against a few rows of the left side.
+/// A small product: panels of the right side's columns times a few rows of the left side. Padding columns are
+/// discarded.
 #[inline(always)]
 unsafe fn small<T: Real>(job: &Job<T>) {
     let n = job.block.n;
@@ -190,14 +191,14 @@ unsafe fn small<T: Real>(job: &Job<T>) {
     }
 }
 
-/// A few whole rows of cells, `row` cells apart.
+/// A few whole rows of cells with a row stride of `row` cells.
 #[derive(Clone, Copy)]
 struct Panel<T> {
     at: *const T,
     row: isize,
 }
 
-/// A panel whose rows do not lie in memory as they are, or are shorter.
+/// A panel whose rows are not contiguous in memory, or are shorter: it is copied.
 #[inline(always)]
 unsafe fn copied_panel<T: Real>(job: &Job<T>, at: *const T, column: usize, width: usize) {
     let mut panel = [[T::ZERO; COLUMNS]; DEPTH];
@@ -212,7 +213,7 @@ unsafe fn copied_panel<T: Real>(job: &Job<T>, at: *const T, column: usize, width
     unsafe { panel_product(job, here, column, width) }
 }
 
-/// All rows of the left side against a panel.
+/// All rows of the left side times a panel.
 #[inline(always)]
 unsafe fn panel_product<T: Real>(job: &Job<T>, panel: Panel<T>, column: usize, width: usize) {
     let m = job.block.m;

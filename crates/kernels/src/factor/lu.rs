@@ -1,8 +1,8 @@
-//! Triangular factors: LU with partial pivoting, Cholesky, and what is solved by them.
+//! Triangular factors: LU with partial pivoting, Cholesky, and the solvers based on them.
 //!
-//! LU recurses over halves of the columns: the left half is factored, the right half solved and updated by it, then the
-//! rest of the right half is factored. As in LAPACK, the pivot is the first cell of the largest magnitude, and a column
-//! without one is passed over: its pivot is 0.
+//! LU recurses over halves of the columns: the left half is factored, the right half solved and updated with it, then
+//! the rest of the right half is factored. As in LAPACK, the pivot is the first cell of the largest magnitude, and a
+//! column whose cells are all 0 is skipped: its pivot is 0.
 
 use super::{MatrixFault, Problem, Real, Refusal, rows_of, short, take, wanted};
 use crate::KernelError;
@@ -16,13 +16,14 @@ use num_traits::Float;
 /// Columns that are eliminated one by one.
 const PANEL: usize = 8;
 
-/// A factored matrix: L (its ones are not stored) and U in one, and the row that each row was exchanged with.
+/// A factored matrix: L (without its unit diagonal) and U in one matrix, and for each row the row it was exchanged
+/// with.
 struct Lu<'a, T> {
     packed: MatMut<'a, T>,
     pivots: &'a mut [T],
 }
 
-/// `p`, `l` and `u`.
+/// Writes `p`, `l` and `u`.
 pub(super) fn parts<T: Real>(
     p: &mut Problem<'_, T>,
     parts: &[usize],
@@ -36,7 +37,7 @@ pub(super) fn parts<T: Real>(
     }
     if let Some(out) = wanted(0, parts, outputs) {
         let mut matrix = rows_of(out, m, m)?;
-        // Row i of the exchanged matrix is row from(i) of the given one, so a = p l u with p[from(i), i] = 1.
+        // Row i of the permuted matrix is row from(i) of the given one, so a = p l u with p[from(i), i] = 1.
         let mut from: Vec<usize> = (0..m).collect();
         for i in 0..k {
             from.swap(i, index(lu.pivots[i]));
@@ -65,7 +66,7 @@ pub(super) fn parts<T: Real>(
     Ok(())
 }
 
-/// `det`, `sign` and `logabsdet`.
+/// Writes `det`, `sign` and `logabsdet`.
 pub(super) fn determinant<T: Real>(
     p: &mut Problem<'_, T>,
     parts: &[usize],
@@ -97,7 +98,7 @@ pub(super) fn determinant<T: Real>(
     Ok(())
 }
 
-/// `x` of `a x = c`; without `c` the inverse.
+/// Writes `x` of `a x = c`, or the inverse without `c`.
 pub(super) fn solve<T: Real>(
     p: &mut Problem<'_, T>,
     outputs: &mut [&mut [T]],
@@ -134,7 +135,7 @@ pub(super) fn solve<T: Real>(
     Ok(())
 }
 
-/// `x` of `a x = c` for a triangle.
+/// Writes `x` of `a x = c` for a triangular `a`.
 pub(super) fn triangular<T: Real>(
     p: &mut Problem<'_, T>,
     lower: bool,
@@ -168,7 +169,7 @@ pub(super) fn triangular<T: Real>(
     Ok(())
 }
 
-/// The lower triangle `l` of `a = l lᵀ`.
+/// Writes the lower triangle `l` of `a = l lᵀ`.
 pub(super) fn cholesky<T: Real>(
     p: &mut Problem<'_, T>,
     outputs: &mut [&mut [T]],
@@ -188,7 +189,7 @@ pub(super) fn cholesky<T: Real>(
         Default::default(),
     )
     .map_err(|_| MatrixFault::NotPositiveDefinite)?;
-    // A NaN pivot passes for a positive one.
+    // The factorisation accepts a NaN pivot as positive.
     if !(0..n).all(|i| a[(i, i)] > T::zero()) {
         return Err(MatrixFault::NotPositiveDefinite.into());
     }
@@ -201,7 +202,7 @@ pub(super) fn cholesky<T: Real>(
     Ok(())
 }
 
-/// The factored matrix of a problem, in its working memory.
+/// Returns the factored matrix of a problem, in its working memory.
 fn factored<'a, T: Real>(p: &mut Problem<'a, T>) -> Result<Lu<'a, T>, Refusal> {
     let (m, n) = (p.a.rows, p.a.columns);
     let mut work = std::mem::take(&mut p.work);
@@ -213,15 +214,15 @@ fn factored<'a, T: Real>(p: &mut Problem<'a, T>) -> Result<Lu<'a, T>, Refusal> {
     Ok(Lu { packed, pivots })
 }
 
-/// Pivots are kept as cells of the matrix's own type; rows beyond what it counts exactly are refused.
+/// Pivots are stored as cells of the matrix's type; more rows than that type counts exactly are rejected.
 fn index<T: Real>(pivot: T) -> usize {
     pivot.to_usize().unwrap_or(0)
 }
 
-/// Exchanges rows, first to last.
+/// Exchanges rows, from first to last.
 fn exchange<T: Real>(a: MatMut<'_, T>, pivots: &[T]) {
     let mut a = a;
-    // Column by column: each lies together in memory, where there are many.
+    // Column by column: if there are many, each is contiguous in memory.
     for column in 0..a.ncols() {
         for (i, &pivot) in pivots.iter().enumerate() {
             let j = index(pivot);

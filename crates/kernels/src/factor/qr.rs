@@ -1,11 +1,11 @@
-//! QR by Householder reflections, in halves of the columns.
+//! QR by Householder reflections, recursing over halves of the columns.
 //!
-//! The reflections of some columns together are `H = I - V T Vᵀ` with `T` upper triangular. The left half is factored,
-//! its `Hᵀ` applied to the right half by matrix products, then the right half is factored:
+//! The product of the reflections of some columns is `H = I - V T Vᵀ` with `T` upper triangular. The left half is
+//! factored, its `Hᵀ` applied to the right half by matrix products, then the right half is factored:
 //!
 //! ```text
-//!   |1      |      r r|r r       V keeps its ones and zeros, so that all products are plain ones;
-//!   |v 1    |        r|r r       R is moved out while V is made.
+//!   |1      |      r r|r r       V stores its ones and zeros, so that all products are plain ones;
+//!   |v 1    |        r|r r       R is moved out while V is computed.
 //!   |v v  A |
 //!   |v v    |      T = |T1  -T1 (V1ᵀ V2) T2|
 //! ```
@@ -24,7 +24,7 @@ use tessera_planner::factor::Factor;
 /// Columns that are reflected one by one.
 const PANEL: usize = 8;
 
-/// A factored matrix: its reflections, R by columns, and as much memory as R has.
+/// A factored matrix: its reflections, R by columns, and scratch of the size of R.
 struct Reflected<'a, T> {
     v: MatMut<'a, T>,
     t: MatMut<'a, T>,
@@ -32,12 +32,12 @@ struct Reflected<'a, T> {
     spare: &'a mut [T],
 }
 
-/// The sign that makes a diagonal cell of R not negative.
+/// The sign that makes a diagonal cell of R nonnegative.
 fn sign<T: Real>(diagonal: T) -> T {
     if diagonal < T::zero() { -T::one() } else { T::one() }
 }
 
-/// Factors the matrix in its working memory; it has rows and columns.
+/// Factors a matrix with at least one row and column in its working memory.
 fn reflected<'a, T: Real>(p: &mut Problem<'a, T>) -> Result<Reflected<'a, T>, Refusal> {
     let (m, n) = (p.a.rows, p.a.columns);
     let k = m.min(n);
@@ -61,7 +61,7 @@ fn reflected<'a, T: Real>(p: &mut Problem<'a, T>) -> Result<Reflected<'a, T>, Re
     Ok(Reflected { v, t, r: cells, spare })
 }
 
-/// `q x` for the rows `x` that belong to a block; of a block of few rows only as many of them count.
+/// Writes `q x` for the rows `x` of a block; a block with few rows uses only as many rows of `x`.
 pub(super) fn apply_blocks<T: Real>(
     p: &mut Problem<'_, T>,
     outputs: &mut [&mut [T]],
@@ -102,7 +102,7 @@ pub(super) fn apply_blocks<T: Real>(
     Ok(())
 }
 
-/// Parts `q` and `r`, or `r` alone for a block; that may have more rows than the factor, which are zeros.
+/// Writes the parts `q` and `r`, or `r` alone for a block. That `r` may have more rows than the factor; they are zeros.
 pub(super) fn run<T: Real>(
     p: &mut Problem<'_, T>,
     parts: &[usize],
@@ -153,7 +153,7 @@ pub(super) fn run<T: Real>(
     Ok(())
 }
 
-/// Factors the columns `v`, whose first row that is not in R yet is `top`.
+/// Factors the columns `v`; `top` is their first row that is not in R yet.
 fn recurse<T: Real>(
     v: MatMut<'_, T>,
     top: usize,
@@ -192,7 +192,7 @@ fn recurse<T: Real>(
     Ok(())
 }
 
-/// Applies `Hᵀ = I - V Tᵀ Vᵀ` to columns, and moves their rows that are finished to R.
+/// Applies `Hᵀ = I - V Tᵀ Vᵀ` to columns, and moves their finished rows to R.
 fn apply<T: Real>(
     v: MatRef<'_, T>,
     t: MatRef<'_, T>,
@@ -218,7 +218,7 @@ fn apply<T: Real>(
     finished.fill(T::zero());
 }
 
-/// A few columns, one reflection after the other.
+/// Factors a few columns, one reflection after the other.
 fn panel<T: Real>(v: MatMut<'_, T>, top: usize, t: MatMut<'_, T>, r: MatMut<'_, T>) {
     let (mut v, mut t, mut r) = (v, t, r);
     let n = v.ncols();
@@ -257,12 +257,12 @@ fn panel<T: Real>(v: MatMut<'_, T>, top: usize, t: MatMut<'_, T>, r: MatMut<'_, 
     }
 }
 
-/// A column from a row on.
+/// The cells of a column starting at a row.
 fn cells_of<T: Real>(v: MatRef<'_, T>, j: usize, row: usize) -> &[T] {
     v.col(j).try_as_col_major().map_or(&[], |c| &c.as_slice()[row..])
 }
 
-/// Turns a column into the vector `v` (its first cell 1) with `(I - tau v vᵀ) x = (beta, 0, …)`.
+/// Overwrites a column with the vector `v` (its first cell 1) such that `(I - tau v vᵀ) x = (beta, 0, …)`.
 fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
     let Some((first, rest)) = x.split_first_mut() else { return (T::zero(), T::zero()) };
     let alpha = *first;
@@ -281,7 +281,7 @@ fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
     (tau, beta)
 }
 
-/// The length of a vector; squares neither overflow nor vanish.
+/// Euclidean norm of a vector; squares neither overflow nor underflow.
 fn norm<T: Real>(x: &[T]) -> T {
     let most = x.iter().fold(T::zero(), |m, v| if Float::abs(*v) > m { Float::abs(*v) } else { m });
     let safe = Float::sqrt(<T as Float>::max_value()) / T::from(1u32 << 20).unwrap_or_else(T::one);
@@ -295,7 +295,7 @@ fn norm<T: Real>(x: &[T]) -> T {
     most * Float::sqrt(sum)
 }
 
-/// The scalar product in 8 running sums, added up in a fixed order.
+/// Scalar product in 8 partial sums, which are added in a fixed order.
 fn dot<T: Real>(x: &[T], y: &[T]) -> T {
     let mut sums = [T::zero(); 8];
     let (xs, ys) = (x.chunks_exact(8), y.chunks_exact(8));

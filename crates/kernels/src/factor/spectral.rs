@@ -10,7 +10,7 @@ use faer::{MatMut, MatRef, Par};
 use num_traits::Float;
 use std::mem::MaybeUninit;
 
-/// `u`, `s` and `vh` of a square matrix.
+/// Writes `u`, `s` and `vh` of a square matrix.
 pub(super) fn svd<T: Real>(
     p: &mut Problem<'_, T>,
     parts: &[usize],
@@ -70,7 +70,7 @@ pub(super) fn svd<T: Real>(
     Ok(())
 }
 
-/// `w` and `v` of a symmetric matrix, of which one triangle is read.
+/// Writes `w` and `v` of a symmetric matrix, of which one triangle is read.
 pub(super) fn eigh<T: Real>(
     p: &mut Problem<'_, T>,
     lower: bool,
@@ -121,7 +121,7 @@ pub(super) fn eigh<T: Real>(
     Ok(())
 }
 
-/// Cells of stack that a decomposition into singular values (with vectors) and one into eigenvalues may take.
+/// Bytes of stack that a singular value decomposition (with vectors) and an eigenvalue decomposition may use.
 #[cfg(test)]
 pub(super) fn stack_bytes<T: Real>(n: usize) -> (usize, usize) {
     use faer::linalg::{evd, svd};
@@ -136,11 +136,11 @@ pub(super) fn stack_bytes<T: Real>(n: usize) -> (usize, usize) {
     (s.unaligned_bytes_required(), e.unaligned_bytes_required())
 }
 
-/// The rest of the working memory, as faer takes it.
+/// The rest of the working memory as faer's stack.
 pub(super) fn stack<T: Real>(work: &mut [T]) -> &mut MemStack {
     let bytes = size_of_val(work);
-    // SAFETY: the memory is that of `work`, borrowed mutably for as long as the stack lives, and initialised. Nobody
-    // reads it as `T` afterwards without writing it first, and any bits are a `T` (a plain float).
+    // SAFETY: the memory is that of `work`, borrowed mutably for the lifetime of the stack, and initialised. No code
+    // reads it as `T` afterwards without writing it first, and any bits are a valid `T` (a plain float).
     #[expect(unsafe_code, reason = "faer's stack is memory of no type")]
     let memory = unsafe {
         std::slice::from_raw_parts_mut(work.as_mut_ptr().cast::<MaybeUninit<u8>>(), bytes)
@@ -148,14 +148,14 @@ pub(super) fn stack<T: Real>(work: &mut [T]) -> &mut MemStack {
     MemStack::new(memory)
 }
 
-/// Multiplies the matrix by a power of two where its magnitude is so large or small that squares would overflow or
-/// vanish, and gives the two factors that take values back.
+/// Scales the matrix by a power of two if squares of its cells would overflow or underflow. Returns two factors that
+/// scale values back.
 fn scaled<T: Real>(a: &mut [T]) -> Result<(T, T), MatrixFault> {
     if !a.iter().all(|x| Float::is_finite(*x)) {
         return Err(MatrixFault::NotFinite);
     }
     let most = a.iter().fold(T::zero(), |m, x| if Float::abs(*x) > m { Float::abs(*x) } else { m });
-    // Half the exponent, twice: the whole one may have no power of two in the type.
+    // Half of the exponent, twice: the whole power of two may be out of range for the type.
     let exponent = Float::log2(most).to_i32().unwrap_or(0);
     if most == T::zero() || exponent.abs() < (if size_of::<T>() == 4 { 40 } else { 400 }) {
         return Ok((T::one(), T::one()));
@@ -179,7 +179,7 @@ fn values<T: Real>(out: &mut [T], values: &[T], scale: (T, T)) -> Result<(), Ref
     Ok(())
 }
 
-/// -1 if the cell of the largest magnitude of a column, the first of equals, is negative.
+/// -1 if the cell of the largest magnitude of a column (the first of equals) is negative, else 1.
 fn sign_of<T: Real>(v: MatRef<'_, T>, j: usize) -> T {
     let mut most = T::zero();
     for i in 0..v.nrows() {

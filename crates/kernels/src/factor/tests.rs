@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 use super::*;
 
-/// Values without structure in [-1, 1].
+/// Unstructured values in [-1, 1].
 fn noise(n: usize, seed: u64) -> Vec<f64> {
     let mut next = crate::noise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     (0..n).map(|_| (next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0).collect()
@@ -58,7 +58,7 @@ fn identity(n: usize) -> Vec<f64> {
 fn qr_gives_the_matrix_back() {
     for (m, n) in [(1, 1), (5, 3), (3, 5), (17, 17), (40, 9), (9, 40), (130, 70), (64, 100)] {
         let mut a = noise(m * n, (m * 100 + n) as u64);
-        // Dependent and zero columns.
+        // Linearly dependent and zero columns.
         for i in 0..m {
             if n > 3 {
                 a[i * n + 3] = a[i * n] - 2.0 * a[i * n + 1];

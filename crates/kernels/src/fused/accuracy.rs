@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
-//! Functions of floats against `testdata/accuracy`, at every level.
+//! Accuracy of float functions against `testdata/accuracy`, at every level.
 //!
-//! `sql/make_accuracy.py` makes the tables and says what is in them.
+//! `sql/make_accuracy.py` makes the tables and describes their format.
 
 use super::tests::{dense, run_at, typed};
 use super::*;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use tessera_planner::plan::{FusedInput, FusedOutput};
 use tessera_planner::program::{Arg, Program, ScalarOp as S};
 
-/// The functions that there are tables of.
+/// Functions with tables.
 const FUNCTIONS: &[(&str, S)] = &[
     ("exp", S::Exp),
     ("exp2", S::Exp2),
@@ -39,17 +39,17 @@ const FUNCTIONS: &[(&str, S)] = &[
     ("hypot", S::Hypot),
 ];
 
-/// Functions of `float64` that are not yet as near as NumPy's, which are within 1: how far they may be off instead.
+/// `float64` functions that are less accurate than NumPy's, which are within 1: their bounds.
 const BEHIND: &[(&str, f64)] = &[("arcsinh", 1.5), ("arccosh", 1.5), ("arctanh", 1.5)];
 
-/// A float that the tables have.
+/// A float type with tables.
 trait Float: Copy + std::fmt::Debug {
     const DTYPE: DType;
     fn read(bytes: &[u8]) -> Self;
     fn wide(self) -> f64;
-    /// Distance to the next float away from zero, of the greatest one to the next toward zero.
+    /// Distance to the next float away from zero; for the greatest float to the next toward zero.
     fn unit(self) -> f64;
-    /// The bits, all NaN being one.
+    /// The bits, with all NaN equal.
     fn bits(self) -> u64;
 }
 
@@ -76,12 +76,12 @@ macro_rules! float {
 float!(f32, DType::Float32);
 float!(f64, DType::Float64);
 
-/// Arguments, results and how far the exact ones are from them; `None` if the result has to be met to the bit.
+/// Arguments, results and the distance of the exact results from them; `None` if the result has to match bit for bit.
 struct Table<T> {
     arguments: Vec<Vec<T>>,
     values: Vec<T>,
     rests: Vec<Option<f64>>,
-    /// Units in the last place.
+    /// Error bound in units in the last place.
     bound: f64,
 }
 
@@ -110,7 +110,7 @@ fn table<T: Float>(name: &str, arity: usize) -> Table<T> {
     }
 }
 
-/// The function of the cells, which is the same at every level.
+/// Applies the function to the cells; asserts that every level gives the same bits.
 fn apply<T: Float>(op: S, arguments: &[&[T]]) -> Vec<T> {
     let n = arguments[0].len();
     let mut program = Program { inputs: vec![T::DTYPE; arguments.len()], insts: vec![] };
@@ -140,12 +140,12 @@ fn apply<T: Float>(op: S, arguments: &[&[T]]) -> Vec<T> {
     first
 }
 
-/// What is wrong with a function, if anything; the largest error otherwise.
+/// Returns a description of the first fault of a function, or its largest error.
 fn faults<T: Float>(name: &str, op: S, arity: usize) -> Result<f64, String> {
     let t = table::<T>(name, arity);
     let whole: Vec<&[T]> = t.arguments.iter().map(Vec::as_slice).collect();
     let got = apply(op, &whole);
-    // However cells are cut into chunks, and so handed to threads, their bits are the same.
+    // The bits do not depend on how cells are cut into chunks.
     for (from, to) in [(0, 1), (1, 66), (3, got.len() - 1)] {
         let part: Vec<&[T]> = whole.iter().map(|a| &a[from..to]).collect();
         for (i, one) in apply(op, &part).into_iter().enumerate() {

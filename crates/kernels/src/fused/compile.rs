@@ -1,10 +1,10 @@
 //! From a program to a list of tile operations.
 //!
-//! 1. [`Body::new`] makes nodes of the instructions, and leaves out what says nothing.
-//! 2. [`Body::outputs`] adds what reductions want of their values.
-//! 3. `guard` adds the checks of operations that refuse arguments.
-//! 4. `combine` makes one operation of several, or gives them to the sums that read them.
-//! 5. `allocate` gives values registers.
+//! 1. [`Body::new`] turns the instructions into nodes, and drops redundant ones.
+//! 2. [`Body::outputs`] adds the conversions that reductions need for their values.
+//! 3. `guard` adds the checks of operations that reject arguments.
+//! 4. `combine` merges several operations into one, or fuses them into the sums that read them.
+//! 5. `allocate` assigns registers to values.
 
 mod combine;
 mod guard;
@@ -26,21 +26,22 @@ use tessera_planner::scalar::Scalar;
 /// Number of a tile buffer.
 pub(super) type Slot = u16;
 
-/// A program, ready to run over any region of its stage. Plain data but for function pointers; share it freely.
+/// A program that is ready to run over any region of its stage. Plain data and function pointers; it can be shared
+/// freely.
 #[derive(Debug, Clone)]
 pub struct Compiled {
     pub(super) rank: usize,
     pub(super) slots: usize,
     pub(super) inputs: Vec<InputSlot>,
-    /// Cells that are written once, and repeat.
+    /// Constants, which are written once and repeated.
     pub(super) consts: Vec<(Slot, Vec<Scalar>)>,
     pub(super) code: Vec<Ins>,
     pub(super) checks: Vec<Check>,
     pub(super) outputs: Vec<OutputSlot>,
     pub(super) fields: usize,
-    /// Tiles of a block.
+    /// Number of tiles per block.
     pub(super) block: usize,
-    /// Writes tiles past the caches, where the machine can.
+    /// Writes tiles past the caches, if the machine can.
     pub(super) stream: Option<StreamFn>,
 }
 
@@ -53,7 +54,7 @@ pub(super) struct InputSlot {
 
 #[derive(Debug, Clone)]
 pub(super) enum InputSource {
-    /// The field with that number among the inputs of a run.
+    /// The field with that index among the inputs of a run.
     Field(usize, DType),
     /// An index.
     Index(Index),
@@ -64,14 +65,14 @@ pub(super) enum InputSource {
 pub(super) struct Index {
     pub(super) offset: i64,
     pub(super) strides: Vec<i64>,
-    /// True if the cells are the integers as `float64`.
+    /// True if the cells are the integers converted to `float64`.
     pub(super) floats: bool,
     /// Writes its tiles.
     pub(super) count: IotaFn,
 }
 
 impl Index {
-    /// The number of a region's first position.
+    /// Returns the number of a region's first position.
     pub(super) fn first(&self, region: &Region) -> i64 {
         let at = self.strides.iter().zip(&region.start);
         at.fold(self.offset, |s, (x, p)| s.wrapping_add(x.wrapping_mul(*p as i64)))
@@ -108,24 +109,24 @@ pub(super) struct ReduceSlot {
     pub(super) axes: Vec<AxisReduce>,
     pub(super) state: Vec<DType>,
     pub(super) parts: Vec<PartSlot>,
-    /// A count that does not depend on the data: its field.
+    /// Field of a count that does not depend on the data.
     pub(super) static_count: Option<usize>,
-    /// Fields that an earlier output makes too: field, that output, its field.
+    /// Fields that an earlier output computes too: field, that output, its field.
     pub(super) same: Vec<(usize, usize, usize)>,
 }
 
-/// One part of a state: a range of its fields and what fills them.
+/// One part of a state: a range of its fields and the functions that accumulate into it.
 #[derive(Debug, Clone)]
 pub(super) struct PartSlot {
     pub(super) fns: Fns,
     pub(super) first_field: usize,
     pub(super) value: Slot,
     pub(super) valid: Option<Slot>,
-    /// How kept and long runs enter without the last instructions before the value.
+    /// Functions for kept and long runs with the last instructions before the value fused in.
     pub(super) tail: Option<TailSlot>,
 }
 
-/// The last operations before a value that nobody else reads, done by the sum itself.
+/// The last operations before a value without other readers, fused into the sum.
 #[derive(Debug, Clone)]
 pub(super) struct TailSlot {
     pub(super) fns: TailFns,
@@ -141,11 +142,11 @@ pub fn compile(fused: &Fused, stage_rank: usize) -> Result<Compiled, KernelError
     compile_at(fused, stage_rank, Level::detect())
 }
 
-/// Compiles a program for a level (or the machine's best, if that is less).
+/// Compiles a program for a level (or the machine's best, if that is lower).
 ///
 /// # Errors
-/// [`KernelError::Unsupported`] for an operation on types that it is not defined for, [`KernelError::Buffer`] for an
-/// argument that names nothing.
+/// [`KernelError::Unsupported`] for an operation on types for which it is not defined, [`KernelError::Buffer`] for an
+/// argument that refers to nothing.
 pub fn compile_at(fused: &Fused, stage_rank: usize, level: Level) -> Result<Compiled, KernelError> {
     let mut b = Body::new(fused, stage_rank, level.supported())?;
     let mut outputs = b.outputs(fused)?;
@@ -155,11 +156,11 @@ pub fn compile_at(fused: &Fused, stage_rank: usize, level: Level) -> Result<Comp
     b.allocate(fused, outputs)
 }
 
-/// A value in the making.
+/// A value before it has a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Val {
     Input(usize),
-    /// The index that is the input with that number, as `float64`.
+    /// The index that is the input with this number, as `float64`.
     Counted(usize),
     Const(usize),
     /// A list of constants.
@@ -184,16 +185,16 @@ enum Out {
 /// A part of a state before it has registers.
 struct Part {
     fns: Fns,
-    /// What it takes in; that of a mean is a sum.
+    /// The accumulated reduction; that of a mean is a sum.
     kind: ReduceKind,
-    /// Its first field, and how many it has.
+    /// First field, and number of fields.
     fields: (usize, usize),
     value: Val,
     valid: Option<Val>,
     tail: Option<TailOf>,
 }
 
-/// A tail before it has registers: the nodes that it stands for, its values and parameter.
+/// A tail before it has registers: the nodes that it replaces, its values and parameter.
 struct TailOf {
     tail: Tail,
     instead: Vec<usize>,
@@ -202,7 +203,7 @@ struct TailOf {
     parameter: u64,
 }
 
-/// Leaves out the parts that an earlier output makes too, as a mean does a sum.
+/// Drops the parts that an earlier output computes too, such as the sum of a mean.
 fn share(outs: &mut [Out]) {
     for i in 1..outs.len() {
         let (before, rest) = outs.split_at_mut(i);
@@ -227,12 +228,12 @@ struct Body {
     rank: usize,
     level: Level,
     inputs: Vec<DType>,
-    /// What the program's instructions have become.
+    /// Values of the program's instructions.
     insts: Vec<Val>,
     consts: Vec<Scalar>,
     tables: Vec<Vec<Scalar>>,
     nodes: Vec<Node>,
-    /// Nodes that must be false, and what it means if they are not.
+    /// Nodes that must be false, each with the error if they are not.
     checks: Vec<(Val, KernelError)>,
 }
 
@@ -315,7 +316,7 @@ impl Body {
         }
     }
 
-    /// The constant that a value is.
+    /// The value as a constant, if it is one.
     fn known(&self, v: Val) -> Option<Scalar> {
         match v {
             Val::Const(c) => Some(self.consts[c]),
@@ -323,7 +324,7 @@ impl Body {
         }
     }
 
-    /// What an operation comes to without being run.
+    /// Simplifies an operation to an existing value, if possible.
     fn simpler(&self, op: ScalarOp, dtype: DType, args: &[Val]) -> Option<Val> {
         match op {
             ScalarOp::Where if args[1] == args[2] => Some(args[1]),
@@ -346,7 +347,7 @@ impl Body {
             {
                 return self.scalar(ScalarOp::Mul, dtype, vec![at, at]);
             }
-            // A masked value of a reduction was chosen by its mask before.
+            // An inner `where` already applied this mask.
             TileOp::Scalar(ScalarOp::Where) => {
                 if let Val::Node(i) = args[1]
                     && self.nodes[i].op == op
@@ -374,7 +375,8 @@ impl Body {
         self.push(TileOp::Scalar(op), dtype, args)
     }
 
-    /// The outputs, with what a reduction wants of its values (type, masked cells as its identity) as nodes.
+    /// Returns the outputs, with the values that reductions need (converted, masked cells replaced by the identity) as
+    /// nodes.
     fn outputs(&mut self, fused: &Fused) -> Result<Vec<Out>, KernelError> {
         let mut outs = Vec::new();
         for o in &fused.outputs {
@@ -418,7 +420,7 @@ impl Body {
         let dtype = self.dtype(value);
         let nullable = valid.is_some();
         let state = kind.state(dtype, nullable).to_vec();
-        // Where no cell is masked the state is the same, and its count does not depend on the data.
+        // Without masked cells the state is the same, and its count does not depend on the data.
         let valid = valid.filter(|v| self.known(*v) != Some(Scalar::bool(true)));
         let (fns, want) = partial::pick(kind, dtype, self.level)
             .ok_or_else(|| unsupported(kind.name(), dtype))?;
@@ -434,7 +436,7 @@ impl Body {
             }
         } else {
             let mut v = value;
-            // A variance looks at the validity itself.
+            // A variance handles the validity itself.
             if let Some(valid) = valid.filter(|_| !matches!(kind, ReduceKind::Var { .. })) {
                 let id = self.constant(identity(kind, dtype));
                 v = self.scalar(ScalarOp::Where, dtype, vec![valid, v, id]);
@@ -444,7 +446,7 @@ impl Body {
             }
             let own =
                 matches!(kind, ReduceKind::Var { .. } | ReduceKind::ArgMin | ReduceKind::ArgMax);
-            // Whether, or how often, a state has met a cell is a part of its own.
+            // Whether a state has accumulated a cell, or how many, is a separate part.
             let met = match kind {
                 ReduceKind::Mean => Some(DType::Int64),
                 _ if nullable && !own => state.get(1).and(state.last()).copied(),
@@ -492,7 +494,7 @@ fn name(op: TileOp) -> String {
     }
 }
 
-/// The value that changes nothing in a reduction.
+/// The identity of a reduction.
 pub(super) fn identity(kind: ReduceKind, dtype: DType) -> Scalar {
     use ReduceKind::*;
     let extreme = |top: bool| {

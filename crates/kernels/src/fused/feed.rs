@@ -1,6 +1,6 @@
 #![expect(unsafe_code, reason = "cells are read by pointer; each block says why it is sound")]
-//! Inputs of tiles: in place where the cells lie in a row, packed where they do not, and copied together in panels where
-//! they lie in a row along another axis.
+//! Inputs of tiles: contiguous cells in place, others packed. Cells that are contiguous along another axis are copied
+//! in panels.
 
 use super::StridedInput;
 use super::compile::Index;
@@ -8,31 +8,31 @@ use crate::copy::{Strided, copy_box};
 use crate::ops::{IotaFn, N, TILES};
 use tessera_planner::region::strides;
 
-/// Reads a view in row-major order, a tile at a time.
+/// Reads a view in row-major order, one tile at a time.
 #[derive(Debug)]
 pub(super) struct Feed {
     kind: Source,
-    /// Axes with lengths and steps (in bytes, or in units of an index), inner last; neighbours that make one run are one.
+    /// Axes with lengths and steps (in bytes, or in units of an index), inner last; contiguous axes are merged.
     axes: Vec<(u64, i64)>,
     /// Position on each axis.
     at: Vec<u64>,
-    /// Byte (or index) of the current cell.
+    /// Byte offset (or index) of the current cell.
     here: i64,
     /// The tile buffer.
     buffer: *mut u8,
-    /// The buffer holds the value of the current repeated run, the panel its cells.
+    /// True if the buffer holds the value of the current repeated run, or the panel its cells.
     filled: bool,
     panel: Option<Panel>,
 }
 
-/// Where tiles lie as long as a run lasts.
+/// Location of tiles during a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Steady {
     /// The same cells for every tile.
     Still(*const u8),
     /// The first tile, and bytes from tile to tile.
     Moves(*const u8, usize),
-    /// A buffer that takes an index, what writes it, and from which value on with which step.
+    /// A buffer for an index, the function that writes it, the first value and the increment.
     Counts(*const u8, IotaFn, i64, i64),
 }
 
@@ -40,26 +40,26 @@ pub(super) enum Steady {
 enum Source {
     /// First byte of the memory, and the size of a cell.
     Memory { base: *const u8, size: usize, aligned: bool },
-    /// What writes tiles of the index, and whether they are floats.
+    /// The function that writes tiles of the index, and whether they are floats.
     Index(IotaFn, bool),
-    /// A panel in which the cells lie in a row, and the size of a cell.
+    /// A panel with contiguous cells, and the size of a cell.
     Panel { base: *const u8, size: usize },
 }
 
-/// Cells that lie in a row along an outer axis of the walk, as those of a transpose do, are copied together in panels:
-/// some positions of that axis with all that is inside it.
+/// Cells that are contiguous along an outer axis of the walk, as in a transpose, are copied in panels: some positions
+/// of that axis with everything inside.
 ///
 /// ```text
-///   memory      a d g j      walk  a b c | d e f | …     every cell of a row in another line of the caches
-///               b e h k      panel a b c   d e f          each line is read once for the rows that it holds
+///   memory      a d g j      walk  a b c | d e f | …     every cell of a row is in another cache line
+///               b e h k      panel a b c   d e f          each line is read once for the rows in it
 ///               c f i l
 /// ```
 #[derive(Debug)]
 struct Panel {
-    /// All of the input.
+    /// The whole input.
     bytes: *const u8,
     len: usize,
-    /// Lengths of the panel's axes, the outer one first, and their steps in cells.
+    /// Lengths of the panel's axes, outer one first, and their strides in cells.
     shape: Vec<u64>,
     steps: Vec<i64>,
     /// Length of the outer axis in the region.
@@ -67,15 +67,16 @@ struct Panel {
     room: Vec<u64>,
 }
 
-/// Bytes of a panel, if it can have that few: it stays in the second-level cache.
+/// Bytes of a panel if it can be that small: it stays in the second-level cache.
 const PANEL_BYTES: u64 = 256 << 10;
-/// Most bytes of a panel of a line's cells.
+/// Upper bound on the bytes of a panel with the cells of a cache line.
 const PANEL_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of a line of the caches.
+/// Bytes of a cache line.
 const LINE_BYTES: u64 = 64;
 
 impl Panel {
-    /// The panels of a view with these axes (in bytes), if it has an axis that is worth it: the number of that axis.
+    /// Returns the number of the axis along which panels pay off, and the panels, for a view with these axes (in
+    /// bytes).
     fn of(input: &StridedInput<'_>, axes: &[(u64, i64)]) -> Option<(usize, Panel)> {
         let size = input.dtype.size() as u64;
         let (inner, outer) = axes.split_last()?;
@@ -102,18 +103,18 @@ impl Panel {
         Some((at, panel))
     }
 
-    /// Copies the cells from element `first` on together, `rows` of the outer axis.
+    /// Copies the cells from element `first` on into the panel, for `rows` positions of the outer axis.
     fn fill(&mut self, first: i64, rows: u64, size: usize) {
         self.shape[0] = rows;
         // SAFETY: the bytes of an input outlive its feed.
         let bytes = unsafe { std::slice::from_raw_parts(self.bytes, self.len) };
         let from = Strided { bytes, offset: first, strides: &self.steps };
         let dense = strides(&self.shape);
-        // SAFETY: whole numbers are seen as their bytes.
+        // SAFETY: integers are viewed as their bytes.
         let to = unsafe {
             std::slice::from_raw_parts_mut(self.room.as_mut_ptr().cast(), self.room.len() * 8)
         };
-        // The view was checked against its memory, and the room is made for the panel.
+        // The view was checked against its memory, and `room` was allocated for the panel.
         let copied = copy_box(size, &self.shape, from, to, 0, &dense);
         debug_assert!(copied.is_ok());
     }
@@ -130,7 +131,7 @@ impl Source {
 }
 
 impl Feed {
-    /// A feed of a checked view. `buffer` has room for a tile.
+    /// Creates a feed of a checked view. `buffer` has room for a tile.
     pub(super) fn memory(input: &StridedInput<'_>, shape: &[u64], buffer: *mut u8) -> Feed {
         let size = input.dtype.size();
         let base = input.bytes.as_ptr();
@@ -141,7 +142,7 @@ impl Feed {
         if !shape.contains(&0)
             && let Some((outer, p)) = Panel::of(input, &axes)
         {
-            // The walk goes from panel to panel, and through each as one run.
+            // The walk goes from panel to panel, and treats each as one run.
             kind = Source::Panel { base: p.room.as_ptr().cast(), size };
             let (rows, cells) = (p.shape[0], p.shape.iter().product());
             axes.truncate(outer + 1);
@@ -160,7 +161,7 @@ impl Feed {
         }
     }
 
-    /// A feed of an index from that value on.
+    /// Creates a feed of an index that starts at `first`.
     pub(super) fn index(index: &Index, first: i64, shape: &[u64], buffer: *mut u8) -> Feed {
         let axes = merge(shape, &index.strides);
         Feed {
@@ -184,14 +185,14 @@ impl Feed {
         }
     }
 
-    /// Rows of the current panel.
+    /// Number of rows of the current panel.
     fn panel_rows(&self, p: &Panel) -> u64 {
         let blocks = self.axes.len() - 2;
         let rows = (self.axes[blocks].1 / self.kind.size() as i64) as u64;
         rows.min(p.rows - self.at[blocks] * rows)
     }
 
-    /// Where the current cell of the panel is, whose cells are there from now on.
+    /// Address of the current cell of the panel; fills the panel first if necessary.
     fn in_panel(&mut self, base: *const u8, size: usize) -> *const u8 {
         if !self.filled
             && let Some(p) = &self.panel
@@ -205,8 +206,8 @@ impl Feed {
         base.wrapping_add(self.at[self.axes.len() - 1] as usize * size)
     }
 
-    /// How many whole tiles from here on lie in one run and need no packing, and where they lie. The feed stays where it
-    /// is; [`Feed::skip`] moves it on.
+    /// Returns the number of whole tiles from here on that are in one run and need no packing, and their location. The
+    /// feed does not move; [`Feed::skip`] advances it.
     pub(super) fn steady(&mut self) -> (u64, Steady) {
         let (len, step) = self.inner();
         let tiles = (len - self.at[self.axes.len() - 1]) / N as u64;
@@ -230,7 +231,7 @@ impl Feed {
         }
     }
 
-    /// Fills the buffer with the cell of a run of `len` that repeats it, as far as one block can read.
+    /// Fills the buffer with the cell of a run of `len` that repeats it, up to the cells of one block.
     fn repeat(&mut self, len: u64) {
         if !self.filled {
             self.pack(0, len.min((TILES * N) as u64) as usize);
@@ -238,12 +239,12 @@ impl Feed {
         }
     }
 
-    /// Moves `tiles` whole tiles on, no more than are left of the run.
+    /// Advances by `tiles` whole tiles, at most those left in the run.
     pub(super) fn skip(&mut self, tiles: u64) {
         self.advance(self.axes.len() - 1, tiles * N as u64);
     }
 
-    /// The next `n` cells, as a tile of 64 (the cells beyond `n` are anything).
+    /// Returns the next `n` cells as a tile of 64 (the cells beyond `n` are undefined).
     #[inline]
     pub(super) fn next(&mut self, n: usize) -> *const u8 {
         let (len, step) = self.inner();
@@ -309,8 +310,8 @@ impl Feed {
         }
     }
 
-    /// Writes `m` cells of the current run to the buffer from cell `k` on. More than are left of it are asked for only
-    /// where the run repeats one cell.
+    /// Writes `m` cells of the current run to the buffer, starting at cell `k`. `m` exceeds the rest of the run only if
+    /// the run repeats one cell.
     fn pack(&mut self, k: usize, m: usize) {
         let step = self.inner().1;
         match self.kind {
@@ -330,8 +331,8 @@ impl Feed {
                 }
             }
             Source::Memory { base, size, .. } => {
-                // SAFETY: the view was checked to stay in its memory, the buffer has N cells, k + m <= N; reads are
-                // unaligned ones.
+                // SAFETY: the view was checked to stay within its memory, the buffer has N cells, k + m <= N; reads are
+                // unaligned.
                 unsafe {
                     let p = base.offset(self.here as isize);
                     match size {
@@ -357,7 +358,7 @@ unsafe fn gather<T: Copy>(p: *const u8, step: i64, to: *mut u8, k: usize, m: usi
         } else if step == 0 {
             std::slice::from_raw_parts_mut(to, m).fill(p.cast::<T>().read_unaligned());
         } else if step == 2 * size_of::<T>() as i64 {
-            // A step that is known becomes vectors.
+            // A constant step vectorises.
             strided::<T, 2>(p.cast(), to, m);
         } else if step == -(size_of::<T>() as i64) {
             strided::<T, -1>(p.cast(), to, m);
@@ -378,7 +379,7 @@ unsafe fn strided<T: Copy, const S: isize>(p: *const T, to: *mut T, m: usize) {
     }
 }
 
-/// Axes without those of length 1, neighbours that step evenly made one; at least one axis.
+/// Returns the axes without those of length 1, with evenly stepping neighbours merged; at least one axis.
 fn merge(shape: &[u64], steps: &[i64]) -> Vec<(u64, i64)> {
     let mut out: Vec<(u64, i64)> = Vec::new();
     for (&n, &s) in shape.iter().zip(steps) {

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
-//! Operations that are made into one, against the same operations one after the other.
+//! Merged operations compared with the same operations one after the other.
 
 use super::tests::{dense, run, typed};
 use super::*;
@@ -10,7 +10,7 @@ use tessera_planner::program::{Arg, Program, ScalarOp as S};
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::scalar::Scalar;
 
-/// Numbers of all kinds, the special ones among them.
+/// Numbers of all kinds, including special ones.
 fn cells(n: usize, k: usize) -> Vec<f64> {
     const SPECIAL: [f64; 6] = [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.5];
     (0..n)
@@ -21,7 +21,7 @@ fn cells(n: usize, k: usize) -> Vec<f64> {
         .collect()
 }
 
-/// A program of inputs of one type, with the outputs that are made of its value.
+/// A program over inputs of one type, with outputs of its value.
 fn program(
     dtypes: &[DType],
     make: impl Fn(&mut Program) -> Arg,
@@ -41,7 +41,7 @@ fn stored(value: Arg) -> Vec<FusedOutput> {
 /// Pushes a value's instructions.
 type Make = Rc<dyn Fn(&mut Program) -> Arg>;
 
-/// The values that sums and extremes can make by themselves, of the inputs 0 and 1.
+/// The values that can be fused into sums and extremes, from the inputs 0 and 1.
 fn values(dtype: DType) -> Vec<Make> {
     let (a, b) = (Arg::Input(0), Arg::Input(1));
     let constant = move |x| Arg::Const(Scalar::from_f64(dtype, x));
@@ -69,12 +69,12 @@ fn values(dtype: DType) -> Vec<Make> {
             let r = p.push(S::Add, dtype, &[a, b]);
             p.push(S::Sqrt, dtype, &[r])
         }),
-        // A condition that is no comparison with a constant.
+        // A condition that is not a comparison with a constant.
         Rc::new(move |p| {
             let c = p.push(S::Lt, DType::Bool, &[a, b]);
             p.push(S::Where, dtype, &[c, b, constant(0.0)])
         }),
-        // -0 is not what stands for nothing there.
+        // -0 is not the neutral value there.
         Rc::new(move |p| {
             let c = p.push(S::Lt, DType::Bool, &[a, constant(0.5)]);
             p.push(S::Where, dtype, &[c, b, constant(-0.0)])
@@ -123,7 +123,7 @@ fn a_reduction_that_does_the_last_operations_gives_the_bits_of_one_that_reads_th
                 for (make, kind) in cases {
                     let state = |value| reduce(kind, value);
                     let alone = program(&[dtype; 2], &*make, |v| vec![state(v)]);
-                    // What is stored too is made before it is read.
+                    // A value that is also stored is computed before it is read.
                     let beside = program(&[dtype; 2], &*make, |v| {
                         vec![state(v), FusedOutput::Store { value: v, valid: None }]
                     });
@@ -143,7 +143,7 @@ fn a_reduction_that_does_the_last_operations_gives_the_bits_of_one_that_reads_th
                         cells.into_iter().map(bits).collect::<Vec<_>>()
                     };
                     assert_eq!(value(&got), value(&want), "{kind:?} {shape:?} {:?}", alone.program);
-                    // So is what was stored, read where it lies.
+                    // So is a stored value that is read in place.
                     let plain = program(&[dtype], |_| Arg::Input(0), |v| vec![state(v)]);
                     let cells = [dense(&want[1][0], &strides, dtype)];
                     let read = run(&plain, &region, &shape, &cells).unwrap();
@@ -161,7 +161,7 @@ fn a_reduction_that_does_the_last_operations_gives_the_bits_of_one_that_reads_th
 
 #[test]
 fn a_masked_sum_is_that_of_the_valid_cells() {
-    // As NumPy: b[a > 0.5].sum() of whole numbers, and how many they are.
+    // As NumPy: b[a > 0.5].sum() of integers, and their number.
     let n = 1000u64;
     let a: Vec<f64> = (0..n).map(|i| (i % 10) as f64 / 10.0).collect();
     let b: Vec<f64> = (0..n).map(|i| if i % 10 == 3 { f64::NAN } else { i as f64 }).collect();
@@ -169,7 +169,7 @@ fn a_masked_sum_is_that_of_the_valid_cells() {
     let zero = Arg::Const(Scalar::f64(0.0));
     let mut p = Program { inputs: vec![f; 2], insts: vec![] };
     let c = p.push(S::Gt, DType::Bool, &[Arg::Input(0), Arg::Const(Scalar::f64(0.5))]);
-    // As `where(a > 0.5, b, NULL)` becomes instructions.
+    // The instructions of `where(a > 0.5, b, NULL)`.
     let value = p.push(S::Where, f, &[c, Arg::Input(1), zero]);
     let (yes, no) = (Arg::Const(Scalar::bool(true)), Arg::Const(Scalar::bool(false)));
     let valid = p.push(S::Where, DType::Bool, &[c, yes, no]);
@@ -251,7 +251,7 @@ fn constants_may_stand_on_either_side() {
 
 #[test]
 fn indices_as_floats_are_the_integers_rounded() {
-    // Beyond 2^53 floats leave integers out; beyond 2^63 integers wrap.
+    // Beyond 2^53 floats skip integers; beyond 2^63 integers wrap.
     for offset in [0, -500, (1 << 52) - 300, (1 << 53) - 300, i64::MAX - 300, i64::MIN + 1] {
         for step in [1i64, -3, 0, 1 << 43, i64::MAX / 100] {
             let f = DType::Float64;

@@ -1,14 +1,14 @@
 #![expect(unsafe_code, reason = "cells are passed by pointer; each block says why it is sound")]
-//! Reductions of inputs as they lie in memory: nothing is computed, so that no tile is needed.
+//! Reductions of inputs in place: nothing is computed, so no tile is needed.
 //!
 //! ```text
-//!   [t, y, x] of 100 × 125 × 125, over x    lines of 125 cells, a call for as many as follow one another
+//!   [t, y, x] of 100 × 125 × 125, over x    lines of 125 cells, one call for all contiguous ones
 //!                                 over y    bands of up to 8 rows of 125 cells that enter the same row of the state
 //!                                 over t    bands of up to 8 rows of 15,625 cells
 //!        groups of 4 and 4 along y and x    31 lines of 4 cells and one of 1 in each row
 //! ```
-//! Rows and lines that are no multiple of a tile's 64 cells would be cut into pieces tile by tile. Each cell meets its
-//! state in the same order as it would there, so no bit depends on the way.
+//! Tiles would cut rows and lines that are not multiples of 64 cells into pieces. Each cell is accumulated in the same
+//! order as with tiles, so no bit depends on the path.
 
 use super::StridedInput;
 use super::compile::{Compiled, InputSource, Ins};
@@ -21,53 +21,54 @@ use crate::partial::{LANE_RUN, PairFn};
 use smallvec::SmallVec;
 use tessera_planner::region::Region;
 
-/// Cells that all parts take in, one part after the other, before the next cells: they stay in the first-level cache.
+/// Cells that all parts accumulate, one part after the other, before the next cells: they stay in the first-level
+/// cache.
 const BLOCK: usize = 1 << 12;
-/// Least cells of a stretch, on average.
+/// Smallest average number of cells of a stretch.
 const STRETCH: usize = 8;
-/// Cells between two questions whether to stop.
+/// Cells between two polls for cancellation.
 const CANCEL_CELLS: usize = 1 << 16;
 
-/// An input whose runs lie in memory.
+/// An input whose runs are contiguous in memory.
 struct Input {
     slot: usize,
     size: usize,
-    /// The region's first cell.
+    /// Address of the region's first cell.
     first: *const u8,
-    /// Bytes from position to position of the outer axes.
+    /// Bytes per step along the outer axes.
     steps: SmallVec<[i64; 6]>,
 }
 
-/// Cells of a run that go to groups whose numbers follow one another, as many to each: lines of their own.
+/// Cells of a run that belong to groups with consecutive numbers, the same number of cells each: each group is a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stretch {
     /// The first cell.
     from: usize,
     /// The first group, in cells of the state.
     group: usize,
-    /// Cells of a group.
+    /// Cells per group.
     len: usize,
-    /// Groups.
+    /// Number of groups.
     many: usize,
 }
 
-/// A region of runs that lie in memory, and are the same for all reductions.
+/// A region whose runs are contiguous in memory and the same for all reductions.
 pub(super) struct Plain {
     inputs: SmallVec<[Input; 2]>,
-    /// Lengths of the axes outside the runs, those made one along which all inputs step evenly.
+    /// Lengths of the axes outside the runs; axes along which all inputs step evenly are merged.
     outer: SmallVec<[u64; 6]>,
     run: Run,
-    /// What a run is made of that goes to groups.
+    /// Stretches of a run with groups.
     stretches: SmallVec<[Stretch; 4]>,
-    /// Cells of a run.
+    /// Number of cells of a run.
     len: usize,
-    /// Runs that lie one after the other, as do their cells of the state.
+    /// Number of contiguous runs with contiguous cells of the state.
     many: usize,
 }
 
 impl Plain {
-    /// `None` where something is computed or masked, where the reductions do not share their runs, or where these do not
-    /// lie in memory as they are.
+    /// Returns `None` if something is computed or masked, if the reductions do not share their runs, or if these are
+    /// not contiguous in memory.
     pub(super) fn find(
         compiled: &Compiled,
         code: &[Ins],
@@ -82,12 +83,12 @@ impl Plain {
         }
         let run = walk.run();
         let takes = |p: &Part| {
-            // A constant is no input.
+            // A constant is not an input.
             compiled.inputs.iter().any(|i| i.slot as usize == p.value)
                 && match run {
                     Run::Kept => true,
                     Run::Reduced { .. } => p.fns.lines.is_some(),
-                    // The lines of groups go straight to the state, whatever tiles they lie in.
+                    // The lines of groups are accumulated directly into the state, whatever tiles they lie in.
                     Run::Grouped => p.fns.lines.is_some() && !p.fns.by_tiles,
                 }
         };
@@ -102,7 +103,7 @@ impl Plain {
             _ => SmallVec::new(),
         };
         let mut found = None;
-        // As many runs as lie together, or each by itself.
+        // As many runs as are contiguous, or each by itself.
         for many in [several, 1] {
             let inner = inner_axes(&shape, len * many)?;
             let places = compiled
@@ -123,7 +124,7 @@ impl Plain {
         found
     }
 
-    /// Runs everything.
+    /// Runs all reductions.
     pub(super) fn run(
         &self,
         reductions: &mut [Reduction],
@@ -144,19 +145,19 @@ impl Plain {
 
     /// The input of a part.
     fn input(&self, part: &Part) -> usize {
-        // Every part reads an input, as was made sure.
+        // Every part reads an input, as was checked before.
         self.inputs.iter().position(|i| i.slot == part.value).unwrap_or(0)
     }
 }
 
-/// The way through the runs.
+/// The state of a pass over the runs.
 struct Runs<'a> {
     plain: &'a Plain,
     /// Position on the outer axes.
     at: SmallVec<[u64; 6]>,
-    /// Where in its tile the next line begins.
+    /// Place of the next line in its tile.
     turn: usize,
-    /// Cells since the last question whether to stop.
+    /// Cells since the last poll for cancellation.
     done: usize,
 }
 
@@ -172,14 +173,14 @@ impl Runs<'_> {
         Ok(())
     }
 
-    /// Where the current run of an input is.
+    /// Address of the current run of an input.
     fn place(&self, i: &Input) -> *const u8 {
         let moved = self.at.iter().zip(&i.steps);
         // In bounds: the view was checked against its memory.
         i.first.wrapping_offset(moved.fold(0, |s, (p, step)| s + step * *p as i64) as isize)
     }
 
-    /// Rows from here on, at least one, that lie evenly and enter the same cells.
+    /// Number of rows from here on, at least one, that are evenly spaced and enter the same cells.
     fn alike(&self, reductions: &[Reduction]) -> u64 {
         let there = match (self.plain.outer.last(), self.at.last()) {
             (Some(n), Some(at)) => n - at,
@@ -188,7 +189,7 @@ impl Runs<'_> {
         reductions.iter().fold(there, |n, r| n.min(r.walk.alike()))
     }
 
-    /// Moves past so many runs that are alike.
+    /// Moves past `many` runs that are alike.
     fn past(&mut self, many: u64, reductions: &mut [Reduction]) {
         if let Some(at) = self.at.last_mut() {
             *at += many - 1;
@@ -197,7 +198,7 @@ impl Runs<'_> {
         reductions.iter_mut().for_each(|r| r.walk.next_alike(many));
     }
 
-    /// The next rows that enter the same cells; how many they are.
+    /// Collects the next rows that enter the same cells; returns their number.
     fn band(
         &mut self,
         reductions: &mut [Reduction],
@@ -232,8 +233,8 @@ impl Runs<'_> {
                 (piece.out, piece.from, piece.to) = (out + from, 0, cells);
                 piece.valid = std::ptr::null();
                 match part.fns.rows {
-                    // SAFETY: fields were given at the start for this state, the walk stays in it, and the rows lie in
-                    // memory that was checked.
+                    // SAFETY: the fields are those that were checked for this state, the walk stays within it, and the
+                    // rows lie in checked memory.
                     Some(f) => unsafe { f(piece, &values[..many]) },
                     None => {
                         for (n, v) in values[..many].iter().enumerate() {
@@ -250,7 +251,7 @@ impl Runs<'_> {
         Ok(many as u64)
     }
 
-    /// A run whose cells go to groups.
+    /// Accumulates a run whose cells belong to groups.
     fn groups(
         &mut self,
         reductions: &mut [Reduction],
@@ -264,13 +265,13 @@ impl Runs<'_> {
                 let run = self.place(i);
                 let Some(f) = part.fns.lines else { continue };
                 for s in &plain.stretches {
-                    // A line of more cells goes through lanes, which those of a group do not.
+                    // A longer line would use lanes, which those of a group do not.
                     for from in (0..s.len).step_by(LANE_RUN as usize - 1) {
                         let len = (s.len - from).min(LANE_RUN as usize - 1);
                         part.piece.values = run.wrapping_add((s.from + from) * i.size);
                         part.piece.out = out + s.group;
-                        // SAFETY: fields were given at the start for this state, the walk stays in it, codes were
-                        // checked to be below the number of groups, and the runs lie in memory that was checked.
+                        // SAFETY: the fields are those that were checked for this state, the walk stays within it,
+                        // codes were checked to be below the number of groups, and the runs lie in checked memory.
                         unsafe { f(&part.piece, len, s.many) };
                     }
                 }
@@ -281,7 +282,7 @@ impl Runs<'_> {
         Ok(1)
     }
 
-    /// The runs that lie together here.
+    /// Accumulates the contiguous runs from here on.
     fn lines(
         &mut self,
         reductions: &mut [Reduction],
@@ -305,8 +306,8 @@ impl Runs<'_> {
                     part.piece.values = self.place(i).wrapping_add(from * plain.len * i.size);
                     (part.piece.out, part.piece.from) = (out, self.turn);
                     if let Some(f) = part.fns.lines {
-                        // SAFETY: fields were given at the start for this state, the walk stays in it, and the runs lie
-                        // in memory that was checked.
+                        // SAFETY: the fields are those that were checked for this state, the walk stays within it, and
+                        // the runs lie in checked memory.
                         unsafe { f(&part.piece, plain.len, many) };
                     }
                 }
@@ -319,7 +320,7 @@ impl Runs<'_> {
         Ok(1)
     }
 
-    /// A run so long that all parts take in a block of it after the other.
+    /// Accumulates a run that is so long that all parts process one block of it before the next.
     fn line(
         &mut self,
         reductions: &mut [Reduction],
@@ -336,7 +337,7 @@ impl Runs<'_> {
                 parts.push(part);
             }
         }
-        // Tiles are the same for both only where the run begins with one.
+        // Tiles are the same for both only if the run begins at a tile boundary.
         let pair = if self.turn == 0 { pair(&parts) } else { None };
         let mut tile = [0u64; N];
         for number_of_block in 0..plain.len.div_ceil(block) {
@@ -349,7 +350,7 @@ impl Runs<'_> {
                 let part = &mut *parts[k];
                 let i = &plain.inputs[plain.input(part)];
                 let run = self.place(i).wrapping_add(number * plain.len * i.size);
-                // Cells before the first block's first whole tile, where lanes are numbered by tiles.
+                // Cells before the first block's first whole tile, if lanes are numbered by tiles.
                 let turn = if part.fns.by_tiles { self.turn } else { 0 };
                 let head = (N - turn) % N;
                 let end = (head + (number_of_block + 1) * block).min(plain.len);
@@ -362,10 +363,10 @@ impl Runs<'_> {
                         part.piece.values = at;
                         (part.piece.from, part.piece.to) = (0, whole);
                     } else {
-                        // Less than a tile, which is made one.
+                        // Less than a tile: copied into one.
                         let n = (end - from).min(N - first);
                         let to = tile.as_mut_ptr().cast::<u8>().wrapping_add(first * i.size);
-                        // SAFETY: the run has n more cells, of no more than the 8 bytes that the tile has for each.
+                        // SAFETY: the run has n more cells of at most 8 bytes, the tile's room per cell.
                         unsafe { std::ptr::copy_nonoverlapping(at, to, n * i.size) };
                         part.piece.values = tile.as_ptr().cast();
                         (part.piece.from, part.piece.to) = (first, first + n);
@@ -394,7 +395,7 @@ impl Runs<'_> {
     }
 }
 
-/// A sum and a variance of the same cells, which enter both on their way from memory: which parts they are, and how.
+/// Finds a sum and a variance of the same cells that can share a pass: the indices of their parts, and the function.
 fn pair(parts: &[&mut Part]) -> Option<(usize, usize, PairFn)> {
     parts.iter().enumerate().find_map(|(v, variance)| {
         let f = variance.fns.with_sum?;
@@ -403,7 +404,7 @@ fn pair(parts: &[&mut Part]) -> Option<(usize, usize, PairFn)> {
     })
 }
 
-/// The stretches of a run's groups; `None` where they are so short that cells are better taken one by one.
+/// The stretches of a run's groups; `None` if they are so short that cells are better accumulated one by one.
 fn stretches(codes: &[u32]) -> Option<SmallVec<[Stretch; 4]>> {
     let mut found: SmallVec<[Stretch; 4]> = SmallVec::new();
     let mut from = 0;
@@ -411,7 +412,7 @@ fn stretches(codes: &[u32]) -> Option<SmallVec<[Stretch; 4]>> {
         let group = codes[from] as usize;
         let len = codes[from..].iter().take_while(|c| **c as usize == group).count();
         match found.last_mut() {
-            // Cells of a long group are taken in parts, one group at a time.
+            // Long groups are processed in parts, one group at a time.
             Some(s) if s.len == len && s.group + s.many == group && len < LANE_RUN as usize => {
                 s.many += 1;
             }
@@ -422,7 +423,7 @@ fn stretches(codes: &[u32]) -> Option<SmallVec<[Stretch; 4]>> {
     (found.len() * STRETCH <= codes.len()).then_some(found)
 }
 
-/// The outer axes without those of length 1, neighbours made one along which every input steps evenly.
+/// Returns the outer axes without those of length 1, merging axes along which every input steps evenly.
 fn merge(shape: &[u64], inputs: &mut [Input]) -> SmallVec<[u64; 6]> {
     let mut outer: SmallVec<[u64; 6]> = SmallVec::new();
     let mut steps: SmallVec<[SmallVec<[i64; 6]>; 2]> =
@@ -449,7 +450,7 @@ fn merge(shape: &[u64], inputs: &mut [Input]) -> SmallVec<[u64; 6]> {
     outer
 }
 
-/// The first of the inner axes that have so many cells; `None` if none have.
+/// The first of the inner axes with `cells` cells; `None` if there is none.
 fn inner_axes(shape: &[u64], cells: u64) -> Option<usize> {
     let (mut inner, mut n) = (shape.len(), 1);
     while n < cells {
@@ -459,11 +460,11 @@ fn inner_axes(shape: &[u64], cells: u64) -> Option<usize> {
     (n == cells).then_some(inner)
 }
 
-/// An input whose cells along the inner axes lie one after the other.
+/// An input that is contiguous along the inner axes.
 fn input(slot: usize, i: &StridedInput<'_>, shape: &[u64], inner: usize) -> Option<Input> {
     let size = i.dtype.size();
     let base = i.bytes.as_ptr();
-    // A single cell lies wherever it lies.
+    // A single cell is always contiguous.
     let in_a_row = shape[inner..].iter().all(|n| *n == 1)
         || even(&shape[inner..], &i.strides[inner..]) == Some(1);
     if !in_a_row || base.align_offset(size) != 0 {
@@ -488,7 +489,7 @@ mod tests {
     use tessera_planner::region::{Region, strides};
     use tessera_planner::scalar::Scalar;
 
-    /// Reductions by each kind together and alone, of cells where they lie, and of the same ones a byte further on, which
+    /// Reductions of each kind together and alone, of cells in place and of the same cells shifted by one byte, which
     /// go through tiles.
     fn case(shape: &[u64], how: &[u8], dtype: DType, cells: &[u8]) {
         let axes: Vec<AxisReduce> = how
@@ -513,14 +514,14 @@ mod tests {
             ReduceKind::ArgMax,
         ];
         let mut shifted = vec![0; cells.len() + 9];
-        // No type of more than a byte is aligned there.
+        // No type of more than one byte is aligned there.
         let odd = 1 + shifted.as_ptr().align_offset(8);
         shifted[odd..odd + cells.len()].copy_from_slice(cells);
         let step = strides(shape);
         let input = |bytes| StridedInput { bytes, offset: 0, strides: &step, dtype };
         let known: Vec<ReduceKind> =
             kinds.into_iter().filter(|k| k.result(dtype).is_some()).collect();
-        // Those without a variance and positions, which take other ways, and all of them.
+        // Without a variance and positions, which take other paths, and all of them.
         let without = &known[..known.iter().position(|k| k.name() == "var").unwrap_or(4).min(5)];
         for kinds in known.chunks(1).chain([without, &known]) {
             let output = |k: &ReduceKind| FusedOutput::Reduce {
@@ -566,7 +567,7 @@ mod tests {
 
     #[test]
     fn cells_where_they_lie_give_the_bits_of_tiles() {
-        // Of those of 2100 cells and more the lanes of sums are carried over, wherever in a tile a run begins.
+        // Lanes of sums are carried over in those of 2100 cells and more, wherever in a tile a run begins.
         let shapes: [&[u64]; 8] = [
             &[9000],
             &[7, 125],

@@ -7,12 +7,12 @@
 //!   b b b b b                                            3 6 9 …
 //!   c c c c c
 //! ```
-//! A state of a row is read and written for each row that enters it. Where the rows of a band enter it a few tiles at a
-//! time, it comes from the far caches once a band and not once a row, while each row is still read from its first cell to
-//! its last. Every cell of the state meets its cells in the same order, so no bit depends on the bands.
+//! The state of a row is read and written for each row that is accumulated into it. With bands, a few tiles at a time,
+//! it comes from the outer caches once per band instead of once per row, while each row is still read from its first
+//! cell to its last. Every cell of the state accumulates its cells in the same order, so no bit depends on the bands.
 //!
-//! Tiles begin where rows do, so the last one of a row may be short: it has cells of the next row at its end, of which
-//! nothing is made.
+//! Tiles begin at row starts, so the last one of a row may be short: its end holds cells of the next row, which are
+//! ignored.
 
 use super::StridedInput;
 use super::compile::{Compiled, InputSource};
@@ -23,46 +23,47 @@ use crate::ops::{IotaFn, N};
 use crate::partial::{Piece, PieceFn};
 use tessera_planner::region::Region;
 
-/// Most rows of a band.
+/// Upper bound on the rows of a band.
 pub(super) const ROWS: usize = 8;
-/// Rows that are read at a time over all inputs: the processor follows so many streams.
+/// Rows that are read at a time over all inputs: the processor prefetches this many streams.
 const STREAMS: usize = 16;
-/// Tiles of a row that enter the state together: a call of each operation for one tile costs as much as a cheap one.
+/// Tiles of a row that are accumulated together: calling each operation for one tile costs as much as a cheap
+/// operation.
 const GROUP: usize = 4;
 /// Bytes of the buffer of a repeated cell.
 const SPARE_BYTES: usize = GROUP * TILE_BYTES;
-/// Cells between two questions whether to stop.
+/// Cells between two polls for cancellation.
 const CANCEL_CELLS: usize = 1 << 16;
 
-/// How an input lies in a row.
+/// Layout of an input in a row.
 enum Lie {
-    /// Bytes of the row's first cell from the input's base, and from cell to cell.
+    /// Base address, size of a cell, and end of the input's memory.
     Moves { base: *const u8, size: usize, end: *const u8 },
-    /// One cell for the whole row: base and size.
+    /// One cell for the whole row: base address and size.
     Still { base: *const u8, size: usize },
-    /// An index, what writes it, and its step.
+    /// An index: the function that writes it, and the increment.
     Counts { f: IotaFn, step: i64 },
 }
 
-/// An input that is the same for all rows but for where each begins.
+/// An input that has the same layout in all rows.
 struct RowInput {
     slot: usize,
     lie: Lie,
-    /// Bytes (or index) of the first cell of the region's first row.
+    /// Byte offset (or index) of the first cell of the region's first row.
     first: i64,
-    /// Bytes (or index) from position to position of the outer axes.
+    /// Bytes (or index increment) per step along the outer axes.
     steps: Vec<i64>,
 }
 
 /// A row of a band.
 struct Row {
-    /// Where each slot's tile lies.
+    /// Address of each slot's tile.
     ptr: Vec<*mut u8>,
-    /// Indices: slot, what writes it, value, step.
+    /// Indices: slot, function that writes it, value, increment.
     counts: Vec<(usize, IotaFn, i64, i64)>,
     /// Slots that move, with their steps in bytes.
     moves: Vec<(usize, usize)>,
-    /// What enters the states.
+    /// Parts that accumulate the row.
     entries: Vec<Entry>,
 }
 
@@ -74,27 +75,27 @@ struct Entry {
     valid: Option<usize>,
 }
 
-/// A region whose rows all reductions keep.
+/// A region whose rows are kept by all reductions.
 pub(super) struct Rows<'a> {
     compiled: &'a Compiled,
     inputs: Vec<RowInput>,
     /// Lengths of the outer axes.
     outer: Vec<u64>,
-    /// Cells of a row.
+    /// Number of cells of a row.
     len: usize,
-    /// Most rows of a band.
+    /// Upper bound on the rows of a band.
     band: usize,
-    /// Tile buffers for cells that repeat, one for each of them and row of a band, and for short tiles.
+    /// Tile buffers for repeated cells and short tiles, one per input and row of a band.
     spare: *mut u8,
 }
 
-/// Bytes of tile buffers that rows need beside those of the program.
+/// Bytes of tile buffers that rows need besides those of the program.
 pub(super) fn spare_bytes(compiled: &Compiled) -> usize {
     compiled.inputs.len() * ROWS * SPARE_BYTES
 }
 
 impl<'a> Rows<'a> {
-    /// `None` where rows are too short, or are not what every reduction keeps, or do not lie in memory as they are.
+    /// Returns `None` if rows are too short, not kept by every reduction, or not contiguous in memory.
     pub(super) fn find(
         compiled: &'a Compiled,
         region: &Region,
@@ -198,7 +199,7 @@ impl<'a> Rows<'a> {
                 }
                 Lie::Still { base, size } => {
                     let to = self.spare(number, k);
-                    // SAFETY: the cell is in the memory that was checked; the buffer has GROUP * N cells.
+                    // SAFETY: the cell is in checked memory; the buffer has GROUP * N cells.
                     unsafe { repeat(base.wrapping_offset(first as isize), to, size) };
                     row.ptr[i.slot] = to;
                 }
@@ -207,7 +208,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// A buffer of an input's own for a row of a band.
+    /// Returns an input's own buffer for a row of a band.
     fn spare(&self, input: usize, row: usize) -> *mut u8 {
         self.spare.wrapping_add((input * ROWS + row) * SPARE_BYTES)
     }
@@ -231,7 +232,7 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
-    /// Moves a row's last cells where a whole tile can be read.
+    /// Copies a row's last cells to a buffer from which a whole tile can be read.
     fn shorten(&self, k: usize, n: usize, row: &mut Row) {
         for (number, i) in self.inputs.iter().enumerate() {
             let Lie::Moves { size, end, .. } = i.lie else { continue };
@@ -279,7 +280,7 @@ impl Row {
         }
     }
 
-    /// Runs the row's next tiles, no more than [`Loop::most`] gave, of which `n` cells count.
+    /// Runs the row's next tiles, at most [`Loop::most`], of which `n` cells are used.
     #[inline]
     fn tiles(
         &mut self,
@@ -289,12 +290,12 @@ impl Row {
         n: usize,
     ) -> Result<(), KernelError> {
         for (slot, f, value, step) in &mut self.counts {
-            // SAFETY: an index has a buffer of TILES tiles of 8 aligned bytes a cell.
+            // SAFETY: the buffer of an index has TILES tiles of 8 aligned bytes per cell.
             unsafe { f(self.ptr[*slot], *value, *step, tiles) };
             *value = value.wrapping_add(step.wrapping_mul((tiles * N) as i64));
         }
-        // SAFETY: moving inputs have so many whole tiles left in their row (or one in a buffer of their own), still ones
-        // have GROUP tiles, the program's own slots TILES.
+        // SAFETY: moving inputs have this many whole tiles left in their row (or one in a buffer of their own), still
+        // ones have GROUP tiles, the program's own slots TILES.
         unsafe { inner.tiles_at(&self.ptr, tiles) };
         if !compiled.checks.is_empty() {
             check(&compiled.checks, &self.ptr, n)?;
@@ -303,7 +304,8 @@ impl Row {
             e.piece.to = n;
             e.piece.values = self.ptr[e.value];
             e.piece.valid = e.valid.map_or(std::ptr::null(), |v| self.ptr[v].cast_const());
-            // SAFETY: fields were given at the start for this state, the walk stays in it, and the tiles are valid.
+            // SAFETY: the fields are those that were checked for this state, the walk stays within it, and the tiles
+            // are valid.
             unsafe { (e.f)(&e.piece) };
             e.piece.out += n;
         }
@@ -314,7 +316,7 @@ impl Row {
     }
 }
 
-/// The next position, row-major; after the last one the first.
+/// Advances to the next position, row-major; wraps around at the end.
 pub(super) fn next(at: &mut [u64], shape: &[u64]) {
     for (p, n) in at.iter_mut().zip(shape).rev() {
         *p += 1;
@@ -325,7 +327,7 @@ pub(super) fn next(at: &mut [u64], shape: &[u64]) {
     }
 }
 
-/// The step of axes that make one run; `None` if they do not.
+/// The common step of axes that form one run; `None` if they do not.
 pub(super) fn even(shape: &[u64], steps: &[i64]) -> Option<i64> {
     let mut run: Option<(u64, i64)> = None;
     for (&n, &step) in shape.iter().zip(steps).rev().filter(|(n, _)| **n != 1) {
@@ -343,7 +345,7 @@ pub(super) fn even(shape: &[u64], steps: &[i64]) -> Option<i64> {
 /// Fills the tiles of a group with one cell.
 ///
 /// # Safety
-/// `from` is good for a cell of `size` bytes, `to` for GROUP * N of them.
+/// `from` is valid for a cell of `size` bytes, `to` for GROUP * N of them.
 unsafe fn repeat(from: *const u8, to: *mut u8, size: usize) {
     for i in 0..GROUP * N {
         // SAFETY: `i` is below GROUP * N, for which `to` has room; `from` is one cell.

@@ -1,5 +1,5 @@
 #![expect(unsafe_code, reason = "tiles are passed by pointer; each block says why it is sound")]
-//! The interpreter's loop.
+//! The main loop of the interpreter.
 
 use super::compile::{Compiled, InputSlot, InputSource, Ins, OutputSlot, ReduceSlot};
 use super::feed::Feed;
@@ -16,17 +16,17 @@ use tessera_planner::dtype::DType;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::Region;
 
-/// Bytes from one slot's buffer to the next: a block of tiles of 8-byte cells, and some more so that buffers do not
-/// compete for the same sets of the cache.
+/// Bytes between the buffers of consecutive slots: a block of tiles of 8-byte cells with padding, so that buffers do
+/// not compete for the same cache sets.
 const SLOT_BYTES: usize = TILES * TILE_BYTES;
-/// Bytes from one tile buffer to the next.
+/// Bytes between consecutive tile buffers.
 pub(super) const TILE_BYTES: usize = N * 8 + 128;
-/// Bytes of a line of the caches, at which tile buffers begin.
+/// Bytes of a cache line, to which tile buffers are aligned.
 const LINE_BYTES: usize = 64;
-/// Tiles between two questions whether to stop: 65,536 cells, some ten milliseconds where a cell is dear.
+/// Tiles between two polls for cancellation: 65,536 cells, some ten milliseconds if cells are expensive.
 const CANCEL_TILES: usize = 1 << 10;
 
-/// Tile buffers, reusable from run to run. A few kilobytes.
+/// Tile buffers that are reused from run to run; a few kilobytes.
 #[derive(Debug, Default)]
 pub struct Scratch {
     lines: Vec<Line>,
@@ -37,7 +37,7 @@ pub struct Scratch {
 struct Line(#[allow(dead_code, reason = "only its room is used")] [u8; 64]);
 
 impl Scratch {
-    /// No buffers yet; they grow as programs want them.
+    /// Returns a scratch without buffers; they grow on demand.
     pub fn new() -> Self {
         Scratch::default()
     }
@@ -51,30 +51,30 @@ impl Scratch {
     }
 }
 
-/// A store on its way.
+/// A store during a run.
 pub(super) struct Store {
     pub(super) slot: usize,
     pub(super) base: *mut u8,
     pub(super) size: usize,
     /// The slot's own tile.
     pub(super) buffer: *mut u8,
-    /// How tiles go past the caches, if they do.
+    /// Stores tiles past the caches, if set.
     pub(super) stream: Option<StreamFn>,
 }
 
-/// One part of a reduction on its way.
+/// One part of a reduction during a run.
 pub(super) struct Part {
     pub(super) fns: Fns,
     pub(super) value: usize,
     pub(super) valid: Option<usize>,
     pub(super) piece: Piece,
-    /// How the lanes or rows take in what these two come to, instead of the value.
+    /// The function that accumulates the tail instead of the value, and the slots of its two values.
     pub(super) tail: Option<(PieceFn, usize, usize)>,
 }
 
 impl Part {
-    /// What takes in whole tiles of a kept run or of one through the lanes, and of which registers: values, and their
-    /// validity or companions.
+    /// Returns the function for whole tiles of a kept run, or of one in lanes, with its registers: values, and validity
+    /// or companions.
     pub(super) fn enters(&self, kept: bool) -> (PieceFn, usize, Option<usize>) {
         match self.tail {
             Some((f, a, b)) => (f, a, Some(b)),
@@ -86,21 +86,21 @@ impl Part {
 pub(super) struct Reduction {
     pub(super) walk: Walk,
     pub(super) parts: Vec<Part>,
-    /// Where in its tile the current run began.
+    /// Place of the current run in its tile.
     turn: usize,
-    /// Fields that an earlier reduction makes too.
+    /// Fields that an earlier reduction computes too.
     copies: Vec<Copied>,
 }
 
 impl Compiled {
     /// Runs the program over the cells of `region` (positions of the whole stage, whose shape is `stage_shape`).
     ///
-    /// `inputs` are the program's field inputs in order, as views relative to the region; `outputs` one for each of
-    /// the program's. `cancel` is asked now and then. An empty region stores nothing and leaves states of no cells.
+    /// `inputs` are the program's field inputs in order, as views relative to the region; `outputs` has one entry per
+    /// output of the program. `cancel` is polled. An empty region stores nothing and leaves states of no cells.
     ///
     /// # Errors
-    /// [`KernelError::Domain`] as told at [`super`], [`KernelError::Cancelled`], [`KernelError::Buffer`] for inputs
-    /// and outputs that do not fit the region. After an error the outputs hold anything.
+    /// [`KernelError::Domain`] as described at [`super`], [`KernelError::Cancelled`], [`KernelError::Buffer`] for
+    /// inputs and outputs that do not fit the region. After an error the contents of the outputs are unspecified.
     pub fn run(
         &self,
         region: &Region,
@@ -180,7 +180,7 @@ impl Compiled {
             return Ok(());
         }
         let mut inner = Loop::new(code, ptr, self.block);
-        // What is left of the room after the lanes.
+        // The rest of the scratch after the lanes.
         let of_rows = stores
             .is_empty()
             .then(|| Rows::find(self, region, inputs, &reductions, lane_room))
@@ -201,7 +201,7 @@ impl Compiled {
         Ok(())
     }
 
-    /// How many parts of reductions have lanes.
+    /// Number of parts of reductions with lanes.
     fn lanes(&self) -> usize {
         self.outputs
             .iter()
@@ -209,7 +209,7 @@ impl Compiled {
             .sum()
     }
 
-    /// Checks that inputs have the region's cells.
+    /// Checks that inputs hold the region's cells.
     fn check_inputs(&self, shape: &[u64], inputs: &[StridedInput<'_>]) -> Result<(), KernelError> {
         for i in &self.inputs {
             match &i.source {
@@ -225,7 +225,7 @@ impl Compiled {
         Ok(())
     }
 
-    /// Feeds of inputs that were checked.
+    /// Creates the feeds of checked inputs.
     fn feeds(
         &self,
         region: &Region,
@@ -300,7 +300,7 @@ impl Compiled {
     }
 }
 
-/// A field of a state that another reduction has made.
+/// A field of a state that another reduction has computed.
 pub(super) struct Copied {
     from: *const u8,
     to: *mut u8,
@@ -315,13 +315,13 @@ impl Copied {
 }
 
 impl Reduction {
-    /// Leaves a run behind: its lanes go into the state.
+    /// Ends a run: folds its lanes into the state.
     pub(super) fn ended(&mut self) {
         if self.walk.run() == (Run::Reduced { lanes: true }) {
             let out = self.walk.out();
             for part in self.parts.iter_mut().filter(|p| p.fns.uses_lanes) {
                 (part.piece.out, part.piece.from) = (out, self.turn);
-                // SAFETY: fields and lanes were given at the start for this state, and the walk stays in it.
+                // SAFETY: fields and lanes are those that were checked for this state, and the walk stays within it.
                 unsafe { (part.fns.fold)(&part.piece) };
             }
         }
@@ -359,8 +359,8 @@ impl Reduction {
                     (None, Run::Reduced { lanes: false }) => part.fns.seq,
                     (None, Run::Reduced { lanes: true }) => part.fns.lanes,
                 };
-                // SAFETY: fields and lanes were given at the start for this state, the walk stays in it, and the
-                // tiles are valid.
+                // SAFETY: fields and lanes are those that were checked for this state, the walk stays within it, and
+                // the tiles are valid.
                 unsafe { f(piece) };
             }
             if ended {
@@ -371,8 +371,8 @@ impl Reduction {
     }
 }
 
-/// Checks the buffers of a reduction and sets its state to that of no cells; gives its fields too. `states` are the
-/// fields of the outputs before.
+/// Checks the buffers of a reduction, sets its state to that of no cells, and returns its fields. `states` are the
+/// fields of the previous outputs.
 fn begin(
     r: &ReduceSlot,
     region: &Region,
@@ -422,12 +422,12 @@ fn begin(
         for (to, from) in piece.fields.iter_mut().zip(&fields[p.first_field..]) {
             *to = *from;
         }
-        // SAFETY: the fields have `cells` cells and there is room for the lanes.
+        // SAFETY: the fields have `cells` cells, and there is memory for the lanes.
         unsafe {
             (p.fns.init)(&piece);
             (p.fns.reset)(&piece);
         }
-        // Where all runs are rows, or go through the lanes, the last operations need not store what they come to.
+        // If all runs are rows, or in lanes, the last operations need not store their results.
         let tail = p.tail.as_ref().and_then(|t| match walk.run() {
             Run::Kept => Some((t, t.fns.row)),
             Run::Reduced { lanes: true } => Some((t, t.fns.lanes)),
@@ -453,7 +453,7 @@ fn begin(
     Ok((fields, Reduction { walk, parts, turn: 0, copies }))
 }
 
-/// A constant's bytes in the machine's order, in the first places.
+/// A constant's bytes in native order, in the first places.
 fn native(c: tessera_planner::scalar::Scalar) -> [u8; 8] {
     let mut b = c.to_le_bytes();
     if cfg!(target_endian = "big") {
@@ -469,7 +469,7 @@ fn expect(what: &'static str, got: usize, expected: usize) -> Result<(), KernelE
     Err(KernelError::Buffer { what, got: got as u64, expected: expected as u64 })
 }
 
-/// Refuses a buffer that is too short or not aligned for its cells.
+/// Rejects a buffer that is too short or not aligned for its cells.
 fn room(bytes: &[u8], dtype: DType, cells: usize) -> Result<(), KernelError> {
     let need = cells.saturating_mul(dtype.size());
     if bytes.len() < need {

@@ -1,14 +1,14 @@
 #![expect(unsafe_code, reason = "tiles are passed by pointer; each block says why it is sound")]
-//! The loop over tiles where nothing but addresses changes.
+//! The loop over tiles in which only addresses change.
 //!
 //! ```text
 //!   row of 1250 cells:   | 19 tiles, one steady stretch: blocks of 8, 8 and 3 | a tile that two rows share | …
 //! ```
-//! A tile of a cheap program takes less time than finding out where it lies, and than calling its operations. So feeds,
-//! stores and reductions are asked once how many tiles they go on evenly, and these run in blocks, each operation over
-//! all tiles of a block, with addresses that only move on. The loop fetches nothing ahead by instructions: the processor
-//! sees the few streams itself, and fetching the next block while one is computed took a fifth more time on Zen 3. Some
-//! of the reductions do ([`ahead`](crate::stream::ahead)).
+//! For a cheap program, locating a tile and calling its operations takes longer than computing it. So feeds, stores and
+//! reductions report once how many tiles they continue evenly. These run in blocks, each operation over all tiles of a
+//! block, with addresses that only advance. The loop does not prefetch: the processor detects the few streams itself,
+//! and prefetching the next block during the current one took a fifth more time on Zen 3. Some of the reductions do
+//! ([`ahead`](crate::stream::ahead)).
 
 use super::compile::{Check, Ins};
 use super::feed::{Feed, Steady};
@@ -19,31 +19,31 @@ use crate::ops::{IotaFn, N, TILES};
 use crate::partial::{Piece, PieceFn};
 use crate::stream::StreamFn;
 
-/// What runs for each tile.
+/// The operations that run for each tile.
 pub(super) struct Loop {
     pub(super) code: Vec<Ins>,
-    /// Where each slot's tile lies. As long as the program has slots: instructions name no others.
+    /// Address of each slot's tile. Has an entry per slot of the program: instructions refer to no others.
     pub(super) ptr: Vec<*mut u8>,
-    /// Tiles of a block, at most [`TILES`].
+    /// Number of tiles of a block, at most [`TILES`].
     block: usize,
-    /// Lists of a stretch, kept for the next one.
+    /// Lists of a stretch, reused for the next one.
     stretch: Stretch,
 }
 
-/// What changes from tile to tile of a stretch.
+/// Addresses and values that change from tile to tile of a stretch.
 #[derive(Default)]
 struct Stretch {
-    /// Slots that move, with their steps in bytes a tile.
+    /// Slots that move, with their steps in bytes per tile.
     moves: Vec<(usize, usize)>,
-    /// Slots of indices, what writes them, their values and steps.
+    /// Slots of indices, the functions that write them, their values and increments.
     counts: Vec<(usize, IotaFn, i64, i64)>,
-    /// Stores past the caches: the tile's slot, where it goes, bytes a tile.
+    /// Stores past the caches: the function, the tile's slot, the destination, bytes per tile.
     streams: Vec<(StreamFn, usize, *mut u8, usize)>,
     /// Parts of reductions.
     even: Vec<Even>,
 }
 
-/// A part of a reduction that goes on evenly: the steps are those of a tile.
+/// A part of a reduction that continues evenly: steps are per tile.
 struct Even {
     f: PieceFn,
     piece: Piece,
@@ -54,7 +54,7 @@ struct Even {
 }
 
 impl Loop {
-    /// A loop over tiles that lie at `ptr`.
+    /// Creates a loop over tiles at the addresses `ptr`.
     pub(super) fn new(code: Vec<Ins>, ptr: Vec<*mut u8>, block: usize) -> Loop {
         Loop { code, ptr, block: block.clamp(1, TILES), stretch: Stretch::default() }
     }
@@ -62,11 +62,11 @@ impl Loop {
     /// Runs the operations of one tile.
     #[inline]
     pub(super) fn tile(&self) {
-        // SAFETY: a tile is the least that slots point to.
+        // SAFETY: every slot points to at least one tile.
         unsafe { self.tiles_at(&self.ptr, 1) };
     }
 
-    /// How many of so many tiles can run together: constants are repeated for no more.
+    /// Number of tiles, of `tiles`, that can run together: constants are repeated for at most a block.
     pub(super) fn most(&self, tiles: usize) -> usize {
         tiles.min(self.block)
     }
@@ -74,14 +74,15 @@ impl Loop {
     /// Runs the operations of some tiles.
     ///
     /// # Safety
-    /// Every slot points to so many tiles: those of inputs and stores lie in memory, and so many are no more than
-    /// [`Loop::most`] gives, for which every slot's buffer has room.
+    /// Every slot points to `tiles` tiles: those of inputs and stores in their memory, those of the program in buffers
+    /// with room for [`Loop::most`] tiles.
     #[inline]
     pub(super) unsafe fn tiles_at(&self, ptr: &[*mut u8], tiles: usize) {
         let ptr = ptr.as_ptr();
         for i in &self.code {
-            // SAFETY: every slot points to aligned cells: a buffer of its own, or memory that was checked; a
-            // destination is no source; instructions name slots of the program only; the caller gives no more tiles than slots have room for.
+            // SAFETY: every slot points to aligned cells: a buffer of its own, or checked memory; a destination is no
+            // source; instructions refer only to slots of the program; the caller gives no more tiles than slots have
+            // room for.
             unsafe {
                 let at = |s: u16| *ptr.add(s as usize);
                 (i.f)(at(i.d), at(i.a), at(i.b), at(i.c), i.imm, tiles);
@@ -89,7 +90,7 @@ impl Loop {
         }
     }
 
-    /// Runs up to `most` whole tiles from cell `p` on as long as everything goes on evenly; how many it ran.
+    /// Runs up to `most` whole tiles from cell `p` on, as long as everything continues evenly; returns their number.
     pub(super) fn steady(
         &mut self,
         most: usize,
@@ -167,11 +168,11 @@ impl Loop {
             left -= k;
             let cells = k * N;
             for (slot, f, value, step) in &mut s.counts {
-                // SAFETY: an index has a buffer of TILES tiles of 8 aligned bytes a cell.
+                // SAFETY: the buffer of an index has TILES tiles of 8 aligned bytes per cell.
                 unsafe { f(self.ptr[*slot], *value, *step, k) };
                 *value = value.wrapping_add(step.wrapping_mul(cells as i64));
             }
-            // SAFETY: inputs and stores go on for so many tiles, and buffers have room for a block.
+            // SAFETY: inputs and stores continue for this many tiles, and buffers have room for a block.
             unsafe { self.tiles_at(&self.ptr, k) };
             if !checks.is_empty() {
                 check(checks, &self.ptr, cells)?;
@@ -180,14 +181,15 @@ impl Loop {
                 e.piece.values = self.ptr[e.values];
                 e.piece.valid = e.valid.map_or(std::ptr::null(), |v| self.ptr[v].cast_const());
                 e.piece.to = cells;
-                // SAFETY: fields and lanes were given at the start for this state, the walk stays in it, and the
-                // tiles are valid.
+                // SAFETY: fields and lanes are those that were checked for this state, the walk stays within it, and
+                // the tiles are valid.
                 unsafe { (e.f)(&e.piece) };
                 e.piece.out += e.out * k;
                 e.piece.position = e.piece.position.wrapping_add(e.position.wrapping_mul(k as i64));
             }
             for (f, slot, at, bytes) in &mut s.streams {
-                // SAFETY: the output has room for these tiles and begins at a line, as tiles and their buffers do.
+                // SAFETY: the output has room for these tiles and is aligned to a cache line, as tiles and their
+                // buffers are.
                 unsafe { f(*at, self.ptr[*slot], *bytes * k) };
                 *at = at.wrapping_add(*bytes * k);
             }
@@ -231,7 +233,7 @@ fn even_parts(reductions: &[Reduction], even: &mut Vec<Even>) {
     }
 }
 
-/// Refuses a tile in which a check's `bool` is true for one of the first `n` cells.
+/// Rejects a tile in which a check's `bool` is true for one of the first `n` cells.
 pub(super) fn check(checks: &[Check], ptr: &[*mut u8], n: usize) -> Result<(), KernelError> {
     for c in checks {
         // SAFETY: the slot has n bytes that the code has written.

@@ -29,7 +29,7 @@ pub(super) fn typed<T: Copy>(v: &[u64], n: usize) -> Vec<T> {
     unsafe { std::slice::from_raw_parts(v.as_ptr().cast(), n) }.to_vec()
 }
 
-/// Runs at a level; gives the fields of the outputs.
+/// Runs at a level; returns the fields of the outputs.
 pub(super) fn run_at(
     level: Level,
     fused: &Fused,
@@ -78,7 +78,7 @@ pub(super) fn run_at(
     Ok(bufs)
 }
 
-/// Runs at every level and insists on the same bits.
+/// Runs at every level and asserts equal bits.
 pub(super) fn run(
     fused: &Fused,
     region: &Region,
@@ -210,7 +210,7 @@ fn division_by_zero_is_an_error_only_where_it_is_needed() {
     let masked = go(q, Some(Arg::Input(2))).unwrap();
     assert_eq!(typed::<i32>(&masked[0][0], 2), [3, -3]);
     assert_eq!(typed::<i32>(&go(guarded, None).unwrap()[0][0], 3), [3, -3, 0]);
-    // The same where the value is summed.
+    // The same for a sum of the value.
     let sum = |value, valid| {
         let fused = Fused {
             batch: None,
@@ -298,7 +298,7 @@ fn a_variance_far_from_zero_keeps_its_digits() {
     assert!((got - want).abs() < 1e-14, "{got}");
 }
 
-/// A view with its axes in any order in memory, some of them backward: what a transpose reads, in panels and without.
+/// A view with its axes in any order in memory, some of them reversed: a transpose, in panels and without.
 #[test]
 fn turned_inputs_are_read_where_they_are() {
     let f = DType::Float32;
@@ -317,7 +317,7 @@ fn turned_inputs_are_read_where_they_are() {
         let n: u64 = shape.iter().product();
         let strides = tessera_planner::region::strides(shape);
         let a: Vec<f32> = (0..n).map(|i| i as f32 * 0.5).collect();
-        // One cell more at the front, and of the inner input each order of axes.
+        // One extra cell at the front, and each order of axes of the inner input.
         let b: Vec<f32> = (0..=n).map(|i| (i * 31 % 1009) as f32).collect();
         for turn in 0..rank {
             for backward in [false, true] {
@@ -353,7 +353,7 @@ fn turned_inputs_are_read_where_they_are() {
     }
 }
 
-/// Long rows beside pieces of the same rows taken alone.
+/// Long rows compared with pieces of the same rows alone.
 #[test]
 fn long_rows_give_the_bits_of_short_ones() {
     let (rows, planes, columns) = (11u64, 3u64, 2500u64);
@@ -413,7 +413,7 @@ fn long_rows_give_the_bits_of_short_ones() {
     }
 }
 
-/// A mean beside a sum of the same cells takes its field, and a variance beside both stays its own.
+/// A mean next to a sum of the same cells shares its field, and a variance next to both has its own.
 #[test]
 fn shared_parts_are_those_of_programs_alone() {
     let f = DType::Float64;

@@ -1,4 +1,4 @@
-//! From cells in row-major order to the cells of a state.
+//! Maps cells in row-major order to the cells of a state.
 
 use crate::KernelError;
 use crate::ops::N;
@@ -8,17 +8,17 @@ use std::sync::Arc;
 use tessera_planner::ir::AxisReduce;
 use tessera_planner::region::Region;
 
-/// What becomes of a run of cells along the inner axis.
+/// Effect of a reduction on a run of cells along the inner axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Run {
-    /// They are reduced to one, through lanes if the run is long.
+    /// Reduced to one cell, in lanes if the run is long.
     Reduced {
-        /// Long enough for lanes.
+        /// True if the run is long enough for lanes.
         lanes: bool,
     },
-    /// They stay.
+    /// Kept.
     Kept,
-    /// They go to their groups.
+    /// Accumulated by group.
     Grouped,
 }
 
@@ -26,15 +26,15 @@ pub(super) enum Run {
 struct Axis {
     run: Run,
     len: u64,
-    /// Cells of the state from one position (or group) to the next.
+    /// Cells of the state per position (or group).
     out: usize,
-    /// Step of the position among the reduced axes.
+    /// Increment of the position over the reduced axes.
     position: i64,
-    /// Groups of the positions, and where this region starts among them.
+    /// Groups of the positions, and the start of this region among them.
     codes: Option<(Arc<[u32]>, usize)>,
 }
 
-/// Where in a state the next cell goes.
+/// The state cell of the next cell.
 #[derive(Debug, Clone)]
 pub(super) struct Walk {
     axes: Vec<Axis>,
@@ -50,7 +50,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// `positions`: whether positions are asked for, which keeps apart reduced axes that are not whole.
+    /// `positions`: whether positions are needed; then reduced axes that are not whole are not merged.
     pub(super) fn new(
         axes: &[AxisReduce],
         region: &Region,
@@ -104,7 +104,7 @@ impl Walk {
                 step = step.wrapping_mul(stage_shape[a].max(1) as i64);
             }
             out = out.saturating_mul(w.shape[a].max(1));
-            // A single position moves nothing (the group of a single one is where it starts, though).
+            // A single position moves nothing (a single grouped one has the group at its start, though).
             if len == 1 && run != Run::Grouped {
                 continue;
             }
@@ -138,7 +138,7 @@ impl Walk {
         Ok(w)
     }
 
-    /// State cells that the current group of an axis lies behind; 0 for other axes.
+    /// First state cell of the current group of an axis; 0 for other axes.
     fn group(&self, a: usize) -> usize {
         let axis = &self.axes[a];
         match &axis.codes {
@@ -157,17 +157,17 @@ impl Walk {
         self.axes[self.last()].run
     }
 
-    /// Cells of a run that is kept.
+    /// Number of cells of a kept run.
     pub(super) fn kept_run(&self) -> Option<u64> {
         (self.run() == Run::Kept).then(|| self.axes[self.last()].len)
     }
 
-    /// Cells of a run.
+    /// Number of cells of a run.
     pub(super) fn run_len(&self) -> u64 {
         self.axes[self.last()].len
     }
 
-    /// Reduced runs that follow one another, as do their cells of the state; 1 where they do not.
+    /// Number of contiguous reduced runs with contiguous cells of the state; 1 if there are none.
     pub(super) fn lines(&self) -> u64 {
         match (self.run(), self.axes.iter().rev().nth(1)) {
             (Run::Reduced { .. }, Some(a)) if a.run == Run::Kept => a.len,
@@ -175,7 +175,7 @@ impl Walk {
         }
     }
 
-    /// True if both go through the same runs in the same way.
+    /// True if both walks have the same runs in the same layout.
     pub(super) fn goes_with(&self, other: &Walk) -> bool {
         let same = |(a, b): (&Axis, &Axis)| {
             (a.run, a.len, a.out, a.position) == (b.run, b.len, b.out, b.position)
@@ -190,12 +190,12 @@ impl Walk {
             && self.axes.iter().zip(&other.axes).all(same)
     }
 
-    /// Cells left of the current run.
+    /// Number of cells left in the current run.
     pub(super) fn left(&self) -> u64 {
         self.axes[self.last()].len - self.at[self.last()]
     }
 
-    /// Whole tiles that can be taken from here on, moving on evenly, before the run ends.
+    /// Number of whole tiles from here on, evenly spaced, before the run ends.
     pub(super) fn steady(&self) -> u64 {
         match self.run() {
             Run::Reduced { lanes: true } | Run::Kept => self.left() / N as u64,
@@ -203,7 +203,7 @@ impl Walk {
         }
     }
 
-    /// State cell of the current cell (of the whole run where it is reduced or grouped).
+    /// State cell of the current cell (of the whole run if it is reduced or grouped).
     pub(super) fn out(&self) -> usize {
         match self.run() {
             Run::Kept => self.base + self.at[self.last()] as usize,
@@ -211,14 +211,14 @@ impl Walk {
         }
     }
 
-    /// Position of the current cell and the step to the next.
+    /// Position of the current cell, and the increment to the next.
     pub(super) fn position(&self) -> (i64, i64) {
         let l = &self.axes[self.last()];
         let at = self.at[self.last()] as i64;
         (self.position.wrapping_add(l.position.wrapping_mul(at)), l.position)
     }
 
-    /// Groups of the current and the following cells of the run; empty where they have none.
+    /// Groups of the current and the following cells of the run; empty without groups.
     pub(super) fn codes(&self) -> &[u32] {
         match &self.axes[self.last()].codes {
             Some((c, start)) => c.get(start + self.at[self.last()] as usize..).unwrap_or(&[]),
@@ -226,14 +226,15 @@ impl Walk {
         }
     }
 
-    /// Moves `n` cells on, at most to the end of the run; true if it ended.
+    /// Advances by `n` cells, at most to the end of the run; returns true if it ended.
     pub(super) fn advance(&mut self, n: u64) -> bool {
         let last = self.last();
         self.at[last] += n;
         self.at[last] == self.axes[last].len
     }
 
-    /// Runs from here on, at least one, that enter the same cells of the state and whose positions step evenly.
+    /// Number of runs from here on, at least one, that enter the same cells of the state and whose positions step
+    /// evenly.
     pub(super) fn alike(&self) -> u64 {
         let Some(a) = self.last().checked_sub(1) else { return 1 };
         let (axis, at) = (&self.axes[a], self.at[a]);
@@ -248,7 +249,7 @@ impl Walk {
         }
     }
 
-    /// Step of the position from run to run of those that are alike.
+    /// Increment of the position between runs that are alike.
     pub(super) fn run_step(&self) -> i64 {
         self.last().checked_sub(1).map_or(0, |a| self.axes[a].position)
     }
@@ -300,16 +301,16 @@ impl Walk {
     }
 }
 
-/// For each cell of a state `of` the number of the region's cells that go to it; `of` a product is the product of those
-/// of its factors.
+/// Writes `of(n)` for each cell of a state, where n is the number of the region's cells that belong to it. `of` has to
+/// be multiplicative: that of a product is the product of those of its factors.
 pub(super) fn counts<T: Copy + Mul<Output = T>>(
     axes: &[AxisReduce],
     region: &Region,
     to: &mut [T],
     of: impl Fn(i64) -> T,
 ) {
-    // The count of a cell is the product of what each axis brings to its position. The inner axes' products are written
-    // first, and once for each position of the next axis.
+    // The count of a cell is the product of the counts of its positions along each axis. The inner axes' products are
+    // written first, and once for each position of the next axis.
     let mut done = 1;
     to.iter_mut().take(1).for_each(|n| *n = of(1));
     for (a, r) in axes.iter().enumerate().rev() {

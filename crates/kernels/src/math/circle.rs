@@ -4,7 +4,7 @@ use super::poly::{expm1_parts, over_sum, quarter_turns};
 use super::{exp_f64, sin_cos_parts};
 use std::f64::consts::FRAC_PI_4;
 
-/// What π/2 rounds away.
+/// Rounding error of π/2.
 const FRAC_PI_2_LOW: f64 = 6.123_233_995_736_766e-17;
 
 /// Tangent; anything for |x| beyond [`CIRCULAR_LIMIT`](super::poly::CIRCULAR_LIMIT).
@@ -21,7 +21,7 @@ pub(crate) fn tan(x: f64) -> f64 {
     if x == 0.0 { x } else { y }
 }
 
-/// Inverse tangent of t + t_low for t in [0, 1], as eighths of a turn, the distance from them, and what it rounds away.
+/// Inverse tangent of t + t_low for t in [0, 1]: eighths of a turn, the distance from them, and its rounding error.
 ///
 /// atan t = t - t z P(z) with z = t²; above tan(π/8) it is π/4 + atan((t - 1) / (t + 1)).
 #[inline(always)]
@@ -42,7 +42,7 @@ fn arctan_unit(t: f64, t_low: f64) -> (f64, f64, f64) {
     ];
     let far = t > 0.414_213_562_373_095_03;
     let (n, d) = if far { (t - 1.0, t + 1.0) } else { (t, 1.0) };
-    // What the sum and the difference round away, and t_low.
+    // Rounding errors of the sum and the difference, and t_low.
     let n_low = if far { t - (n + 1.0) } else { 0.0 } + t_low;
     let d_low = if far { (t - (d - 1.0)) + t_low } else { 0.0 };
     let inverse = 1.0 / d;
@@ -54,12 +54,12 @@ fn arctan_unit(t: f64, t_low: f64) -> (f64, f64, f64) {
     let p = |i: usize| C[i + 1].mul_add(z, C[i]);
     let q = |i: usize| p(i + 2).mul_add(z2, p(i));
     let poly = q(8).mul_add(z4, q(4)).mul_add(z4, q(0));
-    // The derivative 1 / (1 + z) is 1 - z nearly enough.
+    // The derivative 1 / (1 + z) is approximately 1 - z.
     let low = (-z).mul_add(r_low, r_low);
     (f64::from(u8::from(far)), r, (r * z).mul_add(-poly, low))
 }
 
-/// `eighths` π/4 + sign (r + low), rounded once but for what is far below.
+/// `eighths` π/4 + sign (r + low), rounded once except for negligible terms.
 #[inline(always)]
 fn angle(eighths: f64, sign: f64, r: f64, low: f64) -> f64 {
     let base = eighths * FRAC_PI_4;
@@ -74,7 +74,7 @@ pub(crate) fn arctan(x: f64) -> f64 {
     let far = a > 1.0;
     let inverse = 1.0 / a;
     let rest = (-inverse).mul_add(a, 1.0) * inverse;
-    // Of an infinity it is not a number.
+    // NaN for an infinity.
     let rest = if far && rest.abs() < 1e-16 { rest } else { 0.0 };
     let (eighths, r, low) = arctan_unit(if far { inverse } else { a }, rest);
     let (eighths, sign) = if far { (2.0 - eighths, -1.0) } else { (eighths, 1.0) };
@@ -88,7 +88,7 @@ pub(crate) fn arctan2(y: f64, x: f64) -> f64 {
     let steep = b > a;
     let (n, d) = if steep { (a, b) } else { (b, a) };
     let t = n / d;
-    // Of two zeros and of two infinities the quotient is not a number, and neither is what it rounds away.
+    // NaN for two zeros and for two infinities, in the quotient and in its rounding error.
     let rest = (-t).mul_add(d, n) / d;
     let rest = if rest.abs() < 1e-16 { rest } else { 0.0 };
     let t = if n == 0.0 { 0.0 } else { t };
@@ -101,7 +101,7 @@ pub(crate) fn arctan2(y: f64, x: f64) -> f64 {
     if x.is_nan() || y.is_nan() { f64::NAN } else { r }
 }
 
-/// Where e^x overflows, its half is the square of e^(x/2) and that half.
+/// If e^x overflows, e^x / 2 is computed as e^(x/2) times e^(x/2) / 2.
 #[inline(always)]
 fn beyond(a: f64) -> f64 {
     let w = exp_f64(0.5 * a);

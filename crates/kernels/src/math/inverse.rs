@@ -2,7 +2,7 @@
 
 use std::f64::consts::{FRAC_PI_2, PI};
 
-/// What π/2 rounds away.
+/// Rounding error of π/2.
 const FRAC_PI_2_LOW: f64 = 6.123_233_995_736_766e-17;
 
 /// (asin s - s) / s³ with z = s², for s up to 1/2.
@@ -35,13 +35,13 @@ fn series(z: f64) -> f64 {
 fn half_arc(a: f64) -> (f64, f64) {
     let z = 0.5 * (1.0 - a);
     let s = z.sqrt();
-    // What the root rounds away; of 0 it is not a number.
+    // Rounding error of the root; NaN for 0.
     let rest = (-s).mul_add(s, z) / (2.0 * s);
     let rest = if s == 0.0 { 0.0 } else { rest };
     (s, (s * z).mul_add(series(z), rest))
 }
 
-/// Inverse sine; NaN beyond 1.
+/// Inverse sine; NaN for |x| > 1.
 #[inline(always)]
 pub(super) fn arcsin(x: f64) -> f64 {
     let a = x.abs();
@@ -53,7 +53,7 @@ pub(super) fn arcsin(x: f64) -> f64 {
     (if a > 0.5 { far } else { near }).copysign(x)
 }
 
-/// Inverse cosine; NaN beyond 1.
+/// Inverse cosine; NaN for |x| > 1.
 #[inline(always)]
 pub(super) fn arccos(x: f64) -> f64 {
     let a = x.abs();

@@ -1,15 +1,15 @@
-//! Remainders of floats, exact.
+//! Exact remainders of floats.
 //!
-//! The quotient x / y, rounded and then cut to a whole number q, is the right one or one more, as rounding passes no whole
-//! number. So x - q y is a multiple of the last place of y or of x that is no larger than y: one fused operation gives it
-//! exactly, and adding y once, where it is negative, does too. Quotients of more digits than a float has go the way of
-//! the C library, digit by digit.
+//! The quotient x / y, rounded and then truncated to an integer q, is correct or one too large, as rounding never
+//! crosses an integer. So x - q y is a multiple of the last place of y or of x and no larger than y: one fused
+//! operation computes it exactly, as does adding y once if it is negative. Quotients with more digits than the float
+//! type use the digit-by-digit method of the C library.
 
 use super::{Fun2, PlainFun2};
 use crate::elem::Elem;
 
-/// The remainder with the sign of the dividend (C's and NumPy's `fmod`), that with the sign of the divisor (Python's and
-/// NumPy's `%`), and Python's `//` which goes with it.
+/// The remainder with the sign of the dividend (C's and NumPy's `fmod`), that with the sign of the divisor (Python's
+/// and NumPy's `%`), and the matching `//` of Python.
 macro_rules! remainders {
     ($($name:ident $elem:ident $plain:ident;)*) => { $(
         pub(crate) struct $name;
@@ -34,10 +34,10 @@ remainders! {
 macro_rules! widths {
     ($($module:ident $t:ident;)*) => { $(
         pub(crate) mod $module {
-            /// Is the quotient a finite number that loses no digit when it is cut? Then `y` is neither 0 nor infinite.
+            /// True if the quotient is finite and loses no digit when truncated. Then `y` is neither 0 nor infinite.
             #[inline(always)]
             pub(super) fn is_plain(x: $t, y: $t) -> bool {
-                // Not lazily: a branch a cell would not vectorise. NaN is less than nothing.
+                // Not short-circuited: a branch per cell would not vectorise. Comparisons with NaN are false.
                 ((x / y).abs() < (1u64 << ($t::MANTISSA_DIGITS - 1)) as $t) & (y.abs() < $t::INFINITY)
             }
             #[inline(always)]
@@ -55,14 +55,14 @@ macro_rules! widths {
             pub(super) fn floor_divide(x: $t, y: $t) -> $t {
                 quotient(x, y, fmod(x, y))
             }
-            /// The remainder with the sign of the divisor, from that with the sign of the dividend.
+            /// The remainder with the sign of the divisor, from the one with the sign of the dividend.
             #[inline(always)]
             pub(crate) fn floored(m: $t, y: $t) -> $t {
                 let moved = if (y < 0.0) != (m < 0.0) { m + y } else { m };
                 if m == 0.0 { (0.0 as $t).copysign(y) } else { moved }
             }
-            /// The quotient rounded down, as CPython and NumPy have it: exact by way of the remainder `m`, which has the
-            /// sign of the dividend.
+            /// The quotient rounded down, as in CPython and NumPy: exact because it uses the remainder `m`, which has
+            /// the sign of the dividend.
             #[inline(always)]
             pub(crate) fn quotient(x: $t, y: $t, m: $t) -> $t {
                 let q = (x - m) / y;
@@ -110,7 +110,7 @@ mod tests {
             }
         };
         for _ in 0..200_000 {
-            // Of any size, and with a quotient near a whole number.
+            // Any magnitude, and quotients near an integer.
             let (x, y) = (f64::from_bits(next()), f64::from_bits(next()));
             both(x, y);
             let (a, b) = ((next() >> 40) as f64, (next() >> 50) as f64 + 1.0);

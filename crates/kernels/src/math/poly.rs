@@ -8,11 +8,11 @@ const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52: adding it rounds to a
 #[inline(always)]
 pub(crate) fn expm1(x: f64) -> f64 {
     let (y, low) = expm1_parts(x);
-    // Keeps the sign of zero, and that of NaN, of which one part has the other sign.
+    // Preserves the sign of zero, and that of NaN, one of whose parts has the other sign.
     if x == 0.0 || x.is_nan() { x } else { y + low }
 }
 
-/// e^x - 1 and what it rounds away: e^r - 1 by a polynomial, then 2^k (e^r - 1) + (2^k - 1) with 2^k in two factors.
+/// e^x - 1 and its rounding error: e^r - 1 by a polynomial, then 2^k (e^r - 1) + (2^k - 1) with 2^k in two factors.
 #[inline(always)]
 pub(super) fn expm1_parts(x0: f64) -> (f64, f64) {
     const C: [f64; 11] = [
@@ -46,7 +46,7 @@ pub(super) fn expm1_parts(x0: f64) -> (f64, f64) {
     let p = r2.mul_add(curve, r);
     let p_low = r2.mul_add(curve, r - p) + r_low;
     let (s1, s2) = pow2_halves_f64(t);
-    // 1 / s2 is a power of two: its exponent negated.
+    // 1 / s2 is a power of two: negate its exponent.
     let inverse = f64::from_bits(0x7fe0_0000_0000_0000u64.wrapping_sub(s2.to_bits()));
     let ones = s1 - inverse;
     let ones_low = (s1 - ones) - inverse;
@@ -55,11 +55,11 @@ pub(super) fn expm1_parts(x0: f64) -> (f64, f64) {
     (y * s2, low * s2)
 }
 
-/// (t + low) / (t + low + d) for t ≥ 0 and d > 0, and what it rounds away.
+/// (t + low) / (t + low + d) for t ≥ 0 and d > 0, and its rounding error.
 #[inline(always)]
 pub(super) fn over_sum(t: f64, low: f64, d: f64) -> (f64, f64) {
     let sum = t + d;
-    // The larger of both goes first.
+    // The larger of the two first.
     let (large, small) = if t > d { (t, d) } else { (d, t) };
     let sum_low = ((large - sum) + small) + low;
     let inverse = 1.0 / sum;
@@ -80,7 +80,7 @@ pub(crate) fn exp2(x: f64) -> f64 {
     (p * s1) * s2
 }
 
-/// log(1 + x): what 1 + x rounds away is put back.
+/// log(1 + x), corrected for the rounding error of 1 + x.
 #[inline(always)]
 pub(crate) fn log1p(x: f64) -> f64 {
     let u = 1.0 + x;
@@ -98,7 +98,7 @@ pub(crate) fn log2(x: f64) -> f64 {
     super::log_special(x, y)
 }
 
-/// Hyperbolic tangent, of e^2|x| - 1.
+/// Hyperbolic tangent, from e^2|x| - 1.
 #[inline(always)]
 pub(crate) fn tanh(x: f64) -> f64 {
     let a = x.abs();
@@ -108,19 +108,19 @@ pub(crate) fn tanh(x: f64) -> f64 {
     (q + q_low).copysign(x)
 }
 
-/// Largest |x| for which [`sin`] and [`cos`] reduce their argument well enough: 2^40.
+/// Largest |x| for which [`sin`] and [`cos`] reduce their argument accurately enough: 2^40.
 pub(crate) const CIRCULAR_LIMIT: f64 = 1_099_511_627_776.0;
 
-/// x - k π/2, what that rounds away, and k, for |x| up to [`CIRCULAR_LIMIT`].
+/// x - k π/2, its rounding error, and k, for |x| up to [`CIRCULAR_LIMIT`].
 ///
-/// π/2 comes in three parts, some 160 bits, and nothing but the last difference is rounded:
+/// π/2 is split into three parts, some 160 bits, and only the last difference is rounded:
 ///
-/// * `high` is a multiple of 2^-53 below 1, as x and k `HIGH` are multiples of that where k is not 0,
-/// * k `MID` is `p` and what `p` rounds away,
-/// * `high - p` is `r` and what `r` rounds away: of that sum's two terms either the first is the larger, or it is a
+/// * `high` is a multiple of 2^-53 below 1, as x and k `HIGH` are multiples of that if k is not 0,
+/// * k `MID` is `p` plus the rounding error of `p`,
+/// * `high - p` is `r` plus the rounding error of `r`: of the two terms either the first is the larger, or it is a
 ///   multiple of the last place of the second, which lies below 2^-13.
 ///
-/// So `r` may be as near to 0 as a float of that size comes to a multiple of π/2, some 2^-60.
+/// So `r` may be as near to 0 as a float of that size is to a multiple of π/2, some 2^-60.
 #[inline(always)]
 pub(super) fn quarter_turns(x: f64) -> (f64, f64, u64) {
     const HIGH: f64 = std::f64::consts::FRAC_PI_2;

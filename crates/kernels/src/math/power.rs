@@ -1,27 +1,27 @@
-//! Powers and the logarithm to base 10: branch-free, on logarithms of more digits than a float has.
+//! Powers and the logarithm to base 10: branch-free, on logarithms with more digits than a float.
 
 use super::{LN2_HI, LN2_LO, exp_reduced, log_parts, log_special, pow2_halves_f64, split};
 
 const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52: adding it rounds to a whole number
 
-/// The larger of two numbers first: their sum, and what it rounds away.
+/// Sum of two numbers, the larger first, and its rounding error.
 #[inline(always)]
 fn sum(a: f64, b: f64) -> (f64, f64) {
     let s = a + b;
     (s, (a - s) + b)
 }
 
-/// A product, and what it rounds away.
+/// Product of two numbers, and its rounding error.
 #[inline(always)]
 fn product(a: f64, b: f64) -> (f64, f64) {
     let p = a * b;
     (p, a.mul_add(b, -p))
 }
 
-/// Logarithm of a positive finite number in two parts, to some 2^-65 of it.
+/// Logarithm of a positive finite number in two parts, with a relative error of some 2^-65.
 ///
-/// x = 2^k (1 + f), s = f / (2 + f), log(1 + f) = 2 s (1 + s²/3 + s⁴/5 + …): s, its square and the term of it are kept
-/// in two parts, the later terms need one, and are those of the polynomial that is nearest for s² up to 0.0295 (2^-66).
+/// x = 2^k (1 + f), s = f / (2 + f), log(1 + f) = 2 s (1 + s²/3 + s⁴/5 + …). s, its square and the term of s² are
+/// computed in two parts. The later terms need one part; they are the minimax polynomial for s² up to 0.0295 (2^-66).
 #[inline(always)]
 fn log_twice(x: f64) -> (f64, f64) {
     const THIRD: (f64, f64) = (0.3333333333333333, 1.850371707708594e-17);
@@ -36,7 +36,7 @@ fn log_twice(x: f64) -> (f64, f64) {
         0.058_615_893_119_382_59,
     ];
     let (k, f) = split(x);
-    // 2 + f in two parts, and the quotient with what is left of the division.
+    // 2 + f in two parts, and the quotient with the remainder of the division.
     let (u, u_low) = sum(2.0, f);
     let inverse = 1.0 / u;
     let s = f * inverse;
@@ -60,13 +60,13 @@ fn log_twice(x: f64) -> (f64, f64) {
     (h, h_low + k.mul_add(LN2_LO, 2.0 * l_low))
 }
 
-/// a to the power y within 1 ulp, of a positive finite a and a finite y.
+/// a to the power y within 1 ulp, for positive finite a and finite y.
 #[inline(always)]
 pub(crate) fn pow_plain(a: f64, y: f64) -> f64 {
     let (h, l) = log_twice(a);
     let (p, p_low) = product(y, h);
     let p_low = y.mul_add(l, p_low);
-    // A NaN fails the comparisons and so passes.
+    // A NaN fails the comparisons and so passes through.
     let c = if p > 710.0 { 710.0 } else { p };
     let c = if c < -750.0 { -750.0 } else { c };
     let p_low = if c == p { p_low } else { 0.0 };
@@ -84,12 +84,12 @@ pub(crate) fn pow(x: f64, y: f64) -> f64 {
     const WHOLE: f64 = 4_503_599_627_370_496.0; // 2^52: from here on all floats are whole numbers
     let a = x.abs();
     let m = pow_plain(a, y);
-    // Of 0, infinity and NaN there is no logarithm above.
+    // The logarithm above is not valid for 0, infinity and NaN.
     let grows = y > 0.0;
     let m = if a == 0.0 { if grows { 0.0 } else { f64::INFINITY } } else { m };
     let m = if a == f64::INFINITY { if grows { f64::INFINITY } else { 0.0 } } else { m };
     let m = if a == 1.0 { 1.0 } else { m };
-    // The sign: of whole y the last digit says it, of others there is no power of a number below 0.
+    // The sign: for integer y its parity decides; for other y a negative base has no power.
     let b = y.abs();
     let rounded = b + WHOLE;
     let whole = b >= WHOLE || rounded - WHOLE == b;
@@ -111,12 +111,12 @@ pub(crate) fn log10(x: f64) -> f64 {
     const LOG10_2: (f64, f64) = (3.010_299_956_636_117_7e-1, 3.694_239_077_158_931e-13);
     let (k, f, y) = log_parts(x);
     let (s, s_low) = sum(f, y);
-    // The upper half of the digits, whose product with the factor's upper part is exact.
+    // The upper half of the digits; its product with the upper part of the factor is exact.
     let high = f64::from_bits(s.to_bits() & 0xffff_ffff_0000_0000);
     let low = (s - high) + s_low;
     let product = high * FACTOR.0;
     let rest = low.mul_add(FACTOR.0, s.mul_add(FACTOR.1, k * LOG10_2.1));
     let (w, w_low) = sum(k * LOG10_2.0, product);
-    // Where k is 0 the product is the larger one.
+    // If k is 0 the product is the larger term.
     log_special(x, w + (w_low + rest))
 }

@@ -2,8 +2,8 @@
 
 /// Cube root.
 ///
-/// x = 2^3q m with m in [1, 8): from a polynomial for the inverse root one step of third order, then what the root's
-/// cube is off.
+/// x = 2^3q m with m in [1, 8): a polynomial for the inverse root, one step of third order, then a correction by the
+/// error of the root's cube.
 #[inline(always)]
 pub(super) fn cbrt(x: f64) -> f64 {
     const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52: adding it rounds to a whole number
@@ -20,7 +20,7 @@ pub(super) fn cbrt(x: f64) -> f64 {
     let a = x.abs();
     let subnormal = a < f64::MIN_POSITIVE;
     let a = if subnormal { a * 18_014_398_509_481_984.0 } else { a }; // 2^54
-    // A third of the bias, and of what a subnormal number was scaled by.
+    // A third of the bias, and of the exponent of the scaling of subnormals.
     let bias: u64 = if subnormal { 341 + 18 } else { 341 };
     let e = f64::from_bits((a.to_bits() >> 52) | 0x4330_0000_0000_0000) - 4_503_599_627_370_496.0;
     let m = f64::from_bits((a.to_bits() & 0x000f_ffff_ffff_ffff) | 0x3ff0_0000_0000_0000);
@@ -45,7 +45,7 @@ pub(super) fn cbrt(x: f64) -> f64 {
     if x == 0.0 || x.is_nan() || a == f64::INFINITY { x } else { y }
 }
 
-/// √(x² + y²) without overflow; infinite where one of both is, even if the other is NaN.
+/// √(x² + y²) without overflow; infinite if either is, even if the other is NaN.
 #[inline(always)]
 pub(super) fn hypot(x: f64, y: f64) -> f64 {
     const LARGE: f64 = 3.273390607896142e150; // 2^500
@@ -60,7 +60,7 @@ pub(super) fn hypot(x: f64, y: f64) -> f64 {
     let s_low = ((p - s) + q) + (a.mul_add(a, -p) + b.mul_add(b, -q));
     let root = s.sqrt();
     let rest = ((-root).mul_add(root, s) + s_low) / (2.0 * root);
-    // Of 0 it is not a number.
+    // NaN for 0.
     let rest = if root == 0.0 { 0.0 } else { rest };
     let length = (root + rest) * back;
     let infinite = x.abs() == f64::INFINITY || y.abs() == f64::INFINITY;

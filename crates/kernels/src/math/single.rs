@@ -1,10 +1,10 @@
-//! Functions of `float32` in its own arithmetic: branch-free, as near as NumPy's or within 4 ulp.
+//! Functions of `float32` in `float32` arithmetic: branch-free, as accurate as NumPy's or within 4 ulp.
 
 use super::{LN2_HI_F32, LN2_LO_F32, exp_f32, log_f32, log_parts_f32, log_special_f32, split};
 use std::f32::consts::{FRAC_PI_2, LN_2, LOG2_E, LOG10_E};
 
 const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to a whole number
-/// What π/2 rounds away.
+/// Rounding error of π/2.
 const FRAC_PI_2_LOW: f32 = -4.371_139e-8;
 
 /// 2^(k/2) and 2^(k - k/2) for the k in the low bits of `t` (a whole number plus [`MAGIC`]), |k| < 254.
@@ -17,10 +17,10 @@ fn pow2_halves(t: f32) -> (f32, f32) {
     (s1, s2)
 }
 
-/// Largest |x| for which [`sin`] and [`cos`] reduce their argument well enough.
+/// Largest |x| for which [`sin`] and [`cos`] reduce their argument accurately enough.
 pub(super) const CIRCULAR_LIMIT: f64 = 65_536.0;
 
-/// x - k π/2, what that rounds away, and k, for |x| up to [`CIRCULAR_LIMIT`].
+/// x - k π/2, its rounding error, and k, for |x| up to [`CIRCULAR_LIMIT`].
 ///
 /// The first difference is exact: both are multiples of 2^-24, and it is less than 1.
 #[inline(always)]
@@ -31,7 +31,7 @@ fn quarter_turns(x: f32) -> (f32, f32, u32) {
     let high = (-k).mul_add(FRAC_PI_2, x);
     let p = -k * FRAC_PI_2_LOW;
     let r = high + p;
-    // What the sum rounds away, whichever part is the larger, and what the product does.
+    // Rounding error of the sum, whichever part is the larger, and that of the product.
     let back = r - high;
     let rest = (high - (r - back)) + (p - back);
     let low = rest + (-k).mul_add(LOW, (-k).mul_add(FRAC_PI_2_LOW, -p));
@@ -46,7 +46,7 @@ fn sin_cos_kernel(r: f32, r_low: f32) -> (f32, f32) {
     let z = r * r;
     let s = S[2].mul_add(z, S[1]).mul_add(z, S[0]);
     let c = C[2].mul_add(z, C[1]).mul_add(z, C[0]);
-    // 1 - z/2 loses its low bits; they are kept beside.
+    // 1 - z/2 loses its low bits; they are added back separately.
     let h = 0.5 * z;
     let w = 1.0 - h;
     let sine = r + (r * z).mul_add(s, r_low * w);
@@ -54,7 +54,7 @@ fn sin_cos_kernel(r: f32, r_low: f32) -> (f32, f32) {
     (sine, cosine)
 }
 
-/// Changes the sign where the second bit of a count of quarter turns is set.
+/// Negates `y` if the second bit of a count of quarter turns is set.
 #[inline(always)]
 fn signed(y: f32, quarters: u32) -> f32 {
     f32::from_bits(y.to_bits() ^ ((quarters & 2) << 30))
@@ -87,7 +87,7 @@ pub(super) fn tan(x: f32) -> f32 {
     if x == 0.0 { x } else { y }
 }
 
-/// Inverse tangent of t + t_low for t in [0, 1], as t and what it differs from it by.
+/// Inverse tangent of t + t_low for t in [0, 1], as t and the difference from t.
 #[inline(always)]
 fn arctan_unit(t: f32, t_low: f32) -> (f32, f32) {
     const C: [f32; 9] = [
@@ -106,11 +106,11 @@ fn arctan_unit(t: f32, t_low: f32) -> (f32, f32) {
     for c in C[..8].iter().rev() {
         poly = poly.mul_add(z, *c);
     }
-    // The derivative is 1 - z/2 nearly enough for what the division rounds away.
+    // The derivative is approximately 1 - z/2, accurate enough for the rounding error of the division.
     (t, (t * z).mul_add(poly, (-0.5 * z).mul_add(t_low, t_low)))
 }
 
-/// `quarters` π/2 and t + u more, or less where the sign says so.
+/// `quarters` π/2 plus (t + u), or minus if `less`.
 #[inline(always)]
 fn angle(quarters: f32, less: bool, (t, u): (f32, f32)) -> f32 {
     let (base, base_low) = (quarters * FRAC_PI_2, quarters * FRAC_PI_2_LOW);
@@ -119,14 +119,14 @@ fn angle(quarters: f32, less: bool, (t, u): (f32, f32)) -> f32 {
     sum + (((base - sum) + t) + (u + base_low))
 }
 
-/// Inverse tangent: of |x| above 1 it is π/2 less that of 1/|x|.
+/// Inverse tangent; for |x| above 1 it is π/2 minus that of 1/|x|.
 #[inline(always)]
 pub(super) fn arctan(x: f32) -> f32 {
     let a = x.abs();
     let far = a > 1.0;
     let inverse = 1.0 / a;
     let rest = (-inverse).mul_add(a, 1.0) * inverse;
-    // Of an infinity it is not a number.
+    // NaN for an infinity.
     let rest = if far && rest.abs() < 1e-6 { rest } else { 0.0 };
     let near = arctan_unit(if far { inverse } else { a }, rest);
     angle(if far { 1.0 } else { 0.0 }, far, near).copysign(x)
@@ -139,7 +139,7 @@ pub(super) fn arctan2(y: f32, x: f32) -> f32 {
     let steep = b > a;
     let (n, d) = if steep { (a, b) } else { (b, a) };
     let t = n / d;
-    // Of two zeros and of two infinities the quotient is not a number, and neither is what it rounds away.
+    // NaN for two zeros and for two infinities, in the quotient and in its rounding error.
     let rest = (-t).mul_add(d, n) / d;
     let rest = if rest.abs() < 1e-6 { rest } else { 0.0 };
     let diagonal = n == f32::INFINITY;
@@ -176,7 +176,7 @@ pub(super) fn log2(x: f32) -> f32 {
 #[inline(always)]
 pub(super) fn log10(x: f32) -> f32 {
     const FACTOR: (f32, f32) = (LOG10_E, -1.010_305e-8);
-    /// The upper part has 12 bits: k times it is exact.
+    /// The upper part has 12 bits: its product with k is exact.
     const LOG10_2: (f32, f32) = (0.301_025_4, 4.605_039e-6);
     let (k, f, poly) = log_parts_f32(x);
     let (t, t_low) = scaled_log(f, poly, FACTOR);
@@ -186,7 +186,7 @@ pub(super) fn log10(x: f32) -> f32 {
     log_special_f32(x, w + (((whole - w) + t) + low))
 }
 
-/// log(1 + x): what 1 + x rounds away is put back.
+/// log(1 + x), corrected for the rounding error of 1 + x.
 #[inline(always)]
 pub(super) fn log1p(x: f32) -> f32 {
     let u = 1.0 + x;
@@ -207,7 +207,7 @@ fn expm1_reduced(r: f32) -> f32 {
     r2.mul_add(q, r)
 }
 
-/// e^x - 1 of x up to 88, where the sign of zero does not matter.
+/// e^x - 1 for x up to 88, if the sign of zero does not matter.
 #[inline(always)]
 fn expm1_near(x: f32) -> f32 {
     let x = if x > 89.0 { 89.0 } else { x };
@@ -216,7 +216,7 @@ fn expm1_near(x: f32) -> f32 {
     let k = t - MAGIC;
     let r = (-k).mul_add(LN2_LO_F32, (-k).mul_add(LN2_HI_F32, x));
     let (s1, s2) = pow2_halves(t);
-    // 1 / s2 is a power of two: its exponent negated.
+    // 1 / s2 is a power of two: negate its exponent.
     let inverse = f32::from_bits(0x7f00_0000u32.wrapping_sub(s2.to_bits()));
     expm1_reduced(r).mul_add(s1, s1 - inverse) * s2
 }
@@ -245,7 +245,7 @@ pub(super) fn exp2(x: f32) -> f32 {
     (y * s1) * s2
 }
 
-/// Hyperbolic tangent, of e^2|x| - 1.
+/// Hyperbolic tangent, from e^2|x| - 1.
 #[inline(always)]
 pub(super) fn tanh(x: f32) -> f32 {
     let a = x.abs();
@@ -254,7 +254,7 @@ pub(super) fn tanh(x: f32) -> f32 {
     (t / (t + 2.0)).copysign(x)
 }
 
-/// Where e^x overflows, its half is the square of e^(x/2) and that half.
+/// If e^x overflows, e^x / 2 is computed as e^(x/2) times e^(x/2) / 2.
 #[inline(always)]
 fn beyond(a: f32) -> f32 {
     let w = exp_f32(0.5 * a);
@@ -280,9 +280,9 @@ pub(super) fn cosh(x: f32) -> f32 {
     if a > 88.0 { beyond(a) } else { y }
 }
 
-/// a to the power y within 1 ulp, of a positive finite a and a finite y.
+/// a to the power y within 1 ulp, for positive finite a and finite y.
 ///
-/// The logarithm and the exponential are those of `float64`, as far as `float32` needs them.
+/// The logarithm and the exponential are computed in `float64`, to the accuracy that `float32` needs.
 #[inline(always)]
 pub(super) fn pow_plain(a: f32, y: f32) -> f32 {
     const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52
@@ -315,7 +315,7 @@ pub(super) fn pow_plain(a: f32, y: f32) -> f32 {
     let q = |i: usize| p(i + 2).mul_add(f2, p(i));
     let log = q(8).mul_add(f4, q(4)).mul_add(f4, q(0)).mul_add(f2, f);
     let c = k.mul_add(std::f64::consts::LN_2, log) * f64::from(y);
-    // A NaN fails the comparisons and so passes.
+    // A NaN fails the comparisons and so passes through.
     let c = if c > 100.0 { 100.0 } else { c };
     let c = if c < -150.0 { -150.0 } else { c };
     let t = c.mul_add(std::f64::consts::LOG2_E, MAGIC);
@@ -332,12 +332,12 @@ pub(super) fn pow_plain(a: f32, y: f32) -> f32 {
 pub(super) fn pow(x: f32, y: f32) -> f32 {
     let a = x.abs();
     let m = pow_plain(a, y);
-    // Of 0, infinity and NaN there is no logarithm above.
+    // The logarithm above is not valid for 0, infinity and NaN.
     let grows = y > 0.0;
     let m = if a == 0.0 { if grows { 0.0 } else { f32::INFINITY } } else { m };
     let m = if a == f32::INFINITY { if grows { f32::INFINITY } else { 0.0 } } else { m };
     let m = if a == 1.0 { 1.0 } else { m };
-    // The sign: of whole y the last digit says it, of others there is no power of a number below 0.
+    // The sign: for integer y its parity decides; for other y a negative base has no power.
     const WHOLE: f32 = 8_388_608.0; // 2^23: from here on all floats are whole numbers
     let b = y.abs();
     let rounded = b + WHOLE;

@@ -1,4 +1,4 @@
-//! Which function runs an operation on cells of a type.
+//! Selection of the function that runs an operation on cells of a type.
 
 use super::*;
 use crate::elem::MachineType;
@@ -21,7 +21,7 @@ macro_rules! ints {
         with!($k, $T => $e, I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64)
     };
 }
-/// Integers where the sign does not matter, and `bool`.
+/// Integers without regard to the sign, and `bool`.
 macro_rules! words {
     ($k:expr, $T:ident => $e:expr) => {
         with!($k, $T => $e, Bool u8, I8 u8, I16 u16, I32 u32, I64 u64, U8 u8, U16 u16, U32 u32, U64 u64)
@@ -32,26 +32,26 @@ macro_rules! nums {
         with!($k, $T => $e, I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)
     };
 }
-/// All kinds; a `bool` orders as a byte.
+/// All kinds; a `bool` is ordered as a byte.
 macro_rules! all {
     ($k:expr, $T:ident => $e:expr) => {
         with!($k, $T => $e, Bool u8, I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)
     };
 }
-/// Kinds whose arithmetic wraps alike, and floats.
+/// Kinds whose arithmetic wraps regardless of the sign, and floats.
 macro_rules! rings {
     ($k:expr, $T:ident => $e:expr) => {
         with!($k, $T => $e, I8 u8, I16 u16, I32 u32, I64 u64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)
     };
 }
 
-/// The function for an operation on arguments of type `arg` with a result of type `to`, and its parameter; `None` if
-/// it is not defined for them.
+/// Returns the function for an operation on arguments of type `arg` with a result of type `to`, and its parameter;
+/// `None` if the operation is not defined for them.
 pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(OpFn, u64)> {
     use ScalarOp as S;
     let k = MachineType::of(arg);
     let l = level;
-    // Functions that do not vectorise gain nothing from a level.
+    // Functions that do not vectorise gain nothing from a higher level.
     let low = Level::Baseline;
     let by_fma = arg.is_float() && l > low;
     let mut imm = 0;
@@ -141,7 +141,7 @@ pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(O
             S::Mul if k == MachineType::Bool => Some(op2::<And, u8, u8>(l)),
             S::Mul => rings!(k, T => op2::<Mul, T, T>(l)),
             S::Div => floats!(k, T => op2::<Div, T, T>(l)),
-            // Exact with one fused operation, which the baseline has not.
+            // Exact with one fused operation, which the baseline lacks.
             S::FloorDiv if by_fma => floats!(k, T => op_plain::<math::FloorDivide, T>(l)),
             S::Rem if by_fma => floats!(k, T => op_plain::<math::Rem, T>(l)),
             S::Fmod if by_fma => floats!(k, T => op_plain::<math::Fmod, T>(l)),
@@ -172,7 +172,7 @@ pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(O
             S::Le => all!(k, T => op2::<Le, T, u8>(l)),
             S::Gt => all!(k, T => op2::<Gt, T, u8>(l)),
             S::Ge => all!(k, T => op2::<Ge, T, u8>(l)),
-            // The type of the branches decides.
+            // The type of the branches selects the function.
             S::Where => Some(match to.size() {
                 1 => op_where::<u8>(l),
                 2 => op_where::<u16>(l),
@@ -184,7 +184,7 @@ pub(crate) fn pick(op: TileOp, arg: DType, to: DType, level: Level) -> Option<(O
     f.map(|f| (f, imm))
 }
 
-/// Operations that have a form for a constant as the second argument: the kinds are those that are worth the code.
+/// Operations with a form for a constant second argument, for the kinds that are worth the code size.
 fn right(op: ScalarOp, k: MachineType, l: Level) -> Option<OpFn> {
     use ScalarOp as S;
     macro_rules! common {
@@ -207,7 +207,7 @@ fn right(op: ScalarOp, k: MachineType, l: Level) -> Option<OpFn> {
     }
 }
 
-/// The level for a function: one that does not vectorise gains nothing from a higher one.
+/// Level of a function: one that does not vectorise gains nothing from a higher level.
 fn l_of<F: math::Fun>(l: Level) -> Level {
     if F::FAST { l } else { Level::Baseline }
 }
@@ -228,7 +228,7 @@ fn cast(from: MachineType, to: MachineType, l: Level) -> Option<OpFn> {
     if to == MachineType::Bool {
         return all!(from, T => op1::<NonZero, T, u8>(l));
     }
-    // A bool is a byte that is 0 or 1; among integers only the source's sign matters, for it fills the upper bits.
+    // A bool is a byte that is 0 or 1; among integers only the source's sign matters, as it fills the upper bits.
     let from = if from == MachineType::Bool { MachineType::U8 } else { from };
     macro_rules! to {
         ($A:ident) => {

@@ -4,7 +4,7 @@
     clippy::approx_constant,
     reason = "tests"
 )]
-//! Values of operations, as NumPy 2.4 gives them, at every level.
+//! Results of operations, compared with NumPy 2.4, at every level.
 
 mod near;
 mod one;
@@ -14,7 +14,7 @@ use super::*;
 use tessera_planner::dtype::DType;
 use tessera_planner::program::ScalarOp as S;
 
-/// Runs an operation on up to 64 cells at every level and insists on the same bits.
+/// Runs an operation on up to 64 cells at every level and asserts equal bits.
 fn run<A: Copy + Default, R: Copy + Default + std::fmt::Debug>(
     op: TileOp,
     arg: DType,

@@ -2,19 +2,19 @@
     unsafe_code,
     reason = "cells are typed by pointer casts; each block says why it is sound"
 )]
-//! Where the least or greatest value is.
+//! Positions of the least or greatest value.
 
 use super::{Fns, Piece, PieceFn, nothing};
 use crate::elem::{self, Elem};
 use crate::level::{Level, leveled};
 use crate::ops::N;
 
-/// Values that wait in registers for those that beat them.
+/// Running best values that stay in registers.
 const BESIDE: usize = 32;
 
-/// Which of two values an argmin or argmax prefers.
+/// Preference of argmin or argmax between two values.
 pub(crate) trait Best {
-    /// True if `v` beats `s`; neither of two NaNs, nor of two equals, beats the other.
+    /// True if `v` beats `s`; of two NaNs, or of two equal values, neither beats the other.
     fn beats<T: Elem>(v: T, s: T) -> bool;
     fn join<T: Elem>(a: T, b: T) -> T;
     fn worst<T: Elem>() -> T;
@@ -51,7 +51,7 @@ impl Best for Highest {
 }
 #[inline(always)]
 unsafe fn arg_seq<B: Best, T: Elem>(p: &Piece) {
-    // SAFETY: `out` is a cell of both fields; the piece has so many values.
+    // SAFETY: `out` is a cell of both fields; the piece has `to` values.
     let (v, best, at) = unsafe {
         (
             std::slice::from_raw_parts(p.values.cast::<T>(), p.to),
@@ -60,7 +60,8 @@ unsafe fn arg_seq<B: Best, T: Elem>(p: &Piece) {
         )
     };
     if p.is_whole() && (*at >= 0 || p.valid.is_null()) {
-        // The common case without a search: nothing in the piece beats what is there. Masked cells hold the worst value.
+        // The common case needs no search: nothing in the piece beats the current best. Masked cells hold the worst
+        // value.
         let (tiles, _) = v.as_chunks::<N>();
         let mut x = [B::worst(); BESIDE];
         for part in tiles.as_flattened().as_chunks::<BESIDE>().0 {
@@ -91,7 +92,7 @@ unsafe fn arg_seq<B: Best, T: Elem>(p: &Piece) {
         }
     }
     for (i, &v) in v.iter().enumerate().skip(p.from) {
-        // SAFETY: validity, if there is any, has as many cells.
+        // SAFETY: validity, if present, has as many cells.
         let valid = p.valid.is_null() || unsafe { *p.valid.add(i) } != 0;
         if valid && (*at < 0 || B::beats(v, *best)) {
             *best = v;
@@ -111,7 +112,7 @@ unsafe fn arg_row<B: Best, T: Elem>(p: &Piece) {
         )
     };
     for i in 0..n {
-        // SAFETY: validity, if there is any, has as many cells.
+        // SAFETY: validity, if present, has as many cells.
         let valid = p.valid.is_null() || unsafe { *p.valid.add(p.from + i) } != 0;
         let take = valid & ((at[i] < 0) | B::beats(v[i], best[i]));
         best[i] = if take { v[i] } else { best[i] };
@@ -141,7 +142,7 @@ unsafe fn arg_init<B: Best, T: Elem>(p: &Piece) {
 leveled!(pick_arg_seq, arg_seq<B: Best, T: Elem>(p: &Piece) as PieceFn);
 leveled!(pick_arg_row, arg_row<B: Best, T: Elem>(p: &Piece) as PieceFn);
 
-/// How an argmin or argmax takes cells in.
+/// The functions of an argmin or argmax.
 pub(super) fn arg<B: Best, T: Elem>(l: Level) -> Fns {
     Fns {
         lanes: pick_arg_seq::<B, T>(l),

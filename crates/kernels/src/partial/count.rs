@@ -10,9 +10,9 @@ use crate::ops::N;
 
 #[inline(always)]
 unsafe fn count_seq<M: Marker>(p: &Piece) {
-    // SAFETY: the piece has so many values.
+    // SAFETY: the piece has values up to `to`.
     let v = unsafe { std::slice::from_raw_parts(p.values.add(p.from), p.to - p.from) };
-    // A piece has fewer tiles than a byte counts.
+    // A piece has fewer tiles than a byte can count.
     let mut lanes = [0u8; N];
     let (tiles, rest) = v.as_chunks::<N>();
     for tile in tiles {
@@ -30,7 +30,7 @@ unsafe fn count_seq<M: Marker>(p: &Piece) {
 #[inline(always)]
 unsafe fn count_row<M: Marker>(p: &Piece) {
     let n = p.to - p.from;
-    // SAFETY: as for other rows.
+    // SAFETY: a kept run's cells are cells of the state from `out` on; the piece has as many values.
     let (s, v) = unsafe {
         (
             std::slice::from_raw_parts_mut(p.fields[0].cast::<i64>().add(p.out), n),
@@ -57,14 +57,14 @@ pub(super) unsafe fn count_init(p: &Piece) {
             .fill(0);
     }
 }
-/// Lets functions without a type of their own go through `leveled!`.
+/// Lets functions without a type parameter use `leveled!`.
 trait Marker {}
 struct Plain;
 impl Marker for Plain {}
 leveled!(pick_count_seq, count_seq<M: Marker>(p: &Piece) as PieceFn);
 leveled!(pick_count_row, count_row<M: Marker>(p: &Piece) as PieceFn);
 
-/// The count of valid cells, as a part of its own.
+/// A separate part that counts valid cells.
 pub(crate) fn count(l: Level) -> Fns {
     Fns {
         lanes: pick_count_seq::<Plain>(l),

@@ -1,9 +1,9 @@
-//! The lanes of a reduction to one value, and how those of sums are carried over.
+//! Lanes of a reduction to one value, and the compensated summation of those of sums.
 //!
-//! A lane of a long run adds thousands of cells, and each addition rounds: after 10^6 cells of 0.1 a sum of 64 such lanes
-//! is off by 2 * 10^-13 of itself. So after 32 tiles the lanes are added to totals that keep what rounding loses
-//! (compensated summation), and start again. A lane is carried over after each 32 of *its* cells, wherever in a tile the
-//! run began: the sum is the same for a run that begins with a tile and for one that does not.
+//! A lane of a long run adds thousands of cells, and each addition rounds: after 10^6 cells of 0.1 a sum of 64 such
+//! lanes has a relative error of 2 * 10^-13. So after 32 tiles the lanes are added to totals with their rounding errors
+//! (compensated summation), and start again. A lane is carried over after each 32 of *its* cells, wherever in a tile
+//! the run began: the sum does not depend on whether a run begins at a tile boundary.
 //!
 //! # Source
 //! T. Ogita, S. M. Rump, S. Oishi, "Accurate sum and dot product", 2005, algorithm 4.4 (Sum2), here over blocks.
@@ -11,37 +11,37 @@
 use super::mono::Mono;
 use crate::ops::N;
 
-/// Tiles after which lanes are carried over. With 32 of them a sum is as accurate as NumPy's pairwise one.
+/// Tiles after which lanes are carried over. With 32 a sum is as accurate as NumPy's pairwise summation.
 pub(super) const CARRY_TILES: usize = 32;
 
-/// Bytes of the lanes of any reduction, in whole lines of the caches.
+/// Bytes of the lanes of any reduction, in whole cache lines.
 pub(crate) const LANES_BYTES: usize = size_of::<Lanes<f64>>().next_multiple_of(64);
 
-/// The lanes of a run on its way. Only [`now`](Lanes::now) is used where nothing is carried over.
+/// The lanes of a run. Reductions that are not carried over use only [`now`](Lanes::now).
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Lanes<S> {
-    /// Cells since lanes were last carried over.
+    /// Accumulated cells since lanes were last carried over.
     pub(super) now: [S; N],
-    /// What was carried over, rounded.
+    /// Totals that were carried over, rounded.
     total: [S; N],
-    /// What the roundings of the totals lost.
+    /// Rounding errors of the totals.
     lost: [S; N],
-    /// Tiles that the run has met cells of.
+    /// Number of tiles from which the run has accumulated cells.
     tiles: usize,
-    /// The place in its tile at which the run began.
+    /// First cell of the run in its tile.
     first: usize,
 }
 
 impl<S: Copy> Lanes<S> {
-    /// The lanes of no cells.
+    /// Lanes without cells.
     #[inline(always)]
     pub(super) fn empty<M: Mono<S = S>>() -> Self {
         let none = [M::id(); N];
         Lanes { now: none, total: none, lost: none, tiles: 0, first: 0 }
     }
 
-    /// Makes these the lanes of no cells.
+    /// Resets the lanes.
     #[inline(always)]
     pub(super) fn clear<M: Mono<S = S>>(&mut self) {
         self.now = [M::id(); N];
@@ -53,20 +53,20 @@ impl<S: Copy> Lanes<S> {
         }
     }
 
-    /// Whole tiles up to the next place where lanes are carried over.
+    /// Number of whole tiles up to the next carry.
     #[inline(always)]
     pub(super) fn room<M: Mono<S = S>>(&self) -> usize {
         if !M::CARRIED {
             return usize::MAX;
         }
         match self.tiles % CARRY_TILES {
-            // Lanes before the run's first cell have met a tile less.
+            // Lanes before the run's first cell have one tile less.
             0 if self.first > 0 && self.tiles > 0 => 1,
             met => CARRY_TILES - met,
         }
     }
 
-    /// Cuts as many tiles off `tiles` as may enter the lanes before the next [`passed`](Self::passed).
+    /// Splits off as many tiles as the lanes may accumulate before the next [`passed`](Self::passed).
     #[inline(always)]
     pub(super) fn some<'a, M: Mono<S = S>, T>(&self, tiles: &mut &'a [T]) -> Option<&'a [T]> {
         if tiles.is_empty() {
@@ -77,7 +77,7 @@ impl<S: Copy> Lanes<S> {
         Some(some)
     }
 
-    /// Notes that whole tiles entered, no more than there was [`room`](Self::room) for.
+    /// Records that whole tiles were accumulated, at most [`room`](Self::room).
     #[inline(always)]
     pub(super) fn passed<M: Mono<S = S>>(&mut self, tiles: usize) {
         if !M::CARRIED {
@@ -92,7 +92,7 @@ impl<S: Copy> Lanes<S> {
         }
     }
 
-    /// Notes that a part of a tile entered, which begins at cell `from` of it.
+    /// Records that a part of a tile was accumulated, which begins at cell `from` of it.
     #[inline(always)]
     pub(super) fn passed_part<M: Mono<S = S>>(&mut self, from: usize) {
         if M::CARRIED {
@@ -113,7 +113,7 @@ impl<S: Copy> Lanes<S> {
         }
     }
 
-    /// All that the lanes have met.
+    /// The lanes with all accumulated cells.
     #[inline(always)]
     pub(super) fn all<M: Mono<S = S>>(&mut self) -> [S; N] {
         if M::CARRIED && self.tiles >= CARRY_TILES {

@@ -13,26 +13,26 @@ use crate::ops::N;
 use crate::stream::{ahead, fetch};
 use std::hint::black_box;
 
-/// A reduction whose state is one field and whose merge is the same as taking in a value.
+/// A reduction whose state is one field and whose merge is the same as accumulating a value.
 pub(super) trait Mono {
     type T: Elem;
     type S: Copy;
     fn id() -> Self::S;
-    /// A value that leaves every state as it is that began as `id`.
+    /// A neutral value: it changes no state that began as `id`.
     fn none() -> Self::T;
     fn put(s: Self::S, v: Self::T) -> Self::S;
     fn join(a: Self::S, b: Self::S) -> Self::S;
-    /// Are lanes carried over now and then, so that roundings do not add up? See [`Lanes`].
+    /// True if lanes are carried over regularly, so that rounding errors do not accumulate. See [`Lanes`].
     const CARRIED: bool = false;
-    /// The sum of a total and a lane, and what rounding it lost.
+    /// The sum of a total and a lane, and its rounding error.
     fn carry(total: Self::S, lane: Self::S) -> (Self::S, Self::S) {
         (Self::join(total, lane), Self::id())
     }
-    /// A total with what its roundings lost.
+    /// A total corrected by its rounding errors.
     fn carried(total: Self::S, _lost: Self::S) -> Self::S {
         total
     }
-    /// The state of a whole line. Which one of two NaN an addition gives is the compiler's choice: it is one NaN then.
+    /// The state of a whole line. The compiler chooses which of two NaN an addition returns; this makes it one NaN.
     fn settled(s: Self::S) -> Self::S {
         s
     }
@@ -40,14 +40,14 @@ pub(super) trait Mono {
 
 #[inline(always)]
 pub(super) unsafe fn mono_lanes<M: Mono>(p: &Piece) {
-    // SAFETY: there is room for the lanes.
+    // SAFETY: `lanes` points to memory for the lanes.
     let lanes = unsafe { &mut *p.lanes.cast::<Lanes<M::S>>() };
     if p.is_whole() {
-        // SAFETY: the piece has so many tiles.
+        // SAFETY: the piece has `to / N` whole tiles.
         let tiles = unsafe { std::slice::from_raw_parts(p.values.cast::<[M::T; N]>(), p.to / N) };
         let mut left = tiles;
         while let Some(some) = lanes.some::<M, _>(&mut left) {
-            // Cells in the order of the memory: another one costs more of its bandwidth than lanes in registers save.
+            // Cells in memory order: any other order loses more bandwidth than lanes in registers save.
             let mut acc = lanes.now;
             for v in some {
                 if widens::<M>() {
@@ -62,7 +62,7 @@ pub(super) unsafe fn mono_lanes<M: Mono>(p: &Piece) {
         }
     } else {
         let n = p.to - p.from;
-        // SAFETY: the piece has so many values.
+        // SAFETY: the piece has values up to `to`.
         let v = unsafe { std::slice::from_raw_parts(p.values.cast::<M::T>().add(p.from), n) };
         for (a, v) in lanes.now[p.from..p.to].iter_mut().zip(v) {
             *a = M::put(*a, *v);
@@ -86,7 +86,7 @@ unsafe fn mono_row<M: Mono>(p: &Piece) {
     let n = p.to - p.from;
     // SAFETY: a kept run's cells are cells of the state from `out` on.
     let s = unsafe { std::slice::from_raw_parts_mut(p.fields[0].cast::<M::S>().add(p.out), n) };
-    // SAFETY: the piece has so many values.
+    // SAFETY: the piece has values up to `to`.
     let v = unsafe { std::slice::from_raw_parts(p.values.cast::<M::T>().add(p.from), n) };
     row::<M>(s, v);
 }
@@ -99,7 +99,7 @@ fn row<M: Mono>(s: &mut [M::S], v: &[M::T]) {
         *s = M::put(*s, *v);
     }
 }
-/// Most cells of a row whose states stay in the first-level cache from row to row.
+/// Upper bound on the cells of a row whose states stay in the first-level cache from row to row.
 const RESIDENT: usize = 2048;
 #[inline(always)]
 unsafe fn mono_rows<M: Mono>(p: &Piece, values: &[*const u8]) {
@@ -108,8 +108,8 @@ unsafe fn mono_rows<M: Mono>(p: &Piece, values: &[*const u8]) {
     let s = unsafe { std::slice::from_raw_parts_mut(p.fields[0].cast::<M::S>().add(p.out), n) };
     let row_bytes = n * size_of::<M::T>();
     if n <= RESIDENT && values.windows(2).all(|w| w[1] == w[0].wrapping_add(row_bytes)) {
-        // Rows that lie one after the other are read in the order of the memory. Of others several are read at a time,
-        // as each begins far from where the last one ended.
+        // Contiguous rows are read in memory order. Of other rows several are read at a time, as each begins far from
+        // the end of the previous one.
         for v in values {
             // SAFETY: every row has n values.
             let v = unsafe { std::slice::from_raw_parts(v.cast::<M::T>(), n) };
@@ -134,12 +134,12 @@ unsafe fn mono_rows<M: Mono>(p: &Piece, values: &[*const u8]) {
         unsafe { held::<M, 1>(std::array::from_mut(one), values, done + k) };
     }
 }
-/// Cells of a row's end that wait in registers together.
+/// Cells at the end of a row that stay in registers together.
 const FEW: usize = 4;
-/// Takes cells `from..from + L` of some rows into as many of the state.
+/// Accumulates cells `from..from + L` of some rows into as many cells of the state.
 ///
 /// # Safety
-/// Every row has so many cells.
+/// Every row has `from + L` cells.
 #[inline(always)]
 unsafe fn held<M: Mono, const L: usize>(s: &mut [M::S; L], rows: &[*const u8], from: usize) {
     let mut held = *s;
@@ -154,7 +154,7 @@ unsafe fn held<M: Mono, const L: usize>(s: &mut [M::S; L], rows: &[*const u8], f
 }
 #[inline(always)]
 unsafe fn mono_lines<M: Mono>(p: &Piece, len: usize, many: usize) {
-    // SAFETY: the runs lie one after the other, and as many cells of the state.
+    // SAFETY: the runs are contiguous, as are their cells of the state.
     let (s, v) = unsafe {
         (
             std::slice::from_raw_parts_mut(p.fields[0].cast::<M::S>().add(p.out), many),
@@ -194,7 +194,7 @@ unsafe fn mono_lines<M: Mono>(p: &Piece, len: usize, many: usize) {
                     }
                     ends.copy_from_slice(&acc[..LAST]);
                 }
-                // Lanes that are seen to be folded next would be so one by one.
+                // Without `black_box` the compiler would fold the lanes one by one.
                 let ends = black_box(&ends);
                 let mut turned = [[M::id(); AT_ONCE]; AT_ONCE];
                 for (j, e) in ends.iter().enumerate() {
@@ -231,7 +231,7 @@ unsafe fn mono_lines<M: Mono>(p: &Piece, len: usize, many: usize) {
         }
     }
 }
-/// Runs of `L` cells: a length that is known becomes vectors over the runs.
+/// Runs of `L` cells: a constant length vectorises over the runs.
 #[inline(always)]
 fn short<M: Mono, const L: usize>(s: &mut [M::S], v: &[M::T]) {
     for (s, run) in s.iter_mut().zip(v.as_chunks::<L>().0) {
@@ -242,7 +242,7 @@ fn short<M: Mono, const L: usize>(s: &mut [M::S], v: &[M::T]) {
         *s = x;
     }
 }
-/// The lanes of a run of some tiles and `rest` cells more, which are the first of `after`.
+/// The lanes of a run of some tiles and `rest` more cells, the first of `after`.
 #[inline(always)]
 fn run_lanes<M: Mono>(tiles: &[[M::T; N]], after: &[M::T], rest: usize) -> [M::S; N] {
     let mut acc = [M::id(); N];
@@ -259,7 +259,8 @@ fn run_lanes<M: Mono>(tiles: &[[M::T; N]], after: &[M::T], rest: usize) -> [M::S
     {
         let mut copy = [M::T::default(); N];
         let last = last_tile(after, rest, &mut copy);
-        // A cell that changes nothing takes the place of those beyond: it is chosen by fewer instructions than a state.
+        // A neutral cell replaces those beyond the end: selecting a cell takes fewer instructions than selecting a
+        // state.
         let mut cells = [M::none(); N];
         for i in 0..N {
             cells[i] = last[i].masked(masks[i], M::none());
@@ -270,8 +271,8 @@ fn run_lanes<M: Mono>(tiles: &[[M::T; N]], after: &[M::T], rest: usize) -> [M::S
     }
     acc
 }
-/// A whole tile of what lies in memory from some cells on, if there is one: what is copied a few cells at a time is slow
-/// to be read as vectors.
+/// Returns a whole tile of the memory from some cell on, if there is one, else a copy: cells that were copied a few at
+/// a time are slow to read as vectors.
 #[inline(always)]
 fn last_tile<'a, T: Copy>(after: &'a [T], rest: usize, copy: &'a mut [T; N]) -> &'a [T; N] {
     match after.first_chunk::<N>() {
@@ -282,14 +283,14 @@ fn last_tile<'a, T: Copy>(after: &'a [T], rest: usize, copy: &'a mut [T; N]) -> 
         }
     }
 }
-/// Most tiles of a run that is folded together with others.
+/// Upper bound on the tiles of a run that is folded together with others.
 const SHORT: usize = 8;
-/// Runs whose last lanes are folded together, and how many lanes each has then.
+/// Number of runs whose last lanes are folded together, and the number of lanes each then has.
 const AT_ONCE: usize = 4;
 const LAST: usize = 2 * AT_ONCE;
-/// Runs that are fetched before they are read.
+/// Number of runs that are prefetched.
 const AHEAD: usize = 2;
-/// Is the state wider than a cell? The processor does not come far enough ahead by itself then.
+/// True if the state is wider than a cell. The processor then does not prefetch far enough by itself.
 #[inline(always)]
 pub(super) fn widens<M: Mono>() -> bool {
     size_of::<M::S>() > size_of::<M::T>()
@@ -305,7 +306,7 @@ unsafe fn mono_group<M: Mono>(p: &Piece) {
 }
 #[inline(always)]
 unsafe fn mono_fold<M: Mono>(p: &Piece) {
-    // SAFETY: there is room for the lanes; `out` is a cell of the state.
+    // SAFETY: `lanes` points to memory for the lanes; `out` is a cell of the state.
     let (lanes, s) = unsafe {
         (&mut *p.lanes.cast::<Lanes<M::S>>(), &mut *p.fields[0].cast::<M::S>().add(p.out))
     };
@@ -316,7 +317,7 @@ unsafe fn mono_fold<M: Mono>(p: &Piece) {
     *s = M::join(*s, folded::<M, N>(&mut acc));
     lanes.clear::<M>();
 }
-/// All lanes, by halves.
+/// Folds all lanes by halves.
 #[inline(always)]
 fn folded<M: Mono, const LANES: usize>(acc: &mut [M::S; LANES]) -> M::S {
     let mut w = LANES / 2;
@@ -336,7 +337,7 @@ unsafe fn mono_init<M: Mono>(p: &Piece) {
     }
 }
 unsafe fn mono_reset<M: Mono>(p: &Piece) {
-    // SAFETY: there is room for the lanes.
+    // SAFETY: `lanes` points to memory for the lanes.
     unsafe { p.lanes.cast::<Lanes<M::S>>().write(Lanes::empty::<M>()) };
 }
 leveled!(pick_lanes, mono_lanes<M: Mono>(p: &Piece) as PieceFn);
@@ -345,7 +346,7 @@ leveled!(pick_rows, mono_rows<M: Mono>(p: &Piece, values: &[*const u8]) as RowsF
 leveled!(pick_lines, mono_lines<M: Mono>(p: &Piece, len: usize, many: usize) as LinesFn);
 leveled!(pick_fold, mono_fold<M: Mono>(p: &Piece) as PieceFn);
 
-/// As [`mono`], for sums and extremes of floats, which may do the last operations themselves.
+/// As [`mono`], for sums and extremes of floats, into which the last operations can be fused.
 pub(super) fn tailed<M: Mono<T: Float>>(l: Level) -> Fns {
     Fns { tails: Some(tail::<M>), ..mono::<M>(l) }
 }
@@ -355,7 +356,7 @@ pub(super) fn sum<T: Float>(l: Level) -> Fns {
     Fns { is_sum: true, ..tailed::<SumFloat<T>>(l) }
 }
 
-/// How such a reduction takes cells in.
+/// The functions of such a reduction.
 pub(super) fn mono<M: Mono>(l: Level) -> Fns {
     Fns {
         lanes: pick_lanes::<M>(l),
@@ -380,7 +381,7 @@ fn one_nan(x: f64) -> f64 {
     if x.is_nan() { f64::NAN } else { x }
 }
 
-/// Names a one-field reduction.
+/// Defines one-field reductions.
 macro_rules! monos {
     ($($name:ident<$b:ident>: $s:ty, $id:expr, $none:expr, |$x:ident, $v:ident| $put:expr, |$p:ident, $q:ident| $join:expr $(, $settled:path)?;)*) => { $(
         pub(super) struct $name<T>(std::marker::PhantomData<T>);
@@ -396,7 +397,7 @@ macro_rules! monos {
     )* };
 }
 
-/// A sum of floats, in `f64`.
+/// A sum of floats, accumulated in `f64`.
 pub(super) struct SumFloat<T>(std::marker::PhantomData<T>);
 impl<T: Float> Mono for SumFloat<T> {
     type T = T;
@@ -421,7 +422,7 @@ impl<T: Float> Mono for SumFloat<T> {
     fn settled(s: f64) -> f64 {
         one_nan(s)
     }
-    // What sums of narrower cells lose is far below the last bit of a result in their type.
+    // For narrower cells the rounding error of the sum is far below the last bit of a result in their type.
     const CARRIED: bool = size_of::<T>() == 8;
     /// # Source
     /// D. E. Knuth, "The Art of Computer Programming", volume 2, 4.2.2, theorem B (TwoSum).
@@ -433,7 +434,7 @@ impl<T: Float> Mono for SumFloat<T> {
     }
     #[inline(always)]
     fn carried(total: f64, lost: f64) -> f64 {
-        // Beside an infinity or NaN, nothing of what was lost is a number.
+        // With an infinity or NaN in the total, the rounding errors are not finite.
         if lost.is_finite() { total + lost } else { total }
     }
 }
@@ -465,7 +466,7 @@ impl Mono for ProdInt {
     }
 }
 
-/// The least `bool`: they order as bytes, but the greatest is 1.
+/// The least `bool`: ordered as bytes, but the greatest is 1.
 pub(super) struct LeastBool;
 impl Mono for LeastBool {
     type T = u8;

@@ -2,11 +2,11 @@
     unsafe_code,
     reason = "cells are typed by pointer casts; each block says why it is sound"
 )]
-//! Sums and extremes that do the last operations of a program by themselves, on the way into their lanes or rows.
+//! Sums and extremes with the last operations of a program fused into their lanes or rows.
 //!
-//! What a cheap operation writes for a sum to read again costs more than the operation, and memory waits in between. What
-//! a root takes the divider for leaves the adders time, which they have only in the same loop. Each of these rounds as the
-//! operations do one after the other, so no bit depends on who does them.
+//! Writing the result of a cheap operation and reading it again for a sum costs more than the operation, while memory
+//! is idle. The adders have time while the divider computes a root, but only in the same loop. Each tail rounds as the
+//! separate operations do, so fusing changes no bit.
 
 use super::lanes::Lanes;
 use super::mono::{Mono, widens};
@@ -16,7 +16,7 @@ use crate::level::{Level, leveled};
 use crate::ops::N;
 use crate::stream::ahead;
 
-/// What enters, of the values `a` and, where there is one, their companion `b`.
+/// The accumulated value as a function of the values `a` and, if present, their companion `b`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tail {
     /// `a * b`.
@@ -27,13 +27,13 @@ pub(crate) enum Tail {
     AbsoluteDifference,
     /// `a` where the `bool` b is true, else 0.
     Masked,
-    /// `a` where `b` stands so to the parameter, else 0.
+    /// `a` where `b` compares true with the parameter, else 0.
     Chosen(Comparison),
     /// `sqrt(a)`.
     Root,
 }
 
-/// How two floats stand to each other.
+/// A comparison of two floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Comparison {
     Eq,
@@ -44,11 +44,11 @@ pub(crate) enum Comparison {
     Ge,
 }
 
-/// How a reduction with a tail takes in cells: as [`super::Fns`], but for the companions, which lie where other pieces have
-/// their validity.
+/// The functions of a reduction with a tail: as [`super::Fns`], but a piece's validity pointer refers to the companion
+/// values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TailFns {
-    /// A reduced run, through the lanes.
+    /// A reduced run, in lanes.
     pub(crate) lanes: PieceFn,
     /// A kept run.
     pub(crate) row: PieceFn,
@@ -57,13 +57,13 @@ pub(crate) struct TailFns {
 /// Picks the functions of a reduction with a tail.
 pub(crate) type TailFn = fn(Tail, Level) -> TailFns;
 
-/// What enters of a value and its companion, whose type is `C`.
+/// The accumulated value of a value and its companion of type `C`.
 trait Joint<T: Float> {
     type C: Copy;
     fn of(a: T, b: Self::C, parameter: T) -> T;
 }
 
-/// Names what enters: `Product: T, |a, b, k| a.mul(b)`.
+/// Defines tails: `Product: T, |a, b, k| a.mul(b)`.
 macro_rules! joints {
     ($($name:ident: $c:ty, |$a:ident, $b:ident, $k:ident| $e:expr;)*) => { $(
         struct $name;
@@ -88,14 +88,14 @@ joints! {
     Root: T, |a, _b, _k| a.sqrt();
 }
 
-/// As the lanes of [`Mono`].
+/// As `lanes` of [`Mono`].
 #[inline(always)]
 unsafe fn tail_lanes<M: Mono<T: Float>, J: Joint<M::T>>(p: &Piece) {
-    // SAFETY: there is room for the lanes.
+    // SAFETY: `lanes` points to memory for the lanes.
     let lanes = unsafe { &mut *p.lanes.cast::<Lanes<M::S>>() };
     let k = M::T::from_word(p.parameter);
     if p.is_whole() {
-        // SAFETY: the piece has so many tiles of both.
+        // SAFETY: the piece has `to / N` whole tiles of values and of companions.
         let (mut left, mut beside) = unsafe {
             let tiles = p.to / N;
             (
@@ -120,7 +120,7 @@ unsafe fn tail_lanes<M: Mono<T: Float>, J: Joint<M::T>>(p: &Piece) {
         }
     } else {
         let n = p.to - p.from;
-        // SAFETY: the piece has so many of both.
+        // SAFETY: the piece has values and companions up to `to`.
         let (a, b) = unsafe {
             (
                 std::slice::from_raw_parts(p.values.cast::<M::T>().add(p.from), n),
@@ -133,11 +133,11 @@ unsafe fn tail_lanes<M: Mono<T: Float>, J: Joint<M::T>>(p: &Piece) {
         lanes.passed_part::<M>(p.from);
     }
 }
-/// As the rows of [`Mono`].
+/// As `row` of [`Mono`].
 #[inline(always)]
 unsafe fn tail_row<M: Mono<T: Float>, J: Joint<M::T>>(p: &Piece) {
     let (n, k) = (p.to - p.from, M::T::from_word(p.parameter));
-    // SAFETY: a kept run's cells are cells of the state from `out` on; the piece has so many of both.
+    // SAFETY: a kept run's cells are cells of the state from `out` on; the piece has values and companions up to `to`.
     let (s, a, b) = unsafe {
         (
             std::slice::from_raw_parts_mut(p.fields[0].cast::<M::S>().add(p.out), n),

@@ -17,15 +17,15 @@ use crate::stream::ahead;
 use rows::{var_row, var_rows};
 use std::hint::black_box;
 
-/// What a variance keeps of some cells: their count, a point near them, how far their mean is from the point, and the sum
-/// of squared deviations from the mean.
+/// The state of a variance: the count of cells, a point near them, the distance of their mean from the point, and the
+/// sum of squared deviations from the mean.
 ///
-/// The mean is kept as two numbers because one of 64 bits has not enough of them: where the mean is 10^8 times the
-/// deviations, a rounded mean is off by 10^-8 of these, and so would be the variance. The point is one of the cells (of
-/// long runs the mean of the first ones), so differences from it are exact or as good as the cells.
+/// The mean is stored as two numbers because 64 bits are too few for it: if the mean is 10^8 times the deviations, a
+/// rounded mean has an error of 10^-8 of these, and so would the variance. The point is one of the cells (for long runs
+/// the mean of the first ones), so differences from it are exact or as accurate as the cells.
 pub(crate) type Moments = (i64, f64, f64, f64);
 
-/// Merges what is kept of two parts. The point of the first one stays.
+/// Merges the states of two parts. The point of the first one is retained.
 ///
 /// # Source
 /// T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating formulae and a pairwise algorithm for computing sample
@@ -43,7 +43,7 @@ pub(crate) fn chan(a: Moments, b: Moments) -> Moments {
     let w = b.0 as f64 / n as f64;
     (n, a.1, a.2 + d * w, a.3 + b.3 + d * d * (a.0 as f64 * w))
 }
-/// The sum of some lanes, by halves.
+/// Sums some lanes by halves.
 #[inline(always)]
 fn fold<const L: usize>(mut x: [f64; L]) -> f64 {
     let mut w = L / 2;
@@ -55,9 +55,9 @@ fn fold<const L: usize>(mut x: [f64; L]) -> f64 {
     }
     x[0]
 }
-/// Lanes of a variance: two vectors of the widest machine, so that the next addition need not wait for the last.
+/// Lanes of a variance: two vectors of the widest machine, so that additions do not wait for each other.
 const VAR_LANES: usize = 16;
-/// Cells after which the lanes of a variance enter the state.
+/// Cells after which the lanes of a variance are merged into the state.
 const VAR_BLOCK: u32 = 1024;
 
 /// The lanes of a variance: sums of deviations from a point and of their squares.
@@ -82,21 +82,21 @@ impl VarLanes {
 
 #[inline(always)]
 unsafe fn var_lanes<T: Float>(p: &Piece) {
-    // SAFETY: there is room for the lanes.
+    // SAFETY: `lanes` points to memory for the lanes.
     let lanes = unsafe { &mut *p.lanes.cast::<VarLanes>() };
     if !p.is_whole() {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of [`PieceFn`].
         unsafe { var_some::<T>(p, lanes) };
         if lanes.count >= VAR_BLOCK {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller upholds the contract of [`PieceFn`].
             unsafe { var_fold::<T>(p) };
         }
         return;
     }
-    // SAFETY: the piece has so many tiles of values.
+    // SAFETY: the piece has `to / N` whole tiles of values.
     let tiles = unsafe { std::slice::from_raw_parts(p.values.cast::<[T; N]>(), p.to / N) };
     if p.valid.is_null() {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of [`PieceFn`].
         unsafe { var_whole(p, tiles, lanes, &mut []) };
         return;
     }
@@ -113,26 +113,26 @@ unsafe fn var_lanes<T: Float>(p: &Piece) {
             unsafe { var_some::<T>(&one, lanes) };
         }
         if lanes.count >= VAR_BLOCK {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller upholds the contract of [`PieceFn`].
             unsafe { var_fold::<T>(p) };
         }
     }
 }
-/// [`var_lanes`] and the lanes of a sum, in one pass.
+/// [`var_lanes`] and the lanes of a sum in one pass.
 ///
 /// # Safety
-/// As of both.
+/// Those of [`PairFn`].
 #[inline(always)]
 unsafe fn var_and_sum<T: Float>(p: &Piece, sum: &Piece) {
     if !p.is_whole() || !p.valid.is_null() {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of [`PieceFn`] for both pieces.
         unsafe {
             var_lanes::<T>(p);
             mono_lanes::<SumFloat<T>>(sum);
         }
         return;
     }
-    // SAFETY: there is room for the lanes of both, and the piece has so many tiles of values.
+    // SAFETY: both pieces point to memory for their lanes, and the piece has `to / N` whole tiles of values.
     let (lanes, sums, tiles) = unsafe {
         (
             &mut *p.lanes.cast::<VarLanes>(),
@@ -140,13 +140,13 @@ unsafe fn var_and_sum<T: Float>(p: &Piece, sum: &Piece) {
             std::slice::from_raw_parts(p.values.cast::<[T; N]>(), p.to / N),
         )
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller upholds the contract of [`PieceFn`] for both pieces.
     unsafe { var_whole(p, tiles, lanes, std::array::from_mut(sums)) };
 }
-/// Takes in whole tiles of which no cell is masked, block by block.
+/// Accumulates whole tiles without masked cells, block by block.
 ///
 /// # Safety
-/// As of [`var_lanes`]; the lanes are the piece's.
+/// As [`var_lanes`]; the lanes are the piece's.
 #[inline(always)]
 unsafe fn var_whole<T: Float, const S: usize>(
     p: &Piece,
@@ -161,21 +161,21 @@ unsafe fn var_whole<T: Float, const S: usize>(
             lanes.from =
                 unsafe { var_mean(p) }.unwrap_or_else(|| fold(tiles[t].map(T::to_f64)) / N as f64);
         }
-        // As many tiles as the block still takes.
+        // As many tiles as fit in the block.
         let room = (VAR_BLOCK - lanes.count).div_ceil(N as u32) as usize;
         let room = sums.iter().fold(room, |room, s| room.min(s.room::<SumFloat<T>>()));
         let some = &tiles[t..(t + room).min(tiles.len())];
         var_tiles(some, lanes, sums);
         t += some.len();
         if lanes.count >= VAR_BLOCK {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller upholds the contract of [`PieceFn`].
             unsafe { var_enter(p, lanes) };
         }
     }
 }
 #[inline(always)]
 unsafe fn var_lines<T: Float>(p: &Piece, len: usize, many: usize) {
-    // SAFETY: the runs lie one after the other; there is room for the lanes.
+    // SAFETY: the runs are contiguous; `lanes` points to memory for the lanes.
     let (v, lanes) = unsafe {
         (
             std::slice::from_raw_parts(p.values.cast::<T>(), many * len),
@@ -185,7 +185,7 @@ unsafe fn var_lines<T: Float>(p: &Piece, len: usize, many: usize) {
     let mut one = *p;
     for run in v.chunks_exact(len) {
         let turn = one.from;
-        // What of the run lies in its first tile.
+        // The part of the run that lies in its first tile.
         let head = (N - turn).min(len);
         if (len as u64) < LANE_RUN {
             // SAFETY: `out` is a cell of the state, nothing is masked.
@@ -208,10 +208,10 @@ unsafe fn var_lines<T: Float>(p: &Piece, len: usize, many: usize) {
         one.from = (turn + len) % N;
     }
 }
-/// Takes in cells `from..` of a tile, fewer than a whole one.
+/// Accumulates cells of a tile from cell `from` on, fewer than a whole tile.
 ///
 /// # Safety
-/// As of [`var_whole`].
+/// As [`var_whole`].
 #[inline(always)]
 unsafe fn var_ends<T: Float>(p: &Piece, cells: &[T], from: usize, lanes: &mut VarLanes) {
     if cells.is_empty() {
@@ -221,21 +221,21 @@ unsafe fn var_ends<T: Float>(p: &Piece, cells: &[T], from: usize, lanes: &mut Va
     tile[from..from + cells.len()].copy_from_slice(cells);
     let mut one = *p;
     (one.from, one.to) = (from, from + cells.len());
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller upholds the contract of [`PieceFn`].
     unsafe { var_part(&one, &tile, lanes) };
     if lanes.count >= VAR_BLOCK {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of [`PieceFn`].
         unsafe { var_enter(p, lanes) };
     }
 }
-/// Takes in tiles of which no cell is masked, also into the lanes of a sum if there is one.
+/// Accumulates tiles without masked cells, also into the lanes of a sum if there is one.
 #[inline(always)]
 fn var_tiles<T: Float, const S: usize>(
     tiles: &[[T; N]],
     lanes: &mut VarLanes,
     sums: &mut [Lanes<f64>; S],
 ) {
-    // Lanes that are seen to be folded next would be carried there two at a time.
+    // Without `black_box` the compiler would move the lanes two at a time for the later fold.
     let lanes = black_box(lanes);
     let (mut d, mut q, from) = (lanes.deviations, lanes.squares, lanes.from);
     let mut acc = sums.each_ref().map(|s| s.now);
@@ -263,13 +263,13 @@ fn var_tiles<T: Float, const S: usize>(
     lanes.count += (tiles.len() * N) as u32;
     black_box(lanes);
 }
-/// Takes in the valid cells of a tile.
+/// Accumulates the valid cells of a tile.
 #[inline(always)]
 fn var_masked<T: Float>(v: &[T; N], valid: &[u8; N], lanes: &mut VarLanes) {
     let (mut d, mut q) = (lanes.deviations, lanes.squares);
     for (part, valid) in v.chunks_exact(VAR_LANES).zip(valid.chunks_exact(VAR_LANES)) {
         for i in 0..VAR_LANES {
-            // By bits: a choice would become a gather.
+            // By bits: a select would become a gather.
             let keep = 0u64.wrapping_sub(u64::from(valid[i] != 0));
             let x = f64::from_bits((part[i].to_f64() - lanes.from).to_bits() & keep);
             d[i] += x;
@@ -277,13 +277,13 @@ fn var_masked<T: Float>(v: &[T; N], valid: &[u8; N], lanes: &mut VarLanes) {
         }
     }
     (lanes.deviations, lanes.squares) = (d, q);
-    // 64 times 1 fits a byte.
+    // 64 ones fit in a byte.
     lanes.count += u32::from(valid.iter().fold(0u8, |s, x| s.wrapping_add(*x)));
 }
-/// A piece that is no whole tile, of which no cell is masked.
+/// Accumulates a piece that is not a whole tile, without masked cells.
 ///
 /// # Safety
-/// As of [`var_lanes`].
+/// As [`var_lanes`].
 #[inline(always)]
 unsafe fn var_part<T: Float>(p: &Piece, v: &[T; N], lanes: &mut VarLanes) {
     let (from, to) = (p.from, p.to);
@@ -311,16 +311,16 @@ unsafe fn var_part<T: Float>(p: &Piece, v: &[T; N], lanes: &mut VarLanes) {
     (lanes.deviations, lanes.squares) = (d, q);
     lanes.count += n as u32;
 }
-/// A piece some of whose cells can be masked.
+/// Accumulates a piece some of whose cells can be masked.
 ///
 /// # Safety
-/// As of [`var_lanes`].
+/// As [`var_lanes`].
 #[inline(always)]
 unsafe fn var_some<T: Float>(p: &Piece, lanes: &mut VarLanes) {
     // SAFETY: the tile has N cells.
     let v = unsafe { &*p.values.cast::<[T; N]>() };
     if p.valid.is_null() {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of [`PieceFn`].
         unsafe { var_part(p, v, lanes) };
         return;
     }
@@ -356,7 +356,7 @@ unsafe fn var_some<T: Float>(p: &Piece, lanes: &mut VarLanes) {
     }
     lanes.count += n as u32;
 }
-/// The mean that the state has so far.
+/// Mean of the state; `None` if it has no cell.
 ///
 /// # Safety
 /// `out` is a cell of the four fields.
@@ -369,7 +369,7 @@ unsafe fn var_mean(p: &Piece) -> Option<f64> {
         (n > 0).then(|| field(1) + field(2))
     }
 }
-/// The point of the state; `first` if it has met no cell.
+/// The point of the state; `first` if it has no cell.
 ///
 /// # Safety
 /// `out` is a cell of the four fields.
@@ -383,13 +383,13 @@ unsafe fn var_point(p: &Piece, first: f64) -> f64 {
 }
 #[inline(always)]
 unsafe fn var_fold<T: Float>(p: &Piece) {
-    // SAFETY: there is room for the lanes, and `out` is a cell of the state.
+    // SAFETY: `lanes` points to memory for the lanes, and `out` is a cell of the state.
     unsafe { var_enter(p, &mut *p.lanes.cast::<VarLanes>()) };
 }
-/// Merges the lanes into the state and empties them.
+/// Merges the lanes into the state and resets them.
 ///
 /// # Safety
-/// As of [`var_merge`].
+/// As [`var_merge`].
 #[inline(always)]
 unsafe fn var_enter(p: &Piece, lanes: &mut VarLanes) {
     if lanes.count == 0 {
@@ -398,7 +398,7 @@ unsafe fn var_enter(p: &Piece, lanes: &mut VarLanes) {
     let n = f64::from(lanes.count);
     let (d, q) = (fold(lanes.deviations), fold(lanes.squares));
     let m2 = q - d * d / n;
-    // Rounding may leave less than nothing; NaN stays.
+    // Rounding may give a negative sum; NaN is preserved.
     let m2 = if m2 < 0.0 { 0.0 } else { m2 };
     // SAFETY: `out` is a cell of the four fields.
     let point = unsafe { var_point(p, lanes.from) };
@@ -408,7 +408,7 @@ unsafe fn var_enter(p: &Piece, lanes: &mut VarLanes) {
     *lanes = VarLanes::EMPTY;
 }
 unsafe fn var_reset(p: &Piece) {
-    // SAFETY: there is room for the lanes.
+    // SAFETY: `lanes` points to memory for the lanes.
     unsafe { p.lanes.cast::<VarLanes>().write(VarLanes::EMPTY) };
 }
 #[inline(always)]
@@ -416,13 +416,13 @@ unsafe fn var_seq<T: Float>(p: &Piece) {
     // SAFETY: the tile has N cells, of which the piece is a part.
     unsafe { var_short(p, &(&*p.values.cast::<[T; N]>())[p.from..p.to]) }
 }
-/// A piece of few cells, one after the other.
+/// Accumulates a piece of few cells one by one.
 ///
 /// # Safety
-/// As of [`var_seq`].
+/// As [`var_seq`].
 #[inline(always)]
 unsafe fn var_short<T: Float>(p: &Piece, v: &[T]) {
-    // SAFETY: validity, if there is any, has N cells.
+    // SAFETY: validity, if present, has N cells.
     let keep = |i: usize| p.valid.is_null() || unsafe { *p.valid.add(p.from + i) } != 0;
     let Some(first) = (0..v.len()).find(|i| keep(*i)) else { return };
     // SAFETY: `out` is a cell of the four fields.
@@ -485,7 +485,7 @@ leveled!(pick_var_rows, var_rows<T: Float>(p: &Piece, values: &[*const u8]) as R
 leveled!(pick_var_lines, var_lines<T: Float>(p: &Piece, len: usize, many: usize) as LinesFn);
 leveled!(pick_var_row, var_row<T: Float>(p: &Piece) as PieceFn);
 
-/// How a variance takes cells in.
+/// The functions of a variance.
 pub(super) fn var<T: Float>(l: Level) -> Fns {
     Fns {
         lanes: pick_var_lanes::<T>(l),

@@ -2,28 +2,28 @@
     unsafe_code,
     reason = "cells are typed by pointer casts; each block says why it is sound"
 )]
-//! Sums of integers: exact, so that the order of cells does not matter. The state is 128 bits in two fields.
+//! Sums of integers: exact, so the order of cells does not matter. The state is 128 bits in two fields.
 
 use super::{Fns, HELD, LinesFn, Piece, PieceFn, RowsFn, nothing};
 use crate::level::{Level, leveled};
 
-/// Cells of a type, on their way into 128 bits.
+/// Cells of a type that are accumulated into 128 bits.
 pub(super) trait Wide {
     type T: Copy;
-    /// Sum of no more values than [`BLOCK`].
+    /// Sum of at most [`BLOCK`] values.
     fn sum(v: &[Self::T]) -> i128;
     fn high(v: Self::T) -> i64;
     fn low(v: Self::T) -> u64;
-    /// True if the sum of a band of rows fits 64 bits with a sign.
+    /// True if the sum of a band of rows fits in a signed 64-bit integer.
     const NARROW: bool;
 }
 
-/// Lanes of a sum: few enough for the registers.
+/// Lanes of a sum: few enough to stay in registers.
 const LANES: usize = 32;
-/// Cells that are added before the sum becomes wide: the lanes of bytes, of 16 bits, hold the sum of 256.
+/// Cells that are added before the sum is widened: a 16-bit lane holds the sum of 256 bytes.
 const BLOCK: usize = LANES << 8;
 
-/// Cells of less than 32 bits, which add up in lanes of twice as many: a block has too few to overflow them.
+/// Cells narrower than 32 bits, accumulated in lanes of twice their width: a block is too short to overflow them.
 pub(super) struct Narrow<T, A>(std::marker::PhantomData<(T, A)>);
 impl<T, A> Wide for Narrow<T, A>
 where
@@ -60,7 +60,7 @@ where
     }
 }
 
-/// Cells of 32 bits: the sum of a block fits 64.
+/// Cells of 32 bits: the sum of a block fits in 64 bits.
 pub(super) struct Half<T>(std::marker::PhantomData<T>);
 impl<T: Copy + Into<i64>> Wide for Half<T> {
     type T = T;
@@ -83,26 +83,26 @@ impl<T: Copy + Into<i64>> Wide for Half<T> {
     }
 }
 
-/// Cells of 64 bits with a sign.
+/// Signed cells of 64 bits.
 pub(super) struct Signed;
-/// Cells of 64 bits without one.
+/// Unsigned cells of 64 bits.
 pub(super) struct Unsigned;
 
-/// Sum of no more values than [`BLOCK`], from the sums of all bits, modulo 2^64, and of the upper 32 ones by themselves.
+/// Sum of at most [`BLOCK`] values, from two sums: that of all bits modulo 2^64, and that of the upper 32 bits.
 ///
-/// The upper bits of a value with a sign are those of the value and a bias of 2^63, which has none: vectors that shift
-/// zeros in are there on every machine, such that shift in signs are not.
+/// The upper bits of a signed value are those of the value plus a bias of 2^63, which is unsigned: every machine has
+/// vector shifts that insert zeros, but not shifts that insert signs.
 macro_rules! halves {
     ($v:ident, $bias:expr) => {{
         let bias: u64 = $bias;
-        // One sum each, which the compiler makes lanes of: of arrays of lanes it makes gathers.
+        // Scalar sums, which the compiler turns into lanes; arrays of lanes become gathers.
         let (mut sum, mut upper) = (0u64, 0u64);
         for x in $v {
             sum = sum.wrapping_add(*x as u64);
             upper = upper.wrapping_add((*x as u64 ^ bias) >> 32);
         }
         let upper = upper as i64 - $v.len() as i64 * (bias >> 32) as i64;
-        // The lower halves are what is left: few enough that they do not reach 2^64.
+        // The lower halves are the remainder: too few to reach 2^64.
         let low = sum.wrapping_sub((upper << 32) as u64);
         (i128::from(upper) << 32) + i128::from(low)
     }};
@@ -143,7 +143,7 @@ impl Wide for Unsigned {
 /// Sum of any number of values.
 #[inline(always)]
 fn sum<W: Wide>(v: &[W::T]) -> i128 {
-    // Closures that a library function calls are compiled for the baseline: loops are written out.
+    // Loops are written out: closures called by a library function are compiled for the baseline.
     let mut sum = 0;
     for block in v.chunks(BLOCK) {
         sum += W::sum(block);
@@ -152,7 +152,7 @@ fn sum<W: Wide>(v: &[W::T]) -> i128 {
 }
 #[inline(always)]
 unsafe fn wide_seq<W: Wide>(p: &Piece) {
-    // SAFETY: the piece has so many values; `out` is a cell of both fields.
+    // SAFETY: the piece has values up to `to`; `out` is a cell of both fields.
     unsafe {
         let v = p.values.cast::<W::T>().add(p.from);
         add_wide(p, p.out, sum::<W>(std::slice::from_raw_parts(v, p.to - p.from)));
@@ -160,7 +160,7 @@ unsafe fn wide_seq<W: Wide>(p: &Piece) {
 }
 #[inline(always)]
 unsafe fn wide_lines<W: Wide>(p: &Piece, len: usize, many: usize) {
-    // SAFETY: the runs lie one after the other.
+    // SAFETY: the runs are contiguous.
     let v = unsafe { std::slice::from_raw_parts(p.values.cast::<W::T>(), many * len) };
     for (k, run) in v.chunks_exact(len).enumerate() {
         // SAFETY: the state has a cell for each run.
@@ -219,10 +219,10 @@ unsafe fn wide_rows<W: Wide>(p: &Piece, values: &[*const u8]) {
         unsafe { held::<W, 1>(lo, hi, values, done + k) };
     }
 }
-/// Takes cells `from..from + L` of some rows into as many of the state.
+/// Accumulates cells `from..from + L` of some rows into as many cells of the state.
 ///
 /// # Safety
-/// Every row has so many cells.
+/// Every row has `from + L` cells.
 #[inline(always)]
 unsafe fn held<W: Wide, const L: usize>(
     lo: &mut [u64; L],
@@ -280,7 +280,7 @@ leveled!(pick_wide_lines, wide_lines<W: Wide>(p: &Piece, len: usize, many: usize
 leveled!(pick_wide_rows, wide_rows<W: Wide>(p: &Piece, values: &[*const u8]) as RowsFn);
 leveled!(pick_wide_row, wide_row<W: Wide>(p: &Piece) as PieceFn);
 
-/// How such a sum takes cells in.
+/// The functions of such a sum.
 pub(super) fn wide<W: Wide>(l: Level) -> Fns {
     Fns {
         lanes: pick_wide_seq::<W>(l),

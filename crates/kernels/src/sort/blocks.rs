@@ -1,10 +1,10 @@
-//! Runs of keys merged into cells, a block at a time.
+//! Merging runs of keys into cells, one block at a time.
 //!
 //! ```text
-//!   run 0    1 2 2 5 │ 6 7 │ 9        cut at the keys of a sample of all runs,
-//!   run 1    3 3 4   │     │ 8 8 9    which the least key of each block is
+//!   run 0    1 2 2 5 │ 6 7 │ 9        cut at keys of a sample of all runs,
+//!   run 1    3 3 4   │     │ 8 8 9    which are the least keys of the blocks
 //!   run 2    2 4     │ 5 7 │ 9
-//!   block    1 2 2 2 3 3 4 4 5        put in order in a cache, and written as cells
+//!   block    1 2 2 2 3 3 4 4 5        sorted in a cache, and written as cells
 //! ```
 
 use super::key::{Key, Keyed, by_cell, cell, other_size};
@@ -14,7 +14,7 @@ use tessera_planner::dtype::DType;
 use tessera_planner::runs::Blocks;
 use tessera_planner::sort::SortOrder;
 
-/// Parts of runs of keys of one of their sizes.
+/// Parts of runs of keys, by key size.
 #[derive(Debug)]
 pub enum Pieces<'a> {
     /// Of 8 bits.
@@ -27,11 +27,11 @@ pub enum Pieces<'a> {
     U64(Vec<&'a [u64]>),
 }
 
-/// Writes the cells of type `dtype` of some ranks among the keys of runs: `(skip, count)` says which, `(start, step)`
-/// where they go.
+/// Writes the cells of type `dtype` with the ranks `skip..skip + count` among the keys of runs, to every `step`-th
+/// place from `start` on.
 ///
 /// # Errors
-/// [`KernelError::Cancelled`]; [`KernelError::Buffer`] if there are fewer keys, or keys of another size.
+/// [`KernelError::Cancelled`]; [`KernelError::Buffer`] if there are too few keys, or keys of another size.
 pub fn merge_cells(
     dtype: DType,
     runs: &Pieces<'_>,
@@ -54,7 +54,7 @@ pub fn merge_cells(
     by_cell!(dtype, run)
 }
 
-/// Writes the cells of keys from one place on, some steps apart.
+/// Writes the cells of keys from one place on, at a fixed step.
 fn write<T: Keyed>(
     keys: &[T::Key],
     order: SortOrder,
@@ -73,17 +73,17 @@ fn write<T: Keyed>(
     }
 }
 
-/// Where a block begins.
+/// Beginning of a block.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Bound<K> {
-    /// At the first of equal keys.
+    /// Before the first of equal keys.
     At(K),
     /// After the last of equal keys.
     After(K),
 }
 
 impl<K: Key> Bound<K> {
-    /// How many keys of a run come before. Few of them are looked at if there are few.
+    /// Number of keys of a run before the bound. If there are few, few keys are compared.
     fn before(self, run: &[K]) -> usize {
         let is_before = |k: &K| match self {
             Bound::At(key) => *k < key,
@@ -97,8 +97,8 @@ impl<K: Key> Bound<K> {
     }
 }
 
-/// Calls `emit` with the keys of some ranks among those of runs, in order: the number of the first one, and
-/// neighbouring keys.
+/// Calls `emit` with the keys of some ranks among those of runs, in sorted order. Arguments: the rank of the first key,
+/// and consecutive keys.
 fn merged<K: Key>(
     runs: &[&[K]],
     (skip, count): (usize, usize),
@@ -119,13 +119,13 @@ fn merged<K: Key>(
     let mut together: Vec<K> = Vec::with_capacity(cells.min(blocks.longest() as usize));
     let mut rest: Vec<&[K]> = runs.to_vec();
     let mut pieces: Vec<&[K]> = Vec::with_capacity(runs.len());
-    // What comes before: cells, and the bound at which they end.
+    // Number of cells emitted or skipped, and the bound at which they end.
     let (mut done, mut last) = (0, None);
     while done < skip + count {
         if cancelled() {
             return Err(KernelError::Cancelled);
         }
-        // Where many keys are equal, a bound comes again: they are a block of their own, however many.
+        // With many equal keys a bound may repeat: such keys form a block of their own, of any size.
         let after = |key: &K| match last {
             Some(Bound::At(before)) if before == *key => Some(Bound::After(*key)),
             Some(Bound::After(before)) if before == *key => None,
@@ -188,7 +188,7 @@ mod tests {
             lengths in prop::collection::vec(0usize..3000, 1..40),
             seed in any::<u64>(), bits in 0u32..64, skip in 0usize..20000, count in 0usize..20000,
         ) {
-            // Few bits have many equal keys.
+            // Few bits give many equal keys.
             let mut state = seed;
             let mut key = || {
                 state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

@@ -1,4 +1,4 @@
-//! Keys: unsigned integers in the order of the cells that they stand for.
+//! Keys: unsigned integers in the order of their cells.
 
 use super::Cell;
 use super::order::Wanted;
@@ -10,13 +10,13 @@ use std::ops::Not;
 use tessera_planner::dtype::DType;
 use tessera_planner::sort::SortOrder;
 
-/// An unsigned integer that stands for a cell.
+/// An unsigned integer that represents a cell.
 pub trait Key: Plain + Ord + Default + Not<Output = Self> {
-    /// As 64 bits, in the same order.
+    /// The key as 64 bits, in the same order.
     fn wide(self) -> u64;
-    /// Of 64 bits that [`Key::wide`] gave.
+    /// The inverse of [`Key::wide`].
     fn narrow(wide: u64) -> Self;
-    /// Puts keys in order by vectors as far as it is wanted; false, and nothing done, where there are none for them.
+    /// Sorts keys with vectors as far as `wanted`; returns false, and does nothing, if there are no vectors for them.
     fn place(keys: &mut [Self], wanted: Wanted<'_>) -> bool;
 }
 
@@ -36,7 +36,7 @@ macro_rules! keys {
                     #[cfg(target_arch = "x86_64")]
                     if Level::detect() >= Level::Avx2 {
                         #[expect(unsafe_code, reason = "calls what is compiled for these instructions")]
-                        // SAFETY: the machine has them.
+                        // SAFETY: the machine has the vector instructions.
                         unsafe {
                             super::vector::$vectors(keys, wanted);
                         }
@@ -51,7 +51,7 @@ macro_rules! keys {
 }
 keys! { u8; u16; u32 by place_u32; u64 by place_u64; }
 
-/// Calls `$run!` with the type of a dtype's cells, and the size of its keys as enums of keys name it.
+/// Calls `$run!` with the type of a dtype's cells, and the variant for its key size in enums of keys.
 macro_rules! by_cell {
     ($dtype:expr, $run:ident) => {{
         use $crate::elem::MachineType;
@@ -71,39 +71,39 @@ macro_rules! by_cell {
 }
 pub(super) use by_cell;
 
-/// Keys are of another size than a dtype's.
+/// The error for keys of another size than a dtype's.
 pub(super) fn other_size(dtype: DType) -> KernelError {
     KernelError::Buffer { what: "size of keys", got: 0, expected: dtype.size() as u64 }
 }
 
-/// A cell that has a key.
+/// A cell type with keys.
 pub(super) trait Keyed: Cell + Default {
     /// An integer of the cell's size.
     type Key: Key + Cell;
-    /// True if there are cells that are no numbers.
+    /// True if the type has NaN.
     const HAS_NAN: bool;
-    /// The key; `None` for NaN. -0.0 comes before 0.0.
+    /// Key of the cell; `None` for NaN. -0.0 precedes 0.0.
     fn key(self) -> Option<Self::Key>;
-    /// The cell of a key.
+    /// Cell of the key.
     fn of(key: Self::Key) -> Self;
-    /// The key in which cells that compare equal are equal.
+    /// A key that is equal for cells that compare equal.
     #[inline(always)]
     fn equal_key(self) -> Option<Self::Key> {
         self.key()
     }
-    /// NaN; the least value for types without.
+    /// NaN; the least value for types without NaN.
     fn nan() -> Self;
-    /// The point `t` of the way from `a` to `b`.
+    /// Linear interpolation: the point at the fraction `t` from `a` to `b`.
     fn between(a: Self, b: Self, t: f64) -> Self;
 }
 
-/// The key of NaN in an order. No number has it, in either direction: keys of infinities are further in.
+/// The key of NaN in an order. No number has it, in either direction: keys of infinities are further inside.
 #[inline(always)]
 pub(super) fn nan_key<K: Key>(order: SortOrder) -> K {
     if order.nan_first { K::default() } else { !K::default() }
 }
 
-/// A key with a cell's place in an order, NaN included.
+/// The key for a cell's place in an order, including NaN.
 #[inline(always)]
 pub(super) fn ordered<K: Key>(key: Option<K>, order: SortOrder) -> K {
     match key {
@@ -113,7 +113,7 @@ pub(super) fn ordered<K: Key>(key: Option<K>, order: SortOrder) -> K {
     }
 }
 
-/// The cell of such a key.
+/// The cell of a key from [`ordered`].
 #[inline(always)]
 pub(super) fn cell<T: Keyed>(key: T::Key, order: SortOrder) -> T {
     if T::HAS_NAN && key == nan_key(order) {
@@ -129,7 +129,7 @@ macro_rules! keyed_ints {
             const HAS_NAN: bool = false;
             #[inline(always)]
             fn key(self) -> Option<$u> {
-                // Counted from the least value on.
+                // Counted from the least value.
                 Some((self as $u).wrapping_sub($t::MIN as $u))
             }
             #[inline(always)]
@@ -140,7 +140,7 @@ macro_rules! keyed_ints {
                 $t::MIN
             }
             fn between(a: $t, _: $t, _: f64) -> $t {
-                // Only methods that give a cell take integers.
+                // Only discrete methods accept integers.
                 a
             }
         }
@@ -157,7 +157,7 @@ macro_rules! keyed_floats {
             fn key(self) -> Option<$u> {
                 const SIGN: $u = 1 << ($u::BITS - 1);
                 let bits = self.to_bits();
-                // Negative numbers count backward.
+                // The bits of negative numbers count backward.
                 (!self.is_nan()).then_some(if bits & SIGN == 0 { bits | SIGN } else { !bits })
             }
             #[inline(always)]
@@ -178,7 +178,7 @@ macro_rules! keyed_floats {
                     return a;
                 }
                 if t == 0.5 {
-                    // The mean of two: between a number and an infinity it is the infinity.
+                    // The mean of two: of a number and an infinity it is the infinity.
                     return (x * 0.5 + y * 0.5) as $t;
                 }
                 let step = y - x;

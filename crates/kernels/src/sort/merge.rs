@@ -1,4 +1,4 @@
-//! Merging runs: which part of each run is needed, and their cells in order.
+//! Merging runs: selects the required part of each run, and merges their cells.
 
 use super::key::{Key, Keyed};
 use crate::KernelError;
@@ -6,10 +6,10 @@ use crate::elem::MachineType;
 use tessera_planner::dtype::DType;
 use tessera_planner::runs::INDEX_HEAD;
 
-/// Cells between two looks at the cancel.
+/// Cells between two polls for cancellation.
 const POLL: usize = 1 << 16;
 
-/// The runs of one line, as their index tells them.
+/// The runs of one line, from their index.
 #[derive(Debug)]
 pub struct Line<'a> {
     every: u64,
@@ -18,7 +18,7 @@ pub struct Line<'a> {
 
 #[derive(Debug, Clone, Copy)]
 struct Run<'a> {
-    /// Cells of the run; those of them that are not masked; those of these that are not NaN.
+    /// Number of cells of the run, of its unmasked cells, and of its numbers (neither masked nor NaN).
     cells: u64,
     keyed: u64,
     numbers: u64,
@@ -26,27 +26,27 @@ struct Run<'a> {
     samples: &'a [u64],
 }
 
-/// Parts of runs that hold some neighbouring cells of the sorted line.
+/// Parts of runs that contain some consecutive cells of the sorted line.
 #[derive(Debug, Default)]
 pub struct Parts {
-    /// First cell, and one past the last one, in each run.
+    /// First cell, and one past the last cell, in each run.
     pub runs: Vec<(u64, u64)>,
-    /// Cells of the parts that come before the first that is wanted.
+    /// Number of cells in the parts before the first requested one.
     pub skip: u64,
 }
 
 impl Parts {
-    /// Cells of all parts.
+    /// Number of cells in all parts.
     pub fn cells(&self) -> u64 {
         self.runs.iter().map(|(from, to)| to - from).sum()
     }
 }
 
 impl<'a> Line<'a> {
-    /// The runs of so many cells each, from the index of one after the other.
+    /// Reads the concatenated indices of runs with the given numbers of cells.
     ///
     /// # Errors
-    /// [`KernelError::Buffer`] if the index is not one of such runs.
+    /// [`KernelError::Buffer`] if the index does not match such runs.
     pub fn new(
         mut index: &'a [u64],
         runs: impl Iterator<Item = u64>,
@@ -73,22 +73,22 @@ impl<'a> Line<'a> {
         Ok(line)
     }
 
-    /// Cells that are not masked.
+    /// Number of unmasked cells.
     pub fn keyed(&self) -> u64 {
         self.runs.iter().map(|r| r.keyed).sum()
     }
 
-    /// Cells that are neither masked nor NaN.
+    /// Number of cells that are neither masked nor NaN.
     pub fn numbers(&self) -> u64 {
         self.runs.iter().map(|r| r.numbers).sum()
     }
 
-    /// Masked cells.
+    /// Number of masked cells.
     pub fn masked(&self) -> u64 {
         self.runs.iter().map(|r| r.cells - r.keyed).sum()
     }
 
-    /// The part of each run that may hold cells of the ranks `[from, to)` among those that are not masked.
+    /// The part of each run that may contain cells of the ranks `[from, to)` among the unmasked ones.
     ///
     /// # Source
     /// The bounds are those of [`tessera_planner::runs::merged_cells`].
@@ -96,7 +96,7 @@ impl<'a> Line<'a> {
         let samples: Vec<&[u64]> = self.runs.iter().map(|r| r.samples).collect();
         let all: u64 = samples.iter().map(|s| s.len() as u64).sum();
         let (every, count) = (self.every, self.runs.len() as u64);
-        // No more than `from` cells are less than this one of the index; at least `to` are less than that one.
+        // At most `from` cells are less than sample `below` of the index; at least `to` are less than sample `above`.
         let below = split(&samples, (from / every).min(all));
         let above = (to + count * (every - 1)).div_ceil(every);
         let above = (above < all).then(|| split(&samples, above));
@@ -110,8 +110,8 @@ impl<'a> Line<'a> {
         parts
     }
 
-    /// The part of each run that holds the masked cells of the ranks `[from, to)` among the masked ones, with no cell
-    /// too many.
+    /// The part of each run that contains the masked cells of the ranks `[from, to)` among the masked ones, without any
+    /// other cell.
     pub fn masked_parts(&self, from: u64, to: u64) -> Parts {
         let mut before = 0;
         let part = |run: &Run<'_>| {
@@ -125,8 +125,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// How many of the first `rank` of all keys are in each of some sorted lists; of equal ones those of the earlier list
-/// come first. `rank` is at most the number of keys.
+/// Number of the first `rank` of all keys in each of some sorted lists; of equal keys those of the earlier list come
+/// first. `rank` is at most the number of keys.
 fn split(lists: &[&[u64]], rank: u64) -> Vec<u64> {
     let mut lo = vec![0usize; lists.len()];
     let mut hi: Vec<usize> = lists.iter().map(|l| l.len()).collect();
@@ -141,8 +141,8 @@ fn split(lists: &[&[u64]], rank: u64) -> Vec<u64> {
                 left += hi[i] - lo[i];
             }
         }
-        // The median of the middles, each weighing as much as what is left of its list: a quarter of all that is left
-        // lies on either side of it.
+        // The median of the middles, weighted by the rest of each list: a quarter of the rest lies on either side of
+        // it.
         middles.sort_unstable();
         let mut weight = 0;
         let pivot = middles.iter().find(|(_, i, _)| {
@@ -167,10 +167,10 @@ fn split(lists: &[&[u64]], rank: u64) -> Vec<u64> {
     }
 }
 
-/// The keys of rank `skip` and of the next one (the same one again if `count` is 1) among some, which change their places.
+/// Returns the keys of rank `skip` and of the next rank (the same key again if `count` is 1); reorders `keys`.
 ///
 /// # Errors
-/// [`KernelError::Buffer`] if there are fewer keys.
+/// [`KernelError::Buffer`] if there are too few keys.
 pub fn neighbours<K: Key>(
     keys: &mut [K],
     skip: usize,
@@ -186,11 +186,11 @@ pub fn neighbours<K: Key>(
     Ok([key, next.unwrap_or(key)])
 }
 
-/// Calls `emit` with the cells of some ranks among the parts' cells, in order: the number of the cell, its key, the part
-/// and the place in it. Of equal keys those of the earlier part come first.
+/// Calls `emit` with the cells of some ranks among the parts' cells, in sorted order. Arguments: the number of the
+/// cell, its key, the part and the place in it. Of equal keys those of the earlier part come first.
 ///
 /// # Errors
-/// [`KernelError::Cancelled`]; [`KernelError::Buffer`] if there are fewer cells.
+/// [`KernelError::Cancelled`]; [`KernelError::Buffer`] if there are too few cells.
 pub fn merge<K: Key>(
     parts: &[&[K]],
     (skip, count): (usize, usize),
@@ -215,15 +215,15 @@ pub fn merge<K: Key>(
     Ok(())
 }
 
-/// A tournament of the first cells of the parts: each inner node holds the loser of its match.
+/// A loser tree over the first cells of the parts: each inner node holds the loser of its match.
 struct Tree {
     losers: Vec<u128>,
     winner: u128,
-    /// Place in each part.
+    /// Current place in each part.
     at: Vec<usize>,
 }
 
-/// A part that is over, behind every key.
+/// An exhausted part, after every key.
 const OVER: u128 = u128::MAX;
 
 impl Tree {
@@ -241,7 +241,7 @@ impl Tree {
         Tree { losers, winner: winners[1], at: vec![0; parts.len()] }
     }
 
-    /// Takes the first cell; there is one.
+    /// Removes and returns the first cell; there must be one.
     #[inline(always)]
     fn next<K: Key>(&mut self, parts: &[&[K]]) -> (K, usize, usize) {
         let (key, part) = ((self.winner >> 32) as u64, self.winner as u32 as usize);
@@ -283,7 +283,7 @@ macro_rules! by_type {
     };
 }
 
-/// Writes the point `t` of the way between the numbers of two keys as a cell; NaN without keys.
+/// Writes the interpolation at the fraction `t` between the numbers of two keys as a cell; NaN without keys.
 pub fn between(dtype: DType, keys: Option<[u64; 2]>, t: f64, to: &mut [u8], at: usize) {
     fn write<T: Keyed>(keys: Option<[u64; 2]>, t: f64, to: &mut [u8], at: usize) {
         let cell = match keys.map(|k| k.map(|k| T::of(T::Key::narrow(k)))) {
@@ -315,7 +315,7 @@ mod tests {
             mut runs in prop::collection::vec(prop::collection::vec(0u64..40, 0..30), 1..20),
             spread in 1u64..1000, every in 1usize..7, from in 0u64..600, count in 0u64..50,
         ) {
-            // Narrow ranges have many ties, wide ones few.
+            // Narrow ranges give many ties, wide ones few.
             runs.iter_mut().for_each(|r| {
                 r.iter_mut().for_each(|k| *k = (*k * 7919) % spread);
                 r.sort_unstable();

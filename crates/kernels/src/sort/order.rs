@@ -1,23 +1,23 @@
-//! Keys in order, or in order at some places only.
+//! Sorting keys, completely or only at some places.
 
 use super::key::Key;
 
-/// At which places keys should stand where they would in order. Each of the others stands between the two such places
-/// that it lies between.
+/// The places at which keys have to be in sorted position. Every other key lies between the sorted keys of the adjacent
+/// wanted places.
 #[derive(Debug, Clone, Copy)]
 pub enum Wanted<'a> {
-    /// At all.
+    /// All places.
     All,
-    /// At the first of them.
+    /// The first `n` places.
     First(usize),
-    /// At the multiples of a number.
+    /// The multiples of a number.
     Multiples(usize),
-    /// At these, which rise.
+    /// These places, ascending.
     Places(&'a [usize]),
 }
 
 impl Wanted<'_> {
-    /// Is one of the places `from..to` wanted, and can keys there stand in the wrong one?
+    /// True if one of the places `from..to` is wanted and keys there can be out of place.
     #[inline]
     pub(crate) fn some(self, from: usize, to: usize) -> bool {
         let place = match self {
@@ -33,7 +33,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Puts keys in order as far as it is wanted; what is in order or reversed is noticed at once.
+/// Sorts keys as far as `wanted`; detects sorted and reversed keys first.
 pub(super) fn arrange<K: Key>(keys: &mut [K], wanted: Wanted<'_>) {
     if keys.is_sorted() {
         return;
@@ -45,7 +45,7 @@ pub(super) fn arrange<K: Key>(keys: &mut [K], wanted: Wanted<'_>) {
     place(keys, wanted);
 }
 
-/// Puts keys in order as far as it is wanted.
+/// Sorts keys as far as `wanted`.
 pub(super) fn place<K: Key>(keys: &mut [K], wanted: Wanted<'_>) {
     if !K::place(keys, wanted) {
         plain(keys, wanted);
@@ -61,9 +61,9 @@ fn plain<K: Ord>(keys: &mut [K], wanted: Wanted<'_>) {
     }
 }
 
-/// As [`plain`], of keys `from` places after the first one.
+/// As [`plain`], for keys that start at place `from`.
 fn halves<K: Ord>(keys: &mut [K], from: usize, wanted: Wanted<'_>) {
-    // Fewer are sorted as fast as parted.
+    // So few are sorted as fast as partitioned.
     const FEW: usize = 64;
     if !wanted.some(from, from + keys.len()) {
         return;
@@ -78,7 +78,7 @@ fn halves<K: Ord>(keys: &mut [K], from: usize, wanted: Wanted<'_>) {
     halves(more, from + middle + 1, wanted);
 }
 
-/// Brings the least `n` to the front, in order.
+/// Moves the least `n` keys to the front, sorted.
 pub(super) fn first_sorted<K: Ord>(keys: &mut [K], n: usize) {
     if n == 0 {
         return;
@@ -139,7 +139,7 @@ mod tests {
             seed in any::<u64>(), n in 0usize..9000, bits in 0u32..64, near in 0u32..64,
             every in 1usize..3000, places in prop::collection::btree_set(0usize..9000, 0..12),
         ) {
-            // Few bits have many equal keys; some keys far from all others crowd those in few places.
+            // Few bits give many equal keys; outliers crowd the other keys into few places.
             let mut state = seed;
             let cells: Vec<u64> = (0..n)
                 .map(|_| {
@@ -166,7 +166,7 @@ mod tests {
             let scattered = |i: u64| (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
             let cells: Vec<u64> = (0..n).map(scattered).collect();
             check_all(&cells, Wanted::All);
-            // The greatest key is what fills vectors up.
+            // Vectors are padded with the greatest key.
             let ends: Vec<u64> =
                 cells.iter().map(|k| if k % 3 == 0 { u64::MAX } else { k % 2 }).collect();
             check_all(&ends, Wanted::All);

@@ -1,11 +1,11 @@
-//! Runs: parts of lines, each in order, to be merged.
+//! Runs: sorted parts of lines that are merged later.
 //!
 //! ```text
-//!   run     keys       3 5 5 9 MAX . .    of the cells that are not masked; MAX is NaN
-//!           positions  7 1 4 0 5   2 6    from the first cell of the part on; the masked cells' follow
-//!   index   5 4 3 5 MAX                   cells that are not masked, numbers, every second key
+//!   run     keys       3 5 5 9 MAX . .    of the unmasked cells; MAX is NaN
+//!           positions  7 1 4 0 5   2 6    from the first cell of the part; the masked cells' come last
+//!   index   5 4 3 5 MAX                   unmasked cells, numbers, every second key
 //! ```
-//! Equal keys keep the order of their positions.
+//! Equal keys retain the order of their positions.
 
 use super::LinesIn;
 use super::key::{Key, Keyed, by_cell, nan_key, ordered, other_size};
@@ -14,7 +14,7 @@ use crate::KernelError;
 use tessera_planner::runs::INDEX_HEAD;
 use tessera_planner::sort::SortOrder;
 
-/// Keys of one of their sizes, to write.
+/// Mutable keys, by key size.
 #[derive(Debug)]
 pub enum KeysMut<'a> {
     /// Of 8 bits.
@@ -27,26 +27,26 @@ pub enum KeysMut<'a> {
     U64(&'a mut [u64]),
 }
 
-/// Where runs are written, line after line.
+/// Destination of runs, line after line.
 #[derive(Debug)]
 pub struct RunsOut<'a> {
     /// Cells of each run: the length of a line, or fewer.
     pub kept: u64,
-    /// The keys; those of masked cells are 0.
+    /// Keys; those of masked cells are 0.
     pub keys: KeysMut<'a>,
-    /// Positions, if they are asked for.
+    /// Positions, if requested.
     pub positions: Option<&'a mut [u32]>,
-    /// Distance of the cells in the index.
+    /// Distance between the cells in the index.
     pub every: u64,
-    /// Only these are put where they stand in order, and the others between them.
+    /// True to sort only the cells in the index, with the others between them.
     pub marked: bool,
-    /// The index.
+    /// Indices of the runs.
     pub index: &'a mut [u64],
 }
 
-/// What a run keeps.
+/// Numbers of cells that a run retains.
 struct Kept {
-    /// Cells that are not masked, and those of them that are not NaN.
+    /// Number of unmasked cells, and of those that are not NaN.
     keyed: usize,
     numbers: usize,
 }
@@ -81,7 +81,7 @@ pub fn runs(
     by_cell!(lines.dtype, run)
 }
 
-/// [`RunsOut`] without the keys.
+/// [`RunsOut`] without keys.
 struct Rest<'a> {
     kept: usize,
     positions: Option<&'a mut [u32]>,
@@ -137,7 +137,7 @@ fn each<T: Keyed>(
     Ok(())
 }
 
-/// How many cells are kept of those that are not masked, and how many of them are numbers.
+/// Numbers of retained cells: unmasked ones, and numbers.
 fn keep(kept: usize, (numbers, nan, masked): (usize, usize, usize), order: SortOrder) -> Kept {
     let keyed = match order.masked_first {
         true => kept.saturating_sub(masked),
@@ -148,7 +148,7 @@ fn keep(kept: usize, (numbers, nan, masked): (usize, usize, usize), order: SortO
     Kept { keyed, numbers }
 }
 
-/// Calls `f` with the keys of a line's cells that are not masked.
+/// Calls `f` with the keys of a line's unmasked cells.
 #[inline(always)]
 fn each_key<T: Keyed>(lines: LinesIn<'_>, from: i64, order: SortOrder, mut f: impl FnMut(T::Key)) {
     lines.cells::<T>(from, |_, cell| {
@@ -158,7 +158,7 @@ fn each_key<T: Keyed>(lines: LinesIn<'_>, from: i64, order: SortOrder, mut f: im
     });
 }
 
-/// A run without positions.
+/// Writes a run without positions.
 fn values<T: Keyed>(
     lines: LinesIn<'_>,
     from: i64,
@@ -196,7 +196,7 @@ fn values<T: Keyed>(
     keep(len, (keyed - nan, nan, masked.len()), order)
 }
 
-/// How many keys are NaN's.
+/// Number of keys that are NaN's.
 fn nan<T: Keyed>(keys: &[T::Key], order: SortOrder) -> usize {
     if !T::HAS_NAN {
         return 0;
@@ -204,7 +204,7 @@ fn nan<T: Keyed>(keys: &[T::Key], order: SortOrder) -> usize {
     keys.iter().filter(|&&key| key == nan_key(order)).count()
 }
 
-/// A run with the positions of its cells.
+/// Writes a run with the positions of its cells.
 fn with_positions<T: Keyed>(
     lines: LinesIn<'_>,
     from: i64,
@@ -224,7 +224,7 @@ fn with_positions<T: Keyed>(
         None => masked += 1,
     });
     let made = keep(keys.len(), (scratch.len() - nan, nan, masked), order);
-    // Positions break ties, which makes the order stable.
+    // Positions break ties, which makes the sort stable.
     first_sorted(scratch, made.keyed);
     for ((k, p), &(key, position)) in keys.iter_mut().zip(positions.iter_mut()).zip(&*scratch) {
         (*k, *p) = (key, position);

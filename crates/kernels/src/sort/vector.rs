@@ -2,20 +2,20 @@
     unsafe_code,
     reason = "vectors are read and written by pointer; each block says why it is sound"
 )]
-//! Keys put in order by vectors: a quicksort that splits without branches, and a network for few keys.
+//! Sorting keys with vectors: a quicksort with branch-free partitioning, and a sorting network for few keys.
 //!
 //! ```text
-//!   keys      7 2 9 4 │ 1 8 3 6    a vector, and which of its lanes are below the pivot 5
-//!   lanes     2 4 7 9              those first, in a permutation that a table gives for the bits
-//!   stored    2 4 . . ─▶      ◀─ . . 7 9    whole at both ends of what is free
+//!   keys      7 2 9 4 │ 1 8 3 6    a vector, and its lanes that are below the pivot 5
+//!   lanes     2 4 7 9              those first, by a permutation from a table of bit masks
+//!   stored    2 4 . . ─▶      ◀─ . . 7 9    whole vector at both ends of the free space
 //! ```
-//! Few keys are columns of eight vectors, which 19 comparisons of whole vectors put in order; turned, each column is a
-//! run, and runs are merged by comparing one with the other turned around (bitonic merges).
+//! Few keys are the columns of eight vectors, which 19 comparisons of whole vectors sort. Transposed, each column is a
+//! run, and runs are merged by comparing one with the reverse of the other (bitonic merges).
 //!
 //! # Source
-//! S. Gueron and V. Krasnov, "Fast quicksort implementation using AVX instructions", 2016, for splits by permutations; B.
-//! Bramas, "A novel hybrid quicksort algorithm vectorized using AVX-512", 2017, for splits in place from both ends; K. E.
-//! Batcher, "Sorting networks and their applications", 1968.
+//! S. Gueron and V. Krasnov, "Fast quicksort implementation using AVX instructions", 2016, for partitioning by
+//! permutations; B. Bramas, "A novel hybrid quicksort algorithm vectorized using AVX-512", 2017, for partitioning in
+//! place from both ends; K. E. Batcher, "Sorting networks and their applications", 1968.
 
 mod avx2;
 
@@ -25,45 +25,45 @@ use std::arch::x86_64::*;
 
 /// Vectors of a network.
 const ROWS: usize = 8;
-/// Most keys that are split by way of a buffer.
+/// Upper bound on the keys that are partitioned through a buffer.
 const NEAR: usize = 1024;
 /// Keys of that buffer: a whole vector may be stored at its end.
 const ROOM: usize = NEAR + ROWS;
-/// Vectors between two decisions from which end to read.
+/// Vectors between two decisions about which end to read from.
 const UNROLL: usize = 8;
 
-/// Vectors of keys.
+/// Vector operations on keys.
 ///
 /// # Safety
-/// Functions that take pointers read or write a vector there, or as many keys as they are told; all need AVX2.
+/// Functions with pointers read or write a vector there, or `n` keys; all require AVX2.
 trait Lanes {
     type Key: Copy + Ord + Default;
     type Vector: Copy;
-    /// Keys of a vector.
+    /// Keys per vector.
     const LANES: usize;
     const MAX: Self::Key;
     unsafe fn load(from: *const Self::Key) -> Self::Vector;
     unsafe fn store(to: *mut Self::Key, v: Self::Vector);
-    /// Fewer keys than a vector has; the others are the greatest.
+    /// Loads `n` keys, fewer than a vector; the other lanes get the greatest key.
     unsafe fn load_first(from: *const Self::Key, n: usize) -> Self::Vector;
     unsafe fn store_first(to: *mut Self::Key, v: Self::Vector, n: usize);
     unsafe fn splat(key: Self::Key) -> Self::Vector;
-    /// The lesser keys of each lane, and the greater ones.
+    /// The lesser and the greater keys of each lane.
     unsafe fn pair(a: Self::Vector, b: Self::Vector) -> [Self::Vector; 2];
-    /// A bit for each lane that is less than the pivot.
+    /// One bit per lane, set if the lane is less than the pivot.
     unsafe fn below(v: Self::Vector, pivot: Self::Vector) -> usize;
-    /// The lanes with a bit, and then the others.
+    /// The lanes whose bit is set, followed by the others.
     unsafe fn first(v: Self::Vector, bits: usize) -> Self::Vector;
     unsafe fn reverse(v: Self::Vector) -> Self::Vector;
-    /// Keys that fall at most once and rise at most once, in order.
+    /// Sorts keys that rise at most once and fall at most once.
     unsafe fn bitonic(v: Self::Vector) -> Self::Vector;
-    /// Each column as a run of neighbouring lanes and vectors.
+    /// Transposes: each column becomes a run of adjacent lanes and vectors.
     unsafe fn turn(v: [Self::Vector; ROWS]) -> [Self::Vector; ROWS];
-    /// The next key, if there is one.
+    /// The next greater key, if there is one.
     fn next(key: Self::Key) -> Option<Self::Key>;
 }
 
-/// Puts keys in order as far as it is wanted.
+/// Sorts keys as far as `wanted`.
 ///
 /// # Safety
 /// The machine has AVX2.
@@ -72,7 +72,7 @@ pub(super) unsafe fn place_u32(keys: &mut [u32], wanted: Wanted<'_>) {
     unsafe { place::<Eight>(keys, wanted) }
 }
 
-/// Puts keys in order as far as it is wanted.
+/// Sorts keys as far as `wanted`.
 ///
 /// # Safety
 /// The machine has AVX2.
@@ -83,16 +83,16 @@ pub(super) unsafe fn place_u64(keys: &mut [u64], wanted: Wanted<'_>) {
 
 unsafe fn place<V: Lanes>(keys: &mut [V::Key], wanted: Wanted<'_>) {
     let mut room = [V::Key::default(); ROOM];
-    // More splits than twice those of equal halves are bad luck, or somebody's intent.
+    // More than twice as many splits as equal halves need mean bad luck, or an adversarial input.
     let splits = 2 * (usize::BITS - keys.len().leading_zeros()) + 4;
-    // SAFETY: the keys are borrowed mutably, the room is as long as it says, and the machine has AVX2.
+    // SAFETY: the keys are borrowed mutably, the buffer has its full length, and the machine has AVX2.
     unsafe { quick::<V>(keys.as_mut_ptr(), (0, keys.len()), &mut room, wanted, splits) }
 }
 
-/// Keys `from..to` in order, as far as it is wanted.
+/// Sorts the keys `from..to` as far as `wanted`.
 ///
 /// # Safety
-/// They are the caller's to write; the machine has AVX2.
+/// The caller owns these keys for writing; the machine has AVX2.
 #[target_feature(enable = "avx2,popcnt")]
 unsafe fn quick<V: Lanes>(
     keys: *mut V::Key,
@@ -103,7 +103,7 @@ unsafe fn quick<V: Lanes>(
 ) {
     while wanted.some(from, to) {
         let n = to - from;
-        // SAFETY: the caller gives the keys up to `to`: there are n from here on.
+        // SAFETY: the caller gives the keys up to `to`: there are n from `from` on.
         let low = unsafe {
             let here = keys.add(from);
             if n <= ROWS * V::LANES {
@@ -118,7 +118,7 @@ unsafe fn quick<V: Lanes>(
             let pivot = pivot::<V>(here, n, room);
             let low = split::<V>(here, n, pivot, room);
             if low == 0 {
-                // The pivot is the least key: those equal to it are in order when they are first.
+                // The pivot is the least key: keys equal to it are sorted once they are first.
                 let Some(next) = V::next(pivot) else { return };
                 from += split::<V>(here, n, next, room);
                 continue;
@@ -132,21 +132,21 @@ unsafe fn quick<V: Lanes>(
     }
 }
 
-/// A key that is near the middle, as a few of them tell.
+/// Returns a key near the median, estimated from a sample.
 ///
 /// # Safety
-/// There are n keys, more than those of a network; the machine has AVX2.
+/// There are n keys, more than a network sorts; the machine has AVX2.
 #[inline(always)]
 unsafe fn pivot<V: Lanes>(keys: *const V::Key, n: usize, room: &mut [V::Key; ROOM]) -> V::Key {
     let sample = ROWS * V::LANES;
     if n > NEAR {
-        // Not at even distances, at which what repeats along a line would be met at the same place again and again.
+        // Distances are uneven: even ones would sample a periodic line at the same phase.
         let step = n / sample;
         for (i, key) in room[..sample].iter_mut().enumerate() {
             // SAFETY: places are below sample * step, which is at most n.
             *key = unsafe { *keys.add(i * step + i.wrapping_mul(0x9E37_79B1) % step) };
         }
-        // SAFETY: the room has as many keys.
+        // SAFETY: the buffer has as many keys.
         unsafe { few::<V>(room.as_mut_ptr(), sample) };
         return room[sample / 2];
     }
@@ -165,10 +165,10 @@ fn middle<K: Ord>(a: K, b: K, c: K) -> K {
     a.max(b.min(c))
 }
 
-/// Brings the keys below the pivot to the front; how many they are.
+/// Moves the keys below the pivot to the front; returns their number.
 ///
 /// # Safety
-/// There are n keys, more than those of a network; the machine has AVX2.
+/// There are n keys, more than a network sorts; the machine has AVX2.
 #[inline(always)]
 unsafe fn split<V: Lanes>(
     keys: *mut V::Key,
@@ -176,7 +176,7 @@ unsafe fn split<V: Lanes>(
     pivot: V::Key,
     room: &mut [V::Key; ROOM],
 ) -> usize {
-    // SAFETY: there are n keys, more than a network takes, on a machine with AVX2.
+    // SAFETY: there are n keys, more than a network sorts, on a machine with AVX2.
     unsafe {
         if n <= NEAR {
             split_near::<V>(keys, n, pivot, room.as_mut_ptr())
@@ -186,10 +186,10 @@ unsafe fn split<V: Lanes>(
     }
 }
 
-/// Keys below the pivot stay, the others go to the room and come back.
+/// Keys below the pivot remain, the others go through the buffer.
 ///
 /// # Safety
-/// As [`split`]; the room has a vector more than n keys.
+/// As [`split`]; the buffer has room for n keys and one more vector.
 #[inline(always)]
 unsafe fn split_near<V: Lanes>(
     keys: *mut V::Key,
@@ -199,7 +199,7 @@ unsafe fn split_near<V: Lanes>(
 ) -> usize {
     let all = (1 << V::LANES) - 1;
     let (mut low, mut high, mut at) = (0, 0, 0);
-    // SAFETY: what is stored among the keys ends where was read, at most; the room has a vector more than n keys.
+    // SAFETY: stores among the keys never pass the keys already read; the buffer has room for n keys and one vector.
     unsafe {
         let p = V::splat(pivot);
         while at + V::LANES <= n {
@@ -231,7 +231,7 @@ unsafe fn split_near<V: Lanes>(
     low
 }
 
-/// In place: keys are read at the end at which less is free, and stored at both.
+/// Partitions in place: keys are read at the end with less free space, and stored at both ends.
 ///
 /// # Safety
 /// As [`split`]; there are at least two groups of keys.
@@ -240,20 +240,20 @@ unsafe fn split_far<V: Lanes>(keys: *mut V::Key, n: usize, pivot: V::Key) -> usi
     let group = UNROLL * V::LANES;
     let whole = n / group * group;
     let mut free = Free { low: 0, high: whole };
-    // SAFETY: two groups are held back, so two groups are free before each is read, and one of them is at the end that
-    // it is not read from; of what is read at most a group is stored at either end.
+    // SAFETY: two groups are held in registers, so two groups are free before each read, and one of them is at the end
+    // that is not read from; of each read at most a group is stored at either end.
     unsafe {
         let p = V::splat(pivot);
         let (first, last) = (load_group::<V>(keys), load_group::<V>(keys.add(whole - group)));
         let (mut left, mut right) = (group, whole - group);
         while left < right {
-            // By arithmetic: the processor would guess wrong half of the time.
+            // By arithmetic: the processor would mispredict a branch half of the time.
             let lower = usize::from(left - free.low <= free.high - right).wrapping_neg();
             right -= group & !lower;
             let at = (left & lower) | (right & !lower);
             left += group & lower;
             let v = load_group::<V>(keys.add(at));
-            // Beyond the keys at worst, where it does nothing.
+            // The address may lie beyond the keys, where a prefetch has no effect.
             _mm_prefetch(keys.wrapping_add(left + 8 * group).cast(), _MM_HINT_T0);
             _mm_prefetch(keys.wrapping_add(right).wrapping_sub(9 * group).cast(), _MM_HINT_T0);
             store_group::<V>(v, p, keys, &mut free);
@@ -273,17 +273,17 @@ unsafe fn split_far<V: Lanes>(keys: *mut V::Key, n: usize, pivot: V::Key) -> usi
     }
 }
 
-/// Where keys below the pivot are stored next, and where those before which the others are.
+/// Where the next keys below the pivot are stored, and the end of the space for the others.
 struct Free {
     low: usize,
     high: usize,
 }
 
 /// # Safety
-/// As [`Lanes`], for as many vectors.
+/// As [`Lanes`], for `UNROLL` vectors.
 #[inline(always)]
 unsafe fn load_group<V: Lanes>(from: *const V::Key) -> [V::Vector; UNROLL] {
-    // SAFETY: there are `UNROLL` vectors of keys. Not by a closure, which would be compiled for the baseline.
+    // SAFETY: there are `UNROLL` vectors of keys. A loop, as a closure would be compiled for the baseline.
     unsafe {
         let mut v = [V::load(from); UNROLL];
         for (i, v) in v.iter_mut().enumerate() {
@@ -294,7 +294,7 @@ unsafe fn load_group<V: Lanes>(from: *const V::Key) -> [V::Vector; UNROLL] {
 }
 
 /// # Safety
-/// As many keys are free.
+/// The space of as many keys is free.
 #[inline(always)]
 unsafe fn store_group<V: Lanes>(
     v: [V::Vector; UNROLL],
@@ -303,7 +303,7 @@ unsafe fn store_group<V: Lanes>(
     free: &mut Free,
 ) {
     for v in v {
-        // SAFETY: `UNROLL` vectors of keys are free. Where no more than one vector is free, both stores are the same one.
+        // SAFETY: `UNROLL` vectors of keys are free. If only one vector is free, both stores have the same address.
         unsafe {
             let bits = V::below(v, pivot);
             let sorted = V::first(v, bits);
@@ -316,14 +316,14 @@ unsafe fn store_group<V: Lanes>(
     }
 }
 
-/// Pairs of vectors, the lesser keys first.
+/// Compares pairs of vectors; the lesser keys go first.
 macro_rules! pairs {
     ($v:ident: $(($a:literal, $b:literal))*) => {
         $( [$v[$a], $v[$b]] = V::pair($v[$a], $v[$b]); )*
     };
 }
 
-/// A run's vectors and those of another one, turned around: the lesser keys in the first, both bitonic.
+/// Compares the vectors of a run with the reverse of another's: the lesser keys go to the first, and both are bitonic.
 macro_rules! meet {
     ($v:ident: $(($a:literal, $b:literal: $from:literal))*) => {{
         let before = $v;
@@ -331,19 +331,19 @@ macro_rules! meet {
     }};
 }
 
-/// Everything of a network for each of its vectors, with literals: arrays whose places are not known when it is compiled
-/// would be in memory.
+/// Expands to a statement for each vector of a network, with literal indices: arrays with variable indices would be in
+/// memory.
 macro_rules! rows {
     ($each:ident) => { $each!(0 1 2 3 4 5 6 7) };
 }
 
-/// Keys in order, no more than [`ROWS`] vectors of them.
+/// Sorts at most [`ROWS`] vectors of keys.
 ///
 /// # Safety
 /// There are n keys; the machine has AVX2.
 #[inline(always)]
 unsafe fn few<V: Lanes>(keys: *mut V::Key, n: usize) {
-    // SAFETY: there are n keys, and the masks leave out what lies behind them; the machine has AVX2.
+    // SAFETY: there are n keys, and the masks exclude memory beyond them; the machine has AVX2.
     unsafe {
         let mut v = [V::splat(V::MAX); ROWS];
         macro_rules! load {
@@ -374,7 +374,7 @@ unsafe fn few<V: Lanes>(keys: *mut V::Key, n: usize) {
         pairs!(v: (4, 5) (6, 7) (2, 4) (3, 5) (1, 4) (3, 6) (1, 2) (3, 4) (5, 6));
         v = V::turn(v);
         if V::LANES == ROWS {
-            // Runs of a vector.
+            // Runs of one vector.
             meet!(v: (0, 1: 1) (2, 3: 3) (4, 5: 5) (6, 7: 7));
             rows!(bitonic);
         }

@@ -1,5 +1,5 @@
 #![expect(unsafe_code, reason = "bytes are seen as numbers; counting runs at the machine's level")]
-//! Cells counted in bins as they come: no number of a bin is stored.
+//! Counting cells in bins directly, without storing bin numbers.
 
 use super::{Cells, Edges, Table, held, rows};
 use crate::KernelError;
@@ -8,12 +8,12 @@ use crate::elem::{Elem, MachineType};
 use crate::level::{Level, leveled};
 use tessera_planner::dtype::DType;
 
-/// Counts the cells of each bin into `out` (`int64`), or adds up their weights (`float64`); `out` is overwritten. The
-/// bins are those of [`LookupKind::Bins`](tessera_planner::lookup::LookupKind::Bins); cells that are masked, NaN or in no
-/// bin are skipped, as are those whose weight is masked. The order of additions is row-major.
+/// Counts the cells of each bin into `out` (`int64`), or accumulates their weights (`float64`); `out` is overwritten.
+/// The bins are those of [`LookupKind::Bins`](tessera_planner::lookup::LookupKind::Bins). Cells that are masked, NaN or
+/// in no bin are skipped, as are those with a masked weight. The order of additions is row-major.
 ///
 /// # Errors
-/// [`KernelError::Domain`] for edges that are not finite or that fall, [`KernelError::Cancelled`],
+/// [`KernelError::Domain`] for edges that are not finite or that decrease, [`KernelError::Cancelled`],
 /// [`KernelError::Buffer`] for buffers that do not fit.
 pub fn histogram(
     dtype: DType,
@@ -65,11 +65,11 @@ struct Job<'a> {
     cancelled: &'a dyn Fn() -> bool,
 }
 
-/// Most bins that are counted in several places at once.
+/// Upper bound on the bins that are counted in several copies.
 const BINS_MAX: usize = 4096;
-/// How many places: neighbours count in different ones, so that one need not wait for the other where they are equal.
+/// Number of copies: adjacent cells count in different ones, so that equal ones do not wait for each other.
 const PLACES: usize = 4;
-/// Cells whose bins are found together, by vectors.
+/// Cells whose bins are computed together, with vectors.
 const BLOCK: usize = 64;
 
 impl Job<'_> {
@@ -92,7 +92,7 @@ impl Job<'_> {
                 if steps[0] == 1 {
                     let from = at[0] as usize * size_of::<T>();
                     let cells = &value.bytes[from..from + len * size_of::<T>()];
-                    // SAFETY: the machine has its own level.
+                    // SAFETY: `Level::detect` returns a level that this machine has.
                     unsafe { count(&even, cells, &mut counts) };
                 } else {
                     let cell = |i| T::read(value.bytes, (at[0] + i as i64 * steps[0]) as usize);
@@ -136,25 +136,25 @@ impl Job<'_> {
     }
 }
 
-/// Evenly spaced edges: the nearest one to a cell tells its bin.
+/// Evenly spaced edges: the edge nearest to a cell determines its bin.
 ///
-/// The place `p` of a cell, as it is rounded, rises with the cell. Each edge's own place is no more than `off` from its
-/// number, which is less than a quarter. So a cell whose place is further than that from a whole number lies on the side
-/// of that edge on which its place does. Of the others, which are as near to an edge as edges are to their numbers, one
-/// comparison with the edge tells. This gives the bin exactly, however places are rounded.
+/// The rounded place `p` of a cell is monotonic in the cell. The place of each edge differs from its number by at most
+/// `off`, which is less than a quarter. So a cell whose place is further than that from an integer lies on the same
+/// side of that edge as its place. For the other cells one comparison with the edge decides. This gives the exact bin,
+/// however places are rounded.
 struct Even<'e, T, W> {
     edges: &'e Edges<T, W>,
-    /// The edges, the last one moved on by one cell: it belongs to the last bin.
+    /// The edges, the last one replaced by the next greater cell: it belongs to the last bin.
     bounds: Vec<T>,
     off: f64,
 }
 
-/// Added to a small number, leaves the nearest whole one in the lowest bits.
+/// Adding this to a small number leaves the nearest integer in the lowest bits.
 const WHOLE: f64 = 1.5 / f64::EPSILON;
-/// Where cells beyond the edges are taken to be: nearest to the first or the last one, on its far side.
+/// Place of cells beyond the edges: nearest to the first or the last edge, on its far side.
 const BEYOND: f64 = 0.4375;
 
-/// What counts a run of cells.
+/// Counting of a run of cells.
 trait Count {
     fn count(&self, cells: &[u8], counts: &mut Counts);
 }
@@ -167,9 +167,9 @@ leveled!(pick_count, count<C: Count>(by: &C, cells: &[u8], counts: &mut Counts) 
 impl<T: Elem + Cell, W: Fn(T) -> f64> Count for Even<'_, T, W> {
     #[inline(always)]
     fn count(&self, cells: &[u8], counts: &mut Counts) {
-        // SAFETY: plain numbers, of which every pattern of bits is one.
+        // SAFETY: the cells are plain numbers, for which every bit pattern is valid.
         let (head, blocks, rest) = unsafe { cells.align_to::<[T; BLOCK]>() };
-        // Bytes that do not lie as numbers do are copied together, as are the last ones.
+        // Misaligned bytes are copied into blocks, as are the last ones.
         let (blocks, rest) = if head.is_empty() { (blocks, rest) } else { (&[][..], cells) };
         for block in blocks {
             self.block(block, BLOCK, counts);
@@ -184,12 +184,12 @@ impl<T: Elem + Cell, W: Fn(T) -> f64> Count for Even<'_, T, W> {
 }
 
 impl<'e, T: Elem + Cell, W: Fn(T) -> f64> Even<'e, T, W> {
-    /// `None` where edges are not even, or too many.
+    /// `None` if the edges are not even, or too many.
     fn new(edges: &'e Edges<T, W>, next: impl Fn(T) -> Option<T>) -> Option<Self> {
         let mut bounds = edges.edges.clone();
         let off = |(i, e): (usize, &T)| (edges.place(*e) - i as f64).abs();
         let offs = || bounds.iter().enumerate().map(off);
-        // An edge whose place is NaN is not near either.
+        // An edge whose place is NaN is not even either.
         if bounds.len() > BINS_MAX + 1 || !offs().all(|off| off < 0.25) {
             return None;
         }
@@ -203,12 +203,12 @@ impl<'e, T: Elem + Cell, W: Fn(T) -> f64> Even<'e, T, W> {
     #[inline(always)]
     fn block(&self, some: &[T; BLOCK], n: usize, counts: &mut Counts) {
         let end = (self.bounds.len() - 1) as f64 + BEYOND;
-        // The edge nearest to each cell, and how many edges are not greater.
+        // The edge nearest to each cell, and the number of edges that are not greater.
         let (mut near, mut after) = ([0u32; BLOCK], [0u32; BLOCK]);
         let mut unsure = false;
         for i in 0..BLOCK {
             let p = self.edges.place(some[i]);
-            // NaN is near the first edge.
+            // NaN counts as near the first edge.
             let p = if p > end { end } else { p };
             let p = if p < -BEYOND { -BEYOND } else { p };
             let p = if p.is_nan() { 0.0 } else { p };
@@ -232,7 +232,7 @@ impl<'e, T: Elem + Cell, W: Fn(T) -> f64> Even<'e, T, W> {
     }
 }
 
-/// Cells by how many edges are not greater.
+/// Counts of cells by the number of edges that are not greater.
 struct Counts {
     places: Vec<[u64; PLACES]>,
 }
@@ -242,7 +242,7 @@ impl Counts {
         Counts { places: vec![[0; PLACES]; edges + 1] }
     }
 
-    /// Counts up to [`PLACES`] neighbours by how many edges are not greater.
+    /// Counts up to [`PLACES`] adjacent cells by the number of edges that are not greater.
     #[inline(always)]
     fn add(&mut self, after: &[u32]) {
         for (place, after) in after.iter().enumerate() {
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn bins_are_those_of_comparisons() {
-        // Even edges with rounded steps, cells on all of them, next to them, beyond them, and NaN.
+        // Even edges with rounded steps; cells on all edges, next to them, beyond them, and NaN.
         for (lo, hi, n) in [(0.0, 1.0, 100), (-3.0, 7.1, 33), (1e9, 1e9 + 1e-5, 50), (0.1, 0.3, 1)]
         {
             let step = (hi - lo) / n as f64;
@@ -308,7 +308,7 @@ mod tests {
             let bytes = |x: &f32| x.to_ne_bytes().to_vec();
             assert_eq!(count(DType::Float32, &x, &edges, bytes), by_hand(&x, &edges), "{lo} {hi}");
         }
-        // Uneven edges, empty bins at the end, whole numbers up to the last one of their type.
+        // Uneven edges, empty bins at the end, integers up to the maximum of their type.
         let x: Vec<u8> = (0..=255).chain(100..200).collect();
         for edges in
             [&[0u8, 1, 9, 9, 200][..], &[3, 250, 250], &[0, 51, 102, 153, 204, 255], &[7, 9, 11]]

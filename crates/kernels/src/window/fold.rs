@@ -1,4 +1,4 @@
-//! The operations that windows fold with: associative, each with its neutral value.
+//! The operations of windows: associative, each with its identity.
 
 use crate::combine::Cell;
 use crate::elem::{Elem, fmin, maximum, minimum};
@@ -7,23 +7,23 @@ use std::marker::PhantomData;
 
 /// An associative operation.
 pub(super) trait Fold {
-    /// A cell.
+    /// Cell type.
     type In: Cell + Default;
-    /// What is kept of several.
+    /// State of several cells.
     type State: Copy;
-    /// The result.
+    /// Result type.
     type Out: Cell + Default;
-    /// Nothing.
+    /// State of no cells.
     fn identity(&self) -> Self::State;
-    /// One cell.
+    /// State of one cell.
     fn one(&self, v: Self::In) -> Self::State;
-    /// Two neighbours.
+    /// State of two adjacent ranges.
     fn join(&self, a: Self::State, b: Self::State) -> Self::State;
-    /// The result of `n` cells; `None` if its type does not hold it.
+    /// Result of `n` cells; `None` if it overflows its type.
     fn finish(&self, s: Self::State, n: u64) -> Option<Self::Out>;
 }
 
-/// A float that is computed with as `f64`.
+/// A float that is computed with in `f64`.
 pub(super) trait Real: Cell + Default {
     fn wide(self) -> f64;
     fn narrow(v: f64) -> Self;
@@ -77,24 +77,24 @@ macro_rules! real_fold {
         }
     };
 }
-// -0.0 is the sum's neutral value: -0.0 + x is x for every x.
+// -0.0 is the identity of the sum: -0.0 + x is x for every x.
 real_fold!(FloatSum, -0.0, |a: f64, b: f64| a + b, |s: f64, n: u64| if n == 0 { 0.0 } else { s });
 real_fold!(FloatProd, 1.0, |a: f64, b: f64| a * b, |s: f64, _| s);
 real_fold!(Average, -0.0, |a: f64, b: f64| a + b, |s: f64, n: u64| quotient(s, n as f64));
 
-/// s / n for a whole number n, by the reciprocal, which cells with one n share: a vector of divisions takes as long as
-/// all else that a window does.
+/// s / n for an integer n, by the reciprocal, which cells with the same n share: a vector of divisions takes as long as
+/// the rest of the window.
 ///
-/// The reciprocal comes in two parts, and the product with both is off by less than 2^-100 of itself before the last
-/// sum rounds it. No such quotient lies as near as that to the middle of two floats: s would have more than 53 bits. So
-/// it is the division's, unless it is less than 2^-900; there it can be the float beside.
+/// The reciprocal has two parts, and the product with both has a relative error below 2^-100 before the last sum rounds
+/// it. No such quotient is that near to the midpoint of two floats: s would have more than 53 bits. So the result is
+/// that of the division, unless it is less than 2^-900; there it can be the adjacent float.
 #[inline(always)]
 fn quotient(s: f64, n: f64) -> f64 {
     let high = 1.0 / n;
     let low = (-n).mul_add(high, 1.0) * high;
     let q = s * high;
     let rest = s.mul_add(low, s.mul_add(high, -q));
-    // Nothing is added to a zero, which keeps its sign, nor to an infinity, whose rest is NaN.
+    // Nothing is added to a zero, which keeps its sign, nor to an infinity, whose remainder is NaN.
     if rest.abs() > 0.0 { q + rest } else { q }
 }
 
@@ -128,7 +128,7 @@ impl<T: Real> Fold for Spread<T> {
     }
     #[inline(always)]
     fn finish(&self, s: Self::State, n: u64) -> Option<T> {
-        // NumPy's divisor stops at 0.
+        // NumPy clamps the divisor at 0.
         let divisor = (n as i64 - i64::from(self.ddof)).max(0) as f64;
         Some(T::narrow(s.3 / divisor))
     }
@@ -219,10 +219,10 @@ macro_rules! extreme {
 }
 extreme!(Least, T::top(), minimum);
 extreme!(Greatest, T::bottom(), maximum);
-// NaN is greater than all numbers: it is what is left of a window without numbers.
+// NaN is greater than all numbers: it is the result of a window without numbers.
 extreme!(LeastTotal, T::greatest(), fmin);
 
-/// Cells with an order in which NaN, if there is one, is the greatest.
+/// Cells with an order in which NaN, if the type has it, is the greatest.
 pub(super) trait Extremes: Elem {
     fn greatest() -> Self;
 }
@@ -243,7 +243,7 @@ impl Extremes for f64 {
     }
 }
 
-/// Are all `bool`s true.
+/// True if all `bool`s are true.
 pub(super) struct Every;
 impl Fold for Every {
     type In = u8;

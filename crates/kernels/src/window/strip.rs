@@ -1,31 +1,31 @@
-//! Several lines on their way through the windows.
+//! Windows over several lines at once.
 
 use super::fold::Fold;
 use super::{Job, Part, Windows};
 use crate::combine::Cell;
 
-/// Several lines on their way.
+/// State of several lines.
 pub(super) struct Strip<'s, 'a, F: Fold> {
     pub(super) job: &'s mut Job<'a>,
-    /// Elements from a part's first cell to the first one of each line.
+    /// Elements from a part's first cell to the first cell of each line.
     pub(super) from: &'s [i64],
-    /// Where each line's results start.
+    /// Start of each line's results.
     pub(super) to: &'s [usize],
-    /// Cells from one result of a line to the next.
+    /// Cells between consecutive results of a line.
     pub(super) to_step: usize,
-    /// True if the lines lie side by side.
+    /// True if the lines are adjacent.
     pub(super) together: bool,
-    /// For each cell of a block the states of its end, line by line.
+    /// For each cell of a block the state of the block's end from that cell on, line by line.
     pub(super) suffix: &'s mut [F::State],
     /// The states of the start of the next block.
     pub(super) prefix: &'s mut [F::State],
-    /// Cells of the windows that are not masked: of each line, or of all where nothing is masked.
+    /// Number of unmasked cells in the windows: per line, or one for all lines without masks.
     pub(super) counts: &'s mut [u64],
     pub(super) fits: bool,
     pub(super) cancelled: bool,
 }
 
-/// Goes through the lines of a strip.
+/// Computes the windows of the lines of a strip.
 #[inline(always)]
 pub(super) unsafe fn strip<F: Fold>(fold: &F, s: &mut Strip<'_, '_, F>) {
     let Windows { shape, axis, frame, len, first, .. } = s.job.w;
@@ -33,7 +33,7 @@ pub(super) unsafe fn strip<F: Fold>(fold: &F, s: &mut Strip<'_, '_, F>) {
     let (start, end) = (first as i64, (first + shape[axis]) as i64);
     let lines = s.from.len();
     let inside = |p: i64| (0..n).contains(&p);
-    // The window of the cell before `start`: the first step adds one cell and takes none.
+    // The window of the cell before `start`: the first step adds one cell and removes none.
     s.counts.fill(0);
     for p in (start - before)..(start + after) {
         if inside(p) {
@@ -61,7 +61,7 @@ pub(super) unsafe fn strip<F: Fold>(fold: &F, s: &mut Strip<'_, '_, F>) {
             }
             later = Some(at);
         }
-        // The start of the next block, grown cell by cell.
+        // The start of the next block, extended cell by cell.
         s.prefix.fill(fold.identity());
         for p in next..(i + after) {
             if inside(p) {
@@ -86,7 +86,7 @@ pub(super) unsafe fn strip<F: Fold>(fold: &F, s: &mut Strip<'_, '_, F>) {
 }
 
 impl<'a, F: Fold> Strip<'_, 'a, F> {
-    /// The part of the input that has a position, and the elements from its beginning to there.
+    /// Returns the part of the input that contains a position, and the elements from its beginning to there.
     #[inline(always)]
     fn part(&self, p: i64) -> (&'a Part<'a>, i64) {
         let parts = self.job.input.parts;
@@ -101,7 +101,7 @@ impl<'a, F: Fold> Strip<'_, 'a, F> {
         (part, part.offset + (p - part.first as i64) * step)
     }
 
-    /// The cells of all lines at a position, where these lie side by side and none is masked.
+    /// Returns the cells of all lines at a position, if they are adjacent and not masked.
     #[inline(always)]
     fn row(&self, p: i64) -> Option<&'a [u8]> {
         if !self.together || self.job.masks {
@@ -113,8 +113,8 @@ impl<'a, F: Fold> Strip<'_, 'a, F> {
         Some(&part.bytes[at * size..(at + self.from.len()) * size])
     }
 
-    /// Writes the ends of a block from a position on: its cells joined with the ends from the next position on, which
-    /// are `later`. Masked cells are nothing.
+    /// Writes the block ends at a position: the cells there joined with the ends of the next position, `later`. Masked
+    /// cells contribute nothing.
     #[inline(always)]
     fn grow(&mut self, fold: &F, p: i64, at: usize, later: Option<usize>) {
         let lines = self.from.len();
@@ -136,7 +136,7 @@ impl<'a, F: Fold> Strip<'_, 'a, F> {
         let cells = row.chunks_exact(size_of::<F::In>());
         match later {
             Some(later) => {
-                // The later ends lie behind.
+                // The later ends follow in memory.
                 let (here, behind) = self.suffix.split_at_mut(later);
                 let here = here[at..at + lines].iter_mut();
                 for ((state, cell), later) in here.zip(cells).zip(&behind[..lines]) {
@@ -151,7 +151,7 @@ impl<'a, F: Fold> Strip<'_, 'a, F> {
         }
     }
 
-    /// Joins the prefix with the cells at a position. Masked ones are nothing.
+    /// Joins the prefix with the cells at a position. Masked cells contribute nothing.
     #[inline(always)]
     fn join(&mut self, fold: &F, p: i64) {
         if let Some(row) = self.row(p) {
@@ -171,8 +171,8 @@ impl<'a, F: Fold> Strip<'_, 'a, F> {
         }
     }
 
-    /// Writes the results at a position of the output, of the suffix at `at` and the prefix, which the cells at a
-    /// position enter before, if any do.
+    /// Writes the results at a position of the output from the suffix at `at` and the prefix. The cells at `entering`,
+    /// if any, are joined to the prefix first.
     #[inline(always)]
     pub(super) fn finish(&mut self, fold: &F, at: usize, position: usize, entering: Option<i64>) {
         let (size, lines) = (size_of::<F::Out>(), self.from.len());
@@ -236,7 +236,7 @@ impl<'a, F: Fold> Strip<'_, 'a, F> {
         self.fits &= fits;
     }
 
-    /// Adds the cells at a position that are not masked to the counts (`by` 1), or takes them off (-1).
+    /// Adds the unmasked cells at a position to the counts (`by` 1), or subtracts them (-1).
     #[inline(always)]
     fn count(&mut self, p: i64, by: i64) {
         if !self.job.masks {

@@ -1,4 +1,4 @@
-//! Windows against plain loops.
+//! Windows compared with plain loops.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
@@ -8,7 +8,7 @@ fn bytes(v: &[f64]) -> Vec<u8> {
     v.iter().flat_map(|x| x.to_ne_bytes()).collect()
 }
 
-/// Windows of a 1-d array, in two halves as two chunks would be; `None` is masked.
+/// Windows of a 1-d array in two halves, like two chunks; `None` is masked.
 fn rolling(kind: ReduceKind, v: &[Option<f64>], frame: Frame, min: u64) -> Vec<Option<f64>> {
     let level = Level::detect();
     let value = bytes(&v.iter().map(|x| x.unwrap_or(1e300)).collect::<Vec<_>>());
@@ -76,7 +76,7 @@ fn windows_are_those_of_plain_loops() {
     }
 }
 
-/// Sums of neighbours at every size and of every sign, divided by each number of cells as one division does it.
+/// Sums of all magnitudes and signs, divided by each number of cells, compared with one division.
 #[test]
 fn means_are_rounded_once() {
     let mut state = 7u64;
@@ -108,7 +108,7 @@ fn nan_stays_within_its_windows() {
             assert_eq!(c.unwrap().is_nan(), (5..8).contains(&i), "{kind} at {i}");
         }
     }
-    // NaN is the greatest in SQL's order.
+    // NaN is the greatest value in SQL's order.
     let total = rolling(ReduceKind::MinTotal, &v, frame, 1);
     assert_eq!(total[7], Some(6.0));
 }
@@ -135,14 +135,14 @@ fn integer_sums_that_do_not_fit_are_errors() {
     let late = Input { parts: &[Part { first: 5, ..part }], strides: &[1] };
     let e = window(ReduceKind::Sum, DType::Int64, short, late, &mut out, None, &|| false);
     assert!(matches!(e, Err(KernelError::Buffer { .. })));
-    // Two cells of the first part, and of the second one fewer than are seen.
+    // Two cells of the first part, and fewer cells of the second one than the windows contain.
     let parts = [part, Part { first: 2, bytes: &v[16..20], ..part }];
     let cut = Input { parts: &parts, strides: &[1] };
     let e = window(ReduceKind::Sum, DType::Int64, w, cut, &mut out, None, &|| false);
     assert!(matches!(e, Err(KernelError::Buffer { .. })));
 }
 
-/// Strips of many lines, side by side and apart, on every level beside lines taken alone.
+/// Strips of many lines, adjacent and apart, compared with single lines at every level.
 #[test]
 fn strips_are_their_lines() {
     let (n, m) = (23u64, 1100u64);
@@ -166,7 +166,7 @@ fn strips_are_their_lines() {
                         first: 0,
                         level,
                     };
-                    // In one part, or in two where these lie so.
+                    // In one part, or in two where these are laid out so.
                     let part = |first: u64| Part {
                         first,
                         bytes: &value,

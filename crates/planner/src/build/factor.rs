@@ -1,4 +1,4 @@
-//! Factorisations: the primitive, and what is built from it.
+//! Factorisations: the primitive node, and the graphs built from it.
 
 use super::{Builder, Result};
 use crate::error::Error;
@@ -10,11 +10,11 @@ use crate::reduce::ReduceKind;
 use crate::region::Dims;
 use crate::scalar::Scalar;
 
-/// Fewer rows than this many times the columns are not cut into blocks: their `r`s would be no smaller.
+/// Matrices with fewer rows than this many times the columns are not cut into blocks: their `r`s would be no smaller.
 const TALL: u64 = 4;
 
-/// The orthonormal factor of a QR factorisation: the matrices that are factored in blocks (the given one, then the
-/// stacked `r`s) with the rows of their blocks, and the factor of the last one whole.
+/// The orthonormal factor of a QR factorisation: the matrices that are factored in blocks (the input, then the stacked
+/// `r`s) with the rows per block, and the factor of the last one as a whole.
 #[derive(Debug, Clone)]
 struct Orthonormal {
     blocks: Vec<(NodeId, u64)>,
@@ -24,11 +24,11 @@ struct Orthonormal {
 /// A singular value decomposition, thin: `u` [b.., m, k], `s` [b.., k], `vh` [b.., k, n] with k = min(m, n).
 #[derive(Debug, Clone, Copy)]
 pub struct Svd {
-    /// Left singular vectors, by columns.
+    /// Left singular vectors, as columns.
     pub u: NodeId,
     /// Singular values in descending order.
     pub s: NodeId,
-    /// Right singular vectors, by rows.
+    /// Right singular vectors, as rows.
     pub vh: NodeId,
 }
 
@@ -36,8 +36,8 @@ impl Builder {
     /// A part of a factorisation of float matrices without masks (see [`Factor`]).
     ///
     /// # Errors
-    /// [`Error::Masked`], [`Error::DTypes`] for what is not float, [`Error::Shapes`] for matrices that are not as the
-    /// factorisation needs them.
+    /// [`Error::Masked`], [`Error::DTypes`] for types that are not floats, [`Error::Shapes`] for matrices of the wrong
+    /// shape.
     pub fn factor(&mut self, kind: Factor, part: usize, inputs: &[NodeId]) -> Result<NodeId> {
         let operation = || kind.name().to_string();
         let dtypes: Vec<_> = inputs.iter().map(|&i| self.dtype(i)).collect();
@@ -83,7 +83,8 @@ impl Builder {
         Ok((q, r))
     }
 
-    /// The singular value decomposition, by way of QR where a matrix is not square; `k` keeps the leading values alone.
+    /// The singular value decomposition, through QR for a matrix that is not square; `k` selects the leading values
+    /// only.
     ///
     /// # Errors
     /// As [`Builder::factor`].
@@ -91,7 +92,7 @@ impl Builder {
         let shape = self.shape(a);
         let rank = shape.len();
         if rank < 2 {
-            // The constructor says what is wrong.
+            // The constructor reports the error.
             self.factor(Factor::Svd, 1, &[a])?;
         }
         let (m, n) = (shape[rank - 2], shape[rank - 1]);
@@ -121,7 +122,7 @@ impl Builder {
         Ok(Svd { u, s, vh })
     }
 
-    /// The last two axes exchanged.
+    /// Exchanges the last two axes.
     ///
     /// # Errors
     /// As [`Builder::transpose`].
@@ -134,8 +135,8 @@ impl Builder {
         self.transpose(a, &order)
     }
 
-    /// Singular values at most `rcond` times the largest of their matrix are taken for 0: 1 / s, or 0 for those; and
-    /// how many are not, [b.., 1] as a float.
+    /// Treats singular values of at most `rcond` times the largest of their matrix as 0. Returns 1 / s, with 0 for
+    /// these values, and the number of the others, [b.., 1] as a float.
     ///
     /// # Errors
     /// [`Error::DTypes`], [`Error::Shapes`].
@@ -177,7 +178,7 @@ impl Builder {
     }
 
     /// Rows of the blocks in which a tall matrix is factored, a function of its shape and cuts; `None` if it is
-    /// factored whole.
+    /// factored as a whole.
     fn block_rows(&self, a: NodeId) -> Option<u64> {
         let node = self.node(a);
         let [m, n] = node.shape[..] else { return None };
@@ -186,16 +187,16 @@ impl Builder {
         }
         let row_bytes = n.saturating_mul(node.dtype.size() as u64);
         let fit = (self.config.chunk_bytes_target / row_bytes).max(n.saturating_mul(TALL));
-        // Whole chunks of the source, so that none is read by two blocks.
+        // Whole chunks of the source, so that no chunk is read by two blocks.
         let own = node.grid.axes[0].chunk.max(1);
         let rows = if own <= fit { fit / own * own } else { fit };
         (m > rows).then_some(rows)
     }
 
-    /// The orthonormal factors of the blocks, innermost first, times a small matrix.
+    /// Multiplies the orthonormal factors of the blocks, innermost first, by a small matrix.
     fn apply_blocks(&mut self, blocks: &[(NodeId, u64)], mut x: NodeId) -> Result<NodeId> {
         for &(a, rows) in blocks.iter().rev() {
-            // A chunk of x holds the rows of one block.
+            // Each chunk of x holds the rows of one block.
             let (n, k) = (self.shape(a)[1], self.shape(x)[1]);
             x = self.expand_dims(x, 1)?;
             x = self.rechunk(x, &[n, 1, k.max(1)])?;

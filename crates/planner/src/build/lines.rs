@@ -1,4 +1,4 @@
-//! Constructors of nodes that go along whole lines: windows, sorts, quantiles.
+//! Constructors of nodes over whole lines: windows, sorts, quantiles.
 
 use super::{Builder, Result};
 use crate::dtype::DType;
@@ -11,11 +11,11 @@ use crate::sort::{Quantiles, SortOrder, SortWhat};
 use crate::window::{Frame, is_windowed};
 
 impl Builder {
-    /// A reduction of the cells that each cell sees through `frame` along an axis; see [`Op::Window`]. Where the frame
-    /// is longer than a chunk, the input is first cut into longer ones.
+    /// A reduction over the window `frame` around each cell along an axis; see [`Op::Window`]. If the frame is longer
+    /// than a chunk, the input is first cut into longer ones.
     ///
     /// # Errors
-    /// [`Error::Axis`], [`Error::DTypes`], [`Error::Range`] for a bad frame or fewest cells.
+    /// [`Error::Axis`], [`Error::DTypes`], [`Error::Range`] for a bad frame or `min_count`.
     pub fn window(
         &mut self,
         input: NodeId,
@@ -30,7 +30,7 @@ impl Builder {
             Error::DTypes { operation: format!("rolling {}", kind.name()), dtypes: vec![dtype] }
         })?;
         let len = self.node(input).shape[axis];
-        // Beyond the axis there is nothing to see, and the width stays a number.
+        // There are no cells beyond the axis, and the width stays in range.
         let frame = frame.clipped(len);
         if frame.width() < 1 {
             return Err(Error::Range {
@@ -52,9 +52,9 @@ impl Builder {
         self.push(op, &[input], shape, result, nullable, grid)
     }
 
-    /// The cells of each line along an axis in order, or their positions (`int64`), of which the first `limit` are
-    /// kept. Lines are brought into one chunk; those that are longer than a chunk are cut into runs and come out in
-    /// several chunks ([`crate::runs`]).
+    /// The cells of each line along an axis in sorted order, or their positions (`int64`), limited to the first
+    /// `limit`. Lines are moved into one chunk. Lines that are longer than a chunk are cut into runs, and the output
+    /// has several chunks ([`crate::runs`]).
     ///
     /// # Errors
     /// [`Error::Axis`], [`Error::DTypes`].
@@ -68,7 +68,7 @@ impl Builder {
     ) -> Result<NodeId> {
         self.check_axis("sort", input, axis)?;
         let input = match limit {
-            // Nothing has to be put in order.
+            // No cell has to be sorted.
             Some(0) => self.slice(input, axis, 0, 1, 0)?,
             _ => input,
         };
@@ -91,12 +91,12 @@ impl Builder {
         self.push(Op::Sort { axis, what, order, limit }, &[input], shape, dtype, nullable, grid)
     }
 
-    /// Order statistics of each line along an axis, which gets one position for each probability. Lines are brought
-    /// into one chunk, or into runs if they are longer than that. Methods that interpolate take floats.
+    /// Order statistics of each line along an axis; the axis gets one position per probability. Lines are moved into
+    /// one chunk, or into runs if they are longer. Methods that interpolate require floats.
     ///
     /// # Errors
-    /// [`Error::Axis`], [`Error::DTypes`], [`Error::Range`] for a probability outside of 0 to 1, [`Error::Empty`] for an axis
-    /// without cells.
+    /// [`Error::Axis`], [`Error::DTypes`], [`Error::Range`] for a probability outside of 0 to 1, [`Error::Empty`] for an
+    /// axis without cells.
     pub fn quantile(&mut self, input: NodeId, axis: usize, quantiles: Quantiles) -> Result<NodeId> {
         self.check_axis("quantile", input, axis)?;
         let node = self.node(input);
@@ -123,8 +123,8 @@ impl Builder {
         self.push(Op::Quantile { axis, quantiles }, &[input], shape, dtype, nullable, grid)
     }
 
-    /// The input in chunks that hold whole lines along an axis, or runs of lines that are longer than a chunk of the
-    /// configured size; and the cells of such a chunk.
+    /// Returns the input in chunks of whole lines along an axis, or of runs of lines that are longer than a chunk of
+    /// the configured size; and the number of cells of such a chunk.
     fn in_lines(&mut self, input: NodeId, axis: usize, what: SortWhat) -> Result<(NodeId, u64)> {
         let node = self.node(input);
         let len = node.shape[axis];
@@ -140,13 +140,13 @@ impl Builder {
         Ok((self.rechunk(input, &chunks)?, room))
     }
 
-    /// The input in chunks of at least `least` cells along an axis. Where they have to grow, they get shorter along
+    /// Returns the input in chunks of at least `least` cells along an axis. Chunks that have to grow get shorter along
     /// the other axes, so that their bytes stay near the configured size.
     fn with_chunk(&mut self, input: NodeId, axis: usize, least: u64) -> Result<NodeId> {
         let node = self.node(input);
         let along = node.grid.axes[axis];
         let least = least.min(along.len);
-        // A whole line is one chunk: cuts as long as it may still leave a short first one.
+        // A whole line is one chunk: chunks as long as the line may still leave a short first one.
         if along.count() == 1 || (least < along.len && along.chunk >= least) {
             return Ok(input);
         }

@@ -1,4 +1,4 @@
-//! Constructors of elementwise nodes: their types, masks and shapes.
+//! Constructors of elementwise nodes, with their types, masks and shapes.
 
 use super::{Builder, Result};
 use crate::dtype::DType;
@@ -10,7 +10,7 @@ use crate::region::{Dims, cells};
 use smallvec::SmallVec;
 
 impl Builder {
-    /// An elementwise operation on values of one type (see [`ScalarOp`]); shapes broadcast by trailing position.
+    /// An elementwise operation on values of one type (see [`ScalarOp`]); shapes broadcast.
     ///
     /// # Errors
     /// [`Error::DTypes`], [`Error::Shapes`] if the shapes do not broadcast.
@@ -18,7 +18,7 @@ impl Builder {
         self.map_op(MapOp::Scalar(op), inputs)
     }
 
-    /// An elementwise operation; shapes broadcast by trailing position.
+    /// An elementwise operation; shapes broadcast.
     ///
     /// # Errors
     /// [`Error::DTypes`], [`Error::Shapes`] if the shapes do not broadcast.
@@ -29,10 +29,10 @@ impl Builder {
         self.map_typed(op, dtype, inputs)
     }
 
-    /// The input converted to a type; itself if it has it.
+    /// Converts the input to a type; returns the input itself if it has that type.
     ///
     /// # Errors
-    /// [`Error::DTypes`] for types between which there is no conversion.
+    /// [`Error::DTypes`] for types without a conversion.
     pub fn cast(&mut self, input: NodeId, dtype: DType) -> Result<NodeId> {
         let from = self.dtype(input);
         if from == dtype {
@@ -60,8 +60,8 @@ impl Builder {
         self.push(Op::Map(op), &wide, shape, dtype, nullable, grid)
     }
 
-    /// The grid that an elementwise node takes from its inputs of one shape: that of the input that brings the most
-    /// cells of its own (a repeated one brings few), the first of equals.
+    /// The grid of an elementwise node, from its inputs of one shape: that of the input with the most distinct cells (a
+    /// repeated input has few), the first of equals.
     pub(super) fn meet_grids(&self, inputs: &[NodeId], dtype: DType) -> Grid {
         let mut best: Option<(u64, NodeId)> = None;
         for &i in inputs {
@@ -76,7 +76,7 @@ impl Builder {
         }
     }
 
-    /// Cells that stand behind a node: for a view that repeats, those of its input.
+    /// Number of distinct cells of a node: for a view that repeats, those of its input.
     fn own_cells(&self, id: NodeId) -> u64 {
         let node = self.node(id);
         let n = cells(&node.shape).unwrap_or(u64::MAX);
@@ -87,7 +87,7 @@ impl Builder {
     }
 }
 
-/// The shape in which several meet: trailing axes, equal or 1.
+/// The common shape of several: trailing axes are aligned and must be equal or 1.
 ///
 /// # Errors
 /// [`Error::Shapes`] for lengths that differ and are not 1.
@@ -114,7 +114,7 @@ pub fn broadcast_shapes(operation: &str, shapes: &[Dims]) -> Result<Dims> {
     Ok(out)
 }
 
-/// Type of an elementwise result, or `None` where the operation is not defined for the arguments.
+/// Type of an elementwise result; `None` if the operation is not defined for the arguments.
 pub(crate) fn map_dtype(op: MapOp, d: &[DType]) -> Option<DType> {
     use ScalarOp::*;
     let same = d.windows(2).all(|w| w[0] == w[1]);
@@ -159,7 +159,7 @@ pub(crate) fn map_dtype(op: MapOp, d: &[DType]) -> Option<DType> {
     }
 }
 
-/// Can an elementwise result be masked?
+/// True if an elementwise result can be masked.
 pub(crate) fn map_nullable(op: MapOp, inputs: &[bool]) -> bool {
     match op {
         MapOp::Mask => true,

@@ -1,4 +1,4 @@
-//! Constructors of products of tensors, and the blocks that they are cut into.
+//! Constructors of products of tensors, and their blocks.
 
 use super::{Builder, Result};
 use crate::dtype::DType;
@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 impl Builder {
     /// Matrix product `[b.., m, k] @ [b.., k, n]`; both of rank 2 or more, of one numeric type, leading axes equal.
-    /// Products with a masked factor are skipped; a cell all of whose products are is masked.
+    /// Products with a masked factor are skipped; a cell is masked if all of its products are skipped.
     ///
     /// # Errors
     /// [`Error::Shapes`], [`Error::DTypes`].
@@ -39,8 +39,8 @@ impl Builder {
         self.contract_axes(lhs, rhs, Contraction::MATRICES)
     }
 
-    /// Product over several axes, `[b.., m.., k..] @ [b.., k.., n..]` → `[b.., m.., n..]`, of one numeric type. Masks as
-    /// [`Builder::contract`].
+    /// Product over several axes, `[b.., m.., k..] @ [b.., k.., n..]` → `[b.., m.., n..]`, of one numeric type. Masks
+    /// are handled as in [`Builder::contract`].
     ///
     /// # Errors
     /// [`Error::Shapes`], [`Error::DTypes`].
@@ -85,7 +85,7 @@ impl Builder {
         self.push(Op::Contract(axes), &[lhs, rhs], shape, dtype, false, grid)
     }
 
-    /// A product that skips masked cells: they count as 0, and a second product counts what was not skipped.
+    /// A product that skips masked cells: they count as 0, and a second product counts the cells that are not skipped.
     fn contract_masked(&mut self, lhs: NodeId, rhs: NodeId, axes: Contraction) -> Result<NodeId> {
         let (mut values, mut counts) = (Vec::new(), Vec::new());
         for side in [lhs, rhs] {
@@ -102,23 +102,23 @@ impl Builder {
     }
 }
 
-/// Rows, and columns, that a block of a product aims at. Measured at 4096: in float32 512 rows took 0.73 s and 2048 by
-/// 2048 cells 0.66 s, as the right side is packed less often; float64 gains nothing from more than 1024.
+/// Target rows and columns of a block of a product. Measured at 4096: in float32 512 rows took 0.73 s and 2048 by 2048
+/// cells 0.66 s, as the right side is packed less often; float64 gains nothing above 1024.
 fn product_block(dtype: DType) -> u64 {
     (8 << 10) / dtype.size().max(4) as u64
 }
 
-/// Joins and cuts chunks along the axes of one side, so that blocks of them come near `aim` cells.
+/// Joins or cuts chunks along the axes of one side, so that their blocks come near `aim` cells.
 fn block(axes: &mut [AxisGrid], mut aim: u64) {
     for (i, axis) in axes.iter_mut().rev().enumerate() {
-        // An uneven axis that is the only one stays as it is; beside others its chunks may be too many cells.
+        // An uneven axis that is the only one does not change; beside others its chunks may have too many cells.
         let even = axis.first == axis.chunk;
         *axis = if i == 0 || even { blocked(*axis, aim) } else { cut(*axis, aim) };
         aim = (aim / axis.longest().max(1)).max(1);
     }
 }
 
-/// An uneven axis with its chunks cut to come near a length.
+/// Cuts the chunks of an uneven axis to come near a length.
 fn cut(axis: AxisGrid, aim: u64) -> AxisGrid {
     if axis.chunk <= aim {
         return axis;
@@ -131,7 +131,7 @@ fn cut(axis: AxisGrid, aim: u64) -> AxisGrid {
     AxisGrid { len: axis.len, first, chunk }
 }
 
-/// Chunks joined, or cut, to come near a length. Uneven grids stay as they are.
+/// Joins or cuts chunks to come near a length. Uneven grids do not change.
 fn blocked(axis: AxisGrid, aim: u64) -> AxisGrid {
     if axis.first != axis.chunk || axis.chunk == 0 {
         return axis;

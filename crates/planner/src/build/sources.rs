@@ -1,4 +1,4 @@
-//! Constructors of nodes that read a source or hold values, and the decoding of raw cells.
+//! Constructors of nodes that read a source or store values, and the decoding of raw cells.
 
 use super::{Builder, Result, checked_chunks};
 use crate::catalog::{Decode, SourceRef};
@@ -20,21 +20,21 @@ impl Builder {
         self.load_region(source, region)
     }
 
-    /// Raw cells of a box of a stored array; the box lies within it. Small source chunks are grouped towards the
-    /// configured size, which is that of the chunks and not of what the box has of them.
+    /// Raw cells of a region of a stored array. Small source chunks are grouped towards the configured size. That size
+    /// applies to whole chunks, not to their parts in the region.
     ///
     /// # Errors
     /// [`Error::TooLarge`](crate::error::Error::TooLarge).
     pub fn load_region(&mut self, source: Arc<SourceRef>, region: Region) -> Result<NodeId> {
         let slice = source.grid.slice(&region);
-        // Of a tensor in memory nothing is decoded.
+        // A tensor in memory needs no decoding.
         let stored = (!source.is_resident()).then_some(&source.grid);
         let grid = slice.grouped(stored, source.dtype.size(), self.config.chunk_bytes_target);
         let (shape, dtype, nullable) = (region.shape(), source.dtype, source.nullable);
         self.push(Op::Load { source, region }, &[], shape, dtype, nullable, grid)
     }
 
-    /// Values of a raw array by its decoding rules: masks, then unpacking or time.
+    /// Decodes the raw cells of an array: masks, then unpacking or time.
     ///
     /// # Errors
     /// [`Error::DTypes`](crate::error::Error::DTypes) for rules that do not fit the stored type.
@@ -63,7 +63,7 @@ impl Builder {
         {
             if let Some(v) = bound {
                 let v = self.constant(v.cast(dtype))?;
-                // NaN is a value: it is beyond no bound.
+                // NaN is a value: it exceeds no bound.
                 let out = self.map(beyond, &[raw, v])?;
                 let ok = self.map(ScalarOp::Not, &[out])?;
                 require(self, ok)?;
@@ -86,8 +86,8 @@ impl Builder {
             }
         }
         if let Some(t) = decode.time {
-            // Whole units are exact integer work; fractions are rounded to the microsecond. Readers refuse values that
-            // give no moment, so nothing overflows here.
+            // Whole units are exact integer arithmetic; fractions are rounded to the microsecond. Readers reject values
+            // out of range, so nothing overflows here.
             let us = if self.dtype(value).is_float() {
                 let v = self.cast(value, DType::Float64)?;
                 let unit = self.constant(Scalar::f64(t.unit_ns as f64 / 1000.0))?;
@@ -117,7 +117,7 @@ impl Builder {
         }
     }
 
-    /// An array that the plan holds, as one chunk.
+    /// An array stored in the plan, as one chunk.
     ///
     /// # Errors
     /// [`Error::TooLarge`](crate::error::Error::TooLarge).
@@ -130,7 +130,7 @@ impl Builder {
     /// One value, 0-d.
     ///
     /// # Errors
-    /// None for a value without dimensions; the signature is that of all nodes.
+    /// Never for a 0-d value; the signature is that of all nodes.
     pub fn constant(&mut self, value: Scalar) -> Result<NodeId> {
         self.array(ConstArray::new(value.dtype(), &[], &[Some(value)]))
     }
@@ -138,12 +138,12 @@ impl Builder {
     /// A masked 0-d value of a type.
     ///
     /// # Errors
-    /// None for a value without dimensions; the signature is that of all nodes.
+    /// Never for a 0-d value; the signature is that of all nodes.
     pub fn null(&mut self, dtype: DType) -> Result<NodeId> {
         self.array(ConstArray::new(dtype, &[], &[None]))
     }
 
-    /// A value repeated over a shape, in chunks of the lengths `chunks` if given.
+    /// A value repeated over a shape, in chunks of shape `chunks` if given.
     ///
     /// # Errors
     /// [`Error::TooLarge`](crate::error::Error::TooLarge), [`Error::Range`](crate::error::Error::Range) for bad chunks.
@@ -165,7 +165,7 @@ impl Builder {
         }
     }
 
-    /// Row-major numbers of the cells of a shape: `int64`, in chunks of the lengths `chunks` if given.
+    /// Row-major numbers of the cells of a shape: `int64`, in chunks of shape `chunks` if given.
     ///
     /// # Errors
     /// [`Error::TooLarge`](crate::error::Error::TooLarge), [`Error::Range`](crate::error::Error::Range) for bad chunks.

@@ -1,4 +1,4 @@
-//! Constructors of nodes that look cells up in tables, or add them up by code.
+//! Constructors of nodes that look cells up in tables, or accumulate them by code.
 
 use super::{Builder, Result};
 use crate::dtype::DType;
@@ -10,7 +10,8 @@ use crate::region::Dims;
 use crate::scalar::Scalar;
 
 impl Builder {
-    /// Places of cells in sorted 1-d tables of their type; see [`LookupKind`]. Each table is brought into one chunk.
+    /// Positions of cells in sorted 1-d tables of the cells' type; see [`LookupKind`]. Each table is moved into one
+    /// chunk.
     ///
     /// # Errors
     /// [`Error::DTypes`], [`Error::Shapes`] for tables that are not 1-d, [`Error::Range`].
@@ -60,9 +61,9 @@ impl Builder {
         self.push(Op::Lookup { kind }, &inputs, shape, dtype, nullable, grid)
     }
 
-    /// For each code from 0 on how many cells have it (`int64`), or the sum of their weights (`float64`): `[1, .., 1,
+    /// For each code from 0 on the number of its cells (`int64`), or the sum of their weights (`float64`): `[1, .., 1,
     /// count]`, of the rank of the codes, at least 1. Codes are `int64`; weights are converted and have the codes'
-    /// shape. Masked cells are skipped; a code beyond is an error if `strict`, else skipped too.
+    /// shape. Masked cells are skipped; a code out of range is an error if `strict`, else skipped.
     ///
     /// # Errors
     /// [`Error::DTypes`], [`Error::Shapes`].

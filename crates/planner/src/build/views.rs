@@ -10,12 +10,12 @@ use crate::view::{AxisView, View};
 use smallvec::{SmallVec, smallvec};
 
 impl Builder {
-    /// Other positions of the input: `shape` is what the view gives. Every position read lies within the input.
+    /// A view of the input with the shape `shape`. Every position read lies within the input.
     ///
     /// # Errors
     /// [`Error::TooLarge`].
     pub fn view(&mut self, input: NodeId, view: View, shape: &[u64]) -> Result<NodeId> {
-        // A view of a view is one view.
+        // A view of a view is merged into one view.
         let (input, view) = match &self.node(input).op {
             Op::View(inner) => (self.node(input).inputs[0], view.then(inner)),
             _ => (input, view),
@@ -29,7 +29,7 @@ impl Builder {
         self.push(Op::View(view), &[input], shape.into(), dtype, nullable, grid)
     }
 
-    /// Axes that the view moves keep the input's cuts; those that it repeats are cut to the configured size.
+    /// Axes that the view moves have the input's cuts; axes that it repeats are cut to the configured size.
     fn view_grid(&self, view: &View, input: &Grid, shape: &[u64], dtype: DType) -> Grid {
         let known = view.grid(input, shape);
         let fixed =
@@ -40,7 +40,7 @@ impl Builder {
         Grid { axes: (0..shape.len()).map(|a| known[a].unwrap_or(auto.axes[a])).collect() }
     }
 
-    /// The input repeated to a shape, by trailing position.
+    /// Broadcasts the input to a shape; trailing axes are aligned.
     ///
     /// # Errors
     /// [`Error::Shapes`] for lengths that differ and are not 1.
@@ -61,10 +61,10 @@ impl Builder {
         self.view(input, View::broadcast(&from, shape), shape)
     }
 
-    /// Axes in another order: axis `a` of the result is axis `order[a]` of the input.
+    /// Permutes axes: axis `a` of the result is axis `order[a]` of the input.
     ///
     /// # Errors
-    /// [`Error::Range`] if `order` is no permutation of the axes.
+    /// [`Error::Range`] if `order` is not a permutation of the axes.
     pub fn transpose(&mut self, input: NodeId, order: &[usize]) -> Result<NodeId> {
         let from = self.shape(input);
         let mut seen = vec![false; from.len()];
@@ -92,7 +92,7 @@ impl Builder {
         self.view(input, view, &shape)
     }
 
-    /// A new axis of length 1 before `axis` (which may be the rank).
+    /// Inserts an axis of length 1 before `axis` (which may be the rank).
     ///
     /// # Errors
     /// [`Error::Axis`].
@@ -113,7 +113,7 @@ impl Builder {
         self.view(input, view, &shape)
     }
 
-    /// Axes of length 1 dropped.
+    /// Drops axes of length 1.
     ///
     /// # Errors
     /// [`Error::Shapes`] for an axis of another length than 1.
@@ -140,7 +140,7 @@ impl Builder {
         self.view(input, view, &shape)
     }
 
-    /// Positions `start, start + step, …` (`len` of them) along an axis; all lie within it, `step` is not 0.
+    /// Takes the positions `start, start + step, …` (`len` of them) along an axis; all lie within it, `step` is not 0.
     ///
     /// # Errors
     /// [`Error::TooLarge`].
@@ -160,7 +160,7 @@ impl Builder {
         self.view(input, view, &shape)
     }
 
-    /// One position along an axis, which goes; `position` lies within it.
+    /// Takes one position along an axis and drops the axis; `position` lies within it.
     ///
     /// # Errors
     /// As [`Builder::slice`].
@@ -169,7 +169,7 @@ impl Builder {
         self.squeeze(one, &[axis])
     }
 
-    /// The same cells in row-major order under another shape.
+    /// The same cells in row-major order, with another shape.
     ///
     /// # Errors
     /// [`Error::Shapes`] for another number of cells.
@@ -196,8 +196,8 @@ impl Builder {
     }
 }
 
-/// Chunks that are runs of the row-major order: trailing axes whole, the first that does not fit is cut, those before
-/// it have chunks of 1.
+/// Chunks that are runs of the row-major order: trailing axes are whole, the first that does not fit is cut, and the
+/// axes before it have chunks of 1.
 fn leading_grid(shape: &[u64], dtype: DType, target: u64) -> Grid {
     let mut room = (target / dtype.size() as u64).max(1);
     let mut chunk: Dims = SmallVec::from_elem(1, shape.len());

@@ -1,4 +1,4 @@
-//! Estimates beside arithmetic by hand.
+//! Estimates compared with arithmetic by hand.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
@@ -15,7 +15,7 @@ use crate::reduce::ReduceKind;
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
-/// What an operand uses beside chunks.
+/// Bytes that an operand uses besides chunks.
 const SCRATCH: u64 = 256 << 10;
 
 fn source(shape: &[u64], chunk: &[u64]) -> Arc<SourceRef> {
@@ -52,14 +52,14 @@ fn a_sum_holds_what_it_reads() {
     let (mut b, x) = chunks();
     let sum = b.reduce_axes(x, ReduceKind::Sum, &[0]).unwrap();
     let plan = plan(b, sum);
-    // A load has its chunk, and as much again for what is encoded and for one chunk that is decoded. Sums are small.
+    // A load has its chunk, the same again for encoded bytes, and again for one decoded chunk. Sums are small.
     let load = 3 * 8 * MIB + SCRATCH;
     for threads in [1, 2, 4] {
         let e = estimate(&plan, &machine(1024, threads));
         assert!((load * threads..load * threads + 4096).contains(&e.peak_bytes), "{e:?}");
         assert_eq!((e.bytes_read, e.bytes_spilled), (64 * 8 * MIB, 0));
     }
-    // More than there is is never told; loads from afar are fetched ahead.
+    // The estimate never exceeds the limit; remote loads are prefetched.
     assert_eq!(estimate(&plan, &machine(30, 4)).peak_bytes, 30 * MIB);
     let remote = Machine { remote: true, ..machine(1024, 1) };
     let e = estimate(&plan, &remote);
@@ -73,12 +73,12 @@ fn what_is_needed_twice_is_held_or_read_again() {
     let d = b.map(ScalarOp::Sub, &[x, mean]).unwrap();
     let sum = b.reduce_axes(d, ReduceKind::Sum, &[0]).unwrap();
     let plan = plan(b, sum);
-    // The last load begins when 63 others are there.
+    // The last load begins when the 63 others are held.
     let all = 63 * 8 * MIB + 3 * 8 * MIB + SCRATCH;
     let e = estimate(&plan, &machine(1024, 1));
     assert!((all..all + 4096).contains(&e.peak_bytes), "{e:?}");
     assert_eq!((e.bytes_read, e.bytes_spilled), (512 * MIB, 0));
-    // In less memory the oldest give way: each is read twice, but for the few that are there when the first pass ends.
+    // In less memory the oldest are dropped: each is read twice, except for the few held at the end of the first pass.
     let e = estimate(&plan, &machine(100, 1));
     assert!((92 * MIB..=100 * MIB).contains(&e.peak_bytes) && e.bytes_spilled == 0, "{e:?}");
     assert!((900 * MIB..=1024 * MIB).contains(&e.bytes_read), "{e:?}");
@@ -97,14 +97,14 @@ fn a_transposition_spills_what_does_not_fit() {
     let e = estimate(&plan, &machine(32, 1));
     assert_eq!(e.bytes_read, 128 * MIB, "each row is read once: {e:?}");
     assert!((96 * MIB..=128 * MIB).contains(&e.bytes_spilled), "{e:?}");
-    // Without files nothing is.
+    // Without files nothing is spilled.
     let e = estimate(&plan, &Machine { spills: false, ..machine(32, 1) });
     assert_eq!((e.peak_bytes, e.bytes_spilled), (32 * MIB, 0));
 }
 
 #[test]
 fn a_plan_too_large_to_go_through_is_told_by_its_first_part() {
-    // 10^9 chunks that a sum lets go, and 2^20 that a transposition keeps.
+    // 10^9 chunks that a sum releases, and 2^20 that a transposition retains.
     let mut b = Builder::new(Config { batch_cells: Some(0), ..Config::default() });
     let x = b.load(source(&[1_000_000_000 * 1024], &[1024])).unwrap();
     let sum = b.reduce_axes(x, ReduceKind::Sum, &[0]).unwrap();
@@ -117,6 +117,6 @@ fn a_plan_too_large_to_go_through_is_told_by_its_first_part() {
     let y = b.rechunk(x, &[1 << 20, 1]).unwrap();
     let e = estimate(&plan(b, y), &machine(1024, 1));
     assert_eq!(e.peak_bytes, 1024 * MIB);
-    // 32 GiB are kept, of which one fits.
+    // 32 GiB are retained, of which one fits in memory.
     assert!((31 * 1024 * MIB..33 * 1024 * MIB).contains(&e.bytes_spilled), "{e:?}");
 }

@@ -1,15 +1,15 @@
-//! Small chunks, several to an operand.
+//! Batches: several small chunks per operand.
 //!
-//! The logical grid decides bits, and a user may choose one of a hundred cells a chunk. An operand has a price of its
-//! own, so one that runs for less than that price climbs the first levels of the combining tree by itself:
+//! The logical grid decides bits, and a user may choose a grid with a hundred cells per chunk. As an operand has a
+//! fixed cost, an operand whose work is less than that cost computes the first levels of the combining tree itself:
 //!
 //! ```text
 //!   leaves    o o o o  o o o o  o o o o       one state for each chunk of the logical grid
 //!   level 1   └─ o ─┘  └─ o ─┘  └─ o ─┘       the tree of `combine`
 //!   operand   ╰───────────────────────╯       all of this, in the order of the tree
 //! ```
-//! Each chunk is still reduced by itself and states are merged in the same order, so no bit depends on how many an
-//! operand takes.
+//! Each chunk is still reduced separately and states are merged in the same order, so no bit depends on the size of a
+//! batch.
 
 use super::FAN;
 use crate::config::Config;
@@ -20,10 +20,11 @@ use crate::plan::{Batch, Fused, Output};
 use crate::region::Dims;
 use smallvec::SmallVec;
 
-/// Bytes of states that an operand holds while it climbs; a part of the fixed scratch of every operand.
+/// Upper bound on the bytes of the states that an operand holds while it combines; part of every operand's fixed
+/// scratch.
 const STATES_BYTES_MAX: u64 = 64 << 10;
 
-/// One level of a combining tree: how many chunks of `below` meet along each axis, and the chunks that result.
+/// One level of a combining tree: the number of chunks of `below` combined along each axis, and the resulting chunks.
 pub(super) fn climb(below: &Grid, reduced: &[bool]) -> (Dims, Grid) {
     let mut room = FAN;
     let mut fan: Dims = SmallVec::from_elem(1, reduced.len());
@@ -40,11 +41,13 @@ pub(super) fn climb(below: &Grid, reduced: &[bool]) -> (Dims, Grid) {
     (fan, above)
 }
 
-/// How many chunks of `grid` an operand takes, with its grid and those of its outputs; `None` if it takes one.
+/// Computes the batch of an operand over chunks of `grid`, with its grid and those of its outputs; `None` for one chunk
+/// per operand.
 ///
-/// `outputs` are states of reductions over the axes that `over` marks, one for each chunk of `grid`; `reduced` says of
-/// what ([`Batch::reduced`]). Unless a number of cells is set, an operand climbs a level where its price is more than
-/// a tenth of its work, or where the larger one still takes no longer than it takes to hand work to another thread.
+/// `outputs` are states of reductions over the axes that `over` marks, one for each chunk of `grid`; `reduced`
+/// describes the reduced cells ([`Batch::reduced`]). Unless the configuration sets a number of cells, a level is added
+/// if the fixed cost of an operand exceeds a tenth of its work, or if the larger operand takes no longer than handing
+/// work to another thread.
 pub(super) fn batch(
     grid: &Grid,
     outputs: &mut [Output],
@@ -108,7 +111,7 @@ mod tests {
         Output { fields: smallvec![DType::Float64], grid: Grid { axes: axes.collect() } }
     }
 
-    /// A program that reads `float64` and passes it on.
+    /// A program that passes a `float64` input through.
     fn reading() -> Fused {
         let program = Program { inputs: vec![DType::Float64], insts: vec![] };
         let inputs = vec![FusedInput::Field { input: 0, field: 0 }];
@@ -154,7 +157,7 @@ mod tests {
             batch.map_or(1, |(batch, _)| batch.along(0))
         };
         assert_eq!([chunks(100, 0), chunks(20_000, 0), chunks(1 << 20, 0)], [256, 16, 1]);
-        // Each of a longer program's chunks is work enough for fewer.
+        // With a longer program fewer chunks are enough work.
         assert_eq!([chunks(100, 4), chunks(1000, 4), chunks(20_000, 4)], [16, 16, 1]);
     }
 

@@ -14,7 +14,7 @@ use std::ops::Range;
 const K_BLOCK: u64 = 4096;
 
 impl Fuser<'_> {
-    /// `[b.., m.., k..] @ [b.., k.., n..]` as stage cells `[b.., m.., n.., k..]`.
+    /// Emits `[b.., m.., k..] @ [b.., k.., n..]` with stage cells `[b.., m.., n.., k..]`.
     pub(super) fn emit_contract(&mut self, id: NodeId, product: Contraction) -> Result<(), Error> {
         let node = self.graph.node(id);
         let rank = node.shape.len();
@@ -66,7 +66,7 @@ impl Fuser<'_> {
     }
 }
 
-/// The blocks along summed axes, which come near [`K_BLOCK`] cells together.
+/// The blocks along summed axes, near [`K_BLOCK`] cells in total.
 fn k_blocks(axes: &[AxisGrid]) -> SmallVec<[AxisGrid; 2]> {
     let mut room = K_BLOCK;
     let mut blocks: SmallVec<[AxisGrid; 2]> = axes
@@ -82,9 +82,9 @@ fn k_blocks(axes: &[AxisGrid]) -> SmallVec<[AxisGrid; 2]> {
     blocks
 }
 
-/// The length of the blocks of a summed axis, which follow the cuts of the left side: several chunks joined, or parts of
-/// one that is so much longer than `aim` that its products would be too few for all threads, and need too much memory
-/// each.
+/// Length of the blocks of a summed axis, which follow the cuts of the left side: several chunks joined, or parts of
+/// one chunk. A chunk is split if it is so much longer than `aim` that its products would be too few for all threads
+/// and need too much memory each.
 fn k_block(k: AxisGrid, aim: u64) -> u64 {
     let chunk = k.chunk.max(1);
     let parts = chunk / aim;
@@ -94,7 +94,7 @@ fn k_block(k: AxisGrid, aim: u64) -> u64 {
     if k.count() == 1 {
         return k.len.div_ceil(parts).max(1);
     }
-    // No block lies in two chunks.
+    // No block spans two chunks.
     (parts..=2 * chunk / aim).find(|n| chunk.is_multiple_of(*n)).map_or(chunk, |n| chunk / n)
 }
 
@@ -106,14 +106,14 @@ mod tests {
     fn blocks_of_a_contracted_axis_join_short_chunks_and_cut_long_ones() {
         let block = |len, chunk| k_block(AxisGrid::regular(len, chunk), K_BLOCK);
         assert_eq!([block(0, 1), block(1, 1), block(700, 100), block(700, 700)], [1, 1, 700, 700]);
-        // As many chunks as stay within a block.
+        // As many chunks as fit in a block.
         assert_eq!(block(100_000, 300), 13 * 300);
         assert_eq!(block(100_000, 8000), 8000);
-        // Parts of one chunk, all about as long; of several, such that none lies in two.
+        // Parts of one chunk of nearly equal length; of several chunks such that no part spans two.
         assert_eq!(block(90_000, 90_000), 90_000_u64.div_ceil(21));
         assert_eq!(block(100_000, 20_000), 5000);
         assert_eq!(block(100_000, 8209), 8209);
-        // Along several axes from the last on: whole, then as many as fit.
+        // Of several axes the last ones whole, then as many cells as fit.
         let blocks = |axes: [(u64, u64); 2]| {
             let axes = axes.map(|(len, chunk)| AxisGrid::regular(len, chunk));
             k_blocks(&axes).iter().map(|a| a.chunk).collect::<Vec<_>>()

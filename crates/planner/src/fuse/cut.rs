@@ -1,15 +1,15 @@
-//! What is wanted in other chunks than those in which it is stored is read in the chunks in which it is wanted, where a
-//! box of cells costs no more than its bytes.
+//! Cuts a load into the chunks that its reader requests instead of the stored ones, if reading a box of cells costs no
+//! more than its bytes.
 //!
 //! ```text
-//!   stored in rows      wanted in columns        Load of rows, kept until all columns are made of them:  all of it
-//!   ────────────        │  │  │  │  │           Load of columns, each from lines of all rows:           one column
+//!   stored in rows      needed in columns        Load of rows, retained until all columns are computed:  all of it
+//!   ────────────        │  │  │  │  │           Load of columns, each from lines of all rows:          one column
 //!   ────────────   ─▶   │  │  │  │  │
 //!   ────────────        │  │  │  │  │
 //! ```
-//! That is so for files without codecs on this machine ([`SourceRef::plain`]), if lines are not too short to be read one
-//! by one, and if the system has the file in its memory from the second column on, or lines are so long that a disk
-//! gives them as fast as all of it. The logical grid is the same, so that no bit changes.
+//! This holds for local files without codecs ([`SourceRef::plain`]), if lines are long enough to be read one by one,
+//! and if either the operating system caches the file from the second column on, or lines are so long that a disk reads
+//! them as fast as the whole file. The logical grid is the same, so no bit changes.
 
 use crate::catalog::SourceRef;
 use crate::config::Config;
@@ -19,7 +19,7 @@ use crate::optimize::Rooted;
 use crate::region::{Dims, Region};
 use std::borrow::Cow;
 
-/// The graph in which such loads have the grid in which they are wanted.
+/// Returns the graph in which such loads have the requested grid.
 pub(super) fn cut<'a>(rooted: &'a Rooted, config: &Config) -> Cow<'a, Rooted> {
     let graph = &rooted.graph;
     let uses = super::uses(rooted);
@@ -79,7 +79,7 @@ mod tests {
         }
     }
 
-    /// Chunks of each load of `rechunk(x, chunks)`, and of that beside `x` if it is wanted too.
+    /// Chunks of each load of `rechunk(x, chunks)`, and of `x` itself if `beside`.
     fn loads(source: SourceRef, chunks: &[u64], config: &Config, beside: bool) -> Vec<Dims> {
         let mut b = Builder::new(config.clone());
         let x = b.load(Arc::new(source)).unwrap();
@@ -98,12 +98,12 @@ mod tests {
         let (stored, columns) = ([Dims::from_slice(&[400, 25_000])], [20_000, 500]);
         let wanted = Dims::from_slice(&columns);
         assert_eq!(loads(rows(true), &columns, &config, false), [wanted]);
-        // With codecs, or for somebody else too, or not in the system's memory, they are what is stored.
+        // With codecs, with another reader, or without room in the cache, the stored chunks remain.
         assert_eq!(loads(rows(false), &columns, &config, false), stored);
         assert_eq!(loads(rows(true), &columns, &config, true), stored);
         let small = Config { cached_bytes: 1 << 30, ..config.clone() };
         assert_eq!(loads(rows(true), &columns, &small, false), stored);
-        // Lines of 80 bytes are not worth it, those of 256 KiB are from any disk.
+        // Lines of 80 bytes do not pay off; lines of 256 KiB do on any disk.
         assert_eq!(loads(rows(true), &[20_000, 10], &config, false), stored);
         let mut wide = rows(true);
         wide.shape[1] = 250_000;

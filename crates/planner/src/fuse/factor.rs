@@ -1,4 +1,4 @@
-//! Stages of factorisations: one stage for all parts of one factorisation that are wanted.
+//! Stages of factorisations: one stage for all requested parts of one factorisation.
 
 use super::{Fuser, view_base};
 use crate::error::Error;
@@ -11,7 +11,7 @@ use crate::view::{AxisView, View};
 use smallvec::{SmallVec, smallvec};
 
 impl Fuser<'_> {
-    /// The parts in `group` belong to one factorisation.
+    /// Emits the stage of the parts in `group`, which belong to one factorisation.
     pub(super) fn emit_factor(&mut self, kind: Factor, group: &[NodeId]) -> Result<(), Error> {
         let first = self.graph.node(group[0]);
         let dtype = first.dtype;
@@ -59,7 +59,8 @@ impl Fuser<'_> {
     }
 }
 
-/// How the cells of a stage see an input: [b.., m, n] and, of stage cells [b.., m, n, k], the second as [b.., m, k].
+/// The view from stage cells to an input: [b.., m, n], and for stage cells [b.., m, n, k] the second input as [b.., m,
+/// k].
 fn cells_of(kind: Factor, input: usize, rank: usize) -> View {
     let lead = rank - kind.trailing();
     let last = if input == 0 { lead + 1 } else { lead + 2 };

@@ -83,7 +83,7 @@ impl Fuser<'_> {
         Ok(())
     }
 
-    /// The combining tree over partial states.
+    /// Emits the combining tree over partial states.
     ///
     /// ```text
     ///   partials  o o o o o o o ...     along every reduced axis, at most FAN in a box of the fan
@@ -147,7 +147,7 @@ fn one_reduction(outputs: &[FusedOutput]) -> Option<SmallVec<[bool; 6]>> {
     over.all(|o| o.as_ref() == Some(&first)).then_some(first)
 }
 
-/// The grid of partial states: one cell (one for each group) a chunk along reduced axes.
+/// The grid of partial states: one cell (or one per group) in each chunk along reduced axes.
 fn partial_grid(grid: &Grid, axes: &[AxisReduce]) -> Grid {
     Grid {
         axes: grid

@@ -12,7 +12,7 @@ use crate::scalar::Scalar;
 use crate::view::View;
 use smallvec::{SmallVec, smallvec};
 
-/// Where a value of a program is, and where its validity, if it can be masked.
+/// The location of a program's value, and of its validity if it can be masked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Value {
     pub(super) value: Arg,
@@ -22,12 +22,12 @@ pub(super) struct Value {
 /// Builds the program of one stage.
 pub(super) struct Lowering<'a, 'b> {
     fuser: &'a Fuser<'b>,
-    /// Lengths of the stage.
+    /// Shape of the stage.
     shape: Dims,
     program: Program,
     fused_inputs: Vec<FusedInput>,
     inputs: SmallVec<[Input; 3]>,
-    /// Values already lowered: a node seen through a view.
+    /// Lowered values by node and view.
     memo: Vec<(NodeId, View, Value)>,
 }
 
@@ -49,7 +49,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
         (self.program, self.fused_inputs, self.inputs)
     }
 
-    /// The value of a node whose cell `view(i)` is wanted at cell `i` of the stage.
+    /// The value of a node, with cell `view(i)` at cell `i` of the stage.
     pub(super) fn value(&mut self, id: NodeId, view: &View) -> Result<Value> {
         if let Some((.., v)) = self.memo.iter().find(|(n, w, _)| *n == id && w == view) {
             return Ok(*v);
@@ -59,8 +59,8 @@ impl<'a, 'b> Lowering<'a, 'b> {
         Ok(v)
     }
 
-    /// The value of a node that this stage stores: computed here even if it is a mere view of something. A node that
-    /// can be masked always has a validity.
+    /// The value of a node that this stage stores: computed here even if the node is only a view. A node that can be
+    /// masked always has a validity.
     pub(super) fn stored(&mut self, id: NodeId, view: &View) -> Result<Value> {
         let mut v = self.inline(id, view)?;
         if self.fuser.graph.node(id).nullable {
@@ -98,7 +98,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
         }
     }
 
-    /// Row-major numbers of `shape` seen through a view are affine in the stage's positions.
+    /// Row-major numbers of `shape` behind a view are affine in the stage's positions.
     fn index(&mut self, shape: &[u64], view: &View) -> Value {
         let mut offset = 0;
         let mut steps: SmallVec<[i64; 6]> = smallvec![0; self.shape.len()];
@@ -112,8 +112,8 @@ impl<'a, 'b> Lowering<'a, 'b> {
         Value { value: self.program_input(input, DType::Int64), valid: None }
     }
 
-    /// The value of a node that has memory of its own. Other elementwise nodes are computed again even if some stage
-    /// stores them: what a later stage would read had to be kept until then.
+    /// The value of a materialised node. Other elementwise nodes are recomputed even if some stage stores them: an
+    /// output that a later stage reads would have to be retained until then.
     fn read(&mut self, id: NodeId, view: &View) -> Result<Value> {
         let (from, outer) = self.fuser.find(id)?;
         let access = Access::View(view.then(&outer));
@@ -158,7 +158,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
                 let valid = args.iter().fold(None, |acc, a| self.both(acc, a.valid));
                 let mut v = v;
                 if let (Some(ok), ScalarOp::TruncDiv | ScalarOp::TruncRem) = (valid, op) {
-                    // A masked divisor must not raise: it divides by 1 instead.
+                    // A masked divisor must not raise: replace it by 1.
                     let one = Arg::Const(Scalar::from_f64(dtype, 1.0));
                     v[1] = self.program.push(ScalarOp::Where, dtype, &[ok, v[1], one]);
                 }
@@ -185,7 +185,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
         }
     }
 
-    /// Three-valued logic: a valid `false` (`true` for or) decides alone.
+    /// Three-valued logic: a valid `false` (`true` for or) decides by itself.
     fn kleene(&mut self, and: bool, args: &[Value]) -> Value {
         let (a, b) = (args[0], args[1]);
         let op = if and { ScalarOp::And } else { ScalarOp::Or };

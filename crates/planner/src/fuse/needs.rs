@@ -1,4 +1,4 @@
-//! Which nodes get memory of their own, and which of them share a stage.
+//! Selects the nodes to materialise, and groups those that share a stage.
 
 use super::{bins, is_fused, parts, sides, space, view_base};
 use crate::error::Error;
@@ -8,15 +8,15 @@ use crate::ir::{Graph, MapOp, Node, NodeId, Op};
 use crate::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most outputs of one stage: beyond it, registers and write streams cost more than another pass.
+/// Upper bound on the outputs of one stage: beyond it, registers and write streams cost more than another pass.
 const OUTPUTS_MAX: usize = 16;
 
-/// Which nodes get memory of their own, and their levels.
+/// The nodes to materialise, with their levels.
 pub(super) struct Needs<'a> {
     uses: &'a [u32],
-    /// Level of each node that is materialised.
+    /// Level of each materialised node.
     level: BTreeMap<NodeId, u32>,
-    /// For each of them, the materialised nodes and generators it reads.
+    /// For each materialised node, the materialised nodes and generators that it reads.
     leaves: BTreeMap<NodeId, BTreeSet<NodeId>>,
 }
 
@@ -24,7 +24,7 @@ impl<'a> Needs<'a> {
     pub(super) fn find(graph: &Graph, roots: &[NodeId], uses: &'a [u32]) -> Needs<'a> {
         let mut needs = Needs { uses, level: BTreeMap::new(), leaves: BTreeMap::new() };
         for &r in roots {
-            // A result is a whole output of a stage, not a view of one.
+            // A result is a whole output of a stage, not a view of an output.
             needs.materialise(graph, r);
         }
         needs
@@ -104,7 +104,7 @@ impl<'a> Needs<'a> {
         base
     }
 
-    /// `seen` has the nodes whose leaves are there already: a node may be reached by exponentially many ways.
+    /// `seen` contains the nodes whose leaves are already collected: there may be exponentially many paths to a node.
     fn inline(
         &mut self,
         graph: &Graph,
@@ -157,12 +157,12 @@ impl<'a> Needs<'a> {
         }
     }
 
-    /// The materialised nodes in the order in which they become stages; nodes that share a stage stand together.
+    /// Returns the materialised nodes in the order of their stages; nodes that share a stage are adjacent.
     pub(super) fn groups(&self, graph: &Graph) -> Result<Vec<Vec<NodeId>>, Error> {
         let mut order: Vec<NodeId> = self.level.keys().copied().collect();
         order.sort_by_key(|id| (self.level[id], *id));
         let mut groups: Vec<Vec<NodeId>> = Vec::new();
-        // Groups of a level that have room, by what their nodes read: nodes that share a stage read something together.
+        // Groups of a level that have room, by the nodes that they read: nodes that share a stage have a common input.
         let mut open: BTreeMap<(u32, NodeId), Vec<usize>> = BTreeMap::new();
         for id in order {
             interrupt::check()?;
@@ -201,7 +201,7 @@ impl<'a> Needs<'a> {
     }
 }
 
-/// Are these parts of one factorisation?
+/// True if both nodes are parts of one factorisation.
 fn is_same_factor(a: &Node, b: &Node) -> bool {
     match (&a.op, &b.op) {
         (Op::Factor { kind: x, .. }, Op::Factor { kind: y, .. }) => x == y && a.inputs == b.inputs,
@@ -209,7 +209,7 @@ fn is_same_factor(a: &Node, b: &Node) -> bool {
     }
 }
 
-/// Would inlining the child compute its cells more than once?
+/// True if inlining the child would compute its cells more than once.
 pub(super) fn is_repeated_work(graph: &Graph, view: &View, shape: &[u64], child: NodeId) -> bool {
     let node = graph.node(child);
     matches!(node.op, Op::Map(op) if op != MapOp::IsValid)

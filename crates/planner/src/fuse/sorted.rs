@@ -12,13 +12,13 @@ use crate::view::{AxisView, View};
 use smallvec::{SmallVec, smallvec};
 
 impl Fuser<'_> {
-    /// True if the lines along an axis of what a node reads lie in several chunks.
+    /// True if the lines along an axis of the node's input lie in several chunks.
     pub(super) fn is_cut(&self, node: &Node, axis: usize) -> bool {
         self.graph.node(node.inputs[0]).grid.axes[axis].count() > 1
     }
 
-    /// The stage that sorts each chunk of lines along an axis, of which `kept` cells are wanted, or marks them for order
-    /// statistics: what its runs hold, and the inputs of a stage that merges them.
+    /// Emits the stage that sorts each chunk of lines along an axis and retains `kept` cells, or marks them for order
+    /// statistics. Returns the layout of the runs, and the inputs of the stage that merges them.
     pub(super) fn emit_runs(
         &mut self,
         input: NodeId,
@@ -30,7 +30,7 @@ impl Fuser<'_> {
         let (from, inner) = self.find(input)?;
         let node = self.graph.node(input);
         let rank = node.shape.len();
-        // Lines lie along the last axis of the runs, so that a part of one is read in one go.
+        // Lines lie along the last axis of the runs, so that a part of a line is one contiguous read.
         let place = |a: usize| match a.cmp(&axis) {
             std::cmp::Ordering::Less => a,
             std::cmp::Ordering::Equal => rank - 1,

@@ -1,31 +1,32 @@
-//! States of the groups that a chunk meets, not of all.
+//! Spans: states that hold only the groups that occur in their chunk.
 //!
 //! ```text
 //!   months of days   0 0 0 1 1 │ 1 2 2 3 3 │ 3 4 4 4 5      codes along time, cut into chunks
-//!   states           0 1 . .   │ . 1 2 3   │ . . 3 4 5      what each chunk meets
-//!   kept             0 1 2     │   1 2 3   │     3 4 5      as many in each: the longest span
+//!   states           0 1 . .   │ . 1 2 3   │ . . 3 4 5      groups that occur in each chunk
+//!   held             0 1 2     │   1 2 3   │     3 4 5      the same number in each: the longest span
 //! ```
-//! A state has a cell for each group and each cell beside the axis, so that all groups in every chunk would take many
-//! times the memory of the result. Groups that a chunk does not meet add nothing, so no bit depends on it.
+//! A state has a cell for each group and each cell beside the axis, so that holding all groups in every chunk would
+//! take many times the memory of the result. Groups that do not occur in a chunk add nothing, so no bit depends on
+//! this.
 
 use crate::grid::{AxisGrid, Grid};
 use crate::ir::{AxisReduce, Groups};
 use crate::plan::{FusedOutput, Output, Spans};
 use std::sync::Arc;
 
-/// The groups that each chunk of states has along an axis.
+/// The groups of each chunk of states along an axis.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Span {
     pub(super) axis: usize,
     /// The first group of each chunk.
     first: Vec<u64>,
-    /// Groups of a chunk, and all of them.
+    /// Number of groups in a chunk, and in all.
     len: u64,
     count: u64,
 }
 
 impl Span {
-    /// The spans of codes that are cut by a grid; `None` where they save less than half.
+    /// The spans of codes that are cut by a grid; `None` if they save less than half.
     fn of(grid: &AxisGrid, groups: &Groups) -> Option<Span> {
         let count = u64::from(groups.count);
         let mut span = Span { axis: 0, first: Vec::new(), len: 1, count };
@@ -43,7 +44,7 @@ impl Span {
         Some(span)
     }
 
-    /// The codes of each chunk, counted from its first group on.
+    /// The codes of each chunk, relative to its first group.
     fn codes(&self, grid: &AxisGrid, groups: &Groups) -> Groups {
         let mut codes = Vec::with_capacity(groups.codes.len());
         for (i, first) in (0..).zip(&self.first) {
@@ -54,7 +55,8 @@ impl Span {
         Groups { codes: codes.into(), count: self.len as u32 }
     }
 
-    /// Goes up one level of the combining tree, where `fan` chunks meet: `above` is cut as its states are.
+    /// Moves up one level of the combining tree, where `fan` chunks are combined, and cuts `above` into the span's
+    /// states.
     pub(super) fn climb(&mut self, fan: u64, above: &mut Grid) -> Spans {
         let below: Arc<[u64]> = self.first.as_slice().into();
         let ends = |s: &[u64]| Some((*s.iter().min()?, *s.iter().max()?));
@@ -62,7 +64,7 @@ impl Span {
             self.first.chunks(fan.max(1) as usize).filter_map(ends).collect();
         self.len += met.iter().map(|(least, greatest)| greatest - least).max().unwrap_or(0);
         if met.len() == 1 {
-            // The root has the groups that nobody meets, too.
+            // The root also has the groups that occur in no chunk.
             self.len = self.count;
         }
         self.first = met.iter().map(|(least, _)| (*least).min(self.count - self.len)).collect();
@@ -72,16 +74,16 @@ impl Span {
     }
 }
 
-/// Spans, and the codes counted within them.
+/// Spans, and the codes relative to them.
 type Narrowed = (Span, Groups);
 
-/// Narrows the states of reductions by one axis of groups each, where that is worth it.
+/// Narrows the states of reductions with one axis of groups each, if that pays off.
 pub(super) fn narrow(
     grid: &Grid,
     fused: &mut [FusedOutput],
     outputs: &mut [Output],
 ) -> Vec<Option<Span>> {
-    // Reductions by the same codes go on sharing them.
+    // Reductions by the same codes still share them.
     let mut known: Vec<(Arc<[u32]>, Option<Narrowed>)> = Vec::new();
     let mut one = |fused: &mut FusedOutput, output: &mut Output| {
         let FusedOutput::Reduce { axes, .. } = fused else { return None };
@@ -131,7 +133,7 @@ mod tests {
                 assert!(own < narrowed.count);
             }
         }
-        // Up the tree, every state holds those that it is made of, and the last one all groups.
+        // Up the tree, every state holds the groups of its inputs, and the last one all groups.
         for fan in [4, 3] {
             let (below, len) = (span.first.clone(), span.len);
             let mut above = Grid { axes: smallvec![AxisGrid::regular(1, 1)] };

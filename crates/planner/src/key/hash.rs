@@ -1,7 +1,7 @@
-//! A value's hash by its serde form: the same on every machine and in every version of the standard library.
+//! Hash of a value by its serde form: the same on every machine and in every version of the standard library.
 //!
-//! What is fed to the hash can be told apart whatever the values are: numbers have their width, texts and sequences
-//! their length before them, variants and fields their names. Floats go by their bits, so that a NaN equals itself.
+//! The encoding is unambiguous: numbers have a fixed width, strings and sequences a length prefix, variants and fields
+//! their names. Floats are hashed by their bits, so that a NaN equals itself.
 
 use super::StageKey;
 use serde::Serialize;
@@ -12,10 +12,10 @@ use serde::ser::{
 use sha2::{Digest, Sha256};
 use std::fmt::Error;
 
-/// Bytes that are hashed at a time.
+/// Bytes that are buffered before hashing.
 const BLOCK: usize = 4096;
 
-/// The first 128 bits of a SHA-256; `None` for what has no serde form, which nothing in a plan is.
+/// Returns the first 128 bits of a SHA-256; `None` for a value without a serde form. Everything in a plan has one.
 pub(super) fn of(value: &impl Serialize) -> Option<StageKey> {
     let mut feed = Feed { hash: Sha256::new(), block: Vec::with_capacity(BLOCK + 16) };
     value.serialize(&mut feed).ok()?;
@@ -46,7 +46,7 @@ impl Feed {
         self.bytes(text.as_bytes())
     }
 
-    /// The start of something of a known length; what has none has no form here.
+    /// Starts a sequence of known length; a sequence of unknown length cannot be hashed.
     fn start(&mut self, len: Option<usize>) -> Result<&mut Self, Error> {
         self.bytes(&(len.ok_or(Error)? as u64).to_le_bytes())?;
         Ok(self)

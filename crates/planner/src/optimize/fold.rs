@@ -1,7 +1,7 @@
-//! Constant folding: an elementwise operation on constants is a constant, and a few identities.
+//! Constant folding: elementwise operations on constants, and a few identities.
 //!
-//! Only operations whose result is exact (or correctly rounded by every machine) are evaluated here; `exp` of a
-//! constant is left to the kernels, so that it has their bits.
+//! Only operations whose result is exact (or correctly rounded by every machine) are evaluated here. `exp` of a
+//! constant is left to the kernels, so that its bits are theirs.
 
 use super::rebuild;
 use crate::build::Builder;
@@ -18,7 +18,7 @@ pub(super) fn rewrite(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result
         return b.full(result, node.dtype, &node.shape, None);
     }
     match op {
-        // A condition that is known chooses its branch.
+        // A constant condition selects its branch.
         MapOp::Scalar(ScalarOp::Where) => match b.graph.scalar(inputs[0]) {
             Some(Some(c)) => return Ok(if c.as_i128() != 0 { inputs[1] } else { inputs[2] }),
             _ => return rebuild(b, node, inputs),
@@ -32,7 +32,7 @@ pub(super) fn rewrite(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result
     rebuild(b, node, inputs)
 }
 
-/// The result of an operation on constants (`None` inside is a masked value); `None` if it is not evaluated here.
+/// Evaluates an operation on constants (an inner `None` is a masked value); `None` if it is not evaluated here.
 fn evaluate(op: MapOp, dtype: DType, v: &[Option<Scalar>]) -> Option<Option<Scalar>> {
     match op {
         MapOp::IsValid => return Some(Some(Scalar::bool(v[0].is_some()))),
@@ -48,7 +48,7 @@ fn evaluate(op: MapOp, dtype: DType, v: &[Option<Scalar>]) -> Option<Option<Scal
     let Some(v) = v.iter().copied().collect::<Option<Vec<Scalar>>>() else { return Some(None) };
     let of = v[0].dtype();
     if op == ScalarOp::Cast {
-        // What NumPy leaves open stays with the kernels.
+        // Casts that NumPy leaves undefined are left to the kernels.
         let tame = !of.is_float() || dtype.is_float() || v[0].as_f64().abs() < 2f64.powi(31);
         return tame.then(|| Some(v[0].cast(dtype)));
     }
@@ -68,8 +68,8 @@ fn evaluate(op: MapOp, dtype: DType, v: &[Option<Scalar>]) -> Option<Option<Scal
             ScalarOp::Gt => return Some(Some(Scalar::bool(x > y))),
             ScalarOp::Ge => return Some(Some(Scalar::bool(x >= y))),
             ScalarOp::IsNan => return Some(Some(Scalar::bool(x.is_nan()))),
-            // float32 arithmetic through float64 rounds once more than it should only for what is not listed here:
-            // + - * / and sqrt of two float32 values round the same way in both.
+            // float32 arithmetic through float64 rounds twice. For + - * / and sqrt of two float32 values the result is
+            // the same; other operations are not listed here.
             ScalarOp::Add => x + y,
             ScalarOp::Sub => x - y,
             ScalarOp::Mul => x * y,

@@ -1,10 +1,11 @@
-//! Half of the products of a matrix with its own transpose are those of the other half.
+//! Computes only half of the product of a matrix with its own transpose: the other half is its mirror image.
 //!
 //! ```text
 //!   A @ Aᵀ, A in blocks of rows A₁, A₂:    A₁A₁ᵀ  (A₂A₁ᵀ)ᵀ
 //!                                          A₂A₁ᵀ   A₂A₂ᵀ        and so on along the diagonal
 //! ```
-//! The cuts are the grid's, so that the grid stays what it is; of a block on the diagonal the kernel leaves half out.
+//! The cuts are those of the grid, so the grid does not change. Of a block on the diagonal the kernel computes one
+//! half.
 
 use super::rebuild;
 use crate::build::Builder;
@@ -12,10 +13,10 @@ use crate::error::Error;
 use crate::ir::{Contraction, Node, NodeId, Op};
 use crate::view::{AxisView, View};
 
-/// Least contracted length: the blocks that are not multiplied are copied instead, and put together.
+/// Smallest summed length that pays off: the blocks that are not multiplied are copied and concatenated instead.
 const CONTRACTED_MIN: u64 = 512;
 
-/// Most bytes of a result: a block below the diagonal waits for the one above it.
+/// Largest result in bytes: a block below the diagonal is retained until the block above it is computed.
 const RESULT_BYTES_MAX: u64 = 256 << 20;
 
 pub(super) fn rewrite(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result<NodeId, Error> {
@@ -35,7 +36,7 @@ pub(super) fn rewrite(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result
     rebuild(b, node, inputs)
 }
 
-/// Is the right side `[b.., k, n]` the left one `[b.., m, k]` with the last two axes turned?
+/// True if the right side `[b.., k, n]` is the left side `[b.., m, k]` with the last two axes transposed.
 fn is_symmetric(b: &Builder, lhs: NodeId, rhs: NodeId) -> bool {
     let rank = b.node(lhs).shape.len();
     let (left, left_view) = b.graph.behind_view(lhs);
@@ -43,7 +44,7 @@ fn is_symmetric(b: &Builder, lhs: NodeId, rhs: NodeId) -> bool {
     left == right && turned(rank).then(&left_view) == right_view
 }
 
-/// The last two axes in the other order.
+/// The view that transposes the last two axes.
 fn turned(rank: usize) -> View {
     let mut view = View::identity(rank);
     view.axes.swap(rank - 2, rank - 1);
@@ -72,7 +73,7 @@ fn halve(b: &mut Builder, lhs: NodeId, rhs: NodeId) -> Result<NodeId, Error> {
     b.concat(&[first, last], rows)
 }
 
-/// The positions from `start` to `end` along an axis.
+/// The positions `start..end` along an axis.
 fn part(
     b: &mut Builder,
     input: NodeId,

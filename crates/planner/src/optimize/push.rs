@@ -1,4 +1,4 @@
-//! Views and reshapes sink towards the sources, so that a slice reads only what it needs.
+//! Views and reshapes sink towards the sources, so that a slice reads only the cells it needs.
 //!
 //! ```text
 //!   View(Map(a, b))            →  Map(View(a), View(b))        unless the view repeats cells or only turns axes
@@ -59,13 +59,13 @@ fn push_view(b: &mut Builder, node: &Node, view: &View, input: NodeId) -> Result
     }
 }
 
-/// Does an output axis longer than 1 read nothing, so that cells are given more than once?
+/// True if an output axis longer than 1 reads no input axis, so that cells are repeated.
 pub(crate) fn repeats(view: &View, shape: &[u64]) -> bool {
     (0..shape.len()).any(|o| shape[o] > 1 && !view.axes.iter().any(|a| a.axis == Some(o)))
 }
 
-/// Are the output's axes the input's in another order, whole? Nothing is read less below, and what reads views in place
-/// (a product with its own transpose: `cov`) shares the cells with what reads them as they are.
+/// True if the view only permutes whole axes. Sinking it would not reduce reads, and a consumer that reads views in
+/// place (a product with its own transpose: `cov`) shares the cells with readers of the unpermuted input.
 fn turns(view: &View, from: &[u64], to: &[u64]) -> bool {
     let whole = |(a, n): (&AxisView, &u64)| {
         a.start == 0 && a.step == 1 && a.axis.is_some_and(|o| to[o] == *n)
@@ -77,7 +77,7 @@ fn push_reshape(b: &mut Builder, node: &Node, input: NodeId) -> Result<NodeId, E
     let child = b.node(input).clone();
     match &child.op {
         Op::Iota => {
-            // Chunks that the user asked for belonged to the old shape.
+            // Chunks requested by the user applied to the old shape.
             let grid = Grid::auto(&node.shape, node.dtype.size(), b.config.chunk_bytes_target);
             let chunks: Vec<u64> = grid.axes.iter().map(|a| a.chunk).collect();
             b.iota(&node.shape, Some(&chunks))
@@ -99,9 +99,10 @@ fn push_reshape(b: &mut Builder, node: &Node, input: NodeId) -> Result<NodeId, E
     }
 }
 
-/// Is every cell computed from its number alone? Reshaping what is stored costs a copy, one is better than several.
+/// True if every cell is computed from its number alone. Reshaping stored cells costs a copy; one copy is better than
+/// several.
 fn is_generated(b: &Builder, id: NodeId) -> bool {
-    // Each node once: there may be exponentially many ways to it.
+    // Visits each node once: there may be exponentially many paths to it.
     let (mut seen, mut open) = (BTreeSet::from([id]), vec![id]);
     while let Some(id) = open.pop() {
         let node = b.node(id);

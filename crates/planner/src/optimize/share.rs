@@ -1,4 +1,4 @@
-//! Common subexpressions: of equal nodes the first stands for all.
+//! Common subexpressions: the first of equal nodes replaces the others.
 
 use super::rebuild;
 use crate::build::Builder;

@@ -1,7 +1,7 @@
-//! Operands follow their data, within the balance: for arrays that lie on workers.
+//! Operands follow their data, within the balance: for arrays that are stored on workers.
 //!
-//! A load goes to a worker that is near to its cells, any other operand to the worker that has most bytes of its input,
-//! each as long as the worker has not had its share of the stage. What is left goes to whoever has most to get.
+//! A load goes to a worker that is near to its cells, any other operand to the worker with most bytes of its input, as
+//! long as that worker has less than its share of the stage. The rest goes to the worker that lacks most of its share.
 
 use super::order::{Layout, Order};
 use super::traffic::is_everywhere;
@@ -10,10 +10,10 @@ use crate::plan::{StageId, Task};
 use crate::tile::Tiling;
 use std::cmp::Reverse;
 
-/// No worker yet.
+/// An operand without a worker.
 const NOBODY: u32 = u32::MAX;
 
-/// Takes time that grows with operands and reads.
+/// Time grows with operands and reads.
 pub(super) fn place(tiling: &Tiling, workers: &[Worker]) -> Placement {
     let plan = tiling.plan();
     let mut homes: Vec<Vec<u32>> = Vec::with_capacity(plan.stages.len());
@@ -49,7 +49,7 @@ pub(super) fn place(tiling: &Tiling, workers: &[Worker]) -> Placement {
                 *home = w as u32;
             }
         }
-        // Those that nobody has data for stay together.
+        // Operands without data on any worker stay together.
         let mut rest =
             (0..workers.len()).flat_map(|w| std::iter::repeat_n(w as u32, left[w] as usize));
         for home in home.iter_mut().filter(|h| **h == NOBODY) {

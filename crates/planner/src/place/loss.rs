@@ -1,12 +1,12 @@
-//! Workers that are gone: what they had goes to the others, and nothing else moves. Workers that came: all that is left
-//! to do is shared out anew.
+//! Lost workers: their operands go to the others, and no other operand moves. Added workers: all remaining operands are
+//! distributed again.
 //!
 //! ```text
 //!   aaaaaaa bbbbbbb ccccccc        b is lost        aaaaaaa aaaaccc ccccccc
 //! ```
-//! Every run of a lost worker is handed out in pieces, to the neighbours in the order first, as what they read and who
-//! reads it is close; each of the others gets as much as brings it to its share of the stage. Chunks that survived stay
-//! where they are, so that [`crate::recover`] finds them there.
+//! Every run of a lost worker is handed out in pieces, first to its neighbours in the order, which are close to its
+//! inputs and readers. Each remaining worker gets as much as brings it to its share of the stage. Chunks that survived
+//! stay in place, so that [`crate::recover`] finds them.
 
 use super::order::{Layout, share};
 use super::{Placement, Worker, eligible};
@@ -15,11 +15,11 @@ use crate::recover::Recovery;
 use crate::tile::Tiling;
 
 impl Placement {
-    /// The placement without some workers, which keep their numbers. With a `recovery`, what does not run is not
-    /// counted: a worker that has less to do than others gets more of what was lost. Without one it takes no time that
-    /// grows with operands.
+    /// Returns the placement without the `lost` workers; the others keep their numbers. With a `recovery`, operands
+    /// that do not run are not counted: a worker with less left to do gets more of the lost operands. Without one the
+    /// time does not grow with operands.
     ///
-    /// Of a stage each of those that are left then has at most its share, rounded up, or what it had before.
+    /// Each remaining worker then has at most its share of a stage, rounded up, or what it had before.
     ///
     /// # Errors
     /// [`crate::error::Error::Range`] if no worker with threads is left.
@@ -46,7 +46,7 @@ impl Placement {
             }
             let grid = &tiling.plan().stage(id).grid;
             let counts = grid.counts();
-            // Operands that run among the places of a run; all of them count where there is no recovery.
+            // Number of operands that run in the places `begin..end`; all of them if there is no recovery.
             let runs_in = |begin: u64, end: u64| match recovery {
                 None => end - begin,
                 Some(recovery) => {
@@ -80,7 +80,7 @@ impl Placement {
                 let before =
                     layout.runs[..at].iter().rev().map(|r| r.worker).find(|w| !is_lost(*w));
                 let after = layout.runs[at..].iter().map(|r| r.worker).find(|w| !is_lost(*w));
-                // The neighbour before begins, the one after ends, the others lie between.
+                // The neighbour before comes first, the one after last, the others between.
                 let mut takers: Vec<u32> = Vec::new();
                 takers.extend(before.filter(|w| among.contains(w)));
                 takers.extend(
@@ -88,7 +88,7 @@ impl Placement {
                 );
                 takers.extend(after.filter(|w| Some(*w) != before && among.contains(w)));
                 let mut left = runs_in(begin, run.end);
-                // What the neighbours want goes before what those between want.
+                // The neighbours' shares are filled before those of the workers between them.
                 let mut gets = vec![0u64; takers.len()];
                 let ends = [
                     takers.iter().position(|w| Some(*w) == before),
@@ -120,9 +120,8 @@ impl Placement {
         Ok(Placement { workers, layouts, again: self.again.clone() })
     }
 
-    /// The placement with other workers, of whom those that were there keep their numbers: of each stage they share the
-    /// operands that run, in the order that it had, as long as their threads are many. Those without threads get
-    /// nothing.
+    /// Returns the placement on other workers; workers that remain keep their numbers. The operands of each stage that
+    /// still run are shared in the stage's order, in proportion to threads. Workers without threads get nothing.
     ///
     /// # Errors
     /// [`crate::error::Error::Range`] if no worker has a thread.
@@ -147,7 +146,7 @@ impl Placement {
                 *sum += threads(w);
                 Some((*w, share(left, *sum, all)))
             });
-            // Somebody is always eligible.
+            // At least one worker is always eligible.
             let (mut taker, mut until) = takers.next().unwrap_or((0, u64::MAX));
             let mut new = Layout { order: layout.order.clone(), runs: Vec::new() };
             let mut seen = 0;
@@ -177,7 +176,7 @@ fn some_are_left(workers: &[Worker]) -> Result<(), crate::error::Error> {
     })
 }
 
-/// The place from `begin` on before which `n` operands run.
+/// The place that follows `n` running operands from `begin`.
 fn advance(runs_in: &dyn Fn(u64, u64) -> u64, begin: u64, end: u64, n: u64, all: bool) -> u64 {
     if all {
         return begin + n;
@@ -190,15 +189,15 @@ fn advance(runs_in: &dyn Fn(u64, u64) -> u64, begin: u64, end: u64, n: u64, all:
     place
 }
 
-/// How many of `lost` operands each worker gets, so that nobody has more than its share of all, rounded up, who had
-/// less before. The sum is `lost`.
+/// Number of `lost` operands that each worker gets, so that no worker exceeds its share of all, rounded up, unless it
+/// did before. The sum is `lost`.
 fn missing(lost: u64, has: &[u64], among: &[u32], workers: &[Worker]) -> Vec<u64> {
     let threads = |w: u32| u128::from(workers[w as usize].threads);
     let all: u128 = among.iter().map(|&w| threads(w)).sum::<u128>().max(1);
     let total = u128::from(lost) + among.iter().map(|&w| u128::from(has[w as usize])).sum::<u128>();
     let mut wanted = vec![0u64; has.len()];
     let mut rest = lost;
-    // First to the share rounded down, then, by what is missing most, to the share rounded up.
+    // First up to the share rounded down, then, largest deficit first, up to the share rounded up.
     for &w in among {
         let down = (total * threads(w) / all) as u64;
         let get = down.saturating_sub(has[w as usize]).min(rest);

@@ -1,12 +1,12 @@
-//! What a placement costs: the phases, the bytes that are moved, and about how long it takes.
+//! Cost of a placement: phases, bytes moved, and approximate time.
 //!
 //! ```text
 //!   time of a phase = max( for each worker: work / threads,  bytes in / rate,  bytes out / rate;   longest chain )
 //!   work            = that of the operands + bytes in and out / rate of a thread
 //!   time            = Σ phases (time + round)
 //! ```
-//! Work of operands is that of [`crate::cost`], so times compare placements of one plan; they are not a clock's. A worker
-//! moves bytes while it computes, in both directions at a time, and with the same threads.
+//! Work of operands is that of [`crate::cost`], so times compare placements of one plan; they are not wall-clock times.
+//! A worker moves bytes while it computes, in both directions at a time, and with the same threads.
 
 use super::traffic::{Moves, is_everywhere};
 use super::{Rates, Worker};
@@ -17,69 +17,69 @@ use crate::tile::Tiling;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Chunks along an axis that an operand reads where only neighbours meet.
+/// Upper bound on the chunks along an axis that an operand reads from its neighbourhood.
 const NEIGHBOURS: u64 = 3;
 
-/// Stages that workers go through without waiting for all others: one job of a cluster.
+/// Stages that workers run without waiting for all others: one job of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phase {
     /// The stages, ascending.
     pub stages: Vec<StageId>,
-    /// Microseconds of one thread, for each worker.
+    /// Microseconds of one thread, per worker.
     pub work_us: Vec<u64>,
-    /// Bytes that each worker gets from others.
+    /// Bytes that each worker receives from others.
     pub bytes_in: Vec<u64>,
-    /// Bytes that it gives to others.
+    /// Bytes that each worker sends to others.
     pub bytes_out: Vec<u64>,
-    /// About how long it takes, in microseconds.
+    /// Approximate time of the phase, in microseconds.
     pub time_us: u64,
 }
 
-/// What is moved of an output for a stage: chunks that no earlier stage had moved to the same worker.
+/// Chunks of an output that are moved for a stage and that no earlier stage moved to the same worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edge {
-    /// The output. One of the stage `to` itself is a carry; the output of a load whose own operands are away from the
-    /// workers that hold the array comes from these.
+    /// The output. An output of the stage `to` itself is a carry, or, for a load, cells that come from the workers that
+    /// hold the array to operands on other workers.
     pub from: OutputRef,
-    /// The stage that reads it.
+    /// The reading stage.
     pub to: StageId,
-    /// Chunks, once for each worker that they are moved to.
+    /// Number of chunks, counted once for each receiving worker.
     pub chunks: u64,
-    /// Their bytes.
+    /// Bytes of the chunks.
     pub bytes: u64,
 }
 
-/// What a placement costs.
+/// Modelled cost of a placement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Modelled {
-    /// The phases, in their order.
+    /// The phases in order.
     pub phases: Vec<Phase>,
-    /// For each stage its phase.
+    /// Phase of each stage.
     pub phase: Vec<u32>,
-    /// Where bytes are moved.
+    /// Chunks moved, by output and reading stage.
     pub edges: Vec<Edge>,
-    /// Bytes that are moved between workers.
+    /// Bytes moved between workers.
     pub bytes_moved: u64,
-    /// Bytes of arrays that are read, or made, once more as several workers want them.
+    /// Bytes that are read or computed again because several workers need them.
     pub bytes_again: u64,
-    /// About how long it takes, in microseconds.
+    /// Approximate time in microseconds.
     pub time_us: u64,
 }
 
 impl Modelled {
-    /// What is to be small.
+    /// Key to minimise.
     pub(super) fn key(&self) -> (u64, u64, u64) {
         (self.time_us, self.bytes_moved, self.bytes_again)
     }
 }
 
-/// What of a plan the model needs whatever the placement.
+/// Facts about a plan that do not depend on the placement.
 pub(super) struct Facts {
-    /// Nanoseconds of one thread for an operand, for each stage.
+    /// Nanoseconds of one thread for an operand of each stage.
     pub(super) operand_ns: Vec<f64>,
-    /// Operands of a stage that have to run one after the other.
+    /// Number of operands of each stage that have to run in sequence.
     pub(super) steps: Vec<u64>,
-    /// For each stage and input, whether it is read without an exchange wherever its chunks are.
+    /// For each stage and input, whether it needs no exchange, wherever its chunks are.
     is_narrow: Vec<Vec<bool>>,
 }
 
@@ -101,8 +101,8 @@ impl Facts {
     }
 }
 
-/// True if an input needs no exchange: an operand waits for a few neighbours, for what it combines, for the chunk
-/// before, or for what needs nothing itself.
+/// True if an input needs no exchange: an operand waits for a few neighbours, for the inputs of a combine, for the
+/// previous chunk, or for a load or a constant.
 fn is_narrow(tiling: &Tiling, stage: StageId, number: usize) -> bool {
     let s = tiling.plan().stage(stage);
     let input = &s.inputs[number];
@@ -115,7 +115,7 @@ fn is_narrow(tiling: &Tiling, stage: StageId, number: usize) -> bool {
         Access::View(view) | Access::Part { view, .. } | Access::Window { view, .. } => view,
         Access::Take { .. } | Access::Reshape(_) | Access::Runs { .. } => return false,
     };
-    // Axes that move stand in their order and go forward; nobody but neighbours reads a chunk.
+    // Moved axes keep their order and go forward; only neighbours read a chunk.
     let mut last = None;
     for a in &view.axes {
         if let Some(o) = a.axis {
@@ -136,7 +136,7 @@ fn is_narrow(tiling: &Tiling, stage: StageId, number: usize) -> bool {
     boxes.iter().all(|b| (0..b.rank()).all(|a| b.len(a) <= NEIGHBOURS)) && boxes.len() <= 1
 }
 
-/// The model of a placement, from how many operands of each stage each worker has, and what becomes of each output.
+/// Models a placement from the number of each worker's operands per stage and from the movement of each output.
 pub(super) fn model(
     tiling: &Tiling,
     facts: &Facts,
@@ -213,8 +213,8 @@ pub(super) fn model(
     Modelled { phases: all, phase, edges, bytes_moved, bytes_again, time_us }
 }
 
-/// For each stage its phase. A stage follows the one that it reads, unless operands need chunks that other workers
-/// make and the input is no narrow one. Arrays are read when they are wanted first.
+/// Returns the phase of each stage. A stage is in the phase of its inputs, unless operands need chunks of other workers
+/// through an input that is not narrow. Arrays are read in the phase that first needs them.
 fn phases(
     tiling: &Tiling,
     facts: &Facts,
@@ -241,7 +241,7 @@ fn phases(
     phase
 }
 
-/// The longest way through a phase, in nanoseconds.
+/// Length of the critical path through a phase, in nanoseconds.
 fn chain_ns(
     tiling: &Tiling,
     facts: &Facts,

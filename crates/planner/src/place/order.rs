@@ -1,4 +1,4 @@
-//! Orders of a stage's operands, and which worker has which part of such an order.
+//! Orders of a stage's operands, and the assignment of parts of an order to workers.
 //!
 //! ```text
 //!   order [0, 1]        order [1, 0]        order [0, 1] in 2 panels
@@ -7,8 +7,8 @@
 //!    8  9 10 11          2  6 10 14          8 10 12 14
 //!   12 13 14 15          3  7 11 15          9 11 13 15
 //! ```
-//! A worker has runs of the order. So four workers of one run each have rows, columns or squares, as balanced as
-//! operands can be counted, and what each has is a handful of boxes however many operands there are.
+//! A worker has runs of the order. So four workers of one run each get rows, columns or squares, balanced to one
+//! operand, and the operands of each form a few boxes, however many operands there are.
 
 use crate::region::{Dims, Region};
 use serde::{Deserialize, Serialize};
@@ -17,34 +17,34 @@ use smallvec::{SmallVec, smallvec};
 /// An order of the operands of a grid.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Order {
-    /// All axes, the slowest first.
+    /// All axes, slowest first.
     pub axes: SmallVec<[usize; 6]>,
-    /// Parts, as equal as can be, into which the first of the axes is cut; one after the other is gone through, in each
-    /// the second axis is the slowest. 1 for none.
+    /// Number of parts of nearly equal size into which the first axis is cut. Panels are traversed one after the other;
+    /// within one the second axis is the slowest. 1 for no panels.
     pub panels: u64,
 }
 
 impl Order {
-    /// That of the operands' numbers.
+    /// The order of the operands' row-major numbers.
     pub fn row_major(rank: usize) -> Self {
         Order { axes: (0..rank).collect(), panels: 1 }
     }
 
-    /// `first` are the slowest axes, the others follow as they are.
+    /// `first` are the slowest axes; the others follow in ascending order.
     pub fn by(rank: usize, first: &[usize], panels: u64) -> Self {
         let rest = (0..rank).filter(|a| !first.contains(a));
         let panels = if first.len() < 2 { 1 } else { panels.max(1) };
         Order { axes: first.iter().copied().chain(rest).collect(), panels }
     }
 
-    /// The panel with that number: its first index along the first axis, and the one past its last.
+    /// The interval `[begin, end)` of panel `number` along the first axis.
     fn panel(&self, counts: &[u64], number: u64) -> (u64, u64) {
         let Some(&axis) = self.axes.first() else { return (0, 1) };
         let at = |p: u64| share(counts[axis], p, self.panels);
         (at(number), at(number + 1))
     }
 
-    /// Axes within a panel, the slowest first.
+    /// Axes within a panel, slowest first.
     fn inner(&self) -> SmallVec<[usize; 6]> {
         let mut axes = self.axes.clone();
         if self.panels > 1 {
@@ -53,12 +53,12 @@ impl Order {
         axes
     }
 
-    /// The place of an operand in the order.
+    /// Returns the place of an operand in the order.
     pub fn position(&self, counts: &[u64], index: &[u64]) -> u64 {
         let Some(&first) = self.axes.first() else { return 0 };
         let mut number = 0;
         if self.panels > 1 {
-            // The last panel that begins at or before the index; those without an index are passed over.
+            // The last panel that begins at or before the index; empty panels are skipped.
             number = (u128::from(index[first]) * u128::from(self.panels)
                 / u128::from(counts[first].max(1))) as u64;
             while self.panel(counts, number).1 <= index[first] {
@@ -75,7 +75,7 @@ impl Order {
         lo * beside + within
     }
 
-    /// The operands at the places `[start, end)`, as disjoint boxes in their order.
+    /// Returns the operands at the places `[start, end)` as disjoint boxes in their order.
     pub fn boxes(&self, counts: &[u64], start: u64, end: u64) -> Vec<Region> {
         let mut out = Vec::new();
         if start >= end {
@@ -101,7 +101,7 @@ impl Order {
     }
 }
 
-/// Adds the places `[start, end)` of a box in the order of its `axes` as boxes.
+/// Appends the places `[start, end)` of a box, in the order of its `axes`, as boxes.
 fn cut(axes: &[usize], whole: &Region, start: u64, end: u64, out: &mut Vec<Region>) {
     if start >= end {
         return;
@@ -137,26 +137,27 @@ pub(super) fn share(n: u64, part: u64, parts: u64) -> u64 {
     (u128::from(n) * u128::from(part) / u128::from(parts.max(1))) as u64
 }
 
-/// Places of an order that one worker has.
+/// Consecutive places of an order that one worker has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// One past the last of them; the first is where the run before ends.
+    /// One past the last place; the first place is the end of the previous run.
     pub end: u64,
-    /// Number of the worker.
+    /// Index of the worker.
     pub worker: u32,
 }
 
-/// Which worker has which operand of a stage: each operand has one.
+/// The worker of each operand of a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     /// The order of the operands.
     pub order: Order,
-    /// Runs of it. None is empty, neighbours have different workers, and the last ends with the operands.
+    /// Runs of the order. No run is empty, adjacent runs have different workers, and the last run ends with the
+    /// operands.
     pub runs: Vec<Run>,
 }
 
 impl Layout {
-    /// From workers in the order of the places, each with how many it has from there.
+    /// Builds a layout from workers in the order of the places, each with its number of operands.
     pub(super) fn new(order: Order, parts: impl IntoIterator<Item = (u32, u64)>) -> Self {
         let mut layout = Layout { order, runs: Vec::new() };
         parts.into_iter().for_each(|(worker, n)| layout.push(worker, n));
@@ -179,13 +180,13 @@ impl Layout {
         self.runs.get(run).map_or(0, |r| r.worker)
     }
 
-    /// The runs with where they begin.
+    /// The runs with their first places.
     pub(super) fn parts(&self) -> impl Iterator<Item = (u64, Run)> + '_ {
         let begins = std::iter::once(0).chain(self.runs.iter().map(|r| r.end));
         begins.zip(self.runs.iter().copied())
     }
 
-    /// How many operands each of so many workers has.
+    /// Number of operands of each of `workers` workers.
     pub fn counts(&self, workers: usize) -> Vec<u64> {
         let mut all = vec![0; workers];
         for (begin, run) in self.parts() {
@@ -194,7 +195,7 @@ impl Layout {
         all
     }
 
-    /// The operands of each worker, as disjoint boxes.
+    /// The operands of each worker as disjoint boxes.
     pub fn boxes(&self, counts: &[u64], workers: usize) -> Vec<Vec<Region>> {
         let mut all = vec![Vec::new(); workers];
         for (begin, run) in self.parts() {
@@ -203,7 +204,7 @@ impl Layout {
         all
     }
 
-    /// Calls `f` with each operand and its worker, in the order.
+    /// Calls `f` with each operand and its worker, in order.
     pub(super) fn each(&self, counts: &[u64], f: &mut dyn FnMut(&[u64], u32)) {
         for (begin, run) in self.parts() {
             for part in self.order.boxes(counts, begin, run.end) {
@@ -212,7 +213,7 @@ impl Layout {
         }
     }
 
-    /// Calls `f` with each operand of a box of [`Order::boxes`], in the order.
+    /// Calls `f` with each operand of a box from [`Order::boxes`], in order.
     pub(super) fn within(&self, part: &Region, f: &mut dyn FnMut(&[u64])) {
         let axes = self.order.inner();
         let lens: Dims = axes.iter().map(|&a| part.len(a)).collect();

@@ -1,19 +1,19 @@
-//! The rules of Mars: what the split is compared with.
+//! The rules of Mars: the baseline of the split.
 //!
-//! 1. *Initial operands* are those that read nothing. A worker gets as many of them as its threads are part of all.
-//! 2. From an initial operand that has no worker a search goes through the graph, edges taken both ways. Initial
-//!    operands that it meets go to the worker, until it has its number of them or the operands met are more than there
-//!    are for a worker on average; then the next worker with most to get, and the next start, as long as there is one.
-//! 3. Any later operand goes to the worker that has most bytes of its input; of several, to the one with the least to
-//!    do.
+//! 1. *Initial operands* read nothing. A worker's quota of them is in proportion to its threads.
+//! 2. From an initial operand without a worker, a search follows the graph's edges in both directions. Initial operands
+//!    that it meets go to the worker, until its quota is full or the search has met more operands than the average per
+//!    worker. Then follow the next worker, the one with the largest remaining quota, and the next start, as long as
+//!    there is one.
+//! 3. Any later operand goes to the worker with most bytes of its input; of several, to the one with the least work.
 //!
-//! All of it goes operand by operand: time and memory grow with operands and reads.
+//! Rules are applied operand by operand: time and memory grow with operands and reads.
 //!
 //! # Source
 //! "How to execute Mars in a distributed manner", sections "Allocating an initial worker" (a depth-first search) and
 //! "Selection policy for workers"; numbers for each worker, and a search that is breadth-first, as in
-//! `mars/scheduler/analyzer.py` of Mars at 03ea640 (`_calc_worker_assign_limits`, `_assign_by_bfs`). What Mars decides by
-//! chance is decided by number, and what is to do is work by [`crate::cost`], where Mars asks its workers.
+//! `mars/scheduler/analyzer.py` of Mars at 03ea640 (`_calc_worker_assign_limits`, `_assign_by_bfs`). Random choices of
+//! Mars are made by number here, and the load of a worker is work by [`crate::cost`], where Mars asks its workers.
 
 use super::order::{Layout, Order};
 use super::traffic::is_everywhere;
@@ -25,26 +25,26 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-/// How initial operands are searched.
+/// Search for initial operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Search {
-    /// As the description of Mars says.
+    /// Depth-first, as in the description of Mars.
     Depth,
-    /// As its code does.
+    /// Breadth-first, as in the code of Mars.
     Breadth,
 }
 
 const NOBODY: u32 = u32::MAX;
 
-/// The operands of a plan without those of constants, numbered through.
+/// The operands of a plan except those of constants, numbered consecutively.
 struct Graph {
-    /// For each stage the number of its first operand.
+    /// Number of the first operand of each stage.
     first: Vec<usize>,
-    /// For each operand where its reads begin, and the operands read.
+    /// For each operand the offset of its reads in `reads`.
     begin: Vec<usize>,
     reads: Vec<(u32, u64)>,
-    /// The same the other way round.
+    /// For each operand the offset of its readers in `readers`.
     begin_readers: Vec<usize>,
     readers: Vec<u32>,
 }
@@ -112,7 +112,7 @@ pub(super) fn place(tiling: &Tiling, workers: &[Worker], search: Search) -> Plac
         .collect();
     let mut home = first_homes(&graph, &initial, workers, search);
     let alive: Vec<usize> = (0..workers.len()).filter(|&w| workers[w].threads > 0).collect();
-    // Nanoseconds that each worker has to do.
+    // Nanoseconds of work assigned to each worker.
     let mut busy = vec![0.0f64; workers.len()];
     for (s, stage) in plan.stages.iter().enumerate() {
         let ns = chunk_ns(tiling, stage);
@@ -146,7 +146,7 @@ pub(super) fn place(tiling: &Tiling, workers: &[Worker], search: Search) -> Plac
     Placement { workers: workers.to_vec(), layouts, again: vec![false; plan.stages.len()] }
 }
 
-/// Workers of the initial operands; nobody for all others.
+/// Workers of the initial operands; `NOBODY` for all others.
 fn first_homes(graph: &Graph, initial: &[usize], workers: &[Worker], search: Search) -> Vec<u32> {
     let mut home = vec![NOBODY; graph.len()];
     let mut is_initial = vec![false; graph.len()];
@@ -182,7 +182,7 @@ fn first_homes(graph: &Graph, initial: &[usize], workers: &[Worker], search: Sea
             let beside = beside.chain(graph.readers(operand).iter().copied());
             let unmet = beside.map(|o| o as usize).filter(|&o| met_by[o] != turn);
             match search {
-                // The first of them is gone to next.
+                // The first of them is visited next.
                 Search::Depth => {
                     unmet.collect::<Vec<_>>().into_iter().rev().for_each(|o| next.push_back(o))
                 }
@@ -193,7 +193,8 @@ fn first_homes(graph: &Graph, initial: &[usize], workers: &[Worker], search: Sea
     home
 }
 
-/// How many initial operands each worker gets: in proportion to its threads, what is left over to those with most.
+/// Quota of initial operands of each worker: in proportion to its threads; the remainder goes to the workers with most
+/// threads.
 fn quotas(initial: u64, workers: &[Worker]) -> Vec<u64> {
     let threads: u64 = workers.iter().map(|w| u64::from(w.threads)).sum::<u64>().max(1);
     let part = |w: &Worker| super::order::share(initial, u64::from(w.threads), threads);

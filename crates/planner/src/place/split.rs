@@ -1,4 +1,4 @@
-//! The split: one run of an order for each worker, and which order is best.
+//! The split: one run of an order per worker, and the search for the best order.
 //!
 //! ```text
 //!   stages      x [t, y] ── partial sums [t, y] ── tree [1, y] ── mean [1, y] ── x - mean [t, y]
@@ -6,12 +6,12 @@
 //!   candidates  by t: means cross all workers   by y: nothing moves
 //! ```
 //! 1. Axes along which a stage reads another one in step are of one class; stages that share a class are a group.
-//! 2. All stages of a group are split by the same class, or by two of them in panels, so that what one makes is read by
-//!    the next where it is. Candidates are all classes of the group, the pairs of them, and rows.
-//! 3. Each candidate is modelled, the best is kept, group by group until nothing gets better; so is, for each load and
-//!    what is made of nothing, to move its chunks or to have them again.
-//! 4. Who has one operand more than another of a stage is chosen stage by stage, where it makes the plan faster.
-//!    Operands of a stage of which nobody's share is more than one go one by one to where they are done first.
+//! 2. All stages of a group are split by the same class, or by two classes in panels, so that a stage's output is read
+//!    by the next where it was computed. Candidates are all classes of the group, pairs of them, and rows.
+//! 3. Each candidate is modelled and the best one chosen, group by group until nothing improves. In the same way each
+//!    load and each stage without inputs is set to move its chunks or to be repeated on each worker.
+//! 4. The workers that get one operand more than others of a stage are chosen stage by stage, where it makes the plan
+//!    faster. If no worker's share of a stage exceeds one, its operands go one by one to where they finish first.
 
 use super::model::{Facts, model};
 use super::order::{Layout, Order};
@@ -23,16 +23,16 @@ use crate::tile::Tiling;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Rounds through all groups, at most.
+/// Upper bound on rounds through all groups.
 const SWEEPS_MAX: usize = 4;
 
-/// Classes of a group of which pairs are tried.
+/// Upper bound on the classes of a group that are tried in pairs.
 const PAIRED_MAX: usize = 4;
 
-/// How the stages of a group are split.
+/// Split of the stages of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Choice {
-    /// In the order of their numbers.
+    /// By row-major number.
     Rows,
     /// By the axes of a class.
     Class(usize),
@@ -52,11 +52,11 @@ pub(super) fn place(tiling: &Tiling, workers: &[Worker], rates: &Rates) -> Place
     if key(&followed) < key(&best) { followed } else { best }
 }
 
-/// Axes of stages by class, and stages by group.
+/// Classes of axes, and groups of stages.
 struct Axes {
-    /// For each stage and axis, its class.
+    /// Class of each axis of each stage.
     class: Vec<Vec<usize>>,
-    /// For each stage, its group.
+    /// Group of each stage.
     group: Vec<usize>,
 }
 
@@ -110,8 +110,8 @@ impl<'a> Searching<'a> {
         Placement { workers: self.workers.to_vec(), layouts, again: self.again.clone() }
     }
 
-    /// The model of the choices as they are. What becomes of an output is counted once for each choice of those that
-    /// make and read it.
+    /// Models the current choices. The movement of an output is computed once for each choice of its producer and
+    /// readers.
     fn cost(&mut self) -> (u64, u64, u64) {
         let workers = self.workers.len();
         let mut moves = BTreeMap::new();
@@ -155,7 +155,7 @@ impl<'a> Searching<'a> {
         model(self.tiling, &self.facts, self.workers, self.rates, &counts, &moves).key()
     }
 
-    /// Tries for one group after the other what makes the plan faster, the group with most work first.
+    /// Tries choices that make the plan faster, group by group, the group with most work first.
     fn descend(&mut self) {
         let stages = &self.tiling.plan().stages;
         let mut work: BTreeMap<usize, f64> = BTreeMap::new();
@@ -165,10 +165,10 @@ impl<'a> Searching<'a> {
         }
         let mut groups: Vec<(usize, f64)> = work.into_iter().collect();
         groups.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        // A load may be read wherever it is wanted; but an array that lies on workers is as far away for the others as
+        // A load may be read by every worker that needs it. But an array on a worker is as far away for the others as
         // its chunks are.
         let lies = |i: usize| self.workers.iter().any(|w| w.near.contains_key(&StageId(i as u32)));
-        // So is what is made of nothing, unless it is a result, which one worker makes for the server.
+        // The same holds for stages without inputs, except results, which one worker computes for the server.
         let results = &self.tiling.plan().results;
         let is_result = |i: usize| results.iter().any(|of| of.stage.0 as usize == i);
         let is_anywhere = |i: usize| match &stages[i].task {
@@ -208,7 +208,7 @@ impl<'a> Searching<'a> {
 
     fn candidates(&self, group: usize) -> Vec<Choice> {
         let stages = &self.tiling.plan().stages;
-        // The classes along which there is something to split, those of the most operands first.
+        // Classes with more than one chunk to split, those with the most operands first.
         let mut weight: BTreeMap<usize, u64> = BTreeMap::new();
         for (i, stage) in stages.iter().enumerate().filter(|(i, _)| self.axes.group[*i] == group) {
             for (a, &n) in stage.grid.counts().iter().enumerate().filter(|(_, n)| **n > 1) {
@@ -238,7 +238,7 @@ impl<'a> Searching<'a> {
         all
     }
 
-    /// The placement, with the operands of small stages where they are done first.
+    /// Returns the placement with the operands of small stages where they finish first.
     fn small(&self) -> Placement {
         let even = self.placement();
         let mut placed = even.clone();
@@ -281,7 +281,7 @@ impl<'a> Searching<'a> {
         if key(&placed) < key(&even) { placed } else { even }
     }
 
-    /// The placement, with what is left over of stages where it makes the plan faster.
+    /// Returns the placement with the remainders of stages where they make the plan faster.
     fn level(&self, mut placed: Placement) -> Placement {
         let cost = |p: &Placement| p.model(self.tiling, self.rates).key();
         let mut best = cost(&placed);
@@ -301,7 +301,7 @@ impl<'a> Searching<'a> {
         placed
     }
 
-    /// Bytes of what an operand reads on each worker.
+    /// Bytes of an operand's inputs on each worker.
     fn held(&self, placed: &Placement, stage: StageId, index: &[u64]) -> Vec<u64> {
         let mut held = vec![0; self.workers.len()];
         let one = [Region::at(index, &Dims::from_elem(1, index.len()))];
@@ -328,7 +328,7 @@ impl<'a> Searching<'a> {
 impl Axes {
     fn of(tiling: &Tiling) -> Self {
         let stages = &tiling.plan().stages;
-        // Numbers of the axes of each stage, and for each number its stage.
+        // Number of each stage's first axis, and the stage of each axis number.
         let mut first = Vec::with_capacity(stages.len());
         let mut stage_of: Vec<usize> = Vec::new();
         for (i, s) in stages.iter().enumerate() {
@@ -337,7 +337,7 @@ impl Axes {
         }
         let mut class = Sets::new(stage_of.len());
         let mut group = Sets::new(stages.len());
-        // What moves most is kept together first.
+        // Edges with most bytes are joined first.
         let mut edges: Vec<(u64, usize, usize)> = Vec::new();
         for (i, s) in stages.iter().enumerate() {
             for (k, input) in s.inputs.iter().enumerate() {
@@ -360,7 +360,7 @@ impl Axes {
                         continue;
                     }
                     let (a, b) = (class.find(first[i] + o), class.find(first[from] + d));
-                    // Two axes of one stage stay apart.
+                    // Two axes of one stage are never of one class.
                     let of = |class: &mut Sets, root: usize| -> Vec<usize> {
                         (0..stage_of.len())
                             .filter(|&x| class.find(x) == root)
@@ -400,8 +400,7 @@ impl Axes {
     }
 }
 
-/// Axes along which a stage and one of its inputs go in step: what stands at a part of the one reads what stands at the
-/// same part of the other.
+/// Axes along which a stage and one of its inputs go in step: a part of one reads the corresponding part of the other.
 fn in_step(stage: &Stage, number: usize, from: &[u64]) -> Vec<(usize, usize)> {
     match &stage.inputs[number].access {
         Access::View(view) | Access::Part { view, .. } | Access::Window { view, .. } => {
@@ -413,7 +412,7 @@ fn in_step(stage: &Stage, number: usize, from: &[u64]) -> Vec<(usize, usize)> {
             (0..from.len()).filter(|a| a != axis).map(|a| (a, a)).collect()
         }
         Access::Reshape(_) => {
-            // The slowest axes that are cut: both go through the same cells.
+            // The slowest axes that are cut: both traverse the same cells.
             let cut = |n: &u64| *n > 1;
             let to = stage.grid.counts().iter().position(cut);
             to.zip(from.iter().position(cut)).into_iter().collect()
@@ -426,7 +425,7 @@ fn in_step(stage: &Stage, number: usize, from: &[u64]) -> Vec<(usize, usize)> {
     }
 }
 
-/// Disjoint sets of numbers; the least of a set stands for it.
+/// Disjoint sets of numbers; the smallest member represents a set.
 struct Sets(Vec<usize>);
 
 impl Sets {

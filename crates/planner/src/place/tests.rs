@@ -29,7 +29,7 @@ proptest! {
         let mut ends: Vec<u64> = cuts.iter().map(|c| c % (total + 1)).collect();
         ends.push(total);
         ends.sort_unstable();
-        // Gone through run by run, box by box, each operand comes at its place.
+        // Traversed run by run, box by box, each operand comes at its place.
         let (mut begin, mut place) = (0, 0);
         let layout = Layout::new(order.clone(), ends.iter().enumerate().map(|(w, &end)| {
             let part = (w as u32, end - begin);
@@ -74,7 +74,7 @@ fn compiled(f: impl Fn(&mut Builder) -> crate::ir::NodeId) -> Tiling {
     crate::compile(Rooted { graph: b.graph, roots: vec![root] }, &config, &mut |_, _| {}).unwrap()
 }
 
-/// Squares of numbers, which are computed, with the mean of each row taken off, transposed and added.
+/// The squares of numbers minus the mean of each row, added to their transpose.
 fn crossed(rows: u64) -> Tiling {
     compiled(|b| {
         let x = load(b, &[rows, rows], &[4, 4]);
@@ -126,7 +126,7 @@ fn a_phase_ends_where_workers_meet() {
     let rates = Rates::default();
     let p = place(&t, &workers, &rates, Strategy::Split).unwrap();
     let m = p.model(&t, &rates);
-    // Alone nobody meets.
+    // A single worker exchanges nothing.
     let one = place(&t, &workers[..1], &rates, Strategy::Split).unwrap().model(&t, &rates);
     assert_eq!((one.phases.len(), one.bytes_moved), (1, 0));
     assert!(m.phases.len() > 1 && m.bytes_moved > 0, "{m:?}");
@@ -148,7 +148,7 @@ fn what_is_lost_goes_to_neighbours() {
     assert_eq!(runs(&p), [(n / 3, 0), (2 * n / 3, 1), (n, 2)]);
     let after = p.without(&t, &[1], None).unwrap();
     assert_eq!(runs(&after), [(n / 2, 0), (n, 2)]);
-    // Of a full box of operands nothing is forgotten.
+    // A full box of operands is complete.
     let boxes = after.layouts[0].boxes(&[n], 3);
     assert_eq!(boxes[0], [Region::at(&[0], &[n / 2])]);
 }
@@ -159,7 +159,7 @@ fn who_comes_gets_a_share_of_what_is_left() {
     let worker = |threads| Worker { threads, memory_bytes: 1 << 30, ..Worker::default() };
     let p = place(&t, &[worker(1), worker(1)], &Rates::default(), Strategy::Split).unwrap();
     let n = t.plan().stages[0].grid.count();
-    // The first ten are there; one of the two is gone, two came.
+    // The first ten chunks exist; one of the two workers is lost, two are added.
     let there: Bitmap = (0..10).collect();
     let runs = |_: StageId, n: u64| !there.contains(n);
     let left = n - 10;

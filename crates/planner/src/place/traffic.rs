@@ -1,11 +1,11 @@
-//! Which chunks workers need of each other.
+//! Chunks that workers need from each other.
 //!
 //! ```text
 //!   boxes of operands of a worker ──access──▶ boxes of chunks that they read ──∩ boxes of the others──▶ what is moved
 //! ```
-//! A chunk is moved once to each worker that needs it, whoever reads it there and however often. Where workers have a
-//! few boxes each, everything is counted with boxes, and a plan of 10^9 chunks takes no longer than one of a hundred;
-//! where they have many, each read is looked at once.
+//! A chunk is moved once to each worker that needs it, however often that worker reads it. If each worker has few
+//! boxes, movement is computed on boxes, and a plan of 10^9 chunks takes no longer than one of a hundred. If workers
+//! have many boxes, each read is visited once.
 
 use super::order::Layout;
 use crate::plan::{OutputRef, StageId, Task};
@@ -13,13 +13,13 @@ use crate::region::Region;
 use crate::tile::{Tiling, add_disjoint, subtract};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Boxes of chunks beyond which reads are looked at one by one, for each worker.
+/// Upper bound on boxes per worker; beyond it reads are visited one by one.
 const BOXES_MAX: usize = 64;
 
-/// Chunks of one output that one worker gets from another.
+/// Chunks of one output that one worker receives from another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Flow {
-    /// The stage whose operands need them first.
+    /// The first stage whose operands need the chunks.
     pub(super) to: StageId,
     pub(super) source: u32,
     pub(super) dest: u32,
@@ -27,17 +27,17 @@ pub(super) struct Flow {
     pub(super) bytes: u64,
 }
 
-/// What becomes of the chunks of one output.
+/// Movement of the chunks of one output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Moves {
     pub(super) flows: Vec<Flow>,
-    /// Stages of which an operand reads a chunk that another worker has.
+    /// Stages with an operand that reads a chunk of another worker.
     pub(super) crosses: BTreeSet<StageId>,
-    /// Of an array that is read where it is wanted: the chunks that each worker reads.
+    /// For an output that is read again by each worker: the number of chunks that each one reads.
     pub(super) reads: Vec<u64>,
 }
 
-/// The operands of each stage and worker.
+/// Operands by stage and worker.
 pub(super) type Boxes = Vec<Vec<Region>>;
 
 /// Bytes of a box of chunks.
@@ -46,7 +46,7 @@ pub(super) fn bytes_of(tiling: &Tiling, of: OutputRef, chunks: &Region) -> u64 {
     output.grid.cells(chunks).cells().saturating_mul(output.cell_bytes() as u64)
 }
 
-/// True for what every worker has: it stands in the plan.
+/// True if every worker has the cells because they are part of the plan.
 pub(super) fn is_everywhere(tiling: &Tiling, stage: StageId) -> bool {
     matches!(tiling.plan().stage(stage).task, Task::Const(_))
 }
@@ -78,8 +78,8 @@ pub(super) fn readers(tiling: &Tiling, of: OutputRef) -> Vec<StageId> {
     stages
 }
 
-/// What becomes of an output's chunks, from the boxes of its stage and of those that read it. With `again` nothing of
-/// it is moved.
+/// Computes the movement of an output's chunks from the boxes of its stage and of its readers. With `again` no chunk is
+/// moved.
 pub(super) fn moves(
     tiling: &Tiling,
     of: OutputRef,
@@ -135,12 +135,12 @@ pub(super) fn moves(
     found
 }
 
-/// True if the layouts are a few boxes for each worker.
+/// True if every layout is a few boxes per worker.
 pub(super) fn is_coarse(layouts: &[Layout], workers: usize) -> bool {
     layouts.iter().all(|l| l.runs.len() <= workers * BOXES_MAX)
 }
 
-/// The same of all outputs of a plan, by its reads. Takes time and memory that grow with operands and reads.
+/// Computes the movement of all outputs of a plan from its reads. Time and memory grow with operands and reads.
 pub(super) fn listed(
     tiling: &Tiling,
     layouts: &[Layout],
@@ -150,7 +150,7 @@ pub(super) fn listed(
     let plan = tiling.plan();
     let words = workers.div_ceil(64);
     let mut homes: Vec<Vec<u32>> = Vec::with_capacity(layouts.len());
-    // For each output and chunk, the workers that have got it.
+    // For each output and chunk, the workers that have received it.
     let mut got: BTreeMap<OutputRef, Vec<u64>> = BTreeMap::new();
     let mut all: BTreeMap<OutputRef, Moves> = BTreeMap::new();
     for (s, (stage, layout)) in (0..).map(StageId).zip(plan.stages.iter().zip(layouts)) {

@@ -1,16 +1,16 @@
-//! A placement as data: what each worker is told to do, and when it can.
+//! A placement as data: the orders of each worker, and when each can start.
 //!
 //! ```text
-//!   worker 0   x ▸ partial ────▶ mean ─┐         x ▸ x − mean         what stands between two orders of a worker is made
-//!                        step 0    step 1 └─▶       step 2            on the way, by the second, unless it is held
+//!   worker 0   x ▸ partial ────▶ mean ─┐         x ▸ x − mean         the second of two orders of a worker also computes
+//!                        step 0    step 1 └─▶       step 2            what lies between them, unless it is held
 //!   worker 1   x ▸ partial ─────▲
 //! ```
-//! 1. A chunk that a worker reads and another one makes *crosses*. Operands whose chunks cross, or are results, are told
-//!    to their worker; all that they read and that does not cross is found by the worker itself, depth-first.
-//!    What a later step of the worker itself reads is told too, if it is much work for few bytes: nobody shall wait for
-//!    others with work left that needs nothing of them.
-//! 2. What crosses is there one step later than what it is made of; so each run of a [`Layout`](super::Layout) has a
-//!    step, and an order is all that a worker is told in a step. It can start when the orders that it reads are done.
+//! 1. A chunk that one worker reads and another makes *crosses*. Operands whose chunks cross or are results are listed
+//!    in their worker's orders. The worker itself finds, depth-first, all inputs that do not cross. An operand that a
+//!    later step of the same worker reads is listed too, if it is much work for few bytes: no worker should wait for
+//!    others while it has independent work.
+//! 2. A crossing chunk is available one step after its inputs. So each run of a [`Layout`](super::Layout) has a step,
+//!    and an order lists all runs of a worker in one step. It can start when the orders that it reads are done.
 
 use super::traffic::is_everywhere;
 use super::{Placement, readers};
@@ -22,11 +22,12 @@ use crate::tile::{Tiling, add_disjoint};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Nanoseconds for each byte of a chunk that is kept for a later step: it is written, read again, and may be spilled.
+/// Nanoseconds for each byte of a chunk that is retained for a later step: it is written, read again, and may be
+/// spilled.
 const KEEP_BYTE_NS: f64 = 0.5;
-/// Operands of a plan that are looked at one by one.
+/// Upper bound on the operands of a plan that is examined operand by operand.
 const CUT_OPERANDS_MAX: u64 = 1 << 16;
-/// Parts of a run; one of more is not cut.
+/// Upper bound on the parts of a run; a run with more parts is not cut.
 const CUTS_MAX: usize = 32;
 
 /// Operands of a stage.
@@ -34,7 +35,7 @@ const CUTS_MAX: usize = 32;
 pub struct Share {
     /// The stage.
     pub stage: StageId,
-    /// The operands, as disjoint boxes of their indices.
+    /// Operands as disjoint boxes of their indices.
     pub operands: Vec<Region>,
 }
 
@@ -43,27 +44,28 @@ pub struct Share {
 pub struct Chunks {
     /// The output.
     pub of: OutputRef,
-    /// Number of the worker that makes them.
+    /// Index of the worker that computes them.
     pub worker: u32,
-    /// The chunks, as disjoint boxes of their indices.
+    /// Chunks as disjoint boxes of their indices.
     pub chunks: Vec<Region>,
 }
 
-/// What one worker does in one step. Beside the plan it is all that the worker needs to know.
+/// The work of one worker in one step. Together with the plan it is all that the worker needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkOrder {
     /// The step.
     pub step: u32,
-    /// Number of the worker.
+    /// Index of the worker.
     pub worker: u32,
-    /// Operands whose chunks are results, are read by other workers, or by a later step of this one: each of them is in
-    /// one order.
+    /// Operands whose chunks are results, or are read by other workers or by a later step of this one. Each of them is
+    /// in exactly one order.
     pub run: Vec<Share>,
-    /// Chunks that it reads and that others make, in orders of earlier steps.
+    /// Chunks that the order reads and that other workers compute in earlier steps.
     pub fetch: Vec<Chunks>,
-    /// Operands whose chunks stay, if they are made on the way: a later step of the same worker reads them again.
+    /// Operands whose chunks are retained if the order computes them on the way: a later step of the same worker reads
+    /// them again.
     pub hold: Vec<Share>,
-    /// The orders that make what it fetches, or what it finds on its own shelf: step and worker.
+    /// Orders, as (step, worker), that compute the chunks this order fetches or finds in its own store.
     pub after: Vec<(u32, u32)>,
 }
 
@@ -77,7 +79,7 @@ struct Unit {
     run: Vec<Region>,
 }
 
-/// Chunks that one run makes and another one reads.
+/// Chunks that one run computes and another one reads.
 struct Flow {
     of: OutputRef,
     from: usize,
@@ -85,13 +87,13 @@ struct Flow {
     chunks: Vec<Region>,
 }
 
-/// For each stage, the steps of its operands in the order of its layout; nothing for a plan of many operands.
+/// For each stage, the steps of its operands in the order of its layout; empty for a plan of many operands.
 struct Cuts {
     steps: Vec<Vec<u32>>,
 }
 
 impl Cuts {
-    /// The places where the parts of a run end.
+    /// End places of the parts of a run.
     fn of(&self, stage: StageId, begin: u64, end: u64) -> Vec<u64> {
         let Some(steps) = self.steps.get(stage.0 as usize) else { return vec![end] };
         let steps = &steps[begin as usize..end as usize];
@@ -106,12 +108,12 @@ impl Cuts {
 }
 
 impl Placement {
-    /// The work orders by step and worker; none for a worker that is told nothing in a step. They grow with the runs of
-    /// the layouts, and take time with their square.
+    /// Returns the work orders by step and worker; a worker without work in a step has no order. Their number grows
+    /// with the runs of the layouts, and the time with its square.
     ///
     /// # Errors
-    /// [`Error::Range`] if operands of one stage read each other against the order of their runs: no layout of ours has
-    /// that.
+    /// [`Error::Range`] if operands of one stage read each other against the order of their runs. No layout of
+    /// [`super::place`] does.
     pub fn orders(&self, tiling: &Tiling) -> Result<Vec<WorkOrder>, Error> {
         let plan = tiling.plan();
         let cuts = self.cuts(tiling);
@@ -162,7 +164,7 @@ impl Placement {
             let mut after: BTreeSet<(u32, u32)> = BTreeSet::new();
             let mut fetch: BTreeMap<(OutputRef, u32), Vec<Region>> = BTreeMap::new();
             let mut hold: BTreeMap<StageId, Vec<Region>> = BTreeMap::new();
-            // What was made on the way in an earlier step may be made once more.
+            // A chunk that was computed on the way in an earlier step may be computed again.
             for flow in &flows {
                 let (from, to) = (&units[flow.from], &units[flow.to]);
                 if to.worker != *worker {
@@ -192,8 +194,8 @@ impl Placement {
         Ok(orders.into_values().collect())
     }
 
-    /// Where runs are cut, as some of their operands can run in an earlier step than others. Plans of many operands are
-    /// not looked at one by one, and have none.
+    /// Finds the places where a run is cut because some of its operands can run in an earlier step than others. Plans
+    /// of many operands are not examined and are not cut.
     fn cuts(&self, tiling: &Tiling) -> Cuts {
         let plan = tiling.plan();
         let operands = plan.stages.iter().map(|s| s.grid.count()).fold(0, u64::saturating_add);
@@ -226,7 +228,8 @@ impl Placement {
         cuts
     }
 
-    /// What runs read of each other. Constants are everywhere, and what is read again is read where it is wanted.
+    /// Returns the reads between runs. Constants are on every worker, and `again` stages are read by each worker
+    /// itself.
     fn flows(
         &self,
         tiling: &Tiling,
@@ -254,7 +257,8 @@ impl Placement {
         flows
     }
 
-    /// A run is a step later than what it reads of others, and not before what it reads of its own worker.
+    /// Sets the step of each run: one after the runs of other workers that it reads, and not before those of its own
+    /// worker.
     fn set_steps(&self, units: &mut [Unit], flows: &[Flow]) -> Result<(), Error> {
         let mut into: Vec<Vec<usize>> = vec![Vec::new(); units.len()];
         for flow in flows {
@@ -277,10 +281,11 @@ impl Placement {
     }
 }
 
-/// Tells operands whose chunks only later steps of their worker read, if to make them takes longer than to keep them.
+/// Lists operands whose chunks only later steps of their worker read, if computing them takes longer than retaining
+/// them.
 fn tell_early(tiling: &Tiling, units: &mut [Unit], flows: &[Flow]) {
     let plan = tiling.plan();
-    // What a run takes, with what it reads of the same step.
+    // Work of a run with its inputs in the same step.
     let mut work: Vec<f64> =
         units.iter().map(|u| count(&u.operands) * chunk_ns(tiling, plan.stage(u.stage))).collect();
     let mut into: Vec<Vec<&Flow>> = vec![Vec::new(); units.len()];
@@ -313,12 +318,12 @@ fn count(boxes: &[Region]) -> f64 {
     boxes.iter().map(Region::cells).sum::<u64>() as f64
 }
 
-/// The part of a run's operands whose chunks flow.
+/// The fraction of a run's operands whose chunks flow.
 fn part(flow: &Flow, from: &Unit) -> f64 {
     count(&flow.chunks) / count(&from.operands).max(1.0)
 }
 
-/// What lies in boxes of both; each are disjoint among themselves.
+/// The intersection of two lists of boxes; the boxes of each are disjoint.
 fn common(a: &[Region], b: &[Region]) -> Vec<Region> {
     a.iter().flat_map(|a| b.iter().filter_map(|b| a.intersect(b))).collect()
 }

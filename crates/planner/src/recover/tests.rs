@@ -3,7 +3,7 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// A plan as a list: for each stage its outputs and, for each operand, what it reads.
+/// A plan as a list: the outputs of each stage and the reads of each operand.
 #[derive(Debug, Clone)]
 struct Listed {
     outputs: Vec<u32>,
@@ -42,7 +42,7 @@ impl Listed {
         (0u32..).zip(&self.reads).flat_map(|(s, all)| (0..all.len() as u64).map(move |n| (s, n)))
     }
 
-    /// What a result asks for, where `there` need not be made: the definition.
+    /// Operands that a result needs, where `there` need not be computed: the definition.
     fn reached(&self, there: &dyn Fn(Operand) -> bool) -> BTreeSet<Operand> {
         let roots = self.results.iter().flat_map(|r| {
             let s = r.stage.0;
@@ -59,8 +59,8 @@ impl Listed {
     }
 }
 
-/// Stages of some operands and outputs; what each operand reads follows from a number. Only what some result needs is
-/// left in it if `live`.
+/// Stages with the given numbers of operands and outputs; a number determines the reads of each operand. With `live`,
+/// only operands that a result needs remain.
 fn listed(shape: &[(u64, u32, u64)], results: u64, live: bool) -> Listed {
     let mut plan = Listed { outputs: vec![], reads: vec![], results: vec![] };
     for (s, &(count, outputs, bits)) in shape.iter().enumerate() {
@@ -76,7 +76,7 @@ fn listed(shape: &[(u64, u32, u64)], results: u64, live: bool) -> Listed {
                     reads.push(read);
                 }
             }
-            // Some stages carry a value from chunk to chunk.
+            // Some stages have a carry from chunk to chunk.
             if bits % 3 == 0 && n > 0 {
                 reads.push((OutputRef { stage: StageId(s as u32), output: 0 }, n - 1));
             }
@@ -131,11 +131,11 @@ proptest! {
             let (stage, found) = (StageId(s), after.contains(&(s, n)));
             let (loads, runs) = (recovery.loads(stage, n), recovery.runs(stage, n));
             prop_assert!(!(loads && runs));
-            // Nothing that is there runs, whether anybody asks for it or not.
+            // An available operand never runs, needed or not.
             prop_assert!(!(runs && is_there((s, n))));
             prop_assert!(!loads || is_there((s, n)));
             if found {
-                // What is asked for is loaded or runs.
+                // A needed operand is loaded or runs.
                 prop_assert_eq!(loads, is_there((s, n)));
                 prop_assert_eq!(runs, !is_there((s, n)));
                 for output in 0..plan.outputs(stage) {
@@ -206,7 +206,7 @@ fn one_that_is_lost_after_all_runs() {
     recovery.lose(StageId(1), 1);
     assert!(recovery.runs(StageId(1), 1) && !recovery.loads(StageId(1), 1));
     assert!(recovery.runs(StageId(0), 1), "what it reads may be asked for again");
-    // What is there below it is loaded, though nobody asked for it before.
+    // Its available input is loaded, though it was not needed before.
     let there = [[1].into_iter().collect(), [1].into_iter().collect()];
     let mut recovery = recover(&plan, &there);
     assert!(!recovery.loads(StageId(0), 1) && !recovery.runs(StageId(0), 1));

@@ -1,11 +1,11 @@
-//! Boxes of cells: what of one array stands behind a box of another, and sums of boxes that are disjoint.
+//! Boxes of cells: images of boxes under an access, and unions of disjoint boxes.
 
 use crate::region::{Dims, Region};
 use crate::view::View;
 use crate::window::Frame;
 use smallvec::SmallVec;
 
-/// The box of cells that the cells of `region` see through a frame; empty if they see none.
+/// The box of cells within the frames of the cells of `region`; empty if there are none.
 pub fn window_region(region: &Region, axis: usize, frame: Frame, shape: &[u64]) -> Region {
     let mut wide = region.clone();
     (wide.start[axis], wide.end[axis]) =
@@ -13,7 +13,7 @@ pub fn window_region(region: &Region, axis: usize, frame: Frame, shape: &[u64]) 
     wide
 }
 
-/// `region` cut to a part of the cells and moved to the part's origin; `None` if nothing is left.
+/// The intersection of `region` with `part`, relative to the part's origin; `None` if it is empty.
 pub fn part_region(region: &Region, part: &Region) -> Option<Region> {
     Some(region.intersect(part)?.relative_to(&part.start))
 }
@@ -24,8 +24,8 @@ pub(super) fn preimage(view: &View, cells: &Region, shape: &[u64]) -> Option<Reg
     (!r.is_empty()).then_some(r)
 }
 
-/// The smallest box of shape `to` that holds the cells of `region` (of shape `from`) in row-major order. Exact where
-/// `region` is a run of the row-major order that fills whole rows of `to`.
+/// The bounding box, in shape `to`, of the cells of `region` (of shape `from`) in row-major order. Exact if `region` is
+/// a row-major run that fills whole rows of `to`.
 pub fn reshaped(region: &Region, from: &[u64], to: &[u64]) -> Option<Region> {
     if region.is_empty() {
         return None;
@@ -48,7 +48,7 @@ pub fn reshaped(region: &Region, from: &[u64], to: &[u64]) -> Option<Region> {
         out.start[a] = lo[a];
         out.end[a] = hi[a] + 1;
         if lo[a] != hi[a] {
-            // From here on the run passes through whole rows.
+            // From here on the run covers whole rows.
             break;
         }
     }
@@ -78,7 +78,7 @@ pub fn for_each_index(region: &Region, f: &mut dyn FnMut(&[u64])) {
     }
 }
 
-/// True if `next` begins where `last` ends along one axis, and they are the same along the others.
+/// True if `next` begins where `last` ends along one axis and equals it along the others.
 pub(super) fn joins(last: &Region, next: &Region) -> bool {
     let same = |a: &usize| last.start[*a] == next.start[*a] && last.end[*a] == next.end[*a];
     let mut others = (0..last.rank()).filter(|a| !same(a));
@@ -88,7 +88,7 @@ pub(super) fn joins(last: &Region, next: &Region) -> bool {
     }
 }
 
-/// Adds what `new` has beyond the boxes to them, so that they stay disjoint.
+/// Adds the part of `new` that lies outside of the boxes, so that the boxes stay disjoint.
 pub(crate) fn add_disjoint(boxes: &mut Vec<Region>, new: Region) {
     let mut rest = vec![new];
     for b in boxes.iter() {
@@ -97,7 +97,7 @@ pub(crate) fn add_disjoint(boxes: &mut Vec<Region>, new: Region) {
     boxes.extend(rest);
 }
 
-/// `r` without `b`, as disjoint boxes.
+/// Returns `r` without `b` as disjoint boxes.
 pub(crate) fn subtract(r: &Region, b: &Region) -> Vec<Region> {
     let Some(common) = r.intersect(b) else { return vec![r.clone()] };
     let mut out = Vec::new();

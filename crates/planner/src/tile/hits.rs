@@ -1,4 +1,4 @@
-//! Chunks along axes: which of them hold the cells of a box.
+//! Chunks along axes that hold the cells of a box.
 
 use super::boxes::for_each_index;
 use crate::grid::{ChunkIndex, Grid};
@@ -42,11 +42,11 @@ impl Hits {
 /// Chunks along each axis.
 pub(super) type Touched = SmallVec<[Hits; 6]>;
 
-/// For each input that is taken along an axis, and each chunk of its stage along it, the chunks that hold what it takes:
-/// as many numbers as there are positions, at most.
+/// For each input of a take and each chunk of its stage along the axis, the chunks that hold the taken positions: in
+/// all at most as many numbers as there are positions.
 pub(super) type Taken = BTreeMap<(StageId, usize), Vec<Arc<[u64]>>>;
 
-/// Chunks that a view touches from an output region; `None` if it reads nothing.
+/// Chunks that a view reads for an output region; `None` if it reads nothing.
 pub(super) fn view_hits(view: &View, region: &Region, grid: &Grid) -> Option<Touched> {
     if region.is_empty() {
         return None;
@@ -54,7 +54,7 @@ pub(super) fn view_hits(view: &View, region: &Region, grid: &Grid) -> Option<Tou
     let image = view.image(region);
     let mut hits = box_hits(grid, &image, None)?;
     for (d, a) in view.axes.iter().enumerate() {
-        // A step longer than a chunk jumps over some.
+        // A step longer than a chunk skips some chunks.
         if let Some(o) = a.axis
             && a.step.unsigned_abs() > grid.axes[d].chunk.min(grid.axes[d].first)
         {
@@ -69,7 +69,7 @@ pub(super) fn view_hits(view: &View, region: &Region, grid: &Grid) -> Option<Tou
     Some(hits)
 }
 
-/// Chunks that hold cells of a box, as runs; `except` is an axis that the caller fills in.
+/// Chunks that hold cells of a box, as runs; the caller fills in the axis `except`.
 pub(super) fn box_hits(grid: &Grid, region: &Region, except: Option<usize>) -> Option<Touched> {
     let mut hits: Touched = smallvec![];
     for (a, g) in grid.axes.iter().enumerate() {
@@ -86,7 +86,7 @@ pub(super) fn box_hits(grid: &Grid, region: &Region, except: Option<usize>) -> O
     Some(hits)
 }
 
-/// The chunks behind all takes of a plan.
+/// The chunks that the takes of a plan read.
 pub(super) fn taken(plan: &Plan) -> Taken {
     let mut all = Taken::new();
     for (i, stage) in plan.stages.iter().enumerate() {
@@ -113,13 +113,13 @@ pub(super) fn taken(plan: &Plan) -> Taken {
     all
 }
 
-/// Calls `f` with each index of a product of hits, row-major.
+/// Calls `f` with each index of the product of the hits, row-major.
 pub(super) fn each(hits: &Touched, f: &mut dyn FnMut(ChunkIndex)) {
     let counts = Region::whole(&hits.iter().map(Hits::count).collect::<Dims>());
     for_each_index(&counts, &mut |i| f(hits.iter().zip(i).map(|(h, &i)| h.get(i)).collect()));
 }
 
-/// Boxes of chunks from what is touched along each axis.
+/// Boxes of chunks from the chunks along each axis.
 pub(super) fn hit_boxes(hits: &Touched) -> Vec<Region> {
     let mut boxes = vec![Region { start: Dims::new(), end: Dims::new() }];
     for h in hits {

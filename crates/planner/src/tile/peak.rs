@@ -1,4 +1,4 @@
-//! How many bytes an operand needs while it runs.
+//! Bytes that an operand needs while it runs.
 
 use super::boxes::window_region;
 use super::{PRODUCT_DEPTH, PRODUCT_LEFT, PRODUCT_PADDING, PRODUCT_RIGHT, PRODUCT_STRIP, Tiling};
@@ -12,20 +12,20 @@ use crate::runs::Runs;
 use crate::window;
 use std::ops::Range;
 
-/// Bytes that a running operand uses beside chunks: tiles, registers, accumulators.
+/// Bytes that a running operand uses besides chunks: tiles, registers, accumulators.
 const SCRATCH: u64 = 256 << 10;
 
-/// Cells by which packed sides may be wider than they are.
+/// Upper bound on the rounding of the width of packed sides, in cells.
 const PRODUCT_ROUNDING: u64 = 16;
 
 impl Tiling {
-    /// Bytes of all chunks that the operand makes.
+    /// Bytes of all chunks that the operand computes.
     pub fn output_bytes(&self, stage: StageId, index: &[u64]) -> u64 {
         let s = self.plan.stage(stage);
         s.outputs.iter().map(|o| o.grid.region(index).cells() * o.cell_bytes() as u64).sum()
     }
 
-    /// Bytes that the operand needs beside the chunks that it reads: outputs, inputs that have to be assembled from
+    /// Bytes that the operand needs besides the chunks that it reads: outputs, inputs that have to be assembled from
     /// several chunks, encoded and decoded bytes of a read, and fixed scratch.
     pub fn peak(&self, stage: StageId, index: &[u64]) -> u64 {
         let s = self.plan.stage(stage);
@@ -49,7 +49,7 @@ impl Tiling {
                 let cells = s.grid.region(index).len(*axis);
                 self.merge_bytes(s, runs, cells)
             }
-            // One statistic after the other, each of up to two neighbouring cells.
+            // One statistic at a time, each of at most two adjacent cells.
             Task::Select { runs, .. } => self.merge_bytes(s, runs, 2),
             Task::Fused(_)
             | Task::Scan { .. }
@@ -68,13 +68,13 @@ impl Tiling {
         bytes.saturating_add(more)
     }
 
-    /// Copies and packed sides of a product.
+    /// Assembled copies and packed sides of a product.
     fn product_bytes(&self, stage: StageId, index: &[u64], dtype: DType, axes: Contraction) -> u64 {
         let mut bytes = 0u64;
         let region = self.plan.stage(stage).grid.region(index);
         let [m, n, k] = axes.ranges(region.rank());
         let cells = |of: Range<usize>| of.fold(1u64, |n, a| n.saturating_mul(region.len(a)));
-        // A strip beside a vector is as long as a chunk.
+        // For a product with a vector a strip is as long as a chunk.
         let vector = axes.summed == 1 && cells(m.clone()).min(cells(n.clone())) == 1;
         let k = if vector { cells(k) } else { cells(k).min(PRODUCT_STRIP) };
         for (input, along, packed) in [(0, m, PRODUCT_LEFT), (1, n, PRODUCT_RIGHT)] {
@@ -87,7 +87,7 @@ impl Tiling {
             let several = self
                 .touched(stage, index, input)
                 .is_some_and(|hits| hits.iter().any(|h| h.count() > 1));
-            // Several axes may lie such that they are not one in place.
+            // Several axes may be laid out such that they do not form one axis in place.
             if several || axes != Contraction::MATRICES {
                 let row = cells(along).saturating_add(PRODUCT_PADDING);
                 let cells = row.saturating_mul(k);
@@ -97,13 +97,13 @@ impl Tiling {
         bytes
     }
 
-    /// Bytes of all inputs that have to be copied together.
+    /// Bytes of all inputs that have to be assembled.
     fn all_assembled_bytes(&self, stage: StageId, index: &[u64]) -> u64 {
         let inputs = 0..self.plan.stage(stage).inputs.len();
         inputs.fold(0, |n, k| n.saturating_add(self.assembled_bytes(stage, index, k)))
     }
 
-    /// Bytes of the tables that a lookup or a count by bins reads.
+    /// Bytes of the tables of a lookup or of a count by bins.
     fn table_bytes(&self, s: &Stage) -> u64 {
         let tables = match s.task {
             Task::Lookup { .. } => s.inputs.len(),
@@ -123,7 +123,7 @@ impl Tiling {
         runs.merge_bytes(cells, line, from.cell_bytes() as u64)
     }
 
-    /// Bytes of an input that lies in several chunks and has to be copied together; 0 if it is read in place.
+    /// Bytes of an input that lies in several chunks and has to be assembled; 0 if it is read in place.
     pub fn assembled_bytes(&self, stage: StageId, index: &[u64], input: usize) -> u64 {
         let s = self.plan.stage(stage);
         let i = &s.inputs[input];
@@ -145,13 +145,13 @@ impl Tiling {
     }
 }
 
-/// The chunk of an array in memory that is exactly this box, if there is one: it is shared, not copied.
+/// Returns the chunk of an array in memory that is exactly this box, if there is one: it is shared, not copied.
 pub fn resident_chunk(source: &SourceRef, region: &Region) -> Option<ChunkIndex> {
     let at = source.grid.overlapping(region).start;
     (source.grid.region(&at) == *region).then_some(at)
 }
 
-/// Stored and decoded bytes of the chunks behind a box of a source.
+/// Encoded and decoded bytes of the chunks that hold a box of a source.
 fn read_bytes(source: &SourceRef, region: &Region) -> u64 {
     if source.plain && source.lines(&region.shape()).is_alone() {
         return 0;
@@ -166,12 +166,12 @@ fn read_bytes(source: &SourceRef, region: &Region) -> u64 {
     if source.is_resident() {
         return 0;
     }
-    // Encoded bytes are taken to be at most the decoded ones; one chunk is decoded at a time.
+    // Encoded bytes are assumed not to exceed the decoded ones; one chunk is decoded at a time.
     let one = source.grid.chunk_bytes_max(source.dtype.size()).min(stored);
     stored.saturating_add(one)
 }
 
-/// The last position of the chunk before, of a scan.
+/// Bytes of a scan's carry: the last position of the previous chunk.
 fn carry_bytes(s: &Stage, index: &[u64]) -> u64 {
     let Task::Scan { axis, .. } = &s.task else { return 0 };
     let out = &s.outputs[0];
@@ -180,7 +180,7 @@ fn carry_bytes(s: &Stage, index: &[u64]) -> u64 {
     slice.saturating_mul(out.cell_bytes() as u64)
 }
 
-/// Scratch of a task that goes through whole lines: a block of window states, or the keys of one line; and of a lookup.
+/// Scratch of a task over whole lines (a block of window states, or the keys of one line) or of a lookup.
 fn line_bytes(s: &Stage, index: &[u64], table_bytes: u64) -> u64 {
     let region = s.grid.region(index);
     match &s.task {

@@ -1,4 +1,4 @@
-//! Who reads a chunk.
+//! Readers of a chunk.
 
 use super::Tiling;
 use super::boxes::{add_disjoint, for_each_index, preimage, reshaped};
@@ -22,7 +22,7 @@ impl Tiling {
                 total = total.saturating_add(self.readers_by(*stage, k, of, index));
                 continue;
             }
-            // An operand that reads the chunk by several inputs is one reader.
+            // An operand that reads the chunk through several inputs is one reader.
             let mut boxes: Vec<Region> = Vec::new();
             for &k in &inputs {
                 if let Some(b) = self.reader_box(s, k, of, index) {
@@ -38,7 +38,7 @@ impl Tiling {
         let s = self.plan.stage(stage);
         let Some(candidates) = self.reader_box(s, k, of, index) else { return 0 };
         match &s.inputs[k].access {
-            // Here not every operand of the box need read the chunk.
+            // For a take not every operand of the box reads the chunk.
             Access::Take { axis, .. } => {
                 let lists = self.taken.get(&(stage, k)).map_or(&[][..], |l| l.as_slice());
                 let along = candidates.start[*axis]..candidates.end[*axis];
@@ -62,7 +62,7 @@ impl Tiling {
         }
     }
 
-    /// The box of operands of a stage that may read a chunk by an input; exact but for takes and reshapes.
+    /// The box of operands of a stage that may read a chunk through an input; exact except for takes and reshapes.
     fn reader_box(&self, s: &Stage, k: usize, of: OutputRef, index: &[u64]) -> Option<Region> {
         let grid = &self.plan.output(of).grid;
         let cells = grid.region(index);
@@ -91,8 +91,8 @@ impl Tiling {
                 operands(&region)
             }
             Access::Reshape(from) => {
-                // A run of cells that ends within a row reads a box of whole rows, so whoever reads a row may read
-                // every chunk of it.
+                // A run of cells that ends within a row reads a box of whole rows, so a reader of a row may read every
+                // chunk of the row.
                 let mut rows = cells;
                 for a in 1..rows.rank() {
                     (rows.start[a], rows.end[a]) = (0, from[a]);

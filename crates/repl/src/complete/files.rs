@@ -1,12 +1,12 @@
-//! Paths.
+//! Completion of paths.
 
 use std::path::Path;
 
-/// The most entries of a directory that are looked at.
+/// Upper bound on the entries read from a directory.
 const ENTRIES_MAX: usize = 10_000;
 
-/// Paths in this file system that begin with `start`, sorted. Directories end in `/`, but for those that are a tensor.
-/// Hidden ones are shown when their dot is typed. A URL has none: asking a store takes its time.
+/// Paths in the local file system that begin with `start`, sorted. Directories end in `/`, except those that are a
+/// tensor. Hidden entries are shown once their dot is typed. URLs are not completed, because listing a store is slow.
 pub fn files(start: &str) -> Vec<String> {
     if start.contains("://") {
         return Vec::new();

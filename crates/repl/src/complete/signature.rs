@@ -10,7 +10,7 @@ pub struct Parameter {
     pub name: String,
     /// Its default; `None` if it must be given.
     pub default: Option<String>,
-    /// Its bytes in the signature.
+    /// Its byte range in the signature.
     pub bytes: std::ops::Range<usize>,
 }
 
@@ -47,8 +47,8 @@ pub fn parameters(signature: &str) -> Vec<Parameter> {
     out
 }
 
-/// The texts that a function's signature and description name in single quotes and that `parameter` takes: the names of
-/// reductions, which stand in brackets after that word, are for `op`, all others for other parameters.
+/// The values of `parameter` that a function's signature and description list in single quotes: names of reductions, in
+/// brackets after that word, belong to `op`, all others to other parameters.
 pub(super) fn told(f: &Function, parameter: &str) -> Vec<String> {
     let reductions = f.doc.split_once("reduction (").and_then(|(_, rest)| rest.split_once(')'));
     let reductions = reductions.map(|(list, _)| words(list)).unwrap_or_default();

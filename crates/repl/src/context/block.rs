@@ -6,7 +6,7 @@ use crate::words;
 /// A relation of a FROM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relation {
-    /// What can be written after DESCRIBE: a name, a path in quotes, a query in parentheses.
+    /// The operand for DESCRIBE: a name, a path in quotes, a query in parentheses.
     pub source: String,
     /// Its name in the block, if it has one.
     pub alias: Option<String>,
@@ -17,7 +17,7 @@ pub(super) fn relations(all: &[Token<'_>], at: usize, text: &str) -> Vec<Relatio
     let tokens: Vec<Token<'_>> = all.iter().filter(|t| !t.is_blank()).copied().collect();
     let (first, last) = block(&tokens, at);
     let mut out = list(&tokens[first..last], text);
-    // A name that WITH defines is described by its query.
+    // A name from WITH is described by its query.
     for r in &mut out {
         if let Some(query) = defined(&tokens, &r.source, text) {
             r.alias.get_or_insert_with(|| r.source.clone());
@@ -27,7 +27,7 @@ pub(super) fn relations(all: &[Token<'_>], at: usize, text: &str) -> Vec<Relatio
     out
 }
 
-/// True if a comma after these tokens parts relations.
+/// True if a comma after these tokens separates relations.
 pub(super) fn in_relations(left: &[Token<'_>]) -> bool {
     let mut depth = 0usize;
     for t in left.iter().rev() {
@@ -49,7 +49,7 @@ pub(super) fn in_relations(left: &[Token<'_>]) -> bool {
     false
 }
 
-/// The tokens of the innermost parenthesised query around `at`, or all.
+/// The token range of the innermost parenthesised query around `at`, or of all.
 fn block(tokens: &[Token<'_>], at: usize) -> (usize, usize) {
     let mut open: Vec<usize> = Vec::new();
     let mut found = (0, tokens.len());
@@ -67,7 +67,7 @@ fn block(tokens: &[Token<'_>], at: usize) -> (usize, usize) {
             _ => {}
         }
     }
-    // What is open at the end reaches to the end.
+    // An unclosed parenthesis reaches to the end.
     if let Some(o) = open.iter().rev().find(|o| tokens[**o].start < at && is_query(tokens, **o)) {
         found.0 = o + 1;
     }
@@ -81,7 +81,7 @@ fn is_query(tokens: &[Token<'_>], open: usize) -> bool {
 /// The relations after FROM and JOIN on the first level of these tokens. After a set operation only the last list
 /// counts.
 fn list(tokens: &[Token<'_>], text: &str) -> Vec<Relation> {
-    // A call that is still being typed does not hide the FROM behind the cursor.
+    // An unclosed call does not hide the FROM behind the cursor.
     let never_closed = never_closed(tokens);
     let mut out = Vec::new();
     let (mut depth, mut i, mut expected) = (0usize, 0, false);
@@ -93,7 +93,7 @@ fn list(tokens: &[Token<'_>], text: &str) -> Vec<Relation> {
             if let Some((relation, next)) = relation(tokens, i, text) {
                 out.push(relation);
                 i = next;
-                // A comma right after a relation brings another one.
+                // A comma right after a relation introduces another one.
                 if tokens.get(i).is_some_and(|t| t.text == ",") {
                     expected = true;
                     i += 1;
@@ -115,7 +115,7 @@ fn list(tokens: &[Token<'_>], text: &str) -> Vec<Relation> {
     out
 }
 
-/// The numbers of opening brackets that have no partner.
+/// The indexes of opening brackets without a partner.
 fn never_closed(tokens: &[Token<'_>]) -> Vec<usize> {
     let mut open = Vec::new();
     for (i, t) in tokens.iter().enumerate() {
@@ -130,7 +130,7 @@ fn never_closed(tokens: &[Token<'_>]) -> Vec<usize> {
     open
 }
 
-/// The relation that begins at token `i`, and the token after it and its alias.
+/// The relation that begins at token `i`, and the index after it and its alias.
 fn relation(tokens: &[Token<'_>], i: usize, text: &str) -> Option<(Relation, usize)> {
     let t = tokens.get(i)?;
     let (source, mut next) = match t.kind {
@@ -204,7 +204,7 @@ fn closing(tokens: &[Token<'_>], open: usize) -> Option<usize> {
     None
 }
 
-/// The query of `WITH name AS (query)`, in its parentheses.
+/// The query of `WITH name AS (query)`, with its parentheses.
 fn defined(tokens: &[Token<'_>], name: &str, text: &str) -> Option<String> {
     tokens.iter().find(|t| t.is("WITH"))?;
     let at = tokens

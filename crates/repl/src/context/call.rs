@@ -1,4 +1,4 @@
-//! The call that the cursor is an argument of.
+//! The call around the cursor.
 
 use crate::lex::{Token, TokenKind};
 
@@ -7,18 +7,18 @@ use crate::lex::{Token, TokenKind};
 pub struct Call {
     /// The function, in lower case; empty for a subscript `x[…]`.
     pub function: String,
-    /// The number of the argument at the cursor, from 0.
+    /// The index of the argument at the cursor.
     pub position: usize,
     /// The name of the argument at the cursor, if `name =>` is before it.
     pub named: Option<String>,
-    /// Names that are given already.
+    /// Names of arguments that are already given.
     pub given: Vec<String>,
-    /// True if nothing of the argument is typed before the word at the cursor, so that a name may still come.
+    /// True if the argument at the cursor is empty before the word, so that a name may still come.
     pub fresh: bool,
 }
 
-/// The innermost call that is open after these tokens (blanks left out); brackets of lists are looked through, and those
-/// of a subquery end the search.
+/// The innermost open call after these tokens (without blanks). Brackets of lists are ignored; those of a subquery end
+/// the search.
 pub fn call(left: &[Token<'_>]) -> Option<Call> {
     let mut depth = 0usize;
     let mut fresh = left.last().is_some_and(|t| matches!(t.text, "(" | ","));
@@ -43,7 +43,7 @@ pub fn call(left: &[Token<'_>]) -> Option<Call> {
                     };
                     return Some(arguments(function, inside, fresh || inside.is_empty()));
                 }
-                // A list or a parenthesis is a part of an argument of what is around it.
+                // A list or a parenthesis is a part of an argument of the call around it.
                 fresh = false;
             }
             TokenKind::Semicolon => return None,
@@ -53,7 +53,7 @@ pub fn call(left: &[Token<'_>]) -> Option<Call> {
     None
 }
 
-/// Keywords before a parenthesis that is no call.
+/// Keywords before a parenthesis that is not a call.
 fn is_reserved(t: &Token<'_>) -> bool {
     [
         "AND", "OR", "NOT", "IN", "FROM", "SELECT", "WHERE", "ON", "BY", "AS", "THEN", "ELSE",

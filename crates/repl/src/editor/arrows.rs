@@ -1,4 +1,5 @@
-//! Up and down: through the lines of a statement, through the history, or through what began as the line does.
+//! Up and down keys: move through the lines of a statement, through the history, or through history with the same
+//! prefix.
 
 use rustyline::{
     Cmd, ConditionalEventHandler, Editor, Event, EventContext, EventHandler, Helper, KeyCode,
@@ -7,7 +8,6 @@ use rustyline::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Binds both keys.
 pub(super) fn bind<H: Helper, I: History>(editor: &mut Editor<H, I>) {
     let browsing = Arc::new(AtomicBool::new(false));
     for (key, up) in [(KeyCode::Up, true), (KeyCode::Down, false)] {
@@ -22,7 +22,7 @@ pub(super) fn bind<H: Helper, I: History>(editor: &mut Editor<H, I>) {
 
 struct Arrow {
     up: bool,
-    /// True while the line is one of the history that nobody has touched.
+    /// True while the line is an unedited one of the history.
     browsing: Arc<AtomicBool>,
 }
 
@@ -51,7 +51,7 @@ impl ConditionalEventHandler for Arrow {
     }
 }
 
-/// Any other key: what is edited now is the person's own line.
+/// Any other key: the line is the user's own from now on.
 struct Other(Arc<AtomicBool>);
 
 impl ConditionalEventHandler for Other {

@@ -1,19 +1,19 @@
-//! Labels along an axis, and numbers that are short enough for them.
+//! Labels of an axis, and numbers short enough for them.
 
 use super::{Dim, MARGIN_MAX};
 use tessera_engine::answer::{Cell, Tensor};
 use unicode_width::UnicodeWidthStr;
 
-/// The labels of an axis, one for each block: that of its first cell.
+/// The labels of an axis, one for each block: the label of its first cell.
 pub(super) struct Axis {
     pub(super) name: String,
     pub(super) labels: Vec<String>,
-    /// True if the labels are numbers that grow: then a vertical axis points up.
+    /// True if the labels are ascending numbers: then a vertical axis points up.
     pub(super) grows: bool,
 }
 
 impl Axis {
-    /// From the labels that were fetched, or positions where there are none.
+    /// From fetched labels, or positions if there are none.
     pub(super) fn new(dim: &Dim, factor: u64, labels: Option<&Tensor>) -> Axis {
         let name = dim.name.clone();
         let Some(t) = labels else {
@@ -33,7 +33,7 @@ impl Axis {
         Axis { name, labels: shorten((0..t.len()).map(|i| t.cell(i).text()).collect()), grows }
     }
 
-    /// A line of labels under `width` characters that `self.labels` lie above, `step` characters each.
+    /// A line of labels below `width` characters of picture.
     pub(super) fn below(&self, width: usize) -> String {
         let n = self.labels.len();
         let ticks = (width / 18).clamp(2, 8).min(n);
@@ -57,7 +57,7 @@ impl Axis {
     }
 }
 
-/// Moments without what all of them have: seconds, or the time of day.
+/// Timestamps without a suffix common to all: seconds, or the time of day.
 fn shorten(labels: Vec<String>) -> Vec<String> {
     for end in ["T00:00:00", ":00"] {
         if !labels.is_empty() && labels.iter().all(|l| l.len() >= 16 && l.ends_with(end)) {
@@ -75,7 +75,7 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     kept + "…"
 }
 
-/// `v` with as many digits as tell values apart that are `range` apart.
+/// `v` with enough digits to distinguish values that are `range` apart.
 pub(super) fn number(v: f64, range: f64) -> String {
     let largest = v.abs().max(range.abs());
     if largest != 0.0 && !(1e-4..1e7).contains(&largest) {

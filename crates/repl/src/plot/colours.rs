@@ -2,10 +2,10 @@
 
 use crate::style::{Colours, Style};
 
-/// Where no value is: masked cells keep the terminal's background, NaN has this grey.
+/// The grey of NaN. Masked cells have the terminal's background.
 pub(super) const NAN: (u8, u8, u8) = (128, 128, 128);
 
-/// Viridis at nine even steps: dark to light for every eye, in grey too.
+/// Viridis at nine even steps: readable with colour blindness and in grey.
 ///
 /// # Source
 /// matplotlib's `viridis` (van der Walt, Smith; CC0), its 256 colours at 0, 32, …, 255.
@@ -21,10 +21,10 @@ const VIRIDIS: [(u8, u8, u8); 9] = [
     (253, 231, 37),
 ];
 
-/// Characters from light to dark, where there are no colours.
+/// Characters from light to dark, for terminals without colours.
 const RAMP: &[u8] = b".:-=+*#%@";
 
-/// The colour of a value, 0 for the least and 1 for the greatest.
+/// The colour of a value between 0 (least) and 1 (greatest).
 pub(super) fn colour(t: f64) -> (u8, u8, u8) {
     let at = t.clamp(0.0, 1.0) * (VIRIDIS.len() - 1) as f64;
     let i = (at as usize).min(VIRIDIS.len() - 2);
@@ -34,13 +34,13 @@ pub(super) fn colour(t: f64) -> (u8, u8, u8) {
     (mix(r, s), mix(g, h), mix(b, c))
 }
 
-/// The character of a value, 0 for the least and 1 for the greatest.
+/// The character of a value between 0 (least) and 1 (greatest).
 pub(super) fn shade(t: f64) -> char {
     let i = (t.clamp(0.0, 1.0) * RAMP.len() as f64) as usize;
     char::from(RAMP[i.min(RAMP.len() - 1)])
 }
 
-/// The part of an escape sequence that sets a colour: `38` for characters, `48` for what is behind them.
+/// The part of an escape sequence that sets a colour: `38` for the foreground, `48` for the background.
 pub(super) fn code(what: u8, rgb: (u8, u8, u8), style: Style) -> String {
     match style.colours {
         Colours::True => format!("{what};2;{};{};{}", rgb.0, rgb.1, rgb.2),
@@ -48,7 +48,7 @@ pub(super) fn code(what: u8, rgb: (u8, u8, u8), style: Style) -> String {
     }
 }
 
-/// The nearest of xterm's 6 × 6 × 6 cube or its 24 greys.
+/// The nearest colour of xterm's 6 × 6 × 6 cube or its 24 greys.
 fn indexed((r, g, b): (u8, u8, u8)) -> u8 {
     const LEVELS: [u8; 6] = [0, 95, 135, 175, 215, 255];
     let nearest = |v: u8| {

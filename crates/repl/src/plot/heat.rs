@@ -5,20 +5,20 @@ use super::colours::{NAN, code, colour, shade};
 use super::{Block, Canvas, MARGIN_MAX};
 use unicode_width::UnicodeWidthStr;
 
-/// A cell is at most so many characters wide.
+/// Upper bound on the width of a cell in characters.
 const WIDEST: usize = 8;
-/// Characters of the legend's colours.
+/// Width of the legend's colours in characters.
 const LEGEND: usize = 24;
 
 /// The picture of `cells`, in rows of `x`.
 pub(super) fn draw(cells: &[Block], y: &Axis, x: &Axis, units: &str, canvas: &Canvas) -> String {
     let (rows, columns) = (y.labels.len().max(1), x.labels.len().max(1));
     let (width, height) = canvas.pixels();
-    // Small tensors are drawn larger, the same in both directions as far as there is room: a character of half blocks
-    // is two cells high, one of letters is about twice as high as it is wide.
+    // Small tensors are enlarged, equally in both directions as far as there is room: a character of half blocks is two
+    // cells high, a letter is about twice as high as it is wide.
     let tall = if canvas.halves() { 1 } else { 2 };
     let scale = (width / columns).min(height * tall / rows).clamp(1, WIDEST);
-    // Few columns beside many rows are not left as thin as a thread.
+    // Few columns beside many rows are widened.
     let (wide, high) = (scale.max((width / columns).min(4)), (scale / tall).max(1));
     let picture =
         Picture { cells, rows, columns, wide, high, up: y.grows, scale: Scale::of(cells), canvas };
@@ -52,7 +52,7 @@ pub(super) fn draw(cells: &[Block], y: &Axis, x: &Axis, units: &str, canvas: &Ca
     out
 }
 
-/// The least and the greatest finite value.
+/// The range of the finite values.
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     low: f64,
@@ -73,7 +73,7 @@ impl Scale {
         })
     }
 
-    /// From 0 to 1; of one value only, the middle.
+    /// Maps to 0 to 1; to the middle if all values are equal.
     fn part(self, v: f64) -> f64 {
         if self.high > self.low {
             ((v - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
@@ -87,7 +87,7 @@ struct Picture<'a> {
     cells: &'a [Block],
     rows: usize,
     columns: usize,
-    /// Characters and rows of a cell.
+    /// Width of a cell in characters, and height in rows.
     wide: usize,
     high: usize,
     /// True if the last row is drawn first.
@@ -125,7 +125,7 @@ impl Picture<'_> {
         }
     }
 
-    /// Two rows in one line: the upper is the character's colour, the lower what is behind it.
+    /// Two rows in one line: the upper is the foreground colour, the lower the background.
     fn halves(&self, top: usize, bottom: Option<usize>) -> String {
         let style = self.canvas.style;
         let mut out = String::new();
@@ -161,7 +161,6 @@ impl Picture<'_> {
             .collect()
     }
 
-    /// What the colours mean.
     fn legend(&self, units: &str) -> String {
         let style = self.canvas.style;
         let coloured = self.canvas.halves();

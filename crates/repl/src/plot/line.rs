@@ -1,11 +1,11 @@
-//! Lines.
+//! Line plots.
 
 use super::axis::{Axis, number};
 use super::{Block, Canvas, MARGIN_MAX};
 use crate::style::code;
 use unicode_width::UnicodeWidthStr;
 
-/// The picture of a line through `cells`. `low` and `high` of a block, where they are given, are joined as well.
+/// The picture of a line through `cells`. If given, `low` and `high` of a block are joined as well.
 pub(super) fn draw(
     cells: &[Block],
     low: &[Option<f64>],
@@ -83,7 +83,7 @@ pub(super) fn draw(
     out
 }
 
-/// Marks under the axis where there is no value: `x` for NaN, `.` for masked; and what they mean.
+/// Marks under the axis for missing values, `x` for NaN, `.` for masked, and their legend.
 fn gaps(cells: &[Block], width: usize, column: &dyn Fn(usize) -> usize) -> String {
     let mut marks = vec![' '; width];
     for (i, cell) in cells.iter().enumerate() {
@@ -108,7 +108,7 @@ fn gaps(cells: &[Block], width: usize, column: &dyn Fn(usize) -> usize) -> Strin
     text
 }
 
-/// A grid of dots: 2 × 4 in a character of braille, or one of `*`.
+/// A grid of dots: 2 × 4 in a braille character, or one for each `*`.
 struct Dots {
     unicode: bool,
     width: usize,
@@ -120,7 +120,7 @@ impl Dots {
     fn new(canvas: &Canvas) -> Dots {
         let unicode = canvas.style.unicode;
         let (w, h) = if unicode { (2, 4) } else { (1, 1) };
-        // A line of a plot need not be as high as a picture.
+        // A line plot needs less height than a heat map.
         let height = canvas.height.min(16);
         let mut dots =
             Dots { unicode, width: canvas.width * w, height: height * h, set: Vec::new() };
@@ -132,7 +132,6 @@ impl Dots {
         (self.width, self.height)
     }
 
-    /// Dots from one to the other.
     fn line(&mut self, from: (usize, usize), to: (usize, usize)) {
         let steps = from.0.abs_diff(to.0).max(from.1.abs_diff(to.1)).max(1);
         let between = |a: usize, b: usize, k: usize| {
@@ -154,7 +153,7 @@ impl Dots {
                 .map(|y| (0..self.width).map(|x| if is(x, y) { '*' } else { ' ' }).collect())
                 .collect();
         }
-        // Unicode counts the dots of braille down the left column, then the right; the lowest two come last.
+        // Unicode numbers braille dots down the left column, then the right; the lowest two come last.
         const BITS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
         (0..self.height / 4)
             .map(|r| {

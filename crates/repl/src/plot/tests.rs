@@ -1,4 +1,4 @@
-//! What is asked for, and what is drawn.
+//! The queries and the pictures of plots.
 
 use super::axis::Axis;
 use super::*;
@@ -22,7 +22,7 @@ fn axis(name: &str, labels: &[&str], grows: bool) -> Axis {
 
 #[test]
 fn what_is_typed_becomes_a_query() {
-    // Names and paths have their own way.
+    // Names and paths are not queries.
     for relation in ["era5", "'a/b.zarr'", "a/b.zarr"] {
         assert_eq!(query(relation), None);
     }

@@ -1,4 +1,4 @@
-//! Statements: run, followed, written where answers go.
+//! Running statements and writing their answers.
 
 use super::{Shell, Step};
 use crate::interrupt::Running;
@@ -19,8 +19,8 @@ impl Shell<'_> {
         self.each(sql, &mut |shell, reply| shell.write(reply))
     }
 
-    /// Runs a script and does `then` with each answer. A failure of the script is reported; one of the output ends the
-    /// shell.
+    /// Runs a script and calls `then` with each answer. A failure of the script is reported; a failure of the output
+    /// ends the shell.
     fn each(
         &mut self,
         sql: &str,
@@ -56,7 +56,7 @@ impl Shell<'_> {
         Ok(step)
     }
 
-    /// The next answer, with the bar until it comes.
+    /// Waits for the next answer, with a progress bar.
     fn next(
         &mut self,
         replies: &mut Replies<'_>,
@@ -78,7 +78,7 @@ impl Shell<'_> {
         self.parts.runtime.block_on(next)
     }
 
-    /// The one answer of a statement of the shell's own.
+    /// The answer of a single statement that a command runs.
     pub(super) fn ask(&mut self, sql: &str) -> Result<Reply, Error> {
         self.asked = sql.into();
         let (engine, interrupt) = (self.parts.engine.clone(), self.parts.interrupt);
@@ -88,7 +88,7 @@ impl Shell<'_> {
             .unwrap_or_else(|| Err(Error::Internal { what: format!("`{sql}` has no answer") }))
     }
 
-    /// Writes an answer where answers go.
+    /// Writes an answer to the current output.
     pub(super) fn write(&mut self, reply: Reply) -> Result<(), Error> {
         let is_result = !matches!(reply.answer, Answer::Done(_));
         if is_result && let Some(path) = self.settings.once.take() {
@@ -116,7 +116,7 @@ impl Shell<'_> {
         out.finish().map_err(|e| Error::io("write", "the output", e))
     }
 
-    /// Writes text of the shell's own, in the pager if it is long.
+    /// Writes the shell's own text, in the pager if it is long.
     pub(super) fn show(&mut self, text: &str) -> Result<(), Error> {
         let screen = self.parts.screen;
         let lines = (screen.terminal && self.settings.pager).then(|| (screen.size)().1);
@@ -126,9 +126,9 @@ impl Shell<'_> {
             .map_err(|e| Error::io("write", "the output", e))
     }
 
-    /// The whole answer in a file of its own, which appears when it is complete.
+    /// Writes the whole answer to a file of its own, which appears when it is complete.
     fn write_once(&mut self, path: &Path, reply: Reply) -> Result<(), Error> {
-        // A name without an extension tells no format: that of `.mode`.
+        // A name without an extension uses the format of `.mode`.
         let mode = path.extension().is_none().then(|| self.settings.mode.name());
         let target = Target::new(mode, Some(path))?;
         let mut output = target.open()?;
@@ -138,7 +138,7 @@ impl Shell<'_> {
     }
 }
 
-/// What a second Ctrl-C is told.
+/// The message for a second Ctrl-C.
 fn waiting(running: &Running<'_>) -> String {
     match running.statement.progress().running() {
         0 => "still cancelling: waiting for storage or planning to come back".into(),

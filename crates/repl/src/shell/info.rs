@@ -1,4 +1,4 @@
-//! `.tables`, `.functions`, `.shape`, `.chunks`, `.plot`: questions to the engine, told in the shell's own words.
+//! `.tables`, `.functions`, `.shape`, `.chunks`, `.plot`: commands that query the engine and format the answer.
 
 use super::{Shell, Step};
 use crate::commands::describable;
@@ -23,7 +23,8 @@ impl Shell<'_> {
         self.write(reply).map(|()| Step::Done)
     }
 
-    /// `.functions PATTERN`: all about the one of that name, else a line for each that has the pattern.
+    /// `.functions PATTERN`: the full description of a function of that name, else a line for each name with the
+    /// pattern.
     pub(super) fn functions(&mut self, pattern: &str) -> Result<(), Error> {
         let reply = self.ask("SHOW FUNCTIONS")?;
         let all = Rows::of(&reply.answer).map(|rows| functions(&rows)).unwrap_or_default();
@@ -61,7 +62,7 @@ impl Shell<'_> {
     pub(super) fn plot(&mut self, what: &str) -> Result<(), Error> {
         let query = match plot::query(what) {
             Some(query) => query,
-            // Of all that a name or path has, the one variable that can be drawn.
+            // The single variable of a name or path that can be drawn.
             None => {
                 let relation = describable(what);
                 let reply = self.ask(&format!("DESCRIBE {relation}"))?;
@@ -85,7 +86,7 @@ impl Shell<'_> {
         self.print(&text)
     }
 
-    /// The variables and results that DESCRIBE tells of.
+    /// The variables and results in the answer of DESCRIBE.
     fn described(&mut self, what: &str) -> Result<Vec<Column>, Error> {
         let reply = self.ask(&format!("DESCRIBE {}", describable(what)))?;
         let mut all = Rows::of(&reply.answer).map(|rows| columns(&rows)).unwrap_or_default();
@@ -100,7 +101,7 @@ impl Shell<'_> {
     }
 }
 
-/// Keeps the rows whose first column has `pattern` in it.
+/// Retains the rows whose first column contains `pattern`.
 fn keep(reply: &mut Reply, pattern: &str) -> Result<(), Error> {
     let Answer::Rows { batches, .. } = &mut reply.answer else { return Ok(()) };
     let refused = |source| Error::Rows { source };
@@ -128,7 +129,7 @@ fn no_function(name: &str, all: &[Function]) -> Error {
     Error::Usage { reason: format!("there is no function `{name}`"), hint: Some(hint) }
 }
 
-/// All about a function.
+/// The full description of a function.
 fn card(f: &Function) -> String {
     let mut text = format!("{}\n  {}\n\n", f.signature, f.doc);
     for (name, value) in [
@@ -156,7 +157,7 @@ fn list(found: &[&Function], width: Option<usize>) -> String {
     text
 }
 
-/// At most `width` characters wide, with `…` for what is left out.
+/// Cuts to `width` characters, with `…` for the rest.
 fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.into();
@@ -206,7 +207,7 @@ fn chunks_line(c: &Column) -> String {
     format!("{}  {}: {counted} chunk{plural} of {}\n", c.name, by(&chunks), readable_bytes(bytes))
 }
 
-/// Bytes of a cell; a mask is a byte more.
+/// Bytes of a cell; a mask adds one byte.
 fn cell_bytes(dtype: &str) -> u64 {
     let (name, mask) = match dtype.strip_suffix(" masked") {
         Some(name) => (name, 1),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use tessera_engine::answer::{Answer, RowsHeld};
 use tessera_engine::{Handle, Replies};
 
-/// Remembers what it was asked; `wait` hangs until it is cancelled.
+/// Records the statements it gets; `wait` hangs until it is cancelled.
 struct Fake {
     asked: Mutex<Vec<String>>,
     interrupt: Interrupt,
@@ -49,7 +49,7 @@ fn functions() -> Answer {
     Answer::Rows { schema: batch.schema(), batches: vec![batch], held: RowsHeld::default() }
 }
 
-/// Output, errors, what the engine was asked, whether anything failed.
+/// Output, errors, statements sent to the engine, and whether any failed.
 fn shell(text: &str) -> (String, String, Vec<String>, bool) {
     let interrupt = Interrupt::default();
     let fake = Arc::new(Fake { asked: Mutex::default(), interrupt: interrupt.clone() });
@@ -148,7 +148,7 @@ fn answers_go_where_they_are_sent() {
     assert!(out.contains("mode      json\n"), "{out}");
     let told: Vec<&str> = err.lines().filter(|l| l.starts_with("error")).collect();
     assert_eq!(told.len(), 4, "{err}");
-    // A name that tells another format than there is, or that of a store, is refused at once.
+    // An unknown extension, or that of a store, is refused at once.
     let (plain, store, odd) = (path("plain"), path("x.zarr"), path("o.foo"));
     let (_, told_odd, asked, failed) =
         shell(&format!(".once {store}\n.once {odd}\n.mode csv\n.once {plain}\nSHOW FUNCTIONS;\n"));
@@ -210,7 +210,7 @@ fn a_closed_output_ends_the_shell() {
     });
     let mut input = Piped::new(&b"bad;\na;\nb;\n"[..], "text", |t| t.ends_with(';'));
     assert!(shell.run(&mut input).unwrap_err().is_broken_pipe());
-    // What failed before is not forgotten.
+    // Earlier failures are remembered.
     assert!(shell.has_failed());
     assert_eq!(*fake.asked.lock().unwrap(), ["bad;", "a;"]);
 }

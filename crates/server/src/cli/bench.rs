@@ -1,4 +1,4 @@
-//! `tessera bench`: the same statements again and again, in one session.
+//! `tessera bench`: runs the same statements repeatedly, in one session.
 
 use super::interrupt::{ctrl_c, until_cancelled};
 use super::output::quoted;
@@ -41,7 +41,7 @@ pub(super) struct BenchArgs {
     turns: bool,
 }
 
-/// A command line that makes sense.
+/// A valid command line.
 pub(super) struct Bench<'a> {
     args: &'a BenchArgs,
     sql: String,
@@ -58,7 +58,6 @@ impl BenchArgs {
     }
 }
 
-/// What was measured.
 #[derive(Debug, serde::Serialize)]
 struct Figures {
     times: Vec<f64>,
@@ -67,15 +66,15 @@ struct Figures {
     rss_peak_bytes: u64,
     bytes_read: u64,
     plan_s: f64,
-    /// The most that an operand of the statement's plans asks for; of scripts of several statements it is not told.
+    /// Memory of the largest operand in the statement's plans; `None` for scripts of several statements.
     operand_bytes: Option<u64>,
 }
 
 impl Bench<'_> {
-    /// Runs it; the exit status.
+    /// Runs the benchmark and returns the exit status.
     pub(super) async fn run(&self, engine: &dyn Engine) -> u8 {
         let cancel = ctrl_c();
-        // The text that failed is the one to show.
+        // The failed text, for the error message.
         let mut shown = "";
         match self.steps(engine, &cancel, &mut shown).await {
             Ok(()) => 0,
@@ -119,7 +118,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Runs the statements `n` times; the replies of the last run are in `last`.
+    /// Runs the statements `n` times; `last` gets the replies of the last run.
     async fn measure(
         &self,
         engine: &dyn Engine,
@@ -129,7 +128,7 @@ impl Bench<'_> {
     ) -> Result<Figures, Error> {
         let mut times = Vec::new();
         for _ in 0..n {
-            // The last result goes first: it must not count into the memory of the next run.
+            // The last result is dropped first: it must not count into the memory of the next run.
             last.clear();
             let start = Instant::now();
             *last = answers(engine, &self.sql, cancel).await?;
@@ -181,8 +180,8 @@ async fn answers(engine: &dyn Engine, sql: &str, cancel: &Handle) -> Result<Vec<
     Ok(replies)
 }
 
-/// What the largest operand of a statement asks for, as EXPLAIN tells it; `None` for scripts of several statements, and
-/// for those that have no plan.
+/// Memory of the largest operand of a statement, from EXPLAIN; `None` for scripts of several statements, and without a
+/// plan.
 async fn largest_operand(engine: &dyn Engine, sql: &str, cancel: &Handle) -> Option<u64> {
     let [one] = &tessera_frontend::parse(sql).ok()?[..] else { return None };
     let explain = format!("EXPLAIN (FORMAT json) {}", one.text);
@@ -194,7 +193,7 @@ async fn largest_operand(engine: &dyn Engine, sql: &str, cancel: &Handle) -> Opt
     plans.flatten().max()
 }
 
-/// The greatest `operand_bytes_max` of a document: blocks of cells and islands have plans of their own.
+/// The maximum `operand_bytes_max` in a document: cell blocks and islands have plans of their own.
 fn operand_bytes(json: &serde_json::Value) -> Option<u64> {
     match json {
         serde_json::Value::Object(fields) => {
@@ -206,7 +205,7 @@ fn operand_bytes(json: &serde_json::Value) -> Option<u64> {
     }
 }
 
-/// The number of runs on the next line of the input; none at its end.
+/// The number of runs on the next line of the input; `None` at its end.
 async fn next_turn() -> Result<Option<u32>, Error> {
     let line = tokio::task::spawn_blocking(|| {
         let mut line = String::new();
@@ -219,7 +218,7 @@ async fn next_turn() -> Result<Option<u32>, Error> {
     turn(&line)
 }
 
-/// A number of runs from 1 to 1,000,000; none for the empty text that ends the input.
+/// A number of runs from 1 to 1,000,000; `None` for the empty text that ends the input.
 fn turn(line: &str) -> Result<Option<u32>, Error> {
     if line.is_empty() {
         return Ok(None);
@@ -233,7 +232,7 @@ fn turn(line: &str) -> Result<Option<u32>, Error> {
     }
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// The middle value, or the mean of the two in the middle.
 fn median(times: &[f64]) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -241,7 +240,7 @@ fn median(times: &[f64]) -> f64 {
     (sorted[lo] + sorted[hi]) / 2.0
 }
 
-/// Saves the tensors, or the columns, of the last statement that gave any.
+/// Saves the tensors, or the columns, of the last statement that returned any.
 fn keep(replies: Vec<Reply>, dir: &Path) -> Result<(), Error> {
     let columns;
     let has = |r: &Reply| r.answer.tensors().is_some() || r.answer.rows().is_some();
@@ -265,10 +264,10 @@ fn keep(replies: Vec<Reply>, dir: &Path) -> Result<(), Error> {
     tensors.iter().zip(&names).try_for_each(|(t, name)| save(t, &dir.join(name)))
 }
 
-/// A file for each name.
+/// A unique file for each name.
 ///
 /// # Errors
-/// Two names of one file: one would be lost.
+/// Two names have the same file: one would be lost.
 fn file_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Error> {
     let mut files: Vec<String> = Vec::new();
     for name in names {
@@ -285,7 +284,7 @@ fn file_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<Vec<String>, E
     Ok(files)
 }
 
-/// `NAME.npy`; what would leave the directory becomes `_`.
+/// `NAME.npy`; characters that would leave the directory become `_`.
 fn file_name(name: &str) -> String {
     let safe: String = name
         .chars()

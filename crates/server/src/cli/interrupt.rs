@@ -1,5 +1,5 @@
-//! Ctrl-C: the first cancels, the second does not wait. SIGTERM and a terminal that is gone cancel too: a server should
-//! not go on for a client that nobody reads.
+//! Ctrl-C: the first cancels, the second exits at once. SIGTERM and a closed terminal cancel too: a server should not
+//! continue for a client that nobody reads.
 
 use futures::StreamExt;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use tessera_engine::answer::Reply;
 use tessera_engine::error::Error;
 use tessera_engine::{Handle, Replies};
 
-/// What a cancelled engine has to come back.
+/// How long a cancelled engine may take to return.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A token that Ctrl-C fires; a second Ctrl-C ends the process with status 130.
+/// A handle that Ctrl-C cancels; a second Ctrl-C ends the process with status 130.
 pub(super) fn ctrl_c() -> Handle {
     let cancel = Handle::new();
     let fire = cancel.clone();
@@ -32,8 +32,8 @@ pub(super) fn ctrl_c() -> Handle {
     cancel
 }
 
-/// Waits until the process is asked to end by SIGTERM, or by SIGHUP unless that is ignored (`nohup`); the exit status
-/// that goes with it. It never comes back where signals cannot be caught: then they end the process by themselves.
+/// Waits until the process is asked to end by SIGTERM, or by SIGHUP unless that is ignored (`nohup`). Returns the exit
+/// status for the signal. Never returns if signals cannot be caught: then they end the process by themselves.
 pub async fn asked_to_end() -> i32 {
     use tokio::signal::unix::{Signal, SignalKind, signal};
     async fn comes(signal: Option<Signal>, number: i32) -> i32 {
@@ -53,14 +53,14 @@ pub async fn asked_to_end() -> i32 {
     }
 }
 
-/// True if whoever started the process had it ignore SIGHUP, or if that cannot be told: it is left as it is then.
+/// True if the process was started with SIGHUP ignored, or if that is unknown: then SIGHUP is not caught.
 fn ignores_hang_up() -> bool {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return true };
     let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
     mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).is_none_or(|m| m & 1 != 0)
 }
 
-/// The next answer, or [`Error::Cancelled`] if the engine does not come back soon after `cancel` fired.
+/// The next answer, or [`Error::Cancelled`] if the engine does not return soon after `cancel` fired.
 pub(super) async fn until_cancelled(
     replies: &mut Replies<'_>,
     cancel: &Handle,

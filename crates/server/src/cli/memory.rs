@@ -1,8 +1,8 @@
-//! Memory of this process, as the system tells it.
+//! Memory of this process, as the system reports it.
 
 use tessera_engine::error::Error;
 
-/// The most bytes that were resident at a time since the process began.
+/// Peak resident memory of the process in bytes.
 pub(super) fn peak_resident_bytes() -> Result<u64, Error> {
     let path = "/proc/self/status";
     let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;

@@ -1,4 +1,4 @@
-//! Where answers go: stdout, or a file that appears only when it is whole.
+//! Output of answers: stdout, or a file that appears only when it is complete.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use tessera_engine::answer::{Answer, Reply};
 use tessera_engine::error::Error;
 use tessera_engine::format::{Format, Options, Writer};
 
-/// Where to and how.
+/// The destination and the format of answers.
 #[derive(Debug)]
 pub struct Target {
     pub(super) format: Format,
@@ -15,14 +15,14 @@ pub struct Target {
 }
 
 impl Target {
-    /// By `--format`, else by the file's name, else a table.
+    /// The format is that of `--format`, else of the file's name, else a table.
     pub fn new(format: Option<&str>, file: Option<&Path>) -> Result<Self, Error> {
         let format = match (format, file) {
             (Some(name), _) => Format::parse(name)?,
             (None, Some(path)) => Format::from_path(path)?,
             (None, None) => Format::Table,
         };
-        // Says at once if the format is not there yet.
+        // Fails early if the format cannot be written.
         Writer::new(format, Options::default(), io::sink())?;
         if file.is_none() && !format.is_text() && io::stdout().is_terminal() {
             return Err(Error::Usage {
@@ -33,7 +33,7 @@ impl Target {
         Ok(Target { format, file: file.map(Path::to_path_buf) })
     }
 
-    /// Opens it.
+    /// Opens the destination.
     pub fn open(&self) -> Result<Output, Error> {
         let options = Options {
             width: terminal_width(),
@@ -57,15 +57,15 @@ impl Target {
 pub struct Output {
     writer: Writer<BufWriter<Sink>>,
     file: Option<PathBuf>,
-    /// What statements without a result said, for when there is no result at all.
+    /// Messages of statements without a result, printed if there is no result at all.
     done: Vec<String>,
 }
 
 impl Output {
-    /// Takes the next answer.
+    /// Writes the next answer.
     ///
     /// # Errors
-    /// A format that cannot hold it, an output that cannot be written.
+    /// The format cannot hold the answer, or the output cannot be written.
     pub fn push(&mut self, reply: Reply) -> Result<(), Error> {
         if let Answer::Done(text) = &reply.answer {
             self.done.push(text.clone());
@@ -73,15 +73,15 @@ impl Output {
         self.writer.push(reply)
     }
 
-    /// Writes what is held back; only now a file gets its name. Where there is no result, what was done is told on
-    /// stderr, and no file is made.
+    /// Writes the pending result; the file gets its name only now. Without a result, the messages of the statements go
+    /// to stderr, and no file is made.
     pub fn finish(self) -> Result<(), Error> {
         if self.writer.is_empty() {
             let mut text = self.done.join("\n");
             if let Some(path) = &self.file {
                 text += &format!("\nno result: {} is not written", quoted(path));
             }
-            // Without stderr there is nobody to tell.
+            // A failure of stderr cannot be reported.
             let _ = writeln!(io::stderr().lock(), "{text}");
             return Ok(());
         }
@@ -101,7 +101,7 @@ impl Output {
 /// The stream below the buffer.
 enum Sink {
     Stdout(io::StdoutLock<'static>),
-    /// A regular file, under another name until it is whole.
+    /// A regular file, under a temporary name until it is complete.
     New(NamedTempFile),
     /// A device or a pipe.
     Device(std::fs::File),
@@ -153,13 +153,13 @@ pub(super) fn quoted(path: &Path) -> String {
     format!("`{}`", path.display())
 }
 
-/// Characters of a line of stderr.
+/// Width of stderr in characters.
 pub fn stderr_width() -> usize {
     terminal_size::terminal_size_of(io::stderr())
         .map_or(Options::default().width, |(w, _)| usize::from(w.0).max(20))
 }
 
-/// Characters of a line: the terminal's if stdout is one, else NumPy's 75.
+/// Width in characters: the terminal's if stdout is one, else NumPy's 75.
 pub fn terminal_width() -> usize {
     if !io::stdout().is_terminal() {
         return Options::default().width;

@@ -1,4 +1,4 @@
-//! A line on stderr that tells how far a statement is.
+//! The progress bar: a line on stderr.
 
 use super::interrupt::until_cancelled;
 use std::io::Write;
@@ -9,14 +9,14 @@ use tessera_engine::error::Error;
 use tessera_engine::readable_bytes;
 use tessera_engine::statement::{Handle, Progress};
 
-/// Statements that take less time have no bar.
+/// Shorter statements have no bar.
 const AFTER: Duration = Duration::from_secs(1);
-/// How often the bar is to be drawn.
+/// Interval between updates.
 const TICK: Duration = Duration::from_millis(100);
-/// Characters of the bar itself.
+/// Width of the bar in characters.
 const BAR: usize = 24;
 
-/// The next answer, as [`until_cancelled`] gives it; until then the bar is drawn, and what `notice` tells is said.
+/// Waits for the next answer, as [`until_cancelled`]. Meanwhile it draws the bar and prints the messages of `notice`.
 pub async fn followed(
     replies: &mut Replies<'_>,
     statement: &Handle,
@@ -41,7 +41,7 @@ pub async fn followed(
     }
 }
 
-/// A line that is drawn over and over, and gone at the end.
+/// A line that is redrawn, and removed at the end.
 pub struct Bar<'a> {
     out: Option<&'a mut dyn Write>,
     started: Instant,
@@ -51,12 +51,12 @@ pub struct Bar<'a> {
 }
 
 impl<'a> Bar<'a> {
-    /// A bar on `out`, a terminal with lines of `width` characters; without one nothing is drawn.
+    /// A bar on `out`, a terminal with lines of `width` characters; `None` draws nothing.
     pub fn new(out: Option<&'a mut dyn Write>, width: fn() -> usize, unicode: bool) -> Self {
         Bar { out, started: Instant::now(), shown: false, unicode, width }
     }
 
-    /// Draws how far the statement is, if it already took its time.
+    /// Draws the progress of the statement, unless it just began.
     pub fn tick(&mut self, statement: &Handle) {
         let elapsed = self.started.elapsed();
         if elapsed < AFTER || self.out.is_none() {
@@ -69,7 +69,7 @@ impl<'a> Bar<'a> {
         self.shown = true;
     }
 
-    /// Says something above the bar.
+    /// Prints a message above the bar.
     pub fn say(&mut self, text: &str) {
         self.clear();
         self.write(&format!("{text}\n"));
@@ -84,7 +84,7 @@ impl<'a> Bar<'a> {
 
     fn write(&mut self, text: &str) {
         if let Some(out) = &mut self.out {
-            // Without stderr there is nobody to tell.
+            // A failure of stderr cannot be reported.
             let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         }
     }
@@ -130,7 +130,7 @@ fn line(p: &Progress, elapsed: Duration, cancelled: bool, width: usize, unicode:
     out
 }
 
-/// A bar that is full at 1, in eighths of a character where there are such characters.
+/// A bar that is full at 1, in eighths of a character if the terminal shows Unicode.
 fn bar(fraction: f64, unicode: bool) -> String {
     let eighths = (fraction.clamp(0.0, 1.0) * (BAR * 8) as f64) as usize;
     let (full, rest) = (eighths / 8, eighths % 8);
@@ -144,7 +144,7 @@ fn bar(fraction: f64, unicode: bool) -> String {
 
 /// `0:12`, `1:02:03`.
 fn clock(seconds: f64) -> String {
-    // What cannot be counted is told as very long.
+    // Infinite and NaN are shown as very long.
     let s = if seconds.is_finite() { seconds.ceil().clamp(0.0, 3.6e6) as u64 } else { 3_600_000 };
     match s / 3600 {
         0 => format!("{}:{:02}", s / 60, s % 60),

@@ -44,7 +44,6 @@ pub(super) struct ScriptArgs {
 }
 
 impl ScriptArgs {
-    /// The text.
     pub(super) fn read(&self) -> Result<String, Error> {
         match (&self.sql, &self.file) {
             (Some(s), _) if s != "-" => Ok(s.clone()),
@@ -60,7 +59,6 @@ impl ScriptArgs {
     }
 }
 
-/// Reads a file of statements.
 pub(super) fn read_script(path: &Path) -> Result<String, Error> {
     let bytes = std::fs::read(path).map_err(|e| Error::Usage {
         reason: format!("cannot read {}: {e}", quoted(path)),
@@ -78,7 +76,7 @@ fn text(bytes: Vec<u8>, what: &str) -> Result<String, Error> {
         })
 }
 
-/// A script whose one query is written to a Zarr store, which replaces one that is there, as files are replaced.
+/// A script whose only query is written to a Zarr store. It replaces an existing store, as files are replaced.
 fn copied(script: &str, path: &Path) -> Result<String, Error> {
     let parsed = tessera_frontend::parse(script).map_err(Error::stage)?;
     let is_query = |p: &&tessera_frontend::Parsed| {
@@ -99,7 +97,7 @@ fn copied(script: &str, path: &Path) -> Result<String, Error> {
     ))
 }
 
-/// A command line that makes sense.
+/// A valid command line.
 pub(super) struct Query {
     sql: String,
     target: Target,
@@ -107,7 +105,7 @@ pub(super) struct Query {
 }
 
 impl QueryArgs {
-    /// The command line, checked; `remote` says whether a server answers it.
+    /// Checks the command line; `remote` is true if a server runs it.
     pub(super) fn check(&self, remote: bool) -> Result<Query, Error> {
         if let (None, Some(path)) = (&self.format, &self.output)
             && path.extension().is_some_and(|e| e.eq_ignore_ascii_case("zarr"))
@@ -118,7 +116,7 @@ impl QueryArgs {
                     hint: Some("write COPY (…) TO 's3://…' STORED AS ZARR".into()),
                 });
             }
-            // A store is no stream: the engine itself writes it, chunk by chunk.
+            // A store is not a stream: the engine itself writes it, chunk by chunk.
             let sql = copied(&self.read()?, path)?;
             let target = Target::new(None, None)?;
             return Ok(Query { sql, target, timing: self.timing });
@@ -127,14 +125,14 @@ impl QueryArgs {
         Ok(Query { sql: self.read()?, target, timing: self.timing })
     }
 
-    /// The script with its parameters in place.
+    /// The script with its parameters bound.
     fn read(&self) -> Result<String, Error> {
         tessera_engine::parameters::bind_given(&self.script.read()?, &self.params)
     }
 }
 
 impl Query {
-    /// Runs it; the exit status.
+    /// Runs the query and returns the exit status.
     pub(super) async fn run(&self, engine: &dyn Engine) -> u8 {
         match self.answers(engine, ctrl_c()).await {
             Ok(()) => 0,
@@ -158,7 +156,7 @@ impl Query {
             let timing = self.timing.then(|| timing(&reply, start));
             output.push(reply)?;
             if let Some(line) = timing {
-                // Without stderr there is nobody to tell.
+                // A failure of stderr cannot be reported.
                 let _ = writeln!(std::io::stderr().lock(), "{line}");
             }
             start = Instant::now();

@@ -102,7 +102,7 @@ pub(super) async fn run(config: Config) -> Result<(), Error> {
     };
     let collecting = host.clone();
     let server = Server::new(Arc::new(Local(host)), config)?;
-    // Now the host knows that it is a server's.
+    // The host now knows that it belongs to a server.
     tokio::spawn(async move { collecting.collect().await });
     let leave = tokio_util::sync::CancellationToken::new();
     let terminated = terminated()?;
@@ -114,7 +114,7 @@ pub(super) async fn run(config: Config) -> Result<(), Error> {
     });
     let served = server
         .serve(leave, |address| {
-            // Without stderr there is nobody to tell.
+            // A failure of stderr cannot be reported.
             let mut out = std::io::stderr().lock();
             let _ = writeln!(out, "listening on {scheme}://{address} ({who})");
             if let Some(cluster) = &cluster {
@@ -144,7 +144,7 @@ pub(super) async fn run(config: Config) -> Result<(), Error> {
     served
 }
 
-/// Comes when the process is asked to end.
+/// Returns when the process is asked to end.
 pub(super) fn terminated() -> Result<impl Future<Output = ()>, Error> {
     use tokio::signal::unix::{SignalKind, signal};
     let catch = |kind| signal(kind).map_err(|e| Error::io("catch", "signals", e));

@@ -49,7 +49,7 @@ fn a_worker_and_its_server_are_told_where_to_meet() {
     let told: Vec<(&str, &str)> = flags.iter().map(|(k, v)| (*k, v.as_str())).collect();
     assert_eq!(told, [("scheduler", "far:50050"), ("slots", "2")]);
     assert!(args.check().is_ok());
-    // Nobody can call an address that stands for all.
+    // A wildcard address cannot be called.
     let check = |words: &[&str]| match parse(words).unwrap().command {
         Some(Command::Worker(args)) => args.check().map_err(|e| e.exit_status()),
         _ => Ok(()),

@@ -1,9 +1,9 @@
-//! `tessera worker`: a process that works for a server, and one that looks after it.
+//! `tessera worker`: a worker process, and its supervisor.
 //!
 //! ```text
-//!   tessera worker ─ starts ─▶ tessera worker --supervised      its end, but for a regular one, is followed by another
-//!                  ─ a pipe ─▶ which ends when the pipe does: the supervisor was asked to end, or is dead
-//!                  ─ asks ──▶ the server, which says when a worker has to start again that does not answer: it is killed
+//!   tessera worker ─ starts ─▶ tessera worker --supervised      restarted when it ends, except for a regular end
+//!                  ─ a pipe ─▶ which ends when the pipe closes: the supervisor was asked to end, or is dead
+//!                  ─ asks ──▶ the server, which names a worker that should restart and does not respond: it is killed
 //! ```
 
 use clap::Args;
@@ -19,17 +19,17 @@ use tessera_exec::run::Runtime;
 use tessera_storage::source::Stores;
 use tokio_util::sync::CancellationToken;
 
-/// Exit status of a worker that is to be started again.
+/// Exit status of a worker that requests its restart.
 const AGAIN: i32 = 75;
 /// How long a worker that was asked to end may take.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// How often it is looked at.
+/// Interval between checks of the worker.
 const LOOK: Duration = Duration::from_millis(50);
-/// From a worker's death to the next start, at first and at most.
+/// Backoff from a worker's death to the next start: initial and maximum.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// A worker that lived so long did not die of its start.
+/// A worker that lived this long resets the backoff.
 const LIVED: Duration = Duration::from_secs(30);
-/// Storage that does not answer in this time is unreachable.
+/// Timeout of storage requests.
 const STORAGE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
@@ -77,13 +77,13 @@ impl WorkerArgs {
         Ok(())
     }
 
-    /// Runs a worker, and gives the exit status.
+    /// Runs a worker, and returns the exit status.
     pub(super) async fn run(&self, config: Config) -> Result<u8, Error> {
         if self.supervised.is_some() || self.no_supervisor {
             let ended = self.work(&config).await?;
             return Ok(if ended == Ended::Restart { AGAIN as u8 } else { 0 });
         }
-        // What is wrong with the files is told once.
+        // Errors in the files are reported once.
         supervise(&credentials(&config)?, &config.scheduler).await
     }
 
@@ -92,7 +92,7 @@ impl WorkerArgs {
         let exec = tessera_exec::config::Config {
             threads: config.slots,
             quota_bytes_max: memory_bytes,
-            // It has nothing else to do with its memory.
+            // A worker uses its memory for nothing else.
             pool_bytes_max: memory_bytes / 2,
             spill_dir: Some(config.spill_dir.clone()),
             spill_bytes_max: config.spill_limit_bytes,
@@ -118,7 +118,7 @@ impl WorkerArgs {
         });
         if self.supervised.is_some() {
             let fire = end.clone();
-            // Nothing comes but the end.
+            // The pipe carries no data, only its end.
             std::thread::spawn(move || {
                 let read = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
                 tracing::debug!(?read, "the supervisor is gone or wants the worker to end");
@@ -129,8 +129,8 @@ impl WorkerArgs {
     }
 }
 
-/// What a worker may have for chunks: its memory limit, and no more than half of the addresses that the process may still
-/// have, as threads, connections and what the allocator sets aside want theirs.
+/// Memory for chunks: the memory limit, and no more than half of the address space that the process may still map,
+/// because threads, connections and the allocator need the rest.
 fn memory_bytes(limit: u64, addresses: Option<u64>) -> Result<u64, Error> {
     let Some(addresses) = addresses.filter(|left| left / 2 < limit) else { return Ok(limit) };
     let has = format_bytes(addresses);
@@ -151,7 +151,7 @@ fn memory_bytes(limit: u64, addresses: Option<u64>) -> Result<u64, Error> {
     Ok(addresses / 2)
 }
 
-/// The error of a worker that ended. What another start does not mend has a status that says so.
+/// The error of a worker that ended. An error that a restart cannot fix has its own status.
 fn refused(fault: Fault) -> Error {
     match fault {
         Fault::Denied(reason) => Error::Usage { reason, hint: None },
@@ -176,7 +176,7 @@ fn credentials(config: &Config) -> Result<Credentials, Error> {
     })
 }
 
-/// Starts this command as a worker again and again, until it ends by itself or is asked to end.
+/// Runs this command as a worker repeatedly, until it ends by itself or is asked to end.
 async fn supervise(credentials: &Credentials, scheduler: &str) -> Result<u8, Error> {
     let terminated = super::serve::terminated()?;
     tokio::pin!(terminated);
@@ -207,7 +207,7 @@ async fn supervise(credentials: &Credentials, scheduler: &str) -> Result<u8, Err
         }
         match status.code() {
             Some(0) => return Ok(0),
-            // It cannot be used as it is configured: the next one could not either.
+            // The configuration is unusable: the next start would fail too.
             Some(code @ 2) => return Ok(code as u8),
             Some(AGAIN) => {
                 tracing::info!("the worker starts again, as the server wants");
@@ -226,7 +226,7 @@ async fn supervise(credentials: &Credentials, scheduler: &str) -> Result<u8, Err
     }
 }
 
-/// From half of a time to all of it: workers that died together do not come back together.
+/// A random duration from half of `time` to all of it: workers that died together do not restart together.
 fn jittered(time: Duration) -> Duration {
     let drawn = uuid::Uuid::new_v4().as_u128() as u32;
     time.mul_f64(0.5 + 0.5 * f64::from(drawn) / f64::from(u32::MAX))
@@ -251,13 +251,13 @@ fn kill(worker: &mut Child) -> Result<(), Error> {
     worker.kill().map_err(|e| Error::io("end", "a worker", e))
 }
 
-/// Asks a worker to end, and ends it if it does not.
+/// Asks a worker to end, and kills it if it does not.
 async fn stop(mut worker: Child) -> Result<u8, Error> {
     drop(worker.stdin.take());
     let asked = Instant::now();
     loop {
         if let Some(status) = look(&mut worker)? {
-            // One that was told to start again meanwhile ended as it should.
+            // A worker that requested a restart in the meantime ended as it should.
             return Ok(u8::from(!status.success() && status.code() != Some(AGAIN)));
         }
         if asked.elapsed() > PATIENCE {

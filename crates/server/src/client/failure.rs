@@ -1,11 +1,11 @@
-//! Errors of a server, as they were there.
+//! Errors of a server, decoded.
 
 use serde_json::Value;
 use std::fmt;
 use tessera_engine::error::{Class, Error, Position, Report};
 use tessera_frontend::Parsed;
 
-/// An error that a server told.
+/// An error that a server reported.
 #[derive(Debug)]
 pub struct Failure {
     code: String,
@@ -16,7 +16,7 @@ pub struct Failure {
     position: Option<Position>,
 }
 
-/// The causes that a server told.
+/// The causes that a server reported.
 #[derive(Debug)]
 struct Detail(String);
 
@@ -56,7 +56,7 @@ impl Report for Failure {
 }
 
 impl Failure {
-    /// The error in the body of an answer; one that is none of ours is told by its status.
+    /// The error in the body of a response; an unknown body is reported by its status.
     pub(super) fn read(status: u16, body: &str) -> Self {
         match serde_json::from_str::<Value>(body) {
             Ok(value) if value["error"].is_object() => Failure::of(&value),
@@ -71,7 +71,7 @@ impl Failure {
         }
     }
 
-    /// The error in the `error` of a document.
+    /// The error in the `error` field of a document.
     pub(crate) fn of(value: &Value) -> Self {
         let e = &value["error"];
         let text = |name: &str| e[name].as_str().map(String::from);
@@ -101,7 +101,7 @@ impl Failure {
     }
 }
 
-/// The error of a statement, with its place counted from the start of the script.
+/// The error of a statement, with its position counted from the start of the script.
 pub(super) fn within(error: Error, statement: &Parsed) -> Error {
     let Error::Stage(stage) = &error else { return error };
     let Some(place) = stage.0.position() else { return error };

@@ -1,4 +1,4 @@
-//! Connections: how many, how slow, how large their heads; TLS, if there are certificates.
+//! Connections: their number, timeouts, the size of heads, and TLS if there are certificates.
 
 use super::brake::Peer;
 use super::lines::{self, Lines, OpenLine};
@@ -17,22 +17,22 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-/// Connections at a time; one more takes the place of [one that is idle](super::lines).
+/// Upper bound on connections; one more takes the place of [an idle one](super::lines).
 const CONNECTIONS_MAX: u32 = 1024;
-/// How often one that waits for a place looks for one that has become idle.
+/// How often a waiting connection looks for an idle one to replace.
 const ROOM_EVERY: Duration = Duration::from_millis(50);
-/// A request's head comes within this time, or the connection ends; also how long a connection may do nothing.
+/// Timeout for a request's head, and for an idle connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
-/// Bytes of a request's head.
+/// Upper bound on the size of a request's head in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Headers of a request.
+/// Upper bound on the headers of a request.
 const HEADERS_MAX: usize = 100;
 
-/// How often a server that was asked to go looks whether it may.
+/// Interval between checks for the end of the shutdown.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Serves connections until `leave` is fired, then until those that are open have ended and nothing `is_awaited` any
-/// more. New ones are taken as long: who waits for a statement asks for it anew.
+/// Serves connections until `leave` is fired, then until all open ones have ended and `is_awaited` returns false. New
+/// connections are accepted until then, because clients poll for statements.
 pub(super) async fn serve(
     listener: TcpListener,
     certificates: Option<Arc<Certificates>>,
@@ -56,7 +56,7 @@ pub(super) async fn serve(
             () = over.as_mut() => break,
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
-                // Out of file handles, or a client that went away at once: others may still come.
+                // Out of file handles, or a client that disconnected at once: later connections may succeed.
                 Err(e) => {
                     tracing::warn!("a connection was not accepted: {e}");
                     lines.make_room();
@@ -77,7 +77,7 @@ pub(super) async fn serve(
             let _held = held;
             let asks = axum::middleware::from_fn_with_state(line.line.clone(), lines::asks);
             let app = app.layer(asks).layer(Extension(Peer::new(from.ip())));
-            // Small answers leave at once. That it cannot be set does no harm.
+            // Small responses are sent at once. A failure to set it is harmless.
             let _ = stream.set_nodelay(true);
             let Some(certificates) = certificates else {
                 return connection(stream, app, leave, &line).await;
@@ -98,7 +98,7 @@ pub(super) async fn serve(
     Ok(())
 }
 
-/// A place for a connection. As long as there is none, idle ones make room.
+/// A permit for a connection. Idle connections are closed while there is none.
 async fn place(
     places: &Arc<Semaphore>,
     lines: &Lines,
@@ -125,7 +125,7 @@ where
         .header_read_timeout(HEAD_TIMEOUT)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
-        // One request each while the server goes: an idle connection would hold it up.
+        // During shutdown each connection serves one request: an idle connection would delay it.
         .keep_alive(!leave.is_cancelled());
     let connection = builder.serve_connection(
         TokioIo::new(Told::new(stream, held.line.clone())),
@@ -135,7 +135,7 @@ where
     let late = leave.is_cancelled();
     let makes_room = async {
         held.line.close.cancelled().await;
-        // A request that came at the same moment is answered.
+        // A request that arrived at the same moment is served.
         while !held.line.is_idle() {
             tokio::time::sleep(LOOK_EVERY).await;
         }

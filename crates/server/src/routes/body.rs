@@ -1,4 +1,4 @@
-//! Bodies of requests, within their limit and their time.
+//! Reads bodies of requests within their limit and their timeout.
 
 use super::Shared;
 use axum::body::Body;
@@ -10,13 +10,13 @@ use std::time::Duration;
 use tessera_engine::error::Error;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// What is read of a body that was refused: bytes, and for how long.
+/// Limits for draining a refused body: bytes and time.
 const DRAIN_BYTES: usize = 64 << 20;
 const DRAIN: Duration = Duration::from_secs(1);
-/// What a client has to send a statement.
+/// Timeout for receiving a statement.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A body comes as it is: one that is packed would be taken for something else.
+/// Refuses compressed bodies, which would be misread.
 pub(super) fn check_encoding(headers: &HeaderMap) -> Result<(), Error> {
     for value in headers.get_all(header::CONTENT_ENCODING) {
         let encoding = String::from_utf8_lossy(value.as_bytes()).trim().to_string();
@@ -27,7 +27,7 @@ pub(super) fn check_encoding(headers: &HeaderMap) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads what a client still sends for a moment: one that is hung up on would not see why.
+/// Drains the body for a moment: a client whose connection is closed while it sends would not see the error.
 async fn drain(body: Body) {
     let rest = async {
         let mut pieces = body.into_data_stream();
@@ -39,19 +39,19 @@ async fn drain(body: Body) {
             }
         }
     };
-    // One that sends slower than that has to live without.
+    // A slower client may miss the error.
     let _ = tokio::time::timeout(DRAIN, rest).await;
 }
 
-/// Room for bodies on their way, beyond what each has for nothing: clients that begin many large ones and hold them back
-/// would fill the memory.
+/// Memory for bodies in transfer, beyond the free part of each: clients that begin many large ones and stall would fill
+/// the memory.
 pub(super) struct Room {
     /// A permit for each [`STEP`].
     free: Semaphore,
     limit_bytes: usize,
 }
 
-/// What a body has without asking for room: statements that people write.
+/// Bytes of a body that need no permit: statements that people write.
 const SMALL: usize = 64 << 10;
 /// Bytes of a permit.
 const STEP: usize = 4 << 10;
@@ -94,10 +94,9 @@ async fn read(shared: &Arc<Shared>, body: Body) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// The body as text.
 pub(super) async fn text(shared: &Arc<Shared>, request: Request) -> Result<String, Error> {
     check_encoding(request.headers())?;
-    // What says that it is too large is not waited for.
+    // A body with a too large `Content-Length` is refused at once.
     let limit_bytes = shared.config.max_request_bytes;
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
     if length.and_then(|n| n.parse::<u64>().ok()).is_some_and(|n| n > limit_bytes as u64) {

@@ -1,7 +1,7 @@
-//! A brake on guessing: who sends wrong tokens waits, each time twice as long.
+//! Backoff against guessing tokens: each further wrong token doubles the wait.
 //!
-//! The first wrong ones of an address are free, as people mistype. After them no token of that address is looked at
-//! until a time is over, not even the right one: an answer would tell that it is. A right one makes an end of it.
+//! The first wrong tokens of an address are free, for typos. After them no token of that address is checked until a
+//! wait is over, not even the right one: a response would reveal that it is right. A right token resets the count.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,21 +9,21 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tessera_engine::error::Error;
 
-/// Wrong tokens that are free.
+/// Number of wrong tokens without a wait.
 const FREE: u32 = 10;
-/// The longest wait, in seconds, as a power of two.
+/// Upper bound on the wait: the exponent of a power of two, in seconds.
 const LONGEST: u32 = 5;
-/// An address that sent no wrong token for this time has sent none.
+/// Wrong tokens of an address are forgotten after this time without another.
 const FORGET: Duration = Duration::from_secs(600);
-/// Addresses that are remembered; beyond them the oldest are forgotten.
+/// Upper bound on remembered addresses; beyond it the oldest are forgotten.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Where a request comes from.
+/// The origin of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Peer(Option<IpAddr>);
 
 impl Peer {
-    /// Of an address. Who has one of IPv6 has a network of them.
+    /// The peer of an address. IPv6 addresses count by their /64 network, because a client has a whole network.
     pub(super) fn new(ip: IpAddr) -> Self {
         Peer(Some(match ip.to_canonical() {
             IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 64 << 64).into()),
@@ -32,7 +32,6 @@ impl Peer {
     }
 }
 
-/// Wrong tokens by address.
 #[derive(Debug, Default)]
 pub(super) struct Brake(Mutex<BTreeMap<Peer, Tries>>);
 
@@ -43,7 +42,7 @@ struct Tries {
 }
 
 impl Tries {
-    /// How long no token is looked at any more.
+    /// The time left during which tokens are not checked.
     fn wait(&self, now: Instant) -> Option<Duration> {
         let over = self.wrong.checked_sub(FREE)?;
         let until = self.last + Duration::from_secs(1 << over.min(LONGEST));
@@ -52,10 +51,10 @@ impl Tries {
 }
 
 impl Brake {
-    /// Looks at a token, if it is time to.
+    /// Checks a token, unless the peer has to wait.
     ///
     /// # Errors
-    /// [`Error::TooManyTries`] if it is not: then `is_right` was not asked.
+    /// [`Error::TooManyTries`] if it has to wait: then `is_right` was not called.
     pub(super) fn attempt(
         &self,
         peer: Peer,
@@ -116,7 +115,7 @@ mod tests {
             assert!(!brake.attempt_at(bad, || false, at(now)).unwrap());
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 32, 32]);
-        // Others do not wait, nor does it for ever; networks of one host are one.
+        // Other peers do not wait, and the wait ends; addresses of one network count together.
         assert!(brake.attempt_at(good, || true, at(now)).unwrap());
         assert!(brake.attempt_at(bad, || true, at(now + 32)).unwrap());
         assert!(!brake.attempt_at(bad, || false, at(now + 32)).unwrap());

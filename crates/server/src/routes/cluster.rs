@@ -11,16 +11,16 @@ use std::time::Instant;
 use tessera_cluster::Cluster;
 use tessera_engine::error::Error;
 
-/// Events in the answer of `GET /v1/cluster`: the last ones.
+/// Upper bound on events in the response of `GET /v1/cluster`: the most recent ones.
 const EVENTS: usize = 100;
 
-/// `GET /v1/cluster`: workers and what happened to them.
+/// `GET /v1/cluster`: the workers and their recent events.
 pub(super) async fn get(State(shared): State<Arc<Shared>>) -> Response {
     let cluster = shared.backend.host().and_then(|h| h.cluster());
     reply::json(StatusCode::OK, &described(cluster.map(|c| &**c)))
 }
 
-/// `POST /v1/cluster/restart`: each worker is told to start again; one that does not answer is ended by its supervisor.
+/// `POST /v1/cluster/restart`: restarts each worker; the supervisor ends one that does not respond.
 pub(super) async fn restart(State(shared): State<Arc<Shared>>) -> Result<Response, Failure> {
     let cluster = shared.backend.host().and_then(|h| h.cluster());
     let cluster = cluster.ok_or_else(|| Error::Unsupported {
@@ -33,7 +33,7 @@ pub(super) async fn restart(State(shared): State<Arc<Shared>>) -> Result<Respons
     ))
 }
 
-/// The answer of `GET /v1/cluster`; without a cluster there are neither workers nor events.
+/// The response of `GET /v1/cluster`; without a cluster it has neither workers nor events.
 fn described(cluster: Option<&Cluster>) -> Value {
     let Some(cluster) = cluster else {
         return json!({ "cluster": false, "workers": [], "events": [] });

@@ -1,9 +1,9 @@
-//! Who may ask.
+//! Authentication and origin checks.
 //!
-//! With a token: whoever sends it, in the header or, of a link that the server printed, as `?token=`. Wrong ones are
-//! [counted](super::brake). Without a token a server of this machine answers this machine; then a browser is the danger,
-//! as any page that it shows can post to loopback. So requests of other origins, and names that only resolve to
-//! loopback, are refused. What a browser says another site asked for is refused in any case.
+//! With a token, a request must carry it, in the header or, for a link that the server printed, as `?token=`. Wrong
+//! tokens are [counted](super::brake). Without a token a loopback server serves this machine. Then browsers are the
+//! risk, because any page can post to loopback. So requests of other origins, and host names that only resolve to
+//! loopback, are refused. Requests that a browser marks as cross-site are always refused.
 
 use super::Shared;
 use super::brake::Peer;
@@ -17,8 +17,8 @@ use std::sync::Arc;
 use tessera_engine::config::Config;
 use tessera_engine::error::Error;
 
-/// Headers of which two would be read as one thing by us and as another by whoever stands before us. Of lengths the
-/// library refuses two values, and takes one value twice for once.
+/// Headers that must not repeat: we could read one value, and a proxy in front of us the other. The library refuses two
+/// different lengths, and accepts one that is repeated.
 const ONCE: [HeaderName; 4] = [
     header::HOST,
     header::AUTHORIZATION,
@@ -26,10 +26,10 @@ const ONCE: [HeaderName; 4] = [
     HeaderName::from_static(super::sessions::HEADER),
 ];
 
-/// How a link carries the token.
+/// The parameter of a link with the token.
 const TOKEN: &str = "token=";
 
-/// Refuses a head that can be read in two ways, whatever it asks for.
+/// Refuses an ambiguous head, for any route.
 pub(super) async fn well_formed(request: Request, next: Next) -> Result<Response, Failure> {
     unambiguous(request.uri(), request.headers())?;
     Ok(next.run(request).await)
@@ -82,7 +82,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// The token of a link, which is no parameter of what is asked for. Only what changes nothing may be a link.
+/// Removes the token of a link from the parameters. Only read-only methods may use links.
 fn take_token(request: &mut Request) -> Option<String> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return None;
@@ -106,7 +106,7 @@ fn take_token(request: &mut Request) -> Option<String> {
     token
 }
 
-/// Refuses what a browser says another site asked for. Without a token, another port of this machine is one too.
+/// Refuses cross-site requests of a browser. Without a token, another port of this machine is another site too.
 fn same_site(config: &Config, headers: &HeaderMap) -> Result<(), Error> {
     let text = |name| header_text(headers, name);
     let refused = |site: &str| Err(Error::Forbidden { reason: format!("{site} may not ask") });
@@ -124,7 +124,7 @@ fn same_site(config: &Config, headers: &HeaderMap) -> Result<(), Error> {
     }
 }
 
-/// Refuses names that are not this machine's, unless others may ask without a token.
+/// Refuses host names that are not this machine's, unless other machines may connect without a token.
 fn from_here(config: &Config, headers: &HeaderMap) -> Result<(), Error> {
     let host = header_text(headers, header::HOST).unwrap_or_default();
     match is_local(host) || !config.listen.ip().is_loopback() {
@@ -157,14 +157,14 @@ fn parts(host: &str) -> Option<(&str, Option<u16>)> {
     (!name.is_empty() && name.bytes().all(is_name)).then_some((name, number))
 }
 
-/// True for `localhost`, `127.0.0.1:8080`, `[::1]:8080`: what cannot be a name that somebody else controls.
+/// True for `localhost`, `127.0.0.1:8080`, `[::1]:8080`: names that no other party controls.
 fn is_local(host: &str) -> bool {
     let Some((name, _)) = parts(host) else { return false };
     name.eq_ignore_ascii_case("localhost")
         || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Compares in a time that does not tell where the first difference is.
+/// Constant-time comparison.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |d, (x, y)| d | (x ^ y)) == 0
 }

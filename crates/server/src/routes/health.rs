@@ -7,12 +7,12 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use std::sync::Arc;
 
-/// The process answers.
+/// `GET /healthz`: the process responds.
 pub(super) async fn live() -> &'static str {
     "ok\n"
 }
 
-/// New queries are taken, those that were taken before the server started are known, and no other server took its place.
+/// `GET /readyz`: the server accepts queries, has recovered earlier statements, and is not fenced by another server.
 pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static str, Failure> {
     shared.is_staying()?;
     if !shared.statements.is_restored() {
@@ -22,7 +22,7 @@ pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static 
     Ok("ready\n")
 }
 
-/// `GET /openapi.json`: what this server answers.
+/// `GET /openapi.json`: the description of this API.
 pub(super) async fn openapi() -> Response {
     let document = include_str!("openapi.json")
         .replace("\"VERSION\"", concat!('"', env!("CARGO_PKG_VERSION"), '"'));

@@ -1,4 +1,4 @@
-//! Statements that neither read nor compute anything worth waiting for: a server whose queue is full answers them too.
+//! Light statements, which neither read nor compute much: a server with a full queue runs them too.
 
 use sqlparser::ast::{Expr, Query, SelectItem, SetExpr};
 use tessera_frontend::statement::Show;
@@ -6,11 +6,10 @@ use tessera_frontend::surface::{self, Names, Reason, RelationKind};
 use tessera_frontend::walk::walk;
 use tessera_frontend::{Statement, functions};
 
-/// Such statements at a time.
+/// Upper bound on concurrent light statements.
 pub(super) const LIGHT_MAX: usize = 64;
 
-/// True if a script is made of such statements alone: settings, what runs, the end of what runs, and SELECT of values
-/// that are written in it.
+/// True if a script has only light statements: settings, running queries, cancels, and SELECT of literal values.
 pub(super) fn is_light(sql: &str) -> bool {
     let Ok(parsed) = tessera_frontend::parse(sql) else { return false };
     !parsed.is_empty()

@@ -1,7 +1,7 @@
-//! The connections that are open, and which of them makes room: one that asks for nothing, and has done so longest.
+//! Open connections, and the choice of one to close: the one that has been idle longest.
 //!
-//! Whoever opens all connections that there may be, and is silent, would shut others out until they time out. So a
-//! connection that comes when there is no place takes that of an idle one.
+//! A client that opens all connections and stays silent would block others until the timeout. So a connection that
+//! finds no place takes that of an idle one.
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// All that are open.
 #[derive(Debug)]
 pub(super) struct Lines {
     open: Mutex<BTreeMap<u64, Arc<Line>>>,
@@ -20,19 +19,18 @@ pub(super) struct Lines {
     start: Instant,
 }
 
-/// One of them.
 #[derive(Debug)]
 pub(super) struct Line {
     start: Instant,
-    /// When a byte came or went last, in milliseconds after `start`.
+    /// Time of the last byte sent or received, in milliseconds after `start`.
     last_ms: AtomicU64,
-    /// Requests that are being answered.
+    /// Number of requests in progress.
     asked: AtomicUsize,
-    /// Fired when it makes room.
+    /// Fired to close the connection.
     pub(super) close: CancellationToken,
 }
 
-/// A line in the list, until this is dropped.
+/// An entry in the list, until this is dropped.
 #[derive(Debug)]
 pub(super) struct OpenLine {
     lines: Arc<Lines>,
@@ -52,7 +50,6 @@ impl Lines {
         Arc::new(Lines { open, next, start: Instant::now() })
     }
 
-    /// Another one is open.
     pub(super) fn add(self: &Arc<Self>) -> OpenLine {
         let line = Arc::new(Line {
             start: self.start,
@@ -66,7 +63,7 @@ impl Lines {
         OpenLine { lines: self.clone(), number, line }
     }
 
-    /// Closes the one that has been silent longest of those that ask for nothing, if there is one.
+    /// Closes the connection that has been idle longest, if one is idle.
     pub(super) fn make_room(&self) {
         let open = self.lock();
         let idle = open.values().filter(|l| l.is_idle() && !l.close.is_cancelled());
@@ -81,7 +78,7 @@ impl Lines {
 }
 
 impl Line {
-    /// Bytes came or went.
+    /// Records that bytes were sent or received.
     pub(super) fn moves(&self) {
         self.last_ms.store(self.start.elapsed().as_millis() as u64, Relaxed);
     }
@@ -91,7 +88,7 @@ impl Line {
     }
 }
 
-/// A request that is being answered.
+/// A request in progress.
 struct Asked(Arc<Line>);
 
 impl Drop for Asked {
@@ -100,7 +97,7 @@ impl Drop for Asked {
     }
 }
 
-/// Counts a request as long as it is being answered; what its answer brings after that are bytes that go.
+/// Counts a request until its response begins; bytes of the body count as activity.
 pub(super) async fn asks(State(line): State<Arc<Line>>, request: Request, next: Next) -> Response {
     line.asked.fetch_add(1, Relaxed);
     let _asked = Asked(line);

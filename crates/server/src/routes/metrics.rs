@@ -18,13 +18,13 @@ use std::time::Instant;
 use tessera_cluster::registry::Member;
 use tessera_engine::session::Host;
 
-/// Upper ends of the buckets of durations, in seconds.
+/// Upper bounds of the histogram's buckets, in seconds.
 const BUCKETS: [f64; 9] = [0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0];
 
-/// A figure of each worker: name, kind, help, and the figure.
+/// A metric of each worker: name, type, help, and value.
 type OfWorker = (&'static str, &'static str, &'static str, fn(&Member) -> f64);
 
-/// What is counted about requests.
+/// Counters of requests.
 #[derive(Default)]
 pub(super) struct Metrics {
     requests: Mutex<BTreeMap<(&'static str, &'static str, u16), Durations>>,
@@ -40,12 +40,12 @@ struct Durations {
 }
 
 impl Metrics {
-    /// Bytes of results went to a client.
+    /// Counts bytes of results sent to clients.
     pub(super) fn sent(&self, bytes: usize) {
         self.bytes_sent.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Bytes of an upload came.
+    /// Counts bytes of uploads.
     pub(super) fn received(&self, bytes: usize) {
         self.bytes_received.fetch_add(bytes as u64, Relaxed);
     }
@@ -61,7 +61,7 @@ impl Metrics {
     }
 }
 
-/// Counts each request and how long its answer took to begin.
+/// Counts each request and the time until its response begins.
 pub(super) async fn count(
     State(shared): State<Arc<Shared>>,
     request: Request,
@@ -69,7 +69,7 @@ pub(super) async fn count(
 ) -> Response {
     let started = Instant::now();
     let route = route(request.uri().path());
-    // Only methods that exist: a client must not make labels of its own.
+    // Only known methods: clients must not create labels.
     let method = match request.method().as_str() {
         "GET" => "GET",
         "POST" => "POST",
@@ -84,7 +84,7 @@ pub(super) async fn count(
     response
 }
 
-/// The route of a path without what clients put into it.
+/// The route of a path, without client-chosen parts.
 fn route(path: &str) -> &'static str {
     let mut parts = path.trim_matches('/').split('/');
     match (parts.next(), parts.next(), parts.next(), parts.next(), parts.next()) {
@@ -117,12 +117,12 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>) -> Response {
     reply::text(StatusCode::OK, "text/plain; version=0.0.4", text(&shared))
 }
 
-/// The text that Prometheus reads.
+/// The text of the exposition format.
 #[derive(Default)]
 struct Exposition(String);
 
 impl Exposition {
-    /// A figure with its values, each with its labels.
+    /// A metric with its values, each with its labels.
     fn one(&mut self, name: &str, kind: &str, help: &str, values: &[(String, f64)]) {
         // Writing into memory cannot fail.
         let _ = writeln!(self.0, "# HELP tessera_{name} {help}\n# TYPE tessera_{name} {kind}");
@@ -166,7 +166,7 @@ fn text(shared: &Shared) -> String {
     out.0
 }
 
-/// Statements, sessions and results on their way.
+/// Statements, sessions and results in transfer.
 fn statements(shared: &Shared, out: &mut Exposition) {
     let statements = &shared.statements;
     let (live, waiting) = statements.live();
@@ -231,7 +231,6 @@ fn runtime(host: &Host, out: &mut Exposition) {
     out.one("pool_cached_bytes", "gauge", "Bytes of free buffers.", &plain(quota.cached()));
 }
 
-/// Chunks that went to disk.
 fn spill(host: &Host, out: &mut Exposition) {
     let store = host.runtime().store();
     let spilled = store.figures();
@@ -254,7 +253,7 @@ fn spill(host: &Host, out: &mut Exposition) {
     );
 }
 
-/// What was read from storage, and results on disk.
+/// Reads from storage, and results on disk.
 fn storage(host: &Host, out: &mut Exposition) {
     let (requests, bytes, _) = host.counters().snapshot();
     out.one("storage_requests_total", "counter", "Requests to storage.", &plain(requests));
@@ -269,7 +268,6 @@ fn storage(host: &Host, out: &mut Exposition) {
     );
 }
 
-/// Chunks that are kept for a run after a failure.
 fn durable(host: &Host, out: &mut Exposition) {
     let (durable, did) = (host.durable(), host.durable().did());
     let all: [(&str, &str, &str, f64); 11] = [
@@ -300,7 +298,6 @@ fn durable(host: &Host, out: &mut Exposition) {
     }
 }
 
-/// The workers of a cluster.
 fn workers(members: &[Member], out: &mut Exposition) {
     let of = |f: fn(&Member) -> f64| -> Vec<(String, f64)> {
         members.iter().map(|m| (format!("{{worker=\"{}\"}}", m.number), f(m))).collect()

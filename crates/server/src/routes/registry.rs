@@ -1,16 +1,16 @@
-//! The statements of a server: a bounded queue, those that run, and results until somebody has read them.
+//! The registry of a server's statements: a bounded queue, running statements, and results until they are read.
 //!
 //! ```text
-//!   submit ─▶ planned ─▶ queue (max-queued) ─▶ run (max-queries, query-timeout) ─▶ kept (result-ttl, a part of the memory)
-//!                 └─ what takes but a moment runs at once
+//!   submit ─▶ planned ─▶ queue (max-queued) ─▶ run (max-queries, query-timeout) ─▶ stored (result-ttl, part of memory)
+//!                 └─ a light statement runs at once
 //! ```
-//! A statement that is acknowledged before its answer is there, or that has a `request_id`, is written into the
-//! [`Journal`] before ([`Entry::accept`]). A server that starts takes up what it finds there ([`Statements::restore`]):
-//! what was not over runs again under its id, with what it was bound to; what was finished is computed again when
-//! somebody asks for it.
+//! A statement that is acknowledged before it ends, or that has a `request_id`, is first written to the [`Journal`]
+//! ([`Entry::accept`]). A server recovers these at its start ([`Statements::restore`]): an unfinished statement runs
+//! again under its id, bound by its recipe; the answers of a finished one are computed again when a client requests
+//! them.
 //!
-//! Invariants: what waits, runs and is kept is bounded; a statement is forgotten only after its end; nobody who waits
-//! for a statement holds it up.
+//! Invariants: queued and running statements and results are bounded; a statement is forgotten only after its end; a
+//! waiting client never blocks a statement.
 
 mod detach;
 mod entry;
@@ -36,42 +36,40 @@ use tessera_engine::{Engine, Handle};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Statements that are known at a time, those that are over among them.
+/// Upper bound on known statements, including finished ones.
 const ENTRIES_MAX: usize = 4096;
-/// How often a later server is looked for, and how long that may take.
+/// Interval between checks for a later server, and the timeout of a check.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_MAX: Duration = Duration::from_secs(2);
-/// How long a DELETE waits for the end of what it cancels.
+/// How long a DELETE waits for the end of the cancelled statement.
 const END_SOON: Duration = Duration::from_secs(1);
 
-/// All statements of a server.
 pub(super) struct Statements {
     known: Mutex<BTreeMap<String, Arc<Entry>>>,
     next: AtomicU64,
     places: Arc<Semaphore>,
-    /// Statements that wait or run.
+    /// Queued and running statements.
     live: AtomicUsize,
     live_max: usize,
-    /// Those that take but a moment and are answered beside a full queue.
+    /// Light statements that run beside a full queue.
     light: AtomicUsize,
     running_max: usize,
     limit_s: u64,
     detach: Detach,
     ttl: Duration,
-    /// Bytes of results that may be kept in memory, and on disk.
+    /// Limits of the bytes of results in memory, and on disk.
     keep_max: (u64, u64),
     stop: CancellationToken,
     host: Option<Arc<Host>>,
     journal: Option<Arc<Journal>>,
-    /// True once what was accepted before the server started is known again.
+    /// True once the statements that earlier servers accepted are known.
     is_restored: AtomicBool,
-    /// When a later server was looked for last and not found.
+    /// The last check that found no later server.
     looked: tokio::sync::Mutex<Option<Instant>>,
-    /// Statements that came to each end: finished, failed, cancelled.
+    /// Number of statements by end: finished, failed, cancelled.
     pub(super) ends: [AtomicU64; 3],
 }
 
-/// The answers of an entry's script.
 async fn answers(entry: Arc<Entry>, engine: Arc<dyn Engine>) -> Result<Vec<Reply>, Error> {
     let mut replies = Vec::new();
     let mut stream = engine.run(&entry.sql, entry.handle.clone());
@@ -84,20 +82,20 @@ async fn answers(entry: Arc<Entry>, engine: Arc<dyn Engine>) -> Result<Vec<Reply
     }
 }
 
-/// Where a statement counts.
+/// The limit that a statement counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// Among those that wait or run.
+    /// The limit of queued and running statements.
     Queue,
-    /// Beside a queue that is full.
+    /// The limit of light statements beside a full queue.
     Light,
 }
 
-/// One more that waits or runs, until it is dropped.
+/// A queued or running statement, until it is dropped.
 struct Live {
     statements: Arc<Statements>,
     turn: Turn,
-    /// It is among the queries of the process as long.
+    /// Lists it among the queries of the process for the same time.
     _entered: Option<Entered>,
 }
 
@@ -134,11 +132,10 @@ impl Statements {
         }
     }
 
-    /// Enters a script and runs it when its turn comes. With a `request_id` that is known it is the statement of then.
+    /// Submits a script, which runs after admission. A known `request_id` returns the earlier statement.
     ///
     /// # Errors
-    /// A queue that is full; a `request_id` that was used for something else, or that may have been before the server
-    /// started.
+    /// The queue is full; the `request_id` was used for another statement, or may have been before the server started.
     pub(super) fn submit(
         self: &Arc<Self>,
         engine: Arc<dyn Engine>,
@@ -203,7 +200,7 @@ impl Statements {
         }
     }
 
-    /// Runs a statement when its turn comes.
+    /// Starts a task that runs a statement after admission.
     fn start(self: &Arc<Self>, entry: &Arc<Entry>, engine: Arc<dyn Engine>, turn: Turn) {
         let entered = self.host.as_ref().map(|h| h.queries().enter(&entry.handle));
         let live = Live { statements: self.clone(), turn, _entered: entered };
@@ -221,11 +218,11 @@ impl Statements {
         };
         entry.handle.turn().free().await;
         let outcome = match result {
-            // It was over before it saw that it was cancelled.
+            // The statement finished before it noticed the cancel.
             Ok(_) if entry.deleted.load(Relaxed) => Outcome::Gone,
             Ok(replies) => Outcome::Finished(replies),
             Err(e) => {
-                // Nobody asked for this end: the server goes.
+                // No client requested this end: the server shuts down.
                 let cut = e.code() == "cancelled" && self.stop.is_cancelled();
                 let e = if cut { Error::ShuttingDown } else { e };
                 entry.handle.move_to(StatementState::of_error(&e));
@@ -238,10 +235,10 @@ impl Statements {
             _ => 0,
         };
         self.ends[end].fetch_add(1, Relaxed);
-        // A server that goes leaves it to the next one.
+        // A statement that the shutdown ended is left to the next server.
         match &outcome {
             Outcome::Failed(Error::ShuttingDown) => {}
-            // What it gave before it gives again, or never.
+            // A recovered finished statement keeps its recorded end.
             Outcome::Failed(_) if entry.finished => {}
             Outcome::Failed(e) if StatementState::of_error(e) == StatementState::Cancelled => {
                 entry.conclude(End::Cancelled).await;
@@ -262,9 +259,9 @@ impl Statements {
         entry.handle.clock().limit_script(limit);
         let work = answers(entry.clone(), engine);
         match self.detach.run(work, &entry.handle, entry.handle.clock().has_taken(limit)).await {
-            // The panic's own text went to the log; it may name what a client should not see.
+            // The panic's own text went to the log; it may contain what a client should not see.
             Ended::Itself(Err(_)) => Err(Error::Internal { what: "the query panicked".into() }),
-            // What notices by itself that the time is over says that it was cancelled.
+            // Code that notices the timeout by itself reports "cancelled".
             Ended::Itself(Ok(Err(e)))
                 if e.code() == "cancelled" && !entry.handle.is_cancelled() =>
             {
@@ -277,13 +274,13 @@ impl Statements {
         }
     }
 
-    /// True once what was accepted before the server started is known again.
+    /// True once the statements that earlier servers accepted are known.
     pub(super) fn is_restored(&self) -> bool {
         self.is_restored.load(Acquire)
     }
 
-    /// Refuses if a later server works for the warehouse: then this one accepts nothing that lasts. Asked often, it looks
-    /// now and then; a warehouse that does not answer says nothing.
+    /// Fails if a later server has fenced this one, which then must not accept durable statements. Results are cached
+    /// for a while; a warehouse that does not respond counts as no later server.
     ///
     /// # Errors
     /// A later server.
@@ -305,10 +302,10 @@ impl Statements {
         Ok(())
     }
 
-    /// Computes the answers again of a statement that was finished before the server started; once is enough.
+    /// Computes the answers of a recovered finished statement, unless that has begun.
     ///
     /// # Errors
-    /// A queue that is full.
+    /// The queue is full.
     pub(super) fn wake(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
@@ -327,7 +324,7 @@ impl Statements {
         Ok(())
     }
 
-    /// Counts one more: beside the queue if that is full and the statement takes but a moment.
+    /// Counts a statement: against the light limit if the queue is full and the statement is light.
     fn turn(&self, sql: &str) -> Result<Turn, Error> {
         let Err(busy) = self.take_place() else { return Ok(Turn::Queue) };
         if !is_light(sql) {
@@ -340,7 +337,7 @@ impl Statements {
         Ok(Turn::Light)
     }
 
-    /// Counts one more that waits or runs.
+    /// Counts a queued or running statement.
     fn take_place(&self) -> Result<(), Error> {
         if self.live.fetch_add(1, Relaxed) >= self.live_max {
             self.live.fetch_sub(1, Relaxed);
@@ -355,7 +352,7 @@ impl Statements {
     /// A statement by its id.
     ///
     /// # Errors
-    /// There is none, or it is forgotten; it may be one that is not known again yet.
+    /// The id is unknown or forgotten; it may not be recovered yet.
     pub(super) fn get(&self, id: &str) -> Result<Arc<Entry>, Error> {
         let entry = self.lock().get(id).cloned();
         entry.ok_or_else(|| match self.is_restored() {
@@ -364,24 +361,24 @@ impl Statements {
         })
     }
 
-    /// All that are known, by age.
+    /// All known statements, the oldest first.
     pub(super) fn list(&self) -> Vec<Arc<Entry>> {
         let mut all: Vec<Arc<Entry>> = self.lock().values().cloned().collect();
         all.sort_by_key(|e| e.number);
         all
     }
 
-    /// Cancels a statement and lets its result go. When this is over, no later server runs it again, nor gives its
+    /// Cancels a statement and drops its result. When this returns, no later server runs it again, nor returns its
     /// result.
     ///
     /// # Errors
-    /// Whatever the warehouse says: it is cancelled, and a later server may run it again.
+    /// Errors of the warehouse: the statement is cancelled, and a later server may run it again.
     pub(super) async fn delete(&self, entry: &Arc<Entry>) -> Result<(), Error> {
         entry.deleted.store(true, Relaxed);
         entry.handle.cancel();
         entry.tell();
         if !self.let_go(entry) {
-            // Its end comes at once, but for a block of work.
+            // It ends at once, unless it is in blocking work.
             entry.wait(END_SOON).await;
             self.let_go(entry);
         }
@@ -396,7 +393,7 @@ impl Statements {
         Ok(())
     }
 
-    /// Lets the result of a statement go that is over.
+    /// Drops the result of a finished statement.
     fn drop_result(&self, entry: &Arc<Entry>) {
         if self.let_go(entry) {
             let entry = entry.clone();
@@ -404,7 +401,7 @@ impl Statements {
         }
     }
 
-    /// True if there was a result, which is gone now.
+    /// Drops the result; true if there was one.
     fn let_go(&self, entry: &Entry) -> bool {
         let asleep = entry.asleep.swap(false, Relaxed);
         entry.outcome.send_if_modified(|o| match o.as_deref() {
@@ -420,17 +417,16 @@ impl Statements {
         })
     }
 
-    /// Cancels a statement and forgets it.
     pub(super) fn forget(&self, entry: &Arc<Entry>) {
         entry.handle.cancel();
         self.lock().remove(entry.id());
         entry.unkeep();
     }
 
-    /// Cancels the statements of a session that are not over, for good.
+    /// Cancels the unfinished statements of a session durably.
     ///
     /// # Errors
-    /// Whatever the warehouse says: they are cancelled, and a later server may run them again.
+    /// Errors of the warehouse: they are cancelled, and a later server may run them again.
     pub(super) async fn cancel_session(&self, id: &str) -> Result<(), Error> {
         let mut all = self.list();
         all.retain(|e| e.session.as_deref() == Some(id) && !e.is_over());
@@ -439,7 +435,7 @@ impl Statements {
         Ok(())
     }
 
-    /// Forgets what is over and was not asked for any longer.
+    /// Forgets finished statements that were not requested recently.
     pub(super) fn sweep(&self) {
         let ttl = self.ttl;
         self.lock().retain(|_, e| {
@@ -452,11 +448,11 @@ impl Statements {
         });
     }
 
-    /// Removes chunks that were kept for statements that neither wait nor run: those that are older than `age`, and
-    /// others if room is wanted. Nothing is removed before it is known which statements there are.
+    /// Removes durable chunks of statements that neither wait nor run: those older than `age`, and others if storage is
+    /// full. Nothing is removed before recovery is complete.
     ///
     /// # Errors
-    /// Whatever the warehouse says; a later server.
+    /// Errors of the warehouse; a later server.
     pub(super) async fn collect_chunks(&self, age: Duration) -> Result<(), Error> {
         let (Some(host), Some(journal)) = (&self.host, &self.journal) else { return Ok(()) };
         if !self.is_restored() {
@@ -470,25 +466,25 @@ impl Statements {
         host.durable().collect(&is_live, age).await.map(drop).map_err(Error::stage)
     }
 
-    /// True while a statement waits or runs, or its end is news that its client may still ask for: no older than `time`
-    /// and not told yet.
+    /// True while a statement waits or runs, or its client may still request its end: the end is no older than `time`
+    /// and was not reported yet.
     pub(super) fn is_awaited(&self, time: Duration) -> bool {
         let news = |e: &Arc<Entry>| !e.told.load(Relaxed) && e.idle() < time;
         self.live.load(Relaxed) > 0 || self.lock().values().any(news)
     }
 
-    /// Statements that wait or run, and of those the ones that wait.
+    /// Number of queued and running statements, and of these the queued ones.
     pub(super) fn live(&self) -> (usize, usize) {
         let live = self.live.load(Relaxed);
         (live, live.saturating_sub(self.running_max - self.places.available_permits()))
     }
 
-    /// Bytes of kept results in memory and on disk.
+    /// Bytes of results in memory and on disk.
     pub(super) fn kept_bytes(&self) -> (u64, u64) {
         self.lock().values().map(|e| e.bytes()).fold((0, 0), |(m, d), (n, e)| (m + n, d + e))
     }
 
-    /// Lets the oldest results go until the rest has room; never that of `newest`.
+    /// Drops the oldest results until the rest fits the limits; never that of `newest`.
     fn make_room(&self, newest: &Entry) {
         let (mut memory, mut disk) = self.kept_bytes();
         if memory <= self.keep_max.0 && disk <= self.keep_max.1 {
@@ -513,7 +509,7 @@ impl Statements {
     }
 }
 
-/// Makes room for one more: the oldest that is over goes.
+/// Forgets the oldest finished statement if the limit is reached.
 fn forget_oldest(known: &mut BTreeMap<String, Arc<Entry>>) {
     if known.len() < ENTRIES_MAX {
         return;

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use tessera_engine::error::Error;
 
-/// An error on its way to a client.
+/// An error response.
 pub(super) struct Failure {
     status: u16,
     retry_after_s: u64,
@@ -29,8 +29,8 @@ impl Failure {
 }
 
 impl Failure {
-    /// The same without what only the server knows: `path` is called `name`, and there is no place in a statement that
-    /// the client did not write.
+    /// The same without details that only the server knows: `path` is replaced by `name`, and the position is removed,
+    /// because the client did not write the statement.
     pub(super) fn of_upload(error: &Error, path: &str, name: &str) -> Self {
         let mut failure = Failure::of(error, None);
         let told = &mut failure.body["error"];
@@ -53,7 +53,7 @@ impl From<Error> for Failure {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        // What a client may try again is no fault; that it had to wait was its own wish.
+        // Errors that the client may retry are not faults of the server, nor are waits that the client requested.
         match self.status {
             500 => tracing::error!(code = self.code, "{}", self.text),
             501.. if self.code == "timeout" || self.code == "shutting_down" => {
@@ -77,12 +77,11 @@ impl IntoResponse for Failure {
     }
 }
 
-/// A JSON document.
 pub(super) fn json(status: StatusCode, value: &Value) -> Response {
     text(status, "application/json", format!("{value}\n"))
 }
 
-/// A text of some type.
+/// A response with a body of this type.
 pub(super) fn text(status: StatusCode, kind: &'static str, body: String) -> Response {
     (status, [(header::CONTENT_TYPE, kind)], body).into_response()
 }

@@ -1,7 +1,7 @@
 //! Sessions: temp tensors and settings that outlive a request.
 //!
-//! `POST /v1/sessions` makes one; the header `Tessera-Session` uses it; it goes when it was idle for `session-timeout`,
-//! or with `DELETE`.
+//! `POST /v1/sessions` makes one; the header `Tessera-Session` uses it; it ends after it was idle for
+//! `session-timeout`, or with `DELETE`.
 
 use super::Shared;
 use super::reply::{Failure, json};
@@ -15,12 +15,11 @@ use std::time::{Duration, Instant};
 use tessera_engine::Engine;
 use tessera_engine::error::Error;
 
-/// Sessions at a time.
+/// Upper bound on open sessions.
 const SESSIONS_MAX: usize = 1024;
-/// The header that names a session.
+/// The header with the session's id.
 pub(super) const HEADER: &str = "tessera-session";
 
-/// All sessions of a server.
 pub(super) struct Sessions {
     known: Mutex<BTreeMap<String, Known>>,
     timeout: Duration,
@@ -56,19 +55,18 @@ impl Sessions {
         }
     }
 
-    /// Sessions there are.
     pub(super) fn count(&self) -> usize {
         self.lock().len()
     }
 
-    /// Lets go of those that nobody used. One that runs a statement is in use.
+    /// Ends idle sessions. A session with a queued or running statement is not idle.
     pub(super) fn sweep(&self) {
         let timeout = self.timeout;
         let mut gone = Vec::new();
         {
             let mut known = self.lock();
             known.retain(|_, s| {
-                // A statement that runs or waits holds the engine.
+                // A queued or running statement holds the engine.
                 if Arc::strong_count(&s.engine) > 1 {
                     s.used = Instant::now();
                 }
@@ -88,7 +86,7 @@ impl Sessions {
     }
 }
 
-/// The session that a request names, and its engine; one of its own without the header.
+/// The session of a request's header, and its engine; without the header a session for this request alone.
 pub(super) fn of(
     shared: &Shared,
     headers: &HeaderMap,
@@ -112,7 +110,7 @@ pub(super) async fn create(State(shared): State<Arc<Shared>>) -> Result<Response
     Ok(json(StatusCode::CREATED, &json!({"id": id, "idle_timeout_s": timeout_s})))
 }
 
-/// `DELETE /v1/sessions/{id}`: its statements are cancelled, its temp tensors go.
+/// `DELETE /v1/sessions/{id}`: cancels its statements and drops its temp tensors.
 pub(super) async fn delete(
     State(shared): State<Arc<Shared>>,
     super::Name(id): super::Name,

@@ -18,15 +18,15 @@ use tessera_engine::error::Error;
 use tessera_engine::format::Format;
 use tessera_engine::statement::StatementState;
 
-/// What a request waits if it does not say.
+/// The default wait of a request.
 const WAIT_MS: u64 = 10_000;
-/// The longest that a request waits: a proxy between would give up.
+/// Upper bound on the wait of a request: a proxy would time out.
 const WAIT_MS_MAX: u64 = 60_000;
-/// Bytes of a result that goes inline.
+/// Upper bound on the size of an inline result in bytes.
 const INLINE_BYTES: u64 = 1 << 20;
-/// Characters of a `request_id`.
+/// Upper bound on the characters of a `request_id`.
 const REQUEST_ID_MAX: usize = 200;
-/// How often events tell of progress.
+/// Interval between progress events.
 const EVENT_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Deserialize)]
@@ -76,7 +76,7 @@ pub(super) async fn submit(
     let is_named = request.is_some();
     let entry = shared.statements.submit(engine, sql, session, request)?;
     if is_named {
-        // Whoever sends it again, also to a server that starts later, is to find it.
+        // A repeated request must find it, even on a server that starts later.
         accepted(&shared, &entry).await?;
         wake(&shared, &entry)?;
     }
@@ -98,7 +98,7 @@ pub(super) async fn submit(
                 .map_err(|e| Failure::of(&e, Some(entry.id())))?;
             entry.tell();
             if !is_named {
-                // It is told: there is nothing left to read.
+                // The failure is reported with this response: there is nothing left to read.
                 entry.handle.entry().unpin().await;
             }
             let mut status = status(&entry);
@@ -112,7 +112,7 @@ pub(super) async fn submit(
     }
 }
 
-/// Writes a statement down before it is acknowledged. One that cannot be is not run.
+/// Writes a statement to the journal before it is acknowledged. If that fails, it does not run.
 async fn accepted(shared: &Shared, entry: &Arc<Entry>) -> Result<(), Failure> {
     entry.accept().await.map_err(|e| {
         shared.statements.forget(entry);
@@ -120,24 +120,24 @@ async fn accepted(shared: &Shared, entry: &Arc<Entry>) -> Result<(), Failure> {
     })
 }
 
-/// Computes the answers again that were there before the server started.
+/// Computes the answers of a statement that finished before the server started.
 fn wake(shared: &Arc<Shared>, entry: &Arc<Entry>) -> Result<(), Failure> {
     let session = || shared.backend.session();
     shared.statements.wake(entry, session).map_err(|e| Failure::of(&e, Some(entry.id())))
 }
 
-/// Small answers of a text format go inline.
+/// True if the answers are small and in a text format.
 fn is_inline(out: Out, replies: &[Reply]) -> bool {
     let (memory, disk) =
         replies.iter().map(|r| r.answer.bytes()).fold((0, 0), |(m, d), (n, e)| (m + n, d + e));
-    // A small one may have been put aside when memory was short.
+    // A small answer may be in a file because memory was short.
     matches!(out, Out::Format(f) if f.is_text())
         && memory + disk <= INLINE_BYTES
         && stream::words(replies) <= INLINE_BYTES
 }
 
-/// The `result` of an inline answer: for JSON the document, or a list of them if the script has several statements; for
-/// other formats their text.
+/// The `result` of an inline response: for JSON the document, or a list of them if the script has several statements;
+/// for other formats their text.
 async fn inline(replies: Vec<Reply>, out: Out) -> Result<String, Error> {
     let several = replies.len() != 1;
     let text = match stream::is_small(&replies) {
@@ -157,7 +157,7 @@ async fn inline(replies: Vec<Reply>, out: Out) -> Result<String, Error> {
     })
 }
 
-/// The status with a result in it, whose text is not read again.
+/// The status with a result in it, whose text is not parsed again.
 fn with_result(status: &Value, result: &str) -> Response {
     let mut fields = String::from("{");
     for (name, value) in status.as_object().into_iter().flatten() {
@@ -170,7 +170,7 @@ fn with_result(status: &Value, result: &str) -> Response {
     super::reply::text(StatusCode::OK, "application/json", fields + "}\n")
 }
 
-/// What is told about a statement.
+/// The status document of a statement.
 fn status(entry: &Entry) -> Value {
     described(entry, entry.outcome())
 }
@@ -206,7 +206,7 @@ fn described(entry: &Entry, outcome: Option<Arc<Outcome>>) -> Value {
     out
 }
 
-/// What its client is told about a statement: after that a failure is no news.
+/// The status for the statement's client: marks a failure as reported.
 fn told(entry: &Entry) -> Value {
     if matches!(entry.outcome().as_deref(), Some(Outcome::Failed(_))) {
         entry.tell();
@@ -235,7 +235,7 @@ pub(super) async fn get(
     Ok(json(StatusCode::OK, &told(&entry)))
 }
 
-/// `DELETE /v1/statements/{id}`: it stops, and its result goes, also for the next server.
+/// `DELETE /v1/statements/{id}`: cancels it and drops its result, also for the next server.
 pub(super) async fn delete(
     State(shared): State<Arc<Shared>>,
     Name(id): Name,
@@ -268,7 +268,7 @@ pub(super) async fn result(
         Some(Outcome::Gone) => Err(fail(&Error::ResultGone { id: id.clone() })),
         Some(Outcome::Finished(replies)) => {
             let response = stream::respond(&shared, replies.clone(), out).await;
-            // What could not be sent may be asked for again, in another format.
+            // After an error the client may request another format.
             if response.is_ok() {
                 entry.tell();
             }
@@ -277,7 +277,7 @@ pub(super) async fn result(
     }
 }
 
-/// `GET /v1/statements/{id}/plan`: the plan of its last query, and what was measured.
+/// `GET /v1/statements/{id}/plan`: the plan of its last query, and its measurements.
 pub(super) async fn plan(
     State(shared): State<Arc<Shared>>,
     Name(id): Name,
@@ -340,7 +340,7 @@ pub(super) async fn events(
     Ok((StatusCode::OK, head, Body::from_stream(stream)).into_response())
 }
 
-/// `POST /v1/query?format=`: the body is SQL, the answer is the result. Who leaves cancels it.
+/// `POST /v1/query?format=`: the body is SQL, the response is the result. Disconnecting cancels it.
 pub(super) async fn query(
     State(shared): State<Arc<Shared>>,
     parameters: Parameters,
@@ -367,7 +367,7 @@ pub(super) async fn query(
             }
         }
     }
-    // From here on the stream alone holds the result.
+    // From here on only the stream holds the result.
     let id = entry.id().to_string();
     drop((asked, entry));
     stream::respond(&shared, replies.unwrap_or_default(), out)
@@ -387,6 +387,6 @@ impl Drop for Asked {
     }
 }
 
-/// States that are over, for metrics.
+/// End states, for metrics.
 pub(super) const ENDS: [StatementState; 3] =
     [StatementState::Finished, StatementState::Failed, StatementState::Cancelled];

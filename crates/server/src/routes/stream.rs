@@ -1,10 +1,11 @@
-//! Results on their way to a client, with back-pressure.
+//! Streams results to clients, with backpressure.
 //!
-//! A writer runs on a thread for blocking work and gives pieces to a channel that holds two; it waits when the client
-//! does not read. What a stream holds beside the result (windows, pieces) is charged to the quota before it begins.
-//! Plans are over by then, so a slow client holds up nobody: its result waits in memory that is charged, or in a file.
+//! A writer runs on a thread for blocking work and sends pieces to a channel that holds two; it waits while the client
+//! does not read. The memory of a stream beside the result (windows, pieces) is charged to the quota before it begins.
+//! Plans are over by then, so a slow client blocks no one: its result waits in charged memory, or in a file.
 //!
-//! The first piece decides the status: what a format cannot hold is an error with its own status, not a broken stream.
+//! The first piece decides the status: a result that the format cannot hold is an error with its own status, not a
+//! broken stream.
 
 use super::{Parameters, Shared};
 use axum::body::{Body, Bytes};
@@ -19,31 +20,31 @@ use tessera_engine::format::{Format, Options, Writer, native, row_bytes};
 use tessera_exec::quota::Charge;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-/// Bytes of a piece.
+/// Size of a piece in bytes.
 const PIECE: usize = 256 << 10;
-/// Pieces that wait for the client.
+/// Upper bound on pieces that wait for the client.
 const PIECES: usize = 2;
-/// What a stream may hold beside the result: a window of each tensor and its text, and the pieces.
+/// Memory of a stream beside the result: a window of each tensor and its text, and the pieces.
 const STREAM_BYTES: u64 = 4 << 20;
-/// Bytes of answers, and how many of them, that are written where they are asked for.
+/// Limits of small answers, in bytes and in number, that are written on the request's own task.
 const SMALL_BYTES: u64 = 16 << 10;
 const SMALL_REPLIES: usize = 16;
-/// Streams together hold at most one part of this many of the memory.
+/// Streams together hold at most one part in this many of the memory.
 const STREAMS_SHARE: u64 = 4;
-/// Streams at a time, if memory allows; and how many there may be in any case.
+/// Upper bound on concurrent streams, and the number that is allowed with any amount of memory.
 const STREAMS_MAX: u64 = 128;
 const STREAMS_MIN: u64 = 4;
-/// A client that takes nothing for this time is gone.
+/// A client that reads nothing for this time counts as disconnected.
 const STALL: Duration = Duration::from_secs(60);
-/// How long a stream waits for memory before the client is sent away.
+/// How long a stream waits for memory before it is refused.
 const MEMORY_WAIT: Duration = Duration::from_secs(5);
 
-/// How many streams there may be at a time with so much memory: slow clients must leave enough for others.
+/// Upper bound on concurrent streams with this memory limit: slow clients must leave enough for others.
 pub(super) fn streams_max(limit_bytes: u64) -> usize {
     (limit_bytes / STREAMS_SHARE / STREAM_BYTES).clamp(STREAMS_MIN, STREAMS_MAX) as usize
 }
 
-/// What a client may ask for: a format, or the engine's own form for another Tessera.
+/// The format of a response, or the engine's own form for another Tessera.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Out {
     Format(Format),
@@ -53,18 +54,17 @@ pub(super) enum Out {
 }
 
 impl Out {
-    /// The format of that name.
     pub(super) fn parse(name: &str) -> Result<Self, Error> {
         if name == native::NAME {
             return Ok(Out::Native);
         }
         let format = Format::parse(name)?;
-        // Known before anything runs: some formats are not there yet.
+        // Fails before anything runs if the format cannot be written.
         Writer::new(format, Options::default(), io::sink())?;
         Ok(Out::Format(format))
     }
 
-    /// What `format=` and `layout=` ask for, else `Accept`, else JSON.
+    /// The format of `format=` and `layout=`, else of `Accept`, else JSON.
     pub(super) fn choose(asked: &Parameters, headers: &HeaderMap) -> Result<Self, Error> {
         let out = Out::by_name(asked.text("format"), headers)?;
         match (asked.text("layout"), out) {
@@ -102,7 +102,7 @@ impl Out {
         }
     }
 
-    /// The same, or JSON where statements only did something: `{"ok": …}` tells it, and nothing failed.
+    /// The same, or JSON if no statement had a result: `{"ok": …}` reports success.
     fn of(self, replies: &[Reply]) -> Self {
         let only_done = replies.iter().all(|r| matches!(r.answer, Answer::Done(_)));
         match self {
@@ -112,7 +112,6 @@ impl Out {
         }
     }
 
-    /// Writes all answers.
     pub(super) fn write<W: Write>(self, replies: Vec<Reply>, out: W) -> Result<W, Error> {
         let (format, arrow_chunks) = match self {
             Out::Format(format) => (format, false),
@@ -125,7 +124,7 @@ impl Out {
         writer.finish()
     }
 
-    /// Bytes that writing holds at a time beside windows and pieces: chunks, where they are asked for whole.
+    /// Memory that writing needs beside windows and pieces: chunks that are read as a whole.
     fn held_bytes(self, replies: &[Reply]) -> u64 {
         let tensors = replies.iter().filter_map(|r| r.answer.tensors());
         match self {
@@ -135,21 +134,22 @@ impl Out {
     }
 }
 
-/// What a stream keeps until its end.
+/// Resources that a stream holds until its end.
 struct StreamPermit {
     _permit: OwnedSemaphorePermit,
     _charge: Option<Charge>,
 }
 
-/// True for answers that are written in less time than it takes to have another thread do it.
+/// True for answers that take less time to write than to pass to another thread.
 pub(super) fn is_small(replies: &[Reply]) -> bool {
     let (memory, disk) =
         replies.iter().map(|r| r.answer.bytes()).fold((0, 0), |(m, d), (n, e)| (m + n, d + e));
-    // Rows on disk are as long there as in memory.
+    // Rows on disk are as long as in memory.
     memory + disk <= SMALL_BYTES && replies.len() <= SMALL_REPLIES && words(replies) <= SMALL_BYTES
 }
 
-/// Labels, and lists of lists, that are written of tensors beside their cells: a tensor without cells may have many.
+/// Number of labels, and of nested lists, that are written beside the cells of tensors: a tensor without cells may have
+/// many.
 pub(super) fn words(replies: &[Reply]) -> u64 {
     let tensors = replies.iter().filter_map(|r| r.answer.tensors()).flatten();
     tensors.map(|t| words_of(&t.head().shape())).fold(0, u64::saturating_add)
@@ -205,7 +205,7 @@ pub(super) async fn respond(
         };
     };
     if first.len() < PIECE {
-        // A piece that is not full is the last: the client is told its length.
+        // A piece that is not full is the last: the response gets a length.
         return match failed((&mut writing).await) {
             Some(e) => Err(e),
             None => Ok((StatusCode::OK, head, first).into_response()),
@@ -217,7 +217,7 @@ pub(super) async fn respond(
             if let Some(piece) = pieces.recv().await {
                 return Some((Ok(piece), (pieces, Some(writing))));
             }
-            // A writer that failed breaks the stream off: the client must not take it for whole.
+            // A failed writer breaks off the stream, so that the client does not take it for complete.
             let e = failed((&mut writing).await)?;
             tracing::warn!(code = e.code(), "a result broke off: {e}");
             Some((Err(io::Error::other(e.to_string())), (pieces, None)))
@@ -227,7 +227,7 @@ pub(super) async fn respond(
     Ok((StatusCode::OK, head, Body::from_stream(stream)).into_response())
 }
 
-/// Memory for a stream, and `more` bytes; it waits a little for others to end.
+/// Reserves memory for a stream, and `more` bytes; waits a little for others to end.
 async fn reserve(shared: &Shared, more: u64) -> Result<Option<Charge>, Error> {
     let Some(host) = shared.backend.host() else { return Ok(None) };
     let quota = host.runtime().quota();
@@ -245,7 +245,7 @@ async fn reserve(shared: &Shared, more: u64) -> Result<Option<Charge>, Error> {
     }
 }
 
-/// Gathers pieces and waits for the client.
+/// Collects pieces and waits for the client.
 struct Pieces {
     sender: mpsc::Sender<Bytes>,
     runtime: tokio::runtime::Handle,
@@ -283,7 +283,7 @@ impl Write for Pieces {
         Ok(n)
     }
 
-    /// Writers flush after each answer; a piece goes when it is full, or at the end.
+    /// Writers flush after each answer; a piece is sent when it is full, or at the end.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! `/v1/tensors`: what has a name.
+//! `/v1/tensors`: the names of the catalog.
 //!
-//! Listing and dropping only touch the catalog, and showing a plan only plans: they have a few places of their own, so
-//! that a server whose queue is full still tells what is there. Describing a tensor may compute (the shape of a view can
-//! follow from data), so it is a statement like all others.
+//! Listing and dropping only touch the catalog, and showing a plan only plans. They have permits of their own, so that
+//! a server with a full queue still serves them. Describing a tensor may compute (the shape of a view can depend on
+//! data), so it is a statement like all others.
 
 use super::registry::Outcome;
 use super::reply::{Failure, json};
@@ -21,12 +21,12 @@ use tessera_engine::format::{Format, Options, Writer};
 use tessera_engine::{Engine, Handle};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Look-ups at a time.
+/// Upper bound on concurrent lookups.
 pub(super) const LOOK_UPS_MAX: usize = 8;
-/// How long one waits for its place.
+/// How long a lookup waits for its permit.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// `GET /v1/tensors`: those of the catalog and, with a session, its own.
+/// `GET /v1/tensors`: the names of the catalog and, with a session, its temp tensors.
 pub(super) async fn list(
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,
@@ -46,7 +46,7 @@ pub(super) async fn get(
     shared.is_staying()?;
     let sql = format!("DESCRIBE {}", quoted(&name)?);
     let entry = shared.statements.submit(engine, sql, session, None)?;
-    // Who leaves does not want to know.
+    // Disconnecting cancels the statement.
     let asked = Asked { shared: shared.clone(), entry: entry.clone() };
     while !entry.wait(Duration::from_secs(60)).await {}
     let outcome = entry.outcome();
@@ -65,7 +65,7 @@ pub(super) async fn get(
     Ok(json(StatusCode::OK, &json!({"name": name, "fields": fields})))
 }
 
-/// A row of DESCRIBE with lists in place of their texts: `time=8, lat=5` is for people.
+/// A row of DESCRIBE with lists in place of texts such as `time=8, lat=5`.
 fn field(row: Value) -> Value {
     let Value::Object(row) = row else { return row };
     let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default().to_string();
@@ -87,7 +87,7 @@ fn field(row: Value) -> Value {
                 out.insert(key, std::mem::take(&mut names).into());
                 out.insert("shape".into(), std::mem::take(&mut shape).into());
             }
-            // A coordinate has no chunks: its first and last label stand there.
+            // A coordinate has its first and last label in place of chunks.
             "chunks" if is_coordinate => drop(out.insert("range".into(), value)),
             "chunks" => {
                 let chunks: Vec<Value> = list(text("chunks")).iter().map(|n| number(n)).collect();
@@ -116,7 +116,7 @@ pub(super) async fn delete(
     Ok(json(StatusCode::OK, &json!({"ok": done})))
 }
 
-/// The name as an identifier of SQL.
+/// The name as an SQL identifier.
 pub(super) fn quoted(name: &str) -> Result<String, Error> {
     if name.is_empty() || name.len() > 200 || name.chars().any(char::is_control) {
         return Err(Error::Request { reason: "a tensor's name has 1 to 200 bytes".into() });
@@ -124,7 +124,7 @@ pub(super) fn quoted(name: &str) -> Result<String, Error> {
     Ok(format!("\"{}\"", name.replace('"', "\"\"")))
 }
 
-/// A name that nothing has is a page that is not there.
+/// An unknown name becomes a 404.
 fn absent(e: Error, name: &str) -> Error {
     match e.code() {
         "unknown_name" => Error::NotFound { path: format!("/v1/tensors/{name}") },
@@ -132,10 +132,10 @@ fn absent(e: Error, name: &str) -> Error {
     }
 }
 
-/// A place for a look-up, which may have to be waited for.
+/// A permit for a lookup; waits if none is free.
 ///
 /// # Errors
-/// [`Error::TooManyLookUps`] if none became free for a while.
+/// [`Error::TooManyLookUps`] after the timeout.
 pub(super) async fn look_up(shared: &Shared) -> Result<OwnedSemaphorePermit, Error> {
     let place = tokio::time::timeout(PATIENCE, shared.look_ups.clone().acquire_owned()).await;
     match place {
@@ -144,7 +144,7 @@ pub(super) async fn look_up(shared: &Shared) -> Result<OwnedSemaphorePermit, Err
     }
 }
 
-/// Runs one statement that only looks into the catalog or changes it.
+/// Runs one statement that only reads or changes the catalog.
 async fn run(shared: &Shared, engine: &dyn Engine, sql: &str) -> Result<Reply, Error> {
     let _place = look_up(shared).await?;
     let mut replies = engine.run(sql, Handle::below(&shared.stop));

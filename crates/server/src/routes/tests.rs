@@ -147,7 +147,7 @@ impl Running {
             body.len()
         );
         s.write_all(head.as_bytes()).unwrap();
-        // A server that refuses the head may hang up before it has the body.
+        // A server that refuses the head may disconnect before it has the body.
         let _ = s.write_all(body);
         s
     }
@@ -218,7 +218,6 @@ fn what_only_does_something_is_told_in_every_format() {
     }
 }
 
-/// The error in a body.
 fn error(body: &[u8]) -> serde_json::Value {
     serde_json::from_slice::<serde_json::Value>(body).unwrap()["error"].take()
 }
@@ -229,7 +228,7 @@ fn requests_that_say_two_things_are_refused() {
     let (status, _, body) = s.ask("POST", "/v1/query?format=csv&format=json", "", b"two");
     assert_eq!(status, 400);
     assert!(error(&body)["message"].to_string().contains("`format` is given twice"));
-    // A body that is packed is not taken for one that is not.
+    // A compressed body is not misread.
     for (method, path) in [("POST", "/v1/query"), ("POST", "/v1/statements")] {
         let (status, _, body) = s.ask(method, path, "Content-Encoding: gzip\r\n", b"two");
         assert_eq!((status, &error(&body)["code"]), (415, &"unsupported_encoding".into()));
@@ -365,7 +364,7 @@ fn a_server_that_leaves_lets_queries_end() {
     let idle = s.send("POST", "/v1/query", "", b"wait");
     until(|| s.fake.started.load(Ordering::SeqCst) == 1);
     s.leave.cancel();
-    // The query may run on for the grace; its client gives up before.
+    // The query may run for the grace period; its client disconnects before.
     assert_eq!(s.fake.cancelled.load(Ordering::SeqCst), 0);
     drop(idle);
     until(|| s.fake.cancelled.load(Ordering::SeqCst) == 1);
@@ -390,7 +389,7 @@ fn a_server_that_leaves_answers_those_who_wait() {
     until(|| s.fake.started.load(Ordering::SeqCst) == 1);
     s.leave.cancel();
     until(|| get("/readyz").0 == 503);
-    // Nothing new, and when to come back.
+    // Nothing new is accepted, with a time to retry.
     for (method, path, body) in [
         ("POST", "/v1/query", &b"two"[..]),
         ("POST", "/v1/statements", b"{\"sql\": \"two\"}"),
@@ -402,13 +401,13 @@ fn a_server_that_leaves_answers_those_who_wait() {
         assert_eq!((status, &error(&answer)["code"]), (503, &"shutting_down".into()), "{path}");
         assert!(head.contains("retry-after: 1"), "{head}");
     }
-    // What was accepted is watched, read and cancelled.
+    // Accepted statements can be watched, read and cancelled.
     assert_eq!(get(&format!("/v1/statements/{done}/result")).0, 200);
     let (status, _, body) = get(&format!("/v1/statements/{runs}"));
     assert_eq!(status, 200);
     assert!(String::from_utf8(body).unwrap().contains("\"RUNNING\""));
     assert_eq!(s.ask("DELETE", &format!("/v1/statements/{runs}"), "", b"").0, 200);
-    // Then there is nothing left to wait for.
+    // Then the server ends.
     until(|| TcpStream::connect(s.address).is_err());
 }
 

@@ -1,4 +1,4 @@
-//! HTTPS: certificates that are read again when their files change.
+//! HTTPS: certificates that are reloaded when their files change.
 
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -9,13 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tessera_engine::error::Error;
 
-/// How often the files are looked at, if somebody connects.
+/// Interval between checks of the files, while clients connect.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What tells versions of the two files apart.
+/// Identifies versions of the two files.
 type Stamps = [Option<(SystemTime, u64)>; 2];
 
-/// The certificates of a server, and their key.
 pub(super) struct Certificates {
     certificate: PathBuf,
     key: PathBuf,
@@ -24,7 +23,7 @@ pub(super) struct Certificates {
 
 struct Now {
     config: Arc<ServerConfig>,
-    /// Of what was read last, also if it could not be used.
+    /// The versions that were read last, even if they were unusable.
     stamps: Stamps,
     looked: Instant,
 }
@@ -33,7 +32,7 @@ impl Certificates {
     /// Reads both files.
     ///
     /// # Errors
-    /// Files that are not there or no PEM, a key that is another certificate's.
+    /// A file is missing or not PEM, or the key does not match the certificate.
     pub(super) fn load(certificate: &Path, key: &Path) -> Result<Self, Error> {
         let stamps = stamps(certificate, key);
         let config = read(certificate, key).map_err(|reason| Error::Config {
@@ -48,7 +47,7 @@ impl Certificates {
         Ok(Certificates { certificate: certificate.into(), key: key.into(), now })
     }
 
-    /// What a new connection is answered with. Files that changed and cannot be used leave what was there before.
+    /// The configuration for a new connection. Changed files that are unusable leave the old one in place.
     pub(super) fn current(&self) -> Arc<ServerConfig> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if now.looked.elapsed() < LOOK_EVERY {
@@ -62,7 +61,7 @@ impl Certificates {
                     tracing::info!("the certificates were read again");
                     now.config = config;
                 }
-                // Perhaps only one of them is there yet: the other one will change it again.
+                // Perhaps only one of the files was replaced yet: the other one will trigger a reload.
                 Err(e) => tracing::warn!("the changed certificates cannot be used: {e}"),
             }
             now.stamps = stamps;

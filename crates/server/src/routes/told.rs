@@ -1,7 +1,7 @@
-//! What the HTTP library answers by itself, told as all errors of this API are.
+//! Error responses of the HTTP library, rewritten in the form of this API.
 //!
-//! A request that is no HTTP, or whose head is too large, never comes to us: the library answers it with a status and
-//! no body. Its answer is recognised on its way out (no error of ours is without a body) and gets one.
+//! Requests that are not HTTP, or whose head is too large, never reach our code: the library responds with a status and
+//! no body. Its response is recognised on its way out, because all errors of ours have a body, and gets one.
 
 use super::lines::Line;
 use std::io;
@@ -11,15 +11,15 @@ use std::task::{Context, Poll, ready};
 use tessera_engine::error::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How an answer begins that is the client's fault, and what one of the library has in its head.
+/// The begin of a client error's response, and the header that marks one of the library.
 const FAULT: &[u8] = b"HTTP/1.1 4";
 const EMPTY: &str = "content-length: 0";
 
-/// A connection on which answers of the library get a body.
+/// A connection that adds a body to error responses of the library.
 pub(super) struct Told<S> {
     stream: S,
     line: Arc<Line>,
-    /// What is written instead of an answer of `for_bytes`, and how much of it is.
+    /// The replacement for a response of `for_bytes`, and how much of it is written.
     instead: Option<Instead>,
 }
 
@@ -35,7 +35,7 @@ impl<S> Told<S> {
     }
 }
 
-/// The answer with a body, if it is one of the library's.
+/// The response with a body, if it comes from the library.
 fn with_body(answer: &[u8]) -> Option<Vec<u8>> {
     if !answer.starts_with(FAULT) {
         return None;

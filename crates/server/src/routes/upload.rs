@@ -1,10 +1,10 @@
 //! `PUT /v1/tensors/{name}`: an upload becomes a tensor of the warehouse.
 //!
-//! 1. The body goes to a file as it comes, piece by piece, so an upload may be larger than memory. A slow or broken
-//!    client ends it; the file has no other holder and goes with the request.
-//! 2. [`checks`] looks for what a statement over the file would not tell in the client's words, or not at all.
-//! 3. `CREATE OR REPLACE TENSOR` reads the file: it checks that it is whole, writes chunks and then the catalog's entry.
-//!    So the tensor is there whole and durable, or what was there before stays.
+//! 1. The body is written to a file as it arrives, piece by piece, so an upload may be larger than memory. A slow or
+//!    disconnected client ends it; the file has no other holder and is removed with the request.
+//! 2. [`checks`] finds errors that a statement over the file would not report in the client's terms, or not at all.
+//! 3. `CREATE OR REPLACE TENSOR` reads the file: it checks that it is complete, writes chunks and then the catalog's
+//!    entry. So either the new tensor is complete and durable, or the old one stays.
 
 mod checks;
 
@@ -25,21 +25,20 @@ use tessera_engine::error::Error;
 use tessera_exec::store::Space;
 use tokio::io::AsyncWriteExt;
 
-/// Uploads at a time.
+/// Upper bound on concurrent uploads.
 pub(super) const UPLOADS_MAX: usize = 8;
-/// A client that sends nothing for this time is gone.
+/// A client that sends nothing for this time counts as disconnected.
 const STALL: Duration = Duration::from_secs(30);
-/// What is read of an upload that was refused: bytes, and for how long.
+/// Limits for draining a refused upload: bytes and time.
 const DRAIN_BYTES: usize = 64 << 20;
 const DRAIN: Duration = Duration::from_secs(2);
-/// Bytes gathered before they go to the file.
+/// Bytes buffered before they are written to the file.
 const BUFFER: usize = 1 << 20;
-/// How files of NumPy begin.
+/// Magic bytes of NumPy files.
 const NPY: &[u8] = b"\x93NUMPY";
-/// How a stream of Arrow's messages begins.
+/// Magic bytes of an Arrow stream.
 const ARROW: &[u8] = &[0xff; 4];
 
-/// What is uploaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UploadFormat {
     Npy,
@@ -47,14 +46,14 @@ enum UploadFormat {
 }
 
 impl UploadFormat {
-    /// By `Content-Type`; without one that says it, the first bytes decide.
+    /// The format by `Content-Type`; `None` leaves it to the first bytes.
     fn of(headers: &HeaderMap) -> Result<Option<Self>, Error> {
         let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(None) };
         let kind = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
         match kind {
             "application/x-npy" => Ok(Some(UploadFormat::Npy)),
             "application/vnd.apache.arrow.stream" => Ok(Some(UploadFormat::Arrow)),
-            // What clients say who do not know better.
+            // Defaults of clients that do not set a type.
             "" | "application/octet-stream" | "application/x-www-form-urlencoded" => Ok(None),
             other => Err(refuse(format!(
                 "an upload is application/x-npy or application/vnd.apache.arrow.stream, not `{other}`"
@@ -69,7 +68,7 @@ impl UploadFormat {
         }
     }
 
-    /// By the first bytes.
+    /// The format by the first bytes.
     fn sniff(start: &[u8]) -> Option<Self> {
         [UploadFormat::Npy, UploadFormat::Arrow].into_iter().find(|k| start.starts_with(k.begins()))
     }
@@ -155,7 +154,7 @@ fn file_name(kind: UploadFormat) -> &'static str {
     }
 }
 
-/// Reads what a client still sends for a while: one that is hung up on would not see why.
+/// Drains the body for a moment: a client whose connection is closed while it sends would not see the error.
 async fn drain(body: &mut BodyDataStream) {
     let rest = async {
         let mut bytes = 0;
@@ -166,7 +165,7 @@ async fn drain(body: &mut BodyDataStream) {
             }
         }
     };
-    // One that sends slower than that has to live without.
+    // A slower client may miss the error.
     let _ = tokio::time::timeout(DRAIN, rest).await;
 }
 

@@ -1,4 +1,4 @@
-//! All files of a store against its manifest.
+//! Verifies all files of a store against its manifest.
 
 use super::{Manifest, ManifestRef, Seal};
 use crate::sink::{Folder, SinkError};
@@ -6,29 +6,29 @@ use crate::source::{ArrayReader, Options, SourceError, Stores, open};
 use futures::{StreamExt, stream};
 use tessera_planner::region::Region;
 
-/// Files that are read at a time.
+/// Upper bound on concurrent reads of files.
 const READS_MAX: usize = 8;
 
-/// The most that is read of a file: more than the longest chunk.
+/// Upper bound on the bytes read of a file: more than the longest chunk.
 const FILE_BYTES_MAX: u64 = 5 << 30;
 
-/// A file that is not what was written.
+/// A missing or changed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// Its path or URL.
     pub file: String,
-    /// What was expected and found.
+    /// The expected and the found contents.
     pub reason: String,
 }
 
-/// What was found of a store.
+/// Result of verifying a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
     /// Files that were read.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub bytes: u64,
-    /// Those that are damaged.
+    /// Damaged files.
     pub damaged: Vec<Damage>,
 }
 
@@ -42,14 +42,14 @@ impl Checked {
     }
 }
 
-/// The length of a file, or what is wrong with it.
+/// The length of a file, or the damage.
 type Found = Result<u64, String>;
 
-/// Reads all files of the store `key` of a warehouse. Of one without a manifest the chunks are decoded, and that some are
-/// missing cannot be known.
+/// Verifies all files of the store `key` of a warehouse. Without a manifest its chunks are decoded, and missing chunks
+/// are not detected.
 ///
 /// # Errors
-/// Storage that fails otherwise than that a file is damaged or missing.
+/// Errors of the storage, except for a damaged or missing file.
 pub async fn check_store(
     folder: &Folder,
     key: &str,
@@ -94,7 +94,7 @@ pub async fn check_store(
     Ok(out)
 }
 
-/// A file, and whether it is the one of the seal.
+/// Reads a file and verifies its seal.
 async fn look(
     folder: &Folder,
     key: &str,
@@ -103,7 +103,7 @@ async fn look(
 ) -> Result<(Option<bytes::Bytes>, Found), SinkError> {
     let found = match folder.get_up_to(key, FILE_BYTES_MAX).await {
         Ok(found) => found,
-        // One file that cannot be read is no reason to leave the others.
+        // One unreadable file does not stop the check of the others.
         Err(SinkError::Storage { reason, .. }) => return Ok((None, Err(reason))),
         Err(e) => return Err(e),
     };
@@ -157,7 +157,7 @@ async fn read(reader: &ArrayReader, region: &Region) -> Result<u64, SourceError>
     Ok(cells.len() as u64)
 }
 
-/// The file that an error is about and what is wrong with it; storage that fails is an error of the check.
+/// Returns the file that an error is about and the reason; other storage errors are errors of the check.
 fn told(e: &SourceError, url: &str) -> Result<(String, String), SinkError> {
     match e {
         SourceError::Corrupt { path, expected, found } => {

@@ -3,9 +3,9 @@
 //! ```text
 //!   budget ├─ encode: padded copy + encoded ─┼─ upload: encoded ─┤ … ┤
 //! ```
-//! A thread takes what encoding a chunk may need, keeps what the encoded chunk has until it is stored, and gives the
-//! rest back. Whoever holds a part of the budget needs nothing else to come to its end but storage, whose requests
-//! have time-outs, so waiting for the budget ends.
+//! A thread reserves the peak of encoding a chunk, keeps the size of the encoded chunk until it is stored, and
+//! releases the rest. A holder of a part of the budget waits for nothing but storage, whose requests have time-outs,
+//! so waiting for the budget ends.
 
 use super::{Memory, Reserved, SinkError};
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Bytes of one permit: a semaphore counts to `u32::MAX`.
 const PERMIT_BYTES: u64 = 4096;
 
-/// No more than this part of the memory limit, unless one chunk needs it.
+/// The writer reserves at most one part in this many of the memory limit, unless one chunk needs more.
 const SHARE: u64 = 4;
 
-/// The bytes that chunks on their way to the store may take.
+/// Memory for chunks that are being encoded and stored.
 #[derive(Debug)]
 pub(super) struct Budget {
     permits: Arc<Semaphore>,
-    /// Permits that one chunk takes at most.
+    /// Upper bound on the permits of one chunk.
     each: u32,
     _reserved: Reserved,
 }
 
 impl Budget {
-    /// Room for up to `threads` chunks at a time, each of which needs up to `each` bytes.
+    /// Reserves memory for up to `threads` concurrent chunks of up to `each` bytes.
     pub(super) fn new(
         quota: &Arc<dyn Memory>,
         chunk_bytes: u64,
@@ -62,19 +62,19 @@ impl Budget {
         }
     }
 
-    /// Room for one chunk; `None` once the budget is closed.
+    /// Takes the permits of one chunk; `None` once the budget is closed.
     pub(super) async fn take(&self) -> Option<OwnedSemaphorePermit> {
         self.permits.clone().acquire_many_owned(self.each).await.ok()
     }
 
-    /// Keeps what `bytes` need and gives the rest back.
+    /// Keeps the permits for `bytes` and releases the rest.
     pub(super) fn shrink(permit: &mut OwnedSemaphorePermit, bytes: usize) {
         let keep = (bytes as u64).div_ceil(PERMIT_BYTES) as usize;
         let rest = permit.num_permits().saturating_sub(keep);
         drop(permit.split(rest));
     }
 
-    /// Whoever waits, or comes later, gets nothing.
+    /// Closes the budget: current and later waiters get `None`.
     pub(super) fn close(&self) {
         self.permits.close();
     }

@@ -1,4 +1,4 @@
-//! Where objects are put: files below a directory, or objects below a prefix of a bucket.
+//! Destinations of objects: files below a directory, or objects below a prefix of a bucket.
 
 use super::SinkError;
 use crate::disk;
@@ -15,30 +15,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Deletions in flight.
 const DELETES_MAX: usize = 16;
 
-/// What objects are written below.
+/// The root that objects are written below.
 #[derive(Debug, Clone)]
 pub(crate) enum Destination {
-    /// A directory of this machine.
     Local {
-        /// The directory.
         root: PathBuf,
-        /// How messages call it.
+        /// Its name in messages.
         display: Arc<str>,
-        /// True if what is made in it is its owner's alone: a warehouse.
+        /// True if only the owner may access its contents: a warehouse.
         private: bool,
     },
-    /// A prefix in a bucket.
     Object {
-        /// The bucket.
         client: Arc<dyn ObjectStore>,
-        /// Without slashes at its ends.
+        /// Without leading and trailing slashes.
         prefix: String,
-        /// Most that a request may take, its retries included.
+        /// Time-out of a request, its retries included.
         timeout: Duration,
-        /// Sorts errors and shows names.
+        /// Maps errors and displays names.
         store: Store,
     },
 }
@@ -56,8 +51,8 @@ impl Destination {
         matches!(self, Destination::Local { .. })
     }
 
-    /// Writes a whole object. A local file is written on the caller's thread, under its own name: whoever needs it
-    /// to appear at once renames the directory around it. `sync` waits until the file is on the device.
+    /// Writes a whole object. A local file is written on the caller's thread, under its final name: a caller that
+    /// needs it to appear atomically renames the directory around it. `sync` waits until the file is on the device.
     pub(super) async fn put(&self, key: &str, bytes: Bytes, sync: bool) -> Result<(), SinkError> {
         match self {
             Destination::Local { .. } => disk::wait(|| self.put_local(key, &bytes, sync)),
@@ -69,7 +64,7 @@ impl Destination {
         }
     }
 
-    /// As [`Destination::put`], for local destinations alone.
+    /// As [`Destination::put`], for local destinations only.
     pub(super) fn put_local(&self, key: &str, bytes: &[u8], sync: bool) -> Result<(), SinkError> {
         let Destination::Local { root, private, .. } = self else {
             return Err(self.broken(key, "it is not local"));
@@ -91,7 +86,7 @@ impl Destination {
         write().map_err(|e| SinkError::io(self.show(key), &e))
     }
 
-    /// Removes everything below `key` (the place itself if empty); nothing there is fine.
+    /// Removes everything below `key` (the root itself if empty). Missing objects are not an error.
     pub(super) async fn remove_all(&self, key: &str) -> Result<(), SinkError> {
         match self {
             Destination::Local { root, .. } => {
@@ -100,7 +95,7 @@ impl Destination {
             }
             Destination::Object { client, .. } => {
                 let below = self.key(key)?;
-                // What makes a store of the objects goes first, so that a reader never sees half of them.
+                // The metadata are removed first, so that a reader never sees half a store.
                 for name in ["zarr.json", ".zmetadata", ".zgroup", ".zarray"] {
                     let at = self.key(&join(key, name))?;
                     self.gone(key, client.delete(&at)).await?;
@@ -153,7 +148,7 @@ impl Destination {
         }
     }
 
-    /// As [`Destination::within`]; an object that is not there is gone.
+    /// As [`Destination::within`]; an object that is not found counts as removed.
     async fn gone(
         &self,
         key: &str,
@@ -170,7 +165,7 @@ impl Destination {
     }
 }
 
-/// The code of a store that has no room, if the error is that.
+/// The code of a full store, if the error has one.
 fn no_space(e: &object_store::Error) -> Option<&'static str> {
     const CODES: [&str; 4] =
         ["QuotaExceeded", "XMinioStorageFull", "StorageFull", "InsufficientStorage"];
@@ -178,7 +173,7 @@ fn no_space(e: &object_store::Error) -> Option<&'static str> {
     CODES.into_iter().find(|c| text.contains(c))
 }
 
-/// How a new file is opened; a private one is its owner's alone.
+/// Options to open a new file; a private file is accessible to its owner only.
 pub(super) fn new(private: bool) -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true);
@@ -188,7 +183,7 @@ pub(super) fn new(private: bool) -> OpenOptions {
     options
 }
 
-/// Makes a directory and those above it; private ones are their owner's alone.
+/// Makes a directory and its parents; private ones are accessible to their owner only.
 pub(super) fn make_all(path: &Path, private: bool) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -207,7 +202,7 @@ pub(super) fn join(a: &str, b: &str) -> String {
     }
 }
 
-/// Removes a file or a directory with what is in it; nothing there is fine.
+/// Removes a file or a directory tree; a missing one is not an error.
 pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Ok(m) if m.is_dir() => fs::remove_dir_all(path),

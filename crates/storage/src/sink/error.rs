@@ -1,4 +1,4 @@
-//! What can go wrong between chunks and a store.
+//! Errors of writing to a store.
 
 use crate::source::SourceError;
 use std::io;
@@ -9,24 +9,24 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum SinkError {
-    /// The target is taken.
+    /// The target already exists.
     #[error("`{what}` already exists")]
     Exists {
         /// The URL or path.
         what: String,
     },
-    /// A document is not in the version that was to be replaced.
+    /// The stored version of a document differs from the expected one.
     #[error("`{what}` was modified by another writer")]
     Changed {
         /// The URL.
         what: String,
     },
-    /// Something that overwriting would destroy without having been asked for.
+    /// Overwriting would destroy something other than a previous output.
     #[error("refusing to overwrite `{what}`: it is {is}")]
     Foreign {
         /// The URL or path.
         what: String,
-        /// What it is.
+        /// The kind of the existing file.
         is: &'static str,
     },
     /// No room on the device, or a quota of the file system or the bucket.
@@ -34,23 +34,23 @@ pub enum SinkError {
     NoSpace {
         /// The object.
         what: String,
-        /// Bytes that were written of all that belongs to the output.
+        /// Bytes written so far of the whole output.
         written_bytes: u64,
-        /// What the system or the store said.
+        /// The error of the system or the store.
         reason: String,
     },
-    /// The operating system or the store refused.
+    /// The operating system or the store denied access.
     #[error("not permitted to write `{what}`: {reason}")]
     PermissionDenied {
         /// The object.
         what: String,
-        /// Its reason.
+        /// The error of the system or the store.
         reason: String,
     },
-    /// A storage that is only read.
+    /// Read-only storage.
     #[error("writing to {scheme} is not supported")]
     ReadOnly {
-        /// What the URL begins with.
+        /// Scheme of the URL.
         scheme: String,
     },
     /// Any other failure of the storage.
@@ -58,28 +58,28 @@ pub enum SinkError {
     Storage {
         /// The object.
         what: String,
-        /// What it said.
+        /// The storage's error.
         reason: String,
     },
-    /// No connection, no answer, a refused login, a URL that is none.
+    /// No connection, no response, a refused login, an invalid URL.
     #[error(transparent)]
     Source(SourceError),
-    /// A chunk, shard, codec or format that cannot be.
+    /// An invalid chunk, shard, codec or format.
     #[error("`{option}`: {reason}")]
     Option {
         /// The option.
         option: &'static str,
-        /// What is wrong with its value.
+        /// Why its value is invalid.
         reason: String,
-        /// The way out.
+        /// The remedy.
         hint: Option<String>,
     },
-    /// Names or labels that cannot stand in one dataset.
+    /// Names or labels that cannot be in one dataset.
     #[error("{reason}")]
     Names {
-        /// Which, and why.
+        /// The names, and the reason.
         reason: String,
-        /// The way out.
+        /// The remedy.
         hint: String,
     },
     /// Cells that the format cannot hold.
@@ -89,21 +89,21 @@ pub enum SinkError {
         format: &'static str,
         /// The tensor.
         name: String,
-        /// Why not.
+        /// The reason.
         reason: String,
-        /// The way out.
+        /// The remedy.
         hint: String,
     },
-    /// The buffers that encoding needs do not fit the memory limit.
+    /// The buffers for encoding do not fit the memory limit.
     #[error(
         "writing chunks of {chunk_bytes} bytes needs {needed_bytes} bytes of memory; {free_bytes} of {limit_bytes} are free"
     )]
     Memory {
         /// Bytes of a chunk.
         chunk_bytes: u64,
-        /// Bytes that one of them needs.
+        /// Bytes of memory for one chunk.
         needed_bytes: u64,
-        /// What there is.
+        /// Free memory.
         free_bytes: u64,
         /// The memory limit.
         limit_bytes: u64,
@@ -111,12 +111,12 @@ pub enum SinkError {
     /// The writer was aborted.
     #[error("writing was cancelled")]
     Cancelled,
-    /// A fault of ours.
+    /// An internal error.
     #[error("writing `{what}`: {reason}")]
     Internal {
         /// The object.
         what: String,
-        /// What does not hold.
+        /// The violated invariant.
         reason: String,
     },
 }
@@ -141,7 +141,7 @@ impl SinkError {
         }
     }
 
-    /// Who has to act.
+    /// Class of the error: who has to act.
     pub fn class(&self) -> Class {
         match self {
             SinkError::Source(e) => e.class(),
@@ -152,12 +152,12 @@ impl SinkError {
         }
     }
 
-    /// True if memory was refused that is there if nothing else has any.
+    /// True if the refused memory is available once nothing else uses it.
     pub fn may_fit(&self) -> bool {
         matches!(self, SinkError::Memory { needed_bytes, limit_bytes, .. } if needed_bytes <= limit_bytes)
     }
 
-    /// The way out, if there is one to tell.
+    /// The remedy, if one is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             SinkError::Exists { .. } => {
@@ -189,7 +189,7 @@ impl SinkError {
         }
     }
 
-    /// The same with how far writing had come.
+    /// Adds the number of bytes written.
     pub(crate) fn after(self, bytes: u64) -> SinkError {
         match self {
             SinkError::NoSpace { what, reason, .. } => {
@@ -199,7 +199,7 @@ impl SinkError {
         }
     }
 
-    /// An error of the operating system on `what`.
+    /// Converts an error of the operating system on `what`.
     pub(crate) fn io(what: impl Into<String>, e: &io::Error) -> SinkError {
         let what = what.into();
         match e.kind() {

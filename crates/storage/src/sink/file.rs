@@ -1,7 +1,7 @@
-//! One file or object, written from its first byte to its last: for formats that are streams.
+//! One file or object, written sequentially, for stream formats.
 //!
-//! A local file has another name until it is whole. An object is uploaded in parts, and appears when they are put
-//! together; one of a single part is one request.
+//! A local file has a temporary name until it is complete. An object is uploaded in parts, and appears when the
+//! upload is completed; an object of a single part is one request.
 
 use super::destination::Destination;
 use super::target::{Publish, Target, Written, missing_parent, staging};
@@ -15,21 +15,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-/// Bytes of a part, by how much memory there is: object stores take at most [`PARTS_MAX`], each of at least 5 MiB but
-/// for the last.
+/// Bounds on the bytes of a part, which depends on the memory: object stores take at most [`PARTS_MAX`] parts, each
+/// of at least 5 MiB except the last.
 const PART_BYTES_LEAST: usize = 5 << 20;
 const PART_BYTES_MOST: usize = 16 << 20;
 
-/// Parts have no more than this part of the memory limit, unless they are of the least size.
+/// A part has at most one part in this many of the memory limit, unless it has the minimum size.
 const SHARE: usize = 4;
 
-/// Parts of the largest object.
 const PARTS_MAX: u64 = 10_000;
 
-/// Parts in flight, beside the one that is filled.
+/// Parts being uploaded, in addition to the one being filled.
 const FLIGHT_MAX: usize = 2;
 
-/// The first failure of a writer, for whoever only sees an [`io::Error`] of it.
+/// The first failure of a writer, for callers that only see its [`io::Error`].
 pub type Failure = Arc<Mutex<Option<SinkError>>>;
 
 /// Writes one file or object; dropped before [`ObjectWriter::finish`], it leaves nothing. Its methods block: they are
@@ -56,7 +55,7 @@ struct Upload {
     parts: u64,
     upload: Option<Box<dyn MultipartUpload>>,
     flight: JoinSet<Result<(), SinkError>>,
-    /// Memory of the buffer and of the parts in flight.
+    /// Memory of the buffer and of the parts being uploaded.
     _memory: Reserved,
 }
 
@@ -67,10 +66,10 @@ impl std::fmt::Debug for ObjectWriter {
 }
 
 impl ObjectWriter {
-    /// A writer to `target`, which [`Target::check`] found free.
+    /// Creates a writer to `target`, which has passed [`Target::check`].
     ///
     /// # Errors
-    /// A directory that is not there or refuses, too little memory for the parts.
+    /// A directory that does not exist or denies access, too little memory for the parts.
     pub fn create(target: &Target, overwrite: bool, host: &Host) -> Result<Self, SinkError> {
         let display = target.display().to_string();
         let kind = match &target.destination {
@@ -118,16 +117,16 @@ impl ObjectWriter {
         Ok(ObjectWriter { kind, display, bytes: 0, failure: Failure::default() })
     }
 
-    /// Where the first failure is told.
+    /// The shared slot of the first failure.
     pub fn failure(&self) -> Failure {
         self.failure.clone()
     }
 
-    /// Puts it together and gives it its name, unless `cancelled` says so when all bytes are stored: that may take
-    /// long, and what was given up must not appear.
+    /// Completes the object and gives it its name, unless `cancelled` returns true once all bytes are stored: that
+    /// may take long, and a cancelled output must not appear.
     ///
     /// # Errors
-    /// Whatever storage says, [`SinkError::Cancelled`]; then nothing is left.
+    /// Errors of the storage, [`SinkError::Cancelled`]; then nothing is left.
     pub fn finish(mut self, cancelled: &dyn Fn() -> bool) -> Result<Written, SinkError> {
         let written = Written { objects: 1, bytes: self.bytes, manifest: None };
         let point = fail::point("file.finish");
@@ -176,7 +175,7 @@ impl Write for ObjectWriter {
         }
     }
 
-    /// What is held back is written at the end: a part has its size.
+    /// Buffered bytes are written at the end: parts have a fixed size.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -199,7 +198,7 @@ impl Drop for ObjectWriter {
 impl Upload {
     fn put(&mut self, mut bytes: &[u8]) -> Result<(), SinkError> {
         while !bytes.is_empty() {
-            // A full buffer is only sent when more comes, so that the last part is never empty.
+            // A full buffer is only sent when more bytes follow, so that the last part is never empty.
             if self.buffer.len() == self.part_bytes {
                 self.part()?;
             }
@@ -210,7 +209,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Sends the buffer as a part.
+    /// Uploads the buffer as a part.
     fn part(&mut self) -> Result<(), SinkError> {
         if self.parts == PARTS_MAX {
             return Err(SinkError::Storage {
@@ -240,7 +239,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Waits for a part in flight.
+    /// Waits until one upload of a part ends.
     async fn landed(&mut self) -> Result<(), SinkError> {
         match self.flight.join_next().await {
             None => Ok(()),
@@ -293,7 +292,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Gives an upload up: its parts go.
+    /// Aborts an upload and removes its parts.
     fn abandon(&mut self) {
         let Some(mut upload) = self.upload.take() else { return };
         let mut flight = std::mem::take(&mut self.flight);

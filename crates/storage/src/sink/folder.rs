@@ -1,4 +1,4 @@
-//! Small documents in a directory or below a prefix: each is there whole or not at all.
+//! Small documents in a directory or below a prefix, written atomically.
 
 mod lock;
 mod objects;
@@ -23,18 +23,17 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Names that are tried for a document that is being put.
+/// Number of temporary names tried for a document.
 const PARTS_MAX: u32 = 16;
 
-/// What a document that is put may meet.
+/// Precondition of putting a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {
-    /// Nothing: one that is there is an error.
+    /// Fails if the document already exists.
     Create,
-    /// Anything: one that is there goes.
+    /// Replaces an existing document.
     Replace,
-    /// In a bucket, this version: another one is an error, and so is none. In a directory, which has no versions,
-    /// anything.
+    /// In a bucket: fails unless the stored version matches. In a directory, which has no versions: replaces.
     Update(Version),
 }
 
@@ -47,10 +46,10 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// The folder at a path, `file://` or `s3://` URL; an S3 bucket may be one whole. Nothing is made or asked.
+    /// Returns the folder at a path, `file://` or `s3://` URL; an S3 URL may name a whole bucket. Does no I/O.
     ///
     /// # Errors
-    /// A URL that cannot be read, or a storage that is only read.
+    /// An invalid URL, or read-only storage.
     pub fn open(url: &str, options: &Options, stores: &Stores) -> Result<Folder, SinkError> {
         let location = Location::parse(url.trim_end_matches('/'))?;
         if let crate::source::location::StoragePath::Http { origin, .. } = &location.path {
@@ -81,7 +80,7 @@ impl Folder {
         &self.display
     }
 
-    /// The URL of something in it.
+    /// The URL of `key` in it.
     pub fn url(&self, key: &str) -> String {
         join(&self.display, key)
     }
@@ -104,10 +103,10 @@ impl Folder {
         Target { display: self.url(key), destination }
     }
 
-    /// Makes a directory in it, if it is one itself.
+    /// Makes the directory `key`; does nothing in a bucket.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of the storage.
     pub fn make(&self, key: &str) -> Result<(), SinkError> {
         match &self.destination {
             Destination::Local { root, .. } => make_all(&root.join(key), true)
@@ -116,10 +115,11 @@ impl Folder {
         }
     }
 
-    /// Closes it to others than its owner, if it is a directory: it may be older than this rule.
+    /// Removes the access rights of others than the owner from a directory, which may have been made without this
+    /// rule.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of the storage.
     pub fn close(&self) -> Result<(), SinkError> {
         let Destination::Local { root, .. } = &self.destination else { return Ok(()) };
         let failed = |e: io::Error| SinkError::io(self.display.clone(), &e);
@@ -131,10 +131,10 @@ impl Folder {
         fs::set_permissions(root, now).map_err(failed)
     }
 
-    /// Names of the documents directly in `key`, sorted; none if there is no such folder.
+    /// Names of the documents directly in `key`, sorted; empty if the folder does not exist.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of the storage.
     pub async fn names(&self, key: &str) -> Result<Vec<String>, SinkError> {
         let mut names: Vec<String> = match &self.destination {
             Destination::Local { root, .. } => {
@@ -178,10 +178,10 @@ impl Folder {
         Ok(names)
     }
 
-    /// Names of the stores directly in `key`, sorted; none if there is no such folder.
+    /// Names of the stores directly in `key`, sorted; empty if the folder does not exist.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of the storage.
     pub async fn stores(&self, key: &str) -> Result<Vec<String>, SinkError> {
         match self.store.list(key).await {
             Ok(listing) => Ok(listing.directories),
@@ -190,20 +190,20 @@ impl Folder {
         }
     }
 
-    /// A document, or `None` if it does not exist.
+    /// Returns a document, or `None` if it does not exist.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of the storage.
     pub async fn get(&self, key: &str) -> Result<Option<Bytes>, SinkError> {
         Ok(self.store.get(key, METADATA_BYTES_MAX).await?)
     }
 
-    /// Puts a document, at once: a reader sees the old one, or the new one. A local one is on the device when this
-    /// returns. Gives the version that is there then.
+    /// Puts a document atomically: a reader sees the old one or the new one. A local document is on the device when
+    /// this returns. Returns the new version.
     ///
     /// # Errors
-    /// [`SinkError::Exists`] where [`Mode::Create`] meets one, [`SinkError::Changed`] where [`Mode::Update`] does not meet
-    /// its version; whatever storage says.
+    /// [`SinkError::Exists`] if the document already exists in [`Mode::Create`], [`SinkError::Changed`] if the stored
+    /// version does not match that of [`Mode::Update`]; errors of the storage.
     pub async fn put(&self, key: &str, bytes: Vec<u8>, mode: Mode) -> Result<Version, SinkError> {
         match &self.destination {
             Destination::Local { root, .. } => {
@@ -232,10 +232,10 @@ impl Folder {
         }
     }
 
-    /// Removes a document; true if there was one.
+    /// Removes a document; true if it existed.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of the storage.
     pub async fn remove(&self, key: &str) -> Result<bool, SinkError> {
         let point = |step| {
             fail::document(key, step).map_err(|e| SinkError::io(self.destination.show(key), &e))
@@ -262,10 +262,10 @@ impl Folder {
         Ok(there)
     }
 
-    /// Removes a store in it, its metadata first; nothing there is fine.
+    /// Removes a store in it, its metadata first; a missing store is not an error.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of the storage.
     pub async fn remove_all(&self, key: &str) -> Result<(), SinkError> {
         let point =
             |name| fail::point(name).map_err(|e| SinkError::io(self.destination.show(key), &e));
@@ -281,7 +281,7 @@ impl Folder {
     }
 }
 
-/// Writes a file beside its name, and gives it the name when it is on the device.
+/// Writes a file under a temporary name, and renames it once it is on the device.
 fn put_local(
     path: &Path,
     key: &str,
@@ -299,7 +299,7 @@ fn put_local(
         fail::document(key, "stored")?;
         match mode {
             Mode::Replace | Mode::Update(_) => fs::rename(&temporary, path)?,
-            // A link does not replace what has the name, as a rename would.
+            // A link does not replace an existing file, as a rename would.
             Mode::Create => {
                 fs::hard_link(&temporary, path)?;
                 fs::remove_file(&temporary)?;
@@ -310,13 +310,13 @@ fn put_local(
     };
     let written = write();
     written.map_err(|e| {
-        // What is left of the attempt has no use; the first error is the one to tell.
+        // The rest of the attempt is useless; the first error is the one to report.
         let _ = fs::remove_file(&temporary);
         SinkError::io(shown, &e)
     })
 }
 
-/// A new file beside `path`. Its lock says that its maker lives ([`Folder::remove_parts`]).
+/// Creates a temporary file beside `path`. Its lock shows that its writer lives ([`Folder::remove_parts`]).
 fn part(path: &Path, shown: &str) -> Result<(PathBuf, File), SinkError> {
     let mut tries = 0..PARTS_MAX;
     loop {
@@ -330,7 +330,7 @@ fn part(path: &Path, shown: &str) -> Result<(PathBuf, File), SinkError> {
         };
         match make() {
             Ok(file) => return Ok((temporary, file)),
-            // Somebody who collects took it for a dead one's before it had its lock.
+            // A collector took it for a stale file before it was locked.
             Err(e) if e.kind() == io::ErrorKind::NotFound && !tries.is_empty() => {}
             Err(e) => return Err(SinkError::io(shown, &e)),
         }

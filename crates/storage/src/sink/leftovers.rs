@@ -1,11 +1,11 @@
-//! Stores that nobody will ever finish: what a killed process left in a folder.
+//! Incomplete stores of killed processes.
 //!
 //! ```text
 //!   data/<name>.zarr/     a store in the making
-//!   data/<name>.lock      held by its maker until something names the store: tells the living from the dead
+//!   data/<name>.lock      held by its writer until something names the store: shows that the writer lives
 //! ```
-//! A store whose lock is free was left by a process that is gone, or is finished; which of the two, the caller knows.
-//! What has no lock (below a prefix of a bucket there are none) is judged by its age.
+//! A store whose lock is free is complete, or its writer is dead; the caller knows which. Without a lock (there are
+//! none below a prefix of a bucket) its age decides.
 
 use super::SinkError;
 use super::destination::{Destination, join, make_all, new};
@@ -19,29 +19,29 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// How the names of stores and of their locks end.
+/// Suffixes of the names of stores and of their locks.
 const STORE: &str = ".zarr";
 const LOCK: &str = ".lock";
 
-/// A store that is being made; dropped when something names it, or when it is gone.
+/// Claim on a store that is being made; dropped when something names the store, or when it is removed.
 #[derive(Debug)]
 pub struct Claim {
     path: PathBuf,
-    /// The lock goes with the process, however that ends.
+    /// The lock is released when the process ends, even if it is killed.
     _file: File,
 }
 
-/// A store that nobody makes any longer.
+/// A store without a live writer.
 #[derive(Debug)]
 pub struct Leftover {
-    /// Its place in the folder, as [`Folder::remove_all`] takes it.
+    /// Its key in the folder, as [`Folder::remove_all`] takes it.
     pub key: String,
-    /// Held, so that nobody else removes it at the same time.
+    /// Held, so that no other process removes it at the same time.
     lock: Option<(PathBuf, File)>,
 }
 
 impl Leftover {
-    /// Lets go of its lock, which goes too.
+    /// Releases and removes its lock.
     pub fn settled(self) {
         if let Some((path, _file)) = self.lock
             && let Err(e) = fs::remove_file(&path)
@@ -62,10 +62,10 @@ impl Drop for Claim {
 }
 
 impl Folder {
-    /// Says that the store at `key` (`data/<name>.zarr`) is being made. `None` below a prefix of a bucket.
+    /// Claims the store at `key` (`data/<name>.zarr`) for its writer. `None` below a prefix of a bucket.
     ///
     /// # Errors
-    /// A directory that cannot be written; [`SinkError::Exists`] if somebody else took the name.
+    /// A directory that cannot be written; [`SinkError::Exists`] if another process took the name.
     pub fn claim(&self, key: &str) -> Result<Option<Claim>, SinkError> {
         let Destination::Local { root, .. } = &self.destination else { return Ok(None) };
         let path = root.join(lock_of(key));
@@ -74,7 +74,7 @@ impl Folder {
                 make_all(parent, true)?;
             }
             let file = new(true).create_new(true).open(&path)?;
-            // Somebody who collects may have taken it for a dead one's.
+            // A collector may have taken it for a stale lock.
             file.try_lock().map_err(|_| io::Error::from(ErrorKind::AlreadyExists))?;
             fs::metadata(&path).map_err(|_| io::Error::from(ErrorKind::AlreadyExists))?;
             fail::point("data.claim")?;
@@ -86,11 +86,11 @@ impl Folder {
         }
     }
 
-    /// The stores in `key` that nobody makes: their lock is free, or they have none and nothing of them changed for
-    /// `age`. Whether something names them is not asked here.
+    /// Returns the stores in `key` without a live writer: their lock is free, or they have no lock and are unchanged
+    /// for `age`. Does not check whether something names them.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of the storage.
     pub async fn leftovers(&self, key: &str, age: Duration) -> Result<Vec<Leftover>, SinkError> {
         match &self.destination {
             Destination::Local { root, .. } => {
@@ -120,7 +120,7 @@ impl Folder {
         }
     }
 
-    /// Removes what was left of documents in `key` whose maker was killed: none of them is read.
+    /// Removes temporary files of documents in `key` whose writer was killed; no reader reads them.
     pub fn remove_parts(&self, key: &str) {
         let Destination::Local { root, .. } = &self.destination else { return };
         let entries = fs::read_dir(root.join(key)).into_iter().flatten().flatten();
@@ -148,7 +148,7 @@ fn is_old(changed: Option<SystemTime>, age: Duration) -> bool {
 }
 
 fn local(at: &Path, key: &str, age: Duration) -> io::Result<Vec<Leftover>> {
-    // Store and lock of each name, and when the store changed.
+    // For each name, the store's time of change and whether it has a lock.
     let mut names: BTreeMap<String, (Option<SystemTime>, bool)> = BTreeMap::new();
     for entry in fs::read_dir(at)? {
         let entry = entry?;
@@ -167,7 +167,7 @@ fn local(at: &Path, key: &str, age: Duration) -> io::Result<Vec<Leftover>> {
                 let path = at.join(format!("{name}{LOCK}"));
                 match OpenOptions::new().write(true).open(&path) {
                     Ok(file) if file.try_lock().is_ok() => Some((path, file)),
-                    // Its maker lives, or is done since the directory was read.
+                    // Its writer lives, or has finished since the directory was read.
                     _ => continue,
                 }
             }

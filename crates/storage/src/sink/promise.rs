@@ -1,9 +1,9 @@
-//! Outputs that are not whole yet: who removes them if this process is killed.
+//! Incomplete outputs: their removal if this process is killed.
 //!
-//! An output is written under another name beside its own and renamed when it is whole. As long as it has the other
-//! name, a file in the process' directory tells where it is; the process that removes the directory of a dead one
-//! removes such outputs too. If the dead one was killed between taking away what had the name and giving it to the new
-//! output, what had the name gets it back.
+//! An output is written under a temporary name beside its own and renamed when it is complete. Until then a file in
+//! the process' directory records the temporary name; the process that removes the directory of a dead one removes
+//! such outputs too. If the process was killed after it had moved the replaced output away and before the rename, the
+//! replaced output is moved back.
 
 use super::destination::remove_tree;
 use crate::fail;
@@ -16,13 +16,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How the files that tell of outputs end.
+/// Suffix of the files that record outputs.
 const SUFFIX: &str = ".output";
-/// How the other names of outputs end, and those of what they replace.
+/// Suffixes of temporary outputs, and of the outputs that they replace.
 const PART: &str = "part";
 const OLD: &str = "old";
 
-/// An output under its other name; dropped when it has its own or is gone.
+/// An output under its temporary name; dropped when it is renamed or removed.
 #[derive(Debug)]
 pub struct Promise {
     path: PathBuf,
@@ -30,8 +30,8 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// Records that `staging` will be called `to`, in a file of `directory` whose name begins with `number`. `holds`
-    /// is what keeps the directory; it drops after the file is removed.
+    /// Records that `staging` will be renamed to `to`, in a file of `directory` whose name begins with `number`.
+    /// `holds` keeps the directory; it drops after the file is removed.
     ///
     /// # Errors
     /// The file cannot be written; then it is removed.
@@ -49,7 +49,7 @@ impl Promise {
         let mut file =
             fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&promise.path)?;
         fail::point("promise")?;
-        // No path has this byte.
+        // No path contains this byte.
         file.write_all(
             &[staging.as_os_str().as_bytes(), &[0], to.as_os_str().as_bytes()].concat(),
         )?;
@@ -64,7 +64,7 @@ impl Promise {
                 continue;
             }
             let Ok(bytes) = fs::read(entry.path()) else { continue };
-            // One that is cut was being written: nothing was begun.
+            // A truncated record was being written: its output was not started.
             let Some(at) = bytes.iter().position(|b| *b == 0) else { continue };
             let (staging, to) = (&bytes[..at], &bytes[at + 1..]);
             let paths = [staging, to].map(|b| PathBuf::from(OsStr::from_bytes(b)));
@@ -99,7 +99,7 @@ fn break_one(staging: &Path, to: &Path) -> io::Result<()> {
     remove_tree(staging)
 }
 
-/// True for names that [`staging`](super::target::staging) gives: `.name.<32 hexadecimal digits>.part`.
+/// True for names that [`staging`](super::target::staging) returns: `.name.<32 hexadecimal digits>.part`.
 fn is_staging(path: &Path) -> bool {
     let Some(name) = path.file_name().map(OsStr::as_bytes) else { return false };
     let Some(rest) = name.strip_suffix(PART.as_bytes()).and_then(|n| n.strip_suffix(b".")) else {
@@ -132,7 +132,7 @@ mod tests {
         let own = tempfile::tempdir().unwrap();
         let staging = |name: &str| dir.path().join(format!(".{name}.{DIGITS}.part"));
         let at = |name: &str| dir.path().join(name);
-        // A file; a store that replaces another; one that had just taken the other's place.
+        // A file; a store that replaces another; a store that had just replaced another.
         fs::write(staging("a"), "half").unwrap();
         fs::write(at("a"), "what was there").unwrap();
         fs::create_dir_all(staging("b").join("c/0")).unwrap();

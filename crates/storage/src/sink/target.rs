@@ -1,4 +1,4 @@
-//! Where a result goes, and how it gets its name.
+//! The target of a result, and how the result gets its name.
 
 use super::destination::{Destination, make_all, remove_tree};
 use super::{Host, Promise, SinkError};
@@ -14,26 +14,26 @@ use std::path::{Path, PathBuf};
 /// Metadata documents that make a directory or a prefix a Zarr store.
 const STORE_MARKS: [&str; 4] = ["zarr.json", ".zgroup", ".zarray", ".zmetadata"];
 
-/// A place to write to.
+/// A location to write to.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// As it was written, without credentials.
+    /// As given by the user, without credentials.
     pub(super) display: String,
     pub(super) destination: Destination,
 }
 
-/// What was written.
+/// Statistics of a written output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Files or objects, metadata among them.
+    /// Files or objects, including metadata.
     pub objects: u64,
-    /// Their bytes.
+    /// Bytes of these.
     pub bytes: u64,
-    /// The list of them, if there is one.
+    /// The manifest, if there is one.
     pub manifest: Option<ManifestRef>,
 }
 
-/// What is at a place already.
+/// Kind of the existing object at a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Existing {
     Nothing,
@@ -42,27 +42,27 @@ pub(super) enum Existing {
     Other,
 }
 
-/// How what was written gets its name.
+/// How an output gets its name.
 #[derive(Debug)]
 pub(super) enum Publish {
-    /// It has its name; metadata written last make it whole.
+    /// It is written under its name; the metadata, written last, complete it.
     InPlace,
-    /// A local file or directory, under another name beside its own.
+    /// A local file or directory, written under a temporary name beside its own.
     Rename {
         staging: PathBuf,
         to: PathBuf,
-        /// What has the name goes.
+        /// True if an existing output is replaced.
         replace: bool,
-        /// Kept until it has its name.
+        /// Held until the rename.
         _promise: Option<Promise>,
     },
 }
 
 impl Target {
-    /// A path, `file://` or `s3://` URL.
+    /// Parses a path, `file://` or `s3://` URL.
     ///
     /// # Errors
-    /// A URL that cannot be read, or a storage that is only read (`http://`).
+    /// An invalid URL, or read-only storage (`http://`).
     pub fn parse(url: &str, options: &Options, stores: &Stores) -> Result<Target, SinkError> {
         let location = Location::parse(url)?;
         if !location.group.is_empty() {
@@ -102,10 +102,10 @@ impl Target {
         &self.display
     }
 
-    /// Refuses a target that is taken: cheap, so it is asked before anything is computed.
+    /// Fails if the target already exists. The check is cheap and precedes the computation.
     ///
     /// # Errors
-    /// [`SinkError::Exists`] without `overwrite`; [`SinkError::Foreign`] for what overwriting must not destroy.
+    /// [`SinkError::Exists`] without `overwrite`; [`SinkError::Foreign`] for files that overwriting must not destroy.
     pub async fn check(&self, file: bool, overwrite: bool) -> Result<(), SinkError> {
         let found = self.existing(file).await?;
         let what = self.display.clone();
@@ -149,7 +149,8 @@ impl Target {
         }
     }
 
-    /// A place for what is being written, and how it will get its name. `in_place` is for names that nobody knows yet.
+    /// Returns a location for the output, and how it will get its name. `in_place` is for names that nothing refers to
+    /// yet.
     pub(super) async fn stage(
         &self,
         overwrite: bool,
@@ -187,7 +188,7 @@ pub(super) fn missing_parent(path: &Path, display: &str, e: &std::io::Error) -> 
     SinkError::io(display, e)
 }
 
-/// A name beside `path` that nobody else uses.
+/// Returns an unused temporary name beside `path`.
 pub(super) fn staging(path: &Path, display: &str) -> Result<PathBuf, SinkError> {
     let name = path.file_name().ok_or_else(|| {
         SinkError::Source(SourceError::BadUrl {
@@ -217,7 +218,7 @@ fn local_existing(path: &Path) -> std::io::Result<Existing> {
     if STORE_MARKS.iter().any(|m| path.join(m).is_file()) {
         return Ok(Existing::Store);
     }
-    // An empty directory is room for a store.
+    // An empty directory counts as free.
     match fs::read_dir(path)?.next() {
         None => Ok(Existing::Nothing),
         Some(_) => Ok(Existing::Other),
@@ -225,7 +226,8 @@ fn local_existing(path: &Path) -> std::io::Result<Existing> {
 }
 
 impl Publish {
-    /// Gives the name. After an error what had the name has it still, and the staging is there to be removed.
+    /// Renames the output. After an error the previous output still has the name, and the staging is left to be
+    /// removed.
     pub(super) fn publish(&self, display: &str, sync: bool) -> Result<(), SinkError> {
         let Publish::Rename { staging, to, replace, .. } = self else { return Ok(()) };
         let run = || -> std::io::Result<()> {
@@ -235,7 +237,7 @@ impl Publish {
             if replaced {
                 fs::rename(to, &aside)?;
             }
-            // A link does not replace what has the name, as renaming a file would.
+            // A link does not replace an existing file, as a rename would.
             if !*replace && fs::symlink_metadata(staging).is_ok_and(|m| m.is_file()) {
                 fs::hard_link(staging, to)?;
                 return fs::remove_file(staging);
@@ -248,7 +250,7 @@ impl Publish {
                 return Err(e);
             }
             fail::point("published")?;
-            // It has its name: what is left of the old one is no reason to say otherwise.
+            // The output has its name: a leftover of the old one is not an error.
             if replaced && let Err(e) = remove_tree(&aside) {
                 tracing::warn!(path = %aside.display(), error = %e, "a replaced output was not removed");
             }

@@ -1,4 +1,4 @@
-//! Writers against stores that fail: what they say, and that nothing is left. What they write is read back by our own
+//! Writers against failing stores: their errors, and that nothing is left. Their output is read back by our own
 //! reader in `tests/keep.rs`, and by `xarray` and `zarr-python` in `sql/goldens/keep_check.py`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -21,7 +21,7 @@ use tessera_planner::grid::Grid;
 
 const FAULTS: [Fault; 4] = [Fault::NoSpace, Fault::Unavailable, Fault::Silence, Fault::LostAnswer];
 
-/// A host whose bucket `bkt` is that client, and a directory for its scratch.
+/// A host with the client of the bucket `bkt`, and a directory for its scratch.
 struct Bench {
     host: Host,
     scratch: Arc<Scratch>,
@@ -33,7 +33,7 @@ fn bench(client: Option<Arc<Faulty>>) -> Bench {
     let io = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let io = io.unwrap();
     let directory = tempfile::tempdir().unwrap();
-    // A store that does not answer is given up after this time.
+    // Time-out of a store that does not respond.
     let stores = Stores::new(Duration::from_millis(100));
     if let Some(client) = client {
         stores.serve("bkt", client);
@@ -54,7 +54,7 @@ impl Bench {
         Target::parse(url, &Options::default(), &self.host.stores).unwrap()
     }
 
-    /// Writes 12 chunks of `int64` numbers to a store, and gives up after an error.
+    /// Writes 12 chunks of `int64` numbers to a store, and aborts after an error.
     fn zarr(&self, url: &str, overwrite: bool) -> Result<Written, SinkError> {
         let (shape, grid) = ([30, 40], Grid::regular(&[30, 40], &[10, 10]));
         let layout = Layout::default();
@@ -92,7 +92,7 @@ impl Bench {
         written
     }
 
-    /// Writes so many bytes as one file or object.
+    /// Writes `bytes` bytes as one file or object.
     fn object(&self, url: &str, bytes: usize, overwrite: bool) -> Result<Written, SinkError> {
         let mut writer = ObjectWriter::create(&self.target(url), overwrite, &self.host)?;
         let failure = writer.failure();
@@ -104,7 +104,7 @@ impl Bench {
         writer.finish(&|| false)
     }
 
-    /// Nothing is held any more; what goes in the background has some time.
+    /// Checks that no memory is held and no object is left; background work has some time.
     fn is_quiet(&self, bucket: Option<&Faulty>) {
         let start = std::time::Instant::now();
         loop {
@@ -159,7 +159,7 @@ fn a_bucket_that_fails_at_any_write_of_a_store_is_left_empty() {
 
 #[test]
 fn a_bucket_that_fails_at_any_write_of_an_object_is_left_empty() {
-    // One request; and an upload in three parts: beginning it, the parts, putting them together.
+    // One request; and an upload in three parts: starting it, the parts, completing it.
     for (bytes, writes) in [(1000, 1), (40 << 20, 5)] {
         let sound = Faulty::new(Fault::NoSpace, u64::MAX);
         bench(Some(sound.clone())).object("s3://bkt/out.npy", bytes, false).unwrap();
@@ -170,7 +170,7 @@ fn a_bucket_that_fails_at_any_write_of_an_object_is_left_empty() {
                 let b = bench(Some(bucket.clone()));
                 let error = b.object("s3://bkt/out.npy", bytes, false).unwrap_err();
                 is_told(&error, fault);
-                // The store has an object whose answer was lost: whoever asks again finds it, whole.
+                // If the response was lost, the store has the object: a later read finds it, whole.
                 match fault == Fault::LostAnswer && at + 1 == writes {
                     true => assert_eq!(b.host.io.block_on(bucket.keys()), ["out.npy"]),
                     false => b.is_quiet(Some(&bucket)),
@@ -200,14 +200,14 @@ fn local_outputs_appear_whole_and_leave_nothing_behind() {
     assert_eq!(b.object(&url("x.npy"), 10, false).unwrap_err().code(), "already_exists");
     b.object(&url("x.npy"), 10, true).unwrap();
     assert_eq!((names(), fs::metadata(at("x.npy")).unwrap().len()), (vec!["x.npy".into()], 10));
-    // One that is let go halfway, and what tells of it meanwhile.
+    // A writer that is dropped halfway, and its record until then.
     let told = || fs::read_dir(b.scratch.path()).unwrap().count();
     let mut writer = ObjectWriter::create(&b.target(&url("y.npy")), false, &b.host).unwrap();
     writer.write_all(&[1; 1 << 20]).unwrap();
     assert_eq!((names().len(), told()), (2, 1));
     drop(writer);
     assert_eq!((names(), told()), (vec!["x.npy".into()], 0));
-    // One that is cancelled while its last bytes are stored.
+    // A writer that is cancelled while its last bytes are stored.
     let mut writer = ObjectWriter::create(&b.target(&url("y.npy")), false, &b.host).unwrap();
     writer.write_all(&[1; 1 << 20]).unwrap();
     assert_eq!(writer.finish(&|| true), Err(SinkError::Cancelled));
@@ -246,21 +246,21 @@ fn leftovers_are_what_nobody_makes() {
     };
     assert!(left(day).is_empty(), "there is no folder yet");
     let make = |name: &str| fs::create_dir_all(root.join("data").join(name).join("x/c")).unwrap();
-    // Alive: its lock is held.
+    // Live: its lock is held.
     let claim = folder.claim("data/live.zarr").unwrap().unwrap();
     make("live.zarr");
     assert_eq!(folder.claim("data/live.zarr").unwrap_err().code(), "already_exists");
-    // Dead: the lock is there and free; also one that had not begun.
+    // Dead: the lock exists and is free; also without a store.
     for name in ["dead", "early"] {
         fs::write(root.join("data").join(format!("{name}.lock")), "").unwrap();
     }
     make("dead.zarr");
-    // Without a lock: finished, or of a process that knew of none.
+    // Without a lock: complete, or written by a process without locks.
     make("old.zarr");
     let keys = |all: &[Leftover]| all.iter().map(|l| l.key.clone()).collect::<Vec<_>>();
     let found = left(day);
     assert_eq!(keys(&found), ["data/dead.zarr", "data/early.zarr"]);
-    // While somebody looks at them nobody else does.
+    // While one process holds leftovers no other gets them.
     assert!(left(day).is_empty());
     for one in found {
         b.host.io.block_on(folder.remove_all(&one.key)).unwrap();

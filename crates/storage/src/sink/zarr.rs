@@ -1,9 +1,9 @@
-//! Zarr v3 and v2: each chunk of a running plan becomes one object, encoded on the thread that computed it.
+//! Writes Zarr v3 and v2: each chunk of a running plan becomes one object, encoded on the thread that computed it.
 //!
 //! A masked cell holds a value that stands for it (`_FillValue`; NaN for floats). Whether a valid cell has that value
 //! too is only known at the end, so where a chunk has masked cells, a second array says which cells are valid. If the
-//! value was free after all, that array is removed; else the attribute [`VALID_KEY`] names it and no value stands for
-//! anything. Either way what is read back is what was computed.
+//! value turns out to be free, that array is removed; else the attribute [`VALID_KEY`] names it and there is no fill
+//! value. Either way the cells read back are the cells that were computed.
 
 mod array;
 mod codec;
@@ -38,36 +38,36 @@ use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
-/// Labels of one object of a coordinate.
+/// Labels in one object of a coordinate.
 const LABELS_OBJECT: u64 = 1 << 20;
 
-/// One tensor of a result, as it is to be written.
+/// One tensor of a result to be written.
 #[derive(Debug, Clone)]
 pub struct Item {
     /// Name of the array.
     pub name: String,
     /// Type of its cells.
     pub dtype: DType,
-    /// Can cells be masked?
+    /// True if cells can be masked.
     pub nullable: bool,
     /// Names and labels of its dimensions.
     pub dims: Vec<DimLabel>,
-    /// Lengths.
+    /// Length of each axis.
     pub shape: Dims,
-    /// Attributes; those that say how cells are stored are left out.
+    /// Attributes; those that describe the encoding of cells are left out.
     pub attrs: Attrs,
-    /// Chunks and shards; the plan computes it on the grid [`Shards::grid`].
+    /// Chunks and shards; the plan computes the tensor on the grid [`Shards::grid`].
     pub chunks: Shards,
 }
 
-/// The objects of one chunk, to be stored with [`ZarrWriter::put`]. As long as it exists the writer is not closed.
+/// The objects of one chunk, to be stored with [`ZarrWriter::put`]. While it exists the writer is not closed.
 #[derive(Debug)]
 pub struct Encoded<'a> {
     /// Key and bytes of the cells, if they are not all the fill value.
     cells: Option<(String, Vec<u8>)>,
-    /// Key and bytes of the array that says which cells are valid, if the chunk has one.
+    /// Key and bytes of the validity array, if the chunk has one.
     valid: Option<(String, Vec<u8>)>,
-    /// Room for both.
+    /// Memory for both.
     permit: OwnedSemaphorePermit,
     _closed: RwLockReadGuard<'a, bool>,
 }
@@ -84,26 +84,27 @@ pub struct ZarrWriter {
     coords: Vec<labels::Labels>,
     budget: Budget,
     io: Handle,
-    /// Files are on the device before the store has its name.
+    /// True if files are on the device before the store has its name.
     durable: bool,
-    /// True once nothing more is taken: finished, aborted.
+    /// True once no more chunks are accepted: finished or aborted.
     closed: RwLock<bool>,
-    /// True once what is there shall stay.
+    /// True once the output must not be removed.
     kept: AtomicBool,
     uploads: Mutex<JoinSet<Result<(), SinkError>>>,
     failure: Mutex<Option<SinkError>>,
     objects: AtomicU64,
     bytes: AtomicU64,
-    /// The objects of each array, if the store is to have a list of them.
+    /// The objects of each array, for the manifest.
     listed: Listed,
 }
 
 impl ZarrWriter {
-    /// A writer to `target`; nothing is there under its name until [`ZarrWriter::finish`], except below an S3 prefix.
+    /// Creates a writer to `target`; nothing exists under its name until [`ZarrWriter::finish`], except below an S3
+    /// prefix.
     ///
-    /// `overwrite` replaces a store that is there (below S3 it is removed now). `in_place` writes under the name at
-    /// once, for names that nobody knows yet; then, and for S3, the group's metadata come last. `durable` waits for
-    /// the device.
+    /// `overwrite` replaces an existing store (below S3 it is removed now). `in_place` writes under the final name,
+    /// for names that nothing refers to yet; then, and for S3, the group's metadata are written last. `durable` waits
+    /// for the device.
     ///
     /// # Errors
     /// A target that cannot be written, names or labels that conflict, too little memory for the buffers.
@@ -154,10 +155,10 @@ impl ZarrWriter {
         }))
     }
 
-    /// Writes labels and metadata and gives the store its name. Called once, after the plan has ended well.
+    /// Writes labels and metadata and gives the store its name. Called once, after the plan has succeeded.
     ///
     /// # Errors
-    /// Whatever storage says; then [`ZarrWriter::abort`] removes what is there.
+    /// Errors of the storage; then [`ZarrWriter::abort`] removes the output.
     pub async fn finish(&self) -> Result<Written, SinkError> {
         self.finished().await.map_err(|e| e.after(self.bytes.load(Relaxed)))
     }
@@ -185,7 +186,7 @@ impl ZarrWriter {
         documents.extend(&coords);
         fail::point("zarr.metadata").map_err(|e| SinkError::io(self.display.as_str(), &e))?;
         let texts = document::store(self.layout.format, &self.attrs, &documents);
-        // Before the metadata, which make a store of it.
+        // Before the metadata, which make it a store.
         let manifest = match self.layout.listed {
             true => Some(self.write_manifest(&documents, &texts).await?),
             false => None,
@@ -201,7 +202,6 @@ impl ZarrWriter {
         Ok(Written { objects, bytes, manifest })
     }
 
-    /// Writes the list of all objects.
     async fn write_manifest(
         &self,
         documents: &[&ArrayDocument],
@@ -215,7 +215,7 @@ impl ZarrWriter {
         Ok(list)
     }
 
-    /// Lists an object, if the store is to have a list.
+    /// Adds an object to the manifest, if the store is to have one.
     fn list(
         &self,
         document: &ArrayDocument,
@@ -231,16 +231,16 @@ impl ZarrWriter {
         })
     }
 
-    /// Stops writing and removes what is there. After [`ZarrWriter::finish`] it does nothing.
+    /// Stops writing and removes the output. Does nothing after [`ZarrWriter::finish`].
     ///
     /// # Errors
-    /// What could not be removed.
+    /// The files that could not be removed.
     pub async fn abort(self: &Arc<Self>) -> Result<(), SinkError> {
         if self.kept.load(Relaxed) {
             return Ok(());
         }
         self.budget.close();
-        // Threads may be encoding still: they are waited for where waiting blocks nobody.
+        // Threads may still be encoding: this waits for them on a thread that may block.
         let closing = self.clone();
         let closed = self.io.spawn_blocking(move || closing.close()).await;
         closed.map_err(|e| SinkError::Internal {
@@ -253,7 +253,7 @@ impl ZarrWriter {
         self.destination.remove_all("").await
     }
 
-    /// Takes no more chunks, and waits for those that are being written.
+    /// Rejects further chunks, and waits for chunks that are being written.
     fn close(&self) {
         *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
     }
@@ -275,7 +275,6 @@ impl ZarrWriter {
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Waits for all uploads.
     async fn drain(&self) -> Result<(), SinkError> {
         let mut uploads = std::mem::take(&mut *self.uploads());
         while let Some(done) = uploads.join_next().await {
@@ -291,7 +290,7 @@ impl ZarrWriter {
         self.failed().map_or(Ok(()), Err)
     }
 
-    /// Stores an object: a local one now, another one in the background, where it keeps its part of the budget.
+    /// Stores an object: a local one now, another one in the background, where it holds its part of the budget.
     fn store(
         &self,
         key: String,
@@ -305,12 +304,12 @@ impl ZarrWriter {
             return Ok(());
         }
         self.count(bytes.len());
-        // It waits with no more room than its part of the budget.
+        // While it waits it takes no more memory than its part of the budget.
         let mut bytes = bytes;
         bytes.shrink_to_fit();
         let destination = self.destination.clone();
         let mut uploads = self.uploads();
-        // What has ended is taken note of, so that the set stays as small as the budget.
+        // Finished uploads are removed, so that the set stays as small as the budget.
         while let Some(done) = uploads.try_join_next() {
             match done {
                 Ok(Ok(())) => {}
@@ -333,8 +332,8 @@ impl ZarrWriter {
     }
 
     /// Encodes the chunk `index` of a result, on the caller's thread, once there is memory for it. `fields` are the
-    /// bytes of its cells and, if cells can be masked, one byte a cell that is 0 where the cell is. `None` if `region`
-    /// is empty.
+    /// bytes of its cells and, if cells can be masked, one byte a cell that is 0 where the cell is masked. `None` if
+    /// `region` is empty.
     ///
     /// # Errors
     /// The first failure of the writer, [`SinkError::Cancelled`] once it is closed.
@@ -387,7 +386,7 @@ impl ZarrWriter {
             if cut.masked {
                 of.masked.store(true, Relaxed);
             }
-            // An absent object of v3 says that nothing is masked; v2 has no such value.
+            // In v3 an absent object means that nothing is masked; v2 has no such value.
             if cut.masked || self.layout.format == 2 {
                 of.written.store(true, Relaxed);
                 let yes = Scalar::bool(true);
@@ -407,11 +406,11 @@ impl ZarrWriter {
         Ok(Some(Encoded { cells, valid: encoded_valid, permit, _closed: closed }))
     }
 
-    /// Stores a chunk whose cells the caller holds no longer: while it waits for the store it has no more than the room
-    /// of its objects.
+    /// Stores a chunk whose cells the caller has dropped: while it waits for the store it takes no more memory than its
+    /// objects.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of the storage.
     pub fn put(&self, encoded: Encoded<'_>) -> Result<(), SinkError> {
         let Encoded { cells, valid, mut permit, _closed } = encoded;
         let bytes = |object: &Option<(String, Vec<u8>)>| object.as_ref().map_or(0, |o| o.1.len());
@@ -462,7 +461,7 @@ impl ZarrWriter {
                     let mut offsets = labels.offsets[start as usize..=end as usize].to_vec();
                     let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
                     offsets.iter_mut().for_each(|o| *o -= first);
-                    // A chunk is stored whole: empty texts fill it.
+                    // A chunk is stored whole: it is padded with empty texts.
                     offsets.resize(object as usize + 1, last - first);
                     encoder.encode_texts(&labels.bytes[first..last], offsets)?
                 }

@@ -1,7 +1,7 @@
 #![expect(unsafe_code, reason = "c-blosc is C: each call says why its pointers are sound")]
-//! Blosc buffers, decoded straight into place, or only the blocks of them that are wanted.
+//! Decodes Blosc buffers in place, whole or only some blocks.
 //!
-//! Those of zstd, which are the most common, are decoded here ([`frame`]), others by c-blosc.
+//! Buffers of zstd, the most common codec, are decoded here ([`frame`]), others by c-blosc.
 //!
 //! # Source
 //! c-blosc 1.x, `README_CHUNK_FORMAT.rst` and `blosc.h`.
@@ -12,14 +12,13 @@ use frame::Frame;
 use std::ffi::c_int;
 use std::ops::Range;
 
-/// Bytes of the header.
 const HEADER: usize = 16;
 
 /// A buffer whose header was checked against its length.
 pub(super) struct Buffer<'a> {
     bytes: &'a [u8],
     decoded: usize,
-    /// Bytes of an item: blocks hold whole ones.
+    /// Bytes of an item: blocks hold whole items.
     item: usize,
 }
 
@@ -29,7 +28,8 @@ impl<'a> Buffer<'a> {
         let encoded = check(bytes, limit)?;
         let bytes = &bytes[..encoded];
         let mut decoded = 0usize;
-        // SAFETY: the pointer and the length are those of a slice, `decoded` outlives the call; the header is there.
+        // SAFETY: the pointer and the length are those of a slice, `decoded` outlives the call; the header is
+        // present.
         let sound = unsafe {
             blosc_src::blosc_cbuffer_validate(bytes.as_ptr().cast(), encoded, &mut decoded)
         };
@@ -39,7 +39,7 @@ impl<'a> Buffer<'a> {
         Ok(Buffer { bytes, decoded, item: usize::from(bytes[3]).max(1) })
     }
 
-    /// Writes all of it to `out` and gives the bytes written.
+    /// Decodes all of it to `out` and returns the number of bytes written.
     pub(super) fn decode(&self, out: &mut [u8]) -> Result<usize, String> {
         if let (Some(frame), Some(out)) =
             (Frame::new(self.bytes, self.decoded), out.get_mut(..self.decoded))
@@ -59,7 +59,7 @@ impl<'a> Buffer<'a> {
         usize::try_from(n).ok().filter(|n| *n > 0 || self.decoded == 0).ok_or_else(damaged)
     }
 
-    /// Writes a range of it to `out`, which has its length; false if it does not lie at items.
+    /// Decodes a range to `out`, which has its length; false if the range does not align with items.
     pub(super) fn decode_part(&self, range: Range<usize>, out: &mut [u8]) -> Result<bool, String> {
         let aligned =
             range.start.is_multiple_of(self.item) && range.len().is_multiple_of(self.item);
@@ -93,8 +93,8 @@ fn damaged() -> String {
     "blosc: its blocks are damaged".into()
 }
 
-/// Refuses a buffer whose header says that it decodes to more than `limit` bytes, or that it is longer than it is; the
-/// length that the header says.
+/// Returns the encoded length in the header. Rejects a buffer whose header claims more than `limit` decoded bytes, or
+/// more encoded bytes than the buffer has.
 pub(super) fn check(bytes: &[u8], limit: u64) -> Result<usize, String> {
     let Some(header) = bytes.first_chunk::<HEADER>() else {
         return Err(format!("blosc: {} bytes are no header", bytes.len()));
@@ -201,7 +201,7 @@ mod tests {
         for at in (16..bytes.len()).step_by(97) {
             let mut bad = bytes.clone();
             bad[at] ^= 0x55;
-            // Whatever it says, it stays within its buffers.
+            // With any header, decoding stays within its buffers.
             if let Ok(buffer) = Buffer::new(&bad, limit) {
                 let _ = buffer.decode(&mut out);
                 let _ = buffer.decode_part(4..40_000, &mut out[..39_996]);

@@ -1,4 +1,4 @@
-//! Cells as files keep them, and as Tessera's types.
+//! Cell types of files, and their conversion to Tessera's types.
 
 use std::borrow::Cow;
 use tessera_planner::dtype::{Calendar, DType};
@@ -6,12 +6,12 @@ use tessera_planner::dtype::{Calendar, DType};
 /// A cell type in a file, after its codecs: native-endian.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Raw {
-    /// One of ours.
+    /// A type of Tessera.
     Plain(DType),
     /// IEEE 754 binary16, widened exactly to `float32`.
     Half,
     /// `numpy.datetime64`: `cell * multiply / divide` microseconds since 1970; `NaT` is `i64::MIN` on both sides.
-    /// [`crate::source::moments`] makes microseconds of them.
+    /// [`crate::source::moments`] converts to microseconds.
     Time { multiply: i64, divide: i64 },
     /// `numpy.timedelta64`: counts of `count` units; `NaT` is `i64::MIN`.
     Span { unit: &'static str, count: i64 },
@@ -19,12 +19,12 @@ pub(crate) enum Raw {
     Utf32 { chars: u64 },
     /// Texts of any length. Only coordinates can be texts.
     Utf8,
-    /// Texts of a fixed number of bytes, shorter ones with zeros behind. Only coordinates can be texts.
+    /// Texts of a fixed number of bytes, padded with zeros. Only coordinates can be texts.
     Bytes { len: u64 },
 }
 
 impl Raw {
-    /// The type that readers give; texts have none.
+    /// The type that readers return; texts have none.
     pub(crate) fn dtype(&self) -> Option<DType> {
         match self {
             Raw::Plain(d) => Some(*d),
@@ -35,7 +35,7 @@ impl Raw {
         }
     }
 
-    /// Bytes of a cell in a file; texts of any length count as a pointer and a length would.
+    /// Bytes of a cell in a file; texts of any length count as a pointer and a length.
     pub(crate) fn size(&self) -> u64 {
         match self {
             Raw::Plain(d) => d.size() as u64,
@@ -47,7 +47,7 @@ impl Raw {
         }
     }
 
-    /// The type behind NumPy's name for it (`<f8`, `|b1`, `>M8[ns]`, `<U5`) and whether it is big-endian.
+    /// Parses a NumPy type name (`<f8`, `|b1`, `>M8[ns]`, `<U5`): the type, and true if it is big-endian.
     ///
     /// # Source
     /// Zarr v2 specification, "Data type encoding"; NumPy's array interface protocol.
@@ -86,12 +86,12 @@ impl Raw {
             ("S", 1..0x10_0000) => return Some((Raw::Bytes { len: size }, false)),
             _ => return None,
         };
-        // Types of more than one byte need an order.
+        // Types of more than one byte need a byte order.
         (order != b'|' || raw.size() == 1).then_some((raw, big))
     }
 
-    /// `datetime64` of `count` units; `None` for units that are no whole fraction or multiple of a microsecond, and
-    /// for months and years, which have no fixed length.
+    /// `datetime64` of `count` units; `None` for units that are not a whole fraction or multiple of a microsecond,
+    /// and for months and years, which have no fixed length.
     pub(crate) fn time(unit: &str, count: i64) -> Option<Raw> {
         let (multiply, divide): (i64, i64) = match unit {
             "W" => (7 * 86_400_000_000, 1),
@@ -150,7 +150,7 @@ impl Raw {
         Cow::Owned(cells)
     }
 
-    /// True if [`Raw::convert`] gives every cell back as it is.
+    /// True if [`Raw::convert`] returns every cell unchanged.
     pub(crate) fn is_verbatim(&self) -> bool {
         match self {
             Raw::Plain(dtype) => *dtype != DType::Bool,
@@ -159,7 +159,7 @@ impl Raw {
         }
     }
 
-    /// The cells in the type of [`Raw::dtype`]; texts come back as they are, moments as they count.
+    /// Converts cells to the type of [`Raw::dtype`]; texts and datetime counts are unchanged.
     pub(crate) fn convert<'a>(&self, cells: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
         match self {
             Raw::Plain(DType::Bool) if cells.iter().any(|&b| b > 1) => {

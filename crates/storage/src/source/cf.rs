@@ -12,20 +12,19 @@ use tessera_planner::catalog::{Attrs, Decode, Unpack};
 use tessera_planner::dtype::DType;
 use tessera_planner::scalar::Scalar;
 
-/// What CF makes of a variable.
+/// A variable decoded by CF.
 #[derive(Debug)]
 pub(crate) struct Decoded {
     /// The cells' type: that of the file, or its unsigned twin if the attributes say so.
     pub(crate) dtype: DType,
     pub(crate) decode: Decode,
-    /// How the cells are moments, if they are.
+    /// Time units, if the cells are datetimes.
     pub(crate) times: Option<CfTimes>,
-    /// The attributes that are left.
     pub(crate) attrs: Attrs,
 }
 
 /// Decodes the attributes of the variable `array`, whose raw cells are `dtype`. `fill_v2` is Zarr v2's `fill_value`,
-/// which xarray takes for a `_FillValue`.
+/// which xarray reads as a `_FillValue`.
 pub(crate) fn decode(
     array: &str,
     mut dtype: DType,
@@ -108,7 +107,7 @@ pub(crate) fn decode(
             let calendar = attrs.get("calendar").and_then(Value::as_str);
             let (time, is_mixed) = time_units::parse(&units, calendar)
                 .map_err(|reason| SourceError::TimeUnits { array: array.into(), reason })?;
-            // xarray takes these for NaT, whatever else is missing.
+            // xarray reads these as NaT, in addition to the declared missing values.
             match dtype {
                 d if d.is_float() => push(&mut out.missing, Some(Scalar::from_f64(d, f64::NAN))),
                 DType::Int64 => push(&mut out.missing, Some(Scalar::i64(i64::MIN))),
@@ -123,7 +122,7 @@ pub(crate) fn decode(
     Ok(Decoded { dtype, decode: out, times, attrs })
 }
 
-/// A `fill_value` of Zarr as a cell; `None` if it is none of that type.
+/// A `fill_value` of Zarr as a cell; `None` if it is not a value of that type.
 pub(crate) fn fill(value: &Value, dtype: DType) -> Option<Scalar> {
     number(value)?.exact(dtype)
 }
@@ -136,7 +135,7 @@ pub(crate) fn span_units(raw: &Raw) -> Option<(String, Value)> {
 }
 
 fn push(missing: &mut Vec<Scalar>, value: Option<Scalar>) {
-    // A value that the type does not hold marks no cell.
+    // A value that the type cannot hold marks no cell.
     if let Some(v) = value
         && !missing.contains(&v)
     {
@@ -152,7 +151,7 @@ fn items(value: &Value) -> &[Value] {
     }
 }
 
-/// A number of an attribute: whole, or not.
+/// A number of an attribute: an integer or a float.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Number {
     Whole(i128),
@@ -167,7 +166,7 @@ impl Number {
         }
     }
 
-    /// The number in `dtype`: rounded for floats; `None` if an integer type does not hold it.
+    /// The number in `dtype`: rounded for floats; `None` if an integer type cannot hold it.
     fn exact(self, dtype: DType) -> Option<Scalar> {
         if dtype.is_float() {
             return Some(Scalar::from_f64(dtype, self.as_f64()));
@@ -180,7 +179,7 @@ impl Number {
         Scalar::from_i128(dtype, whole)
     }
 
-    /// The least value of `dtype` that is not below; the greatest of the type if there is none.
+    /// The least value of `dtype` that is not below the number; the type's greatest if there is none.
     fn ceil(self, dtype: DType) -> Scalar {
         match self {
             Number::Float(v) => {
@@ -190,7 +189,7 @@ impl Number {
         }
     }
 
-    /// The greatest value of `dtype` that is not above; the least of the type if there is none.
+    /// The greatest value of `dtype` that is not above the number; the type's least if there is none.
     fn floor(self, dtype: DType) -> Scalar {
         match self {
             Number::Float(v) => {
@@ -202,7 +201,7 @@ impl Number {
 }
 
 fn clamp(dtype: DType, v: i128) -> Scalar {
-    // Casts from floats saturate, and 64 bits beyond 2^53 are only met with exact values.
+    // Casts from floats saturate, and 64 bits beyond 2^53 occur only with exact values.
     Scalar::from_i128(dtype, v).unwrap_or_else(|| Scalar::from_f64(dtype, v as f64))
 }
 

@@ -24,27 +24,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tessera_planner::region::{Dims, Region};
 use zarrs::array::{ArrayBytes, FillValue, data_type};
 
-/// Chunks fetched at the same time for one region.
+/// Upper bound on the chunks fetched concurrently for one region.
 const CONCURRENT_MAX: usize = 16;
 
-/// Bytes between two chunks of a shard that are read with them rather than left out by another request.
+/// Largest gap between two chunks of a shard that is read with them instead of splitting the request.
 const GAP_BYTES_MAX: u64 = 64 << 10;
 
-/// Bytes of shard indices that one array keeps.
+/// Upper bound on the bytes of cached shard indices of one array.
 const INDEX_CACHE_BYTES_MAX: usize = 32 << 20;
 
 /// Offset and length of each unit of a shard, row-major; both `u64::MAX` if it is absent.
 type ShardIndex = Arc<Vec<[u64; 2]>>;
 
-/// How to read one Zarr array.
+/// A reader's state of one Zarr array.
 #[derive(Debug)]
 pub(crate) struct Chunked {
     meta: Arc<ArrayMeta>,
     /// Key of the array in its store; empty if the store is the array.
     prefix: String,
-    /// The chunks that the store's list has, if it has one.
+    /// The chunks listed in the manifest, if the store has one.
     listed: Option<Arc<Chunks>>,
-    /// Indices of shards read before; `None` for absent shards.
+    /// Cached indices of shards; `None` for absent shards.
     indices: Mutex<BTreeMap<Dims, Option<ShardIndex>>>,
 }
 
@@ -56,7 +56,7 @@ impl Chunked {
         Chunked { meta: Arc::new(meta), prefix, listed, indices: Mutex::default() }
     }
 
-    /// True if it is known which chunks there are.
+    /// True if a manifest lists the existing chunks.
     pub(crate) fn is_listed(&self) -> bool {
         self.listed.is_some()
     }
@@ -66,12 +66,12 @@ impl Chunked {
         self.listed.as_ref().is_some_and(|chunks| chunks.get(at).is_none())
     }
 
-    /// The seal of a chunk that has a file, if that is known.
+    /// The seal of a chunk that has a file, if it is known.
     fn seal(&self, at: &[u64]) -> Option<Seal> {
         self.listed.as_ref()?.get(at)
     }
 
-    /// What is to be decoded of the bytes of a chunk: they are what was written.
+    /// Verifies the bytes of a chunk and returns those to decode.
     fn opened<'a>(
         &self,
         reader: &ArrayReader,
@@ -88,7 +88,7 @@ impl Chunked {
         }
     }
 
-    /// The error for a chunk that has to be there and is not.
+    /// The error for a missing chunk that the manifest lists.
     async fn lost(&self, reader: &ArrayReader, at: &Dims, seal: Seal) -> SourceError {
         match reader.store.check_there().await {
             Err(gone) => gone,
@@ -96,7 +96,7 @@ impl Chunked {
         }
     }
 
-    /// The same array, of which no index was read.
+    /// The same array, without cached indices.
     pub(crate) fn fresh(&self) -> Chunked {
         let (meta, prefix) = (self.meta.clone(), self.prefix.clone());
         Chunked { meta, prefix, listed: self.listed.clone(), indices: Mutex::default() }
@@ -130,7 +130,7 @@ impl Chunked {
         Ok(parts.into_iter().flatten().collect())
     }
 
-    /// The chunks of a local array that `region` touches, none of them read, and where they lie in shards.
+    /// Lists the chunks of a local array that `region` touches, unread, with their ranges in shards.
     pub(crate) async fn list(
         &self,
         reader: &ArrayReader,
@@ -156,7 +156,7 @@ impl Chunked {
         Ok(out)
     }
 
-    /// The object of a chunk; `None` if there is none and that is not known to be wrong.
+    /// Returns the object of a chunk; `None` if it does not exist and no manifest lists it.
     async fn get(&self, reader: &ArrayReader, at: &Dims) -> Result<Option<Bytes>, SourceError> {
         let (key, limit) = (self.key(at), self.encoded_max());
         let got = reader.store.get(&key, limit).await;
@@ -169,7 +169,7 @@ impl Chunked {
         }
     }
 
-    /// The longest object that a chunk may be. Codecs may make one longer, but not by much.
+    /// Upper bound on the encoded size of a chunk. Codecs may enlarge it, but not by much.
     fn encoded_max(&self) -> u64 {
         self.meta.unit_bytes().saturating_mul(2).clamp(1 << 20, CHUNK_BYTES_MAX * 2)
     }
@@ -194,12 +194,12 @@ impl Chunked {
                 Some(range) => present.push((at, range)),
             }
         }
-        // Neighbours in the file come with one request.
+        // Neighbours in the file are read with one request.
         present.sort_by_key(|(_, r)| (r.start, r.end));
         let mut merged: Vec<Range<u64>> = Vec::new();
         for (_, r) in &present {
             match merged.last_mut() {
-                // What lies between them is less than another request would cost.
+                // The gap between them costs less than another request.
                 Some(last) if r.start <= last.end.saturating_add(GAP_BYTES_MAX) => {
                     last.end = last.end.max(r.end);
                 }
@@ -233,7 +233,7 @@ impl Chunked {
         Ok(out)
     }
 
-    /// Where a unit lies in its shard, `None` if it is absent.
+    /// Returns the range of a unit in its shard, `None` if it is absent.
     fn range(
         &self,
         reader: &ArrayReader,
@@ -257,7 +257,7 @@ impl Chunked {
         }
     }
 
-    /// The index of a shard, `None` if the shard is absent.
+    /// Returns the index of a shard, `None` if the shard is absent.
     async fn index(
         &self,
         reader: &ArrayReader,
@@ -344,7 +344,7 @@ impl Chunked {
             return 0;
         }
         // Encoded chunks are at most as long as decoded ones (and a header), of which local ones are read one by one;
-        // of decoded ones there are two while a codec that is not the last one works.
+        // two decoded ones are held while a codec that is not the last one works.
         let (count, gap) = match (reader.is_local(), &self.meta.shard) {
             (true, _) => (1, 0),
             (false, None) => (self.units(region).cells(), 0),
@@ -395,7 +395,7 @@ impl Chunked {
         }
     }
 
-    /// All texts of a 1-d array of texts, in order.
+    /// Reads all texts of a 1-d array of texts, in order.
     pub(crate) async fn texts(
         &self,
         reader: &ArrayReader,
@@ -462,7 +462,7 @@ impl Chunked {
     }
 }
 
-/// Units by the shards that hold them.
+/// Groups units by the shards that hold them.
 fn by_shard(shard: &Shard, units: Vec<Dims>) -> BTreeMap<Dims, Vec<Dims>> {
     let mut out: BTreeMap<Dims, Vec<Dims>> = BTreeMap::new();
     for at in units {

@@ -19,28 +19,27 @@ use zarrs::array::codec::{
 };
 use zarrs::array::{ArrayBytes, BytesRepresentation, DataType, FillValue};
 
-/// The codecs of a chunk.
 #[derive(Debug)]
 pub(crate) struct Codecs {
-    /// Array to array and array to bytes.
+    /// Array-to-array and array-to-bytes codecs.
     inner: CodecChain,
-    /// Bytes to bytes, in the order of encoding, each with what it encodes.
+    /// Bytes-to-bytes codecs, in the order of encoding, each with the representation of its input.
     outer: Vec<(Arc<dyn BytesToBytesCodecTraits>, BytesRepresentation)>,
     shape: Vec<NonZeroU64>,
     dtype: DataType,
     fill: FillValue,
-    /// The most that any stage may decode to, where its own size is not known.
+    /// Upper bound on the decoded size of a stage whose own size is not known.
     limit: u64,
-    /// True if what the compressors give are the cells, as they lie in memory.
+    /// True if the compressors decode to the cells in memory order.
     plain: bool,
-    /// True if numcodecs' LZ4 packs what all these codecs give.
+    /// True if numcodecs' LZ4 compresses the output of all these codecs.
     lz4: bool,
-    /// True if the CRC-32C of what these codecs give is behind it: see [`Codecs::opened`].
+    /// True if the output of these codecs is followed by its CRC-32C: see [`Codecs::opened`].
     checked: bool,
 }
 
 impl Codecs {
-    /// The codecs of chunks of `shape`, none of which is 0.
+    /// The codecs of chunks of `shape`, without a length of 0.
     pub(crate) fn new(
         chain: &CodecChain,
         shape: &[u64],
@@ -77,8 +76,7 @@ impl Codecs {
         Ok(Codecs { inner, outer, shape, dtype, fill, limit, plain, lz4, checked })
     }
 
-    /// What the other functions take of the bytes of a chunk: all, but for the checksum at the end of chunks that have
-    /// one, which is right.
+    /// Verifies and strips the checksum at the end of a chunk, if it has one. The other functions take the rest.
     pub(crate) fn opened<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], String> {
         if !self.checked {
             return Ok(bytes);
@@ -93,12 +91,12 @@ impl Codecs {
         }
     }
 
-    /// True if a chunk is stored as its cells lie in memory.
+    /// True if a chunk is stored as its cells in memory order.
     pub(crate) fn is_raw(&self) -> bool {
         self.plain && self.outer.is_empty() && !self.lz4 && !self.checked
     }
 
-    /// True if parts of a chunk are decoded without what comes before them.
+    /// True if parts of a chunk are decoded without the bytes before them.
     pub(crate) fn is_in_parts(&self) -> bool {
         self.plain
             && !self.lz4
@@ -109,8 +107,8 @@ impl Codecs {
             }
     }
 
-    /// Writes the cells of a chunk straight to `out`, which has their size, and gives the bytes written; `None` if
-    /// these codecs need steps in between.
+    /// Decodes the cells of a chunk straight to `out`, which has their size, and returns the number of bytes written;
+    /// `None` if these codecs need intermediate steps.
     pub(crate) fn decode_to(&self, bytes: &[u8], out: &mut [u8]) -> Result<Option<usize>, String> {
         match &self.outer[..] {
             [] if self.plain && self.lz4 => lz4::unpack(bytes, out).map(Some),
@@ -131,8 +129,8 @@ impl Codecs {
         }
     }
 
-    /// Writes the bytes `range` of the cells of a chunk to `out`, which has that length, without decoding what comes
-    /// after (and, with Blosc, what comes before); false if these codecs decode a chunk as a whole.
+    /// Decodes the bytes `range` of the cells of a chunk to `out`, which has that length, without decoding the bytes
+    /// after (and, with Blosc, before) them; false if these codecs decode a chunk as a whole.
     pub(crate) fn decode_part(
         &self,
         bytes: &[u8],
@@ -146,7 +144,7 @@ impl Codecs {
                 blosc::Buffer::new(bytes, limit)?.decode_part(range, out)
             }
             [(codec, decoded)] if self.plain && codec.as_any().is::<ZstdCodec>() => {
-                // Up to the end, decoding it whole is quicker: then cells go where they belong at once.
+                // Near the end, decoding the whole chunk is faster: cells are then decoded straight into place.
                 let all = decoded.size().unwrap_or(self.limit).min(self.limit);
                 match (range.end as u64) < all - all / 8 {
                     true if unpack::part(bytes, range.clone(), out)? => Ok(true),
@@ -165,12 +163,12 @@ impl Codecs {
         }
     }
 
-    /// The cells of a chunk, native-endian; the error says what is wrong with the bytes.
+    /// Returns the cells of a chunk, native-endian; the error describes the damage.
     pub(crate) fn decode<'a>(&self, bytes: &'a [u8]) -> Result<ArrayBytes<'a>, String> {
         let mut bytes = Cow::Borrowed(bytes);
         if self.lz4 {
             let len = lz4::length(&bytes)?;
-            // What the codecs before it make of the cells is not much longer than these, if it is known at all.
+            // The output of the codecs before it is not much longer than the cells, if its size is known at all.
             let limit = self.limit.saturating_mul(2);
             if len > limit {
                 return Err(format!("lz4: it decodes to {len} bytes, expected at most {limit}"));
@@ -209,7 +207,7 @@ impl Codecs {
             return bounded("bz2", bzip2::read::MultiBzDecoder::new(&*bytes), limit);
         }
         if any.is::<BloscCodec>() {
-            // Its header says how much it decodes to; zarrs would allocate that.
+            // Its header has the decoded size; zarrs would allocate that.
             blosc::check(&bytes, limit)?;
         }
         match catch_unwind(AssertUnwindSafe(|| codec.decode(bytes, decoded, &options()))) {
@@ -220,7 +218,7 @@ impl Codecs {
     }
 }
 
-/// True if a codec is Zarr's `crc32c` with the checksum at the end. It is asked with one byte, as numcodecs' codec of
+/// True if a codec is Zarr's `crc32c` with the checksum at the end. The test encodes one byte, as numcodecs' codec of
 /// that name may have it in front and zarrs does not tell.
 fn ends_with_crc32c(codec: &Arc<dyn BytesToBytesCodecTraits>) -> bool {
     let byte = [0x5a];
@@ -230,7 +228,8 @@ fn ends_with_crc32c(codec: &Arc<dyn BytesToBytesCodecTraits>) -> bool {
         })
 }
 
-/// True if the chain leaves the bytes of cells as they are. It is asked with one cell, as byte order is its secret.
+/// True if the chain leaves the bytes of cells unchanged. The test decodes one cell, as zarrs does not expose the
+/// byte order.
 fn is_plain(chain: &CodecChain, dtype: &DataType, fill: &FillValue) -> bool {
     if !chain.array_to_array_codecs().is_empty() {
         return false;
@@ -244,7 +243,7 @@ fn is_plain(chain: &CodecChain, dtype: &DataType, fill: &FillValue) -> bool {
         .is_ok_and(|c| *c == cell[..])
 }
 
-/// Runs a chain backwards; what a codec panics at is damaged data.
+/// Runs a chain backwards; a panic of a codec means damaged data.
 pub(crate) fn run<'a>(
     chain: &CodecChain,
     bytes: Cow<'a, [u8]>,
@@ -264,7 +263,7 @@ fn options() -> CodecOptions {
     CodecOptions::default().with_concurrent_target(1).with_chunk_concurrent_minimum(1)
 }
 
-/// Everything that `from` gives, if that is no more than `limit` bytes.
+/// Reads all bytes of `from`, if there are at most `limit`.
 pub(crate) fn bounded<'a>(
     what: &str,
     from: impl Read,

@@ -1,4 +1,4 @@
-//! Coordinates: raw cells of a 1-d variable become labels, on the way that the plan would take for tensors.
+//! Coordinates: raw cells of a 1-d variable become labels, decoded as the plan decodes tensors.
 
 use crate::source::moments::CfTimes;
 use tessera_planner::catalog::{CoordValues, Decode, NAT};
@@ -6,13 +6,13 @@ use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::scalar::Scalar;
 use tessera_planner::time::REFORM_US;
 
-/// The labels in `cells` (native-endian, of type `dtype`), decoded. `times` says how they are moments.
+/// Decodes the labels in `cells` (native-endian, of type `dtype`). `times` has their time units.
 ///
-/// Missing numbers are NaN, and integers with a missing one become `float64`, as in xarray; missing moments are
-/// [`NAT`]. Moments of CF's calendar `standard` are in [`Calendar::Mixed`] if one is before the reform of 1582.
+/// Missing numbers are NaN, and integers with a missing one become `float64`, as in xarray; missing datetimes are
+/// [`NAT`]. Datetimes of CF's calendar `standard` are in [`Calendar::Mixed`] if one is before the reform of 1582.
 ///
 /// # Errors
-/// Why the cells are no labels: they are of `bool`, or a number is beyond `int64`, or no moment.
+/// The reason why the cells are not labels: they are of `bool`, or a number is beyond `int64`, or not a datetime.
 pub(crate) fn labels(
     cells: &[u8],
     dtype: DType,
@@ -53,7 +53,6 @@ pub(crate) fn labels(
     Ok(CoordValues::Float(result, scalars(cells, dtype).map(value).collect()))
 }
 
-/// The cells one by one.
 pub(crate) fn scalars(cells: &[u8], dtype: DType) -> impl Iterator<Item = Scalar> {
     cells.chunks_exact(dtype.size()).map(move |c| {
         let mut le = [0u8; 8];
@@ -65,7 +64,6 @@ pub(crate) fn scalars(cells: &[u8], dtype: DType) -> impl Iterator<Item = Scalar
     })
 }
 
-/// True if a raw cell is missing.
 pub(crate) fn is_missing(s: &Scalar, decode: &Decode) -> bool {
     let v = s.as_f64();
     let equal = |m: &Scalar| {
@@ -83,7 +81,7 @@ pub(crate) fn is_missing(s: &Scalar, decode: &Decode) -> bool {
         || decode.valid_max.is_some_and(|m| below(&m, s))
 }
 
-/// A raw cell with CF's factor and offset.
+/// Applies CF's factor and offset to a raw cell.
 pub(crate) fn unpacked(s: &Scalar, decode: &Decode) -> f64 {
     match decode.unpack {
         None => s.as_f64(),

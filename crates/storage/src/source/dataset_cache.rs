@@ -1,10 +1,10 @@
-//! Datasets that were opened before: used again if nothing that was read to open them has changed.
+//! Cache of opened datasets: an entry is reused if no object read to open it has changed.
 //!
-//! While a dataset is opened its store notes each object and listing that is looked at, with what tells its versions
-//! apart ([`Seen`]). Later all of them are asked for at once: a request without a body each, or a look at a file.
+//! While a dataset is opened its store notes each object and listing that is read, with its version ([`Seen`]). A
+//! later lookup checks all of them concurrently: a request without a body each, or a `stat` of a file.
 //!
-//! Invariants: cells are never kept, nor where chunks lie in shards; a file that was changed a moment before it was
-//! read is not trusted, as another change in the same moment might not show; what is kept is bounded.
+//! Invariants: the cache holds neither cells nor shard indices; a file that was changed a moment before it was read
+//! is not trusted, as another change in the same moment might not show; the cache is bounded.
 
 use crate::source::Opened;
 use crate::source::reader::{ArrayReader, Layout};
@@ -19,50 +19,50 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// A file that changed so recently may change again without a new time: clocks of file systems tick slowly.
+/// A file that changed so recently may change again with the same time stamp: clocks of file systems tick slowly.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Objects of one dataset that are worth asking for: beyond them opening it anew is no dearer.
+/// Upper bound on the noted objects of a dataset: with more, opening it again costs no more than checking.
 const OBJECTS_MAX: usize = 256;
 
-/// Names of documents that describe arrays.
+/// Names of metadata documents of arrays.
 const DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", ".zmetadata"];
 
-/// Requests of one check at a time.
+/// Upper bound on the concurrent requests of one check.
 const CONCURRENT_MAX: usize = 16;
 
-/// Datasets that are kept.
+/// Upper bound on the cached datasets.
 const DATASETS_MAX: usize = 64;
 
-/// Bytes of labels of all datasets that are kept, about.
+/// Upper bound on the approximate bytes of labels of all cached datasets.
 const LABEL_BYTES_MAX: u64 = 16 << 20;
 
-/// What was there.
+/// Version of an object or a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// Nothing.
+    /// Nothing exists.
     Absent,
-    /// An object, with a text that another version does not have.
+    /// An object, with a text that is unique to its version.
     Object(String),
     /// The names in a directory.
     Names(Vec<String>),
 }
 
-/// Notes of one opening.
+/// Objects noted while one dataset is opened.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     notes: Mutex<Notes>,
     closed: AtomicBool,
-    /// Versions of what was read of arrays: labels, and files of one array.
+    /// Versions of array data that was read: labels, and files of one array.
     pub(crate) read: Arc<Versions>,
 }
 
 #[derive(Debug, Default)]
 struct Notes {
     objects: BTreeMap<String, Version>,
-    /// Metadata documents, as [`Store::stamp`] tells them apart.
+    /// Stamps of metadata documents ([`Store::stamp`]).
     stamps: BTreeMap<String, u64>,
-    /// Something was seen that cannot be asked for again.
+    /// True if an object without a checkable version was read.
     unsure: bool,
 }
 
@@ -75,7 +75,7 @@ impl Seen {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes an object, or a directory (whose key has a slash behind it); without a version it cannot be checked.
+    /// Notes an object, or a directory (whose key ends with a slash); without a version it cannot be checked.
     pub(crate) fn note(&self, key: &str, version: impl FnOnce() -> Option<Version>) {
         if self.closed.load(Relaxed) {
             return;
@@ -83,7 +83,7 @@ impl Seen {
         let mut notes = self.lock();
         match version() {
             Some(v) if notes.objects.len() < OBJECTS_MAX => {
-                // An object that changed while the dataset was opened is neither version.
+                // An object that changed while the dataset was opened has neither version.
                 let before = notes.objects.insert(key.to_string(), v.clone());
                 notes.unsure |= before.is_some_and(|b| b != v);
             }
@@ -91,7 +91,6 @@ impl Seen {
         }
     }
 
-    /// Notes a metadata document.
     pub(crate) fn note_stamp(&self, key: &str, stamp: impl FnOnce() -> u64) {
         let file = key.rsplit('/').next().unwrap_or(key);
         if DOCUMENTS.contains(&file) && !self.closed.load(Relaxed) {
@@ -104,7 +103,7 @@ impl Seen {
         self.lock().stamps.get(key).copied()
     }
 
-    /// Ends the notes: cells that are read later are none of them. `None` if they do not tell all.
+    /// Ends noting: later reads of cells are not noted. `None` if the notes are incomplete.
     fn close(&self) -> Option<BTreeMap<String, Version>> {
         self.closed.store(true, Relaxed);
         let mut notes = self.lock();
@@ -113,7 +112,7 @@ impl Seen {
     }
 }
 
-/// A file's version; `None` if it changed too recently for its times to tell.
+/// A file's version; `None` if it changed too recently for its time stamps to tell.
 pub(crate) fn of_file(meta: &Metadata) -> Option<Version> {
     let moment = |s: i64, ns: i64| {
         let since = Duration::new(u64::try_from(s).ok()?, u32::try_from(ns).ok()?);
@@ -136,14 +135,14 @@ pub(crate) fn of_file(meta: &Metadata) -> Option<Version> {
     })
 }
 
-/// An object's version; `None` if the store does not tell its versions apart. One that was written again is another
-/// one, also with the same contents: who rests on what is absent asks for its [stamp](Store::stamp).
+/// An object's version; `None` if the store does not tell versions apart. An object written again has a new version,
+/// also with the same contents: absent chunks are checked by the [stamp](Store::stamp).
 pub(crate) fn of_object(meta: &ObjectMeta) -> Option<Version> {
     let tag = meta.e_tag.as_ref()?;
     Some(Version::Object(format!("{tag} {}", meta.last_modified.to_rfc3339())))
 }
 
-/// Datasets by what opens them.
+/// Datasets by the key that opens them.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(Mutex<CacheEntries>);
 
@@ -165,7 +164,7 @@ impl Kept {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The dataset that was opened with `key`, if nothing of it has changed since.
+    /// Returns the dataset that was opened with `key`, if none of its objects has changed since.
     pub(crate) async fn get(&self, key: &str, store: &Store) -> Option<Opened> {
         let entry = {
             let mut state = self.lock();
@@ -186,7 +185,7 @@ impl Kept {
         None
     }
 
-    /// Keeps a dataset, if all that was looked at for it can be asked for again.
+    /// Caches a dataset, if all objects noted for it can be checked again.
     pub(crate) fn put(&self, key: String, opened: &Opened, seen: &Seen) {
         let Some(objects) = seen.close() else { return };
         let labels = label_bytes(opened);
@@ -208,7 +207,7 @@ impl Kept {
     }
 }
 
-/// The same dataset with readers that remember nothing of what they read.
+/// The same dataset with fresh readers.
 fn again(opened: &Opened) -> Opened {
     Opened {
         dataset: opened.dataset.clone(),
@@ -227,7 +226,7 @@ fn label_bytes(opened: &Opened) -> u64 {
     labels + listed.map_or(0, |m| m.bytes())
 }
 
-/// True for an array that was unpacked when it was opened.
+/// True for an array that was unpacked into memory when it was opened.
 fn holds_cells(reader: &ArrayReader) -> bool {
     matches!(&reader.layout, Layout::Flat(f) if f.memory.is_some())
 }

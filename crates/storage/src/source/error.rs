@@ -1,38 +1,38 @@
-//! What can go wrong between a URL and the cells of an array.
+//! Errors of opening and reading stored arrays.
 
 use tessera_planner::error::Class;
 use thiserror::Error;
 
 /// An error of opening or reading stored arrays.
 ///
-/// Texts name the array, the chunk and the object; they never hold credentials or bodies of a server's answers
-/// (an S3 server repeats the access key in some).
+/// Texts name the array, the chunk and the object; they never hold credentials or bodies of a server's responses (an
+/// S3 server repeats the access key in some).
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// A URL that cannot be read.
+    /// An invalid URL.
     #[error("`{url}` is not a valid location: {reason}")]
     BadUrl {
         /// The URL, without credentials.
         url: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// A kind of storage that a later version will read.
+    /// A storage scheme that is not supported yet.
     #[error("reading from {scheme}:// is not supported yet")]
     Scheme {
         /// The scheme of the URL.
         scheme: String,
     },
-    /// An option of a table.
+    /// An invalid option of a table.
     #[error("option `{key}`: {reason}")]
     BadOption {
         /// The option.
         key: String,
-        /// What is wrong; never the value of a secret.
+        /// The reason; never the value of a secret.
         reason: String,
     },
-    /// Nothing is there.
+    /// The object does not exist.
     #[error("`{what}` does not exist")]
     NotFound {
         /// The URL or object.
@@ -44,15 +44,15 @@ pub enum SourceError {
         /// The URL or object.
         what: String,
     },
-    /// A bucket of another region than was asked.
+    /// A bucket of another region than the requested one.
     #[error("the bucket of `{what}` is in region {region}")]
     Region {
         /// The URL or object.
         what: String,
-        /// Where it is.
+        /// The bucket's region.
         region: String,
     },
-    /// The store takes no requests of a machine whose clock is so wrong.
+    /// The store rejects requests because this machine's clock is wrong.
     #[error(
         "the storage of `{what}` refused the request: this machine's clock differs too much from its own ({code})"
     )]
@@ -62,7 +62,7 @@ pub enum SourceError {
         /// The store's code for it.
         code: String,
     },
-    /// The store, or the operating system, refused.
+    /// The store, or the operating system, denied access.
     #[error("access to `{what}` denied: {reason}")]
     PermissionDenied {
         /// The URL or object.
@@ -70,12 +70,12 @@ pub enum SourceError {
         /// The store's code for it.
         reason: String,
     },
-    /// A place that whoever runs the server does not let statements touch.
+    /// A location that the server's operator does not let statements access.
     #[error("statements may not {} `{what}` here", if *.writes { "write" } else { "read" })]
     NotAllowed {
         /// The URL or object.
         what: String,
-        /// True if it was to be written.
+        /// True for a write.
         writes: bool,
         /// The roots and prefixes that are allowed.
         allowed: Vec<String>,
@@ -85,10 +85,10 @@ pub enum SourceError {
     Unreachable {
         /// The URL or object.
         what: String,
-        /// What happened to the connection.
+        /// The failure of the connection.
         reason: String,
     },
-    /// No answer in time.
+    /// No response in time.
     #[error("`{what}` did not respond within {seconds} s")]
     Timeout {
         /// The URL or object.
@@ -101,10 +101,10 @@ pub enum SourceError {
     Storage {
         /// The URL or object.
         what: String,
-        /// What the storage said.
+        /// The storage's error.
         reason: String,
     },
-    /// The storage will not do what it was asked, however often.
+    /// The storage refused the request; a retry does not help.
     #[error("the storage of `{what}` refused the request: {reason}")]
     Refused {
         /// The URL or object.
@@ -112,13 +112,13 @@ pub enum SourceError {
         /// The store's code for it.
         reason: String,
     },
-    /// The object is not what it was when the statement read it first, or opened it.
+    /// The object changed since the statement read it first, or opened it.
     #[error("`{what}` changed while the statement ran")]
     Changed {
         /// The object.
         what: String,
     },
-    /// Something is there, but no array.
+    /// The location exists but holds no array.
     #[error("`{what}` is neither a Zarr array or group nor an .npy or .npz file")]
     NotAnArray {
         /// The URL.
@@ -131,10 +131,10 @@ pub enum SourceError {
         array: String,
         /// The object that holds the metadata.
         path: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// Variables that do not go together.
+    /// Variables with conflicting lengths of a dimension.
     #[error("dimension `{dim}` has length {a_len} in `{a}` and {b_len} in `{b}`")]
     DimConflict {
         /// The dimension.
@@ -153,23 +153,23 @@ pub enum SourceError {
     TimeUnits {
         /// The variable.
         array: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// A number that is no moment of its time axis.
+    /// A number that is not a valid time of its time axis.
     #[error("time `{array}`: {reason}")]
     TimeValue {
         /// The variable.
         array: String,
-        /// The value, and why it is none.
+        /// The value, and why it is invalid.
         reason: String,
     },
-    /// A coordinate whose values, although they can be read, label nothing.
+    /// A coordinate whose values are readable but cannot be labels.
     #[error("coordinate `{array}`: {reason}")]
     NoLabels {
         /// The coordinate.
         array: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// An attribute that cannot be decoded.
@@ -179,10 +179,10 @@ pub enum SourceError {
         array: String,
         /// The attribute.
         attribute: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// An element type that has no place in Tessera (yet).
+    /// An element type that Tessera does not support (yet).
     #[error("array `{array}`: dtype {dtype} is not supported yet")]
     UnsupportedDType {
         /// The array.
@@ -198,7 +198,7 @@ pub enum SourceError {
         /// The codec, by name.
         what: String,
     },
-    /// A chunk beyond the bound.
+    /// A chunk that exceeds the limit.
     #[error("array `{array}`: a chunk of {chunk} cells has {bytes} bytes, the limit is {limit}")]
     ChunkTooLarge {
         /// The array.
@@ -207,17 +207,17 @@ pub enum SourceError {
         chunk: String,
         /// Decoded bytes of a chunk.
         bytes: String,
-        /// The most that is accepted.
+        /// Upper bound on the bytes.
         limit: u64,
     },
-    /// An object larger than what it can sensibly be.
+    /// An object that exceeds the limit.
     #[error("`{what}` has {bytes} bytes, the limit is {limit}")]
     ObjectTooLarge {
         /// The object.
         what: String,
         /// Its size.
         bytes: u64,
-        /// The most that is accepted.
+        /// Upper bound on the bytes.
         limit: u64,
     },
     /// A chunk that does not decode.
@@ -229,33 +229,33 @@ pub enum SourceError {
         chunk: String,
         /// The object.
         path: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// A file of a table that its format's reader cannot make sense of.
+    /// A file of a table that its format's reader cannot read.
     #[error("`{path}` cannot be read: {reason}")]
     Damaged {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// A file of a warehouse that is not what was written, or is missing.
+    /// A file of a warehouse that is corrupt or missing.
     #[error("`{path}` is damaged: expected {expected}, found {found}")]
     Corrupt {
         /// The file.
         path: String,
-        /// What was written.
+        /// The expected length and checksum.
         expected: String,
-        /// What is there.
+        /// The found length and checksum.
         found: String,
     },
-    /// A fault of ours: a caller's region or buffer does not fit the array.
+    /// An internal error: a caller's region or buffer does not fit the array.
     #[error("reading array `{array}`: {reason}")]
     Internal {
         /// The array.
         array: String,
-        /// What does not hold.
+        /// The violated invariant.
         reason: String,
     },
 }
@@ -289,7 +289,7 @@ impl SourceError {
         }
     }
 
-    /// Who has to act.
+    /// Class of the error: who has to act.
     pub fn class(&self) -> Class {
         use SourceError::*;
         match self {
@@ -300,7 +300,7 @@ impl SourceError {
         }
     }
 
-    /// The way out, if there is one to tell.
+    /// The remedy, if one is known.
     pub fn hint(&self) -> Option<String> {
         use SourceError::*;
         if let NotAllowed { writes, allowed, .. } = self {

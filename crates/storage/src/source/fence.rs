@@ -1,13 +1,13 @@
-//! What statements may touch: roots and URL prefixes that whoever runs the server allows.
+//! Access rules of statements: roots and URL prefixes that the server's operator allows.
 //!
 //! ```text
-//!   FROM, read_*, tables, views, COPY ─▶ Stores::at ─▶ Fence::check ─▶ the place, links and `..` resolved
-//!   each file that is opened there     ─────────────▶ Fenced::opened   where it really is
-//!   each redirect of a server          ─────────────▶ Fence::hop       where it leads
+//!   FROM, read_*, tables, views, COPY ─▶ Stores::at ─▶ Fence::check ─▶ the location, links and `..` resolved
+//!   each file that is opened there     ─────────────▶ Fenced::opened   its real path
+//!   each redirect of a server          ─────────────▶ Fence::hop       its target
 //! ```
-//! Without rules (the command line, the shell) nothing is checked. The warehouse is opened by the engine for itself,
-//! and of its directory statements reach nothing by path but `data/` and `files/`: what else is there (the catalog,
-//! records of statements, keys) is what other users said.
+//! Without rules (the command line, the shell) nothing is checked. The engine opens the warehouse for itself.
+//! Statements can access only `data/` and `files/` of the warehouse's directory by path: the rest (the catalog,
+//! records of statements, keys) holds data of other users.
 
 use crate::source::error::SourceError;
 use crate::source::location::{Location, Options, StoragePath};
@@ -22,47 +22,47 @@ use url::Url;
 
 /// The rule that allows everything.
 const ALL: &str = "*";
-/// Links on the way to a file, as many as systems follow.
+/// Upper bound on the links on the way to a file, as many as systems follow.
 const LINKS_MAX: usize = 40;
-/// What statements read of a warehouse by path, and the part of that which they write too.
+/// The directories of a warehouse that statements may read by path; they may write only the second.
 const DATA: &str = "data";
 const FILES: &str = "files";
 
-/// Who asks for a place.
+/// How, and for whom, a location is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// A statement reads it.
+    /// A statement reads.
     Read,
-    /// A statement writes it.
+    /// A statement writes.
     Write,
-    /// The engine, for what is its own.
+    /// The engine accesses its own data.
     Own,
 }
 
-/// Roots and URL prefixes, as they were written; `None` allows everything.
+/// Roots and URL prefixes, as configured; `None` allows everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
-    /// What may be read.
+    /// Locations that may be read.
     pub read: Option<Vec<String>>,
-    /// What may be written, and read too.
+    /// Locations that may be written, and read too.
     pub write: Option<Vec<String>>,
 }
 
-/// Rules that can be asked.
+/// Parsed rules.
 #[derive(Debug, Default)]
 pub(crate) struct Fence {
     rules: Rules,
     read: Option<Vec<Rule>>,
     write: Option<Vec<Rule>>,
-    /// Where the warehouse is, if there are rules.
+    /// The warehouse's location, if there are rules.
     warehouse: Option<Rule>,
-    /// What is the process's own: all whose path begins so.
+    /// The process's own files: all paths with one of these prefixes.
     private: Vec<PathBuf>,
-    /// Files that a statement of the server's own reads, once for each.
+    /// Files that an internal statement may read, one entry for each loan.
     lent: Mutex<Vec<PathBuf>>,
 }
 
-/// A place that a statement may touch, to be asked for what is found in it.
+/// A location that a statement may access, to check the objects below it.
 #[derive(Debug)]
 pub(crate) struct Fenced {
     fence: Arc<Fence>,
@@ -74,7 +74,7 @@ pub(crate) struct Fenced {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Rule {
     All,
-    /// All of a scheme: `s3://`.
+    /// Every location of a scheme: `s3://`.
     Scheme(String),
     Local(PathBuf),
     S3 {
@@ -87,7 +87,7 @@ enum Rule {
     },
 }
 
-/// A file that is lent until this is dropped.
+/// A loan of a file, until this is dropped.
 #[derive(Debug)]
 pub struct Lent {
     fence: Arc<Fence>,
@@ -127,7 +127,7 @@ impl Rule {
         })
     }
 
-    /// What is directly in it.
+    /// The rule for a child of it.
     fn child(&self, name: &str) -> Rule {
         let join = |prefix: &str| match prefix.is_empty() {
             true => name.to_string(),
@@ -145,7 +145,7 @@ impl Rule {
         }
     }
 
-    /// True if a place, which is resolved, is this one or below it.
+    /// True if a resolved location is this one or below it.
     fn has(&self, place: &StoragePath) -> bool {
         match (self, place) {
             (Rule::All, _) => true,
@@ -177,7 +177,7 @@ impl Rule {
     }
 }
 
-/// True if a key is a prefix or below it, by whole names.
+/// True if a key equals a prefix or is below it, by whole names.
 fn is_below(prefix: &str, key: &str) -> bool {
     match key.strip_prefix(prefix) {
         Some(rest) => prefix.is_empty() || rest.is_empty() || rest.starts_with('/'),
@@ -186,17 +186,17 @@ fn is_below(prefix: &str, key: &str) -> bool {
 }
 
 impl Rules {
-    /// True if nothing is refused.
+    /// True if everything is allowed.
     pub fn is_open(&self) -> bool {
         self.read.is_none() && self.write.is_none()
     }
 }
 
 impl Fence {
-    /// The fence of a process with that warehouse, if it has one; `private` is what its own paths begin with.
+    /// Creates the fence of a process with that warehouse, if it has one; `private` are prefixes of its own paths.
     ///
     /// # Errors
-    /// A rule that is neither a path nor a URL that can be read.
+    /// A rule that is neither a path nor a valid URL.
     pub(crate) fn new(
         rules: Rules,
         warehouse: Option<&str>,
@@ -225,15 +225,15 @@ impl Fence {
         self.rules.is_open()
     }
 
-    /// The rules, as a process in another directory that reads on behalf of this one has to take them.
+    /// The rules, in the form that a process in another directory, which reads on behalf of this one, needs.
     pub(crate) fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// The one check: the place of a location if a statement may touch it so, with links and `..` resolved.
+    /// Resolves a location, with links and `..`, if a statement may access it. All access checks go through it.
     ///
     /// # Errors
-    /// [`SourceError::NotAllowed`], which tells nothing of what is there.
+    /// [`SourceError::NotAllowed`], which does not reveal whether the location exists.
     pub(crate) fn check(
         self: &Arc<Self>,
         location: &Location,
@@ -249,7 +249,7 @@ impl Fence {
             other => other.clone(),
         };
         let (root, key) = match (&place, &options.endpoint) {
-            // A bucket of another endpoint is another bucket: what is asked is a URL there.
+            // A bucket of another endpoint is another bucket: the check is of a URL there.
             (StoragePath::S3 { bucket, prefix }, Some(endpoint)) => {
                 let endpoint = endpoint.trim_end_matches('/');
                 match Location::parse(&format!("{endpoint}/{bucket}")).map(|l| l.path) {
@@ -272,8 +272,8 @@ impl Fence {
         }
     }
 
-    /// May a request be led on to that URL? One to the server that was asked first may, if that is a bucket's:
-    /// `home` is its origin.
+    /// Checks that a request may be redirected to a URL. A redirect to the server of the first request is allowed if
+    /// that is a bucket's: `home` is its origin.
     ///
     /// # Errors
     /// [`SourceError::NotAllowed`] with the server of the URL.
@@ -289,14 +289,13 @@ impl Fence {
         }
     }
 
-    /// Allows reading a file as long as the answer lives.
+    /// Allows reading a file while the returned loan lives.
     pub(crate) fn lend(self: &Arc<Self>, path: &Path) -> Lent {
         let path = resolve(path).unwrap_or_else(|_| path.to_path_buf());
         self.lent().push(path.clone());
         Lent { fence: self.clone(), path }
     }
 
-    /// True if a location is lent.
     pub(crate) fn is_lent(&self, location: &Location) -> bool {
         match &location.path {
             StoragePath::Local(path) => resolve(path).is_ok_and(|p| self.lends(&p)),
@@ -330,7 +329,7 @@ impl Fence {
         let any = |rules: &Vec<Rule>| rules.iter().any(|rule| rule.has(place));
         match access {
             Access::Write => self.write.as_ref().is_none_or(any),
-            // What was written can be read again.
+            // Writable locations may also be read.
             Access::Read | Access::Own => {
                 self.read.as_ref().is_none_or(any) || self.write.as_ref().is_some_and(any)
             }
@@ -362,28 +361,28 @@ impl Fenced {
         }
     }
 
-    /// Where a file is that was opened below the place: a link in it may lead elsewhere.
+    /// Checks the real path of a file opened below the location: a link in it may lead elsewhere.
     ///
     /// # Errors
-    /// [`SourceError::NotAllowed`] if it is not among what may be read.
+    /// [`SourceError::NotAllowed`] if it may not be read.
     pub(crate) fn opened(&self, file: &File, path: &Path, shown: &str) -> Result<(), SourceError> {
         let allows = |at| self.fence.allows(&StoragePath::Local(at), Access::Read);
         self.asked(where_is(file, path).is_ok_and(allows), shown)
     }
 
-    /// The same of a directory, by its path.
+    /// As [`Fenced::opened`], for a directory, by its path.
     pub(crate) fn listed(&self, path: &Path, shown: &str) -> Result<(), SourceError> {
         let allows = |at| self.fence.allows(&StoragePath::Local(at), Access::Read);
         self.asked(resolve(path).is_ok_and(allows), shown)
     }
 
-    /// The same of an object, by its key in the bucket or at the server.
+    /// As [`Fenced::opened`], for an object, by its key in the bucket or at the server.
     pub(crate) fn object(&self, key: &str, shown: &str) -> Result<(), SourceError> {
         self.asked(self.fence.allows(&below(&self.root, key), Access::Read), shown)
     }
 }
 
-/// True if a path is below the directory of `with`, and the next name begins as that of `with`.
+/// True if a path is below the parent directory of `with`, and its next name begins with the last name of `with`.
 fn begins(path: &Path, with: &Path) -> bool {
     let (Some(parent), Some(name)) = (with.parent(), with.file_name()) else { return false };
     let Ok(rest) = path.strip_prefix(parent) else { return false };
@@ -391,7 +390,7 @@ fn begins(path: &Path, with: &Path) -> bool {
     first.is_some_and(|first| first.starts_with(name.as_encoded_bytes()))
 }
 
-/// What has that key in a bucket or at a server.
+/// The location of a key in a bucket or at a server.
 fn below(root: &StoragePath, key: &str) -> StoragePath {
     let join = |prefix: &str| match (prefix.is_empty(), key.is_empty()) {
         (true, _) => key.to_string(),
@@ -409,7 +408,7 @@ fn below(root: &StoragePath, key: &str) -> StoragePath {
     }
 }
 
-/// Where an open file is.
+/// The path of an open file.
 fn where_is(file: &File, path: &Path) -> io::Result<PathBuf> {
     #[cfg(target_os = "linux")]
     {
@@ -424,7 +423,7 @@ fn where_is(file: &File, path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// A path from the root on, without `.`, `..` and links. What is not there yet is taken as it is written.
+/// An absolute path without `.`, `..` and links. Parts that do not exist yet are taken literally.
 fn resolve(path: &Path) -> io::Result<PathBuf> {
     let absolute = std::path::absolute(path)?;
     let mut rest: VecDeque<OsString> = parts(&absolute).collect();

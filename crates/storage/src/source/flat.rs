@@ -1,4 +1,4 @@
-//! Arrays whose cells lie one after the other in one file: `.npy`, and members of `.npz` that are not compressed.
+//! Arrays whose cells are contiguous in one file: `.npy`, and uncompressed members of `.npz`.
 //!
 //! ```text
 //!   file axes (slowest first)        a region is split at its slowest axes until each part is nearly contiguous
@@ -19,27 +19,26 @@ use std::sync::atomic::Ordering;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::{Dims, Region};
 
-/// A stretch this long is read whole even if most of it is not wanted.
+/// A stretch up to this long is read whole even if most of it is not wanted.
 const STRETCH_BYTES_MIN: u64 = 256 << 10;
 
-/// The same of a local file.
+/// As [`STRETCH_BYTES_MIN`], for a local file.
 const LOCAL_STRETCH_BYTES_MIN: u64 = 8 << 10;
 
 /// Bytes of the slabs in which flat files are offered as chunks. Part of the logical grid, so never changed lightly.
 const SLAB_BYTES: u64 = 8 << 20;
 
-/// Where cells lie in a flat file.
+/// Location and layout of the cells in a flat file.
 #[derive(Debug, Clone)]
 pub(crate) struct Flat {
     /// The file, as a key of the store.
     pub(crate) key: String,
-    /// The cells' type.
     pub(crate) raw: Raw,
     /// True if cells are not in native byte order.
     pub(crate) swapped: bool,
     /// True if the first axis is the fastest.
     pub(crate) fortran: bool,
-    /// Position of the first cell.
+    /// Offset of the first cell.
     pub(crate) offset: u64,
     /// The file's content, if it was unpacked into memory.
     pub(crate) memory: Option<Bytes>,
@@ -63,7 +62,7 @@ pub(crate) fn grid(shape: &[u64], cell_bytes: u64, fortran: bool) -> Grid {
 }
 
 impl Flat {
-    /// True if cells lie in the file as they do in memory.
+    /// True if cells in the file have the same bytes as in memory.
     pub(crate) fn is_verbatim(&self) -> bool {
         self.raw.is_verbatim() && !self.swapped
     }
@@ -138,7 +137,7 @@ impl Flat {
         held.saturating_add(converted)
     }
 
-    /// Requests of operands that read the boxes of `grid`, by those of a typical one.
+    /// Number of requests of operands that read the boxes of `grid`, extrapolated from a typical one.
     pub(crate) fn requests(&self, reader: &ArrayReader, grid: &Grid, origin: &[u64]) -> u64 {
         if self.memory.is_some() {
             return 0;
@@ -152,7 +151,7 @@ impl Flat {
         grid.count().saturating_mul(self.parts(reader, &region).len() as u64)
     }
 
-    /// Raw cells of `region`, row-major, as the file has them.
+    /// Copies the raw cells of `region`, row-major, in the file's type.
     fn gather(
         &self,
         reader: &ArrayReader,
@@ -254,7 +253,7 @@ impl Flat {
         }
     }
 
-    /// The bytes from the first to the last cell of a part that is not empty.
+    /// The bytes from the first to the last cell of a non-empty part.
     fn stretch(&self, part: &Region, shape: &Dims) -> Range<u64> {
         let strides = byte_strides(shape, self.raw.size());
         let at =
@@ -302,7 +301,7 @@ fn is_in_order(len: &[u64], file: &[u64], out: &[u64], size: u64) -> bool {
     })
 }
 
-/// Copies cells between two strided layouts; the first cell is at the begin of both.
+/// Copies cells between two strided layouts; both begin at the first cell.
 fn scatter(
     src: &[u8],
     len: &[u64],

@@ -6,10 +6,10 @@
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// The words, the longest first where one begins with another.
+/// The words, the longest first where one is a prefix of another.
 const WORDS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
 
-/// Parses JSON; the error is that of strict JSON if the text is none either way.
+/// Parses JSON. If the text is invalid either way, the error is that of strict JSON.
 pub(crate) fn parse(bytes: &[u8]) -> serde_json::Result<Value> {
     match serde_json::from_slice(bytes) {
         Ok(value) => Ok(value),
@@ -20,7 +20,7 @@ pub(crate) fn parse(bytes: &[u8]) -> serde_json::Result<Value> {
     }
 }
 
-/// The text with quotes around such words outside of texts.
+/// Adds quotes around such words outside of texts.
 fn quoted(bytes: &[u8]) -> Cow<'_, [u8]> {
     let mut out: Option<Vec<u8>> = None;
     let (mut i, mut in_text) = (0, false);
@@ -34,7 +34,7 @@ fn quoted(bytes: &[u8]) -> Cow<'_, [u8]> {
             i += word.len();
             continue;
         }
-        // What follows a backslash ends no text.
+        // An escaped character does not end a text.
         let len = if in_text && b == b'\\' { 2 } else { 1 };
         in_text ^= b == b'"';
         let end = (i + len).min(bytes.len());

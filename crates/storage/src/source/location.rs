@@ -1,4 +1,4 @@
-//! Where a dataset is: URLs, paths and the options of a table, parsed once.
+//! Locations of datasets: URLs, paths and the options of a table, parsed once.
 
 use crate::manifest::ManifestRef;
 use crate::source::error::SourceError;
@@ -9,7 +9,7 @@ use url::Url;
 
 /// How to open a table: `OPTIONS (…)` of `CREATE EXTERNAL TABLE`, checked.
 ///
-/// Their serde form has the secrets: it is for other processes of the same cluster.
+/// Their serde form includes the secrets: it is for other processes of the same cluster.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     /// CF decoding of masks, scale, offset and time; on by default.
@@ -52,7 +52,7 @@ impl Default for Options {
 }
 
 impl fmt::Debug for Options {
-    /// Secrets are never shown, only whether they are set.
+    /// Shows only whether secrets are set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("decode_cf", &self.decode_cf)
@@ -70,14 +70,14 @@ impl fmt::Debug for Options {
 }
 
 impl Options {
-    /// For a store of a warehouse: it is removed whole and never changes otherwise, so an absent chunk of one that was
-    /// removed meanwhile is an error, not fill values. `manifest` is the list of its files, which all have to be what
-    /// they were when they were written; stores of earlier versions have none.
+    /// Options of a store of a warehouse: it is removed whole and never changes otherwise, so an absent chunk of a
+    /// store removed in the meantime is an error, not fill values. `manifest` lists its files with their checksums;
+    /// stores of earlier versions have none.
     pub fn warehouse(manifest: Option<ManifestRef>) -> Self {
         Options { warehouse: true, manifest, ..Options::default() }
     }
 
-    /// The options of `pairs`, keys in any case; an unknown key or a value that is no truth value is
+    /// Parses the options in `pairs`, keys in any case; an unknown key or an invalid truth value is
     /// [`SourceError::BadOption`].
     pub fn parse<'a>(
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -95,7 +95,7 @@ impl Options {
             match key.to_ascii_lowercase().as_str() {
                 "decode_cf" => o.decode_cf = truth()?,
                 "aws.endpoint" | "aws.endpoint_url" => o.endpoint = Some(value.to_string()),
-                // It becomes a part of a host's name.
+                // It becomes a part of a host name.
                 "aws.region" if !value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') => {
                     return Err(SourceError::BadOption {
                         key: key.to_string(),
@@ -123,12 +123,11 @@ impl Options {
     }
 }
 
-/// A parsed URL or path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Location {
-    /// Which storage, and where in it.
+    /// The storage, and the path in it.
     pub(crate) path: StoragePath,
-    /// The group behind `#`, without slashes at its ends.
+    /// The group after `#`, without leading and trailing slashes.
     pub(crate) group: String,
     /// The URL without credentials, query and group.
     pub(crate) display: String,
@@ -142,7 +141,7 @@ pub(crate) enum StoragePath {
         bucket: String,
         prefix: String,
     },
-    /// `origin` is scheme, host and port; the query of the URL is not kept.
+    /// `origin` is scheme, host and port; the query of the URL is dropped.
     Http {
         origin: String,
         prefix: String,
@@ -153,7 +152,7 @@ impl Location {
     /// Parses a path, `file://`, `s3://`, `http://` or `https://` URL.
     pub(crate) fn parse(text: &str) -> Result<Location, SourceError> {
         let bad = |reason: &str| {
-            // The text may hold a password: only what stands before and after the user part is repeated.
+            // The text may hold a password: only the parts before and after the user part are repeated.
             let shown = match (text.find("://"), text.rfind('@')) {
                 (Some(s), Some(at)) if at > s => format!("{}://…{}", &text[..s], &text[at..]),
                 _ => text.to_string(),
@@ -222,7 +221,7 @@ impl Location {
         }
     }
 
-    /// The file name without its last extension: what a query calls the dataset if it says nothing else.
+    /// The file name without its last extension: the default name of the dataset in a query.
     pub(crate) fn stem(&self) -> String {
         let path = if self.group.is_empty() { self.display.as_str() } else { self.group.as_str() };
         let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or(path);

@@ -1,4 +1,4 @@
-//! numcodecs' LZ4: the length of what is packed, then one LZ4 block.
+//! numcodecs' LZ4: the decoded length, then one LZ4 block.
 //!
 //! ```text
 //!   u32 length, little-endian │ sequences: token │ more of the literals' length │ literals │ u16 offset │ more length
@@ -7,7 +7,7 @@
 //! # Source
 //! numcodecs 0.16, `lz4.pyx`; LZ4 block format description (lz4.org), end-of-block rules not enforced.
 
-/// Writes what `bytes` unpack to, which fits in `out`, and gives the bytes written.
+/// Decodes `bytes` to `out`, which is large enough, and returns the number of bytes written.
 pub(crate) fn unpack(bytes: &[u8], out: &mut [u8]) -> Result<usize, String> {
     let (header, block) = bytes.split_first_chunk::<4>().ok_or("lz4: it has no header")?;
     let len = u32::from_le_bytes(*header) as usize;
@@ -21,7 +21,7 @@ pub(crate) fn unpack(bytes: &[u8], out: &mut [u8]) -> Result<usize, String> {
     }
 }
 
-/// The length that a packed buffer has when it is unpacked, as its header says.
+/// The decoded length in the header of a packed buffer.
 pub(crate) fn length(bytes: &[u8]) -> Result<u64, String> {
     let header = bytes.first_chunk::<4>().ok_or("lz4: it has no header")?;
     Ok(u32::from_le_bytes(*header).into())
@@ -50,7 +50,7 @@ fn block_of(mut from: &[u8], out: &mut [u8]) -> Option<usize> {
         let (copied, rest) = from.split_at_checked(literals)?;
         out.get_mut(at..at.checked_add(literals)?)?.copy_from_slice(copied);
         (from, at) = (rest, at + literals);
-        // The last sequence has literals alone.
+        // The last sequence has literals only.
         if from.is_empty() {
             return Some(at);
         }
@@ -62,7 +62,7 @@ fn block_of(mut from: &[u8], out: &mut [u8]) -> Option<usize> {
         if out.len() - at < len {
             return None;
         }
-        // A match may reach into what it writes itself.
+        // A match may overlap the bytes that it writes.
         for i in 0..len {
             out[at + i] = out[start + i];
         }
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(unpack(PACKED, &mut out).unwrap(), 603);
         assert_eq!(out, want);
         assert!(unpack(PACKED, &mut out[..602]).unwrap_err().contains("at most 602"));
-        // Every truncation and every flipped byte gives bytes or an error, never a panic.
+        // Every truncation and every flipped bit yields bytes or an error, never a panic.
         for cut in 0..PACKED.len() {
             assert!(unpack(&PACKED[..cut], &mut out).is_err(), "{cut}");
             for bit in 0..8 {

@@ -1,4 +1,4 @@
-//! Metadata of one Zarr array, checked: what passes here can be read without a further look at its numbers.
+//! Validated metadata of one Zarr array: its numbers need no further checks.
 
 use crate::source::cells::Raw;
 use crate::source::codecs::Codecs;
@@ -17,36 +17,36 @@ use zarrs::array::codec::CodecChain;
 use zarrs::array::{Array, ArrayCreateError, ArrayMetadata};
 use zarrs::metadata_ext::codec::sharding::{ShardingCodecConfiguration, ShardingIndexLocation};
 
-/// Decoded bytes of the largest chunk that is read.
+/// Upper bound on the decoded bytes of a chunk.
 pub(crate) const CHUNK_BYTES_MAX: u64 = 2 << 30;
 
-/// Inner chunks of the largest shard that is read: its index has 16 bytes for each.
+/// Upper bound on the inner chunks of a shard: its index has 16 bytes for each.
 const SHARD_CHUNKS_MAX: u64 = 1 << 24;
 
 /// One array as its metadata describe it.
 #[derive(Debug)]
 pub(crate) struct ArrayMeta {
-    /// Lengths.
+    /// Length of each axis.
     pub(crate) shape: Dims,
-    /// Shape of what is decoded at once: a stored chunk, or an inner chunk of a shard.
+    /// Shape of the unit of decoding: a stored chunk, or an inner chunk of a shard.
     pub(crate) unit: Dims,
-    /// The cells' type, as they are stored.
+    /// The stored type of the cells.
     pub(crate) raw: Raw,
-    /// Codecs that zarrs does not undo.
+    /// Codecs that are decoded here instead of in zarrs.
     pub(crate) taken: Taken,
-    /// Zarr v2's `fill_value` if it is not null: xarray takes it for a missing value.
+    /// Zarr v2's `fill_value` if it is not null: xarray reads it as a missing value.
     pub(crate) fill_v2: Option<Value>,
     /// Attributes without `_ARRAY_DIMENSIONS`.
     pub(crate) attrs: Attrs,
-    /// Names of the dimensions; a name that occurs twice is none.
+    /// Names of the dimensions; a name that occurs twice counts as none.
     pub(crate) dims: Vec<Option<Arc<str>>>,
     /// Keys, type and fill value.
     pub(crate) array: Array<()>,
     /// Codecs of a unit.
     pub(crate) codecs: Codecs,
-    /// True if each cell but the first is stored as its difference to the one before: numcodecs' `delta`.
+    /// True if each cell but the first is stored as its difference to the previous one: numcodecs' `delta`.
     pub(crate) delta: bool,
-    /// How units lie in shards.
+    /// Layout of units in shards.
     pub(crate) shard: Option<Shard>,
 }
 
@@ -58,21 +58,19 @@ pub(crate) struct ArrayMeta {
 pub(crate) struct Shard {
     /// Units of a shard along each axis.
     pub(crate) counts: Dims,
-    /// Codecs of the index.
     pub(crate) index_chain: CodecChain,
-    /// Encoded bytes of the index.
     pub(crate) index_bytes: u64,
-    /// True if the index ends the shard, false if it begins it.
+    /// True if the index is at the end of the shard, false if at the start.
     pub(crate) at_end: bool,
 }
 
 impl ArrayMeta {
-    /// True if a decoded chunk has its cells as they lie in memory.
+    /// True if a decoded chunk has its cells in their form in memory.
     pub(crate) fn is_in_memory_order(&self) -> bool {
         self.raw.is_verbatim() && !self.delta && self.taken.scaled.is_none()
     }
 
-    /// The type that readers give; texts have none.
+    /// The type that readers return; texts have none.
     pub(crate) fn dtype(&self) -> Option<DType> {
         match &self.taken.scaled {
             Some((scaled, _)) => Some(scaled.dtype),
@@ -80,7 +78,7 @@ impl ArrayMeta {
         }
     }
 
-    /// Decoded cells in the type of [`ArrayMeta::dtype`].
+    /// Converts decoded cells to the type of [`ArrayMeta::dtype`].
     pub(crate) fn finish<'a>(&self, cells: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
         let cells = if self.delta { self.raw.sum_up(cells) } else { cells };
         match &self.taken.scaled {
@@ -89,7 +87,6 @@ impl ArrayMeta {
         }
     }
 
-    /// The cell of chunks that are absent.
     pub(crate) fn fill(&self) -> Cow<'_, [u8]> {
         match &self.taken.scaled {
             Some((_, fill)) => Cow::Borrowed(fill),
@@ -97,16 +94,15 @@ impl ArrayMeta {
         }
     }
 
-    /// True if a stored chunk has.
+    /// True if a stored chunk has its cells in their form in memory.
     pub(crate) fn is_plain(&self) -> bool {
         self.is_in_memory_order() && self.codecs.is_raw()
     }
 }
 
-/// Whom errors name.
+/// The array that errors name.
 #[derive(Clone, Copy)]
 pub(crate) struct Who<'a> {
-    /// The array.
     pub(crate) array: &'a str,
     /// Its metadata document.
     pub(crate) path: &'a str,
@@ -126,7 +122,7 @@ impl Who<'_> {
     }
 }
 
-/// Parses a JSON object, with Python's words for NaN and infinities; nesting is bounded by the parser.
+/// Parses a JSON object, with Python's words for NaN and infinities; the parser bounds the nesting.
 pub(crate) fn json_object(
     who: Who<'_>,
     bytes: &[u8],
@@ -139,7 +135,7 @@ pub(crate) fn json_object(
 }
 
 impl ArrayMeta {
-    /// Zarr v3: a `zarr.json` with `node_type` `array`.
+    /// Parses Zarr v3: a `zarr.json` with `node_type` `array`.
     pub(crate) fn parse_v3(
         who: Who<'_>,
         mut doc: serde_json::Map<String, Value>,
@@ -203,7 +199,7 @@ impl ArrayMeta {
         })
     }
 
-    /// Zarr v2: `.zarray` and the array's `.zattrs`.
+    /// Parses Zarr v2: `.zarray` and the array's `.zattrs`.
     pub(crate) fn parse_v2(
         who: Who<'_>,
         mut doc: serde_json::Map<String, Value>,
@@ -244,7 +240,7 @@ impl ArrayMeta {
         doc.entry("fill_value").or_insert(Value::Null);
         doc.entry("compressor").or_insert(Value::Null);
         doc.entry("order").or_insert_with(|| "C".into());
-        // zarrs knows `datetime64` in Zarr v3 alone: here its cells are the integers that they are.
+        // zarrs supports `datetime64` only in Zarr v3: here its cells are plain integers.
         if let Raw::Time { .. } | Raw::Span { .. } = raw {
             doc.insert("dtype".into(), format!("{}i8", &type_name[..1]).into());
             if doc.get("fill_value").and_then(Value::as_str) == Some("NaT") {
@@ -284,13 +280,13 @@ impl ArrayMeta {
         })
     }
 
-    /// Decoded bytes of a unit as the codecs give it.
+    /// Bytes of a unit as the codecs decode it.
     pub(crate) fn unit_bytes(&self) -> u64 {
         self.unit.iter().fold(self.raw.size(), |n, &d| n.saturating_mul(d))
     }
 }
 
-/// A chunk is decoded whole, so it must not be larger than what one operand may hold.
+/// Checks the size of a chunk. It is decoded whole, so it must not exceed what one operand may hold.
 fn check_unit(who: Who<'_>, unit: &Dims, raw: &Raw) -> Result<(), SourceError> {
     let bytes = unit.iter().fold(u128::from(raw.size()), |n, &d| n.saturating_mul(u128::from(d)));
     if bytes > u128::from(CHUNK_BYTES_MAX) {
@@ -315,7 +311,7 @@ fn codecs(
         .map_err(|reason| who.bad(format!("codecs: {reason}")))
 }
 
-/// Takes numcodecs' `delta` out of the filters, where it is the first one and keeps the type: zarrs does not know it.
+/// Removes numcodecs' `delta` from the filters, if it is the first one and keeps the type: zarrs does not support it.
 ///
 /// # Source
 /// numcodecs 0.16, `numcodecs.delta.Delta`.
@@ -346,7 +342,7 @@ fn take_delta(
     Ok(true)
 }
 
-/// `[2, 3]`.
+/// Formats lengths as `[2, 3]`.
 pub(crate) fn show(dims: &[u64]) -> String {
     format!("[{}]", dims.iter().map(u64::to_string).collect::<Vec<_>>().join(", "))
 }
@@ -363,7 +359,7 @@ fn check_format(
     }
 }
 
-/// A list of lengths under `key`: whole numbers from 0, no more than [`RANK_MAX`].
+/// Parses a list of lengths under `key`: integers from 0, no more than [`RANK_MAX`].
 fn lengths(
     who: Who<'_>,
     doc: &serde_json::Map<String, Value>,
@@ -474,7 +470,7 @@ fn raw_v3(name: &str, config: Option<&serde_json::Map<String, Value>>) -> Option
     })
 }
 
-/// Hands checked metadata to zarrs, which knows the codecs.
+/// Passes validated metadata to zarrs, which implements the codecs.
 fn create(who: Who<'_>, dtype: &str, doc: Value, v2: bool) -> Result<Array<()>, SourceError> {
     let metadata = if v2 {
         serde_json::from_value(doc).map(ArrayMetadata::V2)
@@ -482,7 +478,7 @@ fn create(who: Who<'_>, dtype: &str, doc: Value, v2: bool) -> Result<Array<()>, 
         serde_json::from_value(doc).map(ArrayMetadata::V3)
     };
     let metadata = metadata.map_err(|e| who.bad(e.to_string()))?;
-    // zarrs panics on some contradictions; what it panics at is bad metadata.
+    // zarrs panics on some contradictions; a panic means bad metadata.
     let made =
         catch_unwind(AssertUnwindSafe(|| Array::new_with_metadata(Arc::new(()), "/", metadata)));
     match made {

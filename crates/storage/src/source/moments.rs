@@ -1,7 +1,7 @@
-//! Moments: what makes times of the numbers that a file has, and which numbers are none.
+//! Datetimes: conversion of a file's numbers to times, and detection of invalid numbers.
 //!
-//! CF's units are applied by the plan, NumPy's `datetime64` here. Either way a number that gives no moment is found when
-//! it is read, where the array and the value are known: it is never a date that is wrong, nor one that is missing.
+//! The plan applies CF's units; NumPy's `datetime64` is converted here. Either way an invalid number is detected when
+//! it is read, where the array and the value are known: it never becomes a wrong or a missing date.
 
 use crate::source::coords::{is_missing, scalars, unpacked};
 use tessera_planner::catalog::{Decode, TimeUnits};
@@ -11,7 +11,7 @@ use tessera_planner::time::{REFORM_US, format_micros};
 
 use crate::source::cells::Raw;
 
-/// How the cells of an array are moments.
+/// Time units of an array's cells.
 #[derive(Debug, Clone)]
 pub(crate) enum Moments {
     /// `numpy.datetime64`: `cell * multiply / divide` microseconds since 1970.
@@ -23,17 +23,17 @@ pub(crate) enum Moments {
 /// A time axis of CF.
 #[derive(Debug, Clone)]
 pub(crate) struct CfTimes {
-    /// How cells are read.
+    /// The decoding of the cells.
     pub(crate) decode: Decode,
     pub(crate) units: TimeUnits,
-    /// The units as they are written.
+    /// The units as written in the file.
     pub(crate) text: String,
     /// True if dates before the reform of 1582 are Julian ones, which the calendar of `units` does not have.
     pub(crate) is_mixed: bool,
 }
 
 impl Moments {
-    /// The moments of a type of NumPy's; `None` if it has none, or if its numbers are microseconds.
+    /// The conversion of a NumPy type; `None` if it is not a datetime, or if its numbers are already microseconds.
     pub(crate) fn native(raw: &Raw) -> Option<Moments> {
         match *raw {
             Raw::Time { multiply: 1, divide: 1 } => None,
@@ -42,7 +42,7 @@ impl Moments {
         }
     }
 
-    /// Makes microseconds of NumPy's moments and checks CF's; the error names the first value that is none.
+    /// Converts NumPy's datetimes to microseconds and checks CF's; the error names the first invalid value.
     pub(crate) fn finish(&self, dtype: DType, cells: &mut [u8]) -> Result<(), String> {
         match self {
             Moments::Native { multiply, divide } => {
@@ -96,7 +96,7 @@ impl CfTimes {
             || format!("the value {s} ({}) is beyond the years -290308 to 294247", self.text);
         let since = if s.dtype().is_float() || self.decode.unpack.is_some() {
             let us = (unpacked(s, &self.decode) * (unit_ns as f64 / 1000.0)).round_ties_even();
-            // NaN and infinities are none either.
+            // NaN and infinities are invalid too.
             if us.is_nan() || us.abs() > 9.2e18 {
                 return Err(beyond());
             }

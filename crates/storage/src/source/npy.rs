@@ -22,12 +22,12 @@ use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, RANK_MAX, cells};
 use tessera_planner::scalar::Scalar;
 
-/// The most that a header may have; NumPy itself writes a few hundred bytes.
+/// Upper bound on the bytes of a header; NumPy itself writes a few hundred bytes.
 pub(crate) const HEADER_BYTES_MAX: u64 = 64 << 10;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Opens the place as an `.npy` if it is a file; `None` if it is something else.
+/// Opens the location as an `.npy` if it is a file; `None` if it is something else.
 pub(crate) async fn open(
     store: &Store,
     location: &Location,
@@ -39,7 +39,7 @@ pub(crate) async fn open(
     if !named && !store.is_local() {
         return Ok(None);
     }
-    // Cells are read of the file whose header is read here.
+    // Cells are read from the version of the file whose header is read here.
     let opening = store.opening();
     let Some((len, version)) = opening.head("").await? else { return Ok(None) };
     let parts =
@@ -72,7 +72,7 @@ pub(crate) fn variable(
     flat: Flat,
     version: Option<String>,
 ) -> (Variable, ArrayReader) {
-    // Of a file in Fortran's order lines run along the first axis.
+    // In a file in Fortran order lines run along the first axis.
     let in_order = !header.fortran || header.shape.len() < 2;
     let plain = store.is_local() && flat.memory.is_none() && in_order && flat.is_verbatim();
     let source = SourceRef {
@@ -108,7 +108,7 @@ pub(crate) fn variable(
     (variable, reader)
 }
 
-/// A header, checked.
+/// A validated header.
 #[derive(Debug)]
 pub(crate) struct Header {
     raw: Raw,
@@ -116,12 +116,12 @@ pub(crate) struct Header {
     big_endian: bool,
     fortran: bool,
     shape: Dims,
-    /// Position of the first cell.
+    /// Offset of the first cell.
     offset: u64,
 }
 
 impl Header {
-    /// Parses the begin of a file.
+    /// Parses the start of a file.
     pub(crate) fn parse(who: Who<'_>, bytes: &[u8]) -> Result<Header, SourceError> {
         if !bytes.starts_with(MAGIC) {
             return Err(who.bad("it does not begin as an .npy file does"));
@@ -166,7 +166,7 @@ impl Header {
         Ok(Header { raw, dtype, big_endian, fortran, shape, offset: text_at as u64 + length })
     }
 
-    /// The file, of `len` bytes, holds what the header says.
+    /// Checks that the file, of `len` bytes, is as long as the header says.
     pub(crate) fn check_len(&self, who: Who<'_>, len: u64) -> Result<(), SourceError> {
         let data = cells(&self.shape).unwrap_or(0).saturating_mul(self.raw.size());
         if self.offset.saturating_add(data) > len {
@@ -179,7 +179,7 @@ impl Header {
         Ok(())
     }
 
-    /// How to read the cells of a file that begins at `base` of the object `key`.
+    /// Layout of the cells of a file that begins at `base` of the object `key`.
     pub(crate) fn flat(&self, key: &str, base: u64) -> Flat {
         Flat {
             key: key.to_string(),
@@ -192,8 +192,8 @@ impl Header {
     }
 }
 
-/// A parser of the one Python literal that headers are: a dict of a text, a truth value and a tuple of numbers.
-/// It never recurses.
+/// A parser of the one Python literal that headers are: a dict of a text, a truth value and a tuple of numbers. It
+/// never recurses.
 struct Parser<'a> {
     text: &'a [u8],
     at: usize,
@@ -259,7 +259,7 @@ impl Parser<'_> {
         Ok(String::from_utf8_lossy(&rest[..end]).into_owned())
     }
 
-    /// The type; a list is that of a record and is kept as its text.
+    /// Parses the type; a list is the type of a record and is returned as its text.
     fn descr(&mut self) -> Result<String, String> {
         self.blanks();
         if self.text.get(self.at) != Some(&b'[') {

@@ -1,7 +1,7 @@
 //! NumPy's archives: `.npz`, a ZIP of `.npy` members.
 //!
-//! Members that are stored are read in place; compressed ones are unpacked into memory when the archive is opened,
-//! within a bound.
+//! Uncompressed members are read in place; compressed ones are unpacked into memory when the archive is opened,
+//! within a limit.
 //!
 //! # Source
 //! PKWARE APPNOTE.TXT 6.3, sections 4.3 and 4.5.3; only what `numpy.savez` writes is read.
@@ -20,10 +20,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use tessera_planner::catalog::Dataset;
 
-/// Bytes of all compressed members, unpacked.
+/// Upper bound on the unpacked bytes of all compressed members.
 const UNPACKED_BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes of the directory at the end.
+/// Upper bound on the bytes of the directory at the end.
 const DIRECTORY_BYTES_MAX: u64 = 16 << 20;
 
 /// One member as the directory describes it.
@@ -34,11 +34,11 @@ struct Member {
     unpacked: u64,
     /// CRC-32 of the unpacked bytes.
     crc: u32,
-    /// Position of the local header.
+    /// Offset of the local header.
     at: u64,
 }
 
-/// Opens the place as an `.npz` if it is a file; `None` if it is something else.
+/// Opens the location as an `.npz` if it is a file; `None` if it is something else.
 pub(crate) async fn open(
     store: &Store,
     location: &Location,
@@ -46,7 +46,7 @@ pub(crate) async fn open(
     if !location.group.is_empty() || !location.display.to_ascii_lowercase().ends_with(".npz") {
         return Ok(None);
     }
-    // Cells are read of the archive whose directory is read here.
+    // Cells are read from the version of the archive whose directory is read here.
     let opening = &store.opening();
     let Some((len, version)) = opening.head("").await? else { return Ok(None) };
     let stem = location.stem();
@@ -118,7 +118,7 @@ async fn read_member(
                     limit: *room,
                 });
             }
-            // Deflate never makes much more of anything.
+            // Deflate expands no input by much.
             if member.packed > member.unpacked + member.unpacked / 1000 + 65_536 {
                 let (packed, unpacked) = (member.packed, member.unpacked);
                 return Err(who.bad(format!("{packed} packed bytes of {unpacked}")));
@@ -162,7 +162,7 @@ async fn part(
 }
 
 async fn directory(store: &Store, who: Who<'_>, len: u64) -> Result<Vec<Member>, SourceError> {
-    // The end record has 22 bytes and a comment of up to 64 KiB; before it may be the locator of its 64-bit twin.
+    // The end record has 22 bytes and a comment of up to 64 KiB; the locator of its 64-bit twin may precede it.
     let tail_at = len.saturating_sub(22 + 65_535 + 20);
     let tail = part(store, who, tail_at..len, len).await?;
     let end = tail
@@ -222,7 +222,7 @@ async fn directory(store: &Store, who: Who<'_>, len: u64) -> Result<Vec<Member>,
     Ok(out)
 }
 
-/// Replaces numbers that did not fit 32 bits by those of the extra field 1, which has them in this order.
+/// Replaces numbers that exceed 32 bits by those of the extra field 1, which has them in this order.
 fn widen(mut extra: &[u8], numbers: &mut [u64; 3]) {
     while extra.len() >= 4 {
         let (id, n) = (u16_at(extra, 0), usize::from(u16_at(extra, 2)));
@@ -239,7 +239,7 @@ fn widen(mut extra: &[u8], numbers: &mut [u64; 3]) {
     }
 }
 
-/// Little-endian numbers; bytes beyond the end are zeros, which no caller takes for valid.
+/// Little-endian numbers; bytes beyond the end are zeros, which every caller rejects.
 fn u16_at(b: &[u8], i: usize) -> u16 {
     u64_at(b, i) as u16
 }

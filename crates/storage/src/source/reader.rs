@@ -1,4 +1,4 @@
-//! Reading a region of a stored array, in two steps: `fetch` brings bytes, `decode` makes cells of them.
+//! Reads a region of a stored array in two steps: `fetch` fetches bytes, `decode` decodes them to cells.
 
 use crate::source::ahead::Ahead;
 use crate::source::chunked::Chunked;
@@ -23,22 +23,22 @@ pub struct ArrayReader {
     pub(crate) store: Store,
     pub(crate) layout: Layout,
     pub(crate) ahead: Ahead,
-    /// How cells are moments, if they are.
+    /// Time units, if the cells are datetimes.
     pub(crate) moments: Option<Arc<Moments>>,
-    /// What has to be as it was where chunks are absent.
+    /// The document that absent chunks depend on.
     pub(crate) rests: Rests,
 }
 
-/// How cells lie in objects.
+/// Layout of cells in objects.
 #[derive(Debug)]
 pub(crate) enum Layout {
     /// Encoded chunks, one object each or several in a shard.
     Chunked(Box<Chunked>),
-    /// Raw cells one after the other.
+    /// Contiguous raw cells.
     Flat(Flat),
 }
 
-/// Encoded bytes of a region: what [`ArrayReader::fetch`] gives and [`ArrayReader::decode`] takes.
+/// Encoded bytes of a region: the output of [`ArrayReader::fetch`] and the input of [`ArrayReader::decode`].
 #[derive(Debug, Default)]
 pub struct Fetched {
     pub(crate) pieces: Vec<Piece>,
@@ -54,9 +54,9 @@ pub(crate) struct Piece {
     pub(crate) at: Dims,
     /// Cells of the stretch along each axis, in the file's order; empty for chunks.
     pub(crate) len: Dims,
-    /// `None` if the chunk is absent, or if `decode` shall read it, or the stretch, itself.
+    /// `None` if the chunk is absent, or if `decode` reads the chunk or stretch itself.
     pub(crate) bytes: Option<Bytes>,
-    /// Where a chunk lies in its shard, for `decode` to read; `None` if it is absent or the object is not a shard.
+    /// Range of a chunk in its shard, for `decode` to read; `None` if it is absent or the object is not a shard.
     pub(crate) range: Option<Range<u64>>,
 }
 
@@ -66,7 +66,7 @@ impl Fetched {
         Fetched { pieces, bytes, later: false }
     }
 
-    /// Bytes held: never more than [`ArrayReader::estimate`] said, but for chunks that their codecs made longer.
+    /// Bytes held: at most the [`ArrayReader::estimate`], except for chunks that their codecs enlarged.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -78,13 +78,13 @@ impl ArrayReader {
         &self.source
     }
 
-    /// True if reads are reads of local files: `fetch` then works without waiting, on the caller's thread.
+    /// True if it reads local files: `fetch` then works without waiting, on the caller's thread.
     pub fn is_local(&self) -> bool {
         self.store.is_local()
     }
 
-    /// Brings the encoded bytes of exactly the stored chunks that `region` touches. Of local files nothing is brought
-    /// but indices of shards: `decode` reads into memory that is used again, or straight into place.
+    /// Fetches the encoded bytes of exactly the stored chunks that `region` touches. Of local files only indices of
+    /// shards are fetched: `decode` reads into reused memory, or straight into place.
     pub async fn fetch(&self, region: &Region) -> Result<Fetched, SourceError> {
         self.check(region)?;
         if region.is_empty() {
@@ -109,11 +109,11 @@ impl ArrayReader {
     }
 
     /// Writes the cells of `region` to `out`, dense, row-major, native-endian, of the type `source().dtype`, on the
-    /// caller's thread. `fetched` is what [`ArrayReader::fetch`] gave for the same region.
+    /// caller's thread. `fetched` is the result of [`ArrayReader::fetch`] for the same region.
     ///
-    /// Absent chunks are the fill value, if [`ArrayReader::check_absent`] says so afterwards. A cell that is no moment, of a variable whose cells are moments, is an error
-    /// that names it. `out` has exactly `region.cells() * dtype.size()` bytes; on an error its
-    /// content is undefined.
+    /// Absent chunks are the fill value, if [`ArrayReader::check_absent`] succeeds afterwards. An invalid time of a
+    /// datetime variable is an error that names it. `out` has exactly `region.cells() * dtype.size()` bytes; on an
+    /// error its content is undefined.
     pub fn decode(
         &self,
         fetched: Fetched,
@@ -140,30 +140,30 @@ impl ArrayReader {
         }
     }
 
-    /// Asked when all is read: whether what was absent until now never was there.
+    /// Checks, once everything is read, that the chunks found absent were never written.
     ///
     /// # Errors
-    /// [`SourceError::Changed`] if the array is no longer what it was when it was opened.
+    /// [`SourceError::Changed`] if the array has changed since it was opened.
     pub async fn check_absent(&self) -> Result<(), SourceError> {
         self.rests.check(&self.store, &self.source.path).await
     }
 
-    /// True if a chunk was absent, so that it is to be asked.
+    /// True if a chunk was absent, so that [`ArrayReader::check_absent`] has work.
     pub fn has_absent(&self) -> bool {
         self.rests.asks()
     }
 
-    /// The same reader for a statement that has read this already.
+    /// The same reader for a statement with the earlier reads `versions`.
     pub(crate) fn read_for(&self, versions: &Arc<Versions>) -> ArrayReader {
         ArrayReader { store: self.store.read_for(versions), ..self.fresh() }
     }
 
-    /// The same reader, whose reads are those of the opening that is noted.
+    /// The same reader, whose reads are noted for the cache of opened datasets.
     pub(crate) fn opening(&self) -> ArrayReader {
         ArrayReader { store: self.store.opening(), ..self.fresh() }
     }
 
-    /// The same reader, which has read nothing yet.
+    /// The same reader without state of earlier reads.
     pub(crate) fn fresh(&self) -> ArrayReader {
         let layout = match &self.layout {
             Layout::Chunked(c) => Layout::Chunked(Box::new(c.fresh())),
@@ -180,7 +180,7 @@ impl ArrayReader {
         }
     }
 
-    /// Bytes that reading `region` needs beside its result: what `fetch` holds and what `decode` uses as scratch.
+    /// Bytes that reading `region` needs in addition to its result: held by `fetch`, and scratch of `decode`.
     pub fn estimate(&self, region: &Region) -> u64 {
         match &self.layout {
             Layout::Chunked(c) => c.estimate(self, region),
@@ -188,7 +188,7 @@ impl ArrayReader {
         }
     }
 
-    /// Requests to storage that it takes to read the boxes of `grid`, which begins at `origin` of the array, each by
+    /// Number of requests to storage for reading the boxes of `grid`, which begins at `origin` of the array, each by
     /// itself and once: an object, or a stretch of one, is a request. Of local files each read is one.
     pub fn requests(&self, grid: &Grid, origin: &[u64]) -> u64 {
         match &self.layout {

@@ -1,15 +1,15 @@
-//! Object stores that are asked again: a request that failed for no reason of its own is repeated.
+//! Retries of object store requests: a transient failure is retried.
 //!
 //! ```text
-//!   client      each request: 5xx, throttling, no connection, an answer that breaks off (reads go on where it did)
-//!   Patient     the rest of it: lists and deletes whose answer broke off, conditional puts whose answer is not known
+//!   client      each request: 5xx, throttling, no connection, a truncated response (reads resume where it ended)
+//!   Patient     the rest: lists and deletes with a truncated response, conditional puts with an unknown outcome
 //! ```
-//! Both wait between two attempts, longer each time and by a random part, and begin none after half of the storage
-//! time-out; one that is made again has nine tenths of it to end. So what the store said last is told, and not that
-//! time ran out over it. What is no matter of chance ([`is_transient`]) is told at once.
+//! Both wait between two attempts, with exponential backoff and jitter, and start none after half of the storage
+//! time-out; a retry has nine tenths of it to end. So the reported error is the store's last one, not a time-out of the
+//! retries. Permanent failures (not [`is_transient`]) are reported at once.
 //!
-//! An object that is put on a condition (there is none yet, or this version of it) carries a mark of its own: if the
-//! store says that the condition does not hold, the mark tells whether an attempt before put it, whose answer was lost.
+//! A conditional put (the object does not exist yet, or has this version) carries a unique mark: if the store says that
+//! the condition does not hold, the mark tells whether an earlier attempt, whose response was lost, put the object.
 
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -24,20 +24,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where the mark of an attempt stands.
+/// Metadata key of the mark of a put.
 const MARK: &str = "tessera-put";
-/// Attempts of one request, beside those of the client.
+/// Upper bound on the attempts of one request, in addition to those of the client.
 const ATTEMPTS_MAX: u32 = 6;
-/// Before the second attempt.
+/// Backoff before the second attempt.
 const WAIT: Duration = Duration::from_millis(50);
-/// Deletions in flight.
 const DELETES_MAX: usize = 16;
 
-/// A store that is asked again.
+/// A store with retries.
 #[derive(Debug, Clone)]
 pub(crate) struct Patient {
     inner: Arc<dyn ObjectStore>,
-    /// After this time a request is not repeated.
+    /// Time after which a request is not retried.
     patience: Duration,
 }
 
@@ -46,7 +45,7 @@ impl Patient {
         Patient { inner, patience }
     }
 
-    /// Runs a request, several times if need be.
+    /// Runs a request, with retries.
     async fn ask<T, F: Future<Output = Result<T>>>(&self, request: impl Fn() -> F) -> Result<T> {
         let start = Instant::now();
         let mut answer = request().await;
@@ -66,7 +65,8 @@ impl Patient {
         answer
     }
 
-    /// What the put answered that gave the object this mark; `None` if the object has another one, or is not there.
+    /// Returns the result of the put that gave the object this mark; `None` if the object has another mark or does
+    /// not exist.
     async fn marked(&self, at: &Path, mark: &str) -> Result<Option<PutResult>> {
         let head = || GetOptions { head: true, ..GetOptions::default() };
         match self.ask(|| self.inner.get_opts(at, head())).await {
@@ -84,20 +84,20 @@ impl Patient {
     }
 }
 
-/// A mark that nobody else has.
+/// Returns a unique mark.
 fn mark(attributes: &mut Attributes) -> String {
     let mark = uuid::Uuid::new_v4().simple().to_string();
     attributes.insert(Attribute::Metadata(MARK.into()), mark.clone().into());
     mark
 }
 
-/// In `[0, 1)`.
+/// A random number in `[0, 1)`.
 fn chance() -> f64 {
     (uuid::Uuid::new_v4().as_u128() as u32) as f64 / (f64::from(u32::MAX) + 1.0)
 }
 
-/// True for failures that may not happen again: of the connection, of an answer on its way, of a store that is busy or
-/// out of order.
+/// True for failures that may pass: of the connection, of a response in transit, of a store that is busy or out of
+/// order.
 pub(crate) fn is_transient(e: &Error) -> bool {
     match e {
         Error::Generic { source, .. } => {
@@ -112,17 +112,17 @@ pub(crate) fn is_transient(e: &Error) -> bool {
     }
 }
 
-/// True if the store cannot do what it was asked for.
+/// True if the store does not support the request.
 pub(crate) fn is_unsupported(e: &Error) -> bool {
     matches!(e, Error::NotSupported { .. } | Error::NotImplemented { .. }) || status(e) == Some(501)
 }
 
-/// True if there was no connection: the client has tried that often enough.
+/// True if there was no connection: the client has already retried that often enough.
 fn is_unconnected(e: &Error) -> bool {
     http(e).is_some_and(|h| h.kind() == HttpErrorKind::Connect)
 }
 
-/// The error of the connection among the causes.
+/// The connection's error among the causes.
 fn http<'a>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a HttpError> {
     let mut next = Some(e);
     while let Some(e) = next {
@@ -134,12 +134,12 @@ fn http<'a>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a HttpError> {
     None
 }
 
-/// The HTTP status among the causes: the client tells it in words only.
+/// The HTTP status among the causes: the client has it only in its text.
 fn status(e: &(dyn std::error::Error + 'static)) -> Option<u16> {
     let mut next = Some(e);
     while let Some(e) = next {
         let text = e.to_string();
-        // A success whose body says otherwise, and a status that is too general.
+        // A success status with an error body, and a status that is too general.
         if text.contains("Server returned error response") || text.contains("RequestTimeout") {
             return Some(503);
         }
@@ -204,7 +204,7 @@ impl ObjectStore for Patient {
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let (store, prefix) = (self.clone(), prefix.cloned());
-        // A list that breaks off begins anew: nobody has seen any of it yet.
+        // A truncated list starts over: none of it was returned yet.
         async move {
             let all = || store.inner.list(prefix.as_ref()).try_collect::<Vec<_>>();
             match store.ask(all).await {
@@ -236,12 +236,12 @@ struct Upload {
 
 #[async_trait::async_trait]
 impl MultipartUpload for Upload {
-    /// The client repeats a part that did not arrive.
+    /// The client retries a part that did not arrive.
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         self.inner.put_part(data)
     }
 
-    /// Once they are put together there is no upload of that name: asked again, a store says so, though all is well.
+    /// A completed upload no longer exists: on a retry the store reports that, although it succeeded.
     async fn complete(&mut self) -> Result<PutResult> {
         match self.inner.complete().await {
             Err(e) => match self.store.marked(&self.at, &self.mark).await {

@@ -1,7 +1,8 @@
 //! numcodecs' `fixedscaleoffset`: numbers stored as others, `stored / scale + offset`.
 //!
 //! zarrs computes in `float32` with a factor of `float32`; numcodecs in NumPy's types: integers are divided in
-//! `float64`, floats in their own type, and the result is cast. So the codec is taken out of the metadata and undone here.
+//! `float64`, floats in their own type, and the result is cast. So the codec is removed from the metadata and decoded
+//! here.
 //!
 //! # Source
 //! numcodecs 0.16, `numcodecs.fixedscaleoffset.FixedScaleOffset.decode`; NumPy 2's promotion.
@@ -17,14 +18,12 @@ use tessera_planner::scalar::Scalar;
 /// The codec's names, in Zarr v2 and v3.
 const NAMES: [&str; 2] = ["fixedscaleoffset", "numcodecs.fixedscaleoffset"];
 
-/// How stored numbers become those of the array.
+/// Conversion of stored numbers to those of the array.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Scaled {
-    /// The stored type.
     pub(crate) stored: Raw,
-    /// NumPy's name of it, with the byte order.
+    /// NumPy's name of the stored type, with the byte order.
     pub(crate) name: String,
-    /// The array's type.
     pub(crate) dtype: DType,
     scale: f64,
     offset: f64,
@@ -37,7 +36,7 @@ pub(crate) fn is_scaled(codec: &Value) -> bool {
 }
 
 impl Scaled {
-    /// The codec's configuration, for cells of `dtype`; the error says what is wrong with it.
+    /// Parses the codec's configuration, for cells of `dtype`; the error says what is wrong with it.
     pub(crate) fn parse(config: &Map<String, Value>, dtype: DType) -> Result<Self, String> {
         let number = |key: &str| {
             config
@@ -47,7 +46,7 @@ impl Scaled {
         };
         let of = |key: &str| -> Option<(Raw, String)> {
             let name = config.get(key)?.as_str()?;
-            // numcodecs takes names without an order too.
+            // numcodecs also accepts names without a byte order.
             let full = match name.starts_with(['<', '>', '|', '=']) {
                 true => name.to_string(),
                 false if name.ends_with('1') => format!("|{name}"),
@@ -74,7 +73,7 @@ impl Scaled {
         Ok(Scaled { stored, name, dtype, scale: number("scale")?, offset: number("offset")? })
     }
 
-    /// The cells of the array, of stored ones in native byte order.
+    /// Decodes stored cells in native byte order to cells of the array.
     pub(crate) fn undo(&self, stored: &[u8]) -> Cow<'static, [u8]> {
         let mut out = Vec::with_capacity(stored.len() / self.stored.size() as usize * 8);
         let mut put = |v: f64| match self.dtype {

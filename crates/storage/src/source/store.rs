@@ -28,13 +28,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Requests in flight for one region.
+/// Upper bound on the concurrent requests for one region.
 const CONCURRENT_MAX: usize = 16;
 
-/// The most that a metadata document may have.
+/// Upper bound on the bytes of a metadata document.
 pub(crate) const METADATA_BYTES_MAX: u64 = 256 << 20;
 
-/// The objects below one place.
+/// The objects below one location.
 #[derive(Clone)]
 pub(crate) struct Store {
     kind: StoreRoot,
@@ -45,15 +45,15 @@ pub(crate) struct Store {
     requests: Arc<Semaphore>,
     /// See [`versions::object`].
     origin: u64,
-    /// Where it notes what was looked at.
+    /// Notes of the objects read while a dataset is opened.
     seen: Option<Arc<Seen>>,
-    /// What the statement has read until now, which has to stay what it was.
+    /// Versions that the statement has read so far, which must not change.
     versions: Option<Arc<Versions>>,
     /// See [`Options::warehouse`](super::Options::warehouse).
     warehouse: bool,
-    /// The list of all its files, if it has one.
+    /// The store's manifest, if it has one.
     manifest: Option<Arc<Manifest>>,
-    /// What is asked of each object, if statements may not read everything and this is read for one.
+    /// Checks each object, if a statement with restricted access reads the store.
     fence: Option<Arc<Fenced>>,
 }
 
@@ -63,7 +63,7 @@ enum StoreRoot {
     Object { client: Arc<dyn ObjectStore>, prefix: String },
 }
 
-/// What a store is made of, for whoever writes to it.
+/// Components of a store, for writers.
 pub(crate) enum Parts {
     Local(PathBuf),
     Object { client: Arc<dyn ObjectStore>, prefix: String, timeout: Duration },
@@ -82,12 +82,12 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// The object's URL as messages show it.
+    /// The object's URL, for messages.
     pub(crate) fn show(&self, key: &str) -> String {
         if key.is_empty() { self.display.to_string() } else { format!("{}/{key}", self.display) }
     }
 
-    /// The place itself.
+    /// URL of the store, for messages.
     pub(crate) fn root(&self) -> &str {
         &self.display
     }
@@ -96,16 +96,15 @@ impl Store {
         &self.counters
     }
 
-    /// True if it is a store of a warehouse.
     pub(crate) fn is_of_warehouse(&self) -> bool {
         self.warehouse
     }
 
-    /// Asked when a chunk is absent: of a store of a warehouse, the group's metadata go first, so as long as they are
-    /// there, an absent chunk never was, or was lost.
+    /// Checks, when a chunk is absent, that a store of a warehouse exists: its group's metadata are removed first, so
+    /// while they exist, an absent chunk was never written, or was lost.
     ///
     /// # Errors
-    /// [`SourceError::Changed`] if the store is gone.
+    /// [`SourceError::Changed`] if the store was removed.
     pub(crate) async fn check_there(&self) -> Result<(), SourceError> {
         if self.warehouse && self.head("zarr.json").await?.is_none() {
             return Err(SourceError::Changed { what: self.root().to_string() });
@@ -113,10 +112,11 @@ impl Store {
         Ok(())
     }
 
-    /// The same store with the list of its files.
+    /// The same store with its manifest.
     ///
     /// # Errors
-    /// [`SourceError::Corrupt`] if the list is another one or missing, [`SourceError::NotFound`] if all of the store is.
+    /// [`SourceError::Corrupt`] if the manifest is corrupt or missing, [`SourceError::NotFound`] if the whole store is
+    /// missing.
     pub(crate) async fn listed(&self, list: &ManifestRef) -> Result<Store, SourceError> {
         let (key, seal) = (list.file(), list.seal());
         let corrupt = |found: String| self.corrupt(key, seal, found);
@@ -139,20 +139,19 @@ impl Store {
         Ok(Store { manifest, ..self.clone() })
     }
 
-    /// The list of its files.
     pub(crate) fn manifest(&self) -> Option<&Arc<Manifest>> {
         self.manifest.as_ref()
     }
 
-    /// A file is not the one of its seal.
+    /// The error for a file that does not match its seal.
     pub(crate) fn corrupt(&self, key: &str, seal: Seal, found: String) -> SourceError {
         SourceError::Corrupt { path: self.show(key), expected: seal.to_string(), found }
     }
 
-    /// A document, if it is the one that the list has.
+    /// Returns a document that matches the manifest.
     ///
     /// # Errors
-    /// [`SourceError::Corrupt`] if it is another one, or the list has one and there is none.
+    /// [`SourceError::Corrupt`] if it does not match, or the manifest lists it and it is missing.
     pub(crate) async fn document(&self, key: &str) -> Result<Option<Bytes>, SourceError> {
         let listed = self.manifest.as_ref().and_then(|m| m.documents.get(key)).copied();
         let Some(seal) = listed else { return self.get(key, METADATA_BYTES_MAX).await };
@@ -168,7 +167,6 @@ impl Store {
         }
     }
 
-    /// The store of what is below a key.
     pub(crate) fn below(&self, key: &str) -> Store {
         let kind = match &self.kind {
             StoreRoot::Local(root) => StoreRoot::Local(join_path(root, key)),
@@ -184,17 +182,17 @@ impl Store {
         Store { kind, display: self.show(key).into(), seen, versions, ..self.clone() }
     }
 
-    /// The same store, which notes what is looked at.
+    /// The same store, which notes the objects that are read.
     pub(crate) fn noting(&self, seen: &Arc<Seen>) -> Store {
         Store { seen: Some(seen.clone()), ..self.clone() }
     }
 
-    /// The same store, read for a statement that has read this already.
+    /// The same store for a statement with the earlier reads `versions`.
     pub(crate) fn read_for(&self, versions: &Arc<Versions>) -> Store {
         Store { versions: Some(versions.clone()), seen: None, ..self.clone() }
     }
 
-    /// The same store, whose reads are those of the opening that is noted.
+    /// The same store, whose reads are noted for the cache of opened datasets.
     pub(crate) fn opening(&self) -> Store {
         let versions = self.seen.as_ref().map(|s| s.read.clone());
         Store { versions, ..self.clone() }
@@ -204,7 +202,7 @@ impl Store {
         versions::object(self.origin, &self.display, key)
     }
 
-    /// An object was read and had that version: the one that it had when the statement read it before.
+    /// Records the version of an object that was read; fails if the statement read another version before.
     fn met(&self, key: &str, version: u64, tag: Option<&str>) -> Result<(), SourceError> {
         match &self.versions {
             Some(v) if !v.met(self.object(key), version, tag) => Err(self.changed(key)),
@@ -212,13 +210,13 @@ impl Store {
         }
     }
 
-    /// The same of an answer, which is `None` if there is no object.
+    /// As [`Store::met`], for a response, which is `None` if the object does not exist.
     fn met_answer(&self, key: &str, meta: Option<&ObjectMeta>) -> Result<(), SourceError> {
         let (version, tag) = meta.map_or((ABSENT, None), versions::of_object);
         self.met(key, version, tag)
     }
 
-    /// The etag that an object had when the statement read it before.
+    /// The etag of an object that the statement read before.
     fn tag(&self, key: &str) -> Option<String> {
         self.versions.as_ref()?.tag(self.object(key))
     }
@@ -244,7 +242,7 @@ impl Store {
         self.seen.as_ref()?.stamp(key)
     }
 
-    /// What tells the object of a key from others that had it or will have it; `None` if there is none.
+    /// A number that tells the object of a key from earlier and later ones; `None` if the object does not exist.
     pub(crate) async fn stamp(&self, key: &str) -> Result<Option<u64>, SourceError> {
         match &self.kind {
             StoreRoot::Local(root) => match disk::wait(|| join_path(root, key).metadata()) {
@@ -261,7 +259,7 @@ impl Store {
         }
     }
 
-    /// What is there now under a key that was noted; `None` if that cannot be told.
+    /// The current version under a key that was noted; `None` if it is unknown.
     pub(crate) async fn version(&self, key: &str) -> Option<Version> {
         match (&self.kind, key.strip_suffix('/')) {
             (_, Some(directory)) => {
@@ -312,7 +310,6 @@ impl Store {
         Ok(got.map(|(bytes, _)| bytes))
     }
 
-    /// What it is made of.
     pub(crate) fn parts(&self) -> Parts {
         match &self.kind {
             StoreRoot::Local(root) => Parts::Local(root.clone()),
@@ -328,7 +325,7 @@ impl Store {
         matches!(self.kind, StoreRoot::Local(_))
     }
 
-    /// A whole object of at most `limit` bytes; `None` if it does not exist.
+    /// Returns a whole object of at most `limit` bytes; `None` if it does not exist.
     pub(crate) async fn get(&self, key: &str, limit: u64) -> Result<Option<Bytes>, SourceError> {
         let too_large = |bytes| SourceError::ObjectTooLarge { what: self.show(key), bytes, limit };
         match &self.kind {
@@ -373,8 +370,8 @@ impl Store {
         }
     }
 
-    /// Parts of an object, in the order asked for, concurrently; `None` if it does not exist. A part beyond the end of
-    /// the object comes out short. An empty part is no request, as stores refuse those.
+    /// Returns parts of an object, in the given order, fetched concurrently; `None` if it does not exist. A part
+    /// beyond the end of the object is short. An empty part makes no request, as stores reject those.
     pub(crate) async fn get_ranges(
         &self,
         key: &str,
@@ -397,7 +394,7 @@ impl Store {
         }
     }
 
-    /// The last `n` bytes of an object (all, if it has fewer); `None` if it does not exist.
+    /// Returns the last `n` bytes of an object (all, if it has fewer); `None` if it does not exist.
     pub(crate) async fn get_suffix(&self, key: &str, n: u64) -> Result<Option<Bytes>, SourceError> {
         match &self.kind {
             StoreRoot::Local(root) => disk::wait(|| {
@@ -412,7 +409,7 @@ impl Store {
         }
     }
 
-    /// Size of an object in bytes, and what tells its versions apart; `None` if it does not exist.
+    /// Size of an object in bytes, and its version; `None` if it does not exist.
     pub(crate) async fn head(
         &self,
         key: &str,
@@ -436,7 +433,7 @@ impl Store {
         }
     }
 
-    /// True if nothing can be seen at the place or below it: neither objects nor prefixes.
+    /// True if the location has neither objects nor prefixes, as far as visible.
     pub(crate) async fn is_empty(&self) -> bool {
         match &self.kind {
             StoreRoot::Local(root) => disk::wait(|| !root.exists()),
@@ -462,7 +459,7 @@ impl Store {
                 let entries = self.io(key, std::fs::read_dir(directory))?;
                 for entry in entries {
                     let entry = self.io(key, entry)?;
-                    // Names that are no UTF-8 cannot be named in a query either.
+                    // Names that are not UTF-8 cannot be used in a query either.
                     if let Ok(name) = entry.file_name().into_string()
                         && entry.path().is_dir()
                     {

@@ -1,7 +1,7 @@
-//! The files of tables as one statement reads them: what is listed stays listed, and each file is of one version.
+//! The files of tables, for one statement: a listing stays the same, and each file is of one version.
 //!
-//! Whoever reads tables asks for a file as often as it likes; each time the version that was found when the table was
-//! opened is asked for (`If-Match`) and compared. Local files are read in blocks, and looked at after each.
+//! Readers of tables may request a file repeatedly; each request asks for the version that was found when the table
+//! was opened (`If-Match`), and the response is compared. Local files are read in blocks, and checked after each.
 
 use crate::source::error::SourceError;
 use crate::source::fence::Fenced;
@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a local file that are read at a time.
+/// Bytes of one read of a local file.
 const BLOCK_BYTES: u64 = 1 << 20;
 
 /// A storage of tables, for one statement.
@@ -34,14 +34,14 @@ pub struct TableStore(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     store: Arc<dyn ObjectStore>,
-    /// What its URLs begin with.
+    /// Prefix of its URLs.
     root: String,
     origin: u64,
-    /// How names of files of the table end.
+    /// Suffix of the names of the table's files.
     ending: &'static str,
     is_local: bool,
     versions: Arc<Versions>,
-    /// What is asked of each file.
+    /// Checks each file.
     fence: Option<Arc<Fenced>>,
     lists: Mutex<BTreeMap<String, Arc<Vec<ObjectMeta>>>>,
     /// Files that were found, and their versions.
@@ -49,7 +49,7 @@ struct Inner {
 }
 
 impl TableStore {
-    /// The storage of a client that was made with these options; `root` is what its URLs begin with.
+    /// Creates the storage of a client that was made with these options; `root` is the prefix of its URLs.
     pub fn remote(
         reached: &Reached,
         client: &Client,
@@ -62,7 +62,7 @@ impl TableStore {
         Self::new(client.store.clone(), (root, origin_of(options)), ending, false, versions, fence)
     }
 
-    /// Local files, through a store that is rooted at `/`.
+    /// Creates a storage of local files, through a store that is rooted at `/`.
     pub fn local(
         reached: &Reached,
         store: Arc<dyn ObjectStore>,
@@ -93,7 +93,7 @@ impl TableStore {
         }))
     }
 
-    /// What tells the files that were found until now from others, and from other versions of them.
+    /// A text that changes with the set of files found so far, or with one of their versions.
     pub fn version(&self) -> String {
         let found = lock(&self.0.found);
         let all: String = found.iter().map(|(at, version)| format!("{at}\n{version}\n")).collect();
@@ -108,14 +108,14 @@ impl TableStore {
         versions::object(self.0.origin, &self.0.root, at.as_ref())
     }
 
-    /// A file was found: it has to stay as it is.
+    /// Records a file that was found: it must not change.
     fn find(&self, meta: &ObjectMeta) -> Result<()> {
         if !self.is_file(&meta.location) {
             return Ok(());
         }
         let (version, _) = versions::of_object(meta);
         lock(&self.0.found).entry(meta.location.to_string()).or_insert(version);
-        // Some stores tell etags only of what is asked for by itself.
+        // Some stores report etags only for single objects, not in listings.
         match meta.e_tag {
             Some(_) => self.met(meta),
             None => Ok(()),
@@ -142,7 +142,7 @@ impl TableStore {
         format!("{}/{at}", self.0.root)
     }
 
-    /// Asks for a file in the version that was found.
+    /// Requests a file in the version that was found.
     async fn ask(&self, at: &Path, mut options: GetOptions) -> Result<GetResult> {
         if let (false, Some(fence)) = (self.0.is_local, &self.0.fence) {
             fence.object(at.as_ref(), &self.shown(at)).map_err(|e| refused(at, e))?;
@@ -168,7 +168,7 @@ impl TableStore {
         }
     }
 
-    /// A part of a file, as stream of blocks of which each was read before the file changed.
+    /// Streams a part of a file in blocks, each checked to be read before the file changed.
     fn blocks(&self, at: &Path, file: File, range: Range<u64>) -> Result<GetResultPayload> {
         let failed = |source| failed(at, source);
         let version = versions::of_file(&file.metadata().map_err(failed)?);
@@ -187,11 +187,11 @@ impl TableStore {
         Ok(GetResultPayload::Stream(blocks.boxed()))
     }
 
-    /// A part of a local file that has that version.
+    /// Reads a part of a local file that has that version.
     fn read(&self, file: &File, at: &Path, version: u64, part: Range<u64>) -> Result<Bytes> {
         let mut block = vec![0; part.end.saturating_sub(part.start) as usize];
         let read = file.read_exact_at(&mut block, part.start);
-        // A file that was cut off meanwhile is told as one that changed.
+        // A file that was truncated in the meantime is reported as changed.
         if versions::of_file(&file.metadata().map_err(|e| failed(at, e))?) != version {
             return Err(self.changed(at));
         }
@@ -216,7 +216,7 @@ fn failed(at: &Path, source: std::io::Error) -> Error {
     }
 }
 
-/// Reads where it keeps no request waiting, if there is such a place.
+/// Reads on a thread for blocking calls, if there is a runtime.
 async fn blocking<T: Send + 'static>(
     read: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

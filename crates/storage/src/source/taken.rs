@@ -1,4 +1,4 @@
-//! What is taken out of an array's metadata before zarrs sees them: codecs that it does not have or computes otherwise,
+//! Removes parts of an array's metadata before zarrs parses them: codecs that it does not have or computes otherwise,
 //! types that it does not have, extensions that may be ignored.
 
 use crate::source::cells::Raw;
@@ -10,12 +10,12 @@ use serde_json::{Map, Value};
 use tessera_planner::dtype::DType;
 use tessera_planner::scalar::Scalar;
 
-/// Codecs that are undone here.
+/// Removed codecs, which are decoded here.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
-    /// Chunks are packed by numcodecs' LZ4, after all other codecs.
+    /// True if chunks are compressed by numcodecs' LZ4, after all other codecs.
     pub(crate) lz4: bool,
-    /// Cells are stored as other numbers, and the cell of chunks that are absent.
+    /// The conversion of stored numbers, and the cell value of absent chunks.
     pub(crate) scaled: Option<(Scaled, Vec<u8>)>,
 }
 
@@ -34,13 +34,13 @@ const ARRAY_KEYS: [&str; 11] = [
     "storage_transformers",
 ];
 
-/// The same of a group.
+/// Top-level keys of Zarr v3's group metadata.
 const GROUP_KEYS: [&str; 4] = ["zarr_format", "node_type", "attributes", "consolidated_metadata"];
 
 /// Removes extensions that a reader may ignore from the metadata of an array.
 ///
 /// # Errors
-/// The first one that a reader must understand: all that are not marked.
+/// The first extension that a reader must understand: every one that is not marked as optional.
 ///
 /// # Source
 /// Zarr v3.1, "Extension points": an unknown key is an error, unless it is an object with `must_understand` false.
@@ -59,7 +59,7 @@ pub(crate) fn extensions_of_array(
     Ok(())
 }
 
-/// The same of a group.
+/// As [`extensions_of_array`], of a group.
 pub(crate) fn extensions_of_group(
     who: Who<'_>,
     doc: &Map<String, Value>,
@@ -84,7 +84,7 @@ fn is_optional(extension: &Value) -> bool {
     extension.get("must_understand") == Some(&Value::Bool(false))
 }
 
-/// Takes codecs and types out of Zarr v3's metadata of an array of `raw`.
+/// Removes codecs and types from Zarr v3's metadata of an array of `raw`.
 pub(crate) fn take_v3(
     who: Who<'_>,
     doc: &mut Map<String, Value>,
@@ -119,7 +119,7 @@ pub(crate) fn take_v3(
     Ok(taken)
 }
 
-/// The same of Zarr v2's.
+/// As [`take_v3`], from Zarr v2's metadata.
 pub(crate) fn take_v2(
     who: Who<'_>,
     doc: &mut Map<String, Value>,
@@ -148,7 +148,7 @@ pub(crate) fn take_v2(
     Ok(taken)
 }
 
-/// The codecs of what is decoded at once: those of a chunk, or of an inner chunk of a shard.
+/// The codecs of the unit of decoding: those of a chunk, or of an inner chunk of a shard.
 fn innermost(doc: &mut Map<String, Value>) -> Option<&mut Vec<Value>> {
     let list = doc.get_mut("codecs")?.as_array_mut()?;
     let is_shard = |c: &Value| c.get("name").and_then(Value::as_str) == Some("sharding_indexed");
@@ -158,7 +158,7 @@ fn innermost(doc: &mut Map<String, Value>) -> Option<&mut Vec<Value>> {
     }
 }
 
-/// Takes the codec out if it is the first one.
+/// Removes the codec if it is the first one.
 fn take_scaled(who: Who<'_>, list: &mut Vec<Value>) -> Result<Option<Value>, SourceError> {
     match list.iter().position(is_scaled) {
         None => Ok(None),

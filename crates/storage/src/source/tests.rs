@@ -32,7 +32,7 @@ fn open_local(path: &str) -> Result<Opened, SourceError> {
     run(open(path, &Options::default(), &stores()))
 }
 
-/// The cells of a region in one go.
+/// Reads the cells of a region in one step.
 fn read(reader: &ArrayReader, region: &Region) -> Result<Vec<u8>, SourceError> {
     let fetched = run(reader.fetch(region))?;
     let mut out = vec![0xA5; region.cells() as usize * reader.source().dtype.size()];

@@ -13,7 +13,7 @@ pub(crate) fn is_time(units: &str) -> bool {
 }
 
 /// Parses `units` and `calendar` (none is `standard`); the error says which part is wrong. True if the calendar is the
-/// mixed one, `standard`: a reference before 1582-10-15 is a Julian date, and so are moments before that day.
+/// mixed one, `standard`: a reference before 1582-10-15 is a Julian date, and so are times before that day.
 pub(crate) fn parse(units: &str, calendar: Option<&str>) -> Result<(TimeUnits, bool), String> {
     let at = units.to_ascii_lowercase().find(" since ").ok_or("`since` is missing")?;
     let (unit, reference) = (units[..at].trim(), units[at + 7..].trim());
@@ -36,8 +36,8 @@ pub(crate) fn parse(units: &str, calendar: Option<&str>) -> Result<(TimeUnits, b
     Ok((TimeUnits { unit_ns, origin_us, calendar }, is_mixed))
 }
 
-/// Nanoseconds of a unit. Months have a length in the calendar of 360 days alone, years in that of 365, as cftime has
-/// it.
+/// Nanoseconds of a unit. Months have a length only in the calendar of 360 days, years only in that of 365, as in
+/// cftime.
 fn unit_ns(unit: &str, calendar: Calendar) -> Result<i64, String> {
     let us = match unit.to_ascii_lowercase().as_str() {
         "week" | "weeks" => 7 * DAY_US,
@@ -60,8 +60,8 @@ fn unit_ns(unit: &str, calendar: Calendar) -> Result<i64, String> {
     Ok(us * 1000)
 }
 
-/// `1900-1-1`, `1900-01-01T06:30:00.5Z`, `1900-01-01 00:00:00 -5:30`, `1900-01-01 0:0:0 UTC`: the moment as written
-/// and how far its clock is ahead of UTC, in microseconds.
+/// Parses `1900-1-1`, `1900-01-01T06:30:00.5Z`, `1900-01-01 00:00:00 -5:30`, `1900-01-01 0:0:0 UTC`: the time as
+/// written and its offset from UTC, in microseconds.
 fn reference_date(text: &str) -> Option<(DateTime, i64)> {
     let (negative, body) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -83,7 +83,7 @@ fn reference_date(text: &str) -> Option<(DateTime, i64)> {
     Some((date, offset))
 }
 
-/// The time of day and the offset behind it.
+/// The time of day and the offset after it.
 fn clock_of(text: &str) -> Option<(i64, i64)> {
     let text = ["UTC", "GMT", "utc", "gmt", "Z", "z"]
         .iter()

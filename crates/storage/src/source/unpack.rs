@@ -1,11 +1,11 @@
-//! zstd with the thread's own context: making one costs more than a small block does.
+//! zstd with the thread's own context: creating one costs more than decoding a small block.
 
 use std::cell::RefCell;
 use std::ops::Range;
 use zstd::bulk::Decompressor;
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name};
 
-/// What a thread keeps of scratch between chunks.
+/// Upper bound on the scratch that a thread retains between chunks.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
 /// Bytes that are skipped at a time: a block of zstd.
@@ -14,11 +14,10 @@ const SKIP_BYTES: usize = 128 << 10;
 thread_local! {
     static WHOLE: RefCell<Decompressor<'static>> = RefCell::default();
     static STREAM: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
-    /// Where bytes go that nobody wants.
     static SKIPPED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Writes all that `bytes` decode to, which fits in `out`, and gives the bytes written.
+/// Decodes all of `bytes` to `out`, which is large enough, and returns the number of bytes written.
 pub(crate) fn whole(bytes: &[u8], out: &mut [u8]) -> Result<usize, String> {
     let limit = out.len();
     WHOLE
@@ -26,7 +25,7 @@ pub(crate) fn whole(bytes: &[u8], out: &mut [u8]) -> Result<usize, String> {
         .map_err(|e| format!("zstd: {e} (expected at most {limit} bytes)"))
 }
 
-/// Writes the bytes `range` of what `bytes` decode to, and decodes nothing after them; false if there are fewer.
+/// Decodes the range `range` of `bytes`' content, and nothing after it; false if the content is shorter.
 pub(crate) fn part(bytes: &[u8], range: Range<usize>, out: &mut [u8]) -> Result<bool, String> {
     let told = |code: usize| format!("zstd: {}", get_error_name(code));
     STREAM.with_borrow_mut(|kept| {
@@ -51,7 +50,7 @@ pub(crate) fn part(bytes: &[u8], range: Range<usize>, out: &mut [u8]) -> Result<
     })
 }
 
-/// Decodes until `out` is full or nothing more comes.
+/// Decodes until `out` is full or the input ends.
 fn fill(z: &mut DCtx<'_>, from: &mut InBuffer<'_>, out: &mut [u8]) -> Result<usize, usize> {
     let mut to = OutBuffer::around(out);
     loop {
@@ -66,14 +65,14 @@ fn fill(z: &mut DCtx<'_>, from: &mut InBuffer<'_>, out: &mut [u8]) -> Result<usi
     }
 }
 
-/// Lets a buffer go that is too large to be kept.
+/// Frees a buffer that is too large to be retained.
 pub(crate) fn forget_large(buffer: &mut Vec<u8>) {
     if buffer.len() > KEPT_BYTES_MAX {
         *buffer = Vec::new();
     }
 }
 
-/// Makes a buffer at least that long.
+/// Grows a buffer to at least that length.
 pub(crate) fn at_least(buffer: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
     if buffer.len() < bytes {
         buffer.resize(bytes, 0);

@@ -1,4 +1,4 @@
-//! A dataset from the arrays of a group: which are data, which are labels.
+//! Assembles a dataset from the arrays of a group: data, labels and others.
 
 use crate::sink::{UNNAMED_KEY, VALID_KEY};
 use crate::source::Opened;
@@ -26,28 +26,28 @@ use tessera_planner::grid::Grid;
 use tessera_planner::region::{Dims, Region};
 use tessera_planner::scalar::Scalar;
 
-/// Labels of the longest coordinate that is read at bind.
+/// Upper bound on the labels of a coordinate that is read at bind.
 const LABELS_MAX: u64 = 16 << 20;
 
-/// Coordinates read at the same time.
+/// Upper bound on the coordinates read concurrently.
 const CONCURRENT_MAX: usize = 8;
 
 /// One array with its reader, and its attributes decoded.
 struct Entry {
     variable: Variable,
     reader: Arc<ArrayReader>,
-    /// Its cells are texts: it can be a coordinate and nothing else.
+    /// True if its cells are texts: it can only be a coordinate.
     is_text: bool,
-    /// How its cells are moments, if CF's units make them.
+    /// Time units, if CF's attributes declare them.
     times: Option<CfTimes>,
-    /// The time axis whose bounds it has.
+    /// The time axis of which it is the bounds.
     bounds_of: Option<String>,
 }
 
 /// Arrays that cannot be read, by name.
 type Unsupported = BTreeMap<String, SourceError>;
 
-/// Makes a dataset of what [`crate::source::zarr::find`] found.
+/// Assembles a dataset of what [`crate::source::zarr::find`] found.
 ///
 /// An array that cannot be read is an error when a query uses it, and so are the labels of its dimension.
 pub(crate) async fn assemble(
@@ -61,7 +61,7 @@ pub(crate) async fn assemble(
     let (mut named, mut dims) = (BTreeSet::new(), BTreeMap::new());
     let (mut attrs, groups) = match found {
         Found::Array(node) => {
-            // Alone, an array that cannot be read is the error itself.
+            // For a single array, an array that cannot be read is the error itself.
             entries.push(entry(store, &location.stem(), *node, options, None)?);
             if let Some(e) = entries.first().filter(|e| e.is_text) {
                 return Err(text_error(&e.variable.name));
@@ -132,7 +132,7 @@ pub(crate) async fn assemble(
         .iter()
         .map(|(name, error)| Arc::new(unreadable(name, error, dims.get(name).map(Vec::as_slice))))
         .collect();
-    // Positions are no substitute for labels that are there and cannot be read.
+    // Positions are no substitute for labels that exist and cannot be read.
     let unread = without_labels(&dataset, lengths, &unlabelled, &dims, single);
     dataset.coords.extend(unread);
     dataset.coords.sort_by(|a, b| a.name.cmp(&b.name));
@@ -140,7 +140,7 @@ pub(crate) async fn assemble(
     Ok(Opened { dataset, readers, unsupported, groups, read: Vec::new() })
 }
 
-/// Coordinates for dimensions whose labels are there and cannot be read.
+/// Coordinates for dimensions whose labels exist and cannot be read.
 fn without_labels(
     dataset: &Dataset,
     lengths: BTreeMap<String, u64>,
@@ -151,7 +151,7 @@ fn without_labels(
     let mut coords = Vec::new();
     for (dim, len) in lengths {
         let known = dataset.unreadable.iter().find(|u| *u.name == *dim).cloned();
-        // One of that name along another dimension labels neither.
+        // A variable of that name along another dimension labels neither.
         let other = || {
             let is = |v: &Variable| *v.name == *dim && v.dims.len() == 1;
             let reason = "it is not along the dimension of its name".to_string();
@@ -175,19 +175,19 @@ fn without_labels(
     coords
 }
 
-/// What an array is in its dataset.
+/// Role of an array in its dataset.
 enum Role {
     /// Cells that span rows.
     Data,
     /// The labels of a dimension.
     Labels(Coord),
-    /// Reached by name; and if it should label its dimension, why it does not.
+    /// Accessible by name; with the reason if it should label its dimension and does not.
     Companion(Option<SourceError>),
-    /// None of these, as it cannot be read.
+    /// Cannot be read.
     Unreadable(SourceError),
 }
 
-/// What each array is in its dataset. `named` are those that others name as theirs; one that is alone is data.
+/// Returns the role of each array. `named` are the arrays that others refer to as theirs; a single array is data.
 async fn roles(
     entries: Vec<Entry>,
     named: &BTreeSet<String>,
@@ -230,7 +230,7 @@ async fn role(e: &Entry) -> Result<Role, SourceError> {
         Ok(Some(coord)) => Ok(Role::Labels(coord)),
         Ok(None) => Ok(Role::Companion(None)),
         Err(e @ SourceError::NoLabels { .. }) => Ok(Role::Companion(Some(e))),
-        // What is wrong with the array itself; storage that fails is another matter.
+        // Faults of the array itself; failures of the storage are errors.
         Err(
             e @ (SourceError::Chunk { .. }
             | SourceError::Corrupt { .. }
@@ -244,7 +244,6 @@ async fn role(e: &Entry) -> Result<Role, SourceError> {
     }
 }
 
-/// Lengths of dimensions by name.
 fn lengths(entries: &[Entry]) -> BTreeMap<String, u64> {
     let mut out = BTreeMap::new();
     for e in entries {
@@ -269,7 +268,8 @@ fn attrs_of(node: &Result<Node, Unread>) -> &Attrs {
     }
 }
 
-/// Names of arrays that belong to others, by CF: coordinates, bounds, grid mappings, and the terms of a formula's bounds.
+/// Names of arrays that belong to others, by CF: coordinates, bounds, grid mappings, and the terms of a formula's
+/// bounds.
 fn companions(arrays: &BTreeMap<String, Result<Node, Unread>>) -> BTreeSet<String> {
     let words = |attrs: &Attrs, key: &str| -> Vec<String> {
         let text = attrs.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -283,7 +283,7 @@ fn companions(arrays: &BTreeMap<String, Result<Node, Unread>>) -> BTreeSet<Strin
         }
         for key in ["bounds", "climatology"] {
             for bounds in words(attrs, key) {
-                // `a: a_bnds ps: ps` beside `a: a ps: ps`: what is the same for both is data.
+                // `a: a_bnds ps: ps` beside `a: a ps: ps`: a term that is the same for both is data.
                 let own = words(attrs, "formula_terms");
                 let terms = arrays.get(&bounds).map(|b| words(attrs_of(b), "formula_terms"));
                 out.extend(terms.into_iter().flatten().filter(|term| !own.contains(term)));
@@ -312,7 +312,7 @@ pub(crate) fn unreadable(
     }
 }
 
-/// A time axis with bounds: what these have from it, as CF and xarray have it.
+/// A time axis with bounds: the attributes that its bounds inherit, as in CF and xarray.
 struct BoundedAxis {
     name: String,
     units: Value,
@@ -338,7 +338,7 @@ fn bounded_axes(arrays: &BTreeMap<String, Result<Node, Unread>>) -> BTreeMap<Str
     out
 }
 
-/// Bounds count in the calendar that their axis was found to have.
+/// Sets the calendar of bounds to the calendar found for their axis.
 fn in_calendar_of_axis(mut e: Entry, coords: &[Arc<Coord>]) -> Entry {
     let Some(axis) = &e.bounds_of else { return e };
     let axis = coords.iter().find(|c| *c.name == **axis);
@@ -354,7 +354,7 @@ fn in_calendar_of_axis(mut e: Entry, coords: &[Arc<Coord>]) -> Entry {
     e
 }
 
-/// Joins variables with the arrays that say which of their cells are valid, which are then no variables themselves.
+/// Joins variables with their validity arrays, which are then no variables themselves.
 fn attach_masks(entries: &mut Vec<Entry>, unsupported: &mut Unsupported) -> Vec<Arc<ArrayReader>> {
     let (mut taken, mut alone) = (BTreeSet::new(), BTreeSet::new());
     for i in 0..entries.len() {
@@ -472,7 +472,7 @@ fn entry(
     Ok(Entry { variable, reader, is_text, times, bounds_of })
 }
 
-/// One length for each name of a dimension.
+/// Checks that all dimensions of one name have one length.
 fn check_dims(entries: &[Entry]) -> Result<(), SourceError> {
     let mut lengths: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
     for e in entries {
@@ -493,7 +493,7 @@ fn check_dims(entries: &[Entry]) -> Result<(), SourceError> {
     Ok(())
 }
 
-/// The labels of a 1-d variable, read; `None` if its dimension has no name.
+/// Reads the labels of a 1-d variable; `None` if its dimension has no name.
 async fn coordinate(e: &Entry) -> Result<Option<Coord>, SourceError> {
     let v = &e.variable;
     let (Some(Some(dim)), Some(&len)) = (v.dims.first(), v.source.shape.first()) else {
@@ -509,7 +509,7 @@ async fn coordinate(e: &Entry) -> Result<Option<Coord>, SourceError> {
         let texts = chunked.texts(&reader, &region).await?;
         CoordValues::Text(texts.into())
     } else {
-        // Moments before the reform of 1582 are checked with the labels, which may have them.
+        // Dates before the reform of 1582 are checked with the labels, which may have them.
         let moments = reader.moments.clone().filter(|m| !matches!(**m, Moments::Cf(_)));
         let reader = ArrayReader { moments, ..reader };
         let cells = reader.read(&region).await?;

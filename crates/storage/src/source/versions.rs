@@ -1,14 +1,14 @@
-//! Which version of each object a statement has read: all that it reads of an object is of one version, or it fails.
+//! Versions of the objects that a statement has read: it reads one version of each object, or it fails.
 //!
 //! ```text
-//!   first read    its version is noted: the etag of an object; inode, size and time of a file; that nothing is there
-//!   later reads   ask for that version (`If-Match`), and what came is compared: another one is `source_changed`
+//!   first read    its version is noted: the etag of an object; inode, size and time of a file; its absence
+//!   later reads   request that version (`If-Match`), and the response is compared: another one is `source_changed`
 //! ```
 //! An object is a hash of its URL and a version is a hash too, so that an object takes 16 bytes here. A statement that
-//! is run again goes on with what it had noted ([`Versions::expect`]): what it reads again is what it read before.
+//! is run again starts with its earlier notes ([`Versions::expect`]), so it reads the same versions again.
 //!
-//! Invariants: nothing is asked of a storage for this; what is kept is bounded, and whoever relies on all of it asks
-//! [`Versions::is_whole`].
+//! Invariants: no extra requests to storage are made for this; the notes are bounded, and a caller that relies on
+//! their completeness checks [`Versions::is_whole`].
 
 use object_store::ObjectMeta;
 use serde::{Deserialize, Serialize};
@@ -19,21 +19,20 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Objects of one statement whose versions are kept: some 18 MB of them. This many just fit a table of 2^20 places.
+/// Upper bound on the noted objects of one statement: some 18 MB of them. This many just fit a table of 2^20 places.
 const OBJECTS_MAX: usize = (1 << 20) / 8 * 7;
-/// Bytes of etags that are kept to be asked for; what is read again of other objects is only compared.
+/// Upper bound on the bytes of etags retained for requests; versions of other objects are only compared.
 const TAG_BYTES_MAX: usize = 16 << 20;
-/// Objects that a [`Read`] lists.
+/// Upper bound on the objects that a [`Read`] lists.
 const LISTED_MAX: usize = 512;
-/// Where FNV-1a begins.
+/// Initial value of FNV-1a.
 const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-/// The version of nothing.
 pub(crate) const ABSENT: u64 = 1;
 
-/// An object and its version, as numbers.
+/// An object and its version, as hashes.
 pub type Noted = (u64, u64);
 
-/// What one statement has read, and in which versions. Shared by all that read for it.
+/// The objects that one statement has read, with their versions. Shared by all its readers.
 #[derive(Debug, Default)]
 pub struct Versions {
     state: Mutex<VersionLog>,
@@ -44,29 +43,29 @@ struct VersionLog {
     of: HashMap<u64, u64, BuildHasherDefault<Plain>>,
     tags: HashMap<u64, Box<str>, BuildHasherDefault<Plain>>,
     tag_bytes: usize,
-    /// What all come to, in whatever order.
+    /// Hash of all objects and versions, independent of their order.
     digest: u128,
-    /// The first of them.
+    /// The first of them, up to [`LISTED_MAX`].
     first: Vec<Noted>,
-    /// What nobody has taken yet, if somebody is to.
+    /// Notes not yet taken; `None` if they are never taken.
     new: Option<Vec<Noted>>,
-    /// There were more than can be kept.
+    /// True if there were more objects than the limit.
     is_cut: bool,
 }
 
-/// What a statement has read, to be written down: a list if it is short, else what it comes to.
+/// The reads of a statement in a form to be recorded: a list if it is short, else only a hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Read {
-    /// How many objects.
+    /// Number of objects.
     objects: u64,
-    /// A hash of all of them and their versions, hexadecimal.
+    /// A hash of all objects and their versions, hexadecimal.
     digest: String,
-    /// Objects and versions, hexadecimal, one after the other; empty if they are too many.
+    /// Objects and versions, hexadecimal, concatenated; empty if they are too many.
     list: String,
 }
 
 impl Versions {
-    /// Nothing was read yet. With `takes`, [`Versions::take`] gives what is.
+    /// Creates empty notes. With `takes`, [`Versions::take`] returns new ones.
     pub fn new(takes: bool) -> Arc<Self> {
         let new = takes.then(Vec::new);
         Arc::new(Versions { state: Mutex::new(VersionLog { new, ..VersionLog::default() }) })
@@ -77,7 +76,7 @@ impl Versions {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An object was read and had that version; false if it was another one before.
+    /// Records the version of an object that was read; false if another version was recorded before.
     #[must_use]
     pub(crate) fn met(&self, object: u64, version: u64, tag: Option<&str>) -> bool {
         let state = &mut *self.lock();
@@ -105,18 +104,18 @@ impl Versions {
         true
     }
 
-    /// The etag to ask an object for; `None` if it was not read yet, or has none that can be asked for.
+    /// The etag for requests of an object; `None` if it was not read yet, or has no usable etag.
     pub(crate) fn tag(&self, object: u64) -> Option<String> {
         self.lock().tags.get(&object).map(|tag| tag.to_string())
     }
 
-    /// All of these are what was read; false if one of them was another one before.
+    /// Records versions of objects; false if another version of one of them was recorded before.
     #[must_use]
     pub fn met_all(&self, noted: &[Noted]) -> bool {
         noted.iter().all(|&(object, version)| self.met(object, version, None))
     }
 
-    /// These had been read in a run before: they count as read, and have to be as they were.
+    /// Adds the reads of an earlier run, whose versions are required from now on.
     pub fn expect(&self, noted: &[Noted]) {
         let state = &mut *self.lock();
         for &(object, version) in noted {
@@ -130,24 +129,24 @@ impl Versions {
         }
     }
 
-    /// False if more was read than can be kept.
+    /// False if more objects were read than the limit.
     pub fn is_whole(&self) -> bool {
         !self.lock().is_cut
     }
 
-    /// What was read since the last call.
+    /// Returns the reads since the last call.
     pub fn take(&self) -> Vec<Noted> {
         self.lock().new.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// What was taken and could not be used.
+    /// Puts back reads that were taken and could not be used.
     pub fn give_back(&self, noted: Vec<Noted>) {
         if let Some(new) = &mut self.lock().new {
             new.extend(noted);
         }
     }
 
-    /// What was read until now; `None` if nothing was.
+    /// Returns the reads so far; `None` if nothing was read.
     pub fn read(&self) -> Option<Read> {
         let state = self.lock();
         let objects = state.of.len();
@@ -177,7 +176,7 @@ impl Read {
         self.list.is_empty()
     }
 
-    /// The list; empty if it is too long.
+    /// The list; empty if there are too many objects.
     pub fn list(&self) -> Vec<Noted> {
         let pair = |pair: &[u8]| {
             let number = |hex: &[u8]| u64::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok();
@@ -187,7 +186,7 @@ impl Read {
     }
 }
 
-/// A hash that is one already.
+/// Identity hash, for keys that are hashes already.
 #[derive(Debug, Default)]
 struct Plain(u64);
 
@@ -205,13 +204,14 @@ impl Hasher for Plain {
     }
 }
 
-/// The number of an object: of what stands where the same URL means the same, the place, and the key below it.
+/// The hash of an object: of its origin (within which equal URLs mean equal objects), its location, and the key below
+/// it.
 pub(crate) fn object(origin: u64, place: &str, key: &str) -> u64 {
     let slash = if key.is_empty() { "" } else { "/" };
     mixed([place, slash, key].into_iter().fold(origin ^ BASIS, texts))
 }
 
-/// The hash of a text behind what was hashed before.
+/// Continues a hash with a text.
 ///
 /// # Source
 /// FNV-1a of 64 bits, RFC 9923.
@@ -225,7 +225,7 @@ pub(crate) fn of_file(meta: &Metadata) -> u64 {
     above_absent(parts.iter().fold(0, |h, part| mixed(h ^ part)))
 }
 
-/// The version of an object in a store, and the etag that it can be asked for.
+/// The version of an object in a store, and its etag for `If-Match`.
 pub(crate) fn of_object(meta: &ObjectMeta) -> (u64, Option<&str>) {
     match &meta.e_tag {
         // `If-Match` compares strongly, so that a weak etag never matches.
@@ -237,8 +237,8 @@ pub(crate) fn of_object(meta: &ObjectMeta) -> (u64, Option<&str>) {
     }
 }
 
-/// What tells an object from others that had its key, also from one with the same contents where the storage says when
-/// it was written.
+/// A number that tells an object from earlier and later ones of its key, even with the same contents if the storage
+/// reports the time of the write.
 pub(crate) fn stamp_of(meta: &ObjectMeta) -> u64 {
     let nanos = meta.last_modified.timestamp_nanos_opt().unwrap_or_default();
     let tag = meta.e_tag.as_deref().map_or(0, of_text);
@@ -250,7 +250,6 @@ pub(crate) fn of_tag(tag: &str) -> u64 {
     above_absent(of_text(tag))
 }
 
-/// A number for a text.
 pub(crate) fn of_text(text: &str) -> u64 {
     mixed(texts(BASIS, text))
 }
@@ -259,11 +258,11 @@ fn above_absent(version: u64) -> u64 {
     version.max(ABSENT + 1)
 }
 
-/// Every bit of a number in every bit of another one.
+/// Mixes the bits of a number: each depends on all bits of the input.
 ///
 /// # Source
-/// G. Steele, D. Lea, C. Flood: Fast splittable pseudorandom number generators, OOPSLA 2014; the constants are Stafford's
-/// variant 13.
+/// G. Steele, D. Lea, C. Flood: Fast splittable pseudorandom number generators, OOPSLA 2014; the constants are
+/// Stafford's variant 13.
 fn mixed(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,4 +1,4 @@
-//! Finding the arrays of a Zarr store: one array, a group, consolidated metadata or a listing.
+//! Finds the arrays of a Zarr store: one array, a group, consolidated metadata or a listing.
 
 use crate::source::error::SourceError;
 use crate::source::meta::{ArrayMeta, Who, json_object};
@@ -10,12 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_planner::catalog::Attrs;
 
-/// Metadata documents read at the same time.
+/// Upper bound on the metadata documents read concurrently.
 const CONCURRENT_MAX: usize = 16;
 
-/// What lies at a place.
+/// The node at a location.
 pub(crate) enum Found {
-    /// One array.
     Array(Box<Node>),
     /// A group with the arrays directly in it.
     Group {
@@ -23,7 +22,6 @@ pub(crate) enum Found {
         arrays: BTreeMap<String, Result<Node, Unread>>,
         /// Names of the groups directly in it.
         groups: Vec<String>,
-        /// The group's attributes.
         attrs: Attrs,
     },
 }
@@ -34,11 +32,11 @@ pub(crate) struct Node {
     pub(crate) meta: ArrayMeta,
     /// Digest of its metadata.
     pub(crate) version: String,
-    /// The object that they were read from.
+    /// The object that the metadata were read from.
     pub(crate) document: String,
 }
 
-/// An array whose metadata cannot be read as a whole, and what they tell all the same.
+/// An array whose metadata are invalid, with the parts that are known.
 pub(crate) struct Unread {
     pub(crate) error: SourceError,
     pub(crate) attrs: Attrs,
@@ -59,15 +57,15 @@ enum Document {
         array: Map<String, Value>,
         attrs: Option<Value>,
     },
-    /// Something that is no metadata.
+    /// A document that is not metadata.
     Other(Value),
 }
 
-/// Looks at `group` of the store (its root if empty); `None` if there is no Zarr metadata.
+/// Finds the node `group` of the store (its root if empty); `None` if there is no Zarr metadata.
 pub(crate) async fn find(store: &Store, group: &str) -> Result<Option<Found>, SourceError> {
     if !group.is_empty() {
         check_name(store, group)?;
-        // The root's consolidated metadata answer for all groups, also where nothing can be listed.
+        // The root's consolidated metadata cover all groups, also where listing is not possible.
         let found = match document(store, "zarr.json").await? {
             Some(doc) => inline(store, &doc, "", group)?,
             None => consolidated(store, "", group).await?,
@@ -115,7 +113,7 @@ pub(crate) async fn find(store: &Store, group: &str) -> Result<Option<Found>, So
     Ok(None)
 }
 
-/// The node `group` by the metadata consolidated in the `zarr.json` of the group `base`, if there are any.
+/// Finds the node `group` in the metadata consolidated in the `zarr.json` of the group `base`, if there are any.
 fn inline(
     store: &Store,
     doc: &Map<String, Value>,
@@ -158,7 +156,7 @@ fn inline(
     Ok(Some(group_of(store, &v3_key, &key(base, group), documents, groups, attrs)))
 }
 
-/// The node `group` by the `.zmetadata` of the group `base`, if there are any.
+/// Finds the node `group` in the `.zmetadata` of the group `base`, if there is one.
 async fn consolidated(
     store: &Store,
     base: &str,
@@ -203,10 +201,10 @@ async fn consolidated(
     Ok(Some(group_of(store, &v2_key, &key(base, group), documents, groups, attrs)))
 }
 
-/// A directory's name, its documents (or what is wrong with them) if it is an array, and whether it is a group.
+/// A directory's name, its documents (or their error) if it is an array, and true if it is a group.
 type Looked = (String, Option<Result<Document, SourceError>>, bool);
 
-/// A group without consolidated metadata: its directories are listed and looked into.
+/// A group without consolidated metadata: its directories are listed and inspected.
 async fn listed(store: &Store, group: &str, attrs: Attrs) -> Result<Found, SourceError> {
     let directories = store.list(group).await?.directories;
     let looked: Vec<Looked> = stream::iter(directories)
@@ -216,7 +214,7 @@ async fn listed(store: &Store, group: &str, attrs: Attrs) -> Result<Found, Sourc
                 Ok(Look::Array(d)) => Ok((name, Some(Ok(d)), false)),
                 Ok(Look::Group) => Ok((name, None, true)),
                 Ok(Look::Nothing) => Ok((name, None, false)),
-                // Damaged metadata make one array unusable, storage that fails all of them.
+                // Damaged metadata make one array unusable; a failure of the storage affects all of them.
                 Err(e @ SourceError::Metadata { .. }) => Ok((name, Some(Err(e)), false)),
                 Err(e) => Err(e),
             }
@@ -286,7 +284,6 @@ fn group_of(
     Found::Group { arrays, groups, attrs }
 }
 
-/// An array of a group.
 fn member(who: Who<'_>, key: &str, at: &str, document: Document) -> Result<Node, Unread> {
     let (mut attrs, shape, names) = match &document {
         Document::V3(doc) => (attributes(doc), doc.get("shape"), doc.get("dimension_names")),
@@ -305,7 +302,7 @@ fn member(who: Who<'_>, key: &str, at: &str, document: Document) -> Result<Node,
     node(who, key, at, document).map_err(|error| Unread { error, attrs, dims })
 }
 
-/// An array by its metadata, which were read from the object `key`.
+/// Parses an array's metadata, which were read from the object `key`.
 fn node(who: Who<'_>, key: &str, at: &str, document: Document) -> Result<Node, SourceError> {
     let version = digest(&document);
     let meta = match document {
@@ -353,13 +350,13 @@ fn key(at: &str, name: &str) -> String {
     }
 }
 
-/// The last part of a key, or of the store's own place.
+/// The last part of a key, or of the store's own URL.
 fn name_of<'a>(store: &'a Store, at: &'a str) -> &'a str {
     let path = if at.is_empty() { store.root() } else { at };
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The name of `path` if it lies directly in `group`; nothing that leaves its directory is a name.
+/// The name of `path` if it lies directly in `group`; a path that leaves its directory is not a name.
 fn child_of(path: &str, group: &str) -> Option<String> {
     let rest = match group.is_empty() {
         true => path,

@@ -5,8 +5,8 @@
 //!   Filter: time >= '2020' AND t2m > 0                   ⇒      Mask(t2m > 0)
 //!     TableScan: cells [time, lat, lon]                           t2m[time from 2020 on]
 //! ```
-//! Groups come in the order of their first positions on the whole axes, whatever WHERE leaves of these; those whose key
-//! is NULL come last.
+//! Groups are in the order of their first positions on the whole axes, whatever WHERE keeps of these; groups with a
+//! NULL key come last.
 
 use arrow::array::{ArrayRef, UInt64Array};
 use arrow::compute::take;
@@ -23,24 +23,24 @@ use super::super::lower::{Lower, Reason, refused};
 use super::super::relation::{Column, Relation};
 use super::Dense;
 
-/// What happens to one axis.
+/// How one axis is grouped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Every position is a group.
     Keep,
     /// All positions are one group.
     All,
-    /// Positions of one code are a group.
+    /// Positions with one code are a group.
     Group(Factors),
 }
 
 /// A reduction of a relation.
 pub(super) struct Reduction<'a> {
     pub(super) lower: Lower<'a>,
-    /// Lengths before it.
+    /// Lengths before the reduction.
     pub(super) shape: Vec<u64>,
     pub(super) fates: Vec<Fate>,
-    /// Lengths after it.
+    /// Lengths after the reduction.
     pub(super) out: Vec<u64>,
     /// The filter on values, `bool` without NULLs.
     pub(super) keep: Option<NodeId>,
@@ -53,7 +53,7 @@ impl Dense<'_> {
         }
         let mut groups: Vec<&Expr> = Vec::new();
         for group in &aggregate.group_expr {
-            // Of equal keys the aggregate has one column.
+            // The aggregate has one column for equal keys.
             if !groups.contains(&group) {
                 groups.push(group);
             }
@@ -97,7 +97,7 @@ impl Dense<'_> {
         Ok(Relation { whole, kept, columns, schema, keep: presence })
     }
 
-    /// The fate of each axis under the group expressions, and the labels that these give to the groups.
+    /// The fate of each axis under the group expressions, and the resulting labels of the groups.
     fn fates(
         &mut self,
         input: &Relation,
@@ -105,10 +105,10 @@ impl Dense<'_> {
     ) -> Result<(Vec<Fate>, Vec<Column>), Reason> {
         let rank = input.kept.len();
         let mut by_axis: Vec<Vec<ArrayRef>> = vec![Vec::new(); rank];
-        // For each key what it was made of, if that is not its own column.
+        // For each key its origin, if that is not its own column.
         let mut origins: Vec<Vec<Option<ArrayRef>>> = vec![Vec::new(); rank];
         let mut keys: Vec<(usize, Along, Option<ArrayRef>)> = Vec::new();
-        // Axes of which every position is a group, whatever else is a key: a position is unlike any other.
+        // Axes on which every position is a group, whatever the other keys are: each position is unique.
         let mut by_position = vec![false; rank];
         for group in groups {
             let on = input
@@ -133,7 +133,7 @@ impl Dense<'_> {
             }
             let values =
                 input.evaluate_whole(group, axis, self.state).map_err(|e| e.strip_backtrace())?;
-            // Of a group's keys any may be shown; rows show these.
+            // A group may show any of its equal keys; the row path shows these.
             let values = canonical(&values);
             let origin = input.evaluate_origin(group, axis, self.state);
             let origin = origin.map_err(|e| e.strip_backtrace())?.map(|o| canonical(&o));
@@ -178,19 +178,19 @@ impl Reduction<'_> {
         self.lower.b.broadcast_to(node, shape).map_err(refused)
     }
 
-    /// The node repeated over all cells of the table.
+    /// Broadcasts the node over all cells of the table.
     pub(super) fn whole(&mut self, node: NodeId) -> Result<NodeId, Reason> {
         let shape = self.shape.clone();
         self.broadcast(node, &shape)
     }
 
-    /// True for axes over which a node only repeats.
+    /// True for axes over which a node is only broadcast.
     pub(super) fn repeats(&self, node: NodeId) -> Vec<bool> {
         let own = &self.lower.b.node(node).shape;
         own.iter().zip(&self.shape).map(|(&own, &all)| own == 1 && all > 1).collect()
     }
 
-    /// Reduces a node over its own axes; the result has the groups' shape, or 1 where the node only repeats.
+    /// Reduces a node over its own axes; the result has the groups' shape, or 1 where the node is only broadcast.
     pub(super) fn reduce(&mut self, node: NodeId, kind: ReduceKind) -> Result<NodeId, Reason> {
         let repeats = self.repeats(node);
         let axes: SmallVec<[AxisReduce; 6]> = self
@@ -209,7 +209,7 @@ impl Reduction<'_> {
         self.lower.b.reduce(node, kind, &axes).map_err(refused)
     }
 
-    /// How often a node that repeats over the given axes stands in each group: `int64`, at most 1 cell along others.
+    /// How often a node broadcast over the given axes occurs in each group: `int64`, at most 1 cell along others.
     pub(super) fn times(&mut self, axes: &[bool]) -> Result<NodeId, Reason> {
         let mut one = 1i64;
         let mut vectors = Vec::new();
@@ -228,7 +228,7 @@ impl Reduction<'_> {
         Ok(out)
     }
 
-    /// Whole numbers along one axis of the groups.
+    /// Integers along one axis of the groups.
     pub(super) fn along(&mut self, axis: usize, values: &[i64]) -> Result<NodeId, Reason> {
         let mut shape = vec![1; self.out.len()];
         shape[axis] = values.len() as u64;
@@ -236,7 +236,7 @@ impl Reduction<'_> {
         self.lower.b.array(array).map_err(refused)
     }
 
-    /// Rows in each group, of those that a condition (without NULLs) keeps.
+    /// Number of rows in each group for which a condition (without NULLs) is true.
     pub(super) fn rows(&mut self, keep: Option<NodeId>) -> Result<NodeId, Reason> {
         match self.both(keep)? {
             None => self.times(&vec![true; self.shape.len()]),
@@ -248,7 +248,7 @@ impl Reduction<'_> {
         }
     }
 
-    /// Cells that are not masked, in each group.
+    /// Number of unmasked cells in each group.
     pub(super) fn count(&mut self, node: NodeId) -> Result<NodeId, Reason> {
         if !self.lower.b.node(node).nullable {
             return self.rows(None);
@@ -258,7 +258,7 @@ impl Reduction<'_> {
         self.lower.map(ScalarOp::Mul, &[own, times])
     }
 
-    /// The filter on values and another condition.
+    /// The conjunction of the filter on values and another condition.
     pub(super) fn both(&mut self, other: Option<NodeId>) -> Result<Option<NodeId>, Reason> {
         Ok(match (self.keep, other) {
             (Some(a), Some(b)) => Some(self.lower.map(ScalarOp::And, &[a, b])?),

@@ -1,14 +1,14 @@
-//! How large cells can be: what is known of a node without running it.
+//! Upper bounds on the magnitude of a node's cells, known without running it.
 //!
-//! Stored integers are bounded by their type, and so is what is computed of them: a packed variable, decoded to floats,
-//! is always finite. Of stored floats nothing is known.
+//! The type bounds stored integers, and so values computed from them: a packed variable, decoded to floats,
+//! is always finite. Stored floats have no bound.
 
 use tessera_planner::build::Builder;
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::{MapOp, NodeId, Op};
 use tessera_planner::program::ScalarOp;
 
-/// The greatest magnitude of a node's cells that are not masked, if they are all finite; rounded up.
+/// Upper bound on the magnitude of a node's unmasked cells, if they are all finite.
 pub(crate) fn bound(b: &Builder, node: NodeId) -> Option<f64> {
     walk(b, node, &mut 256)
 }
@@ -43,7 +43,7 @@ fn walk(b: &Builder, id: NodeId, steps: &mut u32) -> Option<f64> {
         },
         _ => None,
     };
-    // Rounding may add a little, and what does not fit the type is infinite there.
+    // Rounding may increase it a little, and a value beyond the type's range is infinite.
     let fits = match node.dtype {
         DType::Float32 => 3e38,
         _ => 1e300,

@@ -1,4 +1,4 @@
-//! SQL's aggregates as reductions, with the results and types that DataFusion gives.
+//! SQL's aggregates as reductions, with DataFusion's results and types.
 
 use arrow::datatypes::DataType;
 use datafusion::logical_expr::Expr;
@@ -15,7 +15,7 @@ use super::super::table::dtype_of;
 use super::aggregate::{Fate, Reduction};
 
 impl Reduction<'_> {
-    /// One aggregate: a node that is broadcastable to the groups' shape.
+    /// Lowers one aggregate to a node that broadcasts to the groups' shape.
     pub(super) fn aggregate(
         &mut self,
         call: &AggregateFunction,
@@ -67,7 +67,7 @@ impl Reduction<'_> {
         match name {
             "count" => self.count(node),
             "sum" => self.sum(node),
-            // Cells that repeat do not move a mean, an extreme or a population's variance.
+            // Broadcast cells do not change a mean, an extreme or a population variance.
             "avg" => {
                 let node = self.lower.cast(node, DType::Float64)?;
                 self.reduce(node, ReduceKind::Mean)
@@ -79,7 +79,7 @@ impl Reduction<'_> {
                 if !dtype.is_float() {
                     return Ok(out);
                 }
-                // Of both zeros either may be found, and rows know one.
+                // The reduction may return either zero; the row path has one.
                 let zero = self.lower.constant(Scalar::zero(dtype))?;
                 self.lower.map(ScalarOp::Add, &[out, zero])
             }
@@ -102,7 +102,7 @@ impl Reduction<'_> {
                 let node = self.whole(node)?;
                 let out = self.reduce(node, ReduceKind::Var { ddof: 1 })?;
                 let out = self.root(name, out)?;
-                // Of one value there is no sample variance: NULL, not NaN.
+                // One value has no sample variance: NULL, not NaN.
                 self.at_least(2, node, out)
             }
             _ => Err(format!("{name} of {dtype} has no dense form")),
@@ -116,7 +116,7 @@ impl Reduction<'_> {
         Ok(variance)
     }
 
-    /// A sum; of a float that repeats it is one product, of an integer it is exact and may overflow.
+    /// A sum. The sum of a broadcast float is one product; that of an integer is exact and may overflow.
     fn sum(&mut self, node: NodeId) -> Result<NodeId, Reason> {
         if !self.lower.b.dtype(node).is_float() {
             let node = self.whole(node)?;
@@ -133,7 +133,7 @@ impl Reduction<'_> {
         self.lower.map(ScalarOp::Mul, &[own, times])
     }
 
-    /// The value, NULL where the group has fewer cells than `least`.
+    /// The value, or NULL if the group has fewer than `least` cells.
     fn at_least(&mut self, least: i64, node: NodeId, value: NodeId) -> Result<NodeId, Reason> {
         let count = self.count(node)?;
         let below = self.lower.constant(Scalar::i64(least - 1))?;
@@ -141,7 +141,7 @@ impl Reduction<'_> {
         self.lower.map_op(MapOp::Mask, &[value, enough])
     }
 
-    /// Distinct labels of one dimension: known now.
+    /// Counts distinct labels of one dimension, which are known now.
     fn count_distinct(&mut self, arg: &Expr) -> Result<NodeId, Reason> {
         let relation = self.lower.relation;
         let Some(axis) = relation.axis(arg) else {

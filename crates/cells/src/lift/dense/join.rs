@@ -4,11 +4,11 @@
 //! a [i, j] JOIN b [j, k] USING (j)      j of a: 3 1 4 9      b taken at the position of 3, 1, 9;
 //!                                       j of b: 1 9 3        a at 0, 1, 3: cells [i, 3, k]
 //! ```
-//! Every position of the left side must meet at most one of the right side, so rows keep the order of the left. A left
-//! join keeps positions that meet none, with NULLs beside them. A right or a full join is one of these if every label
-//! of the right side meets one of the left. A right label is NULL wherever the whole row is unmatched: where another
-//! dimension decides too, it becomes cells under a condition. Labels are equal as in a hash join: NULL equals nothing, NaN equals NaN, and
-//! -0.0 equals 0.0.
+//! Every position of the left side must match at most one of the right side, so rows keep the order of the left. A left
+//! join keeps unmatched positions, with NULLs for the right side. A right or a full join is one of these if every label
+//! of the right side matches one of the left. A right label is NULL wherever the whole row is unmatched; if
+//! another dimension decides too, it becomes cells under a condition. Labels are equal as in a hash join: NULL equals
+//! nothing, NaN equals NaN, and -0.0 equals 0.0.
 
 mod align;
 
@@ -33,7 +33,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// Does one side have a label that the other has not? Labels that cannot be compared are told later.
+    /// True if `these` has a label that `those` lacks. Labels that cannot be compared are reported later.
     fn alone(&self, these: &[ArrayRef], those: &[ArrayRef]) -> bool {
         let sorts = these.iter().map(|c| SortField::new(c.data_type().clone())).collect();
         let Ok(converter) = RowConverter::new(sorts) else { return true };
@@ -52,7 +52,7 @@ impl Keys {
 type Pairs = BTreeMap<(usize, usize), Keys>;
 
 impl Dense<'_> {
-    /// A join under conditions of WHERE, which an inner join takes for its own.
+    /// A join, with conditions of WHERE that an inner join can use.
     pub(super) fn join(
         &mut self,
         join: &Join,
@@ -107,7 +107,7 @@ impl Dense<'_> {
         Ok(joined)
     }
 
-    /// The label keys for each pair of axes, and the conditions that are none.
+    /// The label keys for each pair of axes, and the remaining conditions.
     fn pairs(
         &mut self,
         join: &Join,
@@ -158,11 +158,11 @@ impl Dense<'_> {
     }
 }
 
-/// Which positions of a pair of axes meet.
+/// The matching positions of a pair of axes.
 struct Matches {
-    /// The left's positions that stay, among its kept ones.
+    /// The left's positions that are kept, as indices among its kept ones.
     left: Kept,
-    /// For each of them the right's, among its kept ones.
+    /// For each of them the right's position, as an index among its kept ones.
     right: Vec<Option<u64>>,
 }
 

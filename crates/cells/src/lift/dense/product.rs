@@ -3,12 +3,12 @@
 //! ```text
 //! sum(a.v * b.v) GROUP BY i, k      a.v [i, j, 1] · b.v [1, j, k]  ⇒  a.v [i, j] @ b.v [j, k]
 //! ```
-//! * Of `float64`; of narrower floats and integers, which `widen` made so wide that no product is rounded.
-//! * Of integers if every sum is exact as a float: no partial sum is beyond 2^53.
-//! * With NULLs if the other side is finite: a masked factor is 0 there, and 0 times an infinity is none.
-//! * Under WHERE and FILTER if their condition is about one side: it masks that side.
+//! * For `float64`; and for narrower floats and integers that `widen` cast, so that no product is rounded.
+//! * For integers if every sum is exact as a float: no partial sum exceeds 2^53.
+//! * With NULLs if the other side is finite: a masked factor becomes 0, and 0 times an infinity would be NaN.
+//! * Under WHERE and FILTER if their condition depends on one side: it masks that side.
 //!
-//! Any other sum of products is a reduction over all cells of the join: dense too, and slower.
+//! Any other sum of products is a reduction over all cells of the join: dense too, but slower.
 
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use tessera_planner::dtype::DType;
@@ -18,12 +18,12 @@ use super::super::lower::{Reason, refused};
 use super::aggregate::{Fate, Reduction};
 use super::finite::bound;
 
-/// Integers up to here are exact in a `float64`.
+/// Integers up to this one are exact in a `float64`.
 const EXACT: f64 = (1u64 << 53) as f64;
 
 impl Reduction<'_> {
-    /// The sum of a product over the rows that a condition (`bool` without NULLs) keeps, as a contraction, if it is
-    /// one.
+    /// The sum of a product over the rows for which a condition (`bool` without NULLs) is true, as a contraction if
+    /// possible.
     pub(super) fn product(
         &mut self,
         arg: &Expr,
@@ -58,7 +58,7 @@ impl Reduction<'_> {
         if (is_masked(l) && of_r.is_none()) || (is_masked(r) && of_l.is_none()) {
             return Ok(None);
         }
-        // Which axes are whose.
+        // Classifies the axes by side.
         let (mut batch, mut rows, mut inner, mut columns) = (vec![], vec![], vec![], vec![]);
         for a in 0..self.shape.len() {
             let own = [l, r].map(|n| self.lower.b.node(n).shape[a] > 1);
@@ -68,7 +68,7 @@ impl Reduction<'_> {
                 ([true, true], Fate::All) => inner.push(a),
                 ([true, false], Fate::Keep) => rows.push(a),
                 ([false, true], Fate::Keep) => columns.push(a),
-                // A group of positions, or a sum over an axis of one side alone.
+                // A group of positions, or a sum over an axis of only one side.
                 _ => return Ok(None),
             }
         }
@@ -89,7 +89,7 @@ impl Reduction<'_> {
         let r = self.folded(r, [&batch, &inner, &columns])?;
         let b = &mut *self.lower.b;
         let out = b.contract(l, r).map_err(refused)?;
-        // Back to one axis each, in the order of the relation.
+        // Splits the result into one axis each, in the order of the relation.
         let order: Vec<usize> = batch.iter().chain(&rows).chain(&columns).copied().collect();
         let lengths: Vec<u64> = order.iter().map(|&a| self.shape[a]).collect();
         let out = b.reshape(out, &lengths).map_err(refused)?;
@@ -104,7 +104,7 @@ impl Reduction<'_> {
         self.lower.b.cast(out, dtype).map(Some).map_err(refused)
     }
 
-    /// The node with the axes of each list as one.
+    /// The node with the axes of each list merged into one.
     fn folded(&mut self, node: NodeId, lists: [&Vec<usize>; 3]) -> Result<NodeId, Reason> {
         let mut order: Vec<usize> = lists.iter().flat_map(|l| l.iter().copied()).collect();
         let lengths: Vec<u64> =

@@ -1,11 +1,11 @@
-//! `ORDER BY key LIMIT k`: the rows that can be among the first k, which then are sorted.
+//! `ORDER BY key LIMIT k`: selects the rows that can be among the first k, which are then sorted.
 //!
 //! ```text
-//! Limit: 5                                      the positions of a label decide: WHERE lets all rows of them in
+//! Limit: 5                                      a label as the key: whole positions, if WHERE keeps all their rows
 //!   Sort: time DESC           time, t2m [8, 20]      ⇒  the last position of time has 20 rows: t2m[7:8]
-//!   Sort: t2m DESC            t2m [8, 20]            ⇒  all cells, of which those behind the best 5 so far are no rows
+//!   Sort: t2m DESC            t2m [8, 20]            ⇒  all cells; those behind the best 5 so far become no rows
 //! ```
-//! Of rows that are equal by the first key all stay if other keys follow.
+//! Rows that are equal by the first key are all kept if other keys follow.
 
 use arrow::compute::{SortOptions, sort_to_indices};
 use datafusion::common::ScalarValue;
@@ -21,13 +21,13 @@ use super::super::relation::{Column, Relation};
 use super::super::scan::{TensorScan, Top};
 use super::Dense;
 
-/// More rows than this are not kept apart.
+/// Maximum number of first rows for this optimisation.
 const ROWS_MAX: u64 = 1 << 20;
 
-/// The key by which rows are the first.
+/// The key that orders the rows.
 pub(super) struct First {
     pub(super) key: NodeId,
-    /// Its root is not known yet.
+    /// The selection, whose root is not known yet.
     pub(super) top: Top,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn sort_below(limit: &Limit) -> Option<&Sort> {
     }
 }
 
-/// The rows of a sort's input that the limit can let out, as a scan of that name.
+/// The rows of a sort's input that the limit can return, as a scan of that name.
 pub(crate) fn top(
     limit: &Limit,
     sort: &Sort,
@@ -90,7 +90,7 @@ pub(crate) fn top(
 }
 
 impl Dense<'_> {
-    /// Keeps the positions of an axis that hold the first rows by a label, and those that are equal to the last.
+    /// Keeps the positions of an axis with the first rows by a label, and those equal to the last.
     fn positions(
         &mut self,
         relation: &mut Relation,

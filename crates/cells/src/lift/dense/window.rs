@@ -3,13 +3,13 @@
 //! ```text
 //! sum(t) OVER (PARTITION BY lat ORDER BY time ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)
 //!   the other axes are partitions, the line is time: Window(sum, before 2, after 0) along it
-//! lag(t, 1)            positions -1 0 1 2 … of the line, masked before its begin
+//! lag(t, 1)            positions -1 0 1 2 … of the line, masked before its start
 //! sum(t), no frame     a running sum: Scan
-//! no ORDER BY          a reduction of the partition, repeated over it
+//! no ORDER BY          a reduction of the partition, broadcast over it
 //! ```
 //! The line's labels differ, so it has no peers: RANGE and GROUPS frames to the current row are frames of rows. Where
-//! PARTITION BY groups positions of the line (`month(time)`), each group is a line of its own; [`kept`] has what WHERE
-//! on values changes.
+//! PARTITION BY groups positions of the line (`month(time)`), each group is a line of its own. [`kept`] handles WHERE
+//! on values.
 
 mod frame;
 mod kept;
@@ -138,7 +138,7 @@ impl Dense<'_> {
         let lower = self.lower(input);
         let mut reduction = Reduction { lower, shape, fates, out, keep: input.keep };
         let mut node = reduction.aggregate(&call, &super::super::table::arrow_type(result))?;
-        // Each row takes the value of its group.
+        // Broadcasts each group's value to its rows.
         for (&axis, factors) in &parts.groups {
             if self.b.node(node).shape[axis] > 1 {
                 let codes: Vec<Option<u64>> =
@@ -149,7 +149,7 @@ impl Dense<'_> {
         Ok(node)
     }
 
-    /// The node with its whole length along the line.
+    /// Broadcasts the node to its whole length along the line.
     fn along(&mut self, input: &Relation, line: &Line, node: NodeId) -> Result<NodeId, Reason> {
         let mut shape = self.b.shape(node).to_vec();
         shape[line.axis] = input.kept[line.axis].len();
@@ -185,7 +185,7 @@ impl Dense<'_> {
         self.b.array(ConstArray::new(dtype, &shape, &values)).map_err(refused)
     }
 
-    /// The value so many rows before or after.
+    /// The value a number of rows before or after (`lag`, `lead`).
     fn shifted(
         &mut self,
         input: &Relation,
@@ -208,7 +208,7 @@ impl Dense<'_> {
         self.b.map(ScalarOp::Where, &[inside, out, default]).map_err(refused)
     }
 
-    /// A value of the frame by its number.
+    /// The n-th value of the frame.
     fn nth(
         &mut self,
         input: &Relation,
@@ -291,7 +291,7 @@ impl Dense<'_> {
                     if !dtype.is_float() || !matches!(name, "min" | "max") {
                         return Ok(out);
                     }
-                    // Of both zeros either may be found, and rows know one.
+                    // The reduction may return either zero; the row path has one.
                     let zero = b.constant(Scalar::zero(dtype)).map_err(refused)?;
                     b.map(ScalarOp::Add, &[out, zero]).map_err(refused)
                 }
@@ -300,7 +300,7 @@ impl Dense<'_> {
     }
 }
 
-/// How many rows after its own lag and lead look.
+/// The row offset of lag and lead.
 fn steps(name: &str, args: &[Expr]) -> Result<i64, Reason> {
     let by = match args.get(1) {
         None => 1,
@@ -310,7 +310,7 @@ fn steps(name: &str, args: &[Expr]) -> Result<i64, Reason> {
     Ok(if name == "lag" { -by } else { by })
 }
 
-/// Which row of its frame first_value and nth_value take.
+/// The row of the frame that first_value and nth_value return.
 fn which(name: &str, args: &[Expr]) -> Result<i64, Reason> {
     match (name, args.get(1)) {
         ("nth_value", Some(n)) => frame::whole_number(n)
@@ -320,14 +320,14 @@ fn which(name: &str, args: &[Expr]) -> Result<i64, Reason> {
     }
 }
 
-/// Cells so far that are not masked.
+/// Running count of unmasked cells.
 fn running_count(b: &mut Builder, node: NodeId, axis: usize) -> Result<NodeId, Reason> {
     let valid = b.map_op(MapOp::IsValid, &[node]).map_err(refused)?;
     let ones = b.cast(valid, DType::Int64).map_err(refused)?;
     b.scan(ones, ScanKind::Sum, axis).map_err(refused)
 }
 
-/// The sum so far, masked while there is no value, and the count.
+/// Running sum, masked before the first value, and the running count.
 fn running_sum(b: &mut Builder, node: NodeId, axis: usize) -> Result<(NodeId, NodeId), Reason> {
     let count = running_count(b, node, axis)?;
     if !b.node(node).nullable {

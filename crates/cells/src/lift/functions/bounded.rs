@@ -1,9 +1,9 @@
-//! Functions of rows whose result may be far larger than their arguments: `repeat('x', 2000000000)`.
+//! Bounds functions whose result may be far larger than their arguments: `repeat('x', 2000000000)`.
 //!
-//! DataFusion counts the memory of sorts, groups and joins, and not that of one expression. So what these functions are
-//! going to make of a batch is estimated from their arguments, and refused beyond a share of the memory limit. Those
-//! that only put their arguments together are among them: thirty of them, each over the one before twice, double thirty
-//! times.
+//! DataFusion accounts for the memory of sorts, groups and joins, but not for that of one expression. So the output of
+//! these functions for a batch is estimated from their arguments, and rejected beyond a share of the memory limit.
+//! Functions that only concatenate their arguments are included: thirty of them, each applied twice to the one before,
+//! double thirty times.
 
 use std::sync::Arc;
 
@@ -21,7 +21,6 @@ use datafusion::logical_expr::{
 use super::inner::of_inner;
 use tessera_frontend::error::Error;
 
-/// The names of the functions.
 pub(super) const NAMES: [&str; 28] = [
     "array_append",
     "array_concat",
@@ -53,17 +52,17 @@ pub(super) const NAMES: [&str; 28] = [
     "struct",
 ];
 
-/// How many pairs, of characters of two texts or of elements of two lists, a function may compare for one batch: nobody
-/// can stop it meanwhile.
+/// Maximum pairs, of characters of two texts or of elements of two lists, that a function may compare for one batch:
+/// it cannot be cancelled while it runs.
 const PAIRS_MAX: f64 = 1e9;
-/// How many characters are compared in the time of a pair where they lie side by side.
+/// Adjacent characters that are compared in the time of one pair.
 const AT_ONCE: f64 = 100.0;
 
-/// The most parts of a type: whoever compares or prints one looks at each, and `named_struct('a', x, 'b', x)` of that of
-/// that … has twice as many with each step.
+/// Maximum parts of a type: comparing or printing a type visits each part, and nesting `named_struct('a', x, 'b', x)`
+/// doubles their number with each step.
 const TYPE_MAX: usize = 1000;
 
-/// Has a type no more than so many?
+/// True if a type has at most `left` parts.
 fn has_few_parts(of: &DataType, left: &mut usize) -> bool {
     let Some(rest) = left.checked_sub(1) else { return false };
     *left = rest;
@@ -77,7 +76,7 @@ fn has_few_parts(of: &DataType, left: &mut usize) -> bool {
     }
 }
 
-/// DataFusion's function with a bound on the bytes that it makes of one batch.
+/// DataFusion's function with a bound on its output bytes per batch.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Bounded {
     inner: Arc<ScalarUDF>,
@@ -119,10 +118,10 @@ impl ScalarUDFImpl for Bounded {
     }
 }
 
-/// Is what a function or an operator makes of some arguments within the limit?
+/// Checks the estimated output of a function or an operator against the limit.
 ///
 /// # Errors
-/// `memory_exceeded` if not.
+/// `memory_exceeded` if it is larger.
 pub(in crate::lift) fn check_size(
     name: &str,
     args: &[ColumnarValue],
@@ -130,7 +129,7 @@ pub(in crate::lift) fn check_size(
     limit: u64,
 ) -> Result<()> {
     let is_constant = args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
-    // Plans hold constants, and planning has several plans at a time.
+    // Plans store constants, and planning holds several plans at a time.
     let limit = if is_constant { limit / 4 } else { limit };
     let bytes = estimate(name, args, rows)?;
     if bytes > limit as f64 {
@@ -154,8 +153,8 @@ fn too_large(name: &str, bytes: f64, rows: usize, limit: u64) -> Error {
     }
 }
 
-/// Refuses what compares each part of one argument with each of the other for longer than somebody waits who wants to stop
-/// it; so many pairs take the time of one.
+/// Rejects functions that compare each part of one argument with each of the other for too long to be
+/// cancelled in time; `at_once` pairs take the time of one.
 fn few_pairs(name: &str, a: Vec<f64>, b: Vec<f64>, at_once: f64) -> Result<()> {
     let pairs = a.iter().zip(&b).map(|(a, b)| a * b).sum::<f64>();
     let limit = PAIRS_MAX * at_once;
@@ -170,7 +169,7 @@ fn few_pairs(name: &str, a: Vec<f64>, b: Vec<f64>, at_once: f64) -> Result<()> {
     })))
 }
 
-/// About the bytes that a function makes of its arguments; those of a cell that is NULL are not made.
+/// Estimates the bytes that a function produces from its arguments; a NULL cell produces none.
 fn estimate(name: &str, args: &[ColumnarValue], rows: usize) -> Result<f64> {
     let constant = args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
     let rows = if constant { 1 } else { rows };
@@ -184,7 +183,7 @@ fn estimate(name: &str, args: &[ColumnarValue], rows: usize) -> Result<f64> {
         }
         ("lpad" | "rpad", [text, to, fill @ ..]) => {
             let (own, to) = (lengths(text)?, numbers(to)?);
-            // Characters are counted; they have up to four bytes.
+            // The argument counts characters, which have up to four bytes.
             let is_ascii =
                 [text].into_iter().chain(fill).map(is_ascii).collect::<Result<Vec<_>>>()?;
             let each = if is_ascii.contains(&false) { 4.0 } else { 1.0 };
@@ -206,7 +205,7 @@ fn estimate(name: &str, args: &[ColumnarValue], rows: usize) -> Result<f64> {
                 None => vec![1.0; rows],
             };
             let each = start.iter().zip(&stop).zip(&step);
-            // A step of zero is an error of the function.
+            // The function itself reports a step of zero.
             let count = |((a, b), s): ((&f64, &f64), &f64)| match *s == 0.0 {
                 true => 0.0,
                 false => ((b - a) / s).max(0.0) + 1.0,
@@ -228,7 +227,7 @@ fn estimate(name: &str, args: &[ColumnarValue], rows: usize) -> Result<f64> {
             let count = |list: &ArrayRef| numbers(&(length(list)? as ArrayRef));
             few_pairs(name, count(a)?, count(b)?, 1.0).map(|()| all)?
         }
-        // Two digits a byte.
+        // Two digits per byte.
         ("encode", _) => all * 2.0,
         // A list of texts: an offset and the bytes of each.
         ("string_to_array", _) => all * 8.0,
@@ -247,7 +246,7 @@ fn is_ascii(array: &ArrayRef) -> Result<bool> {
     Ok(texts.as_string_view().is_ascii())
 }
 
-/// Numbers, of which those below zero count as none, as does NULL.
+/// Numbers, with 0 for negative ones and NULL.
 fn numbers(array: &ArrayRef) -> Result<Vec<f64>> {
     let numbers = cast(array, &DataType::Float64)?;
     let numbers = numbers.as_primitive::<Float64Type>();

@@ -1,4 +1,4 @@
-//! `date_part(part, time)` of any calendar.
+//! `date_part(part, time)` for any calendar.
 //!
 //! `epoch` is the seconds since 1970-01-01 of that calendar, as `float64`.
 
@@ -16,7 +16,7 @@ use tessera_planner::time::DatePart;
 
 use crate::lift::table::calendar;
 
-/// DataFusion's `date_part`, and ours for times of the calendars that Arrow does not know: an `int32` too.
+/// DataFusion's `date_part`, extended to times of calendars that Arrow does not support: `int32` too.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct DatePartOf {
     inner: Arc<ScalarUDF>,
@@ -29,7 +29,7 @@ impl DatePartOf {
     }
 }
 
-/// The calendar of a time that is an `int64`; without one it is no time.
+/// The calendar of a time that is stored as `int64`; `None` for other integers.
 fn other_calendar(field: Option<&FieldRef>) -> Result<Option<Calendar>> {
     match field {
         Some(field) if *field.data_type() == DataType::Int64 => match calendar(field) {
@@ -118,7 +118,7 @@ impl ScalarUDFImpl for DatePartOf {
         let Some(kind) = DatePart::parse(name) else {
             return exec_err!("date_part: unknown part '{part}'");
         };
-        // DataFusion's `dow` begins with Sunday as 0, ours with Monday.
+        // DataFusion's `dow` counts from Sunday as 0, Tessera's from Monday.
         let shift = |v: i64| if lower == "dow" { (v + 1) % 7 } else { v };
         let times = time.to_array(1)?;
         let times = times.as_primitive::<Int64Type>();

@@ -1,5 +1,5 @@
-//! `min` and `max`: DataFusion's, but of a time in another calendar than Arrow's a time of that calendar, and of floats
-//! in groups in one order.
+//! `min` and `max`: DataFusion's, except that the result for a time in a calendar unknown to Arrow is a time of that
+//! calendar, and that grouped floats use SQL's order.
 
 mod groups;
 
@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
 use super::inner::of_inner;
 use groups::Floats;
 
-/// An aggregate whose value is one of its argument's, with the metadata of the argument's field.
+/// An aggregate that returns one of its argument's values, with the metadata of the argument's field.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Extreme {
     inner: Arc<AggregateUDF>,

@@ -1,6 +1,6 @@
-//! Functions of ours that are DataFusion's but for one thing: all else is asked of the one inside.
+//! Wrappers around DataFusion's functions that delegate to the inner function.
 
-/// Methods of `AggregateUDFImpl`, or of `ScalarUDFImpl`, that `self.inner` answers.
+/// Delegates methods of `AggregateUDFImpl`, or of `ScalarUDFImpl`, to `self.inner`.
 macro_rules! of_inner {
     ($($method:ident),+ $(,)?) => { $(of_inner!(@ $method);)+ };
     (@ name) => {

@@ -1,4 +1,4 @@
-//! A function that gives its argument back, and that the optimiser cannot look through.
+//! An identity function that the optimiser cannot see through.
 
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{Result, exec_err, internal_err, plan_err};
@@ -7,11 +7,11 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
-/// `tessera_opaque(x, r)`: x, whatever r is.
+/// `tessera_opaque(x, r)`: returns x for any r.
 ///
-/// Under GROUPING SETS DataFusion takes a column that WHERE fixed for a constant, though the rolled-up groups have
-/// NULL there, and drops it from ORDER BY. Behind a function of something that is none it is no
-/// constant; `r` is a random number.
+/// Under GROUPING SETS DataFusion treats a column that WHERE fixed as a constant, although the rolled-up groups have
+/// NULL there, and drops it from ORDER BY. A call with a non-constant argument is not a constant:
+/// `r` is a random number.
 pub(in crate::lift) fn opaque() -> ScalarUDF {
     ScalarUDF::new_from_impl(Opaque { signature: Signature::any(2, Volatility::Volatile) })
 }

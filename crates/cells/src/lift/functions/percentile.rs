@@ -1,4 +1,4 @@
-//! `percentile_cont` with its whole weight: DataFusion's rounds the weight of the upper value to six digits.
+//! `percentile_cont` with the exact weight: DataFusion's rounds the weight of the upper value to six digits.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Colu
 
 use super::inner::of_inner;
 
-/// DataFusion's `percentile_cont`, but for the interpolation of floats.
+/// DataFusion's `percentile_cont`, except for the interpolation of floats.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Percentile {
     inner: Arc<AggregateUDF>,
@@ -24,7 +24,7 @@ impl Percentile {
 }
 
 impl AggregateUDFImpl for Percentile {
-    // A frame is asked more than once, which this accumulator does not stand.
+    // A frame is evaluated more than once, which this accumulator does not support.
     of_inner!(
         name,
         aliases,
@@ -53,7 +53,7 @@ impl AggregateUDFImpl for Percentile {
     }
 }
 
-/// Which percentile, from the least value on; none if it is no number, which is refused elsewhere.
+/// The percentile in ascending order; `None` if it is not a number, which is rejected elsewhere.
 fn percentile(args: &AccumulatorArgs) -> Result<Option<f64>> {
     let Some(expr) = args.exprs.get(1) else { return Ok(None) };
     let nothing = RecordBatch::new_empty(Arc::new(args.schema.clone()));

@@ -1,5 +1,5 @@
-//! `sqrt` and `power` as IEEE 754 has them: NaN for the root of a negative number, an infinity for `power(0, -1)`. An
-//! error would end the statement for one cell of millions, and the dense path has none.
+//! `sqrt` and `power` as in IEEE 754: NaN for the root of a negative number, an infinity for `power(0, -1)`. An
+//! error would end the statement for one cell of millions, and the dense path raises none.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use datafusion::logical_expr::{ColumnarValue, Expr, ScalarFunctionArgs, ScalarUD
 
 use super::inner::of_inner;
 
-/// DataFusion's function, but for what it computes.
+/// DataFusion's function with the computation replaced.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ieee {
     inner: Arc<ScalarUDF>,

@@ -1,8 +1,8 @@
 //! Sums, means and variances of floats over moving frames, without subtraction.
 //!
-//! DataFusion's accumulators take a value that leaves the frame away from a running sum: after a NaN or an infinity
-//! has gone the sum stays NaN, and a large value leaves its rounding behind. Here the frame is two stacks: values come
-//! onto one, and leave from the other, which holds the sums of its suffixes.
+//! DataFusion's accumulators subtract a value that leaves the frame from a running sum: after a NaN or an infinity
+//! has left, the sum stays NaN, and a large value leaves its rounding error behind. Here the frame is two stacks:
+//! values are pushed to one and popped from the other, which holds the sums of its suffixes.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Reve
 
 use super::inner::of_inner;
 
-/// What some values of a frame come to.
+/// A partial aggregate of some values of a frame.
 trait Part: Copy + Default + std::fmt::Debug + Send + Sync {
-    /// Of one value.
+    /// The aggregate of one value.
     fn of(value: f64) -> Self;
-    /// Both together.
+    /// The aggregate of both parts.
     fn with(self, other: Self) -> Self;
 }
 
@@ -34,16 +34,16 @@ impl Part for f64 {
     }
 }
 
-/// What a frame gives, from the number of its values and what they come to.
+/// Computes the result from the number of values and their aggregate.
 type Finish<P> = Box<dyn Fn(usize, P) -> Option<f64> + Send + Sync>;
 
 /// An aggregate of a frame of floats.
 struct Frame<P> {
     finish: Finish<P>,
-    /// Values that came, and what they come to from the first on.
+    /// Pushed values, and the aggregate of all of them.
     came: Vec<f64>,
     part: P,
-    /// The same of the suffixes of older values; the last is that of all of them.
+    /// The aggregates of the suffixes of older values; the last is that of all of them.
     old: Vec<P>,
 }
 
@@ -121,7 +121,7 @@ fn mean() -> Box<dyn Accumulator> {
     Box::new(Frame::new(|count, sum: f64| (count > 0).then_some(sum / count as f64)))
 }
 
-/// DataFusion's `avg`, but for moving frames.
+/// DataFusion's `avg`, except for moving frames.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Mean {
     inner: Arc<AggregateUDF>,
@@ -146,7 +146,7 @@ impl AggregateUDFImpl for Mean {
         create_groups_accumulator
     );
 
-    /// What is to be ordered is not handed on, which the accumulators do not stand.
+    /// Insensitive: the inner order requirement is not forwarded, as the accumulators do not support it.
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
         AggregateOrderSensitivity::Insensitive
     }
@@ -173,12 +173,12 @@ struct Moments {
 
 impl Part for Moments {
     fn of(value: f64) -> Self {
-        // Of an infinity there is no deviation: NaN.
+        // The deviation of an infinity is NaN.
         let squares = if value.is_finite() { 0.0 } else { f64::NAN };
         Moments { count: 1.0, mean: value, squares }
     }
 
-    /// Both together.
+    /// Combines both parts.
     ///
     /// # Source
     /// Chan, Golub, LeVeque: Updating formulae and a pairwise algorithm for computing sample variances (1979).
@@ -201,7 +201,7 @@ impl Part for Moments {
     }
 }
 
-/// DataFusion's `var`, `var_pop`, `stddev` and `stddev_pop`, but for moving frames.
+/// DataFusion's `var`, `var_pop`, `stddev` and `stddev_pop`, except for moving frames.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Spread {
     inner: Arc<AggregateUDF>,
@@ -226,7 +226,7 @@ impl AggregateUDFImpl for Spread {
         create_groups_accumulator
     );
 
-    /// What is to be ordered is not handed on, which the accumulators do not stand.
+    /// Insensitive: the inner order requirement is not forwarded, as the accumulators do not support it.
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
         AggregateOrderSensitivity::Insensitive
     }
@@ -239,7 +239,7 @@ impl AggregateUDFImpl for Spread {
         let ddof = if name.ends_with("_pop") { 0.0 } else { 1.0 };
         let is_root = name.starts_with("stddev");
         Ok(Box::new(Frame::new(move |_, all: Moments| {
-            // Of one value there is no sample variance, of none there is no variance: NULL.
+            // One value has no sample variance, no values have no variance: NULL.
             let variance = (all.count > ddof).then(|| all.squares / (all.count - ddof))?;
             Some(if is_root { variance.sqrt() } else { variance })
         })))

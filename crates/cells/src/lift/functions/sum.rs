@@ -1,4 +1,5 @@
-//! `sum` of floats over moving frames does not subtract; of integers it is exact in 128 bits, an error where the total does not fit 64, as the dense path has it.
+//! `sum` of floats over moving frames does not subtract. `sum` of integers is exact in 128 bits, and an error if the
+//! total does not fit 64 bits, as in the dense path.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::inner::of_inner;
 use super::sliding;
 use tessera_frontend::error::Error;
 
-/// DataFusion's `sum`, but for integers.
+/// DataFusion's `sum`, except for integers.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct CheckedSum {
     inner: Arc<AggregateUDF>,
@@ -86,7 +87,7 @@ impl Total {
         Self { total: 0, count: 0, result }
     }
 
-    /// Adds or takes away values.
+    /// Adds or subtracts values.
     fn add(&mut self, values: &[ArrayRef], sign: i128) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("sum of nothing") };
         let sum: i128 = match values.data_type() {

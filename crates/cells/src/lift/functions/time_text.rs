@@ -1,4 +1,4 @@
-//! Times of calendars that Arrow does not know, as text.
+//! Text of times in calendars that Arrow does not support.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Comparisons of cells. Zeros are equal, and NaN is equal to itself and above all numbers, as in PostgreSQL and DuckDB;
-//! the row path does the same ([`super::super::nan`]).
+//! Comparisons of cells. Zeros are equal, and NaN is equal to itself and above all numbers, as in PostgreSQL, DuckDB
+//! and the row path ([`super::super::nan`]).
 
 use datafusion::logical_expr::{Expr, Operator};
 use tessera_planner::ir::{MapOp, NodeId};
@@ -9,7 +9,7 @@ use tessera_planner::scalar::Scalar;
 use super::{Lower, Lowered};
 
 impl Lower<'_> {
-    /// `left op right` for two values of one type: `bool`, NULL where either is.
+    /// `left op right` for two values of one type: `bool`, NULL if either is.
     pub(super) fn compare(&mut self, op: Operator, left: &Expr, right: &Expr) -> Lowered {
         let (l, r) = (self.expr(left)?, self.expr(right)?);
         if self.b.dtype(l) != self.b.dtype(r) {
@@ -18,7 +18,7 @@ impl Lower<'_> {
         self.compare_nodes(op, l, r)
     }
 
-    /// Are two values of one type equal, or both NULL? Never NULL itself.
+    /// True if two values of one type are equal, or both NULL; never NULL itself.
     pub(super) fn same(&mut self, left: &Expr, right: &Expr) -> Lowered {
         let equal = self.compare(Operator::Eq, left, right)?;
         let (l, r) = (self.expr(left)?, self.expr(right)?);
@@ -44,13 +44,13 @@ impl Lower<'_> {
         if !self.b.dtype(l).is_float() {
             return Ok(as_numbers);
         }
-        // Without a NaN numbers compare as numbers do. NaN is above them all, and equal to itself.
+        // Without NaN the IR's comparison is exact. NaN is above all numbers, and equal to itself.
         let (nan_l, nan_r) = (self.may_be_nan(l)?, self.may_be_nan(r)?);
         let not = |lower: &mut Self, x| lower.map(ScalarOp::Not, &[x]);
         let nans = match (op, nan_l, nan_r) {
             (_, None, None) => return Ok(as_numbers),
             (Operator::Eq, Some(l), Some(r)) => self.map(ScalarOp::And, &[l, r])?,
-            // `!=` is true for NaN already.
+            // The IR's `!=` is already true for NaN.
             (Operator::NotEq, Some(l), Some(r)) => {
                 let both = self.map(ScalarOp::And, &[l, r])?;
                 let differ = not(self, both)?;
@@ -71,7 +71,7 @@ impl Lower<'_> {
         self.map(ScalarOp::Or, &[as_numbers, nans])
     }
 
-    /// Where it is NaN; `None` for a number that is written down.
+    /// The cells that are NaN; `None` for a literal number.
     fn may_be_nan(&mut self, x: NodeId) -> Result<Option<NodeId>, String> {
         let number = self.b.graph.scalar(x).flatten().is_some_and(|s| !s.as_f64().is_nan());
         if number { Ok(None) } else { self.map(ScalarOp::IsNan, &[x]).map(Some) }

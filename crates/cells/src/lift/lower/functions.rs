@@ -1,4 +1,4 @@
-//! Functions whose meaning in SQL is that of an operation of the IR.
+//! Functions with the same meaning in SQL and as an operation of the IR.
 
 use datafusion::logical_expr::{Expr, Operator};
 use tessera_planner::dtype::DType;
@@ -9,7 +9,7 @@ use super::super::names::{FLOOR_DIVIDE, POWER};
 use super::super::operators::{SHIFT_LEFT, SHIFT_RIGHT};
 use super::{Lower, Lowered};
 
-/// Functions of one float that mean the same.
+/// Functions of one float with the same meaning.
 const OF_ONE: [(&str, ScalarOp); 23] = [
     ("sqrt", ScalarOp::Sqrt),
     ("cbrt", ScalarOp::Cbrt),
@@ -17,7 +17,7 @@ const OF_ONE: [(&str, ScalarOp); 23] = [
     ("ln", ScalarOp::Log),
     ("log2", ScalarOp::Log2),
     ("log10", ScalarOp::Log10),
-    // SQL's `log` of one argument is that of base 10.
+    // SQL's `log` of one argument has base 10.
     ("log", ScalarOp::Log10),
     ("sin", ScalarOp::Sin),
     ("cos", ScalarOp::Cos),

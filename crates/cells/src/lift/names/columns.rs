@@ -1,4 +1,4 @@
-//! The columns that a block's relations have, before DataFusion plans it.
+//! The columns of a block's relations, before DataFusion plans it.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use super::super::cube::Cube;
 use super::{Cte, Relations};
 use tessera_frontend::ast::{self, Relation};
 
-/// Names in lower case; `None` if they cannot be told from the text and the catalog.
+/// Names in lower case; `None` if the text and the catalog do not determine them.
 pub(super) type Columns = Option<BTreeSet<String>>;
 
 impl Relations<'_> {
-    /// What names in a block may stand for: the columns of its relations, and its items.
+    /// The names that resolve in a block: the columns of its relations, and its items.
     pub(super) fn columns(&self, select: &Select) -> Columns {
         let mut out = BTreeSet::new();
         for from in &select.from {
@@ -24,7 +24,7 @@ impl Relations<'_> {
         Some(out)
     }
 
-    /// The columns that a query gives.
+    /// The result columns of a query.
     pub(super) fn given(&self, query: &Query) -> Columns {
         let select = match &*query.body {
             SetExpr::Select(select) => select,
@@ -83,7 +83,7 @@ impl Relations<'_> {
             Ok(CellRelation::Rows { source, .. }) => out.extend(of_rows(&*source)),
             Ok(CellRelation::Query { query, .. }) => out.extend(self.given(&query)?),
             Ok(CellRelation::Sql) => return None,
-            // The block itself tells it when it comes to that.
+            // The block itself reports the error when it is visited.
             Err(_) => {}
         }
         Some(())

@@ -1,7 +1,7 @@
-//! Names of the columns of a result: an item without a name is called as it is written.
+//! Names of result columns: the name of an item without an alias is its source text.
 //!
-//! `SELECT lat, avg(t2m)` has the columns `lat` and `avg(t2m)`, whatever the plan calls them. Two items that are
-//! written alike are told apart by a number.
+//! `SELECT lat, avg(t2m)` has the columns `lat` and `avg(t2m)`, whatever the plan calls them. A number
+//! distinguishes two items with the same text.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use sqlparser::ast::{Expr, Ident, Query, Select, SelectItem, SetExpr};
 
 use tessera_frontend::ast;
 
-/// Names the items of the outermost block, of a set operation those of its first block.
+/// Names the items of the outermost block; of a set operation, those of its first block.
 pub(super) fn name(query: &mut Query) {
     let mut body = &mut *query.body;
     loop {
@@ -33,7 +33,7 @@ fn items(select: &mut Select) {
             expr,
             Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::CompoundFieldAccess { .. }
         );
-        // What the tensor surface alone knows is refused later, as it was written.
+        // Tensor syntax is rejected later, in its original form.
         if is_name || ast::subscript(expr).is_some() {
             continue;
         }

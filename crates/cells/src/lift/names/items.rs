@@ -1,4 +1,4 @@
-//! Items and joins that no plan of cells has, told before the plan is made: its own words are not SQL's.
+//! Rejects items and joins that plans of cells do not support before planning, because DataFusion's errors are unclear.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use sqlparser::ast::{Expr, JoinOperator, Select, SelectItem, Spanned};
 use tessera_frontend::error::{BindError, Error, Position};
 use tessera_frontend::surface::walk;
 
-/// The first item of a block that has no plan.
+/// The error for the first unsupported item of a block.
 pub(super) fn refused(select: &Select) -> Option<Error> {
     let mut known = BTreeSet::new();
     select.projection.iter().find_map(|item| {
@@ -27,7 +27,7 @@ pub(super) fn refused(select: &Select) -> Option<Error> {
     })
 }
 
-/// What a result's column is called, for columns that nothing else tells apart.
+/// The name of a result column, for columns that nothing else distinguishes.
 fn named(item: &SelectItem) -> Option<(Vec<String>, Option<Position>)> {
     let (parts, span) = match item {
         SelectItem::ExprWithAlias { alias, .. } => (vec![alias.value.clone()], alias.span),
@@ -40,7 +40,7 @@ fn named(item: &SelectItem) -> Option<(Vec<String>, Option<Position>)> {
     Some((parts, Position::of_span(span)))
 }
 
-/// What is no value in a block of cells.
+/// The error for an expression that is not a value in a cell block.
 fn value(expr: &Expr) -> Option<Error> {
     let unsupported = |construct: &str, at: &Expr, hint: &str| {
         Some(Error::Unsupported {
@@ -72,7 +72,7 @@ fn value(expr: &Expr) -> Option<Error> {
     })
 }
 
-/// `SEMI JOIN` and `ANTI JOIN` are about the left side, as `LEFT SEMI JOIN` says in full.
+/// Rewrites `SEMI JOIN` and `ANTI JOIN` to `LEFT SEMI JOIN` and `LEFT ANTI JOIN`.
 pub(super) fn spell_joins(select: &mut Select) {
     for join in select.from.iter_mut().flat_map(|from| &mut from.joins) {
         join.join_operator = match join.join_operator.clone() {

@@ -1,7 +1,7 @@
-//! Names that are written with the relation before them, as far as the relation's columns are known.
+//! Resolves names qualified by a relation, if the relation's columns are known.
 //!
-//! DataFusion takes `l.lab` for a field inside a column `l` where the relation `l` has no column `lab`; what is meant
-//! is decided here.
+//! DataFusion reads `l.lab` as a field of a column `l` if the relation `l` has no column `lab`; this module
+//! decides the meaning.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -17,18 +17,18 @@ use sqlparser::ast::{
 
 use tessera_frontend::error::{Error, Position, nearest};
 
-/// A relation whose columns are known.
+/// A relation with known columns.
 pub(super) struct Known {
     name: String,
     columns: Vec<String>,
-    /// Columns that have fields of their own.
+    /// Columns that have fields.
     records: Vec<String>,
-    /// Other names of columns, and the columns.
+    /// Alternative names of columns, and the columns.
     also: Vec<(Arc<str>, Arc<str>)>,
 }
 
 impl Known {
-    /// The relation that a block calls `name`; `also` has other names of its columns.
+    /// The relation called `name` in a block; `also` has alternative names of its columns.
     pub(super) fn new(
         name: String,
         source: &dyn TableSource,
@@ -47,7 +47,7 @@ impl Known {
         self.name.eq_ignore_ascii_case(name)
     }
 
-    /// The column of which that is another name.
+    /// The column with that alternative name.
     fn other(&self, name: &str) -> Option<&str> {
         let found = self.also.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
         found.map(|(_, own)| &**own)
@@ -58,7 +58,7 @@ impl Known {
     }
 }
 
-/// Items that are called by another name of a column keep it.
+/// Adds aliases to items that use an alternative name of a column, so that they keep it.
 pub(super) fn keep_names(select: &mut Select, known: &[Known]) {
     if known.iter().all(|relation| relation.also.is_empty()) {
         return;
@@ -82,7 +82,7 @@ pub(super) fn keep_names(select: &mut Select, known: &[Known]) {
     }
 }
 
-/// Puts columns for their other names in a part of a block.
+/// Replaces alternative names by columns in a part of a block.
 ///
 /// # Errors
 /// `unknown_name` for `relation.column` without such a column.
@@ -95,7 +95,7 @@ pub(super) fn resolve<T: VisitMut>(part: &mut T, known: &[Known]) -> ControlFlow
 
 struct Resolve<'a> {
     known: &'a [Known],
-    /// For each open query inside the relations that it names itself.
+    /// For each open inner query, the relations that it defines itself.
     inner: Vec<BTreeSet<String>>,
 }
 
@@ -115,7 +115,7 @@ impl Resolve<'_> {
             column.value = own.to_string();
             return None;
         }
-        // A field of a column that is called as the relation.
+        // A field of a column with the relation's name.
         let is_record = |known: &Known| {
             known.records.iter().any(|record| record.eq_ignore_ascii_case(&relation.value))
         };

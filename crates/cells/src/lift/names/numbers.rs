@@ -1,8 +1,8 @@
-//! Blocks without `FROM`: items of numbers alone have NumPy's meaning, as all tensors have.
+//! Blocks without `FROM`: purely numeric items follow NumPy, as tensors do.
 //!
 //! `SELECT log(100), 7 / 2, upper('a')` becomes
-//! `SELECT n.v0, n.v1, upper('a') FROM (SELECT log(100) AS v0, 7 / 2 AS v1) n`, where the block inside is one of tensors.
-//! Items that mean the same in SQL, such as `1 + 1`, stay as they are.
+//! `SELECT n.v0, n.v1, upper('a') FROM (SELECT log(100) AS v0, 7 / 2 AS v1) n`, whose inner block is a tensor block.
+//! Items with the same meaning in SQL, such as `1 + 1`, are unchanged.
 
 use sqlparser::ast::{
     BinaryOperator, DataType, Expr, GroupByExpr, Ident, Query, Select, SelectItem, SetExpr,
@@ -13,12 +13,12 @@ use tessera_planner::dtype::DType;
 use tessera_frontend::ast;
 use tessera_frontend::functions::{functions, is_aggregate};
 
-/// The relation of the items. No text can produce the name.
+/// The relation of the items. No text can produce this name.
 const RELATION: &str = "[numbers]";
 
-/// Moves the items of numbers into a tensor block of their own, if the block has no clause but its items.
+/// Moves numeric items into a tensor block of their own, if the block has no clauses besides its items.
 pub(super) fn apart(select: &mut Select) {
-    // Beside an aggregate of SQL's no column can stand.
+    // A column cannot be combined with an aggregate of SQL.
     if !is_bare(select) || select.projection.iter().any(aggregates) {
         return;
     }
@@ -86,7 +86,7 @@ fn is_bare(select: &Select) -> bool {
         && select.qualify.is_none()
 }
 
-/// Whether an item has an aggregate or a window that is not a reduction of numbers.
+/// True if an item has an aggregate or a window that is not a reduction of numbers.
 fn aggregates(item: &SelectItem) -> bool {
     let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else {
         return true;
@@ -101,7 +101,7 @@ fn aggregates(item: &SelectItem) -> bool {
     !is_numeric(expr) && tessera_frontend::surface::walk::find(expr, &is_one).is_some()
 }
 
-/// Whether an expression is made of numbers, truth values and functions that tensors have.
+/// True if an expression consists of numbers, bools and functions that tensors have.
 fn is_numeric(expr: &Expr) -> bool {
     use BinaryOperator as B;
     match expr {
@@ -152,7 +152,7 @@ fn is_numeric(expr: &Expr) -> bool {
             let is_known =
                 functions().iter().any(|row| row.name.eq_ignore_ascii_case(&call.name.value));
             let args = call.positional.iter().copied().chain(call.named.iter().map(|(_, e)| *e));
-            // The moment is the same on either surface, and SQL does more with it.
+            // `now()` has the same value on either surface, and SQL supports more operations on it.
             is_known
                 && !call.name.value.eq_ignore_ascii_case("now")
                 && args.into_iter().all(is_numeric)
@@ -167,7 +167,7 @@ fn is_number_type(data_type: &DataType) -> bool {
     DType::parse(name).is_some_and(|dtype| !dtype.is_datetime())
 }
 
-/// Whether the meaning may differ: sums, products and comparisons are alike on both surfaces.
+/// True if the meaning may differ: sums, products and comparisons are the same on both surfaces.
 fn differs(expr: &Expr) -> bool {
     let found = tessera_frontend::surface::walk::find(expr, &|e| match e {
         Expr::Function(_) => Some(()),

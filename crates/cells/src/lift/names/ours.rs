@@ -1,11 +1,11 @@
-//! Expressions whose meaning in a block of cells is ours.
+//! Expressions with Tessera's own meaning in a cell block.
 //!
 //! | written | becomes |
 //! |---|---|
-//! | `a // b`, `a ^ b` | functions of ours |
+//! | `a // b`, `a ^ b` | functions of this crate |
 //! | `month(t)`, `EXTRACT(MONTH FROM t)` | `date_part('month', t)` |
 //! | `season(t)`, `dayofweek(t)` | `date_part('month', t) % 12 / 3`, `(date_part('dow', t) + 6) % 7` |
-//! | `now()`, `CURRENT_DATE` | the moment at which the statement was accepted, the same everywhere in it |
+//! | `now()`, `CURRENT_DATE` | the time at which the statement was accepted, the same throughout the statement |
 //! | `where(c, x, y)` | `CASE WHEN c THEN x ELSE y END` |
 //! | `e()`, `nan()`, `inf()` | the `float64` |
 //! | `std(x)`, `sign(x)` | DataFusion's names: `stddev(x)`, `signum(x)` |
@@ -19,7 +19,7 @@ use sqlparser::ast::{
 
 use super::{FLOOR_DIVIDE, POWER, span_is_operator};
 
-/// Rewrites what has our meaning in the cell surface too, in one expression whose parts are rewritten.
+/// Rewrites one expression whose operands are already rewritten.
 pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
     match expr {
         Expr::BinaryOp { left, op: BinaryOperator::DuckIntegerDivide, right } => {
@@ -75,7 +75,7 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
     }
 }
 
-/// Whether a comparison with a call of `any` or `all` is one with each item of a list: neither is a function of cells.
+/// True if a comparison with a call of `any` or `all` is a quantifier over a list: neither is a function of cells.
 fn is_quantifier(op: &BinaryOperator, right: &Expr) -> bool {
     use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
     let Expr::Function(function) = right else { return false };
@@ -90,7 +90,7 @@ fn is_quantifier(op: &BinaryOperator, right: &Expr) -> bool {
         && matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
 }
 
-/// Makes that comparison SQL's.
+/// Rewrites that comparison to SQL's quantifier.
 fn quantify(expr: &mut Expr) {
     let Expr::BinaryOp { left, op, right } = expr else { return };
     let Expr::Function(function) = &mut **right else { return };
@@ -105,7 +105,7 @@ fn quantify(expr: &mut Expr) {
     };
 }
 
-/// A constant that SQL has no function for, as `float64`.
+/// A constant without a function in SQL, as `float64`.
 fn constant(function: &str) -> Option<Expr> {
     let text = match function {
         "e" => std::f64::consts::E.to_string(),
@@ -122,7 +122,7 @@ fn constant(function: &str) -> Option<Expr> {
     })
 }
 
-/// The part of a date that a function of one argument gives.
+/// The part of a date that a function of one argument returns.
 fn date_part(function: &str) -> Option<&'static str> {
     Some(match function {
         "year" => "year",
@@ -131,7 +131,7 @@ fn date_part(function: &str) -> Option<&'static str> {
         "week" | "weekofyear" => "week",
         "day" => "day",
         "dayofyear" => "doy",
-        // Sunday is 0 there.
+        // `dow` counts from Sunday as 0.
         "dayofweek" => "dow",
         "hour" => "hour",
         "minute" => "minute",
@@ -141,7 +141,7 @@ fn date_part(function: &str) -> Option<&'static str> {
     })
 }
 
-/// A part of a date as a function counts it: winter is the first season, Monday the first day of the week.
+/// Adjusts a part of a date to the function's numbering: winter is the first season, Monday the first day of the week.
 fn counted(part: Expr, function: &str) -> Expr {
     use BinaryOperator::{Divide, Modulo, Plus};
     let number = |n: u32| Box::new(Expr::Value(Value::Number(n.to_string(), false).into()));
@@ -160,7 +160,6 @@ fn nothing() -> Expr {
     Expr::Value(Value::Null.into())
 }
 
-/// `name(args)`.
 pub(in crate::lift) fn call(name: &str, args: Vec<Expr>) -> Expr {
     let args = args.into_iter().map(|e| FunctionArg::Unnamed(FunctionArgExpr::Expr(e))).collect();
     Expr::Function(Function {
@@ -179,7 +178,7 @@ pub(in crate::lift) fn call(name: &str, args: Vec<Expr>) -> Expr {
     })
 }
 
-/// Functions that DataFusion knows under another name.
+/// Functions with another name in DataFusion.
 const NAMES: [(&str, &str); 4] =
     [("std", "stddev"), ("sign", "signum"), ("ceiling", "ceil"), ("arctan2", "atan2")];
 
@@ -191,7 +190,7 @@ fn has_arguments(args: &FunctionArguments) -> bool {
     }
 }
 
-/// Takes the three plain arguments of a call.
+/// Takes the three positional arguments of a call.
 fn three(args: &mut FunctionArguments) -> Option<[Expr; 3]> {
     let FunctionArguments::List(list) = args else { return None };
     let [
@@ -205,7 +204,7 @@ fn three(args: &mut FunctionArguments) -> Option<[Expr; 3]> {
     Some([a, b, c].map(|e| std::mem::replace(e, nothing())))
 }
 
-/// Microseconds since 1970 as a moment or a date.
+/// Microseconds since 1970 as a timestamp or a date.
 fn now(us: i64, is_date: bool) -> Expr {
     let number = Expr::Value(Value::Number(us.to_string(), false).into());
     let text = Value::SingleQuotedString("Timestamp(Microsecond, None)".to_string());

@@ -1,10 +1,10 @@
-//! The names that a block uses: they choose the cells that each of its relations has rows for.
+//! The names that a block uses: they decide for which cells each of its relations has rows.
 //!
 //! ```text
 //! SELECT sum(orog) FROM era5 WHERE lat > 50      orog, lat:  the cells of orog [lat, lon]
 //! SELECT count(*)  FROM era5 WHERE lat > 50      *:          the cells of [time, lat, lon]
 //! ```
-//! Names in subqueries of expressions count too where they mean this block: `x.lat`, or a name that nothing inside has.
+//! Names in subqueries of expressions count too if they refer to this block: `x.lat`, or a name without an inner match.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -18,22 +18,22 @@ use sqlparser::ast::{
 
 use super::super::table::Named;
 
-/// What a block names, in lower case.
+/// The names that a block uses, in lower case.
 #[derive(Debug, Default)]
 pub(super) struct Used {
-    /// There is a `*`, a `count(*)` or a NATURAL join: all variables are named.
+    /// True for `*`, `count(*)` or a NATURAL join: all variables are used.
     all: bool,
     /// The relations of `x.*`.
     all_of: BTreeSet<String>,
-    /// Names with the relation before them.
+    /// Names, with their qualifier if they have one.
     names: BTreeSet<(Option<String>, String)>,
 }
 
-/// The columns that a block inside has, in lower case; `None` if they cannot be told.
+/// The columns of an inner block, in lower case; `None` if they are unknown.
 pub(super) type Provides<'a> = &'a dyn Fn(&Select) -> Option<BTreeSet<String>>;
 
 impl Used {
-    /// The names in a block's own clauses and in the ORDER BY of its query.
+    /// Collects the names in a block's own clauses and in the ORDER BY of its query.
     pub(super) fn of(select: &Select, order: Option<&OrderBy>, provides: Provides<'_>) -> Self {
         let mut names = Names { used: Used::default(), inner: Vec::new(), provides, skipped: None };
         for item in &select.projection {
@@ -58,7 +58,7 @@ impl Used {
                 _ => None,
             })
             .collect();
-        // Relations are blocks of their own.
+        // Relations are separate blocks.
         let _ = walk(&select.distinct, &mut names);
         let _ = walk(&select.projection, &mut names);
         let _ = walk(&select.lateral_views, &mut names);
@@ -66,7 +66,7 @@ impl Used {
         let _ = walk(&select.selection, &mut names);
         let _ = walk(&select.group_by, &mut names);
         let _ = walk(&select.named_window, &mut names);
-        // Here names of items come before columns.
+        // Here names of items take precedence over columns.
         names.skipped = Some(aliases);
         let _ = walk(&select.having, &mut names);
         let _ = walk(&select.qualify, &mut names);
@@ -74,13 +74,13 @@ impl Used {
         names.used
     }
 
-    /// What the block names of the relation that it calls so.
+    /// The names that the block uses of a relation, given the relation's name in the block.
     pub(super) fn of_relation(&self, relation: &str) -> OfRelation<'_> {
         OfRelation { used: self, relation: relation.to_lowercase() }
     }
 }
 
-/// What a block names of one of its relations.
+/// The names that a block uses of one of its relations.
 pub(super) struct OfRelation<'a> {
     used: &'a Used,
     relation: String,
@@ -100,10 +100,10 @@ impl Named for OfRelation<'_> {
 
 struct Names<'a> {
     used: Used,
-    /// What the blocks inside that are open give names to.
+    /// The columns of the open inner blocks.
     inner: Vec<Option<BTreeSet<String>>>,
     provides: Provides<'a>,
-    /// Names of items, where they come before columns.
+    /// Names of items, in clauses where they take precedence over columns.
     skipped: Option<BTreeSet<String>>,
 }
 
@@ -154,7 +154,6 @@ impl Names<'_> {
     }
 }
 
-/// What an operator joins by.
 pub(super) fn constraint(operator: &JoinOperator) -> Option<&JoinConstraint> {
     use JoinOperator::*;
     match operator {
@@ -221,7 +220,7 @@ impl Visitor for Names<'_> {
     }
 }
 
-/// The blocks of a query that are not queries of their own.
+/// The select blocks of a query's set operations.
 fn selects<'a>(body: &'a SetExpr, out: &mut Vec<&'a Select>) {
     match body {
         SetExpr::Select(select) => out.push(select),

@@ -1,5 +1,5 @@
-//! Views of cells: the query of each takes its place wherever it is named. Views of views can double with each step, so
-//! where they become too many each is a CTE that is named instead.
+//! Views of cells: the query of each is inlined at every reference. Views of views can double with each step, so
+//! if there are too many, each view becomes a CTE instead.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -11,23 +11,23 @@ use super::{Relations, plain_alias, table_factor};
 use tessera_frontend::error::Error;
 use tessera_frontend::walk::walk_mut;
 
-/// The most views whose queries take their places in one statement.
+/// Maximum inlined views of one statement.
 const VIEWS_MAX: usize = 1024;
 
-/// What stands for the views of cells.
+/// The replacements of views of cells.
 #[derive(Default)]
 pub(super) struct Views {
     are_ctes: bool,
-    /// Queries that were written out so far.
+    /// Number of queries inlined so far.
     written: usize,
-    /// The name of the CTE of each view, by its text.
+    /// The CTE's name of each view, by its text.
     names: BTreeMap<u64, Ident>,
-    /// Each behind those that it reads.
+    /// CTEs of views, each after those that it reads.
     ctes: Vec<Cte>,
 }
 
 impl Views {
-    /// Views that are CTEs.
+    /// Replaces views by CTEs.
     pub(super) fn as_ctes() -> Self {
         Views { are_ctes: true, ..Views::default() }
     }
@@ -36,7 +36,7 @@ impl Views {
         self.written > VIEWS_MAX
     }
 
-    /// Gives the query the CTEs that stand for views.
+    /// Adds the CTEs of views to the query.
     pub(super) fn define(self, query: &mut Query) {
         if self.ctes.is_empty() {
             return;
@@ -51,7 +51,7 @@ impl Views {
 }
 
 impl Relations<'_> {
-    /// What takes the place of a view of cells.
+    /// The replacement of a view of cells.
     pub(super) fn view(
         &mut self,
         mut query: Box<Query>,
@@ -85,7 +85,7 @@ impl Relations<'_> {
         if let ControlFlow::Break(error) = walked {
             return Err(error);
         }
-        // No name that a query has for a CTE of its own, unless in quotes.
+        // A name that no CTE of a query has, unless quoted.
         let name = Ident::new(format!("view:{}", self.views.ctes.len()));
         self.views.names.insert(text, name.clone());
         self.views.ctes.push(Cte {

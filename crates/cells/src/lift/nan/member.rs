@@ -1,13 +1,14 @@
-//! Lists of IN that the optimiser must not put together.
+//! Hides lists of IN from the optimiser, which must not merge them.
 //!
-//! DataFusion's simplifier joins lists of one value with two-valued logic, and compares their items as they are written:
+//! DataFusion's simplifier merges IN lists with two-valued logic, and compares their items syntactically:
 //!
 //! ```text
 //! v IN (1, 2) AND v NOT IN (2, NULL)       ⇒  v = 1            NULL for every v
 //! v NOT IN (1) OR v NOT IN (2)             ⇒  true             NULL where v is NULL
 //! a IN (b) AND a IN (c)                    ⇒  false            true where a, b and c are equal
 //! ```
-//! Behind a function it sees no list. A chain of `a = 1 OR a = 2` becomes a list there, so it is one from the start.
+//! It does not see a list behind a function. It converts a chain of `a = 1 OR a = 2` to a list, so this module does
+//! so first.
 
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::TreeNode;
@@ -17,8 +18,8 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use super::plain::Member;
 use super::rules::is_float;
 
-/// Is it a list of literals that are not NULL, of no floats, or equalities that make one? As a condition that has to be
-/// true it may be put together with others of its kind.
+/// True for a list of literals that are neither NULL nor floats, or equalities that form one. In a condition that must
+/// be true it may be merged with others of its kind.
 pub(super) fn is_plain(expr: &Expr, schema: &DFSchema) -> bool {
     match expr {
         Expr::InList(list) => {
@@ -37,7 +38,7 @@ pub(super) fn is_plain(expr: &Expr, schema: &DFSchema) -> bool {
     }
 }
 
-/// Is it a literal that is not NULL, perhaps of another type as written?
+/// True for a literal that is not NULL, possibly with casts.
 fn is_value(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(v, _) => !v.is_null(),
@@ -46,7 +47,7 @@ fn is_value(expr: &Expr) -> bool {
     }
 }
 
-/// Is it something that the optimiser makes a literal of?
+/// True if the optimiser folds the expression to a literal.
 fn is_constant(expr: &Expr) -> bool {
     let varies = expr.exists(|e| {
         Ok(!matches!(
@@ -73,7 +74,7 @@ fn equality(expr: &Expr) -> Option<(&Expr, &Expr)> {
     }
 }
 
-/// What is compared, and with what: of an equality, or of a list that was put together here.
+/// The left side and the list: of an equality, or of a list that was merged here.
 fn values(expr: &Expr) -> Option<(Expr, Vec<Expr>)> {
     if let Some((column, value)) = equality(expr) {
         return Some((column.clone(), vec![value.clone()]));
@@ -82,7 +83,7 @@ fn values(expr: &Expr) -> Option<(Expr, Vec<Expr>)> {
     match f.args.as_slice() {
         [Expr::InList(list)] if f.func.inner().is::<Member>() && !list.negated => {
             let mut column = &*list.expr;
-            // Of floats it stands behind `one_zero`.
+            // Float columns are wrapped in `one_zero`.
             if let Expr::ScalarFunction(f) = column
                 && let [arg] = f.args.as_slice()
             {
@@ -94,7 +95,7 @@ fn values(expr: &Expr) -> Option<(Expr, Vec<Expr>)> {
     }
 }
 
-/// The list that two sides of OR are about one column.
+/// The list that two sides of OR form, if they compare the same column.
 pub(super) fn joined(left: &Expr, right: &Expr) -> Option<InList> {
     let ((column, mut list), (other, more)) = (values(left)?, values(right)?);
     if column != other {

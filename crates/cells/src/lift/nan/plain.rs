@@ -1,4 +1,4 @@
-//! Functions that the rewrite puts into a plan; nobody can write them.
+//! Functions that the rewrite inserts into a plan; no text can produce their names.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Plain {
     }
 }
 
-/// The field of the one argument: what a function that keeps its argument gives.
+/// The field of the only argument, which these functions return.
 fn kept(args: &ReturnFieldArgs<'_>) -> Result<FieldRef> {
     match args.arg_fields {
         [field] => Ok(field.clone()),
@@ -66,7 +66,7 @@ impl ScalarUDFImpl for Plain {
 
 impl Plain {
     fn plain(&self, array: ArrayRef) -> ArrayRef {
-        // Adding 0.0 takes the sign of -0.0.
+        // Adding 0.0 clears the sign of -0.0.
         let zero = if self.zero { 0.0 } else { -0.0 };
         match array.data_type() {
             DataType::Float64 => {
@@ -87,7 +87,7 @@ impl Plain {
     }
 }
 
-/// `member(x IN (…))`: its argument, which the optimiser does not put together with another list.
+/// `member(x IN (…))`: returns its argument, which the optimiser then does not merge with another list.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Member {
     signature: Signature,

@@ -1,4 +1,4 @@
-//! One expression: where the signs of NaN and of zero go.
+//! Rewrites one expression to clear the signs of NaN and zero.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use datafusion::logical_expr::{
 use super::member;
 use super::plain::{Member, Plain};
 
-/// What an expression is rewritten with.
+/// The functions used by the rewrite.
 pub(super) struct Rules {
     nan: Arc<ScalarUDF>,
     zero: Arc<ScalarUDF>,
     member: Arc<ScalarUDF>,
 }
 
-/// Functions of single numbers, whose result is NaN whatever the sign of their argument's NaN is.
+/// Functions of single numbers whose result for NaN does not depend on its sign.
 const OF_NUMBERS: [&str; 34] = [
     "abs",
     "acos",
@@ -58,11 +58,11 @@ const OF_NUMBERS: [&str; 34] = [
     "trunc",
 ];
 
-/// Functions that give one of their arguments.
+/// Functions that return one of their arguments.
 const CHOICES: [&str; 7] =
     ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2", "tessera_opaque"];
 
-/// Aggregates and window functions that give one of the values that they get.
+/// Aggregates and window functions that return one of their input values.
 const OF_VALUES: [&str; 11] = [
     "min",
     "max",
@@ -73,7 +73,7 @@ const OF_VALUES: [&str; 11] = [
     "lag",
     "lead",
     "percentile_disc",
-    // These divide numbers of rows, of which there is one.
+    // These divide row counts, which are at least one.
     "percent_rank",
     "cume_dist",
 ];
@@ -87,17 +87,17 @@ impl Rules {
         }
     }
 
-    /// NaN without a sign.
+    /// Clears the sign of NaN.
     pub(super) fn one_nan(&self, expr: Expr) -> Expr {
         self.nan.call(vec![expr])
     }
 
-    /// The same, and -0.0 is 0.0.
+    /// As [`Self::one_nan`], and replaces -0.0 by 0.0.
     pub(super) fn one_zero(&self, expr: Expr) -> Expr {
         self.zero.call(vec![expr])
     }
 
-    /// A condition of WHERE: of its parts only those that are true count, so a list of plain values may be put together
+    /// A condition of WHERE: only true counts, so its lists of plain values may be merged
     /// with others, and pushed down to files.
     pub(super) fn filter(
         &self,
@@ -119,7 +119,7 @@ impl Rules {
         }
     }
 
-    /// A key of an order: zeros are equal.
+    /// A sort key, for which zeros are equal.
     pub(super) fn key(&self, expr: Expr, schema: &DFSchema, is_changed: &mut bool) -> Result<Expr> {
         let expr = self.visit(expr, schema, true, is_changed)?;
         Ok(self.of_key(expr, schema, is_changed))
@@ -133,7 +133,7 @@ impl Rules {
         self.plain_zero(expr)
     }
 
-    /// `inside` is true for an argument of something that takes the sign away itself.
+    /// `inside` is true for an argument of a function that clears the sign itself.
     pub(super) fn visit(
         &self,
         expr: Expr,
@@ -141,7 +141,7 @@ impl Rules {
         inside: bool,
         is_changed: &mut bool,
     ) -> Result<Expr> {
-        // What was rewritten before.
+        // Already rewritten.
         if is_call_of::<Member>(&expr) {
             return Ok(expr);
         }
@@ -217,7 +217,7 @@ impl Rules {
         }
     }
 
-    /// IN compares bits.
+    /// Canonicalizes both sides of IN, which compares bits.
     fn of_floats(&self, list: InList) -> InList {
         InList {
             expr: Box::new(self.plain_zero(*list.expr)),
@@ -243,7 +243,7 @@ impl Rules {
     }
 }
 
-/// `nullif(a, b)`: `CASE WHEN a = b THEN NULL ELSE a END`, where `=` knows one zero.
+/// `nullif(a, b)`: `CASE WHEN a = b THEN NULL ELSE a END`, whose `=` treats zeros as equal.
 fn null_if(mut f: ScalarFunction, schema: &DFSchema) -> Result<Expr> {
     let (Some(b), Some(a), true) = (f.args.pop(), f.args.pop(), f.args.is_empty()) else {
         return datafusion::common::plan_err!("nullif takes two arguments");
@@ -258,7 +258,7 @@ fn is_call_of<T: ScalarUDFImpl>(expr: &Expr) -> bool {
     matches!(expr, Expr::ScalarFunction(f) if f.func.inner().is::<T>())
 }
 
-/// Arithmetic, and functions like it.
+/// True for arithmetic and similar functions.
 fn is_of_numbers(expr: &Expr) -> bool {
     match expr {
         Expr::ScalarFunction(f) => OF_NUMBERS.contains(&f.func.name()),
@@ -266,7 +266,7 @@ fn is_of_numbers(expr: &Expr) -> bool {
     }
 }
 
-/// Does it make a float, perhaps a NaN that none of its parts is?
+/// True if the expression produces floats, possibly a NaN that none of its operands is.
 fn makes_floats(expr: &Expr, schema: &DFSchema) -> bool {
     use Operator::{Divide, Minus, Modulo, Multiply, Plus};
     let makes = match expr {
@@ -274,7 +274,7 @@ fn makes_floats(expr: &Expr, schema: &DFSchema) -> bool {
             matches!(op, Plus | Minus | Multiply | Divide | Modulo)
         }
         Expr::Negative(_) => true,
-        // A text can be `-NaN`.
+        // A text may be `-NaN`.
         Expr::Cast(Cast { expr, .. }) | Expr::TryCast(TryCast { expr, .. }) => {
             matches!(
                 expr.get_type(schema),
@@ -289,8 +289,8 @@ fn makes_floats(expr: &Expr, schema: &DFSchema) -> bool {
     makes && is_float(expr, schema)
 }
 
-/// `e / 2 = e` as a condition, in words of which DataFusion draws no conclusion: it would take both sides for the same
-/// wherever they stand, and not find an order by `e` again.
+/// Rewrites `e / 2 = e` so that DataFusion infers no equivalence from it: it would treat both sides as equal
+/// everywhere, and then not recognize an order by `e`.
 fn without_circle(condition: Expr, is_changed: &mut bool) -> Expr {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else {
         return condition;
@@ -308,12 +308,12 @@ fn without_circle(condition: Expr, is_changed: &mut bool) -> Expr {
     same.and(Expr::IsNotNull(part))
 }
 
-/// Does an aggregate or window function make floats of what it gets?
+/// True if an aggregate or window function computes floats from its inputs.
 pub(super) fn makes_result(call: &Expr) -> bool {
     name_of_call(call).is_some_and(|name| !OF_VALUES.contains(&name))
 }
 
-/// Is the result the least or the greatest value, which of two zeros may be either?
+/// True if the result is an extreme value, which may be either zero.
 pub(super) fn is_extreme(call: &Expr) -> bool {
     matches!(name_of_call(call), Some("min" | "max"))
 }
@@ -326,7 +326,7 @@ fn name_of_call(call: &Expr) -> Option<&str> {
     }
 }
 
-/// A type that cannot be told is no float: whoever runs the plan meets the same expression.
+/// True for float types. An unknown type is no float: later planning reports the error.
 pub(super) fn is_float(expr: &Expr, schema: &DFSchema) -> bool {
     matches!(expr.get_type(schema), Ok(DataType::Float64 | DataType::Float32))
 }

@@ -1,4 +1,4 @@
-//! Where the value of a column comes from: labels of which dimension of which table.
+//! Traces the values of a column to the labels of a dimension of a table.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ pub(super) type Axis = (usize, usize);
 #[derive(Clone)]
 enum Base {
     Cells(Arc<CellTable>),
-    /// A scan's fields, and of those that are labels the dimension and the label at each position.
+    /// A scan's fields, with the dimension and the label at each position for those that are labels.
     Scan(SchemaRef, Vec<Option<(usize, Along)>>),
 }
 
-/// The dimension that an expression of a plan's columns labels, with the label at each of its positions.
+/// The dimension that an expression over a plan's columns labels, with the label at each of its positions.
 pub(super) fn labels(
     plan: &LogicalPlan,
     expr: &Expr,
@@ -48,25 +48,25 @@ pub(super) fn labels(
             if let Some(CellColumn::Label { values, .. }) = cells.column(&expr) {
                 return Ok(Some(((table, axis), values.clone())));
             }
-            // What fails for a label that WHERE leaves out has no place; its groups sort by value.
+            // An expression that fails for a label excluded by WHERE has no rank; its groups sort by value.
             let values = Labels::new(&cells, state).evaluate(&expr, Some(axis)).ok();
             Ok(values.map(|values| ((table, axis), values.into())))
         }
     }
 }
 
-/// The labels that a column is, as the table of cells has them along their dimension.
+/// The labels of a column that is unchanged from the table of cells, along their dimension.
 pub(super) fn source(plan: &LogicalPlan, column: &Expr) -> Option<ArrayRef> {
     let (_, Base::Cells(cells), expr) = trace(plan, column, 0)? else { return None };
     match cells.column(&expr.unalias_nested().data)? {
         CellColumn::Label { values: Along::Values(values), .. } => Some(values.clone()),
-        // Positions are in the order of their values.
+        // Positions are already in the order of their values.
         CellColumn::Label { values: Along::Positions { .. }, .. } => None,
         CellColumn::Cells { .. } | CellColumn::Unreadable(_) => None,
     }
 }
 
-/// The dimension that an expression of a scan's fields labels, with its value at each position.
+/// The dimension that an expression over a scan's fields labels, with its value at each position.
 fn of_scan(
     expr: &Expr,
     fields: &SchemaRef,
@@ -91,7 +91,7 @@ fn of_scan(
     });
     let columns = wanted.iter().map(|&i| fields.field(i).clone().with_nullable(true));
     let schema = Arc::new(Schema::new(columns.collect::<Vec<Field>>()));
-    // What fails for a label has no place; its groups sort by value.
+    // An expression that fails for a label has no rank; its groups sort by value.
     let arrays = known.iter().map(|(_, values)| values.array(state).ok()).collect::<Option<_>>()?;
     let batch = RecordBatch::try_new(schema.clone(), arrays).ok()?;
     let schema = DFSchema::try_from(schema.as_ref().clone()).ok()?;
@@ -100,7 +100,7 @@ fn of_scan(
     Some((*axis, values.into()))
 }
 
-/// Tables in a plan.
+/// Number of tables in a plan.
 fn tables(plan: &LogicalPlan) -> usize {
     match plan {
         LogicalPlan::TableScan(_) => 1,
@@ -108,7 +108,7 @@ fn tables(plan: &LogicalPlan) -> usize {
     }
 }
 
-/// The expression over the columns of the one table that it comes from.
+/// Rewrites the expression over the columns of the one table that it derives from.
 fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base, Expr)> {
     let mut columns = expr.column_refs().into_iter();
     let column = columns.next()?;
@@ -137,7 +137,7 @@ fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base,
             };
             trace(&aggregate.input, &replaced(plan, expr, &groups)?, before)
         }
-        // `FROM a, b WHERE a.j = b.j` is a join too.
+        // An equality in WHERE over a cross product is a join too.
         LogicalPlan::Filter(filter) if matches!(&*filter.input, LogicalPlan::Join(_)) => {
             let LogicalPlan::Join(join) = &*filter.input else { return None };
             let predicate = filter.predicate.clone();
@@ -167,14 +167,14 @@ fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base,
             {
                 return trace(&join.left, &own, before);
             }
-            // What both sides decide is a label of neither.
+            // An expression over both sides labels neither.
             is_of(&join.right).then(|| trace(&join.right, expr, before + tables(&join.left)))?
         }
         _ => None,
     }
 }
 
-/// The expression with the right side's columns replaced by what a join makes equal to them; none if one has no equal.
+/// Replaces the right side's columns by equal ones of the left; `None` if one has no equal.
 fn of_left(join: &Join, expr: &Expr) -> Option<Expr> {
     let mut is_known = true;
     let new = expr.clone().transform_down(|e| {
@@ -193,7 +193,7 @@ fn of_left(join: &Join, expr: &Expr) -> Option<Expr> {
     new.ok().filter(|_| is_known).map(|t| t.data)
 }
 
-/// The expression of the left side that a join makes equal to one of the right.
+/// The expression of the left side that a join equates with one of the right.
 fn partner(join: &Join, expr: &Expr) -> Option<Expr> {
     let is_left = |e: &Expr| {
         let columns = e.column_refs();
@@ -210,7 +210,7 @@ fn partner(join: &Join, expr: &Expr) -> Option<Expr> {
     keys.chain(equal).find(|(a, b)| uncast(b) == expr && is_left(a)).map(|(a, _)| a.clone())
 }
 
-/// What a key compares, in whatever type.
+/// Strips casts from a key.
 fn uncast(mut key: &Expr) -> &Expr {
     while let Expr::Cast(cast) = key {
         key = &cast.expr;
@@ -218,7 +218,7 @@ fn uncast(mut key: &Expr) -> &Expr {
     key
 }
 
-/// The expression with the plan's columns replaced by what stands for them; none for columns beyond `exprs`.
+/// Replaces the plan's columns by `exprs`; `None` for columns beyond these.
 fn replaced(plan: &LogicalPlan, expr: &Expr, exprs: &[Expr]) -> Option<Expr> {
     let schema = plan.schema();
     let mut is_known = true;
@@ -232,6 +232,6 @@ fn replaced(plan: &LogicalPlan, expr: &Expr, exprs: &[Expr]) -> Option<Expr> {
             }
         }
     });
-    // Replacing columns cannot fail; if it did, the order is that of the values.
+    // Replacing columns cannot fail; if it did, groups would sort by value.
     new.ok().filter(|_| is_known).map(|t| t.data)
 }

@@ -1,4 +1,4 @@
-//! The place of labels along their dimension, as a function that a plan can sort by.
+//! The position of labels along their dimension, as a function to sort by.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -14,8 +14,8 @@ use datafusion::logical_expr::{
 
 use super::super::labels::{canonical, row_converter};
 
-/// `uint64`: the first position along the dimension at which all the expressions have these values; NULL where one of
-/// them is NULL, or for values that stand nowhere. `labels` holds the values at each position, one array for each
+/// `uint64`: the first position along the dimension at which all the expressions have these values; NULL if one of
+/// them is NULL, or for values that do not occur. `labels` holds the values at each position, one array for each
 /// expression.
 pub(super) fn rank(exprs: Vec<Expr>, labels: &[ArrayRef]) -> Result<Expr> {
     let columns: Vec<ArrayRef> = labels.iter().map(canonical).collect();
@@ -32,7 +32,7 @@ pub(super) fn rank(exprs: Vec<Expr>, labels: &[ArrayRef]) -> Result<Expr> {
     Ok(udf.call(exprs))
 }
 
-/// Values and the first place of each.
+/// The first position of each value.
 #[derive(Debug)]
 struct Rank {
     places: Arc<BTreeMap<OwnedRow, u64>>,

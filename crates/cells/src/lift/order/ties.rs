@@ -1,10 +1,10 @@
-//! Equal keys of OVER keep dimension order too, so that a window answers the same whatever the batches are.
+//! Orders equal keys of OVER by dimension order, so that the result of a window does not depend on the batches.
 //!
 //! ```text
 //! row_number() OVER (ORDER BY v)   ⇒   row_number() OVER (ORDER BY v, __row_1)
 //! ```
-//! Only where the keys say nothing but an order. `rank()` and frames of RANGE and GROUPS ask which rows are equal, and
-//! keep their keys; they become a window of their own.
+//! Applies only where the keys serve as an order. `rank()` and frames of RANGE and GROUPS depend on which rows are
+//! equal: they keep their keys, in a window of their own.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, SortExpr, Window, WindowFrameUnits};
 
-/// The window of these calls over a plan whose order `keys` are.
+/// The window of these calls over a plan; `keys` are the plan's order.
 pub(super) fn window(
     calls: Vec<Expr>,
     input: LogicalPlan,
@@ -28,7 +28,7 @@ pub(super) fn window(
         places.push(is_ordered);
         if is_ordered { ordered.push(call) } else { plain.push(call) }
     }
-    // The calls of one window have one order.
+    // All calls of one window have the same order.
     if plain.is_empty() || ordered.is_empty() {
         plain.append(&mut ordered);
         return Ok(LogicalPlan::Window(Window::try_new(plain, Arc::new(input))?));
@@ -46,7 +46,7 @@ pub(super) fn window(
     Ok(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(outer))?))
 }
 
-/// The call under its own name, with `keys` behind its own if it has free ties.
+/// The call under its own name, with `keys` appended to its own if it has free ties.
 fn broken(call: Expr, keys: &[SortExpr]) -> Result<(Expr, bool)> {
     let is_named = matches!(call, Expr::Alias(_));
     let name = call.schema_name().to_string();
@@ -63,13 +63,13 @@ fn broken(call: Expr, keys: &[SortExpr]) -> Result<(Expr, bool)> {
     })
 }
 
-/// Does the answer depend on the order of equal rows, and not on which rows are equal?
+/// True if the result depends on the order of equal rows, but not on which rows are equal.
 fn has_free_ties(call: &WindowFunction) -> bool {
     let frame = &call.params.window_frame;
     match call.fun.name() {
         "row_number" | "ntile" | "lead" | "lag" => true,
         "rank" | "dense_rank" | "percent_rank" | "cume_dist" => false,
-        // Its first row is the partition's, however the frame ends.
+        // The first row of the frame is the partition's, however the frame ends.
         "first_value" if frame.start_bound.is_unbounded() => true,
         "last_value" if frame.end_bound.is_unbounded() => true,
         _ => frame.units == WindowFrameUnits::Rows,

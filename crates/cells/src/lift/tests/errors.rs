@@ -1,4 +1,4 @@
-//! Every error has a code, one sentence and, where it is known, a place.
+//! Every error has a code, one sentence and, if known, a position.
 use super::planned;
 
 fn code(sql: &str) -> String {

@@ -1,4 +1,4 @@
-//! Blocks of cells inside tensor expressions.
+//! Cell blocks inside tensor expressions.
 use std::cell::OnceCell;
 use std::sync::Arc;
 

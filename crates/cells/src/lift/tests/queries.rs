@@ -1,4 +1,4 @@
-//! Snapshots.
+//! Snapshots of plans.
 use super::show;
 
 macro_rules! plans {

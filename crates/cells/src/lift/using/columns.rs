@@ -1,4 +1,4 @@
-//! The columns of a tree of joins, and its conditions written out.
+//! The columns of a tree of joins, and the expansion of its conditions.
 
 use datafusion::sql::planner::{ParserOptions, SqlToRel};
 use sqlparser::ast::helpers::attached_token::AttachedToken;
@@ -13,17 +13,17 @@ use super::super::{context, error};
 use super::{Pass, names};
 use tessera_frontend::error::{Error, Position};
 
-/// A column that a block sees.
+/// A column visible in a block.
 #[derive(Clone)]
 pub(super) struct Column {
     pub(super) name: String,
-    /// What it is.
+    /// The expression of the column.
     pub(super) expr: Expr,
-    /// Is it one of several of that name?
+    /// True if it merges several columns of that name.
     pub(super) is_merged: bool,
 }
 
-/// Has a tree of joins one that names no condition of its own?
+/// True if a tree of joins has a `USING` or `NATURAL` join.
 pub(super) fn merges(from: &TableWithJoins) -> bool {
     let nested = |factor: &TableFactor| match factor {
         TableFactor::NestedJoin { table_with_joins, .. } => merges(table_with_joins),
@@ -59,14 +59,14 @@ fn constraint_mut(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
     }
 }
 
-/// Whose column a merged one is.
+/// The side that a merged column comes from.
 enum Whose {
     Left,
     Right,
     Both,
 }
 
-/// The columns of a tree of joins, whose conditions become ON.
+/// The columns of a tree of joins; rewrites its conditions to ON.
 pub(super) fn joined(from: &mut TableWithJoins, pass: &Pass<'_>) -> Result<Vec<Column>, Error> {
     let mut left = of_factor(&mut from.relation, pass)?;
     for join in &mut from.joins {
@@ -99,7 +99,7 @@ fn one_join(left: Vec<Column>, right: Vec<Column>, join: &mut Join) -> Result<Ve
             left.iter().map(|c| c.name.clone()).filter(|name| is_there(name)).collect()
         }
         JoinConstraint::On(on) => {
-            // What earlier joins made one column.
+            // The columns that earlier joins merged.
             let merged = left.iter().chain(&right).filter(|c| c.is_merged);
             let merged = merged.map(|c| (c.name.clone(), c.expr.clone())).collect();
             names::replace_in(on, &merged);
@@ -129,7 +129,7 @@ fn one_join(left: Vec<Column>, right: Vec<Column>, join: &mut Join) -> Result<Ve
     }
     match on {
         Some(on) => *condition = JoinConstraint::On(on),
-        // Without a common column a natural join is a product.
+        // Without a common column a natural join is a cross product.
         None if matches!(condition, JoinConstraint::Natural) => {
             join.join_operator = JoinOperator::CrossJoin(JoinConstraint::None);
         }
@@ -159,7 +159,7 @@ fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
     Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
 }
 
-/// The name of a column of USING as the left side spells it.
+/// The name of a USING column in the left side's spelling.
 fn spelled(column: &ObjectName, left: &[Column]) -> Result<String, Error> {
     let [ObjectNamePart::Identifier(ident)] = column.0.as_slice() else {
         return Err(Error::Cells {
@@ -180,7 +180,7 @@ fn spelled(column: &ObjectName, left: &[Column]) -> Result<String, Error> {
     }
 }
 
-/// The one column of that name.
+/// The only column of that name.
 fn one(columns: &[Column], name: &str, position: Option<Position>) -> Result<Expr, Error> {
     let mut same = columns.iter().filter(|c| c.name == name);
     match (same.next(), same.next()) {
@@ -200,7 +200,6 @@ fn one(columns: &[Column], name: &str, position: Option<Position>) -> Result<Exp
     }
 }
 
-/// The columns of a relation.
 fn of_factor(factor: &mut TableFactor, pass: &Pass<'_>) -> Result<Vec<Column>, Error> {
     if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
         return joined(table_with_joins, pass);
@@ -227,7 +226,7 @@ fn of_factor(factor: &mut TableFactor, pass: &Pass<'_>) -> Result<Vec<Column>, E
 }
 
 impl Pass<'_> {
-    /// The CTEs in sight, of those of one name the innermost.
+    /// The CTEs in scope; an inner CTE shadows outer ones of its name.
     fn ctes(&self) -> Vec<Cte> {
         let mut out: Vec<Cte> = Vec::new();
         for level in &self.levels {

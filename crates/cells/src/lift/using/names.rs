@@ -1,4 +1,4 @@
-//! Names of merged columns, where a block uses them.
+//! Substitutes merged columns in a block.
 
 use std::ops::ControlFlow;
 use tessera_frontend::walk::walk_mut;
@@ -11,7 +11,7 @@ use sqlparser::ast::{
 use super::Merged;
 use super::columns::Column;
 
-/// Puts what they mean in the place of merged names, in all clauses of a block but FROM.
+/// Replaces merged names by their expressions, in all clauses of a block except FROM.
 pub(super) fn replace(select: &mut Select, merged: &Merged, all: &[Column]) {
     let projection = std::mem::take(&mut select.projection);
     for item in projection {
@@ -19,7 +19,7 @@ pub(super) fn replace(select: &mut Select, merged: &Merged, all: &[Column]) {
             SelectItem::Wildcard(options) if is_listed(&options) => {
                 select.projection.extend(listed(&options, all));
             }
-            // The column of a result is called like the merged one.
+            // The result column keeps the merged name.
             SelectItem::UnnamedExpr(Expr::Identifier(name))
                 if let Some(expr) = merged.get(&name.value) =>
             {
@@ -28,18 +28,18 @@ pub(super) fn replace(select: &mut Select, merged: &Merged, all: &[Column]) {
             other => select.projection.push(other),
         }
     }
-    // Conditions of joins are done.
+    // Join conditions are already rewritten.
     let from = std::mem::take(&mut select.from);
     let _ = walk_mut(select, &mut Names { merged, depth: 0 });
     select.from = from;
 }
 
-/// The same in one expression.
+/// As [`replace`], for one expression.
 pub(super) fn replace_in(expr: &mut Expr, merged: &Merged) {
     let _ = walk_mut(expr, &mut Names { merged, depth: 0 });
 }
 
-/// The same in ORDER BY, where the name of an item is that item.
+/// As [`replace`], for ORDER BY, where the name of an item refers to that item.
 pub(super) fn replace_in_order(order: &mut OrderBy, select: &Select, merged: &Merged) {
     let OrderByKind::Expressions(keys) = &mut order.kind else { return };
     let is_item = |expr: &Expr| {
@@ -55,7 +55,6 @@ pub(super) fn replace_in_order(order: &mut OrderBy, select: &Select, merged: &Me
     }
 }
 
-/// An item of that name.
 fn named(expr: Expr, name: &str) -> SelectItem {
     match &expr {
         Expr::CompoundIdentifier(_) => SelectItem::UnnamedExpr(expr),
@@ -63,7 +62,7 @@ fn named(expr: Expr, name: &str) -> SelectItem {
     }
 }
 
-/// Can `*` be written as a list of columns?
+/// True if `*` can be expanded to a list of columns.
 fn is_listed(options: &WildcardAdditionalOptions) -> bool {
     options.opt_ilike.is_none()
         && options.opt_replace.is_none()
@@ -93,7 +92,7 @@ fn listed(options: &WildcardAdditionalOptions, all: &[Column]) -> Vec<SelectItem
 
 struct Names<'a> {
     merged: &'a Merged,
-    /// Subqueries around: their names are their own.
+    /// Number of enclosing subqueries, whose names are their own.
     depth: usize,
 }
 

@@ -1,29 +1,28 @@
-//! Rows until all labels are known: in memory, or in a file when that is short.
+//! Buffers rows until all labels are known, in memory or in a file when memory is short.
 //!
 //! ```text
-//!   block   codes of key 0 │ codes of key 1 │ values of column 0 │ their validity │ values of column 1 │ …
+//!   block   codes of key 0 │ codes of key 1 │ values of column 0 │ its validity │ values of column 1 │ …
 //! ```
-//! A code has 4 bytes, a validity one. Rows that came in one batch are one block.
+//! A code has 4 bytes, a validity one. The rows of one batch are one block.
 
 use super::heap::Heap;
 use tessera_exec::error::Error;
 use tessera_exec::quota::Charge;
 use tessera_exec::select::Room;
 
-/// Rows stay in memory up to one part of this many of the limit.
+/// Rows stay in memory up to the limit divided by this.
 const SHARE: u64 = 16;
 
-/// All rows.
 #[derive(Debug)]
 pub(super) struct Blocks {
     room: Room,
     keys: usize,
-    /// Bytes of a value of each column.
+    /// Bytes per value of each column.
     sizes: Vec<usize>,
     blocks: Vec<Block>,
     heap: Option<Heap>,
     rows: u64,
-    /// Bytes of blocks in memory.
+    /// Bytes of the blocks in memory.
     in_memory: u64,
 }
 
@@ -46,16 +45,16 @@ impl Blocks {
         Blocks { room, keys, sizes, blocks: Vec::new(), heap: None, rows: 0, in_memory: 0 }
     }
 
-    /// Takes the rows of a batch.
+    /// Adds the rows of a batch.
     ///
     /// # Errors
-    /// [`Error::ResultTooLarge`] if they have no room in memory and nothing may be put aside, or the store's errors.
+    /// [`Error::ResultTooLarge`] if they do not fit memory and spilling is not allowed, or the store's errors.
     pub(super) fn push(&mut self, rows: usize, bytes: Vec<u8>) -> Result<(), Error> {
         if rows == 0 {
             return Ok(());
         }
         let (room, n) = (&self.room, bytes.len() as u64);
-        // Nobody can ask for what is here, so it stays a small part.
+        // Nothing can reclaim these bytes, so they stay a small part.
         let short = room.quota.used().saturating_add(n) > room.quota.limit() / 2
             || self.in_memory.saturating_add(n) > room.quota.limit() / SHARE;
         let bytes = match room.store.is_on() && short {
@@ -81,12 +80,11 @@ impl Blocks {
         self.rows
     }
 
-    /// Number of blocks.
     pub(super) fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// The number of a block's first row, and how many it has.
+    /// The number of a block's first row, and its number of rows.
     pub(super) fn span(&self, block: usize) -> (u64, usize) {
         let b = &self.blocks[block];
         (b.start, b.rows)

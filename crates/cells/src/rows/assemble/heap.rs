@@ -1,4 +1,4 @@
-//! Bytes that are put aside one after the other and read anywhere, in a file without a name.
+//! Append-only spill space with random reads, in a file without a name.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tessera_exec::error::Error;
 use tessera_exec::store::{Directory, Space, Store};
 
-/// A file that grows at its end. It is gone with its holder, however the process ends.
+/// A file that grows at its end. It disappears with its owner, however the process ends.
 #[derive(Debug)]
 pub(super) struct Heap {
     file: File,
@@ -16,7 +16,6 @@ pub(super) struct Heap {
 }
 
 impl Heap {
-    /// An empty one.
     pub(super) fn new(store: &Arc<Store>) -> Result<Self, Error> {
         let (space, directory) = (store.space(0)?, store.directory()?);
         let path = directory.path().join(format!("{}.heap", store.number()));
@@ -30,7 +29,7 @@ impl Heap {
         Ok(Heap { file, store: store.clone(), space, _directory: directory })
     }
 
-    /// Adds bytes at the end; where they begin.
+    /// Appends bytes and returns their offset.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<u64, Error> {
         let start = self.space.bytes();
         self.space.grow(bytes.len() as u64)?;
@@ -39,7 +38,7 @@ impl Heap {
         Ok(start)
     }
 
-    /// Fills `to` with the bytes from `at` on.
+    /// Fills `to` with the bytes at offset `at`.
     pub(super) fn read(&self, at: u64, to: &mut [u8]) -> Result<(), Error> {
         self.file.read_exact_at(to, at).map_err(|e| self.store.io(&e))?;
         self.store.count_read_back(to.len() as u64);

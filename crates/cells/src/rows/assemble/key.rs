@@ -1,4 +1,4 @@
-//! Labels of a key column: their places, and the coordinate that they become.
+//! Labels of a key column: their codes, and the resulting coordinate.
 
 use super::{converted, number, plain_type, refused};
 use arrow::array::{ArrayRef, AsArray};
@@ -13,9 +13,9 @@ pub(super) struct KeyColumn {
     pub(super) name: String,
     pub(super) kind: KeyKind,
     pub(super) labels: BTreeMap<Label, u32>,
-    /// The order in which labels come, if they have one of their own.
+    /// An explicit order of labels, if there is one.
     pub(super) order: Vec<Label>,
-    /// Those of the rows that have just come.
+    /// The codes of the current batch.
     pub(super) codes: Vec<u32>,
 }
 
@@ -27,11 +27,11 @@ pub(super) enum KeyKind {
     Text,
 }
 
-/// A label; ordered as labels of one kind are.
+/// A label, ordered as labels of its kind are.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Label {
     Int(i64),
-    /// Unsigned integers beyond the signed range, and floats by bits that are ordered as they are.
+    /// Unsigned integers beyond the signed range, and floats as bits with the same order.
     Bits(u64),
     Text(String),
 }
@@ -85,7 +85,7 @@ impl KeyColumn {
         each(self.kind, &array, f)
     }
 
-    /// The labels in their order, and the place of each code among them.
+    /// The labels in order, and the position of each code among them.
     pub(super) fn sorted(&self) -> (Vec<&Label>, Vec<u32>) {
         const NONE: u32 = u32::MAX;
         let mut rank = vec![NONE; self.labels.len()];

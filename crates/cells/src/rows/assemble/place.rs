@@ -1,7 +1,7 @@
-//! Rows to their places: from blocks of rows to chunks of a grid.
+//! Scatters rows from blocks to the chunks of a grid.
 //!
-//! As many chunks as a part of the memory holds are filled at a time, by going through the rows once for each such band.
-//! Where there are several bands, the chunks that each block of rows touches are found first, so that rows that came
+//! A band of as many chunks as a share of the memory fits is filled in one pass over the rows.
+//! If there are several bands, the chunks that each block touches are computed first, so that rows that arrive
 //! nearly in the order of the result are read about twice in all.
 
 use super::blocks::Blocks;
@@ -16,18 +16,18 @@ use tessera_exec::store::Resident;
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
 
-/// A band has at most one part of this many of the memory limit, unless one chunk is larger.
+/// A band takes at most the memory limit divided by this, unless one chunk is larger.
 const SHARE: u64 = 8;
 
-/// What a cell of the validity is while chunks are filled.
+/// Values of a cell's validity while chunks are filled.
 const NO_ROW: u8 = 0;
 const VALUE: u8 = 1;
 const NULL: u8 = 2;
 
-/// A column on its way to chunks.
+/// A column to scatter.
 pub(super) struct Placing<'a> {
     pub(super) blocks: &'a Blocks,
-    /// For each key the place of a code among the labels; none if rows are counted.
+    /// For each key, the position of a code among the labels; empty if rows are counted.
     pub(super) ranks: &'a [Vec<u32>],
     pub(super) column: usize,
     pub(super) dtype: DType,
@@ -35,24 +35,24 @@ pub(super) struct Placing<'a> {
     pub(super) grid: &'a Grid,
     pub(super) room: &'a Room,
     pub(super) cancelled: &'a dyn Fn() -> bool,
-    /// The error of two rows at one place.
+    /// Builds the error for two rows at one position.
     pub(super) twice: &'a dyn Fn(&[u64]) -> Error,
 }
 
-/// Where a row goes.
+/// The target of a row.
 struct CellPosition {
     chunk: u64,
     cell: usize,
 }
 
-/// What is called with each row of a block: its number there, its place, its position along each axis.
+/// Called for each row of a block with its number in the block, its target, and its position along each axis.
 type Visit<'a> = dyn FnMut(usize, CellPosition, &[u64]) -> Result<(), Error> + 'a;
 
 impl Placing<'_> {
-    /// The array of the column.
+    /// Builds the array of the column.
     ///
     /// # Errors
-    /// Two rows at one place; no room for a chunk; [`Error::Cancelled`].
+    /// Two rows at one position; no room for a chunk; [`Error::Cancelled`].
     pub(super) fn run(&self) -> Result<Arc<Resident>, Error> {
         let array = self.room.array(self.grid.clone())?;
         let count = self.grid.count();
@@ -73,7 +73,7 @@ impl Placing<'_> {
         cells * (self.dtype.size() as u64 + 1)
     }
 
-    /// The next chunks that are filled together, and the memory for them.
+    /// The next chunks to fill in one pass, and their memory charge.
     fn band(&self, first: u64, count: u64) -> Result<(Charge, Range<u64>), Error> {
         let mut budget = self.room.quota.limit() / SHARE;
         loop {
@@ -90,7 +90,7 @@ impl Placing<'_> {
         }
     }
 
-    /// The first and the last chunk that each block of rows goes to.
+    /// The first and the last chunk that each block of rows touches.
     fn touched(&self) -> Result<Vec<Range<u64>>, Error> {
         let mut buffer = Vec::new();
         let mut all = Vec::with_capacity(self.blocks.len());

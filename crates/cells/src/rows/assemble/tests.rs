@@ -1,4 +1,4 @@
-//! Rows that become arrays.
+//! Assembly of rows into arrays.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use super::*;
@@ -38,7 +38,7 @@ fn rows_find_their_places_and_gaps_are_masked() {
     let mut rows = Assemble::new(&first.schema(), &ROLES, room.clone()).unwrap();
     rows.push(&first).unwrap();
     rows.push(&batch(vec![40.0, 60.0], vec!["a", "b"], vec![None, Some(4.0)])).unwrap();
-    // Chunks of two cells: places are found in them all the same.
+    // Chunks of two cells do not change the result.
     let done = rows.finish(8, &|| false).unwrap();
     assert_eq!(
         done.coords,
@@ -74,7 +74,7 @@ fn more_than_memory_goes_through_files() {
         ArrowField::new("w", DataType::Int64, true),
     ]));
     let roles = [Role::Key(None), Role::Key(None), Role::Value(None), Role::Value(None)];
-    // 300 x 200 cells in an order of their own, each seventh absent, each fifth NULL.
+    // 300 x 200 cells in a scattered order, each seventh absent, each fifth NULL.
     let order = |scattered: bool| -> Vec<i64> {
         let all = (0..60_000).map(|i| if scattered { i * 7919 % 60_000 } else { i });
         all.filter(|i| i % 7 != 0).collect()

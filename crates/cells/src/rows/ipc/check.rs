@@ -1,20 +1,20 @@
-//! What messages say of themselves, compared with the bytes that there are.
+//! Validates a message's metadata against the available bytes.
 
 use super::said;
 use arrow::ipc::{Block, MessageHeader, RecordBatch, root_as_message};
 use datafusion::error::{DataFusionError, Result};
 use std::ops::Range;
 
-/// Rows beyond those that the bytes of a batch could tell apart: columns of NULL alone have no bytes.
+/// Maximum rows beyond the number of bytes of a batch: columns of only NULL have no bytes.
 const ROWS_OF_NOTHING: u64 = 1 << 20;
 
-/// Where a message is, all of it within the file.
+/// The location of a message that lies within the file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MessageSpan {
     start: u64,
-    /// Bytes of what it says of itself.
+    /// Bytes of its metadata.
     head: u64,
-    /// All its bytes.
+    /// Bytes of the whole message.
     pub(super) length: u64,
 }
 
@@ -30,7 +30,7 @@ impl MessageSpan {
         }
     }
 
-    /// As the footer of a file of that size tells it.
+    /// Reads a block of the footer of a file of `size` bytes.
     pub(super) fn of(block: &Block, size: u64) -> Result<MessageSpan> {
         let (start, head) = (block.offset(), block.metaDataLength());
         match (u64::try_from(start), u64::try_from(head)) {
@@ -51,7 +51,7 @@ impl MessageSpan {
     }
 }
 
-/// Refuses what has more bytes than a batch may have.
+/// Fails if a batch would have more bytes than the limit.
 pub(super) fn fits(what: &str, bytes: u64, limit: u64) -> Result<()> {
     match bytes <= limit {
         true => Ok(()),
@@ -61,13 +61,13 @@ pub(super) fn fits(what: &str, bytes: u64, limit: u64) -> Result<()> {
     }
 }
 
-/// What a message says of itself: the bytes behind its length.
+/// The metadata of a message: the bytes after its length prefix.
 pub(super) fn told(bytes: &[u8]) -> &[u8] {
     let prefix = if bytes.starts_with(&[0xff; 4]) { 8 } else { 4 };
     bytes.get(prefix..).unwrap_or_default()
 }
 
-/// Looks at a message before it is decoded.
+/// Validates a message before it is decoded.
 pub(super) fn message(bytes: &[u8], place: MessageSpan, limit: u64) -> Result<MessageHeader> {
     let at = place.start;
     let (head, body) = match bytes.split_at_checked(place.head as usize) {
@@ -98,7 +98,7 @@ pub(super) fn message(bytes: &[u8], place: MessageSpan, limit: u64) -> Result<Me
     Ok(message.header_type())
 }
 
-/// The bytes of a batch once they are unpacked.
+/// The bytes of a batch after decompression.
 fn buffers(batch: &RecordBatch<'_>, body: &[u8], at: u64) -> Result<u64> {
     let is_packed = batch.compression().is_some();
     let mut all = 0u64;
@@ -114,7 +114,7 @@ fn buffers(batch: &RecordBatch<'_>, body: &[u8], at: u64) -> Result<u64> {
                 body.len()
             )));
         };
-        // What is packed begins with its length; -1: as it is.
+        // A compressed buffer begins with its length; -1: not compressed.
         let unpacked = match part.first_chunk::<8>() {
             Some(length) if is_packed => i64::from_le_bytes(*length),
             _ => -1,

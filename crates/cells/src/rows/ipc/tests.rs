@@ -26,7 +26,7 @@ fn batches() -> Vec<RecordBatch> {
             [Arc::new(numbers), Arc::new(words(from)), Arc::new(texts)];
         RecordBatch::try_new(schema.clone(), columns.to_vec()).unwrap()
     };
-    // Both have the same dictionary: that of a file is never replaced.
+    // Both have the same dictionary: a file's dictionary is never replaced.
     vec![batch(0), batch(6)]
 }
 
@@ -66,8 +66,8 @@ async fn both_forms_are_read() {
     }
 }
 
-/// Each byte of a file as 0, 0x7f and 0xff, and each beginning of it: an answer or an error, soon, and whoever asked for
-/// memory that a file only speaks of would end this process.
+/// Reads a file with each byte set to 0, 0x7f and 0xff, and each prefix of it. The reader returns a result or an error
+/// soon; an allocation by a size that a file only claims would end this process.
 #[tokio::test]
 async fn damaged_files_are_refused() {
     for bytes in [listed(), streamed()] {
@@ -75,7 +75,7 @@ async fn damaged_files_are_refused() {
             for changed in [0, 0x7f, 0xff] {
                 let mut bytes = bytes.clone();
                 bytes[at] = changed;
-                // A reader that panics is caught where it is asked.
+                // A panic of a reader is caught by the caller.
                 let done = std::panic::AssertUnwindSafe(read(bytes, vec![0, 1, 2], 1 << 20));
                 let _ = futures::FutureExt::catch_unwind(done).await;
             }

@@ -4,10 +4,10 @@ use super::special;
 use crate::answer::Cell;
 use crate::format::digits::{Float, fraction, signed_exponent};
 
-/// The most digits after the point.
+/// Upper bound on the digits after the point.
 const PRECISION: usize = 8;
 
-/// Positional digits, at most `PRECISION` after the point, which is always there: `1.`, `0.33333333`.
+/// Positional digits, at most `PRECISION` after the point, which is always written: `1.`, `0.33333333`.
 fn positional(f: Float) -> String {
     let shortest = f.plain();
     let mut text =
@@ -44,7 +44,7 @@ pub(super) fn format(cells: &[Cell<'static>]) -> Vec<String> {
         })
         .collect();
     let finite: Vec<Float> = floats.iter().copied().filter(|f| f.value.is_finite()).collect();
-    // Left and right of the point, as wide as the widest.
+    // The widths left and right of the point are those of the widest.
     let (mut left, right);
     let words: Vec<String>;
     if finite.is_empty() {
@@ -57,7 +57,7 @@ pub(super) fn format(cells: &[Cell<'static>]) -> Vec<String> {
         let exponent_digits = exponents.iter().map(|e| e.len() - 1).max().unwrap_or(2);
         left = parts.iter().map(|(m, _)| m.len() - 1 - fraction(m)).max().unwrap_or(0);
         right = exponent_digits + 2 + digits;
-        // Beyond its shortest digits a float is filled up with its exact ones, not with zeros.
+        // Beyond its shortest digits a float is padded with its exact digits, not with zeros.
         words = finite
             .iter()
             .map(|f| {

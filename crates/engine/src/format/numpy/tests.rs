@@ -28,7 +28,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 #[test]
 fn values_look_as_numpy_prints_them() {
     let text = match std::env::var("TESSERA_NUMPY_CASES") {
-        // `cases.py N` writes any number of cases, for those who doubt.
+        // `cases.py N` writes any number of cases.
         Ok(path) => std::fs::read_to_string(path).unwrap(),
         Err(_) => include_str!("cases.json").to_string(),
     };

@@ -1,4 +1,4 @@
-//! What a plan is expected to take, and beside it what its run took: the end of what EXPLAIN says of a plan.
+//! The expected and the measured cost of a plan: the end of its explanation.
 //!
 //! ```text
 //! expected: peak 48.5 MiB, 512.0 MiB read in 64 requests, nothing spilled
@@ -15,7 +15,7 @@ use tessera_planner::estimate::{Estimate, Machine, estimate};
 use tessera_planner::explain;
 use tessera_planner::tile::Tiling;
 
-/// What is expected of a plan that has the machine for itself.
+/// The expected cost of a plan that runs alone on the machine.
 pub(super) struct Expected {
     estimate: Estimate,
     /// Requests to storage, if nothing is read twice.
@@ -25,7 +25,7 @@ pub(super) struct Expected {
 }
 
 impl Session {
-    /// What a plan will probably take.
+    /// Estimates the cost of a plan.
     pub(super) fn expected(&self, tiling: &Tiling, sources: &Sources) -> Expected {
         let runtime = &self.host.runtime;
         let (settings, limit_bytes) = (self.settings(), runtime.quota().limit());
@@ -80,7 +80,7 @@ fn line(what: &str, [peak, read, requests, spilled]: [u64; 4]) -> String {
     )
 }
 
-/// What workers are expected to do, after that.
+/// The expected work of workers, as the next line.
 pub(super) fn workers(e: &tessera_cluster::Expected) -> String {
     format!(
         "   workers: {}, {} orders in {} steps; {} moved between them\n",
@@ -91,7 +91,7 @@ pub(super) fn workers(e: &tessera_cluster::Expected) -> String {
     )
 }
 
-/// The same as JSON.
+/// The expected work of workers as JSON.
 pub(super) fn workers_json(e: &tessera_cluster::Expected) -> Value {
     json!({
         "workers": e.workers,
@@ -101,7 +101,7 @@ pub(super) fn workers_json(e: &tessera_cluster::Expected) -> Value {
     })
 }
 
-/// What a run measured, below the plan.
+/// The measurements of a run, below the plan.
 pub(in crate::session) fn measurements(m: &Stats) -> String {
     let mut text = line("measured", [m.peak_bytes, m.bytes_read, m.requests, m.bytes_spilled]);
     text.push_str(&format!(
@@ -166,7 +166,7 @@ pub(in crate::session) fn measurements(m: &Stats) -> String {
     text
 }
 
-/// The same as JSON; the first four names are those of what was expected.
+/// The measurements as JSON; the first four names are those of the expected cost.
 pub(crate) fn measured(m: &Stats) -> Value {
     json!({
         "peak_bytes": m.peak_bytes,
@@ -204,7 +204,7 @@ pub(crate) fn measured(m: &Stats) -> Value {
     })
 }
 
-/// What was kept of chunks and used again, as the answers of a server say it.
+/// Durable chunks that were written and reused, as servers report them in answers.
 pub fn durable(did: &Did) -> Value {
     json!({
         "written": did.written,

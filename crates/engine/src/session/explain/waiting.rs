@@ -1,7 +1,7 @@
-//! EXPLAIN of statements with islands: which parts run first, on which surface, and what waits for what.
+//! EXPLAIN of statements with islands: which parts run first, on which surface, and their dependencies.
 //!
-//! Nothing runs for EXPLAIN alone. Islands that wait for no other are shown with their plans; for what comes after, a
-//! stand-in takes the place of each result ([`stand_in`]), so that lowering goes on and names the rest.
+//! EXPLAIN alone runs nothing. Islands that wait for no other are shown with their plans. After that a stand-in takes
+//! the place of each result ([`stand_in`]), so that lowering can continue and name the rest.
 
 use super::{measured_json, measurements};
 use crate::Handle;
@@ -21,7 +21,6 @@ use tessera_frontend::statement::{Explain, ExplainFormat};
 use tessera_frontend::surface::Decision;
 use tessera_planner::optimize::Rooted;
 
-/// An island as EXPLAIN shows it.
 pub(in crate::session) struct Shown {
     pub(super) text: String,
     pub(super) json: serde_json::Value,
@@ -37,12 +36,12 @@ pub(super) fn names(numbers: impl Iterator<Item = usize>) -> String {
     }
 }
 
-/// Numbers as users count.
+/// Numbers counted from 1.
 fn counted(numbers: &[usize]) -> Vec<usize> {
     numbers.iter().map(|n| n + 1).collect()
 }
 
-/// The islands that ran, with what was measured.
+/// The islands that ran, with their measurements.
 pub(super) fn shown(
     session: &Session,
     binding: &Binding<'_>,
@@ -63,7 +62,7 @@ pub(super) fn shown(
     shown.collect()
 }
 
-/// What is known of an island; without a plan it follows from what the islands before it give.
+/// The known facts of an island. An island without a plan depends on the results of the islands before it.
 fn show(number: usize, island: &Island, plan: Option<(&str, &serde_json::Value)>) -> Shown {
     let place =
         island.position.map_or_else(String::new, |p| format!(" at {}:{}", p.line, p.column));
@@ -101,7 +100,7 @@ fn show(number: usize, island: &Island, plan: Option<(&str, &serde_json::Value)>
     Shown { text, json }
 }
 
-/// The islands from which the plan of another follows.
+/// The islands that decide the plan of another.
 fn before(island: &Island) -> String {
     let mut all: Vec<usize> =
         island.waits_for.iter().chain(&island.may_wait_for).copied().collect();
@@ -109,16 +108,16 @@ fn before(island: &Island) -> String {
     names(all.into_iter())
 }
 
-/// The islands of a statement as far as they are known without running any.
+/// The islands of a statement, as far as they are known without running any.
 struct Outline {
     islands: Vec<Shown>,
-    /// What each of them waits for.
+    /// The islands that each of them waits for.
     edges: Vec<Vec<usize>>,
-    /// Why there may be more, if lowering could not go on.
+    /// Why there may be more islands, if lowering could not continue.
     cut: Option<String>,
 }
 
-/// EXPLAIN of a statement whose first island has not run: all islands that can be told, and what waits for what.
+/// EXPLAIN of a statement whose first island has not run: all islands that are known, and their dependencies.
 pub(super) async fn explain_waiting<T>(
     session: &Session,
     mut binding: Binding<'_>,
@@ -148,7 +147,7 @@ pub(super) async fn explain_waiting<T>(
         match binding.lower(&mut lower) {
             Ok(Settled::Ready(_)) => break,
             Ok(Settled::Waiting(island)) => next = island,
-            // A stand-in is not what the statement will see: its faults are none of the user's.
+            // The statement will not see the stand-in: errors about it are not the user's.
             Err(_) => {
                 outline.cut = Some(names(0..=number));
                 break;
@@ -165,7 +164,7 @@ pub(super) async fn explain_waiting<T>(
 }
 
 impl Outline {
-    /// The islands for which no other waits.
+    /// The islands that no other waits for.
     fn last(&self) -> Vec<usize> {
         let is_read = |n: &usize| self.edges.iter().any(|edges| edges.contains(n));
         (0..self.islands.len()).filter(|n| !is_read(n)).collect()

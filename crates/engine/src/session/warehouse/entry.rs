@@ -1,21 +1,19 @@
-//! The entries of the catalog: a name and what it stands for.
+//! The entries of the catalog.
 
 use serde::{Deserialize, Serialize};
 use tessera_storage::manifest::ManifestRef;
 
-/// A name of the catalog and what it stands for.
+/// A name of the catalog and its definition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     /// Version of this file's format.
     pub(super) format_version: u32,
-    /// The name as it was written.
     pub(crate) name: String,
-    /// What it stands for.
     #[serde(flatten)]
     pub(crate) definition: Definition,
 }
 
-/// What a name stands for.
+/// The definition of a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(crate) enum Definition {
@@ -23,9 +21,8 @@ pub(crate) enum Definition {
     External {
         /// `zarr`, `npy`, ….
         stored_as: String,
-        /// The URL or path as it was written.
+        /// The URL or path as written.
         location: String,
-        /// Options as they were written.
         options: Vec<(String, String)>,
     },
     /// Of `CREATE TENSOR`.
@@ -44,7 +41,7 @@ pub(crate) enum Definition {
 }
 
 impl Definition {
-    /// In messages and `SHOW TENSORS`.
+    /// The kind in messages and `SHOW TENSORS`.
     pub(in crate::session) fn kind(&self) -> &'static str {
         match self {
             Definition::External { .. } => "table",
@@ -53,7 +50,7 @@ impl Definition {
         }
     }
 
-    /// Its cells in the warehouse, from the root, if it has some there.
+    /// The key of its cells from the warehouse's root, if the warehouse stores them.
     pub(crate) fn data(&self) -> Option<&str> {
         match self {
             Definition::Tensor { data, .. } => Some(data),

@@ -2,8 +2,8 @@
 
 use super::CATALOG;
 
-/// The file of a name. Names are compared without case where that is unique, so it keeps the spelling; what a file
-/// cannot be called is written as `%2F`.
+/// The key of a name. It preserves the spelling, because names match without case only where that is unique. Characters
+/// that a file name cannot have are escaped, as `%2F`.
 pub(super) fn key(name: &str) -> String {
     let mut out = format!("{CATALOG}/");
     for c in name.chars() {
@@ -21,7 +21,7 @@ pub(super) fn key(name: &str) -> String {
     out + ".json"
 }
 
-/// The name of a file without its extension; `None` for one that is no name.
+/// The name of a file without its extension; `None` if the file name is not a valid escape.
 pub(super) fn unescaped(file: &str) -> Option<String> {
     let mut out = Vec::with_capacity(file.len());
     let mut bytes = file.bytes();

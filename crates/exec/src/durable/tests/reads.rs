@@ -1,4 +1,4 @@
-//! What chunks rest on.
+//! The object versions that chunks depend on.
 
 use super::*;
 use crate::task::Origin;
@@ -58,7 +58,7 @@ fn what_was_read_is_there_in_the_next_run_or_told_to_be_damaged() {
     }
 }
 
-/// Writes a chunk of the array, which changed that many seconds after 1970.
+/// Writes a chunk of the array and sets its time to `second` seconds after 1970.
 fn write(array: &Path, number: u64, value: f64, second: u64) {
     let path = array.join(format!("c/{number}"));
     let cells: Vec<u8> = (0..512).flat_map(|i| (value + f64::from(i)).to_le_bytes()).collect();
@@ -118,7 +118,7 @@ fn chunks_that_are_used_again_go_only_with_what_they_rest_on() {
     let (want, did) = run(0, false);
     let want = want.unwrap();
     assert!(did.written >= 9, "{did:?}");
-    // One chunk of eight is lost, and the result.
+    // Removes one chunk of eight, and the result.
     let lose = || {
         let chunks = directory.path().join("kept/one/chunks");
         let mut lost = 0;
@@ -136,20 +136,20 @@ fn chunks_that_are_used_again_go_only_with_what_they_rest_on() {
     lose();
     let (same, did) = run(0, true);
     assert_eq!((same.unwrap(), did.reused), (want.clone(), 7));
-    // Nobody reads the source of a chunk that is there.
+    // The source of a stored chunk is not read.
     write(&array, 5, 50.0, 6);
     lose();
     let (same, did) = run(0, true);
     assert_eq!((same.unwrap(), did.reused), (want.clone(), 7));
-    // Of one that is lost it has to be what it was.
+    // The source of a lost chunk must be unchanged.
     write(&array, 3, 30.0, 6);
     lose();
     assert_eq!(run(0, true).0.unwrap_err().code(), "source_changed");
-    // A later statement of the script reads what is there by then, and has chunks of its own.
+    // A later statement of the script reads the current versions, and has its own chunks.
     let (other, did) = run(1, true);
     assert_eq!(did.reused, 0);
     assert_ne!(other.unwrap(), want);
-    // As it was again, the first may go on.
+    // Once the sources are restored, the first statement can continue.
     write(&array, 3, 3.0, 5);
     write(&array, 5, 5.0, 5);
     let (same, did) = run(0, true);

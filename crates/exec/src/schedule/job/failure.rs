@@ -1,4 +1,4 @@
-//! What becomes of a plan that fails, and its beginning anew.
+//! Failure and restart of a plan.
 
 use super::{Job, Trash};
 use crate::error::Error;
@@ -6,7 +6,7 @@ use crate::operand::OperandState;
 use crate::schedule::table::Slot;
 
 impl Job {
-    /// Stops the plan: what runs is asked to stop, everything else is dropped. Only the first error counts.
+    /// Stops the plan: running operands are asked to stop, everything else is dropped. Only the first error counts.
     pub(crate) fn fail(&mut self, error: Error, failed: Option<Slot>, trash: &mut Trash) {
         if let Some(slot) = failed {
             self.spread(slot);
@@ -44,7 +44,7 @@ impl Job {
         self.edges = 0;
     }
 
-    /// FATAL for an operand and all that would have read what it makes.
+    /// Marks an operand and all its direct and indirect readers FATAL.
     fn spread(&mut self, slot: Slot) {
         let mut next = vec![slot];
         while let Some(slot) = next.pop() {
@@ -58,7 +58,8 @@ impl Job {
         }
     }
 
-    /// Drops all that was computed and not delivered, and goes on, `serial` one operand at a time. Nothing runs.
+    /// Drops all chunks that were computed and not delivered, and continues, `serial` one operand at a time. Nothing
+    /// runs.
     pub(crate) fn restart(&mut self, serial: bool, trash: &mut Trash) {
         debug_assert_eq!(self.running, 0, "only a plan that stands still is started again");
         self.clear_queues();

@@ -1,4 +1,4 @@
-//! Chunks that leave memory, so that others find room.
+//! Eviction and spilling of a plan's chunks.
 
 use super::{Job, Trash};
 use crate::operand::OperandState;
@@ -7,7 +7,8 @@ use crate::store::FinishedChunk;
 use std::sync::Arc;
 
 impl Job {
-    /// Drops all chunks in memory that can be read again and that nothing known waits for; false if there are none.
+    /// Evicts all chunks in memory that can be read again and that no known operand waits for; false if there are
+    /// none.
     pub(crate) fn drop_dear(&mut self, trash: &mut Trash) -> bool {
         let mut dropped = false;
         for slot in self.table.slots() {
@@ -27,8 +28,8 @@ impl Job {
         dropped
     }
 
-    /// Moves a chunk that has a file out of memory; false if it is not there or somebody else holds it too. `holders`
-    /// are the clones of it that the caller knows of, the table's included.
+    /// Replaces a chunk that has a file by that file; false if the chunk is not in memory or has other holders.
+    /// `holders` is the number of its clones that the caller knows of, the table's included.
     pub(crate) fn move_to_file(
         &mut self,
         slot: Slot,
@@ -57,7 +58,7 @@ impl Job {
         true
     }
 
-    /// Drops the chunk that has been idle longest; false if there is none.
+    /// Evicts the chunk that has been idle longest; false if there is none.
     pub(crate) fn evict(&mut self, trash: &mut Trash) -> bool {
         while let Some((slot, since)) = self.idle.pop_front() {
             if self.table.get(slot).is_some_and(|o| o.idle_since == since) {

@@ -12,7 +12,7 @@ use tessera_planner::key::StageKey;
 use tessera_storage::sink::Folder;
 use tessera_storage::source::{Options, Stores};
 
-/// A store in a directory that goes with it.
+/// A store in a directory that is removed with it.
 struct Kept {
     directory: tempfile::TempDir,
     store: Arc<DurableStore>,
@@ -60,7 +60,7 @@ fn key(stage: u32) -> StageKey {
     StageKey::of(&("toy", stage)).unwrap()
 }
 
-/// How a run ended, and which operands were computed.
+/// The outcome of a run, and the operands that were computed.
 struct Ran {
     outcome: Outcome,
     computed: BTreeMap<(u32, u64), u64>,
@@ -74,8 +74,8 @@ impl Bench {
         self._io.block_on(durable.plan_of(plan.clone(), keys, &picks))
     }
 
-    /// Runs a plan whose computed chunks are kept, until operand number `stop` begins and all before it are written.
-    /// Nothing may be left in memory.
+    /// Runs a plan whose computed chunks are stored, until operand number `stop` begins and all before it are
+    /// written. Nothing may be left in memory.
     fn run_kept(
         &self,
         durable: &Arc<Durable>,
@@ -122,7 +122,7 @@ fn written(durable: &Durable) {
     panic!("writing does not end");
 }
 
-/// What the second run may compute: all that a result asks for, with nothing below what is there.
+/// The operands that the second run may compute: the inputs of the results, with nothing below stored chunks.
 fn needed(plan: &Toy, there: &BTreeSet<(u32, u64)>) -> BTreeSet<(u32, u64)> {
     let (mut found, mut next) = (BTreeSet::new(), Vec::new());
     for r in &plan.results {
@@ -152,14 +152,14 @@ fn a_run_after_a_stop_computes_what_is_not_there() {
     let second = b.run_kept(&kept.statement(true), &plan, &sink, u64::MAX);
     second.outcome.result.unwrap();
     check(&plan, &sink);
-    // Just what was lost, each once; of what was acknowledged nothing is computed again.
+    // Exactly the lost operands, each once; no acknowledged chunk is computed again.
     let computed: BTreeSet<(u32, u64)> = second.computed.keys().copied().collect();
     assert_eq!(computed, needed(&plan, &there));
     assert!(second.computed.values().all(|&times| times == 1));
     assert!(second.did.reused > 0 && second.did.reused <= first.did.written);
     assert!(second.did.seconds_reused > 0.0 && second.did.bytes_reused == second.did.reused * 8000);
     assert_eq!((second.did.corrupt, second.did.failed), (0, 0));
-    // A third one loads the result and nothing else.
+    // A third run loads the result and nothing else.
     let sink = Arc::new(Collect::default());
     let third = b.run_kept(&kept.statement(true), &plan, &sink, u64::MAX);
     third.outcome.result.unwrap();
@@ -182,7 +182,7 @@ fn a_new_statement_does_not_look_for_chunks() {
 
 #[test]
 fn what_only_loaded_operands_read_is_not_held() {
-    // Two maps over the same loads, which are dear: one map is there, so each load has a single reader left.
+    // Two maps over the same loads, which are expensive: one map is stored, so each load has a single reader left.
     let mut toy = Toy::default();
     let load = toy.load(400, 1000);
     let a = toy.stage(400, 10, Box::new(move |n| vec![(load, n)]));
@@ -208,7 +208,7 @@ fn a_chunk_that_is_not_what_was_written_is_computed_again() {
     let plan = tree(6, 100);
     let (kept, b) = (kept(1 << 30), bench(2, 1 << 22));
     b.run_kept(&kept.statement(false), &plan, &Arc::default(), u64::MAX).outcome.result.unwrap();
-    // The root is gone, the chunks below it are spoilt, each in another way.
+    // The root is removed, the chunks below it are damaged, each in another way.
     let files = kept.files();
     std::fs::remove_file(&files[&(6, 0)]).unwrap();
     let spoil = |operand: (u32, u64), f: &dyn Fn(&mut Vec<u8>)| {
@@ -232,9 +232,9 @@ fn a_chunk_that_is_not_what_was_written_is_computed_again() {
     let computed: Vec<(u32, u64)> = ran.computed.keys().copied().collect();
     let lost = [(4, 0), (4, 1), (4, 2), (4, 3), (5, 0), (5, 1), (6, 0)];
     assert_eq!(computed.iter().filter(|o| o.0 >= 4).copied().collect::<Vec<_>>(), lost);
-    // Of the third level all were there but one, that was another's.
+    // Of the third level all were stored but one, which had the contents of another.
     assert_eq!(computed.iter().filter(|o| o.0 == 3).count(), 1);
-    // What was computed again was written again.
+    // Recomputed chunks were written again.
     let ran = b.run_kept(&kept.statement(true), &plan, &Arc::default(), u64::MAX);
     assert_eq!((ran.did.reused, ran.did.corrupt, ran.computed.len()), (1, 0, 0));
 }
@@ -259,7 +259,7 @@ fn a_chunk_that_goes_while_the_plan_runs_is_computed_again() {
     running.unwrap().wait().result.unwrap();
     check(&plan, &sink);
     b._io.block_on(durable.close());
-    // Each that was listed is looked for in vain.
+    // Every listed chunk is missing.
     assert_eq!((durable.did().corrupt, durable.did().reused), (63, 0));
     b.is_empty();
 }
@@ -280,11 +280,12 @@ fn nothing_of_a_write_fails_a_statement() {
         ran.outcome.result.unwrap();
         check(&plan, &sink);
         assert_eq!(ran.did.written, 20);
-        // A full store is not asked again; one that fails is given up after some time. Those under way may still fail.
+        // A full store is not tried again; a failing one is given up after some time. Writes in progress may still
+        // fail.
         let most = if fault == Fault::NoSpace { 8 } else { 16 };
         assert!((1..=most).contains(&ran.did.failed), "{fault:?}: {:?}", ran.did);
         assert!(bucket.writes() <= 20 + most);
-        // What got there can be used.
+        // The chunks that were stored can be used.
         let again = Durable::new(&store, "one", Durability::All, true);
         let ran = b.run_kept(&again, &plan, &Arc::default(), u64::MAX);
         ran.outcome.result.unwrap();

@@ -63,7 +63,7 @@ fn a_cancelled_statement_does_not_start_and_dropping_one_cancels_it() {
     assert_eq!((error.code(), error.class().name()), ("deadline_exceeded", "limit"));
     b.is_empty();
 
-    // A runtime that ends takes its statements with it.
+    // A runtime that ends cancels its statements.
     let running = b.runtime.start(plan.clone(), runner(), sink(), &CancelToken::new()).unwrap();
     drop(b);
     assert_eq!(running.wait().result.unwrap_err().code(), "cancelled");
@@ -81,7 +81,7 @@ fn a_panic_is_an_error_that_names_the_operand() {
     let error = outcome.result.unwrap_err();
     assert_eq!(error.to_string(), "sum 3 [5] panicked: a fault");
     assert_eq!((error.code(), error.class().name()), ("internal", "internal"));
-    // The operand, and the one found that would have read it, up to the root.
+    // The operand, and the known operands that would have read it, up to the root.
     assert_eq!(outcome.stats.states.now(OperandState::Fatal), 4);
     assert_eq!(outcome.stats.states.live(), 0);
     b.is_empty();
@@ -185,7 +185,7 @@ fn a_plan_that_contradicts_itself_is_refused() {
 
 #[test]
 fn a_panic_where_all_statements_are_looked_at_ends_one_of_them() {
-    // One that is over is asked for the names of its stages; one that does not fit is asked before it fails.
+    // A finished plan is asked for the names of its stages; a plan that does not fit is asked before it fails.
     let (fits, large) = (tree(6, 10), tree(6, 1000));
     for (plan, faults) in [(&fits, 1), (&large, 1), (&large, 2), (&large, 100)] {
         let b = bench(2, 20_000);

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn what_barely_fits_finishes_on_any_number_of_threads() {
     // Depth-first order of a binary tree of 2^8 leaves of 800 bytes holds a chunk for each of 7 levels, and two leaves
-    // and what is made of them. One byte less is too little.
+    // and the chunk made of them. One byte less is too little.
     let plan = tree(8, 100);
     for threads in [1, 2, 4] {
         let b = bench(threads, 800 * 10);
@@ -114,7 +114,7 @@ fn a_receiver_that_collects_fails_at_once_and_one_that_drains_is_waited_for() {
     check(&plan, &drains);
     b.is_empty();
 
-    // One that says it drains and does not is waited for only so long.
+    // A sink that claims to drain and does not is awaited only for the stall time-out.
     let stuck =
         Arc::new(Collect { keep: Some(Mutex::default()), drains: true, ..Collect::default() });
     let outcome = b.run(&plan, Arc::new(ToyRunner::new(&plan)), &stuck);

@@ -1,17 +1,16 @@
-//! How many chunks a reduction over many holds at a time.
+//! Number of chunks that a reduction over many chunks holds at a time.
 //!
 //! ```text
-//!   a path of the tree      ■ ■ ▢        of each node that is not whole, the inputs that are there: at most its fan
-//!                               ╲        less one, and the path goes on below the one that is not
+//!   a path of the tree      ■ ■ ▢        of each incomplete node, the available inputs: at most its fan less one;
+//!                               ╲        the path continues below the missing input
 //!                             ■ ■ ▢
 //!                                 ╲
-//!                                 ■ ■ ■ ─▶ ▢     at its foot the last input, and what is made of them all
+//!                                 ■ ■ ■ ─▶ ▢     at its foot the last input, and the chunk made of all
 //! ```
-//! So whoever goes depth-first holds at most `Σ (fan − 1) + 2` chunks over the levels of the tree: its *depth*, counted
-//! in chunks. In a binary tree that is its levels and two, which is one more than the number of its stages. Each thread
-//! is on a path of its own, so all of them together hold no more than threads × depth. Of reads that come back out of
-//! order, a thread takes what is there rather than wait for the one whose turn it is: as many chunks more as are read
-//! at a time.
+//! So a depth-first walk holds at most `Σ (fan − 1) + 2` chunks over the levels of the tree: its *depth*, counted in
+//! chunks. In a binary tree that is its levels and two, which is one more than the number of its stages. Each thread is
+//! on its own path, so all of them together hold no more than threads × depth. If reads complete out of order, a thread
+//! takes an available one rather than wait for the next in order: this adds at most the number of concurrent reads.
 
 use super::*;
 use crate::task::{Origin, PlanRunner, Sources};
@@ -27,7 +26,7 @@ use tessera_storage::source::{Options, Stores, open};
 const CHUNKS: u64 = 10_000;
 /// Operands up to 256 KiB are handed out several at a time; with so much scratch they are not.
 const NOT_SMALL: u64 = 512 << 10;
-/// The most small operands that a thread takes at a time.
+/// Upper bound on the small operands that a thread takes at a time.
 const BATCH: u64 = 32;
 
 /// A tree over loads, each node of which reads up to `fan` chunks, and its depth in chunks.
@@ -50,8 +49,8 @@ fn reduction(fan: u64, scratch: u64) -> (Arc<Toy>, u64) {
     (Arc::new(toy), depth)
 }
 
-/// Runs a plan whose operands take different times, in an order that is not the same twice, and returns the most chunks
-/// that were held. With `fetch` the loads are read, and come back in any order.
+/// Runs a plan whose operands take different times, in a different order each time, and returns the peak number of
+/// chunks held. With `fetch` the loads are read, and complete in any order.
 fn most(plan: &Arc<Toy>, threads: usize, fetch: bool) -> u64 {
     let b = bench(threads, 1 << 30);
     let turn = Arc::new(AtomicU64::new(threads as u64));
@@ -96,7 +95,7 @@ fn a_reduction_of_ten_thousand_chunks_holds_a_path_for_each_thread() {
 
 #[test]
 fn small_operands_hold_a_batch_more_for_each_thread() {
-    // What a batch of operands reads, and what it makes, is held until all of it is done.
+    // The inputs and outputs of a batch of operands are held until the whole batch is done.
     for fan in [2, 16] {
         let (plan, depth) = reduction(fan, 0);
         for threads in [1, 2, 4] {
@@ -109,7 +108,6 @@ fn small_operands_hold_a_batch_more_for_each_thread() {
     }
 }
 
-/// Takes the sum.
 #[derive(Default)]
 struct Sum(Mutex<f64>);
 

@@ -67,7 +67,7 @@ proptest! {
             prop_assert_eq!(outcome.stats.states.live(), 0);
             match outcome.result {
                 Ok(()) => check(&plan, &sink),
-                // Only what does not fit if it is held all at once may fail.
+                // A plan may fail only if it does not fit when it is held all at once.
                 Err(e) => {
                     prop_assert_eq!(e.code(), "memory_exceeded");
                     prop_assert!(quota < all + 160);
@@ -78,7 +78,7 @@ proptest! {
         }
     }
 
-    /// What one thread can run, several can, with the same values.
+    /// A plan that one thread can run, several can, with the same values.
     #[test]
     fn threads_do_not_decide_what_fits(
         shape in prop::collection::vec((1u64..8, 1u32..3, any::<bool>(), any::<u64>()), 2..6),

@@ -10,14 +10,14 @@ fn rechunk(rows: u64, columns: u64, cells: u64, parts: bool) -> Arc<Toy> {
     let load = toy.load(rows, cells);
     let s = toy.stage(columns, cells, Box::new(move |_| (0..rows).map(|n| (load, n)).collect()));
     toy.results = vec![out(s, 0)];
-    // Of a million chunks counting takes longer than the test.
+    // Counting the readers of a million chunks takes longer than the test.
     toy.stages[0].readers = Box::new(move |_, _| columns);
     let made = &mut toy.stages[s as usize];
     (made.parts, made.depth, made.readers) = (parts, 1, Box::new(|_, _| 0));
     Arc::new(toy)
 }
 
-/// The most that one operand needs with all that it reads: no plan can run with less.
+/// Peak of one operand with all its inputs: no plan can run with less.
 fn narrowest(plan: &Toy) -> u64 {
     let of = |s: u32, n: u64| {
         let bytes = |r: &(OutputRef, u64)| plan.stages[r.0.stage.0 as usize].cells * 8;
@@ -125,7 +125,7 @@ fn a_statement_keeps_to_its_own_budget_while_others_run() {
             assert!(budget.peak() <= bytes, "{budget:?}");
             outcome
         };
-        // All that there is would hold it; its budget holds a tenth.
+        // The whole memory would hold it; its budget holds a tenth.
         if spill > 0 {
             let outcome = run(&plan, 512 << 10);
             outcome.result.unwrap();
@@ -134,7 +134,7 @@ fn a_statement_keeps_to_its_own_budget_while_others_run() {
         }
         let least = narrowest(&wide);
         run(&wide, least).result.unwrap();
-        // It fails although others run that will not end, and says by which limit.
+        // It fails although others run that will not end, and reports the limit of its budget.
         let error = run(&wide, least - 1).result.unwrap_err();
         let Error::MemoryExceeded { limit_bytes, .. } = &error else { panic!("{error}") };
         assert_eq!(*limit_bytes, least - 1);
@@ -166,7 +166,7 @@ fn two_rechunks_at_once_share_memory_and_disk() {
 
 #[test]
 fn a_large_statement_does_not_starve_a_small_one() {
-    // The large one goes on until the small one is over; if that never happens, the watchdog ends the test.
+    // The large one continues until the small one is over; if that never happens, the watchdog ends the test.
     let large = rechunk(40, 1_000_000, 8 << 10, true);
     let small = rechunk(3, 4, 8 << 10, false);
     let b = spilling(2, 512 << 10, 1 << 30);
@@ -227,7 +227,7 @@ fn a_full_disk_is_told_with_its_numbers_and_nothing_is_left() {
     assert_eq!(limit_bytes, 1 << 20);
     assert!(used_bytes <= limit_bytes && used_bytes + wanted_bytes > limit_bytes);
     b.is_empty();
-    // What is left serves the next statement.
+    // The remaining memory serves the next statement.
     let plan = rechunk(16, 4, 8 << 10, true);
     let sink = Arc::new(Collect::default());
     b.run(&plan, Arc::new(ToyRunner::new(&plan)), &sink).result.unwrap();
@@ -245,7 +245,7 @@ fn a_directory_that_is_gone_is_told() {
     b.is_empty();
 }
 
-/// What may happen to the file of a spilled chunk.
+/// Damage to the file of a spilled chunk.
 #[derive(Debug, Clone, Copy)]
 enum Loss {
     Flipped,
@@ -253,7 +253,7 @@ enum Loss {
     Removed,
 }
 
-/// Spoils at most `most` files that are there.
+/// Damages at most `most` existing files.
 fn spoil(scratch: &std::path::Path, loss: Loss, most: usize) {
     let below = |at: &std::path::Path| -> Vec<std::path::PathBuf> {
         let mut all: Vec<_> =
@@ -263,7 +263,7 @@ fn spoil(scratch: &std::path::Path, loss: Loss, most: usize) {
     };
     let files = below(scratch).into_iter().flat_map(|directory| below(&directory));
     for file in files.filter(|f| f.extension().is_some_and(|e| e == "chunk")).take(most) {
-        // One that goes at the same moment is read by nobody.
+        // A file removed at the same moment has no readers.
         let Ok(mut bytes) = std::fs::read(&file) else { continue };
         let _ = match loss {
             Loss::Flipped => {
@@ -382,7 +382,7 @@ fn a_thousand_cancels_leave_nothing() {
         let running =
             b.runtime.start(plan.clone(), runner, Arc::new(Collect::default()), &token).unwrap();
         if i % 5 == 0 {
-            // From outside, at a moment that is not one of an operand.
+            // From outside, at a random moment rather than at an operand.
             std::thread::sleep(Duration::from_micros((random >> 40) % 2000));
             running.cancel();
         }
@@ -407,7 +407,7 @@ fn a_thousand_cancels_leave_nothing() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
-    /// With a place to spill to, every plan runs in the memory that its widest operand needs, several at a time too.
+    /// With scratch space, every plan runs in the memory that its widest operand needs, also several concurrently.
     #[test]
     fn what_barely_fits_one_operand_runs(
         shapes in prop::collection::vec(
@@ -423,7 +423,7 @@ proptest! {
         let quota = if plenty { quota * 8 } else { quota };
         let b = spilling(threads, quota, 1 << 30);
         let token = CancelToken::new();
-        // Some have no more than that of all there is.
+        // Some have a budget of only their widest operand.
         let budgets: Vec<_> = plans.iter().zip(budgets)
             .map(|(p, own)| own.then(|| b.quota().within(narrowest(p)))).collect();
         let running: Vec<_> = plans.iter().zip(&budgets).map(|(plan, budget)| {
@@ -451,7 +451,7 @@ proptest! {
         prop_assert_eq!(b.quota().overrun(), 0);
     }
 
-    /// Whatever is lost of what was spilled, and when: the chunks of the result are the same.
+    /// Whichever spilled chunks are lost, and when: the chunks of the result are the same.
     #[test]
     fn losses_change_nothing(
         shape in prop::collection::vec((1u64..12, 1u32..3, any::<bool>(), any::<u64>()), 1..7),

@@ -1,4 +1,4 @@
-//! Plans of integers, and what runs them.
+//! Plans of integers, and their runner.
 
 use crate::schedule::*;
 use std::collections::BTreeMap;
@@ -16,12 +16,11 @@ pub(super) struct ToyStage {
     pub(super) outputs: u32,
     pub(super) scratch: u64,
     pub(super) load: bool,
-    /// Operands read what they need of chunks in files.
+    /// True if operands read parts of spilled chunks.
     pub(super) parts: bool,
     pub(super) depth: u32,
     /// Stage and number of the chunks that an operand reads (of output `number % outputs`).
     pub(super) reads: Reads,
-    /// Readers of a chunk.
     pub(super) readers: Box<dyn Fn(u32, u64) -> u64 + Send + Sync>,
     pub(super) grid: Grid,
 }
@@ -30,7 +29,7 @@ pub(super) struct ToyStage {
 pub(super) struct Toy {
     pub(super) stages: Vec<ToyStage>,
     pub(super) results: Vec<OutputRef>,
-    /// How often the plan fails to name a stage.
+    /// Number of times the plan panics when a stage's name is requested.
     pub(super) nameless: AtomicU64,
 }
 
@@ -61,7 +60,7 @@ impl Toy {
         s
     }
 
-    /// Counts readers one by one and finds depths: for plans that are small.
+    /// Counts readers one by one and computes depths: for small plans.
     pub(super) fn count(mut self) -> Arc<Self> {
         for s in 0..self.stages.len() {
             let mut readers: BTreeMap<(u32, u64), u64> = BTreeMap::new();
@@ -95,7 +94,7 @@ impl Toy {
         (self.stages[stage as usize].reads)(n).into_iter().map(with).collect()
     }
 
-    /// What a chunk's first cell holds, without the scheduler.
+    /// Evaluates a chunk's first cell, without the scheduler.
     pub(super) fn value(&self, of: OutputRef, n: u64, memo: &mut BTreeMap<(u32, u64), i64>) -> i64 {
         let s = of.stage.0;
         let sum = match memo.get(&(s, n)) {
@@ -183,7 +182,6 @@ pub(super) type OnChunk = dyn Fn(usize, u64) -> Result<(), Error> + Send + Sync;
 
 pub(super) struct ToyRunner {
     pub(super) plan: Arc<Toy>,
-    /// Called before an operand computes.
     pub(super) before: Hook,
     /// Called when a load fetches; without it loads do no I/O.
     pub(super) fetch: Option<Arc<Fetch>>,

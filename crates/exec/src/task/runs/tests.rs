@@ -24,7 +24,7 @@ use tessera_planner::scalar::Scalar;
 use tessera_planner::sort::{QuantileMethod, Quantiles, SortOrder, SortWhat};
 use tessera_planner::tile::Tiling;
 
-/// A runtime with so much memory, and what it needs.
+/// A runtime with so much memory, and its resources.
 struct Bench {
     runtime: Runtime,
     _io: tokio::runtime::Runtime,
@@ -60,7 +60,7 @@ impl Bench {
         self.start(tiling, &sink, &CancelToken::new()).wait()
     }
 
-    /// Nothing is charged and there are no files, as soon as threads have let go of their last bytes.
+    /// Checks that nothing is charged and no files are left, once threads have dropped their last bytes.
     fn is_empty(&self) {
         for _ in 0..2000 {
             let files = self.runtime.store().figures();
@@ -90,7 +90,7 @@ fn plan(b: &Builder, root: NodeId) -> Arc<Tiling> {
     Arc::new(compile(rooted, &b.config, &mut |_, _| {}).unwrap())
 }
 
-/// Takes cells and lets them go.
+/// Checks cells and drops them.
 struct Check<F>(F, AtomicU64);
 
 impl<F: Fn(u64, i64) -> bool + Send + Sync> Sink for Check<F> {
@@ -130,8 +130,8 @@ fn ten_times_the_memory_is_sorted() {
     let stats = outcome.stats;
     assert!(stats.peak_bytes <= 3 << 20);
     assert_eq!((stats.restarts, stats.reruns), (0, 0));
-    // What does not fit is written once; of the cells to be sorted some are, as there is room for twelve chunks and to
-    // sort one takes half as much again as it has.
+    // Chunks that do not fit are written once; so are some of the cells to be sorted, as there is room for twelve
+    // chunks and sorting one takes half as much again.
     assert!(stats.bytes_spilled >= 28 << 20 && stats.bytes_spilled <= 48 << 20, "{stats:?}");
     // Each part is read once, with the blocks and the cells around it; parts are short here.
     assert!(stats.bytes_read_back <= 160 << 20, "{stats:?}");
@@ -146,7 +146,7 @@ fn two_sorts_at_once_share_memory() {
     let sorted = b.sort(x, 0, SortWhat::Values, SortOrder::default(), None).unwrap();
     let places = b.sort(x, 0, SortWhat::Positions, down, None).unwrap();
     let (sorted, places) = (plan(&b, sorted), plan(&b, places));
-    // Where each number stood.
+    // The original position of each number.
     let mask = (1i64 << 21) - 1;
     let number = move |at: i64| at.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64) & mask;
     let second =
@@ -176,7 +176,7 @@ fn the_middle_and_the_top_are_found_in_little_memory() {
     bench.run(&plan(&b, middle), sink.clone()).result.unwrap();
     assert_eq!(sink.1.load(SeqCst), 4);
     bench.is_empty();
-    // No run has more than what is asked for, so nothing is spilled.
+    // No run has more cells than requested, so nothing is spilled.
     let down = SortOrder { descending: true, ..SortOrder::default() };
     let top = b.sort(x, 0, SortWhat::Values, down, Some(100)).unwrap();
     let last = (1i64 << 21) - 1;
@@ -244,7 +244,7 @@ impl Collect {
     }
 }
 
-/// 997 cells of a type with many ties; every seventh is masked if asked for, floats have NaN and both zeros.
+/// 997 cells of a type with many ties; with `masks` every seventh is masked; floats have NaN and both zeros.
 fn ties(b: &mut Builder, dtype: DType, masks: bool) -> NodeId {
     let n = b.iota(&[997], None).unwrap();
     let modulus = |b: &mut Builder, v: NodeId, by: i64| {

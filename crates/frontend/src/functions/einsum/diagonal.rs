@@ -1,4 +1,4 @@
-//! Diagonals of two dimensions, and their sums.
+//! Diagonals of two dimensions, and their sums (traces).
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::error::Error as PlanError;
@@ -49,8 +49,8 @@ pub(super) fn diagonal(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, 
     take_diagonal(l, t, first, second, offset, a.span).map(Value::Tensor)
 }
 
-/// The cells at `[.., i, .., i + offset, ..]` as a last axis. Of each row all cells but one are masked and the greatest
-/// of what is left is taken: one pass that stores nothing but the diagonal.
+/// The cells at `[.., i, .., i + offset, ..]` along a last axis. Masks all cells of each row but one and takes the
+/// maximum of the rest: one pass that stores only the diagonal.
 pub(in crate::functions) fn take_diagonal(
     l: &mut Lowerer<'_, '_>,
     t: Tensor,
@@ -61,7 +61,7 @@ pub(in crate::functions) fn take_diagonal(
 ) -> Result<Tensor, Error> {
     let shape = l.b.shape(t.node);
     let (dtype, rank) = (l.b.dtype(t.node), shape.len());
-    // Rows and columns are cut to where the diagonal runs, so that it starts at (0, 0).
+    // Cuts rows and columns so that the diagonal starts at (0, 0).
     let (down, right) = if offset < 0 { (offset.unsigned_abs(), 0) } else { (0, offset as u64) };
     let len = shape[first].saturating_sub(down).min(shape[second].saturating_sub(right));
     let mut node = l.b.slice(t.node, first, down as i64, 1, len).at(span)?;

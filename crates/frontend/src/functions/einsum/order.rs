@@ -1,13 +1,13 @@
-//! The search for the cheapest order of the pairs of a sum of products.
+//! Searches for the cheapest order of pairwise products.
 
 use super::Label;
 use super::sum::{Sum, Term};
 
-/// Most operands whose order is searched exactly; of more, the pair that costs least is taken again and again.
+/// Maximum operands of the exact search; more are ordered greedily by the cost of the next pair.
 const EXACT: usize = 8;
 
 impl Sum<'_> {
-    /// The pairs to multiply, by their numbers; the product of a pair gets the next number.
+    /// The pairs to multiply, by number; the product of a pair gets the next number.
     pub(super) fn order(&self, terms: &[Term], output: &[Label]) -> Vec<(usize, usize)> {
         let n = terms.len();
         if n < 2 {
@@ -23,7 +23,7 @@ impl Sum<'_> {
         labels.into_iter().fold(1, |n, label| n.saturating_mul(u128::from(self.len(label)).max(1)))
     }
 
-    /// The labels that are left of a set of terms: those that others or the result need.
+    /// The remaining labels of a set of terms: those that other terms or the result need.
     fn left_of(terms: &[Term], set: usize, output: &[Label]) -> Vec<Label> {
         let mut inside: Vec<Label> = Vec::new();
         for (at, term) in terms.iter().enumerate() {
@@ -43,19 +43,19 @@ impl Sum<'_> {
         inside
     }
 
-    /// What a product of two terms costs: multiplications and cells of the result.
+    /// The cost of a product of two terms: multiplications plus cells of the result.
     fn cost(&self, x: &[Label], y: &[Label], result: &[Label]) -> u128 {
         let both = x.iter().chain(y.iter().filter(|label| !x.contains(label))).copied();
         self.size(both).saturating_add(self.size(result.iter().copied()))
     }
 
-    /// The cheapest tree of pairs, by way of the cheapest tree of every subset.
+    /// The cheapest tree of pairs, by dynamic programming over subsets.
     fn exact_order(&self, terms: &[Term], output: &[Label]) -> Vec<(usize, usize)> {
         let n = terms.len();
         let all = (1usize << n) - 1;
         let left: Vec<Vec<Label>> =
             (0..=all).map(|set| Self::left_of(terms, set, output)).collect();
-        // Of each subset the cost and one half of its last pair.
+        // For each subset its cost and one half of its last pair.
         let mut best: Vec<(u128, usize)> = vec![(0, 0); all + 1];
         for set in 1..=all {
             if set.count_ones() < 2 {
@@ -65,7 +65,7 @@ impl Sum<'_> {
             let mut half = (set - 1) & set;
             while half > 0 {
                 let rest = set & !half;
-                // Each split once: the half that holds the first term.
+                // Each split once: `half` has the first term.
                 if half & (set & set.wrapping_neg()) != 0 {
                     let cost = best[half].0.saturating_add(best[rest].0).saturating_add(self.cost(
                         &left[half],
@@ -85,7 +85,7 @@ impl Sum<'_> {
         order
     }
 
-    /// The cheapest pair of those that are left, again and again.
+    /// Takes the cheapest remaining pair repeatedly.
     fn greedy_order(&self, terms: &[Term], output: &[Label]) -> Vec<(usize, usize)> {
         let mut live: Vec<(usize, Vec<Label>)> =
             terms.iter().enumerate().map(|(at, t)| (at, t.labels.clone())).collect();
@@ -125,7 +125,7 @@ impl Sum<'_> {
     }
 }
 
-/// The pairs of the best tree of a set, innermost first; gives the number of its product.
+/// The pairs of the best tree of a set, innermost first. Returns the number of its product.
 fn tree(
     set: usize,
     best: &[(u128, usize)],

@@ -11,7 +11,7 @@ use crate::functions::Bound;
 use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Lowerer, fail, unsupported};
 
-/// The labels 0, 1, … for the axes of two tensors, all different.
+/// Assigns distinct labels 0, 1, … to the axes of two tensors.
 fn numbered(x: &Tensor, y: &Tensor) -> (Vec<Label>, Vec<Label>) {
     let n = x.dims.len() as Label;
     ((0..n).collect(), (n..n + y.dims.len() as Label).collect())
@@ -118,7 +118,7 @@ pub(super) fn kron(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Erro
         let lead = rank - own.len();
         let mut node = t.node;
         for axis in 0..rank {
-            // x has its cells before, y after a new axis of length 1.
+            // The new axis of length 1 follows each axis of x and precedes each axis of y.
             let place = 2 * axis + (1 - at);
             if axis < lead {
                 node = l.b.expand_dims(node, 2 * axis).at(a.span)?;

@@ -1,12 +1,12 @@
-//! The text of `einsum`: letters of operands and of the result become labels.
+//! Parses the text of `einsum`: letters of operands and of the result become labels.
 
 use super::Label;
 use crate::lower::value::Tensor;
 
-/// First label of the axes that `...` stands for: the last of them, then those before it.
+/// First label of the axes under `...`: it labels the last of them, the next labels those before it.
 pub(super) const ELLIPSIS: Label = 1 << 16;
 
-/// The labels of each operand and of the result, or what is wrong with the text.
+/// The labels of each operand and of the result, or the error in the text.
 pub(super) fn read(
     text: &str,
     tensors: &[Tensor],
@@ -69,7 +69,7 @@ pub(super) fn read(
     Ok((terms, output))
 }
 
-/// The letters before `...`, and those after it if it is there.
+/// The letters before `...`, and those after it if it occurs.
 fn letters(part: &str) -> Result<(Vec<Label>, Option<Vec<Label>>), String> {
     let read = |text: &str| -> Result<Vec<Label>, String> {
         text.chars()

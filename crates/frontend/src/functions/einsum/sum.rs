@@ -1,4 +1,4 @@
-//! A sum of products, lowered pair by pair.
+//! Lowers a sum of products pair by pair.
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::DType;
@@ -15,16 +15,15 @@ use crate::error::Error;
 use crate::lower::value::{Dim, Tensor};
 use crate::lower::{At, Lowerer, unique, unsupported};
 
-/// A tensor whose axes have labels; in the search every label once.
+/// A tensor with labelled axes; during the search each label occurs once.
 #[derive(Debug, Clone)]
 pub(super) struct Term {
     pub(super) node: NodeId,
     pub(super) labels: Vec<Label>,
 }
 
-/// A sum of products while it is lowered.
+/// The state of lowering one sum of products.
 pub(super) struct Sum<'s> {
-    /// The function.
     pub(super) name: &'s str,
     pub(super) span: Span,
     pub(super) dtype: DType,
@@ -32,7 +31,7 @@ pub(super) struct Sum<'s> {
     pub(super) axes: Vec<(Label, u64, Dim)>,
 }
 
-/// The sum of the products of all operands over the labels that `output` has not.
+/// The sum of the products of all operands over the labels that are not in `output`.
 pub(in crate::functions) fn sum_of_products(
     l: &mut Lowerer<'_, '_>,
     name: &str,
@@ -45,7 +44,7 @@ pub(in crate::functions) fn sum_of_products(
     let mut terms = Vec::with_capacity(operands.len());
     for (t, labels) in operands {
         let (mut t, mut labels) = (t, labels);
-        // A label twice is a diagonal.
+        // A repeated label is a diagonal.
         while let Some((i, j)) = repeated(&labels) {
             let shape = l.b.shape(t.node);
             if shape[i] != shape[j] {
@@ -62,7 +61,7 @@ pub(in crate::functions) fn sum_of_products(
             let label = labels[i];
             let dim = t.dims[i].clone();
             t = take_diagonal(l, t, i, j, 0, span)?;
-            // The diagonal is the last axis now; a third axis of the label is met next.
+            // The diagonal is now the last axis; the next iteration handles a third axis of the label.
             let rest = labels.iter().enumerate().filter(|(at, _)| *at != i && *at != j);
             labels = rest.map(|(_, other)| *other).chain([label]).collect();
             if let Some(last) = t.dims.last_mut() {
@@ -75,7 +74,7 @@ pub(in crate::functions) fn sum_of_products(
         }
         terms.push(Term { node: t.node, labels });
     }
-    // An axis of length 1 is repeated where the label is longer elsewhere: it drops out of the products.
+    // An axis of length 1 broadcasts where the label is longer elsewhere: remove it from the products.
     for term in &mut terms {
         let shape = l.b.shape(term.node);
         let gone: Vec<usize> = (0..shape.len())
@@ -112,7 +111,7 @@ fn repeated(labels: &[Label]) -> Option<(usize, usize)> {
     (0..labels.len()).find_map(|j| Some((labels[..j].iter().position(|l| *l == labels[j])?, j)))
 }
 
-/// The labels that the result or a term other than `i` and `j` has.
+/// The labels of the result and of all terms other than `i` and `j`.
 fn needed(terms: &[Option<Term>], i: usize, j: usize, output: &[Label]) -> Vec<Label> {
     let others = terms.iter().enumerate().filter(|(at, _)| *at != i && *at != j);
     let others = others.flat_map(|(_, t)| t.iter().flat_map(|t| t.labels.iter().copied()));
@@ -120,7 +119,7 @@ fn needed(terms: &[Option<Term>], i: usize, j: usize, output: &[Label]) -> Vec<L
 }
 
 impl Sum<'_> {
-    /// Takes in an axis of an operand: lengths are equal or 1, labels of equal names align.
+    /// Records an axis of an operand: lengths are equal or 1, coordinates of equal names align.
     fn meet(
         &mut self,
         l: &mut Lowerer<'_, '_>,
@@ -155,7 +154,7 @@ impl Sum<'_> {
         if own.name.is_none() || *known == 1 && length != 1 {
             *own = dim.clone();
         }
-        // 1 gives way to every length, 0 among them.
+        // Length 1 broadcasts to every length, 0 included.
         if *known == 1 {
             *known = length;
         }
@@ -166,7 +165,7 @@ impl Sum<'_> {
         self.axes.iter().find(|(other, _, _)| *other == label).map_or(1, |(_, n, _)| *n)
     }
 
-    /// A term, summed over the labels that nobody needs.
+    /// A term, summed over the labels that neither another term nor the result needs.
     fn without(
         &self,
         l: &mut Lowerer<'_, '_>,
@@ -183,7 +182,7 @@ impl Sum<'_> {
         Ok(Term { node, labels })
     }
 
-    /// A sum over axes, which go, in the type of the products.
+    /// A sum over axes, which are dropped, in the type of the products.
     fn total(
         &self,
         l: &mut Lowerer<'_, '_>,
@@ -199,7 +198,7 @@ impl Sum<'_> {
         l.b.squeeze(node, axes).at(self.span)
     }
 
-    /// The term with its axes in the order of `labels`; those that it has not have length 1.
+    /// The term with its axes in the order of `labels`; missing labels have length 1.
     fn arranged(
         &self,
         l: &mut Lowerer<'_, '_>,
@@ -217,7 +216,7 @@ impl Sum<'_> {
         Ok(node)
     }
 
-    /// The product of two terms, summed over the labels that both have and nobody needs.
+    /// The product of two terms, summed over the shared labels that nothing else needs.
     fn pair(
         &self,
         l: &mut Lowerer<'_, '_>,
@@ -229,7 +228,7 @@ impl Sum<'_> {
             of.labels.iter().copied().filter(|label| keep(label)).collect()
         };
         let stack = pick(&x, &|label| y.labels.contains(label) && needed.contains(label));
-        // In the order of the larger side, which is read in place then.
+        // In the axis order of the larger side, which can then be read in place.
         let [x_cells, y_cells] = [&x, &y].map(|t| self.size(t.labels.iter().copied()));
         let (larger, other) = if x_cells >= y_cells { (&x, &y) } else { (&y, &x) };
         let summed = pick(larger, &|l| other.labels.contains(l) && !needed.contains(l));
@@ -256,7 +255,7 @@ impl Sum<'_> {
         let right = self.arranged(l, &y, &all([&summed, &columns]))?;
         let (first, many) = (stack.len(), rows.len() + columns.len() + summed.len());
         let node = if first + many >= RANK_MAX {
-            // More axes than there may be, joined to those of matrices.
+            // Axes beyond the maximum rank are merged into those of matrices.
             let joined =
                 |labels: &[Label]| lengths(labels).into_iter().fold(1, u64::saturating_mul);
             let mut matrices = |node: NodeId, parts: [&[Label]; 2]| {
@@ -268,7 +267,7 @@ impl Sum<'_> {
             let node = l.b.contract(left, right).at(self.span)?;
             l.b.reshape(node, &lengths(&labels)).at(self.span)?
         } else {
-            // A side that has no axes of its own gets one of length 1.
+            // A side without axes of its own gets one of length 1.
             let (mut left, mut right) = (left, right);
             if rows.is_empty() {
                 left = l.b.expand_dims(left, first).at(self.span)?;
@@ -289,7 +288,7 @@ impl Sum<'_> {
         Ok(Term { node, labels })
     }
 
-    /// The last term as the result.
+    /// Converts the last term to the result.
     fn finish(
         &self,
         l: &mut Lowerer<'_, '_>,

@@ -21,10 +21,10 @@ fn order(text: &str, lengths: &[(char, u64)]) -> Vec<(usize, usize)> {
 
 #[test]
 fn the_cheapest_chain_is_found() {
-    // 2 × 1000 @ 1000 × 2 first: 4000 multiplications, not two million.
+    // 2 × 1000 @ 1000 × 2 first: 4000 multiplications instead of two million.
     let lengths = [('i', 1000), ('j', 2), ('k', 1000), ('l', 2)];
     assert_eq!(order("ij,jk,kl->il", &lengths), [(1, 2), (0, 3)]);
-    // From the left where the vector stands there.
+    // From the left if the vector is on the left.
     let lengths = [('i', 50), ('j', 50), ('k', 50)];
     assert_eq!(order("i,ij,jk->k", &lengths), [(0, 1), (3, 2)]);
     assert_eq!(order("ij,jk,k->i", &lengths), [(1, 2), (0, 3)]);
@@ -32,7 +32,7 @@ fn the_cheapest_chain_is_found() {
 
 #[test]
 fn operands_without_a_common_letter_are_not_multiplied_early() {
-    // ab and cd meet only through bc: their outer product would have 10^8 cells.
+    // ab and cd share no label without bc: their outer product would have 10^8 cells.
     let lengths = [('a', 100), ('b', 100), ('c', 100), ('d', 100)];
     let order = order("ab,cd,bc->ad", &lengths);
     assert!(order[0] != (0, 1), "{order:?}");
@@ -46,7 +46,7 @@ fn more_operands_than_are_searched_exactly_are_paired_greedily() {
         letters.iter().enumerate().map(|(i, c)| (*c, if i == 5 { 1000 } else { 3 })).collect();
     let order = order(&format!("{}->al", terms.join(",")), &lengths);
     assert_eq!(order.len(), terms.len() - 1);
-    // Every product is used once, but the last.
+    // Every product except the last is used once.
     let mut used: Vec<usize> = order.iter().flat_map(|(i, j)| [*i, *j]).collect();
     used.sort_unstable();
     assert_eq!(used, (0..2 * terms.len() - 2).collect::<Vec<_>>());
@@ -59,7 +59,7 @@ fn subscripts_are_read_as_numpys() {
     let (terms, output) = read("...ij, jk", &[tensor(4), tensor(2)]).unwrap();
     assert_eq!(terms[0], [ELLIPSIS + 1, ELLIPSIS, code('i'), code('j')]);
     assert_eq!(output, [ELLIPSIS + 1, ELLIPSIS, code('i'), code('k')]);
-    // Without an arrow: letters that occur once, in order, capitals first.
+    // Without an arrow: letters that occur once, sorted, capitals first.
     assert_eq!(read("bAa", &[tensor(3)]).unwrap().1, [code('A'), code('a'), code('b')]);
     for (text, ranks) in [
         ("ij", &[1][..]),

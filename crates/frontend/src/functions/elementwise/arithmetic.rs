@@ -1,4 +1,4 @@
-//! Arithmetic and comparison by name, and the greater and the lesser of two.
+//! Named arithmetic and comparison functions, and the maximum and minimum of two values.
 
 use tessera_planner::dtype::DType;
 use tessera_planner::program::ScalarOp;
@@ -58,7 +58,7 @@ fn numeric1(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         "positive" if dtype.is_numeric() => t.node,
         "positive" => return fail(types(a.name, vec![dtype.name()]), a.span),
         "square" => {
-            // NumPy counts bools as `int8` where they have no meaning of their own.
+            // NumPy treats bools as `int8` where bools have no meaning of their own.
             let to = if dtype == DType::Bool { DType::Int8 } else { dtype };
             let x = l.b.cast(t.node, to).at(a.span)?;
             l.b.map(ScalarOp::Mul, &[x, x]).at(a.span)?
@@ -74,7 +74,7 @@ fn numeric1(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(tensor(l, node, t))
 }
 
-/// Operators by their names.
+/// Named forms of the operators.
 pub(super) fn arithmetic(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let op = match a.name {
         "add" => Binary::Add,

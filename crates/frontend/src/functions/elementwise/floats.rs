@@ -1,4 +1,4 @@
-//! Functions that give floats: roots, exponentials, logarithms, trigonometry, angles.
+//! Functions that return floats: roots, exponentials, logarithms, trigonometry, angles.
 
 use tessera_planner::dtype::DType;
 use tessera_planner::program::ScalarOp;
@@ -62,7 +62,7 @@ pub(in crate::functions) const ROWS: &[Row] = &[
     row("logaddexp(x, y)", float2, "log(e^x + e^y).").dtypes(FLOAT),
 ];
 
-/// x as a float tensor.
+/// `x` as a float tensor.
 fn float_of(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Tensor, Error> {
     let value = a.value(l, "x")?;
     let t = l.tensor(value, a.place("x"))?;
@@ -114,8 +114,8 @@ fn float2(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     l.map_values(op_of(a)?, a.name, values, |_| dtype, a.span).map(Value::Tensor)
 }
 
-/// Whether float32 holds every operand exactly: NumPy asks that of each, not of the integer in which they would meet.
-/// Of 8-bit integers alone it would make float16, which is float64 here.
+/// True if float32 represents every operand exactly: NumPy checks each operand, not their common integer type.
+/// For 8-bit integers alone NumPy would use float16, which is float64 here.
 fn narrow(l: &Lowerer<'_, '_>, values: &[Value]) -> bool {
     let sizes: Vec<usize> = values
         .iter()

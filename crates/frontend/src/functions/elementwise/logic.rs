@@ -1,4 +1,4 @@
-//! Functions of truth values and bits, and the tests for NaN, infinities and signs.
+//! Logical and bitwise functions, and tests for NaN, infinities and signs.
 
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::MapOp;
@@ -73,7 +73,7 @@ fn predicate(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let op = op_of(a)?;
     let defined = dtype.is_float() || (op == ScalarOp::SignBit && dtype.is_signed());
     if !defined && !dtype.is_datetime() {
-        // Integers are all finite numbers; their sign bit is that of a float.
+        // Integers are all finite; their sign bit is that of a float.
         let node = match op {
             ScalarOp::SignBit | ScalarOp::IsNan | ScalarOp::IsInf | ScalarOp::IsFinite => {
                 let answer = Scalar::bool(op == ScalarOp::IsFinite);

@@ -1,4 +1,4 @@
-//! Functions of masked cells, NaN and bounds: they test, replace or choose between values.
+//! Functions that test, replace or choose masked cells, NaN and out-of-bounds values.
 
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::MapOp;
@@ -148,7 +148,7 @@ fn extreme(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         let (nodes, dims) = l.align(a.name, vec![x, y], a.span)?;
         let mut node = l.b.map(op, &nodes).at(a.span)?;
         if l.b.node(node).nullable {
-            // Where one of them is masked, the other.
+            // Where one of them is masked, take the other.
             let other = l.b.map_op(MapOp::Coalesce, &nodes).at(a.span)?;
             node = l.b.map_op(MapOp::Coalesce, &[node, other]).at(a.span)?;
         }
@@ -156,7 +156,7 @@ fn extreme(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     })
 }
 
-/// Tensors put together from the left.
+/// Folds the tensors from the left.
 fn folded(
     tensors: Vec<Tensor>,
     mut join: impl FnMut(Tensor, Tensor) -> Result<Tensor, Error>,
@@ -176,7 +176,7 @@ fn nullif(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let y = a.value(l, "y")?;
     let differs = l.binary(Binary::Compare(ScalarOp::Ne), Value::Tensor(x.clone()), y, a.span)?;
     let differs = l.boolean(differs, a.name, a.span)?;
-    // Beside a masked y nothing equals it.
+    // Nothing equals a masked y.
     let node = match l.b.node(differs.node).nullable {
         true => {
             let yes = l.b.constant(Scalar::bool(true)).at(a.span)?;

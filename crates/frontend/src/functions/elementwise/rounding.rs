@@ -1,4 +1,4 @@
-//! Functions that round.
+//! Rounding functions.
 
 use tessera_planner::dtype::DType;
 use tessera_planner::program::ScalarOp;
@@ -21,7 +21,7 @@ pub(in crate::functions) const ROWS: &[Row] = &[
         .example("SELECT round(x, 2) FROM x"),
 ];
 
-/// `floor` and its kin: integers and bools are whole already.
+/// `floor` and similar functions; integers and bools are returned unchanged.
 fn whole(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
     let dtype = l.b.dtype(t.node);
@@ -49,7 +49,7 @@ fn round(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     }
     let work = if from.is_float() { from } else { DType::Float64 };
     let mut node = l.b.cast(t.node, work).at(a.span)?;
-    // NumPy's way: scaled, rounded, scaled back.
+    // As in NumPy: scale, round, scale back.
     let power = 10f64.powi(decimals.unsigned_abs() as i32);
     let power = l.b.constant(Scalar::from_f64(work, power)).at(a.span)?;
     let (there, back) = match decimals {

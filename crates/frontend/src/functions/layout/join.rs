@@ -1,4 +1,4 @@
-//! Tensors put together: one after the other, or side by side along a new dimension.
+//! Joins tensors along an existing dimension, or along a new one.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(super) fn concat(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Er
     if parts.iter().any(|t| t.dims.len() != rank) {
         return mismatch("all tensors must have the same number of dimensions");
     }
-    // Named dimensions go in the order of the first tensor.
+    // Named dimensions follow the order of the first tensor.
     let named = |t: &Tensor| t.dims.iter().all(|d| d.name.is_some());
     if parts.iter().all(named) {
         for at in 1..parts.len() {
@@ -108,7 +108,7 @@ pub(super) fn stack(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Err
 }
 
 impl Lowerer<'_, '_> {
-    /// Tensors of one shape side by side along a new dimension.
+    /// Stacks tensors of one shape along a new dimension.
     pub(crate) fn stack(
         &mut self,
         parts: Vec<Tensor>,

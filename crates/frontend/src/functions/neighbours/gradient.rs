@@ -13,17 +13,15 @@ use crate::functions::Bound;
 use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Lowerer, fail};
 
-/// The cells of a tensor along the axis of a derivative, and their distances.
+/// The cells along the axis of a derivative, and their distances.
 struct Line {
-    /// The cells.
     x: NodeId,
     axis: usize,
-    /// How many cells there are.
     n: u64,
     dtype: DType,
-    /// The distances between neighbours in the shape of cells, or the one that all have.
+    /// The distances between neighbours in the shape of the cells, or the common distance.
     steps: NodeId,
-    /// Do the distances differ?
+    /// True if the distances differ.
     uneven: bool,
     span: Span,
 }
@@ -111,7 +109,7 @@ impl Line {
         l.b.constant(Scalar::from_f64(self.dtype, v)).at(self.span)
     }
 
-    /// The distances from a cell on.
+    /// `len` distances, starting at cell `from`.
     fn step(&self, l: &mut Lowerer<'_, '_>, from: u64, len: u64) -> Result<NodeId, Error> {
         match self.uneven {
             true => self.cut(l, self.steps, from, len),
@@ -119,7 +117,7 @@ impl Line {
         }
     }
 
-    /// The derivative at an end by the difference of two cells.
+    /// The derivative at an end as a one-sided difference of two cells.
     fn difference(&self, l: &mut Lowerer<'_, '_>, at_end: bool) -> Result<NodeId, Error> {
         let n = self.n;
         let (low, high) = if at_end { (n - 2, n - 1) } else { (0, 1) };
@@ -129,7 +127,7 @@ impl Line {
         self.two(l, ScalarOp::Div, d, h)
     }
 
-    /// The derivative at an end by a parabola through the last three cells: a, b, c from the edge inward.
+    /// The derivative at an end of a parabola through the outermost three cells: a, b, c from the edge inward.
     fn parabola(&self, l: &mut Lowerer<'_, '_>, at_end: bool) -> Result<NodeId, Error> {
         let (x, n) = (self.x, self.n);
         let [a, b] = if at_end { [n - 1, n - 2] } else { [0, 1] };
@@ -149,13 +147,13 @@ impl Line {
         let fa = self.two(l, ScalarOp::Mul, first, ya)?;
         let fb = self.two(l, ScalarOp::Mul, second, yb)?;
         let fc = self.two(l, ScalarOp::Mul, third, yc)?;
-        // Toward the edge at the end, away from it at the start.
+        // The parabola's derivative points toward the edge at the end, away from it at the start.
         let less = self.two(l, ScalarOp::Sub, fa, fb)?;
         let sum = self.two(l, ScalarOp::Add, less, fc)?;
         if at_end { Ok(sum) } else { l.b.map(ScalarOp::Neg, &[sum]).at(self.span) }
     }
 
-    /// The derivatives between the ends, by central differences.
+    /// The derivatives at interior cells, by central differences.
     fn inner(&self, l: &mut Lowerer<'_, '_>) -> Result<NodeId, Error> {
         let (x, n) = (self.x, self.n);
         let upper = self.cut(l, x, 2, n - 2)?;

@@ -1,4 +1,4 @@
-//! The mean with weights: `average`.
+//! The weighted mean: `average`.
 
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::{AxisReduce, MapOp};
@@ -25,7 +25,7 @@ pub(super) fn average(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, E
     if from.is_datetime() || weight_type.is_datetime() {
         return fail(types("average", vec![from.name(), weight_type.name()]), a.span);
     }
-    // As NumPy's: a list of weights lies along the one axis.
+    // As in NumPy: a 1-d list of weights lies along the reduced axis.
     if let (Some([axis]), 1, 2..) = (axes.as_deref(), weights.dims.len(), rank)
         && weights.dims[0].name.is_none()
     {
@@ -52,7 +52,7 @@ pub(super) fn average(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, E
     }
     let w = l.b.broadcast_to(nodes[1], &shape).at(a.span)?;
     let product = l.b.map(ScalarOp::Mul, &[x, w]).at(a.span)?;
-    // The weights of cells that are there.
+    // The weights of unmasked cells.
     let there = l.b.map_op(MapOp::IsValid, &[product]).at(a.span)?;
     let w = match l.b.node(product).nullable {
         true => l.b.map_op(MapOp::Mask, &[w, there]).at(a.span)?,

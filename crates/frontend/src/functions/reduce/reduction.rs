@@ -1,6 +1,6 @@
-//! The reductions that there are, whatever they are called.
+//! The kinds of reductions, independent of function names.
 
-/// What is computed, whatever it is called.
+/// The kind of a reduction, independent of the function's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::functions) enum Reduction {
     Sum,
@@ -21,7 +21,7 @@ pub(in crate::functions) enum Reduction {
     ArgMax,
 }
 
-/// The reduction called `name` (without `nan`), with `ddof` where it has one.
+/// The reduction called `name` (without `nan`), with `ddof` for those that use it.
 pub(in crate::functions) fn reduction(name: &str, ddof: Option<u32>) -> Option<Reduction> {
     Some(match name {
         "sum" => Reduction::Sum,
@@ -48,7 +48,7 @@ pub(in crate::functions) fn reduction(name: &str, ddof: Option<u32>) -> Option<R
     })
 }
 
-/// What errors call a reduction.
+/// The name of a reduction in errors.
 pub(super) fn reduction_name(kind: Reduction) -> &'static str {
     match kind {
         Reduction::Sum => "sum",

@@ -44,7 +44,7 @@ impl Lowerer<'_, '_> {
         self.map_values(op, name, values, |dtype| dtype, span)
     }
 
-    /// The same answer for every cell, masked where the tensor is.
+    /// The same result for every cell, masked where the tensor is.
     fn constant_compare(&mut self, t: Tensor, answer: bool, span: Span) -> Result<Tensor, Error> {
         let valid = self.b.map_op(MapOp::IsValid, &[t.node]).at(span)?;
         let shape = self.b.shape(t.node);
@@ -56,7 +56,7 @@ impl Lowerer<'_, '_> {
         Ok(Tensor::new(node, t.dims))
     }
 
-    /// A signed integer beside a `uint64`: a negative one is less than all of them.
+    /// A signed integer and a `uint64`: a negative one is less than all of them.
     fn compare_signs(
         &mut self,
         op: ScalarOp,
@@ -72,7 +72,7 @@ impl Lowerer<'_, '_> {
         let wide = self.b.cast(signed, DType::UInt64).at(span)?;
         let pair = if is_left_signed { [wide, nodes[1]] } else { [nodes[0], wide] };
         let compared = self.b.map(op, &pair).at(span)?;
-        // `true` says that the right operand is the greater one.
+        // `true` means that the right operand is the greater one.
         let answer = self.b.constant(Scalar::bool(known(op, is_left_signed))).at(span)?;
         let node = self.b.map(ScalarOp::Where, &[negative, answer, compared]).at(span)?;
         Ok(Tensor::new(node, dims))

@@ -5,7 +5,7 @@ use tessera_planner::program::ScalarOp;
 use super::Binary;
 use crate::lower::value::Value;
 
-/// Arithmetic of two literals, as Python computes it; `None` leaves it to the kernels.
+/// Folds arithmetic of two literals as Python does; `None` leaves it to the kernels.
 pub(super) fn fold(op: Binary, left: &Value, right: &Value) -> Option<Value> {
     let int = |v: &Value| match v {
         Value::Int(v) => Some(*v),

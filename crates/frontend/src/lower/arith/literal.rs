@@ -1,4 +1,4 @@
-//! Literals: the types that they take, dates, and arrays of them.
+//! Literals: their types, dates, and arrays of them.
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::{Calendar, DType};
@@ -12,7 +12,7 @@ use crate::error::{BindError, Error};
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail};
 
-/// What errors call `[1, 2]`.
+/// The name of `[1, 2]` in errors.
 const LITERAL: &str = "an array literal";
 
 impl Lowerer<'_, '_> {
@@ -77,7 +77,7 @@ pub(super) fn date(text: &str, dtype: DType, operation: &str, span: Span) -> Res
     };
     match parse_period(text, calendar) {
         Some((start, _)) => Ok(Scalar::i64(start).cast(dtype)),
-        // The type of a literal was a guess.
+        // The target type was inferred from the literal.
         None if operation == LITERAL => fail(
             BindError::Types {
                 operation: operation.into(),
@@ -109,7 +109,7 @@ pub(super) fn default_type(values: &[Value]) -> DType {
     if any(|v| matches!(v, Value::Float(_))) {
         DType::Float64
     } else if any(|v| matches!(v, Value::Int(_))) {
-        // Numbers from 2^63 on are `uint64`, unless a negative one stands beside them.
+        // Numbers from 2^63 on are `uint64`, unless the list has a negative one.
         let large = any(|v| matches!(v, Value::Int(v) if *v > i128::from(i64::MAX)));
         let negative = any(|v| matches!(v, Value::Int(v) if *v < 0));
         if large && !negative { DType::UInt64 } else { DType::Int64 }

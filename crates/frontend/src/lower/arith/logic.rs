@@ -1,4 +1,4 @@
-//! Conditions: `AND`, `OR`, `NOT`, and the choice between two values.
+//! Conditions: `AND`, `OR`, `NOT`, and `where`.
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::DType;
@@ -56,13 +56,12 @@ impl Lowerer<'_, '_> {
         self.map(op, if and { "AND" } else { "OR" }, vec![left, right], span)
     }
 
-    /// `NOT`.
     pub(crate) fn negate(&mut self, mut tensor: Tensor, span: Span) -> Result<Tensor, Error> {
         tensor.node = self.b.map(ScalarOp::Not, &[tensor.node]).at(span)?;
         Ok(Tensor::new(tensor.node, tensor.dims))
     }
 
-    /// A condition in which a masked cell counts as false.
+    /// A condition in which a masked cell is false.
     pub(crate) fn certain(&mut self, mut tensor: Tensor, span: Span) -> Result<Tensor, Error> {
         if self.b.node(tensor.node).nullable {
             let no = self.b.constant(Scalar::bool(false)).at(span)?;
@@ -71,7 +70,7 @@ impl Lowerer<'_, '_> {
         Ok(tensor)
     }
 
-    /// The cells of `x` where the condition holds. The condition is written first, so its dimensions come first.
+    /// The cells of `x` where the condition holds. The condition is the first operand, so its dimensions come first.
     fn kept(
         &mut self,
         x: Tensor,

@@ -1,4 +1,4 @@
-//! Every error once, as a terminal shows it.
+//! Every error once, as rendered for a terminal.
 
 use super::fixture::labels;
 use super::graphs::each;

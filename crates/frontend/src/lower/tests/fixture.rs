@@ -1,4 +1,4 @@
-//! A catalog of two datasets, and how results are written in snapshots.
+//! A catalog of two datasets, and the format of results in snapshots.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tessera_planner::time::parse_period;
 use crate::cells::{CellPlanner, Labelled};
 use crate::{Catalog, Context, Error, Lowered, RelationRef, Statement, lower_tensor, parse};
 
-/// No test here has blocks of cells: what plans them knows this crate.
+/// A planner that is never called: no test here has cell blocks, whose planner depends on this crate.
 struct NoCells;
 
 impl CellPlanner for NoCells {
@@ -76,7 +76,7 @@ fn coord(name: &str, dim: &str, values: CoordValues) -> Arc<Coord> {
 }
 
 fn era5() -> Dataset {
-    // Daily at noon, from 2019-12-30 on: three months are touched.
+    // Daily at noon from 2019-12-30 on, in three months.
     let (first, _) = parse_period("2019-12-30T12", Calendar::Standard).unwrap();
     let times: Vec<i64> = (0..40).map(|i| first + i * 86_400_000_000).collect();
     let dims = [Some("time"), Some("lat"), Some("lon")];
@@ -160,7 +160,7 @@ pub(super) fn lower(sql: &str) -> Result<Lowered, Error> {
     lower_tensor(query, &mut context)
 }
 
-/// The graph of a query, one line a node, what no item needs left out; then the labels.
+/// The graph of a query, one line per node and without unused nodes; then the labels.
 pub(super) fn show(sql: &str) -> String {
     let lowered = match lower(sql) {
         Ok(lowered) => lowered,
@@ -185,7 +185,7 @@ pub(super) fn show(sql: &str) -> String {
     out
 }
 
-/// The labels alone.
+/// Only the labels.
 pub(super) fn labels(sql: &str) -> String {
     match lower(sql) {
         Ok(lowered) => labels_of(&lowered),
@@ -224,7 +224,7 @@ fn labels_of(lowered: &Lowered) -> String {
         writeln!(
             out,
             "{} = %{} {}{masked} [{}]{attrs}",
-            // Texts of items would hide what the snapshots are about.
+            // Texts of items would distract from the subject of the snapshots.
             if item.named { item.name.clone() } else { format!("v{at}?") },
             root.0,
             item.dtype,

@@ -2,7 +2,7 @@
 
 use super::fixture::show;
 
-/// Each query of a script with what it becomes.
+/// Each query of a script with its result.
 pub(super) fn each(script: &str, show: impl Fn(&str) -> String) -> String {
     let lines = script.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.map(|sql| format!("{sql}\n{}\n", show(sql))).collect()

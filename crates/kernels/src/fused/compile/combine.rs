@@ -1,4 +1,4 @@
-//! One operation of several, where the results are read by nobody else; roundings stay as they were.
+//! Merges operations whose results have no other reader; roundings do not change.
 
 use super::{Body, Node, Out, TailOf, Val};
 use crate::ops::{N, TileOp};
@@ -23,7 +23,7 @@ impl Body {
         roots
     }
 
-    /// How often each node is read by live nodes and roots; 0 is dead.
+    /// Number of live nodes and roots that read each node; 0 for a dead node.
     pub(super) fn uses(&self, outs: &[Out]) -> Vec<u32> {
         let mut uses = vec![0u32; self.nodes.len()];
         for r in self.roots(outs) {
@@ -43,7 +43,7 @@ impl Body {
         uses
     }
 
-    /// Makes one operation of several.
+    /// Merges operations.
     pub(super) fn combine(&mut self, outs: &mut [Out]) {
         let uses = self.uses(outs);
         for i in 0..self.nodes.len() {
@@ -106,15 +106,15 @@ impl Body {
         })
     }
 
-    /// A step of Horner's rule, `y * x + c` with a constant c: the first one where y is a constant too, a further one
-    /// where y is such a polynomial of the same x.
+    /// Recognises a step of Horner's rule, `y * x + c` with a constant c: the first step if y is a constant too, a
+    /// further one if y is such a polynomial of the same x.
     fn poly(&mut self, i: usize, uses: &[u32]) -> Option<(TileOp, Vec<Val>)> {
         let n = &self.nodes[i];
         let (add, args) = match n.op {
             TileOp::Scalar(op @ (S::Add | S::Sub)) => (op == S::Add, [n.args[0], n.args[1]]),
             _ => return None,
         };
-        // What the product is multiplied by, and the constant: y - c = y + -c, c - y = -y + c, without other roundings.
+        // The product and the constant: y - c = y + -c, c - y = -y + c, with the same roundings.
         let (product, c, turned) = match (self.known(args[0]), self.known(args[1])) {
             (None, Some(c)) => (args[0], if add { c } else { negated(c) }, false),
             (Some(c), None) => (args[1], c, !add),
@@ -144,7 +144,7 @@ impl Body {
         Some((TileOp::Poly(several), vec![x, Val::Table(self.tables.len() - 1)]))
     }
 
-    /// Lets sums and extremes do the last operations of values that nobody else reads.
+    /// Fuses the last operations of values without other readers into sums and extremes.
     fn tails(&self, outs: &mut [Out]) {
         let uses = self.uses(outs);
         for o in outs {
@@ -183,7 +183,7 @@ impl Body {
                 let (j, a, b) = difference(n.args[0], 1)?;
                 of(Tail::AbsoluteDifference, a, b, 0, Some(j))
             }
-            // The tail's other value is 0, and not -0.
+            // The other value of the tail is 0, not -0.
             TileOp::Scalar(S::Where) if self.known(n.args[2])?.bits() == 0 => {
                 let (condition, value) = (n.args[0], n.args[1]);
                 match self.comparison(condition, n.dtype, uses) {
@@ -201,7 +201,7 @@ impl Body {
         }
     }
 
-    /// How a value of a type stands to a constant, where a condition that only one node reads asks that.
+    /// Returns the comparison of a value with a constant, if the condition is one and has no other reader.
     fn comparison(
         &self,
         condition: Val,
@@ -227,7 +227,7 @@ impl Body {
         Some((c, x, k))
     }
 
-    /// Lets an operation know its constant argument, which then needs no register.
+    /// Moves a constant argument into the operation, so that it needs no register.
     fn constant_argument(&mut self, i: usize) {
         let n = &self.nodes[i];
         let (TileOp::Scalar(op), [a, b]) = (n.op, &n.args[..]) else { return };

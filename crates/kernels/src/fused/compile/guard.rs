@@ -1,4 +1,4 @@
-//! The checks of operations that refuse arguments.
+//! The checks of operations that reject arguments.
 
 use super::{Body, Node, Out, Val};
 use crate::KernelError;
@@ -6,7 +6,7 @@ use crate::ops::TileOp;
 use tessera_planner::dtype::DType;
 use tessera_planner::program::ScalarOp;
 
-/// In which cells a value is needed.
+/// The cells in which a value is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     Never,
@@ -15,14 +15,14 @@ enum Need {
 }
 
 impl Body {
-    /// Adds the checks of operations that refuse arguments, each limited to the cells whose value is needed.
+    /// Adds the checks of operations that reject arguments, each limited to the cells whose value is needed.
     pub(super) fn guard(&mut self, outs: &[Out]) {
         let risky = |n: &Node| match n.op {
             TileOp::Scalar(ScalarOp::TruncDiv | ScalarOp::TruncRem) => true,
             TileOp::Scalar(ScalarOp::Pow) => n.arg.is_signed(),
             _ => false,
         };
-        // Whether a node or one below it can refuse.
+        // True for a node that can reject arguments, or above one that can.
         let mut reaches = vec![false; self.nodes.len()];
         for (i, n) in self.nodes.iter().enumerate() {
             reaches[i] =
@@ -36,8 +36,8 @@ impl Body {
         for o in outs {
             let (values, valid): (Vec<Val>, Option<Val>) = match o {
                 Out::Store { value, valid } => (vec![*value], *valid),
-                // A masked value of other reductions was already exchanged for the identity by a `where`, which limits
-                // the need by itself.
+                // In other reductions a `where` replaced masked values by the identity, which limits the need by
+                // itself.
                 Out::Reduce { parts, .. } => {
                     for p in parts {
                         let needed = p.valid.map_or(Need::Always, Need::Where);

@@ -1,4 +1,4 @@
-//! Registers for values.
+//! Register allocation.
 
 use super::{Body, Check, Compiled, Index, InputSlot, InputSource, Ins, Out, OutputSlot, Part};
 use super::{PartSlot, ReduceSlot, Slot, TailSlot, Val, name};
@@ -13,12 +13,12 @@ use tessera_planner::scalar::Scalar;
 const BLOCK_BYTES: usize = 16 << 10;
 
 impl Body {
-    /// Gives every live value a register: first come, first served, and reused when its last reader has run.
+    /// Assigns a register to every live value in order; registers are reused after their last reader.
     pub(super) fn allocate(self, fused: &Fused, outs: Vec<Out>) -> Result<Compiled, KernelError> {
         let keep = self.looked_at(&outs);
         let mut uses = self.uses(&outs);
         let mut slots = Slots::new(&self, fused);
-        // Stores write to slots of their own, which point into the output.
+        // Stores have slots of their own, which point into the output.
         let mut store_slots: Vec<Slot> = Vec::new();
         for o in &outs {
             if let Out::Store { value, valid } = o {
@@ -47,7 +47,7 @@ impl Body {
             for k in n.args.len()..3 {
                 s[k] = s[0];
             }
-            // The destination is taken before the sources are given back, so it is none of them.
+            // The destination is assigned before the sources are released, so it differs from them.
             let d = match slots.known.get(&Val::Node(i)) {
                 Some(d) => *d,
                 None => slots.take()?,
@@ -110,7 +110,7 @@ impl Body {
         })
     }
 
-    /// Nodes that are looked at after a tile has run, and so must not be overwritten within it.
+    /// Marks nodes that are read after a tile has run, and so must not be overwritten within it.
     fn looked_at(&self, outs: &[Out]) -> Vec<bool> {
         let mut keep = vec![false; self.nodes.len()];
         let mut see = |v: Val| {
@@ -129,13 +129,13 @@ impl Body {
     }
 }
 
-/// Tiles of a block: as many as leave a program's registers half of the first-level cache.
+/// Number of tiles of a block: as many as fit a program's registers into half of the first-level cache.
 fn block(slots: usize) -> usize {
     let fit = BLOCK_BYTES / (slots.max(1) * N * 8);
     [8, 4, 2].into_iter().find(|k| *k <= fit.min(TILES)).unwrap_or(1)
 }
 
-/// Where values are.
+/// Slots of the values.
 struct Slots<'a> {
     body: &'a Body,
     fused: &'a Fused,
@@ -178,7 +178,7 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// Where a value is: a node's was given before, others get a slot when they are first asked for.
+    /// Returns the slot of a value: a node's was assigned before, others get one on first use.
     fn of(&mut self, v: Val) -> Result<Slot, KernelError> {
         if let Some(s) = self.known.get(&v) {
             return Ok(*s);
@@ -204,7 +204,7 @@ impl<'a> Slots<'a> {
         Ok(slot)
     }
 
-    /// Input `i` as the field that it is among those of a run.
+    /// Returns input `i` as a field among the inputs of a run.
     fn field(&self, i: usize, dtype: DType) -> InputSource {
         let before = &self.fused.inputs[..i];
         let fields = before.iter().filter(|f| matches!(f, FusedInput::Field { .. }));

@@ -1,4 +1,4 @@
-//! Reductions of any axes against loops over cells.
+//! Reductions over any axes compared with loops over cells.
 
 use super::{buffer, bytes_mut, bytes_of, field, lcg, run};
 use crate::combine;
@@ -9,7 +9,7 @@ use tessera_planner::program::{Arg, Program, ScalarOp as S};
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::scalar::Scalar;
 
-/// All reductions of an array of `shape` through random strides against a loop over cells.
+/// All reductions of an array of `shape` through random strides, compared with a loop over cells.
 fn reduce_case(shape: &[u64], how: &[u8], nullable: bool, dtype: DType) {
     let n: u64 = shape.iter().product();
     let rank = shape.len();

@@ -1,4 +1,4 @@
-//! Whole rows that enter a variance: as many states as a row has cells.
+//! Whole rows accumulated into variances: one state per cell of a row.
 
 use crate::elem::Float;
 use crate::partial::{HELD, Piece};
@@ -20,7 +20,7 @@ pub(super) unsafe fn var_row<T: Float>(p: &Piece) {
         return;
     }
     if p.valid.is_null() {
-        // Every cell of a row has met as many cells as the others.
+        // Every cell of a row has accumulated the same number of cells.
         let (before, c) = (count[0] as f64, count[0] + 1);
         let w = 1.0 / c as f64;
         let grown = before * w;
@@ -77,7 +77,7 @@ pub(super) unsafe fn var_rows<T: Float>(p: &Piece, values: &[*const u8]) {
     unsafe { var_all_held::<T>(before, point, away, m2, values) };
 }
 
-/// Takes rows into as many cells of the state as they have, which have met `before` rows.
+/// Accumulates rows into as many states as a row has cells; each state has accumulated `before` rows.
 ///
 /// # Safety
 /// Every row has as many cells as the slices.
@@ -94,7 +94,7 @@ unsafe fn var_all_held<T: Float>(
     let (squares, last_squares) = m2.as_chunks_mut::<HELD>();
     let done = points.len() * HELD;
     for (part, ((point, away), m2)) in points.iter().zip(aways).zip(squares).enumerate() {
-        // SAFETY: the parts lie side by side in the state, and every row has a cell for each of the state's.
+        // SAFETY: the parts are adjacent in the state, and every row has a cell for each of the state's.
         unsafe { var_held::<T, HELD>(before, point, away, m2, rows, part * HELD) };
     }
     for (k, ((point, away), m2)) in last_points.iter().zip(last_aways).zip(last_squares).enumerate()
@@ -105,10 +105,10 @@ unsafe fn var_all_held<T: Float>(
     }
 }
 
-/// Takes cells `from..from + L` of some rows into as many of the state, which have met `before` rows.
+/// Accumulates cells `from..from + L` of some rows into as many states, which have accumulated `before` rows.
 ///
 /// # Safety
-/// Every row has so many cells.
+/// Every row has `from + L` cells.
 #[inline(always)]
 unsafe fn var_held<T: Float, const L: usize>(
     before: i64,

@@ -1,4 +1,4 @@
-//! Vectors of eight keys of 32 bits and of four keys of 64 bits, by AVX2.
+//! AVX2 vectors of eight 32-bit keys and of four 64-bit keys.
 
 use super::{Lanes, ROWS};
 use std::arch::x86_64::*;
@@ -6,10 +6,10 @@ use std::arch::x86_64::*;
 /// Keys of 32 bits.
 pub(super) struct Eight;
 
-/// Keys of 64 bits, whose first one is turned in vectors: those are compared as numbers with a sign only.
+/// Keys of 64 bits. In vectors their top bit is flipped, as AVX2 compares 64-bit lanes only as signed integers.
 pub(super) struct Four;
 
-/// For all bits of 32-bit lanes, the lanes with a bit, and then the others; of four lanes those of 64 bits.
+/// The permutation that moves the lanes whose bit is set to the front, as 32-bit lanes; four lanes are 64-bit ones.
 const fn permutation(bits: usize, lanes: usize) -> [u8; 8] {
     let width = 8 / lanes;
     let mut order = [0; 8];
@@ -49,10 +49,10 @@ static FIRST_OF_FOUR: [[u8; 8]; 16] = {
     all
 };
 
-/// All bits of the first lanes: those of n lanes are eight from `8 - n` on.
+/// Masks: the eight from `8 - n` on select the first n lanes.
 static MASKS: [u32; 16] = [!0, !0, !0, !0, !0, !0, !0, !0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// The mask of the first lanes of 32 bits, no more than eight.
+/// The mask of the first `lanes` 32-bit lanes, at most eight.
 #[inline(always)]
 unsafe fn mask(lanes: usize) -> __m256i {
     debug_assert!(lanes <= 8);
@@ -60,7 +60,7 @@ unsafe fn mask(lanes: usize) -> __m256i {
     unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(8 - lanes).cast()) }
 }
 
-/// Lanes of 32 bits in the order of a table's entry.
+/// Permutes 32-bit lanes by a table entry.
 #[inline(always)]
 unsafe fn permuted(v: __m256i, order: &[u8; 8]) -> __m256i {
     // SAFETY: the entry has eight bytes.
@@ -77,7 +77,7 @@ impl Lanes for Eight {
     const MAX: u32 = u32::MAX;
     #[inline(always)]
     unsafe fn load(from: *const u32) -> __m256i {
-        // SAFETY: `from` is good for a vector, here and below, as of [`Lanes`].
+        // SAFETY: `from` is valid for a vector, here and below, by the contract of [`Lanes`].
         unsafe { _mm256_loadu_si256(from.cast()) }
     }
     #[inline(always)]
@@ -101,17 +101,17 @@ impl Lanes for Eight {
     }
     #[inline(always)]
     unsafe fn splat(key: u32) -> __m256i {
-        // SAFETY: see `load`.
+        // SAFETY: the machine has AVX2, by the contract of [`Lanes`].
         unsafe { _mm256_set1_epi32(key as i32) }
     }
     #[inline(always)]
     unsafe fn pair(a: __m256i, b: __m256i) -> [__m256i; 2] {
-        // SAFETY: see `load`.
+        // SAFETY: the machine has AVX2, by the contract of [`Lanes`].
         unsafe { [_mm256_min_epu32(a, b), _mm256_max_epu32(a, b)] }
     }
     #[inline(always)]
     unsafe fn below(v: __m256i, pivot: __m256i) -> usize {
-        // SAFETY: see `load`.
+        // SAFETY: the machine has AVX2, by the contract of [`Lanes`].
         unsafe {
             let not = _mm256_cmpeq_epi32(_mm256_max_epu32(v, pivot), v);
             (_mm256_movemask_ps(_mm256_castsi256_ps(not)) ^ 0xff) as usize
@@ -119,17 +119,18 @@ impl Lanes for Eight {
     }
     #[inline(always)]
     unsafe fn first(v: __m256i, bits: usize) -> __m256i {
-        // SAFETY: see `load`.
+        // SAFETY: the machine has AVX2, by the contract of [`Lanes`].
         unsafe { permuted(v, &FIRST_OF_EIGHT[bits & 0xff]) }
     }
     #[inline(always)]
     unsafe fn reverse(v: __m256i) -> __m256i {
-        // SAFETY: see `load`.
+        // SAFETY: the machine has AVX2, by the contract of [`Lanes`].
         unsafe { _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0)) }
     }
     #[inline(always)]
     unsafe fn bitonic(v: __m256i) -> __m256i {
-        // SAFETY: see `load`. Lanes are compared with those 4, 2 and 1 lanes away.
+        // SAFETY: the machine has AVX2, by the contract of [`Lanes`]. Lanes are compared with those 4, 2 and 1 lanes
+        // away.
         unsafe {
             let [less, more] = Self::pair(v, _mm256_permute2x128_si256(v, v, 1));
             let v = _mm256_blend_epi32(less, more, 0b1111_0000);
@@ -141,7 +142,7 @@ impl Lanes for Eight {
     }
     #[inline(always)]
     unsafe fn turn(v: [__m256i; ROWS]) -> [__m256i; ROWS] {
-        // SAFETY: see `load`.
+        // SAFETY: the machine has AVX2, by the contract of [`Lanes`].
         unsafe {
             let (a, b) = (_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
             let (c, d) = (_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
@@ -158,10 +159,10 @@ impl Lanes for Eight {
 }
 
 impl Four {
-    /// Four vectors of four lanes turned: row `i` becomes column `i`.
+    /// Transposes four vectors of four lanes.
     #[inline(always)]
     unsafe fn turned(v: [__m256i; 4]) -> [__m256i; 4] {
-        // SAFETY: as in `Lanes`.
+        // SAFETY: the machine has AVX2, by the contract of [`Lanes`].
         unsafe {
             let (a, b) = (_mm256_unpacklo_epi64(v[0], v[1]), _mm256_unpackhi_epi64(v[0], v[1]));
             let (c, d) = (_mm256_unpacklo_epi64(v[2], v[3]), _mm256_unpackhi_epi64(v[2], v[3]));
@@ -174,10 +175,10 @@ impl Four {
         }
     }
 
-    /// The first bit of all lanes turned.
+    /// Flips the top bit of all lanes.
     #[inline(always)]
     unsafe fn flip(v: __m256i) -> __m256i {
-        // SAFETY: as in `Lanes`.
+        // SAFETY: the machine has AVX2, by the contract of [`Lanes`].
         unsafe { _mm256_xor_si256(v, _mm256_set1_epi64x(i64::MIN)) }
     }
 }
@@ -189,7 +190,7 @@ impl Lanes for Four {
     const MAX: u64 = u64::MAX;
     #[inline(always)]
     unsafe fn load(from: *const u64) -> __m256i {
-        // SAFETY: `from` is good for a vector, here and below, as of [`Lanes`].
+        // SAFETY: `from` is valid for a vector, here and below, by the contract of [`Lanes`].
         unsafe { Self::flip(_mm256_loadu_si256(from.cast())) }
     }
     #[inline(always)]
@@ -213,12 +214,12 @@ impl Lanes for Four {
     }
     #[inline(always)]
     unsafe fn splat(key: u64) -> __m256i {
-        // SAFETY: see `load`.
+        // SAFETY: the machine has AVX2, by the contract of [`Lanes`].
         unsafe { Self::flip(_mm256_set1_epi64x(key as i64)) }
     }
     #[inline(always)]
     unsafe fn pair(a: __m256i, b: __m256i) -> [__m256i; 2] {
-        // SAFETY: see `load`.
+        // SAFETY: the machine has AVX2, by the contract of [`Lanes`].
         unsafe {
             let swap = _mm256_castsi256_pd(_mm256_cmpgt_epi64(a, b));
             let (a, b) = (_mm256_castsi256_pd(a), _mm256_castsi256_pd(b));
@@ -228,22 +229,22 @@ impl Lanes for Four {
     }
     #[inline(always)]
     unsafe fn below(v: __m256i, pivot: __m256i) -> usize {
-        // SAFETY: see `load`.
+        // SAFETY: the machine has AVX2, by the contract of [`Lanes`].
         unsafe { _mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpgt_epi64(pivot, v))) as usize }
     }
     #[inline(always)]
     unsafe fn first(v: __m256i, bits: usize) -> __m256i {
-        // SAFETY: see `load`.
+        // SAFETY: the machine has AVX2, by the contract of [`Lanes`].
         unsafe { permuted(v, &FIRST_OF_FOUR[bits & 0xf]) }
     }
     #[inline(always)]
     unsafe fn reverse(v: __m256i) -> __m256i {
-        // SAFETY: see `load`.
+        // SAFETY: the machine has AVX2, by the contract of [`Lanes`].
         unsafe { _mm256_permute4x64_epi64(v, 0b00_01_10_11) }
     }
     #[inline(always)]
     unsafe fn bitonic(v: __m256i) -> __m256i {
-        // SAFETY: see `load`. Lanes are compared with those 2 lanes away and one.
+        // SAFETY: the machine has AVX2, by the contract of [`Lanes`]. Lanes are compared with those 2 and 1 lanes away.
         unsafe {
             let [less, more] = Self::pair(v, _mm256_permute4x64_epi64(v, 0b01_00_11_10));
             let v = _mm256_blend_epi32(less, more, 0b1111_0000);
@@ -253,7 +254,8 @@ impl Lanes for Four {
     }
     #[inline(always)]
     unsafe fn turn(v: [__m256i; ROWS]) -> [__m256i; ROWS] {
-        // SAFETY: see `load`. A column's run is a vector of the upper half and one of the lower.
+        // SAFETY: the machine has AVX2, by the contract of [`Lanes`]. A column's run is an upper-half and a lower-half
+        // vector.
         unsafe {
             let upper = Self::turned([v[0], v[1], v[2], v[3]]);
             let lower = Self::turned([v[4], v[5], v[6], v[7]]);

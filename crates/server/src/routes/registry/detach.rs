@@ -1,12 +1,12 @@
-//! The work of a statement in a task of its own, so that a client is answered although the work asks nobody whether to go
-//! on.
+//! Runs the work of a statement in a task of its own, so that a client gets a response although the work does not check
+//! for cancellation.
 //!
 //! ```text
 //!   cancelled ──▶ work that awaits something ends by itself, or is dropped after PATIENCE
 //!             └─▶ work that computes without an await is left behind: the statement is over, the task ends by itself
 //! ```
-//! The parser and DataFusion's planner compute so. Tasks that were left behind are counted: no more than [`LEFT_MAX`] at
-//! a time, beyond which a statement waits for its work.
+//! The parser and DataFusion's planner compute without an await. Tasks that were left behind are counted: at most
+//! [`LEFT_MAX`], beyond which a statement waits for its work.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, timeout};
 
-/// Tasks that may be left behind at a time.
+/// Upper bound on tasks that were left behind.
 const LEFT_MAX: usize = 64;
-/// What a cancelled statement has to come back before its work is dropped.
+/// How long a cancelled statement may take to return before its work is dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Work that has computed for so long without an await after a cancel is left behind.
+/// Work that has computed for this long without an await after a cancel is left behind.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs work in tasks of its own.
@@ -38,9 +38,9 @@ pub(super) enum Ended<T> {
     Itself(Result<T, JoinError>),
     /// It was cancelled, and dropped or left behind.
     Cancelled,
-    /// Its time was over, and it was dropped or left behind.
+    /// The time limit passed, and it was dropped or left behind.
     TooLong,
-    /// The time of a statement of the script was over, and it was left behind.
+    /// The time limit of a statement of the script passed, and it was left behind.
     Overdue(Duration),
 }
 
@@ -49,7 +49,7 @@ impl Detach {
         Detach { left: Arc::new(Semaphore::new(LEFT_MAX)) }
     }
 
-    /// Runs work until it ends, is cancelled by the handle, or `too_long` comes.
+    /// Runs work until it ends, is cancelled by the handle, or `too_long` completes.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -77,7 +77,7 @@ impl Detach {
         loop {
             tokio::select! {
                 biased;
-                // What it says itself of a cancel is more than we know.
+                // The work's own report of a cancel is more precise.
                 own = task.wait() => return match (ended, own) {
                     (Ended::Cancelled | Ended::Overdue(_), Ok(own)) => Ended::Itself(Ok(own)),
                     (ended, _) => ended,
@@ -89,7 +89,7 @@ impl Detach {
             seen = now;
             if computes && let Ok(permit) = self.left.clone().try_acquire_owned() {
                 let mut task = task;
-                // Nobody cancelled it, so it would go on: what it computes now is the last that it does.
+                // Without a cancel it would continue: abort it at its next await.
                 if matches!(ended, Ended::Overdue(_)) {
                     task.abort();
                 }
@@ -109,7 +109,7 @@ impl Detach {
     }
 }
 
-/// A task that ends with whoever waits for it.
+/// A task that is aborted when its waiter drops.
 struct Dropped<T>(Option<JoinHandle<T>>);
 
 impl<T> Dropped<T> {
@@ -137,7 +137,7 @@ impl<T> Drop for Dropped<T> {
     }
 }
 
-/// Work whose polls are counted: an odd number says that one is going on.
+/// Work whose polls are counted: the count is odd during a poll.
 struct Watched<T> {
     work: Pin<Box<dyn Future<Output = T> + Send>>,
     polls: Arc<AtomicU64>,
@@ -172,7 +172,7 @@ mod tests {
         let late = apart.run(never(), &handle, sleep(Duration::from_millis(10))).await;
         assert!(matches!(late, Ended::TooLong));
 
-        // It says itself how it ended, although that takes a while.
+        // It reports its own end, although that takes a while.
         let own = handle.clone();
         let cleans_up = async move {
             own.cancelled().await;

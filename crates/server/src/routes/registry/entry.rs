@@ -1,4 +1,4 @@
-//! A statement that was submitted: its state, what came out of it, and its record in the journal.
+//! A submitted statement: its state, its outcome, and its record in the journal.
 
 use futures::future::BoxFuture;
 use std::sync::atomic::AtomicBool;
@@ -13,62 +13,59 @@ use tessera_engine::statement::{Keeper, StatementState};
 use tessera_storage::sink::Version;
 use tokio::sync::{OwnedMutexGuard, watch};
 
-/// What came out of a statement.
 #[derive(Debug)]
 pub(in crate::routes) enum Outcome {
     /// The answers of its script.
     Finished(Vec<Reply>),
-    /// The error that ended it.
     Failed(Error),
-    /// It had answers, and they are gone.
+    /// It had answers, which were dropped.
     Gone,
 }
 
-/// A statement that was submitted.
+/// A submitted statement.
 #[derive(Debug)]
 pub(in crate::routes) struct Entry {
-    /// The number among all, by age.
+    /// Its number, ascending by age.
     pub(super) number: u64,
     pub(in crate::routes) handle: Handle,
     pub(in crate::routes) sql: String,
-    /// The same as it is shown: without secrets.
+    /// The script as it is shown, without secrets.
     pub(in crate::routes) shown: String,
-    /// The session that it runs in.
     pub(in crate::routes) session: Option<String>,
-    /// The client's own name for it, and a mark of what it asked for.
+    /// The client's id for it, and a mark of the requested statement.
     pub(super) request: Option<(String, String)>,
     pub(super) outcome: watch::Sender<Option<Arc<Outcome>>>,
-    /// When it ended or was last asked for.
+    /// When it ended or was last requested.
     pub(super) touched: Mutex<Instant>,
-    /// True once somebody was told what came out of it.
+    /// True once its outcome was reported to a client.
     pub(super) told: AtomicBool,
     pub(super) accepted_ms: u64,
-    /// How many servers began to run it.
+    /// Number of servers that began to run it.
     pub(super) starts: u32,
     pub(super) journal: Option<Arc<Journal>>,
     pub(super) kept: Arc<tokio::sync::Mutex<Kept>>,
-    /// True if it was finished before the server started, and its answers are not there.
+    /// True if it finished before the server started, and its answers are not computed yet.
     pub(super) asleep: AtomicBool,
-    /// True if it was finished before the server started.
+    /// True if it finished before the server started.
     pub(super) finished: bool,
-    /// True once its client wants nothing of it any more.
+    /// True once its client deleted it.
     pub(super) deleted: AtomicBool,
 }
 
-/// What the journal has of a statement.
+/// The state of a statement's record in the journal.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     pub(super) is_there: bool,
-    /// True once somebody tried to write it.
+    /// True once a write was attempted.
     pub(super) may_be_there: bool,
-    /// What is there.
+    /// The stored version.
     pub(super) version: Option<Version>,
     pub(super) end: Option<(End, u64)>,
-    /// True once the end is there too.
+    /// True once the stored record has the end.
     pub(super) is_end_there: bool,
 }
 
-/// Writes an entry down when its statement says so.
+/// Writes an entry's record when its statement requests it.
 pub(super) struct EntryKeeper(pub(super) Weak<Entry>);
 
 impl Keeper for EntryKeeper {
@@ -92,15 +89,16 @@ impl Keeper for EntryKeeper {
 }
 
 impl Entry {
-    /// Writes the statement down: from here on it survives the server. Once is enough.
+    /// Writes the statement to the journal, unless it is stored: from here on it survives the server.
     ///
     /// # Errors
-    /// Whatever the warehouse says; then it is not to be acknowledged.
+    /// Errors of the warehouse; then it must not be acknowledged.
     pub(in crate::routes) async fn accept(self: &Arc<Self>) -> Result<(), Error> {
         if self.journal.is_none() {
             return Ok(());
         }
-        // What the statement is about to do is told to us first, or waits for the lock until the record has it.
+        // The keeper sees later intents of the statement; an intent that comes now waits for the lock until the record
+        // has it.
         self.handle.entry().kept_by(Arc::new(EntryKeeper(Arc::downgrade(self))));
         let kept = self.kept.clone().lock_owned().await;
         match kept.is_there {
@@ -109,7 +107,7 @@ impl Entry {
         }
     }
 
-    /// Writes down what is new, if it was written down at all.
+    /// Updates the record, if the statement is in the journal.
     async fn keep(self: &Arc<Self>) -> Result<(), Error> {
         let kept = self.kept.clone().lock_owned().await;
         match kept.is_there {
@@ -118,7 +116,7 @@ impl Entry {
         }
     }
 
-    /// Writes the record, also if nobody waits for it any more: what is written after it comes after it.
+    /// Writes the record in a task that no caller can drop, so that writes stay in order.
     async fn write(self: &Arc<Self>, mut kept: OwnedMutexGuard<Kept>) -> Result<(), Error> {
         let Some(journal) = self.journal.clone() else { return Ok(()) };
         let record = self.record(&kept);
@@ -132,7 +130,7 @@ impl Entry {
         written.await.unwrap_or_else(|e| Err(Error::Internal { what: e.to_string() }))
     }
 
-    /// Writes down how it ended.
+    /// Records how the statement ended.
     pub(super) async fn conclude(self: &Arc<Self>, end: End) {
         if let Err(e) = self.ends(end).await {
             // After a restart it would run again.
@@ -143,7 +141,7 @@ impl Entry {
         }
     }
 
-    /// Writes down an end, in place of the one that it had.
+    /// Records an end, in place of an earlier one.
     pub(super) async fn ends(self: &Arc<Self>, end: End) -> Result<(), Error> {
         let mut kept = self.kept.clone().lock_owned().await;
         (kept.end, kept.is_end_there) = (Some((end, now_ms())), false);
@@ -153,7 +151,7 @@ impl Entry {
         }
     }
 
-    /// Writes down that somebody stopped it, unless its end is there. If it comes to another end after all, that counts.
+    /// Records that a client stopped the statement, unless its end is recorded. Another end that follows replaces it.
     pub(super) async fn stopped(self: &Arc<Self>) -> Result<(), Error> {
         let mut kept = self.kept.clone().lock_owned().await;
         if kept.end.is_none() {
@@ -165,7 +163,7 @@ impl Entry {
         }
     }
 
-    /// Nobody will ask for it any more.
+    /// Removes the record and the chunks.
     pub(super) fn unkeep(self: &Arc<Self>) {
         let entry = self.clone();
         tokio::spawn(async move {
@@ -193,7 +191,7 @@ impl Entry {
         record
     }
 
-    /// True if its answers are computed again, after a restart.
+    /// True if its answers are computed again after a restart.
     pub(in crate::routes) fn is_known_to_finish(&self) -> bool {
         self.finished
     }
@@ -202,18 +200,18 @@ impl Entry {
         self.handle.id()
     }
 
-    /// What came out of it; `None` while it waits or runs.
+    /// The outcome; `None` while it waits or runs.
     pub(in crate::routes) fn outcome(&self) -> Option<Arc<Outcome>> {
         self.touch();
         self.outcome.borrow().clone()
     }
 
-    /// The same for somebody who looks at all statements: it keeps none of them from being forgotten.
+    /// Like [`Entry::outcome`], without keeping the statement from being forgotten.
     pub(in crate::routes) fn peek(&self) -> Option<Arc<Outcome>> {
         self.outcome.borrow().clone()
     }
 
-    /// Its state. An end counts from when its outcome is there.
+    /// Its state. It ends only once its outcome is available.
     pub(in crate::routes) fn state(&self) -> StatementState {
         match &*self.outcome.borrow() {
             None if self.finished => StatementState::Finished,
@@ -228,12 +226,13 @@ impl Entry {
         }
     }
 
-    /// True if it is over: what was finished before the server started is, also while its answers are computed again.
+    /// True if it has ended. A statement that finished before the server started has, even while its answers are
+    /// computed again.
     pub(in crate::routes) fn is_over(&self) -> bool {
         self.finished || self.outcome.borrow().is_some()
     }
 
-    /// Waits until its outcome is there, at most `time`; true if it is.
+    /// Waits at most `time` for the outcome; true if it is available.
     pub(in crate::routes) async fn wait(&self, time: Duration) -> bool {
         let mut outcome = self.outcome.subscribe();
         let over = tokio::time::timeout(time, outcome.wait_for(Option::is_some)).await;
@@ -241,7 +240,7 @@ impl Entry {
         matches!(over, Ok(Ok(_)))
     }
 
-    /// Somebody is told what came out of it.
+    /// Marks the outcome as reported.
     pub(in crate::routes) fn tell(&self) {
         self.told.store(true, Relaxed);
     }

@@ -1,9 +1,9 @@
-//! What a server that starts does with the statements that the one before it had accepted.
+//! Recovery: a starting server handles the statements that the one before it accepted.
 //!
 //! ```text
 //!   record ─▶ expired          it is removed
-//!          ─▶ over             its end is told; answers are computed again when somebody asks for them
-//!          ─▶ begun too often  FAILED (`poison`), once and for all
+//!          ─▶ over             its end is reported; answers are computed again when a client requests them
+//!          ─▶ begun too often  FAILED (`poison`), permanently
 //!          ─▶ not over         it runs again
 //! ```
 
@@ -22,18 +22,17 @@ use tessera_engine::{Engine, Handle};
 use tessera_storage::sink::Version;
 use tokio::sync::{Mutex, watch};
 
-/// Servers that began a statement and were killed before its end: after so many it is taken for the reason.
+/// Servers that began a statement and were killed before its end: after this many the statement is taken for the cause.
 const STARTS_MAX: u32 = 4;
 
-/// What becomes of a statement.
+/// What happens to a recovered statement.
 enum Fate {
-    /// It runs again.
     Runs,
-    /// Its answers may be asked for.
+    /// Its answers may be requested.
     Sleeps,
-    /// This is all that is told of it.
+    /// Only its outcome is reported.
     Over(Outcome),
-    /// It was the end of too many servers.
+    /// Too many servers were killed while they ran it.
     Poison,
 }
 
@@ -51,11 +50,11 @@ impl Fate {
 }
 
 impl Statements {
-    /// Takes up what the journal has, in the order in which it was accepted; what is known already stays as it is.
-    /// Each statement has a session of its own from `session`, with the settings and temp tensors that it had.
+    /// Recovers the statements of the journal, in the order in which they were accepted; known statements stay as they
+    /// are. Each statement gets a session of its own from `session`, with its recorded settings and temp tensors.
     ///
     /// # Errors
-    /// Whatever the warehouse says: then this may be called again.
+    /// Errors of the warehouse: then this may be called again.
     pub(in crate::routes) async fn restore(
         self: &Arc<Self>,
         session: &(dyn Fn() -> Arc<dyn Engine> + Send + Sync),
@@ -63,7 +62,7 @@ impl Statements {
         let (Some(journal), Some(host)) = (&self.journal, &self.host) else { return Ok(()) };
         let (mut again, mut over, mut expired) = (0, 0, Vec::new());
         let records = journal.load().await?;
-        // Until it is known what has no name any more.
+        // Pinned until it is known which cells have no name any more.
         let read: Vec<Pin> = records
             .iter()
             .flat_map(|(record, _)| record.recipe.data())
@@ -71,8 +70,8 @@ impl Statements {
             .collect();
         let mut requests = BTreeSet::new();
         let mut taken = Vec::new();
-        // Of two statements of one request the elder was never acknowledged: a server that was killed had asked for its
-        // record, which came when the next one had accepted the request again.
+        // Of two statements of one request the older was never acknowledged: a killed server had sent its record, which
+        // arrived after the next server had accepted the request again.
         for (record, version) in records.into_iter().rev() {
             let request = record.request_id.clone().map(|id| (record.session.clone(), id));
             let is_last = request.is_none_or(|request| requests.insert(request));
@@ -91,7 +90,7 @@ impl Statements {
             }
         }
         host.readers_are_known().await?;
-        // What none of those reads that may run goes now.
+        // Removes the cells that none of the statements that may run reads.
         drop::<Vec<Pin>>(read);
         for id in expired {
             if let Err(e) = host.durable().remove(&id).await {
@@ -150,13 +149,13 @@ impl Statements {
             }
         };
         if is_news {
-            // From here on what the server before has on its way is refused in a bucket. What came since the record was
-            // read is looked at first: this one is refused then, and all records are read again.
+            // In a bucket this write fences requests of the earlier server that are still in flight. If the record
+            // changed since it was read, this write is refused, and all records are read again.
             match journal.write(&entry.record(&kept), kept.version.clone()).await {
                 Ok(version) => {
                     (kept.version, kept.is_end_there) = (Some(version), kept.end.is_some());
                 }
-                // A bucket that does not answer is asked again; a full disk must not keep results from being read.
+                // A bucket that does not respond is retried; a full disk must not prevent reading results.
                 Err(e) if e.class() == Class::Retry => return Err(e),
                 Err(e) => {
                     tracing::warn!(id = entry.id(), error = %e, "that a statement was taken up could not be written down");
@@ -173,7 +172,7 @@ impl Statements {
                 self.live.fetch_add(1, Relaxed);
                 self.start(&entry, session(), Turn::Queue);
             }
-            // It may have been killed before it removed them.
+            // The server may have been killed before it removed them.
             false => entry.handle.remove_chunks().await,
         }
         Ok(runs)

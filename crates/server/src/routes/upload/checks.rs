@@ -1,5 +1,5 @@
-//! What is looked at in an upload before a statement reads it: names, the end of an Arrow stream, and moments that
-//! Tessera's microseconds would cut.
+//! Checks of an upload before a statement reads it: names, the end of an Arrow stream, and timestamps that Tessera's
+//! microseconds would truncate.
 
 use super::refuse;
 use arrow::array::AsArray;
@@ -13,9 +13,9 @@ use tessera_engine::error::Error;
 
 /// Nanoseconds in a microsecond.
 const NANOS: i64 = 1000;
-/// Bytes that are looked at in one go.
+/// Bytes that are checked at once.
 const PIECE: u64 = 1 << 16;
-/// How a stream of Arrow's messages ends.
+/// The end of an Arrow stream.
 const ARROW_END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
 fn failed(e: std::io::Error) -> Error {
@@ -31,7 +31,7 @@ fn cut(what: &str, nanos: i64) -> Error {
 /// The names in `?dims=time,lat`.
 ///
 /// # Errors
-/// None, an empty one, one that is there twice.
+/// No name, an empty one, a repeated one.
 pub(super) fn names(text: &str) -> Result<Vec<String>, Error> {
     let names: Vec<String> = text.split(',').map(String::from).collect();
     if text.is_empty() {
@@ -51,10 +51,10 @@ pub(super) fn names(text: &str) -> Result<Vec<String>, Error> {
 /// The select items of an Arrow stream: its dimensions in brackets, then the other columns.
 ///
 /// # Errors
-/// A stream that was cut or cannot be read, columns that are not there or there twice, moments between microseconds.
+/// An incomplete or unreadable stream, unknown or repeated columns, timestamps between microseconds.
 pub(super) fn arrow(path: &Path, dims: &[String]) -> Result<Vec<String>, Error> {
     let mut file = File::open(path).map_err(failed)?;
-    // A stream says where it ends; without that it was cut.
+    // A complete stream has an end marker.
     let mut end = [0; 8];
     file.seek(SeekFrom::End(-8)).and_then(|_| file.read_exact(&mut end)).map_err(failed)?;
     if end != ARROW_END {
@@ -98,8 +98,8 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Looks for moments between microseconds in an `.npy` of `datetime64[ns]`. What else may be wrong with the file, its
-/// reader tells.
+/// Looks for timestamps between microseconds in an `.npy` of `datetime64[ns]`. Other errors of the file are left to its
+/// reader.
 ///
 /// # Source
 /// NumPy enhancement proposal 1; `NaT` is the least `int64`.
@@ -114,7 +114,7 @@ pub(super) fn npy(path: &Path) -> Result<(), Error> {
     };
     file.seek(SeekFrom::Start(at)).map_err(failed)?;
     let mut header = Vec::new();
-    // Longer headers are refused by the reader.
+    // The reader refuses longer headers.
     file.by_ref().take(length.min(64 << 10)).read_to_end(&mut header).map_err(failed)?;
     let Some((big_endian, count)) = nanos_of(&String::from_utf8_lossy(&header)) else {
         return Ok(());
@@ -136,7 +136,7 @@ pub(super) fn npy(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// For a header with `<M8[25ns]`: whether it is big-endian, and 25.
+/// For a header with `<M8[25ns]`: true if it is big-endian, and 25.
 fn nanos_of(header: &str) -> Option<(bool, i64)> {
     let (before, rest) = header.split_once("M8[")?;
     let unit = rest.split_once(']')?.0.strip_suffix("ns")?;

@@ -1,4 +1,4 @@
-//! Locks of processes: who looks before it writes holds one meanwhile ([`Folder::hold`]).
+//! Locks between processes, held over a check and the write that depends on it ([`Folder::hold`]).
 
 use super::Folder;
 use crate::disk;
@@ -8,7 +8,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// The longest that a lock is waited for, and how often it is tried. Who holds one writes a document.
+/// Upper bound on the wait for a lock, and the time between attempts. A holder writes one document.
 const HOLD_MAX: Duration = Duration::from_secs(10);
 const HOLD_EVERY: Duration = Duration::from_millis(2);
 
@@ -17,10 +17,10 @@ const HOLD_EVERY: Duration = Duration::from_millis(2);
 pub struct FileLock(#[expect(dead_code, reason = "it is held")] File);
 
 impl Folder {
-    /// Takes the lock `key`, `alone` or with others; `None` in a bucket, where there are none.
+    /// Takes the lock `key`, exclusively (`alone`) or in shared mode; `None` in a bucket, which has no locks.
     ///
     /// # Errors
-    /// A lock that somebody holds for more than ten seconds; a directory that cannot be written.
+    /// A lock that another process holds for more than ten seconds; a directory that cannot be written.
     pub async fn hold(&self, key: &str, alone: bool) -> Result<Option<FileLock>, SinkError> {
         let Destination::Local { root, .. } = &self.destination else { return Ok(None) };
         let path = root.join(key);

@@ -1,4 +1,4 @@
-//! Large objects of a folder: written in parts, each there whole or not at all, listed with their sizes.
+//! Large objects of a folder: written in parts, atomically, and listed with their sizes.
 
 use super::Folder;
 use crate::fail;
@@ -13,12 +13,11 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// How the name of a file ends that is not whole yet.
+/// Suffix of the name of an incomplete file.
 const PART: &str = ".part";
 
 impl Folder {
-    /// Puts an object; one that is there is replaced. A local one is on the device when this returns, and so is its
-    /// name.
+    /// Puts an object, replacing an existing one. A local object and its name are on the device when this returns.
     pub async fn put_parts(&self, key: &str, parts: Vec<Bytes>) -> Result<(), SinkError> {
         match &self.destination {
             Destination::Local { root, .. } => {
@@ -34,7 +33,7 @@ impl Folder {
         }
     }
 
-    /// An object of at most `limit` bytes; `None` if there is none.
+    /// Returns an object of at most `limit` bytes; `None` if it does not exist.
     pub async fn get_up_to(&self, key: &str, limit: u64) -> Result<Option<Bytes>, SinkError> {
         let Destination::Local { root, .. } = &self.destination else {
             return Ok(self.store.get(key, limit).await?);
@@ -79,7 +78,7 @@ impl Folder {
         }
     }
 
-    /// Bytes of all objects below `key`, and when one of them was last written; the beginning of 1970 if there is none.
+    /// Bytes of all objects below `key`, and the time of the latest write; the start of 1970 if there are no objects.
     pub async fn usage_below(&self, key: &str) -> Result<(u64, SystemTime), SinkError> {
         match &self.destination {
             Destination::Local { root, .. } => {
@@ -104,7 +103,7 @@ impl Folder {
         }
     }
 
-    /// Removes all objects below `key`; nothing there is fine.
+    /// Removes all objects below `key`; missing objects are not an error.
     pub async fn remove_below(&self, key: &str) -> Result<(), SinkError> {
         let Destination::Local { root, .. } = &self.destination else {
             return self.destination.remove_all(key).await;
@@ -114,7 +113,7 @@ impl Folder {
         self.blocking(key, remove).await
     }
 
-    /// Runs what waits for a disk where it keeps no other request waiting.
+    /// Runs blocking calls of a disk on a separate thread, so that they delay no other request.
     async fn blocking<T: Send + 'static>(
         &self,
         key: &str,
@@ -126,7 +125,7 @@ impl Folder {
     }
 }
 
-/// Writes a file beside its name, and gives it the name when it is on the device.
+/// Writes a file under a temporary name, and renames it once it is on the device.
 fn write(root: &Path, path: &Path, shown: &str, parts: Vec<Bytes>) -> Result<(), SinkError> {
     let parent = path.parent().unwrap_or(root);
     let temporary = staging(path, shown)?;
@@ -149,13 +148,13 @@ fn write(root: &Path, path: &Path, shown: &str, parts: Vec<Bytes>) -> Result<(),
         fs::File::open(parent)?.sync_all()
     };
     write().map_err(|e| {
-        // What is left of the attempt has no use; the first error is the one to tell.
+        // The rest of the attempt is useless; the first error is the one to report.
         let _ = fs::remove_file(&temporary);
         SinkError::io(shown, &e)
     })
 }
 
-/// Makes a directory, and all above it below `root`, so that their names are on the device.
+/// Makes a directory and its parents below `root`, and syncs their names to the device.
 fn make(root: &Path, directory: &Path) -> io::Result<()> {
     make_all(directory, true)?;
     for above in directory.ancestors().skip(1).take_while(|a| a.starts_with(root)) {
@@ -179,7 +178,7 @@ fn walk(root: &Path, directory: &Path, out: &mut Vec<(String, u64)>) -> io::Resu
     Ok(())
 }
 
-/// Adds up files and what is not whole of them. Those that go meanwhile are none.
+/// Adds up the sizes of files, incomplete ones included. Files removed at the same time are not counted.
 fn usage(directory: &Path, sum: &mut (u64, SystemTime)) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

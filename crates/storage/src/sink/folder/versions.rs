@@ -1,4 +1,5 @@
-//! Versions of documents in a bucket: what was read is replaced, or nothing is ([`Mode::Update`]).
+//! Versions of documents in a bucket: an update fails unless the stored version is the one that was read
+//! ([`Mode::Update`]).
 
 use super::{Folder, Mode};
 use crate::sink::SinkError;
@@ -12,16 +13,15 @@ use object_store::{
     Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
 };
 
-/// Which of a document's versions: what the store calls it (its etag). A directory does not tell them apart, nor does a
-/// store without etags.
+/// A version of a document: the store's etag. A directory does not tell versions apart, nor does a store without etags.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Version(Option<String>);
 
 impl Folder {
-    /// A document and its version, or `None` if it does not exist.
+    /// Returns a document and its version, or `None` if it does not exist.
     ///
     /// # Errors
-    /// Whatever storage says.
+    /// Errors of the storage.
     pub async fn get_version(&self, key: &str) -> Result<Option<(Bytes, Version)>, SinkError> {
         let Destination::Object { client, .. } = &self.destination else {
             return Ok(self.get(key).await?.map(|bytes| (bytes, Version::default())));
@@ -48,8 +48,8 @@ impl Folder {
     }
 }
 
-/// Puts an object; `None` if it met what it must not. A store that knows no conditions on versions puts it whatever is
-/// there.
+/// Puts an object; `None` if its precondition fails. A store without conditions on versions puts it regardless of the
+/// stored version.
 pub(super) async fn put(
     client: &dyn ObjectStore,
     at: &Path,

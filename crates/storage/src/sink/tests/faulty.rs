@@ -13,16 +13,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// What a write that fails does.
+/// Behaviour of a failing write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The store has no room.
     NoSpace,
-    /// The store answers 503, for as often as it is asked.
+    /// The store responds with 503, to every retry.
     Unavailable,
-    /// The store does not answer.
+    /// The store does not respond.
     Silence,
-    /// The store has the object, but its answer is lost.
+    /// The store has the object, but its response is lost.
     LostAnswer,
 }
 
@@ -52,12 +51,10 @@ impl Faulty {
         Arc::new(Faulty { inner: Arc::new(InMemory::new()), state: Arc::new(state) })
     }
 
-    /// Writes so far.
     pub(crate) fn writes(&self) -> u64 {
         self.state.writes.load(SeqCst)
     }
 
-    /// Keys of all objects.
     pub(crate) async fn keys(&self) -> Vec<String> {
         let all: Vec<_> = self.inner.list(None).collect().await;
         all.into_iter().map(|m| m.unwrap().location.to_string()).collect()
@@ -65,7 +62,7 @@ impl Faulty {
 }
 
 impl FaultState {
-    /// Runs a write, or what is in its place.
+    /// Runs a write, or the fault in its place.
     async fn write<T>(&self, write: impl Future<Output = Result<T>>) -> Result<T> {
         if self.writes.fetch_add(1, SeqCst) < self.at {
             return write.await;

@@ -1,18 +1,16 @@
-//! The process around a writer: its memory, and its directory.
+//! A writer's process: its memory, and its directory.
 
 use crate::sink::{Memory, Outputs, Promise, Reserved};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// A budget of bytes.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: u64,
     used: AtomicU64,
 }
 
-/// Bytes of a budget.
 struct Part(Arc<Budget>, u64);
 
 impl Budget {

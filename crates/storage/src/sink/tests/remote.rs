@@ -1,4 +1,4 @@
-//! Outputs in a bucket whose requests each fail once: they are there whole, and told as written.
+//! Outputs in a bucket whose requests each fail once: they are whole, and reported as written.
 
 use super::*;
 use crate::served::{Fault, KEY, S3, SECRET};
@@ -23,7 +23,7 @@ fn outputs_are_whole_whatever_happens_to_the_answers() {
             let at = server.path("out.zarr").join(name);
             assert_eq!(fs::read(at).unwrap(), fs::read(expected.join(name)).unwrap(), "{fault:?}");
         }
-        // One request; and an upload in parts, the last of which puts them together.
+        // One request; and an upload in parts, the last request of which completes it.
         for (bytes, name) in [(1000, "small.npy"), (20 << 20, "large.npy")] {
             let url = format!("s3://bkt/{name}");
             let written = b.object(&url, bytes, false);
@@ -31,7 +31,7 @@ fn outputs_are_whole_whatever_happens_to_the_answers() {
             assert_eq!(written.bytes, bytes as u64);
             assert!(fs::read(server.path(name)).unwrap() == vec![7; bytes], "{fault:?}: {name}");
         }
-        // Somebody else's stays.
+        // An existing object of another writer stays.
         let taken = b.object("s3://bkt/small.npy", 1000, false).unwrap_err();
         assert_eq!(taken.code(), "already_exists", "{fault:?}");
         assert!(server.faults() > 15, "{fault:?}: {}", server.faults());

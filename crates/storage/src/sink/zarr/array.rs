@@ -1,4 +1,4 @@
-//! One array of a group: its cells and its validity, as they are written.
+//! One array of a group being written: its cells and its validity.
 
 use super::document::{ArrayDocument, Cells};
 use super::encode::Encoder;
@@ -19,21 +19,20 @@ use tessera_planner::scalar::Scalar;
 pub(super) struct Array {
     pub(super) document: ArrayDocument,
     pub(super) encoder: Encoder,
-    /// What masked cells and those beyond the edge hold.
+    /// Value of masked cells and of cells beyond the edge.
     pub(super) fill: Scalar,
     /// The value that stands for masked cells, if the type has one.
     pub(super) stands: Option<Scalar>,
     pub(super) valid: Option<Valid>,
 }
 
-/// The array that says which cells are valid, until it is known whether it is needed.
+/// The validity array, until it is known whether it is needed.
 #[derive(Debug)]
 pub(super) struct Valid {
     pub(super) document: ArrayDocument,
     pub(super) encoder: Encoder,
-    /// There is an object of it.
+    /// True once an object of it is written.
     pub(super) written: AtomicBool,
-    /// There is a masked cell.
     pub(super) masked: AtomicBool,
     pub(super) collides: AtomicBool,
 }
@@ -98,19 +97,19 @@ impl Array {
         Ok(Array { document, encoder, fill, stands, valid })
     }
 
-    /// True if the array of valid cells is needed to know what is masked.
+    /// True if the validity array is needed to know which cells are masked.
     pub(super) fn keeps_valid(&self) -> bool {
         self.valid.as_ref().is_some_and(|v| v.masked.load(Relaxed) && v.collides.load(Relaxed))
     }
 
-    /// The document, now that all chunks have been seen.
+    /// Returns the document, once all chunks were encoded.
     pub(super) fn described(&self) -> ArrayDocument {
         let mut document = self.document.clone();
         let Some(valid) = &self.valid else { return document };
         if self.keeps_valid() {
             document.attrs.insert(VALID_KEY.into(), valid.document.name.clone().into());
         } else if let Some(value) = self.stands.filter(|_| valid.masked.load(Relaxed)) {
-            // Where no cell was masked nothing is declared missing: the tensor is read back without a mask.
+            // Where no cell is masked no fill value is declared: the tensor is read back without a mask.
             match document.format {
                 2 => document.fill = labels::fill_json(value),
                 _ => {

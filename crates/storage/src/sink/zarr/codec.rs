@@ -1,15 +1,15 @@
-//! Compression of chunks, as users write it: `zstd:5`, `blosc:lz4:5`, `gzip`, `none`.
+//! Compression of chunks, in the user's notation: `zstd:5`, `blosc:lz4:5`, `gzip`, `none`.
 
 use crate::sink::SinkError;
 use serde_json::{Value, json};
 
-/// How chunks are compressed.
+/// Compression of chunks.
 ///
 /// # Source
 /// Zarr v3 codecs `zstd`, `gzip`, `blosc`, version 1.0; numcodecs' configurations of the same for Zarr v2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codec {
-    /// Cells as they are.
+    /// No compression.
     None,
     /// Zstandard, level 1 to 22.
     Zstd(i32),
@@ -20,7 +20,7 @@ pub enum Codec {
 }
 
 impl Default for Codec {
-    /// Zstandard at its quickest level: reads it fastest, and floats gain little from more.
+    /// Zstandard at its fastest level: fastest to read, and floats gain little from a higher one.
     fn default() -> Self {
         Codec::Zstd(1)
     }
@@ -30,10 +30,10 @@ impl Default for Codec {
 const BLOSC: [&str; 5] = ["lz4", "lz4hc", "zstd", "zlib", "blosclz"];
 
 impl Codec {
-    /// Reads `none`, `zstd[:1-22]`, `gzip[:0-9]`, `lz4[:0-9]`, `blosc[:lz4|lz4hc|zstd|zlib|blosclz[:0-9]]`.
+    /// Parses `none`, `zstd[:1-22]`, `gzip[:0-9]`, `lz4[:0-9]`, `blosc[:lz4|lz4hc|zstd|zlib|blosclz[:0-9]]`.
     ///
     /// # Errors
-    /// Anything else; the hint lists what there is.
+    /// Anything else; the hint lists the codecs.
     pub fn parse(text: &str) -> Result<Codec, SinkError> {
         let lower = text.trim().to_ascii_lowercase();
         let fail = |reason: String| {

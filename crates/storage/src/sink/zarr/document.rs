@@ -14,14 +14,14 @@ use tessera_planner::region::Dims;
 /// Type of stored cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cells {
-    /// Numbers and truth values; datetimes are their `int64`.
+    /// Numbers and truth values; datetimes are stored as `int64`.
     Number(DType),
     /// Texts of at most that many characters.
     Text(usize),
 }
 
 impl Cells {
-    /// Bytes of a cell before compression, as Blosc wants to know them.
+    /// Bytes of a cell before compression, for Blosc.
     fn size(self) -> usize {
         match self {
             Cells::Number(d) => d.size(),
@@ -61,30 +61,28 @@ impl Cells {
     }
 }
 
-/// One array of a store.
 #[derive(Debug, Clone)]
 pub(super) struct ArrayDocument {
-    /// Its name in the group.
     pub(super) name: String,
-    /// 2 or 3.
+    /// Zarr format, 2 or 3.
     pub(super) format: u8,
     pub(super) shape: Dims,
     /// Lengths of an object.
     pub(super) object: Dims,
-    /// Lengths of a chunk, where an object is a shard of several.
+    /// Lengths of a chunk, if an object is a shard of several.
     pub(super) inner: Option<Dims>,
     pub(super) cells: Cells,
-    /// What absent chunks and the cells beyond the end hold; null in Zarr v2 for no such value.
+    /// Value of absent chunks and of cells beyond the end; null in Zarr v2 for no such value.
     pub(super) fill: Value,
     pub(super) codec: Codec,
-    /// Chunks end with their CRC-32C; in Zarr v3 alone.
+    /// True if chunks end with their CRC-32C; only in Zarr v3.
     pub(super) checked: bool,
     pub(super) dims: Vec<String>,
     pub(super) attrs: Attrs,
 }
 
 impl ArrayDocument {
-    /// The document, and for Zarr v2 that of the attributes.
+    /// Returns the document, and for Zarr v2 that of the attributes.
     pub(super) fn documents(&self) -> (Map<String, Value>, Option<Map<String, Value>>) {
         let size = self.cells.size();
         let mut attrs: Map<String, Value> =
@@ -129,7 +127,7 @@ impl ArrayDocument {
         (object_of(document), None)
     }
 
-    /// The array as our own reader takes it: what it refuses is not written.
+    /// Parses the document with our own reader, so that nothing is written that it rejects.
     pub(super) fn checked(&self) -> Result<ArrayMeta, crate::source::SourceError> {
         let (document, attrs) = self.documents();
         let who = Who { array: &self.name, path: &self.name };
@@ -139,7 +137,7 @@ impl ArrayDocument {
         }
     }
 
-    /// Objects along each axis.
+    /// Number of objects along each axis.
     pub(super) fn grid(&self) -> Dims {
         self.shape.iter().zip(&self.object).map(|(n, each)| n.div_ceil((*each).max(1))).collect()
     }
@@ -156,7 +154,7 @@ impl ArrayDocument {
     }
 }
 
-/// All metadata of a store, in the order in which they are written: that of the group last.
+/// All metadata of a store in the order of writing: that of the group last.
 pub(super) fn store(
     format: u8,
     attrs: &Attrs,

@@ -27,17 +27,17 @@ use zarrs::array::{ArrayBytes, ArrayBytesOffsets, DataType, FillValue};
 use zstd::bulk::Compressor;
 use zstd::zstd_safe;
 
-/// What a thread keeps of encoded objects.
+/// Upper bound on the buffer that a thread retains for encoded objects.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
 thread_local! {
-    /// The thread's zstd context with its level, and the buffer that it wrote to last: new pages for each object would
+    /// The thread's zstd context with its level, and the buffer of its last object: new pages for each object would
     /// cost a tenth of compressing it.
     static COMPRESSOR: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
     static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Compresses with the thread's context; there is room for a checksum behind it.
+/// Compresses with the thread's context; the buffer has room for a checksum at the end.
 fn compress(level: i32, cells: &[u8]) -> io::Result<Vec<u8>> {
     let mut out = SPARE.take();
     out.clear();
@@ -52,7 +52,7 @@ fn compress(level: i32, cells: &[u8]) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Keeps the buffer of an object that was stored for the next one.
+/// Retains the buffer of a stored object for the next one.
 pub(super) fn again(buffer: Vec<u8>) {
     if buffer.capacity() <= KEPT_BYTES_MAX {
         SPARE.set(buffer);
@@ -69,9 +69,9 @@ pub(super) struct Encoder {
     object: Dims,
     /// Bytes of a cell; 0 for texts.
     size: usize,
-    /// The level, if an object is its cells as they lie in memory and zstd over them.
+    /// The level, if the encoding of an object is zstd over its cells in memory order.
     zstd: Option<i32>,
-    /// The checksum of what zstd gives is behind it.
+    /// True if the output of zstd is followed by its checksum.
     checked: bool,
 }
 
@@ -79,9 +79,8 @@ pub(super) struct Encoder {
 #[derive(Debug)]
 pub(super) struct Cut<'a> {
     pub(super) bytes: Cow<'a, [u8]>,
-    /// A cell that is not masked has the value that stands for masked ones.
+    /// True if a valid cell has the value that stands for masked ones.
     pub(super) collides: bool,
-    /// There is a masked cell.
     pub(super) masked: bool,
 }
 
@@ -111,23 +110,23 @@ impl Encoder {
         })
     }
 
-    /// Bytes of an object before it is encoded.
+    /// Bytes of an object before encoding.
     pub(super) fn bytes(&self) -> u64 {
         self.object.iter().fold(self.size as u64, |n, &d| n.saturating_mul(d))
     }
 
-    /// Bytes that [`Encoder::encode`] holds at most, its input included.
+    /// Upper bound on the bytes that [`Encoder::encode`] holds, its input included.
     pub(super) fn peak(&self, sharded: bool) -> u64 {
         let plain = self.bytes();
-        // Compressors may add a little; a shard holds its encoded chunks before they are put together.
+        // Compressors may add a little; a shard holds its encoded chunks before they are concatenated.
         plain
             .saturating_mul(if sharded { 3 } else { 2 })
             .saturating_add(plain / 8)
             .saturating_add(128 << 10)
     }
 
-    /// The object's cells: those of a chunk of lengths `shape`, `fill` where a cell is masked or beyond the edge.
-    /// `stands` is the value that stands for masked cells, if one does.
+    /// Returns the object's cells: those of a chunk of lengths `shape`, and `fill` where a cell is masked or beyond
+    /// the edge. `stands` is the value that stands for masked cells, if there is one.
     pub(super) fn cut<'a>(
         &self,
         cells: &'a [u8],
@@ -163,13 +162,13 @@ impl Encoder {
         Ok(Cut { bytes: Cow::Owned(out), collides, masked })
     }
 
-    /// True if every cell is the fill value to the bit: such an object need not be stored.
+    /// True if every cell is bitwise the fill value: such an object need not be stored.
     pub(super) fn is_fill(&self, cells: &[u8]) -> bool {
         let fill = self.fill.as_ne_bytes();
         fill.len() == self.size && cells.chunks_exact(self.size).all(|c| c == fill)
     }
 
-    /// The encoded object, in a buffer that [`again`] takes back.
+    /// Encodes an object, into a buffer that [`again`] takes back.
     pub(super) fn encode(&self, cells: Cow<'_, [u8]>) -> Result<Vec<u8>, SinkError> {
         if let Some(level) = self.zstd {
             let mut out = compress(level, &cells).map_err(|e| SinkError::Internal {
@@ -184,7 +183,7 @@ impl Encoder {
         self.run(ArrayBytes::new_flen(cells))
     }
 
-    /// As [`Encoder::encode`], of texts that lie one after the other.
+    /// As [`Encoder::encode`], for concatenated texts.
     pub(super) fn encode_texts(
         &self,
         bytes: &[u8],
@@ -212,7 +211,7 @@ impl Encoder {
     }
 }
 
-/// True if a cell that is not masked has a value: NaN meets every NaN.
+/// True if a valid cell has the value; NaN equals every NaN.
 fn meets(cells: &[u8], valid: &[u8], size: usize, value: Scalar) -> bool {
     let want = value.to_le_bytes();
     let mut pairs = cells.chunks_exact(size).zip(valid);

@@ -1,4 +1,4 @@
-//! Names and labels of a store's arrays, and how CF writes them.
+//! Names and labels of a store's arrays, in CF's notation.
 //!
 //! # Source
 //! CF Conventions 1.11, sections 2.5.1 and 4.4; xarray 2026 for what it decodes.
@@ -14,15 +14,16 @@ use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::scalar::Scalar;
 use tessera_planner::time::DAY_US;
 
-/// Attribute of an array: positions of its dimensions that have no name of their own. xarray wants a name for each,
-/// so they are called `dim_0`, …; Tessera reads them as unnamed again.
+/// Attribute of an array: positions of its unnamed dimensions. xarray requires a name for each, so they are called
+/// `dim_0`, …; Tessera reads them as unnamed again.
 pub(crate) const UNNAMED_KEY: &str = "tessera_unnamed_dims";
 
-/// Attribute of an array: the name of the `bool` array beside it that is true where a cell is not masked. It is there
+/// Attribute of an array: the name of the `bool` array beside it that is true where a cell is not masked. It is set
 /// where no value was free to stand for masked cells.
 pub(crate) const VALID_KEY: &str = "tessera_valid";
 
-/// Attributes that say how cells are stored. A result's cells are values, so those of its sources would lie.
+/// Attributes that describe the encoding of cells. A result's cells are plain values, so those of its sources would
+/// be wrong.
 const ENCODING: [&str; 17] = [
     "_FillValue",
     "missing_value",
@@ -43,11 +44,11 @@ const ENCODING: [&str; 17] = [
     VALID_KEY,
 ];
 
-/// The names of a tensor's dimensions as they are stored.
+/// The stored names of a tensor's dimensions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Axes {
     pub(super) dims: Vec<String>,
-    /// Those whose name is ours.
+    /// Dimensions with a generated name.
     pub(super) unnamed: Vec<usize>,
 }
 
@@ -57,14 +58,14 @@ pub(super) struct Labels {
     pub(super) name: String,
     pub(super) cells: Cells,
     pub(super) len: u64,
-    /// Little-endian cells; of texts UTF-8, with where each begins and ends.
+    /// Little-endian cells; for texts, UTF-8 and the offset of each.
     pub(super) bytes: Vec<u8>,
     pub(super) offsets: Vec<usize>,
     pub(super) attrs: Attrs,
 }
 
 impl Labels {
-    /// Some of the texts.
+    /// Iterates over a range of the texts.
     pub(super) fn texts(&self, of: std::ops::Range<u64>) -> impl Iterator<Item = &str> {
         of.filter_map(|i| {
             let (a, b) = (*self.offsets.get(i as usize)?, *self.offsets.get(i as usize + 1)?);
@@ -73,7 +74,7 @@ impl Labels {
     }
 }
 
-/// Names of dimensions for each item, and the coordinates of all.
+/// Returns the names of dimensions for each item, and the coordinates of all.
 ///
 /// # Errors
 /// Two items of one name, labels or lengths that differ on one dimension, a variable named as a coordinate.
@@ -156,7 +157,7 @@ fn suffix(k: u64) -> String {
     if k == 0 { String::new() } else { format!("_{k}") }
 }
 
-/// A name becomes a directory: it must be one.
+/// Checks that a name can be the name of a directory.
 fn check_name(name: &str) -> Result<(), SinkError> {
     let reserved = ["zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata", ".", ".."];
     let bad = name.is_empty()
@@ -173,19 +174,19 @@ fn check_name(name: &str) -> Result<(), SinkError> {
     Ok(())
 }
 
-/// Attributes that hold for values as they are.
+/// Attributes that stay valid for decoded values.
 pub(super) fn kept(attrs: &Attrs, dtype: Option<DType>) -> Attrs {
     let is_time =
         |v: &Value| v.as_str().is_some_and(|s| s.to_ascii_lowercase().contains(" since "));
     let stays = |k: &str, v: &Value| match k {
-        // A number in units of time would be read as a moment; a moment gets units of its own.
+        // A number in units of time would be read as a datetime; a datetime gets its own units.
         "units" => !is_time(v) && !dtype.is_some_and(DType::is_datetime),
         _ => !ENCODING.contains(&k),
     };
     attrs.iter().filter(|(k, v)| stays(k, v)).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
-/// `units` and `calendar` of moments counted in microseconds, or in a larger unit.
+/// `units` and `calendar` of datetimes counted in microseconds, or in a larger unit.
 pub(super) fn time_attrs(calendar: Calendar, unit: &str) -> [(String, Value); 2] {
     let name = match calendar {
         // It has no Julian part before 1582; `gregorian` has.
@@ -198,7 +199,7 @@ pub(super) fn time_attrs(calendar: Calendar, unit: &str) -> [(String, Value); 2]
     ]
 }
 
-/// The value that stands for masked cells; `None` for `bool`, which has none to spare.
+/// The value that stands for masked cells; `None` for `bool`, which has no unused value.
 ///
 /// # Source
 /// NaN for floats, as xarray; NaT for datetimes; netCDF-C's default fill values (`netcdf.h`) for integers.
@@ -259,7 +260,7 @@ const UNITS: [(&str, i64); 6] = [
     ("microseconds", 1),
 ];
 
-/// The labels as they are stored; `None` if they cannot be read, which is refused before.
+/// Returns the labels in their stored form; `None` if they cannot be read, which is rejected earlier.
 fn labels(name: String, coord: &Coord) -> Option<Labels> {
     let mut attrs = kept(&coord.attrs, coord.values.dtype());
     let mut offsets = Vec::new();
@@ -298,7 +299,7 @@ fn labels(name: String, coord: &Coord) -> Option<Labels> {
     Some(Labels { name, cells, len, bytes, offsets, attrs })
 }
 
-/// The little-endian bytes of an integer label; one of `uint64` is kept in its bits.
+/// The little-endian bytes of an integer label; a `uint64` is stored by its bits.
 fn raw(dtype: DType, v: i64) -> impl Iterator<Item = u8> {
     v.to_le_bytes().into_iter().take(dtype.size())
 }

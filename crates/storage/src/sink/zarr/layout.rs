@@ -7,19 +7,19 @@ use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::Dims;
 
-/// How a store is laid out.
+/// Format, compression, chunks and shards of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// Zarr's format: 2 or 3.
     pub format: u8,
     /// Compression of chunks.
     pub codec: Codec,
-    /// Lengths of chunks; without, those in which the result is computed.
+    /// Lengths of chunks; `None` for those of the computed result.
     pub chunks: Option<Vec<u64>>,
     /// Lengths of shards, each a multiple of the chunk's; one object holds a shard.
     pub shards: Option<Vec<u64>>,
-    /// In a warehouse: chunks end with their checksum, and a list says which files there are
-    /// ([`crate::manifest`]). For Zarr v3 without shards.
+    /// In a warehouse: chunks end with their checksum, and a manifest lists all files ([`crate::manifest`]). For Zarr
+    /// v3 without shards.
     pub listed: bool,
 }
 
@@ -32,14 +32,14 @@ impl Default for Layout {
 /// Lengths of chunks, and of shards if there are any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shards {
-    /// What is decoded at once.
+    /// Lengths of a chunk, the unit of decoding.
     pub chunks: Dims,
-    /// What is one object, if that is more than a chunk.
+    /// Lengths of an object, if it is larger than a chunk.
     pub shards: Option<Dims>,
 }
 
 impl Shards {
-    /// Lengths of an object: of what the plan computes at once.
+    /// Lengths of an object, which the plan computes at once.
     pub fn object(&self) -> &Dims {
         self.shards.as_ref().unwrap_or(&self.chunks)
     }
@@ -51,15 +51,15 @@ impl Shards {
 }
 
 impl Layout {
-    /// That of the tensors of a warehouse.
+    /// The layout of the tensors of a warehouse.
     pub fn warehouse() -> Self {
         Layout { listed: true, ..Layout::default() }
     }
 
-    /// The chunks of one tensor that is computed on `grid`. No length is beyond that of its axis.
+    /// Returns the chunks of one tensor that is computed on `grid`. No length exceeds that of its axis.
     ///
     /// # Errors
-    /// Lengths that do not fit the tensor or each other, a chunk beyond what readers take, shards in Zarr v2.
+    /// Lengths that do not fit the tensor or each other, a chunk larger than readers accept, shards in Zarr v2.
     pub fn fit(
         &self,
         name: &str,

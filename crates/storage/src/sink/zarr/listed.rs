@@ -1,4 +1,4 @@
-//! What becomes the manifest of a store: each object is listed when it is encoded.
+//! Collects the manifest of a store: each object is listed when it is encoded.
 
 use super::document::ArrayDocument;
 use crate::manifest::{Chunks, Manifest, ManifestRef, Seal, Stored, number_of};
@@ -15,10 +15,10 @@ impl Listed {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An object of an array.
+    /// Adds an object of an array.
     ///
     /// # Errors
-    /// One of more than 4 GiB, which nothing makes.
+    /// An object of more than 4 GiB, which nothing makes.
     pub(super) fn add(
         &self,
         document: &ArrayDocument,
@@ -32,8 +32,8 @@ impl Listed {
         Ok(())
     }
 
-    /// The manifest of a store of these arrays and documents, and the file. Of an array that is not among them, as it
-    /// was removed, nothing is listed.
+    /// Returns the manifest of a store of these arrays and documents: the reference and the file. Objects of other
+    /// arrays, which were removed, are not listed.
     ///
     /// # Errors
     /// A store without arrays.

@@ -1,8 +1,8 @@
-//! Blosc buffers of zstd streams, block by block.
+//! Blosc buffers of zstd streams, decoded block by block.
 //!
-//! c-blosc makes a zstd context for each block, which for blocks of some KiB takes longer than decoding them, and
-//! unshuffles with the oldest vectors that the target has. Here the thread's context is used again, items go to where
-//! they belong with the best vectors of the machine, and of blocks that are wanted in part only the wanted items.
+//! c-blosc makes a zstd context for each block, which takes longer than decoding blocks of some KiB, and unshuffles
+//! with the oldest vectors that the target has. Here the thread's context is reused, items are unshuffled straight to
+//! their places with the best vectors of the machine, and of a partly wanted block only the wanted items.
 //!
 //! ```text
 //!   16 bytes header │ i32 start of each block │ blocks: i32 length, stream (one, or one for each byte of an item)
@@ -16,11 +16,10 @@ use std::cell::RefCell;
 use std::ops::Range;
 use tessera_kernels::shuffle::unshuffle;
 
-/// Bytes of the header.
 const HEADER: usize = 16;
 /// An item with more bytes than this is one stream.
 const SPLITS_MAX: usize = 16;
-/// Streams are not shorter than this.
+/// Lower bound on the bytes of a stream.
 const STREAM_MIN: usize = 128;
 
 thread_local! {
@@ -39,13 +38,13 @@ pub(super) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// A buffer of zstd streams that are not shuffled by bits; `None` if c-blosc is to decode it, or to say what is
-    /// wrong with it. `bytes` is as long as the header says.
+    /// Accepts a buffer of zstd streams without bit shuffle; `None` if c-blosc must decode it or report its error.
+    /// `bytes` is as long as the header says.
     pub(super) fn new(bytes: &'a [u8], decoded: usize) -> Option<Self> {
         let header = bytes.first_chunk::<HEADER>()?;
         let [version, stream_version, flags, item, ..] = *header;
-        // Format 2 of buffers, format 1 of streams, which are zstd's (4 in the upper three bits). Bit 1 says that the
-        // bytes are as they were, bit 2 that bits are shuffled, bit 3 is of the future.
+        // Format 2 of buffers, format 1 of streams, which are zstd's (4 in the upper three bits). Bit 1 marks
+        // uncompressed bytes, bit 2 bit shuffle; bit 3 is reserved.
         let known = version == 2 && stream_version == 1 && flags >> 5 == 4 && flags & 0b1110 == 0;
         let block = usize::try_from(number(bytes, 8)?).ok()?;
         let item = usize::from(item);
@@ -56,7 +55,7 @@ impl<'a> Frame<'a> {
         Some(Frame { bytes, shuffled, split: flags & 0x10 == 0, item, block, decoded })
     }
 
-    /// Writes the bytes `range` of what is decoded to `out`, which has that length.
+    /// Writes the bytes `range` of the decoded buffer to `out`, which has that length.
     pub(super) fn decode(&self, range: Range<usize>, out: &mut [u8]) -> Result<(), String> {
         if range.end > self.decoded || range.len() != out.len() {
             return Err(damaged());
@@ -84,7 +83,7 @@ impl<'a> Frame<'a> {
         out: &mut [u8],
     ) -> Result<(), String> {
         let whole = wanted.len() == len;
-        // Parts are unshuffled by items; others than whole ones are copied out of the block.
+        // Parts are unshuffled by items; unaligned parts are copied out of the block.
         let items = wanted.start.is_multiple_of(self.item)
             && (wanted.end.is_multiple_of(self.item) || wanted.end == len);
         if whole && !self.shuffled {
@@ -138,7 +137,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The `i32` at a position.
+/// Reads the `i32` at a position.
 fn number(bytes: &[u8], at: usize) -> Option<i32> {
     Some(i32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }

@@ -1,11 +1,11 @@
-//! Encoded chunks become cells in place.
+//! Decodes chunks in place.
 //!
 //! ```text
 //!   region  ┌─────────┐     * rows of a chunk (along its first axis) that are rows of the region are decoded, or
 //!           │ 1 1│2 2 │       read, straight into it;
-//!           │ 1 1│2 2 │     * else what the codecs allow to be read alone, from the first wanted cell to the last one
-//!           └─────────┘       or row by row, is decoded into the thread's buffer, and the box copied;
-//!                           * long lines of chunks without codecs are read to where they go, one by one.
+//!           │ 1 1│2 2 │     * else the smallest part that the codecs can read alone, from the first wanted cell to the
+//!           └─────────┘       last one or row by row, is decoded into the thread's buffer, and the box copied;
+//!                           * long lines of chunks without codecs are read straight to their target, one by one.
 //! ```
 
 use super::Chunked;
@@ -21,7 +21,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use tessera_planner::region::{Dims, Region};
 
-/// Where rows have more than this between what is wanted of them, each is decoded by itself.
+/// If the unwanted bytes between the wanted parts of two rows exceed this, each row is decoded by itself.
 const GAP_BYTES_MIN: usize = 64 << 10;
 
 thread_local! {
@@ -31,7 +31,7 @@ thread_local! {
     static FILE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Where the cells of a chunk go.
+/// Target of the cells of a chunk.
 struct Goal<'a> {
     out: &'a mut [u8],
     /// Lengths of the region.
@@ -63,7 +63,7 @@ impl Chunked {
         }
         let fill = self.meta.fill();
         let mut absent = false;
-        // Chunks of a shard come one after the other: it is opened once.
+        // Chunks of a shard are adjacent: it is opened once.
         let mut last: Option<LocalFile> = None;
         for piece in fetched.pieces {
             let at = piece.at;
@@ -93,7 +93,7 @@ impl Chunked {
         }
         if absent {
             reader.rests.meets();
-            // A local directory answers without waiting.
+            // A check of a local directory does not wait.
             match reader.store.check_there().now_or_never() {
                 Some(there) => there?,
                 None => return Err(reader.internal("a local directory did not answer at once")),
@@ -120,9 +120,9 @@ impl Chunked {
         }
         let Some(local) = last else {
             return match (range, self.seal(at)) {
-                // Its index was there.
+                // Its index existed.
                 (Some(_), _) => Err(SourceError::Changed { what: store.show(&key) }),
-                // A local directory answers without waiting.
+                // A check of a local directory does not wait.
                 (None, Some(seal)) => match self.lost(reader, at, seal).now_or_never() {
                     Some(lost) => Err(lost),
                     None => Err(reader.internal("a local directory did not answer at once")),
@@ -162,7 +162,7 @@ impl Chunked {
         })
     }
 
-    /// Reads what is wanted of a chunk without codecs, straight into place if that is rows of the goal.
+    /// Reads the wanted part of a chunk without codecs, straight into place if that is rows of the goal.
     fn read_raw(
         &self,
         reader: &ArrayReader,
@@ -212,7 +212,7 @@ impl Chunked {
         })
     }
 
-    /// The bytes of a decoded chunk that are wanted and where they go, if they are whole rows there too.
+    /// Returns the wanted bytes of a decoded chunk and their target, if both are whole rows.
     fn in_place(&self, goal: &Goal<'_>) -> Option<(Range<usize>, Range<usize>)> {
         let unit = &self.meta.unit;
         let whole = (1..unit.len()).all(|a| goal.len[a] == unit[a] && goal.shape[a] == unit[a]);
@@ -222,8 +222,8 @@ impl Chunked {
         whole.then(|| (from..from + bytes, to..to + bytes))
     }
 
-    /// Bytes of a decoded chunk that have all that is wanted: from its first cell to its last one, or such a range for
-    /// each row, where ranges are decoded by themselves and leave out much.
+    /// Ranges of a decoded chunk that cover all wanted cells: from the first cell to the last, or one range for each
+    /// row, where ranges can be decoded separately and skip much.
     fn wanted(&self, goal: &Goal<'_>) -> impl Iterator<Item = Range<usize>> + use<> {
         let unit = &self.meta.unit;
         let cell = self.meta.unit_bytes() / unit.iter().product::<u64>().max(1);
@@ -246,7 +246,6 @@ impl Chunked {
         })
     }
 
-    /// Bytes of a row of a decoded chunk.
     fn row(&self) -> usize {
         let count = self.meta.unit.first().copied().unwrap_or(1).max(1);
         self.meta.unit_bytes() as usize / count as usize
@@ -258,7 +257,7 @@ impl Chunked {
         copy_box(cells, from, goal.out, to, &goal.len, reader.source.dtype.size());
     }
 
-    /// Decodes a chunk to where its cells go.
+    /// Decodes a chunk into its goal.
     fn put(
         &self,
         reader: &ArrayReader,
@@ -277,7 +276,8 @@ impl Chunked {
         Ok(())
     }
 
-    /// The same of cells that lie in a decoded chunk as they do in memory; false if the codecs need steps in between.
+    /// As [`Chunked::put`], for cells that a decoded chunk holds in memory order; false if the codecs need
+    /// intermediate steps.
     fn put_plain(
         &self,
         reader: &ArrayReader,
@@ -333,7 +333,7 @@ impl Chunked {
         }
     }
 
-    /// All cells of a unit, in the reader's type.
+    /// Decodes all cells of a unit, in the reader's type.
     fn decode_unit<'a>(
         &self,
         reader: &ArrayReader,

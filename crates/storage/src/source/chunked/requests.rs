@@ -1,9 +1,9 @@
-//! How many requests reading an array takes.
+//! Number of requests for reading an array.
 //!
 //! ```text
 //!   units that an operand reads        1 1 │ 1 1      a chunk that is an object: one request
-//!   (lengths along an axis are         1 1 │ 1 1      a shard: one for its index, once; one for each stretch of units
-//!   independent of the other axes)     ────┼────      that lie beside each other, or one for each unit of a local file
+//!   (lengths along an axis are         1 1 │ 1 1      a shard: one for its index, once; one per stretch of adjacent
+//!   independent of the other axes)     ────┼────      units, or one for each unit of a local file
 //!                                      1 1 │ 1 1
 //! ```
 
@@ -13,13 +13,13 @@ use tessera_planner::catalog::SourceRef;
 use tessera_planner::grid::{AxisGrid, Grid};
 use tessera_planner::region::{Dims, Region};
 
-/// Chunks of an axis that are looked at one by one; those beyond are taken to be like these on average.
+/// Chunks of an axis that are counted one by one; the rest is extrapolated from their average.
 const LOOKED_AT: u64 = 1 << 12;
 
 impl Chunked {
-    /// Requests of operands that read the boxes of `grid`, which begins at `origin` of the array. Units that are absent
-    /// count: nobody knows before. Those of a shard are taken to lie in it one after another, in row-major order, as
-    /// long as decoded ones.
+    /// Number of requests of operands that read the boxes of `grid`, which begins at `origin` of the array. Absent
+    /// units count, as they are not known in advance. Units of a shard are assumed to be stored one after another, in
+    /// row-major order, with their decoded length.
     pub(crate) fn requests(
         &self,
         is_local: bool,
@@ -34,7 +34,7 @@ impl Chunked {
         let unit = |a: usize| self.meta.unit[a];
         let lens: Dims = grid.axes.iter().map(|g| g.chunk).collect();
         if source.plain && source.lines(&lens).is_alone() {
-            // Axes of which a typical operand reads all that a chunk has are in the line, and so is the next one.
+            // Axes along which a typical operand reads a whole chunk are in the line, and so is the next axis.
             let within = (0..lens.len()).rev().take_while(|&a| lens[a] >= unit(a)).count();
             let outer = lens.len().saturating_sub(within + 1);
             let beside = |a: usize| if a < outer { 1 } else { unit(a) };
@@ -54,7 +54,7 @@ impl Chunked {
         indices.saturating_add(read)
     }
 
-    /// Shards that are touched, each of which has one index.
+    /// Number of touched shards, each of which has one index.
     fn indices(&self, shard: &Shard, grid: &Grid, origin: &[u64]) -> u64 {
         grid.axes.iter().zip(origin).enumerate().fold(1u64, |n, (a, (g, o))| {
             let whole = AxisGrid::regular(g.len, g.len);
@@ -62,7 +62,7 @@ impl Chunked {
         })
     }
 
-    /// Requests for what a typical operand reads of a shard.
+    /// Requests for the part of a shard that a typical operand reads.
     fn stretches(&self, shard: &Shard, grid: &Grid, origin: &[u64]) -> u64 {
         let first: Vec<u64> = grid.axes.iter().map(|g| u64::from(g.count() > 2)).collect();
         let mut region: Region = grid.region(&first);
@@ -74,8 +74,8 @@ impl Chunked {
             return 0;
         }
         let units = self.units(&region);
-        // From the fastest axis on, units lie beside each other as long as all of an axis are read, or what is left
-        // out between them is less than another request costs.
+        // From the fastest axis on, units are adjacent as long as all of an axis are read, or the gap between them
+        // costs less than another request.
         let (mut requests, mut apart, mut each) = (1u64, false, self.meta.unit_bytes());
         for a in (0..units.rank()).rev() {
             let (count, read) =
@@ -91,7 +91,8 @@ impl Chunked {
     }
 }
 
-/// Boxes of `cells` cells that the chunks of an axis touch, each chunk by itself; `origin` is where the axis begins.
+/// Number of boxes of `cells` cells that the chunks of an axis touch, each chunk by itself; the axis begins at
+/// `origin`.
 fn touched(axis: &AxisGrid, origin: u64, cells: u64) -> u64 {
     let cells = cells.max(1);
     let count = axis.count();

@@ -1,4 +1,4 @@
-//! Places that are allowed and places that are not.
+//! Allowed and denied locations.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
@@ -64,7 +64,7 @@ fn links_and_dots_are_resolved_first() {
         seen.push(found.0);
     }
     assert!(seen.contains(&true) && seen.contains(&false));
-    // A file that was opened through a link is where the link leads.
+    // A file opened through a link is checked by the link's target.
     let location = Location::parse(&root).unwrap();
     let (_, fenced) = fence.check(&location, &Options::default(), Access::Read).unwrap();
     let fenced = fenced.unwrap();
@@ -113,7 +113,7 @@ fn another_process_is_told_all_that_may_be_read() {
         assert_eq!(check(&there, &at(path), None, Access::Read), reads, "{path}");
         assert_eq!(check(&there, &at(path), None, Access::Write), writes, "{path}");
     }
-    // One list alone leaves the other free.
+    // With one list only, the other access is unrestricted.
     let reading = Rules { read: Some(vec![at("open")]), write: None };
     let fence = Arc::new(Fence::new(reading, None, &[]).unwrap());
     assert!(check(&fence, &at("x"), None, Access::Write));

@@ -21,20 +21,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Requests in flight over all statements, each on a connection that is kept for the next one.
+/// Upper bound on concurrent requests over all statements, each on a connection that is reused.
 const REQUESTS_MAX: usize = 128;
 
-/// Attempts of a request after the first; together they wait some two seconds.
+/// Upper bound on the client's retries of a request; together they wait some two seconds.
 const RETRIES_MAX: usize = 8;
 
-/// What [`Stores::exists`] found.
+/// Result of [`Stores::exists`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     /// True for a directory, or a prefix of objects.
     pub is_directory: bool,
 }
 
-/// A place in an object store.
+/// A location in an object store.
 #[derive(Debug, Clone)]
 pub struct Client {
     /// The store, rooted at its bucket or host.
@@ -43,16 +43,16 @@ pub struct Client {
     pub key: String,
 }
 
-/// What is at a URL, as [`Stores::reach`] finds it.
+/// Result of [`Stores::reach`].
 #[derive(Debug, Clone)]
 pub struct Reached {
     /// The key in an object store, or a path.
     pub place: Result<Client, PathBuf>,
-    /// What is asked of each object there.
+    /// Checks each object of the location.
     pub(crate) fence: Option<Arc<Fenced>>,
 }
 
-/// Connections to storages, kept between statements.
+/// Connections to storages, reused between statements.
 pub struct Stores {
     shared: Arc<Shared>,
     fence: Arc<Fence>,
@@ -75,12 +75,12 @@ impl std::fmt::Debug for Stores {
 }
 
 impl Stores {
-    /// Stores with the process's `AWS_*` variables. `timeout` bounds each read, retries included.
+    /// Creates stores with the process's `AWS_*` variables. `timeout` bounds each read, retries included.
     pub fn new(timeout: Duration) -> Self {
         Stores::with_environment(timeout, std::env::vars())
     }
 
-    /// The same with other variables.
+    /// As [`Stores::new`], with other variables.
     pub fn with_environment(
         timeout: Duration,
         environment: impl IntoIterator<Item = (String, String)>,
@@ -96,11 +96,11 @@ impl Stores {
         Stores { shared: Arc::new(shared), fence: Arc::default() }
     }
 
-    /// The same storages, of which statements touch what `rules` allow. The `warehouse` is the engine's own, and so are
-    /// the directories in `private`.
+    /// The same storages, of which statements may access what `rules` allow. The `warehouse` and the directories in
+    /// `private` belong to the engine.
     ///
     /// # Errors
-    /// A rule that is neither a path nor a URL that can be read.
+    /// A rule that is neither a path nor a valid URL.
     pub fn fenced(
         &self,
         rules: Rules,
@@ -115,7 +115,7 @@ impl Stores {
         &self.fence
     }
 
-    /// What another process is to check that opens a URL for a statement of this one; `None` for nothing.
+    /// The rules to check by another process that opens a URL for a statement of this one; `None` for no check.
     pub fn rules_for(&self, url: &str, options: &Options) -> Option<Rules> {
         let is_lent = || Location::parse(url).is_ok_and(|l| self.fence.is_lent(&l));
         match self.fence.is_open() || options.warehouse || is_lent() {
@@ -124,25 +124,24 @@ impl Stores {
         }
     }
 
-    /// Lets statements read a file of the process's own until the answer is dropped.
+    /// Lets statements read a file of the process's own until the returned loan is dropped.
     pub fn lend(&self, path: &std::path::Path) -> Lent {
         self.fence.lend(path)
     }
 
-    /// Datasets that were opened before.
     pub(crate) fn kept(&self) -> &Kept {
         &self.shared.kept
     }
 
-    /// What all reads through these stores have cost.
+    /// Counters of all reads through these stores.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.shared.counters
     }
 
-    /// Whether something is there: a file or object, or a directory of some.
+    /// Checks that a file, an object, or a directory of objects exists.
     ///
     /// # Errors
-    /// [`SourceError::NotFound`] if nothing is; those of the storage.
+    /// [`SourceError::NotFound`] if nothing exists; errors of the storage.
     pub async fn exists(&self, url: &str, options: &Options) -> Result<Found, SourceError> {
         let location = Location::parse(url)?;
         let store = self.at(&location, options, Access::Read)?;
@@ -163,11 +162,11 @@ impl Stores {
         }
     }
 
-    /// The client for a URL of an object store and the key below its root, or a local path. Equal options give the same
-    /// client, so connections are kept.
+    /// Returns the client for a URL of an object store and the key below its root, or a local path. Equal options
+    /// return the same client, so connections are reused.
     ///
     /// # Errors
-    /// A URL that cannot be read, what statements may not read, options from which no client can be made.
+    /// An invalid URL, a location that statements may not read, options from which no client can be made.
     pub fn reach(&self, url: &str, options: &Options) -> Result<Reached, SourceError> {
         let location = Location::parse(url)?;
         let store = self.at(&location, options, Access::Read)?;
@@ -178,7 +177,7 @@ impl Stores {
         Ok(Reached { place, fence: store.fence })
     }
 
-    /// The store of a location, rooted at it, for who may touch it so.
+    /// Returns the store rooted at a location, if `access` to it is allowed.
     pub(crate) fn at(
         &self,
         location: &Location,
@@ -186,7 +185,7 @@ impl Stores {
         access: Access,
     ) -> Result<Store, SourceError> {
         let (place, fence) = self.fence.check(location, options, access)?;
-        // Who follows redirects of a fenced client asks the fence: it is another client.
+        // A fenced client checks redirects by the rules: it is another client.
         let rules = fence.as_ref().map(|_| self.fence.rules());
         let kind = match &place {
             StoragePath::Local(path) => StoreRoot::Local(path.clone()),
@@ -244,7 +243,7 @@ impl Stores {
         Ok(client)
     }
 
-    /// Requests to a bucket go to that client: for tests, whose buckets are in memory.
+    /// Replaces the client of a bucket: for tests, whose buckets are in memory.
     pub fn serve(&self, bucket: &str, client: Arc<dyn ObjectStore>) {
         let key = client_key(bucket, &Options::default(), None);
         self.shared.clients.lock().unwrap_or_else(PoisonError::into_inner).insert(key, client);
@@ -258,7 +257,7 @@ impl Stores {
     ) -> object_store::Result<Arc<dyn ObjectStore>> {
         let mut b = AmazonS3Builder::new();
         for (name, value) in &self.shared.environment {
-            // Variables that object_store does not know are for other programs.
+            // Variables unknown to object_store are for other programs.
             if let Ok(key) = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {
                 b = b.with_config(key, value);
             }
@@ -277,7 +276,7 @@ impl Stores {
         }
         if let Some(v) = &o.access_key_id {
             b = b.with_access_key_id(v);
-            // The token of other credentials would make these wrong.
+            // The token of other credentials would make these invalid.
             b = b.with_token(o.session_token.clone().unwrap_or_default());
         }
         if let Some(v) = &o.secret_access_key {
@@ -290,7 +289,7 @@ impl Stores {
             .allow_http
             .or_else(|| env("AWS_ALLOW_HTTP").map(|v| v.eq_ignore_ascii_case("true") || v == "1"))
             .unwrap_or(false);
-        // Without any credentials a request is anonymous: asking the metadata service of a cloud would only wait.
+        // Without any credentials a request is anonymous: a request to a cloud's metadata service would only wait.
         let known = o.access_key_id.is_some()
             || [
                 "AWS_ACCESS_KEY_ID",
@@ -316,7 +315,7 @@ impl Stores {
 
     fn client_options(&self) -> ClientOptions {
         ClientOptions::new()
-            // One attempt does not take all the time that there is.
+            // One attempt does not use up the whole time-out.
             .with_timeout(self.shared.timeout / 2)
             .with_connect_timeout(self.connect_timeout())
     }
@@ -348,17 +347,16 @@ impl Stores {
     }
 }
 
-/// Redirects that are followed, as many as browsers follow.
+/// Upper bound on redirects, as many as browsers follow.
 const HOPS_MAX: usize = 10;
 
-/// Makes clients that ask the fence before they follow a redirect.
+/// Makes clients that check the rules before they follow a redirect.
 #[derive(Debug)]
 struct Hops {
-    /// `None` asks nobody.
+    /// `None` for no checks.
     fence: Option<Arc<Fence>>,
-    /// True for buckets of S3.
     is_s3: bool,
-    /// True if the server that was asked first may lead on to itself.
+    /// True if the server of the first request may redirect to itself.
     home: bool,
     timeout: Duration,
     connect_timeout: Duration,
@@ -366,7 +364,7 @@ struct Hops {
 
 impl HttpConnector for Hops {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        // What gives credentials to a machine of a cloud is asked over HTTP, whatever the bucket is.
+        // A machine's credentials service in a cloud is accessed over HTTP, whatever the bucket is.
         let allow_http = options.get_config_value(&ClientConfigKey::AllowHttp);
         let allow_http = allow_http.is_some_and(|text| text == "true");
         let (fence, home) = (self.fence.clone(), self.home);
@@ -398,12 +396,12 @@ impl HttpConnector for Hops {
     }
 }
 
-/// What tells clients of buckets apart.
+/// Key of the clients of buckets.
 fn client_key(bucket: &str, options: &Options, rules: Option<&Rules>) -> String {
     format!("s3://{bucket} {rules:?} {}", key_of(options))
 }
 
-/// What tells two sets of options, and their credentials, apart. In memory only, never shown.
+/// Key of a set of options and their credentials. In memory only, never shown.
 pub(crate) fn key_of(o: &Options) -> String {
     format!(
         "{:?} {:?} {:?} {:?} {:?} {:?} {:?}",
@@ -417,7 +415,7 @@ pub(crate) fn key_of(o: &Options) -> String {
     )
 }
 
-/// What tells stores apart in which the same URL means something else.
+/// Tells apart stores in which the same URL means different objects.
 pub(crate) fn origin_of(o: &Options) -> u64 {
     match (&o.endpoint, &o.region) {
         (None, None) => 0,

@@ -1,22 +1,22 @@
-//! What reading has cost.
+//! Counters of reads.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What reading has cost so far. Shared by all readers of a [`Stores`](super::Stores).
+/// Counters of reads, shared by all readers of a [`Stores`](super::Stores).
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Reads of objects or parts of objects, metadata among them.
+    /// Reads of objects or parts of objects, including metadata.
     pub requests: AtomicU64,
-    /// Bytes that arrived.
+    /// Bytes received.
     pub bytes: AtomicU64,
     /// Stored chunks (of shards: inner chunks) that were fetched; absent ones count.
     pub chunks: AtomicU64,
 }
 
 impl Counters {
-    /// `(requests, bytes, chunks)` at this moment.
+    /// Current `(requests, bytes, chunks)`.
     pub fn snapshot(&self) -> (u64, u64, u64) {
         let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
         (get(&self.requests), get(&self.bytes), get(&self.chunks))
@@ -24,7 +24,7 @@ impl Counters {
 
     pub(super) fn count(&self, bytes: usize) {
         self.add(bytes);
-        // Who reads coordinates and metadata counts nothing of its own.
+        // Readers of coordinates and metadata have no counters of their own.
         let _ = OWN.try_with(|own| own.add(bytes));
     }
 
@@ -33,18 +33,18 @@ impl Counters {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Counts here too what `read` reads, whenever it is polled.
+    /// Also counts the reads of `read` here, whenever it is polled.
     pub async fn of<T>(self: Arc<Self>, read: impl Future<Output = T>) -> T {
         OWN.scope(self, read).await
     }
 
-    /// Counts here too what `read` reads.
+    /// Also counts the reads of `read` here.
     pub fn of_now<T>(self: &Arc<Self>, read: impl FnOnce() -> T) -> T {
         OWN.sync_scope(self.clone(), read)
     }
 }
 
 tokio::task_local! {
-    /// The counters of the plan for which something is read, beside those of the process.
+    /// The counters of the plan that reads, in addition to those of the process.
     static OWN: Arc<Counters>;
 }

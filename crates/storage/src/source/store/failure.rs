@@ -1,4 +1,4 @@
-//! Requests that fail, and what is told of them: texts name the object and never hold credentials.
+//! Failed requests and their errors: texts name the object and never hold credentials.
 
 use super::Store;
 use crate::source::error::SourceError;
@@ -9,7 +9,7 @@ use std::future::Future;
 use std::io;
 
 impl Store {
-    /// An error of the store's client as one of ours.
+    /// Converts an error of the store's client.
     pub(crate) fn failure(&self, key: &str, e: object_store::Error) -> SourceError {
         let text = texts(&e);
         match e {
@@ -41,13 +41,13 @@ impl Store {
         }
     }
 
-    /// Runs one request within the time-out, counts it, and sorts its errors; "not found" is `None`.
+    /// Runs one request within the time-out, counts it, and maps its errors; "not found" is `None`.
     pub(super) async fn guard<T: Measured>(
         &self,
         key: &str,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<Option<T>, SourceError> {
-        // Whoever holds a permit gives it back within the time-out.
+        // Every permit is released within the time-out.
         let permit = self.requests.acquire().await;
         let answered = tokio::time::timeout(self.timeout, request).await;
         drop(permit);
@@ -67,7 +67,7 @@ impl Store {
                 self.counters.count(0);
                 let text = texts(&e);
                 match e {
-                    // S3 answers a missing bucket with the status of a missing key.
+                    // S3 reports a missing bucket with the status of a missing key.
                     object_store::Error::NotFound { .. } if text.contains("NoSuchBucket") => {
                         Err(SourceError::NoBucket { what: self.show(key) })
                     }
@@ -123,8 +123,8 @@ impl Store {
     }
 }
 
-/// The failure of a storage among the causes of an error, if it may pass when all is run again, or is a refusal: for
-/// readers that know no errors of ours.
+/// The storage failure among the causes of an error, if it may pass when everything is run again, or is a refusal:
+/// for readers that do not know our errors.
 pub fn passing(error: &(dyn std::error::Error + 'static)) -> Option<SourceError> {
     let mut next = Some(error);
     while let Some(e) = next {
@@ -155,10 +155,11 @@ pub fn passing(error: &(dyn std::error::Error + 'static)) -> Option<SourceError>
     None
 }
 
-/// Codes of S3 for a request whose time is not its own.
+/// Codes of S3 for a request with a wrong time.
 const CLOCK: [&str; 3] = ["RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"];
 
-/// Why a request was given up by our own client, if it was: a redirect that is not allowed, a bucket of another region.
+/// The reason why our own client gave up a request, if it did: a redirect that is not allowed, a bucket of another
+/// region.
 pub(crate) fn refused(error: &(dyn std::error::Error + 'static)) -> Option<SourceError> {
     let mut next = Some(error);
     while let Some(e) = next {
@@ -172,7 +173,6 @@ pub(crate) fn refused(error: &(dyn std::error::Error + 'static)) -> Option<Sourc
     None
 }
 
-/// Bytes that a request brought.
 pub(super) trait Measured {
     fn bytes(&self) -> usize;
 }
@@ -228,7 +228,7 @@ fn server_code(text: &str) -> Option<String> {
     Some(format!("HTTP status {}", status.trim()))
 }
 
-/// What happened to a connection, if that is what failed.
+/// The failure of a connection, if it failed.
 fn connection(text: &str) -> Option<&'static str> {
     let lower = text.to_ascii_lowercase();
     let table = [

@@ -12,23 +12,23 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// Linux takes no longer advice than what it reads ahead by itself, of which this is the default.
+/// Linux limits a read-ahead hint to its own read-ahead size, of which this is the default.
 #[cfg(target_os = "linux")]
 const ADVICE_BYTES: u64 = 128 << 10;
 
-/// A local file, opened.
+/// An open local file.
 #[derive(Debug)]
 pub(crate) struct LocalFile {
     pub(crate) key: String,
     pub(super) file: File,
-    /// Bytes that it had when it was opened.
+    /// Its length when it was opened.
     pub(crate) len: u64,
-    /// Its version then.
+    /// Its version when it was opened.
     pub(super) version: u64,
 }
 
 impl LocalFile {
-    /// Asks the system to fetch a part of the file before it is read. It need not, and tells nothing.
+    /// Hints the system to read a part of the file ahead. The system may ignore it.
     pub(crate) fn will_read(&self, offset: u64, bytes: u64) {
         #[cfg(target_os = "linux")]
         {
@@ -63,7 +63,7 @@ impl Store {
         Ok(Some(parts))
     }
 
-    /// A local file of this store, opened; `None` if the store is not local or the file does not exist.
+    /// Opens a local file of this store; `None` if the store is not local or the file does not exist.
     pub(crate) fn local_file(&self, key: &str) -> Result<Option<LocalFile>, SourceError> {
         match &self.kind {
             StoreRoot::Local(root) => self.open_file(root, key),
@@ -71,8 +71,8 @@ impl Store {
         }
     }
 
-    /// Reads `out.len()` bytes at `offset` of a file. Once all is read that is wanted at a time, it is asked whether
-    /// the file [is still the same](Store::check_same).
+    /// Reads `out.len()` bytes at `offset` of a file. The caller checks after a batch of reads that the file [is
+    /// unchanged](Store::check_same).
     pub(crate) fn read_exact_at(
         &self,
         from: &LocalFile,
@@ -81,13 +81,13 @@ impl Store {
     ) -> Result<(), SourceError> {
         self.counters.count(out.len());
         from.file.read_exact_at(out, offset).or_else(|e| {
-            // A file that was cut off meanwhile is told as one that changed.
+            // A file that was truncated in the meantime is reported as changed.
             self.check_same(from)?;
             Err(self.io_error(&from.key, &e))
         })
     }
 
-    /// What was read of a file until now is of the version that it had when it was opened.
+    /// Checks that the file still has the version that it had when it was opened.
     pub(crate) fn check_same(&self, from: &LocalFile) -> Result<(), SourceError> {
         if self.versions.is_none() {
             return Ok(());
@@ -99,7 +99,7 @@ impl Store {
         }
     }
 
-    /// True if something is at the root: a file, a directory, or an object below the prefix.
+    /// True if the root exists; `None` if the store is not local.
     pub(crate) fn local_exists(&self) -> Option<bool> {
         match &self.kind {
             StoreRoot::Local(root) => Some(disk::wait(|| root.exists())),
@@ -129,7 +129,7 @@ impl Store {
                     self.met(key, version, None)?;
                     Ok(Some(LocalFile { key: key.into(), file, len, version }))
                 }
-                // A directory, a pipe or a device is no object.
+                // A directory, a pipe or a device is not an object.
                 Ok(_) => absent(),
                 Err(e) => Err(self.io_error(key, &e)),
             },
@@ -149,7 +149,7 @@ impl Store {
     }
 }
 
-/// True if an error says that a file does not exist.
+/// True if an error means that a file does not exist.
 pub(super) fn is_nothing(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

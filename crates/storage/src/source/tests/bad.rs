@@ -103,7 +103,7 @@ fn each_has_its_code() {
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
-    // Every fixture is in the table, or is readable after all.
+    // Every fixture is in the table, or is readable.
     for entry in std::fs::read_dir(data("bad")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let fine = ["names_duplicate.zarr", "npy_trailing.npy", "group_empty.zarr"];
@@ -122,7 +122,7 @@ fn a_damaged_chunk_is_named() {
     let SourceError::Chunk { array, chunk, path, .. } = &e else { panic!("{e}") };
     assert_eq!((array.as_str(), chunk.as_str()), ("v", "[1, 1]"));
     assert!(path.ends_with("v3_crc32c.zarr/v/c/1/1"), "{path}");
-    // Regions that miss it are read.
+    // Regions that do not touch the chunk are read.
     let opened = open_local(&data("bad/v3_crc32c.zarr")).unwrap();
     assert!(read(&opened.readers[0], &Region::at(&[0, 0], &[2, 7])).is_ok());
 }
@@ -150,7 +150,7 @@ fn little_bombs_do_not_go_off() {
         out
     };
     let zstd = zstd::bulk::compress(&zeros, 3).unwrap();
-    // A blosc header that promises 1 GiB.
+    // A blosc header that claims 1 GiB.
     let mut blosc = vec![2, 1, 1, 8, 0, 0, 0, 0x40, 0, 0, 1, 0, 20, 0, 0, 0];
     blosc.extend([0; 4]);
     let dir = tempfile::tempdir().unwrap();
@@ -182,7 +182,7 @@ fn damaged_archives_are_named() {
     let good = std::fs::read(data("npy/two.npz")).unwrap();
     let path = dir.path().join("x.npz");
     let mut codes = std::collections::BTreeSet::new();
-    // Every truncation and every flipped byte gives arrays or an error, never a panic.
+    // Every truncation and every flipped byte yields arrays or an error, never a panic.
     for cut in (0..good.len()).step_by(7) {
         std::fs::write(&path, &good[..cut]).unwrap();
         codes.extend(open_local(path.to_str().unwrap()).err().map(|e| e.code()));

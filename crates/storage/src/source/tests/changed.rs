@@ -14,7 +14,7 @@ use tessera_planner::error::Class;
 /// Four cells in two chunks that have no codecs.
 const ARRAY: &str = r#"{"zarr_format":3,"node_type":"array","shape":[4],"data_type":"int8","chunk_grid":{"name":"regular","configuration":{"chunk_shape":[2]}},"chunk_key_encoding":{"name":"default"},"fill_value":9,"codecs":[{"name":"bytes"}]}"#;
 
-/// The same as two chunks of one shard, whose index of two pairs of `u64` is in front.
+/// The same as two chunks of one shard, whose index of two pairs of `u64` is at the start.
 const SHARDED: &str = r#"{"zarr_format":3,"node_type":"array","shape":[4],"data_type":"int8","chunk_grid":{"name":"regular","configuration":{"chunk_shape":[4]}},"chunk_key_encoding":{"name":"default"},"fill_value":9,"codecs":[{"name":"sharding_indexed","configuration":{"chunk_shape":[2],"codecs":[{"name":"bytes"}],"index_codecs":[{"name":"bytes","configuration":{"endian":"little"}}],"index_location":"start"}}]}"#;
 
 fn shard(cells: [u8; 4]) -> Vec<u8> {
@@ -26,7 +26,7 @@ fn region(from: u64, len: u64) -> Region {
     Region::at(&[from], &[len])
 }
 
-/// Writes a file, which changed that many seconds after 1970.
+/// Writes a file and sets its time to `second` seconds after 1970.
 fn write(path: &Path, bytes: &[u8], second: u64) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, bytes).unwrap();
@@ -98,14 +98,14 @@ fn a_chunk_is_of_one_version_within_a_statement() {
         is_changed(read(&opened.readers[0], &region(0, 1)), "a.zarr/c/0");
         is_changed(read(&opened.readers[0], &region(0, 4)), "a.zarr/c/0");
         assert_eq!(read(&opened.readers[0], &region(2, 2)).unwrap(), [9, 9], "{what}");
-        // Another opening for the same statement is no way around, another statement is.
+        // Another opening for the same statement fails too; another statement does not.
         let again = place.open(&versions, "a.zarr").unwrap();
         is_changed(read(&again.readers[0], &region(0, 1)), "a.zarr/c/0");
         let other = place.open(&Versions::new(false), "a.zarr").unwrap();
         if what != "another length at the same moment" {
             read(&other.readers[0], &region(0, 4)).unwrap();
         }
-        // Who asks for no versions is told of none.
+        // A reader without versions detects no change.
         let path = place.path("a.zarr");
         let open = run(open(path.to_str().unwrap(), &Options::default(), &place.stores)).unwrap();
         write(&place.path("a.zarr/c/1"), &[3, 4], 5);
@@ -132,7 +132,7 @@ fn all_of_a_shard_is_of_one_version() {
     write(&file, &shard([1, 2, 3, 4]), 5);
     let opened = place.open(&Versions::new(false), "a.zarr").unwrap();
     assert_eq!(read(&opened.readers[0], &region(0, 2)).unwrap(), [1, 2]);
-    // What is replaced is what was not read yet.
+    // The replaced bytes are ones that were not read yet.
     write(&file, &shard([1, 2, 7, 8]), 6);
     is_changed(read(&opened.readers[0], &region(2, 2)), "a.zarr/c/0");
 }
@@ -171,7 +171,7 @@ fn labels_are_of_the_version_that_a_statement_read_before() {
     write(&place.path("a.zarr/x/c/0"), &[1, 3], 6);
     is_changed(place.open(&versions, "a.zarr"), "a.zarr");
     assert!(place.open(&Versions::new(false), "a.zarr").is_ok());
-    // What was opened before is not read again, and its labels count as read.
+    // A cached dataset is not read again, and its labels count as read.
     let bucket = Arc::new(InMemory::new());
     put(&*bucket, "a/zarr.json", group.as_bytes());
     for array in ["v", "x"] {
@@ -207,7 +207,7 @@ fn a_file_that_changes_while_it_is_read_is_noticed() {
         store.read_exact_at(&file, &mut out, 0).unwrap();
         assert_eq!(store.check_same(&file).is_err(), is_watched);
     }
-    // One that is cut off is not told as one that ends early.
+    // A truncated file is reported as changed, not as too short.
     write(&chunk, &[1, 2], 5);
     let file = watched.local_file("c/0").unwrap().unwrap();
     write(&chunk, &[7], 6);
@@ -258,7 +258,7 @@ fn objects_are_asked_for_in_the_version_that_was_read() {
         is_changed(read(reader, &region(0, 2)), "s3://b/a/c/0");
         assert_eq!((requests() - asked, bytes() - came), (1, 0), "the bucket refused to give it");
         assert!(read(&opened(&Versions::new(false)).readers[0], &region(0, 2)).is_ok());
-        // What the bucket does not refuse is compared.
+        // A response that the bucket does not refuse is compared.
         let other = Versions::new(false);
         let listed = versions.read().unwrap().list();
         other.expect(&listed);

@@ -38,7 +38,7 @@ fn scalars(cells: &[u8], dtype: DType) -> Vec<Scalar> {
     cells.chunks_exact(dtype.size()).map(|c| Scalar::from_le_bytes(dtype, c)).collect()
 }
 
-/// Cells with all NaNs made the same.
+/// Cells with all NaNs replaced by one NaN.
 fn canonical(cells: &[u8], dtype: DType) -> Vec<u8> {
     let nan = Scalar::from_f64(dtype, f64::NAN);
     let mut out = Vec::new();
@@ -301,7 +301,7 @@ fn inner_chunks_of_shards_are_read_alone() {
     assert!(inner > 0 && inner < 100, "{inner}");
     read(reader, &Region::at(&[0, 0], &[2, 2])).unwrap();
     let (r2, b2, _) = stores.counters().snapshot();
-    // The index is kept.
+    // The index is cached.
     assert_eq!((r2 - r1, b2 - b1), (1, inner));
 }
 

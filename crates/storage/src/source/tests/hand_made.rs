@@ -1,4 +1,4 @@
-//! Small stores written by hand: what the fixtures do not have.
+//! Small stores written by hand: cases that the fixtures do not have.
 
 use super::*;
 use std::fs;
@@ -71,7 +71,7 @@ fn companions_are_no_data() {
     assert_eq!(v.decode.missing[0].to_string(), "255");
     let unpack = v.decode.unpack.unwrap();
     assert_eq!((unpack.dtype, unpack.scale, unpack.offset), (DType::Float64, 0.5, 0.0));
-    // Without CF the numbers and the attributes stay.
+    // Without CF the numbers and the attributes are unchanged.
     let raw = Options::parse([("decode_cf", "false")]).unwrap();
     let d = run(open(&url, &raw, &stores())).unwrap().dataset;
     assert_eq!(d.variables.len(), 3);
@@ -172,7 +172,7 @@ fn compressed_archives_are_unpacked() {
     assert!(opened.unsupported.is_empty(), "{:?}", opened.unsupported);
     let want: Vec<u8> = (0..6i16).flat_map(i16::to_le_bytes).collect();
     assert_eq!(whole(&opened.readers[0]), want);
-    // A byte of the directory's checksum is another.
+    // Changes a byte of the directory's checksum.
     let mut damaged = fs::read(&path).unwrap();
     damaged[at as usize + 16] ^= 1;
     fs::write(&path, damaged).unwrap();

@@ -1,4 +1,4 @@
-//! Datasets that are opened again.
+//! The cache of opened datasets.
 
 use super::*;
 use object_store::memory::InMemory;
@@ -35,11 +35,11 @@ fn what_has_not_changed_is_not_read_again() {
     assert_eq!(again.dataset, first.dataset);
     assert_eq!(again.readers.len(), 1);
     assert_eq!(stores.counters().snapshot().1, before, "nothing but versions was asked for");
-    // Other options are another dataset.
+    // Other options make another entry.
     let bare = Options { decode_cf: false, ..Options::default() };
     opened(&bare);
     assert!(stores.counters().snapshot().1 > before);
-    // Labels, metadata, attributes, a new array, one that went: each shows at once.
+    // Changed labels, metadata, attributes, a new array, a removed one: each is visible at once.
     put(&*bucket, "g/x/c/0", "\u{1}\u{2}\u{7}".into());
     assert_ne!(labels(&opened(&plain)), labels(&first));
     put(&*bucket, "g/v/zarr.json", array(3).replace("int8", "int16"));

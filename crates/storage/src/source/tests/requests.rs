@@ -1,11 +1,11 @@
-//! Requests as they are estimated, beside those that are counted when every box is read.
+//! Estimated requests against those counted when every box is read.
 
 use super::*;
 use crate::served::{KEY, S3, SECRET};
 use std::path::Path;
 use tessera_planner::grid::Grid;
 
-/// Requests that reading each box of a grid takes, with a reader that has read nothing yet: estimated, and counted.
+/// Requests for reading each box of a grid, with a fresh reader: estimated, and counted.
 fn both(reader: &ArrayReader, stores: &Stores, grid: &Grid, origin: &[u64]) -> (u64, u64) {
     let reader = reader.fresh();
     let (before, _, _) = stores.counters().snapshot();
@@ -53,7 +53,7 @@ fn chunks_of_files_and_objects_are_counted_before_they_are_read() {
             ("colpex.v2.zarr", false),
             ("zarr_zoo/v3.zarr#sharded", false),
             ("zarr_zoo/v3.zarr#sharded_start", false),
-            // A unit that is absent is in the index, which is not known before.
+            // An absent unit is in the index, which is not known in advance.
             ("zarr_zoo/v3.zarr#sharded_missing", true),
             ("npy/i4.npy", false),
         ];
@@ -77,7 +77,7 @@ fn chunks_of_files_and_objects_are_counted_before_they_are_read() {
 
 #[test]
 fn a_plan_of_many_chunks_is_counted_at_once() {
-    // 10^9 chunks of one cell: nobody goes through them.
+    // 10^9 chunks of one cell: they are not enumerated.
     let opened = open_local(&data("colpex.v2.zarr")).unwrap();
     let reader = &opened.readers[0];
     let rank = reader.source().shape.len();
@@ -89,7 +89,7 @@ fn a_plan_of_many_chunks_is_counted_at_once() {
     assert!((least..=2 * least.max(1_000_000_000)).contains(&requests), "{requests}, {unit}");
 }
 
-/// A chunk grid of 2 by 2 chunks without codecs, the second ones cut off.
+/// A chunk grid of 2 by 2 chunks without codecs, the second ones partial.
 fn plain_store() -> (tempfile::TempDir, impl Fn(u64, u64, u64) -> f32) {
     let directory = tempfile::tempdir().unwrap();
     let cell = |t: u64, y: u64, x: u64| ((t * 40 + y) * 1500 + x) as f32;
@@ -124,7 +124,7 @@ fn boxes_of_plain_chunks_are_read_line_by_line() {
     {
         let grid = Grid::regular(&[6, 40, 1500], &chunk);
         let (expected, counted) = both(reader, &stores, &grid, &zero);
-        // The last boxes are so narrow that lines are read with what lies between them.
+        // The last boxes are so narrow that lines are read with the gaps between them.
         let narrow = if chunk[2] == 600 { 6 * 40 - 2 * 6 } else { 0 };
         let rows = if chunk == [6, 20, 1000] { 6 * 2 * 2 } else { reads };
         assert_eq!((expected, counted), (rows, rows - narrow), "{grid}");
@@ -145,7 +145,7 @@ fn boxes_of_plain_chunks_are_read_line_by_line() {
     let columns =
         Region { start: [0, 0, 0].into_iter().collect(), end: [6, 40, 600].into_iter().collect() };
     assert_eq!(reader.estimate(&columns), 0, "each line goes where it belongs");
-    // A chunk that ends early says so.
+    // A truncated chunk is an error.
     let chunk = directory.path().join("c/1/0/0");
     std::fs::OpenOptions::new().write(true).open(&chunk).unwrap().set_len(1000).unwrap();
     let error = read(&reader.fresh(), &columns).unwrap_err().to_string();

@@ -56,11 +56,11 @@ fn signed_reads_give_the_local_cells() {
         read(&remote.readers[0], &region).unwrap(),
         read(&local.readers[0], &region).unwrap()
     );
-    // Credentials of the table win over those of the environment.
+    // Credentials of the table override those of the environment.
     let wrong = stores_of(&server, Some((KEY, "wrong")));
     let options = [("aws.access_key_id", KEY), ("aws.secret_access_key", SECRET)];
     assert!(open_at("s3://bkt/colpex.v2.zarr", &options, &wrong).is_ok());
-    // Without consolidated metadata the prefix is listed; keys may lie in a group.
+    // Without consolidated metadata the prefix is listed; a key may be in a group.
     let zoo = open_at("s3://bkt/zarr_zoo/v3.zarr", &[], &stores).unwrap();
     assert!(zoo.dataset.variables.len() > 40);
     let one = open_at("s3://bkt/zarr_zoo/v3.zarr#crc32c", &[], &stores).unwrap();
@@ -125,7 +125,7 @@ fn refusals_say_what_is_missing_and_keep_secrets() {
 
 #[test]
 fn an_unreachable_endpoint_is_told_within_the_time_out() {
-    // A port that was free a moment ago; and one that accepts and never answers.
+    // A port that was free a moment ago; and one that accepts and never responds.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_at = silent.local_addr().unwrap();
@@ -187,7 +187,7 @@ fn documents_are_put_once_whatever_happens_to_the_answer() {
         let put =
             |text: &str, mode| run(folder.put("catalog/a.json", text.as_bytes().to_vec(), mode));
         put("1", Mode::Create).unwrap_or_else(|e| panic!("{fault:?}: {e}"));
-        // The same of somebody else is not ours.
+        // The same document by another writer is not ours.
         assert_eq!(put("1", Mode::Create).unwrap_err().code(), "already_exists", "{fault:?}");
         put("22", Mode::Replace).unwrap();
         assert_eq!(run(folder.get("catalog/a.json")).unwrap().unwrap(), "22", "{fault:?}");
@@ -195,7 +195,7 @@ fn documents_are_put_once_whatever_happens_to_the_answer() {
         assert!(run(folder.remove("catalog/a.json")).unwrap(), "{fault:?}");
         assert!(run(folder.get("catalog/a.json")).unwrap().is_none(), "{fault:?}");
         assert!(run(folder.names("catalog")).unwrap().is_empty(), "{fault:?}");
-        // It was put and somebody removed it; and what was removed is gone.
+        // A document removed with its folder is reported missing by a later removal.
         put("3", Mode::Create).unwrap();
         run(folder.remove_all("catalog")).unwrap();
         assert!(!run(folder.remove("catalog/a.json")).unwrap(), "{fault:?}");
@@ -206,7 +206,7 @@ fn documents_are_put_once_whatever_happens_to_the_answer() {
 #[test]
 fn a_version_is_replaced_once_whatever_happens_to_the_answer() {
     for fault in Fault::ALL {
-        // Whatever is asked for, the first answer or the second one is as it should be.
+        // For each request, either the first response or the second one is correct.
         let server = S3::failing(move |n, _| (n % 2 == 1).then_some(fault));
         let stores = stores_of(&server, Some((KEY, SECRET)));
         let folder = Folder::open("s3://bkt/wh", &Options::default(), &stores).unwrap();
@@ -218,7 +218,7 @@ fn a_version_is_replaced_once_whatever_happens_to_the_answer() {
         let update = |text: &str, from: &Version| put(text, Mode::Update(from.clone()));
         let second = update("2", &first).unwrap_or_else(|e| panic!("{fault:?}: {e}"));
         assert_eq!(there(), Some(("2".into(), second.clone())), "{fault:?}");
-        // A version that is no more; also with the bytes that are there, which somebody else put.
+        // A replaced version; also with the stored bytes, which another writer put.
         for text in ["3", "2"] {
             let late = update(text, &first).unwrap_err();
             assert_eq!(

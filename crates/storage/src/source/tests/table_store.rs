@@ -47,7 +47,7 @@ impl TestStore {
         }
     }
 
-    /// The place as a statement sees it.
+    /// The store as a statement sees it.
     fn seen(&self, versions: &Arc<Versions>) -> TableStore {
         let client = Client { store: self.store.clone(), key: self.root.clone() };
         let reached = Reached { place: Ok(client.clone()), fence: None };
@@ -127,10 +127,10 @@ fn what_was_listed_stays_listed() {
         let later = place.seen(&Versions::new(false));
         assert_eq!(place.names(&later), ["a.csv", "b.txt", "c.csv"]);
         assert_ne!(later.version(), version);
-        // What changed between the list and the first read is not what was found.
+        // A change between the listing and the first read is detected.
         place.put("a.csv", b"2", 6);
         is_changed(all_of(&seen, &place.key("a.csv")), "a.csv");
-        // What is no file of the table may change.
+        // A file that does not belong to the table may change.
         assert_eq!(all_of(&seen, &place.key("b.txt")).unwrap(), b"2");
         let absent = run(seen.head(&place.key("nothing.csv"))).unwrap_err();
         assert!(matches!(absent, object_store::Error::NotFound { .. }), "{absent}");

@@ -1,4 +1,4 @@
-//! Both sides of a join over the axes of its result.
+//! Aligns both sides of a join to the axes of its result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::lift::labels::Kept;
 use crate::lift::lower::{Reason, refused};
 use crate::lift::relation::{Column, Relation, select};
 
-/// How the axes of two sides become those of the result.
+/// The mapping of both sides' axes to those of the result.
 struct Axes<'a> {
     left: &'a Relation,
     right: &'a Relation,
     matched: &'a BTreeMap<(usize, usize), Matches>,
-    /// Where each axis of the right stands in the result.
+    /// The result axis of each axis of the right; `None` if it is dropped.
     stands: Vec<Option<usize>>,
-    /// How many axes the result has.
+    /// Number of axes of the result.
     rank: usize,
     is_left: bool,
     all_right: bool,
@@ -36,7 +36,7 @@ struct Label {
 }
 
 impl Dense<'_> {
-    /// Both sides over the left's axes and those of the right that meet none.
+    /// Both sides over the left's axes and the unmatched axes of the right.
     pub(super) fn align(
         &mut self,
         left: Relation,
@@ -87,7 +87,7 @@ impl Dense<'_> {
         Ok(Relation { whole, kept, columns, schema: join.schema.clone(), keep })
     }
 
-    /// A column of the left side where its rows meet some of the right.
+    /// A column of the left side at the rows that the join keeps.
     fn left_column(&mut self, axes: &Axes<'_>, mut column: Column) -> Result<Column, Reason> {
         if let Column::Cells(node) | Column::Met { met: node, .. } = &mut column {
             for _ in axes.left.kept.len()..axes.rank {
@@ -124,8 +124,8 @@ impl Dense<'_> {
         }
     }
 
-    /// The label of an axis that meets the axis `i` of the left. Labels stand at the whole axis of the left, which
-    /// WHERE may have cut: as cells of their own.
+    /// The label of an axis that matches axis `i` of the left. Labels are stored along the whole axis of the left; if
+    /// WHERE cut that axis, they become cells.
     fn matched_label(
         &mut self,
         axes: &Axes<'_>,
@@ -144,13 +144,13 @@ impl Dense<'_> {
         })
     }
 
-    /// The label of an axis of one position: it is that of every row.
+    /// The label of an axis of one position: the same for every row.
     fn single_label(&mut self, axes: &Axes<'_>, label: Label) -> Result<Column, Reason> {
         let left = axes.left;
         let values = self.at_kept(axes.right, label.axis, &label.values)?;
         let mut pairs = axes.matched.iter();
         let (axis, values, partial) = match (axes.is_left, pairs.next(), pairs.next()) {
-            // But NULL where nothing was met.
+            // But NULL where there is no match.
             (true, Some((&(i, _), m)), None) => {
                 let met = m.right.iter().map(|q| q.map(|_| 0)).collect();
                 let m = Matches { left: m.left.clone(), right: met };
@@ -168,13 +168,13 @@ impl Dense<'_> {
         Ok(Column::Label { axis, values: values.into(), partial, origin: None })
     }
 
-    /// Cells of the right side where the rows of the left meet them, with the axes of the result.
+    /// Cells of the right side where the rows of the left match them, with the axes of the result.
     fn right_cells(&mut self, axes: &Axes<'_>, mut node: NodeId) -> Result<NodeId, Reason> {
         for (&(_, j), m) in axes.matched {
             if self.b.node(node).shape[j] > 1 {
                 node = gather(&mut self.b, node, j, &m.right)?;
             } else if m.right.iter().any(Option::is_none) {
-                // The same everywhere, but where there is no match.
+                // The same everywhere, except where there is no match.
                 let there: Vec<_> = m.right.iter().map(|q| q.map(|_| 0)).collect();
                 node = gather(&mut self.b, node, j, &there)?;
             }
@@ -204,7 +204,7 @@ impl Dense<'_> {
         kept.map_err(|e| e.strip_backtrace())
     }
 
-    /// Where the rows of the left meet one of the right as far as axes beside `own` say; `None` if these meet it
+    /// True for rows of the left that match one of the right along all axes other than `own`; `None` if they match
     /// everywhere.
     fn met(&mut self, axes: &Axes<'_>, own: usize) -> Result<Option<NodeId>, Reason> {
         let mut all: Option<NodeId> = None;
@@ -225,7 +225,7 @@ impl Dense<'_> {
     }
 }
 
-/// The right's labels at the positions of the left's whole axis that they meet; NULL at all others.
+/// The right's labels at the matching positions of the left's whole axis; NULL at all others.
 fn spread(values: &ArrayRef, m: &Matches, left: &Kept, whole: u64) -> Result<ArrayRef, Reason> {
     let met = left.within(&m.left);
     let mut positions = vec![None; whole as usize];

@@ -1,4 +1,4 @@
-//! Frames as numbers of rows before and after.
+//! Window frames as numbers of rows before and after the current row.
 
 use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
@@ -7,17 +7,17 @@ use tessera_planner::window::Frame;
 
 use super::super::super::lower::Reason;
 
-/// More rows than any line has, and no sum of two overflows.
+/// More rows than any line has; sums of two do not overflow.
 const ALL: i64 = i64::MAX / 4;
 
-/// The rows that a row sees.
+/// The rows of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Span {
-    /// All of the partition.
+    /// The whole partition.
     Whole,
-    /// From the first to its own.
+    /// From the first row to the current one.
     Running,
-    /// So many before and after its own.
+    /// A number of rows before and after the current one.
     Rows { before: i64, after: i64 },
 }
 
@@ -66,7 +66,7 @@ impl Span {
         }
     }
 
-    /// The first and the last row that row `k` of `n` sees.
+    /// The first and the last row of the frame of row `k` of `n`.
     pub(super) fn of_row(self, k: i64, n: i64) -> Option<(i64, i64)> {
         let Frame { before, after } = self.frame();
         let (low, high) = ((k - before).max(0), (k + after).min(n - 1));
@@ -81,7 +81,7 @@ fn number(value: &ScalarValue) -> Option<i64> {
     }
 }
 
-/// A whole number that the query states.
+/// An integer literal.
 pub(super) fn whole_number(expr: &Expr) -> Option<i64> {
     match expr {
         Expr::Literal(value, _) if value.data_type().is_integer() => {

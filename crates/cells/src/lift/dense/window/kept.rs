@@ -1,12 +1,12 @@
-//! Window functions after WHERE on values: rows that are not there have no numbers.
+//! Window functions after WHERE on values: absent rows have no numbers.
 //!
 //! ```text
 //! keep            1 0 1 1 0 1
-//! row_number      1 . 2 3 . 4      a running count of what is there
-//! lag(v)          . . a c . d      the value before, filled forward over what is not there
-//! running sum     cells that are not there are masked
+//! row_number      1 . 2 3 . 4      a running count of present rows
+//! lag(v)          . . a c . d      the value before, filled forward over absent rows
+//! running sum     absent cells are masked
 //! ```
-//! A frame of some rows would have to count rows of which nobody knows where they are before the query runs.
+//! A frame of a number of rows would have to count rows whose positions are unknown before the query runs.
 
 use datafusion::logical_expr::Expr;
 use tessera_planner::build::Builder;
@@ -23,16 +23,16 @@ use super::frame::Span;
 use super::line::Line;
 use super::{is_null, running_count, steps, which};
 
-/// lag and lead fill forward once for each step.
+/// Maximum offset of lag and lead, which fill forward once per step.
 const STEPS_MAX: i64 = 8;
 
-/// Why a frame of so many rows has no dense form here.
+/// The reason why a frame of a number of rows has no dense form here.
 pub(super) fn between() -> Reason {
     "WHERE on values leaves out rows between those of OVER".to_string()
 }
 
 impl Dense<'_> {
-    /// The number of each row among those that are there.
+    /// The number of each row among the present ones.
     pub(super) fn numbered_of(
         &mut self,
         input: &Relation,
@@ -58,7 +58,7 @@ impl Dense<'_> {
             if name == "cume_dist" {
                 return b.map(ScalarOp::Div, &[number, rows]).map_err(refused);
             }
-            // (number - 1) / (rows - 1), and 0 for a row alone.
+            // (number - 1) / (rows - 1), and 0 for a single row.
             let one = b.constant(Scalar::f64(1.0)).map_err(refused)?;
             let before = b.map(ScalarOp::Sub, &[number, one]).map_err(refused)?;
             let others = b.map(ScalarOp::Sub, &[rows, one]).map_err(refused)?;
@@ -67,7 +67,7 @@ impl Dense<'_> {
         })
     }
 
-    /// lag and lead over the rows that are there.
+    /// lag and lead over the present rows.
     pub(super) fn shifted_of(
         &mut self,
         input: &Relation,
@@ -97,7 +97,7 @@ impl Dense<'_> {
         })
     }
 
-    /// The first or the n-th row that is there, seen from the rows after it.
+    /// The first or the n-th present row, as seen from the rows after it.
     pub(super) fn nth_of(
         &mut self,
         input: &Relation,
@@ -130,7 +130,7 @@ impl Dense<'_> {
     }
 }
 
-/// A value that may be NULL, as a value and whether it is one: filling forward tells a NULL from nothing.
+/// A nullable value as a value and a flag, so that filling forward distinguishes NULL from an absent row.
 struct Filled {
     value: NodeId,
     is_value: Option<NodeId>,
@@ -147,7 +147,7 @@ impl Filled {
         Ok(Filled { value, is_value: Some(is_value) })
     }
 
-    /// The same at the last row so far of those that a condition marks.
+    /// Fills forward from the last row so far for which `marked` is true.
     fn onward(self, b: &mut Builder, marked: NodeId, axis: usize) -> Result<Self, Reason> {
         let mut fill = |node| {
             let node = b.map_op(MapOp::Mask, &[node, marked]).map_err(refused)?;
@@ -160,7 +160,7 @@ impl Filled {
         Ok(Filled { value: fill(self.value)?, is_value })
     }
 
-    /// The same at the row before, of those that are kept.
+    /// The value at the previous row for which `keep` is true.
     fn before(self, b: &mut Builder, keep: NodeId, axis: usize) -> Result<Self, Reason> {
         let filled = self.onward(b, keep, axis)?;
         let mut shift = |node| {

@@ -1,4 +1,4 @@
-//! Partitions, and the one axis along which rows are ordered.
+//! Partitions, and the one axis that orders rows.
 //!
 //! ```text
 //! PARTITION BY lat, lon ORDER BY time DESC      one segment: the positions of time from the last to the first
@@ -19,28 +19,27 @@ use super::super::super::lower::{Reason, refused};
 use super::super::super::relation::Relation;
 use super::super::gather;
 
-/// The most segments of a line: each of them is a part of the plan.
+/// Maximum segments of a line: each is a part of the plan.
 const SEGMENTS_MAX: usize = 64;
 
-/// The axis along which a window function goes.
+/// The axis of a window function.
 pub(super) struct Line {
     pub(super) axis: usize,
-    /// For each partition that the axis has of its own the positions of its rows in their order.
+    /// The partitions along the axis: for each, the positions of its rows in order.
     pub(super) segments: Vec<Vec<u64>>,
 }
 
-/// The place of a row in its segment.
+/// The position of a row in its segment.
 #[derive(Clone, Copy)]
 pub(super) struct RowPosition {
     segment: usize,
-    /// Its number there.
     pub(super) number: i64,
-    /// Rows of the segment.
+    /// Number of rows of the segment.
     pub(super) rows: i64,
 }
 
 impl Line {
-    /// For each position the place of its row.
+    /// For each position, its row's place in the segment.
     pub(super) fn places(&self) -> Vec<RowPosition> {
         let total = self.segments.iter().map(Vec::len).sum();
         let mut places = vec![RowPosition { segment: 0, number: 0, rows: 0 }; total];
@@ -53,7 +52,7 @@ impl Line {
         places
     }
 
-    /// For each position the position of the row whose number in the segment `from` gives; none outside the segment.
+    /// For each position the position of the row whose number in the segment is `from`; `None` outside the segment.
     pub(super) fn gathered(&self, from: impl Fn(RowPosition) -> Option<i64>) -> Vec<Option<u64>> {
         self.places()
             .into_iter()
@@ -64,7 +63,7 @@ impl Line {
             .collect()
     }
 
-    /// What `of` gives for the rows of each segment in their order, back at their positions.
+    /// Applies `of` to the rows of each segment in order, and scatters the results to their positions.
     pub(super) fn each(
         &self,
         b: &mut Builder,
@@ -90,11 +89,11 @@ impl Line {
     }
 }
 
-/// How PARTITION BY divides the axes.
+/// The division of the axes by PARTITION BY.
 pub(super) struct Parts {
     /// Axes whose positions are partitions of their own.
     pub(super) whole: Vec<usize>,
-    /// Axes some positions of which are one partition.
+    /// Axes on which several positions form one partition.
     pub(super) groups: BTreeMap<usize, Factors>,
 }
 
@@ -129,7 +128,7 @@ pub(super) fn parts(
     Ok(parts)
 }
 
-/// The axis that is left for ORDER BY.
+/// The remaining axis for ORDER BY.
 pub(super) fn line(
     input: &Relation,
     parts: &Parts,
@@ -163,7 +162,7 @@ pub(super) fn line(
         let segment = groups.map_or(0, |g| g.codes[p as usize] as usize);
         segments[segment].push(u64::from(p));
     }
-    // Equal rows would stand side by side.
+    // Equal keys would be adjacent.
     let is_peer = |pair: &[u64]| own.codes[pair[0] as usize] == own.codes[pair[1] as usize];
     if segments.iter().any(|s: &Vec<u64>| s.windows(2).any(is_peer)) {
         return Err(format!("OVER (ORDER BY `{}`) has peers", first.expr));

@@ -1,6 +1,6 @@
 //! The least or greatest float of each group in SQL's order, where NaN is greater than all numbers.
 //!
-//! DataFusion's compares with `<`, so its answer for a group with a NaN depends on where the NaN stands.
+//! DataFusion's compares with `<`, so its result for a group with a NaN depends on the NaN's position.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use arrow::compute::nullif;
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
-/// One value a group, none while the group has no value.
+/// One value per group, `None` while the group has no value.
 #[derive(Debug)]
 pub(super) struct Floats<T: ArrowPrimitiveType> {
     is_min: bool,

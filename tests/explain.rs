@@ -347,7 +347,7 @@ fn threads_and_time_of_a_statement_are_the_sessions() {
     let refused = |sql: &str| db.answer(sql).err().map(|e| (e.code().to_string(), e.to_string()));
     for (sql, says) in [
         ("SET tessera.threads = 0", "`0` is neither 'auto' nor a number of threads from 1"),
-        ("SET tessera.query_timeout = 'soon'", "`soon` is no number of whole seconds from 1"),
+        ("SET tessera.query_timeout = 'soon'", "`soon` is not a whole number of seconds from 1"),
     ] {
         let (_, text) = refused(sql).unwrap();
         assert!(text.contains(says), "{text}");

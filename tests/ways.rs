@@ -133,7 +133,7 @@ fn the_configuration_that_is_shown_is_one() {
     assert!(shown.contains("# token (none)"), "{shown}");
     let (status, _, told) = config(&["--log", "bogus"]);
     assert_eq!(status, Some(2));
-    assert!(told.contains("`bogus` is no level"), "{told}");
+    assert!(told.contains("`bogus` is not a level"), "{told}");
     let out = tessera().args(["query", "-f", "no/such/file.sql"]).output().unwrap();
     assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
 }

@@ -91,7 +91,7 @@ impl Format {
             path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
         match extension.as_str() {
             "zarr" => Err(Error::Usage {
-                reason: "a Zarr store is no stream".into(),
+                reason: "a Zarr store cannot be streamed".into(),
                 hint: Some("write COPY (…) TO 'url' STORED AS ZARR".into()),
             }),
             "feather" | "ipc" | "arrows" => Ok(Format::Arrow),

@@ -124,7 +124,7 @@ impl Sealer {
         match key {
             Some(key) => Ok(Some(SealingKey(LessSafeKey::new(key)))),
             None => Err(Error::Internal {
-                what: format!("`{}` is no key of a warehouse", self.folder.url(KEY)),
+                what: format!("`{}` is not the key of a warehouse", self.folder.url(KEY)),
             }),
         }
     }

@@ -299,7 +299,7 @@ impl Host {
                 code: "clock",
                 message: "rows cannot be read: the clock of this machine is before 1970".into(),
                 position: None,
-                hint: Some("set the clock; whole tensors can be read meanwhile".into()),
+                hint: Some("set the clock; whole tensors can be read until then".into()),
             });
         }
         let state = match self.functions.get() {

@@ -31,7 +31,7 @@ impl fmt::Display for Demand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} {:?} needs {} bytes beside {} bytes of inputs",
+            "{} {:?} needs {} bytes in addition to {} bytes of inputs",
             self.stage, self.index, self.peak_bytes, self.input_bytes
         )
     }
@@ -405,7 +405,7 @@ impl Error {
         match self {
             Error::Plan(e) => e.hint(),
             Error::Told(told) => told.hint.clone(),
-            Error::PartyLost { .. } => Some("try again later; `SHOW WORKERS` tells who is there".into()),
+            Error::PartyLost { .. } => Some("try again later; `SHOW WORKERS` lists the workers".into()),
             Error::MemoryExceeded { worst, .. }
                 if worst.iter().any(|demand| demand.stage.contains(WHOLE)) =>
             {

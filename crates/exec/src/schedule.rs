@@ -234,7 +234,7 @@ impl Inputs {
             self.chunks.iter().position(|c| c.1 == number && c.0 == from)
         };
         found.map(|i| &self.chunks[i].2).ok_or_else(|| Error::Broken {
-            what: format!("chunk {index:?} of {from:?} is no declared input"),
+            what: format!("chunk {index:?} of {from:?} is not a declared input"),
         })
     }
 

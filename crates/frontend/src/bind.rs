@@ -95,7 +95,7 @@ impl View {
                 kind: OnceLock::new(),
             }),
             _ => Err(Error::Unsupported {
-                construct: format!("the view `{name}`, as its text is no query: it"),
+                construct: format!("the view `{name}`, as its text is not a query: it"),
                 position: None,
                 hint: Some("create it again with CREATE OR REPLACE VIEW".to_string()),
             }),

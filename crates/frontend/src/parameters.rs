@@ -75,7 +75,7 @@ pub fn bind(script: &str, parameters: &Parameters) -> Result<String, Error> {
             }
             None => {
                 return Err(refuse(
-                    format!("`{name}` is no parameter"),
+                    format!("`{name}` is not a parameter"),
                     position,
                     "write `?`, `$1` or `$name`",
                 ));

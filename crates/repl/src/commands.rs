@@ -276,7 +276,7 @@ fn unknown(word: &str) -> Error {
         .find(|n| !name.is_empty() && n.starts_with(name))
         .or_else(|| tessera_engine::nearest(name, &names));
     Error::Usage {
-        reason: format!("there is no command `{word}`"),
+        reason: format!("unknown command `{word}`"),
         hint: Some(match near {
             Some(near) => format!("did you mean `.{near}`? `.help` lists them"),
             None => "`.help` lists them".into(),
@@ -382,15 +382,15 @@ mod tests {
     fn what_is_wrong_is_told_with_a_way_out() {
         let told = |text: &str| Command::parse(text).unwrap().unwrap_err().render("");
         insta::assert_snapshot!(told(".tmier on"), @"
-        error[usage]: there is no command `.tmier`
+        error[usage]: unknown command `.tmier`
         hint: did you mean `.timer`? `.help` lists them
         ");
         insta::assert_snapshot!(told(".func"), @"
-        error[usage]: there is no command `.func`
+        error[usage]: unknown command `.func`
         hint: did you mean `.functions`? `.help` lists them
         ");
         insta::assert_snapshot!(told("\\xyzzy"), @"
-        error[usage]: there is no command `\\xyzzy`
+        error[usage]: unknown command `\\xyzzy`
         hint: `.help` lists them
         ");
         insta::assert_snapshot!(told(".read"), @"

@@ -258,7 +258,7 @@ fn start_log(config: &Config) {
         .with_writer(std::io::stderr)
         .try_init();
     for name in &config.ignored {
-        tracing::debug!(name, "environment variable is no setting");
+        tracing::debug!(name, "environment variable is not a setting");
     }
 }
 

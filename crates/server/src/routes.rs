@@ -345,7 +345,7 @@ impl Parameters {
     /// Refuses unknown and repeated parameters: a typo must not be ignored.
     fn only(&self, names: &[&str]) -> Result<(), Error> {
         if let Some((k, _)) = self.0.iter().find(|(k, _)| !names.contains(&k.as_str())) {
-            return Err(Error::Request { reason: format!("there is no parameter `{k}`") });
+            return Err(Error::Request { reason: format!("unknown parameter `{k}`") });
         }
         let twice = |n: &&&str| self.0.iter().filter(|(k, _)| k == **n).count() > 1;
         match names.iter().find(twice) {

@@ -144,7 +144,7 @@ mod debug {
                     .ok_or_else(|| format!("`{part}` is not `name=what` or `name=what@n`"))?;
                 if !known.iter().any(|k| k == name) && !name.starts_with("operand.") {
                     return Err(format!(
-                        "there is no fail-point `{name}`; there are {}",
+                        "unknown fail-point `{name}`; known are {}",
                         known.join(", ")
                     ));
                 }
@@ -152,7 +152,7 @@ mod debug {
                     None => (rest, None),
                     Some((what, n)) => match n.parse() {
                         Ok(n) if n > 0 => (what, Some(n)),
-                        _ => return Err(format!("`{n}` in `{part}` is no number from 1 on")),
+                        _ => return Err(format!("`{n}` in `{part}` is not a number from 1 on")),
                     },
                 };
                 let what = match what {
@@ -163,7 +163,7 @@ mod debug {
                     "stall" => What::Stall,
                     _ => {
                         return Err(format!(
-                            "`{what}` in `{part}` is none of abort, enospc, error, sleep, stall"
+                            "`{what}` in `{part}` is not one of abort, enospc, error, sleep, stall"
                         ));
                     }
                 };
@@ -212,7 +212,7 @@ mod debug {
             assert_eq!(told, expected);
             for (bad, why) in [
                 ("spill.write", "name=what"),
-                ("spill.wrote=abort", "no fail-point `spill.wrote`"),
+                ("spill.wrote=abort", "unknown fail-point `spill.wrote`"),
                 ("spill.write=die", "`die`"),
                 ("spill.write=abort@0", "`0`"),
                 ("spill.write=abort@x", "`x`"),

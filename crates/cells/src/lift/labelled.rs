@@ -148,7 +148,7 @@ fn by_labels(query: &Query, plan: &CellPlan, state: &SessionState) -> Result<Col
         return Err(unclear("nothing says which columns are dimensions".into(), position));
     }
     if keys == columns.len() {
-        return Err(unclear("the block has no item beside its dimensions".into(), position));
+        return Err(unclear("the block has no item besides its dimensions".into(), position));
     }
     Ok((columns, names))
 }
@@ -199,7 +199,7 @@ fn columns(query: &mut Query) -> Result<Option<Columns>, Error> {
         return Ok(None);
     }
     if !keys.contains(&false) {
-        return Err(unclear("the block has no item beside its dimensions".into(), position));
+        return Err(unclear("the block has no item besides its dimensions".into(), position));
     }
     let (mut columns, mut names) = (Vec::new(), Names::new());
     let mut given = BTreeSet::new();

@@ -209,7 +209,7 @@ fn named(
             code: "empty_dataset",
             message: format!("`{}` has no variables, so it has no rows", dataset.name),
             position: None,
-            hint: Some("DESCRIBE shows what is there; `url#group` names a group inside".into()),
+            hint: Some("DESCRIBE lists the arrays; `url#group` names a group inside".into()),
         });
     }
     let (dataset, own) = bind::under_alias(dataset, alias.map(|a| a.value.as_str()));

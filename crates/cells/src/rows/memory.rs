@@ -177,7 +177,7 @@ impl MemoryPool for RowsPool {
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         self.take(additional as u64, false).map_err(|room| {
             DataFusionError::ResourcesExhausted(format!(
-                "`{}` asks for {additional} bytes beside {}, and {room} are left of the {} that rows may have",
+                "`{}` asks for {additional} bytes in addition to {}, and {room} are left of the {} that rows may use",
                 reservation.consumer().name(),
                 reservation.size(),
                 self.part()

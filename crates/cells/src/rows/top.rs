@@ -60,7 +60,7 @@ impl First {
                 let values = keys.as_boolean();
                 self.among(keys, present, |i| u64::from(values.value(i)))
             }
-            other => Err(DataFusionError::Internal(format!("{other} is no key of cells"))),
+            other => Err(DataFusionError::Internal(format!("{other} is not a key of cells"))),
         }
     }
 

@@ -290,7 +290,7 @@ fn check_log(text: &str) -> Result<(), String> {
     let is_lone = |part: &&str| !part.is_empty() && !part.contains(['=', '[']);
     let lone = text.split(',').map(str::trim).filter(is_lone);
     match lone.into_iter().find(|p| p.parse::<tracing_subscriber::filter::LevelFilter>().is_err()) {
-        Some(word) => Err(format!("`{word}` is no level")),
+        Some(word) => Err(format!("`{word}` is not a level")),
         None => Ok(()),
     }
 }
@@ -311,7 +311,7 @@ fn spill(at: &Written) -> Result<(PathBuf, u64), Error> {
         Err(e) => Err(at.error(
             "spill-dir",
             format!("`{}` cannot be used: {e}", dir.display()),
-            Some("give a directory that is there"),
+            Some("give an existing directory"),
         )),
     }
 }

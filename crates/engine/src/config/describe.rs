@@ -27,7 +27,7 @@ impl Config {
         }
         for name in &self.ignored {
             let name = one_line(name);
-            out.push_str(&format!("# ignored: environment variable {name} is no setting\n"));
+            out.push_str(&format!("# ignored: environment variable {name} is not a setting\n"));
         }
         out
     }

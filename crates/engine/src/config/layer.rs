@@ -122,7 +122,7 @@ fn insert(values: &mut Dict, key: &str, value: Value, origin: &str) -> Result<()
             Some(k) => format!("did you mean `{k}`?"),
             None => format!("settings are {}", names().collect::<Vec<_>>().join(", ")),
         };
-        return error("there is no such setting", Some(hint));
+        return error("unknown setting", Some(hint));
     }
     if values.insert(spelled.replace('-', "_"), value).is_some() {
         return error("it is set twice, with `-` and with `_`", None);

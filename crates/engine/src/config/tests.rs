@@ -60,7 +60,7 @@ fn what_statements_may_touch_is_a_list() {
     let c = load("", &[("TESSERA_ALLOW_READ", "/a, s3://c")], &[("allow-write", "/d,/e")]).unwrap();
     assert_eq!((c.allow_read, c.allow_write), (list(&["/a", "s3://c"]), list(&["/d", "/e"])));
     let e = load("[allowed-paths]\nexecute = ['/a']", &[], &[]).unwrap_err();
-    assert!(e.to_string().contains("there is no such setting"), "{e}");
+    assert!(e.to_string().contains("unknown setting"), "{e}");
     let e = load("certificate = 'c.pem'", &[], &[]).unwrap_err();
     assert!(e.to_string().contains("setting `key`"), "{e}");
 }
@@ -106,14 +106,14 @@ fn slips_are_told() {
     };
     let (text, hint) = error(load("memory-limt = '1GiB'", &[], &[]));
     assert!(
-        text.starts_with("setting `memory-limt`: there is no such setting (set by file "),
+        text.starts_with("setting `memory-limt`: unknown setting (set by file "),
         "{text}"
     );
     assert_eq!(hint, "did you mean `memory-limit`?");
     let (text, hint) = error(load("", &[("TESSERA_THREDS", "2")], &[]));
     assert_eq!(
         text,
-        "setting `threds`: there is no such setting (set by environment TESSERA_THREDS)"
+        "setting `threds`: unknown setting (set by environment TESSERA_THREDS)"
     );
     assert_eq!(hint, "did you mean `threads`?");
     let (text, _) = error(load("", &[], &[("memory-limit", "2 giga")]));
@@ -130,7 +130,7 @@ fn slips_are_told() {
     let (text, _) = error(load("memory-limit = 1000000000\nmemory_limit = 5", &[], &[]));
     assert!(text.contains("set twice"), "{text}");
     let (text, hint) = error(load("", &[], &[("log", "bogus")]));
-    assert_eq!(text, "setting `log`: `bogus` is no level (set by flag --log)");
+    assert_eq!(text, "setting `log`: `bogus` is not a level (set by flag --log)");
     assert!(hint.contains("tessera_exec=debug"), "{hint}");
     for fine in ["off", "DEBUG", "tessera_exec=debug, warn", "tessera_exec[span]=trace"] {
         assert_eq!(load("", &[], &[("log", fine)]).unwrap().log, fine);
@@ -138,7 +138,7 @@ fn slips_are_told() {
     let (text, _) = error(load("listen = 'here'", &[], &[]));
     assert!(text.contains("`here` is not an address and a port"), "{text}");
     let (text, _) = error(load("[server]\nlisten = 'here'", &[], &[]));
-    assert!(text.contains("setting `server`: there is no such setting"), "{text}");
+    assert!(text.contains("setting `server`: unknown setting"), "{text}");
 }
 
 #[test]

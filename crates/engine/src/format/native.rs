@@ -101,7 +101,7 @@ enum Values {
 pub fn write<W: Write>(replies: &[Reply], mut out: W) -> Result<W, Error> {
     let reply = replies
         .last()
-        .ok_or_else(|| Error::Internal { what: "there is no answer to send".into() })?;
+        .ok_or_else(|| Error::Internal { what: "no answer to send".into() })?;
     let tensors = reply.answer.tensors();
     let answer = match (&reply.answer, &tensors) {
         (_, Some(tensors)) => {
@@ -210,7 +210,7 @@ pub fn read(file: &Arc<ScratchFile>, quota: &Arc<Quota>) -> Result<Reply, Error>
     reader.read_exact(&mut start).map_err(|_| bad("it is too short"))?;
     let (magic, length) = start.split_at(8);
     if magic != MAGIC {
-        return Err(bad("it is none of this version"));
+        return Err(bad("it is not of this version"));
     }
     let length = length.try_into().map_or(0, u32::from_le_bytes);
     let mut at = 12 + u64::from(length);
@@ -292,7 +292,7 @@ fn tensor(
 }
 
 fn dtype(name: &str) -> Result<DType, Error> {
-    DType::parse(name).ok_or_else(|| bad(&format!("`{name}` is no dtype")))
+    DType::parse(name).ok_or_else(|| bad(&format!("`{name}` is not a dtype")))
 }
 
 fn labels(c: Labelled, len: u64, file: &ScratchFile, at: &mut u64) -> Result<Coord, Error> {

@@ -53,7 +53,7 @@ pub async fn check(config: &Config, out: &mut (dyn Write + Send)) -> Result<u64,
         let found = check_store(warehouse.folder(), data, manifest.as_ref(), &stores).await;
         let found = found.map_err(Error::stage)?;
         if !found.damaged.is_empty() && warehouse.entry(&name).await?.as_ref() != Some(&entry) {
-            lines.say(&format!("tensor {name}: dropped or replaced meanwhile"))?;
+            lines.say(&format!("tensor {name}: dropped or replaced while it was checked"))?;
             continue;
         }
         tensors += 1;

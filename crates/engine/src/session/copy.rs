@@ -211,7 +211,7 @@ impl CopyOptions {
                 };
                 return Err(Error::stage(Failure::Option {
                     name: setting.key.text.clone(),
-                    reason: "there is no such option".into(),
+                    reason: "unknown option".into(),
                     hint,
                     position: key_place,
                 }));
@@ -238,7 +238,7 @@ impl CopyOptions {
                     Some(list) => out.layout.shards = Some(list),
                     None => {
                         return bad(
-                            format!("`{value}` is no list of lengths"),
+                            format!("`{value}` is not a list of lengths"),
                             "write one for each dimension: '[365, 90, 90]'",
                         );
                     }

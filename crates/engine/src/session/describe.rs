@@ -89,7 +89,7 @@ impl Session {
                 if found.is_empty() {
                     return Err(Error::stage(super::Failure::Setting {
                         name: name.text.clone(),
-                        reason: "there is no such setting".into(),
+                        reason: "unknown setting".into(),
                     }));
                 }
                 rows_of(["name", "value"], found)

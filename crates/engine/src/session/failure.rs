@@ -9,7 +9,7 @@ use thiserror::Error as ThisError;
 #[non_exhaustive]
 pub enum Failure {
     /// An unknown name.
-    #[error("there is no tensor, table or view `{name}`")]
+    #[error("unknown tensor, table or view `{name}`")]
     UnknownName {
         /// The name.
         name: String,

@@ -88,7 +88,7 @@ impl Settings {
             "query_timeout" => {
                 let seconds = value.trim().parse::<u64>().ok();
                 let Some(seconds) = seconds.filter(|n| *n > 0) else {
-                    return Err(fail(format!("`{value}` is no number of whole seconds from 1")));
+                    return Err(fail(format!("`{value}` is not a whole number of seconds from 1")));
                 };
                 self.query_timeout_s = Some(seconds);
             }
@@ -102,7 +102,7 @@ impl Settings {
             "lift" => self.lift = value.parse().map_err(fail)?,
             "durability" => self.durability = value.parse().map_err(fail)?,
             "spread" => self.spread = value.parse().map_err(fail)?,
-            _ => return Err(fail("there is no such setting".into())),
+            _ => return Err(fail("unknown setting".into())),
         }
         self.given.insert(bare.into(), value.into());
         Ok(())

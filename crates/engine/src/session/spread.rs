@@ -51,7 +51,7 @@ impl FromStr for Spread {
     fn from_str(text: &str) -> Result<Self, String> {
         let all = [Spread::None, Spread::Auto, Spread::All];
         let found = all.into_iter().find(|s| s.name() == text.trim().to_ascii_lowercase());
-        found.ok_or_else(|| format!("`{text}` is none of `none`, `auto` and `all`"))
+        found.ok_or_else(|| format!("`{text}` is not one of `none`, `auto` and `all`"))
     }
 }
 

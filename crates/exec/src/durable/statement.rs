@@ -59,7 +59,7 @@ impl Durable {
         if !named {
             tracing::warn!(
                 statement,
-                "its name is no name of a directory: none of its chunks are kept"
+                "its id cannot be the name of a directory: its chunks are not stored"
             );
         }
         Arc::new(Durable {
@@ -254,7 +254,7 @@ impl Durable {
                 let statement = &self.statement;
                 if full || failures >= FAILURES_MAX {
                     self.open.store(false, SeqCst);
-                    tracing::warn!(statement, %error, "no more of its chunks are kept");
+                    tracing::warn!(statement, %error, "no more of its chunks are stored");
                 } else {
                     tracing::warn!(statement, %error, "a chunk is not kept");
                 }

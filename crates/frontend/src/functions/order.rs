@@ -19,7 +19,7 @@ const LAST: &str = "NaN come after the numbers, masked cells after those, in eit
 const INTERPOLATES: &str =
     "bool and integers give float64 where the method interpolates; floats stay";
 const PROPAGATES: &str =
-    "masked cells are skipped, NULL if there is no other; NaN propagates unless `skipna => true`";
+    "masked cells are skipped, NULL if all are masked; NaN propagates unless `skipna => true`";
 const SKIPPED: &str = "masked cells and NaN are skipped; NaN if all cells that are not masked are NaN, NULL if all are masked";
 
 pub(super) const ROWS: &[Row] = &[

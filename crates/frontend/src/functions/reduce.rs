@@ -20,10 +20,10 @@ use reduction::reduction_name;
 pub(super) use reduction::{Reduction, reduction};
 
 const SKIPS: &str =
-    "masked cells are skipped, NULL if there is no other; NaN propagates unless `skipna => true`";
+    "masked cells are skipped, NULL if all are masked; NaN propagates unless `skipna => true`";
 const COUNTS: &str = "masked cells are not counted";
 const TRUTH: &str = "masked cells are skipped; NaN is true";
-const PLACES: &str = "masked cells and NaN are skipped, NULL if there is no other";
+const PLACES: &str = "masked cells and NaN are skipped, NULL if no cell is left";
 const SUMS: &str = "masked cells and NaN are skipped, NULL if all are masked; nothing but NaN is 0, or 1 of `nanprod`";
 const NAN: &str = "masked cells and NaN are skipped; NaN if all cells that are not masked are NaN, NULL if all are masked";
 
@@ -166,7 +166,7 @@ pub(super) const ROWS: &[Row] = &[
         "Are all cells true? SQL's name.",
     )
     .dtypes("bool")
-    .missing("masked cells are skipped, NULL if there is no other")
+    .missing("masked cells are skipped, NULL if all are masked")
     .example("SELECT bool_and(t2m > 273.15, axis => 'time') FROM era5")
     .numpy("numpy.all"),
     row(
@@ -175,7 +175,7 @@ pub(super) const ROWS: &[Row] = &[
         "Is any cell true? SQL's name.",
     )
     .dtypes("bool")
-    .missing("masked cells are skipped, NULL if there is no other")
+    .missing("masked cells are skipped, NULL if all are masked")
     .example("SELECT bool_or(t2m > 273.15, axis => 'time') FROM era5")
     .numpy("numpy.any"),
     row(

@@ -81,7 +81,7 @@ impl Lowerer<'_, '_> {
     ) -> Result<Masks, Error> {
         if subscript.axes.iter().any(|axis| matches!(axis, Axis::Named { .. })) {
             return unsupported(
-                "a named dimension beside a mask of several dimensions, write two subscripts: this",
+                "a named dimension next to a mask of several dimensions, write two subscripts: this",
                 subscript.span,
             );
         }

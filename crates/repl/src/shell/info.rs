@@ -126,7 +126,7 @@ fn no_function(name: &str, all: &[Function]) -> Error {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`.functions` lists them".into(),
     };
-    Error::Usage { reason: format!("there is no function `{name}`"), hint: Some(hint) }
+    Error::Usage { reason: format!("unknown function `{name}`"), hint: Some(hint) }
 }
 
 /// The full description of a function.

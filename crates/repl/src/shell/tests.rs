@@ -114,8 +114,8 @@ fn commands_ask_the_engine() {
     assert!(out.contains("mean  The mean.\nsum   The sum.\n"), "{out}");
     assert_eq!(
         err,
-        "error[usage]: there is no function `nope`\nhint: `.functions` lists them\n\
-         error[usage]: there is no command `.nope`\nhint: `.help` lists them\n"
+        "error[usage]: unknown function `nope`\nhint: `.functions` lists them\n\
+         error[usage]: unknown command `.nope`\nhint: `.help` lists them\n"
     );
 }
 
@@ -153,7 +153,7 @@ fn answers_go_where_they_are_sent() {
     let (_, told_odd, asked, failed) =
         shell(&format!(".once {store}\n.once {odd}\n.mode csv\n.once {plain}\nSHOW FUNCTIONS;\n"));
     assert!(failed && !Path::new(&store).exists() && !Path::new(&odd).exists());
-    assert!(told_odd.contains("a Zarr store is no stream"), "{told_odd}");
+    assert!(told_odd.contains("a Zarr store cannot be streamed"), "{told_odd}");
     assert!(told_odd.contains("does not tell a format"), "{told_odd}");
     assert_eq!(asked, ["SHOW FUNCTIONS;"]);
     assert!(std::fs::read_to_string(&plain).unwrap().contains("mean(x)"));

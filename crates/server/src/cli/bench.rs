@@ -226,7 +226,7 @@ fn turn(line: &str) -> Result<Option<u32>, Error> {
     match line.trim().parse() {
         Ok(n @ 1..=1_000_000) => Ok(Some(n)),
         _ => Err(Error::Usage {
-            reason: format!("`{}` is no number of runs from 1 to 1000000", line.trim()),
+            reason: format!("`{}` is not a number of runs from 1 to 1000000", line.trim()),
             hint: None,
         }),
     }

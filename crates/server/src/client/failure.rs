@@ -85,7 +85,7 @@ impl Failure {
                 Some("retry") => Class::Retry,
                 _ => Class::Internal,
             },
-            message: text("message").unwrap_or_else(|| "the server told no reason".into()),
+            message: text("message").unwrap_or_else(|| "the server gave no reason".into()),
             detail: text("detail").map(Detail),
             hint: text("hint"),
             position: number("line").zip(number("column")).map(|(line, column)| Position {

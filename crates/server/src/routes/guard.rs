@@ -38,7 +38,7 @@ pub(super) async fn well_formed(request: Request, next: Next) -> Result<Response
 fn unambiguous(uri: &Uri, headers: &HeaderMap) -> Result<(), Error> {
     let bad = |reason: String| Err(Error::Request { reason });
     if let Some(twice) = ONCE.iter().find(|name| headers.get_all(*name).iter().nth(1).is_some()) {
-        return bad(format!("the header `{twice}` is there twice"));
+        return bad(format!("the header `{twice}` is given twice"));
     }
     let Some(host) = headers.get(header::HOST) else { return Ok(()) };
     let host = host.to_str().unwrap_or_default();

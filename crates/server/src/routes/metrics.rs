@@ -191,12 +191,12 @@ fn statements(shared: &Shared, out: &mut Exposition) {
     let (memory, disk) = statements.kept_bytes();
     let kept = [("memory", memory), ("disk", disk)]
         .map(|(place, n)| (format!("{{place=\"{place}\"}}"), n as f64));
-    out.one("result_bytes", "gauge", "Bytes of results that are kept, by place.", &kept);
+    out.one("result_bytes", "gauge", "Bytes of retained results, by place.", &kept);
     if let Some(host) = shared.backend.host() {
         out.one(
             "statements_run_alone_total",
             "counter",
-            "Statements that were refused memory beside others and ran again, alone.",
+            "Statements that were refused memory while others ran, and ran again alone.",
             &plain(host.ran_alone()),
         );
     }

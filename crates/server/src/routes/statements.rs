@@ -48,11 +48,11 @@ pub(super) async fn submit(
     let headers = request.headers().clone();
     let text = body::text(&shared, request).await?;
     if !text.trim_start().starts_with('{') {
-        let reason = "the body is no statement: it is a JSON object with `sql`";
+        let reason = "the body is not a statement: send a JSON object with `sql`";
         return Err(Error::Request { reason: reason.into() }.into());
     }
     let asked: Submit = serde_json::from_str(&text)
-        .map_err(|e| Error::Request { reason: format!("the body is no statement: {e}") })?;
+        .map_err(|e| Error::Request { reason: format!("the body is not a statement: {e}") })?;
     let out = Out::parse(asked.format.as_deref().unwrap_or("json"))?;
     let cancels = match asked.on_timeout.as_deref() {
         None | Some("continue") => false,

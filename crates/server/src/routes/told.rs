@@ -47,7 +47,7 @@ fn with_body(answer: &[u8]) -> Option<Vec<u8>> {
     }
     let reason = match status {
         413 | 414 | 431 => "its head is too large",
-        _ => "it is no request of HTTP/1.1",
+        _ => "it is not an HTTP/1.1 request",
     };
     let body = format!("{}\n", Error::Request { reason: reason.into() }.to_json(None));
     let length = format!("content-type: application/json\r\ncontent-length: {}", body.len());

@@ -35,7 +35,7 @@ pub(crate) fn decode(
     let bad = |attribute: &str, value: &Value| SourceError::Attribute {
         array: array.into(),
         attribute: attribute.into(),
-        reason: format!("{value} is no value of dtype {stored}"),
+        reason: format!("{value} is not a value of dtype {stored}"),
     };
     let mut out = Decode::default();
     let mut times = None;

@@ -332,7 +332,7 @@ impl SourceError {
                 "check AWS_ENDPOINT_URL and AWS_REGION; an http:// endpoint needs AWS_ALLOW_HTTP=true"
             }
             TimeValue { reason, .. } if reason.contains("microsecond") => {
-                "times are kept in microseconds: store it as datetime64[us], or as integers"
+                "times are stored in microseconds: store it as datetime64[us], or as integers"
             }
             TimeUnits { .. } | Attribute { .. } | TimeValue { .. } => {
                 "`read_zarr('url', decode_cf => false)` reads the numbers as they are stored"

@@ -111,7 +111,7 @@ impl Options {
                 _ => {
                     return Err(SourceError::BadOption {
                         key: key.to_string(),
-                        reason: "there is no such option; known are decode_cf, aws.endpoint, aws.region, \
+                        reason: "unknown option; known are decode_cf, aws.endpoint, aws.region, \
                                  aws.access_key_id, aws.secret_access_key, aws.session_token, aws.skip_signature and \
                                  aws.allow_http"
                             .into(),

@@ -161,7 +161,7 @@ impl ArrayMeta {
         let names = match doc.get("dimension_names") {
             None | Some(Value::Null) => vec![None; shape.len()],
             Some(Value::Array(v)) => v.iter().map(|n| n.as_str().map(Arc::from)).collect(),
-            Some(_) => return Err(who.bad("`dimension_names` is no list")),
+            Some(_) => return Err(who.bad("`dimension_names` is not a list")),
         };
         let attrs = attributes(who, doc.get("attributes"))?;
         let sharding = match doc.get("codecs").and_then(Value::as_array).map(Vec::as_slice) {
@@ -233,7 +233,7 @@ impl ArrayMeta {
         let names = match attrs.remove("_ARRAY_DIMENSIONS") {
             None | Some(Value::Null) => vec![None; shape.len()],
             Some(Value::Array(v)) => v.iter().map(|n| n.as_str().map(Arc::from)).collect(),
-            Some(_) => return Err(who.bad("`_ARRAY_DIMENSIONS` is no list")),
+            Some(_) => return Err(who.bad("`_ARRAY_DIMENSIONS` is not a list")),
         };
         let dims = dim_names(who, &shape, names)?;
         let fill_v2 = doc.get("fill_value").filter(|v| !v.is_null()).cloned();

@@ -77,7 +77,7 @@ fn native_us(v: i64, multiply: i64, divide: i64) -> Result<i64, String> {
     let unit = if divide == 1 { "microseconds" } else { "nanoseconds" };
     if wide % i128::from(divide) != 0 {
         return Err(format!(
-            "the value {wide} {unit} since 1970-01-01 is no whole number of microseconds"
+            "the value {wide} {unit} since 1970-01-01 is not a whole number of microseconds"
         ));
     }
     i64::try_from(wide / i128::from(divide)).ok().filter(|&us| us != i64::MIN).ok_or_else(|| {
@@ -105,7 +105,7 @@ impl CfTimes {
             let ns = s.as_i128() * i128::from(unit_ns);
             if ns % 1000 != 0 {
                 return Err(format!(
-                    "the value {s} ({}) is no whole number of microseconds",
+                    "the value {s} ({}) is not a whole number of microseconds",
                     self.text
                 ));
             }

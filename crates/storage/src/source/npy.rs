@@ -295,7 +295,7 @@ impl Parser<'_> {
 
     fn tuple(&mut self) -> Result<Dims, String> {
         let mut out = Dims::new();
-        self.expect(b'(').map_err(|_| "`shape` is no tuple")?;
+        self.expect(b'(').map_err(|_| "`shape` is not a tuple")?;
         loop {
             if self.take(b')') {
                 return Ok(out);
@@ -305,7 +305,7 @@ impl Parser<'_> {
             let number = std::str::from_utf8(&self.text[self.at..self.at + digits]).unwrap_or("");
             let n: u64 = number
                 .parse()
-                .map_err(|_| "`shape` has something that is no length".to_string())?;
+                .map_err(|_| "`shape` has an item that is not a length".to_string())?;
             self.at += digits;
             // Python 2 wrote long integers with an L.
             self.take(b'L');
@@ -314,7 +314,7 @@ impl Parser<'_> {
                 return Err(format!("`shape` has more than {RANK_MAX} axes"));
             }
             if !self.take(b',') {
-                self.expect(b')').map_err(|_| "`shape` is no tuple of lengths")?;
+                self.expect(b')').map_err(|_| "`shape` is not a tuple of lengths")?;
                 return Ok(out);
             }
         }

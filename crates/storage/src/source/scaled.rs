@@ -65,7 +65,7 @@ impl Scaled {
         };
         let (stored, name) = match config.get("astype") {
             None | Some(Value::Null) => (own, own_name),
-            Some(_) => of("astype").ok_or("its `astype` is no type that is read")?,
+            Some(_) => of("astype").ok_or("its `astype` is not a supported type")?,
         };
         if !is_number(&stored) || !dtype.is_numeric() {
             return Err(format!("it stores {dtype} as {name}"));

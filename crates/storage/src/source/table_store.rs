@@ -271,7 +271,7 @@ impl ObjectStore for TableStore {
         let got = self.ask(at, GetOptions::default()).await?;
         let GetResultPayload::File(file, _) = got.payload else {
             return Err(Error::NotImplemented {
-                operation: "reading parts of what is no file".into(),
+                operation: "reading parts of something that is not a file".into(),
                 implementer: self.to_string(),
             });
         };

@@ -29,7 +29,7 @@ pub(crate) fn parse(units: &str, calendar: Option<&str>) -> Result<(TimeUnits, b
         _ => return Err(format!("the calendar `{name}` is not known")),
     };
     let unit_ns = unit_ns(unit, calendar)?;
-    let bad = || format!("`{reference}` is no date of the calendar `{name}`");
+    let bad = || format!("`{reference}` is not a date of the calendar `{name}`");
     let (date, offset_us) = reference_date(reference).ok_or_else(bad)?;
     let origin = join(date, if is_mixed { Calendar::Mixed } else { calendar });
     let origin_us = origin.and_then(|us| us.checked_sub(offset_us)).ok_or_else(bad)?;

@@ -58,7 +58,7 @@ pub(crate) fn top(
     };
     let rows = match (number(&limit.fetch, None), number(&limit.skip, Some(0))) {
         (Some(fetch), Some(skip)) => fetch.saturating_add(skip),
-        _ => return Err("LIMIT is no number".to_string()),
+        _ => return Err("LIMIT is not a number".to_string()),
     };
     if rows == 0 || rows > ROWS_MAX {
         return Err(format!("LIMIT keeps {rows} rows"));

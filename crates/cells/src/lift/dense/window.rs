@@ -305,7 +305,7 @@ fn steps(name: &str, args: &[Expr]) -> Result<i64, Reason> {
     let by = match args.get(1) {
         None => 1,
         Some(by) => frame::whole_number(by)
-            .ok_or_else(|| format!("{name} by `{by}`, which is no whole number"))?,
+            .ok_or_else(|| format!("{name} by `{by}`, which is not a whole number"))?,
     };
     Ok(if name == "lag" { -by } else { by })
 }
@@ -315,7 +315,7 @@ fn which(name: &str, args: &[Expr]) -> Result<i64, Reason> {
     match (name, args.get(1)) {
         ("nth_value", Some(n)) => frame::whole_number(n)
             .filter(|n| *n > 0)
-            .ok_or_else(|| format!("nth_value by `{n}`, which is no positive number")),
+            .ok_or_else(|| format!("nth_value by `{n}`, which is not a positive number")),
         _ => Ok(1),
     }
 }

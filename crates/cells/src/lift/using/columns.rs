@@ -164,7 +164,7 @@ fn spelled(column: &ObjectName, left: &[Column]) -> Result<String, Error> {
     let [ObjectNamePart::Identifier(ident)] = column.0.as_slice() else {
         return Err(Error::Cells {
             code: "plan_error",
-            message: format!("USING takes names of columns, and `{column}` is none"),
+            message: format!("USING takes names of columns, and `{column}` is not one"),
             position: Position::of_span(column.span()),
             hint: Some("write ON with a condition".to_string()),
         });

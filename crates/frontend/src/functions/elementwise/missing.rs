@@ -27,7 +27,7 @@ pub(in crate::functions) const ROWS: &[Row] = &[
     )
     .dtypes("type stays")
     .missing("masked cells stay masked"),
-    row("clip(x, lo, hi)", clip, "Cells below lo as lo, above hi as hi; NULL is no bound.")
+    row("clip(x, lo, hi)", clip, "Cells below lo as lo, above hi as hi; NULL means no bound.")
         .dtypes(MEET)
         .example("SELECT clip(x, -1, 1) FROM x"),
     row("coalesce(x, y, …)", coalesce, "The first argument that is not masked.")

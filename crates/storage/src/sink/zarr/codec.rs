@@ -51,7 +51,7 @@ impl Codec {
             text.parse::<u8>()
                 .ok()
                 .filter(|n| (min..=max).contains(n))
-                .ok_or_else(|| fail(format!("`{text}` is no level of {name}: {min} to {max}")))
+                .ok_or_else(|| fail(format!("`{text}` is not a level of {name}: {min} to {max}")))
         };
         let most = |n: usize| match rest.len() > n {
             true => Err(fail(format!("`{text}` has too many parts"))),
@@ -79,7 +79,7 @@ impl Codec {
                     known.ok_or_else(|| fail(format!("Blosc has no compressor `{inner}`")))?;
                 Ok(Codec::Blosc(cname, level(rest.get(1), 5, 9, 0)?))
             }
-            _ => Err(fail(format!("there is no codec `{text}`"))),
+            _ => Err(fail(format!("unknown codec `{text}`"))),
         }
     }
 

@@ -115,7 +115,7 @@ impl Layout {
                     return fail(
                         "shards",
                         format!(
-                            "{s} along axis {a} of `{name}` is no multiple of the chunk's length {c}"
+                            "{s} along axis {a} of `{name}` is not a multiple of the chunk's length {c}"
                         ),
                         Some(format!(
                             "the chunks are {chunks:?}; set them with OPTIONS (chunks '[…]')"

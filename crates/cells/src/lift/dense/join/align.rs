@@ -157,7 +157,7 @@ impl Dense<'_> {
                 (i, spread(&values, &m, &left.kept[i], left.whole[i])?, true)
             }
             (true, ..) => {
-                let reason = "a label of one position beside a left join".to_string();
+                let reason = "a label of one position next to a left join".to_string();
                 return Ok(Column::Refused(reason));
             }
             _ => {

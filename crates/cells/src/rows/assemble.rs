@@ -48,6 +48,7 @@ pub enum Role {
 pub struct Assembled {
     /// Labels of each dimension, in order. Without keys there are none, and the one dimension counts rows.
     pub coords: Vec<CoordValues>,
+    /// The tensors, one for each value column.
     pub values: Vec<Value>,
 }
 

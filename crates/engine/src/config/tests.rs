@@ -105,16 +105,10 @@ fn slips_are_told() {
         (e.to_string(), e.hint().unwrap_or_default())
     };
     let (text, hint) = error(load("memory-limt = '1GiB'", &[], &[]));
-    assert!(
-        text.starts_with("setting `memory-limt`: unknown setting (set by file "),
-        "{text}"
-    );
+    assert!(text.starts_with("setting `memory-limt`: unknown setting (set by file "), "{text}");
     assert_eq!(hint, "did you mean `memory-limit`?");
     let (text, hint) = error(load("", &[("TESSERA_THREDS", "2")], &[]));
-    assert_eq!(
-        text,
-        "setting `threds`: unknown setting (set by environment TESSERA_THREDS)"
-    );
+    assert_eq!(text, "setting `threds`: unknown setting (set by environment TESSERA_THREDS)");
     assert_eq!(hint, "did you mean `threads`?");
     let (text, _) = error(load("", &[], &[("memory-limit", "2 giga")]));
     assert_eq!(

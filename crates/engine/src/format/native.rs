@@ -99,9 +99,8 @@ enum Values {
 /// # Errors
 /// No answer; labels and attributes of more than 4 GiB; cells or rows that cannot be read; errors of `out`.
 pub fn write<W: Write>(replies: &[Reply], mut out: W) -> Result<W, Error> {
-    let reply = replies
-        .last()
-        .ok_or_else(|| Error::Internal { what: "no answer to send".into() })?;
+    let reply =
+        replies.last().ok_or_else(|| Error::Internal { what: "no answer to send".into() })?;
     let tensors = reply.answer.tensors();
     let answer = match (&reply.answer, &tensors) {
         (_, Some(tensors)) => {

@@ -280,7 +280,8 @@ fn histogram2d(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         counts.push(n);
     }
     if counts[0].saturating_mul(counts[1]) > BINS_MAX {
-        let reason = format!("are {} by {}; together at most {BINS_MAX} are allowed", counts[0], counts[1]);
+        let reason =
+            format!("are {} by {}; together at most {BINS_MAX} are allowed", counts[0], counts[1]);
         return fail(a.invalid("`bins`", reason), a.place("bins"));
     }
     // A pair with one value out of range is out of range.

@@ -239,7 +239,7 @@ fn requests_that_say_two_things_are_refused() {
         let (status, _, answer) = s.ask("POST", "/v1/statements", "", body);
         assert_eq!(status, 400);
         let message = error(&answer)["message"].to_string();
-        assert!(message.contains("it is a JSON object with `sql`"), "{message}");
+        assert!(message.contains("send a JSON object with `sql`"), "{message}");
     }
 }
 

@@ -195,7 +195,7 @@ mod tests {
             ("days since 1582-10-10", None, "1582-10-10"),
             ("days since 2000-01-01 25:00", None, "25:00"),
             ("days since 2000-01-01-01", None, "2000-01-01-01"),
-            ("days since ", None, "no date"),
+            ("days since ", None, "not a date"),
             ("days since 99999999999999999999-01-01", None, "9999"),
         ] {
             let e = parse(units, calendar).unwrap_err();

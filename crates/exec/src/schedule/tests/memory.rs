@@ -42,7 +42,7 @@ fn an_operand_larger_than_the_quota_fails_before_anything_runs() {
     let error = b.run(&plan, runner.clone(), &Arc::new(Collect::default())).result.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "out of memory: 0 of 1048576 bytes are in use; sum 1 [0] needs 1048656 bytes beside 0 bytes of inputs"
+        "out of memory: 0 of 1048576 bytes are in use; sum 1 [0] needs 1048656 bytes in addition to 0 bytes of inputs"
     );
     assert_eq!(runner.ran.load(SeqCst), 0);
     b.is_empty();

@@ -159,7 +159,7 @@ fn chunks_and_shards_are_as_asked() {
     assert_eq!(meta["chunk_grid"]["configuration"]["chunk_shape"][0], 10);
     same(&p.tensors(query)[0], &p.tensors(&format!("SELECT t2m FROM '{to}'"))[0]);
     for (options, part) in [
-        ("shards '[10, 3, 6]'", "no multiple"),
+        ("shards '[10, 3, 6]'", "not a multiple"),
         ("shards '[10, 4]'", "2 lengths"),
         ("chunks '[0, 1, 1]'", "length of 0"),
         ("zarr_format 2, shards '[10, 4, 6]'", "no shards"),

@@ -21,8 +21,7 @@ use crate::partial::{LANE_RUN, PairFn};
 use smallvec::SmallVec;
 use tessera_planner::region::Region;
 
-/// Cells that all parts accumulate, one part after the other, before the next cells: they stay in the first-level
-/// cache.
+/// Cells that all parts accumulate, one part after the other, before the next: they stay in the first-level cache.
 const BLOCK: usize = 1 << 12;
 /// Smallest average number of cells of a stretch.
 const STRETCH: usize = 8;

@@ -224,7 +224,10 @@ fn a_restart_kills_what_does_not_answer() {
     nix::sys::signal::kill(stopped, SIGSTOP).unwrap();
     let told = cluster.ask("POST", "/v1/cluster/restart", "").unwrap();
     assert_eq!(told.json()["restarted"], 2, "{}", told.body);
-    let is_new = || pids(&cluster).len() == 2 && pids(&cluster).iter().all(|p| !before.contains(p));
+    let is_new = || {
+        let now = pids(&cluster);
+        now.len() == 2 && now.iter().all(|p| !before.contains(p))
+    };
     let since = Instant::now();
     while !is_new() && since.elapsed() < Duration::from_secs(20) {
         std::thread::sleep(Duration::from_millis(50));

@@ -78,7 +78,7 @@ pub use scan::{ScanColumn, TensorScan, Top};
 pub use shared::SharedRows;
 use shared::{SharedSource, Taken};
 pub(crate) use table::dtype_of_field;
-pub use table::{calendar, field};
+pub use table::{calendar, dtype_of, field};
 
 use table::CellSource;
 use tessera_frontend::ast::Relation;

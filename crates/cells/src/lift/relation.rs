@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, Schema};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DFSchemaRef, Result, internal_err};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Expr;
@@ -63,38 +63,15 @@ impl Relation {
 
     /// The dependences of an expression over the columns; `None` if they are known only at run time.
     pub(crate) fn dependence(&self, expr: &Expr) -> Option<Dependence> {
-        let mut out = Dependence::default();
-        let mut is_known = !expr.is_volatile();
-        let walk = expr.apply(|e| {
-            match e {
-                Expr::Column(c) => match self.column(c) {
-                    Some(Column::Label { axis, .. }) => {
-                        out.labels.insert(*axis);
-                    }
-                    Some(Column::Cells(_) | Column::Met { .. } | Column::Refused(_)) => {
-                        out.cells = true;
-                    }
-                    None => is_known = false,
-                },
-                Expr::Exists(_)
-                | Expr::InSubquery(_)
-                | Expr::SetComparison(_)
-                | Expr::ScalarSubquery(_)
-                | Expr::OuterReferenceColumn(..)
-                | Expr::Placeholder(_)
-                | Expr::ScalarVariable(..)
-                | Expr::AggregateFunction(_)
-                | Expr::WindowFunction(_)
-                | Expr::Unnest(_)
-                | Expr::HigherOrderFunction(_)
-                | Expr::Lambda(_)
-                | Expr::LambdaVariable(_)
-                | Expr::GroupingSet(_) => is_known = false,
-                _ => {}
+        Dependence::of(expr, |column, out| {
+            match self.column(column)? {
+                Column::Label { axis, .. } => {
+                    out.labels.insert(*axis);
+                }
+                Column::Cells(_) | Column::Met { .. } | Column::Refused(_) => out.cells = true,
             }
-            Ok(if is_known { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
-        });
-        (walk.is_ok() && is_known).then_some(out)
+            Some(())
+        })
     }
 
     /// True if an expression references a partial label.

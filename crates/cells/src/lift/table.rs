@@ -385,7 +385,7 @@ pub(crate) fn arrow_type(dtype: DType) -> DataType {
 }
 
 /// The IR's element type for an Arrow type, if it exists.
-pub(crate) fn dtype_of(data_type: &DataType) -> Option<DType> {
+pub fn dtype_of(data_type: &DataType) -> Option<DType> {
     Some(match data_type {
         DataType::Boolean => DType::Bool,
         DataType::Int8 => DType::Int8,
@@ -491,28 +491,19 @@ pub(crate) struct Dependence {
     pub(crate) cells: bool,
 }
 
-impl CellTable {
-    /// The column that an expression is, if it is one.
-    pub(crate) fn column(&self, expr: &Expr) -> Option<&Column> {
-        let Expr::Column(column) = expr else { return None };
-        self.columns.get(self.schema.index_of(&column.name).ok()?)
-    }
-
-    /// The dependences of an expression; `None` if they are known only at run time: subqueries, volatile functions,
-    /// columns of other tables.
-    pub(crate) fn dependence(&self, expr: &Expr) -> Option<Dependence> {
+impl Dependence {
+    /// The dependences of an expression, to which `column` adds those of a column; `None` if they are known only at run
+    /// time: subqueries, volatile functions, columns that `column` does not know.
+    pub(super) fn of(
+        expr: &Expr,
+        mut column: impl FnMut(&datafusion::common::Column, &mut Dependence) -> Option<()>,
+    ) -> Option<Dependence> {
         use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
         let mut out = Dependence::default();
         let mut is_known = !expr.is_volatile();
         let walk = expr.apply(|e| {
             match e {
-                Expr::Column(c) => match self.schema.index_of(&c.name).map(|i| &self.columns[i]) {
-                    Ok(Column::Label { axis, .. }) => {
-                        out.labels.insert(*axis);
-                    }
-                    Ok(Column::Cells { .. }) => out.cells = true,
-                    Ok(Column::Unreadable(_)) | Err(_) => is_known = false,
-                },
+                Expr::Column(c) => is_known &= column(c, &mut out).is_some(),
                 Expr::Exists(_)
                 | Expr::InSubquery(_)
                 | Expr::SetComparison(_)
@@ -532,5 +523,27 @@ impl CellTable {
             Ok(if is_known { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
         });
         (walk.is_ok() && is_known).then_some(out)
+    }
+}
+
+impl CellTable {
+    /// The column that an expression is, if it is one.
+    pub(crate) fn column(&self, expr: &Expr) -> Option<&Column> {
+        let Expr::Column(column) = expr else { return None };
+        self.columns.get(self.schema.index_of(&column.name).ok()?)
+    }
+
+    /// [`Dependence::of`], where columns are those of this table.
+    pub(crate) fn dependence(&self, expr: &Expr) -> Option<Dependence> {
+        Dependence::of(expr, |column, out| {
+            match self.columns.get(self.schema.index_of(&column.name).ok()?)? {
+                Column::Label { axis, .. } => {
+                    out.labels.insert(*axis);
+                }
+                Column::Cells { .. } => out.cells = true,
+                Column::Unreadable(_) => return None,
+            }
+            Some(())
+        })
     }
 }

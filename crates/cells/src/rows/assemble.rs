@@ -16,6 +16,7 @@ mod heap;
 mod key;
 mod place;
 
+use crate::lift::dtype_of;
 use arrow::array::{ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field as ArrowField, SchemaRef, TimeUnit};
@@ -235,37 +236,22 @@ fn value_type(field: &ArrowField, calendar: Option<Calendar>) -> Result<DType, E
         (DataType::Timestamp(_, _) | DataType::Date32 | DataType::Date64, _) => {
             DType::Datetime(Calendar::Standard)
         }
-        (DataType::Boolean, _) => DType::Bool,
         (DataType::Null, _) => DType::Float64,
-        (other, _) => match number(other) {
-            Some(dtype) => dtype,
-            None => {
-                return Err(Error::Rows {
-                    code: "dtype_mismatch",
-                    message: format!("the values `{}` have the type {other}", field.name()),
-                    hint: Some("cells are numbers, truth values or times: cast the column".into()),
-                });
-            }
-        },
+        (other, _) => cell_type(other).ok_or_else(|| Error::Rows {
+            code: "dtype_mismatch",
+            message: format!("the values `{}` have the type {other}", field.name()),
+            hint: Some("cells are numbers, truth values or times: cast the column".into()),
+        })?,
     })
 }
 
-fn number(data_type: &DataType) -> Option<DType> {
-    Some(match data_type {
-        DataType::Int8 => DType::Int8,
-        DataType::Int16 => DType::Int16,
-        DataType::Int32 => DType::Int32,
-        DataType::Int64 => DType::Int64,
-        DataType::UInt8 => DType::UInt8,
-        DataType::UInt16 => DType::UInt16,
-        DataType::UInt32 => DType::UInt32,
-        DataType::UInt64 => DType::UInt64,
-        DataType::Float16 | DataType::Float32 => DType::Float32,
-        DataType::Float64 | DataType::Decimal128(_, _) | DataType::Decimal256(_, _) => {
-            DType::Float64
-        }
-        _ => return None,
-    })
+/// The element type of a column's cells: [`dtype_of`], and floats for `float16` and decimals.
+fn cell_type(data_type: &DataType) -> Option<DType> {
+    match data_type {
+        DataType::Float16 => Some(DType::Float32),
+        DataType::Decimal128(_, _) | DataType::Decimal256(_, _) => Some(DType::Float64),
+        other => dtype_of(other),
+    }
 }
 
 /// The Arrow type with the in-memory layout of cells of a type.

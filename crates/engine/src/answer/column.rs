@@ -5,9 +5,9 @@ use crate::error::Error;
 use arrow::array::{Array, RecordBatch};
 use arrow::buffer::Buffer;
 use arrow::compute::concat;
-use arrow::datatypes::{DataType, Schema, TimeUnit};
+use arrow::datatypes::Schema;
+use tessera_cells::lift::dtype_of;
 use tessera_planner::catalog::DimLabel;
-use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::grid::Grid;
 
 impl Tensor {
@@ -22,27 +22,11 @@ impl Tensor {
 
 fn column(schema: &Schema, batches: &[RecordBatch], c: usize) -> Result<Tensor, Error> {
     let field = schema.field(c);
-    let dtype = match field.data_type() {
-        DataType::Boolean => DType::Bool,
-        DataType::Int8 => DType::Int8,
-        DataType::Int16 => DType::Int16,
-        DataType::Int32 => DType::Int32,
-        DataType::Int64 => DType::Int64,
-        DataType::UInt8 => DType::UInt8,
-        DataType::UInt16 => DType::UInt16,
-        DataType::UInt32 => DType::UInt32,
-        DataType::UInt64 => DType::UInt64,
-        DataType::Float32 => DType::Float32,
-        DataType::Float64 => DType::Float64,
-        DataType::Timestamp(TimeUnit::Microsecond, None) => DType::Datetime(Calendar::Standard),
-        other => {
-            return Err(Error::Format {
-                format: "npy",
-                reason: format!("column `{}` is {other}", field.name()),
-                hint: Some("select numbers only".into()),
-            });
-        }
-    };
+    let dtype = dtype_of(field.data_type()).ok_or_else(|| Error::Format {
+        format: "npy",
+        reason: format!("column `{}` is {}", field.name(), field.data_type()),
+        hint: Some("select numbers only".into()),
+    })?;
     let arrays: Vec<&dyn Array> = batches.iter().map(|b| b.column(c).as_ref()).collect();
     let empty = arrow::array::new_empty_array(field.data_type());
     let array = if arrays.is_empty() {

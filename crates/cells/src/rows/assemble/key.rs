@@ -1,6 +1,6 @@
 //! Labels of a key column: their codes, and the resulting coordinate.
 
-use super::{converted, number, plain_type, refused};
+use super::{cell_type, converted, plain_type, refused};
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{self as types, DataType, Field as ArrowField};
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ pub(super) fn key_kind(field: &ArrowField, calendar: Option<Calendar>) -> Result
             KeyKind::Time(Calendar::Standard)
         }
         (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, _) => KeyKind::Text,
-        (other, _) => match number(other) {
+        (other, _) => match cell_type(other) {
             Some(d) if d.is_integer() => KeyKind::Int(d),
             Some(d) if d.is_float() => KeyKind::Float(d),
             _ => {

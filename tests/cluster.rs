@@ -679,8 +679,8 @@ fn what_a_lost_worker_had_is_made_again_and_nothing_else() {
     assert!(ran.again > 0, "{ran:?}");
     ran.is_bounded(&calm, 1, false);
     for (stage, (ran_now, calm_now)) in ran.stages.iter().zip(&calm.stages).enumerate() {
-        // Of each stage a third was lost at most.
-        let most = calm_now + calm_now.div_ceil(3) + 1;
+        // Of each stage a third was lost at most. Both others make it again if their orders needed it at that moment.
+        let most = calm_now + 2 * (calm_now.div_ceil(3) + 1);
         assert!(*ran_now <= most, "stage {stage}: {ran_now} of {calm_now}; {ran:?} {calm:?}");
     }
     cluster.is_quiet("what is left on workers");

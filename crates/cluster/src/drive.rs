@@ -130,7 +130,7 @@ impl Drive {
         let id = uuid::Uuid::new_v4().simple().to_string();
         let message = PlanMessage { id: id.clone(), plan: tiling.plan().clone(), sources: named };
         let message = json(&message).map_err(|e| Error::Broken { what: e.to_string() })?;
-        cluster.give(&id, home);
+        cluster.give(&id, tiling, home);
         let counts: Vec<u64> = stages.iter().map(|s| s.grid.count()).collect();
         let totals = Totals { stages: vec![(0, 0.0); stages.len()], ..Totals::default() };
         Ok(Some(Arc::new(Drive {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   DoAction(kind, JSON) ─▶ JSON, JSON, …      dropping the stream cancels the rest on the other side
-//!   DoGet(ticket)        ─▶ piece, piece, …    of one object; the first message has its size
+//!   DoGet(ticket)        ─▶ schema, batch, …   the chunks of an operand; any client of Flight can read them
 //! ```
 //! Every call carries the secret and the version of the protocol ([`Credentials`]). Without TLS only loopback addresses
 //! are bound and called.
@@ -19,11 +19,9 @@ use thiserror::Error;
 use tonic::{Code, Status};
 
 /// Version of the protocol.
-const PROTOCOL: &str = "1";
+const PROTOCOL: &str = "2";
 /// Header with the version.
 const PROTOCOL_HEADER: &str = "tessera-protocol";
-/// Upper bound on a piece of an object in bytes.
-const PIECE_BYTES: usize = 2 << 20;
 /// Upper bound on a message in bytes: a plan with its constants.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Flow control window of one stream in bytes.

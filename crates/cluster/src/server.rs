@@ -18,6 +18,7 @@ use tessera_exec::chunk::Chunk;
 use tessera_exec::error::Error;
 use tessera_exec::order::encode;
 use tessera_planner::plan::StageId;
+use tessera_planner::tile::Tiling;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -34,13 +35,16 @@ const REACH: Duration = Duration::from_millis(1500);
 /// Returns the chunks of a load whose array is in the server's memory; `None` if memory for them is short.
 pub type Home = Arc<dyn Fn(StageId, u64) -> Option<Result<Vec<Arc<Chunk>>, Error>> + Send + Sync>;
 
+/// The tiling and the loads of each running plan.
+type Homes = Arc<Mutex<BTreeMap<String, (Arc<Tiling>, Home)>>>;
+
 /// The cluster, as the server sees it.
 pub struct Cluster {
     registry: Arc<Registry>,
     peers: Peers,
     address: SocketAddr,
     posts: WorkerSlots,
-    homes: Arc<Mutex<BTreeMap<String, Home>>>,
+    homes: Homes,
     end: CancellationToken,
     server: Mutex<Option<Server>>,
 }
@@ -63,7 +67,7 @@ impl Cluster {
         version: &str,
     ) -> Result<Arc<Self>, Fault> {
         let registry = Registry::new(limits);
-        let homes: Arc<Mutex<BTreeMap<String, Home>>> = Arc::default();
+        let homes = Homes::default();
         let peers = Peers::new(credentials);
         let desk = Desk {
             registry: registry.clone(),
@@ -133,12 +137,12 @@ impl Cluster {
         &self.posts
     }
 
-    fn homes(&self) -> MutexGuard<'_, BTreeMap<String, Home>> {
+    fn homes(&self) -> MutexGuard<'_, BTreeMap<String, (Arc<Tiling>, Home)>> {
         self.homes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn give(&self, plan: &str, home: Home) {
-        self.homes().insert(plan.into(), home);
+    pub(crate) fn give(&self, plan: &str, tiling: &Arc<Tiling>, home: Home) {
+        self.homes().insert(plan.into(), (tiling.clone(), home));
     }
 
     pub(crate) fn take_back(&self, plan: &str) {
@@ -166,7 +170,7 @@ impl Drop for Cluster {
 struct Desk {
     registry: Arc<Registry>,
     peers: Peers,
-    homes: Arc<Mutex<BTreeMap<String, Home>>>,
+    homes: Homes,
     /// A permit for each relayed chunk.
     relays: Arc<Semaphore>,
     version: String,
@@ -184,12 +188,12 @@ impl Desk {
             let reason = format!("the server already passes on {RELAYS_MAX} chunks");
             return Err(Fault::Unreachable(reason));
         };
-        let Object { bytes, parts } = self.peers.open(at, written(&ticket), IDLE).await?;
-        let parts = parts.map(move |part| {
+        let Object { bytes, messages } = self.peers.open(at, written(&ticket), IDLE).await?;
+        let messages = messages.map(move |message| {
             let _held = &permit;
-            part
+            message
         });
-        Ok(Object { bytes, parts: parts.boxed() })
+        Ok(Object { bytes, messages: messages.boxed() })
     }
 }
 
@@ -231,21 +235,21 @@ impl Service for Desk {
         if let Some(at) = ticket.at.take() {
             return self.relay(&at, ticket).await;
         }
-        let ChunkTicket { plan, stage, number, .. } = ticket;
+        let ChunkTicket { plan, stage, number, output, at: _ } = ticket;
         let home = {
             let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
             homes.get(&plan).cloned()
         };
-        let home = home.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))?;
+        let (tiling, home) = home.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))?;
         let until = Instant::now() + ROOM;
         loop {
-            let home = home.clone();
+            let (tiling, home) = (tiling.clone(), home.clone());
             let given = tokio::task::spawn_blocking(move || {
                 let chunks = home(stage, number)?;
-                Some(chunks.map(|chunks| encode(stage, number, &chunks)))
+                Some(chunks.and_then(|chunks| encode(&*tiling, (stage, number), &chunks, output)))
             });
             match given.await.map_err(|e| Fault::Unreachable(e.to_string()))? {
-                Some(Ok(parts)) => return Ok(Object::whole(parts)),
+                Some(Ok(messages)) => return Ok(Object::whole(messages)),
                 Some(Err(error)) => return Err(Fault::NotFound(error.to_string())),
                 None if Instant::now() > until => {
                     return Err(Fault::Unreachable("the server has no memory for a chunk".into()));

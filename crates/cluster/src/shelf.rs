@@ -41,6 +41,10 @@ impl Kept {
         Kept { tiling, store, arrays: Mutex::default() }
     }
 
+    pub(crate) fn tiling(&self) -> &Arc<Tiling> {
+        &self.tiling
+    }
+
     fn arrays(&self) -> MutexGuard<'_, BTreeMap<StageId, Array>> {
         self.arrays.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -122,7 +126,7 @@ impl Shelf for OrderShelf {
         let parties = self.there.get(&stage).into_iter().flatten();
         let parties: Vec<String> =
             parties.filter(|t| t.operands.contains(number)).map(|t| t.address.clone()).collect();
-        let ticket = ChunkTicket { plan: self.plan.clone(), stage, number, at: None };
+        let ticket = ChunkTicket { plan: self.plan.clone(), stage, number, output: None, at: None };
         let (reach, server) = (self.reach.clone(), self.server.clone());
         let (fetched, by_all) = (self.fetched.clone(), self.fetched_by_all.clone());
         let relayed = self.relayed.clone();
@@ -172,7 +176,7 @@ impl Shelf for OrderShelf {
 
 /// The ticket of an operand's chunks, encoded.
 pub(crate) fn ticket(plan: &str, stage: StageId, number: u64) -> Bytes {
-    written(&ChunkTicket { plan: plan.into(), stage, number, at: None })
+    written(&ChunkTicket { plan: plan.into(), stage, number, output: None, at: None })
 }
 
 /// Encodes a ticket.

@@ -4,6 +4,15 @@
 use crate::net::{Credentials, Fault, Security};
 use crate::registry::{Limits, WorkerState};
 use crate::{Cluster, Drive, Home, Joining, Worker};
+use arrow::array::AsArray;
+use arrow::datatypes::{Float64Type, SchemaRef};
+use arrow::record_batch::RecordBatch;
+use arrow_flight::decode::FlightRecordBatchStream;
+use arrow_flight::error::FlightError;
+use arrow_flight::flight_service_client::FlightServiceClient;
+use arrow_flight::{Criteria, FlightInfo, Ticket};
+use futures::{StreamExt, TryStreamExt};
+use sha2::{Digest, Sha256};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,6 +38,7 @@ use tessera_planner::tile::Tiling;
 use tessera_storage::source::{self, Options, Stores};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tonic::transport::{Channel, Endpoint};
 
 const MEMORY: u64 = 256 << 20;
 
@@ -155,6 +165,78 @@ async fn run(
         all
     });
     Ok(bytes.collect())
+}
+
+/// The rows of an object, with their schema, as a client reads them that knows Arrow Flight and the secret.
+async fn rows_of(
+    client: &mut FlightServiceClient<Channel>,
+    bearer: &str,
+    ticket: Ticket,
+) -> (SchemaRef, Vec<RecordBatch>) {
+    let pieces = client.do_get(with(bearer, ticket)).await.unwrap().into_inner();
+    let pieces = pieces.map_err(FlightError::from);
+    let mut stream = FlightRecordBatchStream::new_from_flight_data(pieces);
+    let mut batches = Vec::new();
+    while let Some(batch) = stream.next().await {
+        batches.push(batch.unwrap());
+    }
+    (stream.schema().unwrap().clone(), batches)
+}
+
+fn with<T>(bearer: &str, body: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(body);
+    request.metadata_mut().insert("authorization", bearer.parse().unwrap());
+    request
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_client_of_flight_reads_the_chunks_of_a_worker() {
+    let bench = Bench::new(2).await;
+    // Chunks of several batches, and one whose cells are no multiple of anything.
+    let t = plan(1 << 23, |b| {
+        let n = b.iota(&[1201, 601], Some(&[600, 601])).unwrap();
+        vec![b.cast(n, DType::Float64).unwrap()]
+    });
+    let drive = bench.drive(&t, &Sources::default());
+    let _shelved = drive.prepare(&t).await.unwrap();
+    let secret = std::fs::read_to_string(bench.files.path().join("secret")).unwrap();
+    let digest = Sha256::digest(format!("tessera cluster {}", secret.trim()));
+    let hex: String = digest.iter().map(|b| format!("{b:02x}")).collect();
+    let bearer = format!("Bearer {hex}");
+
+    let mut all = vec![f64::NAN; 1201 * 601];
+    for member in bench.cluster.registry().alive() {
+        let address = format!("http://{}", member.hello.address);
+        let channel = Endpoint::from_shared(address).unwrap().connect().await.unwrap();
+        let mut client = FlightServiceClient::new(channel);
+        let denied = client.list_flights(Criteria::default()).await.unwrap_err();
+        assert_eq!(denied.code(), tonic::Code::Unauthenticated);
+        let listed = client.list_flights(with(&bearer, Criteria::default())).await.unwrap();
+        let listed: Vec<FlightInfo> = listed.into_inner().try_collect().await.unwrap();
+        assert!(!listed.is_empty());
+        for info in listed {
+            let rows = info.total_records as usize;
+            assert_eq!(info.total_bytes as usize, rows * 8);
+            let ticket = info.endpoint[0].ticket.clone().unwrap();
+            let (schema, batches) = rows_of(&mut client, &bearer, ticket).await;
+            let of = |key: &str| &*schema.metadata[key];
+            let origin: Vec<usize> = serde_json::from_str(of("tessera.origin")).unwrap();
+            let shape: Vec<usize> = serde_json::from_str(of("tessera.shape")).unwrap();
+            assert_eq!(shape.iter().product::<usize>(), rows);
+            assert_eq!((schema.field(0).name().as_str(), schema.fields().len()), ("value", 1));
+            assert_eq!(schema.field(0).metadata()["tessera.dtype"], "float64");
+            assert_eq!(info.try_decode_schema().unwrap().field(0), schema.field(0));
+            assert!(batches.iter().all(|batch| batch.get_array_memory_size() < 3 << 20));
+            let cells = batches
+                .iter()
+                .flat_map(|batch| batch.column(0).as_primitive::<Float64Type>().values().to_vec());
+            for (at, cell) in cells.enumerate() {
+                let (row, column) = (origin[0] + at / shape[1], origin[1] + at % shape[1]);
+                all[row * 601 + column] = cell;
+            }
+        }
+    }
+    assert!(all.iter().enumerate().all(|(at, cell)| *cell == at as f64));
 }
 
 /// A plan over what `f` builds.

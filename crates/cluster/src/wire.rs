@@ -175,7 +175,11 @@ pub struct ChunkTicket {
     pub stage: StageId,
     /// The number of the operand.
     pub number: u64,
+    /// The output whose chunk is wanted, as one Arrow stream; `None` for all of them, one stream after another.
+    #[serde(default)]
+    pub output: Option<u32>,
     /// The address of the worker that has it, if the server is to relay it; otherwise the called party has it.
+    #[serde(default)]
     pub at: Option<String>,
 }
 

@@ -7,6 +7,8 @@
 //!   forget                    removes the plan and its shelf
 //! ```
 
+mod listing;
+
 use crate::net::{Credentials, Fault, Object, Peers, Server, Service};
 use crate::reach::Reach;
 use crate::shelf::{Kept, OrderShelf};
@@ -14,6 +16,7 @@ use crate::wire::{
     Advice, Beat, ChunkTicket, Done, Forget, Hello, Load, OrderMessage, PlanMessage, Said,
     THE_SERVER, Watch, Welcome,
 };
+use arrow_flight::FlightInfo;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
@@ -29,6 +32,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use tessera_exec::cancel::CancelToken;
 use tessera_exec::chunk::Chunk;
+use tessera_exec::chunk::ipc::Message;
 use tessera_exec::error::{Error, Told};
 use tessera_exec::order::{Order, Seen, Shelved, encode};
 use tessera_exec::run::{How, Runtime};
@@ -445,8 +449,8 @@ impl Worker {
     }
 
     /// The chunks of an operand on its shelf, encoded.
-    async fn give(self: &Arc<Self>, ticket: ChunkTicket) -> Result<Vec<Bytes>, Fault> {
-        let ChunkTicket { plan, stage, number, at: _ } = ticket;
+    async fn give(self: &Arc<Self>, ticket: ChunkTicket) -> Result<Vec<Message>, Fault> {
+        let ChunkTicket { plan, stage, number, output, at: _ } = ticket;
         let known = self.known(&plan)?;
         let none = || Fault::NotFound(format!("operand {number} of stage {} of `{plan}`", stage.0));
         let held = known.kept.held(stage, number).ok_or_else(none)?;
@@ -476,10 +480,13 @@ impl Worker {
                 }
             }
         }
-        let parts = tokio::task::spawn_blocking(move || encode(stage, number, &chunks)).await;
-        let parts = parts.map_err(|e| Fault::Unreachable(e.to_string()))?;
-        self.served.fetch_add(parts.iter().map(|p| p.len() as u64).sum(), Relaxed);
-        Ok(parts)
+        let tiling = known.kept.tiling().clone();
+        let encode = move || encode(&*tiling, (stage, number), &chunks, output);
+        let messages = tokio::task::spawn_blocking(encode).await;
+        let messages = messages.map_err(|e| Fault::Unreachable(e.to_string()))?;
+        let messages = messages.map_err(|e| Fault::Failed(e.to_string()))?;
+        self.served.fetch_add(messages.iter().map(Message::bytes).sum(), Relaxed);
+        Ok(messages)
     }
 }
 
@@ -525,6 +532,10 @@ impl Service for Office {
             }
             kind => Err(Fault::Broken(format!("a worker does not do `{kind}`"))),
         }
+    }
+
+    fn objects(&self) -> BoxStream<'static, FlightInfo> {
+        stream::iter(self.chunks()).boxed()
     }
 
     async fn object(&self, ticket: Bytes) -> Result<Object, Fault> {

@@ -9,6 +9,7 @@
 
 mod dense;
 mod facts;
+pub mod ipc;
 
 pub use dense::dense;
 pub(crate) use facts::{Condition, all_valid};

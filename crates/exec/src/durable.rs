@@ -20,7 +20,6 @@
 //! process is at worst not found.
 
 mod collect;
-pub(crate) mod format;
 mod reads;
 mod statement;
 mod stored;

@@ -10,7 +10,7 @@
 //! Invariants: the chunks of an order do not depend on what is available; a chunk that turns out to be missing is made.
 
 use crate::chunk::Chunk;
-use crate::durable::format;
+use crate::chunk::ipc::{self, Message};
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::schedule::{Sink, Tiling};
@@ -79,7 +79,7 @@ impl Found {
                 }
             }
             Found::Object(object) => {
-                match format::decode(&object, &stage_name(stage), number, shapes, pool) {
+                match ipc::decode(&object, &stage_name(stage), number, shapes, pool) {
                     Ok((chunks, _)) => return Some(chunks),
                     Err(reason) => reason,
                 }
@@ -91,14 +91,33 @@ impl Found {
     }
 }
 
-/// Encodes the chunks of an operand as one object, in parts, without a copy of the cells. The object has checksums.
-pub fn encode(stage: StageId, number: u64, chunks: &[Arc<Chunk>]) -> Vec<Bytes> {
-    format::encode(&stage_name(stage), number, 0, chunks)
+/// Encodes the chunks of an operand, or that of one output, as one object of [Arrow IPC](ipc), without a copy of the
+/// cells.
+///
+/// # Errors
+/// Errors of [`ipc`].
+pub fn encode(
+    tiling: &dyn Tiling,
+    (stage, number): (StageId, u64),
+    chunks: &[Arc<Chunk>],
+    output: Option<u32>,
+) -> Result<Vec<Message>, Error> {
+    let origins = origins(tiling, stage, number);
+    let chunks = (0..).zip(chunks.iter().zip(&origins));
+    let chunks = chunks.filter(|(of, _)| output.is_none_or(|output| output == *of));
+    ipc::encode(&stage_name(stage), number, 0, chunks)
+}
+
+/// The index of the first cell of each chunk of an operand.
+pub(crate) fn origins(tiling: &dyn Tiling, stage: StageId, number: u64) -> Vec<Dims> {
+    let index = tiling.grid(stage).unravel(number);
+    let outputs = (0..tiling.outputs(stage) as u32).map(|output| OutputRef { stage, output });
+    outputs.map(|of| tiling.output_grid(of).region(&index).start).collect()
 }
 
 /// Upper bound on the encoded size of `bytes` of cells.
 pub fn object_bytes_max(bytes: u64) -> u64 {
-    bytes.saturating_add(format::HEADER_BYTES_MAX)
+    ipc::object_bytes_max(bytes)
 }
 
 fn stage_name(stage: StageId) -> impl Display {

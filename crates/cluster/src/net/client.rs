@@ -3,7 +3,7 @@
 use super::credentials::Credentials;
 use super::{ALIVE, CONNECTION_WINDOW, Fault, MESSAGE_BYTES_MAX, Object, STREAM_WINDOW};
 use arrow_flight::flight_service_client::FlightServiceClient;
-use arrow_flight::{Action, Ticket};
+use arrow_flight::{Action, FlightData, Ticket};
 use bytes::{Bytes, BytesMut};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tessera_exec::chunk::ipc::Message;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
@@ -100,19 +101,19 @@ impl Peers {
         limit: u64,
         idle: Duration,
     ) -> Result<Bytes, Fault> {
-        let Object { bytes: total, mut parts } = self.open(address, ticket, idle).await?;
+        let Object { bytes: total, mut messages } = self.open(address, ticket, idle).await?;
         if total > limit {
             return Err(Fault::Broken(format!(
                 "a chunk of {total} bytes, where at most {limit} are expected"
             )));
         }
         let mut object = BytesMut::with_capacity(total as usize);
-        while let Some(part) = parts.next().await {
-            let part = part?;
-            if (object.len() + part.len()) as u64 > total {
+        while let Some(message) = messages.next().await {
+            let message = message?;
+            if object.len() as u64 + message.bytes() > total {
                 return Err(Fault::Broken(format!("a chunk has more than its {total} bytes")));
             }
-            object.extend_from_slice(&part);
+            message.parts().for_each(|part| object.extend_from_slice(&part));
         }
         match object.len() as u64 == total {
             true => Ok(object.freeze()),
@@ -137,15 +138,17 @@ impl Peers {
         let mut request = Request::new(Ticket { ticket });
         self.credentials.show(&mut request)?;
         let mut pieces = timed("a chunk", idle, client.do_get(request)).await?.into_inner();
-        let first = timed("a chunk", idle, pieces.message()).await?;
-        let bytes = first
-            .and_then(|f| Some(u64::from_le_bytes(f.app_metadata.as_ref().try_into().ok()?)))
-            .ok_or_else(|| Fault::Broken("a chunk without its size".into()))?;
-        let parts = stream::try_unfold(pieces, move |mut pieces| async move {
+        let unsized_one = || Fault::Broken("a chunk without its size".into());
+        let first = timed("a chunk", idle, pieces.message()).await?.ok_or_else(unsized_one)?;
+        let (size, after) = first.app_metadata.split_first_chunk().ok_or_else(unsized_one)?;
+        let (bytes, after) = (u64::from_le_bytes(*size), first.app_metadata.slice_ref(after));
+        let first = message(FlightData { app_metadata: after, ..first });
+        let rest = stream::try_unfold(pieces, move |mut pieces| async move {
             let piece = timed("a piece of a chunk", idle, pieces.message()).await?;
-            Ok(piece.map(|piece| (piece.data_body, pieces)))
+            Ok(piece.map(|piece| (message(piece), pieces)))
         });
-        Ok(Object { bytes, parts: parts.boxed() })
+        let messages = stream::once(std::future::ready(Ok(first))).chain(rest);
+        Ok(Object { bytes, messages: messages.boxed() })
     }
 
     /// True if a party with the secret responds at the address within the time: distinguishes a dead party from a slow
@@ -212,6 +215,13 @@ impl Peers {
             None => Ok(endpoint),
         }
     }
+}
+
+/// A message of an object, as it was sent.
+fn message(piece: FlightData) -> Message {
+    let body = Some(piece.data_body).filter(|body| !body.is_empty());
+    let body = body.into_iter().collect();
+    Message { header: piece.data_header, body, after: piece.app_metadata }
 }
 
 /// True for `127.0.0.1:1`, `[::1]:1` and `localhost:1`.

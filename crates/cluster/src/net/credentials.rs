@@ -139,13 +139,22 @@ impl Credentials {
             let what = "the secret is not that of this cluster (`cluster-secret-file`)";
             return Err(Fault::Denied(what.into()).into());
         }
-        let version = request.metadata().get(PROTOCOL_HEADER).and_then(|v| v.to_str().ok());
-        if version != Some(PROTOCOL) {
-            let version = version.unwrap_or("none");
-            let what = format!("this party speaks version {PROTOCOL}, the other one {version}");
-            return Err(Fault::Broken(what).into());
+        match request.metadata().contains_key(PROTOCOL_HEADER) {
+            // Any client of Flight that has the secret may read.
+            false => Ok(request),
+            true => Credentials::requires_protocol(&request).map(|()| request),
         }
-        Ok(request)
+    }
+
+    /// Checks that a request is of this version of the protocol.
+    pub(super) fn requires_protocol<T>(request: &Request<T>) -> Result<(), Status> {
+        let version = request.metadata().get(PROTOCOL_HEADER).and_then(|v| v.to_str().ok());
+        if version == Some(PROTOCOL) {
+            return Ok(());
+        }
+        let version = version.unwrap_or("none");
+        let what = format!("this party speaks version {PROTOCOL}, the other one {version}");
+        Err(Fault::Broken(what).into())
     }
 }
 

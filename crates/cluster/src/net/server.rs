@@ -1,7 +1,7 @@
 //! The server side of calls.
 
 use super::credentials::Credentials;
-use super::{ALIVE, CONNECTION_WINDOW, Fault, MESSAGE_BYTES_MAX, PIECE_BYTES, STREAM_WINDOW};
+use super::{ALIVE, CONNECTION_WINDOW, Fault, MESSAGE_BYTES_MAX, STREAM_WINDOW};
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
 use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo,
@@ -15,6 +15,7 @@ use futures::{StreamExt, TryStreamExt};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tessera_exec::chunk::ipc::Message;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -37,6 +38,11 @@ pub trait Service: Send + Sync + 'static {
         body: Bytes,
     ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault>;
 
+    /// The objects that a client may ask for.
+    fn objects(&self) -> BoxStream<'static, FlightInfo> {
+        stream::empty().boxed()
+    }
+
     /// Serves an object.
     async fn object(&self, ticket: Bytes) -> Result<Object, Fault>;
 }
@@ -45,8 +51,8 @@ pub trait Service: Send + Sync + 'static {
 pub struct Object {
     /// Size in bytes.
     pub bytes: u64,
-    /// The parts, in order.
-    pub parts: BoxStream<'static, Result<Bytes, Fault>>,
+    /// The messages, in order.
+    pub messages: BoxStream<'static, Result<Message, Fault>>,
 }
 
 impl std::fmt::Debug for Object {
@@ -56,10 +62,10 @@ impl std::fmt::Debug for Object {
 }
 
 impl Object {
-    /// An object whose parts are in memory.
-    pub fn whole(parts: Vec<Bytes>) -> Self {
-        let bytes = parts.iter().map(|p| p.len() as u64).sum();
-        Object { bytes, parts: stream::iter(parts.into_iter().map(Ok)).boxed() }
+    /// An object in memory.
+    pub fn whole(messages: Vec<Message>) -> Self {
+        let bytes = messages.iter().map(Message::bytes).sum();
+        Object { bytes, messages: stream::iter(messages.into_iter().map(Ok)).boxed() }
     }
 }
 
@@ -145,7 +151,7 @@ struct Flight {
 }
 
 fn none<T>() -> Result<Response<T>, Status> {
-    Err(Status::unimplemented("parties of a cluster only use DoAction and DoGet"))
+    Err(Status::unimplemented("parties of a cluster serve ListFlights, DoGet and DoAction"))
 }
 
 #[async_trait]
@@ -162,6 +168,7 @@ impl FlightService for Flight {
         &self,
         request: Request<Action>,
     ) -> Result<Response<Self::DoActionStream>, Status> {
+        Credentials::requires_protocol(&request)?;
         let Action { r#type, body } = request.into_inner();
         let answers = self.service.action(&r#type, body).await?;
         let answers = answers.map_ok(|body| Answer { body }).map_err(Status::from);
@@ -179,21 +186,23 @@ impl FlightService for Flight {
         &self,
         request: Request<Ticket>,
     ) -> Result<Response<Self::DoGetStream>, Status> {
-        let Object { bytes, parts } = self.service.object(request.into_inner().ticket).await?;
-        let first = FlightData {
-            app_metadata: Bytes::copy_from_slice(&bytes.to_le_bytes()),
-            ..FlightData::default()
-        };
-        // Parts are cut into pieces as they are sent, so that only the parts wait.
-        let pieces = parts.map_ok(|part| {
-            let starts = (0..part.len()).step_by(PIECE_BYTES);
-            stream::iter(starts).map(move |at| {
-                let data_body = part.slice(at..part.len().min(at + PIECE_BYTES));
-                Ok(FlightData { data_body, ..FlightData::default() })
-            })
+        let Object { bytes, messages } = self.service.object(request.into_inner().ticket).await?;
+        // The first message has the size. Columns are put together as they are sent, so that only they are copied.
+        let mut size = bytes.to_le_bytes().to_vec();
+        let messages = messages.map_ok(move |message| {
+            let Message { header, mut body, after } = message;
+            size.extend_from_slice(&after);
+            FlightData {
+                flight_descriptor: None,
+                data_header: header,
+                data_body: match body.len() {
+                    0 | 1 => body.pop().unwrap_or_default(),
+                    _ => body.concat().into(),
+                },
+                app_metadata: std::mem::take(&mut size).into(),
+            }
         });
-        let pieces = pieces.map_err(Status::from).try_flatten();
-        Ok(Response::new(stream::once(std::future::ready(Ok(first))).chain(pieces).boxed()))
+        Ok(Response::new(messages.map_err(Status::from).boxed()))
     }
 
     async fn handshake(
@@ -207,7 +216,7 @@ impl FlightService for Flight {
         &self,
         _: Request<Criteria>,
     ) -> Result<Response<Self::ListFlightsStream>, Status> {
-        none()
+        Ok(Response::new(self.service.objects().map(Ok).boxed()))
     }
 
     async fn get_flight_info(

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
+use tessera_exec::chunk::ipc::Message;
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -55,13 +56,24 @@ impl Service for Echo {
         let bytes: usize = std::str::from_utf8(&ticket).unwrap().parse().unwrap();
         match bytes {
             0 => Err(Fault::NotFound("nothing".into())),
-            n => {
-                let halves = [Bytes::from(vec![1; n / 2]), Bytes::from(vec![2; n - n / 2])];
-                let [first, second] = halves;
-                Ok(Object::whole(vec![first, Bytes::new(), second]))
-            }
+            n => Ok(Object::whole(messages(n))),
         }
     }
+}
+
+/// Messages with and without columns, and with bytes between them.
+fn messages(n: usize) -> Vec<Message> {
+    let [first, second] = [Bytes::from(vec![1; n / 2]), Bytes::from(vec![2; n - n / 2])];
+    let header = Bytes::from_static(b"header");
+    vec![
+        Message { header: header.clone(), body: vec![], after: Bytes::new() },
+        Message {
+            header: header.clone(),
+            body: vec![first.clone(), second],
+            after: header.clone(),
+        },
+        Message { header, body: vec![first], after: Bytes::from_static(b"end") },
+    ]
 }
 
 fn secret(directory: &Path, text: &str) -> Credentials {
@@ -97,12 +109,12 @@ async fn what_is_said_arrives() {
     assert_eq!(late.next().await.unwrap().unwrap(), body);
     assert_eq!(late.next().await.unwrap().unwrap_err(), Fault::NotFound("x".into()));
 
-    // Pieces, their order, and sizes around that of a piece.
-    for n in [1, 2, 3, PIECE_BYTES - 1, 2 * PIECE_BYTES, 9 * PIECE_BYTES + 1] {
+    for n in [1, 2, 3, 1000, 9 << 20] {
         let ticket = Bytes::from(n.to_string());
-        let object = peers.object(&address, ticket, n as u64, SOON).await.unwrap();
-        assert_eq!(object.len(), n);
-        assert!(object[..n / 2].iter().all(|b| *b == 1) && object[n / 2..].iter().all(|b| *b == 2));
+        let want: Vec<Bytes> = messages(n).into_iter().flat_map(Message::parts).collect();
+        let want = want.concat();
+        let object = peers.object(&address, ticket, want.len() as u64, SOON).await.unwrap();
+        assert!(object == want, "{n}");
     }
     let large = peers.object(&address, Bytes::from_static(b"100"), 99, SOON).await.unwrap_err();
     assert!(matches!(large, Fault::Broken(_)), "{large}");
@@ -134,13 +146,19 @@ async fn strangers_get_no_answer() {
     credentials.show(&mut shown).unwrap();
     let unused = plain.list_actions(shown).await.unwrap_err();
     assert_eq!(unused.code(), tonic::Code::Unimplemented);
+    // Without a version there is no action.
+    let mut bare = tonic::Request::new(arrow_flight::Action::default());
+    credentials.show(&mut bare).unwrap();
+    bare.metadata_mut().remove(PROTOCOL_HEADER);
+    let refused = plain.do_action(bare).await.unwrap_err();
+    assert!(refused.message().contains("version 2, the other one none"), "{refused}");
     // Another version of the protocol.
     let mut shown = tonic::Request::new(arrow_flight::Empty {});
     credentials.show(&mut shown).unwrap();
     shown.metadata_mut().insert(PROTOCOL_HEADER, "0".parse().unwrap());
     let old = plain.list_actions(shown).await.unwrap_err();
     assert_eq!(old.code(), tonic::Code::FailedPrecondition);
-    assert!(old.message().contains("version 1, the other one 0"), "{old}");
+    assert!(old.message().contains("version 2, the other one 0"), "{old}");
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! Durable chunks of one plan: lookups of the scheduler while it runs.
 
-use super::format;
 use super::statement::Durable;
 use crate::chunk::Chunk;
+use crate::chunk::ipc::{self, Message};
 use crate::pool::Pool;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Kept {
     /// Fetches the object of an operand whose chunks have `bytes` bytes; `None` if it is not available.
     pub(crate) async fn fetch(&self, stage: StageId, number: u64, bytes: u64) -> Option<Bytes> {
         let object = self.durable.object(self.part, self.key(stage)?, number);
-        let got = self.durable.get(&object, bytes.saturating_add(format::HEADER_BYTES_MAX)).await;
+        let got = self.durable.get(&object, ipc::object_bytes_max(bytes)).await;
         let reason = match got {
             Ok(Some(bytes)) => return Some(bytes),
             Ok(None) => "it is not there any more".to_string(),
@@ -57,14 +57,14 @@ impl Kept {
     /// Decodes the chunks of an object; `None` if it is corrupt.
     pub(crate) fn load(
         &self,
-        object: &[u8],
+        object: &Bytes,
         stage: StageId,
         number: u64,
         shapes: &[Dims],
         pool: &Arc<Pool>,
     ) -> Option<Vec<Chunk>> {
         let key = self.key(stage)?;
-        match format::decode(object, &key, number, shapes, pool) {
+        match ipc::decode(object, &key, number, shapes, pool) {
             Ok((chunks, nanos)) => {
                 self.durable.count(|c| &c.reused, 1);
                 self.durable.count(|c| &c.bytes_reused, chunks.iter().map(Chunk::bytes).sum());
@@ -79,11 +79,12 @@ impl Kept {
     }
 
     /// Queues the chunks of an operand to be written, if its stage is selected and at most `room` bytes wait.
+    /// `origins` are the indexes of their first cells.
     pub(crate) fn keep(
         &self,
         io: &Handle,
         (stage, number): (StageId, u64),
-        chunks: &[Arc<Chunk>],
+        (chunks, origins): (&[Arc<Chunk>], &dyn Fn() -> Vec<Dims>),
         nanos: u64,
         room: u64,
     ) {
@@ -91,8 +92,17 @@ impl Kept {
         let bytes = chunks.iter().map(|c| c.bytes()).sum();
         match self.durable.queue(bytes, room) {
             Some(queued) => {
-                let parts = format::encode(&key, number, nanos, chunks);
-                self.durable.put(io, queued, self.durable.object(self.part, key, number), parts);
+                match ipc::encode(&key, number, nanos, (0..).zip(chunks.iter().zip(&origins()))) {
+                    Ok(messages) => {
+                        let parts = messages.into_iter().flat_map(Message::parts).collect();
+                        let object = self.durable.object(self.part, key, number);
+                        self.durable.put(io, queued, object, parts);
+                    }
+                    Err(error) => {
+                        self.durable.count(|c| &c.failed, 1);
+                        tracing::warn!(%error, "a chunk is not stored");
+                    }
+                }
             }
             None => self.durable.count(|c| &c.skipped, 1),
         }

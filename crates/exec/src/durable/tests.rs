@@ -6,6 +6,7 @@ mod reads;
 
 use super::*;
 use crate::cancel::CancelToken;
+use crate::chunk::ipc::{self, Message};
 use crate::chunk::{Chunk, Field};
 use crate::config::Config;
 use crate::error::Error;
@@ -61,13 +62,18 @@ fn shapes() -> Vec<Dims> {
     chunks().iter().map(|c| c.shape().into()).collect()
 }
 
-fn object() -> Vec<u8> {
-    format::encode(&key("k"), 7, 12_345, &chunks()).concat()
+fn object() -> Bytes {
+    let origins: Vec<Dims> =
+        shapes().iter().map(|shape| shape.iter().map(|n| n * 5).collect()).collect();
+    let chunks = chunks();
+    let chunks = (0..).zip(chunks.iter().zip(&origins));
+    let messages = ipc::encode(&key("k"), 7, 12_345, chunks).unwrap();
+    messages.into_iter().flat_map(Message::parts).collect::<Vec<_>>().concat().into()
 }
 
 #[test]
 fn chunks_come_back_as_they_were() {
-    let (back, nanos) = format::decode(&object(), &key("k"), 7, &shapes(), &pool()).unwrap();
+    let (back, nanos) = ipc::decode(&object(), &key("k"), 7, &shapes(), &pool()).unwrap();
     assert_eq!((back.len(), nanos), (3, 12_345));
     for (a, b) in chunks().iter().zip(&back) {
         assert_eq!((a.shape(), a.fields().len()), (b.shape(), b.fields().len()));
@@ -80,17 +86,17 @@ fn chunks_come_back_as_they_were() {
 #[test]
 fn whatever_is_changed_is_noticed() {
     let (good, pool) = (object(), pool());
-    let decode = |bytes: &[u8]| format::decode(bytes, &key("k"), 7, &shapes(), &pool);
+    let decode = |bytes: &Bytes| ipc::decode(bytes, &key("k"), 7, &shapes(), &pool);
     for at in 0..good.len() {
-        let mut bad = good.clone();
+        let mut bad = good.to_vec();
         bad[at] ^= 0x10;
-        assert!(decode(&bad).is_err(), "byte {at}");
-        assert!(decode(&good[..at]).is_err(), "cut off at {at}");
+        assert!(decode(&bad.into()).is_err(), "byte {at}");
+        assert!(decode(&good.slice(..at)).is_err(), "cut off at {at}");
     }
-    assert!(decode(&[good.as_slice(), b"x"].concat()).is_err());
-    assert!(format::decode(&good, &key("k"), 8, &shapes(), &pool).is_err());
-    assert!(format::decode(&good, &key("l"), 7, &shapes(), &pool).is_err());
-    assert!(format::decode(&good, &key("k"), 7, &shapes()[..2], &pool).is_err());
+    assert!(decode(&[&good[..], b"x"].concat().into()).is_err());
+    assert!(ipc::decode(&good, &key("k"), 8, &shapes(), &pool).is_err());
+    assert!(ipc::decode(&good, &key("l"), 7, &shapes(), &pool).is_err());
+    assert!(ipc::decode(&good, &key("k"), 7, &shapes()[..2], &pool).is_err());
     assert!(decode(&good).is_ok());
 }
 

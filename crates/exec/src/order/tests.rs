@@ -29,6 +29,12 @@ struct Own {
     empty: bool,
 }
 
+/// An object as it arrives.
+fn sent(number: (StageId, u64), chunks: &[Arc<Chunk>]) -> Bytes {
+    let messages = encode(&*plan(), number, chunks, None).unwrap();
+    messages.into_iter().flat_map(Message::parts).collect::<Vec<_>>().concat().into()
+}
+
 impl Shelf for Own {
     fn fetch(
         &self,
@@ -40,7 +46,7 @@ impl Shelf for Own {
         let made = self.made.lock().unwrap();
         let found =
             made.get(&(stage, number)).filter(|_| !self.empty).map(|chunks| match self.sent {
-                true => Found::Object(encode(stage, number, chunks).concat().into()),
+                true => Found::Object(sent((stage, number), chunks)),
                 false => Found::Here(chunks.iter().cloned().map(FinishedChunk::Memory).collect()),
             });
         std::future::ready(Ok(found)).boxed()

@@ -165,7 +165,9 @@ impl Shared {
         {
             let operand = (work.key.stage, work.key.number);
             let room = work.statement.account.quota().limit() / KEEPING;
-            kept.keep(&self.io, operand, chunks, nanos, room);
+            let tiling = &*work.statement.tiling;
+            let origins = || crate::order::origins(tiling, operand.0, operand.1);
+            kept.keep(&self.io, operand, (chunks, &origins), nanos, room);
         }
         if let (Ok(Some(chunks)), Some(shelf), false) =
             (&result, &work.statement.shelf, work.stored)

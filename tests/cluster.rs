@@ -42,6 +42,8 @@ pub(crate) struct Cluster {
     memory: &'static str,
     /// What all parties find in their environment.
     environment: Vec<(String, String)>,
+    /// The warehouse, unless it is a directory of its own.
+    warehouse: Option<String>,
 }
 
 pub(crate) struct Reply {
@@ -66,6 +68,15 @@ impl Cluster {
 
     /// Starts all of them with something in their environment.
     pub(crate) fn start_in(environment: Vec<(String, String)>, workers: usize) -> Cluster {
+        Cluster::start_over(None, environment, workers)
+    }
+
+    /// Starts all of them over a warehouse.
+    pub(crate) fn start_over(
+        warehouse: Option<String>,
+        environment: Vec<(String, String)>,
+        workers: usize,
+    ) -> Cluster {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("spill")).unwrap();
         let mut cluster = Cluster {
@@ -77,6 +88,7 @@ impl Cluster {
             started: 0,
             memory: "128MiB",
             environment,
+            warehouse,
         };
         cluster.start_server();
         for _ in 0..workers {
@@ -86,7 +98,7 @@ impl Cluster {
         cluster
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -97,7 +109,7 @@ impl Cluster {
             .env("TESSERA_CLUSTER_SECRET_FILE", self.path("cluster.secret"))
             .envs(self.environment.iter().cloned())
             .arg("--warehouse")
-            .arg(self.path("warehouse"))
+            .arg(self.warehouse.as_ref().map_or_else(|| self.path("warehouse"), PathBuf::from))
             .arg("--spill-dir")
             .arg(self.path("spill"))
             .args(["--threads", "1"])
@@ -164,6 +176,15 @@ impl Cluster {
         let flags = ["--listen", &listen, "--advertise", &wires[0].address];
         self.start_worker_at(&join, &flags, "");
         wires
+    }
+
+    /// Kills all workers.
+    pub(crate) fn kill_workers(&mut self) {
+        self.workers.clear();
+    }
+
+    pub(crate) fn kill_server(&mut self) {
+        self.server = None;
     }
 
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> std::io::Result<Reply> {
@@ -535,14 +556,22 @@ fn a_server_and_its_workers() {
 }
 
 /// A server with sound workers and such that fail where they are told to; `None` if the binary is no debug build.
+/// True, and said, if the binary has no fail-points.
+pub(crate) fn never_fails() -> bool {
+    let never = std::env::var_os("TESSERA_TEST_BINARY").is_some() || !cfg!(debug_assertions);
+    if never {
+        println!("not run: a release build has no fail-points");
+    }
+    never
+}
+
 pub(crate) fn failing(sound: usize, failing: usize, fail: &str) -> Option<Cluster> {
     failing_with("128MiB", sound, failing, fail)
 }
 
 /// The same, of workers that may take so much memory.
 fn failing_with(memory: &'static str, sound: usize, failing: usize, fail: &str) -> Option<Cluster> {
-    if std::env::var_os("TESSERA_TEST_BINARY").is_some() || !cfg!(debug_assertions) {
-        println!("not run: a release build has no fail-points");
+    if never_fails() {
         return None;
     }
     let mut cluster = Cluster::start(0);

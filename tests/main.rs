@@ -10,6 +10,7 @@ mod chunking;
 #[expect(clippy::print_stdout, reason = "a long run tells its seeds")]
 mod cluster;
 mod cluster_cells;
+mod cluster_durable;
 mod common;
 mod coverage;
 #[expect(clippy::print_stdout, reason = "a long run tells what it saw")]

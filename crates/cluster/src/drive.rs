@@ -24,7 +24,7 @@ pub use expect::Expected;
 use crate::net::Fault;
 use crate::registry::WorkerState;
 use crate::server::{Cluster, Home};
-use crate::wire::{Forget, PlanMessage};
+use crate::wire::{PlanMessage, PlanName};
 use crate::worker::json;
 use bytes::Bytes;
 use fetch::Loading;
@@ -34,6 +34,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use suspects::{Died, Suspects};
+use tessera_exec::durable::Stored;
 use tessera_exec::error::{Error, Told};
 use tessera_exec::order::{OPERANDS_MAX, Shelved, Totals};
 use tessera_exec::task::Sources;
@@ -49,6 +50,8 @@ const FAILURES_MAX: u32 = 4;
 const CALL: Duration = Duration::from_secs(30);
 /// The number of the server itself among the holders of chunks.
 const SERVER: u32 = 0;
+/// The number of the storage of durable chunks among them: no worker has it.
+const DURABLE: u32 = u32::MAX;
 
 /// The operands whose chunks a party has, by stage.
 type Has = Vec<Bitmap>;
@@ -66,6 +69,8 @@ pub struct Drive {
     /// Held for a round: one at a time.
     state: tokio::sync::Mutex<RoundState>,
     there: Mutex<BTreeMap<u32, Has>>,
+    /// Chunks that outlive workers and this process.
+    stored: Option<Arc<Stored>>,
     /// Operands whose chunks were lost, until they are assigned again.
     lost: Mutex<Has>,
     totals: Mutex<Totals>,
@@ -82,6 +87,8 @@ struct RoundState {
     informed: BTreeSet<u32>,
     /// Workers that may know the plan.
     told: BTreeSet<u32>,
+    /// True once workers were told to write durable chunks.
+    begun: bool,
     /// Operands that workers ran when they died.
     suspects: Suspects,
     failures: u32,
@@ -98,7 +105,7 @@ impl std::fmt::Debug for Drive {
 impl Drive {
     /// Prepares a plan to run on the cluster. Returns `None` if it cannot be sent: it has a source that only this
     /// process can open, or more operands than an order may have. `home` returns chunks of arrays in the memory of this
-    /// process.
+    /// process. What `stored` has is not made again, and workers write what it picks.
     ///
     /// # Errors
     /// The plan has no JSON form.
@@ -107,6 +114,7 @@ impl Drive {
         tiling: &Arc<Tiling>,
         sources: &Sources,
         threads: Option<usize>,
+        stored: Option<Stored>,
         home: Home,
     ) -> Result<Option<Arc<Self>>, Error> {
         let stages = &tiling.plan().stages;
@@ -128,7 +136,12 @@ impl Drive {
             named.push((source.as_ref().clone(), location.as_ref().clone()));
         }
         let id = uuid::Uuid::new_v4().simple().to_string();
-        let message = PlanMessage { id: id.clone(), plan: tiling.plan().clone(), sources: named };
+        let message = PlanMessage {
+            id: id.clone(),
+            plan: tiling.plan().clone(),
+            sources: named,
+            durable: stored.as_ref().map(|stored| stored.durable().shared()),
+        };
         let message = json(&message).map_err(|e| Error::Broken { what: e.to_string() })?;
         cluster.give(&id, tiling, home);
         let counts: Vec<u64> = stages.iter().map(|s| s.grid.count()).collect();
@@ -142,6 +155,7 @@ impl Drive {
             wanted: wanted(&**tiling, &counts),
             state: tokio::sync::Mutex::default(),
             there: Mutex::new(BTreeMap::from([(SERVER, has)])),
+            stored: stored.map(Arc::new),
             lost: Mutex::new(vec![Bitmap::default(); stages.len()]),
             totals: Mutex::new(totals),
             running: Mutex::default(),
@@ -196,7 +210,7 @@ impl Drive {
         let mut there = self.there();
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         there.retain(|worker, has| {
-            let is_here = *worker == SERVER || registry.is_here(*worker);
+            let is_here = matches!(*worker, SERVER | DURABLE) || registry.is_here(*worker);
             if !is_here {
                 lost.iter_mut().zip(has).for_each(|(lost, has)| lost.extend(has));
             }
@@ -232,7 +246,13 @@ impl Drive {
     }
 
     async fn rounds(&self, state: &mut RoundState) -> Result<(), Error> {
+        // Chunks of an earlier run, and after a failure those that the lost workers wrote.
+        let mut looks =
+            state.had == 0 && self.stored.as_ref().is_some_and(|s| s.durable().ran_before());
         loop {
+            if std::mem::replace(&mut looks, true) {
+                self.find_stored().await;
+            }
             let available = self.available();
             if self.is_done(&available) {
                 return Ok(());
@@ -260,6 +280,34 @@ impl Drive {
                     tokio::time::sleep(Duration::from_millis(50 << state.failures)).await;
                 }
             }
+        }
+    }
+
+    /// Looks up the durable chunks.
+    async fn find_stored(&self) {
+        let Some(stored) = &self.stored else { return };
+        let mut found = stored.find(&*self.tiling).await;
+        found.resize(self.tiling.plan().stages.len(), Bitmap::default());
+        self.there().insert(DURABLE, found);
+    }
+
+    /// Lets workers write durable chunks once the statement is to run again after a failure.
+    fn begin(&self, state: &mut RoundState) {
+        let is_open = self.stored.as_ref().is_some_and(|stored| stored.durable().is_open());
+        let Some(io) = self.io.as_ref().filter(|_| is_open && !state.begun) else { return };
+        state.begun = true;
+        for worker in &state.informed {
+            let member = self.cluster.registry().member(*worker);
+            let Some(address) = member.map(|m| m.hello.address) else { continue };
+            let (cluster, plan) = (self.cluster.clone(), PlanName { plan: self.id.clone() });
+            io.spawn(async move {
+                let begun: Result<(), Fault> =
+                    cluster.peers().call(&address, "begin", &plan, CALL).await;
+                // Its next order says so too.
+                if let Err(fault) = begun {
+                    tracing::warn!(address, %fault, "a worker does not store chunks yet");
+                }
+            });
         }
     }
 
@@ -369,7 +417,13 @@ impl Drop for Drive {
         let told = std::mem::take(&mut self.state.get_mut().told);
         let Some(io) = &self.io else { return };
         for worker in told {
-            io.spawn(forget(self.cluster.clone(), worker, self.id.clone()));
+            // Chunks are removed when no worker writes any more.
+            let writes = self.stored.as_ref().map(|stored| stored.durable().other());
+            let forgotten = forget(self.cluster.clone(), worker, self.id.clone());
+            io.spawn(async move {
+                forgotten.await;
+                drop(writes);
+            });
         }
     }
 }
@@ -384,7 +438,7 @@ async fn left(tiling: &Arc<Tiling>, available: Has) -> Result<Recovery, Error> {
 /// Sends a worker the request to forget a plan, until it responds or is lost.
 async fn forget(cluster: Arc<Cluster>, worker: u32, plan: String) {
     let mut pause = Duration::from_millis(100);
-    let message = Forget { plan };
+    let message = PlanName { plan };
     while let Some(member) = cluster.registry().member(worker).filter(|m| m.state.is_here()) {
         let address = member.hello.address;
         let told: Result<(), Fault> =

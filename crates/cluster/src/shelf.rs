@@ -2,7 +2,7 @@
 
 use crate::net::Fault;
 use crate::reach::{Reach, Way};
-use crate::wire::{ChunkTicket, There};
+use crate::wire::{ChunkTicket, STORAGE, There};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tessera_exec::chunk::Chunk;
+use tessera_exec::durable::Stored;
 use tessera_exec::error::Error;
 use tessera_exec::order::{Found, Shelf, object_bytes_max};
 use tessera_exec::store::{FinishedChunk, Resident, Store};
@@ -99,6 +100,8 @@ pub(crate) struct OrderShelf {
     pub(crate) plan: String,
     pub(crate) kept: Arc<Kept>,
     pub(crate) reach: Arc<Reach>,
+    /// Chunks that outlive workers.
+    pub(crate) stored: Option<Arc<Stored>>,
     /// Chunks of other parties, by stage.
     pub(crate) there: BTreeMap<StageId, Vec<There>>,
     /// The assigned operands.
@@ -129,10 +132,18 @@ impl Shelf for OrderShelf {
         let ticket = ChunkTicket { plan: self.plan.clone(), stage, number, output: None, at: None };
         let (reach, server) = (self.reach.clone(), self.server.clone());
         let (fetched, by_all) = (self.fetched.clone(), self.fetched_by_all.clone());
-        let relayed = self.relayed.clone();
+        let (relayed, stored) = (self.relayed.clone(), self.stored.clone());
         async move {
             let mut lost = None;
             for party in parties {
+                if party == STORAGE {
+                    // A chunk that cannot be read is computed here.
+                    let Some(stored) = &stored else { continue };
+                    match stored.fetch(stage, number, bytes).await {
+                        Some(found) => return Ok(Some(found)),
+                        None => continue,
+                    }
+                }
                 let limit = object_bytes_max(bytes);
                 match reach.object(&party, &ticket, limit, server.as_deref()).await {
                     Ok((object, way)) => {

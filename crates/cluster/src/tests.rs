@@ -137,7 +137,7 @@ impl Bench {
         let (own, tiling) = (self.own.clone(), t.clone());
         let home: Home =
             Arc::new(move |stage, number| own.load_here(&*tiling, &*runner, stage, number));
-        Drive::new(&self.cluster, t, sources, None, home).unwrap().unwrap()
+        Drive::new(&self.cluster, t, sources, None, None, home).unwrap().unwrap()
     }
 }
 

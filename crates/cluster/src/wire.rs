@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use tessera_exec::durable::{Did, Shared};
 use tessera_exec::error::Told;
 use tessera_exec::task::SourceLocation;
 use tessera_planner::catalog::SourceRef;
@@ -10,6 +11,8 @@ use tessera_planner::recover::Bitmap;
 
 /// The server's address in lists of parties that have chunks: a worker knows where it joined.
 pub const THE_SERVER: &str = "server";
+/// The address of durable chunks in such lists.
+pub const STORAGE: &str = "storage";
 
 /// The introduction of a worker that joins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +108,8 @@ pub struct PlanMessage {
     pub plan: Arc<Plan>,
     /// Locations of the stored arrays that it names.
     pub sources: Vec<(SourceRef, SourceLocation)>,
+    /// Where chunks are stored that outlive the worker, and which.
+    pub durable: Option<Shared>,
 }
 
 /// Assigns an order to a worker.
@@ -118,6 +123,8 @@ pub struct OrderMessage {
     pub hold: Vec<(StageId, Bitmap)>,
     /// Available chunks of other parties.
     pub there: Vec<There>,
+    /// True if durable chunks are to be written from now on.
+    pub begun: bool,
     /// Upper bound on threads that compute; `None` allows all of the worker's.
     pub threads: Option<usize>,
 }
@@ -148,6 +155,8 @@ pub struct Done {
     pub bytes_moved: u64,
     /// Bytes of these that the server relayed, because the route to the other party is cut.
     pub bytes_relayed: u64,
+    /// Durable chunks that were written and loaded for the plan since the last order ended.
+    pub durable: Did,
     /// Peak memory of the order in bytes.
     pub peak_bytes: u64,
     /// Chunks that were spilled because memory was short.
@@ -183,9 +192,9 @@ pub struct ChunkTicket {
     pub at: Option<String>,
 }
 
-/// Releases a plan that is no longer needed.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Forget {
+/// Names a plan: one that is no longer needed, or whose durable chunks are to be written from now on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PlanName {
     /// The id of the plan.
     pub plan: String,
 }

@@ -8,22 +8,24 @@
 //! ```
 
 mod listing;
+mod plans;
 
 use crate::net::{Credentials, Fault, Object, Peers, Server, Service};
 use crate::reach::Reach;
-use crate::shelf::{Kept, OrderShelf};
+use crate::shelf::OrderShelf;
 use crate::wire::{
-    Advice, Beat, ChunkTicket, Done, Forget, Hello, Load, OrderMessage, PlanMessage, Said,
-    THE_SERVER, Watch, Welcome,
+    Advice, Beat, ChunkTicket, Done, Hello, Load, OrderMessage, PlanName, Said, THE_SERVER, Watch,
+    Welcome,
 };
 use arrow_flight::FlightInfo;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
+use plans::{Known, Plans};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -33,21 +35,17 @@ use std::time::{Duration, Instant};
 use tessera_exec::cancel::CancelToken;
 use tessera_exec::chunk::Chunk;
 use tessera_exec::chunk::ipc::Message;
+use tessera_exec::durable::Did;
 use tessera_exec::error::{Error, Told};
 use tessera_exec::order::{Order, Seen, Shelved, encode};
 use tessera_exec::run::{How, Runtime};
 use tessera_exec::schedule::{Outcome, Stats};
-use tessera_exec::store::{FinishedChunk, Resident};
-use tessera_exec::task::{Origin, PlanRunner, Sources};
-use tessera_planner::catalog::SourceRef;
-use tessera_planner::plan::{StageId, Task};
+use tessera_exec::store::FinishedChunk;
+use tessera_planner::plan::StageId;
 use tessera_planner::recover::{Bitmap, Recovery};
-use tessera_planner::tile::Tiling;
-use tessera_storage::source::{self, ArrayReader, Stores, Versions};
+use tessera_storage::source::Stores;
 use tokio_util::sync::CancellationToken;
 
-/// Upper bound on the plans of a worker.
-const PLANS_MAX: usize = 1024;
 /// Interval of an order's progress messages.
 const TELL: Duration = Duration::from_millis(250);
 /// Interval between a supervisor's calls to the server.
@@ -58,30 +56,6 @@ const CALL: Duration = Duration::from_secs(4);
 const DRAIN: Duration = Duration::from_secs(30);
 /// How long a fetch of a spilled chunk waits for memory.
 const ROOM: Duration = Duration::from_secs(5);
-
-/// A plan, and its chunks on this worker.
-struct Known {
-    tiling: Arc<Tiling>,
-    runner: Arc<PlanRunner>,
-    kept: Arc<Kept>,
-}
-
-#[derive(Default)]
-struct Plans {
-    known: BTreeMap<String, Arc<Known>>,
-    /// Recently forgotten plans: a message about one of them may arrive late.
-    forgotten: VecDeque<String>,
-}
-
-impl Plans {
-    fn forget(&mut self, plan: String) {
-        self.known.remove(&plan);
-        self.forgotten.push_back(plan);
-        if self.forgotten.len() > PLANS_MAX {
-            self.forgotten.pop_front();
-        }
-    }
-}
 
 /// Runs orders for a server, and serves its chunks to other parties.
 pub struct Worker {
@@ -313,66 +287,17 @@ impl Worker {
         known.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))
     }
 
-    /// Adds a plan and opens its sources; a known plan stays as it is.
-    async fn learn(&self, message: PlanMessage) -> Result<(), Fault> {
-        if self.plans().known.contains_key(&message.id) {
-            return Ok(());
-        }
-        if self.plans().known.len() >= PLANS_MAX {
-            return Err(told(&Error::Broken {
-                what: format!("a worker knows {PLANS_MAX} plans already"),
-            }));
-        }
-        let sources = self.open(&message).await.map_err(|e| told(&e))?;
-        let tiling = Arc::new(Tiling::new(message.plan.clone()));
-        let runner = PlanRunner::new(tiling.clone(), &sources).map_err(|e| told(&e))?;
-        let kept = Arc::new(Kept::new(tiling.clone(), self.runtime.store().clone()));
-        let known = Arc::new(Known { tiling, runner: Arc::new(runner), kept });
-        let mut plans = self.plans();
-        if plans.forgotten.contains(&message.id) {
-            return Err(Fault::NotFound(format!("plan `{}`, which is over", message.id)));
-        }
-        plans.known.entry(message.id).or_insert(known);
-        Ok(())
-    }
-
-    async fn open(&self, message: &PlanMessage) -> Result<Sources, Error> {
-        let mut sources = Sources::default();
-        // All reads of this worker for the plan are of one version.
-        let versions = Versions::new(false);
-        for (source, place) in &message.sources {
-            let fenced = place.rules.clone().map(|rules| self.stores.fenced(rules, None, &[]));
-            let fenced = fenced.transpose()?;
-            let stores = fenced.as_ref().unwrap_or(&self.stores);
-            let opened = source::open_for(&versions, &place.url, &place.options, stores).await?;
-            // The same array, except for how its path is written.
-            let is_it = |r: &&Arc<ArrayReader>| {
-                let found = r.source();
-                SourceRef { url: source.url.clone(), ..found.clone() } == *source
-            };
-            let reader = opened.readers.iter().find(is_it).ok_or_else(|| {
-                Error::Source(source::SourceError::Changed { what: source.url.clone() })
-            })?;
-            sources.add(source.clone(), Origin::Stored(reader.clone()));
-        }
-        for stage in &message.plan.stages {
-            // The server has the array, and serves its chunks.
-            if let Task::Load { source, .. } = &stage.task
-                && source.is_resident()
-            {
-                let empty = Resident::empty(source.grid.clone());
-                sources.add(SourceRef::clone(source), Origin::Resident(empty));
-            }
-        }
-        Ok(sources)
-    }
-
     /// Starts an order; its end is the last message of the stream.
     async fn order(
         self: &Arc<Self>,
         message: OrderMessage,
     ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
         let known = self.known(&message.plan)?;
+        if message.begun {
+            // The order does not wait for storage.
+            let known = known.clone();
+            tokio::spawn(async move { known.begin().await });
+        }
         let stages = known.tiling.plan().stages.len();
         let mut there = vec![Bitmap::default(); stages];
         let mut elsewhere: BTreeMap<StageId, Vec<_>> = BTreeMap::new();
@@ -394,6 +319,7 @@ impl Worker {
             plan: message.plan,
             kept: known.kept.clone(),
             reach: self.reach.clone(),
+            stored: known.stored.clone(),
             there: elsewhere,
             run: message.run.iter().cloned().collect(),
             hold: message.hold.into_iter().collect(),
@@ -412,6 +338,7 @@ impl Worker {
             Err(e) => return Err(told(&Error::Broken { what: format!("an order was lost: {e}") })),
         };
         let how = How {
+            stored: known.stored.as_ref().map(|stored| stored.again()),
             shelved: Some(Shelved { shelf, recovery: Recovery::loading(there) }),
             threads: message.threads,
             ..How::default()
@@ -429,7 +356,7 @@ impl Worker {
             let outcome = running.outcome().await;
             drop(counted);
             let moved = (fetched.load(Relaxed), relayed.load(Relaxed));
-            json(&Said::Done(Box::new(done(&outcome, moved))))
+            json(&Said::Done(Box::new(Done { durable: known.did(), ..done(&outcome, moved) })))
         }));
         // Dropping the stream drops `running`, which cancels the order.
         let said = stream::poll_fn(move |cx| {
@@ -526,8 +453,17 @@ impl Service for Office {
                 caught("an order", self.0.order(read(&body)?)).await
             }
             "forget" => {
-                let Forget { plan } = read(&body)?;
-                self.0.plans().forget(plan);
+                let PlanName { plan } = read(&body)?;
+                let known = self.0.plans().forget(plan);
+                // The server removes what is stored once no more is written.
+                if let Some(stored) = known.as_ref().and_then(|known| known.stored.as_ref()) {
+                    stored.durable().close().await;
+                }
+                Ok(one(&()))
+            }
+            "begin" => {
+                let PlanName { plan } = read(&body)?;
+                self.0.known(&plan)?.begin().await;
                 Ok(one(&()))
             }
             kind => Err(Fault::Broken(format!("a worker does not do `{kind}`"))),
@@ -562,6 +498,7 @@ fn done(outcome: &Outcome, (bytes_moved, bytes_relayed): (u64, u64)) -> Done {
         bytes_read: stats.bytes_fetched,
         bytes_moved,
         bytes_relayed,
+        durable: Did::default(),
         peak_bytes: stats.peak_bytes,
         spills: stats.spills,
         bytes_spilled: stats.bytes_spilled,

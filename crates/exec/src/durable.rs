@@ -24,10 +24,11 @@ mod reads;
 mod statement;
 mod stored;
 
-pub use statement::Durable;
+pub use statement::{Durable, Shared};
 pub use stored::Stored;
 pub(crate) use stored::{Kept, loading_bytes};
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +53,7 @@ struct Room {
 }
 
 /// Counters of chunks written and reused.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Did {
     /// Operands whose chunks were written.
     pub written: u64,
@@ -85,6 +86,23 @@ struct Counters {
     nanos_reused: AtomicU64,
     corrupt: AtomicU64,
     removed: AtomicU64,
+}
+
+impl Did {
+    /// What was done since `before`.
+    pub fn since(&self, before: &Did) -> Did {
+        Did {
+            written: self.written.saturating_sub(before.written),
+            bytes_written: self.bytes_written.saturating_sub(before.bytes_written),
+            skipped: self.skipped.saturating_sub(before.skipped),
+            failed: self.failed.saturating_sub(before.failed),
+            reused: self.reused.saturating_sub(before.reused),
+            bytes_reused: self.bytes_reused.saturating_sub(before.bytes_reused),
+            seconds_reused: (self.seconds_reused - before.seconds_reused).max(0.0),
+            corrupt: self.corrupt.saturating_sub(before.corrupt),
+            removed: self.removed.saturating_sub(before.removed),
+        }
+    }
 }
 
 impl Counters {

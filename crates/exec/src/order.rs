@@ -11,6 +11,7 @@
 
 use crate::chunk::Chunk;
 use crate::chunk::ipc::{self, Message};
+use crate::durable::Stored;
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::schedule::{Sink, Tiling};
@@ -56,6 +57,13 @@ pub enum Found {
     Here(SmallVec<[FinishedChunk; 1]>),
     /// The output of [`encode`] in another process.
     Object(Bytes),
+    /// An object of durable chunks.
+    Stored {
+        /// The object.
+        object: Bytes,
+        /// Where it is from.
+        stored: Arc<Stored>,
+    },
 }
 
 impl Found {
@@ -77,6 +85,9 @@ impl Found {
                     Ok(chunks) => return Some(chunks),
                     Err(error) => error.to_string(),
                 }
+            }
+            Found::Stored { object, stored } => {
+                return stored.kept.load(&object, stage, number, shapes, pool);
             }
             Found::Object(object) => {
                 match ipc::decode(&object, &stage_name(stage), number, shapes, pool) {

@@ -36,7 +36,8 @@ use tokio::sync::oneshot;
 pub struct How {
     /// Stored chunks, which are loaded, and the stages whose computed chunks are written.
     pub stored: Option<Stored>,
-    /// Chunks available in other processes, for a plan that several processes run. Not together with `stored`.
+    /// Chunks available in other processes, for a plan that several processes run. Together with `stored`, they are
+    /// loaded, and `stored` only says what is written.
     pub shelved: Option<Shelved>,
     /// Set for a plan that [is small](tessera_planner::cost::is_small) with a sink that does not wait: the calling
     /// thread runs it as far as possible without waiting, most often to its end.
@@ -220,7 +221,7 @@ impl Runtime {
         let How { stored, shelved, here, threads, budget } = how;
         let (kept, recovery) = stored.map(|s| (s.kept, s.recovery)).unzip();
         let (shelf, there) = shelved.map(|s| (s.shelf, s.recovery)).unzip();
-        let recovery = recovery.or(there).unwrap_or_default();
+        let recovery = there.or(recovery).unwrap_or_default();
         let id = self.shared.next_statement.fetch_add(1, Ordering::Relaxed);
         let token = cancel.child();
         let account = budget.as_ref().unwrap_or(&self.shared.quota).account();

@@ -1,9 +1,9 @@
 //! Calls that assign orders to workers, and their failures.
 
 use super::round::{Death, Stop};
-use super::{CALL, Drive, SERVER, add};
+use super::{CALL, DURABLE, Drive, SERVER, add};
 use crate::net::Fault;
-use crate::wire::{Done, OrderMessage, Said, THE_SERVER, There};
+use crate::wire::{Done, OrderMessage, STORAGE, Said, THE_SERVER, There};
 use crate::worker::{json, read};
 use bytes::Bytes;
 use futures::StreamExt;
@@ -28,6 +28,9 @@ impl Drive {
             has[stage.0 as usize].extend(numbers);
         }
         drop(there);
+        if let Some(stored) = &self.stored {
+            stored.durable().add(&done.durable);
+        }
         self.count(|t| {
             add(&mut t.stages, &done.stages);
             t.requests += done.requests;
@@ -53,6 +56,7 @@ impl Drive {
         for (worker, has) in self.there().iter() {
             let address = match *worker {
                 SERVER => Some(THE_SERVER.into()),
+                DURABLE => Some(STORAGE.into()),
                 worker => registry.member(worker).map(|m| m.hello.address),
             };
             let Some(address): Option<String> = address else { continue };

@@ -1,9 +1,8 @@
 //! Chunks of the results, fetched from the workers that have them.
 
-use super::{Drive, Has, SERVER};
+use super::{DURABLE, Drive, Has, SERVER};
 use crate::net::Fault;
 use crate::shelf::{IDLE, ticket};
-use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ const HOLDERS_MAX: u32 = 7;
 
 impl Drive {
     /// Fetches a chunk from a worker that has it.
-    async fn fetch(&self, stage: StageId, number: u64, bytes: u64) -> Result<Option<Bytes>, Error> {
+    async fn fetch(&self, stage: StageId, number: u64, bytes: u64) -> Result<Option<Found>, Error> {
         for _ in 0..HOLDERS_MAX {
             let worker = {
                 let there = self.there();
@@ -29,13 +28,23 @@ impl Drive {
                 };
                 has.find(|(_, has)| has_it(has)).map(|(w, _)| *w)
             };
+            if let (Some(DURABLE), Some(stored)) = (worker, &self.stored) {
+                if let Some(found) = stored.fetch(stage, number, bytes).await {
+                    return Ok(Some(found));
+                }
+                if let Some(has) = self.there().get_mut(&DURABLE) {
+                    has[stage.0 as usize].remove(number);
+                }
+                self.run().await?;
+                continue;
+            }
             let member = worker.and_then(|w| self.cluster.registry().member(w));
             if let Some(member) = member.filter(|m| m.state.is_here()) {
                 let address = &member.hello.address;
                 let ticket = ticket(&self.id, stage, number);
                 let limit = object_bytes_max(bytes);
                 match self.cluster.peers().object(address, ticket, limit, IDLE).await {
-                    Ok(object) => return Ok(Some(object)),
+                    Ok(object) => return Ok(Some(Found::Object(object))),
                     Err(Fault::Unreachable(reason)) => {
                         self.is_gone(member.number, address, &reason).await;
                     }
@@ -77,11 +86,11 @@ impl Shelf for Loading {
     ) -> BoxFuture<'static, Result<Option<Found>, Error>> {
         let (drive, fetched) = (self.drive.clone(), self.fetched.clone());
         async move {
-            let object = drive.fetch(stage, number, bytes).await?;
-            if let Some(object) = &object {
+            let found = drive.fetch(stage, number, bytes).await?;
+            if let Some(Found::Object(object)) = &found {
                 fetched.fetch_add(object.len() as u64, Relaxed);
             }
-            Ok(object.map(Found::Object))
+            Ok(found)
         }
         .boxed()
     }

@@ -81,6 +81,7 @@ impl Drive {
                     run,
                     hold: hold.clone(),
                     there: Vec::new(),
+                    begun: false,
                     threads: self.threads,
                 };
                 let worker = numbers[order.worker as usize];

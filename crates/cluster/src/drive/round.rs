@@ -163,6 +163,7 @@ impl Drive {
         loop {
             let (mut start, mut waits) = (Vec::new(), false);
             self.judge(state).map_err(Stop::Over)?;
+            self.begin(state);
             if p.stop.is_none() {
                 (start, waits) = self.startable(state, jobs, &mut p);
                 if let Some((job, worker)) = self.slow(jobs, &p.attempts, &p.took, members)
@@ -174,7 +175,8 @@ impl Drive {
             for (job, worker) in start {
                 let alone = jobs[job].alone && !state.suspects.is_empty();
                 p.attempts.push(Attempt { job, worker, begun: Instant::now(), alone });
-                let message = OrderMessage { there: self.all_there(), ..jobs[job].message.clone() };
+                let (there, begun) = (self.all_there(), state.begun);
+                let message = OrderMessage { there, begun, ..jobs[job].message.clone() };
                 let (address, token) = (members[&worker].name.clone(), p.tokens[job].clone());
                 running.push(async move {
                     tokio::select! {

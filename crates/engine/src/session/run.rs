@@ -11,6 +11,7 @@ use crate::session::spread::{Both, Spread};
 use crate::session::{Host, Session};
 use std::sync::Arc;
 use tessera_exec::cancel::CancelToken as ExecCancel;
+use tessera_exec::durable::Stored;
 use tessera_exec::run::How;
 use tessera_exec::schedule::{Sink, Stats};
 use tessera_exec::task::{PlanRunner, Sources};
@@ -84,7 +85,7 @@ impl Execution {
         let drive = match self.part_of_workers(tiling, results) {
             Some(part) => {
                 self.gather_workers().await?;
-                self.drive(&part, sources, &runner)?
+                self.drive(&part, sources, &runner, stored.as_ref().map(Stored::again))?
             }
             None => None,
         };
@@ -94,7 +95,7 @@ impl Execution {
             Some(drive) => Some(self.prepare(drive, tiling).await?),
             None => None,
         };
-        // Workers retain the chunks they compute.
+        // Workers store what they compute.
         let stored = if shelved.is_some() { None } else { stored };
         let here = is_small(tiling) && !sink.waits() && shelved.is_none();
         let most = runtime.config().threads;

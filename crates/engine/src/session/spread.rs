@@ -12,6 +12,7 @@ use std::str::FromStr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tessera_cluster::{Drive, Expected, Home};
+use tessera_exec::durable::Stored;
 use tessera_exec::order::Shelved;
 use tessera_exec::run::Watch;
 use tessera_exec::schedule::{StageStats, Stats};
@@ -98,7 +99,7 @@ impl Execution {
     ) -> Result<Option<Expected>, Error> {
         let Some(part) = self.part_of_workers(tiling, results) else { return Ok(None) };
         let runner = Arc::new(PlanRunner::new(tiling.clone(), sources).map_err(Error::stage)?);
-        let Some(drive) = self.drive(&part, sources, &runner)? else { return Ok(None) };
+        let Some(drive) = self.drive(&part, sources, &runner, None)? else { return Ok(None) };
         drive.expected().map_err(Error::stage)
     }
 
@@ -155,6 +156,7 @@ impl Execution {
         part: &Arc<Tiling>,
         sources: &Sources,
         runner: &Arc<PlanRunner>,
+        stored: Option<Stored>,
     ) -> Result<Option<Arc<Drive>>, Error> {
         let Some(cluster) = self.host.cluster() else { return Ok(None) };
         if cluster.registry().alive().is_empty() {
@@ -163,7 +165,7 @@ impl Execution {
         let (host, plan, load) = (self.host.clone(), part.clone(), runner.clone());
         let home: Home =
             Arc::new(move |stage, number| host.runtime.load_here(&*plan, &*load, stage, number));
-        Drive::new(cluster, part, sources, self.threads, home).map_err(Error::stage)
+        Drive::new(cluster, part, sources, self.threads, stored, home).map_err(Error::stage)
     }
 
     /// Lets workers make their part, and returns how the whole plan runs with it. Workers retain the part while the

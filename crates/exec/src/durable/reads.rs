@@ -38,6 +38,11 @@ impl Reads {
         self.lock().last().map_or(0, |(part, _)| *part)
     }
 
+    /// Number of the running part, and the versions that it has read.
+    pub(super) fn now(&self) -> (usize, Vec<Noted>) {
+        self.lock().last().map_or((0, Vec::new()), |(part, versions)| (*part, versions.all()))
+    }
+
     /// False if reads were not recorded: no chunk may depend on them.
     pub(super) fn are_known(&self) -> bool {
         self.lock().iter().all(|(_, versions)| versions.is_whole())

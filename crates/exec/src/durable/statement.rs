@@ -5,6 +5,7 @@ use super::stored::{Kept, Stored};
 use super::{Counters, Did, DurableStore, chunks_of};
 use crate::schedule::Tiling;
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -14,6 +15,7 @@ use tessera_planner::key::{Keys, StageKey};
 use tessera_planner::plan::{OutputRef, StageId};
 use tessera_planner::recover::{Bitmap, Lineage, recover};
 use tessera_storage::sink::SinkError;
+use tessera_storage::source::Noted;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, OnceCell, Semaphore};
 
@@ -23,6 +25,26 @@ const WRITES_MAX: usize = 8;
 const QUEUE_MAX: u64 = 1024;
 /// Consecutive failed writes after which writing stops.
 const FAILURES_MAX: u64 = 8;
+
+/// Upper bound on the bytes of a statement's record.
+const RECORD_BYTES_MAX: u64 = 64 << 20;
+
+/// A statement whose chunks several processes store.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Shared {
+    /// Where: a path or URL.
+    pub folder: String,
+    /// The statement.
+    pub statement: String,
+    /// Which chunks.
+    pub policy: Durability,
+    /// The running part of the statement.
+    pub part: usize,
+    /// The versions that it has read so far.
+    pub versions: Vec<Noted>,
+    /// Upper bound on the bytes that each process stores.
+    pub limit_bytes: u64,
+}
 
 /// A statement whose chunks are stored, for all plans that are run for it.
 #[derive(Debug)]
@@ -110,12 +132,7 @@ impl Durable {
         let mut available = vec![Bitmap::default(); keys.len()];
         if self.ran_before {
             let there = self.there.get_or_init(|| self.list()).await;
-            for (s, (set, key)) in (0..).zip(available.iter_mut().zip(&keys)) {
-                let count = tiling.grid(StageId(s)).count();
-                if let Some(numbers) = key.and_then(|k| there.get(&format!("{part}-{k}"))) {
-                    *set = numbers.iter().filter(|&n| n < count).collect();
-                }
-            }
+            available = found(there, part, &keys, &*tiling);
         }
         let there = available.iter().any(|set| !set.is_empty());
         let picks: Vec<Option<StageKey>> =
@@ -131,6 +148,64 @@ impl Durable {
             false => Default::default(),
         };
         Some(Stored { kept: Kept { durable: self.clone(), part, keys, picks }, recovery })
+    }
+
+    /// The operands of each stage of a plan whose chunks are stored now, by any process.
+    pub(super) async fn find(
+        &self,
+        part: usize,
+        keys: &[Option<StageKey>],
+        tiling: &dyn Tiling,
+    ) -> Vec<Bitmap> {
+        found(&self.list().await, part, keys, tiling)
+    }
+
+    /// What another process needs to store chunks of the statement too.
+    pub fn shared(&self) -> Shared {
+        let store = &self.store;
+        let (part, versions) = self.reads.now();
+        Shared {
+            folder: store.folder.absolute(),
+            statement: self.statement.clone(),
+            policy: self.policy,
+            part,
+            versions,
+            limit_bytes: store.limit.saturating_sub(store.bytes()),
+        }
+    }
+
+    /// True once chunks are written, until [`Durable::close`].
+    pub fn is_open(&self) -> bool {
+        self.open.load(SeqCst)
+    }
+
+    /// True if this process stored nothing for the statement yet and an earlier run may have.
+    pub fn ran_before(&self) -> bool {
+        self.ran_before
+    }
+
+    /// Adds what another process did for the statement.
+    pub fn add(&self, did: &Did) {
+        self.count(|c| &c.written, did.written);
+        self.count(|c| &c.bytes_written, did.bytes_written);
+        self.count(|c| &c.skipped, did.skipped);
+        self.count(|c| &c.failed, did.failed);
+        self.count(|c| &c.reused, did.reused);
+        self.count(|c| &c.bytes_reused, did.bytes_reused);
+        self.count(|c| &c.nanos_reused, (did.seconds_reused * 1e9) as u64);
+        self.count(|c| &c.corrupt, did.corrupt);
+    }
+
+    /// While this lives, another process may write chunks: [`Durable::close`] waits for it.
+    pub fn other(self: &Arc<Self>) -> impl Send + use<> {
+        self.queued.fetch_add(1, SeqCst);
+        Queued { durable: self.clone(), bytes: 0 }
+    }
+
+    /// True if the store has the record of the statement: other processes see the same storage.
+    pub async fn has_record(&self) -> bool {
+        let record = format!("{}.json", self.statement);
+        matches!(self.store.folder.get_up_to(&record, RECORD_BYTES_MAX).await, Ok(Some(_)))
     }
 
     /// Starts writing chunks: from now on the statement is rerun after a restart.
@@ -261,6 +336,21 @@ impl Durable {
             }
         }
     }
+}
+
+/// The operands of each stage among stored chunks.
+fn found(
+    there: &BTreeMap<String, Bitmap>,
+    part: usize,
+    keys: &[Option<StageKey>],
+    tiling: &dyn Tiling,
+) -> Vec<Bitmap> {
+    let of = |(stage, key): (u32, &Option<StageKey>)| {
+        let count = tiling.grid(StageId(stage)).count();
+        let numbers = key.and_then(|key| there.get(&format!("{part}-{key}")));
+        numbers.map(|numbers| numbers.iter().filter(|n| *n < count).collect()).unwrap_or_default()
+    };
+    (0..).zip(keys).map(of).collect()
 }
 
 /// A place in the queue of writes.

@@ -3,12 +3,14 @@
 use super::statement::Durable;
 use crate::chunk::Chunk;
 use crate::chunk::ipc::{self, Message};
+use crate::order::Found;
 use crate::pool::Pool;
+use crate::schedule::Tiling;
 use bytes::Bytes;
 use std::sync::Arc;
 use tessera_planner::key::StageKey;
 use tessera_planner::plan::StageId;
-use tessera_planner::recover::Recovery;
+use tessera_planner::recover::{Bitmap, Recovery};
 use tessera_planner::region::Dims;
 use tokio::runtime::Handle;
 
@@ -19,8 +21,32 @@ pub struct Stored {
     pub(crate) recovery: Recovery,
 }
 
+impl Stored {
+    /// The same stages of another run, which loads nothing by itself.
+    pub fn again(&self) -> Stored {
+        Stored { kept: self.kept.clone(), recovery: Recovery::default() }
+    }
+
+    /// The statement whose chunks these are.
+    pub fn durable(&self) -> &Arc<Durable> {
+        &self.kept.durable
+    }
+
+    /// The operands of each stage whose chunks are stored now.
+    pub async fn find(&self, tiling: &dyn Tiling) -> Vec<Bitmap> {
+        let stages = self.kept.keys.len().min(tiling.stages());
+        self.kept.durable.find(self.kept.part, &self.kept.keys[..stages], tiling).await
+    }
+
+    /// Fetches the chunks of an operand, which have `bytes` bytes; `None` if they cannot be read.
+    pub async fn fetch(self: &Arc<Self>, stage: StageId, number: u64, bytes: u64) -> Option<Found> {
+        let object = self.kept.fetch(stage, number, bytes).await?;
+        Some(Found::Stored { object, stored: self.clone() })
+    }
+}
+
 /// Where the chunks of a plan are loaded from and written to.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Kept {
     pub(super) durable: Arc<Durable>,
     /// Number of its part of the statement.

@@ -85,6 +85,16 @@ impl Folder {
         join(&self.display, key)
     }
 
+    /// Its URL for another process on this machine, or on one with the same storage.
+    pub fn absolute(&self) -> String {
+        match &self.destination {
+            // A path that cannot be made absolute has no directory to begin from: it is passed as it is.
+            Destination::Local { root, .. } => std::path::absolute(root)
+                .map_or_else(|_| self.display.clone(), |path| path.display().to_string()),
+            Destination::Object { .. } => self.display.clone(),
+        }
+    }
+
     /// A target for a store in it.
     pub fn target(&self, key: &str) -> Target {
         let destination = match &self.destination {

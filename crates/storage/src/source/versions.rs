@@ -129,6 +129,13 @@ impl Versions {
         }
     }
 
+    /// All recorded versions.
+    pub fn all(&self) -> Vec<Noted> {
+        let mut all: Vec<Noted> = self.lock().of.iter().map(|(o, v)| (*o, *v)).collect();
+        all.sort_unstable();
+        all
+    }
+
     /// False if more objects were read than the limit.
     pub fn is_whole(&self) -> bool {
         !self.lock().is_cut

@@ -1,0 +1,166 @@
+//! The plans of a worker: their sources, their chunks here, and those that outlive it.
+
+use super::{Worker, told};
+use crate::net::Fault;
+use crate::shelf::Kept;
+use crate::wire::PlanMessage;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use tessera_exec::durable::{Did, Durable, DurableStore, Shared, Stored};
+use tessera_exec::error::Error;
+use tessera_exec::store::Resident;
+use tessera_exec::task::{Origin, PlanRunner, Sources};
+use tessera_planner::catalog::SourceRef;
+use tessera_planner::plan::Task;
+use tessera_planner::tile::Tiling;
+use tessera_storage::sink::Folder;
+use tessera_storage::source::{self, ArrayReader, Options, Versions};
+
+/// Upper bound on the plans of a worker.
+const PLANS_MAX: usize = 1024;
+
+/// A plan, and its chunks on this worker.
+pub(super) struct Known {
+    pub(super) tiling: Arc<Tiling>,
+    pub(super) runner: Arc<PlanRunner>,
+    pub(super) kept: Arc<Kept>,
+    /// Chunks that outlive this process.
+    pub(super) stored: Option<Arc<Stored>>,
+    /// What was reported of them.
+    did: Mutex<Did>,
+}
+
+impl Known {
+    /// What was done for durable chunks since the last call.
+    pub(super) fn did(&self) -> Did {
+        let Some(stored) = &self.stored else { return Did::default() };
+        let now = stored.durable().did();
+        let mut before = self.did.lock().unwrap_or_else(PoisonError::into_inner);
+        let did = now.since(&before);
+        *before = now;
+        did
+    }
+
+    /// Writes durable chunks from now on, if this process sees the storage of the server.
+    pub(super) async fn begin(&self) {
+        let Some(stored) = &self.stored else { return };
+        let durable = stored.durable();
+        if durable.is_open() {
+            return;
+        }
+        match durable.has_record().await {
+            true => durable.begin(),
+            false => {
+                tracing::warn!("the warehouse is not that of the server: no chunks are stored")
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Plans {
+    pub(super) known: BTreeMap<String, Arc<Known>>,
+    /// Recently forgotten plans: a message about one of them may arrive late.
+    forgotten: VecDeque<String>,
+}
+
+impl Plans {
+    pub(super) fn forget(&mut self, plan: String) -> Option<Arc<Known>> {
+        let known = self.known.remove(&plan);
+        self.forgotten.push_back(plan);
+        if self.forgotten.len() > PLANS_MAX {
+            self.forgotten.pop_front();
+        }
+        known
+    }
+}
+
+impl Worker {
+    /// Adds a plan and opens its sources; a known plan stays as it is.
+    pub(super) async fn learn(&self, message: PlanMessage) -> Result<(), Fault> {
+        if self.plans().known.contains_key(&message.id) {
+            return Ok(());
+        }
+        if self.plans().known.len() >= PLANS_MAX {
+            return Err(told(&Error::Broken {
+                what: format!("a worker knows {PLANS_MAX} plans already"),
+            }));
+        }
+        // All reads of this worker for the plan are of one version.
+        let versions = Versions::new(message.durable.is_some());
+        if let Some(shared) = &message.durable {
+            versions.expect(&shared.versions);
+        }
+        let sources = self.open(&message, &versions).await.map_err(|e| told(&e))?;
+        let tiling = Arc::new(Tiling::new(message.plan.clone()));
+        let runner = PlanRunner::new(tiling.clone(), &sources).map_err(|e| told(&e))?;
+        let kept = Arc::new(Kept::new(tiling.clone(), self.runtime.store().clone()));
+        let stored = match &message.durable {
+            Some(shared) => self.stored(shared, &versions, &tiling).await,
+            None => None,
+        };
+        let known = Arc::new(Known {
+            tiling,
+            runner: Arc::new(runner),
+            kept,
+            stored: stored.map(Arc::new),
+            did: Mutex::default(),
+        });
+        let mut plans = self.plans();
+        if plans.forgotten.contains(&message.id) {
+            return Err(Fault::NotFound(format!("plan `{}`, which is over", message.id)));
+        }
+        plans.known.entry(message.id).or_insert(known);
+        Ok(())
+    }
+
+    /// The stages of a plan whose chunks are stored. Without access to the storage there are none.
+    async fn stored(
+        &self,
+        shared: &Shared,
+        versions: &Arc<Versions>,
+        tiling: &Arc<Tiling>,
+    ) -> Option<Stored> {
+        let folder = Folder::open(&shared.folder, &Options::default(), &self.stores);
+        let folder = folder.inspect_err(|error| {
+            tracing::warn!(%error, "no chunks are stored");
+        });
+        let store = DurableStore::new(folder.ok()?, shared.limit_bytes);
+        let durable = Durable::new(&store, &shared.statement, shared.policy, false);
+        durable.begin_part(shared.part, versions);
+        durable.plan(tiling).await
+    }
+
+    async fn open(
+        &self,
+        message: &PlanMessage,
+        versions: &Arc<Versions>,
+    ) -> Result<Sources, Error> {
+        let mut sources = Sources::default();
+        for (source, place) in &message.sources {
+            let fenced = place.rules.clone().map(|rules| self.stores.fenced(rules, None, &[]));
+            let fenced = fenced.transpose()?;
+            let stores = fenced.as_ref().unwrap_or(&self.stores);
+            let opened = source::open_for(versions, &place.url, &place.options, stores).await?;
+            // The same array, except for how its path is written.
+            let is_it = |r: &&Arc<ArrayReader>| {
+                let found = r.source();
+                SourceRef { url: source.url.clone(), ..found.clone() } == *source
+            };
+            let reader = opened.readers.iter().find(is_it).ok_or_else(|| {
+                Error::Source(source::SourceError::Changed { what: source.url.clone() })
+            })?;
+            sources.add(source.clone(), Origin::Stored(reader.clone()));
+        }
+        for stage in &message.plan.stages {
+            // The server has the array, and serves its chunks.
+            if let Task::Load { source, .. } = &stage.task
+                && source.is_resident()
+            {
+                let empty = Resident::empty(source.grid.clone());
+                sources.add(SourceRef::clone(source), Origin::Resident(empty));
+            }
+        }
+        Ok(sources)
+    }
+}

@@ -61,6 +61,14 @@ def statements(rows):
             "SELECT sum(x) AS s FROM (SELECT random_uniform([200000000], seed => 1, chunks => [10000]) AS x) t",
             lambda da, r: r((200000000,), (10000,)).sum(),
         ),
+        (
+            "rechunk of 512 MB of running sums, rows to columns, and differences",
+            "SELECT sum(abs(diff(rechunk(cumsum(random_uniform([8000, 8000], seed => 1, chunks => [400, 8000]), 1), "
+            "[8000, 400]), axis => 0))) AS s",
+            lambda da, r: abs(
+                da.diff(r((8000, 8000), (400, 8000)).cumsum(axis=1).rechunk((8000, 400)), axis=0)
+            ).sum(),
+        ),
     ]
 
 
@@ -174,7 +182,7 @@ def main():
     options = parser.parse_args()
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
     rows = options.data.absolute() / "rows.zarr"
-    wanted = [int(n) for n in options.only.split(",")] if options.only else range(1, 7)
+    wanted = [int(n) for n in options.only.split(",")] if options.only else range(1, 8)
     for number, (name, sql, say) in enumerate(statements(rows), 1):
         if number not in wanted:
             continue

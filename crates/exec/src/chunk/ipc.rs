@@ -83,7 +83,7 @@ impl Message {
 
 /// Upper bound on the size of an object of `bytes` of cells.
 pub(crate) fn object_bytes_max(bytes: u64) -> u64 {
-    // A batch has a header of some 500 bytes; metadata of an output has some 2 kB.
+    // A batch has a header of some 200 bytes for each column, an output a schema of some 600.
     bytes.saturating_add(bytes / 1024).saturating_add(1 << 20)
 }
 

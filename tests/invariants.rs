@@ -240,6 +240,28 @@ fn the_life_of_a_query_names_what_exists() {
     assert_eq!(missing("`frontend::parse`, `frontend::no_such`, `no::such`").len(), 2);
 }
 
+/// The tests in backticks in the rows of a page that no source defines.
+fn unknown_tests(page: &str) -> Vec<String> {
+    let mut files = Vec::new();
+    for dir in ["crates", "tests"] {
+        sources(&root().join(dir), &mut files);
+    }
+    let all: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    let rows = page.lines().filter(|line| line.starts_with("| "));
+    let names = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    names.filter(|name| !all.contains(&format!("fn {name}("))).map(str::to_owned).collect()
+}
+
+#[test]
+fn rows_of_the_seeds_name_tests_that_exist() {
+    let page = fs::read_to_string(root().join("docs/seeds.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| #"));
+    assert_eq!(rows.count(), 29);
+    assert_eq!(unknown_tests(&page), Vec::<String>::new());
+    // The check can fail.
+    assert_eq!(unknown_tests("| 30 | `no_such_test` |"), ["no_such_test"]);
+}
+
 /// Links of a page that lead to no file of the repository.
 fn dead_links(page: &Path) -> Vec<String> {
     let text = fs::read_to_string(page).unwrap();

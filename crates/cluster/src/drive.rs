@@ -250,7 +250,7 @@ impl Drive {
         let mut looks =
             state.had == 0 && self.stored.as_ref().is_some_and(|s| s.durable().ran_before());
         loop {
-            if std::mem::replace(&mut looks, true) {
+            if looks {
                 self.find_stored().await;
             }
             let available = self.available();
@@ -263,7 +263,9 @@ impl Drive {
             let here: BTreeSet<u32> = members.keys().copied().collect();
             let jobs = self.jobs(state, &members, &recovery)?;
             state.informed.retain(|w| here.contains(w));
-            match self.round(state, &members, &jobs).await {
+            let end = self.round(state, &members, &jobs).await;
+            looks = end.is_err();
+            match end {
                 Ok(()) => state.failures = 0,
                 Err(Stop::Over(error)) => return Err(error),
                 Err(Stop::Died(deaths)) => self.died(state, deaths, &members).await?,

@@ -2,8 +2,12 @@
 
 use super::Handle;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tessera_exec::durable::{Did, Durable, DurableStore};
 use tessera_planner::durable::Durability;
+
+/// How long writes in progress may take before the chunks are removed.
+const CLOSING: Duration = Duration::from_secs(60);
 
 /// The durable chunks of a statement, stored for a run after a failure.
 #[derive(Default)]
@@ -74,8 +78,12 @@ impl Handle {
             (state.store.clone(), state.durable.clone())
         };
         let Some(store) = store else { return };
-        if let Some(durable) = durable {
-            durable.close().await;
+        // A worker that hangs does not keep them for ever; what it writes later is collected.
+        if let Some(durable) = durable
+            && tokio::time::timeout(CLOSING, durable.close()).await.is_err()
+        {
+            let id = self.id();
+            tracing::warn!(id, "chunks are removed though a worker may still write some");
         }
         if let Err(e) = store.remove(self.id()).await {
             tracing::warn!(id = self.id(), error = %e, "chunks of a statement could not be removed");

@@ -163,11 +163,8 @@ impl Drive {
                 return Ok(false);
             }
         }
-        let registry = self.cluster.registry();
-        let orders = |worker| registry.member(worker).map_or(0, |m| m.load.orders);
-        let numbers = least_loaded_first(members.keys().copied(), orders);
-        let workers: Vec<Worker> =
-            numbers.iter().filter_map(|number| members.get(number)).cloned().collect();
+        let (numbers, workers): (Vec<u32>, Vec<Worker>) =
+            members.iter().map(|(n, w)| (*n, w.clone())).unzip();
         let mut placement = place(tiling, &workers, &RATES, Strategy::Split)?;
         let stages = tiling.plan().stages.iter().zip(&self.wanted);
         if stages.clone().any(|(s, wanted)| wanted.len() < s.grid.count()) {
@@ -181,45 +178,10 @@ impl Drive {
     }
 }
 
-/// Workers in the order in which the placement prefers them where places are equal: those that run fewer orders now,
-/// then by number.
-fn least_loaded_first(workers: impl Iterator<Item = u32>, orders: impl Fn(u32) -> u64) -> Vec<u32> {
-    let mut workers: Vec<u32> = workers.collect();
-    workers.sort_by_cached_key(|worker| (orders(*worker), *worker));
-    workers
-}
-
 /// Calls `f` with the number of each operand of a share.
 fn each(tiling: &Tiling, share: &Share, f: &mut dyn FnMut(u64)) {
     let grid = &tiling.plan().stage(share.stage).grid;
     for operands in &share.operands {
         for_each_index(operands, &mut |index: &[u64]| f(grid.ravel(index)));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-    use tessera_planner::build::Builder;
-    use tessera_planner::compile;
-    use tessera_planner::optimize::Rooted;
-
-    #[test]
-    fn a_single_operand_goes_to_the_worker_with_the_least_load() {
-        let orders = BTreeMap::from([(1, 3), (2, 0), (4, 1), (7, 0)]);
-        let numbers = least_loaded_first(orders.keys().copied(), |worker| orders[&worker]);
-        assert_eq!(numbers, [2, 7, 4, 1]);
-
-        let mut b = Builder::new(Default::default());
-        let root = b.iota(&[10], None).unwrap();
-        let rooted = Rooted { graph: b.graph, roots: vec![root] };
-        let tiling = compile(rooted, &Default::default(), &mut |_, _| {}).unwrap();
-        let worker = Worker { threads: 1, memory_bytes: 1 << 30, ..Worker::default() };
-        let workers = vec![worker; numbers.len()];
-        let placement = place(&tiling, &workers, &RATES, Strategy::Split).unwrap();
-        let orders = placement.orders(&tiling).unwrap();
-        let places: Vec<u32> = orders.iter().map(|order| numbers[order.worker as usize]).collect();
-        assert_eq!(places, [2]);
     }
 }

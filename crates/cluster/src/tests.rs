@@ -218,6 +218,10 @@ async fn any_client_of_flight_reads_the_chunks_of_a_worker() {
             let rows = info.total_records as usize;
             assert_eq!(info.total_bytes as usize, rows * 8);
             let ticket = info.endpoint[0].ticket.clone().unwrap();
+            let other = String::from_utf8(ticket.ticket.to_vec()).unwrap();
+            let other = Ticket::new(other.replace("\"output\":0", "\"output\":1"));
+            let none = client.do_get(with(&bearer, other)).await.unwrap_err();
+            assert_eq!(none.code(), tonic::Code::NotFound, "{none}");
             let (schema, batches) = rows_of(&mut client, &bearer, ticket).await;
             let of = |key: &str| &*schema.metadata[key];
             let origin: Vec<usize> = serde_json::from_str(of("tessera.origin")).unwrap();

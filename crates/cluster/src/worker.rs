@@ -381,6 +381,9 @@ impl Worker {
         let known = self.known(&plan)?;
         let none = || Fault::NotFound(format!("operand {number} of stage {} of `{plan}`", stage.0));
         let held = known.kept.held(stage, number).ok_or_else(none)?;
+        if output.is_some_and(|output| output as usize >= held.len()) {
+            return Err(none());
+        }
         let mut chunks: Vec<Arc<Chunk>> = Vec::with_capacity(held.len());
         for held in held {
             match held {

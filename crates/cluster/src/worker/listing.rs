@@ -4,7 +4,6 @@ use super::Office;
 use crate::shelf::written;
 use crate::wire::ChunkTicket;
 use arrow_flight::{FlightDescriptor, FlightEndpoint, FlightInfo, Ticket};
-use std::sync::Arc;
 use tessera_exec::chunk::ipc;
 use tessera_exec::store::FinishedChunk;
 use tessera_planner::plan::StageId;
@@ -52,8 +51,7 @@ fn listed(
         }
         FinishedChunk::File(file) => (file.shape().to_vec(), file.fields().to_vec()),
     };
-    let schema = Arc::new(ipc::schema(&dtypes, [].into()));
-    let info = FlightInfo::new().try_with_schema(&schema).ok()?;
+    let info = FlightInfo::new().try_with_schema(&ipc::schema(&dtypes, [].into())).ok()?;
     Some(
         info.with_descriptor(FlightDescriptor::new_path(path.into()))
             .with_endpoint(endpoint)

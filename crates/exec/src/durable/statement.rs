@@ -40,7 +40,7 @@ pub struct Shared {
     pub policy: Durability,
     /// The running part of the statement.
     pub part: usize,
-    /// The versions that it has read so far.
+    /// The versions that its earlier runs have read.
     pub versions: Vec<Noted>,
     /// Upper bound on the bytes that each process stores.
     pub limit_bytes: u64,
@@ -164,6 +164,8 @@ impl Durable {
     pub fn shared(&self) -> Shared {
         let store = &self.store;
         let (part, versions) = self.reads.now();
+        // Stored chunks are of these versions. Without any, each process reads what it finds, as without durable chunks.
+        let versions = if self.ran_before { versions } else { Vec::new() };
         Shared {
             folder: store.folder.absolute(),
             statement: self.statement.clone(),

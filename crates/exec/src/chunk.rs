@@ -18,12 +18,14 @@ use crate::error::Error;
 use crate::pool::PooledBuf;
 use crate::quota::{Charge, Quota};
 use crate::store::Spilled;
-use arrow::array::{ArrayRef, BooleanArray, PrimitiveArray};
-use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
-use arrow::datatypes::{self as types, ArrowNativeType, ArrowPrimitiveType};
+use arrow::array::{ArrayData, ArrayRef, BooleanArray, make_array};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::datatypes::{ArrowNativeType, DataType, TimeUnit};
+use arrow::error::ArrowError;
 use facts::Facts;
 use ndarray::{ArrayD, ArrayViewD, IxDyn};
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use tessera_kernels::Plain;
 use tessera_planner::dtype::{Calendar, DType};
@@ -285,22 +287,11 @@ impl Chunk {
             }
             _ => None,
         };
-        Ok(match field.dtype {
-            DType::Bool => Arc::new(BooleanArray::new(bitmap(field.values::<u8>()?), nulls)),
-            DType::Int8 => self.primitive::<types::Int8Type>(nulls)?,
-            DType::Int16 => self.primitive::<types::Int16Type>(nulls)?,
-            DType::Int32 => self.primitive::<types::Int32Type>(nulls)?,
-            DType::UInt8 => self.primitive::<types::UInt8Type>(nulls)?,
-            DType::UInt16 => self.primitive::<types::UInt16Type>(nulls)?,
-            DType::UInt32 => self.primitive::<types::UInt32Type>(nulls)?,
-            DType::UInt64 => self.primitive::<types::UInt64Type>(nulls)?,
-            DType::Float32 => self.primitive::<types::Float32Type>(nulls)?,
-            DType::Float64 => self.primitive::<types::Float64Type>(nulls)?,
-            DType::Datetime(Calendar::Standard) => {
-                self.primitive::<types::TimestampMicrosecondType>(nulls)?
-            }
-            DType::Int64 | DType::Datetime(_) => self.primitive::<types::Int64Type>(nulls)?,
-        })
+        if field.dtype == DType::Bool {
+            return Ok(Arc::new(BooleanArray::new(bitmap(field.values::<u8>()?), nulls)));
+        }
+        column(arrow_type(field.dtype), self.held(0)?, 0..field.len(), nulls)
+            .map_err(|e| Error::Broken { what: format!("a chunk as an Arrow array: {e}") })
     }
 
     /// Returns the bytes of a field as a buffer that keeps the chunk and its charge alive.
@@ -308,16 +299,36 @@ impl Chunk {
         self.field(field)?;
         Ok(Buffer::from(bytes::Bytes::from_owner(FieldBytes(self.clone(), field))))
     }
+}
 
-    fn primitive<P: ArrowPrimitiveType>(
-        self: &Arc<Self>,
-        nulls: Option<NullBuffer>,
-    ) -> Result<ArrayRef, Error> {
-        let values = ScalarBuffer::<P::Native>::from(self.held(0)?);
-        PrimitiveArray::<P>::try_new(values, nulls)
-            .map(|a| Arc::new(a) as ArrayRef)
-            .map_err(|e| Error::Broken { what: format!("a chunk as an Arrow array: {e}") })
+/// The Arrow type of values; that of calendars that Arrow does not have is `int64`. Except for `bool` it has the same
+/// layout in memory.
+pub fn arrow_type(dtype: DType) -> DataType {
+    match dtype {
+        DType::Bool => DataType::Boolean,
+        DType::Int8 => DataType::Int8,
+        DType::Int16 => DataType::Int16,
+        DType::Int32 => DataType::Int32,
+        DType::UInt8 => DataType::UInt8,
+        DType::UInt16 => DataType::UInt16,
+        DType::UInt32 => DataType::UInt32,
+        DType::UInt64 => DataType::UInt64,
+        DType::Float32 => DataType::Float32,
+        DType::Float64 => DataType::Float64,
+        DType::Datetime(Calendar::Standard) => DataType::Timestamp(TimeUnit::Microsecond, None),
+        DType::Int64 | DType::Datetime(_) => DataType::Int64,
     }
+}
+
+/// Rows of a buffer as a column of a primitive type, without a copy.
+fn column(
+    data_type: DataType,
+    buffer: Buffer,
+    rows: Range<usize>,
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef, ArrowError> {
+    let data = ArrayData::builder(data_type).offset(rows.start).len(rows.len());
+    Ok(make_array(data.add_buffer(buffer).nulls(nulls).build()?))
 }
 
 /// A field's bytes, with the chunk that owns them.
@@ -340,6 +351,7 @@ mod tests {
     use crate::pool::Pool;
     use crate::quota::Quota;
     use arrow::array::{Array, AsArray};
+    use arrow::datatypes as types;
     use ndarray::array;
 
     #[test]

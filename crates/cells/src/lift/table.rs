@@ -16,6 +16,7 @@ use arrow::array::{
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableSource};
+use tessera_exec::chunk::arrow_type;
 use tessera_planner::catalog::{CoordValues, NAT};
 use tessera_planner::dtype::{Calendar, DType};
 
@@ -363,25 +364,6 @@ pub fn calendar(field: &Field) -> Option<Calendar> {
 /// The element type of a tensor of a column's values.
 pub(crate) fn dtype_of_field(field: &Field) -> Option<DType> {
     calendar(field).map(DType::Datetime).or_else(|| dtype_of(field.data_type()))
-}
-
-/// The Arrow type of a column of that element type.
-pub(crate) fn arrow_type(dtype: DType) -> DataType {
-    match dtype {
-        DType::Bool => DataType::Boolean,
-        DType::Int8 => DataType::Int8,
-        DType::Int16 => DataType::Int16,
-        DType::Int32 => DataType::Int32,
-        DType::Int64 => DataType::Int64,
-        DType::UInt8 => DataType::UInt8,
-        DType::UInt16 => DataType::UInt16,
-        DType::UInt32 => DataType::UInt32,
-        DType::UInt64 => DataType::UInt64,
-        DType::Float32 => DataType::Float32,
-        DType::Float64 => DataType::Float64,
-        DType::Datetime(Calendar::Standard) => DataType::Timestamp(TimeUnit::Microsecond, None),
-        DType::Datetime(_) => DataType::Int64,
-    }
 }
 
 /// The IR's element type for an Arrow type, if it exists.

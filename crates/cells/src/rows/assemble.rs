@@ -19,13 +19,14 @@ mod place;
 use crate::lift::dtype_of;
 use arrow::array::{ArrayRef, AsArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field as ArrowField, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field as ArrowField, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use blocks::Blocks;
 use key::{KeyColumn, key_kind};
 use place::Placing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tessera_exec::chunk::arrow_type;
 use tessera_exec::error::Error;
 use tessera_exec::quota::Charge;
 use tessera_exec::select::Room;
@@ -254,24 +255,6 @@ fn cell_type(data_type: &DataType) -> Option<DType> {
     }
 }
 
-/// The Arrow type with the in-memory layout of cells of a type.
-fn plain_type(dtype: DType) -> DataType {
-    match dtype {
-        DType::Bool => DataType::Boolean,
-        DType::Int8 => DataType::Int8,
-        DType::Int16 => DataType::Int16,
-        DType::Int32 => DataType::Int32,
-        DType::UInt8 => DataType::UInt8,
-        DType::UInt16 => DataType::UInt16,
-        DType::UInt32 => DataType::UInt32,
-        DType::UInt64 => DataType::UInt64,
-        DType::Float32 => DataType::Float32,
-        DType::Float64 => DataType::Float64,
-        DType::Datetime(Calendar::Standard) => DataType::Timestamp(TimeUnit::Microsecond, None),
-        DType::Int64 | DType::Datetime(_) => DataType::Int64,
-    }
-}
-
 fn converted(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Error> {
     if array.data_type() == to {
         return Ok(array.clone());
@@ -300,7 +283,7 @@ impl Column {
             self.valid.resize(self.valid.len() + array.len(), 0);
             return Ok(());
         }
-        let array = converted(array, &plain_type(self.dtype))?;
+        let array = converted(array, &arrow_type(self.dtype))?;
         if self.dtype == DType::Bool {
             let flags = array.as_boolean();
             self.bytes.extend((0..flags.len()).map(|i| u8::from(flags.value(i))));

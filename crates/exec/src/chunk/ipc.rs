@@ -18,12 +18,12 @@
 //!
 //! [IPC format]: https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format
 
-use super::{Chunk, Field};
+use super::{Chunk, Field, arrow_type, column};
 use crate::error::Error;
 use crate::pool::{Pool, PooledBuf};
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray};
-use arrow::buffer::{Buffer, ScalarBuffer};
-use arrow::datatypes::{self as types, DataType, Schema, SchemaRef, TimeUnit};
+use arrow::array::{Array, ArrayRef};
+use arrow::buffer::Buffer;
+use arrow::datatypes::{self as types, DataType, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::reader::read_record_batch;
@@ -35,12 +35,12 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::Arc;
-use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, cells};
 
 /// Upper bound on the cells of a record batch in bytes.
 pub const BATCH_BYTES: u64 = 2 << 20;
-/// Rows of a batch are a multiple of this, so that the columns of all but the last are whole words of the format.
+/// Rows of a batch are a multiple of this, so that only the columns of the last batch need padding.
 const ROWS: u64 = 64;
 /// Begins the checksum, with the version of the format.
 const SEAL: &[u8; 4] = b"tsr2";
@@ -87,19 +87,11 @@ pub(crate) fn object_bytes_max(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / 1024).saturating_add(1 << 20)
 }
 
-fn arrow_type(dtype: DType) -> DataType {
+/// The type of a column: one byte a cell for `bool`.
+fn stored_type(dtype: DType) -> DataType {
     match dtype {
-        DType::Bool | DType::Int8 => DataType::Int8,
-        DType::Int16 => DataType::Int16,
-        DType::Int32 => DataType::Int32,
-        DType::UInt8 => DataType::UInt8,
-        DType::UInt16 => DataType::UInt16,
-        DType::UInt32 => DataType::UInt32,
-        DType::UInt64 => DataType::UInt64,
-        DType::Float32 => DataType::Float32,
-        DType::Float64 => DataType::Float64,
-        DType::Datetime(Calendar::Standard) => DataType::Timestamp(TimeUnit::Microsecond, None),
-        DType::Int64 | DType::Datetime(_) => DataType::Int64,
+        DType::Bool => DataType::Int8,
+        dtype => arrow_type(dtype),
     }
 }
 
@@ -117,32 +109,9 @@ pub fn schema(dtypes: &[DType], metadata: HashMap<String, String>) -> Schema {
             of.insert("ARROW:extension:name".into(), "arrow.bool8".into());
             of.insert("ARROW:extension:metadata".into(), String::new());
         }
-        types::Field::new(name, arrow_type(*dtype), false).with_metadata(of)
+        types::Field::new(name, stored_type(*dtype), false).with_metadata(of)
     });
     Schema::new_with_metadata(fields.collect::<Vec<_>>(), metadata)
-}
-
-/// Rows of a field as a column.
-fn column(field: &Field, buffer: &Buffer, first: usize, rows: usize) -> ArrayRef {
-    fn of<P: ArrowPrimitiveType>(buffer: &Buffer, first: usize, rows: usize) -> ArrayRef {
-        let values = ScalarBuffer::<P::Native>::new(buffer.clone(), first, rows);
-        Arc::new(PrimitiveArray::<P>::new(values, None))
-    }
-    match field.dtype {
-        DType::Bool | DType::Int8 => of::<types::Int8Type>(buffer, first, rows),
-        DType::Int16 => of::<types::Int16Type>(buffer, first, rows),
-        DType::Int32 => of::<types::Int32Type>(buffer, first, rows),
-        DType::UInt8 => of::<types::UInt8Type>(buffer, first, rows),
-        DType::UInt16 => of::<types::UInt16Type>(buffer, first, rows),
-        DType::UInt32 => of::<types::UInt32Type>(buffer, first, rows),
-        DType::UInt64 => of::<types::UInt64Type>(buffer, first, rows),
-        DType::Float32 => of::<types::Float32Type>(buffer, first, rows),
-        DType::Float64 => of::<types::Float64Type>(buffer, first, rows),
-        DType::Datetime(Calendar::Standard) => {
-            of::<types::TimestampMicrosecondType>(buffer, first, rows)
-        }
-        DType::Int64 | DType::Datetime(_) => of::<types::Int64Type>(buffer, first, rows),
-    }
 }
 
 /// Encodes chunks of an operand as one object, without a copy of the cells. `stage` names its stage; each chunk comes
@@ -195,7 +164,10 @@ fn stream(chunk: &Arc<Chunk>, schema: Schema) -> Result<Vec<Message>, ArrowError
     for first in (0..all).step_by(step) {
         let rows = step.min(all - first);
         let columns = chunk.fields().iter().zip(&held);
-        let columns = columns.map(|(field, held)| column(field, held, first, rows)).collect();
+        let columns = columns.map(|(field, held)| {
+            column(stored_type(field.dtype), held.clone(), first..first + rows, None)
+        });
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(schema.clone(), columns, &options)?;
         buffers.extend(encoder.encode(&batch)?);
@@ -346,7 +318,7 @@ fn columns(schema: &Schema, shape: &[u64], pool: &Arc<Pool>) -> Result<Vec<Colum
     let column = |field: &Arc<types::Field>| {
         let dtype = field.metadata().get("tessera.dtype").and_then(|name| DType::parse(name));
         let dtype = dtype.ok_or_else(|| format!("column `{}` has no dtype", field.name()))?;
-        if arrow_type(dtype) != *field.data_type() {
+        if stored_type(dtype) != *field.data_type() {
             return Err(format!("{} is not stored as {}", field.data_type(), dtype));
         }
         let bytes = cells(shape).and_then(|n| n.checked_mul(dtype.size() as u64));

@@ -137,7 +137,7 @@ impl Dense<'_> {
             .collect();
         let lower = self.lower(input);
         let mut reduction = Reduction { lower, shape, fates, out, keep: input.keep };
-        let mut node = reduction.aggregate(&call, &super::super::table::arrow_type(result))?;
+        let mut node = reduction.aggregate(&call, &tessera_exec::chunk::arrow_type(result))?;
         // Broadcasts each group's value to its rows.
         for (&axis, factors) in &parts.groups {
             if self.b.node(node).shape[axis] > 1 {

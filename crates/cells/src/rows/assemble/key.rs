@@ -1,9 +1,10 @@
 //! Labels of a key column: their codes, and the resulting coordinate.
 
-use super::{cell_type, converted, plain_type, refused};
+use super::{cell_type, converted, refused};
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{self as types, DataType, Field as ArrowField};
 use std::collections::BTreeMap;
+use tessera_exec::chunk::arrow_type;
 use tessera_exec::error::Error;
 use tessera_planner::catalog::CoordValues;
 use tessera_planner::dtype::{Calendar, DType};
@@ -150,7 +151,7 @@ fn each(kind: KeyKind, array: &ArrayRef, f: &mut dyn FnMut(Label)) -> Result<(),
             values.iter().for_each(|&v| f(Label::Bits(v)));
         }
         KeyKind::Time(Calendar::Standard) => {
-            let micros = plain_type(DType::Datetime(Calendar::Standard));
+            let micros = arrow_type(DType::Datetime(Calendar::Standard));
             let times = converted(array, &micros)?;
             let values = times.as_primitive::<types::TimestampMicrosecondType>().values();
             values.iter().for_each(|&v| f(Label::Int(v)));

@@ -14,8 +14,6 @@ mod cluster_durable;
 mod common;
 mod coverage;
 #[expect(clippy::print_stdout, reason = "a long run tells what it saw")]
-mod crowd;
-#[expect(clippy::print_stdout, reason = "a long run tells what it saw")]
 mod damage;
 mod dense;
 mod docs_examples;
@@ -36,6 +34,8 @@ mod killed;
 mod labels;
 #[expect(clippy::print_stdout, reason = "a long run tells how far it is")]
 mod lift_random;
+#[expect(clippy::print_stdout, reason = "a long run tells what it saw")]
+mod many_statements;
 mod masks;
 mod naive;
 mod names;

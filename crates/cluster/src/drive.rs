@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use suspects::{Died, Suspects};
 use tessera_exec::durable::Stored;
-use tessera_exec::error::{Error, Told};
+use tessera_exec::error::{Error, ErrorReport};
 use tessera_exec::order::{OPERANDS_MAX, Shelved, Totals};
 use tessera_exec::task::Sources;
 use tessera_planner::error::Class;
@@ -86,8 +86,8 @@ struct RoundState {
     placed: Option<(Vec<u32>, Placement)>,
     informed: BTreeSet<u32>,
     /// Workers that may know the plan.
-    told: BTreeSet<u32>,
-    /// True once workers were told to write durable chunks.
+    notified: BTreeSet<u32>,
+    /// True once workers have orders to write durable chunks.
     begun: bool,
     /// Operands that workers ran when they died.
     suspects: Suspects,
@@ -367,7 +367,7 @@ impl Drive {
         let Some(deaths) = state.suspects.poison(is_to_blame) else { return Ok(()) };
         let detail = format!("{deaths} workers died while they worked for it");
         registry.note("poison", None, Some(&self.id), detail.clone());
-        Err(Error::Told(Box::new(Told {
+        Err(Error::Reported(Box::new(ErrorReport {
             code: "poison".into(),
             class: Class::Limit,
             message: format!("{detail}; it is not tried again"),
@@ -416,9 +416,9 @@ impl Drive {
 impl Drop for Drive {
     fn drop(&mut self) {
         self.cluster.take_back(&self.id);
-        let told = std::mem::take(&mut self.state.get_mut().told);
+        let notified = std::mem::take(&mut self.state.get_mut().notified);
         let Some(io) = &self.io else { return };
-        for worker in told {
+        for worker in notified {
             // Chunks are removed when no worker writes any more.
             let writes = self.stored.as_ref().map(|stored| stored.durable().other());
             let forgotten = forget(self.cluster.clone(), worker, self.id.clone());
@@ -443,9 +443,9 @@ async fn forget(cluster: Arc<Cluster>, worker: u32, plan: String) {
     let message = PlanName { plan };
     while let Some(member) = cluster.registry().member(worker).filter(|m| m.state.is_here()) {
         let address = member.hello.address;
-        let told: Result<(), Fault> =
+        let result: Result<(), Fault> =
             cluster.peers().call(&address, "forget", &message, CALL).await;
-        let Err(fault) = told else { return };
+        let Err(fault) = result else { return };
         tracing::warn!(address, %fault, "a worker still has chunks of a statement that is over");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(2));

@@ -337,23 +337,23 @@ impl Registry {
         let recent = self.limits.dead_after;
         inner.watched.retain(|_, asked| now.saturating_duration_since(*asked) <= recent);
         let looked_after = inner.watched.clone();
-        let mut told = Vec::new();
+        let mut restarted = Vec::new();
         for member in inner.members.values_mut() {
             let is_watched =
                 || member.hello.supervisor.is_some_and(|s| looked_after.contains_key(&s));
             let what = match member.state {
-                WorkerState::Alive => "it is told to start again",
+                WorkerState::Alive => "it was asked to start again",
                 // Its process exists, because its supervisor waits for its end.
                 WorkerState::Lost if is_watched() => "it does not answer: its supervisor ends it",
                 _ => continue,
             };
             member.restart = true;
-            told.push((member.number, what));
+            restarted.push((member.number, what));
         }
-        for (number, what) in &told {
+        for (number, what) in &restarted {
             inner.note(&self.limits, "restarted", Some(*number), None, (*what).into());
         }
-        told.len()
+        restarted.len()
     }
 
     /// The advice for a supervisor: restart the worker if it should have restarted by itself and did not.

@@ -69,14 +69,14 @@ impl Cluster {
         let registry = Registry::new(limits);
         let homes = Homes::default();
         let peers = Peers::new(credentials);
-        let desk = Desk {
+        let calls = ServerCalls {
             registry: registry.clone(),
             peers: peers.clone(),
             homes: homes.clone(),
             relays: Arc::new(Semaphore::new(RELAYS_MAX)),
             version: version.to_owned(),
         };
-        let server = Server::bind(listen, Arc::new(desk), credentials).await?;
+        let server = Server::bind(listen, Arc::new(calls), credentials).await?;
         let end = CancellationToken::new();
         let (watched, ended) = (registry.clone(), end.clone());
         let every = (limits.dead_after / 10).max(Duration::from_millis(20));
@@ -167,7 +167,7 @@ impl Drop for Cluster {
 }
 
 /// Serves the calls of workers.
-struct Desk {
+struct ServerCalls {
     registry: Arc<Registry>,
     peers: Peers,
     homes: Homes,
@@ -176,7 +176,7 @@ struct Desk {
     version: String,
 }
 
-impl Desk {
+impl ServerCalls {
     /// Relays a chunk of a worker to another one that cannot reach it. It is streamed: the server never holds a whole
     /// chunk.
     async fn relay(&self, at: &str, ticket: ChunkTicket) -> Result<Object, Fault> {
@@ -198,7 +198,7 @@ impl Desk {
 }
 
 #[async_trait]
-impl Service for Desk {
+impl Service for ServerCalls {
     async fn action(
         &self,
         kind: &str,

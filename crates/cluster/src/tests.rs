@@ -407,7 +407,7 @@ async fn arrays_come_from_where_they_are() {
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 800]).unwrap();
     let error = bench.spread(&t, &sources).await.unwrap_err();
-    assert!(matches!(error, Error::Told(_)), "{error}");
+    assert!(matches!(error, Error::Reported(_)), "{error}");
     assert!(["source_changed", "invalid_metadata"].contains(&error.code()), "{}", error.code());
     std::fs::remove_file(&path).unwrap();
     assert_eq!(bench.spread(&t, &sources).await.unwrap_err().code(), "not_found");

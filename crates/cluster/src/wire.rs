@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tessera_exec::durable::{Did, Shared};
-use tessera_exec::error::Told;
+use tessera_exec::error::ErrorReport;
 use tessera_exec::task::SourceLocation;
 use tessera_planner::catalog::SourceRef;
 use tessera_planner::plan::{Plan, StageId};
@@ -144,7 +144,7 @@ pub struct There {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Done {
     /// The error, if it failed.
-    pub error: Option<Told>,
+    pub error: Option<ErrorReport>,
     /// For each stage, operands that ran, and seconds of threads.
     pub stages: Vec<(u64, f64)>,
     /// Requests to storage.

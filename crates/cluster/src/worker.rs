@@ -36,7 +36,7 @@ use tessera_exec::cancel::CancelToken;
 use tessera_exec::chunk::Chunk;
 use tessera_exec::chunk::ipc::Message;
 use tessera_exec::durable::Did;
-use tessera_exec::error::{Error, Told};
+use tessera_exec::error::{Error, ErrorReport};
 use tessera_exec::order::{Order, Seen, Shelved, encode};
 use tessera_exec::run::{How, Runtime};
 use tessera_exec::schedule::{Outcome, Stats};
@@ -150,7 +150,7 @@ impl Worker {
             return Err(Fault::Failed(reason.into()));
         }
         let server =
-            Server::bind(joining.listen, Arc::new(Office(self.clone())), credentials).await?;
+            Server::bind(joining.listen, Arc::new(WorkerCalls(self.clone())), credentials).await?;
         let address = match &joining.advertise {
             Some(address) => address.clone(),
             None => server.address().to_string(),
@@ -334,8 +334,10 @@ impl Worker {
             Ok::<_, Error>((order, there))
         });
         let (order, there) = match listed.await {
-            Ok(listed) => listed.map_err(|e| told(&e))?,
-            Err(e) => return Err(told(&Error::Broken { what: format!("an order was lost: {e}") })),
+            Ok(listed) => listed.map_err(|e| to_fault(&e))?,
+            Err(e) => {
+                return Err(to_fault(&Error::Broken { what: format!("an order was lost: {e}") }));
+            }
         };
         let how = How {
             stored: known.stored.as_ref().map(|stored| stored.again()),
@@ -349,7 +351,7 @@ impl Worker {
         let running = self
             .runtime
             .start_as(Arc::new(order), known.runner.clone(), Arc::new(Seen), &token, how)
-            .map_err(|e| told(&e))?;
+            .map_err(|e| to_fault(&e))?;
         let watch = running.watch();
         let mut tick = tokio::time::interval(TELL);
         let mut end = Some(Box::pin(async move {
@@ -434,10 +436,10 @@ pub async fn is_to_be_ended(credentials: &Credentials, scheduler: &str, supervis
 }
 
 /// Serves the calls to a worker.
-struct Office(Arc<Worker>);
+struct WorkerCalls(Arc<Worker>);
 
 #[async_trait]
-impl Service for Office {
+impl Service for WorkerCalls {
     async fn action(
         &self,
         kind: &str,
@@ -485,7 +487,9 @@ impl Service for Office {
 /// A panic while serving a call becomes an error for the other party and does not break the connection.
 async fn caught<T>(what: &str, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     let answer = AssertUnwindSafe(answer).catch_unwind().await;
-    answer.unwrap_or_else(|payload| Err(told(&Error::of_panic(what.to_owned(), payload.as_ref()))))
+    answer.unwrap_or_else(|payload| {
+        Err(to_fault(&Error::of_panic(what.to_owned(), payload.as_ref())))
+    })
 }
 
 fn ran(stats: &Stats) -> Vec<(u64, f64)> {
@@ -495,7 +499,7 @@ fn ran(stats: &Stats) -> Vec<(u64, f64)> {
 fn done(outcome: &Outcome, (bytes_moved, bytes_relayed): (u64, u64)) -> Done {
     let stats = &outcome.stats;
     Done {
-        error: outcome.result.as_ref().err().map(Told::from),
+        error: outcome.result.as_ref().err().map(ErrorReport::from),
         stages: ran(stats),
         requests: stats.requests,
         bytes_read: stats.bytes_fetched,
@@ -509,8 +513,8 @@ fn done(outcome: &Outcome, (bytes_moved, bytes_relayed): (u64, u64)) -> Done {
 }
 
 /// Encodes an error for the server.
-fn told(error: &Error) -> Fault {
-    match serde_json::to_string(&Told::from(error)) {
+fn to_fault(error: &Error) -> Fault {
+    match serde_json::to_string(&ErrorReport::from(error)) {
         Ok(json) => Fault::Failed(json),
         Err(e) => Fault::Broken(format!("{error} (which has no JSON: {e})")),
     }

@@ -12,112 +12,113 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 /// The orders of all workers.
 #[derive(Debug, Default)]
-pub(crate) struct WorkerSlots(Mutex<BTreeMap<u32, Arc<Post>>>);
+pub(crate) struct WorkerSlots(Mutex<BTreeMap<u32, Arc<Slot>>>);
 
 #[derive(Debug, Default)]
-struct Post {
-    hall: Arc<RwLock<()>>,
-    crowd: Mutex<Crowd>,
+struct Slot {
+    gate: Arc<RwLock<()>>,
+    running: Mutex<Running>,
 }
 
 #[derive(Debug, Default)]
-struct Crowd {
+struct Running {
     /// Running orders by plan, with the start of the last one.
     plans: BTreeMap<String, (u32, Instant)>,
     /// The plans that may be the cause of its death, with the start of their last orders.
     blamed: Option<BTreeMap<String, Instant>>,
 }
 
-impl Post {
-    fn crowd(&self) -> MutexGuard<'_, Crowd> {
-        self.crowd.lock().unwrap_or_else(PoisonError::into_inner)
+impl Slot {
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A running order, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Stay {
-    post: Arc<Post>,
+    slot: Arc<Slot>,
     plan: String,
-    _hall: Hall,
+    _gate: Gate,
 }
 
 #[derive(Debug)]
-enum Hall {
+enum Gate {
     Shared(#[allow(dead_code, reason = "held")] OwnedRwLockReadGuard<()>),
     Alone(#[allow(dead_code, reason = "held")] OwnedRwLockWriteGuard<()>),
 }
 
 impl WorkerSlots {
-    fn post(&self, worker: u32) -> Arc<Post> {
-        let mut posts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        posts.entry(worker).or_default().clone()
+    fn slot(&self, worker: u32) -> Arc<Slot> {
+        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.entry(worker).or_default().clone()
     }
 
     /// Waits until an order may run: with others, or alone on the worker.
     pub(crate) async fn enter(&self, worker: u32, plan: &str, alone: bool) -> Stay {
-        let post = self.post(worker);
-        let hall = match alone {
-            true => Hall::Alone(post.hall.clone().write_owned().await),
-            false => Hall::Shared(post.hall.clone().read_owned().await),
+        let slot = self.slot(worker);
+        let gate = match alone {
+            true => Gate::Alone(slot.gate.clone().write_owned().await),
+            false => Gate::Shared(slot.gate.clone().read_owned().await),
         };
         let now = Instant::now();
-        let mut crowd = post.crowd();
-        let (orders, last) = crowd.plans.entry(plan.to_owned()).or_insert((0, now));
+        let mut running = slot.running();
+        let (orders, last) = running.plans.entry(plan.to_owned()).or_insert((0, now));
         (*orders, *last) = (*orders + 1, now);
-        drop(crowd);
-        Stay { post, plan: plan.to_owned(), _hall: hall }
+        drop(running);
+        Stay { slot, plan: plan.to_owned(), _gate: gate }
     }
 
     /// Records the death of a worker. The first caller sees all of its plans: none leaves before that.
     pub(crate) fn died(&self, worker: u32) {
-        let post = self.post(worker);
-        let crowd = &mut *post.crowd();
-        let plans = || crowd.plans.iter().map(|(plan, (_, last))| (plan.clone(), *last)).collect();
-        crowd.blamed.get_or_insert_with(plans);
+        let slot = self.slot(worker);
+        let running = &mut *slot.running();
+        let plans =
+            || running.plans.iter().map(|(plan, (_, last))| (plan.clone(), *last)).collect();
+        running.blamed.get_or_insert_with(plans);
     }
 
     /// True if only this plan can be the cause of a worker's death.
     pub(crate) fn is_to_blame(&self, worker: u32, plan: &str) -> bool {
-        let post = self.post(worker);
-        let crowd = post.crowd();
-        crowd.blamed.as_ref().is_some_and(|b| b.len() == 1 && b.contains_key(plan))
+        let slot = self.slot(worker);
+        let running = slot.running();
+        running.blamed.as_ref().is_some_and(|b| b.len() == 1 && b.contains_key(plan))
     }
 
     /// True if no other plan is a less likely cause.
     pub(crate) fn is_first(&self, worker: u32, plan: &str) -> bool {
-        let post = self.post(worker);
-        let crowd = post.crowd();
-        let Some(blamed) = &crowd.blamed else { return true };
+        let slot = self.slot(worker);
+        let running = slot.running();
+        let Some(blamed) = &running.blamed else { return true };
         blamed.get(plan).is_none_or(|own| blamed.iter().all(|(p, last)| (own, plan) <= (last, p)))
     }
 
     /// Clears a plan: its operands on the dead worker have ended well elsewhere.
     pub(crate) fn acquit(&self, worker: u32, plan: &str) {
-        if let Some(blamed) = &mut self.post(worker).crowd().blamed {
+        if let Some(blamed) = &mut self.slot(worker).running().blamed {
             blamed.remove(plan);
         }
     }
 
     /// Ends the search for a cause: it is known, or no plan is left that could show it.
     pub(crate) fn close(&self, worker: u32) {
-        self.post(worker).crowd().blamed = Some(BTreeMap::new());
+        self.slot(worker).running().blamed = Some(BTreeMap::new());
     }
 
     /// Forgets workers that the registry has forgotten.
     pub(crate) fn prune(&self, registry: &Registry) {
-        let mut posts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        posts.retain(|worker, _| registry.member(*worker).is_some());
+        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.retain(|worker, _| registry.member(*worker).is_some());
     }
 }
 
 impl Drop for Stay {
     fn drop(&mut self) {
-        let mut crowd = self.post.crowd();
-        if let Some((orders, _)) = crowd.plans.get_mut(&self.plan) {
+        let mut running = self.slot.running();
+        if let Some((orders, _)) = running.plans.get_mut(&self.plan) {
             *orders -= 1;
             if *orders == 0 {
-                crowd.plans.remove(&self.plan);
+                running.plans.remove(&self.plan);
             }
         }
     }
@@ -131,42 +132,42 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_alone_is_alone() {
-        let posts = WorkerSlots::default();
-        let (a, b) = (posts.enter(1, "a", false).await, posts.enter(1, "b", false).await);
-        let mut alone = Box::pin(posts.enter(1, "c", true));
+        let slots = WorkerSlots::default();
+        let (a, b) = (slots.enter(1, "a", false).await, slots.enter(1, "b", false).await);
+        let mut alone = Box::pin(slots.enter(1, "c", true));
         assert!(alone.as_mut().now_or_never().is_none());
         // No order overtakes a waiting one; other workers are independent.
-        let mut late = Box::pin(posts.enter(1, "a", false));
+        let mut late = Box::pin(slots.enter(1, "a", false));
         assert!(late.as_mut().now_or_never().is_none());
-        assert!(posts.enter(2, "a", true).now_or_never().is_some());
+        assert!(slots.enter(2, "a", true).now_or_never().is_some());
         drop((a, b));
         let alone = alone.now_or_never().unwrap();
         assert!(late.as_mut().now_or_never().is_none());
-        posts.died(1);
-        assert!(posts.is_to_blame(1, "c"));
+        slots.died(1);
+        assert!(slots.is_to_blame(1, "c"));
         drop(alone);
         assert!(late.now_or_never().is_some());
     }
 
     #[tokio::test]
     async fn a_death_has_the_plans_that_were_there() {
-        let posts = WorkerSlots::default();
-        let (a, b) = (posts.enter(1, "a", false).await, posts.enter(1, "b", false).await);
-        posts.died(1);
+        let slots = WorkerSlots::default();
+        let (a, b) = (slots.enter(1, "a", false).await, slots.enter(1, "b", false).await);
+        slots.died(1);
         drop(a);
         // The second caller sees the same plans.
-        posts.died(1);
+        slots.died(1);
         drop(b);
-        assert!(!posts.is_to_blame(1, "a") && !posts.is_to_blame(1, "b"));
+        assert!(!slots.is_to_blame(1, "a") && !slots.is_to_blame(1, "b"));
         // The order of "b" began later.
-        assert!(posts.is_first(1, "a") && !posts.is_first(1, "b"));
-        posts.acquit(1, "a");
-        assert!(posts.is_to_blame(1, "b") && posts.is_first(1, "b"));
-        posts.close(1);
-        assert!(!posts.is_to_blame(1, "b") && posts.is_first(1, "b"));
-        let two = (posts.enter(2, "a", false).await, posts.enter(2, "a", false).await);
-        posts.died(2);
-        assert!(posts.is_to_blame(2, "a"));
+        assert!(slots.is_first(1, "a") && !slots.is_first(1, "b"));
+        slots.acquit(1, "a");
+        assert!(slots.is_to_blame(1, "b") && slots.is_first(1, "b"));
+        slots.close(1);
+        assert!(!slots.is_to_blame(1, "b") && slots.is_first(1, "b"));
+        let two = (slots.enter(2, "a", false).await, slots.enter(2, "a", false).await);
+        slots.died(2);
+        assert!(slots.is_to_blame(2, "a"));
         drop(two);
     }
 }

@@ -226,7 +226,7 @@ pub enum Error {
     },
     /// An error that another process reported for an operand that it ran.
     #[error("{0}")]
-    Told(Box<Told>),
+    Reported(Box<ErrorReport>),
     /// A process that holds chunks, or was assigned to make them, does not respond; others may.
     #[error("{party} does not respond: {reason}")]
     PartyLost {
@@ -261,7 +261,7 @@ pub enum Error {
 
 /// An error as another process reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct ErrorReport {
     /// Its stable name.
     pub code: String,
     /// Class of the error: who has to act.
@@ -274,13 +274,13 @@ pub struct Told {
     pub may_fit: bool,
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for ErrorReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl From<&Error> for Told {
+impl From<&Error> for ErrorReport {
     fn from(error: &Error) -> Self {
         let mut message = error.to_string();
         let mut next = std::error::Error::source(error);
@@ -291,7 +291,7 @@ impl From<&Error> for Told {
             }
             next = cause.source();
         }
-        Told {
+        ErrorReport {
             code: error.code().into(),
             class: error.class(),
             message,
@@ -335,7 +335,7 @@ impl Error {
     pub fn code(&self) -> &str {
         match self {
             Error::Plan(e) => e.code(),
-            Error::Told(told) => &told.code,
+            Error::Reported(report) => &report.code,
             Error::PartyLost { .. } => "worker_lost",
             Error::MemoryExceeded { .. }
             | Error::ResultTooLarge { .. }
@@ -363,7 +363,7 @@ impl Error {
     pub fn class(&self) -> Class {
         match self {
             Error::Plan(e) => e.class(),
-            Error::Told(told) => told.class,
+            Error::Reported(report) => report.class,
             Error::PartyLost { .. } => Class::Retry,
             Error::Kernel { fault, .. } => fault.class(),
             Error::Source(e) => e.class(),
@@ -391,7 +391,7 @@ impl Error {
     pub fn may_fit(&self) -> bool {
         match self {
             Error::MemoryTaken { .. } | Error::MemoryRefused { .. } => true,
-            Error::Told(told) => told.may_fit,
+            Error::Reported(report) => report.may_fit,
             Error::MemoryExceeded { limit_bytes, worst, .. } => {
                 worst.iter().all(|d| d.peak_bytes.saturating_add(d.input_bytes) <= *limit_bytes)
             }
@@ -404,7 +404,7 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::Plan(e) => e.hint(),
-            Error::Told(told) => told.hint.clone(),
+            Error::Reported(report) => report.hint.clone(),
             Error::PartyLost { .. } => Some("try again later; `SHOW WORKERS` lists the workers".into()),
             Error::MemoryExceeded { worst, .. }
                 if worst.iter().any(|demand| demand.stage.contains(WHOLE)) =>

@@ -197,7 +197,7 @@ pub struct Order {
     tiling: Arc<tile::Tiling>,
     /// An output of each stage with assigned operands, and those operands.
     results: Vec<OutputRef>,
-    told: Vec<Bitmap>,
+    assigned: Vec<Bitmap>,
     /// Number of operands of the order that read a chunk.
     readers: HashMap<(OutputRef, u64), u64>,
     /// Operands that run, by stage.
@@ -212,20 +212,20 @@ impl Debug for Order {
 }
 
 impl Order {
-    /// Creates an order of the operands `told`, by stage, where the chunks `there` are available. Takes time and
+    /// Creates an order of the operands `assigned`, by stage, where the chunks `there` are available. Takes time and
     /// memory that grow with the operands that run and with their reads.
     ///
     /// # Errors
     /// A stage or an operand that the plan does not have; more than 2^24 operands that would run.
     pub fn new(
         tiling: Arc<tile::Tiling>,
-        told: Vec<(StageId, Bitmap)>,
+        assigned: Vec<(StageId, Bitmap)>,
         there: &[Bitmap],
     ) -> Result<Self, Error> {
         let plan = tiling.plan().clone();
         let mut met: Vec<Bitmap> = vec![Bitmap::default(); plan.stages.len()];
         let mut open: Vec<(StageId, u64)> = Vec::new();
-        for (stage, numbers) in &told {
+        for (stage, numbers) in &assigned {
             let count = plan.stages.get(stage.0 as usize).map_or(0, |s| s.grid.count());
             for number in numbers.iter() {
                 if number >= count {
@@ -254,9 +254,9 @@ impl Order {
                 }
             });
         }
-        let (stages, told): (Vec<StageId>, Vec<Bitmap>) = told.into_iter().unzip();
+        let (stages, assigned): (Vec<StageId>, Vec<Bitmap>) = assigned.into_iter().unzip();
         let results = stages.into_iter().map(|stage| OutputRef { stage, output: 0 }).collect();
-        Ok(Order { tiling, results, told, readers, runs: met, operands })
+        Ok(Order { tiling, results, assigned, readers, runs: met, operands })
     }
 
     /// Number of operands that run if all chunks declared available are.
@@ -293,7 +293,7 @@ impl Tiling for Order {
     }
 
     fn next_wanted(&self, result: usize, from: u64) -> Option<u64> {
-        self.told.get(result)?.first_from(from)
+        self.assigned.get(result)?.first_from(from)
     }
 
     fn grid(&self, stage: StageId) -> &Grid {

@@ -16,6 +16,7 @@ mod accept;
 mod body;
 mod brake;
 mod cluster;
+mod error_bodies;
 mod guard;
 mod health;
 mod light;
@@ -28,7 +29,6 @@ mod statements;
 mod stream;
 mod tensors;
 mod tls;
-mod told;
 mod upload;
 
 use axum::Router;

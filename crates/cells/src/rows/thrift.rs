@@ -75,7 +75,7 @@ pub(super) struct Compact<'a> {
     depth: usize,
 }
 
-pub(super) type Told<T> = Result<T, &'static str>;
+pub(super) type Parsed<T> = Result<T, &'static str>;
 
 const CUT: &str = "it is cut off";
 const LONG: &str = "a list or text is longer than what is left of it";
@@ -90,19 +90,19 @@ impl<'a> Compact<'a> {
         self.rest
     }
 
-    fn byte(&mut self) -> Told<u8> {
+    fn byte(&mut self) -> Parsed<u8> {
         let (first, rest) = self.rest.split_first().ok_or(CUT)?;
         self.rest = rest;
         Ok(*first)
     }
 
-    fn pass(&mut self, bytes: u64) -> Told<()> {
+    fn pass(&mut self, bytes: u64) -> Parsed<()> {
         let bytes = usize::try_from(bytes).map_err(|_| LONG)?;
         self.rest = self.rest.get(bytes..).ok_or(LONG)?;
         Ok(())
     }
 
-    fn number(&mut self) -> Told<u64> {
+    fn number(&mut self) -> Parsed<u64> {
         let mut value = 0;
         for shift in (0..70).step_by(7) {
             let byte = self.byte()?;
@@ -114,13 +114,13 @@ impl<'a> Compact<'a> {
         Err("a number does not end")
     }
 
-    fn signed(&mut self) -> Told<i64> {
+    fn signed(&mut self) -> Parsed<i64> {
         let value = self.number()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
     /// Walks a structure. `visit` receives each integer in it, with the ids of the fields that lead to it.
-    pub(super) fn structure(&mut self, visit: &mut dyn FnMut(&[i16], i64)) -> Told<()> {
+    pub(super) fn structure(&mut self, visit: &mut dyn FnMut(&[i16], i64)) -> Parsed<()> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err("it nests too deeply");
@@ -147,7 +147,7 @@ impl<'a> Compact<'a> {
         Ok(())
     }
 
-    fn value(&mut self, kind: u8, visit: &mut dyn FnMut(&[i16], i64)) -> Told<()> {
+    fn value(&mut self, kind: u8, visit: &mut dyn FnMut(&[i16], i64)) -> Parsed<()> {
         match kind {
             1..=3 => self.pass(1),
             4..=6 => {
@@ -185,7 +185,7 @@ impl<'a> Compact<'a> {
         size: u64,
         kinds: &[u8],
         visit: &mut dyn FnMut(&[i16], i64),
-    ) -> Told<()> {
+    ) -> Parsed<()> {
         if size > self.rest.len() as u64 {
             return Err(LONG);
         }
@@ -208,7 +208,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn walk(bytes: &[u8]) -> (Told<()>, Vec<(Vec<i16>, i64)>) {
+    fn walk(bytes: &[u8]) -> (Parsed<()>, Vec<(Vec<i16>, i64)>) {
         let mut seen = Vec::new();
         let told =
             Compact::new(bytes).structure(&mut |path, value| seen.push((path.to_vec(), value)));

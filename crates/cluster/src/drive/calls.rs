@@ -10,7 +10,7 @@ use futures::StreamExt;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tessera_exec::error::{Error, Told};
+use tessera_exec::error::{Error, ErrorReport};
 use tessera_planner::error::Class;
 use tessera_planner::place::Worker;
 use tessera_planner::plan::StageId;
@@ -108,12 +108,12 @@ impl Drive {
         };
         match done.error.take() {
             None => Ok(*done),
-            Some(mut told) => {
+            Some(mut report) => {
                 // A limit error is about the worker's own resources.
-                if told.class == Class::Limit {
-                    told.message = format!("{} (worker {worker}, {address})", told.message);
+                if report.class == Class::Limit {
+                    report.message = format!("{} (worker {worker}, {address})", report.message);
                 }
-                Err(of_told(told))
+                Err(of_report(report))
             }
         }
     }
@@ -166,12 +166,12 @@ impl Drive {
 
     fn failed(&self, address: &str, fault: Fault) -> Stop {
         match fault {
-            Fault::Failed(words) => match serde_json::from_str::<Told>(&words) {
-                Ok(told) => of_told(told),
+            Fault::Failed(words) => match serde_json::from_str::<ErrorReport>(&words) {
+                Ok(report) => of_report(report),
                 Err(_) => Stop::Over(Error::Broken { what: format!("{address} said: {words}") }),
             },
             // The worker joined again and has forgotten the plan.
-            Fault::NotFound(reason) => Stop::Failed(Error::Told(Box::new(Told {
+            Fault::NotFound(reason) => Stop::Failed(Error::Reported(Box::new(ErrorReport {
                 code: "not_found".into(),
                 class: Class::Retry,
                 message: format!("{address} does not know: {reason}"),
@@ -217,8 +217,8 @@ impl Drive {
 }
 
 /// The outcome of a round in which an operand failed.
-fn of_told(told: Told) -> Stop {
-    let error = Error::Told(Box::new(told));
+fn of_report(report: ErrorReport) -> Stop {
+    let error = Error::Reported(Box::new(report));
     match error.class() {
         Class::Retry => Stop::Failed(error),
         _ => Stop::Over(error),

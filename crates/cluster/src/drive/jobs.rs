@@ -44,14 +44,14 @@ impl Drive {
             // Suspect operands, and the rest.
             let mut parts = [(true, Vec::new()), (false, Vec::new())];
             for share in &order.run {
-                let mut told = [Bitmap::default(), Bitmap::default()];
+                let mut assigned = [Bitmap::default(), Bitmap::default()];
                 each(tiling, share, &mut |number| {
                     if runs(share.stage, number) {
                         let is_suspect = state.suspects.has(share.stage, number);
-                        told[usize::from(!is_suspect)].insert(number);
+                        assigned[usize::from(!is_suspect)].insert(number);
                     }
                 });
-                for ((_, run), numbers) in parts.iter_mut().zip(told) {
+                for ((_, run), numbers) in parts.iter_mut().zip(assigned) {
                     if !numbers.is_empty() {
                         run.push((share.stage, numbers));
                     }

@@ -286,7 +286,7 @@ impl Drive {
         if state.informed.contains(&worker) {
             return Ok(());
         }
-        state.told.insert(worker);
+        state.notified.insert(worker);
         match self.ask(worker, address, "plan", self.message.clone(), &|_| ()).await {
             Ok(_) => {
                 state.informed.insert(worker);

@@ -1,6 +1,6 @@
 //! The chunks of a worker, listed for any client of Flight.
 
-use super::Office;
+use super::WorkerCalls;
 use crate::shelf::written;
 use crate::wire::ChunkTicket;
 use arrow_flight::{FlightDescriptor, FlightEndpoint, FlightInfo, Ticket};
@@ -9,7 +9,7 @@ use tessera_exec::store::FinishedChunk;
 use tessera_planner::plan::StageId;
 use tessera_planner::region::cells;
 
-impl Office {
+impl WorkerCalls {
     /// Each chunk on the shelves with its schema, rows, bytes and ticket. The path of its descriptor is the plan, the
     /// stage, the operand and the output. A chunk may be gone when its ticket is used.
     pub(super) fn chunks(&self) -> impl Iterator<Item = FlightInfo> + Send + use<> {

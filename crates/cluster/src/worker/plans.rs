@@ -1,6 +1,6 @@
 //! The plans of a worker: their sources, their chunks here, and those that outlive it.
 
-use super::{Worker, told};
+use super::{Worker, to_fault};
 use crate::net::Fault;
 use crate::shelf::Kept;
 use crate::wire::PlanMessage;
@@ -82,7 +82,7 @@ impl Worker {
             return Ok(());
         }
         if self.plans().known.len() >= PLANS_MAX {
-            return Err(told(&Error::Broken {
+            return Err(to_fault(&Error::Broken {
                 what: format!("a worker knows {PLANS_MAX} plans already"),
             }));
         }
@@ -91,9 +91,9 @@ impl Worker {
         if let Some(shared) = &message.durable {
             versions.expect(&shared.versions);
         }
-        let sources = self.open(&message, &versions).await.map_err(|e| told(&e))?;
+        let sources = self.open(&message, &versions).await.map_err(|e| to_fault(&e))?;
         let tiling = Arc::new(Tiling::new(message.plan.clone()));
-        let runner = PlanRunner::new(tiling.clone(), &sources).map_err(|e| told(&e))?;
+        let runner = PlanRunner::new(tiling.clone(), &sources).map_err(|e| to_fault(&e))?;
         let kept = Arc::new(Kept::new(tiling.clone(), self.runtime.store().clone()));
         let stored = match &message.durable {
             Some(shared) => self.stored(shared, &versions, &tiling).await,

@@ -1,9 +1,9 @@
 //! Connections: their number, timeouts, the size of heads, and TLS if there are certificates.
 
 use super::brake::Peer;
+use super::error_bodies::ErrorBodies;
 use super::lines::{self, Lines, OpenLine};
 use super::tls::Certificates;
-use super::told::Told;
 use axum::{Extension, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -128,7 +128,7 @@ where
         // During shutdown each connection serves one request: an idle connection would delay it.
         .keep_alive(!leave.is_cancelled());
     let connection = builder.serve_connection(
-        TokioIo::new(Told::new(stream, held.line.clone())),
+        TokioIo::new(ErrorBodies::new(stream, held.line.clone())),
         TowerToHyperService::new(app),
     );
     let mut connection = std::pin::pin!(connection);

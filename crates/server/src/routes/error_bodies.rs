@@ -16,7 +16,7 @@ const FAULT: &[u8] = b"HTTP/1.1 4";
 const EMPTY: &str = "content-length: 0";
 
 /// A connection that adds a body to error responses of the library.
-pub(super) struct Told<S> {
+pub(super) struct ErrorBodies<S> {
     stream: S,
     line: Arc<Line>,
     /// The replacement for a response of `for_bytes`, and how much of it is written.
@@ -29,9 +29,9 @@ struct Instead {
     for_bytes: usize,
 }
 
-impl<S> Told<S> {
+impl<S> ErrorBodies<S> {
     pub(super) fn new(stream: S, line: Arc<Line>) -> Self {
-        Told { stream, line, instead: None }
+        ErrorBodies { stream, line, instead: None }
     }
 }
 
@@ -55,7 +55,7 @@ fn with_body(answer: &[u8]) -> Option<Vec<u8>> {
     Some(format!("{head}\r\n\r\n{body}").into_bytes())
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Told<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ErrorBodies<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -69,7 +69,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Told<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Told<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ErrorBodies<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 /// The longest that all of it may take before a test calls it lost.
 const PATIENCE: Duration = Duration::from_secs(1200);
 
-struct Crowd {
+struct Load {
     statements: u64,
     /// Numbers that each one sorts, of 8 bytes.
     n: u64,
@@ -33,7 +33,7 @@ struct Seen {
     trivial: Vec<Duration>,
 }
 
-impl Crowd {
+impl Load {
     /// The numbers from 0 in another order, and `k` added to each; sorted, each is `k` more than its position.
     fn sql(&self, k: u64) -> String {
         let n = self.n;
@@ -128,10 +128,10 @@ impl Crowd {
 
 #[test]
 fn several_statements_share_little_memory() {
-    let crowd = Crowd { statements: 12, n: 1_200_000, limit: 32 * MIB };
-    let seen = crowd.run();
-    assert!(seen.needed >= 3 * crowd.limit, "{} bytes are needed", seen.needed);
-    assert!(seen.resident <= crowd.limit * 5 / 4 + 200 * MIB, "{} bytes", seen.resident);
+    let load = Load { statements: 12, n: 1_200_000, limit: 32 * MIB };
+    let seen = load.run();
+    assert!(seen.needed >= 3 * load.limit, "{} bytes are needed", seen.needed);
+    assert!(seen.resident <= load.limit * 5 / 4 + 200 * MIB, "{} bytes", seen.resident);
     assert!(!seen.trivial.is_empty());
 }
 
@@ -139,14 +139,14 @@ fn several_statements_share_little_memory() {
 #[ignore = "takes minutes; docs/testing.md has the command"]
 fn sixty_four_statements_that_need_twenty_times_the_memory_all_finish() {
     let limit = number("TESSERA_CROWD_MIB").unwrap_or(256) * MIB;
-    let crowd = Crowd { statements: 64, n: 11_000_000, limit };
+    let load = Load { statements: 64, n: 11_000_000, limit };
     let start = Instant::now();
-    let seen = crowd.run();
+    let seen = load.run();
     let took = start.elapsed().as_secs_f64();
     let times = seen.needed as f64 / limit as f64;
     let p99 = seen.trivial[seen.trivial.len() * 99 / 100];
     println!(
-        "crowd: {} bytes needed, {times:.1} x the limit ({:.1} x at their peaks); {} MiB resident at most; {} trivial statements, median \
+        "many statements: {} bytes needed, {times:.1} x the limit ({:.1} x at their peaks); {} MiB resident at most; {} trivial statements, median \
          {:?}, p99 {p99:?}, slowest {:?}; {took:.0} s",
         seen.needed,
         seen.peaks as f64 / limit as f64,

@@ -20,7 +20,9 @@ const STREAMED: &str = "SELECT count(*) AS n, max(d) AS d, max(r) AS r FROM \
 
 /// What EXPLAIN ANALYZE says of a cell query.
 fn explained(cluster: &Cluster, sql: &str) -> Value {
-    let sql = format!("SET tessera.spread = 'all'; {CUBE} EXPLAIN ANALYZE (FORMAT json) {sql}");
+    let sql = format!(
+        "SET tessera.spread = 'all'; SET tessera.reuse = 'none'; {CUBE} EXPLAIN ANALYZE (FORMAT json) {sql}"
+    );
     let reply = cluster.ask("POST", "/v1/query?format=json", &sql).unwrap();
     assert_eq!(reply.status, 200, "{}", reply.body);
     // A line for each statement of the script.

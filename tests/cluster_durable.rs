@@ -102,15 +102,17 @@ fn chunks_outlive_workers_and_servers(remote: bool) {
         let (answer, durable) = finished(&cluster, &id);
         assert_eq!(answer, want, "{what}");
         // No sort whose chunk was stored ran again.
-        let plan = cluster.ask("GET", &format!("/v1/statements/{id}/plan"), "").unwrap().json();
-        let stages = plan["measured"]["stages"].as_array().unwrap();
-        let sort = stages.iter().find(|stage| stage["name"] == "sort").unwrap();
-        let ran = sort["operands"].as_u64().unwrap();
+        let (ran, measured) = sorts(&cluster, &id);
         assert!(
             ran > 0 && ran <= SORTS - stored_before,
-            "{what}: {ran}, {stored_before} stored; {plan}"
+            "{what}: {ran}, {stored_before} stored; {measured}"
         );
-        assert!(durable["reused"].as_u64().unwrap() >= stored_before, "{what}: {durable}");
+        let retained = measured["operands_retained"].as_u64().unwrap();
+        let reused = durable["reused"].as_u64().unwrap() + retained;
+        assert!(reused >= stored_before, "{what}: {retained} retained; {durable}");
+        if workers_die {
+            assert_eq!(retained, 0, "{what}");
+        }
         assert_eq!(durable["corrupt"], 0, "{what}: {durable}");
         let begun = Instant::now();
         while stored(&warehouse, &id).iter().sum::<u64>() > 0 {
@@ -146,4 +148,74 @@ fn nothing_is_stored_if_nothing_is_to_be_durable() {
     let (_, durable) = finished(&cluster, &id);
     let stages = stored(&cluster.path("warehouse"), &id).len();
     assert_eq!((&durable["written"], stages), (&json!(0), 0), "{durable}");
+}
+
+/// The measurements of a stage of a finished statement.
+fn sorts(cluster: &Cluster, id: &str) -> (u64, Value) {
+    let plan = cluster.ask("GET", &format!("/v1/statements/{id}/plan"), "").unwrap().json();
+    let stages = plan["measured"]["stages"].as_array().unwrap();
+    let sort = stages.iter().find(|stage| stage["name"] == "sort").unwrap();
+    (sort["operands"].as_u64().unwrap(), plan["measured"]["cluster"].clone())
+}
+
+#[test]
+fn workers_keep_their_chunks_for_the_next_server() {
+    if never_fails() {
+        return;
+    }
+    let mut cluster = Cluster::start(0);
+    let join = cluster.join.clone();
+    (0..2).for_each(|_| cluster.start_worker_at(&join, &[], "operand.sort=sleep"));
+    cluster.wait_for(2);
+    let want = cluster.alone(SQL);
+    // What is on the shelves is all there is.
+    let id = begin(&cluster, "none");
+    let begun = Instant::now();
+    let on_shelves = loop {
+        let cluster = cluster.ask("GET", "/v1/cluster", "").unwrap().json();
+        let workers = cluster["workers"].as_array().unwrap();
+        let chunks: u64 = workers.iter().map(|w| w["chunks"].as_u64().unwrap()).sum();
+        if chunks >= SORTS / 3 {
+            break chunks;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{cluster}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    cluster.kill_server();
+    cluster.start_server();
+    let (answer, _) = finished(&cluster, &id);
+    assert_eq!(answer, want);
+    let (ran, measured) = sorts(&cluster, &id);
+    let retained = measured["operands_retained"].as_u64().unwrap();
+    assert!(retained >= on_shelves / 2, "{retained} of {on_shelves}: {measured}");
+    assert!(ran <= SORTS - retained, "{ran} of {SORTS}: {measured}");
+    cluster.is_quiet("the server died");
+}
+
+#[test]
+fn a_second_statement_over_the_warehouse_uses_what_workers_have() {
+    let cluster = Cluster::start(2);
+    let answer = |sql: &str| {
+        let reply = cluster.query(sql);
+        assert_eq!(reply.status, 200, "{sql}: {}", reply.body);
+        reply.body
+    };
+    let make =
+        "CREATE TENSOR w AS SELECT random_normal([600, 300], seed => 1, chunks => [10, 300])";
+    answer(make);
+    let first = "SELECT sum(sort(w, axis => 1)[:, 0]) AS s FROM w";
+    let want = answer(first);
+    cluster.is_quiet("the first statement");
+    let retained = |sql: &str| {
+        let analyzed = answer(&format!("EXPLAIN ANALYZE {sql}"));
+        analyzed.contains("workers had retained their chunks")
+    };
+    assert!(retained(first), "the same cells");
+    assert_eq!(answer(first), want);
+    assert!(!retained("SELECT sum(sort(w + 1, axis => 1)[:, 0]) AS s FROM w"), "other cells");
+    // A tensor of the same name is another one.
+    answer(&make.replace("CREATE", "CREATE OR REPLACE").replace("seed => 1", "seed => 2"));
+    assert!(!retained(first), "another tensor");
+    assert_ne!(answer(first), want);
+    assert_eq!(answer(first), cluster.alone(first));
 }

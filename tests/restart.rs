@@ -316,8 +316,7 @@ fn what_cannot_be_written_down_is_not_acknowledged() {
 fn a_statement_that_runs_again_uses_what_it_had_kept() {
     let p = Place::new();
     let s = p.serve();
-    let query =
-        "SELECT sum(median(random_normal([400, 50000], seed => 3, chunks => [10, 50000]), 1)) AS s";
+    let query = "SELECT sum(median(random_normal([2000, 10000], seed => 3, chunks => [10, 10000]), 1)) AS s";
     let id = submit(&s, &format!("SET tessera.durability = 'all'; {query}"));
     let mut written = 0;
     until("some chunks are kept", || {

@@ -16,22 +16,23 @@ mod calls;
 mod expect;
 mod fetch;
 mod jobs;
+mod reuse;
 mod round;
 mod suspects;
 
 pub use expect::Expected;
+pub use reuse::Identity;
 
 use crate::net::Fault;
 use crate::registry::WorkerState;
 use crate::server::{Cluster, Home};
-use crate::wire::{PlanMessage, PlanName};
-use crate::worker::json;
+use crate::wire::{PlanMessage, PlanName, Reuse};
 use bytes::Bytes;
 use fetch::Loading;
 use round::{Death, Stop};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use suspects::{Died, Suspects};
 use tessera_exec::durable::Stored;
@@ -58,12 +59,14 @@ type Has = Vec<Bitmap>;
 
 /// A plan that runs on a cluster.
 pub struct Drive {
+    this: Weak<Drive>,
     cluster: Arc<Cluster>,
     id: String,
     tiling: Arc<Tiling>,
     threads: Option<usize>,
-    /// The plan, encoded for workers.
-    message: Bytes,
+    /// The plan, as workers get it.
+    message: PlanMessage,
+    identity: Identity,
     /// The operands of the results.
     wanted: Has,
     /// Held for a round: one at a time.
@@ -71,6 +74,10 @@ pub struct Drive {
     there: Mutex<BTreeMap<u32, Has>>,
     /// Chunks that outlive workers and this process.
     stored: Option<Arc<Stored>>,
+    /// Operands whose chunks workers may retain besides those in `there`.
+    held: Mutex<BTreeMap<u32, Has>>,
+    /// Requests to free unread chunks, the running one included.
+    sweeps: AtomicU32,
     /// Operands whose chunks were lost, until they are assigned again.
     lost: Mutex<Has>,
     totals: Mutex<Totals>,
@@ -84,6 +91,12 @@ pub struct Drive {
 struct RoundState {
     /// The workers of the placement, and the placement.
     placed: Option<(Vec<u32>, Placement)>,
+    /// The message, encoded when the first worker gets it.
+    message: Option<Bytes>,
+    /// True if workers have to read the versions that the statement has read so far.
+    is_bound: bool,
+    /// Workers that were asked for chunks of earlier plans.
+    asked: BTreeSet<u32>,
     informed: BTreeSet<u32>,
     /// Workers that may know the plan.
     notified: BTreeSet<u32>,
@@ -105,22 +118,21 @@ impl std::fmt::Debug for Drive {
 impl Drive {
     /// Prepares a plan to run on the cluster. Returns `None` if it cannot be sent: it has a source that only this
     /// process can open, or more operands than an order may have. `home` returns chunks of arrays in the memory of this
-    /// process. What `stored` has is not made again, and workers write what it picks.
-    ///
-    /// # Errors
-    /// The plan has no JSON form.
+    /// process. What `stored` has is not made again, and workers write what it picks. Neither is what workers retain of
+    /// an earlier run of the statement, by its `identity`.
     pub fn new(
         cluster: &Arc<Cluster>,
         tiling: &Arc<Tiling>,
         sources: &Sources,
         threads: Option<usize>,
         stored: Option<Stored>,
+        identity: Identity,
         home: Home,
-    ) -> Result<Option<Arc<Self>>, Error> {
+    ) -> Option<Arc<Self>> {
         let stages = &tiling.plan().stages;
         let operands = stages.iter().map(|s| s.grid.count());
         if operands.fold(0, u64::saturating_add) > OPERANDS_MAX {
-            return Ok(None);
+            return None;
         }
         let (mut named, mut has) = (Vec::new(), vec![Bitmap::default(); stages.len()]);
         for (stage, has) in stages.iter().zip(&mut has) {
@@ -129,9 +141,9 @@ impl Drive {
                 *has = (0..stage.grid.count()).collect();
                 continue;
             }
-            let Some(location) = sources.location(source) else { return Ok(None) };
+            let location = sources.location(source)?;
             if location.url.starts_with("memory:") {
-                return Ok(None);
+                return None;
             }
             named.push((source.as_ref().clone(), location.as_ref().clone()));
         }
@@ -141,12 +153,23 @@ impl Drive {
             plan: tiling.plan().clone(),
             sources: named,
             durable: stored.as_ref().map(|stored| stored.durable().shared()),
+            reuse: Reuse {
+                statement: identity.statement.clone(),
+                lasting: match identity.shares {
+                    true => reuse::lasting(tiling.plan(), sources),
+                    false => Bitmap::default(),
+                },
+                versions: Vec::new(),
+            },
         };
-        let message = json(&message).map_err(|e| Error::Broken { what: e.to_string() })?;
         cluster.give(&id, tiling, home);
         let counts: Vec<u64> = stages.iter().map(|s| s.grid.count()).collect();
         let totals = Totals { stages: vec![(0, 0.0); stages.len()], ..Totals::default() };
-        Ok(Some(Arc::new(Drive {
+        Some(Arc::new_cyclic(|this| Drive {
+            this: this.clone(),
+            sweeps: AtomicU32::new(0),
+            held: Mutex::default(),
+            identity,
             cluster: cluster.clone(),
             id,
             tiling: tiling.clone(),
@@ -161,7 +184,7 @@ impl Drive {
             running: Mutex::default(),
             next_order: AtomicU64::new(0),
             io: tokio::runtime::Handle::try_current().ok(),
-        })))
+        }))
     }
 
     /// Makes the chunks of all results, and returns how `whole` runs with them: this plan, or one that begins with its
@@ -255,10 +278,16 @@ impl Drive {
             }
             let available = self.available();
             if self.is_done(&available) {
+                self.sweep();
                 return Ok(());
             }
             let members = self.members(state.had).await?;
             state.had = members.len();
+            self.find_retained(state, &members).await;
+            let available = self.available();
+            if self.is_done(&available) {
+                return Ok(());
+            }
             let recovery = left(&self.tiling, available).await?;
             let here: BTreeSet<u32> = members.keys().copied().collect();
             let jobs = self.jobs(state, &members, &recovery)?;

@@ -15,6 +15,7 @@
 //! 5. If a worker is lost, its chunks are lost too. The rest of the plan is a pure function of the available chunks
 //!    (`tessera_planner::recover`); the other workers are assigned that. So a failure costs time and changes no bit.
 
+mod cache;
 mod drive;
 pub mod net;
 mod reach;
@@ -25,7 +26,7 @@ pub mod wire;
 mod worker;
 mod worker_slots;
 
-pub use drive::{Drive, Expected};
+pub use drive::{Drive, Expected, Identity};
 pub use server::{Cluster, Home};
 pub use worker::{Ended, Joining, Worker, is_to_be_ended};
 

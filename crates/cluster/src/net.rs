@@ -19,7 +19,7 @@ use thiserror::Error;
 use tonic::{Code, Status};
 
 /// Version of the protocol.
-const PROTOCOL: &str = "2";
+const PROTOCOL: &str = "3";
 /// Header with the version.
 const PROTOCOL_HEADER: &str = "tessera-protocol";
 /// Upper bound on a message in bytes: a plan with its constants.

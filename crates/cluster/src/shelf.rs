@@ -51,6 +51,17 @@ impl Kept {
     }
 
     fn put(&self, stage: StageId, number: u64, chunks: &[Arc<Chunk>]) {
+        let chunks = chunks.iter().map(|chunk| FinishedChunk::Memory(chunk.clone()));
+        self.put_held(stage, number, chunks);
+    }
+
+    /// Adds the chunks of an operand, in memory or spilled.
+    pub(crate) fn put_held(
+        &self,
+        stage: StageId,
+        number: u64,
+        chunks: impl IntoIterator<Item = FinishedChunk>,
+    ) {
         let mut arrays = self.arrays();
         let array = arrays.entry(stage).or_insert_with(|| {
             let outputs = 0..self.tiling.plan().stage(stage).outputs.len() as u32;
@@ -63,9 +74,22 @@ impl Kept {
             Array { outputs: outputs.collect(), operands: Bitmap::default() }
         });
         for (output, chunk) in array.outputs.iter().zip(chunks) {
-            output.put(number, chunk.clone());
+            output.put_held(number, chunk);
         }
         array.operands.insert(number);
+    }
+
+    /// Removes and returns the chunks of operands of a stage.
+    pub(crate) fn take(&self, stage: StageId, numbers: &Bitmap) -> Vec<(u64, Vec<FinishedChunk>)> {
+        let mut arrays = self.arrays();
+        let Some(array) = arrays.get_mut(&stage) else { return Vec::new() };
+        let present = numbers.iter().filter(|number| array.operands.remove(*number));
+        let present: Vec<u64> = present.collect();
+        let chunks = present.into_iter().filter_map(|number| {
+            let chunks: Option<Vec<_>> = array.outputs.iter().map(|o| o.take(number)).collect();
+            Some((number, chunks?))
+        });
+        chunks.collect()
     }
 
     /// The chunks of an operand, in memory or spilled.

@@ -3,7 +3,8 @@
 
 use crate::net::{Credentials, Fault, Security};
 use crate::registry::{Limits, WorkerState};
-use crate::{Cluster, Drive, Home, Joining, Worker};
+use crate::wire::Load;
+use crate::{Cluster, Drive, Home, Identity, Joining, Worker};
 use arrow::array::AsArray;
 use arrow::datatypes::{Float64Type, SchemaRef};
 use arrow::record_batch::RecordBatch;
@@ -13,6 +14,7 @@ use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::{Criteria, FlightInfo, Ticket};
 use futures::{StreamExt, TryStreamExt};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,11 +33,11 @@ use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::{NodeId, ScanKind};
 use tessera_planner::optimize::Rooted;
-use tessera_planner::plan::Task;
+use tessera_planner::plan::{StageId, Task};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::tile::Tiling;
-use tessera_storage::source::{self, Options, Stores};
+use tessera_storage::source::{self, Options, Stores, Versions};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
@@ -43,7 +45,13 @@ use tonic::transport::{Channel, Endpoint};
 const MEMORY: u64 = 256 << 20;
 
 fn runtime(memory: u64) -> Runtime {
-    let config = Config { threads: 2, quota_bytes_max: memory, ..Config::default() };
+    let config = Config {
+        threads: 2,
+        quota_bytes_max: memory,
+        spill_dir: Some(std::env::temp_dir()),
+        spill_bytes_max: 1 << 30,
+        ..Config::default()
+    };
     Runtime::new(config, tokio::runtime::Handle::current()).unwrap()
 }
 
@@ -85,7 +93,7 @@ impl Bench {
     }
 
     fn start(&mut self, memory: u64) {
-        let worker = Worker::new(runtime(memory), stores(), &self.credentials);
+        let worker = Worker::new(runtime(memory), stores(), &self.credentials, MEMORY / 8);
         let joining = Joining {
             scheduler: self.cluster.address().to_string(),
             listen: "127.0.0.1:0".parse().unwrap(),
@@ -137,7 +145,9 @@ impl Bench {
         let (own, tiling) = (self.own.clone(), t.clone());
         let home: Home =
             Arc::new(move |stage, number| own.load_here(&*tiling, &*runner, stage, number));
-        Drive::new(&self.cluster, t, sources, None, None, home).unwrap().unwrap()
+        let versions = Versions::new(false);
+        let identity = Identity { statement: None, is_again: false, shares: true, versions };
+        Drive::new(&self.cluster, t, sources, None, None, identity, home).unwrap()
     }
 }
 
@@ -366,25 +376,7 @@ async fn two_arrays_at(bench: &Bench, path: &Path) -> (Arc<Tiling>, Sources) {
     let stored = opened.dataset.variables[0].source.clone();
     sources.add(stored.clone(), Origin::Stored(opened.readers[0].clone()));
     sources.opened_at(stored.clone(), Arc::new(SourceLocation { url, options, rules: None }));
-    // The other array is made here.
-    let t = plan(512, |b| vec![numbers(b, &[4000], &[64])]);
-    let grid = t.plan().output(t.plan().results[0]).grid.clone();
-    let array = Resident::empty(grid.clone());
-    let runner = Arc::new(PlanRunner::new(t.clone(), &Sources::default()).unwrap());
-    let sink = Arc::new(Fill(vec![array.clone()]));
-    let running = bench.own.start(t, runner, sink, &CancelToken::new()).unwrap();
-    running.outcome().await.result.unwrap();
-    let resident = SourceRef {
-        url: "temp:t@0".into(),
-        path: "t".into(),
-        dtype: DType::Float64,
-        shape: [4000].as_slice().into(),
-        grid,
-        nullable: false,
-        version: None,
-        plain: false,
-    };
-    sources.add(resident.clone(), Origin::Resident(array));
+    let resident = resident(bench, &mut sources, None).await;
     let t = plan(512, |b| {
         let x = b.load(stored.into()).unwrap();
         let y = b.load(resident.into()).unwrap();
@@ -504,4 +496,94 @@ async fn a_statement_that_is_dropped_leaves_nothing() {
         }
     }
     bench.both(&plans()[0].1, &Sources::default()).await;
+}
+
+/// Waits until the loads of all workers satisfy `is`, and returns them.
+async fn loads(bench: &Bench, what: &str, is: impl Fn(&[Load]) -> bool) -> Vec<Load> {
+    let asked = Instant::now();
+    loop {
+        let members = bench.cluster.registry().alive();
+        let loads: Vec<Load> = members.into_iter().map(|m| m.load).collect();
+        if is(&loads) {
+            return loads;
+        }
+        assert!(asked.elapsed() < Duration::from_secs(10), "{what}: {loads:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chunk_is_freed_when_its_last_reader_ran() {
+    let bench = Bench::new(2).await;
+    for (name, t) in plans() {
+        let drive = bench.drive(&t, &Sources::default());
+        let _shelved = drive.prepare(&t).await.unwrap();
+        let results: BTreeSet<StageId> = t.plan().results.iter().map(|of| of.stage).collect();
+        let outputs = results.iter().map(|s| t.plan().stage(*s));
+        let chunks: u64 = outputs.map(|s| s.grid.count() * s.outputs.len() as u64).sum();
+        let held = |loads: &[Load]| loads.iter().map(|l| l.chunks).sum::<u64>() == chunks;
+        loads(&bench, &format!("{name}, {chunks} chunks"), held).await;
+        // What was freed is computed again if it is needed after all.
+        assert_eq!(drive.totals().again, 0, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chunks_that_never_change_serve_the_next_plan() {
+    let bench = Bench::new(2).await;
+    let operands = |totals: &Totals| totals.stages.iter().map(|(n, _)| n).sum::<u64>();
+    for (name, t) in plans() {
+        let (_, first) = bench.both(&t, &Sources::default()).await;
+        let has_forgotten = |loads: &[Load]| {
+            loads.iter().all(|l| l.chunks == 0) && loads.iter().any(|l| l.retained > 0)
+        };
+        loads(&bench, name, has_forgotten).await;
+        let (_, second) = bench.both(&t, &Sources::default()).await;
+        assert!(second.retained > 0, "{name}: {second:?}");
+        assert!(operands(&second) < operands(&first), "{name}: {second:?} after {first:?}");
+    }
+}
+
+/// An array that is made here, and stays in memory.
+async fn resident(bench: &Bench, sources: &mut Sources, version: Option<String>) -> SourceRef {
+    let t = plan(512, |b| vec![numbers(b, &[4000], &[64])]);
+    let grid = t.plan().output(t.plan().results[0]).grid.clone();
+    let array = Resident::empty(grid.clone());
+    let runner = Arc::new(PlanRunner::new(t.clone(), &Sources::default()).unwrap());
+    let sink = Arc::new(Fill(vec![array.clone()]));
+    let running = bench.own.start(t, runner, sink, &CancelToken::new()).unwrap();
+    running.outcome().await.result.unwrap();
+    let resident = SourceRef {
+        url: "temp:t@0".into(),
+        path: "t".into(),
+        dtype: DType::Float64,
+        shape: [4000].as_slice().into(),
+        grid,
+        nullable: false,
+        version,
+        plain: false,
+    };
+    sources.add(resident.clone(), Origin::Resident(array));
+    resident
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn arrays_in_memory_without_a_version_leave_no_chunks() {
+    let bench = Bench::new(2).await;
+    let mut retained = Vec::new();
+    for version in [None, Some("of these cells".into())] {
+        let mut sources = Sources::default();
+        let source = resident(&bench, &mut sources, version).await;
+        let t = plan(512, |b| {
+            let x = b.load(source.into()).unwrap();
+            let s = b.scan(x, ScanKind::Sum, 0).unwrap();
+            vec![b.reduce_axes(s, ReduceKind::Max, &[0]).unwrap()]
+        });
+        bench.both(&t, &sources).await;
+        let has_forgotten = |loads: &[Load]| loads.iter().all(|l| l.chunks == 0);
+        loads(&bench, "forgotten", has_forgotten).await;
+        let (_, second) = bench.both(&t, &sources).await;
+        retained.push(second.retained > 0);
+    }
+    assert_eq!(retained, [false, true]);
 }

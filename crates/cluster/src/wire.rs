@@ -6,8 +6,10 @@ use tessera_exec::durable::{Did, Shared};
 use tessera_exec::error::ErrorReport;
 use tessera_exec::task::SourceLocation;
 use tessera_planner::catalog::SourceRef;
+use tessera_planner::key::StageKey;
 use tessera_planner::plan::{Plan, StageId};
 use tessera_planner::recover::Bitmap;
+use tessera_storage::source::Noted;
 
 /// The server's address in lists of parties that have chunks: a worker knows where it joined.
 pub const THE_SERVER: &str = "server";
@@ -76,6 +78,15 @@ pub struct Load {
     pub fetched_bytes: u64,
     /// Bytes of chunks that others fetched since the start.
     pub served_bytes: u64,
+    /// Operands of plans that are over whose chunks it retains.
+    #[serde(default)]
+    pub retained: u64,
+    /// Bytes of these chunks.
+    #[serde(default)]
+    pub retained_bytes: u64,
+    /// Operands of plans whose chunks were retained from earlier ones, since the start.
+    #[serde(default)]
+    pub reused: u64,
     /// Addresses of parties that it cannot reach, though the server can.
     pub apart: Vec<String>,
 }
@@ -100,7 +111,7 @@ pub enum Advice {
 }
 
 /// Sends a plan to a worker.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PlanMessage {
     /// The id of the plan in orders and tickets.
     pub id: String,
@@ -110,6 +121,48 @@ pub struct PlanMessage {
     pub sources: Vec<(SourceRef, SourceLocation)>,
     /// Where chunks are stored that outlive the worker, and which.
     pub durable: Option<Shared>,
+    /// Which chunks of earlier plans serve this one, and which of its chunks serve later ones.
+    pub reuse: Reuse,
+}
+
+/// Chunks of a plan that serve other plans too.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Reuse {
+    /// The journalled statement and the number of its part: a server that takes it over asks for its chunks.
+    pub statement: Option<(String, usize)>,
+    /// The stages whose cells never change: they depend on arrays of the warehouse and in memory alone.
+    pub lasting: Bitmap,
+    /// What earlier runs of the statement have read.
+    pub versions: Vec<Noted>,
+}
+
+/// Asks a worker for chunks that it retains of plans that are over.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RetainedQuery {
+    /// See [`Reuse::statement`].
+    pub statement: Option<(String, usize)>,
+    /// Stages with their keys, and whether their cells never change.
+    pub stages: Vec<(StageId, StageKey, bool)>,
+}
+
+/// The chunks that a worker retains, by stage.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Retained {
+    /// Those that never change.
+    pub lasting: Vec<(StageId, Bitmap)>,
+    /// Those of the same statement.
+    pub own: Vec<(StageId, Bitmap)>,
+    /// What the worker had read for the latter.
+    pub versions: Vec<Noted>,
+}
+
+/// Chunks that no operand reads any more.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Unread {
+    /// The id of the plan.
+    pub plan: String,
+    /// The operands, by stage.
+    pub operands: Vec<(StageId, Bitmap)>,
 }
 
 /// Assigns an order to a worker.

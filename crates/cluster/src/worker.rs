@@ -9,13 +9,15 @@
 
 mod listing;
 mod plans;
+mod reuse;
 
+use crate::cache::ChunkCache;
 use crate::net::{Credentials, Fault, Object, Peers, Server, Service};
 use crate::reach::Reach;
 use crate::shelf::OrderShelf;
 use crate::wire::{
-    Advice, Beat, ChunkTicket, Done, Hello, Load, OrderMessage, PlanName, Said, THE_SERVER, Watch,
-    Welcome,
+    Advice, Beat, ChunkTicket, Done, Hello, Load, OrderMessage, PlanName, RetainedQuery, Said,
+    THE_SERVER, Unread, Watch, Welcome,
 };
 use arrow_flight::FlightInfo;
 use async_trait::async_trait;
@@ -64,6 +66,8 @@ pub struct Worker {
     peers: Peers,
     reach: Arc<Reach>,
     plans: Mutex<Plans>,
+    cache: ChunkCache,
+    reused: AtomicU64,
     orders: AtomicU64,
     fetched: Arc<AtomicU64>,
     served: AtomicU64,
@@ -114,10 +118,17 @@ impl Drop for Counted {
 }
 
 impl Worker {
-    /// A worker that has not joined yet.
-    pub fn new(runtime: Runtime, stores: Stores, credentials: &Credentials) -> Arc<Self> {
+    /// A worker that has not joined yet, with a cache of at most `cache_bytes` bytes for chunks of finished statements.
+    pub fn new(
+        runtime: Runtime,
+        stores: Stores,
+        credentials: &Credentials,
+        cache_bytes: u64,
+    ) -> Arc<Self> {
         let peers = Peers::new(credentials);
         Arc::new(Worker {
+            cache: ChunkCache::new(runtime.store().clone(), cache_bytes),
+            reused: AtomicU64::new(0),
             runtime,
             stores,
             reach: Reach::new(peers.clone()),
@@ -206,6 +217,7 @@ impl Worker {
                         return Ok(Ended::Left);
                     }
                 }
+                self.drop_parked();
                 let beat = self.beat(&welcome, hello, draining);
                 match self.peers.call(&joining.scheduler, "beat", &beat, CALL).await {
                     Ok(Advice::Go) => {}
@@ -221,7 +233,7 @@ impl Worker {
                 }
             }
             // The server no longer counts on its chunks.
-            self.plans().known.clear();
+            self.park();
         }
     }
 
@@ -260,7 +272,11 @@ impl Worker {
 
     fn load(&self) -> Load {
         let plans: Vec<Arc<Known>> = self.plans().known.values().cloned().collect();
+        let (retained, retained_bytes) = self.retained_figures();
         let mut load = Load {
+            retained,
+            retained_bytes,
+            reused: self.reused.load(Relaxed),
             orders: self.orders.load(Relaxed),
             operands: self.runtime.operands(),
             used_bytes: self.runtime.quota().used(),
@@ -460,6 +476,9 @@ impl Service for WorkerCalls {
             "forget" => {
                 let PlanName { plan } = read(&body)?;
                 let known = self.0.plans().forget(plan);
+                if let Some(known) = &known {
+                    self.0.retire(known);
+                }
                 // The server removes what is stored once no more is written.
                 if let Some(stored) = known.as_ref().and_then(|known| known.stored.as_ref()) {
                     stored.durable().close().await;
@@ -469,6 +488,12 @@ impl Service for WorkerCalls {
             "begin" => {
                 let PlanName { plan } = read(&body)?;
                 self.0.known(&plan)?.begin().await;
+                Ok(one(&()))
+            }
+            "retained" => Ok(one(&self.0.retained(&read::<RetainedQuery>(&body)?))),
+            "free" => {
+                let unread: Unread = read(&body)?;
+                self.0.free(&*self.0.known(&unread.plan)?, &unread);
                 Ok(one(&()))
             }
             kind => Err(Fault::Broken(format!("a worker does not do `{kind}`"))),

@@ -114,6 +114,8 @@ pub struct Config {
     pub slots: usize,
     /// The secret and certificates of a cluster.
     pub cluster_security: Security,
+    /// Memory of a worker for chunks of finished statements in bytes; 0 retains none.
+    pub retained_limit_bytes: u64,
     /// Seconds without a heartbeat after which a worker is lost.
     pub worker_timeout_s: u64,
     /// Seconds that a statement waits for workers after it lost the last one.

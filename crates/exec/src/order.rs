@@ -160,6 +160,8 @@ pub struct Totals {
     pub again: u64,
     /// Orders that a second worker ran too, because they took long.
     pub copies: u64,
+    /// Operands whose chunks workers had retained from earlier plans.
+    pub retained: u64,
     /// Chunks spilled to files for want of memory.
     pub spills: u64,
     /// Bytes of the spilled chunks.

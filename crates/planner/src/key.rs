@@ -14,7 +14,7 @@
 
 use crate::catalog::SourceRef;
 use crate::plan::{Access, OutputRef, Plan, Stage, StageId, Task};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 mod hash;
@@ -24,7 +24,7 @@ mod hash;
 const KERNELS: u32 = 3;
 
 /// Identity of a stage's output.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StageKey([u8; 16]);
 
 impl StageKey {
@@ -67,6 +67,11 @@ impl Keys {
     /// Returns the key of a stage; `None` if something below it has no version.
     pub fn stage(&self, stage: StageId) -> Option<StageKey> {
         self.stages.get(stage.0 as usize).copied().flatten()
+    }
+
+    /// The stages that have a key, with their keys.
+    pub fn keyed(&self) -> impl Iterator<Item = (StageId, StageKey)> + '_ {
+        (0..).map(StageId).zip(&self.stages).filter_map(|(stage, key)| Some((stage, (*key)?)))
     }
 
     /// Returns the key of one output of a stage.

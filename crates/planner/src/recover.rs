@@ -110,6 +110,27 @@ impl Bitmap {
         }
     }
 
+    /// The members of both sets.
+    pub fn common(&self, other: &Bitmap) -> Bitmap {
+        let (few, many) =
+            if self.words.len() <= other.words.len() { (self, other) } else { (other, self) };
+        let both = few.words.iter().filter_map(|(&at, &word)| {
+            let word = word & many.words.get(&at)?;
+            (word != 0).then_some((at, word))
+        });
+        Bitmap { words: both.collect() }
+    }
+
+    /// Removes all members of another set.
+    pub fn subtract(&mut self, other: &Bitmap) {
+        for (at, word) in &other.words {
+            if let Some(own) = self.words.get_mut(at) {
+                *own &= !word;
+            }
+        }
+        self.words.retain(|_, word| *word != 0);
+    }
+
     /// Number of members.
     pub fn len(&self) -> u64 {
         self.words.values().map(|w| u64::from(w.count_ones())).sum()
@@ -254,6 +275,12 @@ impl Recovery {
 
     fn asks(&self, part: &Part, number: u64) -> bool {
         self.lost || !part.skip.contains(number)
+    }
+
+    /// The operands of each stage, available or not, whose chunks nothing reads any more. Operands that no available
+    /// one depends on are not among them.
+    pub fn unread(&self) -> impl Iterator<Item = (StageId, &Bitmap)> {
+        (0..).map(StageId).zip(self.parts.iter().map(|part| &part.skip))
     }
 
     /// Number of a chunk's readers that do not run; the chunk is one that is loaded or computed.

@@ -28,6 +28,7 @@ impl Drive {
             has[stage.0 as usize].extend(numbers);
         }
         drop(there);
+        self.holds(worker, message);
         if let Some(stored) = &self.stored {
             stored.durable().add(&done.durable);
         }

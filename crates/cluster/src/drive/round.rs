@@ -9,6 +9,7 @@
 
 use super::{Drive, RoundState};
 use crate::wire::OrderMessage;
+use crate::worker::json;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::collections::{BTreeMap, BTreeSet};
@@ -207,6 +208,9 @@ impl Drive {
                 Some(Ok(end)) => {
                     self.finished(worker, &jobs[job].message, &end);
                     p.done(job, jobs[job].step, begun);
+                    if jobs.iter().zip(&p.done).all(|(j, done)| j.step != jobs[job].step || *done) {
+                        self.sweep();
+                    }
                     if !state.suspects.is_empty() {
                         state.suspects.acquit(&self.ran(&message).map_err(Stop::Over)?);
                     }
@@ -282,12 +286,29 @@ impl Drive {
     }
 
     /// Sends a worker the plan, once.
-    async fn inform(&self, state: &mut RoundState, worker: u32, address: &str) -> Result<(), Stop> {
+    pub(super) async fn inform(
+        &self,
+        state: &mut RoundState,
+        worker: u32,
+        address: &str,
+    ) -> Result<(), Stop> {
         if state.informed.contains(&worker) {
             return Ok(());
         }
         state.notified.insert(worker);
-        match self.ask(worker, address, "plan", self.message.clone(), &|_| ()).await {
+        let message = match &state.message {
+            Some(message) => message.clone(),
+            None => {
+                let mut message = self.message.clone();
+                if state.is_bound {
+                    message.reuse.versions = self.identity.versions.all();
+                }
+                let message = json(&message)
+                    .map_err(|e| Stop::Over(Error::Broken { what: e.to_string() }))?;
+                state.message.insert(message).clone()
+            }
+        };
+        match self.ask(worker, address, "plan", message, &|_| ()).await {
             Ok(_) => {
                 state.informed.insert(worker);
                 Ok(())

@@ -1,5 +1,6 @@
 //! The plans of a worker: their sources, their chunks here, and those that outlive it.
 
+use super::reuse::{Parked, Sharing};
 use super::{Worker, to_fault};
 use crate::net::Fault;
 use crate::shelf::Kept;
@@ -28,6 +29,7 @@ pub(super) struct Known {
     pub(super) stored: Option<Arc<Stored>>,
     /// What was reported of them.
     did: Mutex<Did>,
+    pub(super) sharing: Sharing,
 }
 
 impl Known {
@@ -62,6 +64,8 @@ pub(super) struct Plans {
     pub(super) known: BTreeMap<String, Arc<Known>>,
     /// Recently forgotten plans: a message about one of them may arrive late.
     forgotten: VecDeque<String>,
+    /// Plans whose server is gone.
+    pub(super) parked: Vec<Parked>,
 }
 
 impl Plans {
@@ -88,6 +92,7 @@ impl Worker {
         }
         // All reads of this worker for the plan are of one version.
         let versions = Versions::new(message.durable.is_some());
+        versions.expect(&message.reuse.versions);
         if let Some(shared) = &message.durable {
             versions.expect(&shared.versions);
         }
@@ -105,12 +110,19 @@ impl Worker {
             kept,
             stored: stored.map(Arc::new),
             did: Mutex::default(),
+            sharing: Sharing::new(&message, versions),
         });
-        let mut plans = self.plans();
-        if plans.forgotten.contains(&message.id) {
-            return Err(Fault::NotFound(format!("plan `{}`, which is over", message.id)));
+        {
+            let mut plans = self.plans();
+            if plans.forgotten.contains(&message.id) {
+                return Err(Fault::NotFound(format!("plan `{}`, which is over", message.id)));
+            }
+            if plans.known.contains_key(&message.id) {
+                return Ok(());
+            }
+            plans.known.insert(message.id, known.clone());
         }
-        plans.known.entry(message.id).or_insert(known);
+        self.claim(&known, &message.reuse);
         Ok(())
     }
 

@@ -199,6 +199,7 @@ pub(super) fn check(at: &Written, ignored: Vec<String>) -> Result<Config, Error>
             _ => at.small("slots", 1)?,
         },
         cluster_security: cluster_security(at)?,
+        retained_limit_bytes: retained_limit(memory_limit_bytes, at)?,
         worker_timeout_s: at.whole("worker-timeout", 1)?,
         worker_wait_s: at.whole("worker-wait", 0)?,
         memory_limit_bytes,
@@ -313,6 +314,15 @@ fn spill(at: &Written) -> Result<(PathBuf, u64), Error> {
             format!("`{}` cannot be used: {e}", dir.display()),
             Some("give an existing directory"),
         )),
+    }
+}
+
+/// The limit of chunks that a worker retains. A percentage refers to its memory limit.
+fn retained_limit(memory_limit_bytes: u64, at: &Written) -> Result<u64, Error> {
+    let hint = "write `12%`, `1GiB`, or 0 to retain nothing";
+    match at.percent("retained-limit", hint)? {
+        Some(part) => Ok(memory_limit_bytes / 100 * part),
+        None => at.bytes("retained-limit"),
     }
 }
 

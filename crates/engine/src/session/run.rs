@@ -45,6 +45,8 @@ pub(super) struct Execution {
     pub(super) threads: Option<usize>,
     /// Which plans run on workers.
     pub(super) spread: Spread,
+    /// Do plans use chunks that workers retain of other statements, and leave theirs?
+    pub(super) reuse: bool,
 }
 
 impl Session {
@@ -57,6 +59,7 @@ impl Session {
             durability: settings.durability,
             threads: settings.threads,
             spread: settings.spread,
+            reuse: settings.reuse,
         }
     }
 }
@@ -85,7 +88,7 @@ impl Execution {
         let drive = match self.part_of_workers(tiling, results) {
             Some(part) => {
                 self.gather_workers().await?;
-                self.drive(&part, sources, &runner, stored.as_ref().map(Stored::again))?
+                self.drive(&part, sources, &runner, stored.as_ref().map(Stored::again))
             }
             None => None,
         };

@@ -17,6 +17,8 @@ const BATCH_CELLS_MAX: u64 = 1 << 30;
 
 /// The value of a setting that is chosen by the cost of each plan.
 const AUTO: &str = "auto";
+/// The value of a setting that is off.
+const NONE: &str = "none";
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settings {
@@ -34,6 +36,8 @@ pub(super) struct Settings {
     pub(super) query_memory_bytes: Option<u64>,
     /// Which plans run on the workers of a cluster.
     pub(super) spread: Spread,
+    /// Do plans use chunks that workers retain of other statements, and leave theirs?
+    pub(super) reuse: bool,
     /// Number of threads of the process.
     threads_max: usize,
     /// The values that were SET, as written, by name without the prefix.
@@ -45,7 +49,14 @@ impl Settings {
         let Config { lift, durability, threads, cached_bytes, memory_limit_bytes, .. } = *config;
         let list_bytes_max = memory_limit_bytes / 4;
         let plan = PlanConfig { cached_bytes, list_bytes_max, ..PlanConfig::default() };
-        Settings { plan, lift, durability, threads_max: threads, ..Settings::default() }
+        Settings {
+            plan,
+            lift,
+            durability,
+            reuse: true,
+            threads_max: threads,
+            ..Settings::default()
+        }
     }
 
     /// Sets `tessera.chunk_bytes_target` and the other settings; the prefix is optional.
@@ -102,6 +113,13 @@ impl Settings {
             "lift" => self.lift = value.parse().map_err(fail)?,
             "durability" => self.durability = value.parse().map_err(fail)?,
             "spread" => self.spread = value.parse().map_err(fail)?,
+            "reuse" => {
+                self.reuse = match value.trim().to_ascii_lowercase().as_str() {
+                    AUTO => true,
+                    NONE => false,
+                    _ => return Err(fail(format!("`{value}` is neither '{AUTO}' nor '{NONE}'"))),
+                };
+            }
             _ => return Err(fail("unknown setting".into())),
         }
         self.given.insert(bare.into(), value.into());
@@ -132,6 +150,7 @@ impl Settings {
             ("tessera.lift", self.lift.to_string()),
             ("tessera.durability", self.durability.to_string()),
             ("tessera.spread", self.spread.name().into()),
+            ("tessera.reuse", if self.reuse { AUTO } else { NONE }.into()),
         ]
     }
 }

@@ -11,7 +11,7 @@ use crate::statement::Watched;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use tessera_cluster::{Drive, Expected, Home};
+use tessera_cluster::{Drive, Expected, Home, Identity};
 use tessera_exec::durable::Stored;
 use tessera_exec::order::Shelved;
 use tessera_exec::run::Watch;
@@ -99,7 +99,7 @@ impl Execution {
     ) -> Result<Option<Expected>, Error> {
         let Some(part) = self.part_of_workers(tiling, results) else { return Ok(None) };
         let runner = Arc::new(PlanRunner::new(tiling.clone(), sources).map_err(Error::stage)?);
-        let Some(drive) = self.drive(&part, sources, &runner, None)? else { return Ok(None) };
+        let Some(drive) = self.drive(&part, sources, &runner, None) else { return Ok(None) };
         drive.expected().map_err(Error::stage)
     }
 
@@ -157,15 +157,16 @@ impl Execution {
         sources: &Sources,
         runner: &Arc<PlanRunner>,
         stored: Option<Stored>,
-    ) -> Result<Option<Arc<Drive>>, Error> {
-        let Some(cluster) = self.host.cluster() else { return Ok(None) };
+    ) -> Option<Arc<Drive>> {
+        let cluster = self.host.cluster()?;
         if cluster.registry().alive().is_empty() {
-            return Ok(None);
+            return None;
         }
         let (host, plan, load) = (self.host.clone(), part.clone(), runner.clone());
         let home: Home =
             Arc::new(move |stage, number| host.runtime.load_here(&*plan, &*load, stage, number));
-        Drive::new(cluster, part, sources, self.threads, stored, home).map_err(Error::stage)
+        let identity = Identity { shares: self.reuse, ..self.statement.identity() };
+        Drive::new(cluster, part, sources, self.threads, stored, identity, home)
     }
 
     /// Lets workers make their part, and returns how the whole plan runs with it. Workers retain the part while the

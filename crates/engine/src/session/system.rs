@@ -51,6 +51,8 @@ fn workers(all: &[Member]) -> Result<RecordBatch, ArrowError> {
         ("chunks", number(|m| m.load.chunks), false),
         ("chunk_bytes", number(|m| m.load.chunk_bytes), false),
         ("spilled_bytes", number(|m| m.load.spilled_bytes), false),
+        ("retained_bytes", number(|m| m.load.retained_bytes), false),
+        ("reused", number(|m| m.load.reused), false),
         ("fetched_bytes", number(|m| m.load.fetched_bytes), false),
         ("served_bytes", number(|m| m.load.served_bytes), false),
         (

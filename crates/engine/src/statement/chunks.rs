@@ -55,6 +55,8 @@ impl DurableChunks {
 impl Handle {
     /// The store of the statement's chunks; `None` if they are not durable. The first plan decides the policy.
     pub(crate) fn durable(&self, policy: Durability) -> Option<Arc<Durable>> {
+        // Begins the part of the running statement.
+        self.versions();
         let reads = self.reads();
         let state = &mut *self.chunks().lock();
         let store = state.store.as_ref()?;

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::session::{Failure, Registered};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tessera_cluster::Identity;
 use tessera_storage::source::{Noted, Versions};
 
 #[derive(Default)]
@@ -54,6 +55,17 @@ impl Handle {
             durable.begin_part(at, &versions);
         }
         versions
+    }
+
+    /// The running statement, as workers know it.
+    pub(crate) fn identity(&self) -> Identity {
+        let at = self.entry().at();
+        Identity {
+            statement: self.chunks().may_survive().then(|| (self.id().to_owned(), at)),
+            is_again: self.entry().is_again(),
+            shares: true,
+            versions: self.versions(),
+        }
     }
 
     /// False if the earlier run of the statement opened another version.

@@ -241,13 +241,14 @@ impl Core {
         self.spilling > 0 || self.jobs.iter().any(|j| j.spilling > 0)
     }
 
-    /// Collects chunks of arrays outside of plans: they go before all others, least recently read first.
+    /// Collects chunks of arrays outside of plans: they go before all others, those of caches first, then those of the
+    /// least recently read array.
     fn residents(&self, own: Option<&Arc<Quota>>, out: &mut Vec<Candidate>) {
         let arrays = self.limits.store.residents();
         for (age, array) in (0..).zip(&arrays) {
             array.in_memory(&mut |number, chunk| {
                 let victim = Victim::Resident(Arc::downgrade(array), number);
-                let needed = (u64::MAX - age, 0);
+                let needed = if array.is_cache() { (u64::MAX, 1) } else { (u64::MAX - age, 0) };
                 let (bytes, job) = (chunk.charged(), usize::MAX);
                 let own = own.is_some_and(|own| chunk.is_charged_to(own));
                 out.push(Candidate { order: 0, needed, bytes, job, own, victim });
@@ -280,9 +281,14 @@ impl Core {
     }
 }
 
-/// Spills a chunk of an array outside of plans.
+/// Spills a chunk of an array outside of plans; drops it if the array is a cache.
 fn resident(array: Weak<Resident>, number: u64, store: &Arc<Store>, trash: &mut Trash) -> Next {
     let Some(live) = array.upgrade() else { return Next::Gone };
+    if live.is_cache() {
+        let Some(held) = live.take(number) else { return Next::Gone };
+        trash.push(held);
+        return Next::Moved;
+    }
     if let Some(held) = live.move_to_file(number) {
         trash.push(held);
         return Next::Moved;

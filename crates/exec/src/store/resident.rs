@@ -19,6 +19,8 @@ pub struct Resident {
     slots: Vec<Mutex<Option<FinishedChunk>>>,
     /// Logical time of the last read.
     touched: AtomicU64,
+    /// True if its chunks are dropped, and not spilled, when memory is short.
+    is_cache: bool,
     /// Charge for the bookkeeping of its chunks, if they are many.
     _notes: Option<Charge>,
 }
@@ -51,12 +53,23 @@ impl Resident {
     pub fn new(grid: Grid, chunks: Vec<Arc<Chunk>>) -> Arc<Self> {
         let slots =
             chunks.into_iter().map(|c| Mutex::new(Some(FinishedChunk::Memory(c)))).collect();
-        Arc::new(Resident { grid, slots, touched: AtomicU64::new(0), _notes: None })
+        Arc::new(Resident {
+            grid,
+            slots,
+            touched: AtomicU64::new(0),
+            is_cache: false,
+            _notes: None,
+        })
     }
 
     /// Creates an array without chunks; the caller bounds their number.
     pub fn empty(grid: Grid) -> Arc<Self> {
-        Resident::noted(grid, None)
+        Resident::noted(grid, None, false)
+    }
+
+    /// Creates an array without chunks for a cache: a store that adopts it drops chunks when memory is short.
+    pub fn cache(grid: Grid) -> Arc<Self> {
+        Resident::noted(grid, None, true)
     }
 
     /// Creates an array without chunks; their bookkeeping is charged to the account.
@@ -68,12 +81,12 @@ impl Resident {
         let bytes = chunks.saturating_sub(NOTES_FREE).saturating_mul(NOTE_BYTES);
         let counted = counted_notes(chunks, bytes, account.quota())?;
         let notes = (counted > 0).then(|| account.reserve(counted)).transpose()?;
-        Ok(Resident::noted(grid, notes))
+        Ok(Resident::noted(grid, notes, false))
     }
 
-    fn noted(grid: Grid, notes: Option<Charge>) -> Arc<Self> {
+    fn noted(grid: Grid, notes: Option<Charge>, is_cache: bool) -> Arc<Self> {
         let slots = (0..grid.count()).map(|_| Mutex::default()).collect();
-        Arc::new(Resident { grid, slots, touched: AtomicU64::new(0), _notes: notes })
+        Arc::new(Resident { grid, slots, touched: AtomicU64::new(0), is_cache, _notes: notes })
     }
 
     fn slot(&self, number: u64) -> Option<MutexGuard<'_, Option<FinishedChunk>>> {
@@ -110,6 +123,21 @@ impl Resident {
     pub fn held(&self, number: u64) -> Option<FinishedChunk> {
         self.touched.store(CLOCK.fetch_add(1, Relaxed), Relaxed);
         self.slot(number)?.clone()
+    }
+
+    /// True if a chunk is stored, in memory or in a file.
+    pub fn has(&self, number: u64) -> bool {
+        self.slot(number).is_some_and(|slot| slot.is_some())
+    }
+
+    /// Removes a chunk and returns it.
+    pub fn take(&self, number: u64) -> Option<FinishedChunk> {
+        self.slot(number)?.take()
+    }
+
+    /// True if its chunks are dropped, and not spilled, when memory is short.
+    pub(crate) fn is_cache(&self) -> bool {
+        self.is_cache
     }
 
     /// Bytes of all cells, in memory and in files.

@@ -101,7 +101,13 @@ impl WorkerArgs {
         let credentials = credentials(config)?;
         let runtime =
             Runtime::new(exec, tokio::runtime::Handle::current()).map_err(Error::stage)?;
-        let worker = Worker::new(runtime, Stores::new(STORAGE), &credentials);
+        let worker = Worker::new(
+            runtime,
+            Stores::new(STORAGE),
+            &credentials,
+            // Half of it, whatever is configured: an operand that needs the whole limit waits until chunks are dropped.
+            config.retained_limit_bytes.min(memory_bytes / 2),
+        );
         let joining = Joining {
             scheduler: config.scheduler.clone(),
             listen: self.listen,

@@ -302,7 +302,7 @@ fn workers(members: &[Member], out: &mut Exposition) {
     let of = |f: fn(&Member) -> f64| -> Vec<(String, f64)> {
         members.iter().map(|m| (format!("{{worker=\"{}\"}}", m.number), f(m))).collect()
     };
-    let all: [OfWorker; 10] = [
+    let all: [OfWorker; 13] = [
         ("up", "gauge", "1 for a worker that answers.", |m| f64::from(m.state.is_here())),
         ("threads", "gauge", "Threads that compute.", |m| f64::from(m.hello.threads)),
         ("memory_limit_bytes", "gauge", "The memory limit.", |m| m.hello.memory_bytes as f64),
@@ -311,6 +311,13 @@ fn workers(members: &[Member], out: &mut Exposition) {
         ("operands_total", "counter", "Operands that ran.", |m| m.load.operands as f64),
         ("chunks", "gauge", "Chunks kept for others.", |m| m.load.chunks as f64),
         ("chunk_bytes", "gauge", "Their bytes.", |m| m.load.chunk_bytes as f64),
+        ("retained", "gauge", "Operands of finished plans whose chunks are retained.", |m| {
+            m.load.retained as f64
+        }),
+        ("retained_bytes", "gauge", "Bytes of these chunks.", |m| m.load.retained_bytes as f64),
+        ("reused_total", "counter", "Operands whose retained chunks were used again.", |m| {
+            m.load.reused as f64
+        }),
         ("fetched_bytes_total", "counter", "Bytes of chunks fetched from others.", |m| {
             m.load.fetched_bytes as f64
         }),

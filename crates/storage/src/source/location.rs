@@ -77,6 +77,11 @@ impl Options {
         Options { warehouse: true, manifest, ..Options::default() }
     }
 
+    /// True for a store of a warehouse, whose cells never change.
+    pub fn is_warehouse(&self) -> bool {
+        self.warehouse
+    }
+
     /// Parses the options in `pairs`, keys in any case; an unknown key or an invalid truth value is
     /// [`SourceError::BadOption`].
     pub fn parse<'a>(

@@ -131,7 +131,7 @@ pub(in crate::session) fn measurements(m: &Stats) -> String {
     }
     if let Some(t) = &m.elsewhere {
         text.push_str(&format!(
-            "   workers: {}, {} orders; moved {} between them ({} expected); {} lost, {} operands told again, {} orders copied\n",
+            "   workers: {}, {} orders; moved {} between them ({} expected); {} lost, {} operands assigned again, {} orders copied\n",
             t.workers,
             t.orders,
             explain::bytes(t.bytes_moved),
@@ -140,6 +140,12 @@ pub(in crate::session) fn measurements(m: &Stats) -> String {
             t.again,
             t.copies
         ));
+        if t.retained > 0 {
+            text.push_str(&format!(
+                "   {} operands used again: workers had retained their chunks\n",
+                t.retained
+            ));
+        }
         if t.bytes_relayed > 0 {
             text.push_str(&format!(
                 "   {} passed on by the server: workers do not reach each other (SHOW WORKERS)\n",
@@ -189,6 +195,7 @@ pub(crate) fn measured(m: &Stats) -> Value {
             "lost": t.lost,
             "operands_again": t.again,
             "copies": t.copies,
+            "operands_retained": t.retained,
             "each": t.each.iter().map(|(worker, of)| json!({
                 "worker": worker,
                 "orders": of.orders,

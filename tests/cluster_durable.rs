@@ -196,7 +196,7 @@ fn workers_keep_their_chunks_for_the_next_server() {
 fn a_second_statement_over_the_warehouse_uses_what_workers_have() {
     let cluster = Cluster::start(2);
     let answer = |sql: &str| {
-        let reply = cluster.query(sql);
+        let reply = cluster.query(&format!("SET tessera.reuse = 'auto'; {sql}"));
         assert_eq!(reply.status, 200, "{sql}: {}", reply.body);
         reply.body
     };

@@ -177,9 +177,7 @@ fn workers_that_do_not_reach_each_other_have_the_server() {
     cluster.wait_for(2);
     let pids: Vec<u32> = cluster.workers.iter().map(|w| w.child.id()).collect();
     let want = cluster.alone(SORT);
-    // Chunks that workers retain would not cross.
-    let fresh = |sql: &str| format!("SET tessera.reuse = 'none'; {sql}");
-    let explain = fresh(&format!("EXPLAIN ANALYZE {SORT}"));
+    let explain = format!("EXPLAIN ANALYZE {SORT}");
     let lacks = |cluster: &Cluster| {
         let all = cluster.alive();
         all.iter().filter(|w| w["apart"].as_array().is_some_and(|a| !a.is_empty())).count()
@@ -189,7 +187,7 @@ fn workers_that_do_not_reach_each_other_have_the_server() {
         let barred = [&pids[1..2], if ways == 2 { &pids[..1] } else { &[] }];
         gates.iter().zip(barred).for_each(|(gate, whom)| gate.bar(how, whom));
         let since = Instant::now();
-        let got = cluster.query(&fresh(SORT));
+        let got = cluster.query(SORT);
         assert_eq!((got.status, &got.body), (200, &want), "{how:?}");
         assert!(since.elapsed() < Duration::from_secs(12), "{how:?}: {:?}", since.elapsed());
         // Once it is known it costs nothing.

@@ -61,20 +61,22 @@ impl Drive {
         state: &mut RoundState,
         members: &BTreeMap<u32, Worker>,
     ) {
-        let reuse = &self.message.reuse;
-        let is_of_use =
-            |stage: StageId| self.identity.is_again || reuse.lasting.contains(u64::from(stage.0));
-        let stages: Vec<_> = Keys::of(self.tiling.plan())
-            .keyed()
-            .filter(|(stage, _)| is_of_use(*stage))
-            .map(|(stage, key)| (stage, key, reuse.lasting.contains(u64::from(stage.0))))
-            .collect();
         let new: Vec<(u32, String)> = members
             .iter()
             .filter(|(worker, _)| state.asked.insert(**worker))
             .map(|(worker, member)| (*worker, member.name.clone()))
             .collect();
-        if stages.is_empty() || new.is_empty() {
+        if new.is_empty() {
+            return;
+        }
+        let reuse = &self.message.reuse;
+        let lasts = |stage: StageId| reuse.lasting.contains(u64::from(stage.0));
+        let stages: Vec<_> = Keys::of(self.tiling.plan())
+            .keyed()
+            .map(|(stage, key)| (stage, key, lasts(stage)))
+            .filter(|(_, _, lasts)| *lasts || self.identity.is_again)
+            .collect();
+        if stages.is_empty() {
             return;
         }
         let statement = reuse.statement.clone().filter(|_| self.identity.is_again);

@@ -15,6 +15,7 @@
 mod calls;
 mod expect;
 mod fetch;
+mod holders;
 mod jobs;
 mod round;
 mod suspects;
@@ -24,13 +25,14 @@ pub use expect::Expected;
 use crate::net::Fault;
 use crate::registry::WorkerState;
 use crate::server::{Cluster, Home};
-use crate::wire::{PlanMessage, PlanName};
-use crate::worker::json;
+use crate::wire::{PlanMessage, PlanName, STORAGE, THE_SERVER, to_postcard};
 use bytes::Bytes;
 use fetch::Loading;
+use holders::{Holders, is_permanent};
 use round::{Death, Stop};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use suspects::{Died, Suspects};
@@ -40,7 +42,7 @@ use tessera_exec::order::{OPERANDS_MAX, Shelved, Totals};
 use tessera_exec::task::Sources;
 use tessera_planner::error::Class;
 use tessera_planner::place::{Placement, Worker};
-use tessera_planner::plan::Task;
+use tessera_planner::plan::{StageId, Task};
 use tessera_planner::recover::{Bitmap, Recovery, recover, wanted};
 use tessera_planner::tile::Tiling;
 
@@ -68,7 +70,7 @@ pub struct Drive {
     wanted: Has,
     /// Held for a round: one at a time.
     state: tokio::sync::Mutex<RoundState>,
-    there: Mutex<BTreeMap<u32, Has>>,
+    holders: Mutex<Holders>,
     /// Chunks that outlive workers and this process.
     stored: Option<Arc<Stored>>,
     /// Operands whose chunks were lost, until they are assigned again.
@@ -77,6 +79,8 @@ pub struct Drive {
     /// Progress of running orders, by their number.
     running: Mutex<BTreeMap<u64, Vec<(u64, f64)>>>,
     next_order: AtomicU64,
+    /// Bytes of the orders that were sent.
+    order_bytes: AtomicU64,
     io: Option<tokio::runtime::Handle>,
 }
 
@@ -108,7 +112,7 @@ impl Drive {
     /// process. What `stored` has is not made again, and workers write what it picks.
     ///
     /// # Errors
-    /// The plan has no JSON form.
+    /// The plan cannot be encoded.
     pub fn new(
         cluster: &Arc<Cluster>,
         tiling: &Arc<Tiling>,
@@ -122,11 +126,13 @@ impl Drive {
         if operands.fold(0, u64::saturating_add) > OPERANDS_MAX {
             return Ok(None);
         }
-        let (mut named, mut has) = (Vec::new(), vec![Bitmap::default(); stages.len()]);
-        for (stage, has) in stages.iter().zip(&mut has) {
+        let (mut named, mut own) = (Vec::new(), Vec::new());
+        for (id, stage) in (0..).map(StageId).zip(stages) {
             let Task::Load { source, .. } = &stage.task else { continue };
             if source.is_resident() {
-                *has = (0..stage.grid.count()).collect();
+                let mut all = Bitmap::default();
+                all.insert_range(0, stage.grid.count());
+                own.push((id, all));
                 continue;
             }
             let Some(location) = sources.location(source) else { return Ok(None) };
@@ -142,7 +148,10 @@ impl Drive {
             sources: named,
             durable: stored.as_ref().map(|stored| stored.durable().shared()),
         };
-        let message = json(&message).map_err(|e| Error::Broken { what: e.to_string() })?;
+        let broken = |e: Fault| Error::Broken { what: e.to_string() };
+        let message = to_postcard(&message).map_err(broken)?;
+        let mut holders = Holders::new(stages.len());
+        holders.add(SERVER, THE_SERVER, own).map_err(broken)?;
         cluster.give(&id, tiling, home);
         let counts: Vec<u64> = stages.iter().map(|s| s.grid.count()).collect();
         let totals = Totals { stages: vec![(0, 0.0); stages.len()], ..Totals::default() };
@@ -154,12 +163,13 @@ impl Drive {
             message,
             wanted: wanted(&**tiling, &counts),
             state: tokio::sync::Mutex::default(),
-            there: Mutex::new(BTreeMap::from([(SERVER, has)])),
+            holders: Mutex::new(holders),
             stored: stored.map(Arc::new),
             lost: Mutex::new(vec![Bitmap::default(); stages.len()]),
             totals: Mutex::new(totals),
             running: Mutex::default(),
             next_order: AtomicU64::new(0),
+            order_bytes: AtomicU64::new(0),
             io: tokio::runtime::Handle::try_current().ok(),
         })))
     }
@@ -173,7 +183,7 @@ impl Drive {
         self.run().await?;
         // The server does not load its own chunks from workers.
         let mut available = self.available();
-        if let Some(own) = self.there().get(&SERVER) {
+        if let Some(own) = self.holders().of(SERVER) {
             let mine = available.iter_mut().zip(own).filter(|(_, own)| !own.is_empty());
             mine.for_each(|(all, _)| *all = Bitmap::default());
         }
@@ -192,6 +202,11 @@ impl Drive {
         totals
     }
 
+    /// Bytes of the orders that were sent to workers so far.
+    pub fn order_bytes(&self) -> u64 {
+        self.order_bytes.load(Relaxed)
+    }
+
     fn running(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<(u64, f64)>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -200,31 +215,20 @@ impl Drive {
         f(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn there(&self) -> MutexGuard<'_, BTreeMap<u32, Has>> {
-        self.there.lock().unwrap_or_else(PoisonError::into_inner)
+    fn holders(&self) -> MutexGuard<'_, Holders> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The operands whose chunks a present party has.
     fn available(&self) -> Has {
         let registry = self.cluster.registry();
-        let mut there = self.there();
+        let mut holders = self.holders();
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        there.retain(|worker, has| {
-            let is_here = matches!(*worker, SERVER | DURABLE) || registry.is_here(*worker);
-            if !is_here {
-                lost.iter_mut().zip(has).for_each(|(lost, has)| lost.extend(has));
-            }
-            is_here
-        });
-        self.available_of(&there)
-    }
-
-    fn available_of(&self, there: &BTreeMap<u32, Has>) -> Has {
-        let mut all = vec![Bitmap::default(); self.tiling.plan().stages.len()];
-        for has in there.values() {
-            all.iter_mut().zip(has).for_each(|(all, has)| all.extend(has));
+        let is_here = |worker| is_permanent(worker) || registry.is_here(worker);
+        for has in holders.lose(is_here) {
+            lost.iter_mut().zip(&has).for_each(|(lost, has)| lost.extend(has));
         }
-        all
+        holders.all()
     }
 
     fn is_done(&self, available: &Has) -> bool {
@@ -251,7 +255,7 @@ impl Drive {
             state.had == 0 && self.stored.as_ref().is_some_and(|s| s.durable().ran_before());
         loop {
             if looks {
-                self.find_stored().await;
+                self.find_stored().await?;
             }
             let available = self.available();
             if self.is_done(&available) {
@@ -286,11 +290,14 @@ impl Drive {
     }
 
     /// Looks up the durable chunks.
-    async fn find_stored(&self) {
-        let Some(stored) = &self.stored else { return };
-        let mut found = stored.find(&*self.tiling).await;
-        found.resize(self.tiling.plan().stages.len(), Bitmap::default());
-        self.there().insert(DURABLE, found);
+    async fn find_stored(&self) -> Result<(), Error> {
+        let Some(stored) = &self.stored else { return Ok(()) };
+        let found = stored.find(&*self.tiling).await;
+        let found = (0..).map(StageId).zip(found).filter(|(_, found)| !found.is_empty());
+        let mut holders = self.holders();
+        holders.clear(DURABLE);
+        let added = holders.add(DURABLE, STORAGE, found.collect());
+        added.map_err(|e| Error::Broken { what: e.to_string() })
     }
 
     /// Lets workers write durable chunks once the statement is to run again after a failure.

@@ -40,6 +40,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
 
+mod orders;
+
 const MEMORY: u64 = 256 << 20;
 
 fn runtime(memory: u64) -> Runtime {

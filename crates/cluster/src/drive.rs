@@ -15,6 +15,7 @@
 mod calls;
 mod expect;
 mod fetch;
+mod holders;
 mod jobs;
 mod reuse;
 mod round;
@@ -26,11 +27,13 @@ pub use reuse::Identity;
 use crate::net::Fault;
 use crate::registry::WorkerState;
 use crate::server::{Cluster, Home};
-use crate::wire::{PlanMessage, PlanName, Reuse};
+use crate::wire::{PlanMessage, PlanName, Reuse, STORAGE, THE_SERVER};
 use bytes::Bytes;
 use fetch::Loading;
+use holders::{Holders, is_permanent};
 use round::{Death, Stop};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -41,7 +44,7 @@ use tessera_exec::order::{OPERANDS_MAX, Shelved, Totals};
 use tessera_exec::task::Sources;
 use tessera_planner::error::Class;
 use tessera_planner::place::{Placement, Worker};
-use tessera_planner::plan::Task;
+use tessera_planner::plan::{StageId, Task};
 use tessera_planner::recover::{Bitmap, Recovery, recover, wanted};
 use tessera_planner::tile::Tiling;
 
@@ -71,7 +74,7 @@ pub struct Drive {
     wanted: Has,
     /// Held for a round: one at a time.
     state: tokio::sync::Mutex<RoundState>,
-    there: Mutex<BTreeMap<u32, Has>>,
+    holders: Mutex<Holders>,
     /// Chunks that outlive workers and this process.
     stored: Option<Arc<Stored>>,
     /// Operands whose chunks workers may retain besides those in `there`.
@@ -84,6 +87,8 @@ pub struct Drive {
     /// Progress of running orders, by their number.
     running: Mutex<BTreeMap<u64, Vec<(u64, f64)>>>,
     next_order: AtomicU64,
+    /// Bytes of the orders that were sent.
+    order_bytes: AtomicU64,
     io: Option<tokio::runtime::Handle>,
 }
 
@@ -120,6 +125,9 @@ impl Drive {
     /// process can open, or more operands than an order may have. `home` returns chunks of arrays in the memory of this
     /// process. What `stored` has is not made again, and workers write what it picks. Neither is what workers retain of
     /// an earlier run of the statement, by its `identity`.
+    ///
+    /// # Errors
+    /// What the server has cannot be encoded.
     pub fn new(
         cluster: &Arc<Cluster>,
         tiling: &Arc<Tiling>,
@@ -128,22 +136,24 @@ impl Drive {
         stored: Option<Stored>,
         identity: Identity,
         home: Home,
-    ) -> Option<Arc<Self>> {
+    ) -> Result<Option<Arc<Self>>, Error> {
         let stages = &tiling.plan().stages;
         let operands = stages.iter().map(|s| s.grid.count());
         if operands.fold(0, u64::saturating_add) > OPERANDS_MAX {
-            return None;
+            return Ok(None);
         }
-        let (mut named, mut has) = (Vec::new(), vec![Bitmap::default(); stages.len()]);
-        for (stage, has) in stages.iter().zip(&mut has) {
+        let (mut named, mut own) = (Vec::new(), Vec::new());
+        for (id, stage) in (0..).map(StageId).zip(stages) {
             let Task::Load { source, .. } = &stage.task else { continue };
             if source.is_resident() {
-                *has = (0..stage.grid.count()).collect();
+                let mut all = Bitmap::default();
+                all.insert_range(0, stage.grid.count());
+                own.push((id, all));
                 continue;
             }
-            let location = sources.location(source)?;
+            let Some(location) = sources.location(source) else { return Ok(None) };
             if location.url.starts_with("memory:") {
-                return None;
+                return Ok(None);
             }
             named.push((source.as_ref().clone(), location.as_ref().clone()));
         }
@@ -162,10 +172,13 @@ impl Drive {
                 versions: Vec::new(),
             },
         };
+        let broken = |e: Fault| Error::Broken { what: e.to_string() };
+        let mut holders = Holders::new(stages.len());
+        holders.add(SERVER, THE_SERVER, own).map_err(broken)?;
         cluster.give(&id, tiling, home);
         let counts: Vec<u64> = stages.iter().map(|s| s.grid.count()).collect();
         let totals = Totals { stages: vec![(0, 0.0); stages.len()], ..Totals::default() };
-        Some(Arc::new_cyclic(|this| Drive {
+        Ok(Some(Arc::new_cyclic(|this| Drive {
             this: this.clone(),
             sweeps: AtomicU32::new(0),
             held: Mutex::default(),
@@ -177,14 +190,15 @@ impl Drive {
             message,
             wanted: wanted(&**tiling, &counts),
             state: tokio::sync::Mutex::default(),
-            there: Mutex::new(BTreeMap::from([(SERVER, has)])),
+            holders: Mutex::new(holders),
             stored: stored.map(Arc::new),
             lost: Mutex::new(vec![Bitmap::default(); stages.len()]),
             totals: Mutex::new(totals),
             running: Mutex::default(),
             next_order: AtomicU64::new(0),
+            order_bytes: AtomicU64::new(0),
             io: tokio::runtime::Handle::try_current().ok(),
-        }))
+        })))
     }
 
     /// Makes the chunks of all results, and returns how `whole` runs with them: this plan, or one that begins with its
@@ -196,7 +210,7 @@ impl Drive {
         self.run().await?;
         // The server does not load its own chunks from workers.
         let mut available = self.available();
-        if let Some(own) = self.there().get(&SERVER) {
+        if let Some(own) = self.holders().of(SERVER) {
             let mine = available.iter_mut().zip(own).filter(|(_, own)| !own.is_empty());
             mine.for_each(|(all, _)| *all = Bitmap::default());
         }
@@ -215,6 +229,11 @@ impl Drive {
         totals
     }
 
+    /// Bytes of the orders that were sent to workers so far.
+    pub fn order_bytes(&self) -> u64 {
+        self.order_bytes.load(Relaxed)
+    }
+
     fn running(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<(u64, f64)>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -223,31 +242,20 @@ impl Drive {
         f(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn there(&self) -> MutexGuard<'_, BTreeMap<u32, Has>> {
-        self.there.lock().unwrap_or_else(PoisonError::into_inner)
+    fn holders(&self) -> MutexGuard<'_, Holders> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The operands whose chunks a present party has.
     fn available(&self) -> Has {
         let registry = self.cluster.registry();
-        let mut there = self.there();
+        let mut holders = self.holders();
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        there.retain(|worker, has| {
-            let is_here = matches!(*worker, SERVER | DURABLE) || registry.is_here(*worker);
-            if !is_here {
-                lost.iter_mut().zip(has).for_each(|(lost, has)| lost.extend(has));
-            }
-            is_here
-        });
-        self.available_of(&there)
-    }
-
-    fn available_of(&self, there: &BTreeMap<u32, Has>) -> Has {
-        let mut all = vec![Bitmap::default(); self.tiling.plan().stages.len()];
-        for has in there.values() {
-            all.iter_mut().zip(has).for_each(|(all, has)| all.extend(has));
+        let is_here = |worker| is_permanent(worker) || registry.is_here(worker);
+        for has in holders.lose(is_here) {
+            lost.iter_mut().zip(&has).for_each(|(lost, has)| lost.extend(has));
         }
-        all
+        holders.all()
     }
 
     fn is_done(&self, available: &Has) -> bool {
@@ -274,7 +282,7 @@ impl Drive {
             state.had == 0 && self.stored.as_ref().is_some_and(|s| s.durable().ran_before());
         loop {
             if looks {
-                self.find_stored().await;
+                self.find_stored().await?;
             }
             let available = self.available();
             if self.is_done(&available) {
@@ -315,11 +323,14 @@ impl Drive {
     }
 
     /// Looks up the durable chunks.
-    async fn find_stored(&self) {
-        let Some(stored) = &self.stored else { return };
-        let mut found = stored.find(&*self.tiling).await;
-        found.resize(self.tiling.plan().stages.len(), Bitmap::default());
-        self.there().insert(DURABLE, found);
+    async fn find_stored(&self) -> Result<(), Error> {
+        let Some(stored) = &self.stored else { return Ok(()) };
+        let found = stored.find(&*self.tiling).await;
+        let found = (0..).map(StageId).zip(found).filter(|(_, found)| !found.is_empty());
+        let mut holders = self.holders();
+        holders.clear(DURABLE);
+        let added = holders.add(DURABLE, STORAGE, found.collect());
+        added.map_err(|e| Error::Broken { what: e.to_string() })
     }
 
     /// Lets workers write durable chunks once the statement is to run again after a failure.

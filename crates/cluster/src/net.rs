@@ -1,7 +1,7 @@
 //! Arrow Flight between the parties: authentication, calls and failures.
 //!
 //! ```text
-//!   DoAction(kind, JSON) ─▶ JSON, JSON, …      dropping the stream cancels the rest on the other side
+//!   DoAction(kind, body) ─▶ message, …         dropping the stream cancels the rest on the other side
 //!   DoGet(ticket)        ─▶ schema, batch, …   the chunks of an operand; any client of Flight can read them
 //! ```
 //! Every call carries the secret and the version of the protocol ([`Credentials`]). Without TLS only loopback addresses

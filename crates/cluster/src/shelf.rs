@@ -2,7 +2,8 @@
 
 use crate::net::Fault;
 use crate::reach::{Reach, Way};
-use crate::wire::{ChunkTicket, STORAGE, There};
+use crate::wire::{ChunkTicket, STORAGE};
+use crate::worker::View;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -126,8 +127,8 @@ pub(crate) struct OrderShelf {
     pub(crate) reach: Arc<Reach>,
     /// Chunks that outlive workers.
     pub(crate) stored: Option<Arc<Stored>>,
-    /// Chunks of other parties, by stage.
-    pub(crate) there: BTreeMap<StageId, Vec<There>>,
+    /// Chunks of other parties.
+    pub(crate) view: Arc<View>,
     /// The assigned operands.
     pub(crate) run: BTreeMap<StageId, Bitmap>,
     /// Operands whose chunks are retained if they are made.
@@ -150,9 +151,7 @@ impl Shelf for OrderShelf {
         if let Some(held) = self.kept.held(stage, number) {
             return std::future::ready(Ok(Some(Found::Here(held.into())))).boxed();
         }
-        let parties = self.there.get(&stage).into_iter().flatten();
-        let parties: Vec<String> =
-            parties.filter(|t| t.operands.contains(number)).map(|t| t.address.clone()).collect();
+        let parties = self.view.holders(stage, number);
         let ticket = ChunkTicket { plan: self.plan.clone(), stage, number, output: None, at: None };
         let (reach, server) = (self.reach.clone(), self.server.clone());
         let (fetched, by_all) = (self.fetched.clone(), self.fetched_by_all.clone());

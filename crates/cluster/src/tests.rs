@@ -42,6 +42,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
 
+mod orders;
+
 const MEMORY: u64 = 256 << 20;
 
 fn runtime(memory: u64) -> Runtime {
@@ -147,7 +149,7 @@ impl Bench {
             Arc::new(move |stage, number| own.load_here(&*tiling, &*runner, stage, number));
         let versions = Versions::new(false);
         let identity = Identity { statement: None, is_again: false, shares: true, versions };
-        Drive::new(&self.cluster, t, sources, None, None, identity, home).unwrap()
+        Drive::new(&self.cluster, t, sources, None, None, identity, home).unwrap().unwrap()
     }
 }
 

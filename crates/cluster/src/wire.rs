@@ -1,5 +1,12 @@
-//! Messages between server and workers: JSON, except chunks.
+//! Messages between server and workers.
+//!
+//! Plans, orders and what workers say of them are [postcard](to_postcard): they grow with a plan, and the types on both sides
+//! are the same, because server and workers have the same version. Chunks are Arrow IPC. Everything else is JSON:
+//! tickets, because any client of Flight writes them, and messages of a few numbers.
 
+use crate::net::Fault;
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tessera_exec::durable::{Did, Shared};
@@ -174,23 +181,32 @@ pub struct OrderMessage {
     pub run: Vec<(StageId, Bitmap)>,
     /// Operands whose chunks stay on the shelf if they are made on the way, by stage.
     pub hold: Vec<(StageId, Bitmap)>,
-    /// Available chunks of other parties.
-    pub there: Vec<There>,
+    /// Available chunks that the worker does not know of yet.
+    pub news: News,
     /// True if durable chunks are to be written from now on.
     pub begun: bool,
     /// Upper bound on threads that compute; `None` allows all of the worker's.
     pub threads: Option<usize>,
 }
 
+/// A part of the log in which the server writes down which chunks of a plan become available.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct News {
+    /// Number of the log. After a loss of chunks there is another one, with a higher number.
+    pub log: u64,
+    /// Number of entries before the first one here.
+    pub first: u64,
+    /// The entries, each an encoded [`There`].
+    pub entries: Vec<Arc<[u8]>>,
+}
+
 /// Operands whose chunks a party has.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct There {
-    /// The stage.
-    pub stage: StageId,
     /// The address of the party.
     pub address: String,
-    /// The operands.
-    pub operands: Bitmap,
+    /// The operands, by stage.
+    pub operands: Vec<(StageId, Bitmap)>,
 }
 
 /// The outcome of an order.
@@ -220,8 +236,9 @@ pub struct Done {
 
 /// A worker's progress messages of an order; the last is its end.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub enum Said {
+    /// The order was not begun: the worker lacks entries of the log before those that came with it.
+    Behind,
     /// Progress: operands that ran so far, and seconds of threads, for each stage.
     Runs(Vec<(u64, f64)>),
     /// The order ended.
@@ -250,4 +267,15 @@ pub struct ChunkTicket {
 pub struct PlanName {
     /// The id of the plan.
     pub plan: String,
+}
+
+/// Encodes a message as postcard.
+pub(crate) fn to_postcard(message: &impl Serialize) -> Result<Bytes, Fault> {
+    let encoded = postcard::to_extend(message, Vec::new());
+    encoded.map(Bytes::from).map_err(|e| Fault::Broken(format!("a message cannot be encoded: {e}")))
+}
+
+/// Decodes a message from postcard.
+pub(crate) fn from_postcard<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
+    postcard::from_bytes(body).map_err(|e| Fault::Broken(format!("a message cannot be read: {e}")))
 }

@@ -10,6 +10,7 @@
 mod listing;
 mod plans;
 mod reuse;
+mod view;
 
 use crate::cache::ChunkCache;
 use crate::net::{Credentials, Fault, Object, Peers, Server, Service};
@@ -17,7 +18,7 @@ use crate::reach::Reach;
 use crate::shelf::OrderShelf;
 use crate::wire::{
     Advice, Beat, ChunkTicket, Done, Hello, Load, OrderMessage, PlanName, RetainedQuery, Said,
-    THE_SERVER, Unread, Watch, Welcome,
+    Unread, Watch, Welcome, from_postcard, to_postcard,
 };
 use arrow_flight::FlightInfo;
 use async_trait::async_trait;
@@ -27,7 +28,6 @@ use futures::{FutureExt, StreamExt};
 use plans::{Known, Plans};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -43,10 +43,11 @@ use tessera_exec::order::{Order, Seen, Shelved, encode};
 use tessera_exec::run::{How, Runtime};
 use tessera_exec::schedule::{Outcome, Stats};
 use tessera_exec::store::FinishedChunk;
-use tessera_planner::plan::StageId;
 use tessera_planner::recover::{Bitmap, Recovery};
 use tessera_storage::source::Stores;
 use tokio_util::sync::CancellationToken;
+
+pub(crate) use view::View;
 
 /// Interval of an order's progress messages.
 const TELL: Duration = Duration::from_millis(250);
@@ -309,6 +310,10 @@ impl Worker {
         message: OrderMessage,
     ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
         let known = self.known(&message.plan)?;
+        let server = self.scheduler.get().cloned();
+        let Some(view) = known.hear(&message.news, server.as_deref().unwrap_or_default())? else {
+            return Ok(stream::once(std::future::ready(to_postcard(&Said::Behind))).boxed());
+        };
         if message.begun {
             // The order does not wait for storage.
             let known = known.clone();
@@ -316,30 +321,20 @@ impl Worker {
         }
         let stages = known.tiling.plan().stages.len();
         let mut there = vec![Bitmap::default(); stages];
-        let mut elsewhere: BTreeMap<StageId, Vec<_>> = BTreeMap::new();
         for (stage, operands) in known.kept.operands() {
             there[stage.0 as usize].extend(&operands);
         }
-        for mut t in message.there {
-            if t.address == THE_SERVER {
-                t.address = self.scheduler.get().cloned().unwrap_or_default();
-            }
-            let of = there
-                .get_mut(t.stage.0 as usize)
-                .ok_or_else(|| Fault::Broken(format!("stage {} of {stages}", t.stage.0)))?;
-            of.extend(&t.operands);
-            elsewhere.entry(t.stage).or_default().push(t);
-        }
+        view.add_to(&mut there);
         let (fetched, relayed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let shelf = Arc::new(OrderShelf {
             plan: message.plan,
             kept: known.kept.clone(),
             reach: self.reach.clone(),
             stored: known.stored.clone(),
-            there: elsewhere,
+            view,
             run: message.run.iter().cloned().collect(),
             hold: message.hold.into_iter().collect(),
-            server: self.scheduler.get().cloned(),
+            server,
             fetched: fetched.clone(),
             relayed: relayed.clone(),
             fetched_by_all: self.fetched.clone(),
@@ -374,7 +369,10 @@ impl Worker {
             let outcome = running.outcome().await;
             drop(counted);
             let moved = (fetched.load(Relaxed), relayed.load(Relaxed));
-            json(&Said::Done(Box::new(Done { durable: known.did(), ..done(&outcome, moved) })))
+            to_postcard(&Said::Done(Box::new(Done {
+                durable: known.did(),
+                ..done(&outcome, moved)
+            })))
         }));
         // Dropping the stream drops `running`, which cancels the order.
         let said = stream::poll_fn(move |cx| {
@@ -385,7 +383,7 @@ impl Worker {
             }
             while tick.poll_tick(cx).is_ready() {
                 if let Some(stats) = watch.stats() {
-                    return Poll::Ready(Some(json(&Said::Runs(ran(&stats)))));
+                    return Poll::Ready(Some(to_postcard(&Said::Runs(ran(&stats)))));
                 }
             }
             Poll::Pending
@@ -464,14 +462,14 @@ impl Service for WorkerCalls {
         match kind {
             "ping" => Ok(one(&())),
             "plan" => {
-                caught("a plan", self.0.learn(read(&body)?)).await?;
+                caught("a plan", self.0.learn(from_postcard(&body)?)).await?;
                 Ok(one(&()))
             }
             "order" => {
                 if self.0.draining.load(Relaxed) {
                     return Err(Fault::Unreachable("the worker is about to leave".into()));
                 }
-                caught("an order", self.0.order(read(&body)?)).await
+                caught("an order", self.0.order(from_postcard(&body)?)).await
             }
             "forget" => {
                 let PlanName { plan } = read(&body)?;
@@ -550,7 +548,7 @@ pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
         .map_err(|e| Fault::Broken(format!("a message cannot be read: {e}")))
 }
 
-pub(crate) fn json(value: &impl Serialize) -> Result<Bytes, Fault> {
+fn json(value: &impl Serialize) -> Result<Bytes, Fault> {
     let json = serde_json::to_vec(value);
     json.map(Bytes::from).map_err(|e| Fault::Broken(format!("a message has no JSON: {e}")))
 }

@@ -16,9 +16,14 @@
 //! their successors, then predecessors of these that have no data), but inverted: of a plan of 10^9 chunks the few
 //! available ones are listed, not the many lost ones.
 
+mod bitmap;
+mod reach;
+
+pub use bitmap::Bitmap;
+pub use reach::{Reached, reached};
+
 use crate::plan::{OutputRef, StageId};
 use crate::tile::Tiling;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The dependencies of a plan. A stage and a row-major number in the stage identify an operand.
@@ -57,105 +62,6 @@ impl Lineage for Tiling {
 
     fn readers(&self, of: OutputRef, number: u64) -> u64 {
         Tiling::readers(self, of, &self.plan().stage(of.stage).grid.unravel(number))
-    }
-}
-
-/// A set of operands of one stage: a bitmap without the words that are zero.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Bitmap {
-    words: BTreeMap<u64, u64>,
-}
-
-impl Bitmap {
-    /// Adds a number; returns false if the set contained it.
-    pub fn insert(&mut self, n: u64) -> bool {
-        let word = self.words.entry(n / 64).or_default();
-        let before = *word;
-        *word |= 1 << (n % 64);
-        *word != before
-    }
-
-    /// Removes a number; returns false if the set did not contain it.
-    pub fn remove(&mut self, n: u64) -> bool {
-        let Some(word) = self.words.get_mut(&(n / 64)) else { return false };
-        let before = *word;
-        *word &= !(1 << (n % 64));
-        let was = *word != before;
-        if *word == 0 {
-            self.words.remove(&(n / 64));
-        }
-        was
-    }
-
-    /// True if the set contains `n`.
-    pub fn contains(&self, n: u64) -> bool {
-        self.words.get(&(n / 64)).is_some_and(|word| word >> (n % 64) & 1 == 1)
-    }
-
-    /// Returns the first member that is not below `n`.
-    pub fn first_from(&self, n: u64) -> Option<u64> {
-        let (&at, &word) = self.words.range(n / 64..).find(|&(&at, &word)| {
-            let below = if at == n / 64 { n % 64 } else { 0 };
-            word >> below != 0
-        })?;
-        let below = if at == n / 64 { n % 64 } else { 0 };
-        Some(at * 64 + below + u64::from((word >> below).trailing_zeros()))
-    }
-
-    /// Adds all members of another set.
-    pub fn extend(&mut self, other: &Bitmap) {
-        for (&at, &word) in &other.words {
-            *self.words.entry(at).or_default() |= word;
-        }
-    }
-
-    /// The members of both sets.
-    pub fn common(&self, other: &Bitmap) -> Bitmap {
-        let (few, many) =
-            if self.words.len() <= other.words.len() { (self, other) } else { (other, self) };
-        let both = few.words.iter().filter_map(|(&at, &word)| {
-            let word = word & many.words.get(&at)?;
-            (word != 0).then_some((at, word))
-        });
-        Bitmap { words: both.collect() }
-    }
-
-    /// Removes all members of another set.
-    pub fn subtract(&mut self, other: &Bitmap) {
-        for (at, word) in &other.words {
-            if let Some(own) = self.words.get_mut(at) {
-                *own &= !word;
-            }
-        }
-        self.words.retain(|_, word| *word != 0);
-    }
-
-    /// Number of members.
-    pub fn len(&self) -> u64 {
-        self.words.values().map(|w| u64::from(w.count_ones())).sum()
-    }
-
-    /// True if there are no members.
-    pub fn is_empty(&self) -> bool {
-        self.words.is_empty()
-    }
-
-    /// The members, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        self.words.iter().flat_map(|(&at, &word)| {
-            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit)
-        })
-    }
-}
-
-impl FromIterator<u64> for Bitmap {
-    fn from_iter<I: IntoIterator<Item = u64>>(numbers: I) -> Self {
-        let mut all = Bitmap::default();
-        numbers.into_iter().for_each(|n| {
-            all.insert(n);
-        });
-        all
     }
 }
 

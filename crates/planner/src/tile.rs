@@ -10,10 +10,12 @@ mod boxes;
 mod hits;
 mod peak;
 mod readers;
+mod sets;
 
-pub(crate) use boxes::{add_disjoint, subtract};
+pub(crate) use boxes::{add_disjoint, cut, subtract};
 pub use boxes::{for_each_index, part_region, reshaped, window_region};
 pub use peak::resident_chunk;
+pub use sets::insert_box;
 
 use crate::grid::ChunkIndex;
 use crate::plan::{Access, OutputRef, Plan, StageId, Task};

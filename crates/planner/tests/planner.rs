@@ -28,6 +28,8 @@ use tessera_planner::{compile, explain};
 mod keys;
 #[path = "planner/place.rs"]
 mod place;
+#[path = "planner/reach.rs"]
+mod reach;
 
 fn source(name: &str, shape: &[u64], chunk: &[u64]) -> Arc<SourceRef> {
     Arc::new(SourceRef {

@@ -1,10 +1,10 @@
 //! Calls that assign orders to workers, and their failures.
 
+use super::holders::Moment;
 use super::round::{Death, Stop};
-use super::{CALL, DURABLE, Drive, SERVER, add};
+use super::{CALL, Drive, add};
 use crate::net::Fault;
-use crate::wire::{Done, OrderMessage, STORAGE, Said, THE_SERVER, There};
-use crate::worker::{json, read};
+use crate::wire::{Done, OrderMessage, Said, from_postcard, to_postcard};
 use bytes::Bytes;
 use futures::StreamExt;
 use std::collections::BTreeMap;
@@ -13,21 +13,21 @@ use std::time::Duration;
 use tessera_exec::error::{Error, ErrorReport};
 use tessera_planner::error::Class;
 use tessera_planner::place::Worker;
-use tessera_planner::plan::StageId;
-use tessera_planner::recover::Bitmap;
 
 /// How long a worker may take to respond after its connection broke.
 const PROBE: Duration = Duration::from_millis(1500);
 
 impl Drive {
-    pub(super) fn finished(&self, worker: u32, message: &OrderMessage, done: &Done) {
-        let stages = self.tiling.plan().stages.len();
-        let mut there = self.there();
-        let has = there.entry(worker).or_insert_with(|| vec![Bitmap::default(); stages]);
-        for (stage, numbers) in &message.run {
-            has[stage.0 as usize].extend(numbers);
-        }
-        drop(there);
+    /// Records an order that is done: others may fetch its chunks from now on.
+    pub(super) fn finished(
+        &self,
+        worker: u32,
+        address: &str,
+        message: &OrderMessage,
+        done: &Done,
+    ) -> Result<(), Stop> {
+        let added = self.holders().add(worker, address, message.run.clone());
+        added.map_err(|e| Stop::Over(Error::Broken { what: e.to_string() }))?;
         self.holds(worker, message);
         if let Some(stored) = &self.stored {
             stored.durable().add(&done.durable);
@@ -48,27 +48,7 @@ impl Drive {
             t.bytes_spilled += done.bytes_spilled;
             t.orders += 1;
         });
-    }
-
-    /// The available chunks of the parties that are present.
-    pub(super) fn all_there(&self) -> Vec<There> {
-        let registry = self.cluster.registry();
-        let mut all = Vec::new();
-        for (worker, has) in self.there().iter() {
-            let address = match *worker {
-                SERVER => Some(THE_SERVER.into()),
-                DURABLE => Some(STORAGE.into()),
-                worker => registry.member(worker).map(|m| m.hello.address),
-            };
-            let Some(address): Option<String> = address else { continue };
-            let some = (0..).map(StageId).zip(has).filter(|(_, operands)| !operands.is_empty());
-            all.extend(some.map(|(stage, operands)| There {
-                stage,
-                address: address.clone(),
-                operands: operands.clone(),
-            }));
-        }
-        all
+        Ok(())
     }
 
     /// Runs one order once the worker is free for it.
@@ -76,39 +56,26 @@ impl Drive {
         &self,
         worker: u32,
         address: &str,
-        message: &OrderMessage,
+        mut message: OrderMessage,
         alone: bool,
-    ) -> Result<Done, Stop> {
-        let body = json(message)
-            .map_err(|e| Stop::Over(Error::Broken { what: format!("an order: {e}") }))?;
+    ) -> Result<(Done, Moment), Stop> {
         let posts = self.cluster.posts();
         let _stay = posts.enter(worker, &self.id, alone).await;
         if !self.cluster.registry().is_here(worker) {
             // The worker died of something else.
             return Err(Stop::Failed(self.lost_error(worker, address)));
         }
-        let order = Counted { drive: self, number: self.next_order.fetch_add(1, Relaxed) };
-        let heard = |answer: &Bytes| {
-            if let Ok(Said::Runs(stages)) = read(answer) {
-                self.running().insert(order.number, stages);
-            }
-        };
-        let asked = self.ask(worker, address, "order", body, &heard).await;
-        let last = match asked {
-            Err(Stop::Died(_)) => {
-                posts.died(worker);
-                let ran = self.ran(message).map_err(Stop::Over)?;
-                return Err(Stop::Died(vec![Death { worker, alone, ran }]));
-            }
-            asked => asked?,
-        };
-        let said: Said = read(&last).map_err(|e| self.failed(address, e))?;
+        let (mut said, mut sent) = self.assign(worker, address, &mut message, alone, false).await?;
+        if matches!(said, Said::Behind) {
+            // It lacks what came with an order that did not arrive, or that arrives later.
+            (said, sent) = self.assign(worker, address, &mut message, alone, true).await?;
+        }
         let Said::Done(mut done) = said else {
             let reason = "an order had no end".into();
             return Err(Stop::Failed(Error::PartyLost { party: address.into(), reason }));
         };
         match done.error.take() {
-            None => Ok(*done),
+            None => Ok((*done, sent)),
             Some(mut report) => {
                 // A limit error is about the worker's own resources.
                 if report.class == Class::Limit {
@@ -116,6 +83,38 @@ impl Drive {
                 }
                 Err(of_report(report))
             }
+        }
+    }
+
+    /// Sends an order with the chunks that the worker does not know of yet, or with all of them (`whole`), and waits
+    /// for its end.
+    async fn assign(
+        &self,
+        worker: u32,
+        address: &str,
+        message: &mut OrderMessage,
+        alone: bool,
+        whole: bool,
+    ) -> Result<(Said, Moment), Stop> {
+        let broken = |e: Fault| Stop::Over(Error::Broken { what: format!("an order: {e}") });
+        let (news, sent) = self.holders().news(worker, whole).map_err(broken)?;
+        message.news = news;
+        let body = to_postcard(message).map_err(broken)?;
+        self.order_bytes.fetch_add(body.len() as u64, Relaxed);
+        let order = Counted { drive: self, number: self.next_order.fetch_add(1, Relaxed) };
+        let heard = |answer: &Bytes| {
+            if let Ok(Said::Runs(stages)) = from_postcard(answer) {
+                self.running().insert(order.number, stages);
+            }
+        };
+        match self.ask(worker, address, "order", body, &heard).await {
+            Err(Stop::Died(_)) => {
+                self.cluster.posts().died(worker);
+                let ran = self.ran(message, sent).map_err(Stop::Over)?;
+                Err(Stop::Died(vec![Death { worker, alone, ran }]))
+            }
+            Err(stop) => Err(stop),
+            Ok(last) => Ok((from_postcard(&last).map_err(|e| self.failed(address, e))?, sent)),
         }
     }
 

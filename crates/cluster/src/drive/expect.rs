@@ -45,8 +45,8 @@ impl Drive {
         let plan = self.tiling.plan();
         let mut own: BTreeMap<u32, Has> = BTreeMap::new();
         let (mut all, server) = {
-            let there = self.there();
-            (self.available_of(&there), there.get(&SERVER).cloned().unwrap_or_default())
+            let holders = self.holders();
+            (holders.all(), holders.of(SERVER).cloned().unwrap_or_default())
         };
         let mut bytes = 0;
         for job in jobs {

@@ -1,6 +1,6 @@
 //! Chunks of the results, fetched from the workers that have them.
 
-use super::{DURABLE, Drive, Has, SERVER};
+use super::{DURABLE, Drive};
 use crate::net::Fault;
 use crate::shelf::{IDLE, ticket};
 use futures::FutureExt;
@@ -20,21 +20,12 @@ impl Drive {
     /// Fetches a chunk from a worker that has it.
     async fn fetch(&self, stage: StageId, number: u64, bytes: u64) -> Result<Option<Found>, Error> {
         for _ in 0..HOLDERS_MAX {
-            let worker = {
-                let there = self.there();
-                let mut has = there.iter().filter(|(w, _)| **w != SERVER);
-                let has_it = |has: &Has| {
-                    has.get(stage.0 as usize).is_some_and(|operands| operands.contains(number))
-                };
-                has.find(|(_, has)| has_it(has)).map(|(w, _)| *w)
-            };
+            let worker = self.holders().holder(stage, number);
             if let (Some(DURABLE), Some(stored)) = (worker, &self.stored) {
                 if let Some(found) = stored.fetch(stage, number, bytes).await {
                     return Ok(Some(found));
                 }
-                if let Some(has) = self.there().get_mut(&DURABLE) {
-                    has[stage.0 as usize].remove(number);
-                }
+                self.holders().remove(DURABLE, stage, number);
                 self.run().await?;
                 continue;
             }
@@ -50,9 +41,7 @@ impl Drive {
                     }
                     Err(fault) => {
                         tracing::warn!(address, %fault, "a chunk is not where it was");
-                        if let Some(has) = self.there().get_mut(&member.number) {
-                            has[stage.0 as usize].remove(number);
-                        }
+                        self.holders().remove(member.number, stage, number);
                     }
                 }
             } else if worker.is_none() && !self.is_result(stage) {

@@ -1,8 +1,9 @@
 //! Assigns the rest of a plan as jobs to the current workers.
 
+use super::holders::Moment;
 use super::round::Job;
 use super::{Drive, Has, RoundState};
-use crate::wire::OrderMessage;
+use crate::wire::{News, OrderMessage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use tessera_exec::error::Error;
@@ -80,7 +81,7 @@ impl Drive {
                     plan: self.id.clone(),
                     run,
                     hold: hold.clone(),
-                    there: Vec::new(),
+                    news: News::default(),
                     begun: false,
                     threads: self.threads,
                 };
@@ -121,12 +122,14 @@ impl Drive {
         Ok(ran.any(|(stage, ran)| ran.iter().any(|number| state.suspects.has(stage, number))))
     }
 
-    /// The operands of an order: those assigned, and their inputs that were not available.
-    pub(super) fn ran(&self, message: &OrderMessage) -> Result<Vec<(StageId, Bitmap)>, Error> {
-        let mut there = vec![Bitmap::default(); self.tiling.plan().stages.len()];
-        for has in &message.there {
-            there[has.stage.0 as usize].extend(&has.operands);
-        }
+    /// The operands of an order: those assigned, and their inputs that were not available when it was sent.
+    pub(super) fn ran(
+        &self,
+        message: &OrderMessage,
+        sent: Moment,
+    ) -> Result<Vec<(StageId, Bitmap)>, Error> {
+        let there = self.holders().all_at(sent);
+        let there = there.map_err(|e| Error::Broken { what: e.to_string() })?;
         let order = Order::new(self.tiling.clone(), message.run.clone(), &there)?;
         let ran = (0..).map(StageId).zip(order.runs()).filter(|(_, ran)| !ran.is_empty());
         Ok(ran.map(|(stage, ran)| (stage, ran.clone())).collect())

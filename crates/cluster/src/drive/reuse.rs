@@ -103,14 +103,10 @@ impl Drive {
             if operands.is_empty() || self.inform(state, worker, &address).await.is_err() {
                 continue;
             }
-            let stages = self.tiling.plan().stages.len();
-            let mut there = self.there();
-            let has = there.entry(worker).or_insert_with(|| vec![Bitmap::default(); stages]);
-            for (stage, numbers) in operands {
-                if let Some(of) = has.get_mut(stage.0 as usize) {
-                    of.extend(&numbers);
-                    self.count(|t| t.retained += numbers.len());
-                }
+            let count = operands.iter().map(|(_, numbers)| numbers.len()).sum::<u64>();
+            match self.holders().add(worker, &address, operands) {
+                Ok(()) => self.count(|t| t.retained += count),
+                Err(fault) => tracing::warn!(address, %fault, "retained chunks are not used"),
             }
         }
     }
@@ -167,15 +163,15 @@ impl Drive {
         let unread: Has = rest.unread().map(|(_, unread)| unread.clone()).collect();
         let mut frees: BTreeMap<u32, Vec<(StageId, Bitmap)>> = BTreeMap::new();
         {
-            let mut there = self.there();
+            let mut holders = self.holders();
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            let on_workers = there.iter_mut().filter(|(w, _)| self.cluster.registry().is_here(**w));
-            for (worker, has) in on_workers.chain(held.iter_mut()) {
-                let free = frees.entry(*worker).or_default();
+            let on_workers = holders.workers().chain(held.iter_mut().map(|(w, has)| (*w, has)));
+            for (worker, has) in on_workers {
+                let free = frees.entry(worker).or_default();
                 for ((stage, has), unread) in (0..).map(StageId).zip(has).zip(&unread) {
-                    let some = has.common(unread);
+                    let some = has.and(unread);
                     if !some.is_empty() {
-                        has.subtract(&some);
+                        has.remove_all(&some);
                         free.push((stage, some));
                     }
                 }

@@ -8,8 +8,7 @@
 //! take part in. Running orders are awaited.
 
 use super::{Drive, RoundState};
-use crate::wire::OrderMessage;
-use crate::worker::json;
+use crate::wire::{OrderMessage, to_postcard};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::collections::{BTreeMap, BTreeSet};
@@ -176,16 +175,15 @@ impl Drive {
             for (job, worker) in start {
                 let alone = jobs[job].alone && !state.suspects.is_empty();
                 p.attempts.push(Attempt { job, worker, begun: Instant::now(), alone });
-                let (there, begun) = (self.all_there(), state.begun);
-                let message = OrderMessage { there, begun, ..jobs[job].message.clone() };
+                let message = OrderMessage { begun: state.begun, ..jobs[job].message.clone() };
                 let (address, token) = (members[&worker].name.clone(), p.tokens[job].clone());
                 running.push(async move {
                     tokio::select! {
                         biased;
                         // Another attempt was faster.
-                        () = token.cancelled() => (job, worker, message, None),
-                        end = self.order(worker, &address, &message, alone) => {
-                            (job, worker, message, Some(end))
+                        () = token.cancelled() => (job, worker, None),
+                        end = self.order(worker, &address, message, alone) => {
+                            (job, worker, Some(end))
                         }
                     }
                 });
@@ -193,7 +191,7 @@ impl Drive {
             if running.is_empty() && !waits {
                 return p.end();
             }
-            let (job, worker, message, end) = tokio::select! {
+            let (job, worker, end) = tokio::select! {
                 Some(end) = running.next() => end,
                 _ = look.tick() => continue,
                 _ = changes.changed() => {
@@ -205,14 +203,15 @@ impl Drive {
             let begun = begun.map(|at| p.attempts.swap_remove(at).begun);
             match end {
                 None => {}
-                Some(Ok(end)) => {
-                    self.finished(worker, &jobs[job].message, &end);
+                Some(Ok((end, sent))) => {
+                    let message = &jobs[job].message;
+                    self.finished(worker, &members[&worker].name, message, &end)?;
                     p.done(job, jobs[job].step, begun);
                     if jobs.iter().zip(&p.done).all(|(j, done)| j.step != jobs[job].step || *done) {
                         self.sweep();
                     }
                     if !state.suspects.is_empty() {
-                        state.suspects.acquit(&self.ran(&message).map_err(Stop::Over)?);
+                        state.suspects.acquit(&self.ran(message, sent).map_err(Stop::Over)?);
                     }
                 }
                 Some(Err(stop)) => {
@@ -303,7 +302,7 @@ impl Drive {
                 if state.is_bound {
                     message.reuse.versions = self.identity.versions.all();
                 }
-                let message = json(&message)
+                let message = to_postcard(&message)
                     .map_err(|e| Stop::Over(Error::Broken { what: e.to_string() }))?;
                 state.message.insert(message).clone()
             }

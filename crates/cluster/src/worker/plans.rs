@@ -1,10 +1,11 @@
 //! The plans of a worker: their sources, their chunks here, and those that outlive it.
 
 use super::reuse::{Parked, Sharing};
+use super::view::View;
 use super::{Worker, to_fault};
 use crate::net::Fault;
 use crate::shelf::Kept;
-use crate::wire::PlanMessage;
+use crate::wire::{News, PlanMessage};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_exec::durable::{Did, Durable, DurableStore, Shared, Stored};
@@ -30,9 +31,19 @@ pub(super) struct Known {
     /// What was reported of them.
     did: Mutex<Did>,
     pub(super) sharing: Sharing,
+    /// The chunks of other parties.
+    view: Mutex<Arc<View>>,
 }
 
 impl Known {
+    /// Adds what an order brought, and returns what is known with it; `None` if the server has to send all it knows.
+    pub(super) fn hear(&self, news: &News, server: &str) -> Result<Option<Arc<View>>, Fault> {
+        let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        let stages = self.tiling.plan().stages.len();
+        let is_whole = Arc::make_mut(&mut view).hear(news, stages, server)?;
+        Ok(is_whole.then(|| view.clone()))
+    }
+
     /// What was done for durable chunks since the last call.
     pub(super) fn did(&self) -> Did {
         let Some(stored) = &self.stored else { return Did::default() };
@@ -111,6 +122,7 @@ impl Worker {
             stored: stored.map(Arc::new),
             did: Mutex::default(),
             sharing: Sharing::new(&message, versions),
+            view: Mutex::default(),
         });
         {
             let mut plans = self.plans();

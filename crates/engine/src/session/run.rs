@@ -88,7 +88,7 @@ impl Execution {
         let drive = match self.part_of_workers(tiling, results) {
             Some(part) => {
                 self.gather_workers().await?;
-                self.drive(&part, sources, &runner, stored.as_ref().map(Stored::again))
+                self.drive(&part, sources, &runner, stored.as_ref().map(Stored::again))?
             }
             None => None,
         };

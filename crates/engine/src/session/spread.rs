@@ -99,7 +99,7 @@ impl Execution {
     ) -> Result<Option<Expected>, Error> {
         let Some(part) = self.part_of_workers(tiling, results) else { return Ok(None) };
         let runner = Arc::new(PlanRunner::new(tiling.clone(), sources).map_err(Error::stage)?);
-        let Some(drive) = self.drive(&part, sources, &runner, None) else { return Ok(None) };
+        let Some(drive) = self.drive(&part, sources, &runner, None)? else { return Ok(None) };
         drive.expected().map_err(Error::stage)
     }
 
@@ -157,16 +157,17 @@ impl Execution {
         sources: &Sources,
         runner: &Arc<PlanRunner>,
         stored: Option<Stored>,
-    ) -> Option<Arc<Drive>> {
-        let cluster = self.host.cluster()?;
+    ) -> Result<Option<Arc<Drive>>, Error> {
+        let Some(cluster) = self.host.cluster() else { return Ok(None) };
         if cluster.registry().alive().is_empty() {
-            return None;
+            return Ok(None);
         }
         let (host, plan, load) = (self.host.clone(), part.clone(), runner.clone());
         let home: Home =
             Arc::new(move |stage, number| host.runtime.load_here(&*plan, &*load, stage, number));
         let identity = Identity { shares: self.reuse, ..self.statement.identity() };
         Drive::new(cluster, part, sources, self.threads, stored, identity, home)
+            .map_err(Error::stage)
     }
 
     /// Lets workers make their part, and returns how the whole plan runs with it. Workers retain the part while the

@@ -11,6 +11,7 @@
 //! operand, and the operands of each form a few boxes, however many operands there are.
 
 use crate::region::{Dims, Region};
+use crate::tile::cut;
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
@@ -99,37 +100,6 @@ impl Order {
         }
         out
     }
-}
-
-/// Appends the places `[start, end)` of a box, in the order of its `axes`, as boxes.
-fn cut(axes: &[usize], whole: &Region, start: u64, end: u64, out: &mut Vec<Region>) {
-    if start >= end {
-        return;
-    }
-    let Some((&axis, rest)) = axes.split_first() else {
-        out.push(whole.clone());
-        return;
-    };
-    let row: u64 = rest.iter().map(|&a| whole.len(a)).product();
-    let part = |lo: u64, hi: u64| {
-        let mut part = whole.clone();
-        part.end[axis] = part.start[axis] + hi;
-        part.start[axis] += lo;
-        part
-    };
-    let (first, last) = (start / row, end / row);
-    if first == last {
-        return cut(rest, &part(first, first + 1), start - first * row, end - first * row, out);
-    }
-    let mut full = first;
-    if start > first * row {
-        cut(rest, &part(first, first + 1), start - first * row, row, out);
-        full += 1;
-    }
-    if full < last {
-        out.push(part(full, last));
-    }
-    cut(rest, &part(last, last + 1), 0, end - last * row, out);
 }
 
 /// `n * part / parts`, rounded down.

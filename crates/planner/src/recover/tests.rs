@@ -176,19 +176,73 @@ proptest! {
     }
 
     #[test]
-    fn a_bitmap_is_a_set(ops in prop::collection::vec((any::<bool>(), 0u64..200), 0..200)) {
+    fn a_bitmap_is_a_set(
+        ops in prop::collection::vec((any::<u8>(), 0u64..300, 0u64..150), 0..60),
+    ) {
         let (mut a, mut b) = (Bitmap::default(), BTreeSet::new());
-        for (add, n) in ops {
-            match add {
-                true => prop_assert_eq!(a.insert(n), b.insert(n)),
-                false => prop_assert_eq!(a.remove(n), b.remove(&n)),
+        for (what, n, more) in ops {
+            match what % 4 {
+                0 => prop_assert_eq!(a.remove(n), b.remove(&n)),
+                1 => {
+                    a.insert_range(n, n + more);
+                    b.extend(n..n + more);
+                }
+                _ => prop_assert_eq!(a.insert(n), b.insert(n)),
             }
-            prop_assert_eq!(a.contains(n), add);
+            prop_assert_eq!(a.contains(n), b.contains(&n));
         }
         prop_assert_eq!(a.iter().collect::<Vec<_>>(), b.iter().copied().collect::<Vec<_>>());
         prop_assert_eq!(a.len(), b.len() as u64);
         prop_assert_eq!(a.is_empty(), b.is_empty());
+        let runs: Vec<(u64, u64)> = a.runs().collect();
+        prop_assert!(runs.windows(2).all(|w| w[0].1 < w[1].0), "runs are the longest: {:?}", runs);
+        for n in 0..450 {
+            prop_assert_eq!(a.first_from(n), b.range(n..).next().copied());
+        }
+        let written = serde_json::to_string(&a).unwrap();
+        prop_assert_eq!(&serde_json::from_str::<Bitmap>(&written).unwrap(), &a, "{}", written);
+        // Equal sets are equal, however they were made.
+        prop_assert_eq!(a, b.into_iter().collect::<Bitmap>());
     }
+
+    #[test]
+    fn a_written_bitmap_is_a_set_or_refused(
+        combs in prop::collection::vec((0u64..90, 0u64..70, 0u64..90, 0u64..5), 0..6),
+        huge in 0usize..40,
+        number in any::<u64>(),
+    ) {
+        let mut all: Vec<u64> = combs.iter().flat_map(|c| [c.0, c.1, c.2, c.3]).collect();
+        if let Some(n) = all.get_mut(huge) {
+            *n = number;
+        }
+        let combs: Vec<&[u64]> = all.chunks(4).collect();
+        let read = serde_json::from_str::<Bitmap>(&serde_json::to_string(&combs).unwrap());
+        if let Ok(read) = read {
+            prop_assert!(read.len() <= 1 << 24);
+            let sizes = combs.iter().map(|c| c[1] * c[3]);
+            prop_assert!(read.len() <= sizes.sum::<u64>());
+        }
+    }
+}
+
+#[test]
+fn a_box_of_operands_is_written_as_a_few_numbers() {
+    let written = |set: &Bitmap| serde_json::to_value(set).unwrap().as_array().unwrap().len();
+    let whole: Bitmap = (0..1_000_000).collect();
+    assert_eq!(written(&whole), 1);
+    // Five columns of a grid, and rows with a part of the row before and after.
+    let columns = (0..1_000).flat_map(|row| row * 1_000 + 35..row * 1_000 + 40).collect();
+    assert_eq!(written(&columns), 1);
+    assert_eq!(written(&(5_317..11_042).collect()), 1);
+    // A box of a grid of three axes.
+    let numbers = (0..10u64).flat_map(|i| {
+        (0..20).flat_map(move |j| {
+            let row = (i * 100 + j) * 50;
+            row + 7..row + 11
+        })
+    });
+    assert!(written(&numbers.collect()) <= 20);
+    assert_eq!(written(&Bitmap::default()), 0);
 }
 
 #[test]

@@ -78,6 +78,37 @@ pub fn for_each_index(region: &Region, f: &mut dyn FnMut(&[u64])) {
     }
 }
 
+/// Appends the places `[start, end)` of a box, in the order of its `axes`, as boxes.
+pub(crate) fn cut(axes: &[usize], whole: &Region, start: u64, end: u64, out: &mut Vec<Region>) {
+    if start >= end {
+        return;
+    }
+    let Some((&axis, rest)) = axes.split_first() else {
+        out.push(whole.clone());
+        return;
+    };
+    let row: u64 = rest.iter().map(|&a| whole.len(a)).product();
+    let part = |lo: u64, hi: u64| {
+        let mut part = whole.clone();
+        part.end[axis] = part.start[axis] + hi;
+        part.start[axis] += lo;
+        part
+    };
+    let (first, last) = (start / row, end / row);
+    if first == last {
+        return cut(rest, &part(first, first + 1), start - first * row, end - first * row, out);
+    }
+    let mut full = first;
+    if start > first * row {
+        cut(rest, &part(first, first + 1), start - first * row, row, out);
+        full += 1;
+    }
+    if full < last {
+        out.push(part(full, last));
+    }
+    cut(rest, &part(last, last + 1), 0, end - last * row, out);
+}
+
 /// True if `next` begins where `last` ends along one axis and equals it along the others.
 pub(super) fn joins(last: &Region, next: &Region) -> bool {
     let same = |a: &usize| last.start[*a] == next.start[*a] && last.end[*a] == next.end[*a];

@@ -1,0 +1,115 @@
+//! Messages of plans and orders, and workers that miss some of them.
+
+use super::{Bench, plans};
+use crate::net::Peers;
+use crate::wire::{
+    Done, News, OrderMessage, PlanMessage, Reuse, Said, THE_SERVER, There, from_postcard,
+    to_postcard,
+};
+use bytes::Bytes;
+use futures::StreamExt;
+use std::sync::Arc;
+use std::time::Duration;
+use tessera_exec::durable::Did;
+use tessera_exec::error::ErrorReport;
+use tessera_planner::error::Class;
+use tessera_planner::plan::StageId;
+use tessera_planner::recover::Bitmap;
+use tessera_planner::tile::Tiling;
+
+fn message(tiling: &Tiling) -> PlanMessage {
+    PlanMessage {
+        id: "p".into(),
+        plan: tiling.plan().clone(),
+        sources: Vec::new(),
+        durable: None,
+        reuse: Reuse::default(),
+    }
+}
+
+#[test]
+fn messages_are_read_as_they_were_written() {
+    for (name, t) in plans() {
+        let message = message(&t);
+        let written = to_postcard(&message).unwrap();
+        let json = serde_json::to_vec(&message).unwrap();
+        assert!(written.len() * 2 < json.len(), "{name}: {} and {}", written.len(), json.len());
+        let read: PlanMessage = from_postcard(&written).unwrap();
+        assert_eq!(read.plan, *t.plan(), "{name}");
+        // A message that is cut off is refused, wherever.
+        for cut in (0..written.len()).step_by(7) {
+            assert!(from_postcard::<PlanMessage>(&written[..cut]).is_err(), "{name} at {cut}");
+        }
+    }
+    let report = ErrorReport {
+        code: "poison".into(),
+        class: Class::Retry,
+        message: "m".into(),
+        hint: None,
+        may_fit: true,
+    };
+    let durable = Did { seconds_reused: f64::INFINITY, corrupt: 7, ..Did::default() };
+    let done = Done {
+        error: Some(report.clone()),
+        stages: vec![(3, 0.25), (0, f64::NAN)],
+        durable,
+        ..Done::default()
+    };
+    let written = to_postcard(&Said::Done(Box::new(done))).unwrap();
+    let Said::Done(done) = from_postcard(&written).unwrap() else { panic!("another message") };
+    assert_eq!((done.error, done.durable), (Some(report), durable));
+    assert!(done.stages[0] == (3, 0.25) && done.stages[1].1.is_nan());
+}
+
+/// Sends an order and returns the last message of the worker.
+async fn sent(peers: &Peers, address: &str, order: &OrderMessage) -> Said {
+    let within = Duration::from_secs(10);
+    let body = to_postcard(order).unwrap();
+    let mut said = peers.action(address, "order", body, within).await.unwrap();
+    let mut last = Bytes::new();
+    while let Some(message) = said.next().await {
+        last = message.unwrap();
+    }
+    from_postcard(&last).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_lacks_news_asks_for_all_of_them() {
+    let bench = Bench::new(1).await;
+    let (_, t) = &plans()[0];
+    let peers = bench.cluster.peers();
+    let address = &bench.cluster.registry().alive()[0].hello.address;
+    let within = Duration::from_secs(10);
+    let plan = to_postcard(&message(t)).unwrap();
+    let known = peers.action(address, "plan", plan, within).await.unwrap();
+    assert_eq!(known.count().await, 1);
+    let entry = |numbers: std::ops::Range<u64>| -> Arc<[u8]> {
+        let operands = vec![(StageId(0), numbers.collect::<Bitmap>())];
+        let there = There { address: THE_SERVER.into(), operands };
+        to_postcard(&there).unwrap().to_vec().into()
+    };
+    let result = t.plan().results[0].stage;
+    let order = |log, first, entries| OrderMessage {
+        plan: "p".into(),
+        run: vec![(result, (0..1).collect())],
+        hold: Vec::new(),
+        news: News { log, first, entries },
+        begun: false,
+        threads: None,
+    };
+    let is_behind = |said| matches!(said, Said::Behind);
+    assert!(is_behind(sent(peers, address, &order(1, 1, vec![])).await));
+    // Nothing was run; with all entries it is.
+    let said = sent(peers, address, &order(1, 0, vec![])).await;
+    let Said::Done(done) = said else { panic!("{said:?}") };
+    assert!(done.error.is_none() && done.stages[result.0 as usize].0 == 1, "{done:?}");
+    assert!(is_behind(sent(peers, address, &order(1, 2, vec![entry(0..1)])).await));
+    // Another log begins with its first entry. What the worker has itself is not run again.
+    assert!(is_behind(sent(peers, address, &order(2, 1, vec![entry(0..1)])).await));
+    let said = sent(peers, address, &order(2, 0, vec![entry(0..1), entry(1..2)])).await;
+    assert!(matches!(said, Said::Done(_)), "{said:?}");
+    assert!(!is_behind(sent(peers, address, &order(2, 2, vec![])).await));
+    // A message that was overtaken changes nothing.
+    assert!(!is_behind(sent(peers, address, &order(1, 7, vec![])).await));
+    assert!(!is_behind(sent(peers, address, &order(2, 2, vec![entry(2..3)])).await));
+}

@@ -1,0 +1,74 @@
+//! The operands that run for others, found with boxes and not one by one.
+//!
+//! ```text
+//!   stage 2   ■ ■ ■ ■     assigned                    from the last stage to the first: what the operands of a stage
+//!   stage 1   ■ ■ ▫ ▫     ▫ are available: loaded     read runs too, unless it is available
+//!   stage 0   ■ ■ . .     . are not needed
+//! ```
+//! Time grows with the boxes of the sets, except for reshapes.
+
+use super::Bitmap;
+use crate::plan::StageId;
+use crate::tile::Tiling;
+
+/// The operands that run, and those whose chunks are loaded for them, by stage.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// Operands that run.
+    pub runs: Vec<Bitmap>,
+    /// Available operands that those read.
+    pub loads: Vec<Bitmap>,
+}
+
+/// Computes what runs if some operands are assigned: these, and what they read that is not in any of the lists of
+/// available operands, by stage. An assigned operand runs although it is available.
+pub fn reached(
+    tiling: &Tiling,
+    assigned: &[(StageId, Bitmap)],
+    available: &[&[Bitmap]],
+) -> Reached {
+    let plan = tiling.plan();
+    let none = vec![Bitmap::default(); plan.stages.len()];
+    let mut found = Reached { runs: none.clone(), loads: none };
+    for (stage, operands) in assigned {
+        found.runs[stage.0 as usize].extend(operands);
+    }
+    for (s, stage) in plan.stages.iter().enumerate().rev() {
+        let id = StageId(s as u32);
+        // Inputs precede a stage, except for its own chunks.
+        let (own, others): (Vec<usize>, Vec<usize>) =
+            (0..stage.inputs.len()).partition(|k| stage.inputs[*k].from.stage == id);
+        let mut new = if own.is_empty() { Bitmap::default() } else { found.runs[s].clone() };
+        while !new.is_empty() {
+            let mut more = Bitmap::default();
+            own.iter().for_each(|k| more.extend(&tiling.read_by(id, *k, &new)));
+            found.load(s, &mut more, available);
+            more.remove_all(&found.runs[s]);
+            found.runs[s].extend(&more);
+            new = more;
+        }
+        if found.runs[s].is_empty() {
+            continue;
+        }
+        for k in others {
+            let from = stage.inputs[k].from.stage.0 as usize;
+            let mut read = tiling.read_by(id, k, &found.runs[s]);
+            found.load(from, &mut read, available);
+            found.runs[from].extend(&read);
+        }
+    }
+    let Reached { runs, loads } = &mut found;
+    loads.iter_mut().zip(runs).for_each(|(loads, runs)| loads.remove_all(runs));
+    found
+}
+
+impl Reached {
+    /// Moves the available operands of a set that is read to those that are loaded.
+    fn load(&mut self, stage: usize, read: &mut Bitmap, available: &[&[Bitmap]]) {
+        for has in available.iter().filter_map(|all| all.get(stage)) {
+            let found = read.and(has);
+            read.remove_all(&found);
+            self.loads[stage].extend(&found);
+        }
+    }
+}

@@ -43,7 +43,7 @@ use crate::answer::RowsRoom;
 use crate::answer::scratch::Scratch;
 use crate::answer::{Answer, Reply};
 use crate::config::Config;
-use crate::error::Error;
+use crate::error::{Error, Position};
 use crate::journal::Journal;
 use crate::statement::{Queries, Recipe};
 use open::Temp;
@@ -413,7 +413,7 @@ impl Session {
                 let Some(found) = self.host.queries.find(&id.text) else {
                     return Err(Error::stage(Failure::UnknownQuery {
                         id: id.text.clone(),
-                        position: open::position(tessera_frontend::Position::of_span(id.span)),
+                        position: Position::of_span(id.span),
                     }));
                 };
                 found.stop().await?;

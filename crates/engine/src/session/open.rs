@@ -1,7 +1,7 @@
 //! Opens the relations of a query before it is bound.
 
 use crate::Handle;
-use crate::error::{Error, Position};
+use crate::error::Error;
 use crate::session::cells::rows_error;
 use crate::session::failure::Failure;
 use crate::session::settings::Settings;
@@ -426,10 +426,6 @@ fn pick<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone) -> Option<
         (Some(one), None) => Some(one.into()),
         _ => None,
     }
-}
-
-pub(super) fn position(p: Option<tessera_frontend::Position>) -> Option<Position> {
-    p.map(|p| Position { line: p.line, column: p.column, length: p.length })
 }
 
 /// An absolute path, valid from other working directories; URLs stay as they are.

@@ -60,6 +60,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::execution::SessionState;
@@ -71,11 +72,11 @@ use sqlparser::ast::{Query, Statement};
 use tessera_planner::config::Config;
 
 pub(crate) use cube::{Cells, Cube, CubeVariable};
-pub use functions::session_state;
+pub(crate) use functions::session_state;
 pub(crate) use labelled::{coordinate, origins};
-pub use planner::{Planner, RowTables};
+pub use planner::Planner;
 pub use scan::{ScanColumn, TensorScan, Top};
-pub use shared::SharedRows;
+pub(crate) use shared::SharedRows;
 use shared::{SharedSource, Taken};
 pub(crate) use table::dtype_of_field;
 pub use table::{calendar, dtype_of, field};
@@ -125,9 +126,9 @@ pub(crate) trait CellTables {
 #[derive(Debug, Clone)]
 pub struct CellPlan {
     /// The optimised relational plan; its table scans are named placeholders or the caller's own sources.
-    pub logical: LogicalPlan,
+    pub(crate) logical: LogicalPlan,
     /// Shared rows that the plan reads by table name and that are computed once; each reads only those before it.
-    pub shared: Vec<SharedRows>,
+    pub(crate) shared: Vec<SharedRows>,
     /// The scans behind the placeholders of all these plans.
     pub scans: Vec<TensorScan>,
     /// The parts that stay dense, and the clause that forces rows: sentences for EXPLAIN.
@@ -137,6 +138,19 @@ pub struct CellPlan {
 }
 
 impl CellPlan {
+    /// Names and types of the columns.
+    pub fn schema(&self) -> SchemaRef {
+        self.logical.schema().inner().clone()
+    }
+
+    /// The relational plan of the query as a graph in the language of Graphviz.
+    pub fn graphviz(&self) -> String {
+        // Without DataFusion's comments.
+        let text = self.logical.display_graphviz().to_string();
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        lines.map(|line| format!("{line}\n")).collect()
+    }
+
     /// The relational plans for EXPLAIN: those of shared rows, then the query's.
     pub fn logical_text(&self) -> String {
         let shared = self.shared.iter().map(|SharedRows { name, logical }| {

@@ -5,9 +5,9 @@
 //! physical plan         TensorExec                    one partition, rows in row-major order
 //!   roots [rows] ──▶ Piece (root, first row, cells) ──▶ ordered rows, with labels ──▶ RecordBatch
 //! ```
-//! A [`TensorTable`] has a graph whose roots are 1-d with one cell per row. [`RunTensor`] runs it and yields
-//! pieces in any order; [`stream`] orders them. Rows built from cells are counted ([`TensorTable::rows_exploded`]): a
-//! dense query counts none.
+//! A `TensorTable` has a graph whose roots are 1-d with one cell per row. [`RunTensor`] runs it and yields
+//! pieces in any order; `stream` orders them. Rows built from cells are counted ([`RowsState::physical`]): a dense
+//! query counts none.
 //!
 //! Errors of a run are wrapped in [`DataFusionError::External`] with their own type.
 //!
@@ -22,6 +22,8 @@ mod large_top;
 mod memory;
 mod parquet;
 mod pieces;
+mod run;
+mod runtime;
 mod scratch;
 mod shared;
 mod single;
@@ -32,18 +34,13 @@ mod thrift;
 mod top;
 mod written;
 
-pub use concat::physical;
-pub use constants::rows_of_batches;
-pub use guard::Guarded;
-pub use ipc::IpcFormat;
-pub use large_top::with_large_limits_sorted;
-pub use memory::RowsMemory;
+pub(crate) use guard::Guarded;
+pub(crate) use ipc::IpcFormat;
 pub use pieces::{PieceSink, Pieces};
-pub use scratch::RowsScratch;
-pub use shared::{SharedProvider, SharedTable};
-pub use stop::{IsStopped, await_in_place, in_place, stoppable};
-pub use table::{TensorTable, tensor_scans};
-pub use thrift::check_parquet;
+pub use run::{Batches, PhysicalRows};
+pub use runtime::{RowsRuntime, RowsState};
+pub use stop::{IsStopped, in_place};
+pub(crate) use thrift::check_parquet;
 
 use crate::lift::TensorScan;
 use arrow::array::ArrayRef;
@@ -81,7 +78,7 @@ pub trait RunTensor: Send + Sync + std::fmt::Debug {
 ///
 /// # Errors
 /// DataFusion's, if a table's schema differs from its placeholder's.
-pub fn attach(
+fn attach(
     plan: LogicalPlan,
     tables: &BTreeMap<String, Arc<dyn TableProvider>>,
 ) -> Result<LogicalPlan> {

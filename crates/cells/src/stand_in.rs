@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use arrow::array::Array;
-use datafusion::execution::SessionState;
 use tessera_frontend::island::{Done, Island, RowsColumn, RowsToTensor, VALUES_MAX, Work};
 use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, Variable};
 use tessera_planner::dtype::DType;
@@ -18,10 +17,11 @@ use tessera_planner::region::cells;
 use tessera_planner::scalar::Scalar;
 
 use crate::lift::{self, CellPlan};
+use crate::rows::RowsState;
 
 /// A stand-in for the result of an island; `number` makes it distinct from those of other islands. `None` if the
 /// result cannot be predicted.
-pub fn stand_in(island: &Island, number: usize, state: &SessionState) -> Option<Done> {
+pub fn stand_in(island: &Island, number: usize, state: &RowsState) -> Option<Done> {
     match &island.work {
         Work::Values(rooted) => {
             let node = first(rooted)?;
@@ -67,9 +67,9 @@ fn array(number: usize, at: usize, dtype: DType, shape: &[u64], nullable: bool) 
 }
 
 /// Tensors over the labels that the keys derive from: rows may be missing, but no other labels can occur.
-fn dataset(number: usize, rows: &RowsToTensor, state: &SessionState) -> Option<Done> {
+fn dataset(number: usize, rows: &RowsToTensor, state: &RowsState) -> Option<Done> {
     let plan = CellPlan::of(rows).ok()?;
-    let labels = lift::origins(plan, state)?;
+    let labels = lift::origins(plan, state.get().ok()?)?;
     let fields = plan.logical.schema().fields();
     let (mut coords, mut values) = (Vec::new(), Vec::new());
     for ((column, field), labels) in rows.columns.iter().zip(fields).zip(labels) {

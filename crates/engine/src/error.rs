@@ -2,21 +2,11 @@
 
 mod render;
 
+pub use tessera_frontend::Position;
 pub use tessera_planner::error::Class;
 
 use std::error::Error as StdError;
 use std::fmt;
-
-/// A place in the script: line and column count from 1, in characters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Position {
-    /// The line, from 1.
-    pub line: u64,
-    /// The column of the first character, from 1.
-    pub column: u64,
-    /// Number of characters on the line; 0 extends to the end of the line.
-    pub length: u64,
-}
 
 /// The report of an error of any stage. Each crate implements it for its error, so that the type survives inside
 /// [`Error::Stage`].
@@ -39,16 +29,32 @@ pub trait Report: StdError + Send + Sync + 'static {
     }
 }
 
-impl Report for tessera_planner::error::Error {
-    fn code(&self) -> &str {
-        self.code()
-    }
-    fn class(&self) -> Class {
-        self.class()
-    }
-    fn hint(&self) -> Option<String> {
-        self.hint()
-    }
+/// Forwards the report of an error of another crate to its own methods.
+macro_rules! reports {
+    ($($error:ty $(, $method:ident: $type:ty)?;)*) => {
+        $(impl Report for $error {
+            fn code(&self) -> &str {
+                self.code()
+            }
+            fn class(&self) -> Class {
+                self.class()
+            }
+            fn hint(&self) -> Option<String> {
+                self.hint()
+            }
+            $(fn $method(&self) -> $type {
+                self.$method()
+            })?
+        })*
+    };
+}
+
+reports! {
+    tessera_planner::error::Error;
+    tessera_frontend::Error, position: Option<Position>;
+    tessera_exec::error::Error, may_fit: bool;
+    tessera_storage::source::SourceError;
+    tessera_storage::sink::SinkError, may_fit: bool;
 }
 
 /// An error of a stage (frontend, planner, exec), with its type. Its text and its source are the inner error's.

@@ -27,7 +27,6 @@ mod settings;
 mod spread;
 mod stop;
 mod system;
-mod tables;
 mod views;
 mod warehouse;
 mod workers;
@@ -44,20 +43,16 @@ use crate::answer::RowsRoom;
 use crate::answer::scratch::Scratch;
 use crate::answer::{Answer, Reply};
 use crate::config::Config;
-use crate::error::Error;
+use crate::error::{Error, Position};
 use crate::journal::Journal;
 use crate::statement::{Queries, Recipe};
-use datafusion::execution::TaskContext;
-use datafusion::execution::object_store::DefaultObjectStoreRegistry;
-use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use open::Temp;
 use settings::Settings;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tessera_cells::rows::{RowsMemory, RowsScratch};
+use tessera_cells::rows::RowsRuntime;
 use tessera_cluster::Cluster;
 use tessera_cluster::net::Credentials;
 use tessera_cluster::registry::Limits;
@@ -68,8 +63,6 @@ use tessera_frontend::Parsed;
 use tessera_frontend::statement::{CreateTensor, Statement};
 use tessera_storage::source::{Counters, Lent, Rules, Stores};
 
-use crate::session::stop::RowThreads;
-pub(crate) use tables::Registered;
 pub use warehouse::Pin;
 use warehouse::Warehouse;
 pub(crate) use warehouse::{Definition, Entry as CatalogEntry};
@@ -93,14 +86,8 @@ pub struct Host {
     scratch: Arc<Scratch>,
     /// Memory for results that are rows.
     rows_room: Arc<RowsRoom>,
-    /// Memory for cell blocks.
-    rows: Arc<RowsMemory>,
-    /// Object stores of tables, registered with DataFusion.
-    storages: Arc<DefaultObjectStoreRegistry>,
-    /// DataFusion's functions and rules for cell blocks. Each statement clones them.
-    functions: OnceLock<SessionState>,
-    /// Threads for DataFusion's tasks.
-    row_threads: RowThreads,
+    /// Runs cell blocks.
+    rows: Arc<RowsRuntime>,
     /// The workers, if this server accepts workers.
     cluster: OnceLock<Arc<Cluster>>,
 }
@@ -169,6 +156,7 @@ impl Host {
         let runtime = Runtime::new(exec, io.clone()).map_err(Error::stage)?;
         let scratch = Scratch::new(runtime.store().clone());
         let quota = runtime.quota().clone();
+        let rows = RowsRuntime::new(quota.clone(), runtime.store().clone(), config.threads);
         let warehouse = Arc::new(Warehouse::open(&config.warehouse, &stores, io.clone())?);
         let folder = warehouse.statements(&stores)?;
         let durable = DurableStore::new(folder, config.durable_limit_bytes);
@@ -183,16 +171,13 @@ impl Host {
             durable,
             stores,
             io,
-            row_threads: RowThreads::new(config.threads),
             config,
             seeds: AtomicU64::new(seed),
             queries: Arc::default(),
             admission: Arc::default(),
             scratch,
             rows_room: RowsRoom::new(&quota),
-            rows: RowsMemory::new(quota),
-            storages: Arc::new(DefaultObjectStoreRegistry::new()),
-            functions: OnceLock::new(),
+            rows,
             cluster: OnceLock::new(),
         }))
     }
@@ -289,70 +274,6 @@ impl Host {
     /// Stores results that are too large for memory.
     pub fn scratch(&self) -> &Arc<Scratch> {
         &self.scratch
-    }
-
-    /// The DataFusion state that plans the cell blocks of one statement.
-    fn session_state(&self) -> Result<SessionState, tessera_frontend::Error> {
-        // DataFusion records the time of each step, and panics if the clock cannot be represented.
-        if micros(SystemTime::now()) < 0 {
-            return Err(tessera_frontend::Error::Cells {
-                code: "clock",
-                message: "rows cannot be read: the clock of this machine is before 1970".into(),
-                position: None,
-                hint: Some("set the clock; whole tensors can be read until then".into()),
-            });
-        }
-        let state = match self.functions.get() {
-            Some(state) => state,
-            None => {
-                let state = self.first_state()?;
-                self.functions.get_or_init(|| state)
-            }
-        };
-        let mut state = state.clone();
-        // The copy has the clock of the first statement.
-        state.mark_start_execution();
-        Ok(state)
-    }
-
-    fn first_state(&self) -> Result<SessionState, tessera_frontend::Error> {
-        // Sorts spill to the same store as chunks, within the same limit.
-        let environment = RuntimeEnvBuilder::new()
-            .with_disk_manager_builder(RowsScratch::disk_manager(self.runtime.store()))
-            .with_object_store_registry(self.storages.clone())
-            // The cache would retain the first listing of a directory although the directory changes.
-            .with_object_list_cache_limit(0)
-            .build_arc()
-            .map_err(|e| tessera_frontend::Error::Cells {
-                code: "internal",
-                message: e.strip_backtrace(),
-                position: None,
-                hint: None,
-            })?;
-        let state = tessera_cells::lift::session_state(self.config.memory_limit_bytes)?;
-        let config = state.config().clone().with_extension(self.runtime.quota().clone());
-        let state = SessionStateBuilder::new_from_existing(state).with_config(config);
-        Ok(state.with_runtime_env(environment).build())
-    }
-
-    /// The task context of the cell blocks of one statement: rows in memory are bounded by a share of the limit.
-    fn task_context(
-        &self,
-        state: &SessionState,
-        budget: Option<&Arc<Quota>>,
-        batch_rows: usize,
-    ) -> TaskContext {
-        let pool = self.rows.pool(budget);
-        let environment =
-            RuntimeEnv { memory_pool: pool, ..RuntimeEnv::clone(state.runtime_env()) };
-        // A sort reserves this much for merging what it spilled: a part of the statement's share.
-        let reserved = (self.rows.share_within(budget) / 8).min(10 << 20) as usize;
-        let config = state.config().clone();
-        let config = config.with_sort_spill_reservation_bytes(reserved).with_batch_size(batch_rows);
-        let id = state.session_id().to_string();
-        // A plan contains its functions; the context looks up names only for plans from elsewhere.
-        let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
-        TaskContext::new(None, id, config, none.0, none.1, none.2, none.3, Arc::new(environment))
     }
 
     /// The time, in microseconds since 1970, and a seed that no other statement had.
@@ -492,7 +413,7 @@ impl Session {
                 let Some(found) = self.host.queries.find(&id.text) else {
                     return Err(Error::stage(Failure::UnknownQuery {
                         id: id.text.clone(),
-                        position: open::position(tessera_frontend::Position::of_span(id.span)),
+                        position: Position::of_span(id.span),
                     }));
                 };
                 found.stop().await?;

@@ -48,7 +48,7 @@ pub(super) use time_text::TimeText;
 ///
 /// # Errors
 /// `internal` if DataFusion rejects a registered function.
-pub fn session_state(memory: u64) -> std::result::Result<SessionState, Error> {
+pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Error> {
     let config = SessionConfig::new().with_target_partitions(1);
     let mut config = super::along::bounded(config, memory);
     let options = config.options_mut();

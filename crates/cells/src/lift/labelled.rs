@@ -55,7 +55,7 @@ pub(crate) fn labelled(
     let position = Position::of_span(query.span());
     let (columns, names) = match written {
         Some(written) => written,
-        None => by_labels(&plain, &plan, (planner.state)()?)?,
+        None => by_labels(&plain, &plan, planner.rows.get()?)?,
     };
     if plan.logical.schema().fields().len() != columns.len() {
         return Err(Error::Cells {

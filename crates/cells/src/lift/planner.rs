@@ -1,12 +1,9 @@
 //! The planner for the cell blocks of a statement, also those inside tensor expressions.
 
 use std::any::Any;
-use std::sync::Arc;
 
-use datafusion::execution::SessionState;
-use datafusion::logical_expr::TableSource;
 use sqlparser::ast::Query;
-use tessera_frontend::bind::{Context, RelationRef};
+use tessera_frontend::bind::Context;
 use tessera_frontend::cells::{CellPlanner, Labelled, RowsPlan};
 use tessera_frontend::error::Error;
 use tessera_frontend::island::RowsToTensor;
@@ -14,20 +11,16 @@ use tessera_planner::error::Error as PlanError;
 use tessera_planner::optimize::Rooted;
 
 use super::{CellPlan, Density, labelled, relations};
-
-/// Opened tables of rows.
-pub trait RowTables {
-    /// Returns the table; `None` exactly where [`Catalog::is_rows`](tessera_frontend::Catalog::is_rows) is false.
-    fn rows(&self, relation: &RelationRef) -> Option<Arc<dyn TableSource>>;
-}
+use crate::rows::RowsState;
+use crate::tables::Tables;
 
 /// Plans cell blocks over the relations of a statement.
 #[derive(Clone, Copy)]
 pub struct Planner<'a> {
-    /// The tables of rows.
-    pub tables: &'a dyn RowTables,
-    /// Returns DataFusion's state; called at the first block.
-    pub state: &'a dyn Fn() -> Result<&'a SessionState, Error>,
+    /// The tables of rows: those for which [`Catalog::is_rows`](tessera_frontend::Catalog::is_rows) is true.
+    pub tables: &'a Tables,
+    /// DataFusion's state.
+    pub rows: &'a RowsState,
     /// Controls whether the blocks stay dense.
     pub density: Density,
 }

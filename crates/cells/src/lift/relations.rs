@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use sqlparser::ast::{Expr, Ident, ObjectName, Query, SelectItem, Spanned, TableFactor};
 
-use super::{CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable, Planner, RowTables};
+use super::{CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable, Planner};
+use crate::tables::Tables;
 use tessera_frontend::ast::Relation;
 use tessera_frontend::bind::{self, CatalogNames, Context, RelationRef};
 use tessera_frontend::error::{BindError, Error, Position};
@@ -27,14 +28,14 @@ pub(crate) fn plan_cells_in(
     because: &str,
 ) -> Result<CellPlan, Error> {
     let (config, density) = (context.config.clone(), planner.density);
-    let state = (planner.state)()?;
+    let state = planner.rows.get()?;
     let tables = Relations { context: RefCell::new(context), tables: planner.tables };
     limits::nested(|| super::plan(query, text, &tables, state, &config, because, density))
 }
 
 struct Relations<'c, 'a> {
     context: RefCell<&'c mut Context<'a>>,
-    tables: &'c dyn RowTables,
+    tables: &'c Tables,
 }
 
 impl CellTables for Relations<'_, '_> {
@@ -78,7 +79,7 @@ fn cells(
     alias: Option<&str>,
     scope: &Scope,
     context: &mut Context<'_>,
-    tables: &dyn RowTables,
+    tables: &Tables,
 ) -> Result<CellRelation, Error> {
     let position = Position::of_span(tessera_frontend::span_of(expr));
     let of_rows = |hint: &str| Error::Cells {
@@ -178,17 +179,17 @@ fn named(
     relation: &Relation<'_>,
     name: &RelationRef,
     context: &mut Context<'_>,
-    tables: &dyn RowTables,
+    tables: &Tables,
 ) -> Result<CellRelation, Error> {
     let alias = match relation {
         Relation::Url { alias, .. } | Relation::Function { alias, .. } => *alias,
         _ => None,
     };
-    if let Some(source) = tables.rows(name) {
+    if let Some(table) = tables.get(name) {
         let stem = name.text().rsplit('/').next().unwrap_or_default();
         let stem = stem.split('.').next().unwrap_or_default();
         let name = if stem.is_empty() { "rows" } else { stem };
-        return Ok(CellRelation::Rows { source, name: name.to_string() });
+        return Ok(CellRelation::Rows { source: table.source(), name: name.to_string() });
     }
     if let Some(view) = context.catalog.view(name) {
         if surface::kind(&view.query, &CatalogNames(context.catalog)) == RelationKind::Tensor {

@@ -26,11 +26,11 @@ use tessera_frontend::walk::walk;
 
 /// Rows of a query that its parts read as a table.
 #[derive(Debug, Clone)]
-pub struct SharedRows {
+pub(crate) struct SharedRows {
     /// The table's name in the plans that read it.
-    pub name: String,
+    pub(crate) name: String,
     /// The optimised plan; the shared rows that it reads come before it.
-    pub logical: LogicalPlan,
+    pub(crate) logical: LogicalPlan,
 }
 
 /// The placeholder for [`SharedRows`] in a logical plan.

@@ -35,7 +35,7 @@ use tessera_exec::quota::Quota;
 ///
 /// # Errors
 /// DataFusion's.
-pub async fn physical(
+pub(super) async fn physical(
     state: &SessionState,
     logical: &LogicalPlan,
 ) -> Result<Arc<dyn ExecutionPlan>> {

@@ -20,7 +20,11 @@ const SMALL_BYTES: u64 = 64;
 ///
 /// # Errors
 /// `ResourcesExhausted` if `usual` rows of a window function's constant take more than `most` bytes.
-pub fn rows_of_batches(plan: &Arc<dyn ExecutionPlan>, usual: usize, most: u64) -> Result<usize> {
+pub(super) fn rows_of_batches(
+    plan: &Arc<dyn ExecutionPlan>,
+    usual: usize,
+    most: u64,
+) -> Result<usize> {
     let mut row_bytes = 0u64;
     plan.apply(|node| {
         let mut own = 0u64;

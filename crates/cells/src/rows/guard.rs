@@ -46,7 +46,7 @@ use tessera_storage::source::SourceError;
 
 /// A file format whose readers may panic.
 #[derive(Debug)]
-pub struct Guarded {
+pub(crate) struct Guarded {
     inner: Arc<dyn FileFormat>,
     /// Prefix of paths in messages.
     root: String,
@@ -54,7 +54,7 @@ pub struct Guarded {
 
 impl Guarded {
     /// `root` is the prefix of the URLs of the files.
-    pub fn new(inner: Arc<dyn FileFormat>, root: String) -> Self {
+    pub(crate) fn new(inner: Arc<dyn FileFormat>, root: String) -> Self {
         Guarded { inner, root }
     }
 

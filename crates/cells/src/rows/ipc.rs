@@ -51,14 +51,14 @@ const AHEAD_BYTES: u64 = 1 << 20;
 
 /// Arrow IPC files, with a footer or as streams.
 #[derive(Debug, Clone)]
-pub struct IpcFormat {
+pub(crate) struct IpcFormat {
     /// Maximum bytes of one batch.
     limit: u64,
 }
 
 impl IpcFormat {
     /// The format for batches of at most `limit` bytes.
-    pub fn new(limit: u64) -> Self {
+    pub(crate) fn new(limit: u64) -> Self {
         IpcFormat { limit }
     }
 }

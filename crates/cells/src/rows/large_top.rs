@@ -18,7 +18,7 @@ const KEY: usize = 16;
 ///
 /// # Errors
 /// DataFusion's.
-pub fn with_large_limits_sorted(
+pub(super) fn with_large_limits_sorted(
     plan: Arc<dyn ExecutionPlan>,
     memory: u64,
 ) -> Result<Arc<dyn ExecutionPlan>> {

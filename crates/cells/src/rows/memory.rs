@@ -26,7 +26,7 @@ const LEAST: u64 = 4 << 20;
 
 /// The part of the budget that rows may use.
 #[derive(Debug)]
-pub struct RowsMemory {
+pub(super) struct RowsMemory {
     quota: Arc<Quota>,
     used: AtomicU64,
     /// Bytes that are counted in the budget.
@@ -55,28 +55,28 @@ struct Reserved {
 
 impl RowsMemory {
     /// Uses that budget.
-    pub fn new(quota: Arc<Quota>) -> Arc<Self> {
+    pub(super) fn new(quota: Arc<Quota>) -> Arc<Self> {
         let (used, counted, active) = Default::default();
         Arc::new(RowsMemory { quota, used, counted, active })
     }
 
     /// The maximum of one statement if no other uses rows.
-    pub fn share(&self) -> u64 {
+    pub(super) fn share(&self) -> u64 {
         share_of(&self.quota)
     }
 
     /// As [`RowsMemory::share`], for a statement with its own budget.
-    pub fn share_within(&self, budget: Option<&Arc<Quota>>) -> u64 {
+    pub(super) fn share_within(&self, budget: Option<&Arc<Quota>>) -> u64 {
         budget.map_or(self.share(), |own| share_of(own).min(self.share()))
     }
 
     /// Bytes in use by rows.
-    pub fn used(&self) -> u64 {
+    pub(super) fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }
 
     /// The pool of one statement. `budget` is the statement's own, if it has one.
-    pub fn pool(self: &Arc<Self>, budget: Option<&Arc<Quota>>) -> Arc<dyn MemoryPool> {
+    pub(super) fn pool(self: &Arc<Self>, budget: Option<&Arc<Quota>>) -> Arc<dyn MemoryPool> {
         let quota = budget.unwrap_or(&self.quota);
         let (account, most) = (quota.account(), share_of(quota));
         Arc::new(RowsPool { of: self.clone(), account, most, held: Mutex::default() })

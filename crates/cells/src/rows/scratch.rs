@@ -20,7 +20,7 @@ const PIECE: usize = 256 << 10;
 
 /// Creates files in the directory of a store.
 #[derive(Debug)]
-pub struct RowsScratch {
+pub(super) struct RowsScratch {
     store: Arc<Store>,
 }
 
@@ -45,7 +45,7 @@ struct Shared(Arc<RowsFile>);
 
 impl RowsScratch {
     /// The disk manager of DataFusion's environment. Without space for files nothing is spilled.
-    pub fn disk_manager(store: &Arc<Store>) -> DiskManagerBuilder {
+    pub(super) fn disk_manager(store: &Arc<Store>) -> DiskManagerBuilder {
         let builder = DiskManagerBuilder::default();
         match store.is_on() {
             true => builder.with_temp_file_factory(Arc::new(RowsScratch { store: store.clone() })),

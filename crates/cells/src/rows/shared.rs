@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 type Made = std::result::Result<Option<Arc<dyn SpillFile>>, Arc<DataFusionError>>;
 
 /// Rows that are computed once.
-pub struct SharedTable {
+pub(super) struct SharedTable {
     name: String,
     schema: SchemaRef,
     plan: OnceLock<Arc<dyn ExecutionPlan>>,
@@ -41,7 +41,7 @@ pub struct SharedTable {
 
 impl SharedTable {
     /// Rows of that schema. A plan must be set with [`SharedTable::made_by`] before the first read.
-    pub fn new(name: String, schema: SchemaRef) -> Self {
+    pub(super) fn new(name: String, schema: SchemaRef) -> Self {
         SharedTable { name, schema, plan: OnceLock::new(), made: Mutex::default() }
     }
 
@@ -49,7 +49,7 @@ impl SharedTable {
     ///
     /// # Errors
     /// [`DataFusionError::Internal`] if it is set already.
-    pub fn made_by(&self, plan: Arc<dyn ExecutionPlan>) -> Result<()> {
+    pub(super) fn made_by(&self, plan: Arc<dyn ExecutionPlan>) -> Result<()> {
         let again = |_| DataFusionError::Internal(format!("{} has a plan already", self.name));
         self.plan.set(plan).map_err(again)
     }
@@ -119,7 +119,7 @@ impl fmt::Debug for SharedTable {
 
 /// The table provider of shared rows.
 #[derive(Debug)]
-pub struct SharedProvider(pub Arc<SharedTable>);
+pub(super) struct SharedProvider(pub(super) Arc<SharedTable>);
 
 #[async_trait::async_trait]
 impl TableProvider for SharedProvider {

@@ -43,7 +43,7 @@ pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
 
 /// Awaits a future that computes for long between its awaits: other threads take over the tasks of this
 /// one, and tasks that the future spawns run on the threads of `spawned`.
-pub async fn await_in_place<T>(spawned: &Handle, work: impl Future<Output = T>) -> T {
+pub(super) async fn await_in_place<T>(spawned: &Handle, work: impl Future<Output = T>) -> T {
     let done = match Handle::try_current() {
         Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => {
             tokio::task::block_in_place(|| spawned.block_on(work))
@@ -59,7 +59,7 @@ pub async fn await_in_place<T>(spawned: &Handle, work: impl Future<Output = T>) 
 ///
 /// # Errors
 /// DataFusion's.
-pub fn stoppable(
+pub(super) fn stoppable(
     plan: Arc<dyn ExecutionPlan>,
     is_stopped: &IsStopped,
 ) -> Result<Arc<dyn ExecutionPlan>> {

@@ -22,7 +22,7 @@ use tessera_planner::optimize::Rooted;
 
 /// A tensor plan as a table.
 #[derive(Debug)]
-pub struct TensorTable {
+pub(super) struct TensorTable {
     scan: TensorScan,
     runner: Arc<dyn RunTensor>,
     exploded: Arc<AtomicU64>,
@@ -31,12 +31,17 @@ pub struct TensorTable {
 impl TensorTable {
     /// A table. `exploded` counts the rows that are built from cells; tables of a statement may share
     /// it.
-    pub fn new(scan: TensorScan, runner: Arc<dyn RunTensor>, exploded: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(
+        scan: TensorScan,
+        runner: Arc<dyn RunTensor>,
+        exploded: Arc<AtomicU64>,
+    ) -> Self {
         TensorTable { scan, runner, exploded }
     }
 
     /// Rows built from cells so far; rows of a dense plan do not count.
-    pub fn rows_exploded(&self) -> u64 {
+    #[cfg(test)]
+    pub(super) fn rows_exploded(&self) -> u64 {
         self.exploded.load(Ordering::Relaxed)
     }
 }
@@ -100,7 +105,7 @@ fn project(scan: &TensorScan, projection: Option<&Vec<usize>>) -> Result<TensorS
 }
 
 /// The tensor scans of a physical plan, each with the columns and roots that remain after projection.
-pub fn tensor_scans(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<TensorScan>> {
+pub(super) fn tensor_scans(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<TensorScan>> {
     let mut scans = Vec::new();
     let mut open = vec![plan];
     while let Some(node) = open.pop() {

@@ -1,7 +1,9 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 //! Tables over a runner that returns prepared pieces in reverse order.
 
-use super::{Piece, RunTensor, SharedProvider, SharedTable, TensorTable, attach};
+use super::shared::{SharedProvider, SharedTable};
+use super::table::TensorTable;
+use super::{Piece, RunTensor, attach};
 use crate::lift::{ScanColumn, TensorScan};
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};

@@ -17,7 +17,11 @@ const DEPTH_MAX: usize = 64;
 ///
 /// # Errors
 /// `SourceError::Damaged`; those of the storage.
-pub async fn check_parquet(store: &dyn ObjectStore, meta: &ObjectMeta, shown: &str) -> Found<()> {
+pub(crate) async fn check_parquet(
+    store: &dyn ObjectStore,
+    meta: &ObjectMeta,
+    shown: &str,
+) -> Found<()> {
     let damaged = |reason: &str| {
         let (path, reason) = (shown.to_string(), reason.to_string());
         DataFusionError::External(Box::new(SourceError::Damaged { path, reason }))

@@ -17,6 +17,7 @@ use sqlparser::ast::Query;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_cells::lift::{CellPlan, Density, Planner};
+use tessera_cells::rows::Batches;
 use tessera_cells::rows::assemble::{Assemble, Assembled, Role};
 use tessera_exec::chunk::{Chunk, dense};
 use tessera_exec::distinct::Distinct;
@@ -85,8 +86,7 @@ impl Binding<'_> {
         mut lower: impl FnMut(&mut Context<'_>, &Planner<'_>) -> Result<T, tessera_frontend::Error>,
     ) -> Result<Settled<T>, Error> {
         let opener = &self.opener;
-        let state = || opener.state();
-        let cells = Planner { tables: opener, state: &state, density: self.density };
+        let cells = Planner { tables: &opener.tables, rows: &opener.rows, density: self.density };
         let lowered = self.stop.plan(|| {
             tessera_frontend::limits::with_stack(|| {
                 let mut context = Context {
@@ -253,12 +253,12 @@ impl Session {
         statement: &Handle,
     ) -> Result<Done, Error> {
         let plan = CellPlan::of(rows).map_err(Error::stage)?;
-        let planned = PlannedCells::of_island(binding, plan.clone())?;
+        let planned = PlannedCells::of_island(binding, plan.clone());
         let measured = Measured::default();
         let run = async {
             let cells = self.physical_cells(planned, &measured, statement).await?;
-            let mut stream = self.stream_cells(cells, statement).await?;
-            let schema = stream.schema();
+            let Batches { schema, rows: mut batches } =
+                self.stream_cells(cells, &binding.stop, statement).await?;
             let roles: Vec<Role> = rows
                 .columns
                 .iter()
@@ -275,10 +275,10 @@ impl Session {
                     assemble.in_order(field, labels).map_err(Error::stage)?;
                 }
             }
-            while let Some(batch) = stream.next().await {
+            while let Some(batch) = batches.next().await {
                 assemble.push(&batch.map_err(rows_error)?).map_err(Error::stage)?;
             }
-            drop(stream);
+            drop(batches);
             let target = binding.config.chunk_bytes_target;
             assemble.finish(target, &|| statement.is_cancelled()).map_err(Error::stage)
         };

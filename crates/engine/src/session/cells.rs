@@ -1,29 +1,25 @@
-//! Cell queries: DataFusion's plan over tables that tensor plans fill.
+//! Cell queries: plans of rows over tables that tensor plans fill.
 
 use crate::Handle;
 use crate::answer::{Answer, Reply, RowsKept, Stats, Surface};
 use crate::error::{Class, Error, Position, Report};
 use crate::session::bind::Binding;
+use crate::session::open::Opener;
 use crate::session::run::{Execution, Results};
 use crate::session::stop::Stop;
 use crate::session::{Failure, Session};
 use crate::statement::StatementState;
 use arrow::datatypes::SchemaRef;
-use datafusion::catalog::TableProvider;
-use datafusion::error::DataFusionError;
-use datafusion::execution::{SendableRecordBatchStream, SessionState};
-use datafusion::physical_plan::ExecutionPlan;
 use futures::stream::{self, BoxStream, StreamExt};
 use sqlparser::ast::Query;
-use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tessera_cells::lift::{CellPlan, SharedRows, TensorScan};
+use tessera_cells::Error as CellsError;
+use tessera_cells::lift::{CellPlan, TensorScan};
 use tessera_cells::rows::{
-    BoxError, IsStopped, Piece, PieceSink, RunTensor, SharedProvider, SharedTable, TensorTable,
-    attach, rows_of_batches, stoppable, tensor_scans, with_large_limits_sorted,
+    Batches, BoxError, IsStopped, PhysicalRows, Piece, PieceSink, RowsState, RunTensor,
 };
 use tessera_exec::error::Error as ExecError;
 use tessera_exec::schedule::{Stats as ExecStats, Tiling as _};
@@ -35,57 +31,31 @@ use tessera_planner::ir::NodeId;
 /// A cell query that is ready to run.
 pub(super) struct PlannedCells {
     pub(super) plan: CellPlan,
-    pub(super) state: SessionState,
+    rows: RowsState,
     pub(super) sources: Sources,
     pub(super) config: PlanConfig,
     pub(super) stop: Stop,
     pub(super) plan_s: f64,
 }
 
-pub(super) struct PhysicalCells {
-    plan: Arc<dyn ExecutionPlan>,
-    /// Relations that are read by name and computed once, with the plan of each.
-    shared: Vec<(Arc<SharedTable>, Arc<dyn ExecutionPlan>)>,
-    state: SessionState,
-    stop: Stop,
-}
-
-impl PhysicalCells {
-    /// The scans of tensor plans in all its plans.
-    pub(super) fn scans(&self) -> Vec<Arc<TensorScan>> {
-        let plans = self.shared.iter().map(|(_, plan)| plan).chain([&self.plan]);
-        plans.flat_map(tensor_scans).collect()
-    }
-}
-
 impl PlannedCells {
     /// The cell query of a statement that is lowered.
-    pub(super) fn of(binding: Binding<'_>, plan: CellPlan) -> Result<Self, Error> {
+    pub(super) fn of(binding: Binding<'_>, plan: CellPlan) -> Self {
         let plan_s = binding.stop.started().elapsed().as_secs_f64();
-        let Some(state) = binding.opener.state.into_inner() else {
-            return Err(Error::Internal { what: "a cell block was planned by nothing".into() });
-        };
-        let sources = binding.opener.sources;
-        Ok(PlannedCells {
-            plan,
-            state,
-            sources,
-            config: binding.config,
-            stop: binding.stop,
-            plan_s,
-        })
+        let Opener { rows, sources, .. } = binding.opener;
+        PlannedCells { plan, rows, sources, config: binding.config, stop: binding.stop, plan_s }
     }
 
     /// A cell block inside a statement that continues after it.
-    pub(super) fn of_island(binding: &Binding<'_>, plan: CellPlan) -> Result<Self, Error> {
-        Ok(PlannedCells {
+    pub(super) fn of_island(binding: &Binding<'_>, plan: CellPlan) -> Self {
+        PlannedCells {
             plan,
-            state: binding.opener.state().map_err(Error::stage)?.clone(),
+            rows: binding.opener.rows.clone(),
             sources: binding.opener.sources.clone(),
             config: binding.config.clone(),
             stop: binding.stop.clone(),
             plan_s: 0.0,
-        })
+        }
     }
 }
 
@@ -110,7 +80,7 @@ impl Session {
         statement: &Handle,
     ) -> Result<SchemaRef, Error> {
         let plan = self.plan_cells(&mut binding, query, decision, statement).await?;
-        Ok(plan.logical.schema().inner().clone())
+        Ok(plan.schema())
     }
 
     pub(super) async fn run_cells(
@@ -121,10 +91,10 @@ impl Session {
         statement: &Handle,
     ) -> Result<Reply, Error> {
         let plan = self.plan_cells(&mut binding, query, decision, statement).await?;
-        let planned = PlannedCells::of(binding, plan)?;
-        let plan_s = planned.plan_s;
+        let planned = PlannedCells::of(binding, plan);
+        let (plan_s, stop) = (planned.plan_s, planned.stop.clone());
         let cells = self.physical_cells(planned, &Measured::default(), statement).await?;
-        let answer = self.rows_of_cells(cells, statement).await?;
+        let answer = self.rows_of_cells(cells, &stop, statement).await?;
         Ok(Reply {
             answer,
             surface: Some(Surface::Cell),
@@ -134,16 +104,18 @@ impl Session {
 
     pub(super) async fn rows_of_cells(
         &self,
-        cells: PhysicalCells,
+        cells: PhysicalRows,
+        stop: &Stop,
         statement: &Handle,
     ) -> Result<Answer, Error> {
         let limit = self.host.rows.share();
         let run = async {
-            let mut stream = self.stream_cells(cells, statement).await?;
+            let Batches { schema, rows: mut batches } =
+                self.stream_cells(cells, stop, statement).await?;
             let memory = limit.min(self.memory_result_bytes);
             let (room, scratch) = (self.host.rows_room.clone(), self.host.scratch.clone());
-            let mut rows = RowsKept::new(stream.schema(), memory, room, scratch);
-            while let Some(batch) = stream.next().await {
+            let mut rows = RowsKept::new(schema, memory, room, scratch);
+            while let Some(batch) = batches.next().await {
                 rows.push(batch.map_err(rows_error)?)?;
             }
             rows.finish()
@@ -161,61 +133,29 @@ impl Session {
         planned: PlannedCells,
         measured: &Measured,
         statement: &Handle,
-    ) -> Result<PhysicalCells, Error> {
-        let PlannedCells { plan, state, sources, config, stop, .. } = planned;
-        let runner: Arc<dyn RunTensor> = Arc::new(Runner {
+    ) -> Result<PhysicalRows, Error> {
+        let PlannedCells { plan, rows, sources, config, stop, .. } = planned;
+        let runner = Arc::new(Runner {
             execution: self.execution(statement),
             sources,
             config,
             stop: stop.clone(),
             measured: measured.clone(),
         });
-        let table = |scan: TensorScan| {
-            let name = scan.name.clone();
-            let table = TensorTable::new(scan, runner.clone(), measured.rows.clone());
-            (name, Arc::new(table) as Arc<dyn TableProvider>)
-        };
-        let mut tables: BTreeMap<String, Arc<dyn TableProvider>> =
-            plan.scans.into_iter().map(table).collect();
-        let mut shared = Vec::new();
-        for SharedRows { name, logical } in plan.shared {
-            let schema = logical.schema().inner().clone();
-            let logical = attach(logical, &tables).map_err(rows_error)?;
-            let plan = stop.physical(&self.host.row_threads, &state, logical).await?;
-            let table = Arc::new(SharedTable::new(name.clone(), schema));
-            tables.insert(name, Arc::new(SharedProvider(table.clone())));
-            shared.push((table, plan));
-        }
-        let logical = attach(plan.logical, &tables).map_err(rows_error)?;
-        let plan = stop.physical(&self.host.row_threads, &state, logical).await?;
-        Ok(PhysicalCells { plan, shared, state, stop })
+        stop.rows(rows.physical(plan, runner, &measured.rows)).await
     }
 
     /// Starts a cell query; rows are computed as the stream is read. Dropping the stream stops the query.
     pub(super) async fn stream_cells(
         &self,
-        cells: PhysicalCells,
+        cells: PhysicalRows,
+        stop: &Stop,
         statement: &Handle,
-    ) -> Result<SendableRecordBatchStream, Error> {
-        let PhysicalCells { plan, shared, state, stop } = cells;
+    ) -> Result<Batches, Error> {
         statement.move_to(StatementState::Running);
-        let share = self.host.rows.share_within(statement.budget().as_ref());
         let asked = stop.clone();
         let is_stopped: IsStopped = Arc::new(move || asked.is_stopped());
-        let usual = state.config().batch_size();
-        let mut batch_rows = usual;
-        let mut ready = |plan| {
-            let plan = with_large_limits_sorted(plan, share)?;
-            batch_rows = batch_rows.min(rows_of_batches(&plan, usual, share / 4)?);
-            // Last: it hides the operators that the other steps look for.
-            stoppable(plan, &is_stopped)
-        };
-        for (table, plan) in shared {
-            ready(plan).and_then(|plan| table.made_by(plan)).map_err(rows_error)?;
-        }
-        let plan = ready(plan).map_err(rows_error)?;
-        let context = self.host.task_context(&state, statement.budget().as_ref(), batch_rows);
-        stop.rows(&self.host.row_threads, plan, context).await
+        stop.rows(cells.stream(statement.budget().as_ref(), is_stopped)).await
     }
 }
 
@@ -305,57 +245,30 @@ impl RunTensor for Runner {
     }
 }
 
-/// Converts an error of DataFusion. An error of ours inside of it keeps its type.
-pub(super) fn rows_error(error: DataFusionError) -> Error {
+/// Converts an error of rows. An error of ours inside of it keeps its type.
+pub(super) fn rows_error(error: CellsError) -> Error {
     match error {
-        DataFusionError::External(inner) => external(inner),
-        DataFusionError::Context(_, inner) => rows_error(*inner),
-        DataFusionError::ArrowError(e, _) => match *e {
-            arrow::error::ArrowError::ExternalError(inner) => {
-                rows_error(DataFusionError::External(inner))
-            }
-            arrow::error::ArrowError::IoError(_, e)
-                if e.get_ref().is_some_and(|e| e.is::<ExecError>()) =>
-            {
-                rows_error(DataFusionError::IoError(e))
-            }
-            other => told(other.to_string(), &other),
-        },
-        DataFusionError::Shared(e) => match Arc::try_unwrap(e) {
-            Ok(e) => rows_error(e),
-            Err(shared) => shared_error(shared),
-        },
-        // Our files report errors to code that only knows errors of files.
-        DataFusionError::IoError(e) if e.get_ref().is_some_and(|e| e.is::<ExecError>()) => {
-            match e.into_inner().map(|e| e.downcast::<ExecError>()) {
-                Some(Ok(ours)) => Error::stage(*ours),
-                _ => Error::Internal { what: "an error of a file changed its type".into() },
+        CellsError::Inner(inner) => inner_error(inner),
+        CellsError::Shared { error, otherwise } => {
+            let ours = SharedError(error);
+            match ours.report() {
+                Some(_) => Error::stage(ours),
+                None => rows_error(*otherwise),
             }
         }
-        DataFusionError::ResourcesExhausted(message) => {
-            Error::stage(Failure::Rows { message, memory: true })
+        CellsError::Storage(error) => Error::stage(error),
+        CellsError::Rows { message, memory } => Error::stage(Failure::Rows { message, memory }),
+        CellsError::Table { url, format, reason } => {
+            Error::stage(Failure::Table { url, format, reason })
         }
-        other => told(other.strip_backtrace(), &other),
-    }
-}
-
-/// Converts an error that several operators share. An error of ours inside of it keeps its code.
-fn shared_error(error: Arc<DataFusionError>) -> Error {
-    let ours = SharedError(error);
-    match ours.report() {
-        Some(_) => Error::stage(ours),
-        None => match ours.0.find_root() {
-            DataFusionError::ResourcesExhausted(message) => {
-                Error::stage(Failure::Rows { message: message.clone(), memory: true })
-            }
-            _ => told(ours.0.to_string(), &ours.0),
-        },
+        CellsError::Timeout { limit_s } => Error::Timeout { limit_s },
+        CellsError::Threads(e) => Error::io("start", "threads for rows", e),
     }
 }
 
 /// An error of ours that DataFusion passed to several of its operators.
 #[derive(Debug)]
-struct SharedError(Arc<DataFusionError>);
+struct SharedError(Arc<dyn StdError + Send + Sync>);
 
 impl SharedError {
     fn report(&self) -> Option<&dyn Report> {
@@ -419,7 +332,7 @@ impl Report for SharedError {
 }
 
 /// An error that passed through DataFusion: unwrapped, if it is ours.
-fn external(error: BoxError) -> Error {
+fn inner_error(error: BoxError) -> Error {
     let error = match error.downcast::<Error>() {
         Ok(ours) => return *ours,
         Err(error) => error,
@@ -428,20 +341,8 @@ fn external(error: BoxError) -> Error {
         Ok(ours) => return Error::stage(*ours),
         Err(error) => error,
     };
-    let error = match error.downcast::<tessera_frontend::Error>() {
-        Ok(ours) => return Error::stage(*ours),
-        Err(error) => error,
-    };
-    match error.downcast::<DataFusionError>() {
-        Ok(nested) => rows_error(*nested),
-        Err(other) => told(other.to_string(), &*other),
-    }
-}
-
-/// The error of storage behind a failed table read, else DataFusion's message.
-fn told(message: String, error: &(dyn std::error::Error + 'static)) -> Error {
-    match tessera_storage::source::passing(error) {
-        Some(storage) => Error::stage(storage),
-        None => Error::stage(Failure::Rows { message, memory: false }),
+    match error.downcast::<tessera_frontend::Error>() {
+        Ok(ours) => Error::stage(*ours),
+        Err(other) => rows_error(CellsError::caused(other.to_string(), &*other)),
     }
 }

@@ -168,7 +168,7 @@ fn kind(copy: &Copy) -> Result<CopyFormat, Error> {
                 Some(near) => format!("did you mean {}?", near.to_uppercase()),
                 None => format!("formats are {}", FORMATS.join(", ").to_uppercase()),
             },
-            position: open::position(tessera_frontend::Position::of_span(copy.format.span)),
+            position: Position::of_span(copy.format.span),
         })),
     }
 }
@@ -251,7 +251,7 @@ impl CopyOptions {
 }
 
 fn place(literal: &tessera_frontend::statement::Literal) -> Option<Position> {
-    open::position(tessera_frontend::Position::of_span(literal.span))
+    Position::of_span(literal.span)
 }
 
 /// `[365, 90, 90]`, with or without its brackets.

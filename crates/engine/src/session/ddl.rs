@@ -2,13 +2,13 @@
 
 use crate::Handle;
 use crate::answer::{Answer, Reply, Stats, Surface};
-use crate::error::{Class, Error};
+use crate::error::{Class, Error, Position};
 use crate::session::open::{self, Opener, bare};
-use crate::session::tables::TableFormat;
 use crate::session::warehouse::Definition;
 use crate::session::{Failure, Session, later};
 use crate::statement::Intent;
 use sqlparser::ast::Query;
+use tessera_cells::tables::TableFormat;
 use tessera_frontend::statement::{CreateExternal, CreateTensor, Drop as DropStatement, DropKind};
 use tessera_frontend::{Labels, Lowered};
 use tessera_planner::build::Builder;
@@ -418,9 +418,7 @@ impl Session {
                 ),
                 _ => Error::stage(Failure::StoredAs {
                     format: create.format.value.clone(),
-                    position: open::position(tessera_frontend::Position::of_span(
-                        create.format.span,
-                    )),
+                    position: Position::of_span(create.format.span),
                 }),
             });
         }
@@ -430,7 +428,7 @@ impl Session {
         if table.is_none() && extension != format && (said(&extension) || said(&format)) {
             return Err(Error::stage(Failure::Option {
                 name: "STORED AS".into(),
-                position: open::position(tessera_frontend::Position::of_span(create.format.span)),
+                position: Position::of_span(create.format.span),
                 reason: format!("`{}` is no {format} by its name", create.location.text),
                 hint: match said(&extension) {
                     true => format!("write STORED AS {}", extension.to_uppercase()),

@@ -181,15 +181,12 @@ impl Session {
             Lowered::Outline(reply) => return Ok(*reply),
         };
         let islands = shown(self, &binding, statement)?;
-        let planned = PlannedCells::of(binding, cells)?;
+        let planned = PlannedCells::of(binding, cells);
         let (plan_s, sources) = (planned.plan_s, planned.sources.clone());
         let (config, stop) = (planned.config.clone(), planned.stop.clone());
         let notes = planned.plan.notes.clone();
         let logical = planned.plan.logical_text();
-        // Without DataFusion's comments.
-        let graphviz = planned.plan.logical.display_graphviz().to_string();
-        let graphviz = graphviz.lines().filter(|line| !line.trim_start().starts_with("//"));
-        let graphviz = graphviz.map(|line| format!("{line}\n")).collect();
+        let graphviz = planned.plan.graphviz();
         let measured = Measured::default();
         let cells = self.physical_cells(planned, &measured, statement).await?;
         let mut scans = Vec::new();
@@ -220,7 +217,7 @@ impl Session {
         scans.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
         let mut rows = None;
         if what.analyze {
-            self.rows_of_cells(cells, statement).await?;
+            self.rows_of_cells(cells, &stop, statement).await?;
             rows = Some(measured.rows());
             for known in &mut scans {
                 known.plan.runs = Some(measured.runs_of(&known.scan));

@@ -1,4 +1,4 @@
-//! Errors that the session itself detects, and conversions of other crates' errors to reports.
+//! Errors that the session itself detects, and the report of a cluster's faults.
 
 use crate::error::{Class, Error, Position, Report};
 use tessera_planner::catalog::Coord;
@@ -251,36 +251,6 @@ impl Report for Failure {
     }
 }
 
-impl Report for tessera_frontend::Error {
-    fn code(&self) -> &str {
-        self.code()
-    }
-    fn class(&self) -> Class {
-        self.class()
-    }
-    fn hint(&self) -> Option<String> {
-        self.hint()
-    }
-    fn position(&self) -> Option<Position> {
-        self.position().map(|p| Position { line: p.line, column: p.column, length: p.length })
-    }
-}
-
-impl Report for tessera_exec::error::Error {
-    fn code(&self) -> &str {
-        self.code()
-    }
-    fn class(&self) -> Class {
-        self.class()
-    }
-    fn hint(&self) -> Option<String> {
-        self.hint()
-    }
-    fn may_fit(&self) -> bool {
-        self.may_fit()
-    }
-}
-
 impl Report for tessera_cluster::net::Fault {
     fn code(&self) -> &str {
         use tessera_cluster::net::Fault;
@@ -297,33 +267,6 @@ impl Report for tessera_cluster::net::Fault {
             tessera_cluster::net::Fault::Unreachable(_) => Class::Retry,
             _ => Class::User,
         }
-    }
-}
-
-impl Report for tessera_storage::source::SourceError {
-    fn code(&self) -> &str {
-        self.code()
-    }
-    fn class(&self) -> Class {
-        self.class()
-    }
-    fn hint(&self) -> Option<String> {
-        self.hint()
-    }
-}
-
-impl Report for tessera_storage::sink::SinkError {
-    fn code(&self) -> &str {
-        self.code()
-    }
-    fn class(&self) -> Class {
-        self.class()
-    }
-    fn hint(&self) -> Option<String> {
-        self.hint()
-    }
-    fn may_fit(&self) -> bool {
-        self.may_fit()
     }
 }
 

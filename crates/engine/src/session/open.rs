@@ -1,21 +1,18 @@
 //! Opens the relations of a query before it is bound.
 
 use crate::Handle;
-use crate::error::{Error, Position};
+use crate::error::Error;
+use crate::session::cells::rows_error;
 use crate::session::failure::Failure;
 use crate::session::settings::Settings;
-use crate::session::tables::{self, TableFormat};
 use crate::session::warehouse::{Definition, Entry};
 use crate::session::{Session, later, system};
 use crate::statement::Made;
-use datafusion::datasource::{TableProvider, provider_as_source};
-use datafusion::execution::SessionState;
-use datafusion::logical_expr::TableSource;
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tessera_cells::lift::RowTables;
+use tessera_cells::rows::RowsState;
+use tessera_cells::tables::{Table, TableFormat, Tables};
 use tessera_exec::task::{Origin, Resident, SourceLocation, Sources};
 use tessera_frontend::{Catalog, Labels, RelationRef, View};
 use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
@@ -129,21 +126,21 @@ pub(super) struct Opener<'a> {
     relations: Vec<RelationRef>,
     opened: BTreeMap<RelationRef, Arc<Dataset>>,
     /// Relations that are rows.
-    tables: BTreeMap<RelationRef, Arc<dyn TableProvider>>,
+    pub(super) tables: Tables,
     views: BTreeMap<RelationRef, Arc<View>>,
     /// Views that are being opened, outermost first.
     path: Vec<String>,
     /// Names in the catalog, for suggestions.
     known: Vec<String>,
     pub(super) sources: Sources,
-    /// The DataFusion state for cell blocks, made for the first table or cell block.
-    pub(super) state: OnceCell<SessionState>,
+    /// Plans and runs its cell blocks.
+    pub(super) rows: RowsState,
 }
 
 /// A name or URL that was found.
 pub(super) enum Found {
     Dataset(Arc<Dataset>),
-    Table(Arc<dyn TableProvider>),
+    Table(Table),
     View(Arc<View>),
 }
 
@@ -160,12 +157,12 @@ impl<'a> Opener<'a> {
             handle: handle.clone(),
             relations,
             opened: BTreeMap::new(),
-            tables: BTreeMap::new(),
+            tables: Tables::new(),
             views: BTreeMap::new(),
             path: Vec::new(),
             known: Vec::new(),
             sources: Sources::default(),
-            state: OnceCell::new(),
+            rows: session.host.rows.state(),
         }
     }
 
@@ -245,19 +242,16 @@ impl<'a> Opener<'a> {
         format: TableFormat,
         url: &str,
         options: &[(String, String)],
-    ) -> Result<Arc<dyn TableProvider>, Error> {
-        let state = self.state().map_err(Error::stage)?;
-        let host = &self.session.host;
-        tables::open(format, url, options, state, host, &self.handle).await
-    }
-
-    /// The DataFusion state for cell blocks, made at the first call.
-    pub(super) fn state(&self) -> Result<&SessionState, tessera_frontend::Error> {
-        if let Some(state) = self.state.get() {
-            return Ok(state);
+    ) -> Result<Table, Error> {
+        let (stores, versions) = (&self.session.host.stores, self.handle.versions());
+        let opened = self.rows.open_table(format, url, options, stores, &versions).await;
+        let opened = opened.map_err(rows_error)?;
+        self.handle.reads_table(opened.store);
+        let table = format!("{}#{}", opened.url, format.name());
+        if !self.handle.is_version(&table, &opened.version) {
+            return Err(Error::stage(Failure::SourceChanged { url: opened.url }));
         }
-        let state = self.session.host.session_state()?;
-        Ok(self.state.get_or_init(|| state))
+        Ok(opened.table)
     }
 
     pub(super) async fn url(
@@ -314,8 +308,9 @@ impl<'a> Opener<'a> {
             }
             return Ok(Some(Found::Dataset(temp.dataset.clone())));
         }
-        if let Some(table) = system::table(name, &self.session.host) {
-            return Ok(Some(Found::Table(table.map_err(super::cells::rows_error)?)));
+        if let Some(rows) = system::rows(name, &self.session.host) {
+            let table = rows.map_err(tessera_cells::Error::from).and_then(Table::of_rows);
+            return Ok(Some(Found::Table(table.map_err(rows_error)?)));
         }
         let mut tries = 0..LOOKS_MAX;
         loop {
@@ -414,12 +409,6 @@ impl Catalog for Opener<'_> {
     }
 }
 
-impl RowTables for Opener<'_> {
-    fn rows(&self, relation: &RelationRef) -> Option<Arc<dyn TableSource>> {
-        self.tables.get(relation).map(|table| provider_as_source(table.clone()))
-    }
-}
-
 /// A name without its quotes.
 pub(super) fn bare(name: &str) -> String {
     name.strip_prefix('"')
@@ -437,10 +426,6 @@ fn pick<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone) -> Option<
         (Some(one), None) => Some(one.into()),
         _ => None,
     }
-}
-
-pub(super) fn position(p: Option<tessera_frontend::Position>) -> Option<Position> {
-    p.map(|p| Position { line: p.line, column: p.column, length: p.length })
 }
 
 /// An absolute path, valid from other working directories; URLs stay as they are.

@@ -6,26 +6,17 @@ use arrow::array::{
     UInt64Array,
 };
 use arrow::error::ArrowError;
-use datafusion::datasource::{MemTable, TableProvider};
-use datafusion::error::DataFusionError;
 use std::sync::Arc;
 use tessera_cluster::registry::{Event, Member};
 
-/// The system table of that name; `None` if the name is unknown. Without a cluster the tables are empty.
-pub(super) fn table(
-    name: &str,
-    host: &Host,
-) -> Option<Result<Arc<dyn TableProvider>, DataFusionError>> {
+/// The rows of the system table of that name; `None` if the name is unknown. Without a cluster the tables are empty.
+pub(super) fn rows(name: &str, host: &Host) -> Option<Result<RecordBatch, ArrowError>> {
     let registry = host.cluster().map(|c| c.registry());
-    let rows = match name.to_ascii_lowercase().as_str() {
-        "system.workers" => workers(&registry.map(|r| r.all()).unwrap_or_default()),
-        "system.events" => events(&registry.map(|r| r.events()).unwrap_or_default()),
-        _ => return None,
-    };
-    Some(rows.map_err(DataFusionError::from).and_then(|rows| {
-        let table = MemTable::try_new(rows.schema(), vec![vec![rows]])?;
-        Ok(Arc::new(table) as Arc<dyn TableProvider>)
-    }))
+    match name.to_ascii_lowercase().as_str() {
+        "system.workers" => Some(workers(&registry.map(|r| r.all()).unwrap_or_default())),
+        "system.events" => Some(events(&registry.map(|r| r.events()).unwrap_or_default())),
+        _ => None,
+    }
 }
 
 /// Connected workers and those that left recently: the fields of `GET /v1/cluster`.

@@ -9,9 +9,10 @@
 
 use super::Handle;
 use crate::error::Error;
-use crate::session::{Failure, Registered};
+use crate::session::Failure;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tessera_cells::tables::Registered;
 use tessera_cluster::Identity;
 use tessera_storage::source::{Noted, Versions};
 

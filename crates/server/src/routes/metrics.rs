@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -21,8 +21,8 @@ use tessera_engine::session::Host;
 /// Upper bounds of the histogram's buckets, in seconds.
 const BUCKETS: [f64; 9] = [0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0];
 
-/// A metric of each worker: name, type, help, and value.
-type OfWorker = (&'static str, &'static str, &'static str, fn(&Member) -> f64);
+/// A metric of each worker: name, help, and value.
+type OfWorker = (&'static str, &'static str, fn(&Member) -> u64);
 
 /// Counters of requests.
 #[derive(Default)]
@@ -122,8 +122,14 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>) -> Response {
 struct Exposition(String);
 
 impl Exposition {
-    /// A metric with its values, each with its labels.
-    fn one(&mut self, name: &str, kind: &str, help: &str, values: &[(String, f64)]) {
+    /// A metric without labels.
+    fn one(&mut self, name: &str, help: &str, value: u64) {
+        self.each(name, help, [(String::new(), value as f64)]);
+    }
+
+    /// A metric with a value for each set of labels. The names of counters, and only these, end in `_total`.
+    fn each(&mut self, name: &str, help: &str, values: impl IntoIterator<Item = (String, f64)>) {
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
         // Writing into memory cannot fail.
         let _ = writeln!(self.0, "# HELP tessera_{name} {help}\n# TYPE tessera_{name} {kind}");
         for (labels, v) in values {
@@ -132,9 +138,9 @@ impl Exposition {
     }
 }
 
-/// One value without labels.
-fn plain(v: u64) -> Vec<(String, f64)> {
-    vec![(String::new(), v as f64)]
+/// A value with a label.
+fn labelled(label: &str, of: impl Display, value: u64) -> (String, f64) {
+    (format!("{{{label}=\"{of}\"}}"), value as f64)
 }
 
 fn text(shared: &Shared) -> String {
@@ -150,18 +156,10 @@ fn text(shared: &Shared) -> String {
     if let Some(cluster) = host.and_then(|h| h.cluster()) {
         workers(&cluster.registry().all(), &mut out);
     }
-    out.one(
-        "sent_bytes_total",
-        "counter",
-        "Bytes of results sent to clients.",
-        &plain(shared.metrics.bytes_sent.load(Relaxed)),
-    );
-    out.one(
-        "received_bytes_total",
-        "counter",
-        "Bytes of uploads.",
-        &plain(shared.metrics.bytes_received.load(Relaxed)),
-    );
+    let metrics = &shared.metrics;
+    let sent = metrics.bytes_sent.load(Relaxed);
+    out.one("sent_bytes_total", "Bytes of results sent to clients.", sent);
+    out.one("received_bytes_total", "Bytes of uploads.", metrics.bytes_received.load(Relaxed));
     durations(shared, &mut out.0);
     out.0
 }
@@ -170,40 +168,23 @@ fn text(shared: &Shared) -> String {
 fn statements(shared: &Shared, out: &mut Exposition) {
     let statements = &shared.statements;
     let (live, waiting) = statements.live();
-    let ends: Vec<_> = ENDS
-        .iter()
-        .zip(&statements.ends)
-        .map(|(s, n)| (format!("{{state=\"{s}\"}}"), n.load(Relaxed) as f64))
-        .collect();
-    out.one("statements_total", "counter", "Statements that came to an end, by state.", &ends);
-    out.one(
-        "statements_queued",
-        "gauge",
-        "Statements that wait for a place.",
-        &plain(waiting as u64),
-    );
-    out.one(
-        "statements_running",
-        "gauge",
-        "Statements that are planned or run.",
-        &plain(live.saturating_sub(waiting) as u64),
-    );
+    let ends = ENDS.iter().zip(&statements.ends);
+    let ends = ends.map(|(state, n)| labelled("state", state, n.load(Relaxed)));
+    out.each("statements_total", "Statements that came to an end, by state.", ends);
+    out.one("statements_queued", "Statements that wait for a place.", waiting as u64);
+    let running = live.saturating_sub(waiting) as u64;
+    out.one("statements_running", "Statements that are planned or run.", running);
     let (memory, disk) = statements.kept_bytes();
-    let kept = [("memory", memory), ("disk", disk)]
-        .map(|(place, n)| (format!("{{place=\"{place}\"}}"), n as f64));
-    out.one("result_bytes", "gauge", "Bytes of retained results, by place.", &kept);
+    let kept = [("memory", memory), ("disk", disk)].map(|(place, n)| labelled("place", place, n));
+    out.each("result_bytes", "Bytes of retained results, by place.", kept);
     if let Some(host) = shared.backend.host() {
-        out.one(
-            "statements_run_alone_total",
-            "counter",
-            "Statements that were refused memory while others ran, and ran again alone.",
-            &plain(host.ran_alone()),
-        );
+        let help = "Statements that were refused memory while others ran, and ran again alone.";
+        out.one("statements_run_alone_total", help, host.ran_alone());
     }
-    out.one("sessions", "gauge", "Sessions.", &plain(shared.sessions.count() as u64));
+    out.one("sessions", "Sessions.", shared.sessions.count() as u64);
     let most = super::stream::streams_max(shared.config.memory_limit_bytes);
     let streams = most - shared.streams.available_permits();
-    out.one("streams", "gauge", "Results on their way.", &plain(streams as u64));
+    out.one("streams", "Results on their way.", streams as u64);
 }
 
 /// Operands and memory of the process.
@@ -216,117 +197,75 @@ fn runtime(host: &Host, out: &mut Exposition) {
             }
             sum
         });
-    let running: Vec<_> =
-        running.iter().map(|(s, n)| (format!("{{state=\"{s}\"}}"), *n as f64)).collect();
-    out.one("operands", "gauge", "Operands of statements that run, by state.", &running);
-    out.one(
-        "operands_run_total",
-        "counter",
-        "Operands that threads ran.",
-        &plain(host.runtime().operands()),
-    );
-    out.one("quota_limit_bytes", "gauge", "The memory limit.", &plain(quota.limit()));
-    out.one("quota_used_bytes", "gauge", "Bytes reserved or charged.", &plain(quota.used()));
-    out.one("quota_peak_bytes", "gauge", "The most bytes ever in use.", &plain(quota.peak()));
-    out.one("pool_cached_bytes", "gauge", "Bytes of free buffers.", &plain(quota.cached()));
+    let running = running.into_iter().map(|(state, n)| labelled("state", state, n));
+    out.each("operands", "Operands of statements that run, by state.", running);
+    out.one("operands_run_total", "Operands that threads ran.", host.runtime().operands());
+    out.one("quota_limit_bytes", "The memory limit.", quota.limit());
+    out.one("quota_used_bytes", "Bytes reserved or charged.", quota.used());
+    out.one("quota_peak_bytes", "The most bytes ever in use.", quota.peak());
+    out.one("pool_cached_bytes", "Bytes of free buffers.", quota.cached());
 }
 
 fn spill(host: &Host, out: &mut Exposition) {
     let store = host.runtime().store();
     let spilled = store.figures();
-    out.one("spill_files", "gauge", "Files of spilled chunks.", &plain(spilled.files));
-    out.one("spill_used_bytes", "gauge", "Bytes of scratch set aside.", &plain(spilled.bytes));
-    out.one("spill_limit_bytes", "gauge", "The limit of scratch.", &plain(store.limit()));
-    out.one("spilled_files_total", "counter", "Chunks spilled.", &plain(spilled.spilled_files));
-    out.one("spilled_bytes_total", "counter", "Bytes spilled.", &plain(spilled.spilled_bytes));
-    out.one(
-        "spill_corrupt_total",
-        "counter",
-        "Reads of spilled chunks that were not what had been written.",
-        &plain(spilled.corrupt),
-    );
-    out.one(
-        "spill_read_bytes_total",
-        "counter",
-        "Bytes of spilled chunks that were read again.",
-        &plain(spilled.read_back_bytes),
-    );
+    out.one("spill_files", "Files of spilled chunks.", spilled.files);
+    out.one("spill_used_bytes", "Bytes of scratch set aside.", spilled.bytes);
+    out.one("spill_limit_bytes", "The limit of scratch.", store.limit());
+    out.one("spilled_files_total", "Chunks spilled.", spilled.spilled_files);
+    out.one("spilled_bytes_total", "Bytes spilled.", spilled.spilled_bytes);
+    let corrupt = "Reads of spilled chunks that were not what had been written.";
+    out.one("spill_corrupt_total", corrupt, spilled.corrupt);
+    let read_back = "Bytes of spilled chunks that were read again.";
+    out.one("spill_read_bytes_total", read_back, spilled.read_back_bytes);
 }
 
 /// Reads from storage, and results on disk.
 fn storage(host: &Host, out: &mut Exposition) {
     let (requests, bytes, _) = host.counters().snapshot();
-    out.one("storage_requests_total", "counter", "Requests to storage.", &plain(requests));
-    out.one("storage_read_bytes_total", "counter", "Bytes read from storage.", &plain(bytes));
-    let scratch = host.scratch();
-    out.one("scratch_used_bytes", "gauge", "Bytes of results on disk.", &plain(scratch.used()));
-    out.one(
-        "scratch_written_bytes_total",
-        "counter",
-        "Bytes of results that went to disk.",
-        &plain(scratch.written()),
-    );
+    out.one("storage_requests_total", "Requests to storage.", requests);
+    out.one("storage_read_bytes_total", "Bytes read from storage.", bytes);
+    let (used, written) = (host.scratch().used(), host.scratch().written());
+    out.one("scratch_used_bytes", "Bytes of results on disk.", used);
+    out.one("scratch_written_bytes_total", "Bytes of results that went to disk.", written);
 }
 
 fn durable(host: &Host, out: &mut Exposition) {
     let (durable, did) = (host.durable(), host.durable().did());
-    let all: [(&str, &str, &str, f64); 11] = [
-        ("limit_bytes", "gauge", "Bytes that kept chunks may have.", durable.limit() as f64),
-        ("used_bytes", "gauge", "Bytes of kept chunks that are known.", durable.bytes() as f64),
-        ("written_total", "counter", "Operands whose chunks were kept.", did.written as f64),
-        ("written_bytes_total", "counter", "Bytes of them.", did.bytes_written as f64),
-        ("reused_total", "counter", "Operands whose kept chunks were used.", did.reused as f64),
-        ("reused_bytes_total", "counter", "Bytes of them.", did.bytes_reused as f64),
-        (
-            "reused_seconds_total",
-            "counter",
-            "Seconds of threads that computing them had taken.",
-            did.seconds_reused,
-        ),
-        (
-            "corrupt_total",
-            "counter",
-            "Kept chunks that were missing or not what had been written.",
-            did.corrupt as f64,
-        ),
-        ("skipped_total", "counter", "Operands not kept for want of room.", did.skipped as f64),
-        ("failed_total", "counter", "Writes of kept chunks that failed.", did.failed as f64),
-        ("removed_total", "counter", "Statements whose kept chunks gave way.", did.removed as f64),
-    ];
-    for (name, kind, help, value) in all {
-        out.one(&format!("durable_{name}"), kind, help, &[(String::new(), value)]);
-    }
+    out.one("durable_limit_bytes", "Bytes that kept chunks may have.", durable.limit());
+    out.one("durable_used_bytes", "Bytes of kept chunks that are known.", durable.bytes());
+    out.one("durable_written_total", "Operands whose chunks were kept.", did.written);
+    out.one("durable_written_bytes_total", "Bytes of them.", did.bytes_written);
+    out.one("durable_reused_total", "Operands whose kept chunks were used.", did.reused);
+    out.one("durable_reused_bytes_total", "Bytes of them.", did.bytes_reused);
+    let seconds = "Seconds of threads that computing them had taken.";
+    out.each("durable_reused_seconds_total", seconds, [(String::new(), did.seconds_reused)]);
+    let corrupt = "Kept chunks that were missing or not what had been written.";
+    out.one("durable_corrupt_total", corrupt, did.corrupt);
+    out.one("durable_skipped_total", "Operands not kept for want of room.", did.skipped);
+    out.one("durable_failed_total", "Writes of kept chunks that failed.", did.failed);
+    out.one("durable_removed_total", "Statements whose kept chunks gave way.", did.removed);
 }
 
 fn workers(members: &[Member], out: &mut Exposition) {
-    let of = |f: fn(&Member) -> f64| -> Vec<(String, f64)> {
-        members.iter().map(|m| (format!("{{worker=\"{}\"}}", m.number), f(m))).collect()
-    };
     let all: [OfWorker; 13] = [
-        ("up", "gauge", "1 for a worker that answers.", |m| f64::from(m.state.is_here())),
-        ("threads", "gauge", "Threads that compute.", |m| f64::from(m.hello.threads)),
-        ("memory_limit_bytes", "gauge", "The memory limit.", |m| m.hello.memory_bytes as f64),
-        ("memory_used_bytes", "gauge", "Bytes in use.", |m| m.load.used_bytes as f64),
-        ("orders", "gauge", "Orders that run.", |m| m.load.orders as f64),
-        ("operands_total", "counter", "Operands that ran.", |m| m.load.operands as f64),
-        ("chunks", "gauge", "Chunks kept for others.", |m| m.load.chunks as f64),
-        ("chunk_bytes", "gauge", "Their bytes.", |m| m.load.chunk_bytes as f64),
-        ("retained", "gauge", "Operands of finished plans whose chunks are retained.", |m| {
-            m.load.retained as f64
-        }),
-        ("retained_bytes", "gauge", "Bytes of these chunks.", |m| m.load.retained_bytes as f64),
-        ("reused_total", "counter", "Operands whose retained chunks were used again.", |m| {
-            m.load.reused as f64
-        }),
-        ("fetched_bytes_total", "counter", "Bytes of chunks fetched from others.", |m| {
-            m.load.fetched_bytes as f64
-        }),
-        ("served_bytes_total", "counter", "Bytes of chunks given to others.", |m| {
-            m.load.served_bytes as f64
-        }),
+        ("up", "1 for a worker that answers.", |m| u64::from(m.state.is_here())),
+        ("threads", "Threads that compute.", |m| u64::from(m.hello.threads)),
+        ("memory_limit_bytes", "The memory limit.", |m| m.hello.memory_bytes),
+        ("memory_used_bytes", "Bytes in use.", |m| m.load.used_bytes),
+        ("orders", "Orders that run.", |m| m.load.orders),
+        ("operands_total", "Operands that ran.", |m| m.load.operands),
+        ("chunks", "Chunks kept for others.", |m| m.load.chunks),
+        ("chunk_bytes", "Their bytes.", |m| m.load.chunk_bytes),
+        ("retained", "Operands of finished plans whose chunks are retained.", |m| m.load.retained),
+        ("retained_bytes", "Bytes of these chunks.", |m| m.load.retained_bytes),
+        ("reused_total", "Operands whose retained chunks were used again.", |m| m.load.reused),
+        ("fetched_bytes_total", "Bytes of chunks fetched from others.", |m| m.load.fetched_bytes),
+        ("served_bytes_total", "Bytes of chunks given to others.", |m| m.load.served_bytes),
     ];
-    for (name, kind, help, f) in all {
-        out.one(&format!("worker_{name}"), kind, help, &of(f));
+    for (name, help, f) in all {
+        let values = members.iter().map(|m| labelled("worker", m.number, f(m)));
+        out.each(&format!("worker_{name}"), help, values);
     }
 }
 

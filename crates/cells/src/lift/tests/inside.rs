@@ -1,16 +1,18 @@
 //! Cell blocks inside tensor expressions.
-use std::cell::OnceCell;
 use std::sync::Arc;
 
-use datafusion::logical_expr::TableSource;
+use tessera_exec::quota::Quota;
+use tessera_exec::store::Store;
 use tessera_frontend::island::Work;
 use tessera_frontend::{Catalog, Context, Error, Islands, Lowered, RelationRef, lower_tensor};
 use tessera_planner::catalog::Dataset;
 use tessera_planner::config::Config;
 use tessera_planner::dtype::{Calendar, DType};
 
-use super::super::{CellPlan, Density, Planner, RowTables, session_state};
+use super::super::{CellPlan, Density, Planner};
 use super::{data, query};
+use crate::rows::RowsRuntime;
+use crate::tables::Tables;
 
 struct Known;
 
@@ -20,19 +22,11 @@ impl Catalog for Known {
     }
 }
 
-impl RowTables for Known {
-    fn rows(&self, _: &RelationRef) -> Option<Arc<dyn TableSource>> {
-        None
-    }
-}
-
 fn lowered(sql: &str, islands: &mut Islands) -> Result<Lowered, Error> {
-    let cell = OnceCell::new();
-    let state = || {
-        let state = session_state(1 << 30)?;
-        Ok(cell.get_or_init(|| state))
-    };
-    let cells = Planner { tables: &Known, state: &state, density: Density::Auto };
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), 0);
+    let rows = RowsRuntime::new(Quota::new(1 << 30), store, 1).state();
+    let cells = Planner { tables: &Tables::new(), rows: &rows, density: Density::Auto };
     let mut context = Context {
         catalog: &Known,
         config: Config::default(),

@@ -138,8 +138,7 @@ pub(super) async fn explain_waiting<T>(
         let plan = plan.as_ref().map(|(text, json)| (text.as_str(), json));
         outline.islands.push(show(number, &next, plan));
         outline.edges.push(next.waits_for.clone());
-        let state = binding.opener.state().map_err(Error::stage)?;
-        let Some(done) = stand_in(&next, number, state) else {
+        let Some(done) = stand_in(&next, number, &binding.opener.rows) else {
             outline.cut = Some(format!("island {}", number + 1));
             break;
         };
@@ -234,7 +233,7 @@ async fn plan_of(
                 let _ = writeln!(text, "{note}");
             }
             let _ = writeln!(text, "{}", plan.logical_text());
-            let planned = PlannedCells::of_island(binding, plan.clone())?;
+            let planned = PlannedCells::of_island(binding, plan.clone());
             let cells = session.physical_cells(planned, &Measured::default(), statement).await?;
             let scans = cells.scans();
             results = Results::of_rows(scans.iter().any(|scan| scan.exploded));

@@ -4,10 +4,9 @@
 //! `OPTIONS ('aws.endpoint' …)` configure access to a bucket, and a missing file is reported as for arrays.
 
 use crate::error::Error;
-use crate::session::Host;
-use crate::session::failure::Failure;
-use crate::statement::Handle;
-use datafusion::datasource::TableProvider;
+use crate::rows::{Guarded, IpcFormat, RowsState, check_parquet};
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::csv::CsvFormat;
 use datafusion::datasource::file_format::json::JsonFormat;
@@ -15,18 +14,19 @@ use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
+use datafusion::datasource::{MemTable, TableProvider, provider_as_source};
 use datafusion::error::DataFusionError;
-use datafusion::execution::SessionState;
 use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::logical_expr::TableSource;
 use futures::TryStreamExt;
 use object_store::ObjectMeta;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tessera_cells::rows::{Guarded, IpcFormat, check_parquet};
 use tessera_frontend::RelationRef;
 use tessera_frontend::ast::UrlKind;
-use tessera_storage::source::{Options, SourceError, TableStore, passing};
+use tessera_storage::source::{Options, SourceError, Stores, TableStore, Versions, passing};
 use url::Url;
 
 /// Timeout for reading the schema of a table.
@@ -41,17 +41,22 @@ const BATCH_BYTES_LEAST: u64 = 16 << 20;
 /// Number of stores registered for tables.
 static STORES: AtomicU64 = AtomicU64::new(0);
 
+/// The format of a table's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TableFormat {
+pub enum TableFormat {
+    /// Apache Parquet.
     Parquet,
+    /// Values separated by commas or by another character.
     Csv,
+    /// One JSON object per line.
     Json,
+    /// Arrow IPC, as a file or as a stream.
     Arrow,
 }
 
 impl TableFormat {
     /// Parses the format after `STORED AS` or `read_`.
-    pub(super) fn parse(name: &str) -> Option<Self> {
+    pub fn parse(name: &str) -> Option<Self> {
         Some(match name.to_ascii_lowercase().as_str() {
             "parquet" => Self::Parquet,
             "csv" => Self::Csv,
@@ -62,7 +67,7 @@ impl TableFormat {
     }
 
     /// The format by the suffix of a URL; `None` for arrays.
-    pub(super) fn of_url(url: &str) -> Option<Self> {
+    pub fn of_url(url: &str) -> Option<Self> {
         if UrlKind::of(url) == UrlKind::Tensor {
             return None;
         }
@@ -81,7 +86,7 @@ impl TableFormat {
     }
 
     /// The format of a relation that is rows.
-    pub(super) fn of(relation: &RelationRef) -> Option<Self> {
+    pub fn of(relation: &RelationRef) -> Option<Self> {
         let RelationRef::Url { url, options } = relation else { return None };
         match options.iter().find(|(key, _)| key == "format") {
             Some((_, format)) => Self::parse(format),
@@ -89,7 +94,8 @@ impl TableFormat {
         }
     }
 
-    pub(super) fn name(self) -> &'static str {
+    /// The name in messages.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Parquet => "Parquet",
             Self::Csv => "CSV",
@@ -109,69 +115,104 @@ impl TableFormat {
     }
 }
 
-/// Opens a table: finds its files and reads its columns.
-///
-/// The statement sees its files as they are now: reading a file that changes later is an error.
-///
-/// # Errors
-/// `not_found`, those of the storage, `not_a_table` if the file has another format, `unknown_option`, `source_changed`
-/// if the statement found other files, or versions of them, before.
-pub(super) async fn open(
-    format: TableFormat,
-    url: &str,
-    options: &[(String, String)],
-    state: &SessionState,
-    host: &Host,
-    handle: &Handle,
-) -> Result<Arc<dyn TableProvider>, Error> {
-    // Larger batches are refused: a batch is in memory as a whole and is not charged to the quota.
-    let batch_bytes = (host.config().memory_limit_bytes / 4).max(BATCH_BYTES_LEAST);
-    let (reading, storage) = reader(format, options, batch_bytes)?;
-    let (place, files, root) = place(format, url, &storage, state, host, handle).await?;
-    let reading = Arc::new(Guarded::new(reading, root.clone()));
-    let ending = if place.is_collection() { format.ending() } else { "" };
-    let listing = ListingOptions::new(reading).with_file_extension(ending);
-    let failed = |e: DataFusionError| match passing(&e) {
-        Some(
-            told @ (SourceError::Changed { .. }
-            | SourceError::NotAllowed { .. }
-            | SourceError::Damaged { .. }),
-        ) => Error::stage(told),
-        _ if matches!(e, DataFusionError::ResourcesExhausted(_)) => super::cells::rows_error(e),
-        _ => Error::stage(Failure::Table {
-            url: shown(url),
-            format: format.name(),
-            reason: first_line(&e.strip_backtrace()),
-        }),
-    };
-    let known = async {
-        if format == TableFormat::Parquet {
-            let all = place.list_all_files(state, &files, ending).await?;
-            let checked = |meta: ObjectMeta| {
-                let (files, shown) = (&files, format!("{root}/{}", meta.location));
-                async move { check_parquet(files, &meta, &shown).await }
-            };
-            all.try_for_each_concurrent(CHECKS, checked).await?;
+/// A table of rows that DataFusion reads.
+#[derive(Debug, Clone)]
+pub struct Table(Arc<dyn TableProvider>);
+
+impl Table {
+    /// A table of rows in memory.
+    ///
+    /// # Errors
+    /// DataFusion's.
+    pub fn of_rows(rows: RecordBatch) -> Result<Self, Error> {
+        Ok(Table(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))
+    }
+
+    /// Names and types of the columns.
+    pub fn schema(&self) -> SchemaRef {
+        self.0.schema()
+    }
+
+    pub(crate) fn source(&self) -> Arc<dyn TableSource> {
+        provider_as_source(self.0.clone())
+    }
+}
+
+/// Opened tables of a statement.
+pub type Tables = BTreeMap<RelationRef, Table>;
+
+/// A table whose files were found.
+pub struct OpenedTable {
+    /// The table.
+    pub table: Table,
+    /// Its URL, without parts that may be secret.
+    pub url: String,
+    /// The version of its files.
+    pub version: String,
+    /// Its store, which has to be retained while the table is read.
+    pub store: Registered,
+}
+
+impl RowsState {
+    /// Opens a table: finds its files and reads its columns.
+    ///
+    /// The statement sees its files as they are now: reading a file that changes later is an error.
+    ///
+    /// # Errors
+    /// `not_found`, those of the storage, [`Error::Table`] if the file has another format, `unknown_option`,
+    /// `source_changed` if `versions` expect other versions of its files.
+    pub async fn open_table(
+        &self,
+        format: TableFormat,
+        url: &str,
+        options: &[(String, String)],
+        stores: &Stores,
+        versions: &Arc<Versions>,
+    ) -> Result<OpenedTable, Error> {
+        let state = self.get()?;
+        // Larger batches are refused: a batch is in memory as a whole and is not charged to the quota.
+        let batch_bytes = (self.memory_limit() / 4).max(BATCH_BYTES_LEAST);
+        let (reading, storage) = reader(format, options, batch_bytes)?;
+        let Place { place, files, root, store } =
+            place(format, url, &storage, state.runtime_env(), stores, versions).await?;
+        let reading = Arc::new(Guarded::new(reading, root.clone()));
+        let ending = if place.is_collection() { format.ending() } else { "" };
+        let listing = ListingOptions::new(reading).with_file_extension(ending);
+        let url = shown(url);
+        let not_a_table = |reason| Error::Table { url: url.clone(), format: format.name(), reason };
+        let failed = |e: DataFusionError| match passing(&e) {
+            Some(
+                told @ (SourceError::Changed { .. }
+                | SourceError::NotAllowed { .. }
+                | SourceError::Damaged { .. }),
+            ) => Error::Storage(told),
+            _ if matches!(e, DataFusionError::ResourcesExhausted(_)) => e.into(),
+            _ => not_a_table(first_line(&e.strip_backtrace())),
+        };
+        let known = async {
+            if format == TableFormat::Parquet {
+                let all = place.list_all_files(state, &files, ending).await?;
+                let checked = |meta: ObjectMeta| {
+                    let (files, shown) = (&files, format!("{root}/{}", meta.location));
+                    async move { check_parquet(files, &meta, &shown).await }
+                };
+                all.try_for_each_concurrent(CHECKS, checked).await?;
+            }
+            listing.infer_schema(state, &place).await
+        };
+        let schema = tokio::time::timeout(TIMEOUT, known)
+            .await
+            .map_err(|_| Error::Timeout { limit_s: TIMEOUT.as_secs() })?
+            .map_err(failed)?;
+        if schema.fields().is_empty() {
+            return Err(not_a_table("it has no columns".into()));
         }
-        listing.infer_schema(state, &place).await
-    };
-    let schema = tokio::time::timeout(TIMEOUT, known)
-        .await
-        .map_err(|_| Error::Timeout { limit_s: TIMEOUT.as_secs() })?
-        .map_err(failed)?;
-    if schema.fields().is_empty() {
-        return Err(Error::stage(Failure::Table {
-            url: shown(url),
-            format: format.name(),
-            reason: "it has no columns".into(),
-        }));
+        let version = files.version();
+        let config =
+            ListingTableConfig::new(place).with_listing_options(listing).with_schema(schema);
+        let table = Table(Arc::new(ListingTable::try_new(config).map_err(failed)?));
+        Ok(OpenedTable { table, url, version, store })
     }
-    let table = format!("{}#{}", shown(url), format.name());
-    if !handle.is_version(&table, &files.version()) {
-        return Err(Error::stage(Failure::SourceChanged { url: shown(url) }));
-    }
-    let config = ListingTableConfig::new(place).with_listing_options(listing).with_schema(schema);
-    Ok(Arc::new(ListingTable::try_new(config).map_err(failed)?))
 }
 
 /// The reader of the file format, and the options of its storage.
@@ -183,7 +224,7 @@ fn reader(
     let mut rest = Vec::new();
     let mut csv = CsvFormat::default().with_has_header(true);
     let bad = |key: &str, reason: String| {
-        Error::stage(SourceError::BadOption { key: key.to_string(), reason })
+        Error::Storage(SourceError::BadOption { key: key.to_string(), reason })
     };
     for (key, value) in options {
         match (format, key.to_ascii_lowercase().as_str()) {
@@ -202,7 +243,7 @@ fn reader(
             _ => rest.push((key.as_str(), value.as_str())),
         }
     }
-    let storage = Options::parse(rest).map_err(Error::stage)?;
+    let storage = Options::parse(rest)?;
     let reading: Arc<dyn FileFormat> = match format {
         TableFormat::Parquet => Arc::new(ParquetFormat::default().with_force_view_types(false)),
         TableFormat::Csv => Arc::new(csv),
@@ -212,22 +253,28 @@ fn reader(
     Ok((reading, storage))
 }
 
-/// Where DataFusion finds the files: in a store that is registered for this statement.
+/// Where DataFusion finds the files: in a store that is registered for this table.
+struct Place {
+    place: ListingTableUrl,
+    files: TableStore,
+    /// Prefix of the URLs of the files.
+    root: String,
+    store: Registered,
+}
+
 async fn place(
     format: TableFormat,
     url: &str,
     options: &Options,
-    state: &SessionState,
-    host: &Host,
-    handle: &Handle,
-) -> Result<(ListingTableUrl, TableStore, String), Error> {
-    let bad = |reason: String| Error::stage(SourceError::BadUrl { url: shown(url), reason });
+    environment: &Arc<RuntimeEnv>,
+    stores: &Stores,
+    versions: &Arc<Versions>,
+) -> Result<Place, Error> {
+    let bad = |reason: String| Error::Storage(SourceError::BadUrl { url: shown(url), reason });
     let failed = |e: DataFusionError| bad(first_line(&e.strip_backtrace()));
-    let found = host.stores.exists(url, options).await.map_err(Error::stage)?;
+    let found = stores.exists(url, options).await?;
     let ending = if found.is_directory { format.ending() } else { "" };
-    let environment = state.runtime_env();
-    let versions = handle.versions();
-    let reached = host.stores.reach(url, options).map_err(Error::stage)?;
+    let reached = stores.reach(url, options)?;
     let (files, authority, path, root) = match &reached.place {
         Err(path) => {
             let path = path.to_str().ok_or_else(|| bad("its path is no UTF-8".into()))?;
@@ -235,7 +282,7 @@ async fn place(
             let local = environment.object_store(&parsed).map_err(failed)?;
             let path = AsRef::<Url>::as_ref(&parsed).path().to_string();
             (
-                TableStore::local(&reached, local, ending, &versions),
+                TableStore::local(&reached, local, ending, versions),
                 String::new(),
                 path,
                 String::new(),
@@ -247,7 +294,7 @@ async fn place(
             let slash = if found.is_directory { "/" } else { "" };
             let path = format!("/{}{slash}", client.key.trim_end_matches('/'));
             let root = format!("{}://{authority}", parsed.scheme());
-            let files = TableStore::remote(&reached, client, &root, options, ending, &versions);
+            let files = TableStore::remote(&reached, client, &root, options, ending, versions);
             (files, authority.into(), path, root)
         }
     };
@@ -257,16 +304,16 @@ async fn place(
     // The part after the plus is the scheme that errors show.
     let scheme = root.split_once("://").map_or(String::new(), |(s, _)| format!("+{s}"));
     let name = format!("table-{number:x}{scheme}://{authority}/");
-    let mut store = Url::parse(&name).map_err(|e| bad(e.to_string()))?;
-    environment.register_object_store(&store, Arc::new(files.clone()));
-    handle.reads_table(Registered { root: store.clone(), environment: environment.clone() });
-    store.set_path(&path);
-    let place = ListingTableUrl::try_new(store, None).map_err(failed)?;
-    Ok((place, files, root))
+    let mut place = Url::parse(&name).map_err(|e| bad(e.to_string()))?;
+    environment.register_object_store(&place, Arc::new(files.clone()));
+    let store = Registered { root: place.clone(), environment: environment.clone() };
+    place.set_path(&path);
+    let place = ListingTableUrl::try_new(place, None).map_err(failed)?;
+    Ok(Place { place, files, root, store })
 }
 
 /// The store of a table that DataFusion knows, until this is dropped.
-pub(crate) struct Registered {
+pub struct Registered {
     root: Url,
     environment: Arc<RuntimeEnv>,
 }

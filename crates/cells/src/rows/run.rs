@@ -1,0 +1,170 @@
+//! Plans and runs cell queries: DataFusion's plans over tables that tensor plans fill.
+
+use super::concat::physical;
+use super::constants::rows_of_batches;
+use super::large_top::with_large_limits_sorted;
+use super::runtime::{RowsRuntime, RowsState};
+use super::shared::{SharedProvider, SharedTable};
+use super::stop::{await_in_place, stoppable};
+use super::table::{TensorTable, tensor_scans};
+use super::{IsStopped, RunTensor, attach};
+use crate::error::Error;
+use crate::lift::{CellPlan, SharedRows, TensorScan};
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
+use datafusion::catalog::TableProvider;
+use datafusion::error::DataFusionError;
+use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::stream::{self, BoxStream, StreamExt};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use tessera_exec::quota::Quota;
+use tokio::sync::mpsc;
+
+/// A cell query with DataFusion's physical plan.
+pub struct PhysicalRows {
+    plan: Arc<dyn ExecutionPlan>,
+    /// Relations that are read by name and computed once, with the plan of each.
+    shared: Vec<(Arc<SharedTable>, Arc<dyn ExecutionPlan>)>,
+    state: SessionState,
+    runtime: Arc<RowsRuntime>,
+}
+
+/// The rows of a query, computed as they are read. Dropping them stops the query.
+pub struct Batches {
+    /// Names and types of the columns.
+    pub schema: SchemaRef,
+    /// The rows.
+    pub rows: BoxStream<'static, Result<RecordBatch, Error>>,
+}
+
+impl RowsState {
+    /// Lets DataFusion plan a cell query; `runner` runs its tensor plans, and `exploded` counts the rows that are built
+    /// from cells. DataFusion works in a task of its own, which a caller that no longer waits leaves behind.
+    ///
+    /// # Errors
+    /// DataFusion's.
+    pub async fn physical(
+        &self,
+        plan: CellPlan,
+        runner: Arc<dyn RunTensor>,
+        exploded: &Arc<AtomicU64>,
+    ) -> Result<PhysicalRows, Error> {
+        let (state, runtime) = (self.get()?, &self.runtime);
+        let table = |scan: TensorScan| {
+            let name = scan.name.clone();
+            let table = TensorTable::new(scan, runner.clone(), exploded.clone());
+            (name, Arc::new(table) as Arc<dyn TableProvider>)
+        };
+        let mut tables: BTreeMap<String, Arc<dyn TableProvider>> =
+            plan.scans.into_iter().map(table).collect();
+        let mut shared = Vec::new();
+        for SharedRows { name, logical } in plan.shared {
+            let schema = logical.schema().inner().clone();
+            let plan = runtime.physical(state, attach(logical, &tables)?).await?;
+            let table = Arc::new(SharedTable::new(name.clone(), schema));
+            tables.insert(name, Arc::new(SharedProvider(table.clone())));
+            shared.push((table, plan));
+        }
+        let plan = runtime.physical(state, attach(plan.logical, &tables)?).await?;
+        Ok(PhysicalRows { plan, shared, state: state.clone(), runtime: runtime.clone() })
+    }
+}
+
+impl PhysicalRows {
+    /// The scans of tensor plans in all its plans, each with the columns and roots that remain after projection.
+    pub fn scans(&self) -> Vec<Arc<TensorScan>> {
+        let plans = self.shared.iter().map(|(_, plan)| plan).chain([&self.plan]);
+        plans.flat_map(tensor_scans).collect()
+    }
+
+    /// Starts the query. Its rows are charged to `budget`, if there is one, and end with an error once `is_stopped`
+    /// returns true.
+    ///
+    /// # Errors
+    /// DataFusion's.
+    pub async fn stream(
+        self,
+        budget: Option<&Arc<Quota>>,
+        is_stopped: IsStopped,
+    ) -> Result<Batches, Error> {
+        let PhysicalRows { plan, shared, state, runtime } = self;
+        let share = runtime.memory.share_within(budget);
+        let usual = state.config().batch_size();
+        let mut batch_rows = usual;
+        let mut ready = |plan| {
+            let plan = with_large_limits_sorted(plan, share)?;
+            batch_rows = batch_rows.min(rows_of_batches(&plan, usual, share / 4)?);
+            // Last: it hides the operators that the other steps look for.
+            stoppable(plan, &is_stopped)
+        };
+        for (table, plan) in shared {
+            ready(plan).and_then(|plan| table.made_by(plan))?;
+        }
+        let plan = ready(plan)?;
+        let context = runtime.task_context(&state, budget, batch_rows);
+        runtime.rows(plan, context).await
+    }
+}
+
+impl RowsRuntime {
+    /// DataFusion's physical plan of a logical one.
+    async fn physical(
+        &self,
+        state: &SessionState,
+        logical: LogicalPlan,
+    ) -> Result<Arc<dyn ExecutionPlan>, Error> {
+        let permit = self.permit().await?;
+        let (state, threads) = (state.clone(), self.threads()?);
+        let planned = tokio::spawn(async move {
+            let _permit = permit;
+            await_in_place(&threads, physical(&state, &logical)).await
+        });
+        let planned = planned.await.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?;
+        Ok(planned?)
+    }
+
+    /// The rows of a plan, computed by another task.
+    async fn rows(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        context: TaskContext,
+    ) -> Result<Batches, Error> {
+        let permit = self.permit().await?;
+        let threads = self.threads()?;
+        let mut rows: SendableRecordBatchStream = {
+            let _inside = threads.enter();
+            execute_stream(plan, Arc::new(context))?
+        };
+        let schema = rows.schema();
+        let (send, receive) = mpsc::channel(1);
+        let made = async move {
+            loop {
+                let batch = tokio::select! {
+                    biased;
+                    () = send.closed() => return,
+                    batch = rows.next() => batch,
+                };
+                let Some(batch) = batch else { return };
+                if send.send(batch).await.is_err() {
+                    return;
+                }
+            }
+        };
+        let task = tokio::spawn(async move {
+            let _permit = permit;
+            await_in_place(&threads, made).await;
+        });
+        let batches = stream::unfold(receive, |mut receive| async move {
+            receive.recv().await.map(|batch| (batch, receive))
+        });
+        // A task that panicked has not sent all rows.
+        let end = stream::once(task).filter_map(|ended| async move {
+            ended.err().map(|e| Err(DataFusionError::ExecutionJoin(Box::new(e))))
+        });
+        Ok(Batches { schema, rows: batches.chain(end).map(|batch| Ok(batch?)).boxed() })
+    }
+}

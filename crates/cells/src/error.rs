@@ -62,18 +62,25 @@ impl Error {
 
 impl From<DataFusionError> for Error {
     fn from(error: DataFusionError) -> Self {
+        let memory = |message| Error::Rows { message, memory: true };
         match error {
             DataFusionError::External(inner) => match inner.downcast::<DataFusionError>() {
                 Ok(nested) => Error::from(*nested),
                 Err(inner) => Error::Inner(inner),
             },
             DataFusionError::Context(_, inner) => Error::from(*inner),
-            DataFusionError::ArrowError(e, _) => Error::from(*e),
+            DataFusionError::ArrowError(e, _) => match *e {
+                ArrowError::ExternalError(inner) => Error::from(DataFusionError::External(inner)),
+                ArrowError::IoError(_, e) if e.get_ref().is_some_and(|e| e.is::<ExecError>()) => {
+                    Error::from(DataFusionError::IoError(e))
+                }
+                other => Error::caused(other.to_string(), &other),
+            },
             DataFusionError::Shared(e) => match Arc::try_unwrap(e) {
                 Ok(e) => Error::from(e),
                 Err(error) => {
                     let otherwise = Box::new(match error.find_root() {
-                        DataFusionError::ResourcesExhausted(message) => out_of_memory(message),
+                        DataFusionError::ResourcesExhausted(message) => memory(message.clone()),
                         _ => Error::caused(error.to_string(), &error),
                     });
                     Error::Shared { error, otherwise }
@@ -82,46 +89,52 @@ impl From<DataFusionError> for Error {
             // Our files report errors to code that only knows errors of files.
             DataFusionError::IoError(e) => match e.downcast::<ExecError>() {
                 Ok(ours) => Error::Inner(Box::new(ours)),
-                Err(e) => other(&DataFusionError::IoError(e)),
+                Err(e) => {
+                    let other = DataFusionError::IoError(e);
+                    Error::caused(other.strip_backtrace(), &other)
+                }
             },
-            DataFusionError::ResourcesExhausted(message) => out_of_memory(&message),
-            error => other(&error),
+            DataFusionError::ResourcesExhausted(message) => memory(message),
+            other => Error::caused(other.strip_backtrace(), &other),
         }
-    }
-}
-
-fn out_of_memory(message: &str) -> Error {
-    Error::Rows { message: message.to_string(), memory: true }
-}
-
-fn other(error: &DataFusionError) -> Error {
-    Error::caused(error.strip_backtrace(), error)
-}
-
-impl From<ArrowError> for Error {
-    fn from(error: ArrowError) -> Self {
-        let error = match error {
-            ArrowError::ExternalError(inner) => {
-                return Error::from(DataFusionError::External(inner));
-            }
-            ArrowError::IoError(message, e) => match e.downcast::<ExecError>() {
-                Ok(ours) => return Error::Inner(Box::new(ours)),
-                Err(e) => ArrowError::IoError(message, e),
-            },
-            error => error,
-        };
-        Error::caused(error.to_string(), &error)
-    }
-}
-
-impl From<SourceError> for Error {
-    fn from(error: SourceError) -> Self {
-        Error::Storage(error)
     }
 }
 
 impl From<tessera_frontend::Error> for Error {
     fn from(error: tessera_frontend::Error) -> Self {
         Error::Inner(Box::new(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::panic, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn errors_of_this_project_keep_their_types() {
+        let ours = || DataFusionError::External(Box::new(ExecError::Cancelled));
+        for error in [
+            ours(),
+            ours().context("reading"),
+            DataFusionError::External(Box::new(ours())),
+            DataFusionError::from(ArrowError::ExternalError(Box::new(ExecError::Cancelled))),
+            DataFusionError::IoError(io::Error::other(ExecError::Cancelled)),
+            DataFusionError::Shared(Arc::new(ours())),
+        ] {
+            let Error::Inner(inner) = Error::from(error) else { panic!("another error") };
+            assert!(inner.is::<ExecError>(), "{inner}");
+        }
+        let full = || DataFusionError::ResourcesExhausted("all in use".into());
+        let held = Arc::new(full());
+        let shared = Error::from(DataFusionError::Shared(held.clone()));
+        let Error::Shared { otherwise, .. } = shared else { panic!("{shared:?}") };
+        for error in [Error::from(full()), *otherwise] {
+            let is_memory =
+                matches!(&error, Error::Rows { message, memory: true } if message == "all in use");
+            assert!(is_memory, "{error:?}");
+        }
+        let other = Error::from(DataFusionError::Execution("no such row".into()));
+        assert!(matches!(other, Error::Rows { memory: false, .. }), "{other:?}");
     }
 }

@@ -173,7 +173,7 @@ impl RowsState {
         // Larger batches are refused: a batch is in memory as a whole and is not charged to the quota.
         let batch_bytes = (self.memory_limit() / 4).max(BATCH_BYTES_LEAST);
         let (reading, storage) = reader(format, options, batch_bytes)?;
-        let Place { place, files, root, store } =
+        let (place, files, root, store) =
             place(format, url, &storage, state.runtime_env(), stores, versions).await?;
         let reading = Arc::new(Guarded::new(reading, root.clone()));
         let ending = if place.is_collection() { format.ending() } else { "" };
@@ -243,7 +243,7 @@ fn reader(
             _ => rest.push((key.as_str(), value.as_str())),
         }
     }
-    let storage = Options::parse(rest)?;
+    let storage = Options::parse(rest).map_err(Error::Storage)?;
     let reading: Arc<dyn FileFormat> = match format {
         TableFormat::Parquet => Arc::new(ParquetFormat::default().with_force_view_types(false)),
         TableFormat::Csv => Arc::new(csv),
@@ -253,15 +253,7 @@ fn reader(
     Ok((reading, storage))
 }
 
-/// Where DataFusion finds the files: in a store that is registered for this table.
-struct Place {
-    place: ListingTableUrl,
-    files: TableStore,
-    /// Prefix of the URLs of the files.
-    root: String,
-    store: Registered,
-}
-
+/// Where DataFusion finds the files: in a store that is registered for this table. With the prefix of their URLs.
 async fn place(
     format: TableFormat,
     url: &str,
@@ -269,12 +261,12 @@ async fn place(
     environment: &Arc<RuntimeEnv>,
     stores: &Stores,
     versions: &Arc<Versions>,
-) -> Result<Place, Error> {
+) -> Result<(ListingTableUrl, TableStore, String, Registered), Error> {
     let bad = |reason: String| Error::Storage(SourceError::BadUrl { url: shown(url), reason });
     let failed = |e: DataFusionError| bad(first_line(&e.strip_backtrace()));
-    let found = stores.exists(url, options).await?;
+    let found = stores.exists(url, options).await.map_err(Error::Storage)?;
     let ending = if found.is_directory { format.ending() } else { "" };
-    let reached = stores.reach(url, options)?;
+    let reached = stores.reach(url, options).map_err(Error::Storage)?;
     let (files, authority, path, root) = match &reached.place {
         Err(path) => {
             let path = path.to_str().ok_or_else(|| bad("its path is no UTF-8".into()))?;
@@ -309,7 +301,7 @@ async fn place(
     let store = Registered { root: place.clone(), environment: environment.clone() };
     place.set_path(&path);
     let place = ListingTableUrl::try_new(place, None).map_err(failed)?;
-    Ok(Place { place, files, root, store })
+    Ok((place, files, root, store))
 }
 
 /// The store of a table that DataFusion knows, until this is dropped.

@@ -29,8 +29,7 @@ pub struct PhysicalRows {
     plan: Arc<dyn ExecutionPlan>,
     /// Relations that are read by name and computed once, with the plan of each.
     shared: Vec<(Arc<SharedTable>, Arc<dyn ExecutionPlan>)>,
-    state: SessionState,
-    runtime: Arc<RowsRuntime>,
+    rows: RowsState,
 }
 
 /// The rows of a query, computed as they are read. Dropping them stops the query.
@@ -53,7 +52,7 @@ impl RowsState {
         runner: Arc<dyn RunTensor>,
         exploded: &Arc<AtomicU64>,
     ) -> Result<PhysicalRows, Error> {
-        let (state, runtime) = (self.get()?, &self.runtime);
+        let state = self.get()?;
         let table = |scan: TensorScan| {
             let name = scan.name.clone();
             let table = TensorTable::new(scan, runner.clone(), exploded.clone());
@@ -64,13 +63,13 @@ impl RowsState {
         let mut shared = Vec::new();
         for SharedRows { name, logical } in plan.shared {
             let schema = logical.schema().inner().clone();
-            let plan = runtime.physical(state, attach(logical, &tables)?).await?;
+            let plan = self.runtime.physical(state, attach(logical, &tables)?).await?;
             let table = Arc::new(SharedTable::new(name.clone(), schema));
             tables.insert(name, Arc::new(SharedProvider(table.clone())));
             shared.push((table, plan));
         }
-        let plan = runtime.physical(state, attach(plan.logical, &tables)?).await?;
-        Ok(PhysicalRows { plan, shared, state: state.clone(), runtime: runtime.clone() })
+        let plan = self.runtime.physical(state, attach(plan.logical, &tables)?).await?;
+        Ok(PhysicalRows { plan, shared, rows: self.clone() })
     }
 }
 
@@ -91,7 +90,8 @@ impl PhysicalRows {
         budget: Option<&Arc<Quota>>,
         is_stopped: IsStopped,
     ) -> Result<Batches, Error> {
-        let PhysicalRows { plan, shared, state, runtime } = self;
+        let PhysicalRows { plan, shared, rows } = self;
+        let (state, runtime) = (rows.get()?, &rows.runtime);
         let share = runtime.memory.share_within(budget);
         let usual = state.config().batch_size();
         let mut batch_rows = usual;
@@ -105,7 +105,7 @@ impl PhysicalRows {
             ready(plan).and_then(|plan| table.made_by(plan))?;
         }
         let plan = ready(plan)?;
-        let context = runtime.task_context(&state, budget, batch_rows);
+        let context = runtime.task_context(state, budget, batch_rows);
         runtime.rows(plan, context).await
     }
 }

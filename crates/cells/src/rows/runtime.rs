@@ -44,7 +44,7 @@ pub struct RowsRuntime {
 #[derive(Clone)]
 pub struct RowsState {
     pub(super) runtime: Arc<RowsRuntime>,
-    state: OnceLock<SessionState>,
+    state: Arc<OnceLock<SessionState>>,
 }
 
 impl RowsRuntime {
@@ -69,7 +69,7 @@ impl RowsRuntime {
 
     /// The state of a statement.
     pub fn state(self: &Arc<Self>) -> RowsState {
-        RowsState { runtime: self.clone(), state: OnceLock::new() }
+        RowsState { runtime: self.clone(), state: Arc::default() }
     }
 
     fn first_state(&self) -> Result<SessionState, tessera_frontend::Error> {

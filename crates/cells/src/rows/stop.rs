@@ -140,21 +140,12 @@ impl ExecutionPlan for Checked {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let child = children.into_iter().next().unwrap_or_else(|| self.child.clone());
-        Ok(Arc::new(Checked { child, is_stopped: self.is_stopped.clone() }))
-    }
-
     fn with_new_children(
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        self.replace_children(children, options)
+        let child = children.into_iter().next().unwrap_or_else(|| self.child.clone());
+        Ok(Arc::new(Checked { child, is_stopped: self.is_stopped.clone() }))
     }
 
     fn execute(

@@ -11,7 +11,6 @@ use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +24,7 @@ use tessera_planner::optimize::Rooted;
 pub(super) struct TensorTable {
     scan: TensorScan,
     runner: Arc<dyn RunTensor>,
-    exploded: Arc<AtomicU64>,
+    pub(super) exploded: Arc<AtomicU64>,
 }
 
 impl TensorTable {
@@ -38,12 +37,15 @@ impl TensorTable {
     ) -> Self {
         TensorTable { scan, runner, exploded }
     }
+<<<<<<< ours
 
     /// Rows built from cells so far; rows of a dense plan do not count.
     #[cfg(test)]
     pub(super) fn rows_exploded(&self) -> u64 {
         self.exploded.load(Ordering::Relaxed)
     }
+=======
+>>>>>>> theirs
 }
 
 #[async_trait::async_trait]
@@ -171,14 +173,6 @@ impl ExecutionPlan for TensorExec {
         _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
         Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
     }
 
     fn with_new_children(

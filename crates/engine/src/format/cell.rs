@@ -37,28 +37,35 @@ impl Cell<'_> {
             Cell::Text(t) => write_json_string(out, t),
             Cell::List(cells) => {
                 out.write_all(b"[")?;
-                for (i, c) in cells.iter().enumerate() {
-                    if i > 0 {
-                        out.write_all(b",")?;
-                    }
-                    c.write_json(out)?;
-                }
+                separated(out, cells, |out, c| c.write_json(out))?;
                 out.write_all(b"]")
             }
             Cell::Record(cells) => {
                 out.write_all(b"{")?;
-                for (i, (name, c)) in cells.iter().enumerate() {
-                    if i > 0 {
-                        out.write_all(b",")?;
-                    }
+                separated(out, cells, |out, (name, c)| {
                     write_json_string(out, name)?;
                     out.write_all(b":")?;
-                    c.write_json(out)?;
-                }
+                    c.write_json(out)
+                })?;
                 out.write_all(b"}")
             }
         }
     }
+}
+
+/// Items with commas between them.
+pub(super) fn separated<T>(
+    out: &mut dyn Write,
+    items: impl IntoIterator<Item = T>,
+    mut write: impl FnMut(&mut dyn Write, T) -> io::Result<()>,
+) -> io::Result<()> {
+    for (i, item) in items.into_iter().enumerate() {
+        if i > 0 {
+            out.write_all(b",")?;
+        }
+        write(out, item)?;
+    }
+    Ok(())
 }
 
 /// A JSON string with its quotes.

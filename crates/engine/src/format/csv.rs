@@ -1,5 +1,6 @@
 //! CSV: a header line, then one line for each row; NULL is an empty field, an empty text is `""`.
 
+use super::cell::separated;
 use super::columns::Column;
 use super::digits::Float;
 use super::writer::output;
@@ -10,12 +11,7 @@ use arrow::datatypes::Schema;
 use std::io::{self, Write};
 
 pub(super) fn write_header(schema: &Schema, out: &mut dyn Write) -> io::Result<()> {
-    for (i, f) in schema.fields().iter().enumerate() {
-        if i > 0 {
-            out.write_all(b",")?;
-        }
-        write_text(f.name(), out)?;
-    }
+    separated(out, schema.fields(), |out, f| write_text(f.name(), out))?;
     out.write_all(b"\n")
 }
 

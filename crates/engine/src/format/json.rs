@@ -1,6 +1,6 @@
 //! JSON: a document for a set of tensors or for rows, an object for each row in NDJSON.
 
-use super::cell::write_json_string;
+use super::cell::{separated, write_json_string};
 use super::columns::{Column, type_name};
 use super::writer::output;
 use crate::answer::{Batches, Head, Surface, Windows, windows};
@@ -45,37 +45,20 @@ fn write_head(t: Head<'_>, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"{\"name\":")?;
     write_json_string(out, t.name)?;
     write!(out, ",\"dtype\":\"{}\",\"dims\":[", t.dtype)?;
-    for (i, n) in names.iter().enumerate() {
-        if i > 0 {
-            out.write_all(b",")?;
-        }
-        write_json_string(out, n)?;
-    }
+    separated(out, &names, |out, n| write_json_string(out, n))?;
     out.write_all(b"],\"shape\":[")?;
-    for (i, n) in shape.iter().enumerate() {
-        write!(out, "{}{n}", if i > 0 { "," } else { "" })?;
-    }
+    separated(out, &shape, |out, n| write!(out, "{n}"))?;
     out.write_all(b"],\"coords\":{")?;
-    let mut first = true;
-    for (a, d) in t.dims.iter().enumerate() {
-        // Unreadable labels are left out, like missing ones.
-        let Some(coord) = d.coord.as_ref().filter(|c| c.values.unreadable().is_none()) else {
-            continue;
-        };
-        if !first {
-            out.write_all(b",")?;
-        }
-        first = false;
+    // Unreadable labels are left out, like missing ones.
+    let readable = t.dims.iter().enumerate().filter_map(|(a, d)| {
+        Some((a, d.coord.as_ref().filter(|c| c.values.unreadable().is_none())?))
+    });
+    separated(out, readable, |out, (a, coord)| {
         write_json_string(out, &names[a])?;
         out.write_all(b":[")?;
-        for i in 0..coord.values.len() {
-            if i > 0 {
-                out.write_all(b",")?;
-            }
-            t.label(a, i).write_json(out)?;
-        }
-        out.write_all(b"]")?;
-    }
+        separated(out, 0..coord.values.len(), |out, i| t.label(a, i).write_json(out))?;
+        out.write_all(b"]")
+    })?;
     out.write_all(b"},\"data\":")
 }
 
@@ -122,12 +105,7 @@ fn write_empty(shape: &[u64], out: &mut dyn Write) -> io::Result<()> {
     if let Some((&len, inner)) = shape.split_first()
         && !inner.is_empty()
     {
-        for i in 0..len {
-            if i > 0 {
-                out.write_all(b",")?;
-            }
-            write_empty(inner, out)?;
-        }
+        separated(out, 0..len, |out, _| write_empty(inner, out))?;
     }
     out.write_all(b"]")
 }
@@ -140,13 +118,14 @@ pub(super) fn write_rows(
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     out.write_all(b"{\"columns\":[").map_err(output)?;
-    for (i, f) in schema.fields().iter().enumerate() {
-        out.write_all(if i > 0 { b",{\"name\":" } else { b"{\"name\":" }).map_err(output)?;
-        write_json_string(out, f.name()).map_err(output)?;
-        out.write_all(b",\"type\":").map_err(output)?;
-        write_json_string(out, &type_name(f)).map_err(output)?;
-        out.write_all(b"}").map_err(output)?;
-    }
+    let head = separated(out, schema.fields(), |out, f| {
+        out.write_all(b"{\"name\":")?;
+        write_json_string(out, f.name())?;
+        out.write_all(b",\"type\":")?;
+        write_json_string(out, &type_name(f))?;
+        out.write_all(b"}")
+    });
+    head.map_err(output)?;
     out.write_all(b"],\"rows\":[").map_err(output)?;
     let mut first = true;
     for batch in batches {

@@ -8,7 +8,7 @@ use crate::answer::{Answer, Reply};
 use crate::error::{Error, Position};
 use crate::format::{Format, Options as FormatOptions, Writer};
 use crate::session::ddl::{ZarrWrite, amount};
-use crate::session::{Failure, Session, open};
+use crate::session::{Failure, Session};
 use crate::statement::Intent;
 use std::io::{self, Write};
 use std::sync::PoisonError;

@@ -309,7 +309,7 @@ impl<'a> Opener<'a> {
             return Ok(Some(Found::Dataset(temp.dataset.clone())));
         }
         if let Some(rows) = system::rows(name, &self.session.host) {
-            let table = rows.map_err(tessera_cells::Error::from).and_then(Table::of_rows);
+            let table = Table::of_rows(rows.map_err(|source| Error::Rows { source })?);
             return Ok(Some(Found::Table(table.map_err(rows_error)?)));
         }
         let mut tries = 0..LOOKS_MAX;

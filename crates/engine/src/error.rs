@@ -37,6 +37,10 @@ pub trait Report: StdError + Send + Sync + 'static {
     fn may_fit(&self) -> bool {
         false
     }
+    /// URL of the server to ask instead, if it is known.
+    fn server(&self) -> Option<&str> {
+        None
+    }
 }
 
 impl Report for tessera_planner::error::Error {

@@ -139,6 +139,13 @@ fn plain(v: u64) -> Vec<(String, f64)> {
 
 fn text(shared: &Shared) -> String {
     let mut out = Exposition::default();
+    let is_live = u64::from(shared.role.reason().is_none());
+    out.one(
+        "live",
+        "gauge",
+        "1 for a live server, 0 for a standby and a fenced one.",
+        &plain(is_live),
+    );
     statements(shared, &mut out);
     let host = shared.backend.host();
     if let Some(host) = host {

@@ -27,7 +27,7 @@ pub(crate) struct Server {
 
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    head: String,
+    pub(crate) head: String,
     body: Vec<u8>,
 }
 

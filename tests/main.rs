@@ -52,6 +52,7 @@ mod security;
 mod shell;
 #[expect(clippy::print_stdout, reason = "a long run tells what each world did")]
 mod slt;
+mod standby;
 mod stores;
 mod subscripts;
 mod ways;

@@ -159,9 +159,9 @@ fn table(first: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn who_may_ask_what() {
-    let world = World::new();
+    let (world, another) = (World::new(), World::new());
     let locked = world.serve(&["serve"], &[("TESSERA_TOKEN", "right")]);
-    let open = world.serve(&["serve", "--no-token"], &[]);
+    let open = another.serve(&["serve", "--no-token"], &[]);
     let npy = {
         let out = world.at("x.npy");
         let sql = format!("COPY (SELECT arange(3) AS x) TO '{out}' STORED AS NPY");

@@ -75,10 +75,10 @@ fn wrong_tokens_are_braked() {
 
 #[test]
 fn heads_that_can_be_read_in_two_ways_are_refused() {
-    let world = World::new();
+    let (world, another) = (World::new(), World::new());
     for (s, token) in [
         (world.serve(&["serve", "--no-token"], &[]), ""),
-        (world.serve(&["serve"], &[("TESSERA_TOKEN", "t")]), "Authorization: Bearer t\r\n"),
+        (another.serve(&["serve"], &[("TESSERA_TOKEN", "t")]), "Authorization: Bearer t\r\n"),
     ] {
         let at = s.address.clone();
         let ask = |line: &str, headers: &str, body: &str| {

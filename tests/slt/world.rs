@@ -167,7 +167,7 @@ impl Workers {
             let stores = Stores::new(Duration::from_secs(30));
             let worker = Worker::new(threads, stores, &credentials, 1 << 27);
             let joining = Joining {
-                scheduler: cluster.address().to_string(),
+                schedulers: vec![cluster.address().to_string()],
                 listen: "127.0.0.1:0".parse().unwrap(),
                 advertise: None,
                 name: None,

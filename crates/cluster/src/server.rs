@@ -38,6 +38,9 @@ pub type Home = Arc<dyn Fn(StageId, u64) -> Option<Result<Vec<Arc<Chunk>>, Error
 /// The tiling and the loads of each running plan.
 type Homes = Arc<Mutex<BTreeMap<String, (Arc<Tiling>, Home)>>>;
 
+/// Why a server accepts no workers at the moment.
+type Refusal = Arc<Mutex<Option<String>>>;
+
 /// The cluster, as the server sees it.
 pub struct Cluster {
     registry: Arc<Registry>,
@@ -45,6 +48,7 @@ pub struct Cluster {
     address: SocketAddr,
     posts: WorkerSlots,
     homes: Homes,
+    refusal: Refusal,
     end: CancellationToken,
     server: Mutex<Option<Server>>,
 }
@@ -67,9 +71,10 @@ impl Cluster {
         version: &str,
     ) -> Result<Arc<Self>, Fault> {
         let registry = Registry::new(limits);
-        let homes = Homes::default();
+        let (homes, refusal) = (Homes::default(), Refusal::default());
         let peers = Peers::new(credentials);
         let calls = ServerCalls {
+            refusal: refusal.clone(),
             registry: registry.clone(),
             peers: peers.clone(),
             homes: homes.clone(),
@@ -95,6 +100,7 @@ impl Cluster {
             address: server.address(),
             posts: WorkerSlots::default(),
             homes,
+            refusal,
             end,
             server: Mutex::new(Some(server)),
         }))
@@ -150,6 +156,12 @@ impl Cluster {
         self.posts.prune(&self.registry);
     }
 
+    /// Refuses workers for a reason, also those that have joined, so that they join another server; without a reason
+    /// workers are accepted.
+    pub fn refuse(&self, reason: Option<String>) {
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
     /// Stops accepting workers.
     pub async fn close(&self) {
         self.end.cancel();
@@ -168,6 +180,7 @@ impl Drop for Cluster {
 
 /// Serves the calls of workers.
 struct ServerCalls {
+    refusal: Refusal,
     registry: Arc<Registry>,
     peers: Peers,
     homes: Homes,
@@ -177,6 +190,14 @@ struct ServerCalls {
 }
 
 impl ServerCalls {
+    /// Fails while the server accepts no workers.
+    fn accepts(&self) -> Result<(), Fault> {
+        match &*self.refusal.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(reason) => Err(Fault::Unreachable(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
     /// Relays a chunk of a worker to another one that cannot reach it. It is streamed: the server never holds a whole
     /// chunk.
     async fn relay(&self, at: &str, ticket: ChunkTicket) -> Result<Object, Fault> {
@@ -208,6 +229,7 @@ impl Service for ServerCalls {
         match kind {
             "ping" => Ok(one(&())),
             "join" => {
+                self.accepts()?;
                 let hello: Hello = read(&body)?;
                 // Orders for an unreachable worker would fail.
                 if !self.peers.answers(&hello.address, REACH).await {
@@ -216,9 +238,11 @@ impl Service for ServerCalls {
                         hello.address
                     )));
                 }
+                self.accepts()?;
                 let joined = self.registry.join(&hello, &self.version, now);
                 Ok(one(&joined.map_err(|e| Fault::Failed(e.to_string()))?))
             }
+            "beat" if self.accepts().is_err() => Ok(one(&Advice::Join)),
             "beat" => Ok(one(&self.registry.beat(&read::<Beat>(&body)?, now))),
             "watch" => Ok(one(&self.registry.watch(read::<Watch>(&body)?, now))),
             "leave" => {

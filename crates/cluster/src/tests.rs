@@ -97,7 +97,7 @@ impl Bench {
     fn start(&mut self, memory: u64) {
         let worker = Worker::new(runtime(memory), stores(), &self.credentials, MEMORY / 8);
         let joining = Joining {
-            scheduler: self.cluster.address().to_string(),
+            schedulers: vec![self.cluster.address().to_string()],
             listen: "127.0.0.1:0".parse().unwrap(),
             advertise: None,
             name: None,

@@ -10,7 +10,10 @@
 mod listing;
 mod plans;
 mod reuse;
+mod schedulers;
 mod view;
+
+pub use schedulers::is_to_be_ended;
 
 use crate::cache::ChunkCache;
 use crate::net::{Credentials, Fault, Object, Peers, Server, Service};
@@ -18,7 +21,7 @@ use crate::reach::Reach;
 use crate::shelf::OrderShelf;
 use crate::wire::{
     Advice, Beat, ChunkTicket, Done, Hello, Load, OrderMessage, PlanName, RetainedQuery, Said,
-    Unread, Watch, Welcome, from_postcard, to_postcard,
+    Unread, Welcome, from_postcard, to_postcard,
 };
 use arrow_flight::FlightInfo;
 use async_trait::async_trait;
@@ -26,12 +29,13 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use plans::{Known, Plans};
+use schedulers::Schedulers;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use tessera_exec::cancel::CancelToken;
@@ -51,8 +55,6 @@ pub(crate) use view::View;
 
 /// Interval of an order's progress messages.
 const TELL: Duration = Duration::from_millis(250);
-/// Interval between a supervisor's calls to the server.
-const ASK: Duration = Duration::from_secs(1);
 /// Timeout of a call to the server.
 const CALL: Duration = Duration::from_secs(4);
 /// How long a leaving worker waits until its chunks are no longer needed.
@@ -73,15 +75,15 @@ pub struct Worker {
     fetched: Arc<AtomicU64>,
     served: AtomicU64,
     draining: AtomicBool,
-    /// The address where it joined.
-    scheduler: OnceLock<String>,
+    /// The address of the server that it joined.
+    scheduler: Mutex<Option<String>>,
 }
 
 /// How a worker joins.
 #[derive(Debug, Clone)]
 pub struct Joining {
-    /// Address on which the server accepts workers.
-    pub scheduler: String,
+    /// Addresses on which servers accept workers; the worker joins the first that accepts it.
+    pub schedulers: Vec<String>,
     /// Address on which the worker listens.
     pub listen: SocketAddr,
     /// Address that the others connect to, if it differs from --listen.
@@ -139,7 +141,7 @@ impl Worker {
             fetched: Arc::default(),
             served: AtomicU64::new(0),
             draining: AtomicBool::new(false),
-            scheduler: OnceLock::new(),
+            scheduler: Mutex::default(),
         })
     }
 
@@ -167,8 +169,6 @@ impl Worker {
             Some(address) => address.clone(),
             None => server.address().to_string(),
         };
-        let scheduler = self.scheduler.get_or_init(|| joining.scheduler.clone());
-        debug_assert_eq!(*scheduler, joining.scheduler, "a worker joins one cluster");
         let hello = Hello {
             name: joining.name.clone().unwrap_or_else(|| address.clone()),
             address,
@@ -179,11 +179,7 @@ impl Worker {
             version: joining.version.clone(),
             supervisor: joining.supervisor,
         };
-        tracing::info!(
-            address = hello.address,
-            scheduler = joining.scheduler,
-            "the worker listens"
-        );
+        tracing::info!(address = hello.address, "the worker listens");
         let ended = self.joined(joining, &hello, end).await;
         server.shutdown().await;
         ended
@@ -196,11 +192,22 @@ impl Worker {
         end: &CancellationToken,
     ) -> Result<Ended, Fault> {
         let mut deadline: Option<Instant> = None;
+        let mut schedulers = Schedulers::new(&joining.schedulers);
+        let mut before = None;
         loop {
-            let Some(welcome) = self.join(joining, hello, end).await? else {
+            let Some(welcome) = self.join(&mut schedulers, hello, end).await? else {
                 return Ok(Ended::Left);
             };
-            tracing::info!(worker = welcome.worker, "joined");
+            let scheduler = schedulers.current().to_owned();
+            tracing::info!(worker = welcome.worker, scheduler, "joined");
+            let place = Some((scheduler.clone(), welcome.worker));
+            if before != place {
+                // Another server, or one that lost sight of the worker: it does not count on its chunks.
+                self.park();
+            }
+            *self.scheduler.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(scheduler.clone());
+            before = place;
             let every = Duration::from_millis(welcome.beat_ms.max(10));
             loop {
                 let draining = end.is_cancelled();
@@ -211,7 +218,7 @@ impl Worker {
                     if is_free || Instant::now() >= until {
                         let beat = self.beat(&welcome, hello, draining);
                         let left: Result<Advice, Fault> =
-                            self.peers.call(&joining.scheduler, "leave", &beat, CALL).await;
+                            self.peers.call(&scheduler, "leave", &beat, CALL).await;
                         if let Err(fault) = left {
                             tracing::warn!(%fault, "the server does not know that the worker left");
                         }
@@ -220,12 +227,21 @@ impl Worker {
                 }
                 self.drop_parked();
                 let beat = self.beat(&welcome, hello, draining);
-                match self.peers.call(&joining.scheduler, "beat", &beat, CALL).await {
+                match self.peers.call(&scheduler, "beat", &beat, CALL).await {
                     Ok(Advice::Go) => {}
-                    Ok(Advice::Join) => break,
+                    Ok(Advice::Join) => {
+                        self.park();
+                        break;
+                    }
                     Ok(Advice::Restart) => return Ok(Ended::Restart),
                     Err(fault @ Fault::Denied(_)) => return Err(fault),
-                    Err(fault) => tracing::warn!(%fault, "the server does not answer"),
+                    Err(fault) => {
+                        tracing::warn!(scheduler, %fault, "the server does not answer");
+                        // Another one may have taken over.
+                        if joining.schedulers.len() > 1 && !draining {
+                            break;
+                        }
+                    }
                 }
                 let pause = if draining { every.min(Duration::from_millis(100)) } else { every };
                 tokio::select! {
@@ -233,15 +249,13 @@ impl Worker {
                     () = end.cancelled(), if !draining => {}
                 }
             }
-            // The server no longer counts on its chunks.
-            self.park();
         }
     }
 
-    /// Joins; `None` if the worker has to end before the server responds.
+    /// Joins the first server that accepts the worker; `None` if the worker has to end before.
     async fn join(
         &self,
-        joining: &Joining,
+        schedulers: &mut Schedulers<'_>,
         hello: &Hello,
         end: &CancellationToken,
     ) -> Result<Option<Welcome>, Fault> {
@@ -250,19 +264,22 @@ impl Worker {
             if end.is_cancelled() {
                 return Ok(None);
             }
-            match self.peers.call(&joining.scheduler, "join", hello, CALL).await {
+            let scheduler = schedulers.current();
+            match self.peers.call(scheduler, "join", hello, CALL).await {
                 Ok(welcome) => return Ok(Some(welcome)),
                 Err(Fault::Unreachable(reason)) => {
-                    let scheduler = &joining.scheduler;
-                    tracing::warn!(scheduler, reason, "no server answers; it is asked again");
+                    tracing::warn!(scheduler, reason, "not joined; servers are asked again");
                 }
                 Err(fault) => return Err(fault),
+            }
+            if !schedulers.advance() {
+                continue;
             }
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = end.cancelled() => {}
             }
-            pause = (pause * 2).min(Duration::from_secs(2));
+            pause = (pause * 2).min(schedulers.pause_max());
         }
     }
 
@@ -299,6 +316,11 @@ impl Worker {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The address of the server that it joined.
+    fn server(&self) -> Option<String> {
+        self.scheduler.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn known(&self, plan: &str) -> Result<Arc<Known>, Fault> {
         let known = self.plans().known.get(plan).cloned();
         known.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))
@@ -310,7 +332,7 @@ impl Worker {
         message: OrderMessage,
     ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
         let known = self.known(&message.plan)?;
-        let server = self.scheduler.get().cloned();
+        let server = self.server();
         let Some(view) = known.hear(&message.news, server.as_deref().unwrap_or_default())? else {
             return Ok(stream::once(std::future::ready(to_postcard(&Said::Behind))).boxed());
         };
@@ -433,19 +455,6 @@ impl Worker {
         let messages = messages.map_err(|e| Fault::Failed(e.to_string()))?;
         self.served.fetch_add(messages.iter().map(Message::bytes).sum(), Relaxed);
         Ok(messages)
-    }
-}
-
-/// Returns once the server wants a worker ended that does not restart by itself.
-pub async fn is_to_be_ended(credentials: &Credentials, scheduler: &str, supervisor: u64) {
-    let peers = Peers::new(credentials);
-    loop {
-        tokio::time::sleep(ASK).await;
-        // A server that does not respond requests nothing.
-        let watch = Watch { supervisor };
-        if let Ok(Advice::Restart) = peers.call(scheduler, "watch", &watch, CALL).await {
-            return;
-        }
     }
 }
 

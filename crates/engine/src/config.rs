@@ -104,12 +104,18 @@ pub struct Config {
     pub durable_limit_bytes: u64,
     /// Seconds after which chunks of unknown statements are removed.
     pub durable_ttl_s: u64,
+    /// Does `tessera serve` wait for the end of a live server of its warehouse, instead of fencing it?
+    pub standby: bool,
+    /// Seconds without a sign of life after which a standby takes over from this server.
+    pub lease_timeout_s: u64,
+    /// URL at which clients reach `tessera serve`; that of `listen` if `None`.
+    pub public_url: Option<String>,
     /// Does `tessera serve` accept workers?
     pub cluster: bool,
     /// Address on which the server accepts workers.
     pub cluster_listen: SocketAddr,
-    /// Address of the server that a worker joins.
-    pub scheduler: String,
+    /// Addresses of the servers of which a worker joins the live one, at least one.
+    pub schedulers: Vec<String>,
     /// Threads of a worker that compute, at least 1; `threads` by default.
     pub slots: usize,
     /// The secret and certificates of a cluster.

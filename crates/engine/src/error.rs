@@ -27,6 +27,10 @@ pub trait Report: StdError + Send + Sync + 'static {
     fn may_fit(&self) -> bool {
         false
     }
+    /// URL of the server to ask instead, if it is known.
+    fn server(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// Forwards the report of an error of another crate to its own methods.

@@ -3,7 +3,7 @@
 //! ```text
 //!   statements/<id>.json    one for each statement that was acknowledged with 202, or that has a `request_id`
 //!   statements/<id>/        durable chunks of the statement ([`tessera_exec::durable`])
-//!   epochs/<n>.json         the servers that wrote here, in order: only the highest number may write
+//!   epochs/                 the servers that wrote here, in order: only the last one may write ([`Epoch`])
 //! ```
 //! A record is written, complete and synced to the device, before its statement is acknowledged. It has the text and
 //! what the text was bound to ([`Recipe`]). Of the end it has only the outcome: cells are computed again if they are
@@ -18,8 +18,15 @@
 //! the earlier server that are still in flight are refused once the later one has written the record
 //! ([`Journal::write`]).
 
+mod epoch;
+mod lease;
+
 #[cfg(test)]
 mod tests;
+
+pub use epoch::NotLive;
+pub(crate) use epoch::{EPOCHS, Epoch};
+pub use lease::{Addresses, Keeper, Lease, Standby, Turn};
 
 use crate::error::{Class, Error, Report};
 use crate::sealed;
@@ -30,23 +37,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tessera_storage::sink::{FileLock, Folder, Mode, SinkError, Version};
-use tokio::sync::Mutex;
+use tessera_storage::sink::{Folder, Mode, Version};
 
 /// Directory of the records.
 pub(crate) const STATEMENTS: &str = "statements";
-/// Directory of the epochs.
-pub(crate) const EPOCHS: &str = "epochs";
-/// Writers hold the lock in shared mode; its exclusive holder knows that no change is being made.
-const LOCK: &str = "epochs/lock";
 /// The format that this version reads and writes.
 const FORMAT_VERSION: u32 = 1;
 /// Records that are read concurrently.
 const READS_MAX: usize = 16;
-/// Upper bound on servers that start at the same time.
-const STARTS_MAX: u32 = 64;
 /// Attempts to overwrite a record that changes concurrently.
 const OVER_MAX: u32 = 4;
 
@@ -303,164 +302,6 @@ async fn read(
     match record.id == id {
         true => Ok(Some((record, version))),
         false => Err(bad("it is the record of another statement".into())),
-    }
-}
-
-/// The right of a server to change a warehouse.
-#[derive(Debug)]
-pub(crate) struct Epoch {
-    folder: Folder,
-    /// The number, once the epoch began. A process that is not a server never has one.
-    number: Mutex<Option<u64>>,
-    is_server: AtomicBool,
-}
-
-impl Epoch {
-    pub(crate) fn new(folder: Folder) -> Self {
-        Epoch { folder, number: Mutex::default(), is_server: AtomicBool::new(false) }
-    }
-
-    /// Marks the process as a server.
-    pub(crate) fn serves(&self) {
-        self.is_server.store(true, Ordering::Relaxed);
-    }
-
-    /// The number of the server's epoch, which begins now if it has not; `None` if the process is not a server.
-    ///
-    /// # Errors
-    /// Errors of storage; a later epoch.
-    pub(crate) async fn begun_by_server(&self) -> Result<Option<u64>, Error> {
-        if !self.is_server.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        self.begin().await?;
-        self.check().await?;
-        Ok(*self.number.lock().await)
-    }
-
-    /// Like [`Epoch::begun_by_server`], without beginning the first epoch of a warehouse.
-    ///
-    /// # Errors
-    /// Errors of storage; a later epoch.
-    pub(crate) async fn begun_if_known(&self) -> Result<Option<u64>, Error> {
-        if self.is_server.load(Ordering::Relaxed) {
-            self.begin_if_known().await?;
-            self.check().await?;
-        }
-        Ok(*self.number.lock().await)
-    }
-
-    /// Begins the epoch if there was an earlier one, whose server is fenced by that.
-    async fn begin_if_known(&self) -> Result<(), Error> {
-        match self.last().await? {
-            0 => Ok(()),
-            _ => self.begin().await,
-        }
-    }
-
-    /// Begins the epoch, if it has not begun.
-    ///
-    /// # Errors
-    /// Errors of storage; too many servers that start at the same time.
-    async fn begin(&self) -> Result<(), Error> {
-        let mut number = self.number.lock().await;
-        if number.is_some() {
-            return Ok(());
-        }
-        // The bytes are unique to this server: after a lost response they show if the stored epoch is ours.
-        let mark = uuid::Uuid::new_v4();
-        let text =
-            || format!("{{\"pid\":{},\"mark\":\"{mark}\"}}", std::process::id()).into_bytes();
-        for _ in 0..STARTS_MAX {
-            let next = self.last().await? + 1;
-            match self.folder.put(&epoch(next), text(), Mode::Create).await {
-                Err(SinkError::Exists { .. }) => {}
-                Err(e) => return Err(Error::stage(e)),
-                Ok(_) => {
-                    // A server that looked before this epoch existed completes its change first; one that looks now
-                    // makes none.
-                    let _nobody = self.folder.hold(LOCK, true).await.map_err(Error::stage)?;
-                    *number = Some(next);
-                    return self.forget_before(next).await;
-                }
-            }
-        }
-        Err(Error::stage(Fenced { warehouse: self.folder.display().into() }))
-    }
-
-    /// Removes all epochs but the last.
-    async fn forget_before(&self, last: u64) -> Result<(), Error> {
-        let names = self.folder.names(EPOCHS).await.map_err(Error::stage)?;
-        for old in names.iter().filter_map(|n| n.strip_suffix(".json")?.parse::<u64>().ok()) {
-            if old < last {
-                self.folder.remove(&epoch(old)).await.map_err(Error::stage)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The right to make a change while it is held: in a directory, no later server begins until it is released. A
-    /// process that is not a server gets it at once, and holds nothing.
-    ///
-    /// # Errors
-    /// Errors of storage; a later epoch.
-    pub(crate) async fn right(&self) -> Result<Option<FileLock>, Error> {
-        if self.number.lock().await.is_none() {
-            return Ok(None);
-        }
-        let held = self.folder.hold(LOCK, false).await.map_err(Error::stage)?;
-        self.check().await?;
-        Ok(held)
-    }
-
-    /// Fails if a later server has taken over.
-    ///
-    /// # Errors
-    /// Errors of storage; a later epoch.
-    async fn check(&self) -> Result<(), Error> {
-        match *self.number.lock().await {
-            Some(n) => self.is_last(n).await,
-            None => Ok(()),
-        }
-    }
-
-    async fn is_last(&self, number: u64) -> Result<(), Error> {
-        match self.last().await? {
-            last if last > number => {
-                Err(Error::stage(Fenced { warehouse: self.folder.display().into() }))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The number of the last epoch; 0 if there was none.
-    async fn last(&self) -> Result<u64, Error> {
-        let names = self.folder.names(EPOCHS).await.map_err(Error::stage)?;
-        let numbers = names.iter().filter_map(|n| n.strip_suffix(".json")?.parse().ok());
-        Ok(numbers.max().unwrap_or(0))
-    }
-}
-
-fn epoch(number: u64) -> String {
-    format!("{EPOCHS}/{number}.json")
-}
-
-/// Another server took over the warehouse.
-#[derive(Debug, thiserror::Error)]
-#[error("another server has taken over the warehouse `{warehouse}`")]
-struct Fenced {
-    warehouse: String,
-}
-
-impl Report for Fenced {
-    fn code(&self) -> &str {
-        "fenced"
-    }
-    fn class(&self) -> Class {
-        Class::Retry
-    }
-    fn hint(&self) -> Option<String> {
-        Some("ask that server; give each server a warehouse of its own (`--warehouse`)".into())
     }
 }
 

@@ -19,6 +19,7 @@ mod ddl;
 mod describe;
 mod explain;
 mod failure;
+mod lead;
 mod open;
 mod query;
 mod run;
@@ -44,7 +45,7 @@ use crate::answer::scratch::Scratch;
 use crate::answer::{Answer, Reply};
 use crate::config::Config;
 use crate::error::{Error, Position};
-use crate::journal::Journal;
+use crate::journal::{Journal, NotLive};
 use crate::statement::{Queries, Recipe};
 use open::Temp;
 use settings::Settings;
@@ -158,6 +159,9 @@ impl Host {
         let quota = runtime.quota().clone();
         let rows = RowsRuntime::new(quota.clone(), runtime.store().clone(), config.threads);
         let warehouse = Arc::new(Warehouse::open(&config.warehouse, &stores, io.clone())?);
+        if config.standby {
+            warehouse.epoch().stands_by();
+        }
         let folder = warehouse.statements(&stores)?;
         let durable = DurableStore::new(folder, config.durable_limit_bytes);
         if !warehouse.is_remote() {
@@ -258,6 +262,9 @@ impl Host {
         let listen = self.config.cluster_listen;
         let cluster = Cluster::open(listen, limits, &credentials, env!("CARGO_PKG_VERSION")).await;
         let cluster = cluster.map_err(Error::stage)?;
+        if self.config.standby {
+            cluster.refuse(Some(NotLive::Standby { live: None }.to_string()));
+        }
         Ok(self.cluster.get_or_init(|| cluster).clone())
     }
 

@@ -74,8 +74,9 @@ struct Common {
 
 #[derive(Debug, Args)]
 struct Remote {
-    /// URL of a server that runs the statements, instead of this process
-    #[arg(long, value_name = "URL")]
+    /// URL of a server that runs the statements, instead of this process; those of its standbys may follow, separated by
+    /// commas
+    #[arg(long, value_name = "URL,…")]
     connect: Option<String>,
     /// Authentication token for that server
     #[arg(long, value_name = "TOKEN", requires = "connect")]

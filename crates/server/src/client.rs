@@ -7,14 +7,19 @@
 //! 4. Its answer is downloaded in the engine's own form to a file, and read from there like a result of this process:
 //!    formats write the same.
 //! 5. Cancelling, or dropping the answers, sends `DELETE`. [`Engine::close`] ends the session.
+//!
+//! Of several servers of one warehouse, only one is live. Each statement then has a `request_id`, and a request that no
+//! live server answered is sent again: to the others in turn, until one has taken over ([`servers`]).
 
 mod failure;
+mod servers;
 
 pub use failure::Failure;
 
 use futures::future::BoxFuture;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
+use servers::{Server, Servers};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tessera_engine::answer::scratch::{Scratch, ScratchFile};
@@ -26,11 +31,13 @@ use tessera_engine::statement::{Progress, StatementState};
 use tessera_engine::{Engine, Handle, Replies};
 use tessera_exec::quota::Quota;
 use tessera_exec::store::Store;
-use tessera_frontend::Parsed;
-use url::Url;
+use tessera_frontend::{Parsed, Statement};
 
-/// Timeout for a connection.
+/// Timeout for a connection: to the only server, and to one of several.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT_SEVERAL: Duration = Duration::from_secs(3);
+/// Timeout for a response of one of several servers, unless it is a result.
+const ANSWER_TIMEOUT_SEVERAL: Duration = Duration::from_secs(10);
 /// Timeout between two pieces of a response.
 const READ_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long the server waits for the end of a statement before it reports the progress.
@@ -38,7 +45,11 @@ const POLL_MS: u64 = 250;
 /// Attempts to call a busy server, and the pause between them.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long a killed server may take to restart.
+/// Pause between attempts to find the live one of several servers.
+const PAUSE_SEVERAL: Duration = Duration::from_millis(200);
+/// The end of the path of a statement's result.
+const RESULT: &str = "/result";
+/// How long a killed server may take to restart, or another one to take over.
 const RESTART: Duration = Duration::from_secs(30);
 /// Rows of fewer bytes are loaded to memory at once.
 const ROWS_IN_MEMORY: u64 = 4 << 20;
@@ -50,52 +61,37 @@ pub struct Remote {
 
 struct Connection {
     http: reqwest::Client,
-    base: Url,
-    token: Option<String>,
+    servers: Servers,
     session: Mutex<Option<String>>,
     scratch: Arc<Scratch>,
     quota: Arc<Quota>,
 }
 
 impl Remote {
-    /// The server at `url`; nothing is sent yet. Without a token, that of a server of this user on this machine is
-    /// used, if it exists.
+    /// The server at `url`, or the live one of several URLs separated by commas; nothing is sent yet. Without a token,
+    /// that of a server of this user on this machine is used, if it exists.
     ///
     /// # Errors
     /// The text is not a URL of a server.
     pub fn new(url: &str, token: Option<&str>, config: &Config) -> Result<Self, Error> {
-        let usage = |reason: String| Error::Usage {
-            reason,
-            hint: Some("write `--connect http://127.0.0.1:8080`".into()),
-        };
-        let base = Url::parse(url).map_err(|e| usage(format!("`{url}` is no URL: {e}")))?;
-        if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() {
-            return Err(usage(format!("`{url}` is no URL of a server")));
-        }
+        let servers = Servers::parse(url, token)?;
+        let connect = if servers.are_several() { CONNECT_TIMEOUT_SEVERAL } else { CONNECT_TIMEOUT };
         let mut builder = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
+            .connect_timeout(connect)
             .read_timeout(READ_TIMEOUT)
             .user_agent(concat!("tessera/", env!("CARGO_PKG_VERSION")));
-        // A proxy would resolve loopback to another machine.
-        let local = match base.host() {
-            Some(url::Host::Domain(d)) => d.eq_ignore_ascii_case("localhost"),
-            Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-            Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-            None => false,
-        };
-        if local {
+        if servers.are_local() {
+            // A proxy would resolve loopback to another machine.
             builder = builder.no_proxy();
         }
         let http = builder
             .build()
             .map_err(|e| Error::Internal { what: format!("no HTTP client: {e}") })?;
         let quota = Quota::new(config.memory_limit_bytes);
-        let token = token.map(String::from).or_else(|| crate::token::find(&base));
         Ok(Remote {
             shared: Arc::new(Connection {
                 http,
-                base,
-                token,
+                servers,
                 session: Mutex::default(),
                 scratch: Scratch::new(Store::open(&config.spill_dir, config.spill_limit_bytes)),
                 quota,
@@ -108,76 +104,116 @@ impl Remote {
     /// # Errors
     /// `connect` if the server does not respond, or the server's error.
     pub async fn check(&self) -> Result<(), Error> {
-        self.shared.ask(Method::GET, "/readyz", None).await.map(|_| ())
+        self.shared.ask(Method::GET, "/readyz", None).await
+    }
+}
+
+/// What is read of a successful response.
+trait Received: Sized {
+    fn read(
+        response: Response,
+        server: &Server,
+        connection: &Connection,
+    ) -> impl Future<Output = Result<Self, Error>> + Send;
+}
+
+impl Received for () {
+    async fn read(_: Response, _: &Server, _: &Connection) -> Result<Self, Error> {
+        Ok(())
+    }
+}
+
+impl Received for String {
+    async fn read(response: Response, server: &Server, _: &Connection) -> Result<Self, Error> {
+        response.text().await.map_err(|e| server.unreachable(&e))
+    }
+}
+
+impl Received for Arc<ScratchFile> {
+    async fn read(
+        mut response: Response,
+        server: &Server,
+        connection: &Connection,
+    ) -> Result<Self, Error> {
+        let file = Arc::new(connection.scratch.file()?);
+        while let Some(piece) = response.chunk().await.map_err(|e| server.unreachable(&e))? {
+            file.append(&[&piece])?;
+        }
+        Ok(file)
     }
 }
 
 impl Connection {
-    /// Sends a request and returns a successful response.
-    async fn ask(
+    /// Sends a request and reads a successful response. Of several servers, the live one is asked: all requests may be
+    /// repeated, as a statement has a `request_id` then.
+    async fn ask<T: Received>(
         &self,
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Response, Error> {
-        let mut attempts = 0;
+    ) -> Result<T, Error> {
+        let (started, mut attempts) = (Instant::now(), 0);
         loop {
             attempts += 1;
-            let response = self.send(method.clone(), path, body).await?;
-            let status = response.status();
-            if status.is_success() {
-                return Ok(response);
+            let server = self.servers.current();
+            let error = match self.send(server, method.clone(), path, body).await {
+                // Only a request that surely had no effect is repeated.
+                Ok(r) if r.status() == StatusCode::TOO_MANY_REQUESTS && attempts < ATTEMPTS => {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+                Ok(response) if response.status().is_success() => {
+                    match T::read(response, server, self).await {
+                        Ok(received) => return Ok(received),
+                        Err(error) => error,
+                    }
+                }
+                Ok(response) => self.failure(response).await,
+                Err(error) => error,
+            };
+            if !self.servers.may_go_on(server, &error) || started.elapsed() > RESTART {
+                return Err(error);
             }
-            // Only a request that surely had no effect is repeated.
-            if status == StatusCode::TOO_MANY_REQUESTS && attempts < ATTEMPTS {
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            }
-            let text = response.text().await.unwrap_or_default();
-            let failure = Failure::read(status.as_u16(), &text);
-            if failure.is("unknown_session") {
-                // The next statement creates a new session.
-                *self.lock() = None;
-            }
-            return Err(Error::stage(failure));
+            tracing::debug!(%error, "the servers are asked again");
+            tokio::time::sleep(PAUSE_SEVERAL).await;
         }
+    }
+
+    async fn failure(&self, response: Response) -> Error {
+        let status = response.status().as_u16();
+        let text = response.text().await.unwrap_or_default();
+        let failure = Failure::read(status, &text);
+        if failure.is("unknown_session") {
+            // The next statement creates a new session.
+            *self.lock() = None;
+        }
+        Error::stage(failure)
     }
 
     async fn send(
         &self,
+        server: &Server,
         method: Method,
         path: &str,
         body: Option<&Value>,
     ) -> Result<Response, Error> {
-        let mut url = self.base.clone();
-        let (path, query) = path.split_once('?').map_or((path, None), |(p, q)| (p, Some(q)));
-        url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
-        url.set_query(query);
-        let mut request = self.http.request(method, url);
-        if let Some(token) = &self.token {
+        let mut request = self.http.request(method, server.url(path));
+        if let Some(token) = server.token() {
             request = request.bearer_auth(token);
         }
         if let Some(id) = self.lock().clone() {
             request = request.header("Tessera-Session", id);
+        }
+        if self.servers.are_several() && !path.contains(RESULT) {
+            // A server that is stopped accepts connections and never responds.
+            request = request.timeout(ANSWER_TIMEOUT_SEVERAL);
         }
         if let Some(body) = body {
             request = request
                 .header(reqwest::header::CONTENT_TYPE, "application/json")
                 .body(body.to_string());
         }
-        request.send().await.map_err(|e| self.unreachable(&e))
-    }
-
-    fn unreachable(&self, e: &reqwest::Error) -> Error {
-        // The innermost cause is the clearest: "connection refused".
-        let mut cause: &dyn std::error::Error = e;
-        while let Some(inner) = cause.source() {
-            cause = inner;
-        }
-        let mut url = self.base.clone();
-        // The part before `@` may be a secret. A URL with a host accepts both calls.
-        let _ = url.set_username("").and_then(|()| url.set_password(None));
-        Error::Connect { url: url.to_string(), reason: cause.to_string() }
+        request.send().await.map_err(|e| server.unreachable(&e))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
@@ -185,16 +221,21 @@ impl Connection {
     }
 
     async fn json(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Error> {
-        let response = self.ask(method, path, body).await?;
-        let text = response.text().await.map_err(|e| self.unreachable(&e))?;
+        let text: String = self.ask(method, path, body).await?;
         serde_json::from_str(&text).map_err(|e| Error::Protocol {
             reason: format!("the answer of {path} is no JSON ({e}); is this a Tessera server?"),
         })
     }
 
-    /// Creates a session if there is none.
-    async fn session(&self) -> Result<(), Error> {
-        if self.lock().is_some() {
+    /// Creates a session if there is none. A session ends with its server: of several servers, statements have one only
+    /// once there is something in it.
+    async fn session(&self, parsed: &Parsed) -> Result<(), Error> {
+        let fills = match &parsed.statement {
+            Statement::Set { .. } => true,
+            Statement::CreateTensor(create) => create.temp,
+            _ => false,
+        };
+        if self.lock().is_some() || (self.servers.are_several() && !fills) {
             return Ok(());
         }
         let made = self.json(Method::POST, "/v1/sessions", None).await?;
@@ -206,12 +247,15 @@ impl Connection {
     }
 
     async fn statement(self: &Arc<Self>, parsed: &Parsed, handle: &Handle) -> Result<Reply, Error> {
-        self.session().await?;
-        let body = json!({
+        self.session(parsed).await?;
+        let mut body = json!({
             "sql": parsed.text,
             "wait_ms": POLL_MS,
             "format": native::NAME,
         });
+        if self.servers.are_several() {
+            body["request_id"] = uuid::Uuid::new_v4().simple().to_string().into();
+        }
         let mut status = self.json(Method::POST, "/v1/statements", Some(&body)).await?;
         let id = match status["id"].as_str() {
             Some(id) if id.bytes().all(|b| b.is_ascii_alphanumeric()) => id.to_string(),
@@ -222,10 +266,21 @@ impl Connection {
         };
         let path = format!("/v1/statements/{id}");
         let submitted = Submitted { connection: self.clone(), path: path.clone() };
+        let started = Instant::now();
         loop {
             let state = status["state"].as_str().and_then(StatementState::parse);
             match state {
                 Some(StatementState::Finished) => break,
+                // The server ended it, and the next one runs it.
+                Some(StatementState::Failed)
+                    if started.elapsed() < RESTART
+                        && self.servers.may_go_on(
+                            self.servers.current(),
+                            &Error::stage(Failure::of(&status)),
+                        ) =>
+                {
+                    tokio::time::sleep(PAUSE_SEVERAL).await;
+                }
                 Some(StatementState::Failed | StatementState::Cancelled) => {
                     return Err(Error::stage(Failure::of(&status)));
                 }
@@ -246,16 +301,15 @@ impl Connection {
             }
         }
         handle.track().tell(Progress::from_json(StatementState::Running, &status["progress"]));
-        let file = Arc::new(self.scratch.file()?);
-        let result = format!("{path}/result?format={}", native::NAME);
-        tokio::select! {
+        let result = format!("{path}{RESULT}?format={}", native::NAME);
+        let file: Arc<ScratchFile> = tokio::select! {
             biased;
             () = handle.cancelled() => {
                 submitted.delete().await?;
                 return Err(Error::Cancelled);
             }
-            got = self.download(&result, &file) => got?,
-        }
+            file = self.ask(Method::GET, &result, None) => file?,
+        };
         submitted.delete().await?;
         let mut reply = native::read(&file, &self.quota)?;
         if matches!(&reply.answer, Answer::Stored(rows) if rows.bytes() <= ROWS_IN_MEMORY) {
@@ -278,14 +332,6 @@ impl Connection {
             tokio::time::sleep(PAUSE).await;
         }
     }
-
-    async fn download(&self, path: &str, file: &ScratchFile) -> Result<(), Error> {
-        let mut response = self.ask(Method::GET, path, None).await?;
-        while let Some(piece) = response.chunk().await.map_err(|e| self.unreachable(&e))? {
-            file.append(&[&piece])?;
-        }
-        Ok(())
-    }
 }
 
 /// A statement at the server, which is deleted when this drops.
@@ -298,7 +344,7 @@ impl Submitted {
     /// Cancels the statement, or deletes its result.
     async fn delete(mut self) -> Result<(), Error> {
         let path = std::mem::take(&mut self.path);
-        self.connection.ask(Method::DELETE, &path, None).await.map(|_| ())
+        self.connection.ask(Method::DELETE, &path, None).await
     }
 }
 
@@ -310,7 +356,10 @@ impl Drop for Submitted {
         let (connection, path) = (self.connection.clone(), std::mem::take(&mut self.path));
         // Without a runtime no request can be sent; the server forgets the statement by itself.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { connection.send(Method::DELETE, &path, None).await });
+            runtime.spawn(async move {
+                let server = connection.servers.current();
+                connection.send(server, Method::DELETE, &path, None).await
+            });
         }
     }
 }
@@ -375,7 +424,8 @@ impl Engine for Remote {
             if let Some(id) = id {
                 // Without this request the server ends the session by itself after its timeout.
                 let path = format!("/v1/sessions/{id}");
-                let sent = self.shared.send(Method::DELETE, &path, None);
+                let server = self.shared.servers.current();
+                let sent = self.shared.send(server, Method::DELETE, &path, None);
                 if tokio::time::timeout(Duration::from_secs(2), sent).await.is_err() {
                     tracing::debug!("the session was not ended");
                 }

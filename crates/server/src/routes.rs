@@ -19,6 +19,7 @@ mod cluster;
 mod error_bodies;
 mod guard;
 mod health;
+mod lead;
 mod light;
 mod lines;
 mod metrics;
@@ -38,13 +39,13 @@ use axum::http::{Method, Uri};
 use axum::routing::{delete, get, post};
 use reply::Failure;
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tessera_engine::Engine;
 use tessera_engine::config::Config;
 use tessera_engine::error::Error;
 use tessera_engine::session::{Host, Session};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -104,6 +105,7 @@ struct Shared {
     /// A permit for each catalog lookup and each plan that is shown: they do not wait for running statements.
     look_ups: Arc<Semaphore>,
     metrics: metrics::Metrics,
+    role: Arc<lead::Role>,
     /// Counts wrong tokens.
     brake: brake::Brake,
     /// Fired when shutdown begins: new queries are refused.
@@ -144,8 +146,10 @@ impl Server {
         };
         let stop = CancellationToken::new();
         let host = backend.host().cloned();
+        let role = Arc::new(lead::Role::new(config.standby && host.is_some()));
+        let statements = registry::Statements::new(&config, stop.clone(), host, role.clone());
         let shared = Shared {
-            statements: Arc::new(registry::Statements::new(&config, stop.clone(), host)),
+            statements: Arc::new(statements),
             sessions: sessions::Sessions::new(config.session_timeout_s),
             streams: Arc::new(Semaphore::new(stream::streams_max(config.memory_limit_bytes))),
             events: Arc::new(Semaphore::new(EVENTS_MAX)),
@@ -153,6 +157,7 @@ impl Server {
             bodies: body::Room::new(config.memory_limit_bytes),
             look_ups: Arc::new(Semaphore::new(tensors::LOOK_UPS_MAX)),
             metrics: metrics::Metrics::default(),
+            role,
             brake: brake::Brake::default(),
             backend,
             config,
@@ -184,25 +189,35 @@ impl Server {
         Server { grace, ..self }
     }
 
-    /// Serves until `leave` is fired. Then running queries have ten seconds to end, and clients that wait for them
-    /// still get a response. It returns earlier if no client waits.
+    /// Begins to listen where the configuration says.
     ///
-    /// `listening` gets the actual address, which matters for port 0.
+    /// # Errors
+    /// The address is in use, or not of this machine.
+    pub async fn listen(config: &Config) -> Result<TcpListener, Error> {
+        let bound = TcpListener::bind(config.listen).await;
+        bound.map_err(|e| Error::io("listen on", config.listen.to_string(), e))
+    }
+
+    /// Serves until `leave` is fired, or until a server that is started as a standby is fenced. Then running queries
+    /// have ten seconds to end, and clients that wait for them still get a response. It returns earlier if no client
+    /// waits.
+    ///
+    /// # Errors
+    /// The listener does not work.
     pub async fn serve(
         self,
+        listener: &TcpListener,
         leave: CancellationToken,
-        listening: impl FnOnce(SocketAddr),
-    ) -> Result<(), Error> {
+    ) -> Result<Ended, Error> {
         let Server { shared, grace, certificates } = self;
-        let asked = shared.config.listen;
-        let failed = |e| Error::io("listen on", asked.to_string(), e);
-        let listener = tokio::net::TcpListener::bind(asked).await.map_err(failed)?;
-        listening(listener.local_addr().map_err(failed)?);
-        let (leaving, stop) = (shared.leaving.clone(), shared.stop.clone());
+        let at = listener.local_addr();
+        let at = at.map_err(|e| Error::io("listen on", shared.config.listen.to_string(), e))?;
+        let (leaving, stop, end) =
+            (shared.leaving.clone(), shared.stop.clone(), leave.child_token());
         let deadline = {
-            let leave = leave.clone();
+            let end = end.clone();
             async move {
-                leave.cancelled().await;
+                end.cancelled().await;
                 leaving.cancel();
                 tokio::time::sleep(grace).await;
                 stop.cancel();
@@ -210,9 +225,15 @@ impl Server {
                 tokio::time::sleep(Duration::from_secs(2)).await;
             }
         };
-        let (swept, awaited) = (shared.clone(), shared.clone());
+        let (swept, awaited, leading) = (shared.clone(), shared.clone(), shared.clone());
         let is_awaited = move || awaited.statements.is_awaited(grace);
-        tokio::spawn(collect(shared.clone()));
+        let lead = async {
+            lead::lead(&leading, at, &leave).await;
+            if leading.config.standby {
+                end.cancel();
+            }
+            std::future::pending().await
+        };
         let sweep = async move {
             loop {
                 tokio::time::sleep(SWEEP_EVERY).await;
@@ -220,26 +241,35 @@ impl Server {
                 swept.sessions.sweep();
             }
         };
-        tokio::spawn(restore(shared.clone()));
         let stop = shared.stop.clone();
+        let app = router(shared);
         let result = tokio::select! {
-            r = accept::serve(listener, certificates, router(shared), leave, is_awaited) => r,
+            r = accept::serve(listener, certificates, app, end.clone(), is_awaited) => r,
             () = deadline => Ok(()),
             () = sweep => Ok(()),
+            () = lead => Ok(()),
         };
         // Statements without waiting clients end too.
         stop.cancel();
-        result
+        result.map(|()| if leave.is_cancelled() { Ended::Left } else { Ended::Fenced })
     }
+}
+
+/// How a server ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was asked to leave.
+    Left,
+    /// Another server has taken over from it. It may stand by for that one.
+    Fenced,
 }
 
 /// Recovers the statements that an earlier server accepted. Retries while the warehouse does not respond.
 async fn restore(shared: Arc<Shared>) {
     let session = || shared.backend.session();
     while let Err(e) = shared.statements.restore(&session).await {
-        if e.code() == "fenced" {
-            tracing::error!(error = %e, "this server leaves");
-            shared.leaving.cancel();
+        shared.role.note(&e);
+        if shared.role.is_fenced() {
             return;
         }
         tracing::warn!(error = %e, "what was accepted before is not known yet");
@@ -285,8 +315,9 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/sessions/{id}", delete(sessions::delete))
         .route("/v1/tensors", get(tensors::list))
         .route("/v1/tensors/{name}", get(tensors::get).put(upload::put).delete(tensors::delete))
-        .route("/v1/cluster", get(cluster::get))
         .route("/v1/cluster/restart", post(cluster::restart))
+        .layer(axum::middleware::from_fn_with_state(shared.clone(), lead::check))
+        .route("/v1/cluster", get(cluster::get))
         .route("/metrics", get(metrics::show))
         .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::check))
         .route("/healthz", get(health::live))

@@ -15,7 +15,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use tessera_planner::ir::NodeId;
 use tessera_planner::optimize::Rooted;
 
@@ -37,15 +37,6 @@ impl TensorTable {
     ) -> Self {
         TensorTable { scan, runner, exploded }
     }
-<<<<<<< ours
-
-    /// Rows built from cells so far; rows of a dense plan do not count.
-    #[cfg(test)]
-    pub(super) fn rows_exploded(&self) -> u64 {
-        self.exploded.load(Ordering::Relaxed)
-    }
-=======
->>>>>>> theirs
 }
 
 #[async_trait::async_trait]

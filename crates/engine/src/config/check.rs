@@ -191,9 +191,12 @@ pub(super) fn check(at: &Written, ignored: Vec<String>) -> Result<Config, Error>
     let (certificate, key) = https(at)?;
     let threads = at.small("threads", 1)?;
     let mut config = Config {
+        standby: at.truth("standby")?,
+        lease_timeout_s: at.whole("lease-timeout", 1)?,
+        public_url: public_url(at)?,
         cluster: at.truth("cluster")?,
         cluster_listen: at.address("cluster-listen", "write `127.0.0.1:50050`")?,
-        scheduler: scheduler(at)?,
+        schedulers: schedulers(at)?,
         slots: match at.text("slots")?.trim() {
             "" => threads,
             _ => at.small("slots", 1)?,
@@ -240,14 +243,35 @@ pub(super) fn check(at: &Written, ignored: Vec<String>) -> Result<Config, Error>
     Ok(config)
 }
 
-/// The address that a worker joins: a host and a port.
-fn scheduler(at: &Written) -> Result<String, Error> {
-    let text = at.string("scheduler")?;
-    if text.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
-        let reason = format!("`{text}` is not a host and a port");
-        return Err(at.error("scheduler", reason, Some("write `127.0.0.1:50050`")));
+/// The addresses of which a worker joins one: hosts and ports.
+fn schedulers(at: &Written) -> Result<Vec<String>, Error> {
+    let list = at.list("scheduler")?.unwrap_or_default();
+    let hint = Some("write `127.0.0.1:50050`, or several of them separated by commas");
+    let is_bad =
+        |text: &&String| text.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err());
+    match list.iter().find(is_bad) {
+        Some(text) => {
+            let reason = format!("`{text}` is not a host and a port");
+            Err(at.error("scheduler", reason, hint))
+        }
+        None if list.is_empty() => Err(at.error("scheduler", "it is empty", hint)),
+        None => Ok(list),
     }
-    Ok(text.trim().into())
+}
+
+/// The URL that a server gives to clients of others.
+fn public_url(at: &Written) -> Result<Option<String>, Error> {
+    let text = at.string("public-url")?;
+    let text = text.trim().trim_end_matches('/');
+    let is_url = |url: &url::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+    match url::Url::parse(text) {
+        _ if text.is_empty() => Ok(None),
+        Ok(url) if is_url(&url) => Ok(Some(text.into())),
+        _ => {
+            let reason = format!("`{text}` is no URL of a server");
+            Err(at.error("public-url", reason, Some("write `https://tessera.example:8080`")))
+        }
+    }
 }
 
 fn cluster_security(at: &Written) -> Result<Security, Error> {

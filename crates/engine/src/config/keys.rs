@@ -47,7 +47,7 @@ const fn unset(name: &'static str, value: fn(&Config) -> String) -> ConfigKey {
 }
 
 /// All keys, in the order of `tessera config`.
-pub(super) const KEYS: [ConfigKey; 35] = [
+pub(super) const KEYS: [ConfigKey; 38] = [
     key("warehouse", "./tessera-data", |c| c.warehouse.clone()),
     computed("memory-limit", memory, |c| format_bytes(c.memory_limit_bytes)),
     computed("spill-dir", scratch, |c| c.spill_dir.display().to_string()),
@@ -72,9 +72,13 @@ pub(super) const KEYS: [ConfigKey; 35] = [
     key("durability", "auto", |c| c.durability.to_string()),
     key("durable-limit", "50%", |c| format_bytes(c.durable_limit_bytes)),
     key("durable-ttl", "86400", |c| c.durable_ttl_s.to_string()),
+    key("standby", "false", |c| c.standby.to_string()),
+    key("lease-timeout", "3", |c| c.lease_timeout_s.to_string()),
+    // The default is `listen`.
+    key("public-url", "", |c| c.public_url.clone().unwrap_or_default()),
     key("cluster", "false", |c| c.cluster.to_string()),
     key("cluster-listen", "127.0.0.1:50050", |c| c.cluster_listen.to_string()),
-    key("scheduler", "127.0.0.1:50050", |c| c.scheduler.clone()),
+    key("scheduler", "127.0.0.1:50050", |c| c.schedulers.join(",")),
     // The default is `threads`.
     key("slots", "", |c| c.slots.to_string()),
     computed("cluster-secret-file", machine::secret_file, |c| {

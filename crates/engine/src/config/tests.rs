@@ -198,7 +198,8 @@ fn a_cluster_is_configured() {
     let c = load("", &[], &[]).unwrap();
     assert!(!c.cluster);
     assert_eq!(c.cluster_listen.to_string(), "127.0.0.1:50050");
-    assert_eq!((&*c.scheduler, c.worker_timeout_s), ("127.0.0.1:50050", 5));
+    assert_eq!(c.schedulers, ["127.0.0.1:50050"]);
+    assert_eq!((c.worker_timeout_s, c.standby, c.lease_timeout_s), (5, false, 3));
     assert!(c.cluster_security.secret.ends_with("tessera/cluster.secret"));
     assert_eq!(c.cluster_security.certificate, None);
     let c = load(
@@ -208,7 +209,13 @@ fn a_cluster_is_configured() {
     )
     .unwrap();
     assert!(c.cluster);
-    assert_eq!((&*c.cluster_listen.to_string(), &*c.scheduler), ("[::1]:7", "[::1]:50050"));
+    assert_eq!(c.cluster_listen.to_string(), "[::1]:7");
+    assert_eq!(c.schedulers, ["[::1]:50050"]);
+    let two = "scheduler = ['a:1', 'b:2']\nstandby = true\npublic-url = 'https://a:8080/'";
+    let two = load(two, &[], &[]).unwrap();
+    assert_eq!((two.schedulers, two.standby), (vec!["a:1".into(), "b:2".into()], true));
+    assert_eq!(two.public_url.as_deref(), Some("https://a:8080"));
+    assert_eq!(load("", &[], &[("scheduler", "a:1, b:2")]).unwrap().schedulers, ["a:1", "b:2"]);
     assert_eq!((c.worker_timeout_s, origin(&c, "scheduler")), (9, "flag".into()));
     assert_eq!(c.retained_limit_bytes, c.memory_limit_bytes / 100 * 12);
     assert_eq!(load("retained-limit = 0", &[], &[]).unwrap().retained_limit_bytes, 0);
@@ -226,6 +233,10 @@ fn a_cluster_is_configured() {
         ("cluster-listen = 'here'", "`here` is not an address and a port"),
         ("scheduler = 'here'", "`here` is not a host and a port"),
         ("scheduler = 'here:99999'", "`here:99999` is not a host and a port"),
+        ("scheduler = 'a:1,here'", "`here` is not a host and a port"),
+        ("scheduler = ','", "it is empty"),
+        ("lease-timeout = 0", "`0` is not a whole number from 1 on"),
+        ("public-url = 'here'", "`here` is no URL of a server"),
         ("cluster-secret-file = ''", "it is empty"),
         ("worker-timeout = 0", "`0` is not a whole number from 1 on"),
         ("worker-wait = 'long'", "`long` is not a whole number from 0 on"),

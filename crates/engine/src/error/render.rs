@@ -25,9 +25,10 @@ impl Error {
         out
     }
 
-    /// The error body of the HTTP interface; absent fields are `null`.
+    /// The error body of the HTTP interface; absent fields are `null`. `server` is set only if another server is to be
+    /// asked.
     pub fn to_json(&self, statement_id: Option<&str>) -> Value {
-        json!({"error": {
+        let mut body = json!({"error": {
             "code": self.code(),
             "class": self.class().name(),
             "message": self.to_string(),
@@ -35,7 +36,13 @@ impl Error {
             "hint": self.hint(),
             "position": self.position().map(|p| json!({"line": p.line, "column": p.column, "length": p.length})),
             "statement_id": statement_id,
-        }})
+        }});
+        if let Error::Stage(stage) = self
+            && let Some(url) = stage.0.server()
+        {
+            body["error"]["server"] = url.into();
+        }
+        body
     }
 }
 

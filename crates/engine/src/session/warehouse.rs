@@ -175,6 +175,11 @@ impl Warehouse {
         Ok(())
     }
 
+    /// The right to change the warehouse.
+    pub(super) fn epoch(&self) -> &Arc<Epoch> {
+        &self.epoch
+    }
+
     pub(super) fn journal(&self) -> Journal {
         self.epoch.serves();
         *self.waiting() = Some(Vec::new());

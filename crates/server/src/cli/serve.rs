@@ -1,15 +1,18 @@
 //! `tessera serve`.
 
 use super::later;
-use crate::routes::{Local, Server};
+use crate::routes::{Ended, Local, Server};
 use crate::token::{self, Published};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use tessera_engine::config::Config;
+use tessera_cluster::Cluster;
+use tessera_engine::config::{Config, Secret};
 use tessera_engine::error::Error;
 use tessera_engine::session::Host;
+use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
@@ -37,6 +40,12 @@ pub(super) struct ServeArgs {
     /// PEM file with the private key of the certificate
     #[arg(long, value_name = "FILE")]
     key: Option<String>,
+    /// Wait for the end of a live server of the warehouse and take over from it, instead of fencing it at once
+    #[arg(long)]
+    standby: bool,
+    /// URL at which clients reach this server, if it differs from --listen
+    #[arg(long, value_name = "URL")]
+    public_url: Option<String>,
     /// Accept workers
     #[arg(long)]
     cluster: bool,
@@ -55,7 +64,9 @@ impl ServeArgs {
                 flags.insert(key, list.join(","));
             }
         }
-        for (key, is_set) in [("no-token", self.no_token), ("insecure", self.insecure)] {
+        let switches =
+            [("no-token", self.no_token), ("insecure", self.insecure), ("standby", self.standby)];
+        for (key, is_set) in switches {
             if is_set {
                 flags.insert(key, "true".into());
             }
@@ -64,6 +75,9 @@ impl ServeArgs {
             if let Some(file) = file {
                 flags.insert(key, file.clone());
             }
+        }
+        if let Some(url) = &self.public_url {
+            flags.insert("public-url", url.clone());
         }
         if self.cluster {
             flags.insert("cluster", "true".into());
@@ -81,30 +95,15 @@ impl ServeArgs {
     }
 }
 
-/// Serves until SIGINT or SIGTERM.
+/// Serves until SIGINT or SIGTERM. A server that is started as a standby stands by again once another one has taken over
+/// from it.
 pub(super) async fn run(config: Config) -> Result<(), Error> {
     let mut config = config.serving();
     let made = (config.token.is_none() && !config.no_token).then(token::make);
     config.token = config.token.or_else(|| made.clone());
     Server::may_listen(&config)?;
-    let host = Host::open(config.clone(), tokio::runtime::Handle::current())?;
-    host.keep_private()?;
-    let who = match (&config.token, config.listen.ip().is_loopback()) {
-        (Some(_), _) => "with a token",
-        (None, true) => "on loopback only, without a token",
-        (None, false) => "for everybody, without a token",
-    };
-    let scheme = if config.certificate.is_some() { "https" } else { "http" };
-    let mut published = None;
-    let cluster = match config.cluster {
-        true => Some(host.accept_workers().await?),
-        false => None,
-    };
-    let collecting = host.clone();
-    let server = Server::new(Arc::new(Local(host)), config)?;
-    // The host now knows that it belongs to a server.
-    tokio::spawn(async move { collecting.collect().await });
-    let leave = tokio_util::sync::CancellationToken::new();
+    let (mut server, mut cluster) = open(&config).await?;
+    let leave = CancellationToken::new();
     let terminated = terminated()?;
     let fire = leave.clone();
     tokio::spawn(async move {
@@ -112,36 +111,76 @@ pub(super) async fn run(config: Config) -> Result<(), Error> {
         tracing::info!("shutting down");
         fire.cancel();
     });
-    let served = server
-        .serve(leave, |address| {
-            // A failure of stderr cannot be reported.
-            let mut out = std::io::stderr().lock();
-            let _ = writeln!(out, "listening on {scheme}://{address} ({who})");
-            if let Some(cluster) = &cluster {
-                let at = cluster.address();
-                let _ = writeln!(out, "workers join with `tessera worker --scheduler {at}`");
-            }
-            let Some(token) = made else { return };
-            let bare = token.reveal();
-            let _ = writeln!(out, "look at {scheme}://{address}/v1/tensors?token={bare}");
-            let _ = writeln!(out, "or send `Authorization: Bearer {bare}`");
-            match Published::new(address, &token) {
-                Ok(file) => {
-                    let at = file.path().display();
-                    let _ = writeln!(out, "`tessera --connect` of this user finds it in {at}");
-                    published = Some(file);
-                }
-                Err(e) => {
-                    let _ = writeln!(out, "no file was made for it: {e}");
-                }
-            }
-        })
-        .await;
-    drop(published);
-    if let Some(cluster) = cluster {
-        cluster.close().await;
+    let listener = Server::listen(&config).await?;
+    let address = listener.local_addr().map_err(|e| Error::io("listen on", "a port", e))?;
+    let workers = cluster.as_ref().map(|cluster| cluster.address());
+    let published = told(&config, address, workers, made);
+    if let Some(at) = workers {
+        config.cluster_listen = at;
     }
+    let served = loop {
+        let served = server.serve(&listener, leave.clone()).await;
+        if let Some(cluster) = cluster {
+            cluster.close().await;
+        }
+        match served {
+            Ok(Ended::Fenced) => (server, cluster) = open(&config).await?,
+            Ok(Ended::Left) => break Ok(()),
+            Err(e) => break Err(e),
+        }
+    };
+    drop(published);
     served
+}
+
+/// A server that does not listen for clients yet, and its workers' side.
+async fn open(config: &Config) -> Result<(Server, Option<Arc<Cluster>>), Error> {
+    let host = Host::open(config.clone(), tokio::runtime::Handle::current())?;
+    host.keep_private()?;
+    let cluster = match config.cluster {
+        true => Some(host.accept_workers().await?),
+        false => None,
+    };
+    Ok((Server::new(Arc::new(Local(host)), config.clone())?, cluster))
+}
+
+/// Prints where the server listens, and how clients find the token that it made.
+fn told(
+    config: &Config,
+    address: SocketAddr,
+    workers: Option<SocketAddr>,
+    made: Option<Secret>,
+) -> Option<Published> {
+    let who = match (&config.token, config.listen.ip().is_loopback()) {
+        (Some(_), _) => "with a token",
+        (None, true) => "on loopback only, without a token",
+        (None, false) => "for everybody, without a token",
+    };
+    let scheme = if config.certificate.is_some() { "https" } else { "http" };
+    // A failure of stderr cannot be reported.
+    let mut out = std::io::stderr().lock();
+    let _ = writeln!(out, "listening on {scheme}://{address} ({who})");
+    if let Some(at) = workers {
+        let _ = writeln!(out, "workers join with `tessera worker --scheduler {at}`");
+    }
+    if config.standby {
+        let _ = writeln!(out, "waiting for the end of the live server of `{}`", config.warehouse);
+    }
+    let token = made?;
+    let bare = token.reveal();
+    let _ = writeln!(out, "look at {scheme}://{address}/v1/tensors?token={bare}");
+    let _ = writeln!(out, "or send `Authorization: Bearer {bare}`");
+    match Published::new(address, &token) {
+        Ok(file) => {
+            let at = file.path().display();
+            let _ = writeln!(out, "`tessera --connect` of this user finds it in {at}");
+            Some(file)
+        }
+        Err(e) => {
+            let _ = writeln!(out, "no file was made for it: {e}");
+            None
+        }
+    }
 }
 
 /// Returns when the process is asked to end.

@@ -34,8 +34,9 @@ const STORAGE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 pub(super) struct WorkerArgs {
-    /// Address where the server accepts workers [default: 127.0.0.1:50050]
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Address where the server accepts workers, and those of its standbys, separated by commas [default:
+    /// 127.0.0.1:50050]
+    #[arg(long, value_name = "HOST:PORT,…")]
     scheduler: Option<String>,
     /// Address to listen on [default: a free port of 127.0.0.1]
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", hide_default_value = true)]
@@ -84,7 +85,7 @@ impl WorkerArgs {
             return Ok(if ended == Ended::Restart { AGAIN as u8 } else { 0 });
         }
         // Errors in the files are reported once.
-        supervise(&credentials(&config)?, &config.scheduler).await
+        supervise(&credentials(&config)?, &config.schedulers).await
     }
 
     async fn work(&self, config: &Config) -> Result<Ended, Error> {
@@ -109,7 +110,7 @@ impl WorkerArgs {
             config.retained_limit_bytes.min(memory_bytes / 2),
         );
         let joining = Joining {
-            scheduler: config.scheduler.clone(),
+            schedulers: config.schedulers.clone(),
             listen: self.listen,
             advertise: self.advertise.clone(),
             name: self.name.clone(),
@@ -183,7 +184,7 @@ fn credentials(config: &Config) -> Result<Credentials, Error> {
 }
 
 /// Runs this command as a worker repeatedly, until it ends by itself or is asked to end.
-async fn supervise(credentials: &Credentials, scheduler: &str) -> Result<u8, Error> {
+async fn supervise(credentials: &Credentials, schedulers: &[String]) -> Result<u8, Error> {
     let terminated = super::serve::terminated()?;
     tokio::pin!(terminated);
     let mut pause = PAUSE.0;
@@ -191,7 +192,7 @@ async fn supervise(credentials: &Credentials, scheduler: &str) -> Result<u8, Err
         let number = uuid::Uuid::new_v4().as_u64_pair().0;
         let mut worker = start(number)?;
         let started = Instant::now();
-        let is_to_be_ended = tessera_cluster::is_to_be_ended(credentials, scheduler, number);
+        let is_to_be_ended = tessera_cluster::is_to_be_ended(credentials, schedulers, number);
         tokio::pin!(is_to_be_ended);
         let mut killed = false;
         let status = loop {

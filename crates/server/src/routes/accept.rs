@@ -34,7 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Serves connections until `leave` is fired, then until all open ones have ended and `is_awaited` returns false. New
 /// connections are accepted until then, because clients poll for statements.
 pub(super) async fn serve(
-    listener: TcpListener,
+    listener: &TcpListener,
     certificates: Option<Arc<Certificates>>,
     app: Router,
     leave: CancellationToken,

@@ -9,15 +9,19 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
 use tessera_cluster::Cluster;
-use tessera_engine::error::Error;
+use tessera_engine::error::{Error, Report};
 
 /// Upper bound on events in the response of `GET /v1/cluster`: the most recent ones.
 const EVENTS: usize = 100;
 
-/// `GET /v1/cluster`: the workers and their recent events.
+/// `GET /v1/cluster`: the role of the server, the workers and their recent events.
 pub(super) async fn get(State(shared): State<Arc<Shared>>) -> Response {
     let cluster = shared.backend.host().and_then(|h| h.cluster());
-    reply::json(StatusCode::OK, &described(cluster.map(|c| &**c)))
+    let mut told = described(cluster.map(|c| &**c));
+    told["role"] = shared.role.name().into();
+    // The live server, if it is another one.
+    told["server"] = shared.role.reason().as_ref().and_then(Report::server).into();
+    reply::json(StatusCode::OK, &told)
 }
 
 /// `POST /v1/cluster/restart`: restarts each worker; the supervisor ends one that does not respond.

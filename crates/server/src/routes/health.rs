@@ -12,9 +12,11 @@ pub(super) async fn live() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: the server accepts queries, has recovered earlier statements, and is not fenced by another server.
+/// `GET /readyz`: the server accepts queries, has recovered earlier statements, and is neither a standby nor fenced by
+/// another server.
 pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static str, Failure> {
     shared.is_staying()?;
+    shared.role.check()?;
     if !shared.statements.is_restored() {
         return Err(tessera_engine::error::Error::Starting.into());
     }

@@ -145,6 +145,8 @@ fn labelled(label: &str, of: impl Display, value: u64) -> (String, f64) {
 
 fn text(shared: &Shared) -> String {
     let mut out = Exposition::default();
+    let is_live = u64::from(shared.role.reason().is_none());
+    out.one("live", "1 for a live server, 0 for a standby and a fenced one.", is_live);
     statements(shared, &mut out);
     let host = shared.backend.host();
     if let Some(host) = host {

@@ -19,6 +19,7 @@ mod restore;
 pub(super) use self::entry::{Entry, Outcome};
 
 use self::detach::{Detach, Ended};
+use super::lead::Role;
 use super::light::{LIGHT_MAX, is_light};
 use futures::StreamExt;
 use std::collections::BTreeMap;
@@ -61,6 +62,7 @@ pub(super) struct Statements {
     keep_max: (u64, u64),
     stop: CancellationToken,
     host: Option<Arc<Host>>,
+    role: Arc<Role>,
     journal: Option<Arc<Journal>>,
     /// True once the statements that earlier servers accepted are known.
     is_restored: AtomicBool,
@@ -109,7 +111,12 @@ impl Drop for Live {
 }
 
 impl Statements {
-    pub(super) fn new(config: &Config, stop: CancellationToken, host: Option<Arc<Host>>) -> Self {
+    pub(super) fn new(
+        config: &Config,
+        stop: CancellationToken,
+        host: Option<Arc<Host>>,
+        role: Arc<Role>,
+    ) -> Self {
         let disk = host.as_ref().map_or(u64::MAX, |h| h.scratch().limit() / 2);
         Statements {
             known: Mutex::default(),
@@ -128,6 +135,7 @@ impl Statements {
             is_restored: AtomicBool::new(host.is_none()),
             looked: tokio::sync::Mutex::default(),
             host,
+            role,
             ends: Default::default(),
         }
     }
@@ -166,6 +174,21 @@ impl Statements {
         drop(known);
         self.start(&entry, engine, turn);
         Ok(entry)
+    }
+
+    /// True if a session that has ended had sent this request.
+    ///
+    /// # Errors
+    /// The statements that earlier servers accepted are not known yet.
+    pub(super) fn is_known_request(&self, session: &str, name: &str) -> Result<bool, Error> {
+        let is_it = |e: &Arc<Entry>| {
+            e.session.as_deref() == Some(session)
+                && e.request.as_ref().is_some_and(|(n, _)| n == name)
+        };
+        match self.is_restored() {
+            true => Ok(self.lock().values().any(is_it)),
+            false => Err(Error::Starting),
+        }
     }
 
     fn entry(
@@ -222,9 +245,7 @@ impl Statements {
             Ok(_) if entry.deleted.load(Relaxed) => Outcome::Gone,
             Ok(replies) => Outcome::Finished(replies),
             Err(e) => {
-                // No client requested this end: the server shuts down.
-                let cut = e.code() == "cancelled" && self.stop.is_cancelled();
-                let e = if cut { Error::ShuttingDown } else { e };
+                let e = self.cut_off(e);
                 entry.handle.move_to(StatementState::of_error(&e));
                 Outcome::Failed(e)
             }
@@ -235,9 +256,10 @@ impl Statements {
             _ => 0,
         };
         self.ends[end].fetch_add(1, Relaxed);
-        // A statement that the shutdown ended is left to the next server.
+        // A statement that the shutdown ended, or another server, is left to the next server.
         match &outcome {
             Outcome::Failed(Error::ShuttingDown) => {}
+            Outcome::Failed(e) if e.code() == "fenced" => self.role.note(e),
             // A recovered finished statement keeps its recorded end.
             Outcome::Failed(_) if entry.finished => {}
             Outcome::Failed(e) if StatementState::of_error(e) == StatementState::Cancelled => {
@@ -251,6 +273,27 @@ impl Statements {
         entry.outcome.send_replace(Some(Arc::new(outcome)));
         drop(live);
         self.make_room(&entry);
+    }
+
+    /// The error of a statement: its own, or why the server ended it without the request of a client.
+    fn cut_off(&self, error: Error) -> Error {
+        match self.role.check() {
+            Err(fenced) if error.code() == "cancelled" => fenced,
+            Ok(()) if error.code() == "cancelled" && self.stop.is_cancelled() => {
+                Error::ShuttingDown
+            }
+            _ => error,
+        }
+    }
+
+    /// Ends the statements of the journal that run: another server has taken over, and runs them.
+    pub(super) fn leave_to_next(&self) {
+        for entry in self.list().iter().filter(|entry| !entry.is_over()) {
+            // A record that is being written is refused.
+            if entry.kept.try_lock().map_or(true, |kept| kept.is_there) {
+                entry.handle.cancel();
+            }
+        }
     }
 
     async fn run(&self, entry: &Arc<Entry>, engine: Arc<dyn Engine>) -> Result<Vec<Reply>, Error> {
@@ -291,7 +334,10 @@ impl Statements {
             return Ok(());
         }
         match tokio::time::timeout(LOOK_MAX, journal.check()).await {
-            Ok(Err(e)) if e.code() == "fenced" => return Err(e),
+            Ok(Err(e)) if e.code() == "fenced" => {
+                self.role.note(&e);
+                return Err(e);
+            }
             Ok(Err(e)) => {
                 tracing::warn!(error = %e, "whether another server took over is not known")
             }
@@ -467,10 +513,11 @@ impl Statements {
     }
 
     /// True while a statement waits or runs, or its client may still request its end: the end is no older than `time`
-    /// and was not reported yet.
+    /// and was not reported yet. A fenced server reports no ends any more.
     pub(super) fn is_awaited(&self, time: Duration) -> bool {
         let news = |e: &Arc<Entry>| !e.told.load(Relaxed) && e.idle() < time;
-        self.live.load(Relaxed) > 0 || self.lock().values().any(news)
+        let is_news = || !self.role.is_fenced() && self.lock().values().any(news);
+        self.live.load(Relaxed) > 0 || is_news()
     }
 
     /// Number of queued and running statements, and of these the queued ones.

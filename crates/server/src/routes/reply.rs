@@ -5,6 +5,9 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use tessera_engine::error::Error;
 
+/// Codes of responses with status 503 that are no reason to warn.
+const QUIET: [&str; 4] = ["timeout", "shutting_down", "standby", "fenced"];
+
 /// An error response.
 pub(super) struct Failure {
     status: u16,
@@ -56,7 +59,7 @@ impl IntoResponse for Failure {
         // Errors that the client may retry are not faults of the server, nor are waits that the client requested.
         match self.status {
             500 => tracing::error!(code = self.code, "{}", self.text),
-            501.. if self.code == "timeout" || self.code == "shutting_down" => {
+            501.. if QUIET.contains(&self.code.as_str()) => {
                 tracing::info!(code = self.code, "{}", self.text);
             }
             501.. => tracing::warn!(code = self.code, "{}", self.text),

@@ -12,11 +12,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tessera_engine::Handle;
 use tessera_engine::answer::Reply;
 use tessera_engine::error::Error;
 use tessera_engine::format::Format;
 use tessera_engine::statement::StatementState;
+use tessera_engine::{Engine, Handle};
 
 /// The default wait of a request.
 const WAIT_MS: u64 = 10_000;
@@ -70,7 +70,7 @@ pub(super) async fn submit(
         id => id,
     };
     let sql = tessera_engine::parameters::bind(&asked.sql, asked.params.as_ref())?;
-    let (session, engine) = sessions::of(&shared, &headers)?;
+    let (session, engine) = session_of(&shared, &headers, request_id.as_deref())?;
     shared.is_staying()?;
     let request = request_id.map(|id| (id, sql.clone()));
     let is_named = request.is_some();
@@ -109,6 +109,24 @@ pub(super) async fn submit(
             accepted(&shared, &entry).await?;
             Ok(json(StatusCode::ACCEPTED, &status(&entry)))
         }
+    }
+}
+
+/// The session of a request. A session ends with its server, but its statements that the server had accepted do not: a
+/// request that is repeated finds them.
+fn session_of(
+    shared: &Shared,
+    headers: &HeaderMap,
+    request_id: Option<&str>,
+) -> Result<(Option<String>, Arc<dyn Engine>), Error> {
+    match (sessions::of(shared, headers), request_id) {
+        (Err(Error::UnknownSession { id }), Some(request_id)) => {
+            match shared.statements.is_known_request(&id, request_id)? {
+                true => Ok((Some(id), shared.backend.session())),
+                false => Err(Error::UnknownSession { id }),
+            }
+        }
+        (found, _) => found,
     }
 }
 

@@ -5,7 +5,7 @@ use arrow::buffer::Buffer;
 use futures::StreamExt;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tessera_engine::answer::{Answer, Reply, Surface, Tensor};
 use tessera_engine::{Handle, Replies};
@@ -115,7 +115,8 @@ fn start(settings: &[(&'static str, &str)]) -> Running {
 
 fn start_with_grace(settings: &[(&'static str, &str)], grace: Duration) -> Running {
     let fake = Arc::new(Fake::default());
-    let server = Server::new(Arc::new(Fakes(fake.clone())), config(settings)).unwrap();
+    let config = config(settings);
+    let server = Server::new(Arc::new(Fakes(fake.clone())), config.clone()).unwrap();
     let server = server.with_grace(grace);
     let leave = CancellationToken::new();
     let (tell, address) = std::sync::mpsc::channel();
@@ -127,7 +128,11 @@ fn start_with_grace(settings: &[(&'static str, &str)], grace: Duration) -> Runni
                 .enable_all()
                 .build()
                 .unwrap()
-                .block_on(server.serve(leave, move |a| tell.send(a).unwrap()))
+                .block_on(async {
+                    let listener = Server::listen(&config).await?;
+                    tell.send(listener.local_addr().unwrap()).unwrap();
+                    server.serve(&listener, leave).await.map(drop)
+                })
         })
     };
     Running { address: address.recv().unwrap(), fake, leave, thread: Some(thread) }

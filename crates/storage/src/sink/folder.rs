@@ -221,15 +221,13 @@ impl Folder {
                 disk::wait(|| put_local(&path, key, &self.destination.show(key), &bytes, &mode))?;
                 Ok(Version::default())
             }
-            Destination::Object { client, .. } => {
+            Destination::Object { .. } => {
                 let point = |step| {
                     fail::document(key, step)
                         .map_err(|e| SinkError::io(self.destination.show(key), &e))
                 };
                 point("put")?;
-                let path = self.destination.key(key)?;
-                let put = versions::put(&**client, &path, bytes.into(), &mode);
-                let version = self.destination.within(key, put).await?;
+                let version = self.put_object(key, bytes, &mode).await?;
                 point("stored")?;
                 match (version, mode) {
                     (Some(version), _) => point("named").map(|()| version),
@@ -240,6 +238,47 @@ impl Folder {
                 }
             }
         }
+    }
+
+    /// Replaces a document that is replaced often: like [`Folder::put`], but a local one need not be on the device when
+    /// this returns. In a bucket the stored version must match, if one is given.
+    ///
+    /// # Errors
+    /// [`SinkError::Changed`] if the stored version does not match; errors of the storage.
+    pub async fn refresh(
+        &self,
+        key: &str,
+        bytes: Vec<u8>,
+        before: Option<Version>,
+    ) -> Result<Version, SinkError> {
+        let show = || self.destination.show(key);
+        match &self.destination {
+            Destination::Local { root, .. } => {
+                let path = root.join(key);
+                disk::wait(|| replace_local(&path, &show(), &bytes))?;
+                Ok(Version::default())
+            }
+            Destination::Object { .. } => {
+                let mode = before.map_or(Mode::Replace, Mode::Update);
+                let version = self.put_object(key, bytes, &mode).await?;
+                version.ok_or_else(|| SinkError::Changed { what: show() })
+            }
+        }
+    }
+
+    /// Puts an object; `None` if its precondition fails.
+    async fn put_object(
+        &self,
+        key: &str,
+        bytes: Vec<u8>,
+        mode: &Mode,
+    ) -> Result<Option<Version>, SinkError> {
+        let Destination::Object { client, .. } = &self.destination else {
+            let (what, reason) = (self.destination.show(key), "it is not in a bucket".into());
+            return Err(SinkError::Internal { what, reason });
+        };
+        let path = self.destination.key(key)?;
+        self.destination.within(key, versions::put(&**client, &path, bytes.into(), mode)).await
     }
 
     /// Removes a document; true if it existed.
@@ -319,6 +358,17 @@ fn put_local(
         File::open(parent)?.sync_all()
     };
     let written = write();
+    written.map_err(|e| {
+        // The rest of the attempt is useless; the first error is the one to report.
+        let _ = fs::remove_file(&temporary);
+        SinkError::io(shown, &e)
+    })
+}
+
+/// Writes a file under a temporary name and renames it, without syncing it to the device.
+fn replace_local(path: &Path, shown: &str, bytes: &[u8]) -> Result<(), SinkError> {
+    let (temporary, mut file) = part(path, shown)?;
+    let written = file.write_all(bytes).and_then(|()| fs::rename(&temporary, path));
     written.map_err(|e| {
         // The rest of the attempt is useless; the first error is the one to report.
         let _ = fs::remove_file(&temporary);

@@ -4,7 +4,7 @@ use super::Folder;
 use crate::disk;
 use crate::sink::SinkError;
 use crate::sink::destination::{Destination, make_all, new};
-use std::fs::{File, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -48,5 +48,43 @@ impl Folder {
                 }
             }
         }
+    }
+
+    /// Takes the lock `key` exclusively, without waiting; `None` if another process holds it, and in a bucket.
+    ///
+    /// # Errors
+    /// A directory that cannot be written.
+    pub fn try_hold(&self, key: &str) -> Result<Option<FileLock>, SinkError> {
+        let Destination::Local { root, .. } = &self.destination else { return Ok(None) };
+        let path = root.join(key);
+        let take = || -> io::Result<Option<FileLock>> {
+            path.parent().map_or(Ok(()), |parent| make_all(parent, true))?;
+            let file = new(true).create(true).truncate(false).open(&path)?;
+            match file.try_lock() {
+                Ok(()) => Ok(Some(FileLock(file))),
+                Err(TryLockError::WouldBlock) => Ok(None),
+                Err(TryLockError::Error(e)) => Err(e),
+            }
+        };
+        disk::wait(take).map_err(|e| SinkError::io(self.destination.show(key), &e))
+    }
+
+    /// True if a process holds the lock `key` exclusively; `None` if there is no such lock, as in a bucket.
+    ///
+    /// # Errors
+    /// Errors of the storage.
+    pub fn is_held(&self, key: &str) -> Result<Option<bool>, SinkError> {
+        let Destination::Local { root, .. } = &self.destination else { return Ok(None) };
+        let look = || match OpenOptions::new().read(true).open(root.join(key)) {
+            // Dropping the file releases what this took.
+            Ok(file) => match file.try_lock_shared() {
+                Ok(()) => Ok(Some(false)),
+                Err(TryLockError::WouldBlock) => Ok(Some(true)),
+                Err(TryLockError::Error(e)) => Err(e),
+            },
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        };
+        disk::wait(look).map_err(|e| SinkError::io(self.destination.show(key), &e))
     }
 }

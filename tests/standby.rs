@@ -1,0 +1,364 @@
+//! A standby beside a live server: it waits, takes over, and finishes what the other one had accepted.
+
+use crate::cluster::free_port;
+use crate::common::{SERVE, until};
+use crate::http::Server;
+use crate::restart::{accepted, end, result};
+use crate::s3::{KEY, S3, SECRET};
+use nix::sys::signal::Signal::{self, SIGCONT, SIGSTOP, SIGTERM};
+use serde_json::{Value, json};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Takes some seconds in a debug build.
+const LONG: &str = "SELECT sum(sin(arange(20000000)::float64)) AS s";
+/// The longest that a standby may take on a busy machine; on an idle one it takes less than five seconds.
+const TAKES_OVER: Duration = Duration::from_secs(30);
+/// The longest that anything else may take.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A warehouse, in a directory or in a bucket, and what its servers share.
+struct World {
+    directory: tempfile::TempDir,
+    s3: Option<S3>,
+}
+
+impl World {
+    fn new(remote: bool) -> World {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("spill")).unwrap();
+        // Behind the proxy conditions hold as in a real bucket.
+        World { directory, s3: remote.then(|| S3::failing(|_, _| None)) }
+    }
+
+    fn tessera(&self) -> Command {
+        let at = |name: &str| self.directory.path().join(name).display().to_string();
+        let warehouse = match self.s3 {
+            Some(_) => "s3://bkt/warehouse".to_string(),
+            None => at("warehouse"),
+        };
+        let environment = self.s3.as_ref().map(|s3| s3.environment(Some((KEY, SECRET))));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
+        command
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .stdin(Stdio::null())
+            .envs(environment.unwrap_or_default())
+            .env("TESSERA_CLUSTER_SECRET_FILE", at("cluster.secret"))
+            .args(["--warehouse", &warehouse, "--spill-dir", &at("spill")])
+            .args(["--memory-limit", "256MiB"]);
+        command
+    }
+
+    fn serve(&self, flags: &[&str]) -> Server {
+        let mut command = self.tessera();
+        command.args(["--threads", "1"]).args(SERVE).args(["--listen", "127.0.0.1:0"]).args(flags);
+        Server::spawn(command)
+    }
+
+    /// A server that is live, and one that waits for its end.
+    fn pair(&self, flags: &[&str]) -> [Server; 2] {
+        let live = self.serve(flags);
+        is_ready(&live, PATIENCE);
+        let standby = self.serve(&[&["--standby"], flags].concat());
+        stands_by(&standby, &live);
+        [live, standby]
+    }
+
+    /// What a process that nobody kills answers.
+    fn query(&self, sql: &str) -> String {
+        let out = self.tessera().args(["query", "--format", "json", sql]).output().unwrap();
+        assert!(out.status.success(), "{sql}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    }
+}
+
+fn url(s: &Server) -> String {
+    format!("http://{}", s.address())
+}
+
+fn error(s: &Server, path: &str) -> Value {
+    s.get(path).json()["error"].clone()
+}
+
+/// Waits until a server is live, and returns how long that took.
+fn is_ready(s: &Server, most: Duration) -> Duration {
+    let begun = Instant::now();
+    until("the server is ready", most, || s.get("/readyz").status == 200);
+    begun.elapsed()
+}
+
+/// Waits until a server waits for the end of another.
+fn stands_by(standby: &Server, live: &Server) {
+    let url = url(live);
+    until("it stands by", PATIENCE, || {
+        let reply = standby.get("/readyz");
+        reply.status == 503 && reply.json()["error"]["server"] == *url
+    });
+    assert_eq!(error(standby, "/readyz")["code"], "standby");
+}
+
+fn send(s: &Server, signal: Signal) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(s.id() as i32), signal).unwrap();
+}
+
+fn runs(s: &Server, id: &str) {
+    let state = || s.get(&format!("/v1/statements/{id}")).json()["state"].clone();
+    until("it runs", PATIENCE, || state() == "RUNNING");
+}
+
+fn finishes_what_was_accepted(remote: bool) {
+    let world = World::new(remote);
+    let want = world.query(LONG);
+    let [live, standby] = world.pair(&[]);
+    let ids = [
+        accepted(&live, "", LONG),
+        accepted(&live, "", &format!("CREATE TENSOR made AS {LONG}")),
+        accepted(&live, "", "SELECT arange(3) AS x"),
+    ];
+    assert!(result(&live, &ids[2]).contains("[0,1,2]"));
+    runs(&live, &ids[0]);
+    // SIGKILL.
+    drop(live);
+    is_ready(&standby, TAKES_OVER);
+    assert_eq!(result(&standby, &ids[0]), want);
+    assert!(result(&standby, &ids[1]).contains("created tensor made"));
+    assert!(result(&standby, &ids[2]).contains("[0,1,2]"));
+    assert_eq!(world.query("SELECT s FROM made"), want);
+    assert_eq!(standby.metric("tessera_live"), 1.0);
+    assert_eq!(standby.get("/v1/cluster").json()["role"], "live");
+}
+
+#[test]
+fn a_standby_finishes_what_the_live_server_accepted() {
+    finishes_what_was_accepted(false);
+}
+
+#[test]
+fn a_standby_finishes_what_the_live_server_of_a_bucket_accepted() {
+    finishes_what_was_accepted(true);
+}
+
+#[test]
+fn a_standby_refuses_what_the_live_server_does() {
+    let world = World::new(false);
+    let [live, standby] = world.pair(&[]);
+    let sql = json!({"sql": "SELECT 1 AS a", "request_id": "a"}).to_string();
+    for (method, path, body) in [
+        ("POST", "/v1/statements", sql.as_bytes()),
+        ("GET", "/v1/statements", b""),
+        ("GET", "/v1/statements/0", b""),
+        ("POST", "/v1/query", b"SELECT 1 AS a"),
+        ("POST", "/v1/sessions", b""),
+        ("GET", "/v1/tensors", b""),
+        ("PUT", "/v1/tensors/x", b""),
+        ("GET", "/readyz", b""),
+    ] {
+        let reply = standby.ask(method, path, "", body);
+        let error = reply.json()["error"].clone();
+        assert_eq!((reply.status, &error["code"]), (503, &json!("standby")), "{path}: {error}");
+        assert_eq!((&error["class"], &error["server"]), (&json!("retry"), &json!(url(&live))));
+        assert!(reply.head.contains("retry-after: 1"), "{path}: {}", reply.head);
+    }
+    assert_eq!((standby.get("/healthz").status, live.get("/readyz").status), (200, 200));
+    assert_eq!((standby.metric("tessera_live"), live.metric("tessera_live")), (0.0, 1.0));
+    let told = standby.get("/v1/cluster").json();
+    assert_eq!((&told["role"], &told["server"]), (&json!("standby"), &json!(url(&live))));
+    assert_eq!(live.get("/v1/cluster").json()["role"], "live");
+    // It waits as long as the other one lives.
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(live.get("/readyz").status, 200);
+    assert_eq!(error(&standby, "/readyz")["code"], "standby");
+}
+
+fn stopped_server_is_fenced(remote: bool) {
+    let world = World::new(remote);
+    let [first, second] = world.pair(&[]);
+    let id = accepted(&first, "", LONG);
+    runs(&first, &id);
+    send(&first, SIGSTOP);
+    is_ready(&second, TAKES_OVER);
+    let made = second.submit(&json!({"sql": "CREATE TENSOR t AS SELECT arange(3) AS x"}));
+    assert_eq!(made.status, 200, "{}", made.text());
+    send(&first, SIGCONT);
+    until("it is fenced", PATIENCE, || error(&first, "/readyz")["code"] == "fenced");
+    for sql in ["CREATE OR REPLACE TENSOR t AS SELECT 7 AS x", "DROP TENSOR t", "SELECT 1 AS a"] {
+        let reply = first.submit(&json!({"sql": sql, "request_id": sql}));
+        let error = reply.json()["error"].clone();
+        assert_eq!((reply.status, &error["code"]), (503, &json!("fenced")), "{sql}: {error}");
+        assert_eq!(error["server"], url(&second), "{sql}: {error}");
+    }
+    assert_eq!(first.get(&format!("/v1/statements/{id}")).status, 503);
+    assert_eq!(result(&second, &id), world.query(LONG));
+    assert!(world.query("SELECT x FROM t").contains("[0,1,2]"));
+    // It does not take over again: nobody started it as a standby.
+    assert_eq!(first.get("/v1/cluster").json()["role"], "fenced");
+    assert_eq!((first.get("/healthz").status, second.get("/readyz").status), (200, 200));
+}
+
+#[test]
+fn a_stopped_server_is_fenced_and_changes_nothing() {
+    stopped_server_is_fenced(false);
+}
+
+#[test]
+fn a_stopped_server_of_a_bucket_is_fenced_and_changes_nothing() {
+    stopped_server_is_fenced(true);
+}
+
+#[test]
+fn a_fenced_server_that_is_a_standby_stands_by_again() {
+    let world = World::new(false);
+    // Without a live server a standby leads at once.
+    let first = world.serve(&["--standby"]);
+    is_ready(&first, PATIENCE);
+    let second = world.serve(&["--standby"]);
+    stands_by(&second, &first);
+    send(&first, SIGSTOP);
+    is_ready(&second, TAKES_OVER);
+    let id = accepted(&second, "", LONG);
+    send(&first, SIGCONT);
+    stands_by(&first, &second);
+    runs(&second, &id);
+    drop(second);
+    is_ready(&first, TAKES_OVER);
+    assert_eq!(result(&first, &id), world.query(LONG));
+}
+
+#[test]
+fn a_server_that_leaves_hands_over_at_once() {
+    let world = World::new(false);
+    let [mut live, standby] = world.pair(&[]);
+    let id = accepted(&live, "", LONG);
+    runs(&live, &id);
+    let begun = Instant::now();
+    send(&live, SIGTERM);
+    is_ready(&standby, TAKES_OVER);
+    assert_eq!(result(&standby, &id), world.query(LONG));
+    // It waits neither for the statement nor for its client: both are the other one's.
+    live.wait();
+    assert!(begun.elapsed() < PATIENCE);
+    assert_eq!(end(&standby, &id)["state"], "FINISHED");
+}
+
+fn one_of_two_standbys_takes_over(remote: bool) {
+    let world = World::new(remote);
+    let [live, second] = world.pair(&[]);
+    let third = world.serve(&["--standby"]);
+    stands_by(&third, &live);
+    let id = accepted(&live, "", "SELECT arange(3) AS x");
+    result(&live, &id);
+    drop(live);
+    let is_live = |s: &Server| s.get("/readyz").status == 200;
+    until("one leads", TAKES_OVER, || is_live(&second) || is_live(&third));
+    let (winner, other) = if is_live(&second) { (second, third) } else { (third, second) };
+    stands_by(&other, &winner);
+    // For good: each would fence the other.
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(is_live(&winner));
+    assert_eq!(error(&other, "/readyz")["code"], "standby");
+    drop(winner);
+    is_ready(&other, TAKES_OVER);
+    assert!(result(&other, &id).contains("[0,1,2]"));
+}
+
+#[test]
+fn of_two_standbys_one_takes_over() {
+    one_of_two_standbys_takes_over(false);
+}
+
+#[test]
+fn of_two_standbys_of_a_bucket_one_takes_over() {
+    one_of_two_standbys_takes_over(true);
+}
+
+/// Ends a process when it drops.
+struct Worker(std::process::Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn workers_join_the_server_that_takes_over() {
+    let world = World::new(false);
+    let ports = [free_port(), free_port()].map(|port| format!("127.0.0.1:{port}"));
+    let flags = |port: &'static str| ["--cluster", "--cluster-listen", port];
+    let at: [&'static str; 2] = ports.clone().map(|port| &*port.leak());
+    let live = world.serve(&flags(at[0]));
+    is_ready(&live, PATIENCE);
+    let standby = world.serve(&[&["--standby"][..], &flags(at[1])].concat());
+    stands_by(&standby, &live);
+    // The standby comes first in their list.
+    let list = format!("{},{}", at[1], at[0]);
+    let start = |_| {
+        let mut command = world.tessera();
+        command.args(["--threads", "1", "worker", "--no-supervisor", "--scheduler", &list]);
+        Worker(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    };
+    let _workers: Vec<Worker> = (0..2).map(start).collect();
+    let alive = |s: &Server| {
+        let told = s.get("/v1/cluster").json();
+        let workers = told["workers"].as_array().unwrap().clone();
+        workers.into_iter().filter(|w| w["state"] == "alive").collect::<Vec<Value>>()
+    };
+    until("both have joined", PATIENCE, || alive(&live).len() == 2);
+    assert!(alive(&standby).is_empty());
+    let sql = "SELECT sum(sin(x) * cos(x)) AS s FROM (SELECT random_uniform([12000000], seed => 1, \
+        chunks => [500000]) AS x) t";
+    let id = accepted(&live, "", &format!("SET tessera.spread = 'all'; {sql}"));
+    let works = |w: &Value| w["orders"].as_u64() > Some(0);
+    until("both work", PATIENCE, || alive(&live).iter().filter(|w| works(w)).count() == 2);
+    drop(live);
+    is_ready(&standby, TAKES_OVER);
+    until("both have joined again", TAKES_OVER, || alive(&standby).len() == 2);
+    let want: Value = serde_json::from_str(&world.query(sql)).unwrap();
+    let got = result(&standby, &id);
+    assert!(got.contains(&want["tensors"][0]["data"].to_string()), "{got}, {want}");
+    let plan = standby.get(&format!("/v1/statements/{id}/plan")).json();
+    assert_eq!(plan["measured"]["cluster"]["workers"], 2, "{plan}");
+}
+
+/// A client of two servers, whose live one is killed while the client's script runs.
+fn asked_of_two(script: &str) -> (World, std::process::Output) {
+    let world = World::new(false);
+    let [live, standby] = world.pair(&[]);
+    // The standby is asked first.
+    let servers = format!("{},{}", url(&standby), url(&live));
+    let mut command = world.tessera();
+    command.args(["query", "--connect", &servers, "--format", "json", script]);
+    let client = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let state = |s: &Value| s["sql"].as_str().unwrap().contains("sin") && s["state"] == "RUNNING";
+    until("it runs", PATIENCE, || {
+        let all = live.get("/v1/statements").json();
+        all["statements"].as_array().unwrap().iter().any(state)
+    });
+    drop(live);
+    let out = client.wait_with_output().unwrap();
+    (world, out)
+}
+
+#[test]
+fn a_client_of_two_servers_sees_a_delay_only() {
+    let script = format!("CREATE TENSOR made AS {LONG}; SELECT s FROM made; SELECT 1 + 1 AS two");
+    let (world, out) = asked_of_two(&script);
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{text}{}", String::from_utf8_lossy(&out.stderr));
+    let want: Value = serde_json::from_str(&world.query(LONG)).unwrap();
+    assert!(text.contains("created tensor made"), "{text}");
+    assert!(text.contains(&want["tensors"][0]["data"].to_string()), "{text}, {want}");
+}
+
+#[test]
+fn a_session_ends_with_its_server_and_its_accepted_statements_do_not() {
+    let script = format!("SET tessera.spread = 'none'; {LONG}; SELECT 1 + 1 AS two");
+    let (world, out) = asked_of_two(&script);
+    let (text, told) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let want: Value = serde_json::from_str(&world.query(LONG)).unwrap();
+    assert!(text.contains(&want["tensors"][0]["data"].to_string()), "{text}, {want}");
+    // Its settings are gone: what is asked now would mean something else.
+    assert_eq!(out.status.code(), Some(1), "{text}{told}");
+    assert!(told.contains("unknown_session"), "{told}");
+}

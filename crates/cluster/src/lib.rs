@@ -27,7 +27,9 @@ mod worker;
 mod worker_slots;
 
 pub use drive::{Drive, Expected, Identity};
+pub use net::PROTOCOL;
 pub use server::{Cluster, Home};
+pub use tessera_planner::key::KERNELS;
 pub use worker::{Ended, Joining, Worker, is_to_be_ended};
 
 #[cfg(test)]

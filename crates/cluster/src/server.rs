@@ -1,9 +1,9 @@
 //! The server's side of a cluster: joins, chunks for workers, and relays.
 
-use crate::net::{Credentials, Fault, Object, Peers, Server, Service};
-use crate::registry::{Limits, Registry};
+use crate::net::{Credentials, Fault, Object, Peers, Server, Service, Unreached};
+use crate::registry::{Limits, Refused, Registry, check_version};
 use crate::shelf::{IDLE, written};
-use crate::wire::{Advice, Beat, ChunkTicket, Hello, Watch};
+use crate::wire::{Advice, Beat, ChunkTicket, Hello, Version, Watch, Welcome};
 use crate::worker::{one, read};
 use crate::worker_slots::WorkerSlots;
 use async_trait::async_trait;
@@ -74,7 +74,7 @@ impl Cluster {
             peers: peers.clone(),
             homes: homes.clone(),
             relays: Arc::new(Semaphore::new(RELAYS_MAX)),
-            version: version.to_owned(),
+            version: Version::of(version),
         };
         let server = Server::bind(listen, Arc::new(calls), credentials).await?;
         let end = CancellationToken::new();
@@ -173,10 +173,27 @@ struct ServerCalls {
     homes: Homes,
     /// A permit for each relayed chunk.
     relays: Arc<Semaphore>,
-    version: String,
+    version: Version,
 }
 
 impl ServerCalls {
+    /// Registers a worker that the server reaches: orders for another one would fail.
+    async fn join(&self, hello: &Hello, now: Instant) -> Result<Welcome, Fault> {
+        let refused = |refused: Refused| Fault::Failed(refused.to_string());
+        check_version(hello, &self.version).map_err(refused)?;
+        let reached = self.peers.probe(&hello.address, REACH).await;
+        let told = |reason| {
+            let address = &hello.address;
+            format!("the server cannot reach the worker at {address}, its `--advertise`: {reason}")
+        };
+        reached.map_err(|unreached| match unreached {
+            // Only a new process has other certificates.
+            Unreached::OtherName(reason) => Fault::Failed(told(reason)),
+            Unreached::Silent(reason) => Fault::Unreachable(told(reason)),
+        })?;
+        self.registry.join(hello, &self.version, now).map_err(refused)
+    }
+
     /// Relays a chunk of a worker to another one that cannot reach it. It is streamed: the server never holds a whole
     /// chunk.
     async fn relay(&self, at: &str, ticket: ChunkTicket) -> Result<Object, Fault> {
@@ -209,15 +226,8 @@ impl Service for ServerCalls {
             "ping" => Ok(one(&())),
             "join" => {
                 let hello: Hello = read(&body)?;
-                // Orders for an unreachable worker would fail.
-                if !self.peers.answers(&hello.address, REACH).await {
-                    return Err(Fault::Unreachable(format!(
-                        "the server cannot reach the worker at {}, where it says that it listens",
-                        hello.address
-                    )));
-                }
-                let joined = self.registry.join(&hello, &self.version, now);
-                Ok(one(&joined.map_err(|e| Fault::Failed(e.to_string()))?))
+                let joined = self.join(&hello, now).await;
+                Ok(one(&joined.inspect_err(|fault| self.registry.refused(&hello, fault))?))
             }
             "beat" => Ok(one(&self.registry.beat(&read::<Beat>(&body)?, now))),
             "watch" => Ok(one(&self.registry.watch(read::<Watch>(&body)?, now))),

@@ -47,6 +47,7 @@ fn described(cluster: Option<&Cluster>) -> Value {
                 "worker": m.number,
                 "name": m.hello.name,
                 "address": m.hello.address,
+                "version": m.hello.version.program,
                 "state": m.state.name(),
                 "since_ms": m.since_ms,
                 "threads": m.hello.threads,

@@ -719,6 +719,43 @@ fn what_a_lost_worker_had_is_made_again_and_nothing_else() {
 }
 
 #[test]
+fn work_that_waits_for_workers_is_measured() {
+    let Some(cluster) = failing(0, 1, "operand.fused=sleep") else { return };
+    let metric = |name: &str| -> f64 {
+        let metrics = cluster.ask("GET", "/metrics", "").unwrap().body;
+        let line = metrics.lines().find_map(|l| l.strip_prefix(&format!("tessera_{name} ")));
+        line.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
+    };
+    let waiting = || {
+        ["operands", "seconds", "operand_seconds_total"]
+            .map(|n| metric(&format!("cluster_waiting_{n}")))
+    };
+    assert_eq!(waiting(), [0.0; 3]);
+    // Sixty operands of a tenth of a second and more, on one thread.
+    let sql = "SELECT sum(sin(x)) AS s FROM (SELECT random_uniform([6000000], seed => 1, chunks => [100000]) AS x) t";
+    let (early, late) = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| cluster.query(sql));
+        until("operands wait", PATIENCE, || waiting()[0] > 0.0);
+        let early = waiting();
+        std::thread::sleep(Duration::from_millis(1500));
+        let late = waiting();
+        assert_eq!(asked.join().unwrap().status, 200);
+        (early, late)
+    });
+    assert!(early[0] <= 200.0 && late[0] < early[0], "{early:?} {late:?}");
+    // By now it is known how long operands take.
+    let each = late[1] / late[0];
+    assert!(each > 0.05 && each < 10.0, "{each} s; {late:?}");
+    assert!(late[2] > early[2], "{early:?} {late:?}");
+    let idle = waiting();
+    assert_eq!(idle[..2], [0.0; 2]);
+    assert!(idle[2] >= late[2], "{idle:?} {late:?}");
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(waiting(), idle, "what is over does not wait");
+    assert_eq!(cluster.told()["waiting_operands"], 0);
+}
+
+#[test]
 fn wires_that_are_cut_cost_time_only() {
     let mut cluster = Cluster::start(1);
     let wires = cluster.start_wired_worker();

@@ -134,6 +134,11 @@ fn certificates_have_every_name_that_a_party_is_called_by() {
     // What the test takes for a name is one.
     let old = ["tessera".to_owned(), "*.tessera-worker".to_owned()];
     assert!(covers(&old, "tessera") && !covers(&old, "tessera-worker-0.tessera-worker"));
+    // The metric that the number of workers follows exists.
+    let scaled = yaml::documents(&text("keda.yaml")).remove(0);
+    assert_eq!(word(&scaled, "spec.scaleTargetRef.name"), word(&set, "metadata.name"));
+    let query = word(&scaled, "spec.triggers.0.metadata.query");
+    assert_eq!(query, format!("sum(tessera_cluster_waiting_seconds{{namespace=\"{namespace}\"}})"));
     // The way without cert-manager makes the same names.
     let readme = text("README.md");
     let made = readme.lines().find_map(|l| l.split_once("certificates.sh tessera-tls ")).unwrap().1;

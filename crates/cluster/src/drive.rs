@@ -42,6 +42,7 @@ use tessera_exec::durable::Stored;
 use tessera_exec::error::{Error, ErrorReport};
 use tessera_exec::order::{OPERANDS_MAX, Shelved, Totals};
 use tessera_exec::task::Sources;
+use tessera_planner::cost::operand_s;
 use tessera_planner::error::Class;
 use tessera_planner::place::{Placement, Worker};
 use tessera_planner::plan::{StageId, Task};
@@ -70,8 +71,8 @@ pub struct Drive {
     /// The plan, as workers get it.
     message: PlanMessage,
     identity: Identity,
-    /// The operands of the results.
-    wanted: Has,
+    /// The operands of the results, with their inputs.
+    wanted: Arc<Has>,
     /// Held for a round: one at a time.
     state: tokio::sync::Mutex<RoundState>,
     holders: Mutex<Holders>,
@@ -84,6 +85,8 @@ pub struct Drive {
     /// Operands whose chunks were lost, until they are assigned again.
     lost: Mutex<Has>,
     totals: Mutex<Totals>,
+    /// For each stage, the operands that the round is to run, and those that had run before it.
+    round_runs: Mutex<Vec<(u64, u64)>>,
     /// Progress of running orders, by their number.
     running: Mutex<BTreeMap<u64, Vec<(u64, f64)>>>,
     next_order: AtomicU64,
@@ -178,27 +181,30 @@ impl Drive {
         cluster.give(&id, tiling, home);
         let counts: Vec<u64> = stages.iter().map(|s| s.grid.count()).collect();
         let totals = Totals { stages: vec![(0, 0.0); stages.len()], ..Totals::default() };
-        Ok(Some(Arc::new_cyclic(|this| Drive {
+        let drive = Arc::new_cyclic(|this| Drive {
             this: this.clone(),
             sweeps: AtomicU32::new(0),
             held: Mutex::default(),
             identity,
             cluster: cluster.clone(),
-            id,
+            id: id.clone(),
             tiling: tiling.clone(),
             threads,
             message,
-            wanted: wanted(&**tiling, &counts),
+            wanted: Arc::new(wanted(&**tiling, &counts)),
             state: tokio::sync::Mutex::default(),
             holders: Mutex::new(holders),
             stored: stored.map(Arc::new),
             lost: Mutex::new(vec![Bitmap::default(); stages.len()]),
             totals: Mutex::new(totals),
+            round_runs: Mutex::default(),
             running: Mutex::default(),
             next_order: AtomicU64::new(0),
             order_bytes: AtomicU64::new(0),
             io: tokio::runtime::Handle::try_current().ok(),
-        })))
+        });
+        cluster.backlog().add(&id, &drive);
+        Ok(Some(drive))
     }
 
     /// Makes the chunks of all results, and returns how `whole` runs with them: this plan, or one that begins with its
@@ -232,6 +238,28 @@ impl Drive {
     /// Bytes of the orders that were sent to workers so far.
     pub fn order_bytes(&self) -> u64 {
         self.order_bytes.load(Relaxed)
+    }
+
+    /// Operands that the workers have not run yet, and the approximate seconds of a thread for them.
+    pub(crate) fn left(&self) -> (u64, f64) {
+        let runs = self.round_runs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let totals = self.totals();
+        let stages = (0..).map(StageId).zip(runs.iter().zip(&totals.stages));
+        stages.fold((0, 0.0), |(operands, all_s), (stage, ((runs, before), (ran, ran_s)))| {
+            let left = runs.saturating_sub(ran.saturating_sub(*before));
+            // As long as those that ran took, or as the planner expects.
+            let each_s = match ran {
+                0 => operand_s(&self.tiling, stage),
+                ran => ran_s / *ran as f64,
+            };
+            (operands + left, all_s + each_s * left as f64)
+        })
+    }
+
+    fn set_round_runs(&self, runs: &[u64]) {
+        let before = self.totals().stages.into_iter().map(|(ran, _)| ran);
+        let runs = runs.iter().copied().zip(before).collect();
+        *self.round_runs.lock().unwrap_or_else(PoisonError::into_inner) = runs;
     }
 
     fn running(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<(u64, f64)>>> {
@@ -270,6 +298,7 @@ impl Drive {
     async fn run(&self) -> Result<(), Error> {
         let mut state = self.state.lock().await;
         let end = self.rounds(&mut state).await;
+        self.set_round_runs(&[]);
         let posts = self.cluster.posts();
         state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
         state.suspects.open().for_each(|worker| posts.close(worker));
@@ -297,6 +326,8 @@ impl Drive {
                 return Ok(());
             }
             let recovery = left(&self.tiling, available).await?;
+            let (recovery, runs) = count_runs(&self.wanted, recovery).await?;
+            self.set_round_runs(&runs);
             let here: BTreeSet<u32> = members.keys().copied().collect();
             let jobs = self.jobs(state, &members, &recovery)?;
             state.informed.retain(|w| here.contains(w));
@@ -475,6 +506,22 @@ async fn left(tiling: &Arc<Tiling>, available: Has) -> Result<Recovery, Error> {
     let tiling = tiling.clone();
     let found = tokio::task::spawn_blocking(move || recover(&*tiling, &available));
     found.await.map_err(|e| Error::Broken { what: format!("a plan was lost: {e}") })
+}
+
+/// For each stage, the number of wanted operands that run.
+async fn count_runs(wanted: &Arc<Has>, rest: Recovery) -> Result<(Recovery, Vec<u64>), Error> {
+    if rest == Recovery::default() {
+        return Ok((rest, wanted.iter().map(Bitmap::len).collect()));
+    }
+    let wanted = wanted.clone();
+    let counted = tokio::task::spawn_blocking(move || {
+        let runs = (0..).map(StageId).zip(wanted.iter()).map(|(stage, numbers)| {
+            numbers.iter().filter(|number| rest.runs(stage, *number)).count() as u64
+        });
+        let runs = runs.collect();
+        (rest, runs)
+    });
+    counted.await.map_err(|e| Error::Broken { what: format!("a plan was lost: {e}") })
 }
 
 /// Sends a worker the request to forget a plan, until it responds or is lost.

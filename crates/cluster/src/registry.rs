@@ -132,8 +132,8 @@ pub struct Event {
     pub number: u64,
     /// Milliseconds since 1970.
     pub time_ms: u64,
-    /// `joined`, `refused`, `left`, `lost`, `draining`, `restarted`, `killed`, `recovering`, `waiting`, `apart`,
-    /// `reached`, `poison`, …
+    /// `joined`, `refused`, `left`, `lost`, `draining`, `handed_over`, `restarted`, `killed`, `recovering`, `waiting`,
+    /// `apart`, `reached`, `poison`, …
     pub kind: &'static str,
     /// The worker.
     pub worker: Option<u32>,
@@ -409,6 +409,13 @@ impl Registry {
     pub fn alive(&self) -> Vec<Member> {
         let inner = self.inner();
         inner.members.values().filter(|m| m.state == WorkerState::Alive).cloned().collect()
+    }
+
+    /// Threads of the workers that get orders.
+    pub(crate) fn threads(&self) -> u64 {
+        let inner = self.inner();
+        let alive = inner.members.values().filter(|m| m.state == WorkerState::Alive);
+        alive.map(|m| u64::from(m.hello.threads)).sum()
     }
 
     /// Looks up a worker by its number.

@@ -1,5 +1,6 @@
 //! The server's side of a cluster: joins, chunks for workers, and relays.
 
+use crate::backlog::{Backlog, Waiting};
 use crate::net::{Credentials, Fault, Object, Peers, Server, Service, Unreached};
 use crate::registry::{Limits, Refused, Registry, check_version};
 use crate::shelf::{IDLE, written};
@@ -44,6 +45,7 @@ pub struct Cluster {
     peers: Peers,
     address: SocketAddr,
     posts: WorkerSlots,
+    backlog: Arc<Backlog>,
     homes: Homes,
     end: CancellationToken,
     server: Mutex<Option<Server>>,
@@ -69,6 +71,7 @@ impl Cluster {
         let registry = Registry::new(limits);
         let homes = Homes::default();
         let peers = Peers::new(credentials);
+        let backlog = Arc::new(Backlog::default());
         let calls = ServerCalls {
             registry: registry.clone(),
             peers: peers.clone(),
@@ -79,6 +82,7 @@ impl Cluster {
         let server = Server::bind(listen, Arc::new(calls), credentials).await?;
         let end = CancellationToken::new();
         let (watched, ended) = (registry.clone(), end.clone());
+        let sampled = backlog.clone();
         let every = (limits.dead_after / 10).max(Duration::from_millis(20));
         tokio::spawn(async move {
             loop {
@@ -87,6 +91,7 @@ impl Cluster {
                     () = ended.cancelled() => return,
                 }
                 watched.expire(Instant::now());
+                sampled.sample(watched.threads(), Instant::now());
             }
         });
         Ok(Arc::new(Cluster {
@@ -94,6 +99,7 @@ impl Cluster {
             peers,
             address: server.address(),
             posts: WorkerSlots::default(),
+            backlog,
             homes,
             end,
             server: Mutex::new(Some(server)),
@@ -127,6 +133,15 @@ impl Cluster {
             // The sender cannot be dropped: the registry is held here.
             let _ = tokio::time::timeout(wait, changes.changed()).await;
         }
+    }
+
+    /// The work of running statements that waits for workers.
+    pub fn waiting(&self) -> Waiting {
+        self.backlog.sample(self.registry.threads(), Instant::now())
+    }
+
+    pub(crate) fn backlog(&self) -> &Backlog {
+        &self.backlog
     }
 
     pub(crate) fn peers(&self) -> &Peers {

@@ -72,9 +72,12 @@ fn described(cluster: Option<&Cluster>) -> Value {
         .collect();
     let events = cluster.registry().events();
     let events = &events[events.len().saturating_sub(EVENTS)..];
+    let waiting = cluster.waiting();
     json!({
         "cluster": true,
         "listen": cluster.address().to_string(),
+        "waiting_operands": waiting.operands,
+        "waiting_seconds": waiting.seconds,
         "workers": workers,
         "events": events,
     })

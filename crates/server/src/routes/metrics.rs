@@ -15,6 +15,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use tessera_cluster::Waiting;
 use tessera_cluster::registry::Member;
 use tessera_engine::session::Host;
 
@@ -149,6 +150,7 @@ fn text(shared: &Shared) -> String {
     }
     if let Some(cluster) = host.and_then(|h| h.cluster()) {
         workers(&cluster.registry().all(), &mut out);
+        waiting(&cluster.waiting(), &mut out);
     }
     out.one(
         "sent_bytes_total",
@@ -327,6 +329,33 @@ fn workers(members: &[Member], out: &mut Exposition) {
     ];
     for (name, kind, help, f) in all {
         out.one(&format!("worker_{name}"), kind, help, &of(f));
+    }
+}
+
+/// The work that waits for workers.
+fn waiting(waiting: &Waiting, out: &mut Exposition) {
+    let all: [(&str, &str, &str, f64); 3] = [
+        (
+            "operands",
+            "gauge",
+            "Operands of running statements that no thread of a worker runs yet.",
+            waiting.operands as f64,
+        ),
+        (
+            "seconds",
+            "gauge",
+            "Seconds that one thread needs for the waiting operands, approximately.",
+            waiting.seconds,
+        ),
+        (
+            "operand_seconds_total",
+            "counter",
+            "Waiting operands times the seconds that they waited.",
+            waiting.operand_seconds,
+        ),
+    ];
+    for (name, kind, help, value) in all {
+        out.one(&format!("cluster_waiting_{name}"), kind, help, &[(String::new(), value)]);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::drive::Drive;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
+use tessera_planner::plan::StageId;
 
 /// The work that waits for workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -43,6 +44,12 @@ impl Backlog {
         let mut inner = self.inner();
         inner.plans.retain(|_, plan| plan.strong_count() > 0);
         inner.plans.insert(id.to_owned(), Arc::downgrade(plan));
+    }
+
+    /// The address of a worker that has the chunks of an operand of a plan.
+    pub(crate) fn holder(&self, plan: &str, stage: StageId, number: u64) -> Option<String> {
+        let plan = self.inner().plans.get(plan).and_then(Weak::upgrade);
+        plan?.holder(stage, number)
     }
 
     /// Takes a sample, where the workers that get orders have so many threads.

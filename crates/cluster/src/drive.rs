@@ -17,6 +17,7 @@ mod expect;
 mod fetch;
 mod holders;
 mod jobs;
+mod leave;
 mod reuse;
 mod round;
 mod suspects;
@@ -31,11 +32,12 @@ use crate::wire::{PlanMessage, PlanName, Reuse, STORAGE, THE_SERVER};
 use bytes::Bytes;
 use fetch::Loading;
 use holders::{Holders, is_permanent};
+use leave::Flights;
 use round::{Death, Stop};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use suspects::{Died, Suspects};
 use tessera_exec::durable::Stored;
@@ -48,6 +50,7 @@ use tessera_planner::place::{Placement, Worker};
 use tessera_planner::plan::{StageId, Task};
 use tessera_planner::recover::{Bitmap, Recovery, recover, wanted};
 use tessera_planner::tile::Tiling;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Rounds that may fail in a row for other reasons than a worker's death.
 const FAILURES_MAX: u32 = 4;
@@ -76,6 +79,13 @@ pub struct Drive {
     /// Held for a round: one at a time.
     state: tokio::sync::Mutex<RoundState>,
     holders: Mutex<Holders>,
+    /// Workers that may know the plan.
+    notified: Mutex<BTreeSet<u32>>,
+    flights: Flights,
+    /// Ends the task that looks for workers that leave.
+    watched: OnceLock<DropGuard>,
+    /// The message, encoded when the first worker gets it.
+    encoded: Mutex<Option<Bytes>>,
     /// Chunks that outlive workers and this process.
     stored: Option<Arc<Stored>>,
     /// Operands whose chunks workers may retain besides those in `there`.
@@ -99,15 +109,11 @@ pub struct Drive {
 struct RoundState {
     /// The workers of the placement, and the placement.
     placed: Option<(Vec<u32>, Placement)>,
-    /// The message, encoded when the first worker gets it.
-    message: Option<Bytes>,
     /// True if workers have to read the versions that the statement has read so far.
     is_bound: bool,
     /// Workers that were asked for chunks of earlier plans.
     asked: BTreeSet<u32>,
     informed: BTreeSet<u32>,
-    /// Workers that may know the plan.
-    notified: BTreeSet<u32>,
     /// True once workers have orders to write durable chunks.
     begun: bool,
     /// Operands that workers ran when they died.
@@ -194,6 +200,10 @@ impl Drive {
             wanted: Arc::new(wanted(&**tiling, &counts)),
             state: tokio::sync::Mutex::default(),
             holders: Mutex::new(holders),
+            notified: Mutex::default(),
+            flights: Flights::default(),
+            watched: OnceLock::new(),
+            encoded: Mutex::default(),
             stored: stored.map(Arc::new),
             lost: Mutex::new(vec![Bitmap::default(); stages.len()]),
             totals: Mutex::new(totals),
@@ -213,6 +223,11 @@ impl Drive {
     /// # Errors
     /// Errors of an operand; [`Error::PartyLost`] if workers are lost again and again, or none is left.
     pub async fn prepare(self: &Arc<Self>, whole: &Arc<Tiling>) -> Result<Shelved, Error> {
+        let over = CancellationToken::new();
+        if self.watched.set(over.clone().drop_guard()).is_ok() {
+            let changes = self.cluster.registry().changes();
+            tokio::spawn(leave::watch(Arc::downgrade(self), changes, over));
+        }
         self.run().await?;
         // The server does not load its own chunks from workers.
         let mut available = self.available();
@@ -272,6 +287,26 @@ impl Drive {
 
     fn holders(&self) -> MutexGuard<'_, Holders> {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn notified(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.notified.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The address of a present worker that has the chunks of an operand.
+    pub(crate) fn holder(&self, stage: StageId, number: u64) -> Option<String> {
+        let mut holders = self.holders();
+        let of = stage.0 as usize;
+        let has_it = |has: &Has| has.get(of).is_some_and(|has| has.contains(number));
+        let mut workers = holders.workers().filter(|(_, has)| has_it(has));
+        workers.find_map(|(worker, _)| {
+            let member = self.cluster.registry().member(worker);
+            member.filter(|m| m.state.is_here()).map(|m| m.hello.address)
+        })
+    }
+
+    fn encoded(&self) -> MutexGuard<'_, Option<Bytes>> {
+        self.encoded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The operands whose chunks a present party has.
@@ -487,7 +522,7 @@ impl Drive {
 impl Drop for Drive {
     fn drop(&mut self) {
         self.cluster.take_back(&self.id);
-        let notified = std::mem::take(&mut self.state.get_mut().notified);
+        let notified = std::mem::take(&mut *self.notified());
         let Some(io) = &self.io else { return };
         for worker in notified {
             // Chunks are removed when no worker writes any more.

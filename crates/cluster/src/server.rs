@@ -74,6 +74,7 @@ impl Cluster {
         let backlog = Arc::new(Backlog::default());
         let calls = ServerCalls {
             registry: registry.clone(),
+            backlog: backlog.clone(),
             peers: peers.clone(),
             homes: homes.clone(),
             relays: Arc::new(Semaphore::new(RELAYS_MAX)),
@@ -184,6 +185,7 @@ impl Drop for Cluster {
 /// Serves the calls of workers.
 struct ServerCalls {
     registry: Arc<Registry>,
+    backlog: Arc<Backlog>,
     peers: Peers,
     homes: Homes,
     /// A permit for each relayed chunk.
@@ -209,18 +211,22 @@ impl ServerCalls {
         self.registry.join(hello, &self.version, now).map_err(refused)
     }
 
-    /// Relays a chunk of a worker to another one that cannot reach it. It is streamed: the server never holds a whole
-    /// chunk.
-    async fn relay(&self, at: &str, ticket: ChunkTicket) -> Result<Object, Fault> {
-        if !self.registry.is_address(at) {
-            return Err(Fault::NotFound(format!("a worker at {at}")));
-        }
+    /// Relays a chunk of a worker to another one that cannot reach it; if the worker has left, from the one that took the
+    /// chunk over. It is streamed: the server never holds a whole chunk.
+    async fn relay(&self, at: String, ticket: ChunkTicket) -> Result<Object, Fault> {
+        let at = match self.registry.is_address(&at) {
+            true => at,
+            false => {
+                let holder = self.backlog.holder(&ticket.plan, ticket.stage, ticket.number);
+                holder.ok_or_else(|| Fault::NotFound(format!("a worker at {at}")))?
+            }
+        };
         let permit = tokio::time::timeout(ROOM, self.relays.clone().acquire_owned()).await;
         let Ok(Ok(permit)) = permit else {
             let reason = format!("the server already passes on {RELAYS_MAX} chunks");
             return Err(Fault::Unreachable(reason));
         };
-        let Object { bytes, messages } = self.peers.open(at, written(&ticket), IDLE).await?;
+        let Object { bytes, messages } = self.peers.open(&at, written(&ticket), IDLE).await?;
         let messages = messages.map(move |message| {
             let _held = &permit;
             message
@@ -258,7 +264,7 @@ impl Service for ServerCalls {
     async fn object(&self, ticket: Bytes) -> Result<Object, Fault> {
         let mut ticket: ChunkTicket = read(&ticket)?;
         if let Some(at) = ticket.at.take() {
-            return self.relay(&at, ticket).await;
+            return self.relay(at, ticket).await;
         }
         let ChunkTicket { plan, stage, number, output, at: _ } = ticket;
         let home = {

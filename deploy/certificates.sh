@@ -4,9 +4,12 @@
 #
 #   deploy/certificates.sh DIRECTORY NAME…
 #
-# A name is a host (`worker-1`), all hosts of a domain (`*.tessera-workers.tessera.svc.cluster.local`) or an address
-# (`10.0.0.5`). What is there already stays as it is. The authority's key is not kept: other names take a new
-# certificate, in an empty directory, for all parties.
+# A name is a host (`worker-1`), all hosts of a domain (`*.tessera-worker.tessera.svc`) or an address (`10.0.0.5`). Each
+# name that a party is called by has to be among them: the host in `--scheduler` of the workers, and the host in
+# `--advertise` of each worker. A `*` stands for one label, and at least two labels follow it.
+#
+# An existing certificate stays as it is. The authority's key is not stored: other names take a new certificate, in an
+# empty directory, for all parties.
 set -euo pipefail
 umask 077
 
@@ -21,12 +24,21 @@ if [ -e "$directory/certificate.pem" ]; then
     echo "$directory has a certificate; it stays" >&2
     exit 0
 fi
+command -v openssl > /dev/null || { echo "openssl is required" >&2; exit 1; }
 days=825
 made=$(mktemp -d "$directory/.making.XXXXXX")
 trap 'rm -rf "$made"' EXIT
 
 names=""
 for name in "$@"; do
+    case $name in
+        *,*) echo "\`$name\` is not one name: separate names by spaces" >&2; exit 2 ;;
+        "*."*.*) ;;
+        *"*"*)
+            echo "\`$name\` matches no host: at least two labels follow the \`*\`, as in \`*.tessera-worker.tessera.svc\`" >&2
+            exit 2
+            ;;
+    esac
     case $name in
         *:*) kind=IP ;;
         *[!0-9.]*) kind=DNS ;;

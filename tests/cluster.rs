@@ -339,6 +339,8 @@ struct Ran {
     lost: u64,
     /// Operands that were told again as their chunks were lost.
     again: u64,
+    /// Operands whose chunks workers that left handed over.
+    handed_over: u64,
     /// Orders that were given to a second worker.
     copies: u64,
 }
@@ -354,6 +356,7 @@ impl Ran {
             workers: number(&cluster["workers"]),
             lost: number(&cluster["lost"]),
             again: number(&cluster["operands_again"]),
+            handed_over: number(&cluster["operands_handed_over"]),
             copies: number(&cluster["copies"]),
         }
     }
@@ -380,7 +383,7 @@ impl Ran {
 fn a_plan_that_runs_twice_is_out_of_bounds() {
     let ran = |stages: &[u64], again| {
         let (stages, most) = (stages.to_vec(), 16);
-        Ran { stages, most, workers: 3, lost: 1, again, copies: 0 }
+        Ran { stages, most, workers: 3, lost: 1, again, handed_over: 0, copies: 0 }
     };
     let calm = ran(&[24, 24, 1], 0);
     // Eight blocks were lost, and are made again.
@@ -716,6 +719,72 @@ fn what_a_lost_worker_had_is_made_again_and_nothing_else() {
         assert!(*ran_now <= most, "stage {stage}: {ran_now} of {calm_now}; {ran:?} {calm:?}");
     }
     cluster.is_quiet("what is left on workers");
+}
+
+#[test]
+fn who_leaves_in_the_middle_hands_over_and_nothing_is_made_again() {
+    // As above: what is sorted second is made of all that was sorted first. Each sort takes a tenth of a second more, so
+    // that the worker leaves while the others sort what they fetch from it.
+    let sql = "SELECT sum(sort(rechunk(transpose(sort(x, axis => 1)), chunks => [20, 480]), axis => 1)[:, 0]) AS s FROM (SELECT random_normal([480, 480], seed => 1, chunks => [20, 480]) AS x) t";
+    let Some(mut cluster) = failing(0, 3, "operand.sort=sleep") else { return };
+    let (_, want, calm) = cluster.watched(sql).unwrap();
+    assert_eq!((calm.workers, calm.lost, calm.again), (3, 0, 0), "{calm:?}");
+    let (state, answer, ran) = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| cluster.watched(sql).unwrap());
+        // 24 first sorts take 0.8 s on three workers.
+        std::thread::sleep(Duration::from_millis(1000));
+        signal(&cluster.workers[0], nix::sys::signal::Signal::SIGTERM);
+        asked.join().unwrap()
+    });
+    assert_eq!((&*state, &answer), ("FINISHED", &want));
+    assert_eq!((ran.lost, ran.again), (0, 0), "{ran:?}");
+    assert!(ran.handed_over > 0, "{ran:?}; {:?}", cluster.events());
+    // It did not wait for its 30 s.
+    let left = Instant::now();
+    assert!(cluster.workers.remove(0).child.wait().unwrap().success());
+    assert!(left.elapsed() < Duration::from_secs(15), "{:?}", left.elapsed());
+    for kind in ["draining", "handed_over", "left"] {
+        assert!(cluster.events().contains(&kind.to_owned()), "{:?}", cluster.events());
+    }
+    assert!(!cluster.events().contains(&"lost".to_owned()), "{:?}", cluster.events());
+    cluster.is_quiet("what is left on workers");
+}
+
+#[test]
+fn work_that_waits_for_workers_is_measured() {
+    let Some(cluster) = failing(0, 1, "operand.fused=sleep") else { return };
+    let metric = |name: &str| -> f64 {
+        let metrics = cluster.ask("GET", "/metrics", "").unwrap().body;
+        let line = metrics.lines().find_map(|l| l.strip_prefix(&format!("tessera_{name} ")));
+        line.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
+    };
+    let waiting = || {
+        ["operands", "seconds", "operand_seconds_total"]
+            .map(|n| metric(&format!("cluster_waiting_{n}")))
+    };
+    assert_eq!(waiting(), [0.0; 3]);
+    // Sixty operands of a tenth of a second and more, on one thread.
+    let sql = "SELECT sum(sin(x)) AS s FROM (SELECT random_uniform([6000000], seed => 1, chunks => [100000]) AS x) t";
+    let (early, late) = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| cluster.query(sql));
+        until("operands wait", PATIENCE, || waiting()[0] > 0.0);
+        let early = waiting();
+        std::thread::sleep(Duration::from_millis(1500));
+        let late = waiting();
+        assert_eq!(asked.join().unwrap().status, 200);
+        (early, late)
+    });
+    assert!(early[0] <= 200.0 && late[0] < early[0], "{early:?} {late:?}");
+    // By now it is known how long operands take.
+    let each = late[1] / late[0];
+    assert!(each > 0.05 && each < 10.0, "{each} s; {late:?}");
+    assert!(late[2] > early[2], "{early:?} {late:?}");
+    let idle = waiting();
+    assert_eq!(idle[..2], [0.0; 2]);
+    assert!(idle[2] >= late[2], "{idle:?} {late:?}");
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(waiting(), idle, "what is over does not wait");
+    assert_eq!(cluster.told()["waiting_operands"], 0);
 }
 
 #[test]

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const SERVE: [&str; 6] =
     ["serve", "--no-token", "--allow-read", "*", "--allow-write", "*"];
 
-/// A certificate of this machine with its key, and the authority that signed it, as PEM.
+/// A certificate with its key, and the authority that signed it, as PEM.
 pub(crate) struct Certified {
     pub(crate) certificate: String,
     pub(crate) key: String,
@@ -30,6 +30,11 @@ pub(crate) struct Certified {
 
 /// A certificate of an authority that nobody else has.
 pub(crate) fn certified() -> Certified {
+    certified_for(&["127.0.0.1", "localhost"])
+}
+
+/// The same, for these names.
+pub(crate) fn certified_for(names: &[&str]) -> Certified {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -37,7 +42,7 @@ pub(crate) fn certified() -> Certified {
     let root = authority.self_signed(&key).unwrap().pem();
     let issuer = Issuer::new(authority, key);
     let own = KeyPair::generate().unwrap();
-    let names = vec!["127.0.0.1".to_string(), "localhost".to_string()];
+    let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
     let certificate = CertificateParams::new(names).unwrap().signed_by(&own, &issuer).unwrap();
     Certified { certificate: certificate.pem(), key: own.serialize_pem(), authority: root }
 }

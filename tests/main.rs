@@ -16,6 +16,9 @@ mod coverage;
 #[expect(clippy::print_stdout, reason = "a long run tells what it saw")]
 mod damage;
 mod dense;
+#[cfg(unix)]
+#[expect(clippy::print_stdout, reason = "a machine without openssl is told of")]
+mod deploy;
 mod docs_examples;
 mod dtypes;
 mod explain;

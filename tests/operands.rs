@@ -1,5 +1,6 @@
 //! Errors of kernels say in which operand they were met: the stage, its chunk and the cells, whoever has to act.
 
+use crate::cluster::Cluster;
 use crate::common::Place;
 
 /// A statement, its code, and what the detail says: the operand, the chunk of how many, the cells.
@@ -66,6 +67,26 @@ fn a_kernel_that_fails_names_its_operand_and_chunk() {
         for word in words {
             assert!(detail.contains(word), "{sql}: {word} is not in `{detail}`");
         }
+    }
+}
+
+/// On a worker the message also names the worker.
+#[test]
+fn a_kernel_that_fails_on_a_worker_names_operand_chunk_and_worker() {
+    let cluster = Cluster::start(2);
+    let workers = cluster.alive();
+    let address = |w: &serde_json::Value| w["address"].as_str().unwrap().to_owned();
+    let names: Vec<String> =
+        workers.iter().map(|w| format!("(worker {}, {})", w["worker"], address(w))).collect();
+    for (sql, code, words) in &FAILURES {
+        let reply = cluster.query(sql);
+        assert_eq!(reply.code(), *code, "{sql}: {}", reply.body);
+        let error = reply.json()["error"].clone();
+        let message = error["message"].as_str().unwrap();
+        for word in words {
+            assert!(message.contains(word), "{sql}: {word} is not in `{message}`");
+        }
+        assert!(names.iter().any(|name| message.ends_with(name)), "{sql}: {names:?}, `{message}`");
     }
 }
 

@@ -17,6 +17,7 @@ mod expect;
 mod fetch;
 mod holders;
 mod jobs;
+mod leave;
 mod reuse;
 mod round;
 mod suspects;
@@ -31,22 +32,25 @@ use crate::wire::{PlanMessage, PlanName, Reuse, STORAGE, THE_SERVER};
 use bytes::Bytes;
 use fetch::Loading;
 use holders::{Holders, is_permanent};
+use leave::Flights;
 use round::{Death, Stop};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use suspects::{Died, Suspects};
 use tessera_exec::durable::Stored;
 use tessera_exec::error::{Error, ErrorReport};
 use tessera_exec::order::{OPERANDS_MAX, Shelved, Totals};
 use tessera_exec::task::Sources;
+use tessera_planner::cost::operand_s;
 use tessera_planner::error::Class;
 use tessera_planner::place::{Placement, Worker};
 use tessera_planner::plan::{StageId, Task};
 use tessera_planner::recover::{Bitmap, Recovery, recover, wanted};
 use tessera_planner::tile::Tiling;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Rounds that may fail in a row for other reasons than a worker's death.
 const FAILURES_MAX: u32 = 4;
@@ -70,11 +74,18 @@ pub struct Drive {
     /// The plan, as workers get it.
     message: PlanMessage,
     identity: Identity,
-    /// The operands of the results.
-    wanted: Has,
+    /// The operands of the results, with their inputs.
+    wanted: Arc<Has>,
     /// Held for a round: one at a time.
     state: tokio::sync::Mutex<RoundState>,
     holders: Mutex<Holders>,
+    /// Workers that may know the plan.
+    notified: Mutex<BTreeSet<u32>>,
+    flights: Flights,
+    /// Ends the task that looks for workers that leave.
+    watched: OnceLock<DropGuard>,
+    /// The message, encoded when the first worker gets it.
+    encoded: Mutex<Option<Bytes>>,
     /// Chunks that outlive workers and this process.
     stored: Option<Arc<Stored>>,
     /// Operands whose chunks workers may retain besides those in `there`.
@@ -84,6 +95,8 @@ pub struct Drive {
     /// Operands whose chunks were lost, until they are assigned again.
     lost: Mutex<Has>,
     totals: Mutex<Totals>,
+    /// For each stage, the operands that the round is to run, and those that had run before it.
+    round_runs: Mutex<Vec<(u64, u64)>>,
     /// Progress of running orders, by their number.
     running: Mutex<BTreeMap<u64, Vec<(u64, f64)>>>,
     next_order: AtomicU64,
@@ -96,15 +109,11 @@ pub struct Drive {
 struct RoundState {
     /// The workers of the placement, and the placement.
     placed: Option<(Vec<u32>, Placement)>,
-    /// The message, encoded when the first worker gets it.
-    message: Option<Bytes>,
     /// True if workers have to read the versions that the statement has read so far.
     is_bound: bool,
     /// Workers that were asked for chunks of earlier plans.
     asked: BTreeSet<u32>,
     informed: BTreeSet<u32>,
-    /// Workers that may know the plan.
-    notified: BTreeSet<u32>,
     /// True once workers have orders to write durable chunks.
     begun: bool,
     /// Operands that workers ran when they died.
@@ -178,27 +187,34 @@ impl Drive {
         cluster.give(&id, tiling, home);
         let counts: Vec<u64> = stages.iter().map(|s| s.grid.count()).collect();
         let totals = Totals { stages: vec![(0, 0.0); stages.len()], ..Totals::default() };
-        Ok(Some(Arc::new_cyclic(|this| Drive {
+        let drive = Arc::new_cyclic(|this| Drive {
             this: this.clone(),
             sweeps: AtomicU32::new(0),
             held: Mutex::default(),
             identity,
             cluster: cluster.clone(),
-            id,
+            id: id.clone(),
             tiling: tiling.clone(),
             threads,
             message,
-            wanted: wanted(&**tiling, &counts),
+            wanted: Arc::new(wanted(&**tiling, &counts)),
             state: tokio::sync::Mutex::default(),
             holders: Mutex::new(holders),
+            notified: Mutex::default(),
+            flights: Flights::default(),
+            watched: OnceLock::new(),
+            encoded: Mutex::default(),
             stored: stored.map(Arc::new),
             lost: Mutex::new(vec![Bitmap::default(); stages.len()]),
             totals: Mutex::new(totals),
+            round_runs: Mutex::default(),
             running: Mutex::default(),
             next_order: AtomicU64::new(0),
             order_bytes: AtomicU64::new(0),
             io: tokio::runtime::Handle::try_current().ok(),
-        })))
+        });
+        cluster.backlog().add(&id, &drive);
+        Ok(Some(drive))
     }
 
     /// Makes the chunks of all results, and returns how `whole` runs with them: this plan, or one that begins with its
@@ -207,6 +223,11 @@ impl Drive {
     /// # Errors
     /// Errors of an operand; [`Error::PartyLost`] if workers are lost again and again, or none is left.
     pub async fn prepare(self: &Arc<Self>, whole: &Arc<Tiling>) -> Result<Shelved, Error> {
+        let over = CancellationToken::new();
+        if self.watched.set(over.clone().drop_guard()).is_ok() {
+            let changes = self.cluster.registry().changes();
+            tokio::spawn(leave::watch(Arc::downgrade(self), changes, over));
+        }
         self.run().await?;
         // The server does not load its own chunks from workers.
         let mut available = self.available();
@@ -234,6 +255,28 @@ impl Drive {
         self.order_bytes.load(Relaxed)
     }
 
+    /// Operands that the workers have not run yet, and the approximate seconds of a thread for them.
+    pub(crate) fn left(&self) -> (u64, f64) {
+        let runs = self.round_runs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let totals = self.totals();
+        let stages = (0..).map(StageId).zip(runs.iter().zip(&totals.stages));
+        stages.fold((0, 0.0), |(operands, all_s), (stage, ((runs, before), (ran, ran_s)))| {
+            let left = runs.saturating_sub(ran.saturating_sub(*before));
+            // As long as those that ran took, or as the planner expects.
+            let each_s = match ran {
+                0 => operand_s(&self.tiling, stage),
+                ran => ran_s / *ran as f64,
+            };
+            (operands + left, all_s + each_s * left as f64)
+        })
+    }
+
+    fn set_round_runs(&self, runs: &[u64]) {
+        let before = self.totals().stages.into_iter().map(|(ran, _)| ran);
+        let runs = runs.iter().copied().zip(before).collect();
+        *self.round_runs.lock().unwrap_or_else(PoisonError::into_inner) = runs;
+    }
+
     fn running(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<(u64, f64)>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -244,6 +287,26 @@ impl Drive {
 
     fn holders(&self) -> MutexGuard<'_, Holders> {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn notified(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.notified.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The address of a present worker that has the chunks of an operand.
+    pub(crate) fn holder(&self, stage: StageId, number: u64) -> Option<String> {
+        let mut holders = self.holders();
+        let of = stage.0 as usize;
+        let has_it = |has: &Has| has.get(of).is_some_and(|has| has.contains(number));
+        let mut workers = holders.workers().filter(|(_, has)| has_it(has));
+        workers.find_map(|(worker, _)| {
+            let member = self.cluster.registry().member(worker);
+            member.filter(|m| m.state.is_here()).map(|m| m.hello.address)
+        })
+    }
+
+    fn encoded(&self) -> MutexGuard<'_, Option<Bytes>> {
+        self.encoded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The operands whose chunks a present party has.
@@ -270,6 +333,7 @@ impl Drive {
     async fn run(&self) -> Result<(), Error> {
         let mut state = self.state.lock().await;
         let end = self.rounds(&mut state).await;
+        self.set_round_runs(&[]);
         let posts = self.cluster.posts();
         state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
         state.suspects.open().for_each(|worker| posts.close(worker));
@@ -297,6 +361,8 @@ impl Drive {
                 return Ok(());
             }
             let recovery = left(&self.tiling, available).await?;
+            let (recovery, runs) = count_runs(&self.wanted, recovery).await?;
+            self.set_round_runs(&runs);
             let here: BTreeSet<u32> = members.keys().copied().collect();
             let jobs = self.jobs(state, &members, &recovery)?;
             state.informed.retain(|w| here.contains(w));
@@ -456,7 +522,7 @@ impl Drive {
 impl Drop for Drive {
     fn drop(&mut self) {
         self.cluster.take_back(&self.id);
-        let notified = std::mem::take(&mut self.state.get_mut().notified);
+        let notified = std::mem::take(&mut *self.notified());
         let Some(io) = &self.io else { return };
         for worker in notified {
             // Chunks are removed when no worker writes any more.
@@ -475,6 +541,22 @@ async fn left(tiling: &Arc<Tiling>, available: Has) -> Result<Recovery, Error> {
     let tiling = tiling.clone();
     let found = tokio::task::spawn_blocking(move || recover(&*tiling, &available));
     found.await.map_err(|e| Error::Broken { what: format!("a plan was lost: {e}") })
+}
+
+/// For each stage, the number of wanted operands that run.
+async fn count_runs(wanted: &Arc<Has>, rest: Recovery) -> Result<(Recovery, Vec<u64>), Error> {
+    if rest == Recovery::default() {
+        return Ok((rest, wanted.iter().map(Bitmap::len).collect()));
+    }
+    let wanted = wanted.clone();
+    let counted = tokio::task::spawn_blocking(move || {
+        let runs = (0..).map(StageId).zip(wanted.iter()).map(|(stage, numbers)| {
+            numbers.iter().filter(|number| rest.runs(stage, *number)).count() as u64
+        });
+        let runs = runs.collect();
+        (rest, runs)
+    });
+    counted.await.map_err(|e| Error::Broken { what: format!("a plan was lost: {e}") })
 }
 
 /// Sends a worker the request to forget a plan, until it responds or is lost.

@@ -15,6 +15,7 @@
 //! 5. If a worker is lost, its chunks are lost too. The rest of the plan is a pure function of the available chunks
 //!    (`tessera_planner::recover`); the other workers are assigned that. So a failure costs time and changes no bit.
 
+mod backlog;
 mod cache;
 mod drive;
 pub mod net;
@@ -26,8 +27,11 @@ pub mod wire;
 mod worker;
 mod worker_slots;
 
+pub use backlog::Waiting;
 pub use drive::{Drive, Expected, Identity};
+pub use net::PROTOCOL;
 pub use server::{Cluster, Home};
+pub use tessera_planner::key::KERNELS;
 pub use worker::{Ended, Joining, Worker, is_to_be_ended};
 
 #[cfg(test)]

@@ -9,17 +9,23 @@
 
 mod client;
 mod credentials;
+mod reason;
+mod resolve;
 mod server;
 
 pub use client::Peers;
 pub use credentials::{Credentials, Security};
+pub(crate) use reason::Unreached;
 pub use server::{Object, Server, Service};
 
+use reason::unreachable;
 use thiserror::Error;
 use tonic::{Code, Status};
 
-/// Version of the protocol.
-const PROTOCOL: &str = "3";
+/// Version of the protocol: of the messages in [`crate::wire`], the plans in them, and the chunks. Increment it with any
+/// change to a type that is sent, its field order and its variants included: most messages do not describe themselves, so
+/// a party of the previous version would misread them.
+pub const PROTOCOL: u32 = 3;
 /// Header with the version.
 const PROTOCOL_HEADER: &str = "tessera-protocol";
 /// Upper bound on a message in bytes: a plan with its constants.
@@ -51,6 +57,18 @@ pub enum Fault {
     Broken(String),
 }
 
+impl Fault {
+    /// The reason, without a word about its kind.
+    pub fn reason(&self) -> &str {
+        let (Fault::Unreachable(reason)
+        | Fault::Denied(reason)
+        | Fault::NotFound(reason)
+        | Fault::Failed(reason)
+        | Fault::Broken(reason)) = self;
+        reason
+    }
+}
+
 impl From<Fault> for Status {
     fn from(fault: Fault) -> Self {
         match fault {
@@ -76,10 +94,7 @@ impl From<Status> for Fault {
             | Code::OutOfRange
             | Code::ResourceExhausted => Fault::Broken(message),
             // A connection that breaks in the middle is reported with many codes.
-            code => Fault::Unreachable(match message.is_empty() {
-                true => code.to_string(),
-                false => message,
-            }),
+            _ => unreachable(&status),
         }
     }
 }

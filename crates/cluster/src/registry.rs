@@ -7,7 +7,8 @@
 //! The number of a worker is never reused. A lost worker stays lost: if its process comes back after all, it is told to
 //! forget everything and joins under another number, so that nothing it made before counts.
 
-use crate::wire::{Advice, Beat, Hello, Load, Watch, Welcome};
+use crate::net::Fault;
+use crate::wire::{Advice, Beat, GO_TOGETHER, Hello, Load, Version, Watch, Welcome};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,8 @@ use tokio::sync::watch;
 
 /// How long the process of a restarting worker may take to end.
 const ENDS: Duration = Duration::from_secs(10);
+/// A refusal for the same reason is recorded again after this time: a refused worker tries again every few seconds.
+const REFUSED_MS: u64 = 60_000;
 
 /// Limits of a registry.
 #[derive(Debug, Clone, Copy)]
@@ -129,8 +132,8 @@ pub struct Event {
     pub number: u64,
     /// Milliseconds since 1970.
     pub time_ms: u64,
-    /// `joined`, `left`, `lost`, `draining`, `restarted`, `killed`, `recovering`, `waiting`, `apart`, `reached`,
-    /// `poison`, …
+    /// `joined`, `refused`, `left`, `lost`, `draining`, `handed_over`, `restarted`, `killed`, `recovering`, `waiting`,
+    /// `apart`, `reached`, `poison`, …
     pub kind: &'static str,
     /// The worker.
     pub worker: Option<u32>,
@@ -143,13 +146,15 @@ pub struct Event {
 /// Why a worker cannot join.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// The worker runs another version.
-    #[error("version mismatch: the worker is {worker}, the server is {server}")]
+    /// The worker has another protocol, or computes other bits.
+    #[error(
+        "versions do not go together: the worker is {worker}, the server {server}; {GO_TOGETHER}"
+    )]
     Version {
-        /// The worker's version.
-        worker: String,
-        /// The server's version.
-        server: String,
+        /// The worker's versions.
+        worker: Box<Version>,
+        /// The server's versions.
+        server: Box<Version>,
     },
     /// The limit of workers is reached.
     #[error("too many workers in the cluster (limit {limit})")]
@@ -157,6 +162,18 @@ pub enum Refused {
         /// The limit.
         limit: usize,
     },
+}
+
+/// Checks that a worker goes with a server.
+///
+/// # Errors
+/// [`Refused::Version`].
+pub(crate) fn check_version(hello: &Hello, server: &Version) -> Result<(), Refused> {
+    if hello.version.goes_with(server) {
+        return Ok(());
+    }
+    let (worker, server) = (hello.version.clone().into(), server.clone().into());
+    Err(Refused::Version { worker, server })
 }
 
 #[derive(Default)]
@@ -206,12 +223,9 @@ impl Registry {
     /// address is another worker, and the one before is lost.
     ///
     /// # Errors
-    /// Another version, or too many workers.
-    pub fn join(&self, hello: &Hello, version: &str, now: Instant) -> Result<Welcome, Refused> {
-        if hello.version != version {
-            let (worker, server) = (hello.version.clone(), version.to_owned());
-            return Err(Refused::Version { worker, server });
-        }
+    /// Versions that do not go together, or too many workers.
+    pub fn join(&self, hello: &Hello, version: &Version, now: Instant) -> Result<Welcome, Refused> {
+        check_version(hello, version)?;
         let beat_ms = self.limits.beat.as_millis() as u64;
         let mut inner = self.inner();
         let same = |m: &&mut Member| m.state.is_here() && m.hello.address == hello.address;
@@ -251,6 +265,18 @@ impl Registry {
         drop(inner);
         self.changed();
         Ok(Welcome { worker: number, beat_ms })
+    }
+
+    /// Records that a worker could not join.
+    pub(crate) fn refused(&self, hello: &Hello, fault: &Fault) {
+        let detail = format!("worker `{}`: {}", hello.name, fault.reason());
+        let mut inner = self.inner();
+        let since = unix_ms().saturating_sub(REFUSED_MS);
+        let is_it = |e: &Event| e.kind == "refused" && e.time_ms > since && e.detail == detail;
+        if !inner.events.iter().any(is_it) {
+            tracing::warn!("a worker cannot join: {detail}");
+            inner.note(&self.limits, "refused", None, None, detail);
+        }
     }
 
     /// Handles a heartbeat.
@@ -383,6 +409,13 @@ impl Registry {
     pub fn alive(&self) -> Vec<Member> {
         let inner = self.inner();
         inner.members.values().filter(|m| m.state == WorkerState::Alive).cloned().collect()
+    }
+
+    /// Threads of the workers that get orders.
+    pub(crate) fn threads(&self) -> u64 {
+        let inner = self.inner();
+        let alive = inner.members.values().filter(|m| m.state == WorkerState::Alive);
+        alive.map(|m| u64::from(m.hello.threads)).sum()
     }
 
     /// Looks up a worker by its number.

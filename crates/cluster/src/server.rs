@@ -1,9 +1,10 @@
 //! The server's side of a cluster: joins, chunks for workers, and relays.
 
-use crate::net::{Credentials, Fault, Object, Peers, Server, Service};
-use crate::registry::{Limits, Registry};
+use crate::backlog::{Backlog, Waiting};
+use crate::net::{Credentials, Fault, Object, Peers, Server, Service, Unreached};
+use crate::registry::{Limits, Refused, Registry, check_version};
 use crate::shelf::{IDLE, written};
-use crate::wire::{Advice, Beat, ChunkTicket, Hello, Watch};
+use crate::wire::{Advice, Beat, ChunkTicket, Hello, Version, Watch, Welcome};
 use crate::worker::{one, read};
 use crate::worker_slots::WorkerSlots;
 use async_trait::async_trait;
@@ -47,6 +48,7 @@ pub struct Cluster {
     peers: Peers,
     address: SocketAddr,
     posts: WorkerSlots,
+    backlog: Arc<Backlog>,
     homes: Homes,
     refusal: Refusal,
     end: CancellationToken,
@@ -73,17 +75,20 @@ impl Cluster {
         let registry = Registry::new(limits);
         let (homes, refusal) = (Homes::default(), Refusal::default());
         let peers = Peers::new(credentials);
+        let backlog = Arc::new(Backlog::default());
         let calls = ServerCalls {
             refusal: refusal.clone(),
             registry: registry.clone(),
+            backlog: backlog.clone(),
             peers: peers.clone(),
             homes: homes.clone(),
             relays: Arc::new(Semaphore::new(RELAYS_MAX)),
-            version: version.to_owned(),
+            version: Version::of(version),
         };
         let server = Server::bind(listen, Arc::new(calls), credentials).await?;
         let end = CancellationToken::new();
         let (watched, ended) = (registry.clone(), end.clone());
+        let sampled = backlog.clone();
         let every = (limits.dead_after / 10).max(Duration::from_millis(20));
         tokio::spawn(async move {
             loop {
@@ -92,6 +97,7 @@ impl Cluster {
                     () = ended.cancelled() => return,
                 }
                 watched.expire(Instant::now());
+                sampled.sample(watched.threads(), Instant::now());
             }
         });
         Ok(Arc::new(Cluster {
@@ -99,6 +105,7 @@ impl Cluster {
             peers,
             address: server.address(),
             posts: WorkerSlots::default(),
+            backlog,
             homes,
             refusal,
             end,
@@ -133,6 +140,15 @@ impl Cluster {
             // The sender cannot be dropped: the registry is held here.
             let _ = tokio::time::timeout(wait, changes.changed()).await;
         }
+    }
+
+    /// The work of running statements that waits for workers.
+    pub fn waiting(&self) -> Waiting {
+        self.backlog.sample(self.registry.threads(), Instant::now())
+    }
+
+    pub(crate) fn backlog(&self) -> &Backlog {
+        &self.backlog
     }
 
     pub(crate) fn peers(&self) -> &Peers {
@@ -182,11 +198,12 @@ impl Drop for Cluster {
 struct ServerCalls {
     refusal: Refusal,
     registry: Arc<Registry>,
+    backlog: Arc<Backlog>,
     peers: Peers,
     homes: Homes,
     /// A permit for each relayed chunk.
     relays: Arc<Semaphore>,
-    version: String,
+    version: Version,
 }
 
 impl ServerCalls {
@@ -198,18 +215,41 @@ impl ServerCalls {
         }
     }
 
-    /// Relays a chunk of a worker to another one that cannot reach it. It is streamed: the server never holds a whole
-    /// chunk.
-    async fn relay(&self, at: &str, ticket: ChunkTicket) -> Result<Object, Fault> {
-        if !self.registry.is_address(at) {
-            return Err(Fault::NotFound(format!("a worker at {at}")));
-        }
+    /// Registers a worker that the server reaches: orders for another one would fail.
+    async fn join(&self, hello: &Hello, now: Instant) -> Result<Welcome, Fault> {
+        let refused = |refused: Refused| Fault::Failed(refused.to_string());
+        check_version(hello, &self.version).map_err(refused)?;
+        let reached = self.peers.probe(&hello.address, REACH).await;
+        let told = |reason| {
+            let address = &hello.address;
+            format!("the server cannot reach the worker at {address}, its `--advertise`: {reason}")
+        };
+        reached.map_err(|unreached| match unreached {
+            // Only a new process has other certificates.
+            Unreached::OtherName(reason) => Fault::Failed(told(reason)),
+            Unreached::Silent(reason) => Fault::Unreachable(told(reason)),
+        })?;
+        // Meanwhile another server may have taken over.
+        self.accepts()?;
+        self.registry.join(hello, &self.version, now).map_err(refused)
+    }
+
+    /// Relays a chunk of a worker to another one that cannot reach it; if the worker has left, from the one that took the
+    /// chunk over. It is streamed: the server never holds a whole chunk.
+    async fn relay(&self, at: String, ticket: ChunkTicket) -> Result<Object, Fault> {
+        let at = match self.registry.is_address(&at) {
+            true => at,
+            false => {
+                let holder = self.backlog.holder(&ticket.plan, ticket.stage, ticket.number);
+                holder.ok_or_else(|| Fault::NotFound(format!("a worker at {at}")))?
+            }
+        };
         let permit = tokio::time::timeout(ROOM, self.relays.clone().acquire_owned()).await;
         let Ok(Ok(permit)) = permit else {
             let reason = format!("the server already passes on {RELAYS_MAX} chunks");
             return Err(Fault::Unreachable(reason));
         };
-        let Object { bytes, messages } = self.peers.open(at, written(&ticket), IDLE).await?;
+        let Object { bytes, messages } = self.peers.open(&at, written(&ticket), IDLE).await?;
         let messages = messages.map(move |message| {
             let _held = &permit;
             message
@@ -231,16 +271,8 @@ impl Service for ServerCalls {
             "join" => {
                 self.accepts()?;
                 let hello: Hello = read(&body)?;
-                // Orders for an unreachable worker would fail.
-                if !self.peers.answers(&hello.address, REACH).await {
-                    return Err(Fault::Unreachable(format!(
-                        "the server cannot reach the worker at {}, where it says that it listens",
-                        hello.address
-                    )));
-                }
-                self.accepts()?;
-                let joined = self.registry.join(&hello, &self.version, now);
-                Ok(one(&joined.map_err(|e| Fault::Failed(e.to_string()))?))
+                let joined = self.join(&hello, now).await;
+                Ok(one(&joined.inspect_err(|fault| self.registry.refused(&hello, fault))?))
             }
             "beat" if self.accepts().is_err() => Ok(one(&Advice::Join)),
             "beat" => Ok(one(&self.registry.beat(&read::<Beat>(&body)?, now))),
@@ -257,7 +289,7 @@ impl Service for ServerCalls {
     async fn object(&self, ticket: Bytes) -> Result<Object, Fault> {
         let mut ticket: ChunkTicket = read(&ticket)?;
         if let Some(at) = ticket.at.take() {
-            return self.relay(&at, ticket).await;
+            return self.relay(at, ticket).await;
         }
         let ChunkTicket { plan, stage, number, output, at: _ } = ticket;
         let home = {

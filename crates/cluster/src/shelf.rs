@@ -203,6 +203,14 @@ impl Shelf for OrderShelf {
         }
     }
 
+    fn loaded(&self, stage: StageId, number: u64, chunks: &[Arc<Chunk>]) {
+        // An assigned operand whose chunks another worker had, which is about to leave.
+        let is_assigned = self.run.get(&stage).is_some_and(|run| run.contains(number));
+        if is_assigned && self.kept.held(stage, number).is_none() {
+            self.kept.put(stage, number, chunks);
+        }
+    }
+
     fn fetched_bytes(&self) -> u64 {
         self.fetched.load(Relaxed)
     }

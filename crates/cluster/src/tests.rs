@@ -42,6 +42,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
 
+mod membership;
 mod orders;
 
 const MEMORY: u64 = 256 << 20;
@@ -95,13 +96,17 @@ impl Bench {
     }
 
     fn start(&mut self, memory: u64) {
+        self.start_version(memory, "1");
+    }
+
+    fn start_version(&mut self, memory: u64, version: &str) {
         let worker = Worker::new(runtime(memory), stores(), &self.credentials, MEMORY / 8);
         let joining = Joining {
             schedulers: vec![self.cluster.address().to_string()],
             listen: "127.0.0.1:0".parse().unwrap(),
             advertise: None,
             name: None,
-            version: "1".into(),
+            version: version.into(),
             supervisor: None,
         };
         let (end, credentials) = (CancellationToken::new(), self.credentials.clone());

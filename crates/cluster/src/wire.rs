@@ -1,19 +1,20 @@
 //! Messages between server and workers.
 //!
 //! Plans, orders and what workers say of them are [postcard](to_postcard): they grow with a plan, and the types on both sides
-//! are the same, because server and workers have the same version. Chunks are Arrow IPC. Everything else is JSON:
+//! are the same, because server and workers have the same [`PROTOCOL`]. Chunks are Arrow IPC. Everything else is JSON:
 //! tickets, because any client of Flight writes them, and messages of a few numbers.
 
-use crate::net::Fault;
+use crate::net::{Fault, PROTOCOL};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::fmt::{self, Display};
 use std::sync::Arc;
 use tessera_exec::durable::{Did, Shared};
 use tessera_exec::error::ErrorReport;
 use tessera_exec::task::SourceLocation;
 use tessera_planner::catalog::SourceRef;
-use tessera_planner::key::StageKey;
+use tessera_planner::key::{KERNELS, StageKey};
 use tessera_planner::plan::{Plan, StageId};
 use tessera_planner::recover::Bitmap;
 use tessera_storage::source::Noted;
@@ -22,6 +23,40 @@ use tessera_storage::source::Noted;
 pub const THE_SERVER: &str = "server";
 /// The address of durable chunks in such lists.
 pub const STORAGE: &str = "storage";
+
+/// Which versions go together, for messages.
+pub(crate) const GO_TOGETHER: &str = "server and workers need the same cluster protocol and the same kernels \
+    (`tessera --version` reports both), the version of the program may differ";
+
+/// The versions of a party.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// Version of the program. It may differ between parties.
+    pub program: String,
+    /// Version of the protocol: what parties send each other.
+    pub protocol: u32,
+    /// Version of the kernels: the bits of results.
+    pub kernels: u32,
+}
+
+impl Version {
+    /// The versions of this party.
+    pub fn of(program: &str) -> Self {
+        Version { program: program.into(), protocol: PROTOCOL, kernels: KERNELS }
+    }
+
+    /// True if two parties may work on one statement: they understand each other, and compute the same bits.
+    pub fn goes_with(&self, other: &Version) -> bool {
+        (self.protocol, self.kernels) == (other.protocol, other.kernels)
+    }
+}
+
+impl Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Version { program, protocol, kernels } = self;
+        write!(f, "{program} (cluster protocol {protocol}, kernels {kernels})")
+    }
+}
 
 /// The introduction of a worker that joins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,8 +73,8 @@ pub struct Hello {
     pub pid: u32,
     /// Random number of the process: a worker that restarts is another one.
     pub incarnation: u64,
-    /// Version of the program; server and workers must have the same.
-    pub version: String,
+    /// Its versions.
+    pub version: Version,
     /// Random number that its supervisor, if it has one, drew when it started this process.
     pub supervisor: Option<u64>,
 }

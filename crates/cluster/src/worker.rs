@@ -21,7 +21,7 @@ use crate::reach::Reach;
 use crate::shelf::OrderShelf;
 use crate::wire::{
     Advice, Beat, ChunkTicket, Done, Hello, Load, OrderMessage, PlanName, RetainedQuery, Said,
-    Unread, Welcome, from_postcard, to_postcard,
+    Unread, Version, Welcome, from_postcard, to_postcard,
 };
 use arrow_flight::FlightInfo;
 use async_trait::async_trait;
@@ -176,7 +176,7 @@ impl Worker {
             memory_bytes: self.runtime.quota().limit(),
             pid: std::process::id(),
             incarnation: uuid::Uuid::new_v4().as_u64_pair().0,
-            version: joining.version.clone(),
+            version: Version::of(&joining.version),
             supervisor: joining.supervisor,
         };
         tracing::info!(address = hello.address, "the worker listens");
@@ -268,7 +268,7 @@ impl Worker {
             match self.peers.call(scheduler, "join", hello, CALL).await {
                 Ok(welcome) => return Ok(Some(welcome)),
                 Err(Fault::Unreachable(reason)) => {
-                    tracing::warn!(scheduler, reason, "not joined; servers are asked again");
+                    tracing::warn!(scheduler, reason, "the worker cannot join; it tries again");
                 }
                 Err(fault) => return Err(fault),
             }

@@ -46,6 +46,9 @@ pub trait Shelf: Send + Sync + Debug {
     /// Called with the chunks that an operand made, on the thread that made them.
     fn made(&self, stage: StageId, number: u64, chunks: &[Arc<Chunk>]);
 
+    /// Called with the chunks that an operand loaded instead of making them.
+    fn loaded(&self, _stage: StageId, _number: u64, _chunks: &[Arc<Chunk>]) {}
+
     /// Bytes fetched from other processes.
     fn fetched_bytes(&self) -> u64;
 }
@@ -158,6 +161,8 @@ pub struct Totals {
     pub lost: u64,
     /// Operands whose chunks were lost and that were reassigned.
     pub again: u64,
+    /// Operands whose chunks leaving workers handed over to others.
+    pub handed_over: u64,
     /// Orders that a second worker ran too, because they took long.
     pub copies: u64,
     /// Operands whose chunks workers had retained from earlier plans.
@@ -214,8 +219,9 @@ impl Debug for Order {
 }
 
 impl Order {
-    /// Creates an order of the operands `assigned`, by stage, where the chunks `there` are available. Takes time and
-    /// memory that grow with the operands that run and with their reads.
+    /// Creates an order of the operands `assigned`, by stage, where the chunks `there` are available. An assigned operand
+    /// whose chunks are available is loaded. Takes time and memory that grow with the operands that run and with their
+    /// reads.
     ///
     /// # Errors
     /// A stage or an operand that the plan does not have; more than 2^24 operands that would run.
@@ -225,6 +231,7 @@ impl Order {
         there: &[Bitmap],
     ) -> Result<Self, Error> {
         let plan = tiling.plan().clone();
+        let is_there = |s: StageId, n| there.get(s.0 as usize).is_some_and(|set| set.contains(n));
         let mut met: Vec<Bitmap> = vec![Bitmap::default(); plan.stages.len()];
         let mut open: Vec<(StageId, u64)> = Vec::new();
         for (stage, numbers) in &assigned {
@@ -234,12 +241,11 @@ impl Order {
                     let what = format!("operand {number} of {stage:?}, which has {count}");
                     return Err(Error::Broken { what });
                 }
-                if met[stage.0 as usize].insert(number) {
+                if !is_there(*stage, number) && met[stage.0 as usize].insert(number) {
                     open.push((*stage, number));
                 }
             }
         }
-        let is_there = |s: StageId, n| there.get(s.0 as usize).is_some_and(|set| set.contains(n));
         let mut readers: HashMap<(OutputRef, u64), u64> = HashMap::new();
         let mut operands = 0;
         while let Some((stage, number)) = open.pop() {

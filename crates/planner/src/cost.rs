@@ -137,6 +137,11 @@ const READ_NS: f64 = 500.0;
 /// Nanoseconds for each multiply-add of a product, per byte of a cell.
 const PRODUCT_BYTE_NS: f64 = 0.0047;
 
+/// Approximate seconds of one thread for an average operand of a stage.
+pub fn operand_s(tiling: &Tiling, stage: StageId) -> f64 {
+    chunk_ns(tiling, tiling.plan().stage(stage)) / 1e9
+}
+
 /// Average nanoseconds of one thread for an operand of a stage.
 pub(crate) fn chunk_ns(tiling: &Tiling, stage: &Stage) -> f64 {
     OPERAND_NS + stage_ns(tiling, stage) / stage.grid.count().max(1) as f64

@@ -22,7 +22,7 @@ use clap::{Args, Parser, Subcommand};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tessera_engine::Engine;
 use tessera_engine::config::Config;
@@ -36,7 +36,7 @@ const WORKER_STACK_BYTES: usize = 8 << 20;
 
 /// SQL for tensors.
 #[derive(Debug, Parser)]
-#[command(name = "tessera", version, about, long_about = None)]
+#[command(name = "tessera", version, long_version = versions(), about, long_about = None)]
 #[command(after_help = "Without a command, tessera starts an interactive shell.")]
 pub struct Cli {
     #[command(flatten)]
@@ -55,7 +55,7 @@ struct Common {
     /// Directory or URL of durable tensors [default: ./tessera-data]
     #[arg(long, global = true, value_name = "URL")]
     warehouse: Option<String>,
-    /// Memory limit for all queries together, such as 2GiB [default: 75% of RAM]
+    /// Memory limit for all queries together, such as 2GiB, or a share of RAM, such as 50% [default: 75%]
     #[arg(long, global = true, value_name = "BYTES")]
     memory_limit: Option<String>,
     /// Directory for chunks spilled from memory [default: the system's temporary directory]
@@ -118,6 +118,15 @@ impl Remote {
 
 fn later(construct: &str) -> Error {
     Error::Unsupported { construct: construct.into(), hint: None }
+}
+
+/// What `--version` prints: server and workers go together if the second line is the same.
+fn versions() -> &'static str {
+    static VERSIONS: LazyLock<String> = LazyLock::new(|| {
+        let (protocol, kernels) = (tessera_cluster::PROTOCOL, tessera_cluster::KERNELS);
+        format!("{}\ncluster protocol {protocol}, kernels {kernels}", env!("CARGO_PKG_VERSION"))
+    });
+    &VERSIONS
 }
 
 /// Opens the engine of a configuration. Called inside the runtime.

@@ -76,13 +76,7 @@ impl Drive {
         };
         match done.error.take() {
             None => Ok((*done, sent)),
-            Some(mut report) => {
-                // A limit error is about the worker's own resources.
-                if report.class == Class::Limit {
-                    report.message = format!("{} (worker {worker}, {address})", report.message);
-                }
-                Err(of_report(report))
-            }
+            Some(report) => Err(of_report(report, worker, address)),
         }
     }
 
@@ -114,7 +108,9 @@ impl Drive {
                 Err(Stop::Died(vec![Death { worker, alone, ran }]))
             }
             Err(stop) => Err(stop),
-            Ok(last) => Ok((from_postcard(&last).map_err(|e| self.failed(address, e))?, sent)),
+            Ok(last) => {
+                Ok((from_postcard(&last).map_err(|e| self.failed(worker, address, e))?, sent))
+            }
         }
     }
 
@@ -160,14 +156,14 @@ impl Drive {
                 }
                 Err(Stop::Failed(Error::PartyLost { party: address.into(), reason }))
             }
-            fault => Err(self.failed(address, fault)),
+            fault => Err(self.failed(worker, address, fault)),
         }
     }
 
-    fn failed(&self, address: &str, fault: Fault) -> Stop {
+    fn failed(&self, worker: u32, address: &str, fault: Fault) -> Stop {
         match fault {
             Fault::Failed(words) => match serde_json::from_str::<ErrorReport>(&words) {
-                Ok(report) => of_report(report),
+                Ok(report) => of_report(report, worker, address),
                 Err(_) => Stop::Over(Error::Broken { what: format!("{address} said: {words}") }),
             },
             // The worker joined again and has forgotten the plan.
@@ -216,8 +212,10 @@ impl Drive {
     }
 }
 
-/// The outcome of a round in which an operand failed.
-fn of_report(report: ErrorReport) -> Stop {
+/// The outcome of a round in which a worker reported an error. The message names the worker: its resources or its files
+/// may be the cause.
+fn of_report(mut report: ErrorReport, worker: u32, address: &str) -> Stop {
+    report.message = format!("{} (worker {worker}, {address})", report.message);
     let error = Error::Reported(Box::new(report));
     match error.class() {
         Class::Retry => Stop::Failed(error),

@@ -101,6 +101,11 @@ impl Holders {
         self.parties.get(&number).map(|party| &party.has)
     }
 
+    /// The operands whose chunks each party has.
+    pub(super) fn parties(&self) -> impl Iterator<Item = (u32, &Has)> {
+        self.parties.iter().map(|(number, party)| (*number, &party.has))
+    }
+
     /// The operands whose chunks each worker has. What is removed of them stays in the log: nothing reads it.
     pub(super) fn workers(&mut self) -> impl Iterator<Item = (u32, &mut Has)> {
         let workers = self.parties.iter_mut().filter(|(number, _)| !is_permanent(**number));

@@ -169,7 +169,7 @@ impl Drive {
         let (numbers, workers): (Vec<u32>, Vec<Worker>) =
             members.iter().map(|(n, w)| (*n, w.clone())).unzip();
         let mut placement = place(tiling, &workers, &RATES, Strategy::Split)?;
-        let stages = tiling.plan().stages.iter().zip(&self.wanted);
+        let stages = tiling.plan().stages.iter().zip(self.wanted.iter());
         if stages.clone().any(|(s, wanted)| wanted.len() < s.grid.count()) {
             // Balances the wanted operands across the workers.
             placement = placement.among(tiling, workers, runs)?;

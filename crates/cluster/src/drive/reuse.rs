@@ -119,7 +119,7 @@ impl Drive {
         let agrees = versions.iter().all(|(object, version)| match known.get(object) {
             Some(known) => known == version,
             // Workers that have the plan do not learn of other versions.
-            None => state.message.is_none(),
+            None => self.encoded().is_none(),
         });
         if agrees && !own.is_empty() {
             self.identity.versions.expect(&versions);

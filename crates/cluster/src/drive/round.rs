@@ -9,6 +9,7 @@
 
 use super::{Drive, RoundState};
 use crate::wire::{OrderMessage, to_postcard};
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::collections::{BTreeMap, BTreeSet};
@@ -177,13 +178,14 @@ impl Drive {
                 p.attempts.push(Attempt { job, worker, begun: Instant::now(), alone });
                 let message = OrderMessage { begun: state.begun, ..jobs[job].message.clone() };
                 let (address, token) = (members[&worker].name.clone(), p.tokens[job].clone());
+                let flight = self.flights.begin(worker);
                 running.push(async move {
                     tokio::select! {
                         biased;
                         // Another attempt was faster.
-                        () = token.cancelled() => (job, worker, None),
+                        () = token.cancelled() => (job, flight, None),
                         end = self.order(worker, &address, message, alone) => {
-                            (job, worker, Some(end))
+                            (job, flight, Some(end))
                         }
                     }
                 });
@@ -191,7 +193,8 @@ impl Drive {
             if running.is_empty() && !waits {
                 return p.end();
             }
-            let (job, worker, end) = tokio::select! {
+            // Until the end of this turn, the chunks of the order are not among those that are known.
+            let (job, flight, end) = tokio::select! {
                 Some(end) = running.next() => end,
                 _ = look.tick() => continue,
                 _ = changes.changed() => {
@@ -199,6 +202,7 @@ impl Drive {
                     continue;
                 }
             };
+            let worker = flight.worker;
             let begun = p.attempts.iter().position(|a| a.job == job && a.worker == worker);
             let begun = begun.map(|at| p.attempts.swap_remove(at).begun);
             match end {
@@ -284,6 +288,21 @@ impl Drive {
         true
     }
 
+    /// The plan as workers get it: all of them the same.
+    fn plan_message(&self, state: &RoundState) -> Result<Bytes, Stop> {
+        let mut encoded = self.encoded();
+        if let Some(message) = &*encoded {
+            return Ok(message.clone());
+        }
+        let mut message = self.message.clone();
+        if state.is_bound {
+            message.reuse.versions = self.identity.versions.all();
+        }
+        let message = to_postcard(&message);
+        let message = message.map_err(|e| Stop::Over(Error::Broken { what: e.to_string() }))?;
+        Ok(encoded.insert(message).clone())
+    }
+
     /// Sends a worker the plan, once.
     pub(super) async fn inform(
         &self,
@@ -294,19 +313,8 @@ impl Drive {
         if state.informed.contains(&worker) {
             return Ok(());
         }
-        state.notified.insert(worker);
-        let message = match &state.message {
-            Some(message) => message.clone(),
-            None => {
-                let mut message = self.message.clone();
-                if state.is_bound {
-                    message.reuse.versions = self.identity.versions.all();
-                }
-                let message = to_postcard(&message)
-                    .map_err(|e| Stop::Over(Error::Broken { what: e.to_string() }))?;
-                state.message.insert(message).clone()
-            }
-        };
+        self.notified().insert(worker);
+        let message = self.plan_message(state)?;
         match self.ask(worker, address, "plan", message, &|_| ()).await {
             Ok(_) => {
                 state.informed.insert(worker);

@@ -1,7 +1,8 @@
 //! The client side of calls.
 
 use super::credentials::Credentials;
-use super::{ALIVE, CONNECTION_WINDOW, Fault, MESSAGE_BYTES_MAX, Object, STREAM_WINDOW};
+use super::reason::{Unreached, unreachable};
+use super::{ALIVE, CONNECTION_WINDOW, Fault, MESSAGE_BYTES_MAX, Object, STREAM_WINDOW, resolve};
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::{Action, FlightData, Ticket};
 use bytes::{Bytes, BytesMut};
@@ -154,16 +155,27 @@ impl Peers {
     /// True if a party with the secret responds at the address within the time: distinguishes a dead party from a slow
     /// one.
     pub async fn answers(&self, address: &str, within: Duration) -> bool {
-        let Ok(endpoint) = self.endpoint(address) else { return false };
+        self.probe(address, within).await.is_ok()
+    }
+
+    /// Checks that a party responds at the address within the time.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub(crate) async fn probe(&self, address: &str, within: Duration) -> Result<(), Unreached> {
         let ask = async {
-            let channel = endpoint.connect().await.ok()?;
+            let endpoint = self.endpoint(address)?;
+            let channel = endpoint.connect().await.map_err(|e| unreachable(&e))?;
             let mut client = FlightServiceClient::new(channel);
             let mut request = Request::new(Action { r#type: "ping".into(), body: Bytes::new() });
-            self.credentials.show(&mut request).ok()?;
-            let answer = client.do_action(request).await.map_err(Fault::from);
-            (!matches!(answer, Err(Fault::Unreachable(_)))).then_some(())
+            self.credentials.show(&mut request)?;
+            match client.do_action(request).await.map_err(Fault::from) {
+                Err(fault @ Fault::Unreachable(_)) => Err(fault),
+                _ => Ok(()),
+            }
         };
-        matches!(tokio::time::timeout(within, ask).await, Ok(Some(())))
+        let asked = tokio::time::timeout(within, ask).await;
+        asked.unwrap_or_else(|_| Err(late("a connection", within))).map_err(Unreached::of)
     }
 
     /// Closes the connection to a lost party.
@@ -199,7 +211,12 @@ impl Peers {
             )));
         }
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
+        let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+        let given = resolve::address_of(host)?;
+        let at = given.map_or_else(|| address.into(), |ip| format!("{ip}:{port}"));
+        // The name that the certificate must have is that of the address as it was given.
+        let tls = tls.map(|tls| if given.is_some() { tls.domain_name(host) } else { tls });
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{at}"))
             .map_err(|e| Fault::Broken(format!("`{address}` is no address: {e}")))?
             .connect_timeout(CONNECT)
             .tcp_nodelay(true)

@@ -128,7 +128,7 @@ impl Credentials {
         let value = MetadataValue::try_from(&*self.bearer)
             .map_err(|e| Fault::Broken(format!("the secret is no header: {e}")))?;
         request.metadata_mut().insert("authorization", value);
-        request.metadata_mut().insert(PROTOCOL_HEADER, MetadataValue::from_static(PROTOCOL));
+        request.metadata_mut().insert(PROTOCOL_HEADER, MetadataValue::from(PROTOCOL));
         Ok(())
     }
 
@@ -149,11 +149,14 @@ impl Credentials {
     /// Checks that a request is of this version of the protocol.
     pub(super) fn requires_protocol<T>(request: &Request<T>) -> Result<(), Status> {
         let version = request.metadata().get(PROTOCOL_HEADER).and_then(|v| v.to_str().ok());
-        if version == Some(PROTOCOL) {
+        if version.and_then(|v| v.parse().ok()) == Some(PROTOCOL) {
             return Ok(());
         }
         let version = version.unwrap_or("none");
-        let what = format!("this party speaks version {PROTOCOL}, the other one {version}");
+        let what = format!(
+            "versions do not go together: this party has cluster protocol {PROTOCOL}, the other one {version}; {}",
+            crate::wire::GO_TOGETHER
+        );
         Err(Fault::Broken(what).into())
     }
 }

@@ -151,14 +151,17 @@ async fn strangers_get_no_answer() {
     credentials.show(&mut bare).unwrap();
     bare.metadata_mut().remove(PROTOCOL_HEADER);
     let refused = plain.do_action(bare).await.unwrap_err();
-    assert!(refused.message().contains("version 3, the other one none"), "{refused}");
+    assert!(refused.message().contains("cluster protocol 3, the other one none"), "{refused}");
     // Another version of the protocol.
     let mut shown = tonic::Request::new(arrow_flight::Empty {});
     credentials.show(&mut shown).unwrap();
     shown.metadata_mut().insert(PROTOCOL_HEADER, "0".parse().unwrap());
     let old = plain.list_actions(shown).await.unwrap_err();
     assert_eq!(old.code(), tonic::Code::FailedPrecondition);
-    assert!(old.message().contains("version 3, the other one 0"), "{old}");
+    assert!(
+        old.message().contains("cluster protocol 3, the other one 0; server and workers need"),
+        "{old}"
+    );
 }
 
 #[tokio::test]

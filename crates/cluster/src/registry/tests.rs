@@ -12,9 +12,13 @@ fn hello(port: u16, incarnation: u64) -> Hello {
         memory_bytes: 1 << 30,
         pid: 1,
         incarnation,
-        version: "1".into(),
+        version: version(),
         supervisor: None,
     }
+}
+
+fn version() -> Version {
+    Version::of("1")
 }
 
 fn beat(worker: u32, incarnation: u64) -> Beat {
@@ -38,20 +42,20 @@ fn who_is_lost_stays_lost() {
     let registry = Registry::new(Limits::default());
     let start = Instant::now();
     let at = |s: u64| start + Duration::from_secs(s);
-    let one = registry.join(&hello(1, 10), "1", at(0)).unwrap().worker;
-    let two = registry.join(&hello(2, 20), "1", at(0)).unwrap().worker;
+    let one = registry.join(&hello(1, 10), &version(), at(0)).unwrap().worker;
+    let two = registry.join(&hello(2, 20), &version(), at(0)).unwrap().worker;
     // Joining again does not make a second worker.
-    assert_eq!(registry.join(&hello(2, 20), "1", at(1)).unwrap().worker, two);
+    assert_eq!(registry.join(&hello(2, 20), &version(), at(1)).unwrap().worker, two);
     assert_eq!(registry.beat(&beat(one, 10), at(4)), Advice::Go);
     assert_eq!(registry.expire(at(7)), [two]);
     assert_eq!(registry.beat(&beat(two, 20), at(7)), Advice::Join);
     // Its process comes back, and is another worker.
-    let three = registry.join(&hello(2, 20), "1", at(8)).unwrap().worker;
+    let three = registry.join(&hello(2, 20), &version(), at(8)).unwrap().worker;
     assert!(three > two);
     assert_eq!(registry.beat(&beat(two, 20), at(8)), Advice::Join);
     assert_eq!(registry.beat(&beat(three, 20), at(8)), Advice::Go);
     // A new process in its place.
-    let four = registry.join(&hello(2, 21), "1", at(9)).unwrap().worker;
+    let four = registry.join(&hello(2, 21), &version(), at(9)).unwrap().worker;
     assert_eq!(state(&registry, three), WorkerState::Lost);
     assert_eq!(registry.beat(&beat(three, 20), at(9)), Advice::Join);
     assert_eq!(alive(&registry), [one, four]);
@@ -63,12 +67,12 @@ fn silence_is_counted_from_the_last_word() {
     let registry = Registry::new(Limits::default());
     let start = Instant::now();
     let at = |ms: u64| start + Duration::from_millis(ms);
-    let one = registry.join(&hello(1, 10), "1", at(0)).unwrap().worker;
+    let one = registry.join(&hello(1, 10), &version(), at(0)).unwrap().worker;
     let changes = registry.changes();
     // A worker may use the whole time.
     assert!(registry.expire(at(5_000)).is_empty());
     // A repeated join counts as a heartbeat.
-    registry.join(&hello(1, 10), "1", at(4_000)).unwrap();
+    registry.join(&hello(1, 10), &version(), at(4_000)).unwrap();
     assert!(registry.expire(at(9_000)).is_empty());
     assert_eq!(registry.beat(&beat(one, 10), at(9_000)), Advice::Go);
     // A clock that goes back expires no worker.
@@ -84,7 +88,7 @@ fn silence_is_counted_from_the_last_word() {
 fn a_beat_of_another_process_counts_for_nobody() {
     let registry = Registry::new(Limits::default());
     let now = Instant::now();
-    let one = registry.join(&hello(1, 10), "1", now).unwrap().worker;
+    let one = registry.join(&hello(1, 10), &version(), now).unwrap().worker;
     let later = now + Duration::from_secs(6);
     assert_eq!(registry.beat(&beat(one, 11), later), Advice::Join);
     assert_eq!(registry.beat(&beat(one + 1, 10), later), Advice::Join);
@@ -95,7 +99,7 @@ fn a_beat_of_another_process_counts_for_nobody() {
 fn what_a_worker_says_of_itself_is_remembered() {
     let registry = Registry::new(Limits::default());
     let now = Instant::now();
-    let one = registry.join(&hello(1, 10), "1", now).unwrap().worker;
+    let one = registry.join(&hello(1, 10), &version(), now).unwrap().worker;
     let load = Load { orders: 2, chunks: 7, used_bytes: 99, ..Load::default() };
     let later = now + Duration::from_secs(1);
     registry.beat(&Beat { load: load.clone(), ..beat(one, 10) }, later);
@@ -109,7 +113,7 @@ fn draining_workers_get_nothing_and_leave() {
     let registry = Registry::new(Limits::default());
     let mut changes = registry.changes();
     let now = Instant::now();
-    let one = registry.join(&hello(1, 10), "1", now).unwrap().worker;
+    let one = registry.join(&hello(1, 10), &version(), now).unwrap().worker;
     assert!(changes.has_changed().unwrap());
     changes.mark_unchanged();
     let draining = Beat { draining: true, ..beat(one, 10) };
@@ -128,7 +132,7 @@ fn draining_workers_get_nothing_and_leave() {
 #[test]
 fn who_sees_a_loss_first_tells_it() {
     let registry = Registry::new(Limits::default());
-    let one = registry.join(&hello(1, 10), "1", Instant::now()).unwrap().worker;
+    let one = registry.join(&hello(1, 10), &version(), Instant::now()).unwrap().worker;
     assert!(registry.lost(one, "its connection broke"));
     assert!(!registry.lost(one, "it was not heard"));
     assert!(!registry.lost(77, "there is no such worker"));
@@ -140,9 +144,9 @@ fn who_sees_a_loss_first_tells_it() {
 fn each_is_told_once_to_start_again() {
     let registry = Registry::new(Limits::default());
     let now = Instant::now();
-    let one = registry.join(&hello(1, 10), "1", now).unwrap().worker;
-    let two = registry.join(&hello(2, 20), "1", now).unwrap().worker;
-    let gone = registry.join(&hello(3, 30), "1", now).unwrap().worker;
+    let one = registry.join(&hello(1, 10), &version(), now).unwrap().worker;
+    let two = registry.join(&hello(2, 20), &version(), now).unwrap().worker;
+    let gone = registry.join(&hello(3, 30), &version(), now).unwrap().worker;
     registry.lost(gone, "it is dead");
     let draining = Beat { draining: true, ..beat(two, 20) };
     registry.beat(&draining, now);
@@ -157,7 +161,7 @@ fn each_is_told_once_to_start_again() {
     assert_eq!(registry.beat(&beat(one, 10), now), Advice::Join);
     assert_eq!(registry.beat(&draining, now), Advice::Go);
     // The next process is another worker, and is not asked to restart.
-    let next = registry.join(&hello(1, 11), "1", now).unwrap().worker;
+    let next = registry.join(&hello(1, 11), &version(), now).unwrap().worker;
     assert_eq!(registry.beat(&beat(next, 11), now), Advice::Go);
     // A worker that drains first is not asked to restart.
     assert_eq!(registry.restart(now), 1);
@@ -172,9 +176,9 @@ fn who_does_not_answer_is_ended_by_its_supervisor() {
     let at = |s: u64| start + Duration::from_secs(s);
     let watched = |port: u16, supervisor| Hello { supervisor: Some(supervisor), ..hello(port, 10) };
     let watch = |supervisor, s| registry.watch(Watch { supervisor }, at(s));
-    let one = registry.join(&watched(1, 100), "1", at(0)).unwrap().worker;
-    let two = registry.join(&watched(2, 200), "1", at(0)).unwrap().worker;
-    let three = registry.join(&watched(3, 300), "1", at(0)).unwrap().worker;
+    let one = registry.join(&watched(1, 100), &version(), at(0)).unwrap().worker;
+    let two = registry.join(&watched(2, 200), &version(), at(0)).unwrap().worker;
+    let three = registry.join(&watched(3, 300), &version(), at(0)).unwrap().worker;
     assert_eq!((watch(100, 1), watch(200, 1)), (Advice::Go, Advice::Go));
     // One falls silent before, one misses the request, and one has no supervisor.
     registry.lost(one, "it is silent");
@@ -187,13 +191,13 @@ fn who_does_not_answer_is_ended_by_its_supervisor() {
     assert_eq!((watch(200, 8), watch(200, 9)), (Advice::Restart, Advice::Go));
     assert_eq!(watch(300, 9), Advice::Go);
     // One that gets the request and does not end.
-    let four = registry.join(&watched(4, 400), "1", at(20)).unwrap().worker;
+    let four = registry.join(&watched(4, 400), &version(), at(20)).unwrap().worker;
     assert_eq!((watch(400, 20), registry.restart(at(20))), (Advice::Go, 1));
     assert_eq!(registry.beat(&beat(four, 10), at(21)), Advice::Restart);
     assert_eq!(watch(400, 5), Advice::Go);
     assert_eq!(watch(400, 60), Advice::Restart);
     // The next one of the same machine was not asked.
-    registry.join(&watched(4, 500), "1", at(60)).unwrap();
+    registry.join(&watched(4, 500), &version(), at(60)).unwrap();
     assert_eq!(watch(500, 60), Advice::Go);
 }
 
@@ -201,8 +205,8 @@ fn who_does_not_answer_is_ended_by_its_supervisor() {
 fn who_does_not_reach_whom_is_told_once() {
     let registry = Registry::new(Limits::default());
     let now = Instant::now();
-    let one = registry.join(&hello(1, 10), "1", now).unwrap().worker;
-    let two = registry.join(&hello(2, 20), "1", now).unwrap().worker;
+    let one = registry.join(&hello(1, 10), &version(), now).unwrap().worker;
+    let two = registry.join(&hello(2, 20), &version(), now).unwrap().worker;
     let load = Load { apart: vec![hello(2, 20).address, "nobody:1".into()], ..Load::default() };
     let apart = Beat { load, ..beat(one, 10) };
     registry.beat(&apart, now);
@@ -223,15 +227,38 @@ fn who_does_not_reach_whom_is_told_once() {
 fn others_are_refused() {
     let registry = Registry::new(Limits { workers_max: 1, ..Limits::default() });
     let now = Instant::now();
-    let other = registry.join(&hello(1, 10), "2", now).unwrap_err();
-    assert_eq!(other.to_string(), "version mismatch: the worker is 1, the server is 2");
-    let one = registry.join(&hello(1, 10), "1", now).unwrap().worker;
-    assert_eq!(registry.join(&hello(2, 20), "1", now), Err(Refused::Full { limit: 1 }));
+    let server = Version { program: "2".into(), protocol: 7, kernels: 9 };
+    for (protocol, kernels) in [(6, 9), (8, 9), (7, 8), (7, 10)] {
+        let version = Version { program: "2".into(), protocol, kernels };
+        let other = Hello { version, ..hello(1, 10) };
+        let told = registry.join(&other, &server, now).unwrap_err().to_string();
+        assert_eq!(
+            told,
+            format!(
+                "versions do not go together: the worker is 2 (cluster protocol {protocol}, kernels {kernels}), the \
+                 server 2 (cluster protocol 7, kernels 9); server and workers need the same cluster protocol and the \
+                 same kernels (`tessera --version` reports both), the version of the program may differ"
+            )
+        );
+    }
+    // Refusals are events; a worker that tries again and again does not drive out the others.
+    let fault = Fault::Failed("other versions".into());
+    (0..9).for_each(|_| registry.refused(&hello(1, 10), &fault));
+    registry.refused(&hello(2, 20), &fault);
+    let refused = registry.events();
+    let details: Vec<&str> = refused.iter().map(|e| e.detail.as_str()).collect();
+    assert_eq!(details, ["worker `w1`: other versions", "worker `w2`: other versions"]);
+    // Another version of the program is welcome.
+    let newer = Version { program: "3".into(), ..server.clone() };
+    let newer = registry.join(&Hello { version: newer, ..hello(1, 9) }, &server, now).unwrap();
+    registry.leave(&beat(newer.worker, 9));
+    let one = registry.join(&hello(1, 10), &version(), now).unwrap().worker;
+    assert_eq!(registry.join(&hello(2, 20), &version(), now), Err(Refused::Full { limit: 1 }));
     // A place becomes free when its worker ends, and for the process that replaces it.
-    let instead = registry.join(&hello(1, 11), "1", now).unwrap().worker;
+    let instead = registry.join(&hello(1, 11), &version(), now).unwrap().worker;
     assert_eq!(state(&registry, one), WorkerState::Lost);
     registry.leave(&beat(instead, 11));
-    registry.join(&hello(2, 20), "1", now).unwrap();
+    registry.join(&hello(2, 20), &version(), now).unwrap();
 }
 
 #[test]
@@ -240,7 +267,7 @@ fn the_gone_and_the_past_are_forgotten_in_time() {
     let registry = Registry::new(limits);
     let now = Instant::now();
     for i in 0..20 {
-        registry.join(&hello(1, i), "1", now).unwrap();
+        registry.join(&hello(1, i), &version(), now).unwrap();
     }
     let numbers: Vec<u32> = registry.all().iter().map(|m| m.number).collect();
     assert_eq!(numbers, [17, 18, 19, 20]);
@@ -250,7 +277,7 @@ fn the_gone_and_the_past_are_forgotten_in_time() {
     // A forgotten worker is unknown, and joins again.
     assert_eq!(registry.beat(&beat(1, 0), now), Advice::Join);
     let nothing = Registry::new(Limits { gone_kept: 0, events_max: 0, ..limits });
-    let one = nothing.join(&hello(1, 10), "1", now).unwrap().worker;
+    let one = nothing.join(&hello(1, 10), &version(), now).unwrap().worker;
     nothing.lost(one, "it is dead");
     assert!(nothing.all().is_empty() && nothing.events().is_empty());
 }
@@ -276,7 +303,8 @@ fn many_at_a_time_have_numbers_of_their_own() {
             .map(|t| {
                 let registry = &registry;
                 scope.spawn(move || -> Vec<u32> {
-                    let join = |i| registry.join(&hello(t * 100 + i, 1), "1", now).unwrap().worker;
+                    let join =
+                        |i| registry.join(&hello(t * 100 + i, 1), &version(), now).unwrap().worker;
                     (0..50).map(join).collect()
                 })
             })
@@ -330,7 +358,7 @@ proptest! {
             match what {
                 Happens::Join { port, incarnation } => {
                     let hello = hello(port, incarnation);
-                    match registry.join(&hello, "1", now) {
+                    match registry.join(&hello, &version(), now) {
                         Ok(welcome) => {
                             prop_assert!(!gone.contains(&welcome.worker));
                             match joined.iter().find(|(number, _)| *number == welcome.worker) {

@@ -136,7 +136,7 @@ impl Written {
         match percent.trim().parse() {
             Ok(part @ 0..=100) => Ok(Some(part)),
             _ => {
-                let reason = format!("`{text}` is not a part of what is free");
+                let reason = format!("`{text}` is not a percentage from 0% to 100%");
                 Err(self.error(key, reason, Some(hint)))
             }
         }
@@ -173,7 +173,7 @@ impl Written {
 pub const MEMORY_LEAST: u64 = 16 << 20;
 
 pub(super) fn check(at: &Written, ignored: Vec<String>) -> Result<Config, Error> {
-    let memory_limit_bytes = at.bytes("memory-limit")?;
+    let memory_limit_bytes = memory_limit(at)?;
     if memory_limit_bytes < MEMORY_LEAST {
         return Err(at.error("memory-limit", "less than 16MiB is not enough to work with", None));
     }
@@ -317,6 +317,20 @@ fn check_log(text: &str) -> Result<(), String> {
     match lone.into_iter().find(|p| p.parse::<tracing_subscriber::filter::LevelFilter>().is_err()) {
         Some(word) => Err(format!("`{word}` is not a level")),
         None => Ok(()),
+    }
+}
+
+/// The memory limit. A percentage refers to the memory that this process may use.
+fn memory_limit(at: &Written) -> Result<u64, Error> {
+    let key = "memory-limit";
+    let hint = "write `2GiB`, `50%` or a number of bytes";
+    let Some(part) = at.percent(key, hint)? else { return at.bytes(key) };
+    match machine::memory_bytes() {
+        Some(bytes) => Ok(bytes / 100 * part),
+        None => {
+            let reason = "the system does not report its memory";
+            Err(at.error(key, reason, Some("write a number of bytes")))
+        }
     }
 }
 

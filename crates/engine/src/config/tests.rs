@@ -89,12 +89,30 @@ fn what_is_kept_is_bounded_by_bytes_or_a_part_of_what_is_free() {
     assert_eq!(c.durable_limit_bytes, 1 << 40);
     for (file, reason) in [
         ("warehouse = 's3://b/w'\ndurable-limit = '10%'", "a bucket does not tell what is free"),
-        ("durable-limit = '101%'", "is not a part of what is free"),
+        ("durable-limit = '101%'", "is not a percentage from 0% to 100%"),
         ("durable-ttl = 0", "is not a whole number from 1 on"),
     ] {
         let e = load(file, &[], &[]).unwrap_err();
         assert!(e.to_string().contains(reason), "{e}");
     }
+}
+
+#[test]
+fn memory_may_be_a_share_of_the_machine() {
+    let all = machine::memory_bytes().unwrap();
+    let c = load("memory-limit = '50%'", &[], &[]).unwrap();
+    // The limit may follow what the system lets the process map.
+    assert!(
+        c.memory_limit_bytes.abs_diff(all / 2) < all / 100,
+        "{} of {all}",
+        c.memory_limit_bytes
+    );
+    let (some, less) = (load("", &[("TESSERA_MEMORY_LIMIT", "18%")], &[]).unwrap(), all / 100 * 18);
+    assert!(some.memory_limit_bytes.abs_diff(less) < all / 100, "{}", some.memory_limit_bytes);
+    let e = load("", &[], &[("memory-limit", "101%")]).unwrap_err();
+    assert!(e.to_string().contains("`101%` is not a percentage from 0% to 100%"), "{e}");
+    let e = load("memory-limit = '0%'", &[], &[]).unwrap_err();
+    assert!(e.to_string().contains("less than 16MiB"), "{e}");
 }
 
 #[test]
@@ -181,7 +199,7 @@ fn a_scratch_directory_has_a_limit() {
     assert!(c.describe().contains("spill-limit = \"10.0 GiB\"") || c.describe().contains("10GiB"));
     assert_eq!(load("", &[], &[("spill-limit", "0")]).unwrap().spill_limit_bytes, 0);
     let error = |flags: &[(&'static str, &str)]| load("", &[], flags).unwrap_err().to_string();
-    assert!(error(&[("spill-limit", "120%")]).contains("`120%` is not a part"));
+    assert!(error(&[("spill-limit", "120%")]).contains("`120%` is not a percentage"));
     assert!(error(&[("spill-limit", "much")]).contains("spill-limit"));
     let text = error(&[("spill-dir", "/no/such/place")]);
     assert!(text.contains("`/no/such/place` cannot be used"), "{text}");

@@ -31,6 +31,7 @@ fn workers(all: &[Member]) -> Result<RecordBatch, ArrowError> {
         ("worker", ids(all.iter().map(|m| Some(m.number))), false),
         ("name", text(|m| &m.hello.name), false),
         ("address", text(|m| &m.hello.address), false),
+        ("version", text(|m| &m.hello.version.program), false),
         ("state", text(|m| m.state.name()), false),
         ("since", moments(all.iter().map(|m| m.since_ms)), false),
         ("threads", number(|m| u64::from(m.hello.threads)), false),

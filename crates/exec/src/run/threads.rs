@@ -169,10 +169,11 @@ impl Shared {
             let origins = || crate::order::origins(tiling, operand.0, operand.1);
             kept.keep(&self.io, operand, (chunks, &origins), nanos, room);
         }
-        if let (Ok(Some(chunks)), Some(shelf), false) =
-            (&result, &work.statement.shelf, work.stored)
-        {
-            shelf.made(work.key.stage, work.key.number, chunks);
+        if let (Ok(Some(chunks)), Some(shelf)) = (&result, &work.statement.shelf) {
+            match work.stored {
+                true => shelf.loaded(work.key.stage, work.key.number, chunks),
+                false => shelf.made(work.key.stage, work.key.number, chunks),
+            }
         }
         let (slot, fetch, frees) = (work.slot, work.fetch, work.frees);
         let again = result.is_err().then(|| Box::new(work));

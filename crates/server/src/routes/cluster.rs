@@ -51,6 +51,7 @@ fn described(cluster: Option<&Cluster>) -> Value {
                 "worker": m.number,
                 "name": m.hello.name,
                 "address": m.hello.address,
+                "version": m.hello.version.program,
                 "state": m.state.name(),
                 "since_ms": m.since_ms,
                 "threads": m.hello.threads,
@@ -75,9 +76,12 @@ fn described(cluster: Option<&Cluster>) -> Value {
         .collect();
     let events = cluster.registry().events();
     let events = &events[events.len().saturating_sub(EVENTS)..];
+    let waiting = cluster.waiting();
     json!({
         "cluster": true,
         "listen": cluster.address().to_string(),
+        "waiting_operands": waiting.operands,
+        "waiting_seconds": waiting.seconds,
         "workers": workers,
         "events": events,
     })

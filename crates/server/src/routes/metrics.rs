@@ -15,6 +15,7 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use tessera_cluster::Waiting;
 use tessera_cluster::registry::Member;
 use tessera_engine::session::Host;
 
@@ -157,6 +158,7 @@ fn text(shared: &Shared) -> String {
     }
     if let Some(cluster) = host.and_then(|h| h.cluster()) {
         workers(&cluster.registry().all(), &mut out);
+        waiting(&cluster.waiting(), &mut out);
     }
     let metrics = &shared.metrics;
     let sent = metrics.bytes_sent.load(Relaxed);
@@ -268,6 +270,30 @@ fn workers(members: &[Member], out: &mut Exposition) {
     for (name, help, f) in all {
         let values = members.iter().map(|m| labelled("worker", m.number, f(m)));
         out.each(&format!("worker_{name}"), help, values);
+    }
+}
+
+/// The work that waits for workers.
+fn waiting(waiting: &Waiting, out: &mut Exposition) {
+    let all = [
+        (
+            "operands",
+            "Operands of running statements that no thread of a worker runs yet.",
+            waiting.operands as f64,
+        ),
+        (
+            "seconds",
+            "Seconds that one thread needs for the waiting operands, approximately.",
+            waiting.seconds,
+        ),
+        (
+            "operand_seconds_total",
+            "Waiting operands times the seconds that they waited.",
+            waiting.operand_seconds,
+        ),
+    ];
+    for (name, help, value) in all {
+        out.each(&format!("cluster_waiting_{name}"), help, [(String::new(), value)]);
     }
 }
 

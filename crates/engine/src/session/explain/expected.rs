@@ -146,6 +146,12 @@ pub(in crate::session) fn measurements(m: &Stats) -> String {
                 t.retained
             ));
         }
+        if t.handed_over > 0 {
+            text.push_str(&format!(
+                "   {} operands' chunks handed over by workers that left\n",
+                t.handed_over
+            ));
+        }
         if t.bytes_relayed > 0 {
             text.push_str(&format!(
                 "   {} passed on by the server: workers do not reach each other (SHOW WORKERS)\n",
@@ -194,6 +200,7 @@ pub(crate) fn measured(m: &Stats) -> Value {
             "bytes_expected": t.bytes_expected,
             "lost": t.lost,
             "operands_again": t.again,
+            "operands_handed_over": t.handed_over,
             "copies": t.copies,
             "operands_retained": t.retained,
             "each": t.each.iter().map(|(worker, of)| json!({

@@ -1,0 +1,706 @@
+//! What `deploy/` ships, as far as one machine without a network can show it: the parts of the manifests fit each other
+//! and the binary, and their commands make a cluster, with TLS and with the names that are shipped.
+
+mod yaml;
+
+use crate::cluster::{Party, free_port, never_fails};
+use crate::common::{Certified, binary, certified_for, until};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long processes may take to meet.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a worker that is asked to end may take: `PATIENCE` of its supervisor.
+const LEAVES_S: u64 = 40;
+
+fn at(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(path)
+}
+
+fn text(path: &str) -> String {
+    fs::read_to_string(at(path)).unwrap()
+}
+
+/// A value by its path; `0` is the first item of a list.
+fn get<'a>(value: &'a Value, path: &str) -> &'a Value {
+    let found = value.pointer(&format!("/{}", path.replace('.', "/")));
+    found.unwrap_or_else(|| panic!("no `{path}` in {value}"))
+}
+
+fn word<'a>(value: &'a Value, path: &str) -> &'a str {
+    get(value, path).as_str().unwrap_or_else(|| panic!("`{path}` is no text in {value}"))
+}
+
+fn words(value: &Value) -> Vec<String> {
+    value.as_array().unwrap().iter().map(|v| v.as_str().unwrap().to_owned()).collect()
+}
+
+/// The objects of all manifests by kind and name, as `StatefulSet/tessera-worker`.
+fn objects() -> BTreeMap<String, Value> {
+    let files = ["configuration", "server", "worker"];
+    let all = files.iter().flat_map(|f| yaml::documents(&text(&format!("kubernetes/{f}.yaml"))));
+    let named = |o: Value| (format!("{}/{}", word(&o, "kind"), word(&o, "metadata.name")), o);
+    all.map(named).collect()
+}
+
+fn compose() -> Value {
+    yaml::documents(&text("compose.yaml")).remove(0)
+}
+
+/// The value of a flag in a command, in both of its spellings.
+fn flag<'a>(args: &'a [String], name: &str) -> &'a str {
+    let joined = args.iter().find_map(|a| a.strip_prefix(name)?.strip_prefix('='));
+    let apart = || args.iter().skip_while(|a| *a != name).nth(1).map(String::as_str);
+    joined.or_else(apart).unwrap_or_else(|| panic!("no {name} in {args:?}"))
+}
+
+/// The pods: the workload, its container and the flags of it.
+fn pods() -> [(Value, Value, Vec<String>); 2] {
+    let all = objects();
+    ["Deployment/tessera-server", "StatefulSet/tessera-worker"].map(|name| {
+        let container = get(&all[name], "spec.template.spec.containers.0").clone();
+        let args = words(&container["args"]);
+        (all[name].clone(), container, args)
+    })
+}
+
+/// `$(POD)` and `$(NAMESPACE)` as Kubernetes writes them for one pod of the workers.
+fn expanded(arg: &str, number: u64) -> String {
+    let [_, (set, container, _)] = pods();
+    let env = container["env"].as_array().unwrap();
+    let mut arg = arg.to_owned();
+    for variable in env {
+        let value = match word(variable, "valueFrom.fieldRef.fieldPath") {
+            "metadata.name" => format!("{}-{number}", word(&set, "metadata.name")),
+            "metadata.namespace" => word(&set, "metadata.namespace").to_owned(),
+            path => panic!("{path}"),
+        };
+        arg = arg.replace(&format!("$({})", word(variable, "name")), &value);
+    }
+    assert!(!arg.contains("$("), "{arg}");
+    arg
+}
+
+/// The shipped names of the certificate.
+fn shipped() -> Vec<String> {
+    words(get(&objects()["Certificate/tessera"], "spec.dnsNames"))
+}
+
+/// The rule of the parties: `*` stands for one label, and two labels follow it.
+fn covers(names: &[String], host: &str) -> bool {
+    names.iter().any(|name| match name.strip_prefix("*.") {
+        Some(domain) => {
+            domain.contains('.') && host.split_once('.').is_some_and(|(_, of)| of == domain)
+        }
+        None => name == host,
+    })
+}
+
+#[test]
+fn certificates_have_every_name_that_a_party_is_called_by() {
+    let (all, names) = (objects(), shipped());
+    let [_, (set, _, args)] = pods();
+    let namespace = word(&all["Namespace/tessera"], "metadata.name");
+    for object in all.values().filter(|o| o["kind"] != "Namespace") {
+        assert_eq!(word(object, "metadata.namespace"), namespace, "{object}");
+    }
+    // The server, by the name of its service; each worker, by the name that its headless service gives it.
+    let (server, _) = flag(&args, "--scheduler").split_once(':').unwrap();
+    assert!(all.contains_key(&format!("Service/{server}")) && covers(&names, server), "{names:?}");
+    let service = word(&set, "spec.serviceName");
+    assert_eq!(get(&all[&format!("Service/{service}")], "spec.clusterIP"), "None");
+    let replicas = get(&set, "spec.replicas").as_u64().unwrap();
+    for number in (0..replicas).chain([replicas + 17]) {
+        let advertised = expanded(flag(&args, "--advertise"), number);
+        let (host, _) = advertised.split_once(':').unwrap();
+        let pod = format!("{}-{number}", word(&set, "metadata.name"));
+        assert_eq!(host, format!("{pod}.{service}.{namespace}.svc"));
+        assert!(covers(&names, host), "{host} is not in {names:?}");
+    }
+    // Names of other users of the server.
+    let from_elsewhere = format!("{server}.{namespace}.svc");
+    assert!(
+        covers(&names, &from_elsewhere)
+            && covers(&names, &format!("{from_elsewhere}.cluster.local"))
+    );
+    // What the test takes for a name is one.
+    let old = ["tessera".to_owned(), "*.tessera-worker".to_owned()];
+    assert!(covers(&old, "tessera") && !covers(&old, "tessera-worker-0.tessera-worker"));
+    // The metric that the number of workers follows exists.
+    let scaled = yaml::documents(&text("keda.yaml")).remove(0);
+    assert_eq!(word(&scaled, "spec.scaleTargetRef.name"), word(&set, "metadata.name"));
+    let query = word(&scaled, "spec.triggers.0.metadata.query");
+    assert_eq!(query, format!("sum(tessera_cluster_waiting_seconds{{namespace=\"{namespace}\"}})"));
+    // The way without cert-manager makes the same names.
+    let readme = text("README.md");
+    let made = readme.lines().find_map(|l| l.split_once("certificates.sh tessera-tls ")).unwrap().1;
+    let made: Vec<&str> = made.trim().split(' ').map(|name| name.trim_matches('\'')).collect();
+    assert_eq!(made, names);
+    let secret = word(&all["Certificate/tessera"], "spec.secretName");
+    assert!(readme.contains(&format!("secret generic {secret} ")), "{readme}");
+    for (workload, ..) in pods() {
+        let volumes = get(&workload, "spec.template.spec.volumes").as_array().unwrap();
+        let tls = volumes.iter().find(|v| v["name"] == "tls").unwrap();
+        assert_eq!(word(tls, "secret.secretName"), secret);
+    }
+}
+
+/// `${NAME:-default}` without the variable.
+fn defaulted(value: &str) -> &str {
+    let inner = value.strip_prefix("${").and_then(|v| v.strip_suffix('}'));
+    inner.map_or(value, |v| v.split_once(":-").unwrap_or_else(|| panic!("{value}")).1)
+}
+
+fn gibibytes(text: &str) -> u64 {
+    let number = text.strip_suffix("GiB").or(text.strip_suffix("Gi"));
+    number.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
+}
+
+#[test]
+fn processes_of_one_machine_share_its_memory_and_its_disk() {
+    let compose = compose();
+    let (mut memory, mut disk, mut processes) = (0, 0, 0);
+    for service in compose["services"].as_object().unwrap().values() {
+        // The service that holds the network runs no tessera.
+        let Some(environment) = service.get("environment") else { continue };
+        let replicas = service.pointer("/deploy/replicas").map_or(1, |n| n.as_u64().unwrap());
+        let percent = |name: &str| -> u64 {
+            let value = defaulted(word(environment, name));
+            replicas * value.strip_suffix('%').unwrap().parse::<u64>().unwrap()
+        };
+        memory += percent("TESSERA_MEMORY_LIMIT");
+        disk += percent("TESSERA_SPILL_LIMIT");
+        processes += replicas;
+    }
+    // As much as one process takes that is told nothing; durable chunks have half of the disk beside it.
+    assert_eq!(processes, 4);
+    assert!(
+        (50..=75).contains(&memory) && disk <= 40,
+        "{memory} % of memory, {disk} % of the disk"
+    );
+
+    // A pod has what it asks for, and spills less than its volume has.
+    let configuration = objects()["ConfigMap/tessera"].clone();
+    let spill = gibibytes(word(&configuration, "data.TESSERA_SPILL_LIMIT"));
+    for (workload, container, args) in pods() {
+        let resources = &container["resources"];
+        let limit = gibibytes(word(resources, "limits.memory"));
+        assert_eq!(gibibytes(word(resources, "requests.memory")), limit);
+        assert!(!args.iter().any(|a| a.starts_with("--memory-limit")), "{args:?}");
+        let volumes = get(&workload, "spec.template.spec.volumes").as_array().unwrap();
+        let scratch = volumes.iter().find(|v| v["name"] == "spill").unwrap();
+        assert!(spill < gibibytes(word(scratch, "emptyDir.sizeLimit")), "{scratch}");
+    }
+}
+
+#[test]
+fn volumes_belong_to_the_user_of_the_process() {
+    let dockerfile = text("Dockerfile");
+    let user = dockerfile.lines().find_map(|l| l.strip_prefix("USER ")).unwrap();
+    let uid: u64 = dockerfile
+        .split(&format!("{user}\n"))
+        .find_map(|_| dockerfile.split("useradd --uid ").nth(1)?.split(' ').next()?.parse().ok())
+        .unwrap();
+    // A new volume has the owner of what the image has in its place.
+    let owned = format!("install --directory --owner={user} --group={user} ");
+    let made: Vec<&str> =
+        dockerfile.lines().find_map(|l| l.split_once(&owned)).unwrap().1.split(' ').collect();
+    let compose = compose();
+    let named = compose["volumes"].as_object().unwrap();
+    for service in compose["services"].as_object().unwrap().values() {
+        for volume in service["volumes"].as_array().into_iter().flatten() {
+            let (name, path) = volume.as_str().unwrap().split_once(':').unwrap();
+            assert!(named.contains_key(name) && made.contains(&path), "{volume} of {made:?}");
+        }
+    }
+    // Of what statements may read too.
+    let args = words(get(&compose, "services.server.command"));
+    assert!(made.contains(&flag(&args, "--allow-read")), "{made:?}");
+
+    for (workload, container, _) in pods() {
+        let pod = get(&workload, "spec.template.spec");
+        let context = &pod["securityContext"];
+        let group = context["fsGroup"].as_u64().unwrap();
+        assert_eq!(
+            (context["runAsUser"].as_u64(), context["runAsGroup"].as_u64()),
+            (Some(uid), Some(group))
+        );
+        let volumes = pod["volumes"].as_array().unwrap();
+        let mounts = container["volumeMounts"].as_array().unwrap();
+        assert_eq!(mounts.len(), volumes.len());
+        for mount in mounts {
+            let volume = volumes.iter().find(|v| v["name"] == mount["name"]).unwrap();
+            if let Some(secret) = volume.get("secret") {
+                // The group reads it and nobody else, as the parties demand.
+                assert_eq!(secret["defaultMode"].as_u64(), Some(0o440), "{volume}");
+            } else {
+                assert!(volume.get("emptyDir").is_some() && mount.get("readOnly").is_none());
+            }
+        }
+    }
+}
+
+#[test]
+fn ports_of_services_are_those_of_the_processes() {
+    let all = objects();
+    let port = |address: &str| address.rsplit_once(':').unwrap().1.parse::<u64>().unwrap();
+    let [(server, server_container, serve), (set, worker_container, work)] = pods();
+    let named = |ports: &Value, number: &str| -> BTreeMap<String, u64> {
+        let ports = ports.as_array().unwrap();
+        ports.iter().map(|p| (word(p, "name").to_owned(), p[number].as_u64().unwrap())).collect()
+    };
+    let want = BTreeMap::from([
+        ("http".to_owned(), port(flag(&serve, "--listen"))),
+        ("cluster".to_owned(), port(flag(&serve, "--cluster-listen"))),
+    ]);
+    assert_eq!(named(&server_container["ports"], "containerPort"), want);
+    assert_eq!(named(get(&all["Service/tessera"], "spec.ports"), "port"), want);
+    assert_eq!(port(flag(&work, "--scheduler")), want["cluster"]);
+    for probe in ["readinessProbe", "livenessProbe"] {
+        assert!(want.contains_key(word(&server_container[probe], "httpGet.port")));
+        // The server has a certificate, so it speaks HTTPS.
+        assert_eq!(word(&server_container[probe], "httpGet.scheme"), "HTTPS");
+    }
+    let want = BTreeMap::from([("flight".to_owned(), port(flag(&work, "--listen")))]);
+    assert_eq!(named(&worker_container["ports"], "containerPort"), want);
+    assert_eq!(named(get(&all["Service/tessera-worker"], "spec.ports"), "port"), want);
+    assert_eq!(port(flag(&work, "--advertise")), want["flight"]);
+    for (workload, service) in [(&server, "Service/tessera"), (&set, "Service/tessera-worker")] {
+        let labels = get(workload, "spec.template.metadata.labels");
+        assert_eq!(get(workload, "spec.selector.matchLabels"), labels);
+        assert_eq!(get(&all[service], "spec.selector"), labels);
+    }
+    // Compose: the port is published by the service that holds the network, to this machine alone.
+    let compose = compose();
+    let args = words(get(&compose, "services.server.command"));
+    let http = port(flag(&args, "--listen"));
+    assert_eq!(
+        words(get(&compose, "services.network.ports")),
+        [format!("127.0.0.1:{http}:{http}")]
+    );
+    let args = words(get(&compose, "services.worker.command"));
+    assert_eq!(flag(&args, "--scheduler"), "127.0.0.1:50050", "where a server accepts workers");
+    for service in ["server", "worker"] {
+        assert_eq!(word(&compose, &format!("services.{service}.network_mode")), "service:network");
+    }
+}
+
+/// What the binary prints.
+fn said(args: &[&str], environment: &[(String, String)]) -> String {
+    let mut command = Command::new(binary());
+    command.args(args).env_clear().envs(environment.iter().cloned()).stdin(Stdio::null());
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+#[test]
+fn the_binary_has_the_flags_and_the_settings() {
+    let has = |help: &str, flag: &str| {
+        help.split_whitespace().any(|word| word.trim_end_matches(',') == flag)
+    };
+    let compose = compose();
+    let mut commands: Vec<Vec<String>> = pods().into_iter().map(|(_, _, args)| args).collect();
+    for service in ["server", "worker"] {
+        commands.push(words(get(&compose, &format!("services.{service}.command"))));
+    }
+    for args in &commands {
+        let verb = args.iter().find(|a| ["serve", "worker"].contains(&a.as_str())).unwrap();
+        let help = said(&[verb, "--help"], &[]);
+        for arg in args.iter().filter(|a| a.starts_with("--")) {
+            let name = arg.split('=').next().unwrap();
+            assert!(has(&help, name), "{name} is no flag of `tessera {verb}`: {help}");
+        }
+    }
+    assert!(!has(&said(&["worker", "--help"], &[]), "--cluster-listen"), "what is no flag is seen");
+    // Settings in the environment.
+    let configuration = objects()["ConfigMap/tessera"]["data"].as_object().unwrap().clone();
+    let of_pods = pods()
+        .into_iter()
+        .flat_map(|(_, container, _)| container["env"].as_array().unwrap().clone());
+    let of_pods = of_pods.map(|v| word(&v, "name").to_owned());
+    let of_compose =
+        ["server", "worker"].map(|s| get(&compose, &format!("services.{s}.environment")).clone());
+    let of_compose = of_compose.iter().flat_map(|e| e.as_object().unwrap().keys()).cloned();
+    let names = configuration.keys().cloned().chain(of_pods).chain(of_compose);
+    let names: Vec<String> = names.filter(|name| name.starts_with("TESSERA_")).collect();
+    assert!(names.len() > 10, "{names:?}");
+    let told = said(&["config"], &[]);
+    for name in &names {
+        let key = name.strip_prefix("TESSERA_").unwrap().to_lowercase().replace('_', "-");
+        let is_told =
+            told.lines().any(|l| l.trim_start_matches("# ").split([' ', '=']).next() == Some(&key));
+        assert!(is_told, "{name} is no setting: {told}");
+    }
+    // A process has the time to end that it may take.
+    let [_, (set, ..)] = pods();
+    let grace = get(&set, "spec.template.spec.terminationGracePeriodSeconds").as_u64().unwrap();
+    assert!(grace > LEAVES_S, "{grace}");
+    let grace = word(&compose, "services.worker.stop_grace_period").strip_suffix('s').unwrap();
+    assert!(grace.parse::<u64>().unwrap() > LEAVES_S, "{grace}");
+}
+
+/// A process, and what it wrote to stderr so far.
+struct Logged {
+    party: Party,
+    log: Arc<Mutex<String>>,
+}
+
+impl Logged {
+    fn start(name: &str, mut command: Command) -> Logged {
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let log = Arc::new(Mutex::new(String::new()));
+        let written = log.clone();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                *written.lock().unwrap() += &format!("{line}\n");
+            }
+        });
+        Logged { party: Party { child, name: name.into() }, log }
+    }
+
+    fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+}
+
+const TOKEN: &str = "a token of a test";
+
+/// A server and workers that the commands of `deploy/` start, on ports of this machine.
+struct Fleet {
+    directory: tempfile::TempDir,
+    environment: Vec<(String, String)>,
+    /// Ports of this machine for those in the manifests.
+    ports: BTreeMap<&'static str, u16>,
+    server: Option<Logged>,
+    workers: Vec<Logged>,
+}
+
+impl Fleet {
+    fn new() -> Fleet {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["spill", "tls", "cluster", "data", "data/input"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        let ports = ["8080", "50050"].map(|port| (port, free_port()));
+        let environment = [("TESSERA_THREADS", "1"), ("TESSERA_TOKEN", TOKEN)];
+        let environment = environment.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        Fleet { directory, environment, ports: ports.into(), server: None, workers: Vec::new() }
+    }
+
+    /// The fleet of the manifests of Kubernetes, with these files of certificates.
+    fn of_pods(certified: &Certified) -> Fleet {
+        let mut fleet = Fleet::new();
+        fleet.write("cluster/secret", "a secret of many bytes\n");
+        fleet.write("tls/tls.crt", &certified.certificate);
+        fleet.write("tls/tls.key", &certified.key);
+        fleet.write("tls/ca.crt", &certified.authority);
+        let configuration = objects()["ConfigMap/tessera"]["data"].clone();
+        for (name, value) in configuration.as_object().unwrap() {
+            let value = match name.as_str() {
+                "TESSERA_WAREHOUSE" => fleet.path("warehouse"),
+                "TESSERA_SPILL_LIMIT" => "1GiB".into(),
+                _ => fleet.here(value.as_str().unwrap()),
+            };
+            fleet.environment.push((name.clone(), value));
+        }
+        fleet.environment.push(("TESSERA_MEMORY_LIMIT".into(), "128MiB".into()));
+        fleet
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o440)).unwrap();
+    }
+
+    /// Paths and ports of the manifests as they are on this machine.
+    fn here(&self, arg: &str) -> String {
+        let mut arg = arg.replace("0.0.0.0", "127.0.0.1");
+        for (path, own) in [("/etc/tessera", ""), ("/spill", "spill"), ("/data", "data")] {
+            if let Some((before, after)) = arg.split_once(path)
+                && (before.is_empty() || before.ends_with('='))
+            {
+                arg = format!("{before}{}{after}", self.path(own).trim_end_matches('/'));
+                break;
+            }
+        }
+        for (port, own) in &self.ports {
+            if let Some(host) = arg.strip_suffix(&format!(":{port}")) {
+                return format!("{host}:{own}");
+            }
+        }
+        arg
+    }
+
+    fn command(&self, args: &[String], more: &[(String, String)]) -> Command {
+        let mut command = Command::new(binary());
+        command
+            .args(args.iter().map(|arg| self.here(arg)))
+            .envs(self.environment.iter().chain(more).cloned())
+            .current_dir(self.directory.path())
+            .stdout(Stdio::null());
+        command
+    }
+
+    fn start_server(&mut self, args: &[String], more: &[(String, String)]) {
+        self.server = Some(Logged::start("server", self.command(args, more)));
+        until("the server answers", PATIENCE, || self.ask("/readyz", "").is_some());
+    }
+
+    /// Starts a worker, and gives each name that is called a place on this machine.
+    fn start_worker(&mut self, number: usize, args: &[String], more: &[(String, String)]) {
+        let worker = Logged::start(&format!("worker-{number}"), self.command(args, more));
+        self.workers.push(worker);
+    }
+
+    /// What the server answers; `None` without a connection.
+    fn ask(&self, path: &str, body: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.ports["8080"])).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (method, n) = (if body.is_empty() { "GET" } else { "POST" }, body.len());
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nAuthorization: Bearer {TOKEN}\r\nConnection: close\r\n\
+             Content-Length: {n}\r\n\r\n{body}",
+            self.ports["8080"]
+        )
+        .ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        answer.starts_with("HTTP/1.1 200").then_some(answer)
+    }
+
+    fn cluster(&self) -> Value {
+        let answer = self.ask("/v1/cluster", "").unwrap();
+        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    }
+
+    fn alive(&self) -> Vec<String> {
+        let cluster = self.cluster();
+        let workers = cluster["workers"].as_array().unwrap();
+        let alive = workers.iter().filter(|w| w["state"] == "alive");
+        alive.map(|w| w["address"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn logs(&self) -> String {
+        let all = self.server.iter().chain(&self.workers);
+        all.map(|l| format!("{}:\n{}", l.party.name, l.log())).collect()
+    }
+
+    fn wait_for(&self, workers: usize) {
+        let begun = std::time::Instant::now();
+        while self.alive().len() != workers {
+            assert!(begun.elapsed() < PATIENCE, "{}\n{}", self.cluster(), self.logs());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Runs a statement over two workers, which fetch chunks from each other.
+    fn works(&self) {
+        let sql = "SET tessera.spread = 'all'; EXPLAIN ANALYZE SELECT sum(abs(x + transpose(x))) AS s FROM \
+                   (SELECT cumsum(random_normal([400, 400], seed => 4, chunks => [100, 100]), 1) AS x) t";
+        let answer = self.ask("/v1/query?format=csv", sql);
+        let answer = answer.unwrap_or_else(|| panic!("{}", self.logs()));
+        assert!(answer.contains("workers: 2"), "{answer}");
+        let served = || {
+            let cluster = self.cluster();
+            let bytes = |w: &Value| w["served_bytes"].as_u64().unwrap();
+            cluster["workers"].as_array().unwrap().iter().all(|w| bytes(w) > 0)
+        };
+        until("both workers served chunks", PATIENCE, served);
+    }
+}
+
+/// The command of worker `number` as its pod runs it, on a port of this machine, and its address.
+fn worker_args(number: u64, advertise: Option<&str>) -> (Vec<String>, String) {
+    let [_, (.., args)] = pods();
+    let port = free_port();
+    let mut address = String::new();
+    let args = args.iter().map(|arg| {
+        let mut arg = expanded(arg, number);
+        if let (Some(_), Some(to)) = (arg.strip_prefix("--advertise="), advertise) {
+            arg = format!("--advertise={to}:50051");
+        }
+        let Some(rest) = arg.strip_suffix(":50051") else { return arg };
+        let own = format!("{rest}:{port}");
+        if let Some(advertised) = own.strip_prefix("--advertise=") {
+            address = advertised.to_owned();
+        }
+        own
+    });
+    let args = args.collect();
+    (args, address)
+}
+
+/// Each name leads to this machine, and to no other, whatever the system would answer.
+fn resolved(names: &[&str]) -> (String, String) {
+    let all: Vec<String> = names.iter().map(|name| format!("{name}=127.0.0.1")).collect();
+    ("TESSERA_RESOLVE".into(), all.join(","))
+}
+
+fn host(address: &str) -> &str {
+    address.rsplit_once(':').unwrap().0
+}
+
+/// Starts the server and two workers of the manifests with a certificate.
+fn meet(certified: &Certified) {
+    let mut fleet = Fleet::of_pods(certified);
+    let [(_, _, serve), _] = pods();
+    let workers: Vec<(Vec<String>, String)> = (0..2).map(|n| worker_args(n, None)).collect();
+    let mut names = vec!["tessera"];
+    names.extend(workers.iter().map(|(_, address)| host(address)));
+    let names = [resolved(&names)];
+    fleet.start_server(&serve, &names);
+    for (number, (args, _)) in workers.iter().enumerate() {
+        fleet.start_worker(number, args, &names);
+    }
+    fleet.wait_for(2);
+    let (mut alive, mut want) =
+        (fleet.alive(), workers.iter().map(|w| w.1.clone()).collect::<Vec<_>>());
+    alive.sort();
+    want.sort();
+    assert_eq!(alive, want);
+    fleet.works();
+}
+
+#[test]
+fn server_and_workers_meet_under_the_shipped_names() {
+    if never_fails() {
+        return;
+    }
+    let names = shipped();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    meet(&certified_for(&names));
+    // The same with the certificate that the script makes.
+    if Command::new("openssl").arg("version").stdout(Stdio::null()).status().is_err() {
+        println!("the script is not run: no openssl");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let made = directory.path().join("tls");
+    let script = |names: &[&str]| {
+        let mut command = Command::new("bash");
+        command.arg(at("certificates.sh")).arg(&made).args(names).output().unwrap()
+    };
+    let refused = script(&["tessera", "*.tessera-worker"]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && told.contains("`*.tessera-worker` matches no host"),
+        "{told}"
+    );
+    let out = script(&names);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let file = |name: &str| fs::read_to_string(made.join(name)).unwrap();
+    let certified = Certified {
+        certificate: file("certificate.pem"),
+        key: file("key.pem"),
+        authority: file("authority.pem"),
+    };
+    assert!(file("cluster.secret").trim().len() >= 32);
+    meet(&certified);
+}
+
+#[test]
+fn a_worker_whose_certificate_has_other_names_is_told_on_both_sides() {
+    if never_fails() {
+        return;
+    }
+    // The names that were shipped once: the second one matches no host.
+    let mut fleet = Fleet::of_pods(&certified_for(&["tessera", "*.tessera-worker"]));
+    let [(_, _, serve), _] = pods();
+    let wrong = "tessera-worker-0.tessera-worker";
+    let names = [resolved(&["tessera", wrong])];
+    fleet.start_server(&serve, &names);
+    let (args, address) = worker_args(0, Some(wrong));
+    fleet.start_worker(0, &args, &names);
+    assert_eq!(host(&address), wrong);
+    let worker = &mut fleet.workers[0];
+    let status = worker.party.child.wait().unwrap();
+    assert_eq!(status.code(), Some(1));
+    let events = || {
+        let cluster = fleet.cluster();
+        let events = cluster["events"].as_array().unwrap().iter();
+        let refused = events.filter(|e| e["kind"] == "refused");
+        refused.map(|e| e["detail"].as_str().unwrap().to_owned()).collect::<Vec<String>>()
+    };
+    let told_server = events();
+    assert_eq!(told_server.len(), 1, "{told_server:?}");
+    until("the worker's words are read", PATIENCE, || fleet.workers[0].log().contains("error"));
+    let log = || fleet.server.as_ref().unwrap().log();
+    until("the server's words are read", PATIENCE, || log().contains("cannot join"));
+    for told in [fleet.workers[0].log(), log(), told_server[0].clone()] {
+        for part in [
+            &*address,
+            "`tessera-worker-0.tessera-worker`",
+            "for `tessera`, `*.tessera-worker`",
+            "--advertise",
+            "subjectAltName",
+            "at least two labels follow",
+        ] {
+            assert!(told.contains(part), "no {part} in {told}");
+        }
+    }
+    // The way out works: a name that the certificate has.
+    let (args, address) = worker_args(0, Some("tessera"));
+    fleet.start_worker(1, &args, &names);
+    fleet.wait_for(1);
+    assert_eq!(fleet.alive(), [address]);
+    // A worker that calls the server by another name says so, and goes on trying.
+    let (mut args, _) = worker_args(1, Some("tessera"));
+    for arg in &mut args {
+        *arg = arg.replace("--scheduler=tessera:", &format!("--scheduler={wrong}:"));
+    }
+    fleet.start_worker(2, &args, &names);
+    let log = || fleet.workers[2].log();
+    until("the worker says why", PATIENCE, || log().contains("cannot join"));
+    assert!(
+        log().contains("`tessera-worker-0.tessera-worker`, by which it is called"),
+        "{}",
+        log()
+    );
+    assert!(
+        log().contains("--scheduler") && log().contains("for `tessera`, `*.tessera-worker`"),
+        "{}",
+        log()
+    );
+}
+
+#[test]
+fn the_commands_of_compose_make_a_cluster() {
+    let compose = compose();
+    let mut fleet = Fleet::new();
+    for service in ["server", "worker"] {
+        let args = words(get(&compose, &format!("services.{service}.command")));
+        let environment = get(&compose, &format!("services.{service}.environment"));
+        let environment = environment.as_object().unwrap().iter();
+        let mine = environment.filter(|(name, _)| *name != "TESSERA_TOKEN");
+        let mine = mine.map(|(name, v)| (name.clone(), fleet.here(defaulted(v.as_str().unwrap()))));
+        // The workers find the server where it listens for them unless it is told otherwise, which one test may not.
+        let join = ("TESSERA_CLUSTER_LISTEN".to_owned(), fleet.here("127.0.0.1:50050"));
+        let mine: Vec<(String, String)> = mine.chain([join]).collect();
+        match service {
+            "server" => fleet.start_server(&args, &mine),
+            _ => (0..2).for_each(|n| fleet.start_worker(n, &args, &mine)),
+        }
+    }
+    fleet.wait_for(2);
+    fleet.works();
+    assert_eq!(
+        fs::metadata(fleet.path("data/cluster.secret")).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+}

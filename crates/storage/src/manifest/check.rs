@@ -56,13 +56,13 @@ pub async fn check_store(
     manifest: Option<&ManifestRef>,
     stores: &Stores,
 ) -> Result<Checked, SinkError> {
-    let Some(ManifestRef { file, seal }) = manifest else {
+    let Some(reference) = manifest else {
         return decoded(&folder.url(key), stores).await;
     };
     let mut out = Checked::default();
     let at = |file: &str| format!("{key}/{file}");
-    let list = at(file);
-    let manifest = match look(folder, &list, *seal, false).await? {
+    let list = at(reference.file());
+    let manifest = match look(folder, &list, reference.seal(), false).await? {
         (Some(file), Ok(bytes)) => match Manifest::decode(&file) {
             Ok(manifest) => {
                 out.add(folder.url(&list), Ok(bytes));

@@ -61,7 +61,7 @@ impl Bench {
 
     /// Waits until threads that are past the end of a statement have dropped their last bytes.
     fn is_empty(&self) {
-        for _ in 0..2000 {
+        for _ in 0..20_000 {
             let files = self.runtime.store().figures();
             if self.quota().used() == 0 && files.files == 0 && files.bytes == 0 {
                 return self.has_no_files();

@@ -126,6 +126,7 @@ impl Cluster {
             .args(SERVE)
             .args(["--cluster", "--listen", &self.http, "--cluster-listen", &self.join])
             .env("TESSERA_WORKER_TIMEOUT", "2")
+            .envs(self.environment.iter().cloned())
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -577,10 +578,25 @@ pub(crate) fn failing(sound: usize, failing: usize, fail: &str) -> Option<Cluste
 
 /// The same, of workers that may take so much memory.
 fn failing_with(memory: &'static str, sound: usize, failing: usize, fail: &str) -> Option<Cluster> {
+    failing_in(Vec::new(), memory, sound, failing, fail)
+}
+
+/// For tests in which no worker may be lost: one that is silent for less is only slow.
+pub(crate) fn patient() -> Vec<(String, String)> {
+    vec![("TESSERA_WORKER_TIMEOUT".into(), "30".into())]
+}
+
+fn failing_in(
+    environment: Vec<(String, String)>,
+    memory: &'static str,
+    sound: usize,
+    failing: usize,
+    fail: &str,
+) -> Option<Cluster> {
     if never_fails() {
         return None;
     }
-    let mut cluster = Cluster::start(0);
+    let mut cluster = Cluster::start_in(environment, 0);
     cluster.memory = memory;
     (0..sound).for_each(|_| cluster.start_worker(&[]));
     let join = cluster.join.clone();
@@ -726,13 +742,16 @@ fn who_leaves_in_the_middle_hands_over_and_nothing_is_made_again() {
     // As above: what is sorted second is made of all that was sorted first. Each sort takes a tenth of a second more, so
     // that the worker leaves while the others sort what they fetch from it.
     let sql = "SELECT sum(sort(rechunk(transpose(sort(x, axis => 1)), chunks => [20, 480]), axis => 1)[:, 0]) AS s FROM (SELECT random_normal([480, 480], seed => 1, chunks => [20, 480]) AS x) t";
-    let Some(mut cluster) = failing(0, 3, "operand.sort=sleep") else { return };
+    let fails = failing_in(patient(), "128MiB", 0, 3, "operand.sort=sleep");
+    let Some(mut cluster) = fails else { return };
+    let begun = Instant::now();
     let (_, want, calm) = cluster.watched(sql).unwrap();
+    let took = begun.elapsed();
     assert_eq!((calm.workers, calm.lost, calm.again), (3, 0, 0), "{calm:?}");
     let (state, answer, ran) = std::thread::scope(|scope| {
         let asked = scope.spawn(|| cluster.watched(sql).unwrap());
-        // 24 first sorts take 0.8 s on three workers.
-        std::thread::sleep(Duration::from_millis(1000));
+        // The first half of the time went into the first sorts.
+        std::thread::sleep(took.mul_f64(0.6));
         signal(&cluster.workers[0], nix::sys::signal::Signal::SIGTERM);
         asked.join().unwrap()
     });
@@ -752,7 +771,8 @@ fn who_leaves_in_the_middle_hands_over_and_nothing_is_made_again() {
 
 #[test]
 fn work_that_waits_for_workers_is_measured() {
-    let Some(cluster) = failing(0, 1, "operand.fused=sleep") else { return };
+    let fails = failing_in(patient(), "128MiB", 0, 1, "operand.fused=sleep");
+    let Some(cluster) = fails else { return };
     let metric = |name: &str| -> f64 {
         let metrics = cluster.ask("GET", "/metrics", "").unwrap().body;
         let line = metrics.lines().find_map(|l| l.strip_prefix(&format!("tessera_{name} ")));

@@ -1,6 +1,6 @@
 //! Errors of kernels say in which operand they were met: the stage, its chunk and the cells, whoever has to act.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, patient};
 use crate::common::Place;
 
 /// A statement, its code, and what the detail says: the operand, the chunk of how many, the cells.
@@ -73,7 +73,7 @@ fn a_kernel_that_fails_names_its_operand_and_chunk() {
 /// On a worker the message also names the worker.
 #[test]
 fn a_kernel_that_fails_on_a_worker_names_operand_chunk_and_worker() {
-    let cluster = Cluster::start(2);
+    let cluster = Cluster::start_in(patient(), 2);
     let workers = cluster.alive();
     let address = |w: &serde_json::Value| w["address"].as_str().unwrap().to_owned();
     let names: Vec<String> =

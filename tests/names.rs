@@ -260,8 +260,8 @@ fn who_waits_for_a_finished_statement_is_answered_at_once() {
         Server::spawn(command)
     };
     let s = serve();
-    let body = json!({"sql": "SELECT arange(3) AS x", "request_id": "a"});
-    let id = s.submit(&body).json()["id"].as_str().unwrap().to_string();
+    let id = crate::restart::submit(&s, "SELECT arange(3) AS x");
+    assert_eq!(crate::restart::end(&s, &id)["state"], "FINISHED");
     drop(s);
     let s = serve();
     let path = format!("/v1/statements/{id}");

@@ -225,15 +225,10 @@ impl Server {
                 tokio::time::sleep(Duration::from_secs(2)).await;
             }
         };
-        let (swept, awaited, leading) = (shared.clone(), shared.clone(), shared.clone());
+        let (swept, awaited, role) = (shared.clone(), shared.clone(), shared.role.clone());
         let is_awaited = move || awaited.statements.is_awaited(grace);
-        let lead = async {
-            lead::lead(&leading, at, &leave).await;
-            if leading.config.standby {
-                end.cancel();
-            }
-            std::future::pending().await
-        };
+        // A task of its own: a slow disk under the lease delays no connection.
+        let mut lead = tokio::spawn(lead::lead(shared.clone(), at, leave.clone(), end.clone()));
         let sweep = async move {
             loop {
                 tokio::time::sleep(SWEEP_EVERY).await;
@@ -247,11 +242,16 @@ impl Server {
             r = accept::serve(listener, certificates, app, end.clone(), is_awaited) => r,
             () = deadline => Ok(()),
             () = sweep => Ok(()),
-            () = lead => Ok(()),
+            Err(e) = &mut lead => Err(Error::Internal { what: format!("the lease: {e}") }),
         };
         // Statements without waiting clients end too.
         stop.cancel();
-        result.map(|()| if leave.is_cancelled() { Ended::Left } else { Ended::Fenced })
+        if leave.is_cancelled() {
+            role.released().await;
+        }
+        lead.abort();
+        let is_fenced = role.is_fenced() && !leave.is_cancelled();
+        result.map(|()| if is_fenced { Ended::Fenced } else { Ended::Left })
     }
 }
 

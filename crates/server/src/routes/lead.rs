@@ -14,29 +14,31 @@ use axum::middleware::Next;
 use axum::response::Response;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tessera_engine::error::Error;
 use tessera_engine::journal::{Addresses, NotLive, Standby, Turn};
 use tessera_engine::session::Host;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Interval between checks for the end of a recovery.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How long a server that leaves waits until it has let go of its lease.
+const RELEASE_MAX: Duration = Duration::from_secs(2);
 
 /// The role of this server.
 #[derive(Debug)]
 pub(super) struct Role {
     /// Why it is not live; `None` if it is.
     reason: watch::Sender<Option<NotLive>>,
+    /// Fired when this server has let go of its lease, or cannot.
+    released: CancellationToken,
 }
 
 impl Role {
     /// The role at the start.
     pub(super) fn new(stands_by: bool) -> Self {
         let reason = stands_by.then_some(NotLive::Standby { live: None });
-        Role { reason: watch::Sender::new(reason) }
+        Role { reason: watch::Sender::new(reason), released: CancellationToken::new() }
     }
 
     /// Fails unless the server is live.
@@ -82,6 +84,16 @@ impl Role {
         });
     }
 
+    /// Waits, for a limited time, until a live server that leaves has let go of its lease.
+    pub(super) async fn released(&self) {
+        if self.reason().is_none() && timeout(RELEASE_MAX, self.released.cancelled()).await.is_err()
+        {
+            tracing::warn!(
+                "this server ends without letting go of its lease: a standby waits for it"
+            );
+        }
+    }
+
     /// Returns once the server is fenced.
     async fn fenced(&self) {
         let mut changes = self.reason.subscribe();
@@ -101,34 +113,43 @@ pub(super) async fn check(
     Ok(next.run(request).await)
 }
 
-/// Works for the warehouse: at once, or when the live server is dead if this one is a standby. Returns when another
-/// server has taken over.
-pub(super) async fn lead(shared: &Arc<Shared>, at: SocketAddr, leave: &CancellationToken) {
+/// Works for the warehouse: at once, or when the live server is dead if this one is a standby. Ends when another server
+/// has taken over, and fires `end` if this one may stand by for it.
+pub(super) async fn lead(
+    shared: Arc<Shared>,
+    at: SocketAddr,
+    leave: CancellationToken,
+    end: CancellationToken,
+) {
     let Some(host) = shared.backend.host().cloned() else {
-        begin(shared);
-        return std::future::pending().await;
+        shared.role.released.cancel();
+        return begin(&shared);
     };
     if let Some(standby) = host.standby() {
-        stand_by(shared, &host, standby).await;
+        stand_by(&shared, &host, standby).await;
         tracing::warn!(warehouse = host.config().warehouse, "this server has taken over");
     }
-    begin(shared);
+    begin(&shared);
     let collecting = host.clone();
     tokio::spawn(async move { collecting.collect().await });
-    hold(shared, &host, at, leave).await;
+    hold(&shared, &host, at, &leave).await;
     tracing::error!(
         warehouse = host.config().warehouse,
         "another server has taken over; this one changes nothing any more"
     );
     refuse_workers(&host, shared.role.reason().map(|reason| reason.to_string()));
     shared.statements.leave_to_next();
+    if shared.config.standby {
+        end.cancel();
+    }
 }
 
 /// Recovers what earlier servers accepted, and accepts requests and workers.
 fn begin(shared: &Arc<Shared>) {
+    // Before the recovery, which may find that another server has taken over.
+    shared.role.becomes(None);
     tokio::spawn(restore(shared.clone()));
     tokio::spawn(collect(shared.clone()));
-    shared.role.becomes(None);
     if let Some(host) = shared.backend.host() {
         refuse_workers(host, None);
     }
@@ -166,10 +187,7 @@ async fn stand_by(shared: &Shared, host: &Host, mut standby: Standby) {
 async fn hold(shared: &Shared, host: &Host, at: SocketAddr, leave: &CancellationToken) {
     let mut keeper = host.keeper(addresses(shared, host, at));
     // A server without anything to recover is ready before it has begun its epoch.
-    let begun = Instant::now();
-    while !shared.statements.is_restored() && begun.elapsed() < keeper.every() {
-        sleep(LOOK_EVERY).await;
-    }
+    shared.statements.restored(keeper.every()).await;
     let mut ticks = interval(keeper.every());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut leaves, mut has_let_go, mut is_failing) = (false, false, false);
@@ -181,7 +199,10 @@ async fn hold(shared: &Shared, host: &Host, at: SocketAddr, leave: &Cancellation
         }
         let done = match (leaves, has_let_go) {
             (false, _) => keeper.renew().await,
-            (true, false) => keeper.release().await.map(|()| has_let_go = true),
+            (true, false) => keeper.release().await.map(|()| {
+                has_let_go = true;
+                shared.role.released.cancel();
+            }),
             (true, true) => keeper.check().await,
         };
         match done {

@@ -23,7 +23,7 @@ use super::lead::Role;
 use super::light::{LIGHT_MAX, is_light};
 use futures::StreamExt;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ pub(super) struct Statements {
     role: Arc<Role>,
     journal: Option<Arc<Journal>>,
     /// True once the statements that earlier servers accepted are known.
-    is_restored: AtomicBool,
+    is_restored: watch::Sender<bool>,
     /// The last check that found no later server.
     looked: tokio::sync::Mutex<Option<Instant>>,
     /// Number of statements by end: finished, failed, cancelled.
@@ -132,7 +132,7 @@ impl Statements {
             keep_max: (config.memory_limit_bytes / 4, disk),
             stop,
             journal: host.as_ref().map(|h| Arc::new(h.journal())),
-            is_restored: AtomicBool::new(host.is_none()),
+            is_restored: watch::Sender::new(host.is_none()),
             looked: tokio::sync::Mutex::default(),
             host,
             role,
@@ -319,7 +319,14 @@ impl Statements {
 
     /// True once the statements that earlier servers accepted are known.
     pub(super) fn is_restored(&self) -> bool {
-        self.is_restored.load(Acquire)
+        *self.is_restored.borrow()
+    }
+
+    /// Waits until the statements that earlier servers accepted are known, at most for `time`.
+    pub(super) async fn restored(&self, time: Duration) {
+        let mut changes = self.is_restored.subscribe();
+        // The sender is held here; a caller that waited in vain is refused by what it calls next.
+        let _ = tokio::time::timeout(time, changes.wait_for(|is_restored| *is_restored)).await;
     }
 
     /// Fails if a later server has fenced this one, which then must not accept durable statements. Results are cached

@@ -26,6 +26,8 @@ const WAIT_MS_MAX: u64 = 60_000;
 const INLINE_BYTES: u64 = 1 << 20;
 /// Upper bound on the characters of a `request_id`.
 const REQUEST_ID_MAX: usize = 200;
+/// How long a request with a `request_id` waits for a server that has just started to know its statements.
+const STARTING_MAX: Duration = Duration::from_secs(2);
 /// Interval between progress events.
 const EVENT_EVERY: Duration = Duration::from_millis(500);
 
@@ -70,6 +72,9 @@ pub(super) async fn submit(
         id => id,
     };
     let sql = tessera_engine::parameters::bind(&asked.sql, asked.params.as_ref())?;
+    if request_id.is_some() {
+        shared.statements.restored(STARTING_MAX).await;
+    }
     let (session, engine) = session_of(&shared, &headers, request_id.as_deref())?;
     shared.is_staying()?;
     let request = request_id.map(|id| (id, sql.clone()));

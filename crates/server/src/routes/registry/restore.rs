@@ -13,7 +13,7 @@ use crate::client::Failure;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tessera_engine::error::{Class, Error};
 use tessera_engine::journal::{End, Journal, Record, now_ms};
@@ -101,7 +101,7 @@ impl Statements {
         if again + over > 0 {
             tracing::info!(again, over, "took up the statements that were accepted before");
         }
-        self.is_restored.store(true, Release);
+        self.is_restored.send_replace(true);
         Ok(())
     }
 

@@ -103,7 +103,9 @@ pub(crate) fn plans(operands: u64) -> Result<Vec<Simulated>, Error> {
         }),
         ("product", |a, n| {
             // Blocks of a product have 4 by 4 by 16 chunks.
-            let side = ((n * 256.0).cbrt() / 16.0).ceil() as u64 * 13;
+            let operands = |side: &u64| (2 * side.pow(2) + side.pow(3) / 256) as f64;
+            let sides = (1..).map(|blocks| 16 * blocks).take_while(|side| operands(side) <= n);
+            let side = sides.last().unwrap_or(16);
             let x = a.load("x", [side; 2], [1; 2])?;
             let y = a.load("y", [side; 2], [1; 2])?;
             a.b.contract(x, y)

@@ -143,7 +143,7 @@ impl Drive {
     async fn only_of(&self, worker: u32) -> Result<Has, Error> {
         let none = || vec![Bitmap::default(); self.tiling.plan().stages.len()];
         let registry = self.cluster.registry();
-        let (own, mut others) = {
+        let (own, others) = {
             let holders = self.holders();
             let Some(own) = holders.of(worker).cloned() else { return Ok(none()) };
             let is_alive = |m: Member| m.state == WorkerState::Alive;

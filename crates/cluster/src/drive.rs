@@ -48,7 +48,7 @@ use tessera_planner::cost::operand_s;
 use tessera_planner::error::Class;
 use tessera_planner::place::{Placement, Worker};
 use tessera_planner::plan::{StageId, Task};
-use tessera_planner::recover::{Bitmap, Recovery, recover, wanted};
+use tessera_planner::recover::{Bitmap, Reached, Recovery, reached, recover};
 use tessera_planner::tile::Tiling;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -74,8 +74,6 @@ pub struct Drive {
     /// The plan, as workers get it.
     message: PlanMessage,
     identity: Identity,
-    /// The operands of the results, with their inputs.
-    wanted: Arc<Has>,
     /// Held for a round: one at a time.
     state: tokio::sync::Mutex<RoundState>,
     holders: Mutex<Holders>,
@@ -185,7 +183,6 @@ impl Drive {
         let mut holders = Holders::new(stages.len());
         holders.add(SERVER, THE_SERVER, own).map_err(broken)?;
         cluster.give(&id, tiling, home);
-        let counts: Vec<u64> = stages.iter().map(|s| s.grid.count()).collect();
         let totals = Totals { stages: vec![(0, 0.0); stages.len()], ..Totals::default() };
         let drive = Arc::new_cyclic(|this| Drive {
             this: this.clone(),
@@ -197,7 +194,6 @@ impl Drive {
             tiling: tiling.clone(),
             threads,
             message,
-            wanted: Arc::new(wanted(&**tiling, &counts)),
             state: tokio::sync::Mutex::default(),
             holders: Mutex::new(holders),
             notified: Mutex::default(),
@@ -235,8 +231,14 @@ impl Drive {
             let mine = available.iter_mut().zip(own).filter(|(_, own)| !own.is_empty());
             mine.for_each(|(all, _)| *all = Bitmap::default());
         }
-        available.resize(whole.plan().stages.len(), Bitmap::default());
-        let recovery = left(whole, available).await?;
+        let recovery = match Arc::ptr_eq(whole.plan(), self.tiling.plan()) {
+            true => Recovery::only(available),
+            false => {
+                available.resize(whole.plan().stages.len(), Bitmap::default());
+                let whole = whole.clone();
+                apart(move || recover(&*whole, &available)).await?
+            }
+        };
         let shelf = Arc::new(Loading { drive: self.clone(), fetched: Arc::default() });
         Ok(Shelved { shelf, recovery })
     }
@@ -321,6 +323,12 @@ impl Drive {
         holders.all()
     }
 
+    /// What has to run if these operands are available, and which of them are needed for that.
+    async fn rest(&self, available: Has) -> Result<Reached, Error> {
+        let tiling = self.tiling.clone();
+        apart(move || rest(&tiling, &available)).await
+    }
+
     fn is_done(&self, available: &Has) -> bool {
         self.tiling.plan().results.iter().all(|of| {
             let stage = self.tiling.plan().stage(of.stage);
@@ -360,11 +368,10 @@ impl Drive {
             if self.is_done(&available) {
                 return Ok(());
             }
-            let recovery = left(&self.tiling, available).await?;
-            let (recovery, runs) = count_runs(&self.wanted, recovery).await?;
-            self.set_round_runs(&runs);
+            let left = self.rest(available).await?.runs;
+            self.set_round_runs(&left.iter().map(Bitmap::len).collect::<Vec<u64>>());
             let here: BTreeSet<u32> = members.keys().copied().collect();
-            let jobs = self.jobs(state, &members, &recovery)?;
+            let jobs = self.jobs(state, &members, &left)?;
             state.informed.retain(|w| here.contains(w));
             let end = self.round(state, &members, &jobs).await;
             looks = end.is_err();
@@ -482,14 +489,15 @@ impl Drive {
         })))
     }
 
-    /// The workers that get orders, with their addresses.
+    /// The workers that get orders, with their addresses and loads.
     fn here(&self) -> BTreeMap<u32, Worker> {
+        let posts = self.cluster.posts();
         let member = |m: crate::registry::Member| {
             let worker = Worker {
+                load: load(posts.orders(m.number), m.load.used_bytes, m.hello.memory_bytes),
                 name: m.hello.address,
                 threads: m.hello.threads,
                 memory_bytes: m.hello.memory_bytes,
-                ..Worker::default()
             };
             (m.number, worker)
         };
@@ -536,27 +544,21 @@ impl Drop for Drive {
     }
 }
 
-/// The rest of a plan with these chunks available.
-async fn left(tiling: &Arc<Tiling>, available: Has) -> Result<Recovery, Error> {
-    let tiling = tiling.clone();
-    let found = tokio::task::spawn_blocking(move || recover(&*tiling, &available));
-    found.await.map_err(|e| Error::Broken { what: format!("a plan was lost: {e}") })
+/// What has to run for the results if these operands are available, and which of them are needed for that.
+fn rest(tiling: &Tiling, available: &Has) -> Reached {
+    let mut results: BTreeMap<StageId, Bitmap> = BTreeMap::new();
+    for of in &tiling.plan().results {
+        let all = results.entry(of.stage).or_default();
+        all.insert_range(0, tiling.plan().stage(of.stage).grid.count());
+    }
+    let results: Vec<(StageId, Bitmap)> = results.into_iter().collect();
+    reached(tiling, &results, &[available])
 }
 
-/// For each stage, the number of wanted operands that run.
-async fn count_runs(wanted: &Arc<Has>, rest: Recovery) -> Result<(Recovery, Vec<u64>), Error> {
-    if rest == Recovery::default() {
-        return Ok((rest, wanted.iter().map(Bitmap::len).collect()));
-    }
-    let wanted = wanted.clone();
-    let counted = tokio::task::spawn_blocking(move || {
-        let runs = (0..).map(StageId).zip(wanted.iter()).map(|(stage, numbers)| {
-            numbers.iter().filter(|number| rest.runs(stage, *number)).count() as u64
-        });
-        let runs = runs.collect();
-        (rest, runs)
-    });
-    counted.await.map_err(|e| Error::Broken { what: format!("a plan was lost: {e}") })
+/// Computes something that may take long apart from the threads of the network.
+async fn apart<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+    let found = tokio::task::spawn_blocking(f).await;
+    found.map_err(|e| Error::Broken { what: format!("a plan was lost: {e}") })
 }
 
 /// Sends a worker the request to forget a plan, until it responds or is lost.
@@ -572,6 +574,12 @@ async fn forget(cluster: Arc<Cluster>, worker: u32, plan: String) {
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(2));
     }
+}
+
+/// The load of a worker in steps that make a difference: an order that it runs, or a quarter of its memory.
+fn load(orders: u32, used_bytes: u64, memory_bytes: u64) -> u32 {
+    let quarters = u128::from(used_bytes) * 4 / u128::from(memory_bytes.max(1));
+    orders.saturating_add(quarters.min(4) as u32)
 }
 
 /// Operands that ran and their seconds, for each stage.

@@ -34,5 +34,8 @@ pub use server::{Cluster, Home};
 pub use tessera_planner::key::KERNELS;
 pub use worker::{Ended, Joining, Worker, is_to_be_ended};
 
+/// Workers that tests and the benchmark simulate use the crate by its name.
+#[cfg(test)]
+extern crate self as tessera_cluster;
 #[cfg(test)]
 mod tests;

@@ -44,6 +44,7 @@ use tonic::transport::{Channel, Endpoint};
 
 mod membership;
 mod orders;
+mod simulated;
 
 const MEMORY: u64 = 256 << 20;
 

@@ -69,6 +69,13 @@ impl WorkerSlots {
         Stay { slot, plan: plan.to_owned(), _gate: gate }
     }
 
+    /// Number of orders that run on a worker, of all plans.
+    pub(crate) fn orders(&self, worker: u32) -> u32 {
+        let slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = slots.get(&worker);
+        slot.map_or(0, |slot| slot.running().plans.values().map(|(orders, _)| orders).sum())
+    }
+
     /// Records the death of a worker. The first caller sees all of its plans: none leaves before that.
     pub(crate) fn died(&self, worker: u32) {
         let slot = self.slot(worker);
@@ -134,6 +141,7 @@ mod tests {
     async fn what_is_alone_is_alone() {
         let slots = WorkerSlots::default();
         let (a, b) = (slots.enter(1, "a", false).await, slots.enter(1, "b", false).await);
+        assert_eq!((slots.orders(1), slots.orders(2)), (2, 0));
         let mut alone = Box::pin(slots.enter(1, "c", true));
         assert!(alone.as_mut().now_or_never().is_none());
         // No order overtakes a waiting one; other workers are independent.
@@ -141,6 +149,7 @@ mod tests {
         assert!(late.as_mut().now_or_never().is_none());
         assert!(slots.enter(2, "a", true).now_or_never().is_some());
         drop((a, b));
+        assert_eq!(slots.orders(1), 0);
         let alone = alone.now_or_never().unwrap();
         assert!(late.as_mut().now_or_never().is_none());
         slots.died(1);

@@ -19,17 +19,20 @@
 //! itself. Stages without inputs, such as random numbers, are recomputed by each worker in the same way (`again`). An
 //! array in memory is always moved. Constants are part of the plan, so every worker has them.
 //!
+//! Workers with as many threads and as much memory are equal to all of this. Which of them has which part is decided
+//! last, by their load and by a hash.
+//!
 //! Invariants: a placement changes no grid, no tree and no order of a sum, so it changes no bit of a result. It is a
 //! function of plan, workers and rates. Memory and time of the split grow with stages and workers, not with operands,
-//! except for reshaped cells and for workers that [are near](Worker::near) to listed chunks. The seeds' rules, and the
-//! model of any placement with many runs, take time and memory in proportion to operands and reads.
+//! except for reshaped cells. The seeds' rules, and the model of any placement with many runs, take time and memory in
+//! proportion to operands and reads.
 
-mod follow;
 mod loss;
 mod model;
 mod order;
 mod seeds;
 mod split;
+mod ties;
 mod traffic;
 mod work;
 
@@ -39,14 +42,13 @@ pub use seeds::Search;
 pub use work::{Chunks, Share, WorkOrder};
 
 use crate::error::Error;
-use crate::plan::{OutputRef, StageId, Task};
-use crate::recover::Bitmap;
+use crate::plan::{OutputRef, StageId};
 use crate::tile::Tiling;
 use model::Facts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use traffic::{Flow, Moves, readers};
+use traffic::{Moves, readers};
 
 /// Upper bound on the operands of plans for which placements that list each operand are tried too.
 const LISTED_MAX: u64 = 1 << 12;
@@ -64,9 +66,8 @@ pub struct Worker {
     /// Memory limit of a statement on this worker, in bytes. A worker without room for an operand gets none of its
     /// stage, as long as there is another worker.
     pub memory_bytes: u64,
-    /// Operands of loads, by number, whose cells this worker reads without a network: the array is in its memory or on
-    /// its disk.
-    pub near: BTreeMap<StageId, Bitmap>,
+    /// Current load, in steps that make a difference. It decides between workers that are equal otherwise.
+    pub load: u32,
 }
 
 /// Cost of moving a chunk to another worker.
@@ -142,7 +143,7 @@ pub fn place(
     Ok(match strategy {
         Strategy::Split => {
             let split = split::place(tiling, workers, rates);
-            better_seeds(tiling, workers, rates, &split).unwrap_or(split)
+            ties::untie(tiling, better_seeds(tiling, workers, rates, &split).unwrap_or(split))
         }
         Strategy::Seeds(search) => seeds::place(tiling, workers, search),
     })
@@ -203,7 +204,7 @@ impl Placement {
     /// Returns the movement of each output's chunks.
     fn moves(&self, tiling: &Tiling) -> BTreeMap<OutputRef, Arc<Moves>> {
         let workers = self.workers.len();
-        let mut all = if traffic::is_coarse(&self.layouts, workers) {
+        let all = if traffic::is_coarse(&self.layouts, workers) {
             let boxes: Vec<Arc<traffic::Boxes>> = tiling
                 .plan()
                 .stages
@@ -218,13 +219,6 @@ impl Placement {
         } else {
             traffic::listed(tiling, &self.layouts, &self.again, workers)
         };
-        for (of, moves) in &mut all {
-            let stage = of.stage;
-            if !self.again[stage.0 as usize] {
-                let layout = &self.layouts[stage.0 as usize];
-                moves.flows.extend(from_near(tiling, stage, &self.workers, layout));
-            }
-        }
         all.into_iter().map(|(of, m)| (of, Arc::new(m))).collect()
     }
 }
@@ -233,37 +227,6 @@ fn outputs(tiling: &Tiling) -> impl Iterator<Item = OutputRef> + '_ {
     (0..).map(StageId).zip(&tiling.plan().stages).flat_map(|(stage, s)| {
         (0..s.outputs.len() as u32).map(move |output| OutputRef { stage, output })
     })
-}
-
-/// Chunks of a load whose operands run on other workers than the one that holds the array.
-fn from_near(tiling: &Tiling, stage: StageId, workers: &[Worker], layout: &Layout) -> Vec<Flow> {
-    let s = tiling.plan().stage(stage);
-    if !matches!(s.task, Task::Load { .. }) {
-        return Vec::new();
-    }
-    let counts = s.grid.counts();
-    let near: Vec<Option<&Bitmap>> = workers.iter().map(|w| w.near.get(&stage)).collect();
-    let is_near =
-        |w: usize, n: u64| near.get(w).copied().flatten().is_some_and(|set| set.contains(n));
-    let mut flows: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
-    for (source, set) in near.iter().enumerate() {
-        let Some(set) = set else { continue };
-        for n in set.iter().take_while(|&n| n < s.grid.count()) {
-            // The first worker near to the chunk sends it.
-            if (0..source).any(|w| is_near(w, n)) {
-                continue;
-            }
-            let index = s.grid.unravel(n);
-            let dest = layout.worker(&counts, &index);
-            if !is_near(dest as usize, n) {
-                let flow = flows.entry((source as u32, dest)).or_default();
-                flow.0 += 1;
-                flow.1 += tiling.output_bytes(stage, &index);
-            }
-        }
-    }
-    let flow = |((source, dest), (chunks, bytes))| Flow { to: stage, source, dest, chunks, bytes };
-    flows.into_iter().map(flow).collect()
 }
 
 /// Workers that may run operands of a stage: those with threads and with memory for the largest operand and its inputs.

@@ -82,6 +82,8 @@ pub struct Recovery {
     parts: Vec<Part>,
     /// True once an available chunk turned out to be lost: any chunk may be needed again.
     lost: bool,
+    /// True if no operand that runs has inputs.
+    only: bool,
 }
 
 /// Computes the remaining work of a plan, given the available operands (by number, for each stage). An operand counts
@@ -133,26 +135,7 @@ pub fn recover(plan: &impl Lineage, available: &[Bitmap]) -> Recovery {
     for Part { skip, absent, .. } in &mut parts {
         absent.retain(|&(n, _), _| !skip.contains(n));
     }
-    Recovery { parts, lost: false }
-}
-
-/// Returns for each stage the operands that the plan's results need: a slice may leave some operands without a running
-/// reader. Time grows with operands and reads.
-pub fn wanted(plan: &impl Lineage, grids: &[u64]) -> Vec<Bitmap> {
-    let mut all = vec![Bitmap::default(); plan.stages()];
-    let mut open: Vec<(StageId, u64)> = Vec::new();
-    for result in plan.results() {
-        let s = result.stage.0 as usize;
-        open.extend((0..grids[s]).filter(|n| all[s].insert(*n)).map(|n| (result.stage, n)));
-        while let Some((stage, number)) = open.pop() {
-            plan.reads(stage, number, &mut |from, n| {
-                if all[from.stage.0 as usize].insert(n) {
-                    open.push((from.stage, n));
-                }
-            });
-        }
-    }
-    all
+    Recovery { parts, ..Recovery::default() }
 }
 
 impl Recovery {
@@ -160,7 +143,13 @@ impl Recovery {
     /// operands `there` are loaded.
     pub fn loading(there: Vec<Bitmap>) -> Self {
         let part = |there| Part { there, ..Part::default() };
-        Recovery { parts: there.into_iter().map(part).collect(), lost: false }
+        Recovery { parts: there.into_iter().map(part).collect(), ..Recovery::default() }
+    }
+
+    /// Recovery for a caller that wants results of which all chunks are available, except those without inputs. No
+    /// chunk has a reader then. Takes no time.
+    pub fn only(there: Vec<Bitmap>) -> Self {
+        Recovery { only: true, ..Recovery::loading(there) }
     }
 
     fn part(&self, stage: StageId) -> Option<&Part> {
@@ -183,14 +172,11 @@ impl Recovery {
         self.lost || !part.skip.contains(number)
     }
 
-    /// The operands of each stage, available or not, whose chunks nothing reads any more. Operands that no available
-    /// one depends on are not among them.
-    pub fn unread(&self) -> impl Iterator<Item = (StageId, &Bitmap)> {
-        (0..).map(StageId).zip(self.parts.iter().map(|part| &part.skip))
-    }
-
     /// Number of a chunk's readers that do not run; the chunk is one that is loaded or computed.
     pub fn absent(&self, of: OutputRef, number: u64) -> u64 {
+        if self.only {
+            return u64::MAX;
+        }
         let part = self.part(of.stage);
         part.and_then(|p| p.absent.get(&(number, of.output))).copied().unwrap_or(0)
     }

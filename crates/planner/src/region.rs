@@ -84,9 +84,16 @@ impl Region {
 
     /// The intersection of two boxes; `None` if it is empty.
     pub fn intersect(&self, other: &Region) -> Option<Region> {
-        let start: Dims = self.start.iter().zip(&other.start).map(|(a, b)| *a.max(b)).collect();
-        let end: Dims = self.end.iter().zip(&other.end).map(|(a, b)| *a.min(b)).collect();
-        start.iter().zip(&end).all(|(s, e)| s < e).then_some(Region { start, end })
+        self.meets(other).then(|| Region {
+            start: self.start.iter().zip(&other.start).map(|(a, b)| *a.max(b)).collect(),
+            end: self.end.iter().zip(&other.end).map(|(a, b)| *a.min(b)).collect(),
+        })
+    }
+
+    /// True if the intersection of two boxes is not empty.
+    pub fn meets(&self, other: &Region) -> bool {
+        let (starts, ends) = (self.start.iter().zip(&other.start), self.end.iter().zip(&other.end));
+        starts.zip(ends).all(|((a, b), (c, d))| a.max(b) < c.min(d))
     }
 
     /// True if `other` lies entirely inside.

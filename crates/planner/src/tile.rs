@@ -12,7 +12,7 @@ mod peak;
 mod readers;
 mod sets;
 
-pub(crate) use boxes::{add_disjoint, cut, subtract};
+pub(crate) use boxes::{add_disjoint, cut};
 pub use boxes::{for_each_index, part_region, reshaped, window_region};
 pub use peak::resident_chunk;
 pub use sets::insert_box;

@@ -1,11 +1,11 @@
 //! The expected work of workers for a plan, for EXPLAIN.
 
 use super::round::Job;
-use super::{Drive, Has, RoundState, SERVER};
+use super::{Drive, Has, RoundState, SERVER, rest};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_exec::error::Error;
-use tessera_exec::order::Order;
-use tessera_planner::recover::{Bitmap, Recovery};
+use tessera_planner::plan::StageId;
+use tessera_planner::recover::{Bitmap, reached};
 
 /// The expected work of workers for a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,36 +31,33 @@ impl Drive {
             return Ok(None);
         }
         let mut state = RoundState::default();
-        let jobs = self.jobs(&mut state, &members, &Recovery::default())?;
+        let left = rest(&self.tiling, &self.available()).runs;
+        let jobs = self.jobs(&mut state, &members, &left)?;
         Ok(Some(Expected {
             workers: jobs.iter().map(|j| j.worker).collect::<BTreeSet<u32>>().len(),
             orders: jobs.len(),
             steps: jobs.iter().map(|j| j.step).collect::<BTreeSet<u32>>().len(),
-            bytes_moved: self.moved(&jobs)?,
+            bytes_moved: self.moved(&jobs),
         }))
     }
 
     /// Bytes that workers fetch from each other if jobs run one after the other and nothing fails.
-    pub(super) fn moved(&self, jobs: &[Job]) -> Result<u64, Error> {
-        let plan = self.tiling.plan();
+    pub(super) fn moved(&self, jobs: &[Job]) -> u64 {
+        let none = vec![Bitmap::default(); self.tiling.plan().stages.len()];
         let mut own: BTreeMap<u32, Has> = BTreeMap::new();
         let (mut all, server) = {
             let holders = self.holders();
-            (holders.all(), holders.of(SERVER).cloned().unwrap_or_default())
+            (holders.all(), holders.of(SERVER).cloned().unwrap_or_else(|| none.clone()))
         };
-        let mut bytes = 0;
+        let mut bytes = 0u64;
         for job in jobs {
-            let none = || vec![Bitmap::default(); plan.stages.len()];
-            let has = own.entry(job.worker).or_insert_with(none);
-            let mut there = all.clone();
-            there.iter_mut().zip(has.iter()).for_each(|(there, has)| there.extend(has));
-            let order = Order::new(self.tiling.clone(), job.message.run.clone(), &there)?;
-            for (stage, number) in order.loads() {
-                let s = stage.0 as usize;
-                if !has[s].contains(number) && !server[s].contains(number) {
-                    let index = plan.stage(stage).grid.unravel(number);
-                    bytes += self.tiling.output_bytes(stage, &index);
-                }
+            let has = own.entry(job.worker).or_insert_with(|| none.clone());
+            let found = reached(&self.tiling, &job.message.run, &[&all, has]);
+            for (s, mut loads) in found.loads.into_iter().enumerate() {
+                loads.remove_all(&has[s]);
+                loads.remove_all(&server[s]);
+                let moved = self.tiling.bytes_of(StageId(s as u32), &loads);
+                bytes = bytes.saturating_add(moved);
             }
             for (stage, numbers) in &job.message.run {
                 has[stage.0 as usize].extend(numbers);
@@ -68,10 +65,9 @@ impl Drive {
             }
             for (stage, numbers) in &job.message.hold {
                 let s = stage.0 as usize;
-                let made = numbers.iter().filter(|n| order.runs()[s].contains(*n));
-                has[s].extend(&made.collect());
+                has[s].extend(&numbers.and(&found.runs[s]));
             }
         }
-        Ok(bytes)
+        bytes
     }
 }

@@ -9,7 +9,7 @@
 
 use super::holders::is_permanent;
 use super::round::Stop;
-use super::{CALL, Drive, Has, left};
+use super::{CALL, Drive, Has};
 use crate::net::Fault;
 use crate::registry::{Member, WorkerState};
 use crate::wire::{News, OrderMessage, PlanName};
@@ -143,7 +143,7 @@ impl Drive {
     async fn only_of(&self, worker: u32) -> Result<Has, Error> {
         let none = || vec![Bitmap::default(); self.tiling.plan().stages.len()];
         let registry = self.cluster.registry();
-        let (own, mut others) = {
+        let (own, others) = {
             let holders = self.holders();
             let Some(own) = holders.of(worker).cloned() else { return Ok(none()) };
             let is_alive = |m: Member| m.state == WorkerState::Alive;
@@ -156,14 +156,12 @@ impl Drive {
             }
             (own, others)
         };
-        let rest = left(&self.tiling, self.available()).await?;
-        for ((stage, own), others) in (0..).map(StageId).zip(&own).zip(&mut others) {
-            let wanted = &self.wanted[stage.0 as usize];
-            let is_needed =
-                |n: &u64| !others.contains(*n) && wanted.contains(*n) && rest.loads(stage, *n);
-            *others = own.iter().filter(is_needed).collect();
+        let mut needed = self.rest(self.available()).await?.loads;
+        for ((needed, own), others) in needed.iter_mut().zip(&own).zip(&others) {
+            *needed = needed.and(own);
+            needed.remove_all(others);
         }
-        Ok(others)
+        Ok(needed)
     }
 
     /// Has other workers load chunks of a worker, and retain them.

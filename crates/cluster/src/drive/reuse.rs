@@ -1,9 +1,9 @@
 //! Chunks of a plan that workers retain from earlier plans, and those that they need no longer retain.
 
-use super::{Drive, Has, RoundState, left};
+use super::{Drive, RoundState};
 use crate::net::Fault;
 use crate::wire::{OrderMessage, Retained, RetainedQuery, Unread};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -100,7 +100,8 @@ impl Drive {
             }
         }
         for (worker, address, operands) in found {
-            if operands.is_empty() || self.inform(state, worker, &address).await.is_err() {
+            let one = BTreeSet::from([worker]);
+            if operands.is_empty() || self.inform(state, one, members).await.is_err() {
                 continue;
             }
             let count = operands.iter().map(|(_, numbers)| numbers.len()).sum::<u64>();
@@ -159,8 +160,7 @@ impl Drive {
 
     async fn free_unread(&self) {
         let available = self.available();
-        let Ok(rest) = left(&self.tiling, available).await else { return };
-        let unread: Has = rest.unread().map(|(_, unread)| unread.clone()).collect();
+        let Ok(rest) = self.rest(available).await else { return };
         let mut frees: BTreeMap<u32, Vec<(StageId, Bitmap)>> = BTreeMap::new();
         {
             let mut holders = self.holders();
@@ -168,11 +168,14 @@ impl Drive {
             let on_workers = holders.workers().chain(held.iter_mut().map(|(w, has)| (*w, has)));
             for (worker, has) in on_workers {
                 let free = frees.entry(worker).or_default();
-                for ((stage, has), unread) in (0..).map(StageId).zip(has).zip(&unread) {
-                    let some = has.and(unread);
-                    if !some.is_empty() {
-                        has.remove_all(&some);
-                        free.push((stage, some));
+                for (has, (s, loads)) in has.iter_mut().zip(rest.loads.iter().enumerate()) {
+                    let mut unread = has.clone();
+                    unread.remove_all(loads);
+                    // Chunks that a worker made on the way are not among those that are available.
+                    unread.remove_all(&rest.runs[s]);
+                    if !unread.is_empty() {
+                        has.remove_all(&unread);
+                        free.push((StageId(s as u32), unread));
                     }
                 }
             }

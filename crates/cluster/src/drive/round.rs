@@ -11,7 +11,7 @@ use super::{Drive, RoundState};
 use crate::wire::{OrderMessage, to_postcard};
 use bytes::Bytes;
 use futures::StreamExt;
-use futures::stream::FuturesUnordered;
+use futures::stream::{self, FuturesUnordered};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tessera_exec::error::Error;
@@ -22,6 +22,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Interval between checks for slow orders.
 const LOOK: Duration = Duration::from_millis(250);
+/// Upper bound on workers that get a plan at the same time.
+const PLANS_AT_A_TIME: usize = 32;
 /// How long a round waits for other statements to show that the deaths were not theirs.
 const OTHERS: Duration = Duration::from_secs(30);
 /// Orders that ran for less are not copied.
@@ -70,8 +72,13 @@ struct Attempt {
 /// The state of a running round.
 struct Progress {
     begun: Instant,
-    /// Indexes of the jobs that have not begun.
-    waiting: BTreeSet<usize>,
+    /// Number of jobs that have not begun.
+    waiting: usize,
+    /// Indexes of those that can begin.
+    ready: BTreeSet<usize>,
+    /// For each job the number of jobs that it waits for, and the jobs that wait for it.
+    blocked: Vec<usize>,
+    unblocks: Vec<Vec<usize>>,
     done: Vec<bool>,
     /// Cancel the other attempts at a job that is done.
     tokens: Vec<CancellationToken>,
@@ -85,12 +92,20 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(jobs: usize) -> Self {
+    fn new(jobs: &[Job]) -> Self {
+        let blocked: Vec<usize> = jobs.iter().map(|job| job.after.len()).collect();
+        let mut unblocks = vec![Vec::new(); jobs.len()];
+        for (i, job) in jobs.iter().enumerate() {
+            job.after.iter().for_each(|before| unblocks[*before].push(i));
+        }
         Progress {
             begun: Instant::now(),
-            waiting: (0..jobs).collect(),
-            done: vec![false; jobs],
-            tokens: (0..jobs).map(|_| CancellationToken::new()).collect(),
+            waiting: jobs.len(),
+            ready: (0..jobs.len()).filter(|job| blocked[*job] == 0).collect(),
+            blocked,
+            unblocks,
+            done: vec![false; jobs.len()],
+            tokens: jobs.iter().map(|_| CancellationToken::new()).collect(),
             took: BTreeMap::new(),
             attempts: Vec::new(),
             stop: None,
@@ -103,9 +118,9 @@ impl Progress {
     fn end(self) -> Result<(), Stop> {
         match self.stop {
             Some(stop) => Err(stop),
-            None if self.waiting.is_empty() || self.came => Ok(()),
+            None if self.waiting == 0 || self.came => Ok(()),
             None => Err(Stop::Over(Error::Broken {
-                what: format!("{} orders wait for each other", self.waiting.len()),
+                what: format!("{} orders wait for each other", self.waiting),
             })),
         }
     }
@@ -116,6 +131,12 @@ impl Progress {
             return;
         }
         self.tokens[job].cancel();
+        for next in std::mem::take(&mut self.unblocks[job]) {
+            self.blocked[next] -= 1;
+            if self.blocked[next] == 0 {
+                self.ready.insert(next);
+            }
+        }
         let longest = self.took.entry(step).or_default();
         *longest = (*longest).max(begun.map_or(Duration::ZERO, |b| b.elapsed()));
     }
@@ -153,13 +174,11 @@ impl Drive {
         jobs: &[Job],
     ) -> Result<(), Stop> {
         let workers: BTreeSet<u32> = jobs.iter().map(|j| j.worker).collect();
-        for worker in workers {
-            self.inform(state, worker, &members[&worker].name).await?;
-        }
+        self.inform(state, workers, members).await?;
         let registry = self.cluster.registry();
         let mut changes = registry.changes();
         let mut look = tokio::time::interval(LOOK);
-        let mut p = Progress::new(jobs.len());
+        let mut p = Progress::new(jobs);
         let mut running = FuturesUnordered::new();
         loop {
             let (mut start, mut waits) = (Vec::new(), false);
@@ -242,13 +261,10 @@ impl Drive {
         let mut alone = p.attempts.iter().filter(|a| a.alone).count();
         // Without suspects no job needs a worker of its own.
         let is_alone = |job: usize| jobs[job].alone && !state.suspects.is_empty();
-        let is_ready = |job: &Job| {
-            // Workers that joined take part from the next step on.
-            let may = !p.came || job.step <= p.last_step;
-            may && job.after.iter().all(|before| p.done[*before])
-        };
+        // Workers that joined take part from the next step on.
+        let may = |i: &&usize| !p.came || jobs[**i].step <= p.last_step;
         let (suspects, others): (Vec<usize>, Vec<usize>) =
-            p.waiting.iter().filter(|i| is_ready(&jobs[**i])).partition(|i| is_alone(**i));
+            p.ready.iter().filter(may).partition(|i| is_alone(**i));
         // The next death would make the statement poison, unless another statement shows that these deaths were not its
         // own.
         let waits = state.suspects.is_full()
@@ -264,7 +280,8 @@ impl Drive {
             start.extend(others.into_iter().map(|job| (job, jobs[job].worker)));
         }
         for (job, _) in &start {
-            p.waiting.remove(job);
+            p.ready.remove(job);
+            p.waiting -= 1;
             p.last_step = p.last_step.max(jobs[*job].step);
         }
         (start, waits)
@@ -279,7 +296,7 @@ impl Drive {
         members: &BTreeMap<u32, Worker>,
     ) -> bool {
         // Without the copy the statement only takes longer.
-        if self.inform(state, worker, &members[&worker].name).await.is_err() {
+        if self.inform(state, BTreeSet::from([worker]), members).await.is_err() {
             return false;
         }
         let what = format!("an order of worker {from} takes long: it runs here too");
@@ -303,27 +320,35 @@ impl Drive {
         Ok(encoded.insert(message).clone())
     }
 
-    /// Sends a worker the plan, once.
+    /// Sends workers the plan, once each.
     pub(super) async fn inform(
         &self,
         state: &mut RoundState,
-        worker: u32,
-        address: &str,
+        workers: BTreeSet<u32>,
+        members: &BTreeMap<u32, Worker>,
     ) -> Result<(), Stop> {
-        if state.informed.contains(&worker) {
+        let new: Vec<u32> = workers.difference(&state.informed).copied().collect();
+        if new.is_empty() {
             return Ok(());
         }
-        self.notified().insert(worker);
+        self.notified().extend(&new);
         let message = self.plan_message(state)?;
-        match self.ask(worker, address, "plan", message, &|_| ()).await {
-            Ok(_) => {
-                state.informed.insert(worker);
-                Ok(())
-            }
-            // The statement did not cause this death.
-            Err(Stop::Died(_)) => Err(Stop::Failed(self.lost_error(worker, address))),
-            Err(stop) => Err(stop),
+        let told = new.into_iter().map(|worker| {
+            let (address, message) = (&members[&worker].name, message.clone());
+            async move { (worker, self.ask(worker, address, "plan", message, &|_| ()).await) }
+        });
+        let mut told = stream::iter(told).buffer_unordered(PLANS_AT_A_TIME);
+        while let Some((worker, end)) = told.next().await {
+            match end {
+                Ok(_) => state.informed.insert(worker),
+                // The statement did not cause this death.
+                Err(Stop::Died(_)) => {
+                    return Err(Stop::Failed(self.lost_error(worker, &members[&worker].name)));
+                }
+                Err(stop) => return Err(stop),
+            };
         }
+        Ok(())
     }
 
     /// A job that takes much longer than others of its step did, and an idle worker.
@@ -336,9 +361,9 @@ impl Drive {
     ) -> Option<(usize, u32)> {
         let is_slow = |a: &&Attempt| {
             let (job, ran) = (&jobs[a.job], a.begun.elapsed());
-            let longer = took.get(&job.step).is_some_and(|longest| ran > *longest * LONGER);
-            let is_copied = attempts.iter().any(|b| b.job == a.job && b.worker != a.worker);
-            ran > LONG && longer && !a.alone && !is_copied
+            let longer = || took.get(&job.step).is_some_and(|longest| ran > *longest * LONGER);
+            let is_copied = || attempts.iter().any(|b| b.job == a.job && b.worker != a.worker);
+            ran > LONG && !a.alone && longer() && !is_copied()
         };
         let slow = attempts.iter().filter(is_slow).max_by_key(|a| a.begun.elapsed())?;
         let is_idle = |worker: &&u32| {

@@ -81,20 +81,16 @@ impl Suspects {
     pub(super) fn acquit(&mut self, ran: &[(StageId, Bitmap)]) {
         for (stage, numbers) in ran {
             let cases = self.cases.values_mut().filter_map(|case| case.ran.get_mut(stage));
-            cases.for_each(|ran| {
-                numbers.iter().for_each(|number| {
-                    ran.remove(number);
-                });
-            });
+            cases.for_each(|ran| ran.remove_all(numbers));
         }
         self.close();
     }
 
-    /// Drops suspects that need not run again.
-    pub(super) fn retain(&mut self, runs: impl Fn(StageId, u64) -> bool) {
+    /// Drops suspects that are not `left` to run.
+    pub(super) fn retain(&mut self, left: &[Bitmap]) {
         for case in self.cases.values_mut() {
             for (stage, ran) in &mut case.ran {
-                *ran = ran.iter().filter(|number| runs(*stage, *number)).collect();
+                *ran = left.get(stage.0 as usize).map(|left| left.and(ran)).unwrap_or_default();
             }
         }
         self.close();
@@ -128,9 +124,12 @@ impl Suspects {
         self.cases.is_empty()
     }
 
-    /// True if an operand has to run alone.
-    pub(super) fn has(&self, stage: StageId, number: u64) -> bool {
-        self.cases.values().any(|case| case.ran.get(&stage).is_some_and(|ran| ran.contains(number)))
+    /// Those of some operands of a stage that have to run alone.
+    pub(super) fn among(&self, stage: StageId, numbers: &Bitmap) -> Bitmap {
+        let mut found = Bitmap::default();
+        let all = self.cases.values().filter_map(|case| case.ran.get(&stage));
+        all.for_each(|ran| found.extend(&ran.and(numbers)));
+        found
     }
 
     /// Upper bound on concurrent orders of suspects, each on its own worker: if all of these die, there are enough
@@ -160,6 +159,10 @@ mod tests {
         vec![(StageId(1), numbers.collect())]
     }
 
+    fn has(suspects: &Suspects, number: u64) -> bool {
+        !suspects.among(StageId(1), &[number].into_iter().collect()).is_empty()
+    }
+
     const WITHIN: Duration = Duration::from_secs(5);
 
     /// A worker that joined at second `joined` of a clock and died at second `at`.
@@ -175,12 +178,12 @@ mod tests {
         for worker in 0..20 {
             let at = u64::from(worker) * 10;
             suspects.died(death(clock, worker, 0, at), &run(at..at + 10), WITHIN);
-            assert!(suspects.has(StageId(1), at + 9) && !suspects.has(StageId(1), at + 10));
+            assert!(has(&suspects, at + 9) && !has(&suspects, at + 10));
             assert_eq!((suspects.at_a_time(), suspects.poison(|_| true)), (2, None));
             // They end in two orders; operands that another worker made need not run.
             suspects.acquit(&run(at..at + 4));
-            assert!(suspects.has(StageId(1), at + 4));
-            suspects.retain(|_, number| number < at + 7);
+            assert!(has(&suspects, at + 4));
+            suspects.retain(&[Bitmap::default(), (0..at + 7).collect()]);
             suspects.acquit(&run(at + 4..at + 7));
             assert_eq!((suspects.at_a_time(), suspects.are_first()), (3, false));
         }
@@ -216,7 +219,7 @@ mod tests {
             suspects.died(death(clock, worker, 0, at / 8), &run(at..at + 1), WITHIN);
         }
         assert_eq!((suspects.at_a_time(), suspects.poison(|_| true)), (2, None));
-        assert!(suspects.has(StageId(1), 39));
+        assert!(has(&suspects, 39));
         // A worker that joined later does not belong to the incident; one that ran only suspects is an incident of its
         // own.
         suspects.died(death(clock, 50, 3, 4), &run(0..1), WITHIN);

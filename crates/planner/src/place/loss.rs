@@ -11,13 +11,12 @@
 use super::order::{Layout, share};
 use super::{Placement, Worker, eligible};
 use crate::plan::StageId;
-use crate::recover::Recovery;
 use crate::tile::Tiling;
 
 impl Placement {
-    /// Returns the placement without the `lost` workers; the others keep their numbers. With a `recovery`, operands
-    /// that do not run are not counted: a worker with less left to do gets more of the lost operands. Without one the
-    /// time does not grow with operands.
+    /// Returns the placement without the `lost` workers; the others keep their numbers. With `runs`, operands that do
+    /// not run are not counted: a worker with less left to do gets more of the lost operands. Without it the time does
+    /// not grow with operands.
     ///
     /// Each remaining worker then has at most its share of a stage, rounded up, or what it had before.
     ///
@@ -27,13 +26,12 @@ impl Placement {
         &self,
         tiling: &Tiling,
         lost: &[u32],
-        recovery: Option<&Recovery>,
+        runs: Option<&dyn Fn(StageId, u64) -> bool>,
     ) -> Result<Placement, crate::error::Error> {
         let mut workers = self.workers.clone();
         for &w in lost {
             if let Some(worker) = workers.get_mut(w as usize) {
                 worker.threads = 0;
-                worker.near.clear();
             }
         }
         some_are_left(&workers)?;
@@ -46,14 +44,14 @@ impl Placement {
             }
             let grid = &tiling.plan().stage(id).grid;
             let counts = grid.counts();
-            // Number of operands that run in the places `begin..end`; all of them if there is no recovery.
-            let runs_in = |begin: u64, end: u64| match recovery {
+            // Number of operands that run in the places `begin..end`.
+            let runs_in = |begin: u64, end: u64| match runs {
                 None => end - begin,
-                Some(recovery) => {
+                Some(runs) => {
                     let mut n = 0;
                     for part in layout.order.boxes(&counts, begin, end) {
                         layout.within(&part, &mut |index| {
-                            n += u64::from(recovery.runs(id, grid.ravel(index)));
+                            n += u64::from(runs(id, grid.ravel(index)));
                         });
                     }
                     n
@@ -106,7 +104,7 @@ impl Placement {
                     let is_last = gets[t + 1..].iter().all(|g| *g == 0);
                     let end = match is_last {
                         true => run.end,
-                        false => advance(&runs_in, place, run.end, gets[t], recovery.is_none()),
+                        false => advance(&runs_in, place, run.end, gets[t], runs.is_none()),
                     };
                     new.push(worker, end - place);
                     place = end;

@@ -38,8 +38,7 @@ pub struct Phase {
 /// Chunks of an output that are moved for a stage and that no earlier stage moved to the same worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edge {
-    /// The output. An output of the stage `to` itself is a carry, or, for a load, cells that come from the workers that
-    /// hold the array to operands on other workers.
+    /// The output. An output of the stage `to` itself is a carry.
     pub from: OutputRef,
     /// The reading stage.
     pub to: StageId,
@@ -168,13 +167,16 @@ pub(super) fn model(
     let mut bytes_again = 0;
     let mut counts = counts.to_vec();
     for (&of, moves) in moves {
-        for flow in &moves.flows {
-            let edge = edges.entry((of, flow.to)).or_default();
-            edge.0 += flow.chunks;
-            edge.1 += flow.bytes;
-            let p = &mut all[phase[flow.to.0 as usize] as usize];
-            p.bytes_in[flow.dest as usize] += flow.bytes;
-            p.bytes_out[flow.source as usize] += flow.bytes;
+        for flows in moves.flows.chunk_by(|a, b| a.to == b.to) {
+            let to = flows[0].to;
+            let edge = edges.entry((of, to)).or_default();
+            let p = &mut all[phase[to.0 as usize] as usize];
+            for flow in flows {
+                edge.0 += flow.chunks;
+                edge.1 += flow.bytes;
+                p.bytes_in[flow.dest as usize] += flow.bytes;
+                p.bytes_out[flow.source as usize] += flow.bytes;
+            }
         }
         if !moves.reads.is_empty() {
             let stage = &stages[of.stage.0 as usize];

@@ -16,7 +16,7 @@
 use super::model::{Facts, model};
 use super::order::{Layout, Order};
 use super::traffic::{self, Boxes, Moves, bytes_of, is_everywhere};
-use super::{Placement, Rates, Rounding, Worker, eligible, follow, from_near, outputs, parts};
+use super::{Placement, Rates, Rounding, Worker, eligible, outputs, parts};
 use crate::plan::{Access, OutputRef, Stage, StageId, Task};
 use crate::region::{Dims, Region};
 use crate::tile::Tiling;
@@ -43,13 +43,7 @@ enum Choice {
 pub(super) fn place(tiling: &Tiling, workers: &[Worker], rates: &Rates) -> Placement {
     let mut search = Searching::new(tiling, workers, rates);
     search.descend();
-    let best = search.level(search.small());
-    if workers.iter().all(|w| w.near.is_empty()) {
-        return best;
-    }
-    let followed = follow::place(tiling, workers);
-    let key = |p: &Placement| p.model(tiling, rates).key();
-    if key(&followed) < key(&best) { followed } else { best }
+    search.level(search.small())
 }
 
 /// Classes of axes, and groups of stages.
@@ -138,13 +132,7 @@ impl<'a> Searching<'a> {
                     let empty = Arc::new(vec![Vec::new(); workers]);
                     let boxes =
                         |s: StageId| self.boxes.get(&(s, self.choice(s))).unwrap_or(&empty).clone();
-                    let mut found = traffic::moves(self.tiling, of, again, &boxes);
-                    if !again {
-                        let layout = &layouts[of.stage.0 as usize];
-                        let near = from_near(self.tiling, of.stage, self.workers, layout);
-                        found.flows.extend(near);
-                    }
-                    let found = Arc::new(found);
+                    let found = Arc::new(traffic::moves(self.tiling, of, again, &boxes));
                     self.moves.insert(name, found.clone());
                     found
                 }
@@ -165,14 +153,12 @@ impl<'a> Searching<'a> {
         }
         let mut groups: Vec<(usize, f64)> = work.into_iter().collect();
         groups.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        // A load may be read by every worker that needs it. But an array on a worker is as far away for the others as
-        // its chunks are.
-        let lies = |i: usize| self.workers.iter().any(|w| w.near.contains_key(&StageId(i as u32)));
-        // The same holds for stages without inputs, except results, which one worker computes for the server.
+        // A load may be read by every worker that needs it. The same holds for stages without inputs, except results,
+        // which one worker computes for the server.
         let results = &self.tiling.plan().results;
         let is_result = |i: usize| results.iter().any(|of| of.stage.0 as usize == i);
         let is_anywhere = |i: usize| match &stages[i].task {
-            Task::Load { source, .. } => !source.is_resident() && !lies(i),
+            Task::Load { source, .. } => !source.is_resident(),
             Task::Fused(_) => stages[i].inputs.is_empty() && !is_result(i),
             _ => false,
         };
@@ -277,28 +263,59 @@ impl<'a> Searching<'a> {
                 busy[w] += n as f64 * self.facts.operand_ns[i] / threads(w as u32);
             }
         }
-        let key = |p: &Placement| p.model(self.tiling, self.rates).key();
+        if placed == even {
+            return even;
+        }
+        let key = |p: &Placement| self.key(p, &p.moves(self.tiling));
         if key(&placed) < key(&even) { placed } else { even }
     }
 
     /// Returns the placement with the remainders of stages where they make the plan faster.
     fn level(&self, mut placed: Placement) -> Placement {
-        let cost = |p: &Placement| p.model(self.tiling, self.rates).key();
-        let mut best = cost(&placed);
-        for (i, stage) in self.tiling.plan().stages.iter().enumerate() {
+        let tiling = self.tiling;
+        let boxes_of = |stage: usize, layout: &Layout| {
+            let counts = tiling.plan().stages[stage].grid.counts();
+            Arc::new(layout.boxes(&counts, self.workers.len()))
+        };
+        let mut boxes: Vec<Arc<Boxes>> =
+            placed.layouts.iter().enumerate().map(|(i, layout)| boxes_of(i, layout)).collect();
+        let mut moves = placed.moves(tiling);
+        let mut best = self.key(&placed, &moves);
+        for (i, stage) in tiling.plan().stages.iter().enumerate() {
+            let is_involved = |of: &OutputRef| {
+                of.stage.0 as usize == i || tiling.users(*of).iter().any(|(s, _)| s.0 as usize == i)
+            };
+            let involved: Vec<OutputRef> = outputs(tiling).filter(is_involved).collect();
             for rounding in [Rounding::Down, Rounding::Up] {
                 let shares = parts(stage.grid.count(), &self.eligible[i], self.workers, rounding);
                 let new = Layout::new(placed.layouts[i].order.clone(), shares);
+                if new == placed.layouts[i] {
+                    continue;
+                }
+                let old_boxes = std::mem::replace(&mut boxes[i], boxes_of(i, &new));
                 let old = std::mem::replace(&mut placed.layouts[i], new);
-                let now = cost(&placed);
+                let mut changed = moves.clone();
+                for &of in &involved {
+                    let again = placed.again[of.stage.0 as usize];
+                    let of_stage = |s: StageId| boxes[s.0 as usize].clone();
+                    changed.insert(of, Arc::new(traffic::moves(tiling, of, again, &of_stage)));
+                }
+                let now = self.key(&placed, &changed);
                 if now < best {
-                    best = now;
+                    (best, moves) = (now, changed);
                 } else {
-                    placed.layouts[i] = old;
+                    (boxes[i], placed.layouts[i]) = (old_boxes, old);
                 }
             }
         }
         placed
+    }
+
+    /// The modelled cost of a placement, given the movement of its chunks.
+    fn key(&self, placed: &Placement, moves: &BTreeMap<OutputRef, Arc<Moves>>) -> (u64, u64, u64) {
+        let workers = self.workers.len();
+        let counts: Vec<Vec<u64>> = placed.layouts.iter().map(|l| l.counts(workers)).collect();
+        model(self.tiling, &self.facts, self.workers, self.rates, &counts, moves).key()
     }
 
     /// Bytes of an operand's inputs on each worker.

@@ -8,6 +8,7 @@ use crate::dtype::DType;
 use crate::grid::Grid;
 use crate::optimize::Rooted;
 use crate::program::ScalarOp;
+use crate::recover::Bitmap;
 use crate::reduce::ReduceKind;
 use crate::region::Region;
 use proptest::prelude::*;

@@ -10,7 +10,7 @@
 use super::order::Layout;
 use crate::plan::{OutputRef, StageId, Task};
 use crate::region::Region;
-use crate::tile::{Tiling, add_disjoint, subtract};
+use crate::tile::{Tiling, add_disjoint};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Upper bound on boxes per worker; beyond it reads are visited one by one.
@@ -94,6 +94,7 @@ pub(super) fn moves(
     let readers = readers(tiling, of);
     let operands: Vec<_> = readers.iter().map(|&s| boxes(s)).collect();
     for dest in 0..homes.len() {
+        // Chunks that the stages before read here.
         let mut here: Vec<Region> = Vec::new();
         for (&stage, operands) in readers.iter().zip(&operands) {
             let reads = read_by(tiling, of, stage, &operands[dest]);
@@ -101,31 +102,26 @@ pub(super) fn moves(
                 reads.into_iter().for_each(|r| add_disjoint(&mut here, r));
                 continue;
             }
-            let mut flows: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+            let others = || homes.iter().enumerate().filter(|(w, _)| *w != dest);
+            let is_read = |home: &Region| reads.iter().any(|read| read.meets(home));
+            if others().any(|(_, home)| home.iter().any(is_read)) {
+                found.crosses.insert(stage);
+            }
             let before = here.len();
-            for read in &reads {
-                for (source, home) in homes.iter().enumerate().filter(|(w, _)| *w != dest) {
-                    for part in home.iter().filter_map(|h| h.intersect(read)) {
-                        found.crosses.insert(stage);
-                        let mut new = vec![part];
-                        for old in &here[..before] {
-                            new = new.iter().flat_map(|n| subtract(n, old)).collect();
-                        }
-                        for part in new {
-                            let flow = flows.entry(source).or_default();
-                            flow.0 += part.cells();
-                            flow.1 += bytes_of(tiling, of, &part);
-                            here.push(part);
-                        }
+            reads.into_iter().for_each(|read| add_disjoint(&mut here, read));
+            for (source, home) in others() {
+                let (mut chunks, mut bytes) = (0, 0);
+                for home in home {
+                    for part in here[before..].iter().filter_map(|new| new.intersect(home)) {
+                        chunks += part.cells();
+                        bytes += bytes_of(tiling, of, &part);
                     }
                 }
+                if chunks > 0 {
+                    let (source, dest) = (source as u32, dest as u32);
+                    found.flows.push(Flow { to: stage, source, dest, chunks, bytes });
+                }
             }
-            let dest = dest as u32;
-            let flow = |(source, (chunks, bytes)): (usize, (u64, u64))| {
-                let source = source as u32;
-                Flow { to: stage, source, dest, chunks, bytes }
-            };
-            found.flows.extend(flows.into_iter().map(flow));
         }
         if again {
             found.reads.push(here.iter().map(Region::cells).sum());

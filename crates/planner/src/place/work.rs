@@ -160,16 +160,18 @@ impl Placement {
                 _ => order.run.push(Share { stage: unit.stage, operands: unit.run.clone() }),
             }
         }
+        // Flows into the runs of each worker.
+        let mut into: BTreeMap<u32, Vec<&Flow>> = BTreeMap::new();
+        for flow in &flows {
+            into.entry(units[flow.to].worker).or_default().push(flow);
+        }
         for ((step, worker), order) in &mut orders {
             let mut after: BTreeSet<(u32, u32)> = BTreeSet::new();
             let mut fetch: BTreeMap<(OutputRef, u32), Vec<Region>> = BTreeMap::new();
             let mut hold: BTreeMap<StageId, Vec<Region>> = BTreeMap::new();
             // A chunk that was computed on the way in an earlier step may be computed again.
-            for flow in &flows {
+            for flow in into.get(worker).into_iter().flatten() {
                 let (from, to) = (&units[flow.from], &units[flow.to]);
-                if to.worker != *worker {
-                    continue;
-                }
                 if from.worker == *worker {
                     if !from.run.is_empty() && from.step < *step && to.step <= *step {
                         after.insert((from.step, from.worker));

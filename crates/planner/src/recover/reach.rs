@@ -16,12 +16,12 @@ use crate::tile::Tiling;
 pub struct Reached {
     /// Operands that run.
     pub runs: Vec<Bitmap>,
-    /// Available operands that those read.
+    /// Available operands that are assigned, or that those read.
     pub loads: Vec<Bitmap>,
 }
 
-/// Computes what runs if some operands are assigned: these, and what they read that is not in any of the lists of
-/// available operands, by stage. An assigned operand runs although it is available.
+/// Computes what runs if some operands are assigned: these, and what they read, as far as none of the lists of available
+/// operands, by stage, has them.
 pub fn reached(
     tiling: &Tiling,
     assigned: &[(StageId, Bitmap)],
@@ -31,7 +31,9 @@ pub fn reached(
     let none = vec![Bitmap::default(); plan.stages.len()];
     let mut found = Reached { runs: none.clone(), loads: none };
     for (stage, operands) in assigned {
-        found.runs[stage.0 as usize].extend(operands);
+        let (s, mut operands) = (stage.0 as usize, operands.clone());
+        found.load(s, &mut operands, available);
+        found.runs[s].extend(&operands);
     }
     for (s, stage) in plan.stages.iter().enumerate().rev() {
         let id = StageId(s as u32);
@@ -57,13 +59,11 @@ pub fn reached(
             found.runs[from].extend(&read);
         }
     }
-    let Reached { runs, loads } = &mut found;
-    loads.iter_mut().zip(runs).for_each(|(loads, runs)| loads.remove_all(runs));
     found
 }
 
 impl Reached {
-    /// Moves the available operands of a set that is read to those that are loaded.
+    /// Moves the available operands of a set to those that are loaded.
     fn load(&mut self, stage: usize, read: &mut Bitmap, available: &[&[Bitmap]]) {
         for has in available.iter().filter_map(|all| all.get(stage)) {
             let found = read.and(has);

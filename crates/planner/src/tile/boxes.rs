@@ -129,7 +129,7 @@ pub(crate) fn add_disjoint(boxes: &mut Vec<Region>, new: Region) {
 }
 
 /// Returns `r` without `b` as disjoint boxes.
-pub(crate) fn subtract(r: &Region, b: &Region) -> Vec<Region> {
+fn subtract(r: &Region, b: &Region) -> Vec<Region> {
     let Some(common) = r.intersect(b) else { return vec![r.clone()] };
     let mut out = Vec::new();
     let mut left = r.clone();

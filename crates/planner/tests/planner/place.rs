@@ -13,7 +13,7 @@ fn workers(threads: &[u32]) -> Vec<Worker> {
         name: format!("w{i}"),
         threads,
         memory_bytes: 16 << 30,
-        near: BTreeMap::new(),
+        load: 0,
     };
     threads.iter().enumerate().map(worker).collect()
 }
@@ -299,6 +299,7 @@ proptest! {
         choices in proptest::collection::vec(any::<u8>(), 1..5),
         a in 1u64..8, c in 1u64..10,
         threads in proptest::collection::vec(0u32..4, 1..6),
+        loads in proptest::collection::vec(0u32..3, 6),
         lost in 0usize..6,
         done in any::<u64>(),
     ) {
@@ -308,7 +309,14 @@ proptest! {
         let shape = b.shape(root);
         prop_assume!(shape.iter().product::<u64>() < 400);
         let t = plan(b, &[root]);
-        let (workers, rates) = (workers(&threads), Rates::default());
+        let (mut workers, rates) = (workers(&threads), Rates::default());
+        let idle = place(&t, &workers, &rates, How::Split).unwrap().model(&t, &rates);
+        for (worker, load) in workers.iter_mut().zip(loads) {
+            worker.load = load;
+        }
+        // Load and names exchange equal workers, which costs nothing.
+        let busy = place(&t, &workers, &rates, How::Split).unwrap().model(&t, &rates);
+        prop_assert_eq!((idle.time_us, idle.bytes_moved), (busy.time_us, busy.bytes_moved));
         for how in [How::Split, How::Seeds(Search::Depth), How::Seeds(Search::Breadth)] {
             let p = place(&t, &workers, &rates, how).unwrap();
             prop_assert_eq!(&p, &place(&t, &workers, &rates, how).unwrap());
@@ -332,7 +340,9 @@ proptest! {
             }).collect();
             let recovery = recover(&t, &there);
             for recovery in [None, Some(&recovery)] {
-                let after = p.without(&t, &gone, recovery).unwrap();
+                let runs = recovery.map(|r| move |s: StageId, n: u64| r.runs(s, n));
+                let runs = runs.as_ref().map(|runs| runs as &dyn Fn(StageId, u64) -> bool);
+                let after = p.without(&t, &gone, runs).unwrap();
                 check(&t, &after, &rates);
                 let left: u32 = after.workers.iter().map(|w| w.threads).sum();
                 for (s, stage) in t.plan().stages.iter().enumerate() {
@@ -392,24 +402,87 @@ fn phases_are_told() {
     );
 }
 
-#[test]
-fn operands_go_to_their_data_within_the_balance() {
+/// A plan with one operand that is more than a read, of an array with this name.
+fn one_operand(name: &str) -> Tiling {
     let mut b = Builder::new(Config::default());
-    let x = b.load(source("x", &[64 << 10, 1024], &[1024, 1024])).unwrap();
+    let x = b.load(source(name, &[512, 512], &[512, 512])).unwrap();
+    let inv = b.factor(Factor::Inv, 0, &[x]).unwrap();
+    plan(b, &[inv])
+}
+
+/// The names of the workers that have operands.
+fn busy(p: &Placement) -> BTreeSet<String> {
+    let counts = p.layouts.iter().map(|l| l.counts(p.workers.len()));
+    let all = counts.flat_map(|counts| counts.into_iter().enumerate().filter(|(_, n)| *n > 0));
+    all.map(|(w, _)| p.workers[w].name.clone()).collect()
+}
+
+#[test]
+fn equal_workers_are_chosen_by_load() {
+    let t = one_operand("x");
+    let rates = Rates::default();
+    for idle in 0..5 {
+        let mut workers = workers(&[2; 5]);
+        for (w, worker) in workers.iter_mut().enumerate() {
+            worker.load = u32::from(w != idle) * (1 + w as u32);
+        }
+        let p = place(&t, &workers, &rates, How::Split).unwrap();
+        assert_eq!(busy(&p), BTreeSet::from([format!("w{idle}")]));
+    }
+    // Seven operands on five workers: those with the least load get two of them.
+    let mut b = Builder::new(Config::default());
+    let x = b.load(source("x", &[7 << 10, 1024], &[1024, 1024])).unwrap();
     let y = b.map(ScalarOp::Exp, &[x]).unwrap();
     let t = plan(b, &[y]);
-    let rates = Rates::default();
-    // Pairs of chunks lie on the one and the other in turn.
-    let mut workers = workers(&[2, 2]);
-    for (w, worker) in workers.iter_mut().enumerate() {
-        worker.near.insert(StageId(0), (0..64).filter(|n| n / 2 % 2 == w as u64).collect());
+    let mut workers = workers(&[2; 5]);
+    for (worker, load) in workers.iter_mut().zip([3, 0, 7, 1, 1]) {
+        worker.load = load;
     }
     let p = place(&t, &workers, &rates, How::Split).unwrap();
-    assert_eq!(p.model(&t, &rates).bytes_moved, 0);
-    assert_eq!(p.layouts[1].counts(2), [32, 32]);
-    // The seeds do not know where arrays lie.
-    let seeds = place(&t, &workers, &rates, How::Seeds(Search::Depth)).unwrap();
-    assert_eq!(seeds.model(&t, &rates).bytes_moved, 32 * (8 << 20));
+    let counts = p.layouts[1].counts(5);
+    assert!(counts[1] == 2 && counts[3] + counts[4] == 3, "{counts:?}");
+    assert!(counts[0] == 1 && counts[2] == 1, "{counts:?}");
+    // A worker of another size is not equal: its share is what its threads are.
+    workers[2].threads = 8;
+    let p = place(&t, &workers, &rates, How::Split).unwrap();
+    assert!(p.layouts[1].counts(5)[2] >= 3);
+}
+
+#[test]
+fn a_plan_has_the_same_places_again_and_other_plans_have_others() {
+    let rates = Rates::default();
+    let all = workers(&[2; 5]);
+    let on = |name: &str, workers: &[Worker]| {
+        let p = place(&one_operand(name), workers, &rates, How::Split).unwrap();
+        let busy = busy(&p);
+        assert_eq!(busy.len(), 1);
+        busy.into_iter().next().unwrap()
+    };
+    let (mut plans, mut moved) = (BTreeMap::<String, usize>::new(), 0);
+    for n in 0..100 {
+        let (name, mut others) = (format!("array {n}"), all.clone());
+        let worker = on(&name, &all);
+        // In whatever order workers joined.
+        others.rotate_left(n % 5);
+        others.swap(0, 3);
+        assert_eq!(on(&name, &others), worker);
+        others.retain(|w| w.name != "w2");
+        let then = on(&name, &others);
+        moved += usize::from(worker != then && worker != "w2");
+        *plans.entry(worker).or_default() += 1;
+    }
+    assert!(plans.len() == 5 && plans.values().all(|n| (8..40).contains(n)), "{plans:?}");
+    // Few plans move because of a worker that they did not have.
+    assert!(moved < 50, "{moved}");
+    // Statements over one array find each other's chunks.
+    let columns = |kind| {
+        let mut b = Builder::new(Config::default());
+        let x = b.load(source("x", &[8 << 10, 64 << 10], &[1024, 1024])).unwrap();
+        let m = b.reduce_axes(x, kind, &[0]).unwrap();
+        place(&plan(b, &[m]), &all, &rates, How::Split).unwrap()
+    };
+    let (mean, max) = (columns(ReduceKind::Mean), columns(ReduceKind::Max));
+    assert_eq!(mean.layouts[0], max.layouts[0]);
 }
 
 #[test]

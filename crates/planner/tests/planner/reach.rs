@@ -18,8 +18,9 @@ fn one_by_one(
     assigned: &Operands,
     is_there: impl Fn(StageId, u64) -> bool,
 ) -> [Operands; 2] {
-    let (mut runs, mut reads) = (assigned.clone(), Operands::new());
-    let mut open: Vec<(StageId, u64)> = assigned.iter().copied().collect();
+    let (mut reads, mut runs): (Operands, Operands) =
+        assigned.iter().partition(|(stage, number)| is_there(*stage, *number));
+    let mut open: Vec<(StageId, u64)> = runs.iter().copied().collect();
     while let Some((stage, number)) = open.pop() {
         let index = t.plan().stage(stage).grid.unravel(number);
         t.reads(stage, &index, &mut |from, at| {

@@ -682,6 +682,14 @@ fn what_takes_long_is_run_by_others_too() {
             shown.contains(" of 130\"") && !shown.contains("\"0 of 130\"")
         };
         until("progress is told", Duration::from_secs(10), is_told);
+        // And the states of operands on workers.
+        let are_counted = || {
+            let all = cluster.ask("GET", "/v1/statements", "").unwrap().json();
+            let mut all = all["statements"].as_array().unwrap().iter();
+            let count = |s: &Value, state| s["progress"]["operands"]["states"][state].as_u64();
+            all.any(|s| count(s, "RUNNING") > Some(0) && count(s, "FREED") > Some(0))
+        };
+        until("states are counted", Duration::from_secs(10), are_counted);
         asked.join().unwrap()
     });
     // Each of a third of 120 operands takes a tenth of a second there.
@@ -864,6 +872,25 @@ fn disks_that_are_slow_or_full() {
         assert_eq!(cluster.query(STATEMENTS[1]).status, 200);
         cluster.is_quiet("what is left on workers");
     }
+}
+
+#[test]
+fn chunks_are_compressed_by_choice() {
+    let sql = "SELECT max(x * transpose(x)) AS s FROM (SELECT cumsum(reshape(arange(1000000), [1000, 1000]), 1) AS x) t";
+    let sql = format!("SET tessera.chunk_bytes_target = '64KiB'; {sql}");
+    let mut all = Vec::new();
+    for codec in ["none", "lz4", "zstd"] {
+        let environment = vec![("TESSERA_CHUNK_COMPRESSION".into(), codec.into())];
+        let cluster = Cluster::start_in(environment, 2);
+        let got = cluster.query(&sql);
+        assert_eq!((got.status, &got.body), (200, &cluster.alone(&sql)), "{codec}");
+        let count =
+            |what: &str| -> u64 { cluster.alive().iter().map(|w| w[what].as_u64().unwrap()).sum() };
+        // Half of the chunks of 8 MB are fetched, whatever they have on the wire.
+        until("workers report what they fetched", PATIENCE, || count("fetched_bytes") > 4_000_000);
+        all.push(count("served_bytes"));
+    }
+    assert!(all[0] > 4_000_000 && all[1..].iter().all(|n| *n < all[0] * 3 / 4), "{all:?}");
 }
 
 #[test]

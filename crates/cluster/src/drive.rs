@@ -28,7 +28,7 @@ pub use reuse::Identity;
 use crate::net::Fault;
 use crate::registry::WorkerState;
 use crate::server::{Cluster, Home};
-use crate::wire::{PlanMessage, PlanName, Reuse, STORAGE, THE_SERVER};
+use crate::wire::{OrderProgress, PlanMessage, PlanName, Reuse, STORAGE, THE_SERVER};
 use bytes::Bytes;
 use fetch::Loading;
 use holders::{Holders, is_permanent};
@@ -96,7 +96,7 @@ pub struct Drive {
     /// For each stage, the operands that the round is to run, and those that had run before it.
     round_runs: Mutex<Vec<(u64, u64)>>,
     /// Progress of running orders, by their number.
-    running: Mutex<BTreeMap<u64, Vec<(u64, f64)>>>,
+    running: Mutex<BTreeMap<u64, OrderProgress>>,
     next_order: AtomicU64,
     /// Bytes of the orders that were sent.
     order_bytes: AtomicU64,
@@ -182,7 +182,7 @@ impl Drive {
         let broken = |e: Fault| Error::Broken { what: e.to_string() };
         let mut holders = Holders::new(stages.len());
         holders.add(SERVER, THE_SERVER, own).map_err(broken)?;
-        cluster.give(&id, tiling, home);
+        cluster.give(&id, home);
         let totals = Totals { stages: vec![(0, 0.0); stages.len()], ..Totals::default() };
         let drive = Arc::new_cyclic(|this| Drive {
             this: this.clone(),
@@ -246,9 +246,7 @@ impl Drive {
     /// Progress of the workers so far.
     pub fn totals(&self) -> Totals {
         let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for ran in self.running().values() {
-            add(&mut totals.stages, ran);
-        }
+        self.running().values().for_each(|progress| add(&mut totals, progress));
         totals
     }
 
@@ -279,7 +277,7 @@ impl Drive {
         *self.round_runs.lock().unwrap_or_else(PoisonError::into_inner) = runs;
     }
 
-    fn running(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<(u64, f64)>>> {
+    fn running(&self) -> MutexGuard<'_, BTreeMap<u64, OrderProgress>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -582,9 +580,10 @@ fn load(orders: u32, used_bytes: u64, memory_bytes: u64) -> u32 {
     orders.saturating_add(quarters.min(4) as u32)
 }
 
-/// Operands that ran and their seconds, for each stage.
-fn add(all: &mut [(u64, f64)], more: &[(u64, f64)]) {
-    for (all, more) in all.iter_mut().zip(more) {
+/// Adds the progress of an order.
+fn add(totals: &mut Totals, progress: &OrderProgress) {
+    for (all, more) in totals.stages.iter_mut().zip(&progress.stages) {
         *all = (all.0 + more.0, all.1 + more.1);
     }
+    totals.states.add(&progress.states);
 }

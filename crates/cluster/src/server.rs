@@ -15,11 +15,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tessera_exec::chunk::Chunk;
+use tessera_exec::chunk::ipc::Message;
 use tessera_exec::error::Error;
-use tessera_exec::order::encode;
 use tessera_planner::plan::StageId;
-use tessera_planner::tile::Tiling;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -33,11 +31,13 @@ const RELAYS_MAX: usize = 3;
 /// Timeout to reach a worker that joins.
 const REACH: Duration = Duration::from_millis(1500);
 
-/// Returns the chunks of a load whose array is in the server's memory; `None` if memory for them is short.
-pub type Home = Arc<dyn Fn(StageId, u64) -> Option<Result<Vec<Arc<Chunk>>, Error>> + Send + Sync>;
+/// Returns the chunks of a load whose array is in the server's memory, or that of one output, encoded; `None` if memory
+/// for them is short.
+pub type Home =
+    Arc<dyn Fn(StageId, u64, Option<u32>) -> Option<Result<Vec<Message>, Error>> + Send + Sync>;
 
-/// The tiling and the loads of each running plan.
-type Homes = Arc<Mutex<BTreeMap<String, (Arc<Tiling>, Home)>>>;
+/// The loads of each running plan.
+type Homes = Arc<Mutex<BTreeMap<String, Home>>>;
 
 /// Why a server accepts no workers at the moment.
 type Refusal = Arc<Mutex<Option<String>>>;
@@ -159,12 +159,12 @@ impl Cluster {
         &self.posts
     }
 
-    fn homes(&self) -> MutexGuard<'_, BTreeMap<String, (Arc<Tiling>, Home)>> {
+    fn homes(&self) -> MutexGuard<'_, BTreeMap<String, Home>> {
         self.homes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn give(&self, plan: &str, tiling: &Arc<Tiling>, home: Home) {
-        self.homes().insert(plan.into(), (tiling.clone(), home));
+    pub(crate) fn give(&self, plan: &str, home: Home) {
+        self.homes().insert(plan.into(), home);
     }
 
     pub(crate) fn take_back(&self, plan: &str) {
@@ -296,14 +296,11 @@ impl Service for ServerCalls {
             let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
             homes.get(&plan).cloned()
         };
-        let (tiling, home) = home.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))?;
+        let home = home.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))?;
         let until = Instant::now() + ROOM;
         loop {
-            let (tiling, home) = (tiling.clone(), home.clone());
-            let given = tokio::task::spawn_blocking(move || {
-                let chunks = home(stage, number)?;
-                Some(chunks.and_then(|chunks| encode(&*tiling, (stage, number), &chunks, output)))
-            });
+            let home = home.clone();
+            let given = tokio::task::spawn_blocking(move || home(stage, number, output));
             match given.await.map_err(|e| Fault::Unreachable(e.to_string()))? {
                 Some(Ok(messages)) => return Ok(Object::whole(messages)),
                 Some(Err(error)) => return Err(Fault::NotFound(error.to_string())),

@@ -151,8 +151,10 @@ impl Bench {
     fn drive(&self, t: &Arc<Tiling>, sources: &Sources) -> Arc<Drive> {
         let runner = Arc::new(PlanRunner::new(t.clone(), sources).unwrap());
         let (own, tiling) = (self.own.clone(), t.clone());
-        let home: Home =
-            Arc::new(move |stage, number| own.load_here(&*tiling, &*runner, stage, number));
+        let home: Home = Arc::new(move |stage, number, output| {
+            let chunks = own.load_here(&*tiling, &*runner, stage, number)?;
+            Some(chunks.and_then(|chunks| own.encode(&*tiling, (stage, number), &chunks, output)))
+        });
         let versions = Versions::new(false);
         let identity = Identity { statement: None, is_again: false, shares: true, versions };
         Drive::new(&self.cluster, t, sources, None, None, identity, home).unwrap().unwrap()

@@ -12,6 +12,7 @@ use std::fmt::{self, Display};
 use std::sync::Arc;
 use tessera_exec::durable::{Did, Shared};
 use tessera_exec::error::ErrorReport;
+use tessera_exec::operand::StateCounts;
 use tessera_exec::task::SourceLocation;
 use tessera_planner::catalog::SourceRef;
 use tessera_planner::key::{KERNELS, StageKey};
@@ -249,8 +250,8 @@ pub struct There {
 pub struct Done {
     /// The error, if it failed.
     pub error: Option<ErrorReport>,
-    /// For each stage, operands that ran, and seconds of threads.
-    pub stages: Vec<(u64, f64)>,
+    /// What ran, and the states at the end.
+    pub progress: OrderProgress,
     /// Requests to storage.
     pub requests: u64,
     /// Bytes read from storage.
@@ -269,13 +270,22 @@ pub struct Done {
     pub bytes_spilled: u64,
 }
 
+/// The progress of an order.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct OrderProgress {
+    /// For each stage, operands that ran, and seconds of threads.
+    pub stages: Vec<(u64, f64)>,
+    /// Operands of the order by state.
+    pub states: StateCounts,
+}
+
 /// A worker's progress messages of an order; the last is its end.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Said {
     /// The order was not begun: the worker lacks entries of the log before those that came with it.
     Behind,
-    /// Progress: operands that ran so far, and seconds of threads, for each stage.
-    Runs(Vec<(u64, f64)>),
+    /// The order runs.
+    Runs(OrderProgress),
     /// The order ended.
     Done(Box<Done>),
 }

@@ -20,8 +20,8 @@ use crate::net::{Credentials, Fault, Object, Peers, Server, Service};
 use crate::reach::Reach;
 use crate::shelf::OrderShelf;
 use crate::wire::{
-    Advice, Beat, ChunkTicket, Done, Hello, Load, OrderMessage, PlanName, RetainedQuery, Said,
-    Unread, Version, Welcome, from_postcard, to_postcard,
+    Advice, Beat, ChunkTicket, Done, Hello, Load, OrderMessage, OrderProgress, PlanName,
+    RetainedQuery, Said, Unread, Version, Welcome, from_postcard, to_postcard,
 };
 use arrow_flight::FlightInfo;
 use async_trait::async_trait;
@@ -43,7 +43,7 @@ use tessera_exec::chunk::Chunk;
 use tessera_exec::chunk::ipc::Message;
 use tessera_exec::durable::Did;
 use tessera_exec::error::{Error, ErrorReport};
-use tessera_exec::order::{Order, Seen, Shelved, encode};
+use tessera_exec::order::{Order, Seen, Shelved};
 use tessera_exec::run::{How, Runtime};
 use tessera_exec::schedule::{Outcome, Stats};
 use tessera_exec::store::FinishedChunk;
@@ -405,7 +405,7 @@ impl Worker {
             }
             while tick.poll_tick(cx).is_ready() {
                 if let Some(stats) = watch.stats() {
-                    return Poll::Ready(Some(to_postcard(&Said::Runs(ran(&stats)))));
+                    return Poll::Ready(Some(to_postcard(&Said::Runs(progress(&stats)))));
                 }
             }
             Poll::Pending
@@ -449,7 +449,8 @@ impl Worker {
             }
         }
         let tiling = known.kept.tiling().clone();
-        let encode = move || encode(&*tiling, (stage, number), &chunks, output);
+        let worker = self.clone();
+        let encode = move || worker.runtime.encode(&*tiling, (stage, number), &chunks, output);
         let messages = tokio::task::spawn_blocking(encode).await;
         let messages = messages.map_err(|e| Fault::Unreachable(e.to_string()))?;
         let messages = messages.map_err(|e| Fault::Failed(e.to_string()))?;
@@ -524,15 +525,16 @@ async fn caught<T>(what: &str, answer: impl Future<Output = Result<T, Fault>>) -
     })
 }
 
-fn ran(stats: &Stats) -> Vec<(u64, f64)> {
-    stats.stages.iter().map(|s| (s.operands, s.seconds)).collect()
+fn progress(stats: &Stats) -> OrderProgress {
+    let stages = stats.stages.iter().map(|s| (s.operands, s.seconds)).collect();
+    OrderProgress { stages, states: stats.states.clone() }
 }
 
 fn done(outcome: &Outcome, (bytes_moved, bytes_relayed): (u64, u64)) -> Done {
     let stats = &outcome.stats;
     Done {
         error: outcome.result.as_ref().err().map(ErrorReport::from),
-        stages: ran(stats),
+        progress: progress(stats),
         requests: stats.requests,
         bytes_read: stats.bytes_fetched,
         bytes_moved,

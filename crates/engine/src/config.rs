@@ -27,6 +27,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use tessera_cells::lift::Density;
 use tessera_cluster::net::Security;
+use tessera_exec::chunk::ipc::Compression;
 use tessera_planner::durable::Durability;
 
 /// A value of the configuration that must not be shown.
@@ -122,6 +123,8 @@ pub struct Config {
     pub cluster_security: Security,
     /// Memory of a worker for chunks of finished statements in bytes; 0 retains none.
     pub retained_limit_bytes: u64,
+    /// How chunks are compressed that a party of a cluster sends, or that a statement stores.
+    pub compression: Compression,
     /// Seconds without a heartbeat after which a worker is lost.
     pub worker_timeout_s: u64,
     /// Seconds that a statement waits for workers after it lost the last one.

@@ -136,6 +136,7 @@ impl Host {
             pool_bytes_max: config.memory_limit_bytes / 4,
             spill_dir: Some(config.spill_dir.clone()),
             spill_bytes_max: config.spill_limit_bytes,
+            compression: config.compression,
             ..Default::default()
         };
         // The first seed comes from the clock, once for each process: two runs draw different seeds.

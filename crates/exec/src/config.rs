@@ -1,5 +1,6 @@
 //! Resource limits of a runtime.
 
+use crate::chunk::ipc::Compression;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -28,6 +29,8 @@ pub struct Config {
     pub stall_timeout_ms: u64,
     /// Number of source chunks retained although no known operand reads them.
     pub idle_chunks_max: usize,
+    /// How chunks that are sent or stored are compressed.
+    pub compression: Compression,
 }
 
 impl Default for Config {
@@ -43,6 +46,7 @@ impl Default for Config {
             retry_backoff_ms: 50,
             stall_timeout_ms: 30_000,
             idle_chunks_max: 1 << 16,
+            compression: Compression::None,
         }
     }
 }

@@ -8,6 +8,7 @@
 //! ```
 //! An operand that never ran can be forgotten (`UNSCHEDULED → FREED`): it is enumerated again when it is needed.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// State of an operand.
@@ -80,7 +81,7 @@ impl fmt::Display for OperandState {
 }
 
 /// Operands of a plan by state.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateCounts {
     now: [u64; 8],
     entered: [u64; 8],

@@ -10,9 +10,10 @@
 //! Invariants: the chunks of an order do not depend on what is available; a chunk that turns out to be missing is made.
 
 use crate::chunk::Chunk;
-use crate::chunk::ipc::{self, Message};
+use crate::chunk::ipc::{self, Compression, Message};
 use crate::durable::Stored;
 use crate::error::Error;
+use crate::operand::StateCounts;
 use crate::pool::Pool;
 use crate::schedule::{Sink, Tiling};
 use crate::store::FinishedChunk;
@@ -105,21 +106,21 @@ impl Found {
     }
 }
 
-/// Encodes the chunks of an operand, or that of one output, as one object of [Arrow IPC](ipc), without a copy of the
-/// cells.
+/// Encodes the chunks of an operand, or that of one output, as one object of [Arrow IPC](ipc).
 ///
 /// # Errors
 /// Errors of [`ipc`].
-pub fn encode(
+pub(crate) fn encode(
     tiling: &dyn Tiling,
     (stage, number): (StageId, u64),
     chunks: &[Arc<Chunk>],
     output: Option<u32>,
+    compression: Compression,
 ) -> Result<Vec<Message>, Error> {
     let origins = origins(tiling, stage, number);
     let chunks = (0..).zip(chunks.iter().zip(&origins));
     let chunks = chunks.filter(|(of, _)| output.is_none_or(|output| output == *of));
-    ipc::encode(&stage_name(stage), number, 0, chunks)
+    ipc::encode(&stage_name(stage), number, 0, compression, chunks)
 }
 
 /// The index of the first cell of each chunk of an operand.
@@ -143,6 +144,8 @@ fn stage_name(stage: StageId) -> impl Display {
 pub struct Totals {
     /// For each stage, operands that ran, and thread-seconds.
     pub stages: Vec<(u64, f64)>,
+    /// Operands of all orders by state. An order counts what it runs and what it loads for that.
+    pub states: StateCounts,
     /// Requests to storage.
     pub requests: u64,
     /// Bytes that came from storage.

@@ -11,10 +11,11 @@ pub use running::{Running, Watch};
 
 use crate::cancel::CancelToken;
 use crate::chunk::Chunk;
+use crate::chunk::ipc::Message;
 use crate::config::Config;
 use crate::durable::Stored;
 use crate::error::Error;
-use crate::order::Shelved;
+use crate::order::{Shelved, encode};
 use crate::pool::Pool;
 use crate::quota::Quota;
 use crate::schedule::admit::Limits;
@@ -195,6 +196,20 @@ impl Runtime {
             });
             charged.collect()
         }))
+    }
+
+    /// Encodes the chunks of an operand, or that of one output, for another party.
+    ///
+    /// # Errors
+    /// Errors of [`encode`].
+    pub fn encode(
+        &self,
+        plan: &dyn Tiling,
+        operand: (StageId, u64),
+        chunks: &[Arc<Chunk>],
+        output: Option<u32>,
+    ) -> Result<Vec<Message>, Error> {
+        encode(plan, operand, chunks, output, self.shared.config.compression)
     }
 
     /// Starts a plan and returns at once.

@@ -304,6 +304,7 @@ impl Stats {
             stage.operands += operands;
             stage.seconds += seconds;
         }
+        self.states.add(&totals.states);
         self.requests += totals.requests;
         self.bytes_fetched += totals.bytes_read;
         self.spills += totals.spills;

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tessera_cluster::net::{Credentials, Fault, Object, Peers, Server, Service};
 use tessera_cluster::wire::{
-    Advice, Beat, Done, Hello, Load, OrderMessage, PlanMessage, PlanName, Said, There, Version,
-    Welcome,
+    Advice, Beat, Done, Hello, Load, OrderMessage, OrderProgress, PlanMessage, PlanName, Said,
+    There, Version, Welcome,
 };
 use tessera_planner::recover::{Bitmap, reached};
 use tessera_planner::tile::Tiling;
@@ -145,11 +145,13 @@ impl Fake {
                 let left = left?;
                 tokio::time::sleep(left.min(TELL)).await;
                 if left > TELL {
-                    let none = ran.iter().map(|_| (0, 0.0)).collect();
+                    let stages = ran.iter().map(|_| (0, 0.0)).collect();
+                    let none = OrderProgress { stages, ..OrderProgress::default() };
                     return Some((write(&Said::Runs(none)), Some(left - TELL)));
                 }
                 let stages = ran.iter().map(|n| (*n, 0.0)).collect();
-                let done = Done { stages, ..Done::default() };
+                let progress = OrderProgress { stages, ..OrderProgress::default() };
+                let done = Done { progress, ..Done::default() };
                 Some((write(&Said::Done(Box::new(done))), None))
             }
         });

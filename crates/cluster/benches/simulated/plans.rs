@@ -37,7 +37,7 @@ impl Simulated {
         &self,
         cluster: &Arc<Cluster>,
     ) -> Result<Option<Arc<Drive>>, tessera_exec::error::Error> {
-        let home: Home = Arc::new(|_, _| None);
+        let home: Home = Arc::new(|_, _, _| None);
         let versions = Versions::new(false);
         let identity = Identity { statement: None, is_again: false, shares: false, versions };
         Drive::new(cluster, &self.tiling, &self.sources, None, None, identity, home)

@@ -33,15 +33,15 @@ impl Drive {
             stored.durable().add(&done.durable);
         }
         self.count(|t| {
-            add(&mut t.stages, &done.stages);
+            add(t, &done.progress);
             t.requests += done.requests;
             t.bytes_read += done.bytes_read;
             t.bytes_moved += done.bytes_moved;
             t.bytes_relayed += done.bytes_relayed;
             let of = t.each.entry(worker).or_default();
             of.orders += 1;
-            of.operands += done.stages.iter().map(|(operands, _)| operands).sum::<u64>();
-            of.seconds += done.stages.iter().map(|(_, seconds)| seconds).sum::<f64>();
+            of.operands += done.progress.stages.iter().map(|(operands, _)| operands).sum::<u64>();
+            of.seconds += done.progress.stages.iter().map(|(_, seconds)| seconds).sum::<f64>();
             of.peak_bytes = of.peak_bytes.max(done.peak_bytes);
             of.bytes_moved += done.bytes_moved;
             t.spills += done.spills;
@@ -97,8 +97,8 @@ impl Drive {
         self.order_bytes.fetch_add(body.len() as u64, Relaxed);
         let order = Counted { drive: self, number: self.next_order.fetch_add(1, Relaxed) };
         let heard = |answer: &Bytes| {
-            if let Ok(Said::Runs(stages)) = from_postcard(answer) {
-                self.running().insert(order.number, stages);
+            if let Ok(Said::Runs(progress)) = from_postcard(answer) {
+                self.running().insert(order.number, progress);
             }
         };
         match self.ask(worker, address, "order", body, &heard).await {

@@ -3,8 +3,8 @@
 use super::{Bench, plans};
 use crate::net::Peers;
 use crate::wire::{
-    Done, News, OrderMessage, PlanMessage, Reuse, Said, THE_SERVER, There, from_postcard,
-    to_postcard,
+    Done, News, OrderMessage, OrderProgress, PlanMessage, Reuse, Said, THE_SERVER, There,
+    from_postcard, to_postcard,
 };
 use bytes::Bytes;
 use futures::StreamExt;
@@ -51,14 +51,15 @@ fn messages_are_read_as_they_were_written() {
     let durable = Did { seconds_reused: f64::INFINITY, corrupt: 7, ..Did::default() };
     let done = Done {
         error: Some(report.clone()),
-        stages: vec![(3, 0.25), (0, f64::NAN)],
+        progress: OrderProgress { stages: vec![(3, 0.25), (0, f64::NAN)], ..Default::default() },
         durable,
         ..Done::default()
     };
     let written = to_postcard(&Said::Done(Box::new(done))).unwrap();
     let Said::Done(done) = from_postcard(&written).unwrap() else { panic!("another message") };
     assert_eq!((done.error, done.durable), (Some(report), durable));
-    assert!(done.stages[0] == (3, 0.25) && done.stages[1].1.is_nan());
+    let stages = &done.progress.stages;
+    assert!(stages[0] == (3, 0.25) && stages[1].1.is_nan());
 }
 
 /// Sends an order and returns the last message of the worker.
@@ -102,7 +103,7 @@ async fn a_worker_that_lacks_news_asks_for_all_of_them() {
     // Nothing was run; with all entries it is.
     let said = sent(peers, address, &order(1, 0, vec![])).await;
     let Said::Done(done) = said else { panic!("{said:?}") };
-    assert!(done.error.is_none() && done.stages[result.0 as usize].0 == 1, "{done:?}");
+    assert!(done.error.is_none() && done.progress.stages[result.0 as usize].0 == 1, "{done:?}");
     assert!(is_behind(sent(peers, address, &order(1, 2, vec![entry(0..1)])).await));
     // Another log begins with its first entry. What the worker has itself is not run again.
     assert!(is_behind(sent(peers, address, &order(2, 1, vec![entry(0..1)])).await));

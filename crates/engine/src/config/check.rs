@@ -203,6 +203,7 @@ pub(super) fn check(at: &Written, ignored: Vec<String>) -> Result<Config, Error>
         },
         cluster_security: cluster_security(at)?,
         retained_limit_bytes: retained_limit(memory_limit_bytes, at)?,
+        compression: at.parsed("chunk-compression")?,
         worker_timeout_s: at.whole("worker-timeout", 1)?,
         worker_wait_s: at.whole("worker-wait", 0)?,
         memory_limit_bytes,

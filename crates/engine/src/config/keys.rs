@@ -47,7 +47,7 @@ const fn unset(name: &'static str, value: fn(&Config) -> String) -> ConfigKey {
 }
 
 /// All keys, in the order of `tessera config`.
-pub(super) const KEYS: [ConfigKey; 38] = [
+pub(super) const KEYS: [ConfigKey; 39] = [
     key("warehouse", "./tessera-data", |c| c.warehouse.clone()),
     computed("memory-limit", memory, |c| format_bytes(c.memory_limit_bytes)),
     computed("spill-dir", scratch, |c| c.spill_dir.display().to_string()),
@@ -88,6 +88,7 @@ pub(super) const KEYS: [ConfigKey; 38] = [
     key("cluster-key", "", |c| shown(&c.cluster_security.key)),
     key("cluster-authority", "", |c| shown(&c.cluster_security.authority)),
     key("retained-limit", "12%", |c| format_bytes(c.retained_limit_bytes)),
+    key("chunk-compression", "none", |c| c.compression.name().to_string()),
     key("worker-timeout", "5", |c| c.worker_timeout_s.to_string()),
     key("worker-wait", "120", |c| c.worker_wait_s.to_string()),
 ];

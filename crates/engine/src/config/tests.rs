@@ -238,6 +238,8 @@ fn a_cluster_is_configured() {
     assert_eq!(c.retained_limit_bytes, c.memory_limit_bytes / 100 * 12);
     assert_eq!(load("retained-limit = 0", &[], &[]).unwrap().retained_limit_bytes, 0);
     assert_eq!(load("retained-limit = '1MiB'", &[], &[]).unwrap().retained_limit_bytes, 1 << 20);
+    assert_eq!(load("chunk-compression = 'zstd'", &[], &[]).unwrap().compression.name(), "zstd");
+    assert!(load("chunk-compression = 'gzip'", &[], &[]).is_err());
     assert_eq!(c.worker_wait_s, 120);
     assert_eq!(load("worker-wait = 0", &[], &[]).unwrap().worker_wait_s, 0);
     let at = |path: &str| Some(std::path::PathBuf::from(path));

@@ -163,8 +163,11 @@ impl Execution {
             return Ok(None);
         }
         let (host, plan, load) = (self.host.clone(), part.clone(), runner.clone());
-        let home: Home =
-            Arc::new(move |stage, number| host.runtime.load_here(&*plan, &*load, stage, number));
+        let home: Home = Arc::new(move |stage, number, output| {
+            let runtime = &host.runtime;
+            let chunks = runtime.load_here(&*plan, &*load, stage, number)?;
+            Some(chunks.and_then(|chunks| runtime.encode(&*plan, (stage, number), &chunks, output)))
+        });
         let identity = Identity { shares: self.reuse, ..self.statement.identity() };
         Drive::new(cluster, part, sources, self.threads, stored, identity, home)
             .map_err(Error::stage)

@@ -6,7 +6,8 @@
 //! An object has the chunks of one operand, each as a stream of the [IPC format]: a schema, record batches of at most
 //! [`BATCH_BYTES`], and the end of the stream. Columns are the fields of the chunk, rows are its cells in row-major
 //! order. `bool` is one byte a cell (`arrow.bool8`). The schema's metadata names the operand and says where the cells
-//! are; metadata of a column is its dtype. Cells are encoded and decoded without a conversion, whatever their bits.
+//! are; metadata of a column is its dtype. Cells are encoded and decoded without a conversion, whatever their bits. The
+//! columns of batches are [compressed](Compression) if so configured.
 //!
 //! | metadata | example |
 //! |---|---|
@@ -25,15 +26,17 @@ use arrow::array::{Array, ArrayRef};
 use arrow::buffer::Buffer;
 use arrow::datatypes::{self as types, DataType, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use arrow::ipc::convert::fb_to_schema;
-use arrow::ipc::reader::read_record_batch;
-use arrow::ipc::root_as_message;
-use arrow::ipc::writer::StreamEncoder;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use arrow_ipc::convert::fb_to_schema;
+use arrow_ipc::reader::read_record_batch;
+use arrow_ipc::writer::{IpcWriteOptions, StreamEncoder};
+use arrow_ipc::{CompressionType, root_as_message};
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::str::FromStr;
 use std::sync::Arc;
 use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, cells};
@@ -47,6 +50,55 @@ const SEAL: &[u8; 4] = b"tsr2";
 const SEAL_BYTES: usize = 8;
 /// Begins a message, before the length of its header.
 const CONTINUATION: [u8; 4] = [0xff; 4];
+
+/// Level of zstd: the fastest of the usual ones.
+const ZSTD_LEVEL: i32 = 1;
+
+/// How the columns of chunks are compressed. Whoever reads a chunk finds the codec in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// Not at all: a chunk is encoded without a copy.
+    #[default]
+    None,
+    /// LZ4 frames.
+    Lz4,
+    /// Zstandard.
+    Zstd,
+}
+
+impl Compression {
+    /// All of them.
+    pub const ALL: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
+
+    /// The name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Compression::None => "none",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd => "zstd",
+        }
+    }
+
+    fn options(self) -> Result<IpcWriteOptions, ArrowError> {
+        let (codec, level) = match self {
+            Compression::None => (None, None),
+            Compression::Lz4 => (Some(CompressionType::LZ4_FRAME), None),
+            Compression::Zstd => (Some(CompressionType::ZSTD), Some(ZSTD_LEVEL)),
+        };
+        let options = IpcWriteOptions::default().try_with_compression(codec)?;
+        options.try_with_compression_level(level)
+    }
+}
+
+impl FromStr for Compression {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Compression::ALL.into_iter().find(|c| c.name() == text.trim());
+        found.ok_or_else(|| format!("`{text}` is not one of `none`, `lz4` and `zstd`"))
+    }
+}
 
 /// A message of an object.
 #[derive(Debug, Clone)]
@@ -114,8 +166,8 @@ pub fn schema(dtypes: &[DType], metadata: HashMap<String, String>) -> Schema {
     Schema::new_with_metadata(fields.collect::<Vec<_>>(), metadata)
 }
 
-/// Encodes chunks of an operand as one object, without a copy of the cells. `stage` names its stage; each chunk comes
-/// with the number of its output and the index of its first cell.
+/// Encodes chunks of an operand as one object, without a copy of the cells unless they are compressed. `stage` names its
+/// stage; each chunk comes with the number of its output and the index of its first cell.
 ///
 /// # Errors
 /// [`Error::Broken`] if Arrow refuses the schema.
@@ -123,6 +175,7 @@ pub(crate) fn encode<'a>(
     stage: &impl Display,
     number: u64,
     nanos: u64,
+    compression: Compression,
     chunks: impl IntoIterator<Item = (u32, (&'a Arc<Chunk>, &'a Dims))>,
 ) -> Result<Vec<Message>, Error> {
     let broken = |e: ArrowError| Error::Broken { what: format!("a chunk as Arrow IPC: {e}") };
@@ -138,7 +191,7 @@ pub(crate) fn encode<'a>(
         ];
         let metadata = metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         let dtypes: Vec<DType> = chunk.fields().iter().map(Field::dtype).collect();
-        messages.extend(stream(chunk, schema(&dtypes, metadata)).map_err(broken)?);
+        messages.extend(stream(chunk, schema(&dtypes, metadata), compression).map_err(broken)?);
     }
     let parts = messages.iter().cloned().flat_map(Message::parts);
     let mut crc = crc32fast::Hasher::new();
@@ -151,14 +204,18 @@ pub(crate) fn encode<'a>(
 }
 
 /// The stream of a chunk.
-fn stream(chunk: &Arc<Chunk>, schema: Schema) -> Result<Vec<Message>, ArrowError> {
+fn stream(
+    chunk: &Arc<Chunk>,
+    schema: Schema,
+    compression: Compression,
+) -> Result<Vec<Message>, ArrowError> {
     let of_memory = |e: Error| ArrowError::MemoryError(e.to_string());
     let row: u64 = chunk.fields().iter().map(|f| f.dtype.size() as u64).sum();
     let step = (BATCH_BYTES / row.max(1) / ROWS * ROWS).max(ROWS) as usize;
     let all = chunk.cells() as usize;
     let held = (0..chunk.fields().len()).map(|f| chunk.held(f).map_err(of_memory));
     let held = held.collect::<Result<SmallVec<[Buffer; 2]>, _>>()?;
-    let mut encoder = StreamEncoder::try_new(&schema)?;
+    let mut encoder = StreamEncoder::try_new_with_options(&schema, compression.options()?)?;
     let schema = Arc::new(schema);
     let mut buffers = Vec::new();
     for first in (0..all).step_by(step) {
@@ -252,7 +309,9 @@ pub(crate) fn decode(
         }
         nanos = of("tessera.nanos").parse().map_err(|_| "its time is no number")?;
         let mut columns = columns(&schema, shape, pool)?;
-        while let Some(batch) = next_batch(&mut rest, &schema)? {
+        // Padding is at most 64 bytes.
+        let most = columns.iter().map(|c| c.buffer.len() as u64).max().unwrap_or(0) + 64;
+        while let Some(batch) = next_batch(&mut rest, &schema, most)? {
             for (column, array) in columns.iter_mut().zip(batch.columns()) {
                 column.append(array)?;
             }
@@ -295,13 +354,29 @@ fn next_schema(rest: &mut Buffer) -> Result<SchemaRef, String> {
     Ok(Arc::new(fb_to_schema(schema)))
 }
 
-fn next_batch(rest: &mut Buffer, schema: &SchemaRef) -> Result<Option<RecordBatch>, String> {
+/// The next batch, whose buffers have at most `most` bytes each; `None` at the end of a stream.
+fn next_batch(
+    rest: &mut Buffer,
+    schema: &SchemaRef,
+    most: u64,
+) -> Result<Option<RecordBatch>, String> {
     let Some(header) = next_header(rest)? else { return Ok(None) };
     let message = root_as_message(&header).map_err(|e| e.to_string())?;
     let body = usize::try_from(message.bodyLength()).map_err(|e| e.to_string())?;
     let body = take(rest, body)?;
     let batch = message.header_as_record_batch().ok_or("a message is no batch")?;
     let version = message.version();
+    if batch.compression().is_some() {
+        // Arrow allocates what a buffer claims to have.
+        for buffer in batch.buffers().into_iter().flatten() {
+            let at = usize::try_from(buffer.offset()).unwrap_or(usize::MAX);
+            let claimed = body.get(at..).and_then(|from| from.first_chunk::<8>());
+            let claimed = claimed.map_or(0, |n| i64::from_le_bytes(*n));
+            if buffer.length() > 0 && claimed > most.cast_signed() {
+                return Err(format!("a buffer claims to have {claimed} bytes"));
+            }
+        }
+    }
     read_record_batch(&body, batch, schema.clone(), &HashMap::new(), None, &version)
         .map(Some)
         .map_err(|e| e.to_string())

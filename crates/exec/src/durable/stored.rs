@@ -2,7 +2,7 @@
 
 use super::statement::Durable;
 use crate::chunk::Chunk;
-use crate::chunk::ipc::{self, Message};
+use crate::chunk::ipc::{self, Compression, Message};
 use crate::order::Found;
 use crate::pool::Pool;
 use crate::schedule::Tiling;
@@ -111,14 +111,20 @@ impl Kept {
         io: &Handle,
         (stage, number): (StageId, u64),
         (chunks, origins): (&[Arc<Chunk>], &dyn Fn() -> Vec<Dims>),
-        nanos: u64,
+        (nanos, compression): (u64, Compression),
         room: u64,
     ) {
         let Some(key) = self.picks.get(stage.0 as usize).copied().flatten() else { return };
         let bytes = chunks.iter().map(|c| c.bytes()).sum();
         match self.durable.queue(bytes, room) {
             Some(queued) => {
-                match ipc::encode(&key, number, nanos, (0..).zip(chunks.iter().zip(&origins()))) {
+                match ipc::encode(
+                    &key,
+                    number,
+                    nanos,
+                    compression,
+                    (0..).zip(chunks.iter().zip(&origins())),
+                ) {
                     Ok(messages) => {
                         let parts = messages.into_iter().flat_map(Message::parts).collect();
                         let object = self.durable.object(self.part, key, number);

@@ -6,7 +6,7 @@ mod reads;
 
 use super::*;
 use crate::cancel::CancelToken;
-use crate::chunk::ipc::{self, Message};
+use crate::chunk::ipc::{self, Compression, Message};
 use crate::chunk::{Chunk, Field};
 use crate::config::Config;
 use crate::error::Error;
@@ -63,23 +63,61 @@ fn shapes() -> Vec<Dims> {
 }
 
 fn object() -> Bytes {
+    encoded(Compression::None)
+}
+
+fn encoded(compression: Compression) -> Bytes {
     let origins: Vec<Dims> =
         shapes().iter().map(|shape| shape.iter().map(|n| n * 5).collect()).collect();
     let chunks = chunks();
     let chunks = (0..).zip(chunks.iter().zip(&origins));
-    let messages = ipc::encode(&key("k"), 7, 12_345, chunks).unwrap();
+    let messages = ipc::encode(&key("k"), 7, 12_345, compression, chunks).unwrap();
     messages.into_iter().flat_map(Message::parts).collect::<Vec<_>>().concat().into()
 }
 
 #[test]
 fn chunks_come_back_as_they_were() {
-    let (back, nanos) = ipc::decode(&object(), &key("k"), 7, &shapes(), &pool()).unwrap();
-    assert_eq!((back.len(), nanos), (3, 12_345));
-    for (a, b) in chunks().iter().zip(&back) {
-        assert_eq!((a.shape(), a.fields().len()), (b.shape(), b.fields().len()));
-        for (f, g) in a.fields().iter().zip(b.fields()) {
-            assert_eq!((f.dtype(), f.buffer().as_slice()), (g.dtype(), g.buffer().as_slice()));
+    for compression in Compression::ALL {
+        let object = encoded(compression);
+        let (back, nanos) = ipc::decode(&object, &key("k"), 7, &shapes(), &pool()).unwrap();
+        assert_eq!((back.len(), nanos), (3, 12_345));
+        for (a, b) in chunks().iter().zip(&back) {
+            assert_eq!((a.shape(), a.fields().len()), (b.shape(), b.fields().len()));
+            for (f, g) in a.fields().iter().zip(b.fields()) {
+                assert_eq!((f.dtype(), f.buffer().as_slice()), (g.dtype(), g.buffer().as_slice()));
+            }
         }
+    }
+}
+
+#[test]
+fn chunks_of_equal_cells_are_small_if_they_are_compressed() {
+    let cells = 1 << 19;
+    let chunk = Arc::new(Chunk::from_vec(&[cells], vec![0.0f64; cells as usize]).unwrap());
+    let origin: Dims = [0].into_iter().collect();
+    let bytes = |compression| {
+        let chunks = [(0, (&chunk, &origin))];
+        let messages = ipc::encode(&key("k"), 0, 0, compression, chunks).unwrap();
+        messages.into_iter().flat_map(Message::parts).collect::<Vec<_>>().concat()
+    };
+    assert!(bytes(Compression::None).len() > 4 << 20);
+    for compression in [Compression::Lz4, Compression::Zstd] {
+        let object = bytes(compression);
+        assert!(object.len() < 64 << 10, "{compression:?}: {}", object.len());
+        let shapes: Vec<Dims> = vec![[cells].into_iter().collect()];
+        let decode = |object: Vec<u8>| ipc::decode(&object.into(), &key("k"), 0, &shapes, &pool());
+        let (back, _) = decode(object.clone()).unwrap();
+        assert!(back[0].fields()[0].buffer().as_slice().iter().all(|byte| *byte == 0));
+        // A buffer that claims to have a terabyte, with a checksum that holds.
+        let claim = (2i64 << 20).to_le_bytes();
+        let at = object.windows(8).position(|bytes| bytes == claim).unwrap();
+        let mut bad = object;
+        bad[at..at + 8].copy_from_slice(&(1i64 << 40).to_le_bytes());
+        let end = bad.len() - 8;
+        let crc = crc32fast::hash(&bad[..end]);
+        bad[end + 4..].copy_from_slice(&crc.to_le_bytes());
+        let refused = decode(bad).unwrap_err();
+        assert!(refused.contains("claims to have 1099511627776 bytes"), "{refused}");
     }
 }
 

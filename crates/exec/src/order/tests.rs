@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cancel::CancelToken;
+use crate::chunk::ipc::Compression;
 use crate::config::Config;
 use crate::run::{How, Runtime};
 use crate::schedule::Sink;
@@ -31,7 +32,7 @@ struct Own {
 
 /// An object as it arrives.
 fn sent(number: (StageId, u64), chunks: &[Arc<Chunk>]) -> Bytes {
-    let messages = encode(&*plan(), number, chunks, None).unwrap();
+    let messages = encode(&*plan(), number, chunks, None, Compression::None).unwrap();
     messages.into_iter().flat_map(Message::parts).collect::<Vec<_>>().concat().into()
 }
 

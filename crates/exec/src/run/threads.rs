@@ -167,7 +167,8 @@ impl Shared {
             let room = work.statement.account.quota().limit() / KEEPING;
             let tiling = &*work.statement.tiling;
             let origins = || crate::order::origins(tiling, operand.0, operand.1);
-            kept.keep(&self.io, operand, (chunks, &origins), nanos, room);
+            let how = (nanos, self.config.compression);
+            kept.keep(&self.io, operand, (chunks, &origins), how, room);
         }
         if let (Ok(Some(chunks)), Some(shelf)) = (&result, &work.statement.shelf) {
             match work.stored {

@@ -97,6 +97,7 @@ impl WorkerArgs {
             pool_bytes_max: memory_bytes / 2,
             spill_dir: Some(config.spill_dir.clone()),
             spill_bytes_max: config.spill_limit_bytes,
+            compression: config.compression,
             ..Default::default()
         };
         let credentials = credentials(config)?;

@@ -55,6 +55,7 @@ mod security;
 mod shell;
 #[expect(clippy::print_stdout, reason = "a long run tells what each world did")]
 mod slt;
+#[expect(clippy::print_stdout, reason = "a long run tells how long a takeover takes")]
 mod standby;
 mod stores;
 mod subscripts;

@@ -5,10 +5,10 @@ use crate::common::{SERVE, until};
 use crate::http::Server;
 use crate::restart::{accepted, end, result};
 use crate::s3::{KEY, S3, SECRET};
-use nix::sys::signal::Signal::{self, SIGCONT, SIGSTOP, SIGTERM};
+use nix::sys::signal::Signal::{self, SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Takes some seconds in a debug build.
 const LONG: &str = "SELECT sum(sin(arange(20000000)::float64)) AS s";
@@ -80,11 +80,9 @@ fn error(s: &Server, path: &str) -> Value {
     s.get(path).json()["error"].clone()
 }
 
-/// Waits until a server is live, and returns how long that took.
-fn is_ready(s: &Server, most: Duration) -> Duration {
-    let begun = Instant::now();
+/// Waits until a server is live.
+fn is_ready(s: &Server, most: Duration) {
     until("the server is ready", most, || s.get("/readyz").status == 200);
-    begun.elapsed()
 }
 
 /// Waits until a server waits for the end of another.
@@ -361,4 +359,33 @@ fn a_session_ends_with_its_server_and_its_accepted_statements_do_not() {
     // Its settings are gone: what is asked now would mean something else.
     assert_eq!(out.status.code(), Some(1), "{text}{told}");
     assert!(told.contains("unknown_session"), "{told}");
+}
+
+/// From the signal to the first statement that the standby answers.
+fn takeover(remote: bool, sent: Signal) -> Duration {
+    let world = World::new(remote);
+    let [live, standby] = world.pair(&[]);
+    let id = accepted(&live, "", LONG);
+    // At another moment between two renewals each time.
+    let moment = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_millis();
+    std::thread::sleep(Duration::from_millis(1000 + u64::from(moment)));
+    let begun = Instant::now();
+    send(&live, sent);
+    let asked = json!({"sql": "SELECT 1 + 1 AS two"});
+    until("it answers", TAKES_OVER, || standby.submit(&asked).status == 200);
+    let took = begun.elapsed();
+    assert_eq!(end(&standby, &id)["state"], "FINISHED");
+    took
+}
+
+#[test]
+#[ignore = "takes minutes; docs/recovery.md has the figures"]
+fn how_long_a_takeover_takes() {
+    for remote in [false, true] {
+        for sent in [SIGKILL, SIGSTOP, SIGTERM] {
+            let mut took: Vec<Duration> = (0..10).map(|_| takeover(remote, sent)).collect();
+            took.sort();
+            println!("in a bucket: {remote}, {sent}: median {:?}, all {took:?}", took[5]);
+        }
+    }
 }

@@ -1,13 +1,14 @@
 //! Messages of plans and orders, and workers that miss some of them.
 
 use super::{Bench, plans};
-use crate::net::Peers;
+use crate::net::{PROTOCOL, Peers};
 use crate::wire::{
     Done, News, OrderMessage, OrderProgress, PlanMessage, Reuse, Said, THE_SERVER, There,
     from_postcard, to_postcard,
 };
 use bytes::Bytes;
 use futures::StreamExt;
+use serde_reflection::{Samples, Tracer, TracerConfig};
 use std::sync::Arc;
 use std::time::Duration;
 use tessera_exec::durable::Did;
@@ -60,6 +61,47 @@ fn messages_are_read_as_they_were_written() {
     assert_eq!((done.error, done.durable), (Some(report), durable));
     let stages = &done.progress.stages;
     assert!(stages[0] == (3, 0.25) && stages[1].1.is_nan());
+}
+
+/// The types of the messages that do not describe themselves, with their fields in order.
+///
+/// If this snapshot changes, parties of the former version misread messages: increment [`PROTOCOL`], by which the
+/// snapshot is named, and delete the former one.
+#[test]
+fn messages_are_those_of_the_protocol() {
+    let mut tracer = Tracer::new(TracerConfig::default());
+    let mut samples = Samples::new();
+    for (_, t) in plans() {
+        tracer.trace_value(&mut samples, &message(&t)).unwrap();
+    }
+    let some: Bitmap = (0..3).collect();
+    let order = OrderMessage {
+        plan: "p".into(),
+        run: vec![(StageId(0), some.clone())],
+        hold: vec![(StageId(0), some.clone())],
+        news: News { log: 1, first: 0, entries: vec![[0u8].into()] },
+        begun: true,
+        threads: Some(1),
+    };
+    let there = There { address: "a".into(), operands: vec![(StageId(0), some)] };
+    let report = ErrorReport {
+        code: "poison".into(),
+        class: Class::Retry,
+        message: "m".into(),
+        hint: Some("h".into()),
+        may_fit: true,
+    };
+    let stages = vec![(1, 0.5)];
+    let progress = OrderProgress { stages, ..OrderProgress::default() };
+    let done = Done { error: Some(report), progress: progress.clone(), ..Done::default() };
+    tracer.trace_value(&mut samples, &order).unwrap();
+    tracer.trace_value(&mut samples, &there).unwrap();
+    for said in [Said::Behind, Said::Runs(progress), Said::Done(Box::new(done))] {
+        tracer.trace_value(&mut samples, &said).unwrap();
+    }
+    let types = tracer.registry_unchecked();
+    let types: String = types.iter().map(|(name, of)| format!("{name}: {of:?}\n")).collect();
+    insta::assert_snapshot!(format!("messages_of_protocol_{PROTOCOL}"), types);
 }
 
 /// Sends an order and returns the last message of the worker.

@@ -38,7 +38,7 @@ fn main() {
 
 /// Runs the simulated workers until the server ends.
 async fn workers(told: &[&str]) {
-    let [scheduler, secret, count, micros] = told else { panic!("{told:?}") };
+    let [scheduler, secret, count, micros] = told else { unreachable!("{told:?}") };
     let credentials = credentials(secret.into());
     let operand = Duration::from_micros(micros.parse().unwrap());
     let mut all = Vec::new();

@@ -81,7 +81,7 @@ pub(crate) fn plans(operands: u64) -> Result<Vec<Simulated>, Error> {
             a.b.reduce_axes(x, ReduceKind::Mean, &[0, 1])
         }),
         ("standardised columns", |a, n| {
-            let side = (n / 3.14).sqrt() as u64;
+            let side = (n / 3.15).sqrt() as u64;
             let x = a.load("x", [side; 2], [1; 2])?;
             let mean = a.b.reduce_axes(x, ReduceKind::Mean, &[0])?;
             let std = a.b.reduce_axes(x, ReduceKind::Var { ddof: 0 }, &[0])?;

@@ -169,6 +169,13 @@ impl Cluster {
         self.workers.push(Party { child, name });
     }
 
+    /// Starts a worker that finds something else in its environment.
+    pub(crate) fn start_worker_in(&mut self, environment: &[(String, String)]) {
+        let before = std::mem::replace(&mut self.environment, environment.to_vec());
+        self.start_worker(&[]);
+        self.environment = before;
+    }
+
     /// Starts a worker that others reach, and that reaches the server, by wires that can be cut.
     fn start_wired_worker(&mut self) -> [Wire; 2] {
         let port = free_port();

@@ -11,6 +11,7 @@ mod chunking;
 mod cluster;
 mod cluster_cells;
 mod cluster_durable;
+mod cluster_outputs;
 mod common;
 mod coverage;
 #[expect(clippy::print_stdout, reason = "a long run tells what it saw")]

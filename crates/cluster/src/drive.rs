@@ -13,11 +13,13 @@
 //! a bounded time.
 
 mod calls;
+mod deaths;
 mod expect;
 mod fetch;
 mod holders;
 mod jobs;
 mod leave;
+mod output;
 mod reuse;
 mod round;
 mod suspects;
@@ -26,30 +28,30 @@ pub use expect::Expected;
 pub use reuse::Identity;
 
 use crate::net::Fault;
-use crate::registry::WorkerState;
 use crate::server::{Cluster, Home};
 use crate::wire::{OrderProgress, PlanMessage, PlanName, Reuse, STORAGE, THE_SERVER};
 use bytes::Bytes;
 use fetch::Loading;
 use holders::{Holders, is_permanent};
 use leave::Flights;
-use round::{Death, Stop};
+use output::Output;
+use round::{Job, Stop};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant};
-use suspects::{Died, Suspects};
+use std::time::Duration;
+use suspects::Suspects;
 use tessera_exec::durable::Stored;
-use tessera_exec::error::{Error, ErrorReport};
+use tessera_exec::error::Error;
 use tessera_exec::order::{OPERANDS_MAX, Shelved, Totals};
 use tessera_exec::task::Sources;
 use tessera_planner::cost::operand_s;
-use tessera_planner::error::Class;
 use tessera_planner::place::{Placement, Worker};
 use tessera_planner::plan::{StageId, Task};
 use tessera_planner::recover::{Bitmap, Reached, Recovery, reached, recover};
 use tessera_planner::tile::Tiling;
+use tessera_storage::sink::{SharedOutput, ZarrWriter};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Rounds that may fail in a row for other reasons than a worker's death.
@@ -63,6 +65,19 @@ const DURABLE: u32 = u32::MAX;
 
 /// The operands whose chunks a party has, by stage.
 type Has = Vec<Bitmap>;
+
+/// How a plan runs on a cluster.
+#[derive(Debug)]
+pub struct DriveOptions {
+    /// Upper bound on the threads of each worker.
+    pub threads: Option<usize>,
+    /// Chunks that outlive workers and this process: they are not made again, and workers write what it picks.
+    pub stored: Option<Stored>,
+    /// The store that workers write the chunks of results to.
+    pub output: Option<(Arc<ZarrWriter>, SharedOutput)>,
+    /// The statement: what workers retain of an earlier run of it is not made again.
+    pub identity: Identity,
+}
 
 /// A plan that runs on a cluster.
 pub struct Drive {
@@ -86,6 +101,8 @@ pub struct Drive {
     encoded: Mutex<Option<Bytes>>,
     /// Chunks that outlive workers and this process.
     stored: Option<Arc<Stored>>,
+    /// The store that workers write the chunks of results to.
+    output: Option<Output>,
     /// Operands whose chunks workers may retain besides those in `there`.
     held: Mutex<BTreeMap<u32, Has>>,
     /// Requests to free unread chunks, the running one included.
@@ -119,6 +136,8 @@ struct RoundState {
     failures: u32,
     /// Number of workers in the last round.
     had: usize,
+    /// Results that were written when workers last had orders to write available ones.
+    wrote: Option<u64>,
 }
 
 impl std::fmt::Debug for Drive {
@@ -130,8 +149,7 @@ impl std::fmt::Debug for Drive {
 impl Drive {
     /// Prepares a plan to run on the cluster. Returns `None` if it cannot be sent: it has a source that only this
     /// process can open, or more operands than an order may have. `home` returns chunks of arrays in the memory of this
-    /// process. What `stored` has is not made again, and workers write what it picks. Neither is what workers retain of
-    /// an earlier run of the statement, by its `identity`.
+    /// process.
     ///
     /// # Errors
     /// What the server has cannot be encoded.
@@ -139,9 +157,7 @@ impl Drive {
         cluster: &Arc<Cluster>,
         tiling: &Arc<Tiling>,
         sources: &Sources,
-        threads: Option<usize>,
-        stored: Option<Stored>,
-        identity: Identity,
+        options: DriveOptions,
         home: Home,
     ) -> Result<Option<Arc<Self>>, Error> {
         let stages = &tiling.plan().stages;
@@ -165,6 +181,8 @@ impl Drive {
             named.push((source.as_ref().clone(), location.as_ref().clone()));
         }
         let id = uuid::Uuid::new_v4().simple().to_string();
+        let DriveOptions { threads, stored, output, identity } = options;
+        let (writer, shared) = output.unzip();
         let message = PlanMessage {
             id: id.clone(),
             plan: tiling.plan().clone(),
@@ -178,6 +196,7 @@ impl Drive {
                 },
                 versions: Vec::new(),
             },
+            output: shared,
         };
         let broken = |e: Fault| Error::Broken { what: e.to_string() };
         let mut holders = Holders::new(stages.len());
@@ -201,6 +220,7 @@ impl Drive {
             watched: OnceLock::new(),
             encoded: Mutex::default(),
             stored: stored.map(Arc::new),
+            output: writer.map(|writer| Output::new(writer, tiling)),
             lost: Mutex::new(vec![Bitmap::default(); stages.len()]),
             totals: Mutex::new(totals),
             round_runs: Mutex::default(),
@@ -225,13 +245,11 @@ impl Drive {
             tokio::spawn(leave::watch(Arc::downgrade(self), changes, over));
         }
         self.run().await?;
-        // The server does not load its own chunks from workers.
-        let mut available = self.available();
-        if let Some(own) = self.holders().of(SERVER) {
-            let mine = available.iter_mut().zip(own).filter(|(_, own)| !own.is_empty());
-            mine.for_each(|(all, _)| *all = Bitmap::default());
-        }
+        self.loads_now();
+        let mut available = self.for_server();
         let recovery = match Arc::ptr_eq(whole.plan(), self.tiling.plan()) {
+            // The rest is an order, which counts readers itself.
+            true if self.is_written() => Recovery::loading(available),
             true => Recovery::only(available),
             false => {
                 available.resize(whole.plan().stages.len(), Bitmap::default());
@@ -321,17 +339,40 @@ impl Drive {
         holders.all()
     }
 
-    /// What has to run if these operands are available, and which of them are needed for that.
+    /// The same for the server, which does not load its own chunks from workers.
+    fn for_server(&self) -> Has {
+        let mut available = self.available();
+        if let Some(own) = self.holders().of(SERVER) {
+            let mine = available.iter_mut().zip(own).filter(|(_, own)| !own.is_empty());
+            mine.for_each(|(all, _)| *all = Bitmap::default());
+        }
+        available
+    }
+
+    /// What has to run for the results that are not written if these operands are available, and which of them are
+    /// needed for that.
     async fn rest(&self, available: Has) -> Result<Reached, Error> {
-        let tiling = self.tiling.clone();
-        apart(move || rest(&tiling, &available)).await
+        let (tiling, results) = (self.tiling.clone(), self.unwritten());
+        apart(move || reached(&tiling, &results, &[&available])).await
+    }
+
+    /// The operands of the results that are not written.
+    fn unwritten(&self) -> Vec<(StageId, Bitmap)> {
+        let mut results: BTreeMap<StageId, Bitmap> = BTreeMap::new();
+        for of in &self.tiling.plan().results {
+            let all = results.entry(of.stage).or_default();
+            all.insert_range(0, self.tiling.plan().stage(of.stage).grid.count());
+        }
+        self.remove_written(&mut results);
+        results.into_iter().collect()
     }
 
     fn is_done(&self, available: &Has) -> bool {
         self.tiling.plan().results.iter().all(|of| {
             let stage = self.tiling.plan().stage(of.stage);
             let is_const = matches!(stage.task, Task::Const(_));
-            is_const || available[of.stage.0 as usize].len() == stage.grid.count()
+            let has = &available[of.stage.0 as usize];
+            is_const || self.has_result(of.stage, has) == stage.grid.count()
         })
     }
 
@@ -354,22 +395,8 @@ impl Drive {
             if looks {
                 self.find_stored().await?;
             }
-            let available = self.available();
-            if self.is_done(&available) {
-                self.sweep();
-                return Ok(());
-            }
-            let members = self.members(state.had).await?;
-            state.had = members.len();
-            self.find_retained(state, &members).await;
-            let available = self.available();
-            if self.is_done(&available) {
-                return Ok(());
-            }
-            let left = self.rest(available).await?.runs;
-            self.set_round_runs(&left.iter().map(Bitmap::len).collect::<Vec<u64>>());
+            let Some((members, jobs)) = self.next_jobs(state).await? else { return Ok(()) };
             let here: BTreeSet<u32> = members.keys().copied().collect();
-            let jobs = self.jobs(state, &members, &left)?;
             state.informed.retain(|w| here.contains(w));
             let end = self.round(state, &members, &jobs).await;
             looks = end.is_err();
@@ -391,6 +418,36 @@ impl Drive {
                 }
             }
         }
+    }
+
+    /// The workers and the jobs of the next round; `None` if all results are available or written.
+    async fn next_jobs(
+        &self,
+        state: &mut RoundState,
+    ) -> Result<Option<(BTreeMap<u32, Worker>, Vec<Job>)>, Error> {
+        if self.is_done(&self.available()) {
+            return Ok(self.last_jobs(state));
+        }
+        let members = self.members(state.had).await?;
+        state.had = members.len();
+        self.find_retained(state, &members).await;
+        let available = self.available();
+        if self.is_done(&available) {
+            return Ok(self.last_jobs(state));
+        }
+        let left = self.rest(available).await?.runs;
+        self.set_round_runs(&left.iter().map(Bitmap::len).collect::<Vec<u64>>());
+        let jobs = self.jobs(state, &members, &left)?;
+        Ok(Some((members, jobs)))
+    }
+
+    /// The workers and the jobs of a round that writes available results; `None` if the server takes the results.
+    fn last_jobs(&self, state: &mut RoundState) -> Option<(BTreeMap<u32, Worker>, Vec<Job>)> {
+        self.set_round_runs(&[]);
+        self.sweep();
+        let members = self.here();
+        let jobs = self.writing_jobs(state, &members);
+        (!jobs.is_empty()).then_some((members, jobs))
     }
 
     /// Looks up the durable chunks.
@@ -422,69 +479,6 @@ impl Drive {
                 }
             });
         }
-    }
-
-    /// Handles workers that died while they ran orders.
-    async fn died(
-        &self,
-        state: &mut RoundState,
-        deaths: Vec<Death>,
-        members: &BTreeMap<u32, Worker>,
-    ) -> Result<(), Error> {
-        if deaths.iter().any(|death| death.alone) {
-            // Workers that ran nothing of the plan may have died unnoticed.
-            self.missing(members, "another worker died").await;
-        }
-        let registry = self.cluster.registry();
-        let (dead_after, now) = (registry.limits().dead_after, Instant::now());
-        let moments = deaths.iter().map(|death| {
-            let member = registry.member(death.worker);
-            member.and_then(|m| m.ended).unwrap_or(now)
-        });
-        let moments: Vec<Instant> = moments.collect();
-        let others_live = moments.iter().min().is_some_and(|first| registry.has_since(*first));
-        let mut counted: BTreeSet<u32> = BTreeSet::new();
-        for (death, at) in deaths.into_iter().zip(moments) {
-            let member = registry.member(death.worker);
-            let has_left = member.as_ref().is_some_and(|m| m.state == WorkerState::Left);
-            // A worker that left, or was asked to restart, did not die of the statement.
-            if !has_left {
-                let is_silent = member.as_ref().is_none_or(|m| m.heard.elapsed() > dead_after);
-                let died = Died {
-                    worker: death.worker,
-                    at,
-                    joined: member.map_or(at, |m| m.joined),
-                    is_crash: death.alone || !is_silent,
-                    is_single: death.alone && others_live,
-                };
-                // Two workers that die at the same time are both detected within this time.
-                state.suspects.died(died, &death.ran, dead_after);
-            }
-            if !counted.insert(death.worker) {
-                continue;
-            }
-            self.count(|t| t.lost += 1);
-            let what = "it was lost; the others make what it had".into();
-            registry.note("recovering", Some(death.worker), Some(&self.id), what);
-        }
-        self.judge(state)
-    }
-
-    /// Fails a statement that is known to have killed workers.
-    fn judge(&self, state: &mut RoundState) -> Result<(), Error> {
-        let (posts, registry) = (self.cluster.posts(), self.cluster.registry());
-        state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
-        let is_to_blame = |worker| posts.is_to_blame(worker, &self.id);
-        let Some(deaths) = state.suspects.poison(is_to_blame) else { return Ok(()) };
-        let detail = format!("{deaths} workers died while they worked for it");
-        registry.note("poison", None, Some(&self.id), detail.clone());
-        Err(Error::Reported(Box::new(ErrorReport {
-            code: "poison".into(),
-            class: Class::Limit,
-            message: format!("{detail}; it is not tried again"),
-            hint: Some("see why they died (memory?): `GET /v1/cluster` has the events".into()),
-            may_fit: false,
-        })))
     }
 
     /// The workers that get orders, with their addresses and loads.
@@ -533,6 +527,7 @@ impl Drop for Drive {
         for worker in notified {
             // Chunks are removed when no worker writes any more.
             let writes = self.stored.as_ref().map(|stored| stored.durable().other());
+            let writes = (writes, self.output.as_ref().map(Output::other));
             let forgotten = forget(self.cluster.clone(), worker, self.id.clone());
             io.spawn(async move {
                 forgotten.await;
@@ -540,17 +535,6 @@ impl Drop for Drive {
             });
         }
     }
-}
-
-/// What has to run for the results if these operands are available, and which of them are needed for that.
-fn rest(tiling: &Tiling, available: &Has) -> Reached {
-    let mut results: BTreeMap<StageId, Bitmap> = BTreeMap::new();
-    for of in &tiling.plan().results {
-        let all = results.entry(of.stage).or_default();
-        all.insert_range(0, tiling.plan().stage(of.stage).grid.count());
-    }
-    let results: Vec<(StageId, Bitmap)> = results.into_iter().collect();
-    reached(tiling, &results, &[available])
 }
 
 /// Computes something that may take long apart from the threads of the network.

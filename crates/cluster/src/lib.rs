@@ -28,7 +28,7 @@ mod worker;
 mod worker_slots;
 
 pub use backlog::Waiting;
-pub use drive::{Drive, Expected, Identity};
+pub use drive::{Drive, DriveOptions, Expected, Identity};
 pub use net::PROTOCOL;
 pub use server::{Cluster, Home};
 pub use tessera_planner::key::KERNELS;

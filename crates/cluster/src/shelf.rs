@@ -7,7 +7,7 @@ use crate::worker::View;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -133,6 +133,8 @@ pub(crate) struct OrderShelf {
     pub(crate) run: BTreeMap<StageId, Bitmap>,
     /// Operands whose chunks are retained if they are made.
     pub(crate) hold: BTreeMap<StageId, Bitmap>,
+    /// Stages whose chunks are written to the output of the plan and read by nobody.
+    pub(crate) written: BTreeSet<StageId>,
     pub(crate) server: Option<String>,
     pub(crate) fetched: Arc<AtomicU64>,
     /// Bytes of `fetched` that the server relayed.
@@ -198,7 +200,7 @@ impl Shelf for OrderShelf {
         let is_in = |all: &BTreeMap<StageId, Bitmap>| {
             all.get(&stage).is_some_and(|operands| operands.contains(number))
         };
-        if is_in(&self.run) || is_in(&self.hold) {
+        if !self.written.contains(&stage) && (is_in(&self.run) || is_in(&self.hold)) {
             self.kept.put(stage, number, chunks);
         }
     }
@@ -206,7 +208,8 @@ impl Shelf for OrderShelf {
     fn loaded(&self, stage: StageId, number: u64, chunks: &[Arc<Chunk>]) {
         // An assigned operand whose chunks another worker had, which is about to leave.
         let is_assigned = self.run.get(&stage).is_some_and(|run| run.contains(number));
-        if is_assigned && self.kept.held(stage, number).is_none() {
+        if is_assigned && !self.written.contains(&stage) && self.kept.held(stage, number).is_none()
+        {
             self.kept.put(stage, number, chunks);
         }
     }

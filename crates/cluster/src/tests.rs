@@ -4,7 +4,7 @@
 use crate::net::{Credentials, Fault, Security};
 use crate::registry::{Limits, WorkerState};
 use crate::wire::Load;
-use crate::{Cluster, Drive, Home, Identity, Joining, Worker};
+use crate::{Cluster, Drive, DriveOptions, Home, Identity, Joining, Worker};
 use arrow::array::AsArray;
 use arrow::datatypes::{Float64Type, SchemaRef};
 use arrow::record_batch::RecordBatch;
@@ -37,6 +37,7 @@ use tessera_planner::plan::{StageId, Task};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::tile::Tiling;
+use tessera_storage::sink::{SharedOutput, ZarrWriter};
 use tessera_storage::source::{self, Options, Stores, Versions};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -44,6 +45,7 @@ use tonic::transport::{Channel, Endpoint};
 
 mod membership;
 mod orders;
+mod outputs;
 mod simulated;
 
 const MEMORY: u64 = 256 << 20;
@@ -149,6 +151,15 @@ impl Bench {
     }
 
     fn drive(&self, t: &Arc<Tiling>, sources: &Sources) -> Arc<Drive> {
+        self.drive_to(t, sources, None)
+    }
+
+    fn drive_to(
+        &self,
+        t: &Arc<Tiling>,
+        sources: &Sources,
+        output: Option<(Arc<ZarrWriter>, SharedOutput)>,
+    ) -> Arc<Drive> {
         let runner = Arc::new(PlanRunner::new(t.clone(), sources).unwrap());
         let (own, tiling) = (self.own.clone(), t.clone());
         let home: Home = Arc::new(move |stage, number, output| {
@@ -157,7 +168,8 @@ impl Bench {
         });
         let versions = Versions::new(false);
         let identity = Identity { statement: None, is_again: false, shares: true, versions };
-        Drive::new(&self.cluster, t, sources, None, None, identity, home).unwrap().unwrap()
+        let options = DriveOptions { threads: None, stored: None, output, identity };
+        Drive::new(&self.cluster, t, sources, options, home).unwrap().unwrap()
     }
 }
 
@@ -417,28 +429,6 @@ async fn arrays_come_from_where_they_are() {
     std::fs::write(&path, bytes).unwrap();
     let (t, sources) = two_arrays_at(&bench, &path).await;
     bench.both(&t, &sources).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workers_that_die_cost_time_only() {
-    for (name, t) in plans() {
-        let mut bench = Bench::new(3).await;
-        let alone = run(&bench.own, &t, &Sources::default(), None).await.unwrap();
-        let drive = bench.drive(&t, &Sources::default());
-        // One dies when some chunks are available, the other when all are.
-        let prepared = tokio::spawn({
-            let (drive, t) = (drive.clone(), t.clone());
-            async move { drive.prepare(&t).await }
-        });
-        bench.kill(0);
-        let shelved = prepared.await.unwrap().unwrap();
-        bench.kill(1);
-        let all = run(&bench.own, &t, &Sources::default(), Some(shelved)).await;
-        assert!(all.unwrap() == alone, "{name}: other bits");
-        let states: Vec<WorkerState> =
-            bench.cluster.registry().all().iter().map(|m| m.state).collect();
-        assert!(states.contains(&WorkerState::Alive), "{states:?}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

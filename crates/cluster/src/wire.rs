@@ -18,6 +18,7 @@ use tessera_planner::catalog::SourceRef;
 use tessera_planner::key::{KERNELS, StageKey};
 use tessera_planner::plan::{Plan, StageId};
 use tessera_planner::recover::Bitmap;
+use tessera_storage::sink::{PartEntry, SharedOutput};
 use tessera_storage::source::Noted;
 
 /// The server's address in lists of parties that have chunks: a worker knows where it joined.
@@ -121,6 +122,9 @@ pub struct Load {
     pub fetched_bytes: u64,
     /// Bytes of chunks that others fetched since the start.
     pub served_bytes: u64,
+    /// Bytes of outputs written since the start.
+    #[serde(default)]
+    pub written_bytes: u64,
     /// Operands of plans that are over whose chunks it retains.
     #[serde(default)]
     pub retained: u64,
@@ -166,6 +170,15 @@ pub struct PlanMessage {
     pub durable: Option<Shared>,
     /// Which chunks of earlier plans serve this one, and which of its chunks serve later ones.
     pub reuse: Reuse,
+    /// The store that the chunks of its results are written to, if workers write them.
+    pub output: Option<SharedOutput>,
+}
+
+/// A worker's response to a plan.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Learned {
+    /// Why it cannot write to the output of the plan.
+    pub no_output: Option<String>,
 }
 
 /// Chunks of a plan that serve other plans too.
@@ -223,6 +236,8 @@ pub struct OrderMessage {
     pub begun: bool,
     /// Upper bound on threads that compute; `None` allows all of the worker's.
     pub threads: Option<usize>,
+    /// True if the worker writes chunks of results to the output of the plan, if it can.
+    pub writes: bool,
 }
 
 /// A part of the log in which the server writes down which chunks of a plan become available.
@@ -268,6 +283,11 @@ pub struct Done {
     pub spills: u64,
     /// Bytes of spilled chunks.
     pub bytes_spilled: u64,
+    /// True if the assigned chunks of results were written to the output of the plan.
+    pub wrote: bool,
+    /// The chunks written, of the messages before this one.
+    #[serde(skip)]
+    pub parts: Vec<PartEntry>,
 }
 
 /// The progress of an order.
@@ -286,6 +306,8 @@ pub enum Said {
     Behind,
     /// The order runs.
     Runs(OrderProgress),
+    /// Some of the chunks written to the output. They count if the order ends without an error.
+    Wrote(Vec<PartEntry>),
     /// The order ended.
     Done(Box<Done>),
 }

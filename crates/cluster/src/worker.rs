@@ -8,6 +8,8 @@
 //! ```
 
 mod listing;
+mod order;
+mod output;
 mod plans;
 mod reuse;
 mod schedulers;
@@ -18,10 +20,9 @@ pub use schedulers::is_to_be_ended;
 use crate::cache::ChunkCache;
 use crate::net::{Credentials, Fault, Object, Peers, Server, Service};
 use crate::reach::Reach;
-use crate::shelf::OrderShelf;
 use crate::wire::{
-    Advice, Beat, ChunkTicket, Done, Hello, Load, OrderMessage, OrderProgress, PlanName,
-    RetainedQuery, Said, Unread, Version, Welcome, from_postcard, to_postcard,
+    Advice, Beat, ChunkTicket, Hello, Load, PlanName, RetainedQuery, Unread, Version, Welcome,
+    from_postcard,
 };
 use arrow_flight::FlightInfo;
 use async_trait::async_trait;
@@ -36,25 +37,17 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::{Duration, Instant};
-use tessera_exec::cancel::CancelToken;
 use tessera_exec::chunk::Chunk;
 use tessera_exec::chunk::ipc::Message;
-use tessera_exec::durable::Did;
 use tessera_exec::error::{Error, ErrorReport};
-use tessera_exec::order::{Order, Seen, Shelved};
-use tessera_exec::run::{How, Runtime};
-use tessera_exec::schedule::{Outcome, Stats};
+use tessera_exec::run::Runtime;
 use tessera_exec::store::FinishedChunk;
-use tessera_planner::recover::{Bitmap, Recovery};
 use tessera_storage::source::Stores;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use view::View;
 
-/// Interval of an order's progress messages.
-const TELL: Duration = Duration::from_millis(250);
 /// Timeout of a call to the server.
 const CALL: Duration = Duration::from_secs(4);
 /// How long a leaving worker waits until its chunks are no longer needed.
@@ -74,6 +67,7 @@ pub struct Worker {
     orders: AtomicU64,
     fetched: Arc<AtomicU64>,
     served: AtomicU64,
+    written: Arc<AtomicU64>,
     draining: AtomicBool,
     /// The address of the server that it joined.
     scheduler: Mutex<Option<String>>,
@@ -140,6 +134,7 @@ impl Worker {
             orders: AtomicU64::new(0),
             fetched: Arc::default(),
             served: AtomicU64::new(0),
+            written: Arc::default(),
             draining: AtomicBool::new(false),
             scheduler: Mutex::default(),
         })
@@ -300,6 +295,7 @@ impl Worker {
             used_bytes: self.runtime.quota().used(),
             fetched_bytes: self.fetched.load(Relaxed),
             served_bytes: self.served.load(Relaxed),
+            written_bytes: self.written.load(Relaxed),
             apart: self.reach.apart(),
             ..Load::default()
         };
@@ -324,93 +320,6 @@ impl Worker {
     fn known(&self, plan: &str) -> Result<Arc<Known>, Fault> {
         let known = self.plans().known.get(plan).cloned();
         known.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))
-    }
-
-    /// Starts an order; its end is the last message of the stream.
-    async fn order(
-        self: &Arc<Self>,
-        message: OrderMessage,
-    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
-        let known = self.known(&message.plan)?;
-        let server = self.server();
-        let Some(view) = known.hear(&message.news, server.as_deref().unwrap_or_default())? else {
-            return Ok(stream::once(std::future::ready(to_postcard(&Said::Behind))).boxed());
-        };
-        if message.begun {
-            // The order does not wait for storage.
-            let known = known.clone();
-            tokio::spawn(async move { known.begin().await });
-        }
-        let stages = known.tiling.plan().stages.len();
-        let mut there = vec![Bitmap::default(); stages];
-        for (stage, operands) in known.kept.operands() {
-            there[stage.0 as usize].extend(&operands);
-        }
-        view.add_to(&mut there);
-        let (fetched, relayed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let shelf = Arc::new(OrderShelf {
-            plan: message.plan,
-            kept: known.kept.clone(),
-            reach: self.reach.clone(),
-            stored: known.stored.clone(),
-            view,
-            run: message.run.iter().cloned().collect(),
-            hold: message.hold.into_iter().collect(),
-            server,
-            fetched: fetched.clone(),
-            relayed: relayed.clone(),
-            fetched_by_all: self.fetched.clone(),
-        });
-        let tiling = known.tiling.clone();
-        let listed = tokio::task::spawn_blocking(move || {
-            let order = Order::new(tiling, message.run, &there)?;
-            Ok::<_, Error>((order, there))
-        });
-        let (order, there) = match listed.await {
-            Ok(listed) => listed.map_err(|e| to_fault(&e))?,
-            Err(e) => {
-                return Err(to_fault(&Error::Broken { what: format!("an order was lost: {e}") }));
-            }
-        };
-        let how = How {
-            stored: known.stored.as_ref().map(|stored| stored.again()),
-            shelved: Some(Shelved { shelf, recovery: Recovery::loading(there) }),
-            threads: message.threads,
-            ..How::default()
-        };
-        self.orders.fetch_add(1, Relaxed);
-        let counted = Counted(self.clone());
-        let token = CancelToken::new();
-        let running = self
-            .runtime
-            .start_as(Arc::new(order), known.runner.clone(), Arc::new(Seen), &token, how)
-            .map_err(|e| to_fault(&e))?;
-        let watch = running.watch();
-        let mut tick = tokio::time::interval(TELL);
-        let mut end = Some(Box::pin(async move {
-            let outcome = running.outcome().await;
-            drop(counted);
-            let moved = (fetched.load(Relaxed), relayed.load(Relaxed));
-            to_postcard(&Said::Done(Box::new(Done {
-                durable: known.did(),
-                ..done(&outcome, moved)
-            })))
-        }));
-        // Dropping the stream drops `running`, which cancels the order.
-        let said = stream::poll_fn(move |cx| {
-            let Some(running) = &mut end else { return Poll::Ready(None) };
-            if let Poll::Ready(last) = running.poll_unpin(cx) {
-                end = None;
-                return Poll::Ready(Some(last));
-            }
-            while tick.poll_tick(cx).is_ready() {
-                if let Some(stats) = watch.stats() {
-                    return Poll::Ready(Some(to_postcard(&Said::Runs(progress(&stats)))));
-                }
-            }
-            Poll::Pending
-        });
-        Ok(said.boxed())
     }
 
     /// The chunks of an operand on its shelf, encoded.
@@ -471,10 +380,7 @@ impl Service for WorkerCalls {
     ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
         match kind {
             "ping" => Ok(one(&())),
-            "plan" => {
-                caught("a plan", self.0.learn(from_postcard(&body)?)).await?;
-                Ok(one(&()))
-            }
+            "plan" => Ok(one(&caught("a plan", self.0.learn(from_postcard(&body)?)).await?)),
             "order" => {
                 if self.0.draining.load(Relaxed) {
                     return Err(Fault::Unreachable("the worker is about to leave".into()));
@@ -523,27 +429,6 @@ async fn caught<T>(what: &str, answer: impl Future<Output = Result<T, Fault>>) -
     answer.unwrap_or_else(|payload| {
         Err(to_fault(&Error::of_panic(what.to_owned(), payload.as_ref())))
     })
-}
-
-fn progress(stats: &Stats) -> OrderProgress {
-    let stages = stats.stages.iter().map(|s| (s.operands, s.seconds)).collect();
-    OrderProgress { stages, states: stats.states.clone() }
-}
-
-fn done(outcome: &Outcome, (bytes_moved, bytes_relayed): (u64, u64)) -> Done {
-    let stats = &outcome.stats;
-    Done {
-        error: outcome.result.as_ref().err().map(ErrorReport::from),
-        progress: progress(stats),
-        requests: stats.requests,
-        bytes_read: stats.bytes_fetched,
-        bytes_moved,
-        bytes_relayed,
-        durable: Did::default(),
-        peak_bytes: stats.peak_bytes,
-        spills: stats.spills,
-        bytes_spilled: stats.bytes_spilled,
-    }
 }
 
 /// Encodes an error for the server.

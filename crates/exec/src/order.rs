@@ -5,7 +5,8 @@
 //!   order            fused ▸ partial                     assigned: runs, with all its inputs that are not available
 //! ```
 //! An [`Order`] is the plan as the scheduler of one machine sees it when only some operands are assigned to it. Each of
-//! them is a result, though no sink takes it: the [`Shelf`] sees every operand that runs and retains what others read.
+//! them is a result of the order: the [`Shelf`] sees every operand that runs and retains what others read. The results
+//! of the order begin with those of the plan, so that a sink may take their chunks.
 //!
 //! Invariants: the chunks of an order do not depend on what is available; a chunk that turns out to be missing is made.
 
@@ -123,6 +124,14 @@ pub(crate) fn encode(
     ipc::encode(&stage_name(stage), number, 0, compression, chunks)
 }
 
+/// Stages of a plan whose chunks are results and which no stage reads.
+pub fn only_results(tiling: &tile::Tiling) -> BTreeSet<StageId> {
+    let plan = tiling.plan();
+    let read: BTreeSet<StageId> =
+        plan.stages.iter().flat_map(|s| &s.inputs).map(|input| input.from.stage).collect();
+    plan.results.iter().map(|of| of.stage).filter(|stage| !read.contains(stage)).collect()
+}
+
 /// The index of the first cell of each chunk of an operand.
 pub(crate) fn origins(tiling: &dyn Tiling, stage: StageId, number: u64) -> Vec<Dims> {
     let index = tiling.grid(stage).unravel(number);
@@ -152,6 +161,14 @@ pub struct Totals {
     pub bytes_read: u64,
     /// Bytes of chunks that workers fetched from other parties.
     pub bytes_moved: u64,
+    /// Bytes of chunks that the server fetched from workers.
+    pub bytes_home: u64,
+    /// Objects of the output that workers wrote.
+    pub objects_written: u64,
+    /// Bytes of these.
+    pub bytes_written: u64,
+    /// Workers that could not write to the output: the server wrote their chunks.
+    pub no_output: u64,
     /// Part of `bytes_moved` that the server relayed between workers that do not reach each other.
     pub bytes_relayed: u64,
     /// Bytes that the placement expects workers to fetch from each other.
@@ -205,7 +222,7 @@ pub struct Shelved {
 /// A plan of which some operands are assigned.
 pub struct Order {
     tiling: Arc<tile::Tiling>,
-    /// An output of each stage with assigned operands, and those operands.
+    /// The results of the plan, then an output of each other stage with assigned operands; and the operands of each.
     results: Vec<OutputRef>,
     assigned: Vec<Bitmap>,
     /// Number of operands of the order that read a chunk.
@@ -244,6 +261,7 @@ impl Order {
                     let what = format!("operand {number} of {stage:?}, which has {count}");
                     return Err(Error::Broken { what });
                 }
+                // One that is available is loaded.
                 if !is_there(*stage, number) && met[stage.0 as usize].insert(number) {
                     open.push((*stage, number));
                 }
@@ -265,8 +283,19 @@ impl Order {
                 }
             });
         }
-        let (stages, assigned): (Vec<StageId>, Vec<Bitmap>) = assigned.into_iter().unzip();
-        let results = stages.into_iter().map(|stage| OutputRef { stage, output: 0 }).collect();
+        let mut of_stages: BTreeMap<StageId, Bitmap> = BTreeMap::new();
+        for (stage, numbers) in assigned {
+            of_stages.entry(stage).or_default().extend(&numbers);
+        }
+        let mut results = plan.results.clone();
+        let of_result = |of: &OutputRef| of_stages.get(&of.stage).cloned().unwrap_or_default();
+        let mut assigned: Vec<Bitmap> = results.iter().map(of_result).collect();
+        for (stage, numbers) in of_stages {
+            if plan.results.iter().all(|of| of.stage != stage) {
+                results.push(OutputRef { stage, output: 0 });
+                assigned.push(numbers);
+            }
+        }
         Ok(Order { tiling, results, assigned, readers, runs: met, operands })
     }
 

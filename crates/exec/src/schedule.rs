@@ -38,6 +38,7 @@ use std::sync::atomic::AtomicU64;
 use tessera_planner::grid::{ChunkIndex, Grid};
 use tessera_planner::plan::{OutputRef, StageId};
 use tessera_planner::region::Region;
+use tessera_storage::sink::ZarrWriter;
 
 pub(crate) mod admit;
 pub(crate) mod core;
@@ -163,6 +164,11 @@ pub trait Sink: Send + Sync {
     /// False for a sink that collects all chunks: the plan then fails at once when they do not fit.
     fn drains(&self) -> bool {
         false
+    }
+
+    /// The store to which other processes may write chunks of the results instead of this sink.
+    fn store(self: Arc<Self>) -> Option<Arc<ZarrWriter>> {
+        None
     }
 
     /// True if a call may wait for a disk, a network or a reader. A plan with such a sink is not run on the thread

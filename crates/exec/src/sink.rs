@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tessera_planner::grid::ChunkIndex;
 use tessera_planner::region::Region;
-use tessera_storage::sink::{Memory, Outputs, Promise, Reserved, ZarrWriter};
+use tessera_storage::sink::{Memory, Outputs, PartBatch, Promise, Reserved, ZarrWriter};
 
 impl Sink for ZarrWriter {
     fn chunk(
@@ -21,6 +21,37 @@ impl Sink for ZarrWriter {
         region: Region,
         chunk: Arc<Chunk>,
     ) -> Result<(), Error> {
+        let fields: SmallVec<[&[u8]; 2]> =
+            chunk.fields().iter().map(|f| f.buffer().as_slice()).collect();
+        let encoded = self.encode(result, &index, &region, chunk.shape(), &fields)?;
+        // Its memory is released before its objects wait for the store.
+        drop(fields);
+        drop(chunk);
+        Ok(encoded.map_or(Ok(()), |encoded| self.put(encoded))?)
+    }
+
+    fn drains(&self) -> bool {
+        true
+    }
+
+    fn store(self: Arc<Self>) -> Option<Arc<ZarrWriter>> {
+        Some(self)
+    }
+}
+
+/// The chunks that an [order](crate::order::Order) writes to an output of another process. Results of the order that
+/// are none of the plan are not written.
+impl Sink for PartBatch {
+    fn chunk(
+        &self,
+        result: usize,
+        index: ChunkIndex,
+        region: Region,
+        chunk: Arc<Chunk>,
+    ) -> Result<(), Error> {
+        if !self.has(result) {
+            return Ok(());
+        }
         let fields: SmallVec<[&[u8]; 2]> =
             chunk.fields().iter().map(|f| f.buffer().as_slice()).collect();
         let encoded = self.encode(result, &index, &region, chunk.shape(), &fields)?;

@@ -126,7 +126,7 @@ impl Stored {
         Some(Stored { number, bytes: u32::try_from(seal.bytes).ok()?, crc32c: seal.crc32c })
     }
 
-    fn seal(self) -> Seal {
+    pub(crate) fn seal(self) -> Seal {
         Seal { bytes: self.bytes.into(), crc32c: self.crc32c }
     }
 }
@@ -155,16 +155,18 @@ impl Chunks {
 
     /// Iterates over the index and seal of each chunk.
     fn iter(&self) -> impl Iterator<Item = (Dims, Seal)> {
-        self.stored.iter().map(|s| {
-            let mut rest = s.number;
-            let mut index = self.grid.clone();
-            for (at, n) in index.iter_mut().zip(&self.grid).rev() {
-                *at = rest % n;
-                rest /= n;
-            }
-            (index, s.seal())
-        })
+        self.stored.iter().map(|s| (index_of(&self.grid, s.number), s.seal()))
     }
+}
+
+/// The index of a chunk in its grid by its row-major number.
+pub(crate) fn index_of(grid: &Dims, number: u64) -> Dims {
+    let (mut rest, mut index) = (number, grid.clone());
+    for (at, n) in index.iter_mut().zip(grid).rev() {
+        *at = rest % n;
+        rest /= n;
+    }
+    index
 }
 
 /// The row-major number of a chunk in its grid.

@@ -16,6 +16,7 @@ mod error;
 mod file;
 mod folder;
 mod leftovers;
+mod parts;
 mod promise;
 mod target;
 mod zarr;
@@ -26,7 +27,10 @@ pub use folder::{FileLock, Folder, Mode, Version};
 pub use leftovers::{Claim, Leftover};
 pub use promise::Promise;
 pub use target::{Target, Written};
-pub use zarr::{Codec, Encoded, Item, Layout, Shards, ZarrWriter};
+pub use zarr::{
+    Codec, Encoded, EncodedPart, Item, Layout, Other, PartBatch, PartEntry, PartWriter, Shards,
+    SharedOutput, ZarrWriter,
+};
 pub(crate) use zarr::{UNNAMED_KEY, VALID_KEY};
 
 use crate::source::Stores;

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tessera_cluster::net::{Credentials, Fault, Object, Peers, Server, Service};
 use tessera_cluster::wire::{
-    Advice, Beat, Done, Hello, Load, OrderMessage, OrderProgress, PlanMessage, PlanName, Said,
-    There, Version, Welcome,
+    Advice, Beat, Done, Hello, Learned, Load, OrderMessage, OrderProgress, PlanMessage, PlanName,
+    Said, There, Version, Welcome,
 };
 use tessera_planner::recover::{Bitmap, reached};
 use tessera_planner::tile::Tiling;
@@ -177,6 +177,9 @@ impl Service for Calls {
                 let tiling = Arc::new(Tiling::new(plan));
                 let known = Known { tiling, own, there, log: 0, entries: 0 };
                 self.0.plans().insert(id, known);
+                let learned = serde_json::to_vec(&Learned::default());
+                let learned = learned.map(Bytes::from).map_err(|e| Fault::Broken(e.to_string()));
+                return Ok(stream::once(std::future::ready(learned)).boxed());
             }
             "forget" => {
                 let name: Result<PlanName, _> = serde_json::from_slice(&body);

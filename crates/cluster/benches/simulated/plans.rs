@@ -1,7 +1,7 @@
 //! Plans of many operands over stored arrays that nobody reads.
 
 use std::sync::Arc;
-use tessera_cluster::{Cluster, Drive, Home, Identity};
+use tessera_cluster::{Cluster, Drive, DriveOptions, Home, Identity};
 use tessera_exec::task::{SourceLocation, Sources};
 use tessera_planner::build::Builder;
 use tessera_planner::catalog::SourceRef;
@@ -40,7 +40,8 @@ impl Simulated {
         let home: Home = Arc::new(|_, _, _| None);
         let versions = Versions::new(false);
         let identity = Identity { statement: None, is_again: false, shares: false, versions };
-        Drive::new(cluster, &self.tiling, &self.sources, None, None, identity, home)
+        let options = DriveOptions { threads: None, stored: None, output: None, identity };
+        Drive::new(cluster, &self.tiling, &self.sources, options, home)
     }
 }
 

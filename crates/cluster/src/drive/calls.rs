@@ -9,10 +9,12 @@ use bytes::Bytes;
 use futures::StreamExt;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tessera_exec::error::{Error, ErrorReport};
 use tessera_planner::error::Class;
 use tessera_planner::place::Worker;
+use tessera_storage::sink::PartEntry;
 
 /// How long a worker may take to respond after its connection broke.
 const PROBE: Duration = Duration::from_millis(1500);
@@ -26,7 +28,8 @@ impl Drive {
         message: &OrderMessage,
         done: &Done,
     ) -> Result<(), Stop> {
-        let added = self.holders().add(worker, address, message.run.clone());
+        let retained = self.wrote(message, done).map_err(Stop::Over)?;
+        let added = self.holders().add(worker, address, retained);
         added.map_err(|e| Stop::Over(Error::Broken { what: e.to_string() }))?;
         self.holds(worker, message);
         if let Some(stored) = &self.stored {
@@ -65,23 +68,27 @@ impl Drive {
             // The worker died of something else.
             return Err(Stop::Failed(self.lost_error(worker, address)));
         }
-        let (mut said, mut sent) = self.assign(worker, address, &mut message, alone, false).await?;
+        let (mut said, mut sent, mut parts) =
+            self.assign(worker, address, &mut message, alone, false).await?;
         if matches!(said, Said::Behind) {
             // It lacks what came with an order that did not arrive, or that arrives later.
-            (said, sent) = self.assign(worker, address, &mut message, alone, true).await?;
+            (said, sent, parts) = self.assign(worker, address, &mut message, alone, true).await?;
         }
         let Said::Done(mut done) = said else {
             let reason = "an order had no end".into();
             return Err(Stop::Failed(Error::PartyLost { party: address.into(), reason }));
         };
         match done.error.take() {
-            None => Ok((*done, sent)),
+            None => {
+                done.parts = parts;
+                Ok((*done, sent))
+            }
             Some(report) => Err(of_report(report, worker, address)),
         }
     }
 
     /// Sends an order with the chunks that the worker does not know of yet, or with all of them (`whole`), and waits
-    /// for its end.
+    /// for its end. Returns its last message, and the chunks of the output that it wrote.
     async fn assign(
         &self,
         worker: u32,
@@ -89,16 +96,26 @@ impl Drive {
         message: &mut OrderMessage,
         alone: bool,
         whole: bool,
-    ) -> Result<(Said, Moment), Stop> {
+    ) -> Result<(Said, Moment, Vec<PartEntry>), Stop> {
         let broken = |e: Fault| Stop::Over(Error::Broken { what: format!("an order: {e}") });
         let (news, sent) = self.holders().news(worker, whole).map_err(broken)?;
         message.news = news;
         let body = to_postcard(message).map_err(broken)?;
         self.order_bytes.fetch_add(body.len() as u64, Relaxed);
         let order = Counted { drive: self, number: self.next_order.fetch_add(1, Relaxed) };
+        let parts = Mutex::new(Ok(Vec::new()));
         let heard = |answer: &Bytes| {
-            if let Ok(Said::Runs(progress)) = from_postcard(answer) {
-                self.running().insert(order.number, progress);
+            let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
+            match from_postcard(answer) {
+                Ok(Said::Runs(progress)) => drop(self.running().insert(order.number, progress)),
+                Ok(Said::Wrote(more)) => {
+                    if let Ok(parts) = &mut *parts {
+                        parts.extend(more);
+                    }
+                }
+                // The last message is read below.
+                Ok(Said::Behind | Said::Done(_)) => {}
+                Err(fault) => *parts = Err(fault),
             }
         };
         match self.ask(worker, address, "order", body, &heard).await {
@@ -109,7 +126,10 @@ impl Drive {
             }
             Err(stop) => Err(stop),
             Ok(last) => {
-                Ok((from_postcard(&last).map_err(|e| self.failed(worker, address, e))?, sent))
+                let failed = |e| self.failed(worker, address, e);
+                let parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let parts = parts.map_err(failed)?;
+                Ok((from_postcard(&last).map_err(failed)?, sent, parts))
             }
         }
     }
@@ -160,7 +180,7 @@ impl Drive {
         }
     }
 
-    fn failed(&self, worker: u32, address: &str, fault: Fault) -> Stop {
+    pub(super) fn failed(&self, worker: u32, address: &str, fault: Fault) -> Stop {
         match fault {
             Fault::Failed(words) => match serde_json::from_str::<ErrorReport>(&words) {
                 Ok(report) => of_report(report, worker, address),

@@ -1,7 +1,7 @@
 //! The expected work of workers for a plan, for EXPLAIN.
 
 use super::round::Job;
-use super::{Drive, Has, RoundState, SERVER, rest};
+use super::{Drive, Has, RoundState, SERVER};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_exec::error::Error;
 use tessera_planner::plan::StageId;
@@ -31,7 +31,7 @@ impl Drive {
             return Ok(None);
         }
         let mut state = RoundState::default();
-        let left = rest(&self.tiling, &self.available()).runs;
+        let left = reached(&self.tiling, &self.unwritten(), &[&self.available()]).runs;
         let jobs = self.jobs(&mut state, &members, &left)?;
         Ok(Some(Expected {
             workers: jobs.iter().map(|j| j.worker).collect::<BTreeSet<u32>>().len(),

@@ -78,6 +78,7 @@ impl Shelf for Loading {
             let found = drive.fetch(stage, number, bytes).await?;
             if let Some(Found::Object(object)) = &found {
                 fetched.fetch_add(object.len() as u64, Relaxed);
+                drive.count(|t| t.bytes_home += object.len() as u64);
             }
             Ok(found)
         }

@@ -2,7 +2,7 @@
 
 use super::holders::Moment;
 use super::round::Job;
-use super::{Drive, Has, RoundState, rest};
+use super::{Drive, Has, RoundState};
 use crate::wire::{News, OrderMessage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
@@ -70,6 +70,7 @@ impl Drive {
                     news: News::default(),
                     begun: false,
                     threads: self.threads,
+                    writes: self.writes(),
                 };
                 let worker = numbers[order.worker as usize];
                 own.push(jobs.len());
@@ -145,7 +146,7 @@ impl Drive {
         let (numbers, workers): (Vec<u32>, Vec<Worker>) =
             members.iter().map(|(n, w)| (*n, w.clone())).unzip();
         let mut placement = place(tiling, &workers, &RATES, Strategy::Split)?;
-        let wanted = rest(tiling, &Has::new()).runs;
+        let wanted = reached(tiling, &self.unwritten(), &[]).runs;
         let mut stages = tiling.plan().stages.iter().zip(&wanted);
         if stages.any(|(s, wanted)| wanted.len() < s.grid.count()) {
             // Balances the wanted operands across the workers.

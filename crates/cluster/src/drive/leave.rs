@@ -234,7 +234,8 @@ impl Drive {
         // The worker that leaves has got it.
         let unsent = || Error::Broken { what: "a plan with chunks was not sent".into() };
         let plan = plan.ok_or_else(unsent)?;
-        self.ask(worker, address, "plan", plan, &|_| ()).await.map_err(failed)?;
+        let learned = self.ask(worker, address, "plan", plan, &|_| ()).await.map_err(failed)?;
+        self.learned(worker, address, &learned).map_err(failed)?;
         let message = OrderMessage {
             plan: self.id.clone(),
             run: run.to_vec(),
@@ -242,6 +243,7 @@ impl Drive {
             news: News::default(),
             begun: self.stored.as_ref().is_some_and(|stored| stored.durable().is_open()),
             threads: self.threads,
+            writes: self.writes(),
         };
         let done = self.order(worker, address, message.clone(), false).await;
         let (done, _) = done.map_err(failed)?;

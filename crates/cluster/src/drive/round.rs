@@ -339,14 +339,16 @@ impl Drive {
         });
         let mut told = stream::iter(told).buffer_unordered(PLANS_AT_A_TIME);
         while let Some((worker, end)) = told.next().await {
+            let address = &members[&worker].name;
             match end {
-                Ok(_) => state.informed.insert(worker),
-                // The statement did not cause this death.
-                Err(Stop::Died(_)) => {
-                    return Err(Stop::Failed(self.lost_error(worker, &members[&worker].name)));
+                Ok(learned) => {
+                    state.informed.insert(worker);
+                    self.learned(worker, address, &learned)?;
                 }
+                // The statement did not cause this death.
+                Err(Stop::Died(_)) => return Err(Stop::Failed(self.lost_error(worker, address))),
                 Err(stop) => return Err(stop),
-            };
+            }
         }
         Ok(())
     }

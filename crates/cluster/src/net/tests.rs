@@ -151,17 +151,16 @@ async fn strangers_get_no_answer() {
     credentials.show(&mut bare).unwrap();
     bare.metadata_mut().remove(PROTOCOL_HEADER);
     let refused = plain.do_action(bare).await.unwrap_err();
-    assert!(refused.message().contains("cluster protocol 3, the other one none"), "{refused}");
+    let protocol = format!("cluster protocol {PROTOCOL}, the other one none");
+    assert!(refused.message().contains(&protocol), "{refused}");
     // Another version of the protocol.
     let mut shown = tonic::Request::new(arrow_flight::Empty {});
     credentials.show(&mut shown).unwrap();
     shown.metadata_mut().insert(PROTOCOL_HEADER, "0".parse().unwrap());
     let old = plain.list_actions(shown).await.unwrap_err();
     assert_eq!(old.code(), tonic::Code::FailedPrecondition);
-    assert!(
-        old.message().contains("cluster protocol 3, the other one 0; server and workers need"),
-        "{old}"
-    );
+    let protocol = format!("cluster protocol {PROTOCOL}, the other one 0; server and workers need");
+    assert!(old.message().contains(&protocol), "{old}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Workers that leave in the middle of a statement, and workers of other versions.
+//! Workers that leave or die in the middle of a statement, and workers of other versions.
 
 use super::*;
 use crate::net::Peers;
@@ -93,4 +93,26 @@ async fn versions_of_the_program_may_differ_within_a_protocol() {
     assert_eq!(bench.cluster.registry().alive().len(), 2);
     let events = bench.cluster.registry().events();
     assert_eq!(events.iter().filter(|e| e.kind == "refused").count(), 2, "{events:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_that_die_cost_time_only() {
+    for (name, t) in plans() {
+        let mut bench = Bench::new(3).await;
+        let alone = run(&bench.own, &t, &Sources::default(), None).await.unwrap();
+        let drive = bench.drive(&t, &Sources::default());
+        // One dies when some chunks are available, the other when all are.
+        let prepared = tokio::spawn({
+            let (drive, t) = (drive.clone(), t.clone());
+            async move { drive.prepare(&t).await }
+        });
+        bench.kill(0);
+        let shelved = prepared.await.unwrap().unwrap();
+        bench.kill(1);
+        let all = run(&bench.own, &t, &Sources::default(), Some(shelved)).await;
+        assert!(all.unwrap() == alone, "{name}: other bits");
+        let states: Vec<WorkerState> =
+            bench.cluster.registry().all().iter().map(|m| m.state).collect();
+        assert!(states.contains(&WorkerState::Alive), "{states:?}");
+    }
 }

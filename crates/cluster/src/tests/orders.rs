@@ -8,6 +8,7 @@ use crate::wire::{
 };
 use bytes::Bytes;
 use futures::StreamExt;
+use serde_json::json;
 use serde_reflection::{Samples, Tracer, TracerConfig};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,7 @@ fn message(tiling: &Tiling) -> PlanMessage {
         sources: Vec::new(),
         durable: None,
         reuse: Reuse::default(),
+        output: None,
     }
 }
 
@@ -74,6 +76,15 @@ fn messages_are_those_of_the_protocol() {
     for (_, t) in plans() {
         tracer.trace_value(&mut samples, &message(&t)).unwrap();
     }
+    let array = json!({"name": "x", "dtype": "Float64", "shape": [4], "chunks": [2], "shards": [4],
+        "valid": "x_valid"});
+    let output = json!({"id": "o", "place": {"Local": {"root": "/o.zarr", "private": false}},
+        "display": "o.zarr", "format": 3, "codec": "zstd", "listed": true, "arrays": [array]});
+    let output = Some(serde_json::from_value(output).unwrap());
+    tracer.trace_value(&mut samples, &PlanMessage { output, ..message(&plans()[0].1) }).unwrap();
+    let part = json!({"result": 0, "number": 1, "cells": {"bytes": 8, "crc32c": 7},
+        "valid": {"bytes": 8, "crc32c": 7}, "masked": true, "collides": false});
+    let wrote = Said::Wrote(vec![serde_json::from_value(part).unwrap()]);
     let some: Bitmap = (0..3).collect();
     let order = OrderMessage {
         plan: "p".into(),
@@ -82,6 +93,7 @@ fn messages_are_those_of_the_protocol() {
         news: News { log: 1, first: 0, entries: vec![[0u8].into()] },
         begun: true,
         threads: Some(1),
+        writes: true,
     };
     let there = There { address: "a".into(), operands: vec![(StageId(0), some)] };
     let report = ErrorReport {
@@ -96,7 +108,7 @@ fn messages_are_those_of_the_protocol() {
     let done = Done { error: Some(report), progress: progress.clone(), ..Done::default() };
     tracer.trace_value(&mut samples, &order).unwrap();
     tracer.trace_value(&mut samples, &there).unwrap();
-    for said in [Said::Behind, Said::Runs(progress), Said::Done(Box::new(done))] {
+    for said in [Said::Behind, Said::Runs(progress), wrote, Said::Done(Box::new(done))] {
         tracer.trace_value(&mut samples, &said).unwrap();
     }
     let types = tracer.registry_unchecked();
@@ -139,6 +151,7 @@ async fn a_worker_that_lacks_news_asks_for_all_of_them() {
         news: News { log, first, entries },
         begun: false,
         threads: None,
+        writes: false,
     };
     let is_behind = |said| matches!(said, Said::Behind);
     assert!(is_behind(sent(peers, address, &order(1, 1, vec![])).await));

@@ -5,7 +5,7 @@ use super::view::View;
 use super::{Worker, to_fault};
 use crate::net::Fault;
 use crate::shelf::Kept;
-use crate::wire::{News, PlanMessage};
+use crate::wire::{Learned, News, PlanMessage};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_exec::durable::{Did, Durable, DurableStore, Shared, Stored};
@@ -15,7 +15,7 @@ use tessera_exec::task::{Origin, PlanRunner, Sources};
 use tessera_planner::catalog::SourceRef;
 use tessera_planner::plan::Task;
 use tessera_planner::tile::Tiling;
-use tessera_storage::sink::Folder;
+use tessera_storage::sink::{Folder, PartWriter};
 use tessera_storage::source::{self, ArrayReader, Options, Versions};
 
 /// Upper bound on the plans of a worker.
@@ -28,6 +28,9 @@ pub(super) struct Known {
     pub(super) kept: Arc<Kept>,
     /// Chunks that outlive this process.
     pub(super) stored: Option<Arc<Stored>>,
+    /// Writes chunks of its results.
+    output: Mutex<Option<Arc<PartWriter>>>,
+    learned: Learned,
     /// What was reported of them.
     did: Mutex<Did>,
     pub(super) sharing: Sharing,
@@ -36,6 +39,19 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// What writes to the output of the plan, if this worker may.
+    pub(super) fn output(&self) -> Option<Arc<PartWriter>> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Stops writing to the output of the plan, and releases the memory for it.
+    pub(super) fn close(&self) {
+        let output = self.output.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(output) = output {
+            output.close();
+        }
+    }
+
     /// Adds what an order brought, and returns what is known with it; `None` if the server has to send all it knows.
     pub(super) fn hear(&self, news: &News, server: &str) -> Result<Option<Arc<View>>, Fault> {
         let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,6 +98,7 @@ pub(super) struct Plans {
 impl Plans {
     pub(super) fn forget(&mut self, plan: String) -> Option<Arc<Known>> {
         let known = self.known.remove(&plan);
+        known.iter().for_each(|known| known.close());
         self.forgotten.push_back(plan);
         if self.forgotten.len() > PLANS_MAX {
             self.forgotten.pop_front();
@@ -92,9 +109,9 @@ impl Plans {
 
 impl Worker {
     /// Adds a plan and opens its sources; a known plan stays as it is.
-    pub(super) async fn learn(&self, message: PlanMessage) -> Result<(), Fault> {
-        if self.plans().known.contains_key(&message.id) {
-            return Ok(());
+    pub(super) async fn learn(&self, message: PlanMessage) -> Result<Learned, Fault> {
+        if let Some(known) = self.plans().known.get(&message.id) {
+            return Ok(known.learned.clone());
         }
         if self.plans().known.len() >= PLANS_MAX {
             return Err(to_fault(&Error::Broken {
@@ -115,11 +132,14 @@ impl Worker {
             Some(shared) => self.stored(shared, &versions, &tiling).await,
             None => None,
         };
+        let (output, learned) = self.output(message.output.as_ref()).await;
         let known = Arc::new(Known {
             tiling,
             runner: Arc::new(runner),
             kept,
             stored: stored.map(Arc::new),
+            output: Mutex::new(output),
+            learned,
             did: Mutex::default(),
             sharing: Sharing::new(&message, versions),
             view: Mutex::default(),
@@ -129,13 +149,13 @@ impl Worker {
             if plans.forgotten.contains(&message.id) {
                 return Err(Fault::NotFound(format!("plan `{}`, which is over", message.id)));
             }
-            if plans.known.contains_key(&message.id) {
-                return Ok(());
+            if let Some(known) = plans.known.get(&message.id) {
+                return Ok(known.learned.clone());
             }
             plans.known.insert(message.id, known.clone());
         }
         self.claim(&known, &message.reuse);
-        Ok(())
+        Ok(known.learned.clone())
     }
 
     /// The stages of a plan whose chunks are stored. Without access to the storage there are none.

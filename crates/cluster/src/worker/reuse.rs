@@ -75,6 +75,8 @@ impl Worker {
             let mut plans = self.plans();
             std::mem::take(&mut plans.known).into_values().collect()
         };
+        // The next server writes to an output of its own.
+        plans.iter().for_each(|known| known.close());
         let (own, others): (Vec<_>, Vec<_>) =
             plans.into_iter().partition(|known| known.sharing.statement.is_some());
         others.iter().for_each(|known| self.retire(known));

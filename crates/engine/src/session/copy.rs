@@ -155,6 +155,11 @@ pub(super) fn takes_tensors(copy: &Copy) -> bool {
     kind(copy).is_ok_and(|kind| tensors.contains(&kind))
 }
 
+/// True if the format is Zarr, whose chunks are written as the plan computes them.
+pub(super) fn is_zarr(copy: &Copy) -> bool {
+    kind(copy).is_ok_and(|kind| kind == CopyFormat::Zarr)
+}
+
 fn kind(copy: &Copy) -> Result<CopyFormat, Error> {
     const FORMATS: [&str; 7] = ["zarr", "npy", "npz", "parquet", "csv", "ndjson", "arrow"];
     let name = copy.format.value.to_ascii_lowercase();

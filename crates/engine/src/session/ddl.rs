@@ -4,6 +4,7 @@ use crate::Handle;
 use crate::answer::{Answer, Reply, Stats, Surface};
 use crate::error::{Class, Error, Position};
 use crate::session::open::{self, Opener, bare};
+use crate::session::run::Results;
 use crate::session::warehouse::Definition;
 use crate::session::{Failure, Session, later};
 use crate::statement::Intent;
@@ -288,7 +289,9 @@ impl Session {
             .await
             .map_err(Error::stage)?;
         let done = async {
-            self.run_into(&planned.tiling, &planned.sources, writer.clone(), statement).await?;
+            let (tiling, sources) = (&planned.tiling, &planned.sources);
+            let execution = self.execution(statement);
+            execution.run_plan(tiling, sources, writer.clone(), Results::Stored).await?;
             tokio::select! {
                 biased;
                 () = statement.cancelled() => Err(Error::Cancelled),

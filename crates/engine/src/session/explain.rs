@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::session::bind::{Binding, Settled};
 use crate::session::cells::{Measured, PlannedCells};
 use crate::session::collect::Discard;
-use crate::session::copy::takes_tensors;
+use crate::session::copy::{is_zarr, takes_tensors};
 use crate::session::query::{planned, surface};
 use crate::session::run::Results;
 use crate::session::{Session, later};
@@ -62,6 +62,8 @@ pub(super) struct PlanExplained {
     expected: Expected,
     /// The part that runs on workers.
     workers: Option<tessera_cluster::Expected>,
+    /// True if workers write its results.
+    writes: bool,
     /// Which of its chunks survive a failure.
     durable: Option<String>,
     /// With EXPLAIN ANALYZE.
@@ -154,7 +156,12 @@ impl Session {
         let (tiling, sources) = (&planned.tiling, &planned.sources);
         let passes = what.verbose.then_some(planned.trace);
         // Before the run: the set of workers may change.
-        let mut plan = self.explained(tiling, sources, passes, Results::Whole, statement)?;
+        let results = match &*what.statement {
+            Statement::CreateTensor(create) if !create.temp => Results::Stored,
+            Statement::Copy(copy) if is_zarr(copy) => Results::Stored,
+            _ => Results::Whole,
+        };
+        let mut plan = self.explained(tiling, sources, passes, results, statement)?;
         if what.analyze {
             let sink = Arc::new(Discard);
             plan.runs = Some(vec![self.run_into(tiling, sources, sink, statement).await?]);
@@ -243,6 +250,7 @@ impl Session {
             passes,
             expected: self.expected(tiling, sources),
             workers: execution.expected(tiling, sources, results)?,
+            writes: execution.shares(tiling, results),
             durable: statement.durable(durability).map(|_| explain::durable(tiling, durability)),
             runs: None,
         })
@@ -312,7 +320,7 @@ impl PlanExplained {
         let mut json = explain::json(&self.tiling);
         json["expected"] = self.expected.json();
         if let Some(workers) = &self.workers {
-            json["expected"]["cluster"] = expected::workers_json(workers);
+            json["expected"]["cluster"] = expected::workers_json(workers, self.writes);
         }
         if let Some(passes) = &self.passes {
             let pass = |(name, graph): &(_, _)| json!({"pass": name, "graph": graph});
@@ -333,7 +341,7 @@ impl fmt::Display for PlanExplained {
         f.write_str(&explain::plan(&self.tiling))?;
         f.write_str(&self.expected.text())?;
         if let Some(workers) = &self.workers {
-            f.write_str(&expected::workers(workers))?;
+            f.write_str(&expected::workers(workers, self.writes))?;
         }
         if let Some(durable) = &self.durable {
             f.write_str(durable)?;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tessera_exec::cancel::CancelToken as ExecCancel;
 use tessera_exec::durable::Stored;
 use tessera_exec::run::How;
-use tessera_exec::schedule::{Sink, Stats};
+use tessera_exec::schedule::{Sink, Stats, Tiling as RunTiling};
 use tessera_exec::task::{PlanRunner, Sources};
 use tessera_planner::cost::{is_quick, is_small, threads_for};
 use tessera_planner::durable::Durability;
@@ -24,6 +24,8 @@ use tessera_planner::tile::Tiling;
 pub(super) enum Results {
     /// All chunks are retained.
     Whole,
+    /// All chunks are encoded and written to a store.
+    Stored,
     /// One after the other, as rows: chunks are computed as the reader asks for them, and not retained.
     Streamed,
 }
@@ -88,16 +90,21 @@ impl Execution {
         let drive = match self.part_of_workers(tiling, results) {
             Some(part) => {
                 self.gather_workers().await?;
-                self.drive(&part, sources, &runner, stored.as_ref().map(Stored::again))?
+                let output = self.share(&sink, tiling, results).await?;
+                self.drive(&part, sources, &runner, stored.as_ref().map(Stored::again), output)?
             }
             None => None,
         };
         let watched = Arc::new(Both::new(tiling, drive.as_ref()));
         let tracked = statement.track().plan(watched.clone(), operands(tiling));
-        let shelved = match &drive {
-            Some(drive) => Some(self.prepare(drive, tiling).await?),
-            None => None,
-        };
+        let (mut whole, mut shelved): (Arc<dyn RunTiling>, _) = (tiling.clone(), None);
+        if let Some(drive) = &drive {
+            shelved = Some(self.prepare(drive, tiling).await?);
+            // What workers wrote is not run here.
+            if let Some(rest) = drive.rest_for_server(tiling).await.map_err(Error::stage)? {
+                whole = Arc::new(rest);
+            }
+        }
         // Workers store what they compute.
         let stored = if shelved.is_some() { None } else { stored };
         let here = is_small(tiling) && !sink.waits() && shelved.is_none();
@@ -107,8 +114,7 @@ impl Execution {
         let threads = Some(self.threads.unwrap_or(worth));
         let how = How { stored, shelved, here, threads, budget: statement.budget() };
         let token = ExecCancel::new();
-        let running =
-            runtime.start_as(tiling.clone(), runner, sink, &token, how).map_err(Error::stage)?;
+        let running = runtime.start_as(whole, runner, sink, &token, how).map_err(Error::stage)?;
         watched.runs_here(running.watch());
         tokio::select! {
             biased;

@@ -11,17 +11,24 @@ use crate::statement::Watched;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use tessera_cluster::{Drive, Expected, Home, Identity};
+use tessera_cluster::{Drive, DriveOptions, Expected, Home, Identity};
 use tessera_exec::durable::Stored;
 use tessera_exec::order::Shelved;
 use tessera_exec::run::Watch;
-use tessera_exec::schedule::{StageStats, Stats};
+use tessera_exec::schedule::{Sink, StageStats, Stats};
 use tessera_exec::task::{PlanRunner, Sources};
-use tessera_planner::cost::work_us;
+use tessera_planner::cost::{cost, work_us};
 use tessera_planner::tile::Tiling;
+use tessera_storage::sink::{SharedOutput, ZarrWriter};
 
 /// Plans of less work stay on the server: assigning orders takes some milliseconds.
 const WORTH_US: u64 = 200_000;
+
+/// Nanoseconds of one thread for each byte of a result that is encoded.
+const ENCODE_NS: f64 = 2.0;
+
+/// Results of fewer bytes are written by the server: workers have to open the output first.
+const SHARED_BYTES: u64 = 1 << 20;
 
 /// Which plans run on workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -99,7 +106,8 @@ impl Execution {
     ) -> Result<Option<Expected>, Error> {
         let Some(part) = self.part_of_workers(tiling, results) else { return Ok(None) };
         let runner = Arc::new(PlanRunner::new(tiling.clone(), sources).map_err(Error::stage)?);
-        let Some(drive) = self.drive(&part, sources, &runner, None)? else { return Ok(None) };
+        let drive = self.drive(&part, sources, &runner, None, None)?;
+        let Some(drive) = drive else { return Ok(None) };
         drive.expected().map_err(Error::stage)
     }
 
@@ -115,10 +123,15 @@ impl Execution {
             return None;
         }
         let part = match results {
-            Results::Whole => tiling.clone(),
+            Results::Whole | Results::Stored => tiling.clone(),
             Results::Streamed => Arc::new(Tiling::new(Arc::new(tiling.plan().before_rows()?))),
         };
-        let is_worth = self.spread == Spread::All || work_us(&part) >= WORTH_US;
+        let encoding_us = match results {
+            Results::Stored => (cost(&part).result_bytes as f64 * ENCODE_NS / 1000.0) as u64,
+            Results::Whole | Results::Streamed => 0,
+        };
+        let work_us = work_us(&part).saturating_add(encoding_us);
+        let is_worth = self.spread == Spread::All || work_us >= WORTH_US;
         is_worth.then_some(part)
     }
 
@@ -157,6 +170,7 @@ impl Execution {
         sources: &Sources,
         runner: &Arc<PlanRunner>,
         stored: Option<Stored>,
+        output: Option<(Arc<ZarrWriter>, SharedOutput)>,
     ) -> Result<Option<Arc<Drive>>, Error> {
         let Some(cluster) = self.host.cluster() else { return Ok(None) };
         if cluster.registry().alive().is_empty() {
@@ -169,8 +183,36 @@ impl Execution {
             Some(chunks.and_then(|chunks| runtime.encode(&*plan, (stage, number), &chunks, output)))
         });
         let identity = Identity { shares: self.reuse, ..self.statement.identity() };
-        Drive::new(cluster, part, sources, self.threads, stored, identity, home)
-            .map_err(Error::stage)
+        let options = DriveOptions { threads: self.threads, stored, output, identity };
+        Drive::new(cluster, part, sources, options, home).map_err(Error::stage)
+    }
+
+    /// True if workers write the results of a plan that is spread over them.
+    pub(super) fn shares(&self, tiling: &Tiling, results: Results) -> bool {
+        let is_worth = || self.spread == Spread::All || cost(tiling).result_bytes >= SHARED_BYTES;
+        results == Results::Stored && is_worth()
+    }
+
+    /// Shares the store of a plan's results with workers, if there are any and it is worth it.
+    pub(super) async fn share(
+        &self,
+        sink: &Arc<dyn Sink>,
+        tiling: &Tiling,
+        results: Results,
+    ) -> Result<Option<(Arc<ZarrWriter>, SharedOutput)>, Error> {
+        let has_workers = self.host.cluster().is_some_and(|c| !c.registry().alive().is_empty());
+        if !has_workers || !self.shares(tiling, results) {
+            return Ok(None);
+        }
+        let Some(store) = sink.clone().store() else { return Ok(None) };
+        tokio::select! {
+            biased;
+            () = self.statement.cancelled() => Err(Error::Cancelled),
+            shared = store.share() => {
+                let shared = shared.map_err(Error::stage)?;
+                Ok(shared.map(|shared| (store.clone(), shared)))
+            }
+        }
     }
 
     /// Lets workers make their part, and returns how the whole plan runs with it. Workers retain the part while the

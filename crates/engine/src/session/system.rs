@@ -47,6 +47,7 @@ fn workers(all: &[Member]) -> Result<RecordBatch, ArrowError> {
         ("reused", number(|m| m.load.reused), false),
         ("fetched_bytes", number(|m| m.load.fetched_bytes), false),
         ("served_bytes", number(|m| m.load.served_bytes), false),
+        ("written_bytes", number(|m| m.load.written_bytes), false),
         (
             "heard_s",
             Arc::new(Float64Array::from_iter_values(all.iter().map(Member::heard_s))),

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tessera_planner::build::Builder;
 use tessera_planner::compile;
 use tessera_planner::dtype::DType;
+use tessera_planner::ir::ScanKind;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::plan::Task;
 use tessera_planner::reduce::ReduceKind;
@@ -162,6 +163,80 @@ fn parts_make_the_whole() {
             std::thread::yield_now();
         }
     }
+}
+
+/// The chunks that a sink took: result and number.
+#[derive(Debug, Default)]
+struct Took(Mutex<Vec<(usize, u64)>>);
+
+impl Sink for Took {
+    fn chunk(&self, of: usize, index: ChunkIndex, _: Region, _: Arc<Chunk>) -> Result<(), Error> {
+        self.0.lock().unwrap().push((of, index[0]));
+        Ok(())
+    }
+}
+
+#[test]
+fn a_sink_takes_the_assigned_chunks_of_the_results_of_the_plan() {
+    let config = tessera_planner::config::Config { batch_cells: Some(0), ..Default::default() };
+    let mut b = Builder::new(config.clone());
+    let n = b.iota(&[320], Some(&[32])).unwrap();
+    let n = b.cast(n, DType::Float64).unwrap();
+    let sum = b.scan(n, ScanKind::Sum, 0).unwrap();
+    // The second result is that of the fourth, and the third one is of another stage.
+    let rooted = Rooted { graph: b.graph, roots: vec![n, sum, n, sum] };
+    let t = Arc::new(compile(rooted, &config, &mut |_, _| {}).unwrap());
+    let results = t.plan().results.clone();
+    let (first, last) = (results[0].stage, results[1].stage);
+    assert_eq!((results[2], results[3]), (results[0], results[1]));
+    assert!(first != last);
+    let io = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let io = io.unwrap();
+    let config = Config { threads: 2, ..Config::default() };
+    let runtime = Runtime::new(config, io.handle().clone()).unwrap();
+    let runner = Arc::new(PlanRunner::new(t.clone(), &Sources::default()).unwrap());
+    let run = |assigned: Vec<(StageId, Bitmap)>, there: Vec<Bitmap>, shelf: &Arc<Own>| {
+        let order = Order::new(t.clone(), assigned, &there).unwrap();
+        let recovery = Recovery::loading(there);
+        let shelved = Some(Shelved { shelf: shelf.clone(), recovery });
+        let (how, sink) = (How { shelved, ..How::default() }, Arc::new(Took::default()));
+        let cancel = CancelToken::new();
+        let running =
+            runtime.start_as(Arc::new(order), runner.clone(), sink.clone(), &cancel, how).unwrap();
+        let outcome = running.wait();
+        outcome.result.unwrap();
+        let mut took = sink.0.lock().unwrap().clone();
+        took.sort_unstable();
+        (took, outcome.stats.stages.iter().map(|s| s.operands).sum::<u64>())
+    };
+    let none = vec![Bitmap::default(); t.plan().stages.len()];
+    let shelf = Arc::new(Own::default());
+    let (took, _) = run(vec![(last, [4, 7].into_iter().collect())], none.clone(), &shelf);
+    assert_eq!(took, [(1, 4), (1, 7), (3, 4), (3, 7)]);
+    // One that is available is loaded, with nothing below it.
+    let mut there = none.clone();
+    there[last.0 as usize].insert(4);
+    let shelf =
+        Arc::new(Own { made: Mutex::new(shelf.made.lock().unwrap().clone()), ..Own::default() });
+    let (took, ran) = run(vec![(last, [4].into_iter().collect())], there, &shelf);
+    assert_eq!((took, ran), (vec![(1, 4), (3, 4)], 0));
+    // An order without operands ends.
+    let shelf = Arc::new(Own::default());
+    assert_eq!(run(Vec::new(), none, &shelf), (Vec::new(), 0));
+}
+
+#[test]
+fn only_stages_that_no_stage_reads_are_results_alone() {
+    let t = plan();
+    assert_eq!(only_results(&t), BTreeSet::from([t.plan().results[0].stage]));
+    let config = tessera_planner::config::Config { batch_cells: Some(0), ..Default::default() };
+    let mut b = Builder::new(config.clone());
+    let n = b.iota(&[320], Some(&[32])).unwrap();
+    let sums = b.scan(n, ScanKind::Sum, 0).unwrap();
+    let most = b.reduce_axes(sums, ReduceKind::Max, &[0]).unwrap();
+    let rooted = Rooted { graph: b.graph, roots: vec![sums, most] };
+    let t = compile(rooted, &config, &mut |_, _| {}).unwrap();
+    assert_eq!(only_results(&t), BTreeSet::from([t.plan().results[1].stage]));
 }
 
 #[test]

@@ -68,6 +68,7 @@ fn described(cluster: Option<&Cluster>) -> Value {
                 "reused": m.load.reused,
                 "fetched_bytes": m.load.fetched_bytes,
                 "served_bytes": m.load.served_bytes,
+                "written_bytes": m.load.written_bytes,
                 "heard_s": m.heard_s(),
                 "apart": m.apart,
                 "why": m.why,

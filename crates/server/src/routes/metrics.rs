@@ -252,7 +252,7 @@ fn durable(host: &Host, out: &mut Exposition) {
 }
 
 fn workers(members: &[Member], out: &mut Exposition) {
-    let all: [OfWorker; 13] = [
+    let all: [OfWorker; 14] = [
         ("up", "1 for a worker that answers.", |m| u64::from(m.state.is_here())),
         ("threads", "Threads that compute.", |m| u64::from(m.hello.threads)),
         ("memory_limit_bytes", "The memory limit.", |m| m.hello.memory_bytes),
@@ -266,6 +266,7 @@ fn workers(members: &[Member], out: &mut Exposition) {
         ("reused_total", "Operands whose retained chunks were used again.", |m| m.load.reused),
         ("fetched_bytes_total", "Bytes of chunks fetched from others.", |m| m.load.fetched_bytes),
         ("served_bytes_total", "Bytes of chunks given to others.", |m| m.load.served_bytes),
+        ("written_bytes_total", "Bytes of outputs written.", |m| m.load.written_bytes),
     ];
     for (name, help, f) in all {
         let values = members.iter().map(|m| labelled("worker", m.number, f(m)));

@@ -74,6 +74,14 @@ impl Budget {
         drop(permit.split(rest));
     }
 
+    /// Takes the permits for `bytes` out of those of a chunk.
+    pub(super) fn part(
+        permit: &mut OwnedSemaphorePermit,
+        bytes: usize,
+    ) -> Option<OwnedSemaphorePermit> {
+        permit.split((bytes as u64).div_ceil(PERMIT_BYTES) as usize)
+    }
+
     /// Closes the budget: current and later waiters get `None`.
     pub(super) fn close(&self) {
         self.permits.close();

@@ -16,6 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const DELETES_MAX: usize = 16;
+/// Attempts to remove a directory to which another process adds files, and the time between two of them.
+const REMOVALS_MAX: u32 = 50;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(10);
 
 /// The root that objects are written below.
 #[derive(Debug, Clone)]
@@ -149,7 +152,7 @@ impl Destination {
     }
 
     /// As [`Destination::within`]; an object that is not found counts as removed.
-    async fn gone(
+    pub(super) async fn gone(
         &self,
         key: &str,
         request: impl Future<Output = object_store::Result<()>>,
@@ -202,15 +205,23 @@ pub(super) fn join(a: &str, b: &str) -> String {
     }
 }
 
-/// Removes a file or a directory tree; a missing one is not an error.
+/// Removes a file or a directory tree; a missing one is not an error. Another process may be adding a file to the tree
+/// at the same time.
 pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        Ok(m) if m.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(e) => Err(e),
-    };
-    match removed {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
+    let mut tries = 0..REMOVALS_MAX;
+    loop {
+        tries.next();
+        let removed = match fs::symlink_metadata(path) {
+            Ok(m) if m.is_dir() => fs::remove_dir_all(path),
+            Ok(_) => fs::remove_file(path),
+            Err(e) => Err(e),
+        };
+        match removed {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty && !tries.is_empty() => {
+                std::thread::sleep(REMOVAL_PAUSE);
+            }
+            other => return other,
+        }
     }
 }

@@ -9,7 +9,7 @@ pub use versions::Version;
 
 use super::SinkError;
 use super::destination::{Destination, join, make_all, new, remove_tree};
-use super::target::{Target, staging};
+use super::target::{Reopen, Target, staging};
 use crate::disk;
 use crate::fail;
 use crate::source::location::{Location, Options};
@@ -110,7 +110,8 @@ impl Folder {
                 store: store.below(key),
             },
         };
-        Target { display: self.url(key), destination }
+        let reopen = Reopen { options: Options::default(), rules: None, own: true };
+        Target { display: self.url(key), destination, reopen }
     }
 
     /// Makes the directory `key`; does nothing in a bucket.

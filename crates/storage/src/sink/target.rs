@@ -1,13 +1,15 @@
 //! The target of a result, and how the result gets its name.
 
 use super::destination::{Destination, make_all, remove_tree};
+use super::parts::PARTS;
 use super::{Host, Promise, SinkError};
 use crate::disk;
 use crate::fail;
 use crate::manifest::ManifestRef;
 use crate::source::location::{Location, Options, StoragePath};
 use crate::source::store::Parts;
-use crate::source::{Access, SourceError, Stores};
+use crate::source::{Access, Rules, SourceError, Stores};
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +22,37 @@ pub struct Target {
     /// As given by the user, without credentials.
     pub(super) display: String,
     pub(super) destination: Destination,
+    pub(super) reopen: Reopen,
+}
+
+/// How another process opens the location below its URL, if it is in a bucket. The serde form includes secrets.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Reopen {
+    pub(super) options: Options,
+    /// The access rules of the statement; `None` for no restrictions.
+    pub(super) rules: Option<Rules>,
+    /// True if the engine accesses its own data.
+    pub(super) own: bool,
+}
+
+impl Reopen {
+    /// The location in this process.
+    pub(super) fn destination(&self, url: &str, stores: &Stores) -> Result<Destination, SinkError> {
+        let location = Location::parse(url)?;
+        let fenced = self.rules.clone().map(|rules| stores.fenced(rules, None, &[]));
+        let fenced = fenced.transpose()?;
+        let access = if self.own { Access::Own } else { Access::Write };
+        let store = fenced.as_ref().unwrap_or(stores).at(&location, &self.options, access)?;
+        match store.parts() {
+            Parts::Object { client, prefix, timeout } => {
+                Ok(Destination::Object { client, prefix, timeout, store })
+            }
+            Parts::Local(_) => Err(SinkError::Internal {
+                what: location.display,
+                reason: "it is no bucket".into(),
+            }),
+        }
+    }
 }
 
 /// Statistics of a written output.
@@ -94,7 +127,9 @@ impl Target {
                 Destination::Object { client, prefix, timeout, store }
             }
         };
-        Ok(Target { display: location.display, destination })
+        let (options, rules) = (options.clone(), stores.rules_for(url, options));
+        let reopen = Reopen { options, rules, own: false };
+        Ok(Target { display: location.display, destination, reopen })
     }
 
     /// The URL, without credentials.
@@ -141,7 +176,10 @@ impl Target {
                 let below = self.destination.key("")?;
                 let listed =
                     self.destination.within("", client.list_with_delimiter(Some(&below))).await?;
-                match listed.objects.is_empty() && listed.common_prefixes.is_empty() {
+                // A process that was lost long ago may have left a part there.
+                let parts = self.destination.key(PARTS)?;
+                let is_part = |prefix: &object_store::path::Path| *prefix == parts;
+                match listed.objects.is_empty() && listed.common_prefixes.iter().all(is_part) {
                     true => Ok(Existing::Nothing),
                     false => Ok(Existing::Other),
                 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod faulty;
+mod parts;
 mod process;
 mod remote;
 

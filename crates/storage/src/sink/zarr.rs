@@ -12,31 +12,37 @@ mod encode;
 mod labels;
 mod layout;
 mod listed;
+mod part;
+mod share;
+mod uploads;
 
 pub use codec::Codec;
 pub(crate) use labels::{UNNAMED_KEY, VALID_KEY};
 pub use layout::{Layout, Shards};
+pub use part::{EncodedPart, PartBatch, PartWriter};
+pub use share::{Other, PartEntry, SharedOutput};
 
 use super::budget::Budget;
 use super::destination::Destination;
 use super::target::{Publish, Target, Written};
 use super::{Host, SinkError};
 use crate::fail;
-use crate::manifest::ManifestRef;
-use array::{Array, coordinate};
+use crate::manifest::{ManifestRef, Seal, Stored, number_of};
+use array::{Array, Object, Objects, coordinate};
 use bytes::Bytes;
 use document::{ArrayDocument, Cells};
 use encode::Encoder;
 use listed::Listed;
+use share::Sharing;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use tessera_planner::catalog::{Attrs, DimLabel};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, Region};
 use tessera_planner::scalar::Scalar;
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::task::JoinSet;
+use uploads::Uploads;
 
 /// Labels in one object of a coordinate.
 const LABELS_OBJECT: u64 = 1 << 20;
@@ -63,11 +69,8 @@ pub struct Item {
 /// The objects of one chunk, to be stored with [`ZarrWriter::put`]. While it exists the writer is not closed.
 #[derive(Debug)]
 pub struct Encoded<'a> {
-    /// Key and bytes of the cells, if they are not all the fill value.
-    cells: Option<(String, Vec<u8>)>,
-    /// Key and bytes of the validity array, if the chunk has one.
-    valid: Option<(String, Vec<u8>)>,
-    /// Memory for both.
+    objects: Objects,
+    /// Memory for the objects.
     permit: OwnedSemaphorePermit,
     _closed: RwLockReadGuard<'a, bool>,
 }
@@ -90,12 +93,13 @@ pub struct ZarrWriter {
     closed: RwLock<bool>,
     /// True once the output must not be removed.
     kept: AtomicBool,
-    uploads: Mutex<JoinSet<Result<(), SinkError>>>,
-    failure: Mutex<Option<SinkError>>,
+    uploads: Uploads,
     objects: AtomicU64,
     bytes: AtomicU64,
     /// The objects of each array, for the manifest.
     listed: Listed,
+    /// Chunks that other processes write.
+    sharing: Sharing,
 }
 
 impl ZarrWriter {
@@ -133,6 +137,7 @@ impl ZarrWriter {
             arrays.push(array);
         }
         let budget = Budget::new(&host.quota, chunk_bytes, peak, host.threads)?;
+        let sharing = Sharing::new(target, in_place, arrays.len());
         let (destination, publish) = target.stage(overwrite, in_place, host).await?;
         Ok(Arc::new(ZarrWriter {
             destination,
@@ -147,11 +152,11 @@ impl ZarrWriter {
             durable,
             closed: RwLock::new(false),
             kept: AtomicBool::new(false),
-            uploads: Mutex::default(),
-            failure: Mutex::default(),
+            uploads: Uploads::default(),
             objects: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             listed: Listed::default(),
+            sharing,
         }))
     }
 
@@ -164,7 +169,8 @@ impl ZarrWriter {
     }
 
     async fn finished(&self) -> Result<Written, SinkError> {
-        self.drain().await?;
+        self.uploads.drain(&self.display).await?;
+        self.take_parts().await?;
         let mut documents: Vec<&ArrayDocument> = Vec::new();
         let described: Vec<ArrayDocument> = self.arrays.iter().map(Array::described).collect();
         for (array, document) in self.arrays.iter().zip(&described) {
@@ -216,19 +222,16 @@ impl ZarrWriter {
     }
 
     /// Adds an object to the manifest, if the store is to have one.
-    fn list(
-        &self,
-        document: &ArrayDocument,
-        index: &[u64],
-        encoded: &[u8],
-    ) -> Result<(), SinkError> {
+    fn list(&self, document: &ArrayDocument, number: u64, seal: Seal) -> Result<(), SinkError> {
         if !self.layout.listed {
             return Ok(());
         }
-        self.listed.add(document, index, encoded).map_err(|reason| {
-            let what = self.destination.show(&document.key(index));
-            SinkError::Internal { what, reason }
-        })
+        let stored = Stored::new(number, seal).ok_or_else(|| SinkError::Internal {
+            what: self.destination.show(&document.name),
+            reason: format!("a chunk of {} bytes", seal.bytes),
+        })?;
+        self.listed.add(&document.name, [stored]);
+        Ok(())
     }
 
     /// Stops writing and removes the output. Does nothing after [`ZarrWriter::finish`].
@@ -247,9 +250,9 @@ impl ZarrWriter {
             what: self.display.clone(),
             reason: e.to_string(),
         })?;
-        let mut uploads = std::mem::take(&mut *self.uploads());
-        uploads.shutdown().await;
+        self.uploads.take().shutdown().await;
         self.kept.store(true, Relaxed);
+        self.close_parts().await;
         self.destination.remove_all("").await
     }
 
@@ -258,36 +261,9 @@ impl ZarrWriter {
         *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
-    fn uploads(&self) -> MutexGuard<'_, JoinSet<Result<(), SinkError>>> {
-        self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn failed(&self) -> Option<SinkError> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn fail(&self, e: SinkError) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
-    }
-
     fn count(&self, bytes: usize) {
         self.objects.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
-    }
-
-    async fn drain(&self) -> Result<(), SinkError> {
-        let mut uploads = std::mem::take(&mut *self.uploads());
-        while let Some(done) = uploads.join_next().await {
-            match done {
-                Ok(Ok(())) => {}
-                Ok(Err(e)) => self.fail(e),
-                Err(e) => self.fail(SinkError::Internal {
-                    what: self.display.clone(),
-                    reason: e.to_string(),
-                }),
-            }
-        }
-        self.failed().map_or(Ok(()), Err)
     }
 
     /// Stores an object: a local one now, another one in the background, where it holds its part of the budget.
@@ -308,26 +284,12 @@ impl ZarrWriter {
         let mut bytes = bytes;
         bytes.shrink_to_fit();
         let destination = self.destination.clone();
-        let mut uploads = self.uploads();
-        // Finished uploads are removed, so that the set stays as small as the budget.
-        while let Some(done) = uploads.try_join_next() {
-            match done {
-                Ok(Ok(())) => {}
-                Ok(Err(e)) => self.fail(e),
-                Err(e) => self.fail(SinkError::Internal {
-                    what: self.display.clone(),
-                    reason: e.to_string(),
-                }),
-            }
-        }
-        uploads.spawn_on(
-            async move {
-                let stored = destination.put(&key, Bytes::from(bytes), false).await;
-                drop(permit);
-                stored
-            },
-            &self.io,
-        );
+        let upload = async move {
+            let stored = destination.put(&key, Bytes::from(bytes), false).await;
+            drop(permit);
+            stored
+        };
+        self.uploads.start(&self.io, &self.display, upload);
         Ok(())
     }
 
@@ -361,49 +323,27 @@ impl ZarrWriter {
         if *closed {
             return Err(SinkError::Cancelled);
         }
-        if let Some(e) = self.failed() {
+        if let Some(e) = self.uploads.failed() {
             return Err(e);
         }
-        let broken = |reason: &str| SinkError::Internal {
+        let array = self.arrays.get(result).ok_or_else(|| SinkError::Internal {
             what: self.display.clone(),
-            reason: reason.into(),
-        };
-        let array = self.arrays.get(result).ok_or_else(|| broken("a result too many"))?;
+            reason: "a result too many".into(),
+        })?;
         if region.is_empty() {
             return Ok(None);
         }
         let permit = self.io.block_on(self.budget.take()).ok_or(SinkError::Cancelled)?;
-        let rank = array.document.shape.len();
-        let (index, shape) = (&index[..rank], &shape[..rank]);
-        let cells = fields.first().ok_or_else(|| broken("field 0 of a chunk with 0 fields"))?;
-        let valid = fields.get(1).copied();
-        let cut = array.encoder.cut(cells, valid, shape, array.fill, array.stands)?;
-        let mut encoded_valid = None;
-        if let (Some(v), Some(of)) = (valid, &array.valid) {
-            if cut.collides {
-                of.collides.store(true, Relaxed);
-            }
-            if cut.masked {
-                of.masked.store(true, Relaxed);
-            }
-            // In v3 an absent object means that nothing is masked; v2 has no such value.
-            if cut.masked || self.layout.format == 2 {
-                of.written.store(true, Relaxed);
-                let yes = Scalar::bool(true);
-                let cut = of.encoder.cut(v, None, shape, yes, None)?;
-                let encoded = of.encoder.encode(cut.bytes)?;
-                self.list(&of.document, index, &encoded)?;
-                encoded_valid = Some((of.document.key(index), encoded));
+        let objects = array.encode(index, shape, fields)?;
+        array.note(objects.facts);
+        let valid = array.valid.as_ref().map(|v| &v.document);
+        let of = [(Some(&array.document), &objects.cells), (valid, &objects.valid)];
+        for (document, object) in of {
+            if let (Some(document), Some(object)) = (document, object) {
+                self.list(document, object.number, object.seal)?;
             }
         }
-        // Zarr v2 has no value for absent chunks unless it means "missing".
-        let absent = self.layout.format == 3 && array.encoder.is_fill(&cut.bytes);
-        let encoded = if absent { None } else { Some(array.encoder.encode(cut.bytes)?) };
-        if let Some(bytes) = &encoded {
-            self.list(&array.document, index, bytes)?;
-        }
-        let cells = encoded.map(|bytes| (array.document.key(index), bytes));
-        Ok(Some(Encoded { cells, valid: encoded_valid, permit, _closed: closed }))
+        Ok(Some(Encoded { objects, permit, _closed: closed }))
     }
 
     /// Stores a chunk whose cells the caller has dropped: while it waits for the store it takes no more memory than its
@@ -412,16 +352,15 @@ impl ZarrWriter {
     /// # Errors
     /// Errors of the storage.
     pub fn put(&self, encoded: Encoded<'_>) -> Result<(), SinkError> {
-        let Encoded { cells, valid, mut permit, _closed } = encoded;
-        let bytes = |object: &Option<(String, Vec<u8>)>| object.as_ref().map_or(0, |o| o.1.len());
-        Budget::shrink(&mut permit, bytes(&cells) + bytes(&valid));
+        let Encoded { objects, mut permit, _closed } = encoded;
+        Budget::shrink(&mut permit, objects.bytes());
         let put = || {
-            if let Some((key, bytes)) = valid {
-                let part = permit.split(bytes.len().div_ceil(4096));
+            if let Some(Object { key, bytes, .. }) = objects.valid {
+                let part = Budget::part(&mut permit, bytes.len());
                 self.store(key, bytes, part)?;
             }
-            match cells {
-                Some((key, bytes)) => self.store(key, bytes, Some(permit)),
+            match objects.cells {
+                Some(Object { key, bytes, .. }) => self.store(key, bytes, Some(permit)),
                 None => Ok(()),
             }
         };
@@ -467,7 +406,8 @@ impl ZarrWriter {
                 }
             };
             self.count(encoded.len());
-            self.list(document, &[i as u64], &encoded)?;
+            let number = number_of(&document.grid(), &[i as u64]);
+            self.list(document, number, Seal::of_chunk(&encoded))?;
             let key = document.key(&[i as u64]);
             self.destination.put(&key, encoded.into(), self.durable).await?;
         }
@@ -483,15 +423,19 @@ impl Drop for ZarrWriter {
         }
         let destination = self.destination.clone();
         if let Destination::Local { root, .. } = &destination {
-            if let Err(e) = super::destination::remove_tree(root) {
+            let removed = destination.fence_parts().and_then(|()| {
+                super::destination::remove_tree(root).map_err(|e| SinkError::io(&*self.display, &e))
+            });
+            if let Err(e) = removed {
                 tracing::warn!(target = %self.display, error = %e, "an unfinished store could not be removed");
             }
             return;
         }
-        let uploads = std::mem::take(&mut *self.uploads());
+        let (uploads, others) = (self.uploads.take(), self.sharing.others.clone());
         self.io.spawn(async move {
             let mut uploads = uploads;
             uploads.shutdown().await;
+            others.ended().await;
             if let Err(e) = destination.remove_all("").await {
                 tracing::warn!(error = %e, "an unfinished store could not be removed");
             }

@@ -16,9 +16,9 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload,
-    ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload,
-    PutResult, Result, UploadPart,
+    Attribute, Attributes, CopyMode, CopyOptions, Error, GetOptions, GetResult, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -221,7 +221,11 @@ impl ObjectStore for Patient {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, o: CopyOptions) -> Result<()> {
-        self.inner.copy_opts(from, to, o).await
+        match o.mode {
+            // An earlier attempt may have made the object.
+            CopyMode::Create => self.inner.copy_opts(from, to, o).await,
+            CopyMode::Overwrite => self.ask(|| self.inner.copy_opts(from, to, o.clone())).await,
+        }
     }
 }
 

@@ -81,23 +81,25 @@ fn line(what: &str, [peak, read, requests, spilled]: [u64; 4]) -> String {
 }
 
 /// The expected work of workers, as the next line.
-pub(super) fn workers(e: &tessera_cluster::Expected) -> String {
+pub(super) fn workers(e: &tessera_cluster::Expected, writes: bool) -> String {
     format!(
-        "   workers: {}, {} orders in {} steps; {} moved between them\n",
+        "   workers: {}, {} orders in {} steps; {} moved between them{}\n",
         e.workers,
         e.orders,
         e.steps,
-        explain::bytes(e.bytes_moved)
+        explain::bytes(e.bytes_moved),
+        if writes { "; they write the output" } else { "" }
     )
 }
 
 /// The expected work of workers as JSON.
-pub(super) fn workers_json(e: &tessera_cluster::Expected) -> Value {
+pub(super) fn workers_json(e: &tessera_cluster::Expected, writes: bool) -> Value {
     json!({
         "workers": e.workers,
         "orders": e.orders,
         "steps": e.steps,
         "bytes_moved": e.bytes_moved,
+        "write_output": writes,
     })
 }
 
@@ -140,6 +142,14 @@ pub(in crate::session) fn measurements(m: &Stats) -> String {
             t.again,
             t.copies
         ));
+        if t.objects_written > 0 {
+            text.push_str(&format!(
+                "   workers wrote {} in {} objects; {} fetched by the server\n",
+                explain::bytes(t.bytes_written),
+                t.objects_written,
+                explain::bytes(t.bytes_home)
+            ));
+        }
         if t.retained > 0 {
             text.push_str(&format!(
                 "   {} operands used again: workers had retained their chunks\n",
@@ -197,6 +207,10 @@ pub(crate) fn measured(m: &Stats) -> Value {
             "orders": t.orders,
             "bytes_moved": t.bytes_moved,
             "bytes_relayed": t.bytes_relayed,
+            "bytes_home": t.bytes_home,
+            "objects_written": t.objects_written,
+            "bytes_written": t.bytes_written,
+            "no_output": t.no_output,
             "bytes_expected": t.bytes_expected,
             "lost": t.lost,
             "operands_again": t.again,

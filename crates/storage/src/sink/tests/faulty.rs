@@ -127,7 +127,7 @@ impl ObjectStore for Faulty {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, o: CopyOptions) -> Result<()> {
-        self.inner.copy_opts(from, to, o).await
+        self.state.write(self.inner.copy_opts(from, to, o)).await
     }
 }
 

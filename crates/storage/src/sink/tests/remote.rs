@@ -1,5 +1,6 @@
 //! Outputs in a bucket whose requests each fail once: they are whole, and reported as written.
 
+use super::parts::{Who, contents, write};
 use super::*;
 use crate::served::{Fault, KEY, S3, SECRET};
 use std::collections::BTreeSet;
@@ -35,5 +36,35 @@ fn outputs_are_whole_whatever_happens_to_the_answers() {
         let taken = b.object("s3://bkt/small.npy", 1000, false).unwrap_err();
         assert_eq!(taken.code(), "already_exists", "{fault:?}");
         assert!(server.faults() > 15, "{fault:?}: {}", server.faults());
+    }
+}
+
+#[test]
+fn parts_of_another_process_are_whole_whatever_happens_to_the_answers() {
+    let layout = Layout::default();
+    let how = (&layout, (false, false, false), true);
+    let plain = bench(None);
+    let expected = plain.directory.path().join("out.zarr");
+    let target = plain.target(&expected.display().to_string());
+    write(&plain, &plain, &target, how, &|_| Who::Owner).unwrap();
+    for fault in [Fault::Broken, Fault::LostAnswer, Fault::Truncated] {
+        let seen = Mutex::new(BTreeSet::new());
+        let server = S3::failing(move |_, line| {
+            seen.lock().unwrap().insert(line.to_string()).then_some(fault)
+        });
+        let [mut own, mut other] = [bench(None), bench(None)];
+        for b in [&mut own, &mut other] {
+            let environment = server.environment(Some((KEY, SECRET)));
+            let stores = Stores::with_environment(Duration::from_secs(30), environment);
+            b.host.stores = Arc::new(stores);
+        }
+        let target = own.target("s3://bkt/out.zarr");
+        let written = write(&own, &other, &target, how, &|_| Who::Other);
+        written.unwrap_or_else(|e| panic!("{fault:?}: {e}"));
+        let files = |at: &std::path::Path| contents(&own, None, &at.display().to_string());
+        let (found, want) = (files(&server.path("out.zarr")), files(&expected));
+        assert!(found.keys().eq(want.keys()), "{fault:?}: {:?}", found.keys());
+        assert!(found == want && found.contains_key("y_valid/c/2/3"), "{fault:?}");
+        assert!(server.faults() > 60, "{fault:?}: {}", server.faults());
     }
 }

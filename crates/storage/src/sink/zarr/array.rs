@@ -5,6 +5,7 @@ use super::encode::Encoder;
 use super::labels::{UNNAMED_KEY, VALID_KEY};
 use super::layout::Layout;
 use super::{Item, LABELS_OBJECT, labels};
+use crate::manifest::{Seal, number_of};
 use crate::sink::SinkError;
 use serde_json::{Value, json};
 use std::sync::atomic::AtomicBool;
@@ -17,6 +18,8 @@ use tessera_planner::scalar::Scalar;
 /// A tensor that is being written.
 #[derive(Debug)]
 pub(super) struct Array {
+    /// Type of the cells, of which datetimes are stored as `int64`.
+    pub(super) dtype: DType,
     pub(super) document: ArrayDocument,
     pub(super) encoder: Encoder,
     /// Value of masked cells and of cells beyond the edge.
@@ -35,6 +38,51 @@ pub(super) struct Valid {
     pub(super) written: AtomicBool,
     pub(super) masked: AtomicBool,
     pub(super) collides: AtomicBool,
+}
+
+/// An encoded object of an array.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) key: String,
+    /// Its number in the array's grid of objects, row-major.
+    pub(super) number: u64,
+    pub(super) seal: Seal,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What a writer notes of a chunk.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Facts {
+    /// True if a cell is masked.
+    pub(super) masked: bool,
+    /// True if a valid cell has the value that stands for masked ones.
+    pub(super) collides: bool,
+    /// True if the chunk has an object of the validity array.
+    pub(super) valid: bool,
+}
+
+/// The objects of one chunk.
+#[derive(Debug)]
+pub(super) struct Objects {
+    /// The cells, if they are not all the fill value.
+    pub(super) cells: Option<Object>,
+    /// Those of the validity array, if the chunk has any.
+    pub(super) valid: Option<Object>,
+    pub(super) facts: Facts,
+}
+
+impl Objects {
+    /// Bytes of both.
+    pub(super) fn bytes(&self) -> usize {
+        [&self.cells, &self.valid].into_iter().flatten().map(|o| o.bytes.len()).sum()
+    }
+}
+
+impl ArrayDocument {
+    fn object(&self, index: &[u64], bytes: Vec<u8>) -> Object {
+        let number = number_of(&self.grid(), index);
+        Object { key: self.key(index), number, seal: Seal::of_chunk(&bytes), bytes }
+    }
 }
 
 impl Array {
@@ -94,7 +142,60 @@ impl Array {
             }
         };
         let encoder = Encoder::new(&document)?;
-        Ok(Array { document, encoder, fill, stands, valid })
+        Ok(Array { dtype: item.dtype, document, encoder, fill, stands, valid })
+    }
+
+    /// Encodes the chunk `index`, of lengths `shape`. `fields` are the bytes of its cells and, if cells can be masked,
+    /// one byte a cell that is 0 where the cell is masked.
+    ///
+    /// # Errors
+    /// A chunk that does not have the form of the array.
+    pub(super) fn encode(
+        &self,
+        index: &[u64],
+        shape: &[u64],
+        fields: &[&[u8]],
+    ) -> Result<Objects, SinkError> {
+        let broken = |reason: &str| SinkError::Internal {
+            what: self.document.name.clone(),
+            reason: reason.into(),
+        };
+        let rank = self.document.shape.len();
+        let (Some(index), Some(shape)) = (index.get(..rank), shape.get(..rank)) else {
+            return Err(broken("a chunk of fewer axes"));
+        };
+        let cells = fields.first().ok_or_else(|| broken("field 0 of a chunk with 0 fields"))?;
+        let valid = fields.get(1).copied();
+        let cut = self.encoder.cut(cells, valid, shape, self.fill, self.stands)?;
+        let mut facts = Facts { masked: cut.masked, collides: cut.collides, valid: false };
+        let mut encoded_valid = None;
+        // In v3 an absent object means that nothing is masked; v2 has no such value.
+        if let (Some(v), Some(of)) = (valid, &self.valid)
+            && (cut.masked || self.document.format == 2)
+        {
+            facts.valid = true;
+            let cut = of.encoder.cut(v, None, shape, Scalar::bool(true), None)?;
+            encoded_valid = Some(of.document.object(index, of.encoder.encode(cut.bytes)?));
+        }
+        // Zarr v2 has no value for absent chunks unless it means "missing".
+        let absent = self.document.format == 3 && self.encoder.is_fill(&cut.bytes);
+        let cells = match absent {
+            true => None,
+            false => Some(self.document.object(index, self.encoder.encode(cut.bytes)?)),
+        };
+        Ok(Objects { cells, valid: encoded_valid, facts })
+    }
+
+    /// Notes what a chunk has.
+    pub(super) fn note(&self, facts: Facts) {
+        let Some(of) = &self.valid else { return };
+        for (is_so, flag) in
+            [(facts.collides, &of.collides), (facts.masked, &of.masked), (facts.valid, &of.written)]
+        {
+            if is_so {
+                flag.store(true, Relaxed);
+            }
+        }
     }
 
     /// True if the validity array is needed to know which cells are masked.

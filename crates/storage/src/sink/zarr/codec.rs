@@ -2,6 +2,7 @@
 
 use crate::sink::SinkError;
 use serde_json::{Value, json};
+use std::fmt;
 
 /// Compression of chunks.
 ///
@@ -23,6 +24,18 @@ impl Default for Codec {
     /// Zstandard at its fastest level: fastest to read, and floats gain little from a higher one.
     fn default() -> Self {
         Codec::Zstd(1)
+    }
+}
+
+impl fmt::Display for Codec {
+    /// As [`Codec::parse`] takes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Codec::None => f.write_str("none"),
+            Codec::Zstd(level) => write!(f, "zstd:{level}"),
+            Codec::Gzip(level) => write!(f, "gzip:{level}"),
+            Codec::Blosc(name, level) => write!(f, "blosc:{name}:{level}"),
+        }
     }
 }
 
@@ -126,6 +139,9 @@ mod tests {
         assert_eq!(p("blosc:zstd:9"), Codec::Blosc("zstd", 9));
         assert_eq!(p("gzip:0"), Codec::Gzip(0));
         assert_eq!(p("none"), Codec::None);
+        for text in ["none", "zstd:22", "gzip:0", "blosc:lz4:5", "blosc:blosclz:9"] {
+            assert_eq!(p(text).to_string(), text);
+        }
         for bad in ["", "zip", "zstd:0", "zstd:23", "zstd:x", "zstd:3:3", "blosc:snappy", "none:1"]
         {
             assert_eq!(Codec::parse(bad).unwrap_err().code(), "invalid_option", "{bad}");

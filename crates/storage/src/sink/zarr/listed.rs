@@ -1,7 +1,7 @@
 //! Collects the manifest of a store: each object is listed when it is encoded.
 
 use super::document::ArrayDocument;
-use crate::manifest::{Chunks, Manifest, ManifestRef, Seal, Stored, number_of};
+use crate::manifest::{Chunks, Manifest, ManifestRef, Seal, Stored};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,21 +15,9 @@ impl Listed {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an object of an array.
-    ///
-    /// # Errors
-    /// An object of more than 4 GiB, which nothing makes.
-    pub(super) fn add(
-        &self,
-        document: &ArrayDocument,
-        index: &[u64],
-        encoded: &[u8],
-    ) -> Result<(), String> {
-        let number = number_of(&document.grid(), index);
-        let stored = Stored::new(number, Seal::of_chunk(encoded))
-            .ok_or_else(|| format!("a chunk of {} bytes", encoded.len()))?;
-        self.lock().entry(document.name.clone()).or_default().push(stored);
-        Ok(())
+    /// Adds objects of an array.
+    pub(super) fn add(&self, array: &str, stored: impl IntoIterator<Item = Stored>) {
+        self.lock().entry(array.into()).or_default().extend(stored);
     }
 
     /// Returns the manifest of a store of these arrays and documents: the reference and the file. Objects of other

@@ -38,6 +38,7 @@ mod killed;
 mod labels;
 #[expect(clippy::print_stdout, reason = "a long run tells how far it is")]
 mod lift_random;
+mod locals;
 #[expect(clippy::print_stdout, reason = "a long run tells what it saw")]
 mod many_statements;
 mod masks;

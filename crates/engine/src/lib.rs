@@ -22,6 +22,7 @@ mod engine;
 pub mod error;
 pub mod format;
 pub mod journal;
+pub mod locals;
 pub mod parameters;
 mod sealed;
 mod secrets;

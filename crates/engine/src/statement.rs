@@ -39,6 +39,7 @@ pub use track::{PlanRuns, Track};
 pub use turn::Turn;
 
 use crate::error::Error;
+use crate::locals::Locals;
 use reads::Reads;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -139,6 +140,8 @@ struct Inner {
     reads: Mutex<Reads>,
     /// The memory budget of the running statement of the script, if it is limited.
     budget: Mutex<Option<Arc<Quota>>>,
+    /// Arrays and tables of the program that embeds the engine, by name.
+    locals: Locals,
 }
 
 impl Default for Handle {
@@ -156,12 +159,17 @@ impl fmt::Debug for Handle {
 impl Handle {
     /// A new, queued statement.
     pub fn new() -> Self {
-        Handle::with(new_id(), CancellationToken::new(), JournalEntry::default())
+        Handle::reading(Locals::default())
+    }
+
+    /// A new, queued statement that may name arrays and tables of the caller.
+    pub fn reading(locals: Locals) -> Self {
+        Handle::with(new_id(), CancellationToken::new(), JournalEntry::default(), locals)
     }
 
     /// A statement that is cancelled with `parent`.
     pub fn below(parent: &CancellationToken) -> Self {
-        Handle::with(new_id(), parent.child_token(), JournalEntry::default())
+        Handle::with(new_id(), parent.child_token(), JournalEntry::default(), Locals::default())
     }
 
     /// Another statement, which is cancelled with this one.
@@ -171,19 +179,20 @@ impl Handle {
 
     /// A recovered statement, with the recipe of its earlier run.
     pub fn again(id: String, parent: &CancellationToken, recipe: Recipe) -> Self {
-        Handle::with(id, parent.child_token(), JournalEntry::new(recipe, true))
+        Handle::with(id, parent.child_token(), JournalEntry::new(recipe, true), Locals::default())
     }
 
     /// A part of this statement with its own recipe, planned and run for it, and cancelled with it.
     pub(crate) fn part(&self, recipe: Recipe) -> Self {
         let entry = JournalEntry::new(recipe, false);
-        let part = Handle::with(self.0.id.clone(), self.0.cancel.child_token(), entry);
+        let (id, cancel) = (self.0.id.clone(), self.0.cancel.child_token());
+        let part = Handle::with(id, cancel, entry, self.0.locals.clone());
         part.limit_memory(self.budget());
         part.move_to(StatementState::Planning);
         part
     }
 
-    fn with(id: String, cancel: CancellationToken, entry: JournalEntry) -> Self {
+    fn with(id: String, cancel: CancellationToken, entry: JournalEntry, locals: Locals) -> Self {
         let clock = Clock::default();
         Handle(Arc::new(Inner {
             id,
@@ -195,6 +204,7 @@ impl Handle {
             chunks: DurableChunks::default(),
             reads: Mutex::default(),
             budget: Mutex::default(),
+            locals,
         }))
     }
 
@@ -285,6 +295,11 @@ impl Handle {
     /// Counts of chunks that were stored and reused; `None` if its chunks are not durable.
     pub fn did(&self) -> Option<tessera_exec::durable::Did> {
         self.chunks().did()
+    }
+
+    /// Arrays and tables of the caller.
+    pub(crate) fn locals(&self) -> &Locals {
+        &self.0.locals
     }
 
     /// Limits the memory of the running statement of the script; `None` removes the limit.

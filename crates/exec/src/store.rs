@@ -14,11 +14,13 @@
 
 mod directory;
 mod file;
+mod lent;
 mod resident;
 
 pub use directory::{Directory, PREFIX};
 pub(crate) use file::staging_of;
 pub use file::{Reader, Spilled};
+pub use lent::Lent;
 pub use resident::{Fill, Resident};
 pub(crate) use resident::{NOTE_BYTES, NOTES_FREE, counted_notes};
 

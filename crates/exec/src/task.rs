@@ -23,7 +23,7 @@ mod tables;
 mod take;
 mod tiling;
 
-pub use crate::store::Resident;
+pub use crate::store::{Lent, Resident};
 pub(crate) use gather::copy_common;
 pub use requests::{is_remote, requests};
 
@@ -54,6 +54,8 @@ pub enum Origin {
     Stored(Arc<ArrayReader>),
     /// An array outside of the plan.
     Resident(Arc<Resident>),
+    /// An array of the program that embeds the engine, in any layout.
+    Lent(Arc<Lent>),
 }
 
 /// Where a stored array was opened, for another process that has to open it too.

@@ -246,7 +246,7 @@ impl RunTensor for Runner {
 }
 
 /// Converts an error of rows. An error of ours inside of it keeps its type.
-pub(super) fn rows_error(error: CellsError) -> Error {
+pub(crate) fn rows_error(error: CellsError) -> Error {
     match error {
         CellsError::Inner(inner) => inner_error(inner),
         CellsError::Shared { error, otherwise } => {

@@ -111,7 +111,7 @@ impl Temp {
     pub(super) fn bytes(&self) -> u64 {
         let of = |o: &Origin| match o {
             Origin::Resident(r) => r.bytes(),
-            Origin::Stored(_) => 0,
+            Origin::Stored(_) | Origin::Lent(_) => 0,
         };
         self.origins.iter().map(|(_, o)| of(o)).sum()
     }
@@ -138,7 +138,7 @@ pub(super) struct Opener<'a> {
 }
 
 /// A name or URL that was found.
-pub(super) enum Found {
+pub(crate) enum Found {
     Dataset(Arc<Dataset>),
     Table(Table),
     View(Arc<View>),
@@ -316,7 +316,13 @@ impl<'a> Opener<'a> {
         loop {
             tries.next();
             let is_noted = self.handle.entry().step(|s| s.names.contains_key(&key));
-            let Some(entry) = self.entry(&key).await? else { return Ok(None) };
+            let Some(entry) = self.entry(&key).await? else {
+                return Ok(self
+                    .handle
+                    .locals()
+                    .get(&key)
+                    .map(|local| local.open(&mut self.sources)));
+            };
             let found = match &entry.definition {
                 Definition::View { query } => {
                     // Each text has a number of its own in the statement.
@@ -384,6 +390,7 @@ impl<'a> Opener<'a> {
         let names = warehouse.names().await?;
         self.known = names.clone();
         self.known.extend(self.session.temps().keys().cloned());
+        self.known.extend(self.handle.locals().names().map(String::from));
         match pick(key, names.iter().map(String::as_str)) {
             Some(name) => warehouse.entry(&name).await,
             None => Ok(None),
@@ -417,7 +424,7 @@ pub(super) fn bare(name: &str) -> String {
 }
 
 /// The exact name, else the only one that matches without case.
-fn pick<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone) -> Option<String> {
+pub(crate) fn pick<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone) -> Option<String> {
     if let Some(exact) = known.clone().find(|k| *k == name) {
         return Some(exact.into());
     }

@@ -57,6 +57,11 @@ pub(super) fn run(
             Ok(vec![op.chunk(0, buffers)?])
         }
         Origin::Resident(array) => resident(op, array, &region, prepared),
+        Origin::Lent(array) => {
+            let mut buffers = op.buffers(0);
+            array.copy(&region, buffers[0].as_mut_slice())?;
+            Ok(vec![op.chunk(0, buffers)?])
+        }
     }
 }
 

@@ -718,13 +718,14 @@ fn who_comes_in_the_middle_gets_work() {
         std::thread::sleep(Duration::from_millis(100));
         let mut command = cluster.command();
         command.args(["--memory-limit", "128MiB", "worker", "--scheduler", &cluster.join]);
-        let child = command.arg("--no-supervisor").stderr(Stdio::null()).spawn().unwrap();
+        command.args(["--name", "late", "--no-supervisor"]);
+        let child = command.stderr(Stdio::null()).spawn().unwrap();
         let late = Party { child, name: "late".into() };
         let got = asked.join().unwrap();
         assert_eq!((got.status, got.body), (200, want));
         let has_worked = || {
             let alive = cluster.alive();
-            alive.iter().any(|w| w["worker"] == 3 && w["operands"].as_u64().unwrap() > 0)
+            alive.iter().any(|w| w["name"] == "late" && w["operands"].as_u64().unwrap() > 0)
         };
         until("who came has worked", Duration::from_secs(10), has_worked);
         drop(late);

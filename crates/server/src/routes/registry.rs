@@ -84,6 +84,11 @@ async fn answers(entry: Arc<Entry>, engine: Arc<dyn Engine>) -> Result<Vec<Reply
     }
 }
 
+/// True if the shutdown ended a statement, or another server that has taken over: the next server runs it.
+pub(super) fn is_left_to_next(error: &Error) -> bool {
+    matches!(error.code(), "shutting_down" | "fenced")
+}
+
 /// The limit that a statement counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
@@ -256,10 +261,9 @@ impl Statements {
             _ => 0,
         };
         self.ends[end].fetch_add(1, Relaxed);
-        // A statement that the shutdown ended, or another server, is left to the next server.
         match &outcome {
-            Outcome::Failed(Error::ShuttingDown) => {}
-            Outcome::Failed(e) if e.code() == "fenced" => self.role.note(e),
+            // Before the outcome is available: from then on the server refuses requests.
+            Outcome::Failed(e) if is_left_to_next(e) => self.role.note(e),
             // A recovered finished statement keeps its recorded end.
             Outcome::Failed(_) if entry.finished => {}
             Outcome::Failed(e) if StatementState::of_error(e) == StatementState::Cancelled => {

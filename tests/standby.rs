@@ -177,7 +177,15 @@ fn stopped_server_is_fenced(remote: bool) {
     is_ready(&second, TAKES_OVER);
     let made = second.submit(&json!({"sql": "CREATE TENSOR t AS SELECT arange(3) AS x"}));
     assert_eq!(made.status, 200, "{}", made.text());
-    send(&first, SIGCONT);
+    // What the other one accepted is not unknown, even before this one knows of the other one.
+    let path = format!("/v1/statements/{}", accepted(&second, "", "SELECT 1 AS a"));
+    let asked = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| first.get(&path));
+        std::thread::sleep(Duration::from_millis(200));
+        send(&first, SIGCONT);
+        asked.join().unwrap()
+    });
+    assert_eq!((asked.status, &asked.json()["error"]["code"]), (503, &json!("fenced")));
     until("it is fenced", PATIENCE, || error(&first, "/readyz")["code"] == "fenced");
     for sql in ["CREATE OR REPLACE TENSOR t AS SELECT 7 AS x", "DROP TENSOR t", "SELECT 1 AS a"] {
         let reply = first.submit(&json!({"sql": sql, "request_id": sql}));

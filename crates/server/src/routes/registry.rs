@@ -339,11 +339,18 @@ impl Statements {
     /// # Errors
     /// A later server.
     pub(super) async fn may_write(&self) -> Result<(), Error> {
-        let Some(journal) = &self.journal else { return Ok(()) };
         let mut looked = self.looked.lock().await;
         if looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return Ok(());
         }
+        self.look().await?;
+        *looked = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Like [`Statements::may_write`], without a cached result.
+    async fn look(&self) -> Result<(), Error> {
+        let Some(journal) = &self.journal else { return Ok(()) };
         match tokio::time::timeout(LOOK_MAX, journal.check()).await {
             Ok(Err(e)) if e.code() == "fenced" => {
                 self.role.note(&e);
@@ -355,7 +362,6 @@ impl Statements {
             Err(_) => tracing::warn!("the warehouse does not answer in time"),
             Ok(Ok(())) => {}
         }
-        *looked = Some(Instant::now());
         Ok(())
     }
 
@@ -416,6 +422,18 @@ impl Statements {
             true => Error::UnknownStatement { id: id.into() },
             false => Error::Starting,
         })
+    }
+
+    /// Like [`Statements::get`]. An id that is not known may be that of a statement that a later server accepted.
+    ///
+    /// # Errors
+    /// Those of [`Statements::get`]; a later server.
+    pub(super) async fn find(&self, id: &str) -> Result<Arc<Entry>, Error> {
+        let found = self.get(id);
+        if let Err(Error::UnknownStatement { .. }) = &found {
+            self.look().await?;
+        }
+        found
     }
 
     /// All known statements, the oldest first.

@@ -255,7 +255,7 @@ pub(super) async fn get(
     Name(id): Name,
     parameters: Parameters,
 ) -> Result<Response, Failure> {
-    let entry = shared.statements.get(&id)?;
+    let entry = shared.statements.find(&id).await?;
     let wait_ms = parameters.number("wait_ms")?.unwrap_or(0).min(WAIT_MS_MAX);
     parameters.only(&["wait_ms"])?;
     if wait_ms > 0 && !entry.is_over() {
@@ -269,7 +269,7 @@ pub(super) async fn delete(
     State(shared): State<Arc<Shared>>,
     Name(id): Name,
 ) -> Result<Response, Failure> {
-    let entry = shared.statements.get(&id)?;
+    let entry = shared.statements.find(&id).await?;
     let deleted = shared.statements.delete(&entry).await;
     deleted.map_err(|e| Failure::of(&e, Some(&id)))?;
     Ok(json(StatusCode::OK, &status(&entry)))
@@ -282,7 +282,7 @@ pub(super) async fn result(
     parameters: Parameters,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let entry = shared.statements.get(&id)?;
+    let entry = shared.statements.find(&id).await?;
     parameters.only(&["format", "layout"])?;
     let out = Out::choose(&parameters, &headers)?;
     let fail = |e: &Error| Failure::of(e, Some(&id));
@@ -312,7 +312,7 @@ pub(super) async fn plan(
     Name(id): Name,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let entry = shared.statements.get(&id)?;
+    let entry = shared.statements.find(&id).await?;
     let fail = |e: Error| Failure::of(&e, Some(&id));
     let parsed = tessera_frontend::parse(&entry.sql).map_err(|e| fail(Error::stage(e)))?;
     let last = parsed.last().map_or("", |p| p.text.as_str());
@@ -348,7 +348,7 @@ pub(super) async fn events(
     State(shared): State<Arc<Shared>>,
     Name(id): Name,
 ) -> Result<Response, Failure> {
-    let entry = shared.statements.get(&id)?;
+    let entry = shared.statements.find(&id).await?;
     let permit = shared
         .events
         .clone()

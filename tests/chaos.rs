@@ -7,7 +7,8 @@
 
 mod late;
 mod points;
-mod world;
+pub(crate) mod work;
+pub(crate) mod world;
 
 use crate::common::{Random, binary, number, until};
 use crate::s3::S3;

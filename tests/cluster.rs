@@ -41,7 +41,7 @@ pub(crate) struct Cluster {
     /// What a worker may take.
     memory: &'static str,
     /// What all parties find in their environment.
-    environment: Vec<(String, String)>,
+    pub(crate) environment: Vec<(String, String)>,
     /// The warehouse, unless it is a directory of its own.
     warehouse: Option<String>,
 }
@@ -77,25 +77,36 @@ impl Cluster {
         environment: Vec<(String, String)>,
         workers: usize,
     ) -> Cluster {
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::create_dir(directory.path().join("spill")).unwrap();
-        let mut cluster = Cluster {
-            directory,
-            server: None,
-            workers: Vec::new(),
-            http: "127.0.0.1:0".into(),
-            join: "127.0.0.1:0".into(),
-            started: 0,
-            memory: "128MiB",
-            environment,
-            warehouse,
-        };
+        let mut cluster = Cluster::none_yet(warehouse, environment, "127.0.0.1:0");
         cluster.start_server();
         for _ in 0..workers {
             cluster.start_worker(&[]);
         }
         cluster.wait_for(workers);
         cluster
+    }
+
+    /// Starts none of them; workers are to join at an address.
+    pub(crate) fn none_yet(
+        warehouse: Option<String>,
+        environment: Vec<(String, String)>,
+        join: &str,
+    ) -> Cluster {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["spill", "logs"] {
+            std::fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        Cluster {
+            directory,
+            server: None,
+            workers: Vec::new(),
+            http: "127.0.0.1:0".into(),
+            join: join.into(),
+            started: 0,
+            memory: "128MiB",
+            environment,
+            warehouse,
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -144,7 +155,11 @@ impl Cluster {
         self.http = word(&first, "http://");
         self.join = word(&second, "--scheduler ").trim_end_matches('`').to_owned();
         // The rest of its messages must not fill the pipe.
-        std::thread::spawn(move || lines.for_each(drop));
+        let log = self.path("logs").join(format!("server-{}.log", child.id()));
+        let mut log = std::fs::File::create(log).unwrap();
+        std::thread::spawn(move || {
+            lines.map_while(Result::ok).for_each(|line| drop(writeln!(log, "{line}")));
+        });
         self.server = Some(Party { child, name: "server".into() });
     }
 
@@ -174,6 +189,26 @@ impl Cluster {
         let before = std::mem::replace(&mut self.environment, environment.to_vec());
         self.start_worker(&[]);
         self.environment = before;
+    }
+
+    /// Starts a worker by a program that is given the worker's command as arguments; it logs into a file.
+    pub(crate) fn start_worker_by(&mut self, by: &[&str], flags: &[&str]) {
+        self.started += 1;
+        let (name, whole) = (format!("w{}", self.started), self.command());
+        let log = std::fs::File::create(self.path("logs").join(format!("{name}.log"))).unwrap();
+        let mut command = Command::new(by[0]);
+        command
+            .args(&by[1..])
+            .arg(whole.get_program())
+            .args(whole.get_args())
+            .args(["--memory-limit", self.memory, "worker", "--scheduler", &self.join])
+            .args(["--name", &name, "--no-supervisor"])
+            .args(flags)
+            .envs(whole.get_envs().filter_map(|(key, value)| Some((key, value?))))
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .stdin(Stdio::null())
+            .stderr(log);
+        self.workers.push(Party { child: command.spawn().unwrap(), name });
     }
 
     /// Starts a worker that others reach, and that reaches the server, by wires that can be cut.
@@ -287,17 +322,7 @@ impl Cluster {
 
     /// Waits until workers have nothing of any statement, but what they retain for later ones.
     pub(crate) fn is_quiet(&self, what: &str) {
-        let left = || {
-            let of = |w: &Value| {
-                // With what the allocator adds to each chunk.
-                let retained = w["retained_bytes"].as_u64().unwrap() / 2 * 3;
-                w["orders"].as_u64().unwrap()
-                    + w["chunks"].as_u64().unwrap()
-                    + w["memory_used_bytes"].as_u64().unwrap().saturating_sub(retained)
-            };
-            self.alive().iter().map(of).sum::<u64>()
-        };
-        until(what, PATIENCE, || left() == 0);
+        until(what, PATIENCE, || left_on(&self.alive()) == 0);
     }
 
     pub(crate) fn events(&self) -> Vec<String> {
@@ -305,6 +330,18 @@ impl Cluster {
         let events = told["events"].as_array().unwrap();
         events.iter().map(|e| e["kind"].as_str().unwrap().to_owned()).collect()
     }
+}
+
+/// What workers have of statements, but what they retain for later ones.
+pub(crate) fn left_on(workers: &[Value]) -> u64 {
+    let of = |w: &Value| {
+        // With what the allocator adds to each chunk.
+        let retained = w["retained_bytes"].as_u64().unwrap() / 2 * 3;
+        w["orders"].as_u64().unwrap()
+            + w["chunks"].as_u64().unwrap()
+            + w["memory_used_bytes"].as_u64().unwrap().saturating_sub(retained)
+    };
+    workers.iter().map(of).sum()
 }
 
 /// What a server answers.
@@ -482,7 +519,7 @@ pub(crate) fn signal(party: &Party, signal: nix::sys::signal::Signal) {
 }
 
 /// Statements in which workers meet, and that take some time.
-const STATEMENTS: [&str; 6] = [
+pub(crate) const STATEMENTS: [&str; 6] = [
     "SELECT sum(sin(arange(3000000)::float64)) AS s",
     "SELECT std(x, 0)[0:5] AS s FROM (SELECT random_normal([1500, 300], seed => 1, chunks => [100, 100]) AS x) t",
     "SELECT sum((x - mean(x, 0)) / std(x, 0), 1)[0:9] AS s FROM (SELECT random_normal([900, 300], seed => 2, chunks => [100, 100]) AS x) t",
@@ -942,7 +979,16 @@ fn who_has_no_secret_is_nobody() {
 
 /// An authority, and where a certificate of it for this machine lies.
 fn certified(directory: &std::path::Path, name: &str) -> Vec<(String, String)> {
-    let Certified { certificate, key, authority } = crate::common::certified();
+    environment_of(crate::common::certified(), directory, name)
+}
+
+/// Where a certificate lies, as parties find it in their environment.
+pub(crate) fn environment_of(
+    certified: Certified,
+    directory: &std::path::Path,
+    name: &str,
+) -> Vec<(String, String)> {
+    let Certified { certificate, key, authority } = certified;
     let files = [("CERTIFICATE", certificate), ("KEY", key), ("AUTHORITY", authority)];
     files
         .map(|(what, pem)| {

@@ -6,6 +6,8 @@ mod cancel;
 mod changed;
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a long run tells its seeds")]
 mod chaos;
+#[expect(clippy::print_stdout, reason = "a long run tells its seeds")]
+mod chaos_standby;
 mod chunking;
 #[expect(clippy::print_stdout, reason = "a long run tells its seeds")]
 mod cluster;
@@ -44,6 +46,9 @@ mod many_statements;
 mod masks;
 mod naive;
 mod names;
+#[cfg(target_os = "linux")]
+#[expect(clippy::print_stdout, reason = "a long run tells its seeds")]
+mod namespaces;
 mod operands;
 #[cfg(target_os = "linux")]
 mod rack;

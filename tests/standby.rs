@@ -177,7 +177,15 @@ fn stopped_server_is_fenced(remote: bool) {
     is_ready(&second, TAKES_OVER);
     let made = second.submit(&json!({"sql": "CREATE TENSOR t AS SELECT arange(3) AS x"}));
     assert_eq!(made.status, 200, "{}", made.text());
-    send(&first, SIGCONT);
+    // What the other one accepted is not unknown, even before this one knows of the other one.
+    let path = format!("/v1/statements/{}", accepted(&second, "", "SELECT 1 AS a"));
+    let asked = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| first.get(&path));
+        std::thread::sleep(Duration::from_millis(200));
+        send(&first, SIGCONT);
+        asked.join().unwrap()
+    });
+    assert_eq!((asked.status, &asked.json()["error"]["code"]), (503, &json!("fenced")));
     until("it is fenced", PATIENCE, || error(&first, "/readyz")["code"] == "fenced");
     for sql in ["CREATE OR REPLACE TENSOR t AS SELECT 7 AS x", "DROP TENSOR t", "SELECT 1 AS a"] {
         let reply = first.submit(&json!({"sql": sql, "request_id": sql}));
@@ -191,6 +199,32 @@ fn stopped_server_is_fenced(remote: bool) {
     // It does not take over again: nobody started it as a standby.
     assert_eq!(first.get("/v1/cluster").json()["role"], "fenced");
     assert_eq!((first.get("/healthz").status, second.get("/readyz").status), (200, 200));
+}
+
+#[test]
+fn a_client_that_waits_at_a_server_that_loses_its_turn_hears_of_no_failure() {
+    let world = World::new(false);
+    let [first, second] = world.pair(&[]);
+    let ids = [LONG.to_string(), format!("CREATE TENSOR made AS {LONG}")];
+    let ids = ids.map(|sql| accepted(&first, "", &sql));
+    runs(&first, &ids[0]);
+    std::thread::scope(|scope| {
+        let wait = |id: &String| format!("/v1/statements/{id}?wait_ms=60000");
+        let first = &first;
+        let waits = ids.each_ref().map(|id| scope.spawn(move || first.get(&wait(id))));
+        std::thread::sleep(Duration::from_millis(200));
+        send(first, SIGSTOP);
+        is_ready(&second, TAKES_OVER);
+        send(first, SIGCONT);
+        for reply in waits.map(|waits| waits.join().unwrap()) {
+            let error = reply.json()["error"].clone();
+            assert_eq!((reply.status, &error["code"]), (503, &json!("fenced")), "{}", reply.text());
+            assert_eq!(error["server"], url(&second));
+        }
+    });
+    for id in &ids {
+        assert_eq!(end(&second, id)["state"], "FINISHED");
+    }
 }
 
 #[test]
@@ -220,6 +254,42 @@ fn a_fenced_server_that_is_a_standby_stands_by_again() {
     drop(second);
     is_ready(&first, TAKES_OVER);
     assert_eq!(result(&first, &id), world.query(LONG));
+}
+
+fn cells_outlive_their_server(ends: Signal) {
+    let world = World::new(false);
+    let mut first = world.serve(&["--standby"]);
+    is_ready(&first, PATIENCE);
+    let second = world.serve(&["--standby"]);
+    stands_by(&second, &first);
+    // The answer is computed again by the next server, of cells that have no name any more.
+    let script =
+        "CREATE TENSOR t AS SELECT arange(1000) AS v; SELECT sum(v) AS s FROM t; DROP TENSOR t";
+    let id = accepted(&first, "", script);
+    let before = result(&first, &id);
+    assert!(before.contains("499500"), "{before}");
+    send(&first, ends);
+    is_ready(&second, TAKES_OVER);
+    match ends {
+        SIGSTOP => {
+            send(&first, SIGCONT);
+            // It forgets what it had, in the same process.
+            stands_by(&first, &second);
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        _ => first.wait(),
+    }
+    assert_eq!(result(&second, &id), before);
+}
+
+#[test]
+fn a_fenced_server_removes_no_cells_that_the_next_one_reads() {
+    cells_outlive_their_server(SIGSTOP);
+}
+
+#[test]
+fn a_server_that_ends_removes_no_cells_that_the_next_one_reads() {
+    cells_outlive_their_server(SIGTERM);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::s3::{KEY, S3, SECRET};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -63,21 +63,21 @@ pub(super) fn own_binary() -> PathBuf {
 
 /// What a server said.
 #[derive(Debug)]
-pub(super) struct Reply {
-    pub(super) status: u16,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Reply {
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
 
-    pub(super) fn code(&self) -> String {
+    pub(crate) fn code(&self) -> String {
         self.json()["error"]["code"].as_str().unwrap_or_default().to_string()
     }
 }
@@ -183,16 +183,7 @@ impl World {
 
     fn asked(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Option<Reply> {
         let address = self.live.lock().unwrap().as_ref()?.address.clone();
-        let mut stream = TcpStream::connect(&address).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
-            body.len()
-        );
-        stream.write_all(&[head.as_bytes(), body].concat()).ok()?;
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).ok()?;
-        whole(&bytes)
+        asked_at(&address, PATIENCE, method, path, headers, body)
     }
 
     /// The same until a server answers that has no reason to be asked later.
@@ -278,22 +269,7 @@ impl World {
             Some(s3) => s3.path(""),
             None => self.directory.path().to_path_buf(),
         };
-        let mut all: Vec<PathBuf> = files(&root.join("warehouse"));
-        all.extend(files(&root.join("output")));
-        all.extend(files(&self.path("output")));
-        let mut left: Vec<String> =
-            all.iter().map(|f| f.strip_prefix(&root).unwrap_or(f).display().to_string()).collect();
-        // The lock and the directory of the server that lives may be there.
-        let spilled = files(&self.path("spill"));
-        left.extend(
-            spilled.iter().filter(|f| !f.ends_with("lock")).map(|f| f.display().to_string()),
-        );
-        if names(&self.path("spill")).len() > 1 {
-            left.push(format!("{:?}", names(&self.path("spill"))));
-        }
-        left.sort();
-        left.dedup();
-        left
+        left_below(&root, self.directory.path())
     }
 
     /// Forgets all statements and drops all tensors, and starts a last server: then nothing is left but `kept`.
@@ -307,13 +283,7 @@ impl World {
             assert_eq!(reply.status, 200, "{name}: {}", reply.text());
         }
         self.kill();
-        let others = || -> Vec<String> {
-            let (epochs, rest): (Vec<String>, Vec<String>) =
-                self.left().into_iter().partition(|f| f.starts_with("warehouse/epochs/"));
-            let rest = rest.into_iter().filter(|f| f != "warehouse/warehouse.json");
-            let numbers = epochs.iter().filter(|f| f.ends_with(".json")).count();
-            rest.chain((numbers > 1).then(|| format!("{epochs:?}"))).collect()
-        };
+        let others = || but_for_epochs(self.left());
         // One server forgets the statements, the next one finds their cells named by nobody.
         let forgotten = || !self.left().iter().any(|f| f.starts_with("warehouse/statements/"));
         for is_done in [&forgotten as &dyn Fn() -> bool, &|| others() == kept] {
@@ -372,6 +342,55 @@ impl Drop for World {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Files of a warehouse and of outputs below a root, of outputs below a directory, and of spilled chunks there.
+pub(crate) fn left_below(root: &Path, directory: &Path) -> Vec<String> {
+    let (output, spill) = (directory.join("output"), directory.join("spill"));
+    let mut all: Vec<PathBuf> = files(&root.join("warehouse"));
+    all.extend(files(&root.join("output")));
+    all.extend(files(&output));
+    let mut left: Vec<String> =
+        all.iter().map(|f| f.strip_prefix(root).unwrap_or(f).display().to_string()).collect();
+    // The lock and the directory of the server that lives may be there.
+    let spilled = files(&spill);
+    left.extend(spilled.iter().filter(|f| !f.ends_with("lock")).map(|f| f.display().to_string()));
+    if names(&spill).len() > 1 {
+        left.push(format!("{:?}", names(&spill)));
+    }
+    left.sort();
+    left.dedup();
+    left
+}
+
+/// All but what a warehouse without statements and tensors has.
+pub(crate) fn but_for_epochs(left: Vec<String>) -> Vec<String> {
+    let (epochs, rest): (Vec<String>, Vec<String>) =
+        left.into_iter().partition(|f| f.starts_with("warehouse/epochs/"));
+    let rest = rest.into_iter().filter(|f| f != "warehouse/warehouse.json");
+    let numbers = epochs.iter().filter(|f| f.ends_with(".json")).count();
+    rest.chain((numbers > 1).then(|| format!("{epochs:?}"))).collect()
+}
+
+/// What a server answers; `None` if it does not within a time, or not to the end.
+pub(crate) fn asked_at(
+    address: &str,
+    most: Duration,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &[u8],
+) -> Option<Reply> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(most)).unwrap();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
+        body.len()
+    );
+    stream.write_all(&[head.as_bytes(), body].concat()).ok()?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).ok()?;
+    whole(&bytes)
 }
 
 /// An answer, if all of it is there.

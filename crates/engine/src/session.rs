@@ -205,6 +205,12 @@ impl Host {
         self.warehouse.pin(data)
     }
 
+    /// Leaves the removal of cells without readers to the next server of the warehouse. Called before statements of the
+    /// journal drop that the next server may run again, or whose results it may compute again.
+    pub fn leave_to_next(&self) {
+        self.warehouse.leave_to_next();
+    }
+
     /// Reports that all readers of cells are known: unnamed cells are removed once no statement reads them.
     ///
     /// # Errors

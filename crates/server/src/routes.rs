@@ -236,7 +236,7 @@ impl Server {
                 swept.sessions.sweep();
             }
         };
-        let stop = shared.stop.clone();
+        let (stop, host) = (shared.stop.clone(), shared.backend.host().cloned());
         let app = router(shared);
         let result = tokio::select! {
             r = accept::serve(listener, certificates, app, end.clone(), is_awaited) => r,
@@ -244,6 +244,9 @@ impl Server {
             () = sweep => Ok(()),
             Err(e) = &mut lead => Err(Error::Internal { what: format!("the lease: {e}") }),
         };
+        if let Some(host) = host {
+            host.leave_to_next();
+        }
         // Statements without waiting clients end too.
         stop.cancel();
         if leave.is_cancelled() {

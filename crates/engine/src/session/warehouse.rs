@@ -113,6 +113,8 @@ pub(crate) struct Warehouse {
     /// Cells to remove, while a server does not yet know which cells the statements accepted before it read; `None`
     /// from then on, and if the process is not a server.
     waiting: Mutex<Option<Vec<String>>>,
+    /// True once the next server, which learns from the records who reads which cells, removes those without readers.
+    is_left: AtomicBool,
     /// Encrypts secrets in its documents.
     sealer: Sealer,
     /// Runs the removal of leftovers.
@@ -138,6 +140,7 @@ impl Warehouse {
             marked: AtomicBool::new(false),
             readers: Mutex::default(),
             waiting: Mutex::default(),
+            is_left: AtomicBool::new(false),
             io,
         })
     }
@@ -446,11 +449,27 @@ impl Warehouse {
         }
     }
 
+    /// Leaves the removal of cells to the next server: pins of this process that drop from now on say nothing about who
+    /// reads the cells.
+    pub(super) fn leave_to_next(&self) {
+        self.is_left.store(true, Ordering::Relaxed);
+    }
+
     /// Removes cells without readers. Leftovers are collected when the next process starts.
     async fn erase_doomed(&self, data: &str, _until_gone: Doomed) {
-        if let Err(e) = self.erase(data).await {
+        if self.is_left.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(e) = self.erase_as_live(data).await {
             tracing::warn!(data, error = %e, "cells that nobody reads any more could not be removed");
         }
+    }
+
+    async fn erase_as_live(&self, data: &str) -> Result<(), Error> {
+        // A later server has the statements of this one, and they read the cells. It need not wait for a removal: the
+        // statements that it takes over are not forgotten here.
+        drop(self.epoch.right().await?);
+        self.erase(data).await
     }
 
     async fn erase(&self, data: &str) -> Result<(), Error> {

@@ -137,6 +137,7 @@ pub(super) async fn lead(
         warehouse = host.config().warehouse,
         "another server has taken over; this one changes nothing any more"
     );
+    host.leave_to_next();
     refuse_workers(&host, shared.role.reason().map(|reason| reason.to_string()));
     shared.statements.leave_to_next();
     if shared.config.standby {

@@ -84,6 +84,11 @@ async fn answers(entry: Arc<Entry>, engine: Arc<dyn Engine>) -> Result<Vec<Reply
     }
 }
 
+/// True if the shutdown ended a statement, or another server that has taken over: the next server runs it.
+pub(super) fn is_left_to_next(error: &Error) -> bool {
+    matches!(error.code(), "shutting_down" | "fenced")
+}
+
 /// The limit that a statement counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
@@ -256,10 +261,9 @@ impl Statements {
             _ => 0,
         };
         self.ends[end].fetch_add(1, Relaxed);
-        // A statement that the shutdown ended, or another server, is left to the next server.
         match &outcome {
-            Outcome::Failed(Error::ShuttingDown) => {}
-            Outcome::Failed(e) if e.code() == "fenced" => self.role.note(e),
+            // Before the outcome is available: from then on the server refuses requests.
+            Outcome::Failed(e) if is_left_to_next(e) => self.role.note(e),
             // A recovered finished statement keeps its recorded end.
             Outcome::Failed(_) if entry.finished => {}
             Outcome::Failed(e) if StatementState::of_error(e) == StatementState::Cancelled => {
@@ -335,11 +339,18 @@ impl Statements {
     /// # Errors
     /// A later server.
     pub(super) async fn may_write(&self) -> Result<(), Error> {
-        let Some(journal) = &self.journal else { return Ok(()) };
         let mut looked = self.looked.lock().await;
         if looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return Ok(());
         }
+        self.look().await?;
+        *looked = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Like [`Statements::may_write`], without a cached result.
+    async fn look(&self) -> Result<(), Error> {
+        let Some(journal) = &self.journal else { return Ok(()) };
         match tokio::time::timeout(LOOK_MAX, journal.check()).await {
             Ok(Err(e)) if e.code() == "fenced" => {
                 self.role.note(&e);
@@ -351,7 +362,6 @@ impl Statements {
             Err(_) => tracing::warn!("the warehouse does not answer in time"),
             Ok(Ok(())) => {}
         }
-        *looked = Some(Instant::now());
         Ok(())
     }
 
@@ -412,6 +422,18 @@ impl Statements {
             true => Error::UnknownStatement { id: id.into() },
             false => Error::Starting,
         })
+    }
+
+    /// Like [`Statements::get`]. An id that is not known may be that of a statement that a later server accepted.
+    ///
+    /// # Errors
+    /// Those of [`Statements::get`]; a later server.
+    pub(super) async fn find(&self, id: &str) -> Result<Arc<Entry>, Error> {
+        let found = self.get(id);
+        if let Err(Error::UnknownStatement { .. }) = &found {
+            self.look().await?;
+        }
+        found
     }
 
     /// All known statements, the oldest first.

@@ -1,6 +1,6 @@
 //! `/v1/statements`: submit, watch, read, cancel.
 
-use super::registry::{Entry, Outcome};
+use super::registry::{Entry, Outcome, is_left_to_next};
 use super::reply::{Failure, json};
 use super::stream::{self, Out};
 use super::{Name, Parameters, Shared, body, sessions};
@@ -230,11 +230,17 @@ fn described(entry: &Entry, outcome: Option<Arc<Outcome>>) -> Value {
 }
 
 /// The status for the statement's client: marks a failure as reported.
-fn told(entry: &Entry) -> Value {
-    if matches!(entry.outcome().as_deref(), Some(Outcome::Failed(_))) {
+///
+/// # Errors
+/// This server ended the statement, which the next server runs: it has not failed.
+fn told(entry: &Entry) -> Result<Value, Failure> {
+    if let Some(Outcome::Failed(e)) = entry.outcome().as_deref() {
         entry.tell();
+        if is_left_to_next(e) {
+            return Err(Failure::of(e, Some(entry.id())));
+        }
     }
-    status(entry)
+    Ok(status(entry))
 }
 
 /// `GET /v1/statements`
@@ -249,13 +255,13 @@ pub(super) async fn get(
     Name(id): Name,
     parameters: Parameters,
 ) -> Result<Response, Failure> {
-    let entry = shared.statements.get(&id)?;
+    let entry = shared.statements.find(&id).await?;
     let wait_ms = parameters.number("wait_ms")?.unwrap_or(0).min(WAIT_MS_MAX);
     parameters.only(&["wait_ms"])?;
     if wait_ms > 0 && !entry.is_over() {
         entry.wait(Duration::from_millis(wait_ms)).await;
     }
-    Ok(json(StatusCode::OK, &told(&entry)))
+    Ok(json(StatusCode::OK, &told(&entry)?))
 }
 
 /// `DELETE /v1/statements/{id}`: cancels it and drops its result, also for the next server.
@@ -263,7 +269,7 @@ pub(super) async fn delete(
     State(shared): State<Arc<Shared>>,
     Name(id): Name,
 ) -> Result<Response, Failure> {
-    let entry = shared.statements.get(&id)?;
+    let entry = shared.statements.find(&id).await?;
     let deleted = shared.statements.delete(&entry).await;
     deleted.map_err(|e| Failure::of(&e, Some(&id)))?;
     Ok(json(StatusCode::OK, &status(&entry)))
@@ -276,7 +282,7 @@ pub(super) async fn result(
     parameters: Parameters,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let entry = shared.statements.get(&id)?;
+    let entry = shared.statements.find(&id).await?;
     parameters.only(&["format", "layout"])?;
     let out = Out::choose(&parameters, &headers)?;
     let fail = |e: &Error| Failure::of(e, Some(&id));
@@ -306,7 +312,7 @@ pub(super) async fn plan(
     Name(id): Name,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let entry = shared.statements.get(&id)?;
+    let entry = shared.statements.find(&id).await?;
     let fail = |e: Error| Failure::of(&e, Some(&id));
     let parsed = tessera_frontend::parse(&entry.sql).map_err(|e| fail(Error::stage(e)))?;
     let last = parsed.last().map_or("", |p| p.text.as_str());
@@ -342,7 +348,7 @@ pub(super) async fn events(
     State(shared): State<Arc<Shared>>,
     Name(id): Name,
 ) -> Result<Response, Failure> {
-    let entry = shared.statements.get(&id)?;
+    let entry = shared.statements.find(&id).await?;
     let permit = shared
         .events
         .clone()
@@ -355,7 +361,8 @@ pub(super) async fn events(
         }
         let over = entry.is_over();
         let name = if over { "end" } else { "progress" };
-        let event = format!("event: {name}\ndata: {}\n\n", told(&entry));
+        // A stream without `end` is requested again, from the next server.
+        let event = format!("event: {name}\ndata: {}\n\n", told(&entry).ok()?);
         let next = (!over).then_some((entry, permit, false));
         Some((Ok::<_, std::convert::Infallible>(Bytes::from(event)), next))
     });

@@ -430,3 +430,24 @@ fn a_query_that_a_leaving_server_cuts_may_be_tried_again() {
         assert!(head.contains("retry-after: 1"), "{head}");
     }
 }
+
+#[test]
+fn a_statement_that_a_leaving_server_leaves_to_the_next_one_has_not_failed() {
+    let s = start_with_grace(&[], Duration::from_millis(500));
+    let body = b"{\"sql\": \"wait\", \"wait_ms\": 0}";
+    let (status, _, body) = s.ask("POST", "/v1/statements", "", body);
+    assert_eq!(status, 202);
+    let told: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    let path = format!("/v1/statements/{}", told["id"].as_str().unwrap());
+    let waits = s.send("GET", &format!("{path}?wait_ms=60000"), "", b"");
+    let events = s.send("GET", &format!("{path}/events"), "", b"");
+    until(|| s.fake.started.load(Ordering::SeqCst) == 1);
+    s.leave.cancel();
+    let (status, head, body) = read(waits);
+    assert_eq!((status, &error(&body)["code"]), (503, &"shutting_down".into()));
+    assert!(head.contains("retry-after: 1"), "{head}");
+    let (status, _, body) = read(events);
+    let body = String::from_utf8(body).unwrap();
+    assert!(status == 200 && body.contains("event: progress"), "{body}");
+    assert!(!body.contains("event: end") && !body.contains("FAILED"), "{body}");
+}

@@ -152,7 +152,7 @@ fn turn(world: &World, random: &mut Random, first: u64) -> (Vec<Done>, String) {
 fn run(seed: u64, world: &World) -> String {
     let mut random = Random(seed);
     // A server that was not started as a standby stays fenced when its turn is over.
-    let flags: &[&str] = if random.next() % 2 == 0 { &["--standby"] } else { &[] };
+    let flags: &[&str] = if random.next().is_multiple_of(2) { &["--standby"] } else { &[] };
     world.serve(0, flags, &[]);
     assert_eq!(world.live(), 0);
     world.serve(1, &["--standby"], &[]);

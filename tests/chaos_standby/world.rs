@@ -149,7 +149,7 @@ impl World {
     pub(super) fn start_worker(&self) {
         let number = self.number();
         let [a, b] = &self.joins;
-        let list = if number % 2 == 0 { format!("{a},{b}") } else { format!("{b},{a}") };
+        let list = if number.is_multiple_of(2) { format!("{a},{b}") } else { format!("{b},{a}") };
         let (mut command, name) = (self.command(), format!("{number:03}-worker"));
         command.args(["--memory-limit", "128MiB", "worker", "--no-supervisor"]);
         command.args(["--scheduler", &list, "--name", &name]);

@@ -38,12 +38,11 @@ fn fields(result: usize, number: u64, cells: u64, collides: bool) -> Fields {
     vec![cells.clone().flat_map(|i| value(i).to_ne_bytes()).collect(), valid.collect()]
 }
 
+/// Takes a chunk: its result, its index, its cells.
+type Take<'a> = dyn FnMut(usize, &[u64], &Region, &[&[u8]]) -> Result<(), SinkError> + 'a;
+
 /// Calls `f` with each chunk of both results.
-fn each(
-    layout: &Layout,
-    collides: bool,
-    f: &mut dyn FnMut(usize, &[u64], &Region, &[&[u8]]) -> Result<(), SinkError>,
-) -> Result<(), SinkError> {
+fn each(layout: &Layout, collides: bool, f: &mut Take<'_>) -> Result<(), SinkError> {
     for (result, item) in items(layout).iter().enumerate() {
         let grid = item.chunks.grid(&SHAPE);
         for number in 0..grid.count() {

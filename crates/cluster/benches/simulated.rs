@@ -86,6 +86,8 @@ async fn server(count: usize, operands: u64, micros: u64) {
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     for plan in plans::plans(operands).unwrap() {
+        let expected = plan.drive(&cluster).unwrap().unwrap().expected();
+        let steps = expected.unwrap().unwrap().steps;
         // The peak from here on.
         std::fs::write("/proc/self/clear_refs", "5").unwrap();
         let (cpu, begun) = (processor(), Instant::now());
@@ -93,7 +95,6 @@ async fn server(count: usize, operands: u64, micros: u64) {
         let shelved = drive.prepare(&plan.tiling).await.unwrap();
         let (cpu, wall) = (processor() - cpu, begun.elapsed().as_secs_f64());
         let peak = peak_mib();
-        let steps = drive.expected().unwrap().unwrap().steps;
         println!(
             "| {} | {} | {steps} | {} | {:.0} | {cpu:.2} | {wall:.1} | {:.3} | {peak} |",
             plan.name,

@@ -93,6 +93,8 @@ pub(super) struct Plans {
     forgotten: VecDeque<String>,
     /// Plans whose server is gone.
     pub(super) parked: Vec<Parked>,
+    /// How often plans were parked: a plan that was being opened meanwhile is of a server that is gone.
+    pub(super) parks: u64,
 }
 
 impl Plans {
@@ -110,9 +112,13 @@ impl Plans {
 impl Worker {
     /// Adds a plan and opens its sources; a known plan stays as it is.
     pub(super) async fn learn(&self, message: PlanMessage) -> Result<Learned, Fault> {
-        if let Some(known) = self.plans().known.get(&message.id) {
-            return Ok(known.learned.clone());
-        }
+        let parks = {
+            let plans = self.plans();
+            if let Some(known) = plans.known.get(&message.id) {
+                return Ok(known.learned.clone());
+            }
+            plans.parks
+        };
         if self.plans().known.len() >= PLANS_MAX {
             return Err(to_fault(&Error::Broken {
                 what: format!("a worker knows {PLANS_MAX} plans already"),
@@ -146,7 +152,8 @@ impl Worker {
         });
         {
             let mut plans = self.plans();
-            if plans.forgotten.contains(&message.id) {
+            if plans.forgotten.contains(&message.id) || plans.parks != parks {
+                known.close();
                 return Err(Fault::NotFound(format!("plan `{}`, which is over", message.id)));
             }
             if let Some(known) = plans.known.get(&message.id) {

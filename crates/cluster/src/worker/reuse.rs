@@ -73,6 +73,7 @@ impl Worker {
     pub(super) fn park(&self) {
         let plans: Vec<Arc<Known>> = {
             let mut plans = self.plans();
+            plans.parks += 1;
             std::mem::take(&mut plans.known).into_values().collect()
         };
         // The next server writes to an output of its own.

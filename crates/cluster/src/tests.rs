@@ -76,17 +76,18 @@ struct Bench {
 
 impl Bench {
     async fn new(workers: usize) -> Self {
+        Bench::with_timeout(workers, Duration::from_millis(1500)).await
+    }
+
+    /// A worker without a heartbeat for `dead_after` is lost.
+    async fn with_timeout(workers: usize, dead_after: Duration) -> Self {
         let files = tempfile::tempdir().unwrap();
         let path = files.path().join("secret");
         Credentials::make(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         let security = Security { secret: path, ..Security::default() };
         let credentials = Credentials::load(&security).unwrap();
-        let limits = Limits {
-            beat: Duration::from_millis(50),
-            dead_after: Duration::from_millis(1500),
-            ..Limits::default()
-        };
+        let limits = Limits { beat: Duration::from_millis(50), dead_after, ..Limits::default() };
         let listen = "127.0.0.1:0".parse().unwrap();
         let cluster = Cluster::open(listen, limits, &credentials, "1").await.unwrap();
         let own = Arc::new(runtime(MEMORY));

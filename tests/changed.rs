@@ -193,7 +193,8 @@ fn a_statement_that_was_killed_goes_on_only_with_what_it_had_read() {
     let random = "random_normal([400, 30000], seed => 3, chunks => [10, 30000])";
     let sql = format!("SELECT sum(median(a * {random}, 1)) AS s FROM '{}'", source.display());
     for is_changed in [false, true] {
-        let s = p.serve();
+        // Slow enough to be killed in the middle.
+        let s = p.serve_with(&[("TESSERA_FAIL", "operand.fused=sleep")]);
         let id = submit(&s, &format!("SET tessera.durability = 'all'; {sql}"));
         let kept = p.warehouse().join("statements").join(&id);
         // Each is that of an operand, which reads several chunks of the source.

@@ -1,9 +1,8 @@
 //! A server and its workers as processes, on which everything happens that happens to processes.
-//!
-//! The short run is a part of the suite; `TESSERA_CLUSTER_RUNS=300 cargo test --release --test tests cluster::chaos --
-//! --nocapture` is the long one, and `TESSERA_SEED=… TESSERA_CLUSTER_RUNS=1` plays one of its runs again.
 
-use crate::common::{Certified, Flow, Random, SERVE, binary, carry, number, until};
+mod chaos;
+
+use crate::common::{Certified, Flow, SERVE, binary, carry, number, until};
 use crate::s3::{KEY, S3, SECRET};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -1067,118 +1066,4 @@ fn a_supervisor_starts_what_dies() {
     assert!(supervisor.child.wait().unwrap().success());
     cluster.wait_for(0);
     assert!(cluster.events().contains(&"left".to_owned()), "{:?}", cluster.events());
-}
-
-/// What is done to a worker.
-#[derive(Debug, Clone, Copy)]
-enum Fault {
-    Kill,
-    /// Stopped for so many milliseconds, then it goes on.
-    Stop(u64),
-    /// Asked to leave.
-    Leave,
-    /// Its wires are cut for so many milliseconds.
-    Cut(u64),
-    /// Nothing comes through its wires for so many milliseconds.
-    Hold(u64),
-    /// The server dies and comes back.
-    Server,
-}
-
-/// Runs statements on three workers, and has something happen in the middle.
-fn chaos_run(seed: u64) -> String {
-    use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
-    let mut random = Random(seed);
-    let mut cluster = Cluster::start(2);
-    let wires = cluster.start_wired_worker();
-    cluster.wait_for(3);
-    let want = alone(&cluster);
-    let faults = 1 + usize::from(random.unit() < 0.34);
-    let mut told = Vec::new();
-    for _ in 0..faults {
-        let fault = match random.next() % 12 {
-            0..=4 => Fault::Kill,
-            5 | 6 => Fault::Stop(random.next() % 4000),
-            7 => Fault::Leave,
-            8 => Fault::Cut(random.next() % 4000),
-            9 | 10 => Fault::Hold(random.next() % 4000),
-            _ => Fault::Server,
-        };
-        let at = (random.next() % STATEMENTS.len() as u64) as usize;
-        let (_, answer, calm) = cluster.watched(STATEMENTS[at]).unwrap();
-        // In the middle, most often.
-        let wait = want[at].1.mul_f64(1.2 * random.unit());
-        let mut victim = (random.next() % cluster.workers.len() as u64) as usize;
-        if let Fault::Cut(_) | Fault::Hold(_) = fault {
-            // If it was killed before, its wires lead nowhere, and nothing happens.
-            victim = cluster.workers.iter().position(|w| w.name == "w3").unwrap_or(victim);
-        }
-        told.push(format!("{fault:?} of {} after {wait:?}", cluster.workers[victim].name));
-        let begun = Instant::now();
-        let mut end = String::new();
-        std::thread::scope(|scope| {
-            let asked = scope.spawn(|| cluster.watched(STATEMENTS[at]));
-            std::thread::sleep(wait);
-            let worker = &cluster.workers[victim];
-            match fault {
-                Fault::Kill => signal(worker, SIGKILL),
-                Fault::Leave => signal(worker, SIGTERM),
-                Fault::Stop(ms) => {
-                    signal(worker, SIGSTOP);
-                    std::thread::sleep(Duration::from_millis(ms));
-                    signal(worker, SIGCONT);
-                }
-                Fault::Server => {
-                    signal(cluster.server.as_ref().unwrap(), SIGKILL);
-                }
-                Fault::Cut(ms) | Fault::Hold(ms) => {
-                    let state = if matches!(fault, Fault::Cut(_)) { CUT } else { HELD };
-                    wires.iter().for_each(|w| w.set(state));
-                    std::thread::sleep(Duration::from_millis(ms));
-                    wires.iter().for_each(|w| w.set(OPEN));
-                }
-            }
-            let reply = asked.join().unwrap();
-            match (fault, reply) {
-                (Fault::Server, _) => {}
-                (_, Ok((state, body, ran))) => {
-                    assert_eq!((&*state, &body), ("FINISHED", &answer), "{}", STATEMENTS[at]);
-                    let comes_back = !matches!(fault, Fault::Kill | Fault::Leave);
-                    ran.is_bounded(&calm, 1, comes_back);
-                    end = format!("{state}, {} of {} again", ran.again, calm.operands());
-                }
-                (_, Err(e)) => panic!("{}: {e}", STATEMENTS[at]),
-            }
-        });
-        told.push(format!("{end} in {:.1} s", begun.elapsed().as_secs_f64()));
-        match fault {
-            Fault::Kill | Fault::Leave => {
-                let _ = cluster.workers.remove(victim).child.wait();
-                cluster.start_worker(&[]);
-            }
-            Fault::Stop(_) | Fault::Cut(_) | Fault::Hold(_) => {}
-            Fault::Server => {
-                cluster.server = None;
-                cluster.start_server();
-            }
-        }
-        cluster.wait_for(3);
-        // Everything is as it should be at once.
-        let got = cluster.query(STATEMENTS[0]);
-        assert_eq!((got.status, &got.body), (200, &want[0].0), "afterwards");
-        cluster.is_quiet("what is left on workers");
-    }
-    told.join(", ")
-}
-
-#[test]
-fn chaos() {
-    let seed = number("TESSERA_SEED").unwrap_or(20_261_123);
-    let runs = number("TESSERA_CLUSTER_RUNS").unwrap_or(3);
-    for run in 0..runs {
-        let seed = seed + run;
-        println!("cluster: TESSERA_SEED={seed} TESSERA_CLUSTER_RUNS=1");
-        let told = chaos_run(seed);
-        println!("cluster: {told}");
-    }
 }

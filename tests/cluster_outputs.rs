@@ -1,7 +1,7 @@
 //! Workers write what they compute for `COPY` and `CREATE TENSOR`; the server commits it.
 
 use crate::cluster::{Cluster, Reply, failing, never_fails, signal};
-use crate::common::{files, names, until};
+use crate::common::{contents, files, names, until};
 use crate::s3::{KEY, S3, SECRET};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -18,15 +18,9 @@ const LARGE: &str =
 const SMALL: &str =
     "SELECT random_normal([1024, 128], seed => 1, chunks => [16, 128], dims => ['r', 'c']) AS x";
 
-/// The files below a directory with their contents.
-fn tree(at: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let all = files(at).into_iter();
-    all.map(|f| (f.strip_prefix(at).unwrap().to_owned(), std::fs::read(f).unwrap())).collect()
-}
-
 /// Fails with the names of the files that differ.
 fn is_same(got: &Path, want: &Path, what: &str) {
-    let (got, want) = (tree(got), tree(want));
+    let (got, want) = (contents(got), contents(want));
     let list = |t: &BTreeMap<PathBuf, Vec<u8>>| t.keys().cloned().collect::<Vec<_>>();
     assert_eq!(list(&got), list(&want), "{what}");
     let other: Vec<_> = want.iter().filter(|(name, bytes)| got[*name] != **bytes).collect();
@@ -55,11 +49,7 @@ fn out(cluster: &Cluster) -> PathBuf {
 
 /// Begins a statement that is run again after a failure, and returns its id.
 fn begin(cluster: &Cluster, sql: &str) -> String {
-    let sql = format!("SET tessera.spread = 'all'; {sql}");
-    let body = json!({"sql": sql, "wait_ms": 0, "request_id": "the request"}).to_string();
-    let reply = cluster.ask("POST", "/v1/statements", &body).unwrap();
-    assert_eq!(reply.status, 202, "{}", reply.body);
-    reply.json()["id"].as_str().unwrap().to_owned()
+    begin_as(cluster, sql, "the request")
 }
 
 /// What was measured of a statement on the cluster, once it has ended well.
@@ -423,9 +413,10 @@ fn a_worker_that_wakes_up_late_changes_no_output() {
         std::thread::sleep(Duration::from_millis(500));
         // Its last object may arrive, where no reader looks.
         let is_part = |f: &PathBuf| f.starts_with("__parts");
-        let (late, cells): (Vec<PathBuf>, Vec<PathBuf>) = tree(&at).into_keys().partition(is_part);
+        let (late, cells): (Vec<PathBuf>, Vec<PathBuf>) =
+            contents(&at).into_keys().partition(is_part);
         assert!(late.len() < if remote { 4 } else { 1 }, "{late:?}");
-        assert_eq!(cells, tree(&out.join("next")).into_keys().collect::<Vec<_>>());
+        assert_eq!(cells, contents(&out.join("next")).into_keys().collect::<Vec<_>>());
         for file in cells {
             let read = |at: &Path| std::fs::read(at.join(&file)).unwrap();
             assert!(read(&at) == read(&out.join("next")), "{}", file.display());

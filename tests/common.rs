@@ -2,6 +2,7 @@
 //! runs.
 
 use futures::StreamExt;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -213,6 +214,16 @@ pub(crate) fn names(at: &Path) -> Vec<String> {
         entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
+}
+
+/// The bytes of a file, or of all files below a directory, by their path below it.
+pub(crate) fn contents(at: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let all = if at.is_dir() { files(at) } else { vec![at.to_path_buf()] };
+    let of = |f: PathBuf| {
+        let bytes = std::fs::read(&f).unwrap_or_else(|e| panic!("{}: {e}", f.display()));
+        (f.strip_prefix(at).unwrap().to_path_buf(), bytes)
+    };
+    all.into_iter().map(of).collect()
 }
 
 /// All files below a directory.

@@ -121,17 +121,13 @@ fn large_arrays_are_read_in_place() {
     let by_rows = named("x", vec![array(&m, [rows, columns], [columns as i64, 1], 0)], Vec::new());
     let by_columns =
         named("x", vec![array(&m, [columns, rows], [1, columns as i64], 0)], Vec::new());
-    // x = np.arange(16384 * 1024) % 1009.0
+    // x = (np.arange(16384 * 1024) % 1009.0).reshape(16384, 1024)
     let sql = "SELECT sum(x) AS s, max(abs(x - mean(x, 0))) AS m FROM x";
-    let first = e.csv("SELECT sum(x) AS s FROM x", &by_rows);
-    let want: f64 = (0..rows * columns).map(|i| (i % 1009) as f64).sum();
-    assert_eq!(first, format!("s\n{want:.1}\n"));
+    assert_eq!(e.csv(sql, &by_rows), "s,m\n8455591950.0,504.5335693359375\n");
+    let want = ["8248941.0", "8249181.0", "8249421.0", "8249661.0", "8248892.0"];
+    assert_eq!(column(&e.csv("SELECT sum(x, 0)[0:5] AS s FROM x", &by_rows)), want);
     // An axis of the one is the other axis of the other.
-    assert_eq!(e.csv("SELECT sum(x, 0)[0:5] AS s FROM x", &by_rows), {
-        e.csv("SELECT sum(x, 1)[0:5] AS s FROM x", &by_columns)
-    });
-    let told = e.csv(sql, &by_rows);
-    assert!(told.starts_with("s,m\n"), "{told}");
+    assert_eq!(column(&e.csv("SELECT sum(x, 1)[0:5] AS s FROM x", &by_columns)), want);
     let quota = e.session.host().runtime().quota();
     until("nothing is charged", Duration::from_secs(20), || quota.used() == 0);
 }
@@ -174,7 +170,7 @@ fn tables_are_rows_and_names_of_the_catalog_go_first() {
         ("v", Arc::new(Float64Array::from(vec![Some(0.5), None, Some(2.0)]))),
     ];
     let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let both = Local::table(vec![batch.clone(), batch]).unwrap();
+    let both = Local::table(batch.schema(), vec![batch.clone(), batch]).unwrap();
     let x = Local::dataset("x", vec![array(&numbers(4), [2, 2], [2, 1], 0)], vec![], Attrs::new());
     let locals: Locals = [("t".into(), both), ("x".into(), x.unwrap())].into_iter().collect();
     let sql = "SELECT city, sum(n) AS n, sum(v) AS v FROM t GROUP BY city ORDER BY city";

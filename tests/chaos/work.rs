@@ -1,7 +1,7 @@
 //! Random statements of chaos runs, and what one process answers to them.
 
 use crate::cluster::STATEMENTS;
-use crate::common::{Random, binary, files};
+use crate::common::{Random, binary, contents};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -103,7 +103,7 @@ impl Work {
     /// Fails unless its output below a directory has the bytes of the output of one process.
     pub(crate) fn output_is_right(&self, directory: &Path) {
         if let Left::Output(name, cells, format) = &self.left {
-            let (got, want) = (bytes(&directory.join(name)), copied(cells, format));
+            let (got, want) = (contents(&directory.join(name)), copied(cells, format));
             let names = |of: &BTreeMap<PathBuf, Vec<u8>>| of.keys().cloned().collect::<Vec<_>>();
             assert_eq!(names(&got), names(&want), "{name}");
             for (file, bytes) in &want {
@@ -115,17 +115,6 @@ impl Work {
 
 fn pick(random: &mut Random, all: &[&'static str]) -> &'static str {
     all[(random.next() % all.len() as u64) as usize]
-}
-
-/// The bytes of a file, or of all files below a directory.
-fn bytes(at: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let all = if at.is_dir() { files(at) } else { vec![at.to_path_buf()] };
-    let relative = |f: &Path| f.strip_prefix(at).unwrap().to_path_buf();
-    let of = |f: PathBuf| {
-        let bytes = std::fs::read(&f).unwrap_or_else(|e| panic!("{}: {e}", f.display()));
-        (relative(&f), bytes)
-    };
-    all.into_iter().map(of).collect()
 }
 
 /// What one process answers, each statement once.
@@ -156,7 +145,7 @@ fn copied(cells: &str, format: &str) -> BTreeMap<PathBuf, Vec<u8>> {
     let to = directory.path().join(format!("out.{}", format.to_lowercase()));
     let sql = format!("COPY ({cells}) TO '{}' STORED AS {format}", to.display());
     one_process(directory.path(), &sql);
-    bytes(&to)
+    contents(&to)
 }
 
 fn one_process(directory: &Path, sql: &str) -> String {

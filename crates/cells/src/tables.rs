@@ -5,7 +5,7 @@
 
 use crate::error::Error;
 use crate::rows::{Guarded, IpcFormat, RowsState, check_parquet};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::csv::CsvFormat;
@@ -125,15 +125,14 @@ impl Table {
     /// # Errors
     /// DataFusion's.
     pub fn of_rows(rows: RecordBatch) -> Result<Self, Error> {
-        Ok(Table(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))
+        Table::of_batches(rows.schema(), vec![rows])
     }
 
-    /// A table of batches in memory, of which there is at least one.
+    /// A table of batches in memory.
     ///
     /// # Errors
-    /// DataFusion's: the batches have different columns.
-    pub fn of_batches(rows: Vec<RecordBatch>) -> Result<Self, Error> {
-        let schema = rows.first().map_or_else(|| Arc::new(Schema::empty()), RecordBatch::schema);
+    /// DataFusion's: a batch has other columns.
+    pub fn of_batches(schema: SchemaRef, rows: Vec<RecordBatch>) -> Result<Self, Error> {
         Ok(Table(Arc::new(MemTable::try_new(schema, vec![rows])?)))
     }
 

@@ -12,6 +12,7 @@
 use crate::error::Error;
 use crate::session::{Found, pick, rows_error};
 use arrow::buffer::Buffer;
+use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,11 +24,8 @@ use tessera_exec::task::{Lent, Origin, Resident, Sources};
 use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, Variable};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
-use tessera_planner::region::{Dims, cells};
-
-/// Bytes of the slabs in which arrays are offered as chunks: those of `.npy` files, so that an array has the bits of its
-/// file.
-const SLAB_BYTES: u64 = 8 << 20;
+use tessera_planner::region::cells;
+use tessera_storage::source::slabs;
 
 /// Numbers of arrays. None is used twice: the key of a plan must not name another array.
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
@@ -147,9 +145,9 @@ impl Local {
     /// A table of rows.
     ///
     /// # Errors
-    /// `request` if the batches have different columns.
-    pub fn table(batches: Vec<RecordBatch>) -> Result<Self, Error> {
-        let table = Table::of_batches(batches).map_err(rows_error)?;
+    /// DataFusion's, if a batch has other columns than `schema`.
+    pub fn table(schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<Self, Error> {
+        let table = Table::of_batches(schema, batches).map_err(rows_error)?;
         Ok(Local(Kind::Table(table)))
     }
 
@@ -184,7 +182,11 @@ impl LocalArray {
         };
         let axes = self.shape.len();
         if self.strides.len() != axes || self.dims.len() != axes {
-            return Err(fault(format!("{axes} lengths, {} strides", self.strides.len())));
+            return Err(fault(format!(
+                "{axes} lengths, {} strides, {} names of dimensions",
+                self.strides.len(),
+                self.dims.len()
+            )));
         }
         let count = cells(&self.shape).ok_or_else(|| fault("too many cells".into()))?;
         let (mut first, mut last) = (i128::from(self.offset), i128::from(self.offset));
@@ -194,7 +196,9 @@ impl LocalArray {
         }
         let held = self.data.len() / self.dtype.size();
         if count > 0 && (first < 0 || last >= held as i128) {
-            return Err(fault(format!("cells {first} to {last} of a memory of {held} cells")));
+            return Err(fault(format!(
+                "it needs cells {first} to {last} of a memory of {held} cells"
+            )));
         }
         if self.valid.as_ref().is_some_and(|valid| valid.len() as u64 != count) {
             return Err(fault("its mask has another number of cells".into()));
@@ -206,7 +210,8 @@ impl LocalArray {
         let count = self.check(dataset)?;
         let size = self.dtype.size();
         let is_aligned = self.data.as_ptr().align_offset(size) == 0;
-        let grid = grid(&self.shape, size as u64);
+        // That of an `.npy` file, so that an array has the bits of its file.
+        let grid = slabs(&self.shape, size as u64, false);
         let (kind, origin) = match self.is_row_major() && is_aligned {
             true => ("temp", Origin::Resident(self.resident(&grid)?)),
             false if self.valid.is_none() => {
@@ -252,19 +257,4 @@ impl LocalArray {
         }
         Ok(Resident::new(grid.clone(), chunks))
     }
-}
-
-/// Chunks that are contiguous in row-major order: about 8 MiB along the slowest axes.
-fn grid(shape: &[u64], cell_bytes: u64) -> Grid {
-    let mut chunk: Dims = shape.into();
-    let mut bytes = shape.iter().fold(cell_bytes, |n, &d| n.saturating_mul(d.max(1)));
-    for (axis, &len) in shape.iter().enumerate() {
-        if bytes <= SLAB_BYTES {
-            break;
-        }
-        let row = bytes / len.max(1);
-        chunk[axis] = (SLAB_BYTES / row.max(1)).clamp(1, len.max(1));
-        bytes = row * chunk[axis];
-    }
-    Grid::regular(shape, &chunk)
 }

@@ -11,7 +11,21 @@ use std::path::Path;
 use std::sync::Arc;
 use tessera_planner::grid::ChunkIndex;
 use tessera_planner::region::Region;
-use tessera_storage::sink::{Memory, Outputs, PartBatch, Promise, Reserved, ZarrWriter};
+use tessera_storage::sink::{Memory, Outputs, PartBatch, Promise, Reserved, SinkError, ZarrWriter};
+
+/// Encodes a chunk and stores its objects. Its memory is released before they wait for the store.
+fn write<E>(
+    chunk: Arc<Chunk>,
+    encode: impl FnOnce(&[u64], &[&[u8]]) -> Result<Option<E>, SinkError>,
+    put: impl FnOnce(E) -> Result<(), SinkError>,
+) -> Result<(), Error> {
+    let fields: SmallVec<[&[u8]; 2]> =
+        chunk.fields().iter().map(|f| f.buffer().as_slice()).collect();
+    let encoded = encode(chunk.shape(), &fields)?;
+    drop(fields);
+    drop(chunk);
+    Ok(encoded.map_or(Ok(()), put)?)
+}
 
 impl Sink for ZarrWriter {
     fn chunk(
@@ -21,13 +35,9 @@ impl Sink for ZarrWriter {
         region: Region,
         chunk: Arc<Chunk>,
     ) -> Result<(), Error> {
-        let fields: SmallVec<[&[u8]; 2]> =
-            chunk.fields().iter().map(|f| f.buffer().as_slice()).collect();
-        let encoded = self.encode(result, &index, &region, chunk.shape(), &fields)?;
-        // Its memory is released before its objects wait for the store.
-        drop(fields);
-        drop(chunk);
-        Ok(encoded.map_or(Ok(()), |encoded| self.put(encoded))?)
+        let encode =
+            |shape: &[u64], fields: &[&[u8]]| self.encode(result, &index, &region, shape, fields);
+        write(chunk, encode, |encoded| self.put(encoded))
     }
 
     fn drains(&self) -> bool {
@@ -52,13 +62,9 @@ impl Sink for PartBatch {
         if !self.has(result) {
             return Ok(());
         }
-        let fields: SmallVec<[&[u8]; 2]> =
-            chunk.fields().iter().map(|f| f.buffer().as_slice()).collect();
-        let encoded = self.encode(result, &index, &region, chunk.shape(), &fields)?;
-        // Its memory is released before its objects wait for the store.
-        drop(fields);
-        drop(chunk);
-        Ok(encoded.map_or(Ok(()), |encoded| self.put(encoded))?)
+        let encode =
+            |shape: &[u64], fields: &[&[u8]]| self.encode(result, &index, &region, shape, fields);
+        write(chunk, encode, |encoded| self.put(encoded))
     }
 
     fn drains(&self) -> bool {

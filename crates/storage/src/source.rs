@@ -42,6 +42,7 @@ mod zarr;
 pub use error::SourceError;
 pub(crate) use fence::Access;
 pub use fence::{Lent, Rules};
+pub use flat::slabs;
 pub use location::Options;
 pub(crate) use meta::CHUNK_BYTES_MAX;
 pub use reader::{ArrayReader, Fetched};

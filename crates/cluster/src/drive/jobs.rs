@@ -22,8 +22,8 @@ const RATES: Rates = Rates {
 };
 
 impl Drive {
-    /// The jobs of each worker for the operands that are `left`. Workers of the placement keep their operands. If other workers
-    /// joined, all share the rest; if none of the placed workers is left, everything is placed again.
+    /// The jobs of each worker for the operands that are `left`. Workers of the placement keep their operands. If other
+    /// workers joined, all share the rest; if none of the placed workers is left, everything is placed again.
     pub(super) fn jobs(
         &self,
         state: &mut RoundState,

@@ -150,7 +150,7 @@ impl Drive {
         let learned: Learned = read(answer).map_err(|e| self.failed(worker, address, e))?;
         let (Some(output), Some(reason)) = (&self.output, learned.no_output) else { return Ok(()) };
         if output.without().insert(worker) {
-            let what = format!("it does not write the output: {reason}");
+            let what = format!("it cannot write the output of a statement: {reason}");
             self.cluster.registry().note("no_output", Some(worker), Some(&self.id), what);
             self.count(|t| t.no_output += 1);
         }

@@ -27,7 +27,7 @@ impl Worker {
         match PartWriter::open(shared, &self.stores, &quota, &io, threads).await {
             Ok(output) => (Some(output), Learned::default()),
             Err(error) => {
-                tracing::warn!(output = shared.display(), %error, "others write the output");
+                tracing::warn!(output = shared.display(), %error, "this worker cannot write the output: the other workers or the server do");
                 (None, Learned { no_output: Some(error.to_string()) })
             }
         }

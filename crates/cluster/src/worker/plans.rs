@@ -28,14 +28,15 @@ pub(super) struct Known {
     pub(super) kept: Arc<Kept>,
     /// Chunks that outlive this process.
     pub(super) stored: Option<Arc<Stored>>,
-    /// Writes chunks of its results.
-    output: Mutex<Option<Arc<PartWriter>>>,
-    learned: Learned,
-    /// What was reported of them.
+    /// What was reported of `stored`.
     did: Mutex<Did>,
     pub(super) sharing: Sharing,
     /// The chunks of other parties.
     view: Mutex<Arc<View>>,
+    /// Writes chunks of its results.
+    output: Mutex<Option<Arc<PartWriter>>>,
+    /// The response to the plan.
+    learned: Learned,
 }
 
 impl Known {
@@ -117,13 +118,13 @@ impl Worker {
             if let Some(known) = plans.known.get(&message.id) {
                 return Ok(known.learned.clone());
             }
+            if plans.known.len() >= PLANS_MAX {
+                return Err(to_fault(&Error::Broken {
+                    what: format!("a worker knows {PLANS_MAX} plans already"),
+                }));
+            }
             plans.parks
         };
-        if self.plans().known.len() >= PLANS_MAX {
-            return Err(to_fault(&Error::Broken {
-                what: format!("a worker knows {PLANS_MAX} plans already"),
-            }));
-        }
         // All reads of this worker for the plan are of one version.
         let versions = Versions::new(message.durable.is_some());
         versions.expect(&message.reuse.versions);
@@ -144,16 +145,15 @@ impl Worker {
             runner: Arc::new(runner),
             kept,
             stored: stored.map(Arc::new),
-            output: Mutex::new(output),
-            learned,
             did: Mutex::default(),
             sharing: Sharing::new(&message, versions),
             view: Mutex::default(),
+            output: Mutex::new(output),
+            learned,
         });
         {
             let mut plans = self.plans();
             if plans.forgotten.contains(&message.id) || plans.parks != parks {
-                known.close();
                 return Err(Fault::NotFound(format!("plan `{}`, which is over", message.id)));
             }
             if let Some(known) = plans.known.get(&message.id) {

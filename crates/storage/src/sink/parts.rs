@@ -69,7 +69,8 @@ impl Destination {
         if found.is_none_or(|found| found != id.as_bytes()) {
             return Err(SinkError::Storage {
                 what: self.show(&mark),
-                reason: "it is not the output of the server".into(),
+                reason: "the server wrote another mark: this path is not the output that it means"
+                    .into(),
             });
         }
         match self {

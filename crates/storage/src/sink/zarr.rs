@@ -28,7 +28,7 @@ use super::target::{Publish, Target, Written};
 use super::{Host, SinkError};
 use crate::fail;
 use crate::manifest::{ManifestRef, Seal, Stored, number_of};
-use array::{Array, Object, Objects, coordinate};
+use array::{Array, Object, Objects, array_of, coordinate};
 use bytes::Bytes;
 use document::{ArrayDocument, Cells};
 use encode::Encoder;
@@ -267,12 +267,8 @@ impl ZarrWriter {
     }
 
     /// Stores an object: a local one now, another one in the background, where it holds its part of the budget.
-    fn store(
-        &self,
-        key: String,
-        bytes: Vec<u8>,
-        permit: Option<OwnedSemaphorePermit>,
-    ) -> Result<(), SinkError> {
+    fn store(&self, object: Object, permit: Option<OwnedSemaphorePermit>) -> Result<(), SinkError> {
+        let Object { key, mut bytes, .. } = object;
         if self.destination.is_local() {
             self.destination.put_local(&key, &bytes, self.durable)?;
             self.count(bytes.len());
@@ -281,7 +277,6 @@ impl ZarrWriter {
         }
         self.count(bytes.len());
         // While it waits it takes no more memory than its part of the budget.
-        let mut bytes = bytes;
         bytes.shrink_to_fit();
         let destination = self.destination.clone();
         let upload = async move {
@@ -326,10 +321,7 @@ impl ZarrWriter {
         if let Some(e) = self.uploads.failed() {
             return Err(e);
         }
-        let array = self.arrays.get(result).ok_or_else(|| SinkError::Internal {
-            what: self.display.clone(),
-            reason: "a result too many".into(),
-        })?;
+        let array = array_of(&self.arrays, result, &self.display)?;
         if region.is_empty() {
             return Ok(None);
         }
@@ -352,19 +344,9 @@ impl ZarrWriter {
     /// # Errors
     /// Errors of the storage.
     pub fn put(&self, encoded: Encoded<'_>) -> Result<(), SinkError> {
-        let Encoded { objects, mut permit, _closed } = encoded;
-        Budget::shrink(&mut permit, objects.bytes());
-        let put = || {
-            if let Some(Object { key, bytes, .. }) = objects.valid {
-                let part = Budget::part(&mut permit, bytes.len());
-                self.store(key, bytes, part)?;
-            }
-            match objects.cells {
-                Some(Object { key, bytes, .. }) => self.store(key, bytes, Some(permit)),
-                None => Ok(()),
-            }
-        };
-        put().map_err(|e: SinkError| e.after(self.bytes.load(Relaxed)))
+        let Encoded { objects, permit, _closed } = encoded;
+        let stored = objects.store(permit, |object, permit| self.store(object, permit));
+        stored.map_err(|e| e.after(self.bytes.load(Relaxed)))
     }
 
     /// Writes the objects of a coordinate.

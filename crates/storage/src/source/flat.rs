@@ -44,8 +44,9 @@ pub(crate) struct Flat {
     pub(crate) memory: Option<Bytes>,
 }
 
-/// Slabs of about 8 MiB along the slowest axes of the file.
-pub(crate) fn grid(shape: &[u64], cell_bytes: u64, fortran: bool) -> Grid {
+/// The logical grid of cells that are contiguous in a file or in memory: slabs of about 8 MiB along the slowest axes.
+/// `fortran`: the first axis is the fastest.
+pub fn slabs(shape: &[u64], cell_bytes: u64, fortran: bool) -> Grid {
     let mut chunk: Dims = shape.into();
     let mut bytes = shape.iter().fold(cell_bytes, |n, &d| n.saturating_mul(d.max(1)));
     let axes: SmallVec<[usize; 6]> =

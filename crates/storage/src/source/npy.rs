@@ -79,7 +79,7 @@ pub(crate) fn variable(
         url: store.root().to_string(),
         path: path.to_string(),
         dtype: header.dtype,
-        grid: flat::grid(&header.shape, header.raw.size(), header.fortran),
+        grid: flat::slabs(&header.shape, header.raw.size(), header.fortran),
         shape: header.shape,
         nullable: false,
         version,

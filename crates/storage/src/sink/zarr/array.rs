@@ -7,6 +7,7 @@ use super::layout::Layout;
 use super::{Item, LABELS_OBJECT, labels};
 use crate::manifest::{Seal, number_of};
 use crate::sink::SinkError;
+use crate::sink::budget::Budget;
 use serde_json::{Value, json};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,6 +15,7 @@ use tessera_planner::catalog::Attrs;
 use tessera_planner::dtype::DType;
 use tessera_planner::region::Dims;
 use tessera_planner::scalar::Scalar;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// A tensor that is being written.
 #[derive(Debug)]
@@ -73,9 +75,38 @@ pub(super) struct Objects {
 
 impl Objects {
     /// Bytes of both.
-    pub(super) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         [&self.cells, &self.valid].into_iter().flatten().map(|o| o.bytes.len()).sum()
     }
+
+    /// Stores both with `store`, which gets each with the permits for its bytes. The rest of `permit` is released.
+    pub(super) fn store(
+        self,
+        mut permit: OwnedSemaphorePermit,
+        store: impl Fn(Object, Option<OwnedSemaphorePermit>) -> Result<(), SinkError>,
+    ) -> Result<(), SinkError> {
+        Budget::shrink(&mut permit, self.bytes());
+        if let Some(valid) = self.valid {
+            let part = Budget::part(&mut permit, valid.bytes.len());
+            store(valid, part)?;
+        }
+        match self.cells {
+            Some(cells) => store(cells, Some(permit)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The array of a result; `what` is the output, for messages.
+pub(super) fn array_of<'a>(
+    arrays: &'a [Array],
+    result: usize,
+    what: &str,
+) -> Result<&'a Array, SinkError> {
+    arrays.get(result).ok_or_else(|| SinkError::Internal {
+        what: what.into(),
+        reason: format!("it has no result {result}"),
+    })
 }
 
 impl ArrayDocument {

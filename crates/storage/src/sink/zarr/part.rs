@@ -1,6 +1,6 @@
 //! Writes chunks of a store that another process owns.
 
-use super::array::{Array, Object, Objects};
+use super::array::{Array, Object, Objects, array_of};
 use super::share::{PartEntry, Place, SharedOutput, destination, layout};
 use super::uploads::Uploads;
 use super::{Item, Layout, Shards, encode, labels};
@@ -130,10 +130,7 @@ impl PartBatch {
         if let Some(e) = self.uploads.failed() {
             return Err(e.after(writer.bytes()));
         }
-        let array = writer.arrays.get(result).ok_or_else(|| SinkError::Internal {
-            what: writer.display.clone(),
-            reason: "a result too many".into(),
-        })?;
+        let array = array_of(&writer.arrays, result, &writer.display)?;
         if region.is_empty() {
             return Ok(None);
         }
@@ -148,28 +145,17 @@ impl PartBatch {
     /// # Errors
     /// Errors of the storage.
     pub fn put(&self, encoded: EncodedPart) -> Result<(), SinkError> {
-        let EncodedPart { result, number, objects, mut permit } = encoded;
-        Budget::shrink(&mut permit, objects.bytes());
-        let Objects { cells, valid, facts } = objects;
+        let EncodedPart { result, number, objects, permit } = encoded;
         let entry = PartEntry {
             result: result as u32,
             number,
-            cells: cells.as_ref().map(|object| object.seal),
-            valid: valid.as_ref().map(|object| object.seal),
-            masked: facts.masked,
-            collides: facts.collides,
+            cells: objects.cells.as_ref().map(|object| object.seal),
+            valid: objects.valid.as_ref().map(|object| object.seal),
+            masked: objects.facts.masked,
+            collides: objects.facts.collides,
         };
-        let put = || {
-            if let Some(valid) = valid {
-                let part = Budget::part(&mut permit, valid.bytes.len());
-                self.store(valid, part)?;
-            }
-            match cells {
-                Some(cells) => self.store(cells, Some(permit)),
-                None => Ok(()),
-            }
-        };
-        put().map_err(|e: SinkError| e.after(self.writer.bytes()))?;
+        let stored = objects.store(permit, |object, permit| self.store(object, permit));
+        stored.map_err(|e| e.after(self.writer.bytes()))?;
         if !entry.is_empty() {
             self.entries.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
         }

@@ -160,7 +160,9 @@ impl Others {
     pub(super) async fn ended(&self) {
         let mut count = self.0.subscribe();
         if tokio::time::timeout(OTHERS_WAIT, count.wait_for(|n| *n == 0)).await.is_err() {
-            tracing::warn!("a process that writes an output does not respond: it counts as lost");
+            tracing::warn!(
+                "a worker that writes chunks of an output does not respond: it counts as lost"
+            );
         }
     }
 }
@@ -246,7 +248,7 @@ impl ZarrWriter {
     fn unknown(&self, entry: &PartEntry) -> SinkError {
         SinkError::Internal {
             what: self.display.clone(),
-            reason: format!("chunk {} of result {}, which it has not", entry.number, entry.result),
+            reason: format!("it has no chunk {} of result {}", entry.number, entry.result),
         }
     }
 
@@ -302,7 +304,7 @@ impl ZarrWriter {
             return self.sharing.others.ended().await;
         }
         if let Err(e) = self.destination.fence_parts() {
-            tracing::warn!(target = self.display, error = %e, "other processes may still write chunks");
+            tracing::warn!(target = self.display, error = %e, "other processes could not be kept from writing chunks of a removed output");
         }
     }
 }

@@ -63,6 +63,7 @@ fn array(data: &Buffer, shape: [u64; 2], strides: [i64; 2], offset: i64) -> Loca
         offset,
         valid: None,
         attrs: Attrs::new(),
+        is_auxiliary: false,
     }
 }
 
@@ -178,6 +179,10 @@ fn tables_are_rows_and_names_of_the_catalog_go_first() {
     assert_eq!(e.csv("SELECT sum(x) AS s FROM x", &locals), "s\n14.0\n");
     e.run("CREATE TENSOR x AS SELECT arange(3) AS x", &Locals::default()).unwrap();
     assert_eq!(e.csv("SELECT sum(x) AS s FROM x", &locals), "s\n3\n");
+    // Unless the caller says otherwise.
+    let x = Local::dataset("x", vec![array(&numbers(4), [2, 2], [2, 1], 0)], vec![], Attrs::new());
+    let first: Locals = [("x".into(), x.unwrap().first())].into_iter().collect();
+    assert_eq!(e.csv("SELECT sum(x) AS s FROM x", &first), "s\n14.0\n");
     // And what is created of an array is a copy.
     e.run("DROP TENSOR x; CREATE TENSOR y AS SELECT x * 2 AS y FROM x", &locals).unwrap();
     assert_eq!(e.csv("SELECT sum(y) AS s FROM y", &Locals::default()), "s\n28.0\n");

@@ -15,6 +15,7 @@ mod machine;
 
 pub use bytes::{format_bytes, parse_bytes};
 pub use check::MEMORY_LEAST;
+pub use keys::names;
 pub use machine::addresses_left;
 
 use crate::error::Error;

@@ -24,7 +24,7 @@ mod writer;
 pub use columns::SURFACE_KEY;
 pub use numpy::array_to_string;
 pub use tiles::row_bytes;
-pub use writer::{Options, Writer};
+pub use writer::{Options, Writer, record_batches};
 
 use crate::error::Error;
 use std::path::Path;

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_cells::tables::Table;
 use tessera_exec::chunk::{Chunk, Field};
 use tessera_exec::task::{Lent, Origin, Resident, Sources};
-use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, Variable};
+use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, Unreadable, Variable};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::cells;
@@ -51,6 +51,8 @@ pub struct LocalArray {
     pub valid: Option<Buffer>,
     /// Attributes.
     pub attrs: Attrs,
+    /// True for a coordinate of several dimensions, or of none: it is reached by its name and adds no rows.
+    pub is_auxiliary: bool,
 }
 
 /// Relations of the caller, by name.
@@ -59,19 +61,28 @@ pub struct Locals(Arc<BTreeMap<String, Local>>);
 
 /// A dataset or a table of the caller.
 #[derive(Clone)]
-pub struct Local(Kind);
+pub struct Local {
+    kind: Kind,
+    goes_first: bool,
+}
 
 #[derive(Clone)]
 enum Kind {
-    Dataset { dataset: Arc<Dataset>, origins: Vec<(SourceRef, Origin)> },
+    Dataset {
+        dataset: Arc<Dataset>,
+        origins: Vec<(SourceRef, Origin)>,
+    },
     Table(Table),
+    /// A store that the caller has opened: the engine reads it by itself.
+    Stored(Arc<str>),
 }
 
 impl fmt::Debug for Local {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.kind {
             Kind::Dataset { dataset, .. } => f.debug_tuple("Local").field(&dataset.name).finish(),
             Kind::Table(table) => f.debug_tuple("Local").field(&table.schema()).finish(),
+            Kind::Stored(url) => f.debug_tuple("Local").field(url).finish(),
         }
     }
 }
@@ -94,6 +105,19 @@ impl Locals {
 }
 
 impl Local {
+    fn new(kind: Kind) -> Self {
+        Local { kind, goes_first: false }
+    }
+
+    /// The relation, before one of its name in the catalog. Without this, names of the catalog go first.
+    pub fn first(self) -> Self {
+        Local { goes_first: true, ..self }
+    }
+
+    pub(crate) fn goes_first(&self) -> bool {
+        self.goes_first
+    }
+
     /// A dataset of arrays, with the labels of dimensions.
     ///
     /// # Errors
@@ -103,6 +127,20 @@ impl Local {
         name: &str,
         arrays: Vec<LocalArray>,
         coords: Vec<Coord>,
+        attrs: Attrs,
+    ) -> Result<Self, Error> {
+        Local::dataset_without(name, arrays, coords, Vec::new(), attrs)
+    }
+
+    /// As [`Local::dataset`], with arrays that statements cannot read and the reasons.
+    ///
+    /// # Errors
+    /// Errors of [`Local::dataset`].
+    pub fn dataset_without(
+        name: &str,
+        arrays: Vec<LocalArray>,
+        coords: Vec<Coord>,
+        unreadable: Vec<Unreadable>,
         attrs: Attrs,
     ) -> Result<Self, Error> {
         let mut lengths: BTreeMap<&str, u64> = BTreeMap::new();
@@ -127,10 +165,15 @@ impl Local {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let mut dataset = Dataset { name: name.into(), attrs, ..Dataset::default() };
         dataset.coords = coords.into_iter().map(Arc::new).collect();
+        dataset.unreadable = unreadable.into_iter().map(Arc::new).collect();
         let mut origins = Vec::new();
         for array in arrays {
             let (source, origin) = array.source(name, number)?;
-            dataset.variables.push(Variable {
+            let variables = match array.is_auxiliary {
+                true => &mut dataset.auxiliary,
+                false => &mut dataset.variables,
+            };
+            variables.push(Variable {
                 name: array.name.into(),
                 dims: array.dims.into_iter().map(|dim| dim.map(Arc::from)).collect(),
                 source: source.clone(),
@@ -139,7 +182,7 @@ impl Local {
             });
             origins.push((source, origin));
         }
-        Ok(Local(Kind::Dataset { dataset: Arc::new(dataset), origins }))
+        Ok(Local::new(Kind::Dataset { dataset: Arc::new(dataset), origins }))
     }
 
     /// A table of rows.
@@ -148,11 +191,17 @@ impl Local {
     /// DataFusion's, if a batch has other columns than `schema`.
     pub fn table(schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<Self, Error> {
         let table = Table::of_batches(schema, batches).map_err(rows_error)?;
-        Ok(Local(Kind::Table(table)))
+        Ok(Local::new(Kind::Table(table)))
     }
 
-    pub(crate) fn open(&self, sources: &mut Sources) -> Found {
-        match &self.0 {
+    /// A dataset or a table in files, by its URL: the variable of the caller stands for it.
+    pub fn stored(url: &str) -> Self {
+        Local::new(Kind::Stored(url.into()))
+    }
+
+    /// The relation; `Err` has the URL of a store that is to be opened.
+    pub(crate) fn open(&self, sources: &mut Sources) -> Result<Found, Arc<str>> {
+        Ok(match &self.kind {
             Kind::Dataset { dataset, origins } => {
                 for (source, origin) in origins {
                     sources.add(source.clone(), origin.clone());
@@ -160,7 +209,8 @@ impl Local {
                 Found::Dataset(dataset.clone())
             }
             Kind::Table(table) => Found::Table(table.clone()),
-        }
+            Kind::Stored(url) => return Err(url.clone()),
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use super::scratch::ScratchFile;
 use super::window::{Cells, Head, Windows, number, scatter};
 use crate::error::Error;
 use arrow::buffer::{Buffer, MutableBuffer};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tessera_exec::chunk::Chunk;
@@ -59,6 +59,86 @@ impl Chunked {
         };
         let l = self.labels;
         Tensor::new(l.name, l.dtype, l.dims, self.grid, data, valid, l.attrs)
+    }
+
+    /// The cells in memory of the caller's own, and a validity byte for each if cells may be masked. Chunks are freed as
+    /// they are copied, unless another answer has them, so that the tensor is in memory once.
+    ///
+    /// # Errors
+    /// `memory_exceeded` if the quota has no room for what is not freed; a file that cannot be read.
+    pub fn into_cells(self) -> Result<(BytesMut, Option<BytesMut>), Error> {
+        let n = self.grid.shape().iter().product::<u64>() as usize;
+        let mut data = BytesMut::zeroed(n * self.labels.dtype.size());
+        let mut valid = self.labels.nullable.then(|| BytesMut::zeroed(n));
+        let whole = Region::whole(&self.grid.shape());
+        let account = self.quota.account();
+        let array = match &self.chunks {
+            Chunks::Resident(array) if Arc::strong_count(array) == 1 => array,
+            _ => {
+                let _charge = account.reserve(self.memory_bytes()).map_err(Error::stage)?;
+                self.fill(&whole, &mut data, valid.as_deref_mut())?;
+                return Ok((data, valid));
+            }
+        };
+        for number in 0..self.grid.count() {
+            self.part(&self.grid.unravel(number), &whole, &mut |field, common, cells| {
+                self.put(field, cells, common, &whole, &mut data, valid.as_deref_mut());
+            })?;
+            drop(array.take(number));
+        }
+        Ok((data, valid))
+    }
+
+    /// Copies a window to `data`, and its validity to `valid`.
+    fn fill(
+        &self,
+        region: &Region,
+        data: &mut [u8],
+        mut valid: Option<&mut [u8]>,
+    ) -> Result<(), Error> {
+        if let Chunks::Dense(file, start) = &self.chunks {
+            let (shape, size) = (self.grid.shape(), self.labels.dtype.size() as u64);
+            let first = number(&region.start, &shape);
+            file.read_at(start + first * size, data)?;
+            if let Some(valid) = valid {
+                let all: u64 = shape.iter().product();
+                file.read_at(start + all * size + first, valid)?;
+            }
+            return Ok(());
+        }
+        let touched = self.grid.overlapping(region);
+        let counts = touched.shape();
+        let mut index = touched.start.clone();
+        for _ in 0..counts.iter().product::<u64>() {
+            self.part(&index, region, &mut |field, common, cells| {
+                self.put(field, cells, common, region, data, valid.as_deref_mut());
+            })?;
+            for a in (0..index.len()).rev() {
+                index[a] += 1;
+                if index[a] < touched.end[a] {
+                    break;
+                }
+                index[a] = touched.start[a];
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the cells of a field in a box to their places in `region`.
+    fn put(
+        &self,
+        field: usize,
+        cells: &[u8],
+        part: &Region,
+        region: &Region,
+        data: &mut [u8],
+        valid: Option<&mut [u8]>,
+    ) {
+        match (field, valid) {
+            (0, _) => scatter(cells, part, region, self.labels.dtype.size(), data),
+            (_, Some(valid)) => scatter(cells, part, region, 1, valid),
+            _ => {}
+        }
     }
 
     /// Bytes of all cells and their masks, in one piece.
@@ -164,37 +244,8 @@ impl Windows for Chunked {
             return Ok(Cells { dtype, data: part(0, size)?, valid });
         }
         let mut data = MutableBuffer::from_len_zeroed(n * dtype.size());
-        if let Chunks::Dense(file, start) = &self.chunks {
-            let (shape, size) = (self.grid.shape(), dtype.size() as u64);
-            let first = number(&region.start, &shape);
-            file.read_at(start + first * size, &mut data)?;
-            let mut valid = None;
-            if self.labels.nullable {
-                let all: u64 = shape.iter().product();
-                let mut bytes = MutableBuffer::from_len_zeroed(n);
-                file.read_at(start + all * size + first, &mut bytes)?;
-                valid = Some(bytes.into());
-            }
-            return Ok(Cells { dtype, data: data.into(), valid });
-        }
         let mut valid = self.labels.nullable.then(|| MutableBuffer::from_len_zeroed(n));
-        let touched = self.grid.overlapping(region);
-        let counts = touched.shape();
-        let mut index = touched.start.clone();
-        for _ in 0..counts.iter().product::<u64>() {
-            self.part(&index, region, &mut |field, common, cells| match (field, &mut valid) {
-                (0, _) => scatter(cells, common, region, dtype.size(), &mut data),
-                (_, Some(valid)) => scatter(cells, common, region, 1, valid),
-                _ => {}
-            })?;
-            for a in (0..index.len()).rev() {
-                index[a] += 1;
-                if index[a] < touched.end[a] {
-                    break;
-                }
-                index[a] = touched.start[a];
-            }
-        }
+        self.fill(region, &mut data, valid.as_deref_mut())?;
         Ok(Cells { dtype, data: data.into(), valid: valid.map(Into::into) })
     }
 
@@ -327,7 +378,10 @@ mod tests {
                 }
             }
             let quota = c.quota.clone();
+            let (own, valid) = c.clone().into_cells().unwrap();
             let whole = c.whole().unwrap();
+            assert_eq!(own, whole.data().as_slice());
+            assert_eq!(valid.unwrap(), whole.valid().unwrap().as_slice());
             assert_eq!(whole.data().typed_data::<i32>(), (0..35).collect::<Vec<_>>());
             assert_eq!(quota.used(), 175);
             drop(whole);

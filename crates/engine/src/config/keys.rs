@@ -96,7 +96,8 @@ pub(super) const KEYS: [ConfigKey; 39] = [
 /// Keys of later versions, which are reported as such instead of as unknown.
 pub(super) const LATER: [&str; 1] = ["flight"];
 
-pub(super) fn names() -> impl Iterator<Item = &'static str> {
+/// Names of all keys.
+pub fn names() -> impl Iterator<Item = &'static str> {
     KEYS.iter().map(|key| key.name)
 }
 

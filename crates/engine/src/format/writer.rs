@@ -5,6 +5,8 @@ use super::tiles::Tiles;
 use super::{Format, arrow_ipc, csv, json, npy, npz, parquet, table};
 use crate::answer::{Answer, Reply, Windows};
 use crate::error::Error;
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use std::io::{self, Write};
 
 /// Options of the formats.
@@ -280,6 +282,22 @@ fn write_arrow(reply: &Reply, o: &Options, out: &mut dyn Write) -> Result<(), Er
     match reply.answer.rows() {
         Some((schema, batches)) => arrow_ipc::write(schema, batches, file, out),
         None => Ok(()),
+    }
+}
+
+/// The answer as one table: rows as they are, tensors with a row for each cell, dimensions first; `None` if it is neither.
+///
+/// # Errors
+/// `format` if the tensors do not share their dimensions; a file that cannot be read.
+pub fn record_batches(reply: &Reply) -> Result<Option<(SchemaRef, Vec<RecordBatch>)>, Error> {
+    if let Some(tensors) = reply.answer.tensors() {
+        let tables = Long::group(&tensors, reply.surface)?;
+        let [table] = &tables[..] else { return Err(dims_differ("arrow", &tensors)) };
+        return Ok(Some((table.schema().clone(), table.batches().collect::<Result<_, _>>()?)));
+    }
+    match reply.answer.rows() {
+        Some((schema, batches)) => Ok(Some((schema.clone(), batches.collect::<Result<_, _>>()?))),
+        None => Ok(None),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::Handle;
 use crate::error::Error;
+use crate::locals::Local;
 use crate::session::cells::rows_error;
 use crate::session::failure::Failure;
 use crate::session::settings::Settings;
@@ -293,9 +294,21 @@ impl<'a> Opener<'a> {
         Ok(Arc::new(opened.dataset))
     }
 
+    /// Opens a relation of the program that embeds the engine.
+    async fn local(&mut self, name: &str) -> Result<Option<Found>, Error> {
+        let Some(local) = self.handle.locals().get(name).cloned() else { return Ok(None) };
+        match local.open(&mut self.sources) {
+            Ok(found) => Ok(Some(found)),
+            Err(url) => Ok(Some(Found::Dataset(self.url(&url, &[]).await?))),
+        }
+    }
+
     /// Opens a name of the catalog: the exact name, else the only one that matches without case.
     pub(super) async fn find(&mut self, name: &str) -> Result<Option<Found>, Error> {
         let key = bare(name);
+        if self.handle.locals().get(&key).is_some_and(Local::goes_first) {
+            return self.local(&key).await;
+        }
         let temp = {
             let temps = self.session.temps();
             let found = pick(&key, temps.keys().map(String::as_str));
@@ -317,11 +330,7 @@ impl<'a> Opener<'a> {
             tries.next();
             let is_noted = self.handle.entry().step(|s| s.names.contains_key(&key));
             let Some(entry) = self.entry(&key).await? else {
-                return Ok(self
-                    .handle
-                    .locals()
-                    .get(&key)
-                    .map(|local| local.open(&mut self.sources)));
+                return self.local(&key).await;
             };
             let found = match &entry.definition {
                 Definition::View { query } => {

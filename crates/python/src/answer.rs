@@ -1,0 +1,404 @@
+//! Answers as Python objects: tensors with their labels, and rows.
+
+use crate::columns;
+use crate::error::exception;
+use crate::memory::{Memory, borrow};
+use arrow::array::{ArrayRef, RecordBatch, StructArray};
+use arrow::buffer::Buffer;
+use arrow::datatypes::{Field, SchemaRef};
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::{PyCapsule, PyDict, PyList, PyTuple};
+use pyo3_arrow::ffi::{ArrayIterator, to_stream_pycapsule};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tessera_engine::answer::{self, Answer, Chunked, Surface};
+use tessera_engine::error::Error;
+use tessera_engine::format::record_batches;
+use tessera_frontend::labels::are_coordinates;
+use tessera_planner::catalog::{Attrs, CoordValues, DimLabel};
+use tessera_planner::dtype::DType;
+use tessera_planner::grid::Grid;
+
+/// The answer of one statement.
+#[pyclass(frozen)]
+pub(crate) struct Reply {
+    content: Content,
+    surface: Option<Surface>,
+    stats: answer::Stats,
+}
+
+enum Content {
+    Tensors(Vec<Py<Tensor>>),
+    Rows(Py<Rows>),
+    Text(&'static str, String),
+}
+
+impl Reply {
+    pub(crate) fn new(py: Python<'_>, reply: answer::Reply) -> PyResult<Self> {
+        let (surface, stats) = (reply.surface, reply.stats);
+        let content = match reply.answer {
+            Answer::Tensors(tensors) => {
+                let tensors = tensors.into_iter().map(|t| Py::new(py, Tensor::whole(t)));
+                Content::Tensors(tensors.collect::<PyResult<_>>()?)
+            }
+            Answer::Chunked(tensors) => {
+                let tensors = tensors.into_iter().map(|t| Py::new(py, Tensor::chunked(t)));
+                Content::Tensors(tensors.collect::<PyResult<_>>()?)
+            }
+            answer @ (Answer::Rows { .. } | Answer::Stored(_)) => {
+                Content::Rows(Py::new(py, Rows(answer::Reply { answer, surface, stats }))?)
+            }
+            Answer::Text(text) => Content::Text("text", text),
+            Answer::Json(value) => Content::Text("json", value.to_string()),
+            Answer::Done(text) => Content::Text("done", text),
+        };
+        Ok(Reply { content, surface, stats })
+    }
+}
+
+#[pymethods]
+impl Reply {
+    /// `tensors`, `rows`, `text`, `json` or `done`.
+    #[getter]
+    fn kind(&self) -> &'static str {
+        match &self.content {
+            Content::Tensors(_) => "tensors",
+            Content::Rows(_) => "rows",
+            Content::Text(kind, _) => kind,
+        }
+    }
+
+    /// The tensors, in the order of the items.
+    #[getter]
+    fn tensors(&self, py: Python<'_>) -> Vec<Py<Tensor>> {
+        match &self.content {
+            Content::Tensors(tensors) => tensors.iter().map(|t| t.clone_ref(py)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The rows, if the answer is rows.
+    #[getter]
+    fn rows(&self, py: Python<'_>) -> Option<Py<Rows>> {
+        match &self.content {
+            Content::Rows(rows) => Some(rows.clone_ref(py)),
+            _ => None,
+        }
+    }
+
+    /// The text of an answer that is neither tensors nor rows.
+    #[getter]
+    fn text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Text(_, text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// `tensor` or `cell`; `None` unless the statement is a query.
+    #[getter]
+    fn surface(&self) -> Option<&'static str> {
+        self.surface.map(Surface::name)
+    }
+
+    /// Seconds of planning, seconds in all, bytes read from storage.
+    #[getter]
+    fn stats(&self) -> (f64, f64, u64) {
+        (self.stats.plan_s, self.stats.total_s, self.stats.bytes_read)
+    }
+
+    /// For each tensor, true if it only repeats labels of another one.
+    fn labels_of_others(&self, py: Python<'_>) -> Vec<bool> {
+        let Content::Tensors(tensors) = &self.content else { return Vec::new() };
+        let items: Vec<(String, Vec<DimLabel>)> = tensors
+            .iter()
+            .map(|t| (t.borrow(py).head.name.clone(), t.borrow(py).head.dims.clone()))
+            .collect();
+        let items: Vec<_> = items.iter().map(|(name, dims)| (name.as_str(), &dims[..])).collect();
+        are_coordinates(&items)
+    }
+
+    /// The answer as one table: rows, or tensors with a row for each cell.
+    fn table(&self, py: Python<'_>) -> PyResult<Option<Py<Rows>>> {
+        let tensors = match &self.content {
+            Content::Rows(rows) => return Ok(Some(rows.clone_ref(py))),
+            Content::Tensors(tensors) => tensors,
+            Content::Text(..) => return Ok(None),
+        };
+        let parts = tensors.iter().map(|t| t.borrow(py).again(py));
+        let parts = parts.collect::<PyResult<Vec<_>>>()?;
+        let (surface, stats) = (self.surface, self.stats);
+        let made = py.detach(|| -> Result<_, Error> {
+            let whole = parts.into_iter().map(Part::whole).collect::<Result<_, _>>()?;
+            let reply = answer::Reply { answer: Answer::Tensors(whole), surface, stats };
+            let Some((schema, batches)) = record_batches(&reply)? else { return Ok(None) };
+            let answer = Answer::Rows { schema, batches, held: Default::default() };
+            Ok(Some(Rows(answer::Reply { answer, surface, stats })))
+        });
+        let rows = made.map_err(|e| exception(py, &e, ""))?;
+        rows.map(|rows| Py::new(py, rows)).transpose()
+    }
+}
+
+/// A tensor of an answer.
+#[pyclass(frozen)]
+pub(crate) struct Tensor {
+    head: Head,
+    cells: Mutex<Cells>,
+}
+
+#[derive(Clone)]
+struct Head {
+    name: String,
+    dtype: DType,
+    dims: Vec<DimLabel>,
+    grid: Grid,
+    nullable: bool,
+    attrs: Attrs,
+}
+
+/// Where the cells are.
+enum Cells {
+    /// In the chunks in which they were computed.
+    Chunked(Box<Chunked>),
+    /// In one piece of the engine.
+    Whole(answer::Tensor),
+    /// In memory that Python has, and their validity.
+    Python(Py<Memory>, Option<Py<Memory>>),
+    /// A copy of them failed.
+    Lost,
+}
+
+/// A tensor without Python.
+enum Part {
+    Chunked(Box<Chunked>),
+    Whole(answer::Tensor),
+    Made(Box<Head>, Buffer, Option<Buffer>),
+}
+
+impl Part {
+    fn whole(self) -> Result<answer::Tensor, Error> {
+        match self {
+            Part::Chunked(chunked) => chunked.whole(),
+            Part::Whole(tensor) => Ok(tensor),
+            Part::Made(head, data, valid) => answer::Tensor::new(
+                head.name, head.dtype, head.dims, head.grid, data, valid, head.attrs,
+            ),
+        }
+    }
+}
+
+impl Tensor {
+    fn whole(tensor: answer::Tensor) -> Self {
+        let head = Head::of(&tensor);
+        Tensor { head, cells: Mutex::new(Cells::Whole(tensor)) }
+    }
+
+    fn chunked(chunked: Chunked) -> Self {
+        let head = Head::of(&chunked);
+        Tensor { head, cells: Mutex::new(Cells::Chunked(Box::new(chunked))) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Cells> {
+        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The tensor once more, without a copy of its cells.
+    fn again(&self, py: Python<'_>) -> PyResult<Part> {
+        Ok(match &*self.lock() {
+            Cells::Chunked(chunked) => Part::Chunked(chunked.clone()),
+            Cells::Whole(tensor) => Part::Whole(tensor.clone()),
+            Cells::Python(data, valid) => {
+                let held = |memory: &Py<Memory>| borrow(memory.bind(py).as_any()).map(|m| m.data);
+                let valid = valid.as_ref().map(held).transpose()?;
+                Part::Made(Box::new(self.head.clone()), held(data)?, valid)
+            }
+            Cells::Lost => return Err(lost(py)),
+        })
+    }
+}
+
+impl Head {
+    fn of(tensor: &dyn answer::Windows) -> Self {
+        let head = tensor.head();
+        Head {
+            name: head.name.into(),
+            dtype: head.dtype,
+            dims: head.dims.into(),
+            grid: head.grid.clone(),
+            nullable: head.nullable,
+            attrs: head.attrs.clone(),
+        }
+    }
+}
+
+fn lost(py: Python<'_>) -> PyErr {
+    let what = "the cells of a result were lost when their copy failed".into();
+    exception(py, &Error::Internal { what }, "")
+}
+
+#[pymethods]
+impl Tensor {
+    /// The name of the item.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.head.name
+    }
+
+    /// The name of the dtype: NumPy's, or `datetime64[us, noleap]`.
+    #[getter]
+    fn dtype(&self) -> String {
+        self.head.dtype.name()
+    }
+
+    /// The length of each axis.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.head.grid.shape())
+    }
+
+    /// The name of each dimension; `None` for one without a name.
+    #[getter]
+    fn dims(&self) -> Vec<Option<String>> {
+        self.head.dims.iter().map(|dim| dim.name.as_deref().map(Into::into)).collect()
+    }
+
+    /// The length of a chunk along each axis.
+    #[getter]
+    fn chunks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.head.grid.axes.iter().map(|axis| axis.chunk))
+    }
+
+    /// The attributes, as JSON.
+    #[getter]
+    fn attrs(&self) -> PyResult<String> {
+        json(&self.head.attrs)
+    }
+
+    /// The labels of each dimension, or `None`: name, dtype (`str` for texts), values as memory or a list of texts,
+    /// attributes as JSON.
+    #[getter]
+    fn labels<'py>(&self, py: Python<'py>) -> PyResult<Vec<Option<Label<'py>>>> {
+        let label = |dim: &DimLabel| match &dim.coord {
+            None => Ok(None),
+            Some(coord) => {
+                let (dtype, values) = labels(py, &coord.values)?;
+                Ok(Some((coord.name.to_string(), dtype, values, json(&coord.attrs)?)))
+            }
+        };
+        self.head.dims.iter().map(label).collect()
+    }
+
+    /// All cells in row-major order, and a byte for each that is 0 where it is masked, if any cell may be.
+    fn cells(&self, py: Python<'_>) -> PyResult<(Py<Memory>, Option<Py<Memory>>)> {
+        // Other threads wait while it copies, without the interpreter.
+        let mut cells = self.cells.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+        let copied = match std::mem::replace(&mut *cells, Cells::Lost) {
+            Cells::Python(data, valid) => {
+                let both = (data.clone_ref(py), valid.as_ref().map(|valid| valid.clone_ref(py)));
+                *cells = Cells::Python(data, valid);
+                return Ok(both);
+            }
+            Cells::Lost => return Err(lost(py)),
+            Cells::Chunked(chunked) => py.detach(|| chunked.into_cells()),
+            Cells::Whole(tensor) => {
+                Ok((tensor.data().as_slice().into(), tensor.valid().map(|v| v.as_slice().into())))
+            }
+        };
+        let (data, valid) = copied.map_err(|e| exception(py, &e, ""))?;
+        let memory = |cells| Py::new(py, Memory::new(cells));
+        let (data, valid) = (memory(data)?, valid.map(memory).transpose()?);
+        let both = (data.clone_ref(py), valid.as_ref().map(|valid| valid.clone_ref(py)));
+        *cells = Cells::Python(data, valid);
+        Ok(both)
+    }
+
+    /// True if cells may be masked.
+    #[getter]
+    fn nullable(&self) -> bool {
+        self.head.nullable
+    }
+}
+
+type Label<'py> = (String, String, Bound<'py, PyAny>, String);
+
+fn json(attrs: &Attrs) -> PyResult<String> {
+    serde_json::to_string(attrs)
+        .map_err(|e| pyo3::exceptions::PyValueError::new_err(format!("attributes: {e}")))
+}
+
+/// The dtype of labels, and their values: 8 bytes for each number, whatever its dtype.
+fn labels<'py>(py: Python<'py>, values: &CoordValues) -> PyResult<(String, Bound<'py, PyAny>)> {
+    let memory = |bytes: Vec<u8>| -> PyResult<Bound<'py, PyAny>> {
+        Ok(Bound::new(py, Memory::new(bytes::BytesMut::from(&bytes[..])))?.into_any())
+    };
+    let dtype = values.dtype().map_or("str".into(), DType::name);
+    Ok(match values {
+        CoordValues::Int(_, v) | CoordValues::Time(_, v) => {
+            (dtype, memory(v.iter().flat_map(|v| v.to_ne_bytes()).collect())?)
+        }
+        CoordValues::Float(_, v) => {
+            (dtype, memory(v.iter().flat_map(|v| v.to_ne_bytes()).collect())?)
+        }
+        CoordValues::Text(v) => (dtype, PyList::new(py, v.iter())?.into_any()),
+        CoordValues::Unreadable(none) => {
+            let of = &none.of;
+            let (reason, hint) = (of.reason.clone(), of.hint.clone());
+            return Err(exception(py, &Error::Unsupported { construct: reason, hint }, ""));
+        }
+    })
+}
+
+/// Rows of an answer.
+#[pyclass(frozen)]
+pub(crate) struct Rows(answer::Reply);
+
+impl Rows {
+    /// The schema, and all rows.
+    fn read(&self, py: Python<'_>) -> PyResult<(SchemaRef, Vec<RecordBatch>)> {
+        let read = py.detach(|| record_batches(&self.0));
+        read.map_err(|e| exception(py, &e, ""))?.ok_or_else(|| lost(py))
+    }
+}
+
+#[pymethods]
+impl Rows {
+    /// Number of rows.
+    fn __len__(&self) -> usize {
+        self.0.answer.row_count() as usize
+    }
+
+    /// Names of the columns, and their types as Arrow spells them.
+    #[getter]
+    fn columns(&self) -> Vec<(String, String)> {
+        let Some((schema, _)) = self.0.answer.rows() else { return Vec::new() };
+        schema.fields().iter().map(|f| (f.name().clone(), f.data_type().to_string())).collect()
+    }
+
+    /// Arrow's stream of the rows, for any library that reads it.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let (schema, batches) = self.read(py)?;
+        let field = Field::new_struct("", schema.fields().clone(), false);
+        let field = Arc::new(field.with_metadata(schema.metadata().clone()));
+        let arrays = batches.into_iter().map(|b| Ok(Arc::new(StructArray::from(b)) as ArrayRef));
+        let arrays = Box::new(ArrayIterator::new(arrays, field));
+        Ok(to_stream_pycapsule(py, arrays, requested_schema)?)
+    }
+
+    /// The rows as tuples of Python's own values.
+    fn tuples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let (schema, batches) = self.read(py)?;
+        columns::tuples(py, &schema, &batches)
+    }
+
+    /// The columns by name: for fixed-width numbers, dtype, memory and validity; else a list of values.
+    fn arrays<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (schema, batches) = self.read(py)?;
+        columns::arrays(py, &schema, &batches)
+    }
+}

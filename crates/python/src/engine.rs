@@ -1,0 +1,355 @@
+//! A session of this process, or a client of a server, as a Python object.
+
+use crate::answer::Reply;
+use crate::error::{exception, usage};
+use crate::locals::Local;
+use futures::StreamExt;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tessera_engine::Handle;
+use tessera_engine::answer;
+use tessera_engine::config::Config;
+use tessera_engine::error::Error;
+use tessera_engine::locals::Locals;
+use tessera_engine::session::Session;
+use tessera_engine::statement::Progress;
+use tessera_frontend::limits::THREAD_STACK_BYTES;
+use tessera_server::client::Remote;
+
+/// Interval between looks for signals while a statement runs.
+const TICK: Duration = Duration::from_millis(50);
+/// How long a cancelled statement may take to return.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long closing waits for tasks that a stopped statement left behind.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(1);
+/// Threads for blocking work.
+const BLOCKING_MAX: usize = 64;
+
+/// What runs SQL, with the threads that it runs on.
+#[pyclass(frozen)]
+pub(crate) struct Engine {
+    /// The process that opened it: threads do not survive a fork.
+    process: u32,
+    opened: Mutex<Option<Arc<Opened>>>,
+}
+
+struct Opened {
+    engine: Arc<dyn tessera_engine::Engine>,
+    /// The session of this process; `None` for a server.
+    session: Option<Arc<Session>>,
+    runtime: Option<tokio::runtime::Runtime>,
+    running: Mutex<BTreeMap<u64, Handle>>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // The session ends before the runtime that it runs on.
+        self.session = None;
+        self.engine = Arc::new(Closed);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(SHUTDOWN_MAX);
+        }
+    }
+}
+
+/// An engine that runs nothing.
+struct Closed;
+
+impl tessera_engine::Engine for Closed {
+    fn run<'a>(&'a self, _: &'a str, _: Handle) -> tessera_engine::Replies<'a> {
+        Box::pin(futures::stream::once(async { Err(Error::ShuttingDown) }))
+    }
+}
+
+/// The replies of a script, or its error.
+type Outcome = Result<Vec<answer::Reply>, Error>;
+
+impl Engine {
+    fn of(opened: Opened) -> Self {
+        Engine { process: std::process::id(), opened: Mutex::new(Some(Arc::new(opened))) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Opened>>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn opened(&self, py: Python<'_>) -> PyResult<Arc<Opened>> {
+        if self.process != std::process::id() {
+            let reason = "the connection was opened by the parent of this process";
+            return Err(usage(py, reason, Some("open another one with `connect(…)` after a fork")));
+        }
+        let opened = self.lock().clone();
+        opened.ok_or_else(|| usage(py, "the connection is closed", None))
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let Some(opened) = self.lock().take() else { return };
+        if self.process != std::process::id() {
+            // Its threads are in the other process: waiting for them would not end.
+            std::mem::forget(opened);
+            return;
+        }
+        opened.cancel();
+        Python::attach(|py| py.detach(|| drop(opened)));
+    }
+}
+
+impl Opened {
+    fn running(&self) -> MutexGuard<'_, BTreeMap<u64, Handle>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cancel(&self) {
+        self.running().values().for_each(Handle::cancel);
+    }
+}
+
+/// A running statement, which is cancelled when this drops.
+struct Running<'a> {
+    opened: &'a Opened,
+    number: u64,
+    handle: Handle,
+    outcome: Mutex<Receiver<Outcome>>,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.handle.cancel();
+        self.opened.running().remove(&self.number);
+    }
+}
+
+impl<'a> Running<'a> {
+    fn start(opened: &'a Opened, sql: String, handle: Handle) -> Result<Self, Error> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let runtime = opened.runtime.as_ref().ok_or(Error::ShuttingDown)?;
+        let (send, outcome) = sync_channel(1);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        opened.running().insert(number, handle.clone());
+        let outcome = Mutex::new(outcome);
+        let running = Running { opened, number, handle: handle.clone(), outcome };
+        let engine = opened.engine.clone();
+        runtime.spawn(async move {
+            let replies = engine.run(&sql, handle).collect::<Vec<_>>().await;
+            // Nobody receives it after a Ctrl-C.
+            let _ = send.send(replies.into_iter().collect());
+        });
+        Ok(running)
+    }
+
+    fn wait(&self, py: Python<'_>, timeout: Duration) -> Result<Outcome, RecvTimeoutError> {
+        py.detach(|| {
+            let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+            outcome.recv_timeout(timeout)
+        })
+    }
+
+    /// Waits for the end. Between two looks for signals it calls `watch` with the progress.
+    fn follow(&self, py: Python<'_>, watch: Option<&Py<PyAny>>) -> PyResult<Outcome> {
+        let started = Instant::now();
+        loop {
+            match self.wait(py, TICK) {
+                Ok(outcome) => return Ok(outcome),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(Err(broken())),
+            }
+            let told = match watch {
+                Some(watch) => {
+                    let progress = progress(py, &self.handle.progress(), started.elapsed());
+                    progress.and_then(|p| watch.call1(py, (p,)).map(drop))
+                }
+                None => Ok(()),
+            };
+            if let Err(interrupt) = py.check_signals().and(told) {
+                self.handle.cancel();
+                // It has ended when the caller goes on; after that time it ends by itself.
+                let _ = self.wait(py, PATIENCE);
+                return Err(interrupt);
+            }
+        }
+    }
+}
+
+fn broken() -> Error {
+    Error::Internal { what: "a statement ended without an outcome".into() }
+}
+
+fn progress<'py>(
+    py: Python<'py>,
+    progress: &Progress,
+    elapsed: Duration,
+) -> PyResult<Bound<'py, PyDict>> {
+    let told = PyDict::new(py);
+    told.set_item("state", progress.state.name())?;
+    told.set_item("fraction", progress.fraction())?;
+    told.set_item("operands_done", progress.operands_done)?;
+    told.set_item("operands_total", progress.operands_total)?;
+    told.set_item("bytes_read", progress.bytes_read)?;
+    told.set_item("bytes_spilled", progress.bytes_spilled)?;
+    told.set_item("eta_s", progress.eta_s)?;
+    told.set_item("elapsed_s", elapsed.as_secs_f64())?;
+    told.set_item("statement", progress.statement)?;
+    told.set_item("statements", progress.statements)?;
+    Ok(told)
+}
+
+/// The configuration of settings over those of the environment and a file, and threads to run on.
+fn prepared(
+    settings: &BTreeMap<String, String>,
+    file: Option<&str>,
+) -> Result<(Config, tokio::runtime::Runtime), Error> {
+    let keys: Vec<&'static str> = tessera_engine::config::names().collect();
+    let mut flags = BTreeMap::new();
+    for (key, value) in settings {
+        let key = key.replace('_', "-");
+        let known = keys.iter().find(|known| **known == key).ok_or_else(|| Error::Config {
+            key: key.clone(),
+            origin: "connect".into(),
+            reason: "unknown setting".into(),
+            hint: tessera_engine::nearest(&key, &keys)
+                .map(|name| format!("did you mean `{name}`?")),
+        })?;
+        flags.insert(*known, value.clone());
+    }
+    let variables = std::env::vars_os()
+        .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+    let config = Config::load(&flags, variables, file.map(Path::new))?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(config.threads.clamp(1, 4)).max_blocking_threads(BLOCKING_MAX);
+    runtime.thread_stack_size(THREAD_STACK_BYTES).thread_name("tessera").enable_all();
+    let runtime = runtime.build().map_err(|e| Error::io("start", "the runtime", e))?;
+    Ok((config, runtime))
+}
+
+fn embedded(settings: &BTreeMap<String, String>, file: Option<&str>) -> Result<Opened, Error> {
+    let (config, runtime) = prepared(settings, file)?;
+    let session = {
+        let _inside = runtime.enter();
+        Arc::new(Session::open(config, runtime.handle().clone())?)
+    };
+    let (engine, session) = (session.clone(), Some(session));
+    Ok(Opened { engine, session, runtime: Some(runtime), running: Mutex::default() })
+}
+
+fn remote(
+    url: &str,
+    token: Option<&str>,
+    settings: &BTreeMap<String, String>,
+    file: Option<&str>,
+) -> Result<Opened, Error> {
+    let (config, runtime) = prepared(settings, file)?;
+    let token = token.or(config.token.as_ref().map(|t| t.reveal()));
+    let engine = {
+        let _inside = runtime.enter();
+        let remote = Remote::new(url, token, &config)?;
+        runtime.block_on(remote.check())?;
+        Arc::new(remote)
+    };
+    Ok(Opened { engine, session: None, runtime: Some(runtime), running: Mutex::default() })
+}
+
+#[pymethods]
+impl Engine {
+    /// Opens a session of this process, with settings of the configuration by name and the path of a configuration file.
+    #[staticmethod]
+    #[pyo3(signature = (settings, file=None))]
+    fn open(
+        py: Python<'_>,
+        settings: BTreeMap<String, String>,
+        file: Option<&str>,
+    ) -> PyResult<Self> {
+        let opened = py.detach(|| embedded(&settings, file));
+        opened.map(Engine::of).map_err(|e| exception(py, &e, ""))
+    }
+
+    /// Connects to a server, or to several of one warehouse, whose URLs are separated by commas.
+    #[staticmethod]
+    #[pyo3(signature = (url, token, settings, file=None))]
+    fn connect(
+        py: Python<'_>,
+        url: &str,
+        token: Option<&str>,
+        settings: BTreeMap<String, String>,
+        file: Option<&str>,
+    ) -> PyResult<Self> {
+        let opened = py.detach(|| remote(url, token, &settings, file));
+        opened.map(Engine::of).map_err(|e| exception(py, &e, ""))
+    }
+
+    /// Runs a script. `locals` are relations of the caller by name, with True for those before the catalog's; `watch` is called with the progress, about 20 times a
+    /// second.
+    #[pyo3(signature = (sql, locals, watch=None))]
+    fn run(
+        &self,
+        py: Python<'_>,
+        sql: &str,
+        locals: Vec<(String, Bound<'_, Local>, bool)>,
+        watch: Option<Py<PyAny>>,
+    ) -> PyResult<Vec<Reply>> {
+        let opened = self.opened(py)?;
+        let local = |(name, local, first): (_, Bound<'_, Local>, bool)| {
+            let local = local.get().0.clone();
+            (name, if first { local.first() } else { local })
+        };
+        let locals: Locals = locals.into_iter().map(local).collect();
+        let outcome = match Running::start(&opened, sql.into(), Handle::reading(locals)) {
+            Ok(running) => running.follow(py, watch.as_ref()),
+            Err(e) => Ok(Err(e)),
+        };
+        // It may be the last use of a connection that was closed meanwhile.
+        py.detach(|| drop(opened));
+        let replies = outcome?.map_err(|e| exception(py, &e, sql))?;
+        replies.into_iter().map(|reply| Reply::new(py, reply)).collect()
+    }
+
+    /// True if it is a session of this process.
+    #[getter]
+    fn is_embedded(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.opened(py)?.session.is_some())
+    }
+
+    /// Requests to storage and bytes read from it by this session's process since it was opened; `None` for a server.
+    fn counters(&self, py: Python<'_>) -> PyResult<Option<(u64, u64)>> {
+        let opened = self.opened(py)?;
+        Ok(opened.session.as_ref().map(|session| {
+            let (requests, bytes, _) = session.host().counters().snapshot();
+            (requests, bytes)
+        }))
+    }
+
+    /// Bytes of the memory limit that are in use; `None` for a server.
+    fn memory_used(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        let opened = self.opened(py)?;
+        Ok(opened.session.as_ref().map(|session| session.host().runtime().quota().used()))
+    }
+
+    /// True once it is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.lock().is_none()
+    }
+
+    /// Cancels what runs, ends the session and its threads. Does nothing if it is closed.
+    fn close(&self, py: Python<'_>) {
+        let Some(opened) = self.lock().take() else { return };
+        if self.process != std::process::id() {
+            std::mem::forget(opened);
+            return;
+        }
+        py.detach(|| {
+            opened.cancel();
+            if let Some(runtime) = &opened.runtime {
+                runtime.block_on(opened.engine.close());
+            }
+            drop(opened);
+        });
+    }
+}

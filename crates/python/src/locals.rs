@@ -1,0 +1,140 @@
+//! Arrays and tables of the caller, as relations.
+
+use crate::error::exception;
+use crate::memory::{Borrowed, borrow};
+use pyo3::buffer::{Element, PyBuffer};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3_arrow::PyRecordBatchReader;
+use tessera_engine::error::Error;
+use tessera_engine::locals::{self, LocalArray};
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, Unreadable};
+use tessera_planner::dtype::DType;
+
+/// A relation of the caller: arrays with labels, or a table.
+#[pyclass(frozen)]
+pub(crate) struct Local(pub(crate) locals::Local);
+
+/// An array: name, names of its dimensions, dtype, object with its memory, mask (1 where a cell is valid), attributes
+/// as JSON, and whether it is a coordinate. An array without axes has memory of one axis.
+#[derive(FromPyObject)]
+pub(crate) struct Array<'py>(
+    String,
+    Vec<Option<String>>,
+    String,
+    Bound<'py, PyAny>,
+    Option<Bound<'py, PyAny>>,
+    Option<String>,
+    bool,
+);
+
+/// Labels: name, dimension, dtype (`str` for texts), values, attributes as JSON.
+#[derive(FromPyObject)]
+pub(crate) struct Labels<'py>(String, String, String, Bound<'py, PyAny>, Option<String>);
+
+/// An array that statements cannot read: name, dimensions with their lengths, reason, hint.
+#[derive(FromPyObject)]
+pub(crate) struct Refused(String, Vec<(Option<String>, u64)>, String, Option<String>);
+
+/// Arrays with labels as a relation.
+#[pyfunction]
+#[pyo3(signature = (name, arrays, labels, unreadable, attrs))]
+pub(crate) fn dataset(
+    py: Python<'_>,
+    name: &str,
+    arrays: Vec<Array<'_>>,
+    labels: Vec<Labels<'_>>,
+    unreadable: Vec<Refused>,
+    attrs: Option<&str>,
+) -> PyResult<Local> {
+    let arrays = arrays.into_iter().map(array).collect::<PyResult<_>>()?;
+    let labels = labels.into_iter().map(coord).collect::<PyResult<_>>()?;
+    let unreadable = unreadable.into_iter().map(refused).collect();
+    let attrs = attributes(attrs)?;
+    let local = locals::Local::dataset_without(name, arrays, labels, unreadable, attrs);
+    Ok(Local(local.map_err(|e| exception(py, &e, ""))?))
+}
+
+/// A store that Python has opened, as a relation.
+#[pyfunction]
+pub(crate) fn stored(url: &str) -> Local {
+    Local(locals::Local::stored(url))
+}
+
+/// A table as a relation: any object with `__arrow_c_stream__`.
+#[pyfunction]
+pub(crate) fn table(py: Python<'_>, object: PyRecordBatchReader) -> PyResult<Local> {
+    let reader = object.into_reader()?;
+    let schema = reader.schema();
+    // The producer may be Python code, which attaches by itself.
+    let batches = py.detach(|| reader.collect::<Result<Vec<_>, _>>());
+    let local = batches
+        .map_err(|source| Error::Rows { source })
+        .and_then(|batches| locals::Local::table(schema, batches));
+    Ok(Local(local.map_err(|e| exception(py, &e, ""))?))
+}
+
+fn refused(array: Refused) -> Unreadable {
+    let Refused(name, dims, reason, hint) = array;
+    let dims = dims.into_iter().map(|(dim, len)| (dim.map(Into::into), len)).collect();
+    Unreadable { name: name.into(), dims, code: "unsupported", reason, hint }
+}
+
+fn dtype_of(name: &str) -> PyResult<DType> {
+    DType::parse(name).ok_or_else(|| PyValueError::new_err(format!("unsupported dtype `{name}`")))
+}
+
+fn attributes(json: Option<&str>) -> PyResult<Attrs> {
+    let read = |json: &str| serde_json::from_str(json);
+    json.map_or(Ok(Attrs::new()), |json| {
+        read(json).map_err(|e| PyValueError::new_err(format!("attributes: {e}")))
+    })
+}
+
+fn array(array: Array<'_>) -> PyResult<LocalArray> {
+    let Array(name, dims, dtype, cells, mask, attrs, is_auxiliary) = array;
+    let dtype = dtype_of(&dtype)?;
+    let size = dtype.size() as i64;
+    let Borrowed { data, first, mut shape, mut strides } = borrow(&cells)?;
+    if dims.is_empty() {
+        shape.clear();
+        strides.clear();
+    }
+    if strides.iter().any(|s| s % size != 0) {
+        return Err(PyValueError::new_err(format!(
+            "`{name}`: cells are not at multiples of {size}"
+        )));
+    }
+    let valid = mask.map(|mask| borrow(&mask).map(|mask| mask.data)).transpose()?;
+    Ok(LocalArray {
+        name,
+        dims,
+        dtype,
+        shape,
+        strides: strides.iter().map(|s| s / size).collect(),
+        data,
+        offset: first / size,
+        valid,
+        attrs: attributes(attrs.as_deref())?,
+        is_auxiliary,
+    })
+}
+
+fn coord(labels: Labels<'_>) -> PyResult<Coord> {
+    let Labels(name, dim, dtype, values, attrs) = labels;
+    let values = match dtype.as_str() {
+        "str" => CoordValues::Text(values.extract::<Vec<String>>()?.into()),
+        _ => match dtype_of(&dtype)? {
+            DType::Datetime(calendar) => CoordValues::Time(calendar, numbers(&values)?.into()),
+            dtype if dtype.is_float() => CoordValues::Float(dtype, numbers(&values)?.into()),
+            dtype => CoordValues::Int(dtype, numbers(&values)?.into()),
+        },
+    };
+    let attrs = attributes(attrs.as_deref())?;
+    Ok(Coord { name: name.into(), dim: dim.into(), values, attrs })
+}
+
+/// Numbers of an array of exactly this type.
+fn numbers<T: Element>(values: &Bound<'_, PyAny>) -> PyResult<Vec<T>> {
+    PyBuffer::<T>::get(values)?.to_vec(values.py())
+}

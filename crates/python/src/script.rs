@@ -1,0 +1,51 @@
+//! What a script consists of, before it runs.
+
+use crate::error::exception;
+use pyo3::prelude::*;
+use tessera_engine::error::Error;
+use tessera_engine::parameters;
+use tessera_frontend::bind::RelationRef;
+use tessera_frontend::{Parsed, Statement};
+
+/// A statement: its kind, its text, and the names of the relations that it reads, as they are written.
+type Described = (&'static str, String, Vec<String>);
+
+/// Parses a script with its parameters, a JSON document. Kinds are `query` (which changes nothing), `info` (`SHOW`,
+/// `DESCRIBE`, `EXPLAIN`) and `change`.
+#[pyfunction]
+#[pyo3(signature = (sql, params=None))]
+pub(crate) fn parse(
+    py: Python<'_>,
+    sql: &str,
+    params: Option<&str>,
+) -> PyResult<(String, Vec<Described>)> {
+    let text = bound(sql, params).map_err(|e| exception(py, &e, sql))?;
+    let described = tessera_frontend::parse(&text)
+        .and_then(|parsed| parsed.iter().map(describe).collect::<Result<Vec<_>, _>>())
+        .map_err(|e| exception(py, &Error::stage(e), &text))?;
+    Ok((text, described))
+}
+
+fn bound(sql: &str, params: Option<&str>) -> Result<String, Error> {
+    let params = params.map(serde_json::from_str).transpose();
+    let params = params.map_err(|e| Error::Request { reason: format!("parameters: {e}") })?;
+    parameters::bind(sql, params.as_ref())
+}
+
+fn describe(parsed: &Parsed) -> Result<Described, tessera_frontend::Error> {
+    let kind = match &parsed.statement {
+        Statement::Query(_) => "query",
+        Statement::Explain(_) | Statement::Show(_) | Statement::Describe(_) => "info",
+        _ => "change",
+    };
+    let mut names = Vec::new();
+    if let Some(query) = parsed.statement.query() {
+        for relation in tessera_frontend::relations(query)? {
+            match relation {
+                RelationRef::Name(name) if !names.contains(&name) => names.push(name),
+                _ => {}
+            }
+        }
+    }
+    Ok((kind, parsed.text.clone(), names))
+}

@@ -1,0 +1,498 @@
+"""Relations: queries that run when their cells are needed."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import json
+import os
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _native, _results
+from ._errors import Error, usage
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+    import xarray as xr
+
+    from ._connection import Connection, Statement
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a query would cost, from its plan: nothing runs.
+
+    Attributes:
+        peak_bytes: the most memory in use at once.
+        bytes_read: bytes read from storage.
+        requests: requests to storage.
+        bytes_spilled: bytes written to disk because memory is too small.
+        result_bytes: bytes of the result.
+        operands: tasks of the plan.
+        seconds: time of the computation; reading is not in it.
+    """
+
+    peak_bytes: int
+    bytes_read: int
+    requests: int
+    bytes_spilled: int
+    result_bytes: int
+    operands: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Column:
+    """A tensor or a column, as DESCRIBE shows it.
+
+    Attributes:
+        name: its name.
+        kind: ``result`` for a tensor of a query, ``column`` for a column of rows; of a store ``variable``,
+            ``coordinate``, ….
+        dtype: NumPy's name of the type, for rows Arrow's.
+        dims: name and length of each dimension; empty for a column.
+        chunks: length of a chunk along each dimension; empty for labels.
+        attributes: the attributes as a text.
+    """
+
+    name: str
+    kind: str
+    dtype: str
+    dims: tuple[tuple[str, int], ...]
+    chunks: tuple[int, ...]
+    attributes: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a tensor's cells; 0 for a column."""
+        if self.kind == "column":
+            return 0
+        base = self.dtype.partition("[")[0]
+        size = 1 if base == "bool" else np.dtype(base).itemsize
+        for _, length in self.dims:
+            size *= length
+        return size
+
+
+class Relation:
+    """A query. It runs when its cells are needed, once, and keeps its result.
+
+    Its tensors have the names of its items. Arrays that it returns are its result, not copies: copy them before you
+    change them if you use the relation again.
+    """
+
+    def __init__(self, connection: Connection, statement: Statement) -> None:
+        self._connection = connection
+        self._statement = statement
+        self._lock = threading.Lock()
+        self._reply: _native.Reply | None = None
+        self._described: list[Column] | None = None
+        self._fetched: list[tuple[Any, ...]] | None = None
+        self._next = 0
+
+    @property
+    def sql_text(self) -> str:
+        """The text of the statement, with its parameters."""
+        return self._statement.text
+
+    # --- Running ---
+
+    def run(self) -> Relation:
+        """Runs the query, unless it has run."""
+        self._answer()
+        return self
+
+    def _answer(self) -> _native.Reply:
+        with self._lock:
+            if self._reply is None:
+                self._reply = self._connection._run(self._statement)
+            return self._reply
+
+    @property
+    def _is_done(self) -> bool:
+        return self._reply is not None and self._reply.kind == "done"
+
+    def _ask(self, text: str) -> _native.Reply:
+        """The answer to another text about the same objects of the caller."""
+        return self._connection._run(self._statement, text)
+
+    # --- What it is, without running ---
+
+    def _describe(self) -> list[Column]:
+        """The columns or tensors of the result, from the plan."""
+        if self._described is None:
+            if self._statement.kind == "query":
+                rows = self._ask(f"DESCRIBE (\n{self.sql_text}\n)").rows
+                self._described = [column(row) for row in ([] if rows is None else rows.tuples())]
+            else:
+                rows = self._answer().rows
+                columns = [] if rows is None else rows.columns
+                self._described = [Column(name, "column", dtype, (), ()) for name, dtype in columns]
+        return self._described
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the items, without running the query."""
+        return [column.name for column in self._describe()]
+
+    @property
+    def dtypes(self) -> list[str]:
+        """Types of the items, without running the query."""
+        return [column.dtype for column in self._describe()]
+
+    @property
+    def types(self) -> list[str]:
+        """Arrow's types of the columns of :meth:`fetchall`."""
+        return [dtype for _, dtype in self._table().columns]
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows of :meth:`fetchall`."""
+        return len(self._table())
+
+    def explain(self, analyze: bool = False) -> str:
+        """The plan; with ``analyze`` the query runs, and the plan has what it did."""
+        words = "EXPLAIN ANALYZE" if analyze else "EXPLAIN"
+        return self._ask(f"{words} {self.sql_text}").text or ""
+
+    def estimate(self) -> Estimate:
+        """What the query would cost, without running it.
+
+        Raises:
+            Error: ``unsupported`` if a part of it has to run before the rest can be planned.
+        """
+        plan = json.loads(self._ask(f"EXPLAIN (FORMAT json) {self.sql_text}").text or "{}")
+        plans = list(plan.get("tensor_plans", {}).values()) or [plan]
+        if any("expected" not in p for p in plans):
+            if "logical" in plan:
+                plans = []
+            else:
+                raise Error(
+                    "the cost is known only once a part of the query has run",
+                    code="unsupported",
+                    hint="see `explain()` for the parts",
+                )
+        expected = [p["expected"] for p in plans]
+        costs = [p["cost"] for p in plans]
+        return Estimate(
+            peak_bytes=max((e["peak_bytes"] for e in expected), default=0),
+            bytes_read=sum(e["bytes_read"] for e in expected),
+            requests=sum(e["requests"] for e in expected),
+            bytes_spilled=sum(e["bytes_spilled"] for e in expected),
+            result_bytes=sum(c["result_bytes"] for c in costs),
+            operands=sum(c["operands"] for c in costs),
+            seconds=sum(
+                c["work_us"] / 1e6 / max(e["threads"], 1)
+                for c, e in zip(costs, expected, strict=True)
+            ),
+        )
+
+    def __repr__(self) -> str:
+        try:
+            columns = self._describe()
+        except Error as e:
+            return f"<tessera_sql.Relation>\n{e}"
+        if not columns:
+            text = None if self._reply is None else self._reply.text
+            return "<tessera_sql.Relation>" if text is None else text
+        state = "has run" if self._reply is not None else "has not run"
+        lines = [f"<tessera_sql.Relation: {state}>"]
+        width = max(len(column.name) for column in columns)
+        for column in columns:
+            line = f"  {column.name:<{width}}  {column.dtype}"
+            if column.kind != "column":
+                dims = ", ".join(f"{name}: {length}" for name, length in column.dims)
+                line += f"  [{dims}]"
+                if column.chunks:
+                    line += f"  chunks {' × '.join(map(str, column.chunks))}"
+                line += f"  {_readable(column.nbytes)}"
+            lines.append(line)
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        try:
+            columns = self._describe()
+        except Error as e:
+            return f"<pre>{html.escape(str(e))}</pre>"
+        if not columns:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        if self._reply is not None and self._reply.rows is not None:
+            return self._html_rows()
+        cells = "".join(
+            "<tr>"
+            + "".join(
+                f"<td style='text-align:left'>{html.escape(text)}</td>"
+                for text in (
+                    column.name,
+                    column.dtype,
+                    ", ".join(f"{n}: {length}" for n, length in column.dims),
+                    " × ".join(map(str, column.chunks)),
+                    "" if column.kind == "column" else _readable(column.nbytes),
+                )
+            )
+            + "</tr>"
+            for column in columns
+        )
+        state = "has run" if self._reply is not None else "has not run"
+        return (
+            f"<div>tessera_sql.Relation: {state}</div><table><thead><tr><th>name</th><th>dtype</th><th>dims</th>"
+            f"<th>chunks</th><th>bytes</th></tr></thead><tbody>{cells}</tbody></table>"
+        )
+
+    def _html_rows(self, limit: int = 20) -> str:
+        rows = self._rows()
+        head = "".join(f"<th>{html.escape(name)}</th>" for name, _ in self._table().columns)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(str(v))}</td>" for v in row) + "</tr>"
+            for row in rows[:limit]
+        )
+        more = "" if len(rows) <= limit else f"<div>{len(rows)} rows, {limit} shown</div>"
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+    # --- Results ---
+
+    def to_numpy(self) -> Any:
+        """The cells: an array for one item, a dict of arrays by name for several.
+
+        An array is a masked array if cells of it are masked. Datetimes are ``datetime64[us]``, in other calendars
+        objects of cftime. Rows give a dict of columns, one column an array.
+        """
+        reply = self._answer()
+        if reply.kind == "tensors":
+            arrays = {tensor.name: _results.to_numpy(tensor) for tensor in reply.tensors}
+        elif reply.rows is not None:
+            columns = reply.rows.arrays().items()
+            arrays = {name: _results.column_to_numpy(column) for name, column in columns}
+        else:
+            raise self._no_cells("arrays")
+        return next(iter(arrays.values())) if len(arrays) == 1 else arrays
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = self.to_numpy()
+        if isinstance(array, dict):
+            raise usage(
+                f"the result has {len(array)} items: {', '.join(array)}",
+                "select one, or use `to_numpy()` for all",
+            )
+        if dtype is not None and array.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"an array of {dtype} would be a copy of {array.dtype}")
+            return np.asarray(array.astype(dtype))
+        return np.asarray(array.copy() if copy else array)
+
+    def __len__(self) -> int:
+        array = self.to_numpy()
+        return len(next(iter(array.values())) if isinstance(array, dict) else array)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def to_xarray(self) -> xr.DataArray | xr.Dataset:
+        """The result with its dimensions, coordinates and attributes: one item a DataArray, several a Dataset.
+
+        Masked floats are NaN, masked datetimes NaT; masked integers keep their type, and a coordinate
+        ``<name>_mask`` is True where they are masked. Rows of a query are a Dataset: keys of ``GROUP BY`` and labels
+        of dimensions are its dimensions; rows without them are along ``row``.
+        """
+        _needs("xarray", "xarray")
+        if self._statement.kind == "query" and self._is_rows():
+            return self._rows_to_dataset()
+        reply = self._answer()
+        if reply.kind != "tensors":
+            raise self._no_cells("arrays")
+        if len(reply.tensors) == 1:
+            return _results.to_dataarray(reply.tensors[0])
+        return _results.to_dataset(reply)
+
+    def _is_rows(self) -> bool:
+        if self._reply is not None:
+            return self._reply.kind == "rows"
+        return any(column.kind == "column" for column in self._describe())
+
+    def _rows_to_dataset(self) -> xr.Dataset:
+        import xarray as xr
+
+        name = f"tessera_sql_{os.getpid()}_{next(_numbers)}"
+        try:
+            self._ask(f"CREATE TEMP TENSOR {name} AS {self.sql_text}")
+        except Error as e:
+            if e.code != "ambiguous_dims":
+                raise
+            rows = self._table().arrays().items()
+            columns = {k: _results.column_to_numpy(v) for k, v in rows}
+            return xr.Dataset({k: ("row", v) for k, v in columns.items()})
+        try:
+            rows_of = self._ask(f"DESCRIBE {name}").rows
+            kinds = [] if rows_of is None else [row[:2] for row in rows_of.tuples()]
+            items = ", ".join(quoted(n) for n, kind in kinds if kind == "variable")
+            return _results.to_dataset(self._ask(f"SELECT {items} FROM {name}"))
+        finally:
+            self._ask(f"DROP TENSOR {name}")
+
+    def _table(self) -> _native.Rows:
+        table = self._answer().table()
+        if table is None:
+            raise self._no_cells("rows")
+        return table
+
+    def _no_cells(self, what: str) -> Error:
+        kind = self._answer().kind
+        if kind == "done":
+            return usage(f"the statement has no result, and so no {what}")
+        return usage(f"the answer is a text, and so no {what}", "use `str(relation)`")
+
+    def __str__(self) -> str:
+        if self._reply is not None and self._reply.text is not None:
+            return self._reply.text
+        return repr(self)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Arrow's stream of the result as rows: a tensor has a row for each cell, its dimensions first."""
+        return self._table().__arrow_c_stream__(requested_schema)
+
+    def arrow(self) -> pa.Table:
+        """The result as a table of pyarrow: a tensor has a row for each cell, its dimensions first."""
+        _needs("pyarrow", "arrow")
+        import pyarrow as pa
+
+        return pa.table(self)
+
+    def df(self) -> pd.DataFrame:
+        """The result as a DataFrame of pandas: a tensor has a row for each cell, its dimensions first."""
+        _needs("pandas", "pandas")
+        import pandas as pd
+
+        columns = self._table().arrays().items()
+        return pd.DataFrame({name: _series(_results.column_to_numpy(c)) for name, c in columns})
+
+    def pl(self) -> pl.DataFrame:
+        """The result as a DataFrame of polars."""
+        _needs("polars", "polars")
+        import polars as pl
+
+        return pl.DataFrame(self)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        array = self.to_numpy()
+        if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+            raise BufferError("DLPack has one array without masked cells")
+        return array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def _rows(self) -> list[tuple[Any, ...]]:
+        if self._fetched is None:
+            self._fetched = self._table().tuples()
+        return self._fetched
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """The rows that were not fetched yet, as tuples of Python's values; NULL and masked cells are None."""
+        return self._take(None)
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The next row, or None."""
+        rows = self.fetchmany(1)
+        return rows[0] if rows else None
+
+    def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
+        """The next rows, at most ``size``."""
+        return self._take(size)
+
+    def _take(self, size: int | None) -> list[tuple[Any, ...]]:
+        all_rows = self._rows()
+        with self._lock:
+            rows = all_rows[self._next :] if size is None else all_rows[self._next : self._next + size]
+            self._next += len(rows)
+        return rows
+
+    def to_zarr(self, store: str | os.PathLike[str], mode: str = "w-") -> None:
+        """Writes the result to a Zarr store, chunk by chunk: it need not fit into memory.
+
+        Args:
+            store: a path or URL; on a server, one of the server's.
+            mode: ``w-`` fails if the store exists, ``w`` replaces it.
+        """
+        if mode not in ("w", "w-"):
+            raise usage(f"mode `{mode}`", "modes are `w-` and `w`")
+        url = os.fspath(store).replace("'", "''")
+        options = " OPTIONS (overwrite true)" if mode == "w" else ""
+        self._ask(f"COPY (\n{self.sql_text}\n) TO '{url}' STORED AS ZARR{options}")
+
+    def plot(self, *args: Any, **options: Any) -> Any:
+        """Plots one item with xarray's ``plot``."""
+        array = self.to_xarray()
+        if not hasattr(array, "name"):
+            raise usage("a dataset has several items", "select one: `SELECT a FROM …`")
+        return array.plot(*args, **options)
+
+
+def _series(column: np.ndarray[Any, Any]) -> Any:
+    """A column for pandas: NULL is pandas' own missing value."""
+    import pandas as pd
+
+    if not isinstance(column, np.ma.MaskedArray):
+        return column
+    mask = np.ma.getmaskarray(column)
+    values = np.asarray(np.ma.getdata(column))
+    if values.dtype.kind in "iub":
+        array = pd.arrays.BooleanArray if values.dtype.kind == "b" else pd.arrays.IntegerArray
+        return array(values, mask)
+    missing = np.datetime64("NaT") if values.dtype.kind == "M" else np.nan
+    if values.dtype.kind == "O":
+        values = values.copy()
+        values[mask] = None
+        return values
+    return np.where(mask, missing, values)
+
+
+def column(row: Sequence[Any]) -> Column:
+    name, kind, dtype, dims, chunks, attributes = row
+    pairs = [part.rpartition("=") for part in _split(dims)]
+    return Column(
+        name,
+        kind,
+        dtype,
+        tuple((dim, int(length)) for dim, _, length in pairs),
+        tuple(int(n) for n in _split(chunks) if n.isdigit()) if kind != "coordinate" else (),
+        attributes or "",
+    )
+
+
+def _split(text: str | None) -> list[str]:
+    """``time=6, lat=83``: names may have commas, lengths end a part."""
+    return re.findall(r"(?:^|, )(.*?=?\d+)(?=, |$)", text) if text else []
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _readable(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def _needs(module: str, extra: str) -> None:
+    """Fails with the way out if an optional package is missing."""
+    import importlib.util
+
+    if importlib.util.find_spec(module) is None:
+        raise Error(
+            f"{module} is not installed",
+            code="missing_package",
+            hint=f"pip install {module}, or pip install 'tessera-sql[{extra}]'",
+        )

@@ -1,0 +1,181 @@
+"""Answers of the engine as NumPy arrays and xarray objects."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._errors import UserError, usage
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from . import _native
+
+#: Arrays, and masked arrays where cells are masked.
+Array = np.ndarray[Any, Any]
+
+
+def calendar_of(dtype: str) -> str | None:
+    """The calendar of a dtype ``datetime64[us, noleap]``; None for all others."""
+    if dtype.startswith("datetime64[us, "):
+        return dtype[len("datetime64[us, ") : -1]
+    return None
+
+
+def times_to_numpy(values_us: Array, calendar: str | None) -> Array:
+    """Moments, microseconds since 1970-01-01 of the calendar, as ``datetime64[us]`` or, in other calendars than the
+    standard one, as an object array of cftime's dates (``None`` where they are missing)."""
+    if calendar is None:
+        return values_us.view("datetime64[us]")
+    import cftime
+
+    missing = values_us == np.iinfo(np.int64).min
+    dates = cftime.num2date(
+        np.where(missing, 0, values_us), "microseconds since 1970-01-01", calendar=calendar
+    )
+    dates = np.asarray(dates, dtype=object).reshape(values_us.shape)
+    dates[missing] = None
+    return dates
+
+
+def _array(dtype: str, memory: Any, shape: tuple[int, ...]) -> Array:
+    calendar = calendar_of(dtype)
+    if calendar is None and not dtype.startswith("datetime64"):
+        return np.frombuffer(memory, dtype=dtype).reshape(shape)
+    return times_to_numpy(np.frombuffer(memory, dtype=np.int64).reshape(shape), calendar)
+
+
+def _mask(valid: Any, shape: tuple[int, ...]) -> Array:
+    """True where a byte of validity is 0."""
+    mask: Array = np.frombuffer(valid, dtype=np.uint8).reshape(shape) == 0
+    return mask
+
+
+def cells(tensor: _native.Tensor) -> tuple[Array, Array | None]:
+    """The cells of a tensor without a copy, and True where they are masked; None if none is."""
+    data, valid = tensor.cells()
+    array = _array(tensor.dtype, data, tensor.shape)
+    if valid is None:
+        return array, None
+    mask = _mask(valid, tensor.shape)
+    return array, mask if mask.any() else None
+
+
+def to_numpy(tensor: _native.Tensor) -> Array:
+    """The cells: a masked array if any is masked."""
+    array, mask = cells(tensor)
+    return array if mask is None else np.ma.MaskedArray(array, mask=mask)
+
+
+def column_to_numpy(column: tuple[str, Any, Any | None] | list[Any]) -> Array:
+    """A column of rows: a masked array if it has NULLs, an object array for texts and lists."""
+    if isinstance(column, list):
+        array = np.empty(len(column), dtype=object)
+        array[:] = column
+        return array
+    dtype, memory, valid = column
+    size = 1 if dtype == "bool" else np.dtype(dtype.partition("[")[0]).itemsize
+    array = _array(dtype, memory, (len(memory) // size,))
+    if valid is None:
+        return array
+    return np.ma.MaskedArray(array, mask=_mask(valid, array.shape))
+
+
+def labels(label: tuple[str, str, Any, str]) -> tuple[str, Array, dict[str, Any]]:
+    """The labels of a dimension: name, values, attributes."""
+    name, dtype, values, attrs = label
+    if dtype == "str":
+        array: Array = np.array(values, dtype=object if not values else None)
+    elif dtype.startswith("datetime64"):
+        array = times_to_numpy(np.frombuffer(values, dtype=np.int64), calendar_of(dtype))
+    elif dtype.startswith("float"):
+        array = np.frombuffer(values, dtype=np.float64).astype(dtype, copy=False)
+    else:
+        array = np.frombuffer(values, dtype=np.int64).astype(dtype, copy=False)
+    return name, array, json.loads(attrs)
+
+
+def dim_names(tensor: _native.Tensor) -> list[str]:
+    """Names of the dimensions: ``dim_0``, … for those without a name, each once."""
+    names: list[str] = []
+    for axis, name in enumerate(tensor.dims):
+        unique = base = f"dim_{axis}" if name is None else name
+        number = 0
+        while unique in names:
+            number += 1
+            unique = f"{base}_{number}"
+        names.append(unique)
+    return names
+
+
+def _variables(tensor: _native.Tensor) -> tuple[xr.Variable, dict[str, xr.Variable]]:
+    """A tensor as a variable, and its coordinates."""
+    import xarray as xr
+
+    array, mask = cells(tensor)
+    dims = dim_names(tensor)
+    coords: dict[str, xr.Variable] = {}
+    for dim, label in zip(dims, tensor.labels, strict=True):
+        if label is not None:
+            name, values, attrs = labels(label)
+            coords[name] = xr.Variable((dim,), values, attrs)
+    if mask is not None:
+        if array.dtype.kind == "f":
+            array[mask] = np.nan
+        elif array.dtype.kind == "M":
+            array[mask] = np.datetime64("NaT")
+        else:
+            # Masked integers stay integers: their mask goes along.
+            coords[f"{tensor.name}_mask"] = xr.Variable(
+                dims, mask, {"long_name": f"True where {tensor.name} is masked"}
+            )
+    return xr.Variable(dims, array, json.loads(tensor.attrs)), coords
+
+
+def to_dataarray(tensor: _native.Tensor) -> xr.DataArray:
+    """A tensor with its dimensions, coordinates and attributes."""
+    import xarray as xr
+
+    variable, coords = _variables(tensor)
+    return xr.DataArray(variable, coords=coords, name=tensor.name, fastpath=False)
+
+
+def to_dataset(reply: _native.Reply) -> xr.Dataset:
+    """The tensors of an answer as a dataset. Items that only repeat labels of others are coordinates."""
+    import xarray as xr
+
+    lengths: dict[str, int] = {}
+    variables: dict[str, xr.Variable] = {}
+    coords: dict[str, xr.Variable] = {}
+    for tensor, is_label in zip(reply.tensors, reply.labels_of_others(), strict=True):
+        if is_label:
+            continue
+        variable, own = _variables(tensor)
+        renamed = {
+            dim: f"{tensor.name}_{dim}"
+            for dim, known, length in zip(
+                variable.dims, tensor.dims, variable.shape, strict=True
+            )
+            if known is None and lengths.get(str(dim), length) != length
+        }
+        variable = variable._replace(dims=[renamed.get(dim, dim) for dim in variable.dims])
+        for dim, length in zip(variable.dims, variable.shape, strict=True):
+            if lengths.setdefault(str(dim), length) != length:
+                raise _differ(str(dim))
+        for name, coord in own.items():
+            if not coords.setdefault(name, coord).equals(coord):  # type: ignore[no-untyped-call]
+                raise _differ(name)
+        if tensor.name in variables:
+            raise usage(f"two items are named `{tensor.name}`", "give each a name of its own: `… AS a`")
+        variables[tensor.name] = variable
+    return xr.Dataset({k: v for k, v in variables.items() if k not in coords}, coords=coords)
+
+
+def _differ(dim: str) -> UserError:
+    return usage(
+        f"the items have different labels or lengths of `{dim}`, so they are not one dataset",
+        "use `to_numpy()`, or select them one by one",
+    )

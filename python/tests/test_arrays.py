@@ -1,0 +1,194 @@
+"""NumPy arrays in and out."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import tessera_sql as ts
+
+DTYPES = ["bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"]
+
+
+def test_a_local_array_is_a_relation() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(50, 40)).astype(np.float32)
+    z = ts.sql("SELECT (x - mean(x, 0)) / std(x, 0) AS z FROM x").to_numpy()
+    np.testing.assert_allclose(z, (x - x.mean(0)) / x.std(0), rtol=1e-5, atol=1e-6)
+    assert type(z) is np.ndarray and z.dtype == np.float32 and z.shape == (50, 40)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_goes_in_and_out(con: ts.Connection, dtype: str) -> None:
+    x = (np.arange(24) % 2 if dtype == "bool" else np.arange(24)).astype(dtype).reshape(4, 6)
+    out = con.sql("SELECT x FROM x").to_numpy()
+    assert out.dtype == x.dtype
+    np.testing.assert_array_equal(out, x)
+    # Big-endian memory is copied.
+    swapped = x.astype(x.dtype.newbyteorder(">"))
+    np.testing.assert_array_equal(con.sql("SELECT x FROM x", locals={"x": swapped}).to_numpy(), x)
+
+
+def test_every_layout_is_read(con: ts.Connection) -> None:
+    base = np.arange(2 * 3 * 4 * 5, dtype=np.int32).reshape(2, 3, 4, 5)
+    packed = np.zeros(7, dtype=[("a", "u1"), ("b", "<f8")])
+    packed["b"] = np.arange(7.0)
+    layouts = {
+        "transposed": base.T,
+        "fortran": np.asfortranarray(base),
+        "reversed": base[::-1, :, ::-1],
+        "stepped": base[:, ::2, 1::3],
+        "repeated": np.broadcast_to(base[:, :1], base.shape),
+        "scalar": np.array(7.5),
+        "empty": np.zeros((0, 3)),
+        "field of packed records": packed["b"],
+        "read-only": np.frombuffer(b"\x01\x02\x03", dtype=np.uint8),
+        "unaligned": np.frombuffer(b"\0" + np.arange(3.0).tobytes(), dtype="<f8", offset=1),
+    }
+    for name, x in layouts.items():
+        out = con.sql("SELECT x FROM x").to_numpy()
+        assert out.shape == x.shape, name
+        np.testing.assert_array_equal(out, x, err_msg=name)
+
+
+def test_masks_go_in_and_out(con: ts.Connection) -> None:
+    x = np.ma.masked_where(np.arange(12).reshape(3, 4) % 5 == 0, np.arange(12).reshape(3, 4))
+    out = con.sql("SELECT x FROM x").to_numpy()
+    np.testing.assert_array_equal(out.mask, x.mask)
+    assert out.dtype == x.dtype and out.sum() == x.sum()
+    np.testing.assert_allclose(con.sql("SELECT mean(x, 0) AS m FROM x").to_numpy(), x.mean(0))
+    # Without a masked cell it is a plain array.
+    plain = con.sql("SELECT x FROM x", locals={"x": np.ma.MaskedArray([1, 2])}).to_numpy()
+    assert type(plain) is np.ndarray
+
+
+def test_times_are_datetimes(con: ts.Connection) -> None:
+    t = np.array(["2020-01-01", "NaT", "1970-01-01T00:00:01.5"], dtype="datetime64[ns]")
+    out = con.sql("SELECT t FROM t").to_numpy()
+    assert out.dtype == "datetime64[us]"
+    np.testing.assert_array_equal(out, t.astype("datetime64[us]"))
+    days = np.arange("2020-02-27", "2020-03-03", dtype="datetime64[D]")
+    months = con.sql("SELECT month(days) AS m FROM days").to_numpy()
+    np.testing.assert_array_equal(months, [2, 2, 2, 3, 3])
+
+
+@pytest.mark.parametrize(
+    ("x", "reason"),
+    [
+        (np.zeros(2, dtype=complex), "complex"),
+        (np.zeros(2, dtype="timedelta64[s]"), "timedelta64"),
+        (np.array(["a"]), "<U1"),
+        (np.zeros(2, dtype=np.longdouble), "float128"),
+        (np.array([object()]), "object"),
+    ],
+)
+def test_other_dtypes_are_refused_with_a_way_out(
+    con: ts.Connection, x: np.ndarray, reason: str
+) -> None:
+    with pytest.raises(ts.UserError, match=reason) as told:
+        con.sql("SELECT x FROM x")
+    assert told.value.code == "unsupported" and told.value.hint
+
+
+def test_names_of_dimensions_and_labels_are_given(con: ts.Connection) -> None:
+    t = ts.tensor(
+        np.arange(6.0).reshape(2, 3),
+        dims=["lat", "lon"],
+        coords={"lat": [50.0, 60.0], "lon": ["a", "b", "c"]},
+    )
+    rows = con.sql("SELECT lat, lon, t FROM t WHERE lat > 55 ORDER BY lon").fetchall()
+    assert rows == [(60.0, "a", 3.0), (60.0, "b", 4.0), (60.0, "c", 5.0)]
+    np.testing.assert_array_equal(con.sql("SELECT t[lat => 50] AS v FROM t").to_numpy(), [0, 1, 2])
+    for arguments in (
+        {"dims": ["lat"]},
+        {"dims": ["lat", "lat"]},
+        {"dims": ["lat", "lon"], "coords": {"x": [1]}},
+        {"dims": ["lat", "lon"], "coords": {"lat": [1]}},
+    ):
+        with pytest.raises(ts.UserError):
+            ts.tensor(np.zeros((2, 3)), **arguments)  # type: ignore[arg-type]
+
+
+def test_the_catalog_goes_first_and_locals_can_be_turned_off(con: ts.Connection) -> None:
+    x = np.arange(3.0)
+    con.sql("CREATE TENSOR x AS SELECT arange(5) AS x")
+    assert con.sql("SELECT x FROM x").to_numpy().shape == (5,)
+    assert con.sql("SELECT x FROM x", locals={"x": x}).to_numpy().shape == (3,)
+    con.sql("DROP TENSOR x")
+    assert con.sql("SELECT x FROM x").to_numpy().shape == (3,)
+    with pytest.raises(ts.UserError, match="`x`") as told:
+        con.sql("SELECT x FROM x", locals=False).run()
+    assert told.value.code == "unknown_name" and told.value.position == (1, 15)
+    assert "SELECT x FROM x\n" in str(told.value) and "^" in str(told.value)
+
+
+def test_a_variable_of_another_kind_is_named(con: ts.Connection) -> None:
+    y = [1, 2, 3]
+    with pytest.raises(ts.UserError, match="Python variable `y` is a list"):
+        con.sql("SELECT y FROM y").run()
+    del y
+
+
+def test_globals_and_outer_names(con: ts.Connection) -> None:
+    assert con.sql("SELECT sum(OUTSIDE) AS s FROM OUTSIDE").to_numpy() == 6
+
+    def inner() -> float:
+        return float(con.sql("SELECT sum(OUTSIDE) AS s FROM OUTSIDE").to_numpy())
+
+    assert inner() == 6
+
+
+OUTSIDE = np.array([1.0, 2.0, 3.0])
+
+
+def test_a_result_may_be_written_and_outlives_its_connection(con: ts.Connection) -> None:
+    x = np.arange(4.0)
+    relation = con.sql("SELECT x FROM x")
+    out = relation.to_numpy()
+    con.close()
+    out[0] = 9
+    assert x[0] == 0 and relation.to_numpy()[0] == 9
+    del relation
+    gc.collect()
+    assert out.tolist() == [9, 1, 2, 3]
+
+
+def test_an_array_is_freed_after_its_last_reader(con: ts.Connection) -> None:
+    class Array(np.ndarray):
+        pass
+
+    x = np.arange(1000.0).view(Array)
+    gone = weakref.ref(x)
+    relation = con.sql("SELECT sum(x) AS s FROM x")
+    del x
+    assert relation.to_numpy() == 499500.0
+    del relation
+    gc.collect()
+    assert gone() is None
+    assert con._engine.memory_used() == 0
+
+
+def test_several_items_are_a_dict_and_numpy_takes_one(con: ts.Connection) -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    both = con.sql("SELECT sum(x, 0) AS a, mean(x, 1) AS b FROM x").to_numpy()
+    assert sorted(both) == ["a", "b"]
+    np.testing.assert_array_equal(both["a"], [3, 5, 7])
+    one = con.sql("SELECT x * 2 AS y FROM x")
+    np.testing.assert_array_equal(np.asarray(one), x * 2)
+    assert np.asarray(one, dtype=np.int32).dtype == np.int32
+    np.testing.assert_array_equal(np.from_dlpack(one), x * 2)
+    with pytest.raises(ts.UserError, match="2 items"):
+        np.asarray(con.sql("SELECT sum(x, 0) AS a, mean(x, 1) AS b FROM x"))
+
+
+def test_a_large_array_is_read_in_place_and_returned_once(con: ts.Connection) -> None:
+    x = np.ones((4096, 8192), dtype=np.float64)
+    # 256 MiB, as much as the memory limit.
+    assert con.sql("SELECT sum(x) AS s FROM x").to_numpy() == x.size
+    del x
+    out = con.sql("SELECT full([2048, 4096], 1.5) AS y").to_numpy()
+    assert out.shape == (2048, 4096) and (out == 1.5).all()
+    assert con._engine.memory_used() == 0

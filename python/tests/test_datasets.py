@@ -1,0 +1,151 @@
+"""xarray objects as relations, and results as xarray objects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import tessera_sql as ts
+
+
+@pytest.fixture
+def ds() -> xr.Dataset:
+    rng = np.random.default_rng(3)
+    time = pd.date_range("2019-12-30", periods=40, freq="D")
+    return xr.Dataset(
+        {
+            "t2m": (
+                ("time", "lat", "lon"),
+                rng.normal(280, 5, (40, 3, 4)).astype(np.float32),
+                {"units": "K", "levels": np.array([1, 2])},
+            ),
+            "orog": (("lat", "lon"), rng.integers(0, 900, (3, 4))),
+        },
+        coords={
+            "time": time,
+            "lat": ("lat", [10.0, 20.0, 30.0], {"units": "degrees_north"}),
+            "lon": [0, 90, 180, 270],
+            "season": ("time", time.month.values),
+            "area": (("lat", "lon"), rng.random((3, 4))),
+            "height": 2.0,
+        },
+        attrs={"title": "air"},
+    )
+
+
+def test_a_dataset_is_a_relation(con: ts.Connection, ds: xr.Dataset) -> None:
+    got = con.sql("SELECT lat, avg(t2m) AS v FROM ds WHERE time >= '2020' GROUP BY lat ORDER BY lat")
+    want = ds.t2m.sel(time=slice("2020", None)).astype("f8").mean(["time", "lon"])
+    np.testing.assert_allclose([v for _, v in got.fetchall()], want.values, rtol=1e-12)
+    back = got.to_xarray()
+    assert isinstance(back, xr.Dataset) and back.v.dims == ("lat",)
+    np.testing.assert_array_equal(back.lat, ds.lat)
+    np.testing.assert_allclose(
+        con.sql("SELECT sum(t2m * area) AS v FROM ds").to_numpy(),
+        (ds.t2m.astype("f8") * ds.area).sum().values,
+        rtol=1e-6,
+    )
+    assert con.sql("SELECT height FROM ds").to_numpy() == 2.0
+
+
+def test_labels_and_attributes_come_back(con: ts.Connection, ds: xr.Dataset) -> None:
+    out = con.sql("SELECT t2m FROM ds").to_xarray()
+    assert isinstance(out, xr.DataArray) and out.name == "t2m" and out.dims == ds.t2m.dims
+    np.testing.assert_array_equal(out.values, ds.t2m.values)
+    np.testing.assert_array_equal(out.time, ds.time.astype("datetime64[us]"))
+    assert out.attrs == {"units": "K", "levels": [1, 2]}
+    assert out.lat.attrs == {"units": "degrees_north"}
+    both = con.sql("SELECT t2m - mean(t2m, time) AS anomaly, orog FROM ds").to_xarray()
+    assert set(both.data_vars) == {"anomaly", "orog"} and both.orog.dtype == ds.orog.dtype
+    xr.testing.assert_allclose(
+        both.anomaly, (ds.t2m - ds.t2m.mean("time")).drop_vars(["season", "area", "height"]), atol=1e-4
+    )
+
+
+def test_a_dataarray_has_the_name_of_its_variable(con: ts.Connection, ds: xr.Dataset) -> None:
+    air = ds.t2m
+    np.testing.assert_allclose(
+        con.sql("SELECT mean(air, time) AS m FROM air").to_numpy(), air.mean("time"), rtol=1e-6
+    )
+    transposed = air.transpose("lon", ...)
+    out = con.sql("SELECT transposed FROM transposed").to_xarray()
+    np.testing.assert_array_equal(out, transposed)
+    assert out.dims == transposed.dims
+
+
+def test_masked_results(con: ts.Connection) -> None:
+    x = np.ma.masked_equal(np.arange(6).reshape(2, 3), 4)
+    out = con.sql("SELECT x FROM x").to_xarray()
+    assert out.dtype == x.dtype
+    np.testing.assert_array_equal(out.coords["x_mask"], x.mask)
+    floats = x.astype(float)
+    np.testing.assert_array_equal(con.sql("SELECT floats FROM floats").to_xarray(), floats.filled(np.nan))
+
+
+@pytest.mark.parametrize("calendar", ["noleap", "360_day", "julian", "standard", "all_leap"])
+def test_calendars(con: ts.Connection, calendar: str) -> None:
+    time = xr.date_range("2001-02-27", periods=5, calendar=calendar, use_cftime=True)
+    da = xr.DataArray(np.arange(5.0), dims="time", coords={"time": time}, name="da")
+    months = con.sql("SELECT month(time) AS m FROM da").to_numpy()
+    np.testing.assert_array_equal(months, [t.month for t in time])
+    out = con.sql("SELECT da FROM da WHERE time > '2001-02-28'").to_xarray()
+    assert out.sizes["time"] == sum(t >= time[2] for t in time) or out.sizes["time"] > 0
+    whole = con.sql("SELECT da + 1 AS v FROM da").to_xarray()
+    assert [str(t) for t in whole.time.values] == [str(t) for t in time]
+
+
+def test_what_cannot_be_read_is_said(con: ts.Connection, ds: xr.Dataset) -> None:
+    stacked = ds.stack(z=("lat", "lon"))
+    with pytest.raises(ts.UserError, match="MultiIndex") as told:
+        con.sql("SELECT mean(t2m) AS m FROM stacked")
+    assert "reset_index" in str(told.value)
+    chunked = ds.chunk({"time": 10})
+    with pytest.raises(ts.UserError, match="Dask") as told:
+        con.sql("SELECT mean(t2m) AS m FROM chunked").run()
+    assert "compute()" in str(told.value)
+    # A variable of another dtype does not disturb the others.
+    odd = ds.assign(name=("lat", np.array(["a", "b", "c"], dtype=object)), c=("lon", np.zeros(4, complex)))
+    assert con.sql("SELECT max(orog) AS m FROM odd").to_numpy() == ds.orog.max()
+    with pytest.raises(ts.UserError, match="complex"):
+        con.sql("SELECT c FROM odd").run()
+
+
+def test_a_lazy_store_is_read_by_the_engine(
+    con: ts.Connection, ds: xr.Dataset, tmp_path: Path
+) -> None:
+    path = tmp_path / "ds.zarr"
+    ds.drop_vars("season").to_zarr(path)
+    lazy = xr.open_zarr(path, chunks=None)
+    con.sql("SELECT max(orog) AS m FROM lazy").run()
+    assert not lazy.t2m.variable._in_memory
+    np.testing.assert_allclose(
+        con.sql("SELECT mean(t2m, time) AS m FROM lazy").to_numpy(), ds.t2m.mean("time"), rtol=1e-6
+    )
+    part = lazy.isel(time=slice(3, 9))
+    np.testing.assert_allclose(
+        con.sql("SELECT mean(t2m, time) AS m FROM part").to_numpy(),
+        ds.t2m[3:9].mean("time"),
+        rtol=1e-6,
+    )
+
+
+def test_items_that_do_not_fit_are_refused(con: ts.Connection) -> None:
+    a, b = np.zeros((2, 3)), np.zeros((4, 3))
+    both = con.sql("SELECT sum(a, 0) AS p, sum(a, 1) AS q FROM a").to_xarray()
+    assert dict(both.sizes) == {"dim_0": 3, "q_dim_0": 2}
+    del b
+
+
+def test_rows_without_keys_are_along_row(con: ts.Connection) -> None:
+    out = con.sql("SELECT k, v FROM (VALUES (1, 2.5), (2, 3.5)) t(k, v)").to_xarray()
+    assert dict(out.sizes) == {"row": 2} and out.v.values.tolist() == [2.5, 3.5]
+    assert con.sql("SHOW TENSORS").fetchall() == []
+
+
+def test_a_result_is_plotted(con: ts.Connection, ds: xr.Dataset) -> None:
+    pytest.importorskip("matplotlib")
+    assert con.sql("SELECT mean(t2m, time) AS m FROM ds").plot() is not None

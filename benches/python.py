@@ -94,9 +94,9 @@ def recipes(con, gib, turns):
             "SELECT t2m - groupby(t2m, 'mean', by => month(time)) AS t2m FROM ds",
             lambda d: d.t2m.groupby("time.month") - d.t2m.groupby("time.month").mean("time"),
         ),
-        "mean over time": ("SELECT mean(t2m, time) AS t2m FROM ds", lambda d: d.t2m.mean("time")),
+        "mean over time": ("SELECT mean(t2m, 'time') AS t2m FROM ds", lambda d: d.t2m.mean("time")),
         "standardised": (
-            "SELECT (t2m - mean(t2m, time)) / std(t2m, time) AS t2m FROM ds",
+            "SELECT (t2m - mean(t2m, 'time')) / std(t2m, 'time') AS t2m FROM ds",
             lambda d: (d.t2m - d.t2m.mean("time")) / d.t2m.std("time"),
         ),
     }

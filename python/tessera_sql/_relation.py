@@ -77,7 +77,7 @@ class Column:
         """Bytes of a tensor's cells; 0 for a column."""
         if self.kind == "column":
             return 0
-        base = self.dtype.partition("[")[0]
+        base = self.dtype.removesuffix(" masked").partition("[")[0]
         size = 1 if base == "bool" else np.dtype(base).itemsize
         for _, length in self.dims:
             size *= length
@@ -151,13 +151,13 @@ class Relation:
         return [column.dtype for column in self._describe()]
 
     @property
-    def types(self) -> list[str]:
-        """Arrow's types of the columns of :meth:`fetchall`."""
-        return [dtype for _, dtype in self._table().columns]
+    def schema(self) -> list[tuple[str, str]]:
+        """Names and Arrow's types of the columns of :meth:`fetchall`; runs the query."""
+        return self._table().columns
 
     @property
     def row_count(self) -> int:
-        """Number of rows of :meth:`fetchall`."""
+        """Number of rows of :meth:`fetchall`; runs the query."""
         return len(self._table())
 
     def explain(self, analyze: bool = False) -> str:

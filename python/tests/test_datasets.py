@@ -59,7 +59,7 @@ def test_labels_and_attributes_come_back(con: ts.Connection, ds: xr.Dataset) -> 
     np.testing.assert_array_equal(out.time, ds.time.astype("datetime64[us]"))
     assert out.attrs == {"units": "K", "levels": [1, 2]}
     assert out.lat.attrs == {"units": "degrees_north"}
-    both = con.sql("SELECT t2m - mean(t2m, time) AS anomaly, orog FROM ds").to_xarray()
+    both = con.sql("SELECT t2m - mean(t2m, 'time') AS anomaly, orog FROM ds").to_xarray()
     assert set(both.data_vars) == {"anomaly", "orog"} and both.orog.dtype == ds.orog.dtype
     xr.testing.assert_allclose(
         both.anomaly, (ds.t2m - ds.t2m.mean("time")).drop_vars(["season", "area", "height"]), atol=1e-4
@@ -69,7 +69,7 @@ def test_labels_and_attributes_come_back(con: ts.Connection, ds: xr.Dataset) -> 
 def test_a_dataarray_has_the_name_of_its_variable(con: ts.Connection, ds: xr.Dataset) -> None:
     air = ds.t2m
     np.testing.assert_allclose(
-        con.sql("SELECT mean(air, time) AS m FROM air").to_numpy(), air.mean("time"), rtol=1e-6
+        con.sql("SELECT mean(air, 'time') AS m FROM air").to_numpy(), air.mean("time"), rtol=1e-6
     )
     transposed = air.transpose("lon", ...)
     out = con.sql("SELECT transposed FROM transposed").to_xarray()
@@ -92,8 +92,8 @@ def test_calendars(con: ts.Connection, calendar: str) -> None:
     da = xr.DataArray(np.arange(5.0), dims="time", coords={"time": time}, name="da")
     months = con.sql("SELECT month(time) AS m FROM da").to_numpy()
     np.testing.assert_array_equal(months, [t.month for t in time])
-    out = con.sql("SELECT da FROM da WHERE time > '2001-02-28'").to_xarray()
-    assert out.sizes["time"] == sum(t >= time[2] for t in time) or out.sizes["time"] > 0
+    out = con.sql("SELECT time, da FROM da WHERE time > '2001-02-28'").to_xarray()
+    assert [str(t) for t in out.time.values] == [str(t) for t in time[2:]]
     whole = con.sql("SELECT da + 1 AS v FROM da").to_xarray()
     assert [str(t) for t in whole.time.values] == [str(t) for t in time]
 
@@ -123,11 +123,11 @@ def test_a_lazy_store_is_read_by_the_engine(
     con.sql("SELECT max(orog) AS m FROM lazy").run()
     assert not lazy.t2m.variable._in_memory
     np.testing.assert_allclose(
-        con.sql("SELECT mean(t2m, time) AS m FROM lazy").to_numpy(), ds.t2m.mean("time"), rtol=1e-6
+        con.sql("SELECT mean(t2m, 'time') AS m FROM lazy").to_numpy(), ds.t2m.mean("time"), rtol=1e-6
     )
     part = lazy.isel(time=slice(3, 9))
     np.testing.assert_allclose(
-        con.sql("SELECT mean(t2m, time) AS m FROM part").to_numpy(),
+        con.sql("SELECT mean(t2m, 'time') AS m FROM part").to_numpy(),
         ds.t2m[3:9].mean("time"),
         rtol=1e-6,
     )
@@ -148,4 +148,4 @@ def test_rows_without_keys_are_along_row(con: ts.Connection) -> None:
 
 def test_a_result_is_plotted(con: ts.Connection, ds: xr.Dataset) -> None:
     pytest.importorskip("matplotlib")
-    assert con.sql("SELECT mean(t2m, time) AS m FROM ds").plot() is not None
+    assert con.sql("SELECT mean(t2m, 'time') AS m FROM ds").plot() is not None

@@ -58,9 +58,9 @@ def test_parameters(con: ts.Connection) -> None:
 
 def test_tables_go_in_and_out(con: ts.Connection) -> None:
     df = pd.DataFrame({"city": ["Oslo", "Rome", "Oslo"], "n": [1, 2, 3], "v": [0.5, np.nan, 2.0]})
-    table = pa.table({"city": ["Oslo", "Rome", "Oslo"], "n": [1, 2, 3], "v": [0.5, None, 2.0]})
-    frame = pl.from_arrow(table)
-    for relation in ("df", "table", "frame"):
+    rows = pa.table({"city": ["Oslo", "Rome", "Oslo"], "n": [1, 2, 3], "v": [0.5, None, 2.0]})
+    frame = pl.from_arrow(rows)
+    for relation in ("df", "rows", "frame"):
         got = con.sql(
             f"SELECT city, sum(n) AS n, sum(v) AS v FROM {relation} GROUP BY city ORDER BY city"
         )

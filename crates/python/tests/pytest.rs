@@ -77,7 +77,25 @@ fn site() -> Result<PathBuf, String> {
     }
     let library = library.canonicalize().map_err(failed)?;
     link(&library, Path::new("_native.abi3.so")).map_err(failed)?;
+    // xarray finds its engines in the metadata of installed packages.
+    let metadata = site.join("tessera_sql-0.dist-info");
+    fs::create_dir_all(&metadata).map_err(failed)?;
+    fs::write(metadata.join("METADATA"), "Metadata-Version: 2.1\nName: tessera-sql\nVersion: 0\n")
+        .map_err(failed)?;
+    fs::write(metadata.join("entry_points.txt"), entry_points()?).map_err(failed)?;
     Ok(site)
+}
+
+/// The entry points of `pyproject.toml`, in the form of an installed package.
+fn entry_points() -> Result<String, String> {
+    let text = fs::read_to_string(root().join("pyproject.toml")).map_err(|e| e.to_string())?;
+    let (_, rest) = text
+        .split_once("[project.entry-points.\"")
+        .ok_or("pyproject.toml has no entry points")?;
+    let (group, rest) = rest.split_once("\"]\n").ok_or("pyproject.toml: no group")?;
+    let lines = rest.lines().take_while(|line| !line.is_empty() && !line.starts_with('['));
+    let points: Vec<String> = lines.map(|line| line.replace('"', "")).collect();
+    Ok(format!("[{group}]\n{}\n", points.join("\n")))
 }
 
 #[test]

@@ -1,0 +1,478 @@
+"""The xarray engine `tessera`: `xr.open_dataset(path_or_sql, engine="tessera")`.
+
+```python
+ds = xr.open_dataset("s3://bucket/era5.zarr", engine="tessera")
+ds = xr.open_dataset("SELECT t2m - mean(t2m, 0) AS anomaly FROM 'era5.zarr'", engine="tessera", chunks={})
+```
+Opening a dataset reads its metadata and the labels of its dimensions. Each access to a variable runs one statement for the
+cells that it touches, so only the chunks that hold them are read or computed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import threading
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from xarray.backends import BackendArray, BackendEntrypoint
+from xarray.core import indexing
+
+from . import _results
+
+if TYPE_CHECKING:
+    from . import _native
+    from ._connection import Connection
+    from ._relation import Relation
+
+# Items of a statement that reads attributes.
+_ITEMS_MAX = 100
+# Longer lists of positions are read as the slice that covers them.
+_LIST_MAX = 4096
+# The relation's name in generated statements.
+_ALIAS = "__source"
+
+_SQL = re.compile(
+    r"""(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*   # blanks and comments
+        (?:\(\s*)*
+        (?:SELECT|WITH|FROM)(?=[\s('"\[/]|--|\Z)""",
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A relation: the texts that follow FROM and DESCRIBE, the query of all its rows, and what was opened."""
+
+    relation: str
+    described: str
+    query: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One row of DESCRIBE. `note` is the text of the attributes, or why a variable cannot be read."""
+
+    name: str
+    kind: str
+    dtype: str
+    masked: bool
+    dims: tuple[tuple[str, int], ...]
+    chunks: tuple[int, ...]
+    note: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.dims)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(length for _, length in self.dims)
+
+    @property
+    def is_index(self) -> bool:
+        """Is it the coordinate of the dimension of its own name?"""
+        return self.kind == "coordinate" and self.names == (self.name,)
+
+
+class _Door:
+    """The connection of lazy arrays. A copy in another process connects with the same settings.
+
+    `settings` None stands for the default connection of the process.
+    """
+
+    __slots__ = ("connection", "settings")
+
+    def __init__(self, connection: Connection, settings: dict[str, Any] | None) -> None:
+        self.connection = connection
+        self.settings = settings
+
+    def __copy__(self) -> _Door:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Door:
+        return self
+
+    def __reduce__(self) -> tuple[Any, tuple[dict[str, Any] | None]]:
+        return _reopen, (self.settings,)
+
+
+_doors: dict[str, _Door] = {}
+_doors_lock = threading.Lock()
+
+
+def _reopen(settings: dict[str, Any] | None) -> _Door:
+    """Returns this process's connection with these settings; connects at the first call."""
+    from . import _connection
+
+    if settings is None:
+        return _Door(_connection.default_connection(), None)
+    key = repr(sorted(settings.items()))
+    with _doors_lock:
+        door = _doors.get(key)
+        if door is None or door.connection.closed:
+            door = _doors[key] = _Door(_connection.connect(**settings), settings)
+        return door
+
+
+class TesseraArray(BackendArray):
+    """A variable of shape `shape` and dtype `dtype` that reads the cells of each access by a statement."""
+
+    __slots__ = ("_door", "_is_mask", "_name", "_relation", "dtype", "shape")
+
+    def __init__(
+        self,
+        door: _Door,
+        relation: str,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        is_mask: bool = False,
+    ) -> None:
+        self._door = door
+        self._relation = relation
+        self._name = name
+        self._is_mask = is_mask
+        self.shape = shape
+        self.dtype = dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        """Returns the cells of `key`.
+
+        Raises `tessera_sql.Error` if they cannot be read or computed.
+        """
+        return indexing.explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.OUTER, self._read
+        )
+
+    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
+        """Returns the cells of `key`, read in a thread of the event loop's pool."""
+        return await asyncio.to_thread(self.__getitem__, key)
+
+    def _read(self, key: tuple[Any, ...]) -> np.ndarray[Any, np.dtype[Any]]:
+        """Reads the cells of an outer key: whole numbers, slices with positive steps, ascending 1-d arrays."""
+        axes = [_axis(k, n) for k, n in zip(key, self.shape, strict=True)]
+        shape = tuple(a.length for a in axes if a.length is not None)
+        if 0 in shape:
+            return np.empty(shape, self.dtype)
+        item = f"{_ALIAS}.{_quoted(self._name)}"
+        if axes:
+            item += f"[{', '.join(a.sql for a in axes)}]"
+        sql = f"SELECT {item} AS v FROM {self._relation} AS {_ALIAS}"
+        cells = _query(self._door.connection, sql).to_numpy()
+        out = np.ma.getmaskarray(cells) if self._is_mask else _plain(cells, self.dtype)
+        kept = [a for a in axes if a.length is not None]
+        for number, axis in enumerate(kept):
+            if axis.rest is not None:
+                out = out.take(axis.rest, axis=number)
+        if out.shape != shape:
+            raise RuntimeError(f"{sql} returned the shape {out.shape}, not {shape}")
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A key along one axis: its SQL, the length of the result (None: no axis), and positions to take from it."""
+
+    sql: str
+    length: int | None
+    rest: np.ndarray[Any, np.dtype[np.intp]] | None = None
+
+
+def _axis(key: Any, size: int) -> _Axis:
+    if isinstance(key, slice):
+        positions = range(*key.indices(size))
+        return _Axis(_slice_sql(positions, size), len(positions))
+    if not isinstance(key, np.ndarray):
+        return _Axis(str(int(key)), None)
+    if key.size == 0:
+        return _Axis("0:0", 0)
+    first, last = int(key[0]), int(key[-1])
+    steps = np.diff(key)
+    step = int(steps[0]) if steps.size else 1
+    if step > 0 and bool((steps == step).all()):
+        return _Axis(_slice_sql(range(first, last + 1, step), size), key.size)
+    if key.size <= _LIST_MAX:
+        return _Axis(f"[{', '.join(map(str, key.tolist()))}]", key.size)
+    return _Axis(_slice_sql(range(first, last + 1), size), key.size, key - first)
+
+
+def _slice_sql(positions: range, size: int) -> str:
+    if positions == range(size):
+        return ":"
+    if not positions:
+        return "0:0"
+    text = f"{positions[0]}:{positions[-1] + 1}"
+    return text if positions.step == 1 or len(positions) == 1 else f"{text}:{positions.step}"
+
+
+def _plain(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
+    """Returns cells as an array of `dtype` without a mask.
+
+    Masked cells are NaN, NaT, or None among objects; among integers they have whatever value is stored.
+    """
+    mask = np.ma.getmask(values)
+    out = np.asarray(np.ma.getdata(values)).astype(dtype, copy=False)
+    if mask is np.ma.nomask or dtype.kind in "iub":
+        return out
+    out = out.copy()
+    out[mask] = {"M": np.datetime64("NaT"), "O": None}.get(dtype.kind, np.nan)
+    return out
+
+
+def _dtype(text: str, masked: bool) -> np.dtype[Any]:
+    """Returns the dtype in xarray of a dtype of DESCRIBE; `masked` asks for room for missing cells.
+
+    As when xarray decodes `_FillValue`, integers then become floats and booleans objects. Times of calendars that NumPy
+    lacks are cftime objects.
+    """
+    try:
+        dtype = np.dtype(text)
+    except TypeError:
+        return np.dtype(object)
+    if masked and dtype.kind in "iu":
+        return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
+    return np.dtype(object) if masked and dtype.kind == "b" else dtype
+
+
+class TesseraBackendEntrypoint(BackendEntrypoint):
+    """Opens what Tessera reads, and results of SQL, as lazy datasets."""
+
+    description = "Open Zarr, NumPy, Parquet and results of SQL lazily, by Tessera"
+    url = "https://github.com/tessera-sql/tessera"
+
+    def open_dataset(  # type: ignore[override]
+        self,
+        filename_or_obj: str | os.PathLike[str],
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        group: str | None = None,
+        integer_masks: bool = False,
+        connection: Connection | str | None = None,
+    ) -> xr.Dataset:
+        """Opens a path, a URL, the name of a stored tensor or view, or a query.
+
+        A text that begins with SELECT, WITH or FROM (after comments) is a query. A bare name is looked up in the catalog
+        unless a file has this name. `group` is the path of a Zarr group.
+        `connection` is a connection or the URL of a server; None is the default connection. Dask workers in other
+        processes connect with the same settings; temporary tensors do not exist there, and relative paths in a query
+        start at their working directory.
+
+        Variables are lazy and have the chunks of the store or of the plan as `preferred_chunks`. Labels of dimensions are
+        read at once. A query whose result is rows runs at once. A lazy query runs for each access: whatever it reduces is
+        computed again.
+        Masked cells are NaN or NaT, so integers that may be masked become floats, as in xarray's other engines, and
+        booleans become objects. With `integer_masks` both keep their dtype, and the lazy coordinate `NAME_mask` is True
+        where a cell of `NAME` is masked, as in `Relation.to_xarray`.
+
+        Raises `tessera_sql.Error` if the source cannot be opened, `TypeError` if it is no text or path, and `ValueError`
+        if its variables do not fit one dataset.
+        """
+        door = _door(connection)
+        source = _source(filename_or_obj, group, door.connection)
+        dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
+        entries = [e for e in _describe(door.connection, source) if e.name not in dropped]
+        if entries and all(e.kind == "column" for e in entries):
+            rows = _query(door.connection, source.query).to_xarray()
+            ds = rows.to_dataset() if isinstance(rows, xr.DataArray) else rows
+            ds = ds.drop_vars(dropped, errors="ignore")
+        else:
+            ds = _lazy_dataset(door, source, entries, integer_masks)
+        ds.encoding["source"] = source.place
+        return ds
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """Returns False: the engine opens only what names it."""
+        return False
+
+
+def _door(connection: Connection | str | None) -> _Door:
+    from . import _connection
+
+    if connection is None:
+        return _Door(_connection.default_connection(), None)
+    if isinstance(connection, str):
+        return _reopen({"target": connection})
+    return _Door(connection, connection.settings)
+
+
+def is_query(text: str) -> bool:
+    """Does `text` begin with SELECT, WITH or FROM, after blanks, comments and parentheses?"""
+    return _SQL.match(text) is not None
+
+
+def _source(
+    filename_or_obj: object, group: str | None, connection: Connection
+) -> _Source:
+    if not isinstance(filename_or_obj, str | os.PathLike):
+        raise TypeError(
+            "engine='tessera' opens a path, a URL or a query, "
+            f"not an object of type {type(filename_or_obj).__name__}"
+        )
+    text = os.fspath(filename_or_obj)
+    if isinstance(filename_or_obj, str) and is_query(text):
+        if group is not None:
+            raise ValueError("`group` is for paths and URLs: name it in the query, FROM 'url#group'")
+        query = text.strip().rstrip(";").rstrip()
+        # The line break ends a comment at the end of the query.
+        return _Source(f"({query}\n)", query, query, text)
+    embedded = connection.target is None
+    if isinstance(filename_or_obj, str) and group is None and _NAME.fullmatch(text):
+        if not (embedded and os.path.exists(text)):
+            return _of(_quoted(text), text)
+    if embedded and not _SCHEME.match(text):
+        text = os.path.abspath(os.path.expanduser(text))
+    inside = (group or "").strip("/")
+    text = f"{text}#{inside}" if inside else text
+    return _of("'" + text.replace("'", "''") + "'", text)
+
+
+def _of(relation: str, place: str) -> _Source:
+    return _Source(relation, relation, f"SELECT * FROM {relation}", place)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _lazy_dataset(
+    door: _Door, source: _Source, entries: list[_Entry], integer_masks: bool
+) -> xr.Dataset:
+    groups = [e.name for e in entries if e.kind == "group"]
+    for e in entries:
+        if e.kind == "unreadable":
+            warnings.warn(
+                f"{e.name!r} is left out, because Tessera cannot read it: {e.note}",
+                stacklevel=4,
+            )
+    entries = [e for e in entries if e.kind not in ("group", "unreadable")]
+    if not entries and groups:
+        raise ValueError(
+            f"{source.relation} has no variables, only the groups {', '.join(groups)}: choose one, group={groups[0]!r}"
+        )
+    _check(entries)
+    coordinates = {e.name for e in entries if e.kind == "coordinate"}
+    entries = [e for e in entries if e.kind != "result" or e.name not in coordinates]
+    attributes = _attributes(door.connection, source, [e for e in entries if not e.is_index])
+    variables: dict[str, xr.Variable] = {}
+    coords = _labels(door.connection, source, [e for e in entries if e.is_index])
+    for e in entries:
+        if e.is_index:
+            continue
+        into = coords if e.kind in ("coordinate", "auxiliary") else variables
+        keeps = integer_masks and e.masked and _dtype(e.dtype, False).kind in "iub"
+        variable = _variable(door, source, e, _dtype(e.dtype, e.masked and not keeps))
+        variable.attrs = attributes.get(e.name, {})
+        into[e.name] = variable
+        if keeps:
+            mask = _variable(door, source, e, np.dtype(bool), is_mask=True)
+            mask.attrs = {"long_name": f"True where {e.name} is masked"}
+            coords[f"{e.name}_mask"] = mask
+    # The caller creates the indexes, unless it was asked not to.
+    return xr.Dataset(variables, coords=xr.Coordinates(coords, indexes={}))
+
+
+def _variable(
+    door: _Door, source: _Source, e: _Entry, dtype: np.dtype[Any], is_mask: bool = False
+) -> xr.Variable:
+    array = TesseraArray(door, source.relation, e.name, e.shape, dtype, is_mask)
+    encoding: dict[str, Any] = {}
+    if e.chunks and len(e.chunks) == len(e.dims):
+        encoding["preferred_chunks"] = dict(zip(e.names, e.chunks, strict=True))
+    return xr.Variable(e.names, indexing.LazilyIndexedArray(array), None, encoding)
+
+
+def _check(entries: list[_Entry]) -> None:
+    """Raises `ValueError` unless each dimension has one length and each coordinate one set of labels."""
+    lengths: dict[str, tuple[int, str]] = {}
+    for e in entries:
+        for dim, length in e.dims:
+            known, first = lengths.setdefault(dim, (length, e.name))
+            if known != length:
+                raise ValueError(
+                    f"the dimension {dim!r} has the length {known} in {first!r} and {length} in {e.name!r}: "
+                    "leave one of them out with drop_variables=, or select one of them in a query"
+                )
+    seen: set[str] = set()
+    for e in entries:
+        if e.is_index and e.name in seen:
+            raise ValueError(
+                f"the variables have different labels along the dimension {e.name!r}: "
+                "leave some of them out, or drop their labels with values(x)"
+            )
+        if e.is_index:
+            seen.add(e.name)
+
+
+def _labels(
+    connection: Connection, source: _Source, entries: list[_Entry]
+) -> dict[str, xr.Variable]:
+    """Reads the labels of dimensions by one statement."""
+    variables = {}
+    for e, tensor in _tensors(connection, source, [(e, _item(e)) for e in entries]):
+        cells = _results.to_numpy(tensor)
+        dtype = _dtype(str(cells.dtype), bool(np.ma.is_masked(cells)))
+        variables[e.name] = xr.Variable(e.names, _plain(cells, dtype), json.loads(tensor.attrs))
+    return variables
+
+
+def _attributes(
+    connection: Connection, source: _Source, entries: list[_Entry]
+) -> dict[str, dict[str, Any]]:
+    """Reads the attributes of variables from selections without cells (of one cell, if a variable has no dimension)."""
+    items = [(e, _item(e, ["0:0"] * len(e.dims))) for e in entries if e.note]
+    out: dict[str, dict[str, Any]] = {}
+    for start in range(0, len(items), _ITEMS_MAX):
+        for e, tensor in _tensors(connection, source, items[start : start + _ITEMS_MAX]):
+            out[e.name] = json.loads(tensor.attrs)
+    return out
+
+
+def _item(e: _Entry, subscripts: list[str] | None = None) -> str:
+    text = f"{_ALIAS}.{_quoted(e.name)}"
+    return f"{text}[{', '.join(subscripts)}]" if subscripts else text
+
+
+def _tensors(
+    connection: Connection, source: _Source, items: list[tuple[_Entry, str]]
+) -> list[tuple[_Entry, _native.Tensor]]:
+    """Runs one statement for all items."""
+    if not items:
+        return []
+    named = ", ".join(f"{sql} AS v{i}" for i, (_, sql) in enumerate(items))
+    relation = _query(connection, f"SELECT {named} FROM {source.relation} AS {_ALIAS}")
+    return [(e, t) for (e, _), t in zip(items, relation._answer().tensors, strict=True)]
+
+
+def _query(connection: Connection, sql: str) -> Relation:
+    """Returns the relation of one query, which reads no variable of a caller."""
+    found: Relation | list[Relation | None] | None = connection.sql(sql, locals=False)
+    if found is None or isinstance(found, list):
+        raise ValueError(f"one query is expected here, not {sql!r}")
+    return found
+
+
+def _describe(connection: Connection, source: _Source) -> list[_Entry]:
+    """Returns the rows of DESCRIBE. A query is planned, not run."""
+    return [
+        _Entry(
+            column.name,
+            column.kind,
+            column.dtype.removesuffix(" masked"),
+            column.dtype.endswith(" masked"),
+            column.dims,
+            () if column.kind == "coordinate" else column.chunks,
+            column.attributes,
+        )
+        for column in connection._describe(source.described)
+    ]

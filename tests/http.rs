@@ -36,6 +36,10 @@ impl Reply {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        self.body
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
     }

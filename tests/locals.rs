@@ -52,7 +52,7 @@ impl Embedded {
 }
 
 /// A 2-d array of `f64` over memory of the caller.
-fn array(data: &Buffer, shape: [u64; 2], strides: [i64; 2], offset: i64) -> LocalArray {
+pub(crate) fn array(data: &Buffer, shape: [u64; 2], strides: [i64; 2], offset: i64) -> LocalArray {
     LocalArray {
         name: "x".into(),
         dims: vec![None, None],
@@ -67,17 +67,17 @@ fn array(data: &Buffer, shape: [u64; 2], strides: [i64; 2], offset: i64) -> Loca
     }
 }
 
-fn named(name: &str, arrays: Vec<LocalArray>, coords: Vec<Coord>) -> Locals {
+pub(crate) fn named(name: &str, arrays: Vec<LocalArray>, coords: Vec<Coord>) -> Locals {
     let local = Local::dataset(name, arrays, coords, Attrs::new()).unwrap();
     [(name.to_owned(), local)].into_iter().collect()
 }
 
-fn numbers(n: usize) -> Buffer {
+pub(crate) fn numbers(n: usize) -> Buffer {
     Buffer::from_vec((0..n).map(|i| (i * i % 101) as f64).collect::<Vec<f64>>())
 }
 
 /// The column `s` of an answer.
-fn column(csv: &str) -> Vec<String> {
+pub(crate) fn column(csv: &str) -> Vec<String> {
     csv.lines().skip(1).filter_map(|l| l.split(',').next_back()).map(String::from).collect()
 }
 

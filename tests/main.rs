@@ -41,6 +41,7 @@ mod labels;
 #[expect(clippy::print_stdout, reason = "a long run tells how far it is")]
 mod lift_random;
 mod locals;
+mod locals_remote;
 #[expect(clippy::print_stdout, reason = "a long run tells what it saw")]
 mod many_statements;
 mod masks;

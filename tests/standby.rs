@@ -18,13 +18,13 @@ const TAKES_OVER: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A warehouse, in a directory or in a bucket, and what its servers share.
-struct World {
+pub(crate) struct World {
     directory: tempfile::TempDir,
     s3: Option<S3>,
 }
 
 impl World {
-    fn new(remote: bool) -> World {
+    pub(crate) fn new(remote: bool) -> World {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("spill")).unwrap();
         // Behind the proxy conditions hold as in a real bucket.
@@ -56,7 +56,7 @@ impl World {
     }
 
     /// A server that is live, and one that waits for its end.
-    fn pair(&self, flags: &[&str]) -> [Server; 2] {
+    pub(crate) fn pair(&self, flags: &[&str]) -> [Server; 2] {
         let live = self.serve(flags);
         is_ready(&live, PATIENCE);
         let standby = self.serve(&[&["--standby"], flags].concat());
@@ -72,7 +72,7 @@ impl World {
     }
 }
 
-fn url(s: &Server) -> String {
+pub(crate) fn url(s: &Server) -> String {
     format!("http://{}", s.address())
 }
 

@@ -30,8 +30,8 @@ _NAME = "tessera"
 class TesseraAccessor:
     """Runs SQL on an xarray object.
 
-    The object is the relation `ds` of the query, and also `this`. A DataArray has its own name in addition. The caller's
-    variables are relations too.
+    The object is the relation `ds` of the query, and also `this`. A DataArray has its own name in addition, as a relation
+    and as the variable in it. The caller's variables are relations too.
     """
 
     __slots__ = ("_object",)
@@ -90,11 +90,13 @@ class TesseraAccessor:
         return found
 
     def _names(self) -> dict[str, Any]:
-        names: dict[str, Any] = {"ds": self._object, "this": self._object}
         name = getattr(self._object, "name", None)
-        if isinstance(name, str):
-            names[name] = self._object
-        return names
+        if not isinstance(name, str) or name in self._object.coords:
+            return {"ds": self._object, "this": self._object}
+        # As a dataset, the array has its own name in the query, and that of the relation.
+        array: Any = self._object
+        dataset = array.to_dataset()
+        return {"ds": dataset, "this": dataset, name: dataset}
 
 
 def register() -> None:

@@ -8,16 +8,20 @@
 //! row-major order chunk by chunk in place, others by copies of the boxes that it needs. The memory is not charged to the
 //! engine's limit. Nobody may change it while a statement reads it: the engine does not crash if somebody does, but
 //! what the statement returns is then undefined.
+//!
+//! A client of a server [sends](Local::send) them first. The server's session keeps what it received, and lends it to
+//! the statement ([`Engine::lend`](crate::Engine::lend)).
+
+mod send;
 
 use crate::error::Error;
-use crate::session::{Found, pick, rows_error};
+use crate::session::{Found, Temp, array_number, bare, pick, rows_error};
 use arrow::buffer::Buffer;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_cells::tables::Table;
 use tessera_exec::chunk::{Chunk, Field};
 use tessera_exec::task::{Lent, Origin, Resident, Sources};
@@ -26,9 +30,6 @@ use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::cells;
 use tessera_storage::source::slabs;
-
-/// Numbers of arrays. None is used twice: the key of a plan must not name another array.
-static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 /// An array of the caller.
 #[derive(Debug)]
@@ -71,18 +72,34 @@ enum Kind {
     Dataset {
         dataset: Arc<Dataset>,
         origins: Vec<(SourceRef, Origin)>,
+        arrays: Arc<Vec<LocalArray>>,
     },
-    Table(Table),
+    Table {
+        table: Table,
+        batches: Arc<Vec<RecordBatch>>,
+    },
     /// A store that the caller has opened: the engine reads it by itself.
     Stored(Arc<str>),
+    /// What a session of a server keeps.
+    Kept(Arc<Temp>),
+}
+
+/// A relation that a statement opens.
+pub(crate) enum Opened<'a> {
+    Found(Found),
+    /// The statement opens the store at this URL.
+    Stored(&'a str),
+    /// The session opens it as one of its own.
+    Kept(&'a Arc<Temp>),
 }
 
 impl fmt::Debug for Local {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             Kind::Dataset { dataset, .. } => f.debug_tuple("Local").field(&dataset.name).finish(),
-            Kind::Table(table) => f.debug_tuple("Local").field(&table.schema()).finish(),
+            Kind::Table { table, .. } => f.debug_tuple("Local").field(&table.schema()).finish(),
             Kind::Stored(url) => f.debug_tuple("Local").field(url).finish(),
+            Kind::Kept(temp) => f.debug_tuple("Local").field(temp).finish(),
         }
     }
 }
@@ -99,7 +116,19 @@ impl Locals {
         pick(name, self.names()).and_then(|name| self.0.get(&name))
     }
 
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> + Clone {
+    /// A relation, and the name that it has here, by its name in a statement.
+    pub fn named(&self, relation: &str) -> Option<(&str, &Local)> {
+        let name = pick(&bare(relation), self.names())?;
+        self.0.get_key_value(&name).map(|(name, local)| (name.as_str(), local))
+    }
+
+    /// True if the caller has none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
         self.0.keys().map(String::as_str)
     }
 }
@@ -114,7 +143,8 @@ impl Local {
         Local { goes_first: true, ..self }
     }
 
-    pub(crate) fn goes_first(&self) -> bool {
+    /// True if it goes before a relation of its name in the catalog.
+    pub fn goes_first(&self) -> bool {
         self.goes_first
     }
 
@@ -162,27 +192,28 @@ impl Local {
                 return Err(Error::Request { reason });
             }
         }
-        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let number = array_number();
         let mut dataset = Dataset { name: name.into(), attrs, ..Dataset::default() };
         dataset.coords = coords.into_iter().map(Arc::new).collect();
         dataset.unreadable = unreadable.into_iter().map(Arc::new).collect();
         let mut origins = Vec::new();
-        for array in arrays {
+        for array in &arrays {
             let (source, origin) = array.source(name, number)?;
             let variables = match array.is_auxiliary {
                 true => &mut dataset.auxiliary,
                 false => &mut dataset.variables,
             };
             variables.push(Variable {
-                name: array.name.into(),
-                dims: array.dims.into_iter().map(|dim| dim.map(Arc::from)).collect(),
+                name: array.name.as_str().into(),
+                dims: array.dims.iter().map(|dim| dim.as_deref().map(Arc::from)).collect(),
                 source: source.clone(),
                 decode: Decode::default(),
-                attrs: array.attrs,
+                attrs: array.attrs.clone(),
             });
             origins.push((source, origin));
         }
-        Ok(Local::new(Kind::Dataset { dataset: Arc::new(dataset), origins }))
+        let (dataset, arrays) = (Arc::new(dataset), Arc::new(arrays));
+        Ok(Local::new(Kind::Dataset { dataset, origins, arrays }))
     }
 
     /// A table of rows.
@@ -190,27 +221,32 @@ impl Local {
     /// # Errors
     /// DataFusion's, if a batch has other columns than `schema`.
     pub fn table(schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<Self, Error> {
-        let table = Table::of_batches(schema, batches).map_err(rows_error)?;
-        Ok(Local::new(Kind::Table(table)))
+        let table = Table::of_batches(schema, batches.clone()).map_err(rows_error)?;
+        Ok(Local::new(Kind::Table { table, batches: Arc::new(batches) }))
     }
 
-    /// A dataset or a table in files, by its URL: the variable of the caller stands for it.
+    /// A dataset in files, by its URL: the variable of the caller stands for it.
     pub fn stored(url: &str) -> Self {
         Local::new(Kind::Stored(url.into()))
     }
 
-    /// The relation; `Err` has the URL of a store that is to be opened.
-    pub(crate) fn open(&self, sources: &mut Sources) -> Result<Found, Arc<str>> {
-        Ok(match &self.kind {
-            Kind::Dataset { dataset, origins } => {
+    /// What a session of a server keeps, for statements of other sessions.
+    pub(crate) fn kept(temp: Arc<Temp>) -> Self {
+        Local::new(Kind::Kept(temp))
+    }
+
+    pub(crate) fn open(&self, sources: &mut Sources) -> Opened<'_> {
+        match &self.kind {
+            Kind::Dataset { dataset, origins, .. } => {
                 for (source, origin) in origins {
                     sources.add(source.clone(), origin.clone());
                 }
-                Found::Dataset(dataset.clone())
+                Opened::Found(Found::Dataset(dataset.clone()))
             }
-            Kind::Table(table) => Found::Table(table.clone()),
-            Kind::Stored(url) => return Err(url.clone()),
-        })
+            Kind::Table { table, .. } => Opened::Found(Found::Table(table.clone())),
+            Kind::Stored(url) => Opened::Stored(url),
+            Kind::Kept(temp) => Opened::Kept(temp),
+        }
     }
 }
 

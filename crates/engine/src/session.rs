@@ -28,6 +28,7 @@ mod settings;
 mod spread;
 mod stop;
 mod system;
+mod upload;
 mod views;
 mod warehouse;
 mod workers;
@@ -48,8 +49,7 @@ use crate::error::{Error, Position};
 use crate::journal::{Journal, NotLive};
 use crate::statement::{Queries, Recipe};
 pub(crate) use cells::rows_error;
-use open::Temp;
-pub(crate) use open::{Found, pick};
+pub(crate) use open::{Found, Temp, array_number, bare, pick};
 use settings::Settings;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,6 +66,7 @@ use tessera_frontend::Parsed;
 use tessera_frontend::statement::{CreateTensor, Statement};
 use tessera_storage::source::{Counters, Lent, Rules, Stores};
 
+pub use upload::{TableFile, Upload};
 pub use warehouse::Pin;
 use warehouse::Warehouse;
 pub(crate) use warehouse::{Definition, Entry as CatalogEntry};
@@ -463,7 +464,13 @@ impl Session {
     }
 
     /// Recreates the temp tensors that a recovered script reads, in a session of its own.
+    ///
+    /// # Errors
+    /// It reads uploads, which ended with their server.
     async fn restore(&self, recipe: &Recipe, statement: &Handle) -> Result<(), Error> {
+        if recipe.reads_uploads() {
+            return Err(Error::stage(Failure::UploadsGone));
+        }
         for made in &recipe.temps {
             self.assume(&made.settings)?;
             let step = Recipe { steps: vec![made.step.clone()], ..Recipe::default() };

@@ -141,7 +141,7 @@ struct Inner {
     /// The memory budget of the running statement of the script, if it is limited.
     budget: Mutex<Option<Arc<Quota>>>,
     /// Arrays and tables of the program that embeds the engine, by name.
-    locals: Locals,
+    locals: Mutex<Locals>,
 }
 
 impl Default for Handle {
@@ -172,6 +172,16 @@ impl Handle {
         Handle::with(new_id(), parent.child_token(), JournalEntry::default(), Locals::default())
     }
 
+    /// A statement that is cancelled with `parent` and may name `uploads` of its client.
+    pub fn lent(parent: &CancellationToken, uploads: Locals) -> Self {
+        let is_lent = !uploads.is_empty();
+        let handle = Handle::with(new_id(), parent.child_token(), JournalEntry::default(), uploads);
+        if is_lent {
+            handle.entry().reads_uploads();
+        }
+        handle
+    }
+
     /// Another statement, which is cancelled with this one.
     pub fn another(&self) -> Self {
         Handle::below(&self.0.cancel)
@@ -186,7 +196,7 @@ impl Handle {
     pub(crate) fn part(&self, recipe: Recipe) -> Self {
         let entry = JournalEntry::new(recipe, false);
         let (id, cancel) = (self.0.id.clone(), self.0.cancel.child_token());
-        let part = Handle::with(id, cancel, entry, self.0.locals.clone());
+        let part = Handle::with(id, cancel, entry, self.locals());
         part.limit_memory(self.budget());
         part.move_to(StatementState::Planning);
         part
@@ -204,7 +214,7 @@ impl Handle {
             chunks: DurableChunks::default(),
             reads: Mutex::default(),
             budget: Mutex::default(),
-            locals,
+            locals: Mutex::new(locals),
         }))
     }
 
@@ -298,8 +308,15 @@ impl Handle {
     }
 
     /// Arrays and tables of the caller.
-    pub(crate) fn locals(&self) -> &Locals {
-        &self.0.locals
+    pub fn locals(&self) -> Locals {
+        self.0.locals.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Releases arrays and tables of the caller, and temp relations, once the script has ended: its handle may be known
+    /// for longer.
+    pub fn release(&self) {
+        drop(std::mem::take(&mut *self.0.locals.lock().unwrap_or_else(PoisonError::into_inner)));
+        self.release_temps();
     }
 
     /// Limits the memory of the running statement of the script; `None` removes the limit.

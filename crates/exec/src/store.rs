@@ -6,7 +6,7 @@
 //!     17.chunk                                 one file for each spilled chunk, unlinked with its last holder
 //!     18.rows                                  spilled rows of sorts, joins and groups
 //!     19.output                                names an incomplete output, to be removed if the process is killed
-//!     upload-…/                                uploads in progress
+//!     upload-…/                                uploads in progress, and temp tables
 //! ```
 //! Results that wait to be read are unlinked files in the directory. The bytes of all files together stay below a
 //! limit; space is reserved before a file is created. The next process that starts removes the directories of killed

@@ -89,9 +89,8 @@ fn site() -> Result<PathBuf, String> {
 /// The entry points of `pyproject.toml`, in the form of an installed package.
 fn entry_points() -> Result<String, String> {
     let text = fs::read_to_string(root().join("pyproject.toml")).map_err(|e| e.to_string())?;
-    let (_, rest) = text
-        .split_once("[project.entry-points.\"")
-        .ok_or("pyproject.toml has no entry points")?;
+    let (_, rest) =
+        text.split_once("[project.entry-points.\"").ok_or("pyproject.toml has no entry points")?;
     let (group, rest) = rest.split_once("\"]\n").ok_or("pyproject.toml: no group")?;
     let lines = rest.lines().take_while(|line| !line.is_empty() && !line.starts_with('['));
     let points: Vec<String> = lines.map(|line| line.replace('"', "")).collect();

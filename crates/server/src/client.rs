@@ -6,6 +6,7 @@
 //! 3. Each statement is submitted by itself; while it runs, its progress is polled and passed to the [`Handle`].
 //! 4. Its answer is downloaded in the engine's own form to a file, and read from there like a result of this process:
 //!    formats write the same.
+//!    Arrays and tables of this process that it names are sent before it ([`uploads`]).
 //! 5. Cancelling, or dropping the answers, sends `DELETE`. [`Engine::close`] ends the session.
 //!
 //! Of several servers of one warehouse, only one is live. Each statement then has a `request_id`, and a request that no
@@ -13,6 +14,7 @@
 
 mod failure;
 mod servers;
+mod uploads;
 
 pub use failure::Failure;
 
@@ -32,6 +34,7 @@ use tessera_engine::{Engine, Handle, Replies};
 use tessera_exec::quota::Quota;
 use tessera_exec::store::Store;
 use tessera_frontend::{Parsed, Statement};
+use uploads::Uploads;
 
 /// Timeout for a connection: to the only server, and to one of several.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -61,6 +64,8 @@ pub struct Remote {
 
 struct Connection {
     http: reqwest::Client,
+    /// Sends uploads, which may take longer than any response.
+    sends: reqwest::Client,
     servers: Servers,
     session: Mutex<Option<String>>,
     scratch: Arc<Scratch>,
@@ -76,21 +81,25 @@ impl Remote {
     pub fn new(url: &str, token: Option<&str>, config: &Config) -> Result<Self, Error> {
         let servers = Servers::parse(url, token)?;
         let connect = if servers.are_several() { CONNECT_TIMEOUT_SEVERAL } else { CONNECT_TIMEOUT };
-        let mut builder = reqwest::Client::builder()
-            .connect_timeout(connect)
-            .read_timeout(READ_TIMEOUT)
-            .user_agent(concat!("tessera/", env!("CARGO_PKG_VERSION")));
-        if servers.are_local() {
-            // A proxy would resolve loopback to another machine.
-            builder = builder.no_proxy();
-        }
-        let http = builder
-            .build()
-            .map_err(|e| Error::Internal { what: format!("no HTTP client: {e}") })?;
+        let client = |read: Option<Duration>| {
+            let mut builder = reqwest::Client::builder()
+                .connect_timeout(connect)
+                .user_agent(concat!("tessera/", env!("CARGO_PKG_VERSION")));
+            if let Some(read) = read {
+                builder = builder.read_timeout(read);
+            }
+            if servers.are_local() {
+                // A proxy would resolve loopback to another machine.
+                builder = builder.no_proxy();
+            }
+            builder.build().map_err(|e| Error::Internal { what: format!("no HTTP client: {e}") })
+        };
+        let (http, sends) = (client(Some(READ_TIMEOUT))?, client(None)?);
         let quota = Quota::new(config.memory_limit_bytes);
         Ok(Remote {
             shared: Arc::new(Connection {
                 http,
+                sends,
                 servers,
                 session: Mutex::default(),
                 scratch: Scratch::new(Store::open(&config.spill_dir, config.spill_limit_bytes)),
@@ -238,21 +247,61 @@ impl Connection {
         if self.lock().is_some() || (self.servers.are_several() && !fills) {
             return Ok(());
         }
-        let made = self.json(Method::POST, "/v1/sessions", None).await?;
-        let id = made["id"].as_str().ok_or_else(|| Error::Protocol {
-            reason: "a session has no id; is this a Tessera server?".into(),
-        })?;
-        *self.lock() = Some(id.into());
+        let id = self.new_session().await?;
+        *self.lock() = Some(id);
         Ok(())
     }
 
-    async fn statement(self: &Arc<Self>, parsed: &Parsed, handle: &Handle) -> Result<Reply, Error> {
-        self.session(parsed).await?;
+    /// Creates a session.
+    async fn new_session(&self) -> Result<String, Error> {
+        let made = self.json(Method::POST, "/v1/sessions", None).await?;
+        match made["id"].as_str() {
+            Some(id) if id.bytes().all(|b| b.is_ascii_alphanumeric()) => Ok(id.into()),
+            _ => Err(Error::Protocol {
+                reason: "a session has no id; is this a Tessera server?".into(),
+            }),
+        }
+    }
+
+    /// Sends the locals that a statement names, and runs it.
+    async fn statement(
+        self: &Arc<Self>,
+        parsed: &Parsed,
+        handle: &Handle,
+        uploads: &mut Uploads,
+    ) -> Result<Reply, Error> {
+        let mut runs = 0;
+        loop {
+            runs += 1;
+            self.session(parsed).await?;
+            let locals = uploads.send(parsed, handle).await?;
+            let done = self.run_at_server(parsed, handle, locals).await;
+            match done {
+                Err(e) if e.code() == uploads::GONE => {
+                    uploads.forget();
+                    if runs > uploads::REPEATS || !uploads::only_reads(&parsed.statement) {
+                        return Err(e);
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn run_at_server(
+        self: &Arc<Self>,
+        parsed: &Parsed,
+        handle: &Handle,
+        locals: Option<String>,
+    ) -> Result<Reply, Error> {
         let mut body = json!({
             "sql": parsed.text,
             "wait_ms": POLL_MS,
             "format": native::NAME,
         });
+        if let Some(session) = locals {
+            body["locals"] = session.into();
+        }
         if self.servers.are_several() {
             body["request_id"] = uuid::Uuid::new_v4().simple().to_string().into();
         }
@@ -369,6 +418,7 @@ struct Script {
     rest: std::iter::Enumerate<std::vec::IntoIter<Parsed>>,
     count: usize,
     handle: Handle,
+    uploads: Uploads,
 }
 
 impl Drop for Script {
@@ -382,6 +432,7 @@ impl Remote {
     async fn next(&self, script: &mut Script) -> Option<Result<Reply, Error>> {
         let handle = script.handle.clone();
         let Some((i, next)) = script.rest.next() else {
+            script.uploads.end().await;
             handle.move_to(StatementState::Planning);
             handle.move_to(StatementState::Finished);
             return None;
@@ -389,10 +440,11 @@ impl Remote {
         handle.begin(&next.text, i + 1, script.count);
         let result = match handle.is_cancelled() {
             true => Err(Error::Cancelled),
-            false => self.shared.statement(&next, &handle).await,
+            false => self.shared.statement(&next, &handle, &mut script.uploads).await,
         };
         let result = result.map_err(|e| failure::within(e, &next));
         if let Err(e) = &result {
+            script.uploads.end().await;
             handle.move_to(StatementState::of_error(e));
         }
         Some(result)
@@ -408,7 +460,9 @@ impl Engine for Remote {
                 return Box::pin(futures::stream::once(async move { Err(Error::stage(e)) }));
             }
         };
-        let script = Script { count: parsed.len(), rest: parsed.into_iter().enumerate(), handle };
+        let uploads = Uploads::new(self.shared.clone());
+        let (count, rest) = (parsed.len(), parsed.into_iter().enumerate());
+        let script = Script { count, rest, handle, uploads };
         Box::pin(futures::stream::unfold(Some(script), move |script| async move {
             let mut script = script?;
             let result = self.next(&mut script).await?;

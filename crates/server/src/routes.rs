@@ -41,10 +41,10 @@ use reply::Failure;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tessera_engine::Engine;
 use tessera_engine::config::Config;
 use tessera_engine::error::Error;
 use tessera_engine::session::{Host, Session};
+use tessera_engine::{Engine, Handle};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -115,6 +115,11 @@ struct Shared {
 }
 
 impl Shared {
+    /// A new statement, which ends with the server.
+    fn handle(&self) -> Handle {
+        Handle::below(&self.stop)
+    }
+
     /// Fails once shutdown has begun.
     fn is_staying(&self) -> Result<(), Error> {
         match self.leaving.is_cancelled() {

@@ -79,6 +79,22 @@ impl Scratch {
         Ok(ScratchFile { scratch: self.clone(), file, len: AtomicU64::new(0), space })
     }
 
+    /// A file of the directory that was written before, within `space`.
+    ///
+    /// # Errors
+    /// The length of the file is not known.
+    pub fn written_before(
+        self: &Arc<Self>,
+        file: File,
+        space: Space,
+    ) -> Result<ScratchFile, Error> {
+        let len =
+            file.metadata().map_err(|e| self.failed("read the length of a file in", e))?.len();
+        self.used.fetch_add(len, Relaxed);
+        let (len, space) = (AtomicU64::new(len), Mutex::new(space));
+        Ok(ScratchFile { scratch: self.clone(), file, len, space })
+    }
+
     /// The error for a limit that is reached.
     pub fn full(&self, e: tessera_exec::error::Error) -> Error {
         match e {

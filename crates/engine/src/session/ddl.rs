@@ -175,8 +175,9 @@ impl Session {
         let name = drop.name.to_string();
         let key = bare(&name);
         let view = drop.kind == DropKind::View;
-        if !view && self.temps().remove(&key).is_some() {
-            return Ok(Answer::Done(format!("dropped temp tensor {name}")).into());
+        let temp = if view { None } else { self.temps().remove(&key) };
+        if let Some(temp) = temp {
+            return Ok(Answer::Done(format!("dropped {} {name}", temp.kind())).into());
         }
         let warehouse = &self.host.warehouse;
         let entry = warehouse.entry(&key).await;

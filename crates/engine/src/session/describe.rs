@@ -25,7 +25,7 @@ impl Session {
                 let mut rows = Vec::new();
                 for (name, temp) in self.temps().iter() {
                     let size = tessera_planner::explain::bytes(temp.bytes());
-                    rows.push([name.clone(), "temp tensor".into(), size]);
+                    rows.push([name.clone(), temp.kind().into(), size]);
                 }
                 for e in self.host.warehouse.list().await? {
                     let (kind, place) = match e.definition {

@@ -92,6 +92,11 @@ pub enum Failure {
         /// Its URL.
         url: String,
     },
+    /// Arrays or tables that a client sent to a server that ended, or to a session that ended.
+    #[error(
+        "arrays or tables that the client sent for the statement ended with their server or session"
+    )]
+    UploadsGone,
     /// Views that refer to each other.
     #[error("view `{name}` refers to itself: {path}")]
     CyclicView {
@@ -162,6 +167,7 @@ impl Report for Failure {
             Failure::Setting { .. } => "invalid_setting",
             Failure::Table { .. } => "not_a_table",
             Failure::SourceChanged { .. } => "source_changed",
+            Failure::UploadsGone => "uploads_gone",
             Failure::CyclicView { .. } => "cyclic_view",
             Failure::DeepView { .. } => "nesting_too_deep",
             Failure::WrongKind { .. } => "wrong_kind",
@@ -179,7 +185,7 @@ impl Report for Failure {
     fn class(&self) -> Class {
         match self {
             Failure::Rows { memory: true, .. } | Failure::DeepView { .. } => Class::Limit,
-            Failure::SourceChanged { .. } => Class::Retry,
+            Failure::SourceChanged { .. } | Failure::UploadsGone => Class::Retry,
             _ => Class::User,
         }
     }
@@ -209,6 +215,10 @@ impl Report for Failure {
                 "if the file name does not show the format, use read_parquet, read_csv, read_json or read_arrow".into(),
             ),
             Failure::SourceChanged { .. } => Some("run the statement again".into()),
+            Failure::UploadsGone => Some(
+                "send them again and run the statement again; a change that it made before its server ended is permanent"
+                    .into(),
+            ),
             Failure::CyclicView { .. } => Some("create one of them again without the other".into()),
             Failure::DeepView { .. } => {
                 Some("store an intermediate result with CREATE TENSOR or CREATE TEMP TENSOR".into())

@@ -2,10 +2,11 @@
 
 use crate::Handle;
 use crate::error::Error;
-use crate::locals::Local;
+use crate::locals::{self, Local};
 use crate::session::cells::rows_error;
 use crate::session::failure::Failure;
 use crate::session::settings::Settings;
+use crate::session::upload::TableFile;
 use crate::session::warehouse::{Definition, Entry};
 use crate::session::{Session, later, system};
 use crate::statement::Made;
@@ -14,18 +15,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_cells::rows::RowsState;
 use tessera_cells::tables::{Table, TableFormat, Tables};
+use tessera_exec::quota::Charge;
 use tessera_exec::task::{Origin, Resident, SourceLocation, Sources};
 use tessera_frontend::{Catalog, Labels, RelationRef, View};
 use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
 use tessera_storage::source::{self, Opened, Options};
 
-/// A temp tensor of a session: a dataset whose variables are in memory.
+/// A temp relation of a session.
 #[derive(Debug)]
-pub(super) struct Temp {
-    pub(super) dataset: Arc<Dataset>,
-    origins: Vec<(SourceRef, Origin)>,
+pub(crate) struct Temp {
+    kind: TempKind,
     /// The statement that created it.
     made: Arc<Made>,
+}
+
+#[derive(Debug)]
+enum TempKind {
+    /// A dataset whose variables are in memory, and the memory of its labels if they are charged.
+    Tensor { dataset: Arc<Dataset>, origins: Vec<(SourceRef, Origin)>, _labels: Option<Charge> },
+    /// Rows in a file.
+    Table(TableFile),
 }
 
 /// One result with its chunks.
@@ -38,7 +47,12 @@ pub(super) struct Kept {
 }
 
 /// Numbers of arrays in memory. None is used twice: the key of a plan must not name another array.
-static TEMPS: AtomicU64 = AtomicU64::new(0);
+static ARRAYS: AtomicU64 = AtomicU64::new(0);
+
+/// The next number of arrays in memory.
+pub(crate) fn array_number() -> u64 {
+    ARRAYS.fetch_add(1, Ordering::Relaxed)
+}
 
 impl Temp {
     /// The results of the statement `sql`, which runs as `handle`.
@@ -49,12 +63,13 @@ impl Temp {
         settings: &Settings,
         handle: &Handle,
     ) -> Result<Self, Error> {
-        let number = TEMPS.fetch_add(1, Ordering::Relaxed);
+        let number = array_number();
         let made = Made {
             number,
             sql: sql.into(),
             settings: settings.given().clone(),
             step: handle.entry().step(|s| s.clone()),
+            uploaded: handle.entry().recipe().uploads,
             from: handle.entry().recipe().temps,
         };
         let mut dataset = Dataset { name: name.into(), ..Dataset::default() };
@@ -106,7 +121,44 @@ impl Temp {
             });
             origins.push((source, Origin::Resident(kept.array)));
         }
-        Ok(Temp { dataset: Arc::new(dataset), origins, made: Arc::new(made) })
+        let kind = TempKind::Tensor { dataset: Arc::new(dataset), origins, _labels: None };
+        Ok(Temp { kind, made: Arc::new(made) })
+    }
+
+    /// Arrays of an upload, in memory.
+    pub(super) fn uploaded(
+        name: &str,
+        mut dataset: Dataset,
+        arrays: Vec<(Variable, Arc<Resident>, bool)>,
+        labels: Charge,
+    ) -> Self {
+        let made = Made::uploaded(array_number());
+        let mut origins = Vec::new();
+        for (mut variable, array, is_auxiliary) in arrays {
+            variable.source.url = format!("temp:{name}@{}", made.number);
+            origins.push((variable.source.clone(), Origin::Resident(array)));
+            match is_auxiliary {
+                true => dataset.auxiliary.push(variable),
+                false => dataset.variables.push(variable),
+            }
+        }
+        let dataset = Arc::new(dataset);
+        let kind = TempKind::Tensor { dataset, origins, _labels: Some(labels) };
+        Temp { kind, made: Arc::new(made) }
+    }
+
+    /// Rows of an upload.
+    pub(super) fn table(file: TableFile) -> Self {
+        let made = Made::uploaded(array_number());
+        Temp { kind: TempKind::Table(file), made: Arc::new(made) }
+    }
+
+    /// What it is, in messages.
+    pub(super) fn kind(&self) -> &'static str {
+        match self.kind {
+            TempKind::Tensor { .. } => "temp tensor",
+            TempKind::Table(_) => "temp table",
+        }
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -114,7 +166,10 @@ impl Temp {
             Origin::Resident(r) => r.bytes(),
             Origin::Stored(_) | Origin::Lent(_) => 0,
         };
-        self.origins.iter().map(|(_, o)| of(o)).sum()
+        match &self.kind {
+            TempKind::Tensor { origins, .. } => origins.iter().map(|(_, o)| of(o)).sum(),
+            TempKind::Table(file) => file.bytes(),
+        }
     }
 }
 
@@ -294,12 +349,31 @@ impl<'a> Opener<'a> {
         Ok(Arc::new(opened.dataset))
     }
 
-    /// Opens a relation of the program that embeds the engine.
+    /// Opens a relation of the program that embeds the engine, or that is the client of a server.
     async fn local(&mut self, name: &str) -> Result<Option<Found>, Error> {
-        let Some(local) = self.handle.locals().get(name).cloned() else { return Ok(None) };
+        let all = self.handle.locals();
+        let Some(local) = all.get(name) else { return Ok(None) };
         match local.open(&mut self.sources) {
-            Ok(found) => Ok(Some(found)),
-            Err(url) => Ok(Some(Found::Dataset(self.url(&url, &[]).await?))),
+            locals::Opened::Found(found) => Ok(Some(found)),
+            locals::Opened::Kept(temp) => self.temp(temp).await.map(Some),
+            locals::Opened::Stored(url) => Ok(Some(Found::Dataset(self.url(url, &[]).await?))),
+        }
+    }
+
+    /// Opens a temp relation.
+    async fn temp(&mut self, temp: &Arc<Temp>) -> Result<Found, Error> {
+        self.handle.entry().uses(&temp.made);
+        match &temp.kind {
+            TempKind::Tensor { dataset, origins, .. } => {
+                for (source, origin) in origins {
+                    self.sources.add(source.clone(), origin.clone());
+                }
+                Ok(Found::Dataset(dataset.clone()))
+            }
+            TempKind::Table(file) => {
+                self.handle.reads_temp(temp);
+                self.table(TableFormat::Arrow, file.path(), &[]).await.map(Found::Table)
+            }
         }
     }
 
@@ -315,11 +389,7 @@ impl<'a> Opener<'a> {
             found.and_then(|n| temps.get(&n).cloned())
         };
         if let Some(temp) = temp {
-            self.handle.entry().uses(&temp.made);
-            for (source, origin) in &temp.origins {
-                self.sources.add(source.clone(), origin.clone());
-            }
-            return Ok(Some(Found::Dataset(temp.dataset.clone())));
+            return self.temp(&temp).await.map(Some);
         }
         if let Some(rows) = system::rows(name, &self.session.host) {
             let table = Table::of_rows(rows.map_err(|source| Error::Rows { source })?);
@@ -426,7 +496,7 @@ impl Catalog for Opener<'_> {
 }
 
 /// A name without its quotes.
-pub(super) fn bare(name: &str) -> String {
+pub(crate) fn bare(name: &str) -> String {
     name.strip_prefix('"')
         .and_then(|n| n.strip_suffix('"'))
         .map_or_else(|| name.into(), |n| n.replace("\"\"", "\""))

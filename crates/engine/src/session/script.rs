@@ -2,9 +2,11 @@
 
 use crate::answer::Reply;
 use crate::error::Error;
-use crate::session::{Host, Session};
+use crate::locals::{Local, Locals};
+use crate::session::{Host, Session, Upload};
 use crate::statement::{Entered, StatementState};
 use crate::{Engine, Handle, Replies};
+use futures::future::BoxFuture;
 use tessera_frontend::Parsed;
 
 /// Upper bound on the statements of a script.
@@ -109,5 +111,17 @@ impl Engine for Session {
             Some((result, rest))
         });
         Box::pin(steps)
+    }
+
+    fn keep<'a>(
+        &'a self,
+        name: &'a str,
+        upload: Upload,
+    ) -> BoxFuture<'a, Result<&'static str, Error>> {
+        Box::pin(self.keep_upload(name, upload))
+    }
+
+    fn lend(&self) -> Locals {
+        self.temps().iter().map(|(name, temp)| (name.clone(), Local::kept(temp.clone()))).collect()
     }
 }

@@ -68,6 +68,11 @@ impl JournalEntry {
         self.lock().recipe.uses(made);
     }
 
+    /// Notes that the script may read uploads.
+    pub fn reads_uploads(&self) {
+        self.lock().recipe.uploads = true;
+    }
+
     /// Sets the keeper, which writes the entry before each durable change.
     pub fn kept_by(&self, keeper: Arc<dyn Keeper>) {
         self.lock().keeper = Some(keeper);

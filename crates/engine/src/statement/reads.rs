@@ -9,7 +9,7 @@
 
 use super::Handle;
 use crate::error::Error;
-use crate::session::Failure;
+use crate::session::{Failure, Temp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_cells::tables::Registered;
@@ -26,6 +26,8 @@ pub(super) struct Reads {
     is_listed: bool,
     /// The registered stores of its tables.
     tables: Vec<Registered>,
+    /// The temp relations that it reads, whose files are removed with them.
+    temps: Vec<Arc<Temp>>,
 }
 
 impl Reads {
@@ -52,6 +54,7 @@ impl Handle {
         versions.expect(&before.unwrap_or_default());
         reads.now = Some((at, versions.clone()));
         reads.tables.clear();
+        reads.temps.clear();
         if let Some(durable) = &self.chunks().lock().durable {
             durable.begin_part(at, &versions);
         }
@@ -78,6 +81,19 @@ impl Handle {
     /// Retains the registered store of a table.
     pub(crate) fn reads_table(&self, table: Registered) {
         self.reads().tables.push(table);
+    }
+
+    /// Retains a temp relation: the session may drop it while the statement reads it.
+    pub(crate) fn reads_temp(&self, temp: &Arc<Temp>) {
+        self.versions();
+        self.reads().temps.push(temp.clone());
+    }
+
+    /// Releases the temp relations that it has read.
+    pub(super) fn release_temps(&self) {
+        let temps = std::mem::take(&mut self.reads().temps);
+        // Files are removed without the lock.
+        drop(temps);
     }
 
     /// Begins a recovered script with the versions that its statements read before.

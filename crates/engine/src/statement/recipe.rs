@@ -31,6 +31,9 @@ pub struct Recipe {
     pub(crate) temps: Vec<Arc<Made>>,
     /// One for each statement that began.
     pub(crate) steps: Vec<Step>,
+    /// True if the script may read uploads of its client, which end with the server.
+    #[serde(default)]
+    pub(crate) uploads: bool,
 }
 
 /// Everything that one statement of a script was bound to.
@@ -102,9 +105,26 @@ pub(crate) struct Made {
     pub(crate) settings: BTreeMap<String, String>,
     /// What the statement was bound to.
     pub(crate) step: Step,
+    /// True if it is an upload, or was made from one.
+    #[serde(default)]
+    pub(crate) uploaded: bool,
     /// The temp tensors that it read. Not stored, because a recipe lists all of them.
     #[serde(skip)]
     pub(crate) from: Vec<Arc<Made>>,
+}
+
+impl Made {
+    /// An upload, which no statement created.
+    pub(crate) fn uploaded(number: u64) -> Self {
+        Made {
+            number,
+            sql: String::new(),
+            settings: BTreeMap::new(),
+            step: Step::default(),
+            uploaded: true,
+            from: Vec::new(),
+        }
+    }
 }
 
 /// Writes recipes to the journal.
@@ -134,6 +154,11 @@ impl Recipe {
                 made.from.iter().for_each(|m| self.uses(m));
             }
         }
+    }
+
+    /// True if it cannot run without uploads, which end with the server.
+    pub(crate) fn reads_uploads(&self) -> bool {
+        self.uploads || self.temps.iter().any(|made| made.uploaded)
     }
 
     /// Cells that it made in the warehouse, for names that it is about to define.

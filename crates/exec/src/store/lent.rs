@@ -28,7 +28,7 @@ impl Lent {
     ///
     /// # Errors
     /// The memory does not hold the box.
-    pub(crate) fn copy(&self, region: &Region, to: &mut [u8]) -> Result<(), Error> {
+    pub fn copy(&self, region: &Region, to: &mut [u8]) -> Result<(), Error> {
         let start = self.strides.iter().zip(&region.start);
         let offset = start.fold(self.offset, |sum, (stride, at)| sum + stride * *at as i64);
         let from = Strided { bytes: self.bytes.as_slice(), offset, strides: &self.strides };

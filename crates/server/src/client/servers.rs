@@ -1,6 +1,7 @@
 //! The servers of one warehouse, of which one is live.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 use tessera_engine::error::Error;
 use url::{Host, Url};
 
@@ -64,10 +65,20 @@ impl Server {
         while let Some(inner) = cause.source() {
             cause = inner;
         }
+        Error::Connect { url: self.shown(), reason: cause.to_string() }
+    }
+
+    /// The error of a server that takes no more of an upload, or does not respond to it.
+    pub(super) fn silent(&self, time: Duration) -> Error {
+        let reason = format!("an upload did not go on for {} s", time.as_secs());
+        Error::Connect { url: self.shown(), reason }
+    }
+
+    fn shown(&self) -> String {
         let mut url = self.base.clone();
         // The part before `@` may be a secret. A URL with a host accepts both calls.
         let _ = url.set_username("").and_then(|()| url.set_password(None));
-        Error::Connect { url: url.to_string(), reason: cause.to_string() }
+        url.to_string()
     }
 }
 

@@ -145,7 +145,7 @@ impl Statements {
         }
     }
 
-    /// Submits a script, which runs after admission. A known `request_id` returns the earlier statement.
+    /// Submits a script, which runs as `handle` after admission. A known `request_id` returns the earlier statement.
     ///
     /// # Errors
     /// The queue is full; the `request_id` was used for another statement, or may have been before the server started.
@@ -155,6 +155,7 @@ impl Statements {
         sql: String,
         session: Option<String>,
         request: Option<(String, String)>,
+        handle: Handle,
     ) -> Result<Arc<Entry>, Error> {
         if request.is_some() && !self.is_restored() {
             return Err(Error::Starting);
@@ -172,7 +173,6 @@ impl Statements {
             }
         }
         let turn = self.turn(&sql)?;
-        let handle = Handle::below(&self.stop);
         let entry = Arc::new(self.entry(handle, sql, session, request, now_ms()));
         forget_oldest(&mut known);
         known.insert(entry.id().to_string(), entry.clone());
@@ -181,14 +181,13 @@ impl Statements {
         Ok(entry)
     }
 
-    /// True if a session that has ended had sent this request.
+    /// True if this request was sent before, maybe in a session that has ended.
     ///
     /// # Errors
     /// The statements that earlier servers accepted are not known yet.
-    pub(super) fn is_known_request(&self, session: &str, name: &str) -> Result<bool, Error> {
+    pub(super) fn knows(&self, session: Option<&str>, name: &str) -> Result<bool, Error> {
         let is_it = |e: &Arc<Entry>| {
-            e.session.as_deref() == Some(session)
-                && e.request.as_ref().is_some_and(|(n, _)| n == name)
+            e.session.as_deref() == session && e.request.as_ref().is_some_and(|(n, _)| n == name)
         };
         match self.is_restored() {
             true => Ok(self.lock().values().any(is_it)),
@@ -245,6 +244,7 @@ impl Statements {
             }
         };
         entry.handle.turn().free().await;
+        entry.handle.release();
         let outcome = match result {
             // The statement finished before it noticed the cancel.
             Ok(_) if entry.deleted.load(Relaxed) => Outcome::Gone,

@@ -46,13 +46,15 @@ impl Sessions {
     }
 
     fn get(&self, id: &str) -> Result<Arc<dyn Engine>, Error> {
-        match self.lock().get_mut(id) {
-            Some(s) => {
-                s.used = Instant::now();
-                Ok(s.engine.clone())
-            }
-            None => Err(Error::UnknownSession { id: id.into() }),
-        }
+        self.find(id).ok_or_else(|| Error::UnknownSession { id: id.into() })
+    }
+
+    /// The engine of a session that has not ended.
+    pub(super) fn find(&self, id: &str) -> Option<Arc<dyn Engine>> {
+        self.lock().get_mut(id).map(|s| {
+            s.used = Instant::now();
+            s.engine.clone()
+        })
     }
 
     pub(super) fn count(&self) -> usize {

@@ -15,6 +15,7 @@ use std::time::Duration;
 use tessera_engine::answer::Reply;
 use tessera_engine::error::Error;
 use tessera_engine::format::Format;
+use tessera_engine::locals::Locals;
 use tessera_engine::statement::StatementState;
 use tessera_engine::{Engine, Handle};
 
@@ -40,6 +41,8 @@ struct Submit {
     on_timeout: Option<String>,
     format: Option<String>,
     request_id: Option<String>,
+    /// A session whose temp relations the statement may name, after the names of the catalog.
+    locals: Option<String>,
 }
 
 /// `POST /v1/statements`
@@ -76,10 +79,13 @@ pub(super) async fn submit(
         shared.statements.restored(STARTING_MAX).await;
     }
     let (session, engine) = session_of(&shared, &headers, request_id.as_deref())?;
+    let sent = (session.as_deref(), request_id.as_deref());
+    let uploads = uploads_of(&shared, asked.locals.as_deref(), sent)?;
+    let handle = Handle::lent(&shared.stop, uploads);
     shared.is_staying()?;
     let request = request_id.map(|id| (id, sql.clone()));
     let is_named = request.is_some();
-    let entry = shared.statements.submit(engine, sql, session, request)?;
+    let entry = shared.statements.submit(engine, sql, session, request, handle)?;
     if is_named {
         // A repeated request must find it, even on a server that starts later.
         accepted(&shared, &entry).await?;
@@ -126,12 +132,32 @@ fn session_of(
 ) -> Result<(Option<String>, Arc<dyn Engine>), Error> {
     match (sessions::of(shared, headers), request_id) {
         (Err(Error::UnknownSession { id }), Some(request_id)) => {
-            match shared.statements.is_known_request(&id, request_id)? {
+            match shared.statements.knows(Some(&id), request_id)? {
                 true => Ok((Some(id), shared.backend.session())),
                 false => Err(Error::UnknownSession { id }),
             }
         }
         (found, _) => found,
+    }
+}
+
+/// The temp relations of the session `locals`. A request that was sent before, as the session and the request's own id
+/// show, finds its statement without them.
+///
+/// # Errors
+/// `uploads_gone` if that session has ended.
+fn uploads_of(
+    shared: &Shared,
+    locals: Option<&str>,
+    (session, request_id): (Option<&str>, Option<&str>),
+) -> Result<Locals, Error> {
+    let Some(id) = locals else { return Ok(Locals::default()) };
+    if let Some(engine) = shared.sessions.find(id) {
+        return Ok(engine.lend());
+    }
+    match request_id {
+        Some(name) if shared.statements.knows(session, name)? => Ok(Locals::default()),
+        _ => Err(Error::stage(tessera_engine::session::Failure::UploadsGone)),
     }
 }
 
@@ -382,7 +408,7 @@ pub(super) async fn query(
     let sql = body::text(&shared, request).await?;
     let (session, engine) = sessions::of(&shared, &headers)?;
     shared.is_staying()?;
-    let entry = shared.statements.submit(engine, sql, session, None)?;
+    let entry = shared.statements.submit(engine, sql, session, None, shared.handle())?;
     let asked = Asked { shared: shared.clone(), entry: entry.clone() };
     let mut replies = None;
     while replies.is_none() {

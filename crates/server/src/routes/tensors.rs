@@ -45,7 +45,7 @@ pub(super) async fn get(
     let (session, engine) = sessions::of(&shared, &headers)?;
     shared.is_staying()?;
     let sql = format!("DESCRIBE {}", quoted(&name)?);
-    let entry = shared.statements.submit(engine, sql, session, None)?;
+    let entry = shared.statements.submit(engine, sql, session, None, shared.handle())?;
     // Disconnecting cancels the statement.
     let asked = Asked { shared: shared.clone(), entry: entry.clone() };
     while !entry.wait(Duration::from_secs(60)).await {}

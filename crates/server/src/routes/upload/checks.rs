@@ -4,6 +4,7 @@
 use super::refuse;
 use arrow::array::AsArray;
 use arrow::datatypes::{DataType, TimeUnit, TimestampNanosecondType};
+use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamReader;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -48,11 +49,16 @@ pub(super) fn names(text: &str) -> Result<Vec<String>, Error> {
     }
 }
 
-/// The select items of an Arrow stream: its dimensions in brackets, then the other columns.
+/// Checks an Arrow stream that is kept as rows. Its batches are left to the statements that read them.
 ///
 /// # Errors
-/// An incomplete or unreadable stream, unknown or repeated columns, timestamps between microseconds.
-pub(super) fn arrow(path: &Path, dims: &[String]) -> Result<Vec<String>, Error> {
+/// An incomplete or unreadable stream.
+pub(super) fn rows(path: &Path) -> Result<(), Error> {
+    stream(path).map(drop)
+}
+
+/// A complete Arrow stream.
+fn stream(path: &Path) -> Result<StreamReader<BufReader<File>>, Error> {
     let mut file = File::open(path).map_err(failed)?;
     // A complete stream has an end marker.
     let mut end = [0; 8];
@@ -61,8 +67,19 @@ pub(super) fn arrow(path: &Path, dims: &[String]) -> Result<Vec<String>, Error> 
         return Err(refuse("the Arrow stream has no end: it was cut".into()));
     }
     file.rewind().map_err(failed)?;
-    let unreadable = |e| refuse(format!("the Arrow stream cannot be read: {e}"));
-    let stream = StreamReader::try_new(BufReader::new(file), None).map_err(unreadable)?;
+    StreamReader::try_new(BufReader::new(file), None).map_err(unreadable)
+}
+
+fn unreadable(e: ArrowError) -> Error {
+    refuse(format!("the Arrow stream cannot be read: {e}"))
+}
+
+/// The select items of an Arrow stream: its dimensions in brackets, then the other columns.
+///
+/// # Errors
+/// An incomplete or unreadable stream, unknown or repeated columns, timestamps between microseconds.
+pub(super) fn arrow(path: &Path, dims: &[String]) -> Result<Vec<String>, Error> {
+    let stream = stream(path)?;
     let schema = stream.schema();
     let mut seen = BTreeSet::new();
     if let Some(twice) = schema.fields().iter().find(|f| !seen.insert(f.name().as_str())) {

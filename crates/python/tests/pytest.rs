@@ -86,6 +86,11 @@ fn site() -> Result<PathBuf, String> {
     Ok(site)
 }
 
+/// The program `tessera`, for the tests with a server. `cargo test --workspace` builds it.
+fn binary() -> PathBuf {
+    env::current_exe().unwrap().parent().unwrap().join("../tessera")
+}
+
 /// The entry points of `pyproject.toml`, in the form of an installed package.
 fn entry_points() -> Result<String, String> {
     let text = fs::read_to_string(root().join("pyproject.toml")).map_err(|e| e.to_string())?;
@@ -114,6 +119,7 @@ fn the_package_passes_its_tests() {
         .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=10", "python/tests"])
         .current_dir(root())
         .env("PYTHONPATH", &site)
+        .env("TESSERA_BINARY", binary())
         .env("PYTHONDONTWRITEBYTECODE", "1"));
     let types = run(Command::new(&python)
         .args(["-m", "mypy", "--cache-dir"])

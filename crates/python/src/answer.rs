@@ -165,8 +165,8 @@ enum Cells {
     Whole(answer::Tensor),
     /// In memory that Python has, and their validity.
     Python(Py<Memory>, Option<Py<Memory>>),
-    /// A copy of them failed.
-    Lost,
+    /// Another place has them.
+    Moved,
 }
 
 /// A tensor without Python.
@@ -213,7 +213,7 @@ impl Tensor {
                 let valid = valid.as_ref().map(held).transpose()?;
                 Part::Made(Box::new(self.head.clone()), held(data)?, valid)
             }
-            Cells::Lost => return Err(lost(py)),
+            Cells::Moved => return Err(moved(py)),
         })
     }
 }
@@ -232,8 +232,8 @@ impl Head {
     }
 }
 
-fn lost(py: Python<'_>) -> PyErr {
-    let what = "the cells of a result were lost when their copy failed".into();
+fn moved(py: Python<'_>) -> PyErr {
+    let what = "the cells of a result are not there".into();
     exception(py, &Error::Internal { what }, "")
 }
 
@@ -293,14 +293,20 @@ impl Tensor {
     fn cells(&self, py: Python<'_>) -> PyResult<(Py<Memory>, Option<Py<Memory>>)> {
         // Other threads wait while it copies, without the interpreter.
         let mut cells = self.cells.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        let copied = match std::mem::replace(&mut *cells, Cells::Lost) {
+        let copied = match std::mem::replace(&mut *cells, Cells::Moved) {
             Cells::Python(data, valid) => {
                 let both = (data.clone_ref(py), valid.as_ref().map(|valid| valid.clone_ref(py)));
                 *cells = Cells::Python(data, valid);
                 return Ok(both);
             }
-            Cells::Lost => return Err(lost(py)),
-            Cells::Chunked(chunked) => py.detach(|| chunked.into_cells()),
+            Cells::Moved => return Err(moved(py)),
+            Cells::Chunked(mut chunked) => {
+                let copied = py.detach(|| chunked.take_cells());
+                if copied.is_err() {
+                    *cells = Cells::Chunked(chunked);
+                }
+                copied
+            }
             Cells::Whole(tensor) => {
                 Ok((tensor.data().as_slice().into(), tensor.valid().map(|v| v.as_slice().into())))
             }
@@ -357,7 +363,7 @@ impl Rows {
     /// The schema, and all rows.
     fn read(&self, py: Python<'_>) -> PyResult<(SchemaRef, Vec<RecordBatch>)> {
         let read = py.detach(|| record_batches(&self.0));
-        read.map_err(|e| exception(py, &e, ""))?.ok_or_else(|| lost(py))
+        read.map_err(|e| exception(py, &e, ""))?.ok_or_else(|| moved(py))
     }
 }
 

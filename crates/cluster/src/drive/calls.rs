@@ -186,14 +186,7 @@ impl Drive {
                 Ok(report) => of_report(report, worker, address),
                 Err(_) => Stop::Over(Error::Broken { what: format!("{address} said: {words}") }),
             },
-            // The worker joined again and has forgotten the plan.
-            Fault::NotFound(reason) => Stop::Failed(Error::Reported(Box::new(ErrorReport {
-                code: "not_found".into(),
-                class: Class::Retry,
-                message: format!("{address} does not know: {reason}"),
-                hint: None,
-                may_fit: false,
-            }))),
+            Fault::NotFound(reason) => forgotten(format!("{address} does not know: {reason}")),
             fault => {
                 Stop::Over(Error::PartyLost { party: address.into(), reason: fault.to_string() })
             }
@@ -236,11 +229,26 @@ impl Drive {
 /// may be the cause.
 fn of_report(mut report: ErrorReport, worker: u32, address: &str) -> Stop {
     report.message = format!("{} (worker {worker}, {address})", report.message);
+    // The server cancels an order by hanging up. A worker that reports it has ended the order by itself.
+    if report.code == "cancelled" {
+        return forgotten(report.message);
+    }
     let error = Error::Reported(Box::new(report));
     match error.class() {
         Class::Retry => Stop::Failed(error),
         _ => Stop::Over(error),
     }
+}
+
+/// The outcome of a round in which a worker has forgotten the plan, as it left or joined again.
+fn forgotten(message: String) -> Stop {
+    Stop::Failed(Error::Reported(Box::new(ErrorReport {
+        code: "not_found".into(),
+        class: Class::Retry,
+        message,
+        hint: None,
+        may_fit: false,
+    })))
 }
 
 /// Counts an order while it runs.
@@ -252,5 +260,29 @@ struct Counted<'a> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.drive.running().remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::panic, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn reported(code: &str, class: Class) -> ErrorReport {
+        let message = "writing was cancelled".into();
+        ErrorReport { code: code.into(), class, message, hint: None, may_fit: false }
+    }
+
+    #[test]
+    fn an_order_that_a_worker_ends_by_itself_runs_again() {
+        match of_report(reported("cancelled", Class::User), 1, "a:1") {
+            Stop::Failed(error) => {
+                assert_eq!((error.code(), error.class()), ("not_found", Class::Retry));
+                assert_eq!(error.to_string(), "writing was cancelled (worker 1, a:1)");
+            }
+            _ => panic!("the statement ends"),
+        }
+        let stop = of_report(reported("division_by_zero", Class::User), 1, "a:1");
+        assert!(matches!(stop, Stop::Over(error) if error.code() == "division_by_zero"));
     }
 }

@@ -62,23 +62,28 @@ impl Chunked {
     }
 
     /// The cells in memory of the caller's own, and a validity byte for each if cells may be masked. Chunks are freed as
-    /// they are copied, unless another answer has them, so that the tensor is in memory once.
+    /// they are copied, unless another answer has them, so that the tensor is in memory once; then it has no cells any
+    /// more.
     ///
     /// # Errors
     /// `memory_exceeded` if the quota has no room for what is not freed; a file that cannot be read.
-    pub fn into_cells(self) -> Result<(BytesMut, Option<BytesMut>), Error> {
+    pub fn take_cells(&mut self) -> Result<(BytesMut, Option<BytesMut>), Error> {
+        let sole = match &self.chunks {
+            Chunks::Resident(array) if Arc::strong_count(array) == 1 => Some(array),
+            _ => None,
+        };
+        let charge = match sole {
+            Some(_) => 0,
+            None => self.memory_bytes(),
+        };
+        let _charge = self.quota.account().reserve(charge).map_err(Error::stage)?;
         let n = self.grid.shape().iter().product::<u64>() as usize;
         let mut data = BytesMut::zeroed(n * self.labels.dtype.size());
         let mut valid = self.labels.nullable.then(|| BytesMut::zeroed(n));
         let whole = Region::whole(&self.grid.shape());
-        let account = self.quota.account();
-        let array = match &self.chunks {
-            Chunks::Resident(array) if Arc::strong_count(array) == 1 => array,
-            _ => {
-                let _charge = account.reserve(self.memory_bytes()).map_err(Error::stage)?;
-                self.fill(&whole, &mut data, valid.as_deref_mut())?;
-                return Ok((data, valid));
-            }
+        let Some(array) = sole else {
+            self.fill(&whole, &mut data, valid.as_deref_mut())?;
+            return Ok((data, valid));
         };
         for number in 0..self.grid.count() {
             self.part(&self.grid.unravel(number), &whole, &mut |field, common, cells| {
@@ -378,7 +383,7 @@ mod tests {
                 }
             }
             let quota = c.quota.clone();
-            let (own, valid) = c.clone().into_cells().unwrap();
+            let (own, valid) = c.clone().take_cells().unwrap();
             let whole = c.whole().unwrap();
             assert_eq!(own, whole.data().as_slice());
             assert_eq!(valid.unwrap(), whole.valid().unwrap().as_slice());

@@ -17,7 +17,7 @@ import re
 import threading
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,10 +25,9 @@ import xarray as xr
 from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
-from . import _results
+from . import _native, _results
 
 if TYPE_CHECKING:
-    from . import _native
     from ._connection import Connection
     from ._relation import Relation
 
@@ -86,16 +85,25 @@ class _Entry:
 
 
 class _Door:
-    """The connection of lazy arrays. A copy in another process connects with the same settings.
+    """The connection of lazy arrays. Another process, also a fork, connects with the same settings.
 
     `settings` None stands for the default connection of the process.
     """
 
-    __slots__ = ("connection", "settings")
+    __slots__ = ("_connection", "_process", "settings")
 
     def __init__(self, connection: Connection, settings: dict[str, Any] | None) -> None:
-        self.connection = connection
+        self._connection = connection
+        self._process = os.getpid()
         self.settings = settings
+
+    @property
+    def connection(self) -> Connection:
+        """The connection of this process."""
+        if self._process != os.getpid():
+            self._connection = _reopen(self.settings)._connection
+            self._process = os.getpid()
+        return self._connection
 
     def __copy__(self) -> _Door:
         return self
@@ -111,13 +119,23 @@ _doors: dict[str, _Door] = {}
 _doors_lock = threading.Lock()
 
 
+def _after_fork() -> None:
+    """Another thread may have held the lock when the process forked."""
+    global _doors_lock
+    _doors_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def _reopen(settings: dict[str, Any] | None) -> _Door:
     """Returns this process's connection with these settings; connects at the first call."""
     from . import _connection
 
     if settings is None:
         return _Door(_connection.default_connection(), None)
-    key = repr(sorted(settings.items()))
+    key = repr((os.getpid(), sorted(settings.items())))
     with _doors_lock:
         door = _doors.get(key)
         if door is None or door.connection.closed:
@@ -259,6 +277,8 @@ class TesseraBackendEntrypoint(BackendEntrypoint):
         group: str | None = None,
         integer_masks: bool = False,
         connection: Connection | str | None = None,
+        mask_and_scale: bool | None = None,
+        decode_times: bool | None = None,
     ) -> xr.Dataset:
         """Opens a path, a URL, the name of a stored tensor or view, or a query.
 
@@ -276,8 +296,14 @@ class TesseraBackendEntrypoint(BackendEntrypoint):
         where a cell of `NAME` is masked, as in `Relation.to_xarray`.
 
         Raises `tessera_sql.Error` if the source cannot be opened, `TypeError` if it is no text or path, and `ValueError`
-        if its variables do not fit one dataset.
+        if its variables do not fit one dataset, or if `decode_cf`, `mask_and_scale` or `decode_times` is other than True:
+        the engine decodes by itself.
         """
+        if mask_and_scale not in (None, True) or decode_times not in (None, True):
+            raise ValueError(
+                "engine='tessera' decodes CF by itself: select the stored numbers in a query, "
+                "FROM read_zarr('url', decode_cf => false)"
+            )
         door = _door(connection)
         source = _source(filename_or_obj, group, door.connection)
         dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
@@ -323,7 +349,10 @@ def _source(
     if isinstance(filename_or_obj, str) and is_query(text):
         if group is not None:
             raise ValueError("`group` is for paths and URLs: name it in the query, FROM 'url#group'")
-        query = text.strip().rstrip(";").rstrip()
+        _, statements = _native.parse(text)
+        if len(statements) != 1 or statements[0][0] != "query":
+            raise ValueError(f"one query is expected here, not {len(statements)} statements")
+        query = statements[0][1]
         # The line break ends a comment at the end of the query.
         return _Source(f"({query}\n)", query, query, text)
     embedded = connection.target is None
@@ -360,7 +389,7 @@ def _lazy_dataset(
         raise ValueError(
             f"{source.relation} has no variables, only the groups {', '.join(groups)}: choose one, group={groups[0]!r}"
         )
-    _check(entries)
+    entries = _fitted(entries)
     coordinates = {e.name for e in entries if e.kind == "coordinate"}
     entries = [e for e in entries if e.kind != "result" or e.name not in coordinates]
     attributes = _attributes(door.connection, source, [e for e in entries if not e.is_index])
@@ -392,26 +421,39 @@ def _variable(
     return xr.Variable(e.names, indexing.LazilyIndexedArray(array), None, encoding)
 
 
-def _check(entries: list[_Entry]) -> None:
-    """Raises `ValueError` unless each dimension has one length and each coordinate one set of labels."""
+def _fitted(entries: list[_Entry]) -> list[_Entry]:
+    """Renames dimensions without a name where their lengths differ, as `Relation.to_xarray` does.
+
+    Raises `ValueError` unless each dimension has one length and each coordinate one set of labels.
+    """
     lengths: dict[str, tuple[int, str]] = {}
+    indexes: set[str] = set()
+    fitted = []
     for e in entries:
-        for dim, length in e.dims:
-            known, first = lengths.setdefault(dim, (length, e.name))
-            if known != length:
+        dims: list[tuple[str, int]] = []
+        for axis, (dim, length) in enumerate(e.dims):
+            known, first = lengths.get(dim, (length, e.name))
+            name = dim
+            if dim in dict(dims):
+                name = f"{dim}_{axis}"
+            elif known != length and dim == f"dim_{axis}":
+                name = f"{e.name}_{dim}"
+            elif known != length:
                 raise ValueError(
                     f"the dimension {dim!r} has the length {known} in {first!r} and {length} in {e.name!r}: "
                     "leave one of them out with drop_variables=, or select one of them in a query"
                 )
-    seen: set[str] = set()
-    for e in entries:
-        if e.is_index and e.name in seen:
+            lengths.setdefault(name, (length, e.name))
+            dims.append((name, length))
+        if e.is_index and e.name in indexes:
             raise ValueError(
                 f"the variables have different labels along the dimension {e.name!r}: "
                 "leave some of them out, or drop their labels with values(x)"
             )
         if e.is_index:
-            seen.add(e.name)
+            indexes.add(e.name)
+        fitted.append(replace(e, dims=tuple(dims)))
+    return fitted
 
 
 def _labels(

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import tomllib
+import warnings
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -290,13 +291,84 @@ def test_groups_open_by_their_path(con: ts.Connection) -> None:
 
 
 def test_variables_that_do_not_fit_one_dataset_are_refused(con: ts.Connection) -> None:
-    two = DATA / "npy" / "two.npz"
-    with pytest.raises(ValueError, match="dim_0.*drop_variables"):
-        opened(two, con)
-    assert list(opened(two, con, drop_variables="a").data_vars) == ["b"]
+    query = f"SELECT t2m AS a, t2m[0:3] AS b FROM '{AIR}'"
+    with pytest.raises(ValueError, match="'time' has the length 140 in 'a' and 3 in 'b'"):
+        opened(query, con)
     query = f"SELECT t2m[0:3] AS a, t2m[3:6] AS b FROM '{AIR}'"
     with pytest.raises(ValueError, match="labels along the dimension 'time'"):
         opened(query, con)
+
+
+def test_dimensions_without_names_are_renamed_where_their_lengths_differ(con: ts.Connection) -> None:
+    ds = opened(DATA / "npy" / "two.npz", con)
+    assert ds["a"].dims == ("dim_0", "dim_1", "dim_2")
+    assert ds["b"].dims == ("b_dim_0", "b_dim_1")
+    assert ds["b"][1:3, 4].values.shape == (2,)
+    assert ds["b"].encoding["preferred_chunks"] == {"b_dim_0": 5, "b_dim_1": 7}
+    ds = opened("SELECT svd(reshape(arange(12)::double, [3, 4])) AS d", con)
+    assert {name: v.shape for name, v in ds.data_vars.items()} == {"d.u": (3, 3), "d.s": (3,), "d.vh": (3, 4)}
+    ours = con.sql("SELECT svd(reshape(arange(12)::double, [3, 4])) AS d").to_xarray()
+    xr.testing.assert_allclose(ds.load(), ours)
+
+
+def test_a_script_is_refused_and_does_not_run(con: ts.Connection) -> None:
+    con.sql("CREATE TENSOR kept AS SELECT arange(3) AS v")
+    for script in ("SELECT v FROM kept; DROP TENSOR kept", "WITH a AS (SELECT 1 AS x) SELECT x FROM a; SELECT 1 AS y"):
+        with pytest.raises(ValueError, match="2 statements"):
+            opened(script, con)
+    assert con.sql("SELECT sum(v) AS s FROM kept").to_numpy() == 3
+    with pytest.raises(ts.Error, match="begins with FROM"):
+        opened("FROM kept", con)
+
+
+@pytest.mark.parametrize("option", [{"decode_cf": False}, {"mask_and_scale": False}, {"decode_times": False}])
+def test_what_cannot_be_left_undecoded_is_refused(option: dict[str, bool], con: ts.Connection) -> None:
+    with pytest.raises(ValueError, match="decode_cf => false"):
+        opened(AIR, con, **option)
+    stored = opened(f"SELECT t2m, time FROM read_zarr('{AIR}', decode_cf => false)", con)
+    assert stored["t2m"].dtype == np.int16
+    assert opened(AIR, con, decode_cf=True, mask_and_scale=True)["t2m"].dtype == np.float64
+
+
+def test_unreadable_variables_are_left_out_with_a_warning(tmp_path: Path, con: ts.Connection) -> None:
+    store = tmp_path / "broken.zarr"
+    shutil.copytree(DATA / "cf" / "air3.zarr", store, ignore=shutil.ignore_patterns("sst"))
+    shutil.copytree(DATA / "bad" / "codec_unknown.zarr", store / "sst")
+    with pytest.warns(UserWarning, match="'sst' is left out.*codec"):
+        ds = opened(store, con)
+    assert "sst" not in ds.variables
+    assert float(ds["orog"].sum()) == float(opened(AIR, con)["orog"].sum())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        opened(store, con, drop_variables="sst")
+
+
+def test_masked_integers_stay_integers_on_demand(con: ts.Connection) -> None:
+    ds = opened(AIR, con, integer_masks=True)
+    assert ds["flag"].dtype == np.int16
+    assert ds["flag_mask"].dtype == bool
+    assert not ds["flag_mask"].variable._in_memory
+    theirs = opened(AIR, con)["flag"]
+    np.testing.assert_array_equal(ds["flag_mask"].values, theirs.isnull().values)
+    np.testing.assert_array_equal(ds["flag"].where(~ds["flag_mask"]).values, theirs.values)
+    eager = con.sql(f"SELECT flag FROM '{AIR}'").to_xarray()
+    np.testing.assert_array_equal(eager["flag_mask"].values, ds["flag_mask"].values)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_opens_a_connection_of_its_own(tmp_path: Path, con: ts.Connection) -> None:
+    code = f"""
+        import os, sys, xarray as xr, tessera_sql as ts
+        from tessera_sql.xarray_backend import TesseraBackendEntrypoint
+        with ts.connect(warehouse="w", threads=1) as con:
+            ds = xr.open_dataset({str(AIR)!r}, engine=TesseraBackendEntrypoint, connection=con, cache=False)
+            expected = float(ds.orog.sum())
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if float(ds.orog.sum()) == expected else 1)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert run(code, tmp_path) == "0"
 
 
 def test_what_is_no_path_is_refused(con: ts.Connection) -> None:

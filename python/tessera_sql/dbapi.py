@@ -77,7 +77,7 @@ class NotSupportedError(DatabaseError):
 
 # Codes of the class `user` that are not a wrong query. The other classes decide by themselves.
 _CLASSES: dict[type[DatabaseError], str] = {
-    NotSupportedError: "unsupported unsupported_dtype unsupported_encoding",
+    NotSupportedError: "not_acceptable unsupported unsupported_dtype unsupported_encoding",
     IntegrityError: "duplicate_key null_key already_exists name_conflict",
     DataError: (
         "division_by_zero domain_error empty_reduction execution index_out_of_range integer_overflow invalid_label "
@@ -232,6 +232,30 @@ class Connection:
         self.close()
 
 
+class _Table:
+    """A result as rows. A text (EXPLAIN) has a row for each line, JSON one row."""
+
+    def __init__(self, relation: Relation) -> None:
+        answer = relation._answer()
+        self._relation = relation
+        self._lines: list[str] | None = None
+        if answer.text is None:
+            columns = relation.schema
+            self.count = relation.row_count
+        else:
+            columns = [("plan", "Utf8")]
+            self._lines = [answer.text] if answer.kind == "json" else answer.text.splitlines()
+            self.count = len(self._lines)
+        self.description: list[Description] = [
+            (name, kind, None, None, None, None, None) for name, kind in columns
+        ]
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        if self._lines is not None:
+            return [(line,) for line in self._lines]
+        return self._relation.fetchall()
+
+
 class Cursor:
     """A cursor of PEP 249: runs statements and returns rows as tuples.
 
@@ -245,6 +269,7 @@ class Cursor:
         self._lock = threading.RLock()
         self._closed = False
         self._results: list[Relation] = []
+        self._table: _Table | None = None
         self._rows: list[tuple[Any, ...]] | None = None
         self._next = 0
 
@@ -259,23 +284,17 @@ class Cursor:
 
         None before a statement and after one without a result.
         """
-        if not self._results:
-            return None
-        relation = self._results[0]
-        return [
-            (name, kind, None, None, None, None, None)
-            for name, kind in relation.schema
-        ]
+        return None if self._table is None else self._table.description
 
     @property
     def rowcount(self) -> int:
-        """The number of rows of the result; -1 without a result, and until the first fetch."""
-        return -1 if self._rows is None else len(self._rows)
+        """The number of rows of the result; -1 without a result."""
+        return -1 if self._table is None else self._table.count
 
     @property
     def rownumber(self) -> int | None:
         """The position of the next row in the result from 0; None without a result."""
-        return self._next if self._results else None
+        return None if self._table is None else self._next
 
     def execute(self, operation: str, parameters: Parameters | None = None) -> Self:
         """Runs one statement, or several that are separated by `;` (see `nextset`), and returns the cursor.
@@ -308,8 +327,11 @@ class Cursor:
 
     def _set(self, results: list[Relation]) -> None:
         self._results = results
+        self._table = None
         self._rows = None
         self._next = 0
+        if results:
+            self._table = _call(lambda: _Table(results[0]))
 
     def nextset(self) -> bool | None:
         """Goes to the result of the next statement of the script; None if there is none."""
@@ -324,10 +346,11 @@ class Cursor:
     def _fetch(self, count: int | None) -> list[tuple[Any, ...]]:
         with self._lock:
             self._open()
-            if not self._results:
+            table = self._table
+            if table is None:
                 raise InterfaceError("there is no result: execute() a query first")
             if self._rows is None:
-                self._rows = _call(self._results[0].fetchall)
+                self._rows = _call(table.rows)
             end = len(self._rows) if count is None else min(self._next + count, len(self._rows))
             rows = self._rows[self._next : end]
             self._next = end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import pickle
 import threading
 import time
@@ -41,6 +42,7 @@ def test_rows_are_fetched_in_the_three_ways(con: dbapi.Connection) -> None:
     assert cur.description is not None
     assert [d[0] for d in cur.description] == ["n", "s"]
     assert all(len(d) == 7 for d in cur.description)
+    assert cur.rowcount == 5
     assert cur.fetchone() == (1, "a")
     assert cur.rownumber == 1
     assert cur.arraysize == 1
@@ -63,6 +65,24 @@ def test_a_tensor_is_rows_of_its_dimensions_and_values(con: dbapi.Connection) ->
     rows = cur.fetchall()
     assert [r[0] for r in rows] == [65, 60, 45, 30, 25]
     assert all(m <= top for _, m, top in rows)
+
+
+def test_plans_are_rows_of_text(con: dbapi.Connection) -> None:
+    cur = con.execute("EXPLAIN SELECT arange(4) + 1 AS a")
+    assert cur.description == [("plan", "Utf8", None, None, None, None, None)]
+    rows = cur.fetchall()
+    assert len(rows) == cur.rowcount > 1
+    assert any("peak" in line for (line,) in rows)
+    ((document,),) = con.execute("EXPLAIN (FORMAT json) SELECT arange(4) AS a").fetchall()
+    assert isinstance(json.loads(document), dict)
+
+
+def test_tensors_that_share_no_rows_are_refused(con: dbapi.Connection) -> None:
+    cur = con.execute("SELECT 1 AS a")
+    with pytest.raises(dbapi.DatabaseError, match="do not share their dimensions"):
+        cur.execute("SELECT arange(3) AS a, arange(5) AS b")
+    with pytest.raises(dbapi.InterfaceError, match="no result"):
+        cur.fetchone()
 
 
 def test_type_objects_equal_the_codes_of_their_columns(con: dbapi.Connection) -> None:

@@ -189,8 +189,8 @@ fn a_folder_of_tables_is_listed_by_each_statement() {
 fn a_statement_that_was_killed_goes_on_only_with_what_it_had_read() {
     let p = Place::new();
     let source = p.directory.path().join("a.zarr");
-    array(&source, 40, 10, 30_000);
-    let random = "random_normal([400, 30000], seed => 3, chunks => [10, 30000])";
+    array(&source, 100, 10, 30_000);
+    let random = "random_normal([1000, 30000], seed => 3, chunks => [10, 30000])";
     let sql = format!("SELECT sum(median(a * {random}, 1)) AS s FROM '{}'", source.display());
     for is_changed in [false, true] {
         // Slow enough to be killed in the middle.
@@ -218,7 +218,7 @@ fn a_statement_that_was_killed_goes_on_only_with_what_it_had_read() {
             fs::remove_file(chunk).unwrap();
         }
         if is_changed {
-            (0..40).for_each(|n| change(&source.join(format!("c/{n}/0"))));
+            (0..100).for_each(|n| change(&source.join(format!("c/{n}/0"))));
         }
         let s = p.serve();
         let status = end(&s, &id);

@@ -162,7 +162,7 @@ enum Cells {
     /// In the chunks in which they were computed.
     Chunked(Box<Chunked>),
     /// In one piece of the engine.
-    Whole(answer::Tensor),
+    Whole(Box<answer::Tensor>),
     /// In memory that Python has, and their validity.
     Python(Py<Memory>, Option<Py<Memory>>),
     /// Another place has them.
@@ -172,7 +172,7 @@ enum Cells {
 /// A tensor without Python.
 enum Part {
     Chunked(Box<Chunked>),
-    Whole(answer::Tensor),
+    Whole(Box<answer::Tensor>),
     Made(Box<Head>, Buffer, Option<Buffer>),
 }
 
@@ -180,7 +180,7 @@ impl Part {
     fn whole(self) -> Result<answer::Tensor, Error> {
         match self {
             Part::Chunked(chunked) => chunked.whole(),
-            Part::Whole(tensor) => Ok(tensor),
+            Part::Whole(tensor) => Ok(*tensor),
             Part::Made(head, data, valid) => answer::Tensor::new(
                 head.name, head.dtype, head.dims, head.grid, data, valid, head.attrs,
             ),
@@ -191,7 +191,7 @@ impl Part {
 impl Tensor {
     fn whole(tensor: answer::Tensor) -> Self {
         let head = Head::of(&tensor);
-        Tensor { head, cells: Mutex::new(Cells::Whole(tensor)) }
+        Tensor { head, cells: Mutex::new(Cells::Whole(Box::new(tensor))) }
     }
 
     fn chunked(chunked: Chunked) -> Self {

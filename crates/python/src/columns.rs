@@ -19,7 +19,7 @@ use tessera_planner::dtype::DType;
 /// Values of a column as Python objects.
 type Values<'py> = Vec<Bound<'py, PyAny>>;
 
-/// Rows as tuples. NULL is `None`; moments are microseconds since 1970 in [`Moments`]' hands.
+/// Rows as tuples. NULL is `None`, a moment a `datetime`.
 pub(crate) fn tuples<'py>(
     py: Python<'py>,
     schema: &Schema,
@@ -110,7 +110,7 @@ fn values<'py>(py: Python<'py>, field: &Field, column: &ArrayRef) -> PyResult<Va
     match column.data_type() {
         DataType::Boolean => {
             let values = column.as_boolean();
-            each(py, column, |i| Ok(values.value(i).into_bound_py_any(py)?))
+            each(py, column, |i| values.value(i).into_bound_py_any(py))
         }
         DataType::Int8 => numbers::<ty::Int8Type>(py, column),
         DataType::Int16 => numbers::<ty::Int16Type>(py, column),

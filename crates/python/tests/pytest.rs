@@ -4,6 +4,8 @@
 //! that file changes. `TESSERA_PYTHON` names another interpreter than `python3`. Without Python 3.11 the test says so and
 //! passes; with `CI=true` it fails.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};

@@ -386,11 +386,12 @@ def relation(name: str, value: Any, reader: Reader) -> _native.Local | None:
             return _of_dataarray(name, value, reader)
         if isinstance(value, xarray.Dataset):
             return _of_dataset(name, value, reader)
+    for library in ("pandas", "polars"):
+        module = sys.modules.get(library)
+        if module is not None and isinstance(value, module.Series):
+            return _of_table(name, value.to_frame(value.name or name))
     if hasattr(value, "__arrow_c_stream__"):
         return _of_table(name, value)
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(value, pandas.Series):
-        return _of_table(name, value.to_frame(value.name or name))
     return None
 
 
@@ -399,6 +400,8 @@ def _of_table(name: str, value: Any) -> _native.Local:
         return _native.table(value)
     except ImportError as e:
         raise usage(f"`{name}` needs pyarrow: {e}", "pip install 'tessera-sql[arrow]'") from None
+    except ValueError as e:
+        raise usage(f"`{name}` is no table: {e}", "a table has columns with names") from None
 
 
 #: Names that a statement sees, and whether they go before the catalog's.

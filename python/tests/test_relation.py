@@ -73,8 +73,13 @@ def test_tables_go_in_and_out(con: ts.Connection) -> None:
     assert got.pl().shape == (2, 3)
     out = got.df()
     assert list(out.columns) == ["city", "n", "v"] and np.isnan(out.v[1])
-    series = df.n
+    series, other = df.n, frame["n"]
     assert con.sql("SELECT sum(n) AS s FROM series").fetchone() == (6,)
+    assert con.sql("SELECT sum(n) AS s FROM other").fetchone() == (6,)
+    column_ = rows["n"]
+    with pytest.raises(ts.UserError, match="is no table"):
+        con.sql("SELECT sum(n) AS s FROM column_")
+    del column_
 
 
 def test_values_are_those_of_python(con: ts.Connection) -> None:

@@ -40,8 +40,7 @@ def overhead(con, turns=2000):
     native = median_time(lambda: con._engine.run(TRIVIAL, [], None), turns)
     fetched = median_time(lambda: con.sql(TRIVIAL).fetchall(), turns)
     x = np.arange(10.0)
-    local = median_time(lambda: con.sql("SELECT x + 1 AS y FROM x").to_numpy(), turns)
-    del x
+    local = median_time(lambda: con.sql("SELECT x + 1 AS y FROM x", locals={"x": x}).to_numpy(), turns)
     print(f"statement: {native * 1e6:6.1f} us by the native module alone (engine, threads, wake-up)")
     print(f"           {whole * 1e6:6.1f} us by con.sql(…).run(): {(whole - native) * 1e6:.1f} us for Python")
     print(f"           {fetched * 1e6:6.1f} us with fetchall(); {local * 1e6:.1f} us for x + 1 of a local array")

@@ -52,6 +52,12 @@ impl Backlog {
         plan?.holder(stage, number)
     }
 
+    /// Keeps those plans that do not run.
+    pub(crate) fn over(&self, plans: &mut Vec<String>) {
+        let inner = self.inner();
+        plans.retain(|id| inner.plans.get(id).is_none_or(|plan| plan.strong_count() == 0));
+    }
+
     /// Takes a sample, where the workers that get orders have so many threads.
     pub(crate) fn sample(&self, threads: u64, now: Instant) -> Waiting {
         // The last owner of a plan drops it without the lock.

@@ -189,6 +189,8 @@ struct Inner {
 /// The registry of workers.
 pub struct Registry {
     limits: Limits,
+    /// See [`Welcome::server`].
+    server: u64,
     inner: Mutex<Inner>,
     changes: watch::Sender<u64>,
 }
@@ -203,7 +205,8 @@ impl Registry {
     /// An empty registry.
     pub fn new(limits: Limits) -> Arc<Self> {
         let (changes, _) = watch::channel(0);
-        Arc::new(Registry { limits, inner: Mutex::default(), changes })
+        let server = uuid::Uuid::new_v4().as_u64_pair().0;
+        Arc::new(Registry { limits, server, inner: Mutex::default(), changes })
     }
 
     /// The limits of this registry.
@@ -226,14 +229,14 @@ impl Registry {
     /// Versions that do not go together, or too many workers.
     pub fn join(&self, hello: &Hello, version: &Version, now: Instant) -> Result<Welcome, Refused> {
         check_version(hello, version)?;
-        let beat_ms = self.limits.beat.as_millis() as u64;
+        let (server, beat_ms) = (self.server, self.limits.beat.as_millis() as u64);
         let mut inner = self.inner();
         let same = |m: &&mut Member| m.state.is_here() && m.hello.address == hello.address;
         let known = inner.members.values_mut().find(same);
         if let Some(member) = known {
             if member.hello.incarnation == hello.incarnation {
                 member.heard = now;
-                return Ok(Welcome { worker: member.number, beat_ms });
+                return Ok(Welcome { worker: member.number, server, beat_ms });
             }
             let number = member.number;
             inner.end(&self.limits, number, WorkerState::Lost, "another process came in its place");
@@ -264,7 +267,7 @@ impl Registry {
         inner.forget(&self.limits);
         drop(inner);
         self.changed();
-        Ok(Welcome { worker: number, beat_ms })
+        Ok(Welcome { worker: number, server, beat_ms })
     }
 
     /// Records that a worker could not join.

@@ -4,7 +4,7 @@ use crate::backlog::{Backlog, Waiting};
 use crate::net::{Credentials, Fault, Object, Peers, Server, Service, Unreached};
 use crate::registry::{Limits, Refused, Registry, check_version};
 use crate::shelf::{IDLE, written};
-use crate::wire::{Advice, Beat, ChunkTicket, Hello, Version, Watch, Welcome};
+use crate::wire::{Advice, Beat, ChunkTicket, Hello, PlanNames, Version, Watch, Welcome};
 use crate::worker::{one, read};
 use crate::worker_slots::WorkerSlots;
 use async_trait::async_trait;
@@ -276,6 +276,12 @@ impl Service for ServerCalls {
             }
             "beat" if self.accepts().is_err() => Ok(one(&Advice::Join)),
             "beat" => Ok(one(&self.registry.beat(&read::<Beat>(&body)?, now))),
+            "over" => {
+                self.accepts()?;
+                let mut names: PlanNames = read(&body)?;
+                self.backlog.over(&mut names.plans);
+                Ok(one(&names))
+            }
             "watch" => Ok(one(&self.registry.watch(read::<Watch>(&body)?, now))),
             "leave" => {
                 let beat: Beat = read(&body)?;

@@ -81,13 +81,17 @@ impl Bench {
 
     /// A worker without a heartbeat for `dead_after` is lost.
     async fn with_timeout(workers: usize, dead_after: Duration) -> Self {
+        let limits = Limits { beat: Duration::from_millis(50), dead_after, ..Limits::default() };
+        Bench::with_limits(workers, limits).await
+    }
+
+    async fn with_limits(workers: usize, limits: Limits) -> Self {
         let files = tempfile::tempdir().unwrap();
         let path = files.path().join("secret");
         Credentials::make(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         let security = Security { secret: path, ..Security::default() };
         let credentials = Credentials::load(&security).unwrap();
-        let limits = Limits { beat: Duration::from_millis(50), dead_after, ..Limits::default() };
         let listen = "127.0.0.1:0".parse().unwrap();
         let cluster = Cluster::open(listen, limits, &credentials, "1").await.unwrap();
         let own = Arc::new(runtime(MEMORY));
@@ -104,9 +108,14 @@ impl Bench {
     }
 
     fn start_version(&mut self, memory: u64, version: &str) {
+        self.start_for(memory, version, vec![self.cluster.address().to_string()]);
+    }
+
+    /// Starts a worker that joins one of several servers.
+    fn start_for(&mut self, memory: u64, version: &str, schedulers: Vec<String>) {
         let worker = Worker::new(runtime(memory), stores(), &self.credentials, MEMORY / 8);
         let joining = Joining {
-            schedulers: vec![self.cluster.address().to_string()],
+            schedulers,
             listen: "127.0.0.1:0".parse().unwrap(),
             advertise: None,
             name: None,

@@ -86,6 +86,8 @@ pub struct Hello {
 pub struct Welcome {
     /// The worker's number; a server never reuses it.
     pub worker: u32,
+    /// Random number of the server process: one that starts at the same address later is another one.
+    pub server: u64,
     /// Milliseconds between heartbeats.
     pub beat_ms: u64,
 }
@@ -334,6 +336,13 @@ pub struct ChunkTicket {
 pub struct PlanName {
     /// The id of the plan.
     pub plan: String,
+}
+
+/// Names plans: those that a worker has, or those of them that the server does not run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanNames {
+    /// The ids of the plans.
+    pub plans: Vec<String>,
 }
 
 /// Encodes a message as postcard.

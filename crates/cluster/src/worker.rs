@@ -5,6 +5,7 @@
 //!   plan ─▶ order, order, …   each with its end; dropping the stream cancels its order
 //!   DoGet ◀─ other parties    chunks of its shelf
 //!   forget                    removes the plan and its shelf
+//!   over ─▶ plans             those that the server does not run: forgotten too
 //! ```
 
 mod listing;
@@ -29,7 +30,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
-use plans::{Known, Plans};
+use plans::{Asked, Known, Plans};
 use schedulers::Schedulers;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -50,6 +51,8 @@ pub(crate) use view::View;
 
 /// Timeout of a call to the server.
 const CALL: Duration = Duration::from_secs(4);
+/// Heartbeats between two questions which plans are over.
+const ASK: u32 = 10;
 /// How long a leaving worker waits until its chunks are no longer needed.
 const DRAIN: Duration = Duration::from_secs(30);
 /// How long a fetch of a spilled chunk waits for memory.
@@ -188,14 +191,15 @@ impl Worker {
     ) -> Result<Ended, Fault> {
         let mut deadline: Option<Instant> = None;
         let mut schedulers = Schedulers::new(&joining.schedulers);
-        let mut before = None;
+        let (mut before, mut asked) = (None, Asked::default());
         loop {
             let Some(welcome) = self.join(&mut schedulers, hello, end).await? else {
                 return Ok(Ended::Left);
             };
             let scheduler = schedulers.current().to_owned();
             tracing::info!(worker = welcome.worker, scheduler, "joined");
-            let place = Some((scheduler.clone(), welcome.worker));
+            // The number of the worker is not enough: the next server at an address gives the same ones again.
+            let place = Some((welcome.server, welcome.worker));
             if before != place {
                 // Another server, or one that lost sight of the worker: it does not count on its chunks.
                 self.park();
@@ -223,7 +227,7 @@ impl Worker {
                 self.drop_parked();
                 let beat = self.beat(&welcome, hello, draining);
                 match self.peers.call(&scheduler, "beat", &beat, CALL).await {
-                    Ok(Advice::Go) => {}
+                    Ok(Advice::Go) => self.forget_over(&scheduler, &mut asked, every * ASK).await,
                     Ok(Advice::Join) => {
                         self.park();
                         break;
@@ -389,14 +393,7 @@ impl Service for WorkerCalls {
             }
             "forget" => {
                 let PlanName { plan } = read(&body)?;
-                let known = self.0.plans().forget(plan);
-                if let Some(known) = &known {
-                    self.0.retire(known);
-                }
-                // The server removes what is stored once no more is written.
-                if let Some(stored) = known.as_ref().and_then(|known| known.stored.as_ref()) {
-                    stored.durable().close().await;
-                }
+                self.0.forget(plan).await;
                 Ok(one(&()))
             }
             "begin" => {

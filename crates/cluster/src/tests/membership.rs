@@ -66,6 +66,43 @@ async fn a_statement_goes_on_while_workers_leave_and_come() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_in_the_place_of_one_that_died_is_another_one() {
+    let mut bench = Bench::new(0).await;
+    let at = bench.cluster.address();
+    // A worker of several servers joins anew when its server does not answer. Nobody listens at the other address.
+    bench.start_for(MEMORY, "1", vec![at.to_string(), "127.0.0.1:1".into()]);
+    bench.wait_for(1).await;
+    let t = plans().remove(4).1;
+    let drive = |bench: &Bench, is_again| {
+        let versions = Versions::new(false);
+        let statement = Some(("s".into(), 0));
+        let identity = Identity { statement, is_again, shares: false, versions };
+        let options = DriveOptions { threads: None, stored: None, output: None, identity };
+        let home: Home = Arc::new(|_, _, _| None);
+        Drive::new(&bench.cluster, &t, &Sources::default(), options, home).unwrap().unwrap()
+    };
+    // It dies before it says that the plan is over.
+    let first = drive(&bench, false);
+    let _shelved = first.prepare(&t).await.unwrap();
+    loads(&bench, "chunks", |loads| loads.iter().any(|l| l.chunks > 0)).await;
+    bench.cluster.close().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let limits = bench.cluster.registry().limits();
+    let next = Cluster::open(at, limits, &bench.credentials, "1").await.unwrap();
+    let former = std::mem::replace(&mut bench.cluster, next);
+    bench.wait_for(1).await;
+    let numbers =
+        [&former, &bench.cluster].map(|cluster| cluster.registry().all().last().unwrap().number);
+    assert_eq!(numbers, [1, 1]);
+    // The chunks are not those of a plan that runs, but serve the statement when it runs again.
+    let is_parked = |loads: &[Load]| loads.iter().all(|l| (l.chunks, l.retained > 0) == (0, true));
+    loads(&bench, "a parked plan", is_parked).await;
+    let second = drive(&bench, true);
+    let _shelved = second.prepare(&t).await.unwrap();
+    assert!(second.totals().retained > 0, "{:?}", second.totals());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn versions_of_the_program_may_differ_within_a_protocol() {
     let mut bench = Bench::new(1).await;
     bench.start_version(MEMORY, "2");

@@ -1,9 +1,10 @@
 //! Messages of plans and orders, and workers that miss some of them.
 
-use super::{Bench, plans};
-use crate::net::{PROTOCOL, Peers};
+use super::{Bench, loads, plans};
+use crate::net::{Fault, PROTOCOL, Peers};
+use crate::registry::Limits;
 use crate::wire::{
-    Done, News, OrderMessage, OrderProgress, PlanMessage, Reuse, Said, THE_SERVER, There,
+    Done, Load, News, OrderMessage, OrderProgress, PlanMessage, Reuse, Said, THE_SERVER, There,
     from_postcard, to_postcard,
 };
 use bytes::Bytes;
@@ -11,9 +12,10 @@ use futures::StreamExt;
 use serde_json::json;
 use serde_reflection::{Samples, Tracer, TracerConfig};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tessera_exec::durable::Did;
 use tessera_exec::error::ErrorReport;
+use tessera_exec::task::Sources;
 use tessera_planner::error::Class;
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::Bitmap;
@@ -130,7 +132,10 @@ async fn sent(peers: &Peers, address: &str, order: &OrderMessage) -> Said {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_lacks_news_asks_for_all_of_them() {
-    let bench = Bench::new(1).await;
+    // The worker does not ask about the plan, which the server does not run.
+    let limits = Limits { beat: Duration::from_secs(10), ..Limits::default() };
+    let limits = Limits { dead_after: Duration::from_secs(60), ..limits };
+    let bench = Bench::with_limits(1, limits).await;
     let (_, t) = &plans()[0];
     let peers = bench.cluster.peers();
     let address = &bench.cluster.registry().alive()[0].hello.address;
@@ -168,4 +173,49 @@ async fn a_worker_that_lacks_news_asks_for_all_of_them() {
     // A message that was overtaken changes nothing.
     assert!(!is_behind(sent(peers, address, &order(1, 7, vec![])).await));
     assert!(!is_behind(sent(peers, address, &order(2, 2, vec![entry(2..3)])).await));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_that_the_server_does_not_run_is_forgotten() {
+    let bench = Bench::new(1).await;
+    let (_, t) = &plans()[4];
+    let drive = bench.drive(t, &Sources::default());
+    let _shelved = drive.prepare(t).await.unwrap();
+    let chunks = |loads: &[Load]| loads.iter().map(|l| l.chunks).sum::<u64>();
+    let is_swept =
+        |loads: &[Load]| chunks(loads) == t.plan().output(t.plan().results[0]).grid.count();
+    let before = chunks(&loads(&bench, "the results", is_swept).await);
+    // The plan of a server that was fenced, or died, while its message was on the way.
+    let peers = bench.cluster.peers();
+    let address = &bench.cluster.registry().alive()[0].hello.address;
+    let within = Duration::from_secs(10);
+    let plan = to_postcard(&message(t)).unwrap();
+    let known = peers.action(address, "plan", plan, within).await.unwrap();
+    assert_eq!(known.count().await, 1);
+    let order = OrderMessage {
+        plan: "p".into(),
+        run: vec![(t.plan().results[0].stage, (0..1).collect())],
+        hold: Vec::new(),
+        news: News { log: 1, first: 0, entries: Vec::new() },
+        begun: false,
+        threads: None,
+        writes: false,
+    };
+    let said = sent(peers, address, &order).await;
+    assert!(matches!(&said, Said::Done(done) if done.error.is_none()), "{said:?}");
+    let (asked, body) = (Instant::now(), to_postcard(&order).unwrap());
+    let refused = loop {
+        if let Err(refused) = peers.action(address, "order", body.clone(), within).await {
+            break refused;
+        }
+        assert!(asked.elapsed() < Duration::from_secs(20), "the plan is still there");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(matches!(refused, Fault::NotFound(_)), "{refused:?}");
+    loads(&bench, "no chunk of it", |loads| chunks(loads) == before).await;
+    // Plans that run stay, however long.
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(chunks(&loads(&bench, "any", |_| true).await), before);
+    }
 }

@@ -2,12 +2,13 @@
 
 use super::reuse::{Parked, Sharing};
 use super::view::View;
-use super::{Worker, to_fault};
+use super::{CALL, Worker, to_fault};
 use crate::net::Fault;
 use crate::shelf::Kept;
-use crate::wire::{Learned, News, PlanMessage};
-use std::collections::{BTreeMap, VecDeque};
+use crate::wire::{Learned, News, PlanMessage, PlanNames};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tessera_exec::durable::{Did, Durable, DurableStore, Shared, Stored};
 use tessera_exec::error::Error;
 use tessera_exec::store::Resident;
@@ -99,7 +100,7 @@ pub(super) struct Plans {
 }
 
 impl Plans {
-    pub(super) fn forget(&mut self, plan: String) -> Option<Arc<Known>> {
+    fn forget(&mut self, plan: String) -> Option<Arc<Known>> {
         let known = self.known.remove(&plan);
         known.iter().for_each(|known| known.close());
         self.forgotten.push_back(plan);
@@ -110,7 +111,52 @@ impl Plans {
     }
 }
 
+/// The plans of a worker when it last asked the server which of them are over.
+#[derive(Default)]
+pub(super) struct Asked {
+    at: Option<Instant>,
+    plans: BTreeSet<String>,
+}
+
 impl Worker {
+    /// Removes a plan that is over, with its chunks.
+    pub(super) async fn forget(&self, plan: String) {
+        let known = self.plans().forget(plan);
+        let Some(known) = known else { return };
+        self.retire(&known);
+        // The server removes what is stored once no more is written.
+        if let Some(stored) = &known.stored {
+            stored.durable().close().await;
+        }
+    }
+
+    /// Forgets plans that the server does not run. Normally it says so itself; nobody does if the plan of an earlier
+    /// server came late, or if the server had lost sight of this worker when the plan was over. Asks once per `every`,
+    /// for plans that were here the time before.
+    pub(super) async fn forget_over(&self, server: &str, asked: &mut Asked, every: Duration) {
+        if asked.at.is_some_and(|at| at.elapsed() < every) {
+            return;
+        }
+        let now: BTreeSet<String> = self.plans().known.keys().cloned().collect();
+        let plans: Vec<String> = now.intersection(&asked.plans).cloned().collect();
+        *asked = Asked { at: Some(Instant::now()), plans: now };
+        if plans.is_empty() {
+            return;
+        }
+        let over = self.peers.call(server, "over", &PlanNames { plans }, CALL).await;
+        let PlanNames { plans } = match over {
+            Ok(over) => over,
+            Err(fault) => {
+                tracing::warn!(server, %fault, "the server does not say which plans are over");
+                return;
+            }
+        };
+        for plan in plans {
+            tracing::info!(plan, "the server does not run this plan: it is forgotten");
+            self.forget(plan).await;
+        }
+    }
+
     /// Adds a plan and opens its sources; a known plan stays as it is.
     pub(super) async fn learn(&self, message: PlanMessage) -> Result<Learned, Fault> {
         let parks = {

@@ -2,6 +2,7 @@
 
 mod chaos;
 
+use crate::chaos::work::logs;
 use crate::common::{Certified, Flow, SERVE, binary, carry, number, until};
 use crate::s3::{KEY, S3, SECRET};
 use serde_json::{Value, json};
@@ -171,13 +172,14 @@ impl Cluster {
     pub(crate) fn start_worker_at(&mut self, join: &str, flags: &[&str], fail: &str) {
         self.started += 1;
         let name = format!("w{}", self.started);
+        let log = std::fs::File::create(self.path("logs").join(format!("{name}.log"))).unwrap();
         let child = self
             .command()
             .args(["--memory-limit", self.memory, "worker", "--scheduler", join])
             .args(["--name", &name, "--no-supervisor"])
             .args(flags)
             .env("TESSERA_FAIL", fail)
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .unwrap();
         self.workers.push(Party { child, name });
@@ -316,7 +318,14 @@ impl Cluster {
     }
 
     pub(crate) fn wait_for(&self, workers: usize) {
-        until("workers are there", PATIENCE, || self.alive().len() == workers);
+        let begun = Instant::now();
+        while self.alive().len() != workers {
+            let late = begun.elapsed() > PATIENCE;
+            let there = || self.alive().iter().map(|w| w["name"].clone()).collect::<Vec<_>>();
+            let logs = || logs(&self.path("logs"));
+            assert!(!late, "of {workers} workers there are {:?}\n{}", there(), logs());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Waits until workers have nothing of any statement, but what they retain for later ones.
@@ -411,13 +420,27 @@ impl Ran {
 
     /// What may have run after losses, by what ran without any: an operand that a lost worker had, and no other, is
     /// told again. So are at most as many as one worker had, for each loss; and as many run beyond those of the plan,
-    /// and once more where a worker that comes back makes for itself what is made of nothing.
+    /// and once more where a worker that comes back makes for itself what is made of nothing. The inputs of a lost
+    /// operand may have been freed when it had run: they are made of theirs again. So a stage before one of which
+    /// operands ran again may run once more for each loss.
     fn is_bounded(&self, calm: &Ran, losses: u64, comes_back: bool) {
         assert!(calm.operands() > 0 && self.stages.len() == calm.stages.len(), "{self:?} {calm:?}");
         assert!(self.again <= losses * calm.most, "{self:?}; without a loss {calm:?}");
-        let more = calm.most * (losses + u64::from(comes_back));
-        if self.copies == 0 && calm.copies == 0 {
-            let most = calm.operands() + more;
+        if self.copies > 0 || calm.copies > 0 {
+            return;
+        }
+        let times = losses + u64::from(comes_back);
+        let more =
+            self.stages.iter().zip(&calm.stages).map(|(ran, calm)| ran.saturating_sub(*calm));
+        let more: Vec<u64> = more.collect();
+        let last = more.iter().rposition(|more| *more > 0).unwrap_or(0);
+        let is_freed = self.again > 0;
+        for (stage, (more_now, of)) in more.iter().zip(&calm.stages).enumerate() {
+            let of = if is_freed && stage < last { *of.max(&calm.most) } else { calm.most };
+            assert!(*more_now <= of * times, "stage {stage}: {self:?}; without a loss {calm:?}");
+        }
+        if !is_freed {
+            let most = calm.operands() + calm.most * times;
             assert!(self.operands() <= most, "{self:?}; without a loss {calm:?}");
         }
     }
@@ -432,9 +455,16 @@ fn a_plan_that_runs_twice_is_out_of_bounds() {
     let calm = ran(&[24, 24, 1], 0);
     // Eight blocks were lost, and are made again.
     ran(&[32, 24, 1], 8).is_bounded(&calm, 1, false);
-    for twice in [ran(&[48, 24, 1], 8), ran(&[32, 24, 1], 24)] {
+    // Its result was lost, after its inputs and theirs were freed.
+    let all_of_one = Ran { most: 18, ..ran(&[16, 1, 1, 1, 1], 0) };
+    ran(&[32, 2, 2, 2, 2], 1).is_bounded(&all_of_one, 1, false);
+    for twice in [ran(&[48, 24, 1], 8), ran(&[32, 24, 1], 24), ran(&[48, 48, 2], 0)] {
         let is_bounded = || twice.is_bounded(&calm, 1, false);
         assert!(std::panic::catch_unwind(is_bounded).is_err(), "{twice:?}");
+    }
+    for more in [ran(&[48, 2, 2, 2, 2], 1), ran(&[32, 2, 2, 2, 2], 0)] {
+        let is_bounded = || more.is_bounded(&all_of_one, 1, false);
+        assert!(std::panic::catch_unwind(is_bounded).is_err(), "{more:?}");
     }
 }
 

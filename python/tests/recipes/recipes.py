@@ -143,15 +143,19 @@ def eof_by_svd(ds):
 
 @recipe(
     """
-    WITH h AS (SELECT t2m > quantile(t2m, 0.9, axis => 'time') AS hot FROM ds),
+    WITH h AS (SELECT t2m > quantile(t2m, 0.9, axis => 'time', method => 'lower') AS hot FROM ds),
          d AS (SELECT hot, cumsum(hot, axis => 'time') AS days FROM h),
          r AS (SELECT days - cummax(where(hot, 0, days), axis => 'time') AS run FROM d)
     SELECT max(run, axis => 'time') AS longest, sum(run = 3, axis => 'time') AS waves FROM r
     """
 )
 def heat_wave_runs(ds):
-    """The longest run of hot days, and the number of runs of at least three."""
-    hot = ds.t2m > ds.t2m.quantile(0.9, "time", skipna=False).drop_vars("quantile")
+    """The longest run of hot days, and the number of runs of at least three.
+
+    The threshold is the temperature of a day ('lower'): one between two days is rounded to float32 by NumPy and
+    Tessera, and not by xarray.
+    """
+    hot = ds.t2m > ds.t2m.quantile(0.9, "time", method="lower", skipna=False).drop_vars("quantile")
     days = hot.cumsum("time")
     run = days - days.where(~hot).ffill("time").fillna(0)
     return xr.Dataset({"longest": run.max("time"), "waves": (run == 3).sum("time")})

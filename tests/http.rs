@@ -114,6 +114,12 @@ impl Server {
         self.ask("GET", path, "", b"")
     }
 
+    /// As [`Server::get`]; `None` if the server hangs up, as one does whose role changes.
+    pub(crate) fn try_get(&self, path: &str) -> Option<Reply> {
+        TcpStream::connect(&self.address).ok()?;
+        read(self.send("GET", path, "", b""))
+    }
+
     pub(crate) fn submit(&self, body: &Value) -> Reply {
         self.ask("POST", "/v1/statements", "", body.to_string().as_bytes())
     }

@@ -82,14 +82,16 @@ fn error(s: &Server, path: &str) -> Value {
 
 /// Waits until a server is live.
 fn is_ready(s: &Server, most: Duration) {
-    until("the server is ready", most, || s.get("/readyz").status == 200);
+    until("the server is ready", most, || {
+        s.try_get("/readyz").is_some_and(|reply| reply.status == 200)
+    });
 }
 
 /// Waits until a server waits for the end of another.
 fn stands_by(standby: &Server, live: &Server) {
     let url = url(live);
     until("it stands by", PATIENCE, || {
-        let reply = standby.get("/readyz");
+        let Some(reply) = standby.try_get("/readyz") else { return false };
         let error = reply.json()["error"].clone();
         // Before that it may be fenced, or about to leave.
         reply.status == 503 && error["code"] == "standby" && error["server"] == *url
@@ -220,7 +222,9 @@ fn a_client_that_waits_at_a_server_that_loses_its_turn_hears_of_no_failure() {
         for reply in waits.map(|waits| waits.join().unwrap()) {
             let error = reply.json()["error"].clone();
             assert_eq!((reply.status, &error["code"]), (503, &json!("fenced")), "{}", reply.text());
-            assert_eq!(error["server"], url(&second));
+            // It may have learned that it is not live before it has read who is.
+            let server = &error["server"];
+            assert!(server.is_null() || *server == url(&second), "{error}");
         }
     });
     for id in &ids {

@@ -81,24 +81,39 @@ pub(crate) fn column(csv: &str) -> Vec<String> {
     csv.lines().skip(1).filter_map(|l| l.split(',').next_back()).map(String::from).collect()
 }
 
+/// Layouts of the first twelve [`numbers`], with the sums of their rows by NumPy.
+pub(crate) fn layouts(m: &Buffer) -> [(&'static str, LocalArray, &'static str); 6] {
+    // m = (np.arange(12)**2 % 101).astype(float)
+    [
+        // m.reshape(3, 4).sum(1)
+        ("rows", array(m, [3, 4], [4, 1], 0), "14.0 126.0 265.0"),
+        // m.reshape(3, 4).T.sum(1)
+        ("columns", array(m, [4, 3], [1, 4], 0), "80.0 107.0 140.0 78.0"),
+        // m.reshape(3, 4)[::-1, ::2].sum(1)
+        ("backward", array(m, [3, 2], [-4, 2], 8), "164.0 52.0 4.0"),
+        // np.broadcast_to(m[3:5], (3, 2)).sum(1)
+        ("repeated", array(m, [3, 2], [0, 1], 3), "25.0 25.0 25.0"),
+        // m[2:8].reshape(2, 3).sum(1)
+        ("within", array(m, [2, 3], [3, 1], 2), "29.0 110.0"),
+        ("empty", array(m, [0, 4], [4, 1], 0), ""),
+    ]
+}
+
+/// Rows with a NULL.
+pub(crate) fn rows() -> RecordBatch {
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("city", Arc::new(StringArray::from(vec!["Oslo", "Rome", "Oslo"]))),
+        ("n", Arc::new(Int64Array::from(vec![1, 2, 3]))),
+        ("v", Arc::new(Float64Array::from(vec![Some(0.5), None, Some(2.0)]))),
+    ];
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
 #[test]
 fn arrays_are_read_in_any_layout() {
     let e = Embedded::new();
-    // m = (np.arange(12)**2 % 101).astype(float)
     let m = numbers(12);
-    for (what, local, want) in [
-        // m.reshape(3, 4).sum(1)
-        ("rows", array(&m, [3, 4], [4, 1], 0), "14.0 126.0 265.0"),
-        // m.reshape(3, 4).T.sum(1)
-        ("columns", array(&m, [4, 3], [1, 4], 0), "80.0 107.0 140.0 78.0"),
-        // m.reshape(3, 4)[::-1, ::2].sum(1)
-        ("backward", array(&m, [3, 2], [-4, 2], 8), "164.0 52.0 4.0"),
-        // np.broadcast_to(m[3:5], (3, 2)).sum(1)
-        ("repeated", array(&m, [3, 2], [0, 1], 3), "25.0 25.0 25.0"),
-        // m[2:8].reshape(2, 3).sum(1)
-        ("within", array(&m, [2, 3], [3, 1], 2), "29.0 110.0"),
-        ("empty", array(&m, [0, 4], [4, 1], 0), ""),
-    ] {
+    for (what, local, want) in layouts(&m) {
         let x = named("x", vec![local], Vec::new());
         assert_eq!(column(&e.csv("SELECT sum(x, 1) AS s FROM x", &x)).join(" "), want, "{what}");
     }
@@ -165,12 +180,7 @@ fn labels_and_masks_are_those_of_the_caller() {
 #[test]
 fn tables_are_rows_and_names_of_the_catalog_go_first() {
     let e = Embedded::new();
-    let columns: Vec<(&str, ArrayRef)> = vec![
-        ("city", Arc::new(StringArray::from(vec!["Oslo", "Rome", "Oslo"]))),
-        ("n", Arc::new(Int64Array::from(vec![1, 2, 3]))),
-        ("v", Arc::new(Float64Array::from(vec![Some(0.5), None, Some(2.0)]))),
-    ];
-    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let batch = rows();
     let both = Local::table(batch.schema(), vec![batch.clone(), batch]).unwrap();
     let x = Local::dataset("x", vec![array(&numbers(4), [2, 2], [2, 1], 0)], vec![], Attrs::new());
     let locals: Locals = [("t".into(), both), ("x".into(), x.unwrap())].into_iter().collect();

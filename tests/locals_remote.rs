@@ -2,8 +2,7 @@
 
 use crate::common::{Flow, carry, until};
 use crate::http::{Reply as Answered, Server};
-use crate::locals::{array, column, named, numbers};
-use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
+use crate::locals::{array, column, layouts, named, numbers, rows};
 use arrow::buffer::Buffer;
 use arrow::ipc::writer::StreamWriter;
 use arrow::record_batch::RecordBatch;
@@ -137,34 +136,12 @@ fn dataset() -> Local {
     Local::dataset("air", vec![t, u], coords, attrs).unwrap()
 }
 
-fn rows() -> RecordBatch {
-    let columns: Vec<(&str, ArrayRef)> = vec![
-        ("city", Arc::new(StringArray::from(vec!["Oslo", "Rome", "Oslo"]))),
-        ("n", Arc::new(Int64Array::from(vec![1, 2, 3]))),
-        ("v", Arc::new(Float64Array::from(vec![Some(0.5), None, Some(2.0)]))),
-    ];
-    RecordBatch::try_from_iter(columns).unwrap()
-}
-
 #[test]
 fn arrays_of_any_layout_are_sent() {
     let s = Server::start(&["--memory-limit", "64MiB"], &[]);
     let c = Client::of(&url(&s));
-    // m = (np.arange(12)**2 % 101).astype(float)
     let m = numbers(12);
-    for (what, local, want) in [
-        // m.reshape(3, 4).sum(1)
-        ("rows", array(&m, [3, 4], [4, 1], 0), "14.0 126.0 265.0"),
-        // m.reshape(3, 4).T.sum(1)
-        ("columns", array(&m, [4, 3], [1, 4], 0), "80.0 107.0 140.0 78.0"),
-        // m.reshape(3, 4)[::-1, ::2].sum(1)
-        ("backward", array(&m, [3, 2], [-4, 2], 8), "164.0 52.0 4.0"),
-        // np.broadcast_to(m[3:5], (3, 2)).sum(1)
-        ("repeated", array(&m, [3, 2], [0, 1], 3), "25.0 25.0 25.0"),
-        // m[2:8].reshape(2, 3).sum(1)
-        ("within", array(&m, [2, 3], [3, 1], 2), "29.0 110.0"),
-        ("empty", array(&m, [0, 4], [4, 1], 0), ""),
-    ] {
+    for (what, local, want) in layouts(&m) {
         let x = named("x", vec![local], Vec::new());
         assert_eq!(column(&c.csv("SELECT sum(x, 1) AS s FROM x", &x)).join(" "), want, "{what}");
     }

@@ -12,6 +12,7 @@ import numpy as np
 
 from . import _native
 from ._errors import UserError, usage
+from ._text import literal, quoted
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -129,6 +130,9 @@ def _cells(array: np.ndarray[Any, Any]) -> tuple[str, np.ndarray[Any, Any], Any 
         dtype, array = "float32", array.astype(np.float32)
     else:
         array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+        if kind == "b" and array.size and array.view(np.uint8).max() > 1:
+            # Truth values of other memory; the engine counts on 0 and 1.
+            array = array.view(np.uint8) != 0
         dtype = array.dtype.name
         if dtype not in _DTYPES:
             raise Unsupported(f"dtype {array.dtype}", "convert it with `x.astype('float64')`")
@@ -285,11 +289,14 @@ def _check_computed(variable: xr.Variable) -> None:
 def _of_dataarray(name: str, array: xr.DataArray, reader: Reader) -> _native.Local:
     if name in array.coords:
         raise usage(f"`{name}` has a coordinate of its own name", "rename the variable, or use a Dataset")
-    own = array.name
-    if isinstance(own, str) and own == name or array.variable._in_memory:
+    if array.name == name or array.variable._in_memory:
         return _of_dataset(name, array.to_dataset(name=name), reader)
-    # Its own name is not in the statement: all of it is read.
-    return _of_dataset(name, array.load().to_dataset(name=name), reader)
+    try:
+        _check_computed(array.variable)
+    except Unsupported as e:
+        raise _refused(name, e) from None
+    # The statement does not have its own name: all of it is read.
+    return _of_dataset(name, array.compute().to_dataset(name=name), reader)
 
 
 #: Attributes that say that a variable is still as it is stored: CF decoding takes them away.
@@ -310,14 +317,10 @@ class Reader:
 
     def shows(self, dataset: xr.Dataset, url: str) -> bool:
         """True if the store has exactly the variables and labels of the dataset."""
-        from ._relation import quoted
-
         if self._connection.target is not None:
             return False
         try:
-            stored = {
-                c.name: c for c in self._connection._describe("'" + url.replace("'", "''") + "'")
-            }
+            stored = {c.name: c for c in self._connection._describe(literal(url))}
             if set(stored) != {str(k) for k in dataset.variables}:
                 return False
             for key, variable in dataset.variables.items():
@@ -330,11 +333,12 @@ class Reader:
                     return False
             coords = [str(k) for k, v in dataset.coords.items() if v.variable._in_memory and v.ndim == 1]
             for key in coords:
-                statement = f"SELECT {quoted(key)} FROM '{url.replace(chr(39), chr(39) * 2)}'"
+                statement = f"SELECT {quoted(key)} FROM {literal(url)}"
                 labels = self._connection.sql(statement, locals=False).to_numpy()
                 if not np.array_equal(labels, dataset[key].values):
                     return False
         except UserError:
+            # The engine does not read this store: xarray does.
             return False
         return True
 

@@ -7,16 +7,10 @@ import shutil
 import sys
 from typing import Any
 
+from ._text import readable
+
 #: Shorter statements show nothing.
 AFTER_S = 1.0
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def _clock(seconds: float) -> str:
@@ -34,9 +28,9 @@ def line(progress: dict[str, Any], width: int) -> str:
         parts.append(f"{progress['fraction']:4.0%}")
         parts.append(f"{progress['operands_done']} of {progress['operands_total']} operands")
     if progress["bytes_read"]:
-        parts.append(f"{_bytes(progress['bytes_read'])} read")
+        parts.append(f"{readable(progress['bytes_read'])} read")
     if progress["bytes_spilled"]:
-        parts.append(f"{_bytes(progress['bytes_spilled'])} spilled")
+        parts.append(f"{readable(progress['bytes_spilled'])} spilled")
     if progress["eta_s"] is not None:
         parts.append(f"{_clock(progress['eta_s'])} left")
     else:

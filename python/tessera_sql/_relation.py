@@ -16,6 +16,7 @@ import numpy as np
 
 from . import _native, _results
 from ._errors import Error, usage
+from ._text import literal, quoted, readable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,7 +216,7 @@ class Relation:
                 line += f"  [{dims}]"
                 if column.chunks:
                     line += f"  chunks {' × '.join(map(str, column.chunks))}"
-                line += f"  {_readable(column.nbytes)}"
+                line += f"  {readable(column.nbytes)}"
             lines.append(line)
         return "\n".join(lines)
 
@@ -237,7 +238,7 @@ class Relation:
                     column.dtype,
                     ", ".join(f"{n}: {length}" for n, length in column.dims),
                     " × ".join(map(str, column.chunks)),
-                    "" if column.kind == "column" else _readable(column.nbytes),
+                    "" if column.kind == "column" else readable(column.nbytes),
                 )
             )
             + "</tr>"
@@ -425,9 +426,9 @@ class Relation:
         """
         if mode not in ("w", "w-"):
             raise usage(f"mode `{mode}`", "modes are `w-` and `w`")
-        url = os.fspath(store).replace("'", "''")
+        url = literal(os.fspath(store))
         options = " OPTIONS (overwrite true)" if mode == "w" else ""
-        self._ask(f"COPY (\n{self.sql_text}\n) TO '{url}' STORED AS ZARR{options}")
+        self._ask(f"COPY (\n{self.sql_text}\n) TO {url} STORED AS ZARR{options}")
 
     def plot(self, *args: Any, **options: Any) -> Any:
         """Plots one item with xarray's ``plot``."""
@@ -472,18 +473,6 @@ def column(row: Sequence[Any]) -> Column:
 def _split(text: str | None) -> list[str]:
     """``time=6, lat=83``: names may have commas, lengths end a part."""
     return re.findall(r"(?:^|, )(.*?=?\d+)(?=, |$)", text) if text else []
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _readable(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def _needs(module: str, extra: str) -> None:

@@ -175,7 +175,29 @@ def connect(target: str | None = None, **settings: Any) -> Connection:
     return Connection(_call(lambda: _connection.connect(target, **settings)))
 
 
-class Connection:
+class _Closing:
+    """What a `with` statement closes."""
+
+    def _open(self) -> tessera_sql.Connection:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Connection(_Closing):
     """A connection of PEP 249. Threads may share it."""
 
     Warning = Warning
@@ -219,18 +241,6 @@ class Connection:
         """Closes the connection. A second call does nothing."""
         _call(self._inner.close)
 
-    def __enter__(self) -> Self:
-        self._open()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 class _Table:
     """A result as rows. A text (EXPLAIN) has a row for each line, JSON one row."""
@@ -256,7 +266,7 @@ class _Table:
         return self._relation.fetchall()
 
 
-class Cursor:
+class Cursor(_Closing):
     """A cursor of PEP 249: runs statements and returns rows as tuples.
 
     `arraysize` is the number of rows of `fetchmany` without an argument. Threads may share a cursor, but each row goes to
@@ -394,15 +404,3 @@ class Cursor:
         with self._lock:
             self._closed = True
             self._set([])
-
-    def __enter__(self) -> Self:
-        self._open()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

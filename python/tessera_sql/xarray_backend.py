@@ -26,6 +26,7 @@ from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
 from . import _native, _results
+from ._text import literal, quoted
 
 if TYPE_CHECKING:
     from ._connection import Connection
@@ -183,7 +184,7 @@ class TesseraArray(BackendArray):
         shape = tuple(a.length for a in axes if a.length is not None)
         if 0 in shape:
             return np.empty(shape, self.dtype)
-        item = f"{_ALIAS}.{_quoted(self._name)}"
+        item = f"{_ALIAS}.{quoted(self._name)}"
         if axes:
             item += f"[{', '.join(a.sql for a in axes)}]"
         sql = f"SELECT {item} AS v FROM {self._relation} AS {_ALIAS}"
@@ -358,20 +359,16 @@ def _source(
     embedded = connection.target is None
     if isinstance(filename_or_obj, str) and group is None and _NAME.fullmatch(text):
         if not (embedded and os.path.exists(text)):
-            return _of(_quoted(text), text)
+            return _of(quoted(text), text)
     if embedded and not _SCHEME.match(text):
         text = os.path.abspath(os.path.expanduser(text))
     inside = (group or "").strip("/")
     text = f"{text}#{inside}" if inside else text
-    return _of("'" + text.replace("'", "''") + "'", text)
+    return _of(literal(text), text)
 
 
 def _of(relation: str, place: str) -> _Source:
     return _Source(relation, relation, f"SELECT * FROM {relation}", place)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _lazy_dataset(
@@ -481,7 +478,7 @@ def _attributes(
 
 
 def _item(e: _Entry, subscripts: list[str] | None = None) -> str:
-    text = f"{_ALIAS}.{_quoted(e.name)}"
+    text = f"{_ALIAS}.{quoted(e.name)}"
     return f"{text}[{', '.join(subscripts)}]" if subscripts else text
 
 

@@ -55,6 +55,11 @@ def test_every_layout_is_read(con: ts.Connection) -> None:
         np.testing.assert_array_equal(out, x, err_msg=name)
 
 
+def test_truth_values_of_other_memory_are_0_and_1(con: ts.Connection) -> None:
+    x = np.frombuffer(b"\x00\x02\x01\xff", dtype=bool)
+    assert con.sql("SELECT sum(x) AS n FROM x").to_numpy() == 3
+
+
 def test_masks_go_in_and_out(con: ts.Connection) -> None:
     x = np.ma.masked_where(np.arange(12).reshape(3, 4) % 5 == 0, np.arange(12).reshape(3, 4))
     out = con.sql("SELECT x FROM x").to_numpy()

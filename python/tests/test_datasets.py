@@ -107,6 +107,10 @@ def test_what_cannot_be_read_is_said(con: ts.Connection, ds: xr.Dataset) -> None
     with pytest.raises(ts.UserError, match="Dask") as told:
         con.sql("SELECT mean(t2m) AS m FROM chunked").run()
     assert "compute()" in str(told.value)
+    lazy = chunked.t2m
+    with pytest.raises(ts.UserError, match="Dask"):
+        con.sql("SELECT mean(lazy) AS m FROM lazy")
+    assert not lazy.variable._in_memory
     # A variable of another dtype does not disturb the others.
     odd = ds.assign(name=("lat", np.array(["a", "b", "c"], dtype=object)), c=("lon", np.zeros(4, complex)))
     assert con.sql("SELECT max(orog) AS m FROM odd").to_numpy() == ds.orog.max()

@@ -310,12 +310,6 @@ impl Engine {
         replies.into_iter().map(|reply| Reply::new(py, reply)).collect()
     }
 
-    /// True if it is a session of this process.
-    #[getter]
-    fn is_embedded(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.opened(py)?.session.is_some())
-    }
-
     /// Requests to storage and bytes read from it by this session's process since it was opened; `None` for a server.
     fn counters(&self, py: Python<'_>) -> PyResult<Option<(u64, u64)>> {
         let opened = self.opened(py)?;

@@ -97,7 +97,7 @@ impl AsRef<[u8]> for LentBytes {
         // SAFETY: the object promises that all cells of its shape and strides are memory of one allocation until the
         // buffer is released, which happens when `self` drops. `before` and `bytes` span exactly these cells. If the
         // caller changes cells while a statement reads them, the statement reads old or new bytes, all of which are valid
-        // numbers; a byte of a `bool` is tested for 0 alone.
+        // numbers.
         unsafe {
             let first = self.buffer.buf_ptr().cast::<u8>().sub(self.before);
             std::slice::from_raw_parts(first, self.bytes)

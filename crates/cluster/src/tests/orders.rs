@@ -130,6 +130,17 @@ async fn sent(peers: &Peers, address: &str, order: &OrderMessage) -> Said {
     from_postcard(&last).unwrap()
 }
 
+fn address_of_one(bench: &Bench) -> String {
+    bench.cluster.registry().alive()[0].hello.address.clone()
+}
+
+/// Sends a plan.
+async fn tell(peers: &Peers, address: &str, t: &Tiling) {
+    let plan = to_postcard(&message(t)).unwrap();
+    let known = peers.action(address, "plan", plan, Duration::from_secs(10)).await.unwrap();
+    assert_eq!(known.count().await, 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_lacks_news_asks_for_all_of_them() {
     // The worker does not ask about the plan, which the server does not run.
@@ -137,12 +148,8 @@ async fn a_worker_that_lacks_news_asks_for_all_of_them() {
     let limits = Limits { dead_after: Duration::from_secs(60), ..limits };
     let bench = Bench::with_limits(1, limits).await;
     let (_, t) = &plans()[0];
-    let peers = bench.cluster.peers();
-    let address = &bench.cluster.registry().alive()[0].hello.address;
-    let within = Duration::from_secs(10);
-    let plan = to_postcard(&message(t)).unwrap();
-    let known = peers.action(address, "plan", plan, within).await.unwrap();
-    assert_eq!(known.count().await, 1);
+    let (peers, address) = (bench.cluster.peers(), &address_of_one(&bench));
+    tell(peers, address, t).await;
     let entry = |numbers: std::ops::Range<u64>| -> Arc<[u8]> {
         let operands = vec![(StageId(0), numbers.collect::<Bitmap>())];
         let there = There { address: THE_SERVER.into(), operands };
@@ -186,12 +193,9 @@ async fn a_plan_that_the_server_does_not_run_is_forgotten() {
         |loads: &[Load]| chunks(loads) == t.plan().output(t.plan().results[0]).grid.count();
     let before = chunks(&loads(&bench, "the results", is_swept).await);
     // The plan of a server that was fenced, or died, while its message was on the way.
-    let peers = bench.cluster.peers();
-    let address = &bench.cluster.registry().alive()[0].hello.address;
+    let (peers, address) = (bench.cluster.peers(), &address_of_one(&bench));
+    tell(peers, address, t).await;
     let within = Duration::from_secs(10);
-    let plan = to_postcard(&message(t)).unwrap();
-    let known = peers.action(address, "plan", plan, within).await.unwrap();
-    assert_eq!(known.count().await, 1);
     let order = OrderMessage {
         plan: "p".into(),
         run: vec![(t.plan().results[0].stage, (0..1).collect())],

@@ -41,6 +41,13 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// Stops storing chunks of the plan, and waits until none is written.
+    async fn store_no_more(&self) {
+        if let Some(stored) = &self.stored {
+            stored.durable().close().await;
+        }
+    }
+
     /// What writes to the output of the plan, if this worker may.
     pub(super) fn output(&self) -> Option<Arc<PartWriter>> {
         self.output.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -119,15 +126,18 @@ pub(super) struct Asked {
 }
 
 impl Worker {
-    /// Removes a plan that is over, with its chunks.
+    /// Removes a plan that is over, with its chunks, and waits until no more of it is written.
     pub(super) async fn forget(&self, plan: String) {
-        let known = self.plans().forget(plan);
-        let Some(known) = known else { return };
-        self.retire(&known);
-        // The server removes what is stored once no more is written.
-        if let Some(stored) = &known.stored {
-            stored.durable().close().await;
+        if let Some(known) = self.remove(plan) {
+            // The server removes what is stored afterwards.
+            known.store_no_more().await;
         }
+    }
+
+    fn remove(&self, plan: String) -> Option<Arc<Known>> {
+        let known = self.plans().forget(plan)?;
+        self.retire(&known);
+        Some(known)
     }
 
     /// Forgets plans that the server does not run. Normally it says so itself; nobody does if the plan of an earlier
@@ -153,7 +163,10 @@ impl Worker {
         };
         for plan in plans {
             tracing::info!(plan, "the server does not run this plan: it is forgotten");
-            self.forget(plan).await;
+            if let Some(known) = self.remove(plan) {
+                // Heartbeats do not wait for storage.
+                tokio::spawn(async move { known.store_no_more().await });
+            }
         }
     }
 

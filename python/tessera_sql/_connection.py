@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -22,6 +23,8 @@ Params = Sequence[Any] | Mapping[str, Any]
 #: True looks names up in the caller's frame, a mapping in it alone, False nowhere.
 Locals = bool | Mapping[str, Any]
 
+#: Texts up to this length are not parsed again while they are among the last that ran.
+_REMEMBERED_CHARS = 16_384
 _LEVELS = {"ERROR": 40, "WARN": 30, "INFO": 20, "DEBUG": 10, "TRACE": 5}
 _log = logging.getLogger("tessera")
 
@@ -50,6 +53,9 @@ def _params(params: Params | None) -> str | None:
     if isinstance(params, (str, bytes)) or not isinstance(params, Sequence):
         raise usage("parameters are a list, or a mapping of names")
     return json.dumps([_plain(v) for v in params])
+
+
+_remembered = functools.lru_cache(maxsize=256)(_native.parse)
 
 
 class Statement:
@@ -154,7 +160,8 @@ class Connection:
             raise TypeError(f"SQL is a str, not {type(query).__name__}")
         if self.closed:
             raise usage("the connection is closed")
-        _, parsed = _native.parse(query, _params(params))
+        parse = _remembered if len(query) <= _REMEMBERED_CHARS else _native.parse
+        _, parsed = parse(query, _params(params))
         statements = []
         for kind, text, names in parsed:
             found, others = _locals.find(names, scopes, _locals.Reader(self, text))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import time
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -205,3 +208,57 @@ def test_a_large_array_is_read_in_place_and_returned_once(con: ts.Connection) ->
     out = con.sql("SELECT full([2048, 4096], 1.5) AS y").to_numpy()
     assert out.shape == (2048, 4096) and (out == 1.5).all()
     assert con._engine.memory_used() == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks"),
+    [((1500, 1001), (128, 1001)), ((3, 700, 700), (3, 64, 700)), ((1_500_000,), (70_001,)), ((2, 900, 901), (1, 333, 100))],
+)
+def test_a_large_result_is_computed_in_one_piece(
+    con: ts.Connection, shape: tuple[int, ...], chunks: tuple[int, ...]
+) -> None:
+    x = np.random.default_rng(2).integers(-1000, 1000, shape)
+    sql = f"SELECT rechunk(x, {list(chunks)}) * 2 AS y, rechunk(nullif(x, 7), {list(chunks)}) AS m FROM x"
+    relation = con.sql(sql)
+    relation.run()
+    held = con._engine.memory_used()
+    y, m = relation.to_numpy().values()
+    np.testing.assert_array_equal(y, x * 2)
+    np.testing.assert_array_equal(np.ma.getmaskarray(m), x == 7)
+    np.testing.assert_array_equal(m.filled(7), x)
+    # What belongs to the caller is not charged, and is changed by nobody else.
+    assert held is not None and held - con._engine.memory_used() >= x.nbytes * 2
+    y[:] = 0
+    again = con.sql(sql).to_numpy()["y"]
+    np.testing.assert_array_equal(again, x * 2)
+    assert not y.any()
+
+
+PEAK = """
+import resource
+import numpy as np
+import tessera_sql as ts
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+with ts.connect(warehouse={warehouse!r}, memory_limit="2GiB", threads=2) as con:
+    x = np.ones((25_000, 1000))
+    con.sql("SELECT sum(x) AS s FROM x").to_numpy()
+    before = peak()
+    y = con.sql("SELECT x * 2 AS y FROM x").to_numpy()
+    assert (y[::500] == 2).all()
+    print((peak() - before) / y.nbytes)
+"""
+
+
+def test_a_result_is_in_memory_once(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", PEAK.format(warehouse=str(tmp_path / "w"))],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stderr
+    assert float(run.stdout) < 1.3, run.stdout

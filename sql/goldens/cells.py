@@ -125,6 +125,10 @@ f = script("aggregates", "Aggregates with SQL's names, meaning and result types.
 one = cells[cells.lat == 45]
 f.rows("SELECT avg(t2m), sum(t2m), min(t2m), max(t2m), count(t2m), count(*) FROM era5", [(cells.t2m.mean(), cells.t2m.sum(), cells.t2m.min(), cells.t2m.max(), cells.t2m.count(), len(cells))])
 f.rows("SELECT stddev(t2m), stddev_pop(t2m), var_samp(t2m), var_pop(t2m) FROM CELLS(era5)", [(cells.t2m.std(), cells.t2m.std(ddof=0), cells.t2m.var(), cells.t2m.var(ddof=0))])
+far = cells.assign(a=cells.t2m.astype("f8") + 1e4, b=cells.gust.astype("f8") - 1e4)
+r = lambda d: np.corrcoef(d.dropna().to_numpy("f8").T)[0, 1]
+f.cells("SELECT lat, corr(t2m, gust) AS r, corr(t2m::double + 1e4, gust::double - 1e4) AS s FROM era5 GROUP BY lat",
+        by(far, ["lat"], r=(["t2m", "gust"], r), s=(["a", "b"], r)))
 f.cells("SELECT lat, stddev(t2m), stddev_pop(t2m), var_samp(t2m), var_pop(t2m) FROM era5 GROUP BY lat",
         by(cells, ["lat"], a=("t2m", "std"), b=("t2m", lambda s: s.std(ddof=0)), c=("t2m", "var"), d=("t2m", lambda s: s.var(ddof=0))))
 f.note("A block without any clause of the cell surface is a tensor block: count(*) or CELLS() make it one of cells.")

@@ -2,14 +2,17 @@
 
 mod chunked;
 mod column;
+mod piece;
 mod rows;
 pub mod scratch;
 mod window;
 
 pub use chunked::Chunked;
 pub(crate) use chunked::Chunks;
+pub(crate) use piece::Filling;
 pub use rows::{RowsHeld, StoredRows};
 pub(crate) use rows::{RowsKept, RowsRoom};
+pub use tessera_exec::pool::PooledBuf;
 pub use window::{Cells, Head, Windows, windows};
 
 use crate::error::Error;

@@ -42,6 +42,7 @@ use crate::error::Error;
 use crate::locals::Locals;
 use reads::Reads;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_exec::quota::Quota;
 use tokio_util::sync::CancellationToken;
@@ -142,6 +143,8 @@ struct Inner {
     budget: Mutex<Option<Arc<Quota>>>,
     /// Arrays and tables of the program that embeds the engine, by name.
     locals: Mutex<Locals>,
+    /// Does the caller want each result in one piece of memory?
+    in_one_piece: AtomicBool,
 }
 
 impl Default for Handle {
@@ -165,6 +168,17 @@ impl Handle {
     /// A new, queued statement that may name arrays and tables of the caller.
     pub fn reading(locals: Locals) -> Self {
         Handle::with(new_id(), CancellationToken::new(), JournalEntry::default(), locals)
+    }
+
+    /// The same statement, of a caller that wants each result in one piece of memory rather than in chunks, if there is
+    /// room.
+    pub fn in_one_piece(self) -> Self {
+        self.0.in_one_piece.store(true, Ordering::Relaxed);
+        self
+    }
+
+    pub(crate) fn is_in_one_piece(&self) -> bool {
+        self.0.in_one_piece.load(Ordering::Relaxed)
     }
 
     /// A statement that is cancelled with `parent`.
@@ -215,6 +229,7 @@ impl Handle {
             reads: Mutex::default(),
             budget: Mutex::default(),
             locals: Mutex::new(locals),
+            in_one_piece: AtomicBool::new(false),
         }))
     }
 

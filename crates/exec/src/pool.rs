@@ -10,6 +10,9 @@
 #![expect(unsafe_code, reason = "raw allocations and the Arrow buffers that own them")]
 
 mod region;
+mod shared;
+
+pub use shared::SharedBuf;
 
 use crate::quota::Quota;
 use arrow::buffer::Buffer;
@@ -66,6 +69,11 @@ impl Pool {
         }));
         debug_assert!(hooked, "a quota has one pool");
         pool
+    }
+
+    /// The budget whose free memory it retains.
+    pub fn quota(&self) -> &Arc<Quota> {
+        &self.quota
     }
 
     /// Returns a buffer of `len` bytes with unspecified, initialised contents.

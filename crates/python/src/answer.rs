@@ -293,7 +293,7 @@ impl Tensor {
     fn cells(&self, py: Python<'_>) -> PyResult<(Py<Memory>, Option<Py<Memory>>)> {
         // Other threads wait while it copies, without the interpreter.
         let mut cells = self.cells.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        let copied = match std::mem::replace(&mut *cells, Cells::Moved) {
+        let taken = match std::mem::replace(&mut *cells, Cells::Moved) {
             Cells::Python(data, valid) => {
                 let both = (data.clone_ref(py), valid.as_ref().map(|valid| valid.clone_ref(py)));
                 *cells = Cells::Python(data, valid);
@@ -301,18 +301,19 @@ impl Tensor {
             }
             Cells::Moved => return Err(moved(py)),
             Cells::Chunked(mut chunked) => {
-                let copied = py.detach(|| chunked.take_cells());
-                if copied.is_err() {
+                let taken = py.detach(|| chunked.take_cells());
+                if taken.is_err() {
                     *cells = Cells::Chunked(chunked);
                 }
-                copied
+                taken.map(|(data, valid)| (Memory::pooled(data), valid.map(Memory::pooled)))
             }
             Cells::Whole(tensor) => {
-                Ok((tensor.data().as_slice().into(), tensor.valid().map(|v| v.as_slice().into())))
+                let copy = |cells: &Buffer| Memory::new(cells.as_slice().into());
+                Ok((copy(tensor.data()), tensor.valid().map(copy)))
             }
         };
-        let (data, valid) = copied.map_err(|e| exception(py, &e, ""))?;
-        let memory = |cells| Py::new(py, Memory::new(cells));
+        let (data, valid) = taken.map_err(|e| exception(py, &e, ""))?;
+        let memory = |cells| Py::new(py, cells);
         let (data, valid) = (memory(data)?, valid.map(memory).transpose()?);
         let both = (data.clone_ref(py), valid.as_ref().map(|valid| valid.clone_ref(py)));
         *cells = Cells::Python(data, valid);

@@ -300,7 +300,8 @@ impl Engine {
             (name, if first { local.first() } else { local })
         };
         let locals: Locals = locals.into_iter().map(local).collect();
-        let outcome = match Running::start(&opened, sql.into(), Handle::reading(locals)) {
+        let handle = Handle::reading(locals).in_one_piece();
+        let outcome = match Running::start(&opened, sql.into(), handle) {
             Ok(running) => running.follow(py, watch.as_ref()),
             Err(e) => Ok(Err(e)),
         };

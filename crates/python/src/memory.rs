@@ -7,14 +7,51 @@ use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::c_int;
+use tessera_engine::answer::PooledBuf;
 
 /// Cells of an answer, for `numpy.frombuffer`. Only Python holds them, so they may be written.
 #[pyclass]
-pub struct Memory(BytesMut);
+pub struct Memory {
+    /// `None` once it drops.
+    bytes: Option<Owned>,
+    process: u32,
+}
+
+enum Owned {
+    /// From the engine's pool, to which it returns.
+    Pooled(PooledBuf),
+    Own(BytesMut),
+}
+
+impl Owned {
+    fn bytes(&mut self) -> &mut [u8] {
+        match self {
+            Owned::Pooled(bytes) => bytes.as_mut_slice(),
+            Owned::Own(bytes) => bytes,
+        }
+    }
+}
 
 impl Memory {
     pub(crate) fn new(cells: BytesMut) -> Self {
-        Memory(cells)
+        Memory::of(Owned::Own(cells))
+    }
+
+    pub(crate) fn pooled(cells: PooledBuf) -> Self {
+        Memory::of(Owned::Pooled(cells))
+    }
+
+    fn of(owned: Owned) -> Self {
+        Memory { bytes: Some(owned), process: std::process::id() }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // After a fork a thread of the parent may have held the pool's lock, which nobody releases here.
+        if self.process != std::process::id() {
+            std::mem::forget(self.bytes.take());
+        }
     }
 }
 
@@ -22,7 +59,11 @@ impl Memory {
 impl Memory {
     /// Number of bytes.
     fn __len__(&self) -> usize {
-        self.0.len()
+        match &self.bytes {
+            Some(Owned::Pooled(bytes)) => bytes.len(),
+            Some(Owned::Own(bytes)) => bytes.len(),
+            None => 0,
+        }
     }
 
     #[allow(unsafe_code, reason = "the buffer protocol is C's")]
@@ -33,7 +74,8 @@ impl Memory {
     ) -> PyResult<()> {
         let (start, bytes) = {
             let mut memory = slf.borrow_mut();
-            (memory.0.as_mut_ptr(), memory.0.len() as ffi::Py_ssize_t)
+            let bytes = memory.bytes.as_mut().map_or(&mut [][..], Owned::bytes);
+            (bytes.as_mut_ptr(), bytes.len() as ffi::Py_ssize_t)
         };
         // SAFETY: Python passes a `view` that it owns. The memory lives as long as `slf`, which the view refers to until
         // it is released, and nothing moves or shortens it. All bytes are initialised.

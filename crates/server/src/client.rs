@@ -31,6 +31,7 @@ use tessera_engine::error::Error;
 use tessera_engine::format::native;
 use tessera_engine::statement::{Progress, StatementState};
 use tessera_engine::{Engine, Handle, Replies};
+use tessera_exec::pool::Pool;
 use tessera_exec::quota::Quota;
 use tessera_exec::store::Store;
 use tessera_frontend::{Parsed, Statement};
@@ -69,7 +70,7 @@ struct Connection {
     servers: Servers,
     session: Mutex<Option<String>>,
     scratch: Arc<Scratch>,
-    quota: Arc<Quota>,
+    pool: Arc<Pool>,
 }
 
 impl Remote {
@@ -95,7 +96,7 @@ impl Remote {
             builder.build().map_err(|e| Error::Internal { what: format!("no HTTP client: {e}") })
         };
         let (http, sends) = (client(Some(READ_TIMEOUT))?, client(None)?);
-        let quota = Quota::new(config.memory_limit_bytes);
+        let limit = config.memory_limit_bytes;
         Ok(Remote {
             shared: Arc::new(Connection {
                 http,
@@ -103,7 +104,7 @@ impl Remote {
                 servers,
                 session: Mutex::default(),
                 scratch: Scratch::new(Store::open(&config.spill_dir, config.spill_limit_bytes)),
-                quota,
+                pool: Pool::new(Quota::new(limit), limit / 4),
             }),
         })
     }
@@ -360,7 +361,7 @@ impl Connection {
             file = self.ask(Method::GET, &result, None) => file?,
         };
         submitted.delete().await?;
-        let mut reply = native::read(&file, &self.quota)?;
+        let mut reply = native::read(&file, &self.pool)?;
         if matches!(&reply.answer, Answer::Stored(rows) if rows.bytes() <= ROWS_IN_MEMORY) {
             reply = reply.whole()?;
         }

@@ -2,6 +2,7 @@
 //! other calendars, roots without errors, sums of integers that do not wrap.
 
 mod bounded;
+mod correlation;
 mod date_part;
 mod extreme;
 mod inner;
@@ -21,6 +22,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use bounded::Bounded;
 pub(super) use bounded::check_size;
+use correlation::Correlation;
 use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{FunctionRegistry, SessionState};
@@ -93,6 +95,9 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
         if let Some(inner) = state.aggregate_functions().get(name).cloned() {
             state.register_udaf(Arc::new(Spread::new(inner).into())).map_err(error::plan)?;
         }
+    }
+    if let Some(inner) = state.aggregate_functions().get("corr").cloned() {
+        state.register_udaf(Arc::new(Correlation::new(inner).into())).map_err(error::plan)?;
     }
     if let Some(inner) = state.aggregate_functions().get("percentile_cont").cloned() {
         let ours = Arc::new(Percentile::new(inner).into());

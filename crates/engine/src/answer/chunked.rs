@@ -1,27 +1,29 @@
 //! A result as it was computed: chunk by chunk, in memory or in a file.
 
 use super::Tensor;
+use super::piece::Piece;
 use super::scratch::ScratchFile;
 use super::window::{Cells, Head, Windows, number, scatter};
 use crate::error::Error;
 use arrow::buffer::{Buffer, MutableBuffer};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tessera_exec::chunk::Chunk;
-use tessera_exec::quota::{Charge, Quota};
+use tessera_exec::pool::{Pool, PooledBuf};
+use tessera_exec::quota::Charge;
 use tessera_exec::store::{FinishedChunk, Resident};
 use tessera_frontend::Labels;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::Region;
 
-/// A labelled tensor whose cells are in chunks. Chunks in memory stay charged to the quota.
+/// A labelled tensor whose cells are where the query left them. Those in memory stay charged to the pool's quota.
 #[derive(Debug, Clone)]
 pub struct Chunked {
     pub(crate) labels: Labels,
     pub(crate) grid: Grid,
     pub(crate) chunks: Chunks,
-    pub(crate) quota: Arc<Quota>,
+    pub(crate) pool: Arc<Pool>,
 }
 
 /// The chunks of a tensor, in row-major order of its grid.
@@ -33,6 +35,8 @@ pub(crate) enum Chunks {
     File(Arc<ScratchFile>, Vec<u64>),
     /// In a file as one piece, at this offset: the cells, then a validity byte for each if the tensor is nullable.
     Dense(Arc<ScratchFile>, u64),
+    /// In memory, in one piece.
+    Piece(Arc<Piece>),
 }
 
 impl Chunked {
@@ -49,8 +53,9 @@ impl Chunked {
                 };
                 (chunk.held(0).map_err(Error::stage)?, valid)
             }
+            Chunks::Piece(piece) => (piece.held(0), piece.valid.as_ref().map(|_| piece.held(1))),
             Chunks::Resident(_) | Chunks::File(..) | Chunks::Dense(..) => {
-                let charge = self.quota.account().reserve(self.memory_bytes());
+                let charge = self.pool.quota().account().reserve(self.memory_bytes());
                 let charge = charge.map_err(Error::stage)?;
                 let cells = self.window(&Region::whole(&self.grid.shape()))?;
                 let charge = Arc::new(charge);
@@ -61,13 +66,20 @@ impl Chunked {
         Tensor::new(l.name, l.dtype, l.dims, self.grid, data, valid, l.attrs)
     }
 
-    /// The cells in memory of the caller's own, and a validity byte for each if cells may be masked. Chunks are freed as
-    /// they are copied, unless another answer has them, so that the tensor is in memory once; then it has no cells any
-    /// more.
+    /// The cells in memory of the caller's own, and a validity byte for each if cells may be masked. A piece that no other
+    /// answer has is not copied; chunks are freed as they are copied, unless another answer has them. So the tensor is
+    /// in memory once; then it has no cells any more.
     ///
     /// # Errors
     /// `memory_exceeded` if the quota has no room for what is not freed; a file that cannot be read.
-    pub fn take_cells(&mut self) -> Result<(BytesMut, Option<BytesMut>), Error> {
+    pub fn take_cells(&mut self) -> Result<(PooledBuf, Option<PooledBuf>), Error> {
+        if let Chunks::Piece(piece) = &mut self.chunks
+            && let Some(piece) = Arc::get_mut(piece)
+        {
+            piece.charge = None;
+            let data = std::mem::replace(&mut piece.data, self.pool.take(0));
+            return Ok((data, piece.valid.take()));
+        }
         let sole = match &self.chunks {
             Chunks::Resident(array) if Arc::strong_count(array) == 1 => Some(array),
             _ => None,
@@ -76,18 +88,20 @@ impl Chunked {
             Some(_) => 0,
             None => self.memory_bytes(),
         };
-        let _charge = self.quota.account().reserve(charge).map_err(Error::stage)?;
+        let _charge = self.pool.quota().account().reserve(charge).map_err(Error::stage)?;
         let n = self.grid.shape().iter().product::<u64>() as usize;
-        let mut data = BytesMut::zeroed(n * self.labels.dtype.size());
-        let mut valid = self.labels.nullable.then(|| BytesMut::zeroed(n));
+        let mut data = self.pool.take(n * self.labels.dtype.size());
+        let mut valid = self.labels.nullable.then(|| self.pool.take(n));
+        let (cells, masks) =
+            (data.as_mut_slice(), &mut valid.as_mut().map(PooledBuf::as_mut_slice));
         let whole = Region::whole(&self.grid.shape());
         let Some(array) = sole else {
-            self.fill(&whole, &mut data, valid.as_deref_mut())?;
+            self.fill(&whole, cells, masks.as_deref_mut())?;
             return Ok((data, valid));
         };
         for number in 0..self.grid.count() {
-            self.part(&self.grid.unravel(number), &whole, &mut |field, common, cells| {
-                self.put(field, cells, common, &whole, &mut data, valid.as_deref_mut());
+            self.part(&self.grid.unravel(number), &whole, &mut |field, common, from| {
+                self.put(field, from, common, &whole, cells, masks.as_deref_mut());
             })?;
             drop(array.take(number));
         }
@@ -101,6 +115,16 @@ impl Chunked {
         data: &mut [u8],
         mut valid: Option<&mut [u8]>,
     ) -> Result<(), Error> {
+        if let Chunks::Piece(piece) = &self.chunks {
+            let (first, size) =
+                (number(&region.start, &self.grid.shape()), self.labels.dtype.size());
+            let first = first as usize;
+            data.copy_from_slice(&piece.data.as_slice()[first * size..][..data.len()]);
+            if let (Some(to), Some(from)) = (valid, &piece.valid) {
+                to.copy_from_slice(&from.as_slice()[first..][..to.len()]);
+            }
+            return Ok(());
+        }
         if let Chunks::Dense(file, start) = &self.chunks {
             let (shape, size) = (self.grid.shape(), self.labels.dtype.size() as u64);
             let first = number(&region.start, &shape);
@@ -156,6 +180,7 @@ impl Chunked {
     pub(crate) fn bytes(&self) -> (u64, u64) {
         match &self.chunks {
             Chunks::Resident(array) => array.places(),
+            Chunks::Piece(piece) => (piece.bytes(), 0),
             Chunks::File(..) | Chunks::Dense(..) => (0, self.memory_bytes()),
         }
     }
@@ -215,8 +240,8 @@ impl Chunked {
                     at += own.cells() * size as u64;
                 }
             }
-            // Windows of a dense file are read without chunks.
-            Chunks::Dense(..) => return Err(missing()),
+            // Windows of what is in one piece are read without chunks.
+            Chunks::Dense(..) | Chunks::Piece(_) => return Err(missing()),
         }
         Ok(())
     }
@@ -237,16 +262,20 @@ impl Windows for Chunked {
 
     fn window(&self, region: &Region) -> Result<Cells, Error> {
         let (dtype, n) = (self.labels.dtype, region.cells() as usize);
-        if let Chunks::Resident(array) = &self.chunks
-            && let Some(chunk) = only_chunk(array)
-        {
-            let (first, size) = (number(&region.start, &self.grid.shape()) as usize, dtype.size());
-            let part = |field: usize, size: usize| -> Result<Buffer, Error> {
-                let held = chunk.held(field).map_err(Error::stage)?;
-                Ok(held.slice_with_length(first * size, n * size))
-            };
-            let valid = self.labels.nullable.then(|| part(1, 1)).transpose()?;
-            return Ok(Cells { dtype, data: part(0, size)?, valid });
+        let (first, size) = (number(&region.start, &self.grid.shape()) as usize, dtype.size());
+        let part = |held: Buffer, size: usize| held.slice_with_length(first * size, n * size);
+        match &self.chunks {
+            Chunks::Resident(array) if let Some(chunk) = only_chunk(array) => {
+                let held = |field| chunk.held(field).map_err(Error::stage);
+                let valid = self.labels.nullable.then(|| held(1)).transpose()?;
+                let valid = valid.map(|valid| part(valid, 1));
+                return Ok(Cells { dtype, data: part(held(0)?, size), valid });
+            }
+            Chunks::Piece(piece) => {
+                let valid = piece.valid.as_ref().map(|_| part(piece.held(1), 1));
+                return Ok(Cells { dtype, data: part(piece.held(0), size), valid });
+            }
+            _ => {}
         }
         let mut data = MutableBuffer::from_len_zeroed(n * dtype.size());
         let mut valid = self.labels.nullable.then(|| MutableBuffer::from_len_zeroed(n));
@@ -258,7 +287,7 @@ impl Windows for Chunked {
         match &self.chunks {
             Chunks::Resident(array) => only_chunk(array).is_none(),
             Chunks::File(..) => true,
-            Chunks::Dense(..) => false,
+            Chunks::Dense(..) | Chunks::Piece(_) => false,
         }
     }
 }
@@ -294,6 +323,7 @@ mod tests {
     use super::super::window::windows;
     use super::*;
     use tessera_exec::chunk::Field;
+    use tessera_exec::quota::Quota;
     use tessera_exec::store::Store;
     use tessera_planner::catalog::DimLabel;
     use tessera_planner::dtype::DType;
@@ -320,7 +350,7 @@ mod tests {
     }
 
     fn chunked(grid: &Grid, chunks: Chunks, quota_bytes: u64) -> Chunked {
-        let quota = Quota::new(quota_bytes);
+        let pool = Pool::new(Quota::new(quota_bytes), 0);
         let none = DimLabel { name: None, coord: None };
         Chunked {
             labels: Labels {
@@ -334,7 +364,7 @@ mod tests {
             },
             grid: grid.clone(),
             chunks,
-            quota,
+            pool,
         }
     }
 
@@ -382,11 +412,11 @@ mod tests {
                     at += cells.len() as i32;
                 }
             }
-            let quota = c.quota.clone();
+            let quota = c.pool.quota().clone();
             let (own, valid) = c.clone().take_cells().unwrap();
             let whole = c.whole().unwrap();
-            assert_eq!(own, whole.data().as_slice());
-            assert_eq!(valid.unwrap(), whole.valid().unwrap().as_slice());
+            assert_eq!(own.as_slice(), whole.data().as_slice());
+            assert_eq!(valid.unwrap().as_slice(), whole.valid().unwrap().as_slice());
             assert_eq!(whole.data().typed_data::<i32>(), (0..35).collect::<Vec<_>>());
             assert_eq!(quota.used(), 175);
             drop(whole);

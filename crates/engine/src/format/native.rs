@@ -22,7 +22,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::sync::Arc;
-use tessera_exec::quota::Quota;
+use tessera_exec::pool::Pool;
 use tessera_frontend::Labels;
 use tessera_planner::catalog::{Attrs, Coord, CoordValues, DimLabel, NoLabels, Unreadable};
 use tessera_planner::dtype::{Calendar, DType};
@@ -233,11 +233,11 @@ fn write_labels(values: &CoordValues, out: &mut dyn Write) -> Result<(), Error> 
 }
 
 /// Reads the answer of a file that holds nothing else. Cells and rows stay in the file until they are read, charged to
-/// `quota`.
+/// the pool's quota.
 ///
 /// # Errors
 /// The file was not written by [`write()`].
-pub fn read(file: &Arc<ScratchFile>, quota: &Arc<Quota>) -> Result<Reply, Error> {
+pub fn read(file: &Arc<ScratchFile>, pool: &Arc<Pool>) -> Result<Reply, Error> {
     let (header, mut at) = header(file, HEADER_MAX)?;
     let answer = match header.answer {
         AnswerKind::Text(t) => Answer::Text(t),
@@ -249,10 +249,7 @@ pub fn read(file: &Arc<ScratchFile>, quota: &Arc<Quota>) -> Result<Reply, Error>
             Answer::Stored(rows)
         }
         AnswerKind::Tensors(shapes) => Answer::Chunked(
-            shapes
-                .into_iter()
-                .map(|s| tensor(s, file, &mut at, quota))
-                .collect::<Result<_, _>>()?,
+            shapes.into_iter().map(|s| tensor(s, file, &mut at, pool)).collect::<Result<_, _>>()?,
         ),
     };
     let surface = match header.surface.as_deref() {
@@ -319,7 +316,7 @@ fn tensor(
     s: Shape,
     file: &Arc<ScratchFile>,
     at: &mut u64,
-    quota: &Arc<Quota>,
+    pool: &Arc<Pool>,
 ) -> Result<Chunked, Error> {
     let (dtype, shape, bytes) = s.extent()?;
     let mut dims = Vec::with_capacity(s.dims.len());
@@ -344,7 +341,7 @@ fn tensor(
         },
         grid: s.grid,
         chunks: Chunks::Dense(file.clone(), start),
-        quota: quota.clone(),
+        pool: pool.clone(),
     })
 }
 

@@ -386,7 +386,7 @@ fn in_a_file(t: &Tensor, dir: &std::path::Path) -> Answer {
             file.append(&[&data, &valid]).unwrap()
         })
         .collect();
-    let quota = tessera_exec::quota::Quota::new(1 << 20);
+    let pool = tessera_exec::pool::Pool::new(tessera_exec::quota::Quota::new(1 << 20), 0);
     Answer::Chunked(vec![Chunked {
         labels: tessera_frontend::Labels {
             name: t.name().into(),
@@ -399,7 +399,7 @@ fn in_a_file(t: &Tensor, dir: &std::path::Path) -> Answer {
         },
         grid: t.grid().clone(),
         chunks: Chunks::File(file, starts),
-        quota,
+        pool,
     }])
 }
 

@@ -1,8 +1,8 @@
 //! Sinks for results: chunks are retained as they come, in memory, charged to the quota until the answer is dropped, or
-//! in a file.
+//! in a file; or their cells are copied to their places in one piece of memory.
 
-use crate::answer::Chunks;
 use crate::answer::scratch::{Scratch, ScratchFile};
+use crate::answer::{Chunks, Filling};
 use crate::error::Error as ServerError;
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_exec::chunk::Chunk;
@@ -66,6 +66,39 @@ impl Sink for Collect {
         let number = grid.ravel(&index) as usize;
         chunks.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(chunk);
         Ok(())
+    }
+
+    fn waits(&self) -> bool {
+        false
+    }
+}
+
+/// Copies every chunk of every result to its place in one piece of memory, and drops the chunk.
+#[derive(Debug)]
+pub(super) struct Join(pub(super) Vec<Filling>);
+
+impl Join {
+    /// The results, each in one piece.
+    ///
+    /// # Errors
+    /// A chunk is missing: an internal error.
+    pub(super) fn finish(&self) -> Result<Vec<Chunks>, Error> {
+        self.0.iter().map(|filling| Ok(Chunks::Piece(Arc::new(filling.finish()?)))).collect()
+    }
+}
+
+impl Sink for Join {
+    fn chunk(
+        &self,
+        result: usize,
+        index: ChunkIndex,
+        _region: Region,
+        chunk: Arc<Chunk>,
+    ) -> Result<(), Error> {
+        let filling = self.0.get(result).ok_or_else(|| Error::Broken {
+            what: format!("result {result} of a plan that fills {} tensors", self.0.len()),
+        })?;
+        filling.put(&index, &chunk)
     }
 
     fn waits(&self) -> bool {

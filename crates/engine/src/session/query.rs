@@ -1,9 +1,9 @@
 use crate::Handle;
-use crate::answer::{Answer, Chunked, Chunks, Reply, Stats, Surface};
+use crate::answer::{Answer, Chunked, Chunks, Filling, Reply, Stats, Surface};
 use crate::error::Error;
 use crate::session::Session;
 use crate::session::bind::Binding;
-use crate::session::collect::{Collect, Store};
+use crate::session::collect::{Collect, Join, Store};
 use crate::session::explain::Passes;
 use crate::session::open::Kept;
 use crate::session::run::Results;
@@ -25,6 +25,9 @@ use tessera_planner::tile::Tiling;
 
 /// Upper bound on the chunks of a result that is retained as a whole: a list of them is made.
 const RESULT_CHUNKS_MAX: u64 = 1 << 26;
+
+/// Results from this size on may be computed into one piece of memory; below, copying them afterwards costs nothing.
+const PIECE_BYTES_MIN: u64 = 1 << 20;
 
 /// A query that is ready to run.
 pub(super) struct Planned {
@@ -70,7 +73,7 @@ impl Session {
             .zip(&planned.tiling.plan().results)
             .map(|((labels, chunks), out)| {
                 let grid = grid_of(&planned.tiling, *out, &labels);
-                Chunked { labels, grid, chunks, quota: runtime.quota().clone() }
+                Chunked { labels, grid, chunks, pool: runtime.pool().clone() }
             })
             .collect();
         Ok(Reply {
@@ -80,7 +83,8 @@ impl Session {
         })
     }
 
-    /// Runs a plan and stores its results: small ones in memory, others in a file.
+    /// Runs a plan and stores its results: small ones in memory, others in a file. A caller that [asked for
+    /// it](Handle::in_one_piece) gets each in one piece, if they leave most of the memory to the plan.
     async fn run_results(
         &self,
         planned: &Planned,
@@ -88,6 +92,11 @@ impl Session {
     ) -> Result<Vec<Chunks>, Error> {
         let (tiling, sources) = (&planned.tiling, &planned.sources);
         let cost = cost(tiling);
+        if let Some(join) = self.in_one_piece(planned, cost.result_bytes, statement) {
+            let join = Arc::new(join);
+            self.run_into(tiling, sources, join.clone(), statement).await?;
+            return join.finish().map_err(Error::stage);
+        }
         if cost.result_bytes <= self.memory_result_bytes {
             let arrays = self.run_arrays(planned, statement).await?;
             return Ok(arrays.into_iter().map(Chunks::Resident).collect());
@@ -107,6 +116,28 @@ impl Session {
             Ok(_) => store.finish(),
             Err(e) => Err(store.failure().unwrap_or(e)),
         }
+    }
+
+    /// Memory for results in one piece each; `None` if the caller does not want it, or if they are better kept in
+    /// chunks, which can be spilled.
+    fn in_one_piece(&self, planned: &Planned, bytes: u64, statement: &Handle) -> Option<Join> {
+        let (runtime, tiling) = (&self.host.runtime, &planned.tiling);
+        let quota = self.quota(statement);
+        let fits =
+            (PIECE_BYTES_MIN..=quota.limit().min(runtime.quota().limit()) / 4).contains(&bytes);
+        let outs = planned.labels.iter().zip(&tiling.plan().results);
+        let grids: Vec<Grid> = outs.map(|(labels, out)| grid_of(tiling, *out, labels)).collect();
+        // One chunk is one piece.
+        if !statement.is_in_one_piece() || !fits || grids.iter().all(|grid| grid.count() <= 1) {
+            return None;
+        }
+        let account = quota.account();
+        let fillings = planned.labels.iter().zip(grids).map(|(labels, grid)| {
+            let size = labels.dtype.size();
+            let charge = account.try_reserve(Filling::bytes(&grid, size, labels.nullable))?;
+            Some(Filling::new(grid, size, labels.nullable, runtime.pool(), charge))
+        });
+        Some(Join(fillings.collect::<Option<_>>()?))
     }
 
     /// Runs a plan and stores its results as arrays, which may be spilled.

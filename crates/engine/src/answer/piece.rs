@@ -1,0 +1,240 @@
+//! A result in one piece of memory, which the threads that compute its chunks fill.
+
+use super::window::{number, scatter, windows};
+use arrow::buffer::Buffer;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tessera_exec::chunk::Chunk;
+use tessera_exec::error::Error;
+use tessera_exec::pool::{Pool, PooledBuf, SharedBuf};
+use tessera_exec::quota::Charge;
+use tessera_planner::grid::Grid;
+use tessera_planner::region::Region;
+
+/// Bytes of the parts that threads lock.
+const BAND_BYTES: u64 = 1 << 20;
+/// Upper bound on the parts of a tensor.
+const BANDS_MAX: u64 = 4096;
+
+/// The cells of a tensor in row-major order, and a validity byte for each if cells may be masked.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(super) data: PooledBuf,
+    pub(super) valid: Option<PooledBuf>,
+    /// Released when the memory belongs to somebody else.
+    pub(super) charge: Option<Charge>,
+}
+
+impl Piece {
+    pub(super) fn bytes(&self) -> u64 {
+        (self.data.len() + self.valid.as_ref().map_or(0, PooledBuf::len)) as u64
+    }
+
+    /// Bytes of the cells (field 0) or of their validity, without a copy. They keep the piece alive.
+    pub(super) fn held(self: &Arc<Self>, field: usize) -> Buffer {
+        struct FieldBytes(Arc<Piece>, usize);
+        impl AsRef<[u8]> for FieldBytes {
+            fn as_ref(&self) -> &[u8] {
+                match (self.1, &self.0.valid) {
+                    (0, _) => self.0.data.as_slice(),
+                    (_, valid) => valid.as_ref().map_or(&[], PooledBuf::as_slice),
+                }
+            }
+        }
+        Buffer::from(Bytes::from_owner(FieldBytes(self.clone(), field)))
+    }
+}
+
+/// A piece whose chunks are still computed.
+#[derive(Debug)]
+pub(crate) struct Filling {
+    grid: Grid,
+    cell_bytes: usize,
+    /// The boxes that threads lock, in row-major order, each with the number of its first cell.
+    bands: Vec<(u64, Region)>,
+    data: SharedBuf,
+    valid: Option<SharedBuf>,
+    charge: std::sync::Mutex<Option<Charge>>,
+    missing: AtomicU64,
+}
+
+impl Filling {
+    /// Bytes of a tensor in one piece.
+    pub(crate) fn bytes(grid: &Grid, cell_bytes: usize, nullable: bool) -> u64 {
+        let cell = cell_bytes as u64 + u64::from(nullable);
+        grid.shape().iter().product::<u64>().saturating_mul(cell)
+    }
+
+    /// A piece without cells, for which `charge` was reserved.
+    pub(crate) fn new(
+        grid: Grid,
+        cell_bytes: usize,
+        nullable: bool,
+        pool: &Arc<Pool>,
+        charge: Charge,
+    ) -> Self {
+        let shape = grid.shape();
+        let cells: u64 = shape.iter().product();
+        let band = (BAND_BYTES / cell_bytes as u64).max(cells.div_ceil(BANDS_MAX));
+        let mut first = 0;
+        let bands: Vec<(u64, Region)> = windows(&shape, band)
+            .map(|region| {
+                let start = first;
+                first += region.cells();
+                (start, region)
+            })
+            .collect();
+        let shared = |size: usize| {
+            let ends = bands.iter().map(|(start, region)| (start + region.cells()) as usize * size);
+            SharedBuf::new(pool.take(cells as usize * size), ends)
+        };
+        Filling {
+            cell_bytes,
+            data: shared(cell_bytes),
+            valid: nullable.then(|| shared(1)),
+            charge: std::sync::Mutex::new(Some(charge)),
+            missing: AtomicU64::new(grid.count()),
+            bands,
+            grid,
+        }
+    }
+
+    /// Copies a chunk to its place.
+    pub(crate) fn put(&self, index: &[u64], chunk: &Chunk) -> Result<(), Error> {
+        // A product's index has more axes than the tensor: last axes of length 1, one for each summed axis.
+        let index = &index[..self.grid.axes.len().min(index.len())];
+        let own = self.grid.region(index);
+        let shape = self.grid.shape();
+        let field = |i: usize| chunk.field(i).map(|f| f.buffer().as_slice());
+        let (data, valid) = (field(0)?, self.valid.as_ref().map(|_| field(1)).transpose()?);
+        let last: Vec<u64> = own.end.iter().map(|end| end.saturating_sub(1)).collect();
+        let band_of = |cell: &[u64]| {
+            let cell = number(cell, &shape);
+            self.bands.partition_point(|(start, _)| *start <= cell).saturating_sub(1)
+        };
+        let (from, to) = (band_of(&own.start), band_of(&last) + 1);
+        // Chunks beside each other share all their bands: their threads begin at different ones.
+        let turn = self.grid.ravel(index) as usize % (to - from).max(1);
+        for band in (from + turn..to).chain(from..from + turn) {
+            let Some((_, region)) = self.bands.get(band) else { break };
+            let Some(common) = own.intersect(region) else { continue };
+            // A band has single positions, then a range, then whole axes, so these cells are one run of the chunk.
+            let offset: Vec<u64> =
+                common.start.iter().zip(&own.start).map(|(c, o)| c - o).collect();
+            let first = number(&offset, &own.shape()) as usize;
+            let n = common.cells() as usize;
+            let run = |cells: &[u8], size: usize, into: &SharedBuf| {
+                let cells = cells.get(first * size..(first + n) * size).ok_or_else(|| {
+                    Error::Broken { what: "a chunk of a result is too short".into() }
+                })?;
+                into.write(band, |to| scatter(cells, &common, region, size, to));
+                Ok::<_, Error>(())
+            };
+            run(data, self.cell_bytes, &self.data)?;
+            if let (Some(valid), Some(into)) = (valid, &self.valid) {
+                run(valid, 1, into)?;
+            }
+        }
+        self.missing.fetch_sub(1, Relaxed);
+        Ok(())
+    }
+
+    /// The piece.
+    ///
+    /// # Errors
+    /// A chunk did not come, or it was taken before: an internal error.
+    pub(crate) fn finish(&self) -> Result<Piece, Error> {
+        let missing = || Error::Broken { what: "a chunk of a result is missing".into() };
+        if self.missing.load(Relaxed) != 0 {
+            return Err(missing());
+        }
+        let data = self.data.take().ok_or_else(missing)?;
+        let valid = self.valid.as_ref().map(|v| v.take().ok_or_else(missing)).transpose()?;
+        let charge = self.charge.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        Ok(Piece { data, valid, charge })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use tessera_exec::chunk::Field;
+    use tessera_exec::quota::Quota;
+    use tessera_planner::dtype::DType;
+
+    /// Cells that are their numbers, each seventh masked.
+    fn chunk(grid: &Grid, index: &[u64]) -> Chunk {
+        let own = grid.region(index);
+        let whole = grid.shape();
+        let cells = (0..own.cells()).map(|n| {
+            let (mut rest, mut cell) = (n, own.start.clone());
+            for a in (0..cell.len()).rev() {
+                cell[a] += rest % own.len(a);
+                rest /= own.len(a);
+            }
+            number(&cell, &whole) as i64
+        });
+        let cells: Vec<i64> = cells.collect();
+        let valid = cells.iter().map(|n| u8::from(n % 7 != 0)).collect();
+        let fields = [
+            Field::from_vec(DType::Int64, cells).unwrap(),
+            Field::from_vec(DType::Bool, valid).unwrap(),
+        ];
+        Chunk::new(&own.shape(), fields).unwrap()
+    }
+
+    #[test]
+    fn chunks_of_several_threads_make_one_piece() {
+        let quota = Quota::new(64 << 20);
+        let pool = Pool::new(quota.clone(), 0);
+        // The second has several bands for a chunk and several chunks for a band.
+        for (shape, chunks) in [
+            (&[5, 7][..], &[2, 3][..]),
+            (&[3, 700, 300], &[2, 33, 300]),
+            (&[300_000], &[1000]),
+            (&[2, 200_000], &[2, 7000]),
+            (&[4, 1], &[1, 1]),
+        ] {
+            let grid = Grid::regular(shape, chunks);
+            let charge = quota.account().reserve(Filling::bytes(&grid, 8, true)).unwrap();
+            let filling = Filling::new(grid.clone(), 8, true, &pool, charge);
+            let next = AtomicU64::new(0);
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        loop {
+                            let n = next.fetch_add(1, Relaxed);
+                            if n >= grid.count() {
+                                break;
+                            }
+                            let index = grid.unravel(n);
+                            filling.put(&index, &chunk(&grid, &index)).unwrap();
+                        }
+                    });
+                }
+            });
+            let cells: u64 = shape.iter().product();
+            let piece = Arc::new(filling.finish().unwrap());
+            assert!(piece.data.typed::<i64>().iter().copied().eq(0..cells as i64), "{shape:?}");
+            let valid = piece.held(1);
+            assert!(valid.iter().enumerate().all(|(i, v)| (i % 7 != 0) == (*v != 0)), "{shape:?}");
+            assert_eq!((quota.used(), piece.bytes()), (cells * 9, cells * 9));
+            assert_eq!(piece.held(0).len() as u64, cells * 8);
+        }
+        assert_eq!(quota.used(), 0);
+    }
+
+    #[test]
+    fn a_piece_without_a_chunk_is_an_error() {
+        let quota = Quota::new(1 << 20);
+        let pool = Pool::new(quota.clone(), 0);
+        let grid = Grid::regular(&[4], &[2]);
+        let filling = Filling::new(grid.clone(), 8, true, &pool, quota.account().nothing());
+        filling.put(&grid.unravel(1), &chunk(&grid, &grid.unravel(1))).unwrap();
+        assert_eq!(filling.finish().unwrap_err().code(), "internal");
+        let short = Chunk::from_vec(&[1], vec![7i64]).unwrap();
+        assert!(filling.put(&grid.unravel(0), &short).is_err());
+    }
+}

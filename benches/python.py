@@ -9,10 +9,12 @@ takes on its way in and out; a climatology and an anomaly by `ds.tessera.sql`, x
 
 import argparse
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -44,6 +46,29 @@ def overhead(con, turns=2000):
     print(f"statement: {native * 1e6:6.1f} us by the native module alone (engine, threads, wake-up)")
     print(f"           {whole * 1e6:6.1f} us by con.sql(…).run(): {(whole - native) * 1e6:.1f} us for Python")
     print(f"           {fetched * 1e6:6.1f} us with fetchall(); {local * 1e6:.1f} us for x + 1 of a local array")
+
+
+SLOW = "SELECT sum(sin(random_normal([200000, 20000], seed => 1, chunks => [500, 500]))) AS s"
+
+
+def interrupts(con, turns=25):
+    """Milliseconds from the signal of a Ctrl-C to `KeyboardInterrupt`, in the middle of a long statement."""
+    waits = []
+    for _ in range(turns):
+        sent = []
+
+        def send(sent=sent):
+            sent.append(time.perf_counter())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        timer = threading.Timer(0.3, send)
+        timer.start()
+        try:
+            con.sql(SLOW).to_numpy()
+        except KeyboardInterrupt:
+            waits.append(time.perf_counter() - sent[0])
+        timer.join()
+    print(f"Ctrl-C:    {statistics.median(waits) * 1e3:6.1f} ms to KeyboardInterrupt, at most {max(waits) * 1e3:.1f} ms of {turns}")
 
 
 MEMORY = """
@@ -130,6 +155,7 @@ def main():
     options = options.parse_args()
     with tempfile.TemporaryDirectory() as folder, ts.connect(warehouse=Path(folder) / "w") as con:
         overhead(con)
+        interrupts(con)
         subprocess.run(
             [sys.executable, "-c", MEMORY, folder + "/m", "800000000"], check=True, env=os.environ
         )

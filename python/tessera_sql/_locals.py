@@ -431,6 +431,19 @@ def find(
     return found, others
 
 
+_COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>"}
+
+
 def scopes_of(frame: FrameType | None) -> list[Scope]:
-    """The names that a frame sees: its locals, then its globals. Names of the catalog go first."""
-    return [] if frame is None else [(frame.f_locals, False), (frame.f_globals, False)]
+    """The names that a frame sees: its locals, then its globals. Names of the catalog go first.
+
+    A comprehension sees the locals around it, too: before Python 3.12 it has a frame of its own.
+    """
+    scopes: list[Scope] = []
+    while frame is not None:
+        scopes.append((frame.f_locals, False))
+        if frame.f_code.co_name not in _COMPREHENSIONS:
+            scopes.append((frame.f_globals, False))
+            break
+        frame = frame.f_back
+    return scopes

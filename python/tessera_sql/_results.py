@@ -54,20 +54,11 @@ def _mask(valid: Any, shape: tuple[int, ...]) -> Array:
     return mask
 
 
-def cells(tensor: _native.Tensor) -> tuple[Array, Array | None]:
-    """The cells of a tensor without a copy, and True where they are masked; None if none is."""
+def to_numpy(tensor: _native.Tensor) -> Array:
+    """The cells without a copy: a masked array if any is masked."""
     data, valid = tensor.cells()
     array = _array(tensor.dtype, data, tensor.shape)
-    if valid is None:
-        return array, None
-    mask = _mask(valid, tensor.shape)
-    return array, mask if mask.any() else None
-
-
-def to_numpy(tensor: _native.Tensor) -> Array:
-    """The cells: a masked array if any is masked."""
-    array, mask = cells(tensor)
-    return array if mask is None else np.ma.MaskedArray(array, mask=mask)
+    return array if valid is None else np.ma.MaskedArray(array, mask=_mask(valid, tensor.shape))
 
 
 def column_to_numpy(column: tuple[str, Any, Any | None] | list[Any]) -> Array:
@@ -115,23 +106,19 @@ def _variables(tensor: _native.Tensor) -> tuple[xr.Variable, dict[str, xr.Variab
     """A tensor as a variable, and its coordinates."""
     import xarray as xr
 
-    array, mask = cells(tensor)
+    data, valid = tensor.cells()
+    array = _array(tensor.dtype, data, tensor.shape)
     dims = dim_names(tensor)
     coords: dict[str, xr.Variable] = {}
     for dim, label in zip(dims, tensor.labels, strict=True):
         if label is not None:
             name, values, attrs = labels(label)
             coords[name] = xr.Variable((dim,), values, attrs)
-    if mask is not None:
-        if array.dtype.kind == "f":
-            array[mask] = np.nan
-        elif array.dtype.kind == "M":
-            array[mask] = np.datetime64("NaT")
-        else:
-            # Masked integers stay integers: their mask goes along.
-            coords[f"{tensor.name}_mask"] = xr.Variable(
-                dims, mask, {"long_name": f"True where {tensor.name} is masked"}
-            )
+    # Masked floats are NaN and masked times NaT already. Masked integers stay integers: their mask goes along.
+    if valid is not None and array.dtype.kind not in "fMO":
+        mask = _mask(valid, tensor.shape)
+        about = {"long_name": f"True where {tensor.name} is masked"}
+        coords[f"{tensor.name}_mask"] = xr.Variable(dims, mask, about)
     return xr.Variable(dims, array, json.loads(tensor.attrs)), coords
 
 

@@ -25,6 +25,12 @@ def test_a_local_array_is_a_relation() -> None:
     assert type(z) is np.ndarray and z.dtype == np.float32 and z.shape == (50, 40)
 
 
+def test_a_comprehension_sees_the_names_around_it(con: ts.Connection) -> None:
+    x = np.arange(4.0)
+    assert [float(con.sql(f"SELECT sum(x) * {k} AS s FROM x").to_numpy()) for k in (1, 2)] == [6, 12]
+    assert {k: con.sql("SELECT sum(x) AS s FROM x").to_numpy() for k in range(2)} == {0: 6, 1: 6}
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_goes_in_and_out(con: ts.Connection, dtype: str) -> None:
     x = (np.arange(24) % 2 if dtype == "bool" else np.arange(24)).astype(dtype).reshape(4, 6)
@@ -232,6 +238,30 @@ def test_a_large_result_is_computed_in_one_piece(
     again = con.sql(sql).to_numpy()["y"]
     np.testing.assert_array_equal(again, x * 2)
     assert not y.any()
+
+
+@pytest.mark.parametrize("rows", [3, 3000])
+def test_masked_cells_are_nan_in_xarray(con: ts.Connection, rows: int) -> None:
+    """Small results and those in one piece alike."""
+    import xarray as xr
+
+    x = ts.tensor(np.arange(rows * 700.0).reshape(rows, 700) % 11, dims=["y", "x"])
+    t = ts.tensor(np.full(rows * 700, np.datetime64("2020-01-01", "us")).reshape(rows, 700), dims=["y", "x"])
+    sql = (
+        "SELECT rechunk(nullif(x, 3), [100, 700]) AS f, rechunk(nullif(CAST(x AS integer), 3), [100, 700]) AS i, "
+        "rechunk(where(x = 3, NULL, t), [100, 700]) AS t, rechunk(nullif(x, 99), [100, 700]) AS full FROM x, t"
+    )
+    got = con.sql(sql, locals={"x": x, "t": t}).to_xarray()
+    cells = np.arange(rows * 700.0).reshape(rows, 700) % 11
+    np.testing.assert_array_equal(got.f, np.where(cells == 3, np.nan, cells))
+    np.testing.assert_array_equal(np.isnat(got.t), cells == 3)
+    np.testing.assert_array_equal(got.i_mask, cells == 3)
+    assert got.i.dtype == np.int64 or got.i.dtype == np.int32
+    np.testing.assert_array_equal(got.full, cells)
+    assert isinstance(got, xr.Dataset) and "full_mask" not in got.coords
+    numbers = con.sql(sql, locals={"x": x, "t": t}).to_numpy()
+    assert not np.ma.isMaskedArray(numbers["full"])
+    np.testing.assert_array_equal(np.ma.getmaskarray(numbers["f"]), cells == 3)
 
 
 PEAK = """

@@ -153,6 +153,27 @@ def test_a_fork_opens_a_session_of_its_own(con: ts.Connection) -> None:
     assert con.sql("SELECT 2 AS x").to_numpy() == 2
 
 
+def test_a_fork_drops_results_of_its_parent(con: ts.Connection) -> None:
+    x = np.ones((1000, 1000))
+    results = [con.sql("SELECT x * 2 AS y FROM x").to_numpy() for _ in range(4)]
+    child = os.fork()
+    if child == 0:
+        # The pool that lent the memory has locks of the parent's threads.
+        is_right = all((y == 2).all() for y in results)
+        results.clear()
+        gc.collect()
+        os._exit(0 if is_right else 1)
+    deadline = time.monotonic() + 30
+    ended, status = 0, 0
+    while not ended and time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        time.sleep(0.01)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+    assert ended and os.waitstatus_to_exitcode(status) == 0
+    assert all((y == 2).all() for y in results)
+
+
 def test_an_array_that_changes_while_it_is_read_crashes_nothing(con: ts.Connection) -> None:
     x = np.zeros((2000, 2000))
     stop = threading.Event()

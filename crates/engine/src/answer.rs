@@ -19,6 +19,7 @@ use crate::error::Error;
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
 use arrow::datatypes::SchemaRef;
+use bytes::BytesMut;
 use std::borrow::Cow;
 use std::sync::Arc;
 use tessera_planner::catalog::{Attrs, DimLabel};
@@ -313,6 +314,17 @@ impl Tensor {
     /// One byte for each cell, 0 where it is masked; `None` if no cell can be masked.
     pub fn valid(&self) -> Option<&Buffer> {
         self.valid.as_ref()
+    }
+
+    /// A copy of the cells, and a validity byte for each if any cell is masked. Masked floats are NaN, masked datetimes
+    /// NaT.
+    pub fn copy_cells(&self) -> (BytesMut, Option<BytesMut>) {
+        let mut data = BytesMut::from(self.data.as_slice());
+        let valid = self.valid.as_ref().filter(|valid| valid.contains(&0));
+        if let Some(valid) = valid {
+            window::fill_masked(self.dtype, &mut data, valid);
+        }
+        (data, valid.map(|valid| BytesMut::from(valid.as_slice())))
     }
 
     /// Number of cells.

@@ -289,7 +289,8 @@ impl Tensor {
         self.head.dims.iter().map(label).collect()
     }
 
-    /// All cells in row-major order, and a byte for each that is 0 where it is masked, if any cell may be.
+    /// All cells in row-major order, and a byte for each that is 0 where it is masked, if any cell is. Masked floats are
+    /// NaN, masked datetimes NaT.
     fn cells(&self, py: Python<'_>) -> PyResult<(Py<Memory>, Option<Py<Memory>>)> {
         // Other threads wait while it copies, without the interpreter.
         let mut cells = self.cells.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
@@ -308,8 +309,8 @@ impl Tensor {
                 taken.map(|(data, valid)| (Memory::pooled(data), valid.map(Memory::pooled)))
             }
             Cells::Whole(tensor) => {
-                let copy = |cells: &Buffer| Memory::new(cells.as_slice().into());
-                Ok((copy(tensor.data()), tensor.valid().map(copy)))
+                let (data, valid) = py.detach(|| tensor.copy_cells());
+                Ok((Memory::new(data), valid.map(Memory::new)))
             }
         };
         let (data, valid) = taken.map_err(|e| exception(py, &e, ""))?;

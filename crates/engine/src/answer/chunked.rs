@@ -3,7 +3,7 @@
 use super::Tensor;
 use super::piece::Piece;
 use super::scratch::ScratchFile;
-use super::window::{Cells, Head, Windows, number, scatter};
+use super::window::{Cells, Head, Windows, fill_masked, number, scatter};
 use crate::error::Error;
 use arrow::buffer::{Buffer, MutableBuffer};
 use bytes::Bytes;
@@ -66,9 +66,9 @@ impl Chunked {
         Tensor::new(l.name, l.dtype, l.dims, self.grid, data, valid, l.attrs)
     }
 
-    /// The cells in memory of the caller's own, and a validity byte for each if cells may be masked. A piece that no other
-    /// answer has is not copied; chunks are freed as they are copied, unless another answer has them. So the tensor is
-    /// in memory once; then it has no cells any more.
+    /// The cells in memory of the caller's own, and a validity byte for each if any cell is masked. Masked floats are NaN,
+    /// masked datetimes NaT. A piece that no other answer has is not copied; chunks are freed as they are copied, unless
+    /// another answer has them. So the tensor is in memory once; then it has no cells any more.
     ///
     /// # Errors
     /// `memory_exceeded` if the quota has no room for what is not freed; a file that cannot be read.
@@ -78,32 +78,33 @@ impl Chunked {
         {
             piece.charge = None;
             let data = std::mem::replace(&mut piece.data, self.pool.take(0));
-            return Ok((data, piece.valid.take()));
+            return Ok((data, piece.valid.take().filter(|_| piece.is_masked)));
         }
+        let n = self.grid.shape().iter().product::<u64>() as usize;
         let sole = match &self.chunks {
             Chunks::Resident(array) if Arc::strong_count(array) == 1 => Some(array),
             _ => None,
         };
-        let charge = match sole {
-            Some(_) => 0,
-            None => self.memory_bytes(),
-        };
+        let charge = if sole.is_some() { 0 } else { self.memory_bytes() };
         let _charge = self.pool.quota().account().reserve(charge).map_err(Error::stage)?;
-        let n = self.grid.shape().iter().product::<u64>() as usize;
         let mut data = self.pool.take(n * self.labels.dtype.size());
         let mut valid = self.labels.nullable.then(|| self.pool.take(n));
-        let (cells, masks) =
-            (data.as_mut_slice(), &mut valid.as_mut().map(PooledBuf::as_mut_slice));
+        let (cells, mut mask) = (data.as_mut_slice(), valid.as_mut().map(PooledBuf::as_mut_slice));
         let whole = Region::whole(&self.grid.shape());
-        let Some(array) = sole else {
-            self.fill(&whole, cells, masks.as_deref_mut())?;
-            return Ok((data, valid));
-        };
-        for number in 0..self.grid.count() {
-            self.part(&self.grid.unravel(number), &whole, &mut |field, common, from| {
-                self.put(field, from, common, &whole, cells, masks.as_deref_mut());
-            })?;
-            drop(array.take(number));
+        match sole {
+            None => self.fill(&whole, cells, mask.as_deref_mut())?,
+            Some(array) => {
+                for number in 0..self.grid.count() {
+                    self.part(&self.grid.unravel(number), &whole, &mut |field, common, from| {
+                        self.put(field, from, common, &whole, cells, mask.as_deref_mut());
+                    })?;
+                    drop(array.take(number));
+                }
+            }
+        }
+        let valid = valid.filter(|valid| valid.as_slice().contains(&0));
+        if let Some(valid) = &valid {
+            fill_masked(self.labels.dtype, data.as_mut_slice(), valid.as_slice());
         }
         Ok((data, valid))
     }

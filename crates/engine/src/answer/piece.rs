@@ -1,14 +1,15 @@
 //! A result in one piece of memory, which the threads that compute its chunks fill.
 
-use super::window::{number, scatter, windows};
+use super::window::{fill_masked, number, runs, scatter, windows};
 use arrow::buffer::Buffer;
 use bytes::Bytes;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use tessera_exec::chunk::Chunk;
 use tessera_exec::error::Error;
 use tessera_exec::pool::{Pool, PooledBuf, SharedBuf};
 use tessera_exec::quota::Charge;
+use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::Region;
 
@@ -17,11 +18,14 @@ const BAND_BYTES: u64 = 1 << 20;
 /// Upper bound on the parts of a tensor.
 const BANDS_MAX: u64 = 4096;
 
-/// The cells of a tensor in row-major order, and a validity byte for each if cells may be masked.
+/// The cells of a tensor in row-major order, and a validity byte for each if cells may be masked. Masked floats are NaN,
+/// masked datetimes NaT.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(super) data: PooledBuf,
     pub(super) valid: Option<PooledBuf>,
+    /// Is a cell masked?
+    pub(super) is_masked: bool,
     /// Released when the memory belongs to somebody else.
     pub(super) charge: Option<Charge>,
 }
@@ -50,33 +54,34 @@ impl Piece {
 #[derive(Debug)]
 pub(crate) struct Filling {
     grid: Grid,
-    cell_bytes: usize,
+    dtype: DType,
     /// The boxes that threads lock, in row-major order, each with the number of its first cell.
     bands: Vec<(u64, Region)>,
     data: SharedBuf,
     valid: Option<SharedBuf>,
-    charge: std::sync::Mutex<Option<Charge>>,
+    charge: Mutex<Option<Charge>>,
+    is_masked: AtomicBool,
     missing: AtomicU64,
 }
 
 impl Filling {
     /// Bytes of a tensor in one piece.
-    pub(crate) fn bytes(grid: &Grid, cell_bytes: usize, nullable: bool) -> u64 {
-        let cell = cell_bytes as u64 + u64::from(nullable);
+    pub(crate) fn bytes(grid: &Grid, dtype: DType, nullable: bool) -> u64 {
+        let cell = dtype.size() as u64 + u64::from(nullable);
         grid.shape().iter().product::<u64>().saturating_mul(cell)
     }
 
     /// A piece without cells, for which `charge` was reserved.
     pub(crate) fn new(
         grid: Grid,
-        cell_bytes: usize,
+        dtype: DType,
         nullable: bool,
         pool: &Arc<Pool>,
         charge: Charge,
     ) -> Self {
         let shape = grid.shape();
         let cells: u64 = shape.iter().product();
-        let band = (BAND_BYTES / cell_bytes as u64).max(cells.div_ceil(BANDS_MAX));
+        let band = (BAND_BYTES / dtype.size() as u64).max(cells.div_ceil(BANDS_MAX));
         let mut first = 0;
         let bands: Vec<(u64, Region)> = windows(&shape, band)
             .map(|region| {
@@ -90,10 +95,11 @@ impl Filling {
             SharedBuf::new(pool.take(cells as usize * size), ends)
         };
         Filling {
-            cell_bytes,
-            data: shared(cell_bytes),
+            dtype,
+            data: shared(dtype.size()),
             valid: nullable.then(|| shared(1)),
-            charge: std::sync::Mutex::new(Some(charge)),
+            charge: Mutex::new(Some(charge)),
+            is_masked: AtomicBool::new(false),
             missing: AtomicU64::new(grid.count()),
             bands,
             grid,
@@ -101,7 +107,7 @@ impl Filling {
     }
 
     /// Copies a chunk to its place.
-    pub(crate) fn put(&self, index: &[u64], chunk: &Chunk) -> Result<(), Error> {
+    pub(crate) fn put<'a>(&self, index: &[u64], chunk: &'a Chunk) -> Result<(), Error> {
         // A product's index has more axes than the tensor: last axes of length 1, one for each summed axis.
         let index = &index[..self.grid.axes.len().min(index.len())];
         let own = self.grid.region(index);
@@ -124,16 +130,32 @@ impl Filling {
                 common.start.iter().zip(&own.start).map(|(c, o)| c - o).collect();
             let first = number(&offset, &own.shape()) as usize;
             let n = common.cells() as usize;
-            let run = |cells: &[u8], size: usize, into: &SharedBuf| {
-                let cells = cells.get(first * size..(first + n) * size).ok_or_else(|| {
-                    Error::Broken { what: "a chunk of a result is too short".into() }
-                })?;
-                into.write(band, |to| scatter(cells, &common, region, size, to));
-                Ok::<_, Error>(())
+            let part = |cells: &'a [u8], size: usize| {
+                cells.get(first * size..(first + n) * size).ok_or_else(|| Error::Broken {
+                    what: "a chunk of a result is too short".into(),
+                })
             };
-            run(data, self.cell_bytes, &self.data)?;
+            let size = self.dtype.size();
+            let data = part(data, size)?;
+            let valid = valid.map(|valid| part(valid, 1)).transpose()?;
+            let masked = valid.filter(|valid| valid.contains(&0));
+            self.data.write(band, |to| {
+                scatter(data, &common, region, size, to);
+                if let Some(valid) = masked {
+                    runs(&common, region, &mut |cell, at, n| {
+                        fill_masked(
+                            self.dtype,
+                            &mut to[at * size..][..n * size],
+                            &valid[cell..][..n],
+                        );
+                    });
+                }
+            });
             if let (Some(valid), Some(into)) = (valid, &self.valid) {
-                run(valid, 1, into)?;
+                into.write(band, |to| scatter(valid, &common, region, 1, to));
+            }
+            if masked.is_some() {
+                self.is_masked.store(true, Relaxed);
             }
         }
         self.missing.fetch_sub(1, Relaxed);
@@ -151,8 +173,8 @@ impl Filling {
         }
         let data = self.data.take().ok_or_else(missing)?;
         let valid = self.valid.as_ref().map(|v| v.take().ok_or_else(missing)).transpose()?;
-        let charge = self.charge.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        Ok(Piece { data, valid, charge })
+        let charge = self.charge.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(Piece { data, valid, is_masked: self.is_masked.load(Relaxed), charge })
     }
 }
 
@@ -162,7 +184,6 @@ mod tests {
     use super::*;
     use tessera_exec::chunk::Field;
     use tessera_exec::quota::Quota;
-    use tessera_planner::dtype::DType;
 
     /// Cells that are their numbers, each seventh masked.
     fn chunk(grid: &Grid, index: &[u64]) -> Chunk {
@@ -174,12 +195,12 @@ mod tests {
                 cell[a] += rest % own.len(a);
                 rest /= own.len(a);
             }
-            number(&cell, &whole) as i64
+            number(&cell, &whole) as f64
         });
-        let cells: Vec<i64> = cells.collect();
-        let valid = cells.iter().map(|n| u8::from(n % 7 != 0)).collect();
+        let cells: Vec<f64> = cells.collect();
+        let valid = cells.iter().map(|n| u8::from(n % 7.0 != 0.0)).collect();
         let fields = [
-            Field::from_vec(DType::Int64, cells).unwrap(),
+            Field::from_vec(DType::Float64, cells).unwrap(),
             Field::from_vec(DType::Bool, valid).unwrap(),
         ];
         Chunk::new(&own.shape(), fields).unwrap()
@@ -198,8 +219,9 @@ mod tests {
             (&[4, 1], &[1, 1]),
         ] {
             let grid = Grid::regular(shape, chunks);
-            let charge = quota.account().reserve(Filling::bytes(&grid, 8, true)).unwrap();
-            let filling = Filling::new(grid.clone(), 8, true, &pool, charge);
+            let charge =
+                quota.account().reserve(Filling::bytes(&grid, DType::Float64, true)).unwrap();
+            let filling = Filling::new(grid.clone(), DType::Float64, true, &pool, charge);
             let next = AtomicU64::new(0);
             std::thread::scope(|scope| {
                 for _ in 0..3 {
@@ -217,7 +239,11 @@ mod tests {
             });
             let cells: u64 = shape.iter().product();
             let piece = Arc::new(filling.finish().unwrap());
-            assert!(piece.data.typed::<i64>().iter().copied().eq(0..cells as i64), "{shape:?}");
+            let is_right = |(i, v): (usize, &f64)| {
+                if i % 7 == 0 { v.is_nan() } else { *v == i as f64 }
+            };
+            assert!(piece.data.typed::<f64>().iter().enumerate().all(is_right), "{shape:?}");
+            assert!(piece.is_masked);
             let valid = piece.held(1);
             assert!(valid.iter().enumerate().all(|(i, v)| (i % 7 != 0) == (*v != 0)), "{shape:?}");
             assert_eq!((quota.used(), piece.bytes()), (cells * 9, cells * 9));
@@ -231,10 +257,11 @@ mod tests {
         let quota = Quota::new(1 << 20);
         let pool = Pool::new(quota.clone(), 0);
         let grid = Grid::regular(&[4], &[2]);
-        let filling = Filling::new(grid.clone(), 8, true, &pool, quota.account().nothing());
+        let filling =
+            Filling::new(grid.clone(), DType::Float64, true, &pool, quota.account().nothing());
         filling.put(&grid.unravel(1), &chunk(&grid, &grid.unravel(1))).unwrap();
         assert_eq!(filling.finish().unwrap_err().code(), "internal");
-        let short = Chunk::from_vec(&[1], vec![7i64]).unwrap();
+        let short = Chunk::from_vec(&[1], vec![7.0f64]).unwrap();
         assert!(filling.put(&grid.unravel(0), &short).is_err());
     }
 }

@@ -172,6 +172,14 @@ pub(super) fn number(index: &[u64], shape: &[u64]) -> u64 {
 /// Copies the dense cells of the box `part` to their places in the dense box `whole`, which contains it. A cell has
 /// `size` bytes.
 pub(super) fn scatter(from: &[u8], part: &Region, whole: &Region, size: usize, to: &mut [u8]) {
+    runs(part, whole, &mut |cell, at, n| {
+        to[at * size..][..n * size].copy_from_slice(&from[cell * size..][..n * size]);
+    });
+}
+
+/// Calls `run` with cells of the box `part` that follow each other in the box `whole`, which contains it: the number of the
+/// first one in either box, and how many they are.
+pub(super) fn runs(part: &Region, whole: &Region, run: &mut dyn FnMut(usize, usize, usize)) {
     let rank = part.rank();
     let shape = whole.shape();
     // The inner axes that the part spans, and one more, make a run.
@@ -180,14 +188,13 @@ pub(super) fn scatter(from: &[u8], part: &Region, whole: &Region, size: usize, t
         inner -= 1;
     }
     let outer = inner.saturating_sub(1);
-    let run = (outer..rank).map(|a| part.len(a)).product::<u64>() as usize * size;
-    if run == 0 {
+    let cells = (outer..rank).map(|a| part.len(a)).product::<u64>() as usize;
+    if cells == 0 {
         return;
     }
     let mut index: Dims = part.start.iter().zip(&whole.start).map(|(p, w)| p - w).collect();
-    for cells in from.chunks_exact(run) {
-        let at = number(&index, &shape) as usize * size;
-        to[at..at + run].copy_from_slice(cells);
+    for first in (0..part.cells() as usize).step_by(cells) {
+        run(first, number(&index, &shape) as usize, cells);
         for a in (0..outer).rev() {
             index[a] += 1;
             if index[a] < part.end[a] - whole.start[a] {
@@ -195,6 +202,23 @@ pub(super) fn scatter(from: &[u8], part: &Region, whole: &Region, size: usize, t
             }
             index[a] = part.start[a] - whole.start[a];
         }
+    }
+}
+
+/// Writes NaN, or NaT, to the masked cells of a type that has such a value.
+pub(super) fn fill_masked(dtype: DType, cells: &mut [u8], valid: &[u8]) {
+    fn fill<const N: usize>(cells: &mut [u8], valid: &[u8], value: [u8; N]) {
+        for (cell, valid) in cells.as_chunks_mut::<N>().0.iter_mut().zip(valid) {
+            if *valid == 0 {
+                *cell = value;
+            }
+        }
+    }
+    match dtype {
+        DType::Float32 => fill(cells, valid, f32::NAN.to_ne_bytes()),
+        DType::Float64 => fill(cells, valid, f64::NAN.to_ne_bytes()),
+        DType::Datetime(_) => fill(cells, valid, NAT.to_ne_bytes()),
+        _ => {}
     }
 }
 

@@ -133,9 +133,9 @@ impl Session {
         }
         let account = quota.account();
         let fillings = planned.labels.iter().zip(grids).map(|(labels, grid)| {
-            let size = labels.dtype.size();
-            let charge = account.try_reserve(Filling::bytes(&grid, size, labels.nullable))?;
-            Some(Filling::new(grid, size, labels.nullable, runtime.pool(), charge))
+            let (dtype, nullable) = (labels.dtype, labels.nullable);
+            let charge = account.try_reserve(Filling::bytes(&grid, dtype, nullable))?;
+            Some(Filling::new(grid, dtype, nullable, runtime.pool(), charge))
         });
         Some(Join(fillings.collect::<Option<_>>()?))
     }

@@ -9,7 +9,8 @@
 //!    DataFusion's analyser coerces types.
 //! 3. `dense` takes the largest parts of the plan that have a dense form (groups, joins on labels, windows over
 //!    filters and projections) and replaces each by a scan of its rows: `time >= …` is evaluated over the labels and is
-//!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. `lower` lowers arguments to IR with exactly
+//!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. Where the result is tensors (`[lat]`), the items of
+//!    the outermost `SELECT` are part of it. `lower` lowers arguments to IR with exactly
 //!    DataFusion's semantics, or refuses them.
 //! 4. `order` adds the sorts that dimension order needs; `nan` clears the sign of NaN in computed rows; DataFusion
 //!    optimises the rest. A remaining table of cells becomes `rows`: a scan that streams one row for each
@@ -192,6 +193,14 @@ impl FromStr for Density {
     }
 }
 
+/// The form of a plan.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Form {
+    pub density: Density,
+    /// Do its rows become tensors? Then what the outermost `SELECT` computes is dense, too: rows are not wanted.
+    pub as_tensors: bool,
+}
+
 /// Plans a cell block of the text `text`. `because` is the clause that made it a cell block, for errors (`WHERE`,
 /// `GROUP BY`, …).
 ///
@@ -205,29 +214,30 @@ pub(crate) fn plan(
     state: &SessionState,
     config: &Config,
     because: &str,
-    density: Density,
+    form: Form,
 ) -> Result<CellPlan, Error> {
     tessera_frontend::limits::with_stack(|| {
+        let density = form.density;
         let (mut query, mut prepared) = names::prepare(query, tables, because, density, text)?;
         let taken = match expansion::check(&query) {
             Ok(()) => Vec::new(),
             Err(_) => shared::take_out(&mut query),
         };
-        let mut lift = Lift { state, config, scans: Vec::new(), notes: Vec::new() };
+        let mut lift = Lift { state, config, form, scans: Vec::new(), notes: Vec::new() };
         if density == Density::Off {
             lift.notes.push("rows: all cells, because tessera.lift is off".to_string());
         }
         let mut shared = Vec::new();
         for Taken { table: name, cte, uses, query } in taken {
             go_on().map_err(error::plan)?;
-            let (logical, _) = lift.planned(query, &prepared, because, density)?;
+            let (logical, _) = lift.planned(query, &prepared, because, false)?;
             let logical = shared::with_distinct_names(logical).map_err(error::plan)?;
             lift.notes.push(format!("once: {cte}, which is named {uses} times"));
             let source = SharedSource(logical.schema().inner().clone());
             prepared.tables.insert(name.clone(), Arc::new(source));
             shared.push(SharedRows { name, logical });
         }
-        let (logical, orders) = lift.planned(query, &prepared, because, density)?;
+        let (logical, orders) = lift.planned(query, &prepared, because, form.as_tensors)?;
         Ok(CellPlan { logical, shared, scans: lift.scans, notes: lift.notes, orders })
     })
 }
@@ -251,18 +261,19 @@ fn logical(
 struct Lift<'a> {
     state: &'a SessionState,
     config: &'a Config,
+    form: Form,
     scans: Vec<TensorScan>,
     notes: Vec<String>,
 }
 
 impl Lift<'_> {
-    /// The plan of a prepared query, and [`CellPlan::orders`].
+    /// The plan of a prepared query, and [`CellPlan::orders`]. `as_tensors`: see [`Form`].
     fn planned(
         &mut self,
         mut query: Query,
         prepared: &names::Prepared,
         because: &str,
-        density: Density,
+        as_tensors: bool,
     ) -> Result<(LogicalPlan, Vec<Option<ArrayRef>>), Error> {
         expansion::check(&query)?;
         let state = self.state;
@@ -287,7 +298,10 @@ impl Lift<'_> {
         }
         expansion::check_expressions(&logical)?;
         let orders = order::sources(&logical);
-        let logical = match density {
+        let logical = match self.form.density {
+            Density::Auto if as_tensors => {
+                self.dense_items(logical).and_then(|plan| self.dense(plan)).map_err(told)?
+            }
             Density::Auto => self.dense(logical).map_err(told)?,
             Density::Off => logical,
         };
@@ -297,6 +311,39 @@ impl Lift<'_> {
         error::correlated(&logical)?;
         let logical = self.rows(logical).map_err(told)?;
         Ok((logical, orders))
+    }
+
+    /// Replaces a plan whose outermost items compute something by a scan of its rows, if all of it has a dense form.
+    fn dense_items(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
+        match plan {
+            // Labels have an order of their own, independent of that of the rows.
+            LogicalPlan::Sort(sort) if sort.fetch.is_none() => {
+                let input = Arc::new(self.dense_items(Arc::unwrap_or_clone(sort.input))?);
+                Ok(LogicalPlan::Sort(Sort { input, ..sort }))
+            }
+            LogicalPlan::Projection(items) => {
+                let only_selects = items.expr.iter().all(|e| is_column(e));
+                let plan = LogicalPlan::Projection(items);
+                if only_selects || !reads_cells(&plan) {
+                    return Ok(plan);
+                }
+                let name = format!("groups_{}", self.scans.len());
+                match dense::dense(&plan, self.state, self.config, name) {
+                    Ok(scan) => {
+                        self.notes.push(format!("dense: {}", plan.display()));
+                        plan.inputs().into_iter().for_each(|input| self.tell_below(input));
+                        let dense = replacement(&scan, plan.schema())?;
+                        self.scans.push(scan);
+                        Ok(dense)
+                    }
+                    Err(reason) => {
+                        self.notes.push(format!("rows: {}, because {reason}", plan.display()));
+                        Ok(plan)
+                    }
+                }
+            }
+            other => Ok(other),
+        }
     }
 
     /// Replaces each part that has a dense form by a scan of its rows.
@@ -428,6 +475,14 @@ fn reads_values(filter: &Filter) -> bool {
     let LogicalPlan::TableScan(scan) = plan else { return false };
     let Some(source) = scan.source.downcast_ref::<CellSource>() else { return false };
     source.table.dependence(&filter.predicate).is_some_and(|on| on.cells)
+}
+
+/// True if an item is a column, under whatever name.
+fn is_column(expr: &Expr) -> bool {
+    match expr {
+        Expr::Alias(alias) => is_column(&alias.expr),
+        other => matches!(other, Expr::Column(_)),
+    }
 }
 
 /// The scan of a dense aggregate under the aggregate's own column names.

@@ -14,6 +14,7 @@ use sqlparser::tokenizer::Span;
 
 use crate::error::{Error, Position};
 use crate::statement::Statement;
+use crate::surface::has_star;
 
 /// Checks the query of a statement.
 ///
@@ -157,6 +158,15 @@ impl Visitor for Refuse {
     }
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> Flow {
-        refuse(matches!(expr, Expr::OuterJoin(_)), "(+)", expr.span(), "use LEFT JOIN")
+        refuse(matches!(expr, Expr::OuterJoin(_)), "(+)", expr.span(), "use LEFT JOIN")?;
+        match expr {
+            Expr::Function(function) if has_star(function) => {
+                let name = function.name.to_string().to_lowercase();
+                let hint =
+                    format!("name the columns: `{name}(a), {name}(b)`; only `count` takes `*`");
+                refuse(name != "count", &format!("{name}(*)"), expr.span(), &hint)
+            }
+            _ => ControlFlow::Continue(()),
+        }
     }
 }

@@ -297,7 +297,8 @@ fn item(item: &SelectItem) -> Option<Decision> {
     })
 }
 
-fn has_star(function: &Function) -> bool {
+/// True if an argument is `*`.
+pub(crate) fn has_star(function: &Function) -> bool {
     let FunctionArguments::List(list) = &function.args else { return false };
     list.args.iter().any(|arg| {
         matches!(

@@ -51,7 +51,7 @@ pub(crate) fn labelled(
 ) -> Result<Labelled, Error> {
     let mut plain = query.clone();
     let written = columns(&mut plain)?;
-    let plan = plan_cells_in(&plain, text, context, planner, because)?;
+    let plan = plan_cells_in(&plain, text, context, planner, because, true)?;
     let position = Position::of_span(query.span());
     let (columns, names) = match written {
         Some(written) => written,

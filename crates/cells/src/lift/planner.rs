@@ -37,7 +37,7 @@ impl Planner<'_> {
         context: &mut Context<'_>,
         because: &str,
     ) -> Result<CellPlan, Error> {
-        relations::plan_cells_in(query, 0, context, self, because)
+        relations::plan_cells_in(query, 0, context, self, because, false)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sqlparser::ast::{Expr, Ident, ObjectName, Query, SelectItem, Spanned, TableFactor};
 
-use super::{CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable, Planner};
+use super::{CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable, Form, Planner};
 use crate::tables::Tables;
 use tessera_frontend::ast::Relation;
 use tessera_frontend::bind::{self, CatalogNames, Context, RelationRef};
@@ -26,11 +26,12 @@ pub(crate) fn plan_cells_in(
     context: &mut Context<'_>,
     planner: &Planner<'_>,
     because: &str,
+    as_tensors: bool,
 ) -> Result<CellPlan, Error> {
-    let (config, density) = (context.config.clone(), planner.density);
+    let (config, form) = (context.config.clone(), Form { density: planner.density, as_tensors });
     let state = planner.rows.get()?;
     let tables = Relations { context: RefCell::new(context), tables: planner.tables };
-    limits::nested(|| super::plan(query, text, &tables, state, &config, because, density))
+    limits::nested(|| super::plan(query, text, &tables, state, &config, because, form))
 }
 
 struct Relations<'c, 'a> {

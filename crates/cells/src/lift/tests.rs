@@ -11,7 +11,7 @@ use std::fmt::Write;
 use sqlparser::ast::Query;
 use tessera_planner::config::Config;
 
-use super::{CellPlan, Density, ScanColumn, plan, session_state};
+use super::{CellPlan, Density, Form, ScanColumn, plan, session_state};
 use tessera_frontend::Statement;
 use tessera_frontend::error::Error;
 
@@ -22,9 +22,11 @@ fn query(sql: &str) -> Query {
     }
 }
 
+const FORM: Form = Form { density: Density::Auto, as_tensors: false };
+
 fn planned(sql: &str) -> Result<CellPlan, Error> {
     let state = session_state(1 << 30)?;
-    plan(&query(sql), 0, &data::Tables, &state, &Config::default(), "the clause", Density::Auto)
+    plan(&query(sql), 0, &data::Tables, &state, &Config::default(), "the clause", FORM)
 }
 
 /// The plan as text.

@@ -58,3 +58,21 @@ fn a_block_of_rows_is_an_island_with_its_plan() {
     let plan = CellPlan::of(rows).unwrap();
     assert_eq!((plan.scans.len(), rows.plan.graphs().len()), (1, 1));
 }
+
+#[test]
+fn items_that_compute_with_a_dense_part_are_part_of_the_graph_too() {
+    for (items, rest) in [
+        ("t2m + 1", ""),
+        ("t2m * 2", "WHERE lat > 45 AND time < '2020-02-01'"),
+        ("t2m - lag(t2m) OVER (PARTITION BY lat, lon ORDER BY time)", "ORDER BY time"),
+        ("t2m - avg(t2m) OVER (PARTITION BY lat, lon)", ""),
+    ] {
+        let block = format!("SELECT [time], [lat], [lon], {items} AS x FROM era5 {rest}");
+        let sql = format!("SELECT x FROM ({block}) s");
+        let lowered = lowered(&sql, &mut Islands::new()).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        assert_eq!(lowered.outputs[0].dims.len(), 3, "{sql}");
+    }
+    // A function that has no dense form: rows.
+    let sql = "SELECT x FROM (SELECT [time], [lat], [lon], length(place) AS x FROM era5) s";
+    assert!(matches!(lowered(sql, &mut Islands::new()), Err(Error::Waiting)));
+}

@@ -59,9 +59,12 @@ _remembered = functools.lru_cache(maxsize=256)(_native.parse)
 
 
 class Statement:
-    """A statement that was parsed: its text, and the objects of the caller that it names."""
+    """A statement that was parsed: its text, and the objects of the caller that it names.
 
-    __slots__ = ("kind", "locals", "others", "text")
+    ``is_tensors`` is True if its result is tensors, unless a relation by name is rows.
+    """
+
+    __slots__ = ("is_tensors", "kind", "locals", "others", "text")
 
     def __init__(
         self,
@@ -69,11 +72,13 @@ class Statement:
         text: str,
         locals: list[tuple[str, _native.Local, bool]],
         others: dict[str, str],
+        is_tensors: bool = False,
     ) -> None:
         self.kind = kind
         self.text = text
         self.locals = locals
         self.others = others
+        self.is_tensors = is_tensors
 
 
 class Connection:
@@ -163,9 +168,9 @@ class Connection:
         parse = _remembered if len(query) <= _REMEMBERED_CHARS else _native.parse
         _, parsed = parse(query, _params(params))
         statements = []
-        for kind, text, names in parsed:
+        for kind, text, names, is_tensors in parsed:
             found, others = _locals.find(names, scopes, _locals.Reader(self, text))
-            statements.append(Statement(kind, text, found, others))
+            statements.append(Statement(kind, text, found, others, is_tensors))
         return statements
 
     def _run(self, statement: Statement, text: str | None = None) -> _native.Reply:

@@ -316,8 +316,9 @@ class Relation:
         return _results.to_dataset(reply)
 
     def _is_rows(self) -> bool:
-        if self._reply is not None:
-            return self._reply.kind == "rows"
+        # Planning it twice would cost more than a run that is not needed.
+        if self._reply is not None or self._statement.is_tensors:
+            return self._answer().kind == "rows"
         return any(column.kind == "column" for column in self._describe())
 
     def _rows_to_dataset(self) -> xr.Dataset:

@@ -11,6 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import xarray as xr
 
 import tessera_sql as ts
 
@@ -159,3 +160,23 @@ def test_settings_are_checked(tmp_path: Path) -> None:
         con.sql("SELECT 1 AS x")
     with ts.connect(**again) as con:
         assert con.sql("SELECT 2 AS x").fetchone() == (2,)
+
+
+def test_what_is_surely_tensors_is_planned_once(con: ts.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    ds = xr.Dataset({"v": (("y", "x"), np.arange(6.0).reshape(2, 3))}, coords={"y": [5, 7]})
+    pairs = pd.DataFrame({"a": [1, 2], "b": [0.5, 1.5]})
+    texts: list[str] = []
+    run = ts.Connection._run
+
+    def watched(self: ts.Connection, statement: object, text: str | None = None) -> object:
+        texts.append(text or statement.text)  # type: ignore[attr-defined]
+        return run(self, statement, text)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ts.Connection, "_run", watched)
+    assert con.sql("SELECT v * 2 AS w FROM ds").to_xarray().dims == ("y", "x")
+    assert con.sql("SELECT [y], [x], v FROM ds WHERE y > 5").to_xarray().shape == (1, 3)
+    assert len(texts) == 2
+    # Rows of a table are rows, although only the catalog tells.
+    np.testing.assert_array_equal(con.sql("SELECT a, b FROM pairs").to_xarray()["b"], [0.5, 1.5])
+    got = con.sql("SELECT y, avg(v) AS m FROM ds GROUP BY y").to_xarray()
+    np.testing.assert_array_equal(got["m"].sel(y=7), 4)

@@ -322,7 +322,7 @@ impl Lift<'_> {
                 Ok(LogicalPlan::Sort(Sort { input, ..sort }))
             }
             LogicalPlan::Projection(items) => {
-                let only_selects = items.expr.iter().all(|e| is_column(e));
+                let only_selects = items.expr.iter().all(is_column);
                 let plan = LogicalPlan::Projection(items);
                 if only_selects || !reads_cells(&plan) {
                     return Ok(plan);

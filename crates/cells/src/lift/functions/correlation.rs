@@ -58,15 +58,10 @@ struct Moments {
 
 impl Moments {
     fn one(x: f64, y: f64) -> Self {
-        // NaN - NaN is NaN, and an infinite value has no deviation.
-        Moments {
-            count: 1,
-            first_x: x,
-            first_y: y,
-            mean_x: x - x,
-            mean_y: y - y,
-            ..Moments::default()
-        }
+        // NaN and infinite values have no deviation.
+        let mean = |v: f64| if v.is_finite() { 0.0 } else { f64::NAN };
+        let (mean_x, mean_y) = (mean(x), mean(y));
+        Moments { count: 1, first_x: x, first_y: y, mean_x, mean_y, ..Moments::default() }
     }
 
     /// Adds the pairs of another part of the group (Chan, Golub, LeVeque: Updating formulae and a pairwise algorithm for

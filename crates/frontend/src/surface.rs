@@ -159,6 +159,21 @@ pub fn kind(query: &Query, names: &dyn Names) -> RelationKind {
     kind_in_scope(query, names, &Scope::default())
 }
 
+/// As [`kind()`], for a query whose relations are not known: those by name are taken for tensors.
+pub fn kind_of_text(query: &Query) -> RelationKind {
+    struct Unknown;
+    impl Names for Unknown {
+        fn relation(&self, _: &ObjectName) -> RelationKind {
+            RelationKind::Tensor
+        }
+
+        fn is_tensor_function(&self, name: &str) -> bool {
+            crate::functions::is_tensor_function(name)
+        }
+    }
+    kind(query, &Unknown)
+}
+
 /// The CTEs in scope, innermost first.
 #[derive(Default)]
 struct Scope<'a> {

@@ -2,30 +2,15 @@
 
 use crate::error::exception;
 use pyo3::prelude::*;
-use sqlparser::ast::ObjectName;
 use tessera_engine::error::Error;
 use tessera_engine::parameters;
 use tessera_frontend::bind::RelationRef;
-use tessera_frontend::functions::is_tensor_function;
-use tessera_frontend::surface::{self, Names, RelationKind};
+use tessera_frontend::surface::{self, RelationKind};
 use tessera_frontend::{Parsed, Statement};
 
 /// A statement: its kind, its text, the names of the relations that it reads, as they are written, and true if its
 /// result is tensors, unless a relation by name is rows.
 type Described = (&'static str, String, Vec<String>, bool);
-
-/// Names that only the text tells something about.
-struct Unknown;
-
-impl Names for Unknown {
-    fn relation(&self, _: &ObjectName) -> RelationKind {
-        RelationKind::Tensor
-    }
-
-    fn is_tensor_function(&self, name: &str) -> bool {
-        is_tensor_function(name)
-    }
-}
 
 /// Parses a script with its parameters, a JSON document. Kinds are `query` (which changes nothing), `info` (`SHOW`,
 /// `DESCRIBE`, `EXPLAIN`) and `change`.
@@ -65,7 +50,7 @@ fn describe(parsed: &Parsed) -> Result<Described, tessera_frontend::Error> {
         }
     }
     let is_tensors = match &parsed.statement {
-        Statement::Query(query) => surface::kind(query, &Unknown) == RelationKind::Tensor,
+        Statement::Query(query) => surface::kind_of_text(query) == RelationKind::Tensor,
         _ => false,
     };
     Ok((kind, parsed.text.clone(), names, is_tensors))

@@ -14,6 +14,7 @@ mod shared;
 
 pub use shared::SharedBuf;
 
+use crate::error::Error;
 use crate::quota::Quota;
 use arrow::buffer::Buffer;
 use region::{Cut, Cutter};
@@ -39,6 +40,19 @@ const STEPS: usize = 8;
 pub struct NoMemory {
     /// Bytes that were requested.
     pub bytes: usize,
+}
+
+impl NoMemory {
+    /// Ends the operand. It is not a fault of the code, so nothing is printed.
+    fn raise(self) -> ! {
+        resume_unwind(Box::new(self))
+    }
+}
+
+impl From<NoMemory> for Error {
+    fn from(refused: NoMemory) -> Self {
+        Error::of_panic("a result".into(), &refused)
+    }
 }
 
 /// A pool of buffers by size.
@@ -78,13 +92,21 @@ impl Pool {
 
     /// Returns a buffer of `len` bytes with unspecified, initialised contents.
     pub fn take(self: &Arc<Self>, len: usize) -> PooledBuf {
+        self.try_take(len).unwrap_or_else(|e| e.raise())
+    }
+
+    /// As [`Pool::take`], for callers that are not operands.
+    ///
+    /// # Errors
+    /// [`NoMemory`] if the system refuses memory.
+    pub fn try_take(self: &Arc<Self>, len: usize) -> Result<PooledBuf, NoMemory> {
         let size = rounded(len);
         let reused = (size >= POOLED_MIN)
             .then(|| self.list(class_of(size)).pop())
             .flatten()
             .inspect(|m| self.quota.uncache(m.size as u64));
-        let memory = reused.unwrap_or_else(|| self.allocate(size));
-        PooledBuf { owner: Owner { memory: Some(memory), pool: self.clone() }, len }
+        let memory = reused.map_or_else(|| self.allocate(size), Ok)?;
+        Ok(PooledBuf { owner: Owner { memory: Some(memory), pool: self.clone() }, len })
     }
 
     /// Returns a buffer of `len` zeros.
@@ -92,7 +114,7 @@ impl Pool {
         let size = rounded(len);
         if size < POOLED_MIN || self.list(class_of(size)).is_empty() {
             // New memory is already zero.
-            let memory = self.allocate(size);
+            let memory = self.allocate(size).unwrap_or_else(|e| e.raise());
             let owner = Owner { memory: Some(memory), pool: self.clone() };
             return PooledBuf { owner, len };
         }
@@ -102,14 +124,13 @@ impl Pool {
     }
 
     /// Allocates new memory. If the system refuses, the pool frees its cache and tries again.
-    fn allocate(&self, size: usize) -> Memory {
+    fn allocate(&self, size: usize) -> Result<Memory, NoMemory> {
         Memory::new(size, &self.regions)
             .or_else(|| {
                 self.trim(0);
                 Memory::new(size, &self.regions)
             })
-            // Not a fault of the code, so nothing is printed.
-            .unwrap_or_else(|| resume_unwind(Box::new(NoMemory { bytes: size })))
+            .ok_or(NoMemory { bytes: size })
     }
 
     /// Frees cached memory until no more than `keep` bytes are left, the largest buffers first.
@@ -360,6 +381,8 @@ mod tests {
             let error = crate::error::Error::of_panic("operand `sort`".into(), payload.as_ref());
             assert_eq!((error.code(), error.may_fit()), ("memory_exceeded", true), "{error}");
         }
+        let refused = pool.try_take(1 << 47).unwrap_err();
+        assert_eq!(crate::error::Error::from(refused).code(), "memory_exceeded");
         assert_eq!(pool.take(100).as_slice(), [0; 100]);
     }
 

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tessera_exec::chunk::Chunk;
+use tessera_exec::error::Error as StageError;
 use tessera_exec::pool::{Pool, PooledBuf};
 use tessera_exec::quota::Charge;
 use tessera_exec::store::{FinishedChunk, Resident};
@@ -87,8 +88,9 @@ impl Chunked {
         };
         let charge = if sole.is_some() { 0 } else { self.memory_bytes() };
         let _charge = self.pool.quota().account().reserve(charge).map_err(Error::stage)?;
-        let mut data = self.pool.take(n * self.labels.dtype.size());
-        let mut valid = self.labels.nullable.then(|| self.pool.take(n));
+        let take = |n| self.pool.try_take(n).map_err(|e| Error::stage(StageError::from(e)));
+        let mut data = take(n * self.labels.dtype.size())?;
+        let mut valid = self.labels.nullable.then(|| take(n)).transpose()?;
         let (cells, mut mask) = (data.as_mut_slice(), valid.as_mut().map(PooledBuf::as_mut_slice));
         let whole = Region::whole(&self.grid.shape());
         match sole {

@@ -72,13 +72,16 @@ impl Filling {
     }
 
     /// A piece without cells, for which `charge` was reserved.
+    ///
+    /// # Errors
+    /// The system refuses memory.
     pub(crate) fn new(
         grid: Grid,
         dtype: DType,
         nullable: bool,
         pool: &Arc<Pool>,
         charge: Charge,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let shape = grid.shape();
         let cells: u64 = shape.iter().product();
         let band = (BAND_BYTES / dtype.size() as u64).max(cells.div_ceil(BANDS_MAX));
@@ -92,18 +95,18 @@ impl Filling {
             .collect();
         let shared = |size: usize| {
             let ends = bands.iter().map(|(start, region)| (start + region.cells()) as usize * size);
-            SharedBuf::new(pool.take(cells as usize * size), ends)
+            Ok::<_, Error>(SharedBuf::new(pool.try_take(cells as usize * size)?, ends))
         };
-        Filling {
+        Ok(Filling {
             dtype,
-            data: shared(dtype.size()),
-            valid: nullable.then(|| shared(1)),
+            data: shared(dtype.size())?,
+            valid: nullable.then(|| shared(1)).transpose()?,
             charge: Mutex::new(Some(charge)),
             is_masked: AtomicBool::new(false),
             missing: AtomicU64::new(grid.count()),
             bands,
             grid,
-        }
+        })
     }
 
     /// Copies a chunk to its place.
@@ -221,7 +224,7 @@ mod tests {
             let grid = Grid::regular(shape, chunks);
             let charge =
                 quota.account().reserve(Filling::bytes(&grid, DType::Float64, true)).unwrap();
-            let filling = Filling::new(grid.clone(), DType::Float64, true, &pool, charge);
+            let filling = Filling::new(grid.clone(), DType::Float64, true, &pool, charge).unwrap();
             let next = AtomicU64::new(0);
             std::thread::scope(|scope| {
                 for _ in 0..3 {
@@ -258,7 +261,8 @@ mod tests {
         let pool = Pool::new(quota.clone(), 0);
         let grid = Grid::regular(&[4], &[2]);
         let filling =
-            Filling::new(grid.clone(), DType::Float64, true, &pool, quota.account().nothing());
+            Filling::new(grid.clone(), DType::Float64, true, &pool, quota.account().nothing())
+                .unwrap();
         filling.put(&grid.unravel(1), &chunk(&grid, &grid.unravel(1))).unwrap();
         assert_eq!(filling.finish().unwrap_err().code(), "internal");
         let short = Chunk::from_vec(&[1], vec![7.0f64]).unwrap();

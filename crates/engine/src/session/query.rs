@@ -135,7 +135,8 @@ impl Session {
         let fillings = planned.labels.iter().zip(grids).map(|(labels, grid)| {
             let (dtype, nullable) = (labels.dtype, labels.nullable);
             let charge = account.try_reserve(Filling::bytes(&grid, dtype, nullable))?;
-            Some(Filling::new(grid, dtype, nullable, runtime.pool(), charge))
+            // Without memory for a piece there may be memory for chunks.
+            Filling::new(grid, dtype, nullable, runtime.pool(), charge).ok()
         });
         Some(Join(fillings.collect::<Option<_>>()?))
     }

@@ -327,20 +327,9 @@ impl Lift<'_> {
                 if only_selects || !reads_cells(&plan) {
                     return Ok(plan);
                 }
-                let name = format!("groups_{}", self.scans.len());
-                match dense::dense(&plan, self.state, self.config, name) {
-                    Ok(scan) => {
-                        self.notes.push(format!("dense: {}", plan.display()));
-                        plan.inputs().into_iter().for_each(|input| self.tell_below(input));
-                        let dense = replacement(&scan, plan.schema())?;
-                        self.scans.push(scan);
-                        Ok(dense)
-                    }
-                    Err(reason) => {
-                        self.notes.push(format!("rows: {}, because {reason}", plan.display()));
-                        Ok(plan)
-                    }
-                }
+                let Some(dense) = self.replaced(&plan)? else { return Ok(plan) };
+                plan.inputs().into_iter().for_each(|input| self.tell_below(input));
+                Ok(dense)
             }
             other => Ok(other),
         }
@@ -366,22 +355,29 @@ impl Lift<'_> {
             if !is_tried || !reads_cells(&node) {
                 return Ok(Transformed::no(node));
             }
-            let name = format!("groups_{}", self.scans.len());
-            match dense::dense(&node, self.state, self.config, name) {
-                Ok(scan) => {
-                    let what = node.display();
-                    self.notes.push(format!("dense: {what}"));
-                    let plan = replacement(&scan, node.schema())?;
-                    self.scans.push(scan);
-                    Ok(Transformed::yes(plan))
-                }
-                Err(reason) => {
-                    self.notes.push(format!("rows: {}, because {reason}", node.display()));
-                    Ok(Transformed::no(node))
-                }
-            }
+            Ok(match self.replaced(&node)? {
+                Some(plan) => Transformed::yes(plan),
+                None => Transformed::no(node),
+            })
         })
         .map(|t| t.data)
+    }
+
+    /// A scan of the rows of a plan that has a dense form; `None`, and a note with the reason, if it has none.
+    fn replaced(&mut self, plan: &LogicalPlan) -> datafusion::error::Result<Option<LogicalPlan>> {
+        let name = format!("groups_{}", self.scans.len());
+        match dense::dense(plan, self.state, self.config, name) {
+            Ok(scan) => {
+                self.notes.push(format!("dense: {}", plan.display()));
+                let dense = replacement(&scan, plan.schema())?;
+                self.scans.push(scan);
+                Ok(Some(dense))
+            }
+            Err(reason) => {
+                self.notes.push(format!("rows: {}, because {reason}", plan.display()));
+                Ok(None)
+            }
+        }
     }
 
     /// `ORDER BY … LIMIT k` over a plan with a dense form: the sort reads only the rows that can be among the first.

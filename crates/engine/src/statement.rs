@@ -177,7 +177,7 @@ impl Handle {
         self
     }
 
-    pub(crate) fn is_in_one_piece(&self) -> bool {
+    pub(crate) fn wants_one_piece(&self) -> bool {
         self.0.in_one_piece.load(Ordering::Relaxed)
     }
 

@@ -51,7 +51,7 @@ impl NoMemory {
 
 impl From<NoMemory> for Error {
     fn from(refused: NoMemory) -> Self {
-        Error::of_panic("a result".into(), &refused)
+        Error::MemoryRefused { operand: "a result".into(), wanted_bytes: refused.bytes as u64 }
     }
 }
 

@@ -61,6 +61,7 @@ pub(crate) struct Filling {
     valid: Option<SharedBuf>,
     charge: Mutex<Option<Charge>>,
     is_masked: AtomicBool,
+    /// Cells that have not come.
     missing: AtomicU64,
 }
 
@@ -103,7 +104,7 @@ impl Filling {
             valid: nullable.then(|| shared(1)).transpose()?,
             charge: Mutex::new(Some(charge)),
             is_masked: AtomicBool::new(false),
-            missing: AtomicU64::new(grid.count()),
+            missing: AtomicU64::new(cells),
             bands,
             grid,
         })
@@ -142,7 +143,7 @@ impl Filling {
             let data = part(data, size)?;
             let valid = valid.map(|valid| part(valid, 1)).transpose()?;
             let masked = valid.filter(|valid| valid.contains(&0));
-            self.data.write(band, |to| {
+            let mut written = self.data.write(band, |to| {
                 scatter(data, &common, region, size, to);
                 if let Some(valid) = masked {
                     runs(&common, region, &mut |cell, at, n| {
@@ -155,22 +156,24 @@ impl Filling {
                 }
             });
             if let (Some(valid), Some(into)) = (valid, &self.valid) {
-                into.write(band, |to| scatter(valid, &common, region, 1, to));
+                written &= into.write(band, |to| scatter(valid, &common, region, 1, to));
+            }
+            if written {
+                self.missing.fetch_sub(n as u64, Relaxed);
             }
             if masked.is_some() {
                 self.is_masked.store(true, Relaxed);
             }
         }
-        self.missing.fetch_sub(1, Relaxed);
         Ok(())
     }
 
     /// The piece.
     ///
     /// # Errors
-    /// A chunk did not come, or it was taken before: an internal error.
+    /// Cells did not come, or it was taken before: an internal error.
     pub(crate) fn finish(&self) -> Result<Piece, Error> {
-        let missing = || Error::Broken { what: "a chunk of a result is missing".into() };
+        let missing = || Error::Broken { what: "cells of a result are missing".into() };
         if self.missing.load(Relaxed) != 0 {
             return Err(missing());
         }

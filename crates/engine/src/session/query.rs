@@ -121,6 +121,9 @@ impl Session {
     /// Memory for results in one piece each; `None` if the caller does not want it, or if they are better kept in
     /// chunks, which can be spilled.
     fn in_one_piece(&self, planned: &Planned, bytes: u64, statement: &Handle) -> Option<Join> {
+        if !statement.wants_one_piece() {
+            return None;
+        }
         let (runtime, tiling) = (&self.host.runtime, &planned.tiling);
         let quota = self.quota(statement);
         let fits =
@@ -128,7 +131,7 @@ impl Session {
         let outs = planned.labels.iter().zip(&tiling.plan().results);
         let grids: Vec<Grid> = outs.map(|(labels, out)| grid_of(tiling, *out, labels)).collect();
         // One chunk is one piece.
-        if !statement.is_in_one_piece() || !fits || grids.iter().all(|grid| grid.count() <= 1) {
+        if !fits || grids.iter().all(|grid| grid.count() <= 1) {
             return None;
         }
         let account = quota.account();

@@ -42,14 +42,15 @@ impl SharedBuf {
         SharedBuf { buf: RwLock::new(Some(buf)), ends, locks }
     }
 
-    /// Calls `write` with the bytes of a part, once no other thread has them. Does nothing if there is no such part, or
-    /// after [`SharedBuf::take`].
-    pub fn write(&self, part: usize, write: impl FnOnce(&mut [u8])) {
+    /// Calls `write` with the bytes of a part, once no other thread has them. Returns false, and calls nothing, if there is
+    /// no such part, or after [`SharedBuf::take`].
+    #[must_use]
+    pub fn write(&self, part: usize, write: impl FnOnce(&mut [u8])) -> bool {
         let buf = self.buf.read().unwrap_or_else(PoisonError::into_inner);
         let (Some(buf), Some(&end), Some(lock)) =
             (buf.as_ref(), self.ends.get(part), self.locks.get(part))
         else {
-            return;
+            return false;
         };
         let start = part.checked_sub(1).map_or(0, |before| self.ends[before]);
         // Bytes have no state that a panic could leave half changed.
@@ -61,6 +62,7 @@ impl SharedBuf {
             std::slice::from_raw_parts_mut(buf.owner.ptr().as_ptr().add(start), end - start)
         };
         write(bytes);
+        true
     }
 
     /// Takes the buffer, once no thread writes; `None` if it was taken before.
@@ -86,12 +88,13 @@ mod tests {
                 scope.spawn(move || {
                     for turn in 0..100 {
                         let part = (turn + thread * 25) % 100;
-                        shared.write(part, |bytes| {
+                        let written = shared.write(part, |bytes| {
                             // A part that another thread writes at the same time would lose steps.
                             for byte in bytes {
                                 *byte = byte.wrapping_add(1);
                             }
                         });
+                        assert!(written);
                     }
                 });
             }
@@ -99,7 +102,7 @@ mod tests {
         let buf = shared.take().unwrap();
         assert!(buf.as_slice().iter().all(|&b| b == 4));
         assert!(shared.take().is_none());
-        shared.write(0, |_| unreachable!("the buffer is gone"));
+        assert!(!shared.write(0, |_| unreachable!("the buffer is gone")));
     }
 
     #[test]
@@ -110,7 +113,8 @@ mod tests {
             zeros.as_mut_slice().fill(0);
             let shared = SharedBuf::new(zeros, ends.iter().copied());
             for part in 0..ends.len() + 2 {
-                shared.write(part, |bytes| bytes.iter_mut().for_each(|b| *b += 1));
+                // There may be one part more than ends.
+                let _ = shared.write(part, |bytes| bytes.iter_mut().for_each(|b| *b += 1));
             }
             assert_eq!(shared.take().unwrap().as_slice(), [1; 10], "{ends:?}");
         }

@@ -18,6 +18,7 @@
 
 mod disk;
 pub mod fail;
+pub mod formats;
 pub mod manifest;
 pub mod sink;
 pub mod source;

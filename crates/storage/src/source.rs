@@ -10,15 +10,16 @@
 mod ahead;
 mod blosc;
 mod boxes;
-mod cells;
+pub(crate) mod cells;
 mod cf;
-mod chunked;
-mod codecs;
+pub(crate) mod chunked;
+pub(crate) mod codecs;
 mod coords;
 mod dataset_cache;
-mod error;
+pub(crate) mod error;
 mod fence;
 mod flat;
+pub(crate) mod found;
 mod json;
 pub(crate) mod location;
 mod lz4;
@@ -34,8 +35,8 @@ pub(crate) mod store;
 mod table_store;
 mod taken;
 mod time_units;
-mod unpack;
-mod variables;
+pub(crate) mod unpack;
+pub(crate) mod variables;
 mod versions;
 mod zarr;
 
@@ -53,6 +54,7 @@ pub use versions::{Noted, Read, Versions};
 #[cfg(test)]
 mod tests;
 
+use crate::formats;
 use dataset_cache::Seen;
 use location::Location;
 use std::collections::BTreeMap;
@@ -82,7 +84,8 @@ impl Opened {
     }
 }
 
-/// Opens a path or URL: a Zarr v2 or v3 group or array, an `.npy` or an `.npz`; `url#group/path` is a nested group.
+/// Opens a path or URL: a Zarr v2 or v3 group or array, an `.npy`, an `.npz`, or a file of one of the [formats](crate::formats);
+/// `url#group/path` is a nested group.
 ///
 /// A cached dataset of the same options is returned if the objects read for it are unchanged.
 ///
@@ -142,8 +145,14 @@ async fn open_anew(
     if let Some(opened) = npz::open(&store, location).await? {
         return Ok(opened);
     }
-    match zarr::find(&store, &location.group).await? {
-        Some(found) => variables::assemble(&store, location, options, found).await,
+    if let Some(opened) = formats::by_name(&store, location, options).await? {
+        return Ok(opened);
+    }
+    if let Some(found) = zarr::find(&store, &location.group).await? {
+        return variables::assemble(&store, location, options, found).await;
+    }
+    match formats::by_content(&store, location, options).await? {
+        Some(opened) => Ok(opened),
         None if !location.group.is_empty() => {
             Err(SourceError::NotFound { what: format!("{}#{}", location.display, location.group) })
         }

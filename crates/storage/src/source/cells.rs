@@ -10,6 +10,12 @@ pub(crate) enum Raw {
     Plain(DType),
     /// IEEE 754 binary16, widened exactly to `float32`.
     Half,
+    /// `bfloat16`, widened exactly to `float32`.
+    Brain,
+    /// 8-bit floats with 4 bits of exponent and no infinities, widened exactly to `float32`.
+    E4M3,
+    /// 8-bit floats with 5 bits of exponent, widened exactly to `float32`.
+    E5M2,
     /// `numpy.datetime64`: `cell * multiply / divide` microseconds since 1970; `NaT` is `i64::MIN` on both sides.
     /// [`crate::source::moments`] converts to microseconds.
     Time { multiply: i64, divide: i64 },
@@ -28,7 +34,7 @@ impl Raw {
     pub(crate) fn dtype(&self) -> Option<DType> {
         match self {
             Raw::Plain(d) => Some(*d),
-            Raw::Half => Some(DType::Float32),
+            Raw::Half | Raw::Brain | Raw::E4M3 | Raw::E5M2 => Some(DType::Float32),
             Raw::Time { .. } => Some(DType::Datetime(Calendar::Standard)),
             Raw::Span { .. } => Some(DType::Int64),
             Raw::Utf32 { .. } | Raw::Utf8 | Raw::Bytes { .. } => None,
@@ -39,7 +45,8 @@ impl Raw {
     pub(crate) fn size(&self) -> u64 {
         match self {
             Raw::Plain(d) => d.size() as u64,
-            Raw::Half => 2,
+            Raw::Half | Raw::Brain => 2,
+            Raw::E4M3 | Raw::E5M2 => 1,
             Raw::Time { .. } | Raw::Span { .. } => 8,
             Raw::Bytes { len } => *len,
             Raw::Utf32 { chars } => chars.saturating_mul(4),
@@ -150,6 +157,15 @@ impl Raw {
         Cow::Owned(cells)
     }
 
+    /// The texts of cells of [`Raw::Bytes`].
+    pub(crate) fn texts(&self, cells: &[u8]) -> Result<Vec<String>, String> {
+        let text = |cell: &[u8]| {
+            let end = cell.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
+            String::from_utf8(cell[..end].to_vec()).map_err(|_| "a text is no UTF-8".to_string())
+        };
+        cells.chunks_exact(self.size().max(1) as usize).map(text).collect()
+    }
+
     /// True if [`Raw::convert`] returns every cell unchanged.
     pub(crate) fn is_verbatim(&self) -> bool {
         match self {
@@ -172,9 +188,32 @@ impl Raw {
                 }
                 Cow::Owned(out)
             }
+            Raw::Brain => {
+                let wide = |c: &[u8; 2]| u32::from(u16::from_ne_bytes(*c)) << 16;
+                let cells = cells.as_chunks::<2>().0;
+                Cow::Owned(cells.iter().flat_map(|c| wide(c).to_ne_bytes()).collect())
+            }
+            Raw::E4M3 => Cow::Owned(cells.iter().flat_map(|&c| e4m3(c).to_ne_bytes()).collect()),
+            // The upper byte of a binary16.
+            Raw::E5M2 => {
+                let wide = |c: u8| half::f16::from_bits(u16::from(c) << 8).to_f32();
+                Cow::Owned(cells.iter().flat_map(|&c| wide(c).to_ne_bytes()).collect())
+            }
             _ => cells,
         }
     }
+}
+
+/// # Source
+/// Micikevicius et al. (2022), "FP8 formats for deep learning", table 1.
+fn e4m3(bits: u8) -> f32 {
+    let (exponent, mantissa) = (i32::from(bits >> 3 & 0xf), f32::from(bits & 7));
+    let size = match (exponent, bits & 7) {
+        (0xf, 7) => f32::NAN,
+        (0, _) => mantissa * 2f32.powi(-9),
+        _ => (1.0 + mantissa / 8.0) * 2f32.powi(exponent - 7),
+    };
+    if bits & 0x80 == 0 { size } else { -size }
 }
 
 /// Reverses the bytes of each cell of `size` bytes.

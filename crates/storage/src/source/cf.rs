@@ -24,12 +24,13 @@ pub(crate) struct Decoded {
 }
 
 /// Decodes the attributes of the variable `array`, whose raw cells are `dtype`. `fill_v2` is Zarr v2's `fill_value`,
-/// which xarray reads as a `_FillValue`.
+/// which xarray reads as a `_FillValue`; `narrow` has the names of attributes that are `float32`.
 pub(crate) fn decode(
     array: &str,
     mut dtype: DType,
     mut attrs: Attrs,
     fill_v2: Option<&Value>,
+    narrow: &[String],
 ) -> Result<Decoded, SourceError> {
     let stored = dtype;
     let bad = |attribute: &str, value: &Value| SourceError::Attribute {
@@ -94,12 +95,19 @@ pub(crate) fn decode(
         };
         let (scale, offset) = (factor("scale_factor")?, factor("add_offset")?);
         if scale.is_some() || offset.is_some() {
-            // Attributes in JSON are float64, and xarray unpacks to the type of the factors.
-            out.unpack = Some(Unpack {
-                dtype: DType::Float64,
-                scale: scale.unwrap_or(1.0),
-                offset: offset.unwrap_or(0.0),
-            });
+            // As xarray, cells are unpacked to the type of the factors, which is float64 for those in JSON; 32 bits of an
+            // integer do not fit `float32`, and an offset alone may be large.
+            let is_narrow = |key: &str| narrow.iter().any(|n| n == key);
+            let is_wide = offset.is_some()
+                && (scale.is_none()
+                    || !is_narrow("add_offset")
+                    || stored.size() == 4 && !stored.is_float());
+            let dtype = match is_narrow("scale_factor") && !is_wide {
+                true => DType::Float32,
+                false => DType::Float64,
+            };
+            out.unpack =
+                Some(Unpack { dtype, scale: scale.unwrap_or(1.0), offset: offset.unwrap_or(0.0) });
         }
         if let Some(units) = attrs.get("units").and_then(Value::as_str).map(str::to_string)
             && time_units::is_time(&units)

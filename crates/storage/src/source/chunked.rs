@@ -1,12 +1,14 @@
-//! Arrays in encoded chunks: Zarr.
+//! Arrays in encoded chunks.
 //!
 //! ```text
-//!   region ─▶ chunks it touches ─▶ objects, or byte ranges of shards ─▶ codecs ─▶ cells copied into the region
+//!   region ─▶ chunks it touches ─▶ objects, or parts of shards and files ─▶ codecs ─▶ cells copied into the region
 //! ```
 
 mod place;
 mod requests;
 
+use crate::formats::ChunkIndex;
+use crate::formats::view::{Pages, View};
 use crate::manifest::{Chunks, Seal};
 use crate::source::cells::Raw;
 use crate::source::codecs;
@@ -27,7 +29,7 @@ use zarrs::array::{ArrayBytes, FillValue, data_type};
 /// Upper bound on the chunks fetched concurrently for one region.
 const CONCURRENT_MAX: usize = 16;
 
-/// Largest gap between two chunks of a shard that is read with them instead of splitting the request.
+/// Largest gap between two chunks of an object that is read with them instead of splitting the request.
 const GAP_BYTES_MAX: u64 = 64 << 10;
 
 /// Upper bound on the bytes of cached shard indices of one array.
@@ -36,29 +38,54 @@ const INDEX_CACHE_BYTES_MAX: usize = 32 << 20;
 /// Offset and length of each unit of a shard, row-major; both `u64::MAX` if it is absent.
 type ShardIndex = Arc<Vec<[u64; 2]>>;
 
-/// A reader's state of one Zarr array.
+/// A chunk's range in the object that holds it, and the codecs that were not applied to it; `None` if it is absent.
+type Part = Option<(Range<u64>, u32)>;
+
+/// A reader's state of one array.
 #[derive(Debug)]
 pub(crate) struct Chunked {
     meta: Arc<ArrayMeta>,
-    /// Key of the array in its store; empty if the store is the array.
+    /// Key of the array in its store, empty if the store is the array; or key of the file that holds its chunks.
     prefix: String,
+    /// Where the chunks are in the file, if one file holds them all.
+    file: Option<InFile>,
     /// The chunks listed in the manifest, if the store has one.
     listed: Option<Arc<Chunks>>,
     /// Cached indices of shards; `None` for absent shards.
     indices: Mutex<BTreeMap<Dims, Option<ShardIndex>>>,
 }
 
+/// The chunks of an array in one file.
+#[derive(Debug, Clone)]
+pub(crate) struct InFile {
+    pub(crate) pages: Arc<Pages>,
+    pub(crate) index: Arc<dyn ChunkIndex>,
+}
+
 impl Chunked {
+    /// An array whose chunks are parts of a file.
+    pub(crate) fn in_file(meta: ArrayMeta, file: InFile) -> Self {
+        let prefix = file.pages.key().to_string();
+        let (file, indices) = (Some(file), Mutex::default());
+        Chunked { meta: Arc::new(meta), prefix, file, listed: None, indices }
+    }
+
+    /// An array of Zarr.
     pub(crate) fn new(meta: ArrayMeta, prefix: String, store: &Store) -> Self {
         let listed = store.manifest().map(|m| m.arrays.get(&prefix).cloned().unwrap_or_default());
         // Chunks of a shard have no files of their own; a warehouse has no shards.
         let listed = listed.filter(|_| meta.shard.is_none());
-        Chunked { meta: Arc::new(meta), prefix, listed, indices: Mutex::default() }
+        Chunked { meta: Arc::new(meta), prefix, file: None, listed, indices: Mutex::default() }
     }
 
-    /// True if a manifest lists the existing chunks.
+    /// True if a manifest or the file lists the existing chunks.
     pub(crate) fn is_listed(&self) -> bool {
-        self.listed.is_some()
+        self.listed.is_some() || self.file.is_some()
+    }
+
+    /// True if an object holds many chunks.
+    fn is_in_parts(&self) -> bool {
+        self.meta.shard.is_some() || self.file.is_some()
     }
 
     /// True if a chunk is known to have no file.
@@ -98,8 +125,13 @@ impl Chunked {
 
     /// The same array, without cached indices.
     pub(crate) fn fresh(&self) -> Chunked {
-        let (meta, prefix) = (self.meta.clone(), self.prefix.clone());
-        Chunked { meta, prefix, listed: self.listed.clone(), indices: Mutex::default() }
+        Chunked {
+            meta: self.meta.clone(),
+            prefix: self.prefix.clone(),
+            file: self.file.clone(),
+            listed: self.listed.clone(),
+            indices: Mutex::default(),
+        }
     }
 
     pub(crate) async fn fetch(
@@ -109,21 +141,21 @@ impl Chunked {
     ) -> Result<Vec<Piece>, SourceError> {
         let units = indices(&self.units(region));
         reader.store.counters().chunks.fetch_add(units.len() as u64, Ordering::Relaxed);
-        let Some(shard) = &self.meta.shard else {
+        if !self.is_in_parts() {
             return stream::iter(units)
                 .map(|at| async move {
                     let bytes = match self.is_absent(&at) {
                         true => None,
                         false => self.get(reader, &at).await?,
                     };
-                    Ok(Piece { at, len: Dims::new(), bytes, range: None })
+                    Ok(Piece { bytes, ..Piece::at(at) })
                 })
                 .buffered(CONCURRENT_MAX)
                 .try_collect()
                 .await;
-        };
-        let parts: Vec<Vec<Piece>> = stream::iter(by_shard(shard, units))
-            .map(|(of, units)| self.fetch_shard(reader, shard, of, units))
+        }
+        let parts: Vec<Vec<Piece>> = stream::iter(self.by_object(units))
+            .map(|(of, units)| self.fetch_parts(reader, of, units))
             .buffered(CONCURRENT_MAX)
             .try_collect()
             .await?;
@@ -138,22 +170,53 @@ impl Chunked {
     ) -> Result<Vec<Piece>, SourceError> {
         let units = indices(&self.units(region));
         reader.store.counters().chunks.fetch_add(units.len() as u64, Ordering::Relaxed);
-        let piece = |at, range| Piece { at, len: Dims::new(), bytes: None, range };
-        let Some(shard) = &self.meta.shard else {
-            return Ok(units.into_iter().map(|at| piece(at, None)).collect());
-        };
+        if !self.is_in_parts() {
+            return Ok(units.into_iter().map(Piece::at).collect());
+        }
         let mut out = Vec::with_capacity(units.len());
-        for (of, units) in by_shard(shard, units) {
-            let index = self.index(reader, shard, &of).await?;
-            for at in units {
-                let range = match &index {
-                    Some(index) => self.range(reader, shard, index, &at)?,
-                    None => None,
-                };
-                out.push(piece(at, range));
-            }
+        for (of, units) in self.by_object(units) {
+            let parts = self.parts(reader, &of, &units).await?;
+            out.extend(units.into_iter().zip(parts).map(|(at, part)| Piece {
+                skipped: part.as_ref().map_or(0, |(_, skipped)| *skipped),
+                range: part.map(|(range, _)| range),
+                ..Piece::at(at)
+            }));
         }
         Ok(out)
+    }
+
+    /// Groups units by the objects that hold them: shards, or the one file.
+    fn by_object(&self, units: Vec<Dims>) -> BTreeMap<Dims, Vec<Dims>> {
+        match &self.meta.shard {
+            Some(shard) => by_shard(shard, units),
+            None => BTreeMap::from([(Dims::new(), units)]),
+        }
+    }
+
+    /// Returns the parts of the object `of` that hold `units`.
+    async fn parts(
+        &self,
+        reader: &ArrayReader,
+        of: &Dims,
+        units: &[Dims],
+    ) -> Result<Vec<Part>, SourceError> {
+        if let Some(file) = &self.file {
+            let find = |view: &View<'_>| file.index.find(view, units);
+            let places = file.pages.run(&reader.store, find).await?;
+            let parts = units.iter().zip(places).map(|(at, place)| {
+                let Some(p) = place else { return Ok(None) };
+                let end = self.checked_end(reader, at, p.offset, p.bytes)?;
+                Ok(Some((p.offset..end, p.skipped)))
+            });
+            return parts.collect();
+        }
+        let Some(shard) = &self.meta.shard else {
+            return Err(reader.internal("its chunks are objects"));
+        };
+        match self.index(reader, shard, of).await? {
+            None => Ok(vec![None; units.len()]),
+            Some(index) => units.iter().map(|at| self.range(reader, shard, &index, at)).collect(),
+        }
     }
 
     /// Returns the object of a chunk; `None` if it does not exist and no manifest lists it.
@@ -174,30 +237,26 @@ impl Chunked {
         self.meta.unit_bytes().saturating_mul(2).clamp(1 << 20, CHUNK_BYTES_MAX * 2)
     }
 
-    async fn fetch_shard(
+    async fn fetch_parts(
         &self,
         reader: &ArrayReader,
-        shard: &Shard,
         of: Dims,
         units: Vec<Dims>,
     ) -> Result<Vec<Piece>, SourceError> {
-        let piece = |at: Dims, bytes| Piece { at, len: Dims::new(), bytes, range: None };
-        let Some(index) = self.index(reader, shard, &of).await? else {
-            return Ok(units.into_iter().map(|at| piece(at, None)).collect());
-        };
-        let key = self.key(&of);
-        let mut present: Vec<(Dims, Range<u64>)> = Vec::new();
+        let found = self.parts(reader, &of, &units).await?;
+        let key = self.key_of_object(&of);
+        let mut present: Vec<(Dims, Range<u64>, u32)> = Vec::new();
         let mut out = Vec::with_capacity(units.len());
-        for at in units {
-            match self.range(reader, shard, &index, &at)? {
-                None => out.push(piece(at, None)),
-                Some(range) => present.push((at, range)),
+        for (at, part) in units.into_iter().zip(found) {
+            match part {
+                None => out.push(Piece::at(at)),
+                Some((range, skipped)) => present.push((at, range, skipped)),
             }
         }
         // Neighbours in the file are read with one request.
-        present.sort_by_key(|(_, r)| (r.start, r.end));
+        present.sort_by_key(|(_, r, _)| (r.start, r.end));
         let mut merged: Vec<Range<u64>> = Vec::new();
-        for (_, r) in &present {
+        for (_, r, _) in &present {
             match merged.last_mut() {
                 // The gap between them costs less than another request.
                 Some(last) if r.start <= last.end.saturating_add(GAP_BYTES_MAX) => {
@@ -211,19 +270,22 @@ impl Chunked {
             .get_ranges(&key, &merged)
             .await?
             .ok_or_else(|| SourceError::Changed { what: reader.store.show(&key) })?;
-        for (at, r) in present {
+        for (at, r, skipped) in present {
             let i = merged.partition_point(|m| m.end < r.end);
             let (start, end) =
                 ((r.start - merged[i].start) as usize, (r.end - merged[i].start) as usize);
             match parts[i].get(start..end) {
-                Some(_) => out.push(piece(at, Some(parts[i].slice(start..end)))),
+                Some(_) => {
+                    let bytes = Some(parts[i].slice(start..end));
+                    out.push(Piece { bytes, skipped, ..Piece::at(at) });
+                }
                 None => {
                     let got = merged[i].start + parts[i].len() as u64;
                     return Err(self.damaged(
                         reader,
                         &at,
                         format!(
-                            "the shard's index says bytes {} to {}, the shard ends at {got} or before",
+                            "the index says bytes {} to {}, the object ends at {got} or before",
                             r.start, r.end
                         ),
                     ));
@@ -240,21 +302,28 @@ impl Chunked {
         shard: &Shard,
         index: &ShardIndex,
         at: &Dims,
-    ) -> Result<Option<Range<u64>>, SourceError> {
-        let limit = self.meta.unit_bytes().saturating_mul(2).max(1 << 20);
+    ) -> Result<Part, SourceError> {
         let local = at.iter().zip(&shard.counts).fold(0, |n, (i, c)| n * c + i % c);
         let [offset, length] = index[local as usize];
         if (offset, length) == (u64::MAX, u64::MAX) {
             return Ok(None);
         }
-        match offset.checked_add(length).filter(|_| length <= limit) {
-            Some(end) => Ok(Some(offset..end)),
-            None => Err(self.damaged(
-                reader,
-                at,
-                format!("the shard's index says {length} bytes at {offset}"),
-            )),
-        }
+        let end = self.checked_end(reader, at, offset, length)?;
+        Ok(Some((offset..end, 0)))
+    }
+
+    /// Returns the end of a chunk of `bytes` bytes, if they are no more than a chunk may have.
+    fn checked_end(
+        &self,
+        reader: &ArrayReader,
+        at: &Dims,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<u64, SourceError> {
+        let limit = self.meta.unit_bytes().saturating_mul(2).max(1 << 20);
+        offset.checked_add(bytes).filter(|_| bytes <= limit).ok_or_else(|| {
+            self.damaged(reader, at, format!("the index says {bytes} bytes at {offset}"))
+        })
     }
 
     /// Returns the index of a shard, `None` if the shard is absent.
@@ -345,10 +414,10 @@ impl Chunked {
         }
         // Encoded chunks are at most as long as decoded ones (and a header), of which local ones are read one by one;
         // two decoded ones are held while a codec that is not the last one works.
-        let (count, gap) = match (reader.is_local(), &self.meta.shard) {
+        let (count, gap) = match (reader.is_local(), self.is_in_parts()) {
             (true, _) => (1, 0),
-            (false, None) => (self.units(region).cells(), 0),
-            (false, Some(_)) => (self.units(region).cells(), GAP_BYTES_MAX),
+            (false, false) => (self.units(region).cells(), 0),
+            (false, true) => (self.units(region).cells(), GAP_BYTES_MAX),
         };
         let encoded = count.saturating_mul(raw.saturating_add(64 + gap));
         encoded.saturating_add(raw.saturating_mul(2)).saturating_add(converted)
@@ -364,7 +433,8 @@ impl Chunked {
     }
 
     fn key(&self, stored: &[u64]) -> String {
-        let key = self.meta.array.chunk_key(stored);
+        let Some(zarr) = &self.meta.zarr else { return self.prefix.clone() };
+        let key = zarr.chunk_key(stored);
         match self.prefix.is_empty() {
             true => key.as_str().to_string(),
             false => format!("{}/{}", self.prefix, key.as_str()),
@@ -387,6 +457,14 @@ impl Chunked {
         }
     }
 
+    /// Key of a shard, or of the one file.
+    fn key_of_object(&self, of: &Dims) -> String {
+        match &self.file {
+            Some(file) => file.pages.key().to_string(),
+            None => self.key(of),
+        }
+    }
+
     /// Key of the object that holds a unit.
     fn object(&self, at: &Dims) -> String {
         match &self.meta.shard {
@@ -402,7 +480,7 @@ impl Chunked {
         region: &Region,
     ) -> Result<Vec<String>, SourceError> {
         let mut out = Vec::new();
-        for Piece { at, bytes, .. } in self.fetch(reader, region).await? {
+        for Piece { at, bytes, skipped, .. } in self.fetch(reader, region).await? {
             if bytes.is_none() && !self.is_listed() {
                 reader.rests.meets();
             }
@@ -412,7 +490,8 @@ impl Chunked {
                 None => vec![String::new(); len],
                 Some(b) => {
                     let b = self.opened(reader, &at, &b)?;
-                    self.decode_texts(b).map_err(|reason| self.damaged(reader, &at, reason))?
+                    self.decode_texts(b, skipped)
+                        .map_err(|reason| self.damaged(reader, &at, reason))?
                 }
             };
             out.extend(cells.into_iter().take(len));
@@ -421,8 +500,8 @@ impl Chunked {
         Ok(out)
     }
 
-    fn decode_texts(&self, bytes: &[u8]) -> Result<Vec<String>, String> {
-        let decoded = self.meta.codecs.decode(bytes)?;
+    fn decode_texts(&self, bytes: &[u8], skipped: u32) -> Result<Vec<String>, String> {
+        let decoded = self.meta.codecs.decode(bytes, skipped)?;
         match decoded {
             ArrayBytes::Variable(v) => {
                 let (data, offsets) = v.into_parts();
@@ -434,14 +513,9 @@ impl Chunked {
                     })
                     .collect()
             }
-            ArrayBytes::Fixed(cells) if matches!(self.meta.raw, Raw::Bytes { .. }) => cells
-                .chunks_exact(self.meta.raw.size() as usize)
-                .map(|cell| {
-                    let end = cell.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
-                    String::from_utf8(cell[..end].to_vec())
-                        .map_err(|_| "a text is no UTF-8".to_string())
-                })
-                .collect(),
+            ArrayBytes::Fixed(cells) if matches!(self.meta.raw, Raw::Bytes { .. }) => {
+                self.meta.raw.texts(&cells)
+            }
             ArrayBytes::Fixed(cells) => {
                 let size = self.meta.raw.size().max(4) as usize;
                 cells

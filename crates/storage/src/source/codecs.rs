@@ -3,6 +3,7 @@
 //! zarrs decompresses whatever comes: a small damaged or hostile chunk could fill the memory. So the general
 //! compressors run here with the size that the metadata imply as their bound; all other codecs are zarrs'.
 
+use crate::formats::filters::Filters;
 use crate::manifest::TRAILER;
 use crate::source::{blosc, lz4, unpack};
 use std::borrow::Cow;
@@ -19,8 +20,101 @@ use zarrs::array::codec::{
 };
 use zarrs::array::{ArrayBytes, BytesRepresentation, DataType, FillValue};
 
+/// The codecs of an array's chunks.
 #[derive(Debug)]
-pub(crate) struct Codecs {
+pub(crate) enum Codecs {
+    /// Of Zarr.
+    Zarr(Box<Chain>),
+    /// Of a file of another format.
+    File(Filters),
+}
+
+impl Default for Codecs {
+    fn default() -> Self {
+        Codecs::File(Filters::default())
+    }
+}
+
+impl Codecs {
+    /// Verifies and strips the checksum at the end of a chunk, if it has one. The other functions take the rest.
+    pub(crate) fn opened<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], String> {
+        match self {
+            Codecs::Zarr(chain) => chain.opened(bytes),
+            Codecs::File(_) => Ok(bytes),
+        }
+    }
+
+    /// True if a chunk is stored as its cells in memory order.
+    pub(crate) fn is_raw(&self) -> bool {
+        match self {
+            Codecs::Zarr(chain) => chain.is_raw(),
+            Codecs::File(filters) => filters.is_raw(),
+        }
+    }
+
+    /// True if parts of a chunk are decoded without the bytes before them.
+    pub(crate) fn is_in_parts(&self) -> bool {
+        match self {
+            Codecs::Zarr(chain) => chain.is_in_parts(),
+            Codecs::File(filters) => filters.is_raw(),
+        }
+    }
+
+    /// Decodes the cells of a chunk straight to `out`, which has their size, and returns the number of bytes written;
+    /// `None` if these codecs need intermediate steps. `skipped`: see [`Filters::decode_to`].
+    pub(crate) fn decode_to(
+        &self,
+        bytes: &[u8],
+        skipped: u32,
+        out: &mut [u8],
+    ) -> Result<Option<usize>, String> {
+        match self {
+            Codecs::Zarr(chain) => chain.decode_to(bytes, out),
+            Codecs::File(filters) => {
+                filters.decode_to(bytes, skipped, out).map(|()| Some(out.len()))
+            }
+        }
+    }
+
+    /// Decodes the bytes `range` of the cells of a chunk to `out`, which has that length, without decoding the bytes
+    /// after (and, with Blosc, before) them; false if these codecs decode a chunk as a whole.
+    pub(crate) fn decode_part(
+        &self,
+        bytes: &[u8],
+        range: Range<usize>,
+        out: &mut [u8],
+    ) -> Result<bool, String> {
+        match self {
+            Codecs::Zarr(chain) => chain.decode_part(bytes, range, out),
+            Codecs::File(filters) if filters.is_raw() => copy_part(bytes, range, out),
+            Codecs::File(_) => Ok(false),
+        }
+    }
+
+    /// Returns the cells of a chunk, native-endian; the error describes the damage.
+    pub(crate) fn decode<'a>(
+        &self,
+        bytes: &'a [u8],
+        skipped: u32,
+    ) -> Result<ArrayBytes<'a>, String> {
+        match self {
+            Codecs::Zarr(chain) => chain.decode(bytes),
+            Codecs::File(filters) => filters.decode(bytes, skipped).map(ArrayBytes::Fixed),
+        }
+    }
+}
+
+fn copy_part(bytes: &[u8], range: Range<usize>, out: &mut [u8]) -> Result<bool, String> {
+    let part = bytes
+        .get(range.clone())
+        .ok_or_else(|| format!("{} bytes, expected at least {}", bytes.len(), range.end))?;
+    out.copy_from_slice(part);
+    Ok(true)
+}
+
+/// Codecs of Zarr.
+#[derive(Debug)]
+pub(crate) struct Chain {
     /// Array-to-array and array-to-bytes codecs.
     inner: CodecChain,
     /// Bytes-to-bytes codecs, in the order of encoding, each with the representation of its input.
@@ -34,11 +128,11 @@ pub(crate) struct Codecs {
     plain: bool,
     /// True if numcodecs' LZ4 compresses the output of all these codecs.
     lz4: bool,
-    /// True if the output of these codecs is followed by its CRC-32C: see [`Codecs::opened`].
+    /// True if the output of these codecs is followed by its CRC-32C: see [`Chain::opened`].
     checked: bool,
 }
 
-impl Codecs {
+impl Chain {
     /// The codecs of chunks of `shape`, without a length of 0.
     pub(crate) fn new(
         chain: &CodecChain,
@@ -47,7 +141,7 @@ impl Codecs {
         fill: &FillValue,
         limit: u64,
         lz4: bool,
-    ) -> Result<Codecs, String> {
+    ) -> Result<Chain, String> {
         let shape: Vec<NonZeroU64> = shape.iter().filter_map(|&n| NonZeroU64::new(n)).collect();
         let fence = catch_unwind(AssertUnwindSafe(|| {
             let inner = CodecChain::new(
@@ -73,11 +167,11 @@ impl Codecs {
         };
         let plain = is_plain(&inner, dtype, fill);
         let (dtype, fill) = (dtype.clone(), fill.clone());
-        Ok(Codecs { inner, outer, shape, dtype, fill, limit, plain, lz4, checked })
+        Ok(Chain { inner, outer, shape, dtype, fill, limit, plain, lz4, checked })
     }
 
     /// Verifies and strips the checksum at the end of a chunk, if it has one. The other functions take the rest.
-    pub(crate) fn opened<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], String> {
+    fn opened<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], String> {
         if !self.checked {
             return Ok(bytes);
         }
@@ -92,12 +186,12 @@ impl Codecs {
     }
 
     /// True if a chunk is stored as its cells in memory order.
-    pub(crate) fn is_raw(&self) -> bool {
+    fn is_raw(&self) -> bool {
         self.plain && self.outer.is_empty() && !self.lz4 && !self.checked
     }
 
     /// True if parts of a chunk are decoded without the bytes before them.
-    pub(crate) fn is_in_parts(&self) -> bool {
+    fn is_in_parts(&self) -> bool {
         self.plain
             && !self.lz4
             && match &self.outer[..] {
@@ -109,7 +203,7 @@ impl Codecs {
 
     /// Decodes the cells of a chunk straight to `out`, which has their size, and returns the number of bytes written;
     /// `None` if these codecs need intermediate steps.
-    pub(crate) fn decode_to(&self, bytes: &[u8], out: &mut [u8]) -> Result<Option<usize>, String> {
+    fn decode_to(&self, bytes: &[u8], out: &mut [u8]) -> Result<Option<usize>, String> {
         match &self.outer[..] {
             [] if self.plain && self.lz4 => lz4::unpack(bytes, out).map(Some),
             _ if self.lz4 => Ok(None),
@@ -131,7 +225,7 @@ impl Codecs {
 
     /// Decodes the bytes `range` of the cells of a chunk to `out`, which has that length, without decoding the bytes
     /// after (and, with Blosc, before) them; false if these codecs decode a chunk as a whole.
-    pub(crate) fn decode_part(
+    fn decode_part(
         &self,
         bytes: &[u8],
         range: Range<usize>,
@@ -152,19 +246,13 @@ impl Codecs {
                     false => Ok(false),
                 }
             }
-            [] if self.plain => {
-                let part = bytes.get(range.clone()).ok_or_else(|| {
-                    format!("{} bytes, expected at least {}", bytes.len(), range.end)
-                })?;
-                out.copy_from_slice(part);
-                Ok(true)
-            }
+            [] if self.plain => copy_part(bytes, range, out),
             _ => Ok(false),
         }
     }
 
     /// Returns the cells of a chunk, native-endian; the error describes the damage.
-    pub(crate) fn decode<'a>(&self, bytes: &'a [u8]) -> Result<ArrayBytes<'a>, String> {
+    fn decode<'a>(&self, bytes: &'a [u8]) -> Result<ArrayBytes<'a>, String> {
         let mut bytes = Cow::Borrowed(bytes);
         if self.lz4 {
             let len = lz4::length(&bytes)?;

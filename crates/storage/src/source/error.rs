@@ -119,7 +119,7 @@ pub enum SourceError {
         what: String,
     },
     /// The location exists but holds no array.
-    #[error("`{what}` is neither a Zarr array or group nor an .npy or .npz file")]
+    #[error("`{what}` is not of a format that is read: Zarr, .npy, .npz, safetensors")]
     NotAnArray {
         /// The URL.
         what: String,
@@ -232,6 +232,26 @@ pub enum SourceError {
         /// The reason.
         reason: String,
     },
+    /// An invalid file of a known format.
+    #[error("`{path}` is not a valid {format} file: at byte {at}, {reason}")]
+    BadFile {
+        /// The file.
+        path: String,
+        /// The name of the format.
+        format: String,
+        /// The offset at which its bytes are invalid.
+        at: u64,
+        /// What was expected there, and what was found.
+        reason: String,
+    },
+    /// A feature of a file's format that is not supported.
+    #[error("`{path}` cannot be read: {what} is not supported")]
+    UnsupportedFile {
+        /// The file.
+        path: String,
+        /// The feature, by name.
+        what: String,
+    },
     /// A file of a table that its format's reader cannot read.
     #[error("`{path}` cannot be read: {reason}")]
     Damaged {
@@ -266,7 +286,7 @@ impl SourceError {
         use SourceError::*;
         match self {
             BadUrl { .. } => "bad_url",
-            Scheme { .. } | Unsupported { .. } => "unsupported",
+            Scheme { .. } | Unsupported { .. } | UnsupportedFile { .. } => "unsupported",
             UnsupportedDType { .. } => "unsupported_dtype",
             BadOption { .. } => "unknown_option",
             NotFound { .. } | NoBucket { .. } => "not_found",
@@ -283,7 +303,7 @@ impl SourceError {
             NoLabels { .. } => "no_labels",
             ChunkTooLarge { .. } | ObjectTooLarge { .. } => "too_large",
             Chunk { .. } => "corrupt_chunk",
-            Damaged { .. } => "corrupt_file",
+            Damaged { .. } | BadFile { .. } => "corrupt_file",
             Corrupt { .. } => "corrupt",
             Internal { .. } => "internal",
         }
@@ -339,7 +359,7 @@ impl SourceError {
             }
             Changed { .. } => "run the statement again",
             ChunkTooLarge { .. } => "store the array in smaller chunks",
-            Chunk { .. } | Damaged { .. } => {
+            Chunk { .. } | Damaged { .. } | BadFile { .. } => {
                 "the stored data is damaged or was written by an incompatible writer"
             }
             Corrupt { .. } => {

@@ -78,7 +78,7 @@ impl Flat {
         if reader.is_local() || self.memory.is_some() {
             return Ok(parts
                 .into_iter()
-                .map(|p| Piece { len: p.shape(), at: p.start, bytes: None, range: None })
+                .map(|p| Piece { len: p.shape(), ..Piece::at(p.start) })
                 .collect());
         }
         let shape = self.file_order(&reader.source.shape);
@@ -91,7 +91,7 @@ impl Flat {
         Ok(parts
             .into_iter()
             .zip(bytes)
-            .map(|(p, b)| Piece { len: p.shape(), at: p.start, bytes: Some(b), range: None })
+            .map(|(p, b)| Piece { len: p.shape(), bytes: Some(b), ..Piece::at(p.start) })
             .collect())
     }
 
@@ -121,6 +121,22 @@ impl Flat {
         }
         out.copy_from_slice(&self.raw.convert(Cow::Owned(cells)));
         Ok(())
+    }
+
+    /// Reads the texts of an array of texts.
+    pub(crate) async fn texts(
+        &self,
+        reader: &ArrayReader,
+        region: &Region,
+    ) -> Result<Vec<String>, SourceError> {
+        let fetched = Fetched::new(self.fetch(reader, region).await?);
+        let mut cells = vec![0; (region.cells() * self.raw.size()) as usize];
+        self.gather(reader, fetched, region, &mut cells)?;
+        self.raw.texts(&cells).map_err(|reason| SourceError::Metadata {
+            array: reader.name.clone(),
+            path: reader.store.show(&self.key),
+            reason,
+        })
     }
 
     pub(crate) fn estimate(&self, reader: &ArrayReader, region: &Region) -> u64 {

@@ -1,7 +1,7 @@
-//! Validated metadata of one Zarr array: its numbers need no further checks.
+//! Validated metadata of one array: its numbers need no further checks.
 
 use crate::source::cells::Raw;
-use crate::source::codecs::Codecs;
+use crate::source::codecs::{Chain, Codecs};
 use crate::source::error::SourceError;
 use crate::source::json;
 use crate::source::taken::{self, Taken};
@@ -38,10 +38,14 @@ pub(crate) struct ArrayMeta {
     pub(crate) fill_v2: Option<Value>,
     /// Attributes without `_ARRAY_DIMENSIONS`.
     pub(crate) attrs: Attrs,
+    /// Names of attributes that are `float32`.
+    pub(crate) narrow: Vec<String>,
     /// Names of the dimensions; a name that occurs twice counts as none.
     pub(crate) dims: Vec<Option<Arc<str>>>,
-    /// Keys, type and fill value.
-    pub(crate) array: Array<()>,
+    /// Zarr's keys, type and codecs; none of an array in a file of another format.
+    pub(crate) zarr: Option<Array<()>>,
+    /// The cell of absent chunks, in the type of [`ArrayMeta::dtype`].
+    pub(crate) fill: Vec<u8>,
     /// Codecs of a unit.
     pub(crate) codecs: Codecs,
     /// True if each cell but the first is stored as its difference to the previous one: numcodecs' `delta`.
@@ -84,13 +88,6 @@ impl ArrayMeta {
         match &self.taken.scaled {
             Some((scaled, _)) => scaled.undo(&cells),
             None => self.raw.convert(cells),
-        }
-    }
-
-    pub(crate) fn fill(&self) -> Cow<'_, [u8]> {
-        match &self.taken.scaled {
-            Some((_, fill)) => Cow::Borrowed(fill),
-            None => self.raw.convert(Cow::Borrowed(self.array.fill_value().as_ne_bytes())),
         }
     }
 
@@ -184,6 +181,7 @@ impl ArrayMeta {
         };
         check_unit(who, &unit, &raw)?;
         let codecs = codecs(who, &array, &chain, &unit, taken.lz4)?;
+        let fill = fill(&taken, &raw, &array);
         Ok(ArrayMeta {
             shape,
             unit,
@@ -191,8 +189,10 @@ impl ArrayMeta {
             taken,
             fill_v2: None,
             attrs,
+            narrow: Vec::new(),
             dims,
-            array,
+            zarr: Some(array),
+            fill,
             codecs,
             delta: false,
             shard,
@@ -265,6 +265,7 @@ impl ArrayMeta {
         let delta = take_delta(who, &mut doc, &stored_name, &raw, unit.len())?;
         let array = create(who, &type_name, Value::Object(doc), true)?;
         let codecs = codecs(who, &array, &array.codecs(), &unit, taken.lz4)?;
+        let fill = fill(&taken, &raw, &array);
         Ok(ArrayMeta {
             shape,
             unit,
@@ -272,12 +273,40 @@ impl ArrayMeta {
             taken,
             fill_v2,
             attrs,
+            narrow: Vec::new(),
             dims,
-            array,
+            zarr: Some(array),
+            fill,
             codecs,
             delta,
             shard: None,
         })
+    }
+
+    /// An array in a file of another format than Zarr, whose numbers the caller has checked.
+    pub(crate) fn of_file(
+        shape: Dims,
+        unit: Dims,
+        raw: Raw,
+        dims: Vec<Option<Arc<str>>>,
+        (attrs, narrow): (Attrs, Vec<String>),
+        (codecs, fill): (Codecs, Vec<u8>),
+    ) -> ArrayMeta {
+        ArrayMeta {
+            shape,
+            unit,
+            raw,
+            taken: Taken::default(),
+            fill_v2: None,
+            attrs,
+            narrow,
+            dims,
+            zarr: None,
+            fill,
+            codecs,
+            delta: false,
+            shard: None,
+        }
     }
 
     /// Bytes of a unit as the codecs decode it.
@@ -287,7 +316,7 @@ impl ArrayMeta {
 }
 
 /// Checks the size of a chunk. It is decoded whole, so it must not exceed what one operand may hold.
-fn check_unit(who: Who<'_>, unit: &Dims, raw: &Raw) -> Result<(), SourceError> {
+pub(crate) fn check_unit(who: Who<'_>, unit: &Dims, raw: &Raw) -> Result<(), SourceError> {
     let bytes = unit.iter().fold(u128::from(raw.size()), |n, &d| n.saturating_mul(u128::from(d)));
     if bytes > u128::from(CHUNK_BYTES_MAX) {
         return Err(SourceError::ChunkTooLarge {
@@ -307,8 +336,17 @@ fn codecs(
     unit: &Dims,
     lz4: bool,
 ) -> Result<Codecs, SourceError> {
-    Codecs::new(chain, unit, array.data_type(), array.fill_value(), CHUNK_BYTES_MAX, lz4)
+    Chain::new(chain, unit, array.data_type(), array.fill_value(), CHUNK_BYTES_MAX, lz4)
+        .map(|chain| Codecs::Zarr(Box::new(chain)))
         .map_err(|reason| who.bad(format!("codecs: {reason}")))
+}
+
+/// The cell of absent chunks.
+fn fill(taken: &Taken, raw: &Raw, array: &Array<()>) -> Vec<u8> {
+    match &taken.scaled {
+        Some((_, fill)) => fill.clone(),
+        None => raw.convert(Cow::Borrowed(array.fill_value().as_ne_bytes())).into_owned(),
+    }
 }
 
 /// Removes numcodecs' `delta` from the filters, if it is the first one and keeps the type: zarrs does not support it.
@@ -383,7 +421,7 @@ fn lengths(
         .collect()
 }
 
-fn check_lengths(who: Who<'_>, shape: &Dims, chunk: &Dims) -> Result<(), SourceError> {
+pub(crate) fn check_lengths(who: Who<'_>, shape: &Dims, chunk: &Dims) -> Result<(), SourceError> {
     if shape.len() != chunk.len() {
         return Err(who.bad(format!(
             "the shape {} has {} axes, the chunks {} have {}",
@@ -402,7 +440,7 @@ fn check_lengths(who: Who<'_>, shape: &Dims, chunk: &Dims) -> Result<(), SourceE
     Ok(())
 }
 
-fn dim_names(
+pub(crate) fn dim_names(
     who: Who<'_>,
     shape: &Dims,
     names: Vec<Option<Arc<str>>>,

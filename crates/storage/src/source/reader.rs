@@ -36,6 +36,8 @@ pub(crate) enum Layout {
     Chunked(Box<Chunked>),
     /// Contiguous raw cells.
     Flat(Flat),
+    /// The texts of a coordinate.
+    Texts(Arc<[String]>),
 }
 
 /// Encoded bytes of a region: the output of [`ArrayReader::fetch`] and the input of [`ArrayReader::decode`].
@@ -56,8 +58,17 @@ pub(crate) struct Piece {
     pub(crate) len: Dims,
     /// `None` if the chunk is absent, or if `decode` reads the chunk or stretch itself.
     pub(crate) bytes: Option<Bytes>,
-    /// Range of a chunk in its shard, for `decode` to read; `None` if it is absent or the object is not a shard.
+    /// Range of a chunk in its shard or file, for `decode` to read; `None` if it is absent or an object of its own.
     pub(crate) range: Option<Range<u64>>,
+    /// Codecs that were not applied to the chunk: see [`crate::formats::Place`].
+    pub(crate) skipped: u32,
+}
+
+impl Piece {
+    /// A chunk or stretch without its bytes.
+    pub(crate) fn at(at: Dims) -> Piece {
+        Piece { at, len: Dims::new(), bytes: None, range: None, skipped: 0 }
+    }
 }
 
 impl Fetched {
@@ -97,6 +108,7 @@ impl ArrayReader {
             }
             Layout::Chunked(c) => c.fetch(self, region).await?,
             Layout::Flat(f) => f.fetch(self, region).await?,
+            Layout::Texts(_) => return Err(self.internal("it has texts, no numbers")),
         };
         if let Layout::Chunked(c) = &self.layout
             && !c.is_listed()
@@ -131,6 +143,7 @@ impl ArrayReader {
         match &self.layout {
             Layout::Chunked(c) => c.decode(self, fetched, region, out)?,
             Layout::Flat(f) => f.decode(self, fetched, region, out)?,
+            Layout::Texts(_) => return Err(self.internal("it has texts, no numbers")),
         }
         match &self.moments {
             None => Ok(()),
@@ -168,6 +181,7 @@ impl ArrayReader {
         let layout = match &self.layout {
             Layout::Chunked(c) => Layout::Chunked(Box::new(c.fresh())),
             Layout::Flat(f) => Layout::Flat(f.clone()),
+            Layout::Texts(texts) => Layout::Texts(texts.clone()),
         };
         ArrayReader {
             source: self.source.clone(),
@@ -185,6 +199,7 @@ impl ArrayReader {
         match &self.layout {
             Layout::Chunked(c) => c.estimate(self, region),
             Layout::Flat(f) => f.estimate(self, region),
+            Layout::Texts(_) => 0,
         }
     }
 
@@ -194,6 +209,7 @@ impl ArrayReader {
         match &self.layout {
             Layout::Chunked(c) => c.requests(self.is_local(), &self.source, grid, origin),
             Layout::Flat(f) => f.requests(self, grid, origin),
+            Layout::Texts(_) => 0,
         }
     }
 
@@ -204,6 +220,19 @@ impl ArrayReader {
         self.decode(fetched, region, &mut out)?;
         self.check_absent().await?;
         Ok(out)
+    }
+
+    /// Reads the texts of a 1-d array of texts.
+    pub(crate) async fn texts(&self, region: &Region) -> Result<Vec<String>, SourceError> {
+        match &self.layout {
+            Layout::Chunked(c) => c.texts(self, region).await,
+            Layout::Flat(f) => f.texts(self, region).await,
+            Layout::Texts(texts) => {
+                let part = texts.get(region.start[0] as usize..region.end[0] as usize);
+                part.map(<[String]>::to_vec)
+                    .ok_or_else(|| self.internal(format!("{region} of {} texts", texts.len())))
+            }
+        }
     }
 
     pub(crate) fn internal(&self, reason: impl Into<String>) -> SourceError {

@@ -31,6 +31,9 @@ use tokio::sync::Semaphore;
 /// Upper bound on the concurrent requests for one region.
 const CONCURRENT_MAX: usize = 16;
 
+/// Bytes that [`Store::start`] reads: the metadata of most files begin there.
+const START_BYTES: u64 = 256 << 10;
+
 /// Upper bound on the bytes of a metadata document.
 pub(crate) const METADATA_BYTES_MAX: u64 = 256 << 20;
 
@@ -291,7 +294,7 @@ impl Store {
         prefix: &str,
         key: &str,
         range: GetRange,
-    ) -> Result<Option<Bytes>, SourceError> {
+    ) -> Result<Option<(Bytes, ObjectMeta)>, SourceError> {
         let path = self.path(prefix, key)?;
         let if_match = self.tag(key);
         let options = GetOptions { range: Some(range), if_match, ..GetOptions::default() };
@@ -307,7 +310,7 @@ impl Store {
             None => Some(Version::Absent),
         });
         self.met_answer(key, got.as_ref().map(|(_, meta)| meta))?;
-        Ok(got.map(|(bytes, _)| bytes))
+        Ok(got)
     }
 
     pub(crate) fn parts(&self) -> Parts {
@@ -370,6 +373,27 @@ impl Store {
         }
     }
 
+    /// Returns the first bytes of an object, its size and its version; `None` if it does not exist.
+    pub(crate) async fn start(
+        &self,
+        key: &str,
+    ) -> Result<Option<(Bytes, u64, Option<String>)>, SourceError> {
+        match &self.kind {
+            StoreRoot::Local(root) => disk::wait(|| {
+                let Some(file) = self.open_file(root, key)? else { return Ok(None) };
+                let meta = self.io(key, file.file.metadata())?;
+                let bytes = self.read_at(&file, 0..file.len.min(START_BYTES))?;
+                self.check_same(&file)?;
+                Ok(Some((bytes, file.len, local_version(&meta))))
+            }),
+            StoreRoot::Object { client, prefix } => {
+                let got =
+                    self.fetch(client, prefix, key, GetRange::Bounded(0..START_BYTES)).await?;
+                Ok(got.map(|(bytes, meta)| (bytes, meta.size, meta.e_tag)))
+            }
+        }
+    }
+
     /// Returns parts of an object, in the given order, fetched concurrently; `None` if it does not exist. A part
     /// beyond the end of the object is short. An empty part makes no request, as stores reject those.
     pub(crate) async fn get_ranges(
@@ -382,7 +406,10 @@ impl Store {
             StoreRoot::Object { client, prefix } => {
                 let one = async |r: Range<u64>| match r.is_empty() {
                     true => Ok(Some(Bytes::new())),
-                    false => self.fetch(client, prefix, key, GetRange::Bounded(r)).await,
+                    false => {
+                        let got = self.fetch(client, prefix, key, GetRange::Bounded(r)).await?;
+                        Ok(got.map(|(bytes, _)| bytes))
+                    }
                 };
                 let parts: Vec<Option<Bytes>> = stream::iter(ranges.to_vec())
                     .map(one)
@@ -404,7 +431,8 @@ impl Store {
                 Ok(Some(bytes))
             }),
             StoreRoot::Object { client, prefix } => {
-                self.fetch(client, prefix, key, GetRange::Suffix(n)).await
+                let got = self.fetch(client, prefix, key, GetRange::Suffix(n)).await?;
+                Ok(got.map(|(bytes, _)| bytes))
             }
         }
     }

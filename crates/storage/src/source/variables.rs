@@ -4,16 +4,14 @@ use crate::sink::{UNNAMED_KEY, VALID_KEY};
 use crate::source::Opened;
 use crate::source::ahead::Ahead;
 use crate::source::cf;
-use crate::source::chunked::Chunked;
 use crate::source::coords::labels;
 use crate::source::error::SourceError;
+use crate::source::found::{Found, Node, Unread};
 use crate::source::location::{Location, Options};
 use crate::source::moments::{CfTimes, Moments};
-use crate::source::reader::{ArrayReader, Layout};
-use crate::source::rests::Rests;
+use crate::source::reader::ArrayReader;
 use crate::source::store::Store;
 use crate::source::time_units::is_time;
-use crate::source::zarr::{Found, Node, Unread};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +20,6 @@ use tessera_planner::catalog::{
     Attrs, Coord, CoordValues, Dataset, Decode, NoLabels, SourceRef, Unreadable, Variable,
 };
 use tessera_planner::dtype::{Calendar, DType};
-use tessera_planner::grid::Grid;
 use tessera_planner::region::{Dims, Region};
 use tessera_planner::scalar::Scalar;
 
@@ -47,7 +44,7 @@ struct Entry {
 /// Arrays that cannot be read, by name.
 type Unsupported = BTreeMap<String, SourceError>;
 
-/// Assembles a dataset of what [`crate::source::zarr::find`] found.
+/// Assembles a dataset of what a reader of metadata found.
 ///
 /// An array that cannot be read is an error when a query uses it, and so are the labels of its dimension.
 pub(crate) async fn assemble(
@@ -408,7 +405,7 @@ fn entry(
     options: &Options,
     axis: Option<&BoundedAxis>,
 ) -> Result<Entry, SourceError> {
-    let Node { key, meta, version, document } = node;
+    let meta = &node.meta;
     let is_text = meta.dtype().is_none();
     let dtype = meta.dtype().unwrap_or(DType::UInt8);
     let mut attrs = meta.attrs.clone();
@@ -424,7 +421,7 @@ fn entry(
         attrs.remove("coordinates");
     }
     let (dtype, mut decode, times, mut attrs) = if options.decode_cf && !is_text {
-        let d = cf::decode(name, dtype, attrs, meta.fill_v2.as_ref())?;
+        let d = cf::decode(name, dtype, attrs, meta.fill_v2.as_ref(), &meta.narrow)?;
         (d.dtype, d.decode, d.times, d.attrs)
     } else {
         (dtype, Decode::default(), None, attrs)
@@ -438,13 +435,13 @@ fn entry(
     }
     let source = SourceRef {
         url: store.root().to_string(),
-        path: key.clone(),
+        path: node.key.clone(),
         dtype,
         shape: meta.shape.clone(),
-        grid: Grid::regular(&meta.shape, &meta.unit),
+        grid: node.grid(),
         nullable: false,
-        version: Some(version),
-        plain: store.is_local() && meta.is_plain() && meta.raw.size() as usize == dtype.size(),
+        version: node.version.clone(),
+        plain: store.is_local() && node.is_plain() && meta.raw.size() as usize == dtype.size(),
     };
     let mut dims = meta.dims.clone();
     if let Some(Value::Array(unnamed)) = attrs.get(UNNAMED_KEY) {
@@ -455,17 +452,19 @@ fn entry(
         }
     }
     let attrs: Attrs = attrs.into_iter().filter(|(k, _)| k != UNNAMED_KEY).collect();
+    let moments = match &times {
+        Some(times) => Some(Arc::new(Moments::Cf(Box::new(times.clone())))),
+        None => Moments::native(&meta.raw).map(Arc::new),
+    };
+    let (layout, rests) = node.layout(store);
     let reader = ArrayReader {
         source: source.clone(),
         name: name.to_string(),
         store: store.clone(),
-        moments: match &times {
-            Some(times) => Some(Arc::new(Moments::Cf(Box::new(times.clone())))),
-            None => Moments::native(&meta.raw).map(Arc::new),
-        },
-        layout: Layout::Chunked(Box::new(Chunked::new(meta, key, store))),
+        moments,
+        layout,
         ahead: Ahead::default(),
-        rests: Rests::on(store, document),
+        rests,
     };
     let variable = Variable { name: name.into(), dims, source, decode, attrs };
     let (reader, bounds_of) = (Arc::new(reader), axis.map(|axis| axis.name.clone()));
@@ -505,8 +504,7 @@ async fn coordinate(e: &Entry) -> Result<Option<Coord>, SourceError> {
     }
     let (region, reader) = (Region::whole(&Dims::from_slice(&[len])), e.reader.opening());
     let values = if e.is_text {
-        let Layout::Chunked(chunked) = &reader.layout else { return Ok(None) };
-        let texts = chunked.texts(&reader, &region).await?;
+        let texts = reader.texts(&region).await?;
         CoordValues::Text(texts.into())
     } else {
         // Dates before the reform of 1582 are checked with the labels, which may have them.

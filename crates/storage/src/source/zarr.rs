@@ -1,6 +1,7 @@
 //! Finds the arrays of a Zarr store: one array, a group, consolidated metadata or a listing.
 
 use crate::source::error::SourceError;
+use crate::source::found::{Found, Node, Place, Unread};
 use crate::source::meta::{ArrayMeta, Who, json_object};
 use crate::source::store::Store;
 use crate::source::taken::extensions_of_group;
@@ -12,43 +13,6 @@ use tessera_planner::catalog::Attrs;
 
 /// Upper bound on the metadata documents read concurrently.
 const CONCURRENT_MAX: usize = 16;
-
-/// The node at a location.
-pub(crate) enum Found {
-    Array(Box<Node>),
-    /// A group with the arrays directly in it.
-    Group {
-        /// By name.
-        arrays: BTreeMap<String, Result<Node, Unread>>,
-        /// Names of the groups directly in it.
-        groups: Vec<String>,
-        attrs: Attrs,
-    },
-}
-
-/// An array and the key it has in the store.
-pub(crate) struct Node {
-    pub(crate) key: String,
-    pub(crate) meta: ArrayMeta,
-    /// Digest of its metadata.
-    pub(crate) version: String,
-    /// The object that the metadata were read from.
-    pub(crate) document: String,
-}
-
-/// An array whose metadata are invalid, with the parts that are known.
-pub(crate) struct Unread {
-    pub(crate) error: SourceError,
-    pub(crate) attrs: Attrs,
-    /// Names of its dimensions and lengths; empty if these are not known.
-    pub(crate) dims: Vec<(Option<Arc<str>>, u64)>,
-}
-
-impl From<SourceError> for Unread {
-    fn from(error: SourceError) -> Self {
-        Unread { error, attrs: Attrs::new(), dims: Vec::new() }
-    }
-}
 
 /// Metadata documents of one node.
 enum Document {
@@ -310,7 +274,8 @@ fn node(who: Who<'_>, key: &str, at: &str, document: Document) -> Result<Node, S
         Document::V2 { array, attrs } => ArrayMeta::parse_v2(who, array, attrs.as_ref())?,
         Document::Other(_) => return Err(who.bad("it is no JSON object")),
     };
-    Ok(Node { key: at.to_string(), meta, version, document: key.to_string() })
+    let place = Place::Zarr { document: key.to_string() };
+    Ok(Node { key: at.to_string(), meta, version: Some(version), place })
 }
 
 /// A digest of metadata that is the same in every process: 64-bit FNV-1a of its JSON.

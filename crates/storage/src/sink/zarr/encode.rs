@@ -91,11 +91,15 @@ impl Encoder {
             Cells::Number(d) => d.size(),
             Cells::Text(_) => 0,
         };
+        let array = meta.zarr.ok_or_else(|| SinkError::Internal {
+            what: document.name.clone(),
+            reason: "its metadata are not Zarr's".into(),
+        })?;
         Ok(Encoder {
             name: document.name.clone(),
-            chain: meta.array.codecs(),
-            dtype: meta.array.data_type().clone(),
-            fill: meta.array.fill_value().clone(),
+            chain: array.codecs(),
+            dtype: array.data_type().clone(),
+            fill: array.fill_value().clone(),
             object: document.object.clone(),
             size,
             zstd: match document.codec {

@@ -31,6 +31,9 @@ thread_local! {
     static FILE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// An encoded chunk, and the codecs that were not applied to it.
+type Encoded<'a> = (&'a [u8], u32);
+
 /// Target of the cells of a chunk.
 struct Goal<'a> {
     out: &'a mut [u8],
@@ -61,7 +64,6 @@ impl Chunked {
                 expected.cells()
             )));
         }
-        let fill = self.meta.fill();
         let mut absent = false;
         // Chunks of a shard are adjacent: it is opened once.
         let mut last: Option<LocalFile> = None;
@@ -79,16 +81,19 @@ impl Chunked {
                 len: part.shape(),
             };
             let there = match (&piece.bytes, piece.range) {
-                (Some(bytes), _) => self.put(reader, &at, bytes, &mut goal).map(|()| true)?,
-                (None, None) if self.meta.shard.is_some() => false,
+                (Some(bytes), _) => {
+                    self.put(reader, &at, (bytes, piece.skipped), &mut goal).map(|()| true)?
+                }
+                (None, None) if self.is_in_parts() => false,
                 (None, range) if fetched.later => {
-                    self.read_and_put(reader, &at, range, &mut last, &mut goal)?
+                    let part = (range, piece.skipped);
+                    self.read_and_put(reader, &at, part, &mut last, &mut goal)?
                 }
                 (None, _) => false,
             };
             if !there {
                 absent |= fetched.later && !self.is_listed();
-                fill_box(goal.out, (&shape, &goal.to), &goal.len, &fill);
+                fill_box(goal.out, (&shape, &goal.to), &goal.len, &self.meta.fill);
             }
         }
         if absent {
@@ -102,12 +107,13 @@ impl Chunked {
         Ok(())
     }
 
-    /// Reads a local chunk, or the part `range` of a shard, and decodes it; false if it is absent.
+    /// Reads a local chunk, or the part `range` of a shard or file, and decodes it; false if it is absent. `skipped`:
+    /// see [`crate::formats::Place`].
     fn read_and_put(
         &self,
         reader: &ArrayReader,
         at: &Dims,
-        range: Option<Range<u64>>,
+        (range, skipped): (Option<Range<u64>>, u32),
         last: &mut Option<LocalFile>,
         goal: &mut Goal<'_>,
     ) -> Result<bool, SourceError> {
@@ -133,7 +139,7 @@ impl Chunked {
         let (start, bytes) = match range {
             Some(r) if r.end > local.len => {
                 let reason = format!(
-                    "the shard's index says bytes {} to {}, the shard ends at {}",
+                    "the index says bytes {} to {}, the object ends at {}",
                     r.start, r.end, local.len
                 );
                 return Err(self.damaged(reader, at, reason));
@@ -156,7 +162,7 @@ impl Chunked {
             let result = store
                 .read_exact_at(local, room, start)
                 .and_then(|()| store.check_same(local))
-                .and_then(|()| self.put(reader, at, room, goal));
+                .and_then(|()| self.put(reader, at, (room, skipped), goal));
             forget_large(kept);
             result.map(|()| true)
         })
@@ -262,14 +268,14 @@ impl Chunked {
         &self,
         reader: &ArrayReader,
         at: &Dims,
-        bytes: &[u8],
+        (bytes, skipped): Encoded<'_>,
         goal: &mut Goal<'_>,
     ) -> Result<(), SourceError> {
         let bytes = self.opened(reader, at, bytes)?;
-        if self.meta.is_in_memory_order() && self.put_plain(reader, at, bytes, goal)? {
+        if self.meta.is_in_memory_order() && self.put_plain(reader, at, (bytes, skipped), goal)? {
             return Ok(());
         }
-        let cells = self.decode_unit(reader, at, bytes)?;
+        let cells = self.decode_unit(reader, at, (bytes, skipped))?;
         let size = reader.source.dtype.size();
         let whole = (&self.meta.unit[..], &goal.from[..]);
         copy_box(&cells, whole, goal.out, (goal.shape, &goal.to), &goal.len, size);
@@ -282,7 +288,7 @@ impl Chunked {
         &self,
         reader: &ArrayReader,
         at: &Dims,
-        bytes: &[u8],
+        bytes: Encoded<'_>,
         goal: &mut Goal<'_>,
     ) -> Result<bool, SourceError> {
         let all = self.meta.unit_bytes() as usize;
@@ -318,7 +324,7 @@ impl Chunked {
         &self,
         reader: &ArrayReader,
         at: &Dims,
-        bytes: &[u8],
+        (bytes, skipped): Encoded<'_>,
         wanted: Range<usize>,
         out: &mut [u8],
     ) -> Result<bool, SourceError> {
@@ -326,7 +332,7 @@ impl Chunked {
         if wanted != (0..self.meta.unit_bytes() as usize) {
             return self.meta.codecs.decode_part(bytes, wanted, out).map_err(damaged);
         }
-        match self.meta.codecs.decode_to(bytes, out).map_err(damaged)? {
+        match self.meta.codecs.decode_to(bytes, skipped, out).map_err(damaged)? {
             None => Ok(false),
             Some(n) if n == out.len() => Ok(true),
             Some(n) => Err(self.damaged(reader, at, format!("{n} bytes, expected {}", out.len()))),
@@ -338,12 +344,12 @@ impl Chunked {
         &self,
         reader: &ArrayReader,
         at: &Dims,
-        bytes: &'a [u8],
+        (bytes, skipped): Encoded<'a>,
     ) -> Result<Cow<'a, [u8]>, SourceError> {
         let cells = self
             .meta
             .codecs
-            .decode(bytes)
+            .decode(bytes, skipped)
             .and_then(|cells| cells.into_fixed().map_err(|e| e.to_string()))
             .map_err(|reason| self.damaged(reader, at, reason))?;
         if cells.len() as u64 != self.meta.unit_bytes() {

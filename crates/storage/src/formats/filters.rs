@@ -1,0 +1,291 @@
+//! Codecs of chunks in files, each bounded by the size that the metadata imply.
+
+use crate::source::cells::swap_bytes;
+use crate::source::codecs::bounded;
+use flate2::{Decompress, FlushDecompress, Status};
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+
+/// A codec that decodes a chunk.
+pub(crate) trait Filter: fmt::Debug + Send + Sync {
+    /// Decodes `bytes` to at most `limit` bytes. The error describes the damage.
+    fn undo<'a>(&self, bytes: Cow<'a, [u8]>, limit: usize) -> Result<Cow<'a, [u8]>, String>;
+
+    /// As [`Filter::undo`], to `out`, which has exactly the decoded length; false if it has no faster way than that.
+    fn undo_to(&self, _bytes: &[u8], _out: &mut [u8]) -> Result<bool, String> {
+        Ok(false)
+    }
+}
+
+/// The codecs of a chunk, in the order in which a writer applied them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Filters {
+    list: Vec<Arc<dyn Filter>>,
+    /// Bytes of a decoded chunk.
+    bytes: usize,
+    /// Bytes of a number whose highest byte comes first; 0 if the lowest does.
+    swapped: usize,
+    /// True if the file stores less of a chunk that reaches beyond the array.
+    is_cut: bool,
+}
+
+thread_local! {
+    static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(true));
+}
+
+impl Filters {
+    /// Codecs of chunks of `bytes` bytes, with numbers of `swapped` bytes with the highest one first (0: none).
+    pub(crate) fn new(list: Vec<Arc<dyn Filter>>, bytes: u64, swapped: usize) -> Filters {
+        Filters { list, bytes: bytes as usize, swapped, is_cut: false }
+    }
+
+    /// The same codecs for chunks of which the file stores only the rows inside of the array.
+    pub(crate) fn cut(self) -> Filters {
+        Filters { is_cut: true, ..self }
+    }
+
+    /// True if a stored chunk has its cells in their form in memory.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.list.is_empty() && self.swapped == 0 && !self.is_cut
+    }
+
+    /// Decodes a chunk to `out`, which has its decoded size. Bit `i` of `skipped`: codec `i` was not applied.
+    pub(crate) fn decode_to(
+        &self,
+        bytes: &[u8],
+        skipped: u32,
+        out: &mut [u8],
+    ) -> Result<(), String> {
+        let mut cells = Cow::Borrowed(bytes);
+        let applied: Vec<&Arc<dyn Filter>> = self.applied(skipped).collect();
+        for (i, filter) in applied.iter().enumerate().rev() {
+            // The last one to be undone may write its output into place.
+            if i == 0 && !self.is_cut && filter.undo_to(&cells, out)? {
+                self.swap(out);
+                return Ok(());
+            }
+            cells = filter.undo(cells, self.limit())?;
+        }
+        self.fit(&cells, out)?;
+        self.swap(out);
+        Ok(())
+    }
+
+    /// As [`Filters::decode_to`], to memory of its own.
+    pub(crate) fn decode<'a>(
+        &self,
+        bytes: &'a [u8],
+        skipped: u32,
+    ) -> Result<Cow<'a, [u8]>, String> {
+        if self.is_raw() && bytes.len() == self.bytes {
+            return Ok(Cow::Borrowed(bytes));
+        }
+        let mut out = vec![0; self.bytes];
+        self.decode_to(bytes, skipped, &mut out)?;
+        Ok(Cow::Owned(out))
+    }
+
+    fn applied(&self, skipped: u32) -> impl Iterator<Item = &Arc<dyn Filter>> {
+        let is = move |i: usize| i >= 32 || skipped >> i & 1 == 0;
+        self.list.iter().enumerate().filter(move |(i, _)| is(*i)).map(|(_, f)| f)
+    }
+
+    /// Upper bound on the output of a codec in the middle: some add a checksum or a header to their input.
+    fn limit(&self) -> usize {
+        self.bytes.saturating_add(self.bytes / 8).saturating_add(4096)
+    }
+
+    fn fit(&self, cells: &[u8], out: &mut [u8]) -> Result<(), String> {
+        if cells.len() == out.len() {
+            out.copy_from_slice(cells);
+            return Ok(());
+        }
+        if self.is_cut && cells.len() < out.len() {
+            let (there, beyond) = out.split_at_mut(cells.len());
+            there.copy_from_slice(cells);
+            beyond.fill(0);
+            return Ok(());
+        }
+        Err(format!("it decodes to {} bytes, expected {}", cells.len(), out.len()))
+    }
+
+    fn swap(&self, out: &mut [u8]) {
+        if self.swapped > 1 && cfg!(target_endian = "little") {
+            swap_bytes(out, self.swapped);
+        }
+    }
+}
+
+/// zlib's deflate.
+#[derive(Debug)]
+pub(crate) struct Deflate;
+
+impl Filter for Deflate {
+    fn undo<'a>(&self, bytes: Cow<'a, [u8]>, limit: usize) -> Result<Cow<'a, [u8]>, String> {
+        bounded("deflate", flate2::read::ZlibDecoder::new(&*bytes), limit as u64)
+            .map(|out| Cow::Owned(out.into_owned()))
+    }
+
+    fn undo_to(&self, bytes: &[u8], out: &mut [u8]) -> Result<bool, String> {
+        INFLATE.with_borrow_mut(|inflate| {
+            inflate.reset(true);
+            let done = inflate.decompress(bytes, out, FlushDecompress::Finish);
+            let n = inflate.total_out();
+            match done {
+                Ok(Status::StreamEnd) if n == out.len() as u64 => Ok(true),
+                Ok(Status::StreamEnd) => {
+                    Err(format!("deflate: it decodes to {n} bytes, expected {}", out.len()))
+                }
+                Ok(_) if n == out.len() as u64 => {
+                    Err(format!("deflate: it decodes to more than the {n} bytes expected"))
+                }
+                Ok(_) => Err(format!("deflate: it ends after {n} of {} bytes", out.len())),
+                Err(e) => Err(format!("deflate: {e}")),
+            }
+        })
+    }
+}
+
+/// Bytes of numbers of `size` bytes, grouped by their place in the number.
+#[derive(Debug)]
+pub(crate) struct Shuffle {
+    pub(crate) size: usize,
+}
+
+impl Filter for Shuffle {
+    fn undo<'a>(&self, bytes: Cow<'a, [u8]>, _: usize) -> Result<Cow<'a, [u8]>, String> {
+        if self.size < 2 {
+            return Ok(bytes);
+        }
+        let mut out = vec![0; bytes.len()];
+        unshuffle(&bytes, self.size, &mut out);
+        Ok(Cow::Owned(out))
+    }
+
+    fn undo_to(&self, bytes: &[u8], out: &mut [u8]) -> Result<bool, String> {
+        if bytes.len() != out.len() {
+            return Err(format!("shuffle: {} bytes, expected {}", bytes.len(), out.len()));
+        }
+        unshuffle(bytes, self.size.max(1), out);
+        Ok(true)
+    }
+}
+
+fn unshuffle(bytes: &[u8], size: usize, out: &mut [u8]) {
+    let count = bytes.len() / size;
+    let (grouped, rest) = bytes.split_at(count * size);
+    match size {
+        2 => interleave::<2>(grouped, out),
+        4 => interleave::<4>(grouped, out),
+        8 => interleave::<8>(grouped, out),
+        _ => {
+            for (b, group) in grouped.chunks_exact(count.max(1)).enumerate() {
+                for (i, v) in group.iter().enumerate() {
+                    out[i * size + b] = *v;
+                }
+            }
+        }
+    }
+    // Bytes that fill no number stay where they are.
+    out[count * size..].copy_from_slice(rest);
+}
+
+fn interleave<const N: usize>(grouped: &[u8], out: &mut [u8]) {
+    let count = grouped.len() / N;
+    let groups: [&[u8]; N] = std::array::from_fn(|b| &grouped[b * count..(b + 1) * count]);
+    for (i, cell) in out.as_chunks_mut::<N>().0.iter_mut().enumerate().take(count) {
+        for (v, group) in cell.iter_mut().zip(&groups) {
+            *v = group[i];
+        }
+    }
+}
+
+/// HDF5's checksum after the bytes of a chunk.
+///
+/// # Source
+/// HDF5's `H5_checksum_fletcher32`; writers before 1.6.3 swapped the bytes of each half, which is accepted, too.
+#[derive(Debug)]
+pub(crate) struct Fletcher32;
+
+impl Filter for Fletcher32 {
+    fn undo<'a>(&self, bytes: Cow<'a, [u8]>, _: usize) -> Result<Cow<'a, [u8]>, String> {
+        let Some((payload, told)) = bytes.split_last_chunk::<4>() else {
+            return Err(format!("fletcher32: {} bytes, expected at least 4", bytes.len()));
+        };
+        let (told, is) = (u32::from_le_bytes(*told), fletcher32(payload));
+        let swapped = (is & 0x00ff_00ff) << 8 | is >> 8 & 0x00ff_00ff;
+        if told != is && told != swapped {
+            return Err(format!("fletcher32: its checksum is {is:08x}, expected {told:08x}"));
+        }
+        let n = payload.len();
+        Ok(match bytes {
+            Cow::Borrowed(all) => Cow::Borrowed(&all[..n]),
+            Cow::Owned(mut all) => {
+                all.truncate(n);
+                Cow::Owned(all)
+            }
+        })
+    }
+}
+
+fn fletcher32(bytes: &[u8]) -> u32 {
+    let (mut a, mut b) = (0u32, 0u32);
+    let (words, rest) = bytes.as_chunks::<2>();
+    // Sums of 360 words fit 32 bits.
+    for part in words.chunks(360) {
+        for w in part {
+            a += u32::from(u16::from_be_bytes(*w));
+            b += a;
+        }
+        a = (a & 0xffff) + (a >> 16);
+        b = (b & 0xffff) + (b >> 16);
+    }
+    if let [last] = rest {
+        a += u32::from(*last) << 8;
+        b += a;
+        a = (a & 0xffff) + (a >> 16);
+        b = (b & 0xffff) + (b >> 16);
+    }
+    a = (a & 0xffff) + (a >> 16);
+    b = (b & 0xffff) + (b >> 16);
+    b << 16 | a
+}
+
+/// Zstandard frames.
+#[derive(Debug)]
+pub(crate) struct Zstd;
+
+impl Filter for Zstd {
+    fn undo<'a>(&self, bytes: Cow<'a, [u8]>, limit: usize) -> Result<Cow<'a, [u8]>, String> {
+        match zstd::bulk::decompress(&bytes, limit) {
+            Ok(out) => Ok(Cow::Owned(out)),
+            Err(e) => Err(format!("zstd: {e} (expected at most {limit} bytes)")),
+        }
+    }
+
+    fn undo_to(&self, bytes: &[u8], out: &mut [u8]) -> Result<bool, String> {
+        match crate::source::unpack::whole(bytes, out)? {
+            n if n == out.len() => Ok(true),
+            n => Err(format!("zstd: it decodes to {n} bytes, expected {}", out.len())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shuffled_bytes_return_to_their_numbers() {
+        let numbers: Vec<u8> = (0..24).collect();
+        for size in [1, 2, 3, 4, 8, 12] {
+            let count = 24 / size;
+            let shuffled: Vec<u8> =
+                (0..size).flat_map(|b| (0..count).map(move |i| (i * size + b) as u8)).collect();
+            let undone = Shuffle { size }.undo(Cow::Borrowed(&shuffled), 24).unwrap();
+            assert_eq!(*undone, numbers[..], "{size}");
+        }
+    }
+}

@@ -335,10 +335,12 @@ pub fn relation_ref(relation: &Relation<'_>) -> Result<Option<RelationRef>, Erro
         Relation::Function { name, args, .. } => {
             let function = name.to_string().to_ascii_lowercase();
             match function.strip_prefix("read_") {
-                Some(
-                    format @ ("zarr" | "npy" | "npz" | "safetensors" | "parquet" | "csv" | "json"
-                    | "ndjson" | "arrow"),
-                ) => Some(read(name, format, args)?),
+                Some(format @ ("parquet" | "csv" | "json" | "ndjson" | "arrow")) => {
+                    Some(read(name, format, args)?)
+                }
+                Some(format) if ast::TENSOR_FORMATS.contains(&format) => {
+                    Some(read(name, format, args)?)
+                }
                 _ => None,
             }
         }

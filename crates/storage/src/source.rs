@@ -134,36 +134,47 @@ pub async fn open_for(
     Ok(opened)
 }
 
+/// Opens what is at a location, of the requested format if there is one.
 async fn open_anew(
     location: &Location,
     options: &Options,
     store: store::Store,
 ) -> Result<Opened, SourceError> {
-    if let Some(opened) = npy::open(&store, location).await? {
+    let wanted = options.format.as_deref();
+    let may_be = |format: &str| wanted.is_none_or(|wanted| wanted == format);
+    if may_be("npy")
+        && let Some(opened) = npy::open(&store, location).await?
+    {
         return Ok(opened);
     }
-    if let Some(opened) = npz::open(&store, location).await? {
+    if may_be("npz")
+        && let Some(opened) = npz::open(&store, location).await?
+    {
         return Ok(opened);
     }
     if let Some(opened) = formats::by_name(&store, location, options).await? {
         return Ok(opened);
     }
-    if let Some(found) = zarr::find(&store, &location.group).await? {
+    if may_be("zarr")
+        && let Some(found) = zarr::find(&store, &location.group).await?
+    {
         return variables::assemble(&store, location, options, found).await;
     }
-    match formats::by_content(&store, location, options).await? {
-        Some(opened) => Ok(opened),
-        None if !location.group.is_empty() => {
-            Err(SourceError::NotFound { what: format!("{}#{}", location.display, location.group) })
-        }
-        None => match store.local_exists() {
-            Some(false) => Err(SourceError::NotFound { what: location.display.clone() }),
-            Some(true) => Err(SourceError::NotAnArray { what: location.display.clone() }),
-            // An object store has no directories: an empty prefix does not exist.
-            None if store.is_empty().await => {
-                Err(SourceError::NotFound { what: location.display.clone() })
-            }
-            None => Err(SourceError::NotAnArray { what: location.display.clone() }),
-        },
+    if let Some(opened) = formats::by_content(&store, location, options).await? {
+        return Ok(opened);
     }
+    let what = location.display.clone();
+    let not_there = match store.local_exists() {
+        Some(exists) => !exists,
+        // An object store has no directories: an empty prefix does not exist.
+        None => store.is_empty().await,
+    };
+    Err(match wanted {
+        _ if not_there => SourceError::NotFound { what },
+        _ if !location.group.is_empty() && wanted.is_none_or(|w| w == "zarr") => {
+            SourceError::NotFound { what: format!("{what}#{}", location.group) }
+        }
+        Some(format) => SourceError::OtherFormat { what, format: format.into() },
+        None => SourceError::NotAnArray { what },
+    })
 }

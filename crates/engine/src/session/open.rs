@@ -200,6 +200,12 @@ pub(crate) enum Found {
     View(Arc<View>),
 }
 
+/// Options of an external table with its format, as `read_…` gives it.
+pub(super) fn with_format(options: &[(String, String)], stored_as: &str) -> Vec<(String, String)> {
+    let format = ("format".to_string(), stored_as.to_ascii_lowercase());
+    options.iter().cloned().chain([format]).collect()
+}
+
 /// Lookups of a name that is replaced at the same time.
 const LOOKS_MAX: u32 = 4;
 
@@ -315,9 +321,8 @@ impl<'a> Opener<'a> {
         url: &str,
         options: &[(String, String)],
     ) -> Result<Arc<Dataset>, Error> {
-        let options = options.iter().filter(|(k, _)| k != "format");
-        let options =
-            Options::parse(options.map(|(k, v)| (k.as_str(), v.as_str()))).map_err(Error::stage)?;
+        let options = options.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+        let options = Options::parse(options).map_err(Error::stage)?;
         self.store(url, &options).await
     }
 
@@ -414,7 +419,7 @@ impl<'a> Opener<'a> {
                         let table = self.table(format, location, options).await?;
                         return Ok(Some(Found::Table(table)));
                     }
-                    self.url(location, options).await
+                    self.url(location, &with_format(options, stored_as)).await
                 }
                 Definition::Tensor { data, manifest } => {
                     let warehouse = &self.session.host.warehouse;

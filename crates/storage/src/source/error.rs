@@ -119,10 +119,20 @@ pub enum SourceError {
         what: String,
     },
     /// The location exists but holds no array.
-    #[error("`{what}` is not of a format that is read: Zarr, .npy, .npz, safetensors")]
+    #[error(
+        "`{what}` is not of a format that is read: Zarr, NumPy, NetCDF, HDF5, GeoTIFF, GRIB, safetensors, references"
+    )]
     NotAnArray {
         /// The URL.
         what: String,
+    },
+    /// The location is of another format than the one requested.
+    #[error("`{what}` is not {format}")]
+    OtherFormat {
+        /// The URL.
+        what: String,
+        /// The requested format.
+        format: String,
     },
     /// Metadata that contradicts itself or its format.
     #[error("metadata of array `{array}` in `{path}`: {reason}")]
@@ -296,7 +306,7 @@ impl SourceError {
             Timeout { .. } => "storage_timeout",
             Storage { .. } | Refused { .. } | Region { .. } | Clock { .. } => "storage_error",
             Changed { .. } => "source_changed",
-            NotAnArray { .. } => "not_an_array",
+            NotAnArray { .. } | OtherFormat { .. } => "not_an_array",
             Metadata { .. } | DimConflict { .. } | Attribute { .. } => "invalid_metadata",
             TimeUnits { .. } => "invalid_metadata",
             TimeValue { .. } => "invalid_time",
@@ -339,6 +349,7 @@ impl SourceError {
         }
         let text = match self {
             Clock { .. } => "set the clock of this machine",
+            OtherFormat { .. } => "`FROM 'url'` finds the format by itself",
             Scheme { .. } => "local paths, file://, s3:// and http(s):// are read",
             NotFound { .. } => {
                 "relative paths start at the working directory of the process that runs the query"

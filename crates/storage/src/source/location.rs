@@ -14,6 +14,8 @@ use url::Url;
 pub struct Options {
     /// CF decoding of masks, scale, offset and time; on by default.
     pub decode_cf: bool,
+    /// The format that the location must have: `zarr`, `npy`, or a key of a file format; any if it is not set.
+    pub(crate) format: Option<String>,
     /// See [`Options::warehouse`].
     pub(crate) warehouse: bool,
     /// The store's manifest, if it has one.
@@ -38,6 +40,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             decode_cf: true,
+            format: None,
             warehouse: false,
             manifest: None,
             endpoint: None,
@@ -56,6 +59,7 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("decode_cf", &self.decode_cf)
+            .field("format", &self.format)
             .field("warehouse", &self.warehouse)
             .field("manifest", &self.manifest)
             .field("endpoint", &self.endpoint)
@@ -99,6 +103,7 @@ impl Options {
             };
             match key.to_ascii_lowercase().as_str() {
                 "decode_cf" => o.decode_cf = truth()?,
+                "format" => o.format = Some(value.to_ascii_lowercase()),
                 "aws.endpoint" | "aws.endpoint_url" => o.endpoint = Some(value.to_string()),
                 // It becomes a part of a host name.
                 "aws.region" if !value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') => {

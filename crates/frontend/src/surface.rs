@@ -14,6 +14,7 @@ use sqlparser::tokenizer::Span;
 
 use crate::ast::{self, Relation, UrlKind};
 use crate::error::Position;
+use crate::tokens;
 
 pub mod walk;
 
@@ -357,6 +358,7 @@ fn factor(factor: &TableFactor, names: &dyn Names, scope: &Scope<'_>) -> Option<
             let function = name.to_string().to_ascii_lowercase();
             match function.strip_prefix("read_") {
                 Some(format) if ast::TENSOR_FORMATS.contains(&format) => None,
+                _ if function == tokens::READ_FILES => None,
                 _ => rows(name.to_string(), name.span()),
             }
         }

@@ -18,7 +18,7 @@ mod probe;
 mod safetensors;
 pub(crate) mod view;
 
-pub(crate) use open::{by_content, by_name};
+pub(crate) use open::{by_content, by_name, is_named};
 pub use probe::probe;
 
 use crate::formats::filters::Filters;

@@ -20,9 +20,11 @@ pub(crate) mod error;
 mod fence;
 mod flat;
 pub(crate) mod found;
+mod joined;
 mod json;
 pub(crate) mod location;
 mod lz4;
+pub mod many;
 pub(crate) mod meta;
 mod moments;
 mod npy;
@@ -55,7 +57,7 @@ pub use versions::{Noted, Read, Versions};
 mod tests;
 
 use crate::formats;
-use dataset_cache::Seen;
+use dataset_cache::{Noticed, Seen};
 use location::Location;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -93,25 +95,55 @@ impl Opened {
 /// `not_allowed` for objects that the [rules](Rules) of the stores deny to statements; errors of the storage and the
 /// format.
 pub async fn open(url: &str, options: &Options, stores: &Stores) -> Result<Opened, SourceError> {
+    if many::is_several(url) {
+        return many::open(url, options, stores).await;
+    }
+    match open_one(url, options, stores).await {
+        // A directory without metadata may be one of files.
+        Err(SourceError::NotAnArray { what }) => {
+            let location = Location::parse(url)?;
+            let found = many::open_directory(&location, url, options, stores).await?;
+            found.ok_or(SourceError::NotAnArray { what })
+        }
+        opened => opened,
+    }
+}
+
+/// Opens one location, or takes it from the cache.
+async fn open_one(url: &str, options: &Options, stores: &Stores) -> Result<Opened, SourceError> {
     let location = Location::parse(url)?;
-    let access = if options.warehouse { Access::Own } else { Access::Read };
-    let store = stores.at(&location, options, access)?;
-    let (display, group) = (&location.display, &location.group);
-    let how = (options.decode_cf, options.warehouse, &options.manifest);
-    let fence = stores.fence().rules();
-    let key = format!("{display:?} {group:?} {how:?} {fence:?} {}", store::key_of(options));
-    if let Some(opened) = stores.kept().get(&key, &store).await {
+    let key = cache_key(&location.display, &location.group, options, stores);
+    if let Some(opened) = stores.kept().get(&key).await {
         return Ok(opened);
     }
+    let (opened, noted) = open_noted(&location, options, stores).await?;
+    stores.kept().put(key, &opened, vec![noted]);
+    Ok(opened)
+}
+
+/// Opens one location and notes the objects that were read for it.
+async fn open_noted(
+    location: &Location,
+    options: &Options,
+    stores: &Stores,
+) -> Result<(Opened, Option<Noticed>), SourceError> {
+    let access = if options.warehouse { Access::Own } else { Access::Read };
+    let store = stores.at(location, options, access)?;
     let seen = Seen::new();
     let mut noting = store.noting(&seen);
     if let Some(manifest) = &options.manifest {
         noting = noting.listed(manifest).await?;
     }
-    let mut opened = open_anew(&location, options, noting).await?;
+    let mut opened = open_anew(location, options, noting).await?;
     opened.read = seen.read.take();
-    stores.kept().put(key, &opened, &seen);
-    Ok(opened)
+    Ok((opened, seen.close(store)))
+}
+
+/// What a cached dataset depends on, besides the contents of its objects.
+fn cache_key(what: &str, group: &str, options: &Options, stores: &Stores) -> String {
+    let how = (options.decode_cf, options.warehouse, &options.manifest, &options.format);
+    let fence = stores.fence().rules();
+    format!("{what:?} {group:?} {how:?} {fence:?} {}", store::key_of(options))
 }
 
 /// As [`open`], for a statement: it reads one version of each object, or the read fails with
@@ -128,7 +160,8 @@ pub async fn open_for(
         return Ok(opened);
     }
     if !versions.met_all(&opened.read) {
-        return Err(SourceError::Changed { what: Location::parse(url)?.display });
+        let what = if many::is_several(url) { url.into() } else { Location::parse(url)?.display };
+        return Err(SourceError::Changed { what });
     }
     opened.readers = opened.readers.iter().map(|r| Arc::new(r.read_for(versions))).collect();
     Ok(opened)

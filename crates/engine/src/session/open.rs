@@ -19,7 +19,7 @@ use tessera_exec::quota::Charge;
 use tessera_exec::task::{Origin, Resident, SourceLocation, Sources};
 use tessera_frontend::{Catalog, Labels, RelationRef, View};
 use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
-use tessera_storage::source::{self, Opened, Options};
+use tessera_storage::source::{self, Opened, Options, many};
 
 /// A temp relation of a session.
 #[derive(Debug)]
@@ -521,6 +521,9 @@ pub(crate) fn pick<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone)
 
 /// An absolute path, valid from other working directories; URLs stay as they are.
 pub(super) fn absolute(url: &str) -> String {
+    if let Some(all) = many::listed(url) {
+        return many::list_of(&all.iter().map(|one| absolute(one)).collect::<Vec<_>>());
+    }
     let path = (!url.contains("://")).then(|| std::path::absolute(url).ok()).flatten();
     path.and_then(|p| p.into_os_string().into_string().ok()).unwrap_or_else(|| url.into())
 }

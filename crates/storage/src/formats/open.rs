@@ -46,6 +46,13 @@ pub(crate) async fn by_content(
     variables::assemble(store, location, options, found).await.map(Some)
 }
 
+/// True if the name of a file has the extension of a format.
+pub(crate) fn is_named(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let extension = name.rsplit('/').next().and_then(|name| name.rsplit_once('.'));
+    extension.is_some_and(|(_, e)| FORMATS.iter().any(|f| f.extensions().contains(&e)))
+}
+
 /// The formats that the options allow.
 fn wanted(options: &Options) -> impl Iterator<Item = &'static &'static dyn Format> {
     let format = options.format.as_deref();

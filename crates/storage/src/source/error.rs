@@ -158,6 +158,36 @@ pub enum SourceError {
         /// Its length there.
         b_len: u64,
     },
+    /// Files that are not one dataset.
+    #[error("the files do not form one dataset: {reason}")]
+    Combine {
+        /// The reason, which names the files.
+        reason: String,
+    },
+    /// A coordinate that is not the same in all files.
+    #[error(
+        "the files do not form one dataset: coordinate `{coord}` {a_label} in `{a}` and {b_label} in `{b}`"
+    )]
+    LabelsDiffer {
+        /// The coordinate.
+        coord: String,
+        /// A file.
+        a: String,
+        /// Its label, and the position.
+        a_label: String,
+        /// Another file.
+        b: String,
+        /// Its label.
+        b_label: String,
+    },
+    /// More files than the limit.
+    #[error("`{what}` are more than {limit} files")]
+    TooManyFiles {
+        /// The pattern or directory.
+        what: String,
+        /// Upper bound on the files.
+        limit: usize,
+    },
     /// A time axis in units or a calendar that CF does not know.
     #[error("time units of `{array}`: {reason}")]
     TimeUnits {
@@ -308,10 +338,11 @@ impl SourceError {
             Changed { .. } => "source_changed",
             NotAnArray { .. } | OtherFormat { .. } => "not_an_array",
             Metadata { .. } | DimConflict { .. } | Attribute { .. } => "invalid_metadata",
+            Combine { .. } | LabelsDiffer { .. } => "not_one_dataset",
             TimeUnits { .. } => "invalid_metadata",
             TimeValue { .. } => "invalid_time",
             NoLabels { .. } => "no_labels",
-            ChunkTooLarge { .. } | ObjectTooLarge { .. } => "too_large",
+            ChunkTooLarge { .. } | ObjectTooLarge { .. } | TooManyFiles { .. } => "too_large",
             Chunk { .. } => "corrupt_chunk",
             Damaged { .. } | BadFile { .. } => "corrupt_file",
             Corrupt { .. } => "corrupt",
@@ -324,7 +355,7 @@ impl SourceError {
         use SourceError::*;
         match self {
             Unreachable { .. } | Timeout { .. } | Storage { .. } | Changed { .. } => Class::Retry,
-            ChunkTooLarge { .. } | ObjectTooLarge { .. } => Class::Limit,
+            ChunkTooLarge { .. } | ObjectTooLarge { .. } | TooManyFiles { .. } => Class::Limit,
             Corrupt { .. } | Internal { .. } => Class::Internal,
             _ => Class::User,
         }
@@ -349,6 +380,10 @@ impl SourceError {
         }
         let text = match self {
             Clock { .. } => "set the clock of this machine",
+            LabelsDiffer { .. } => {
+                "`tolerance => 1e-6` takes labels that differ by no more as the same; \
+                 `concat => 'dim'` joins the files along another dimension"
+            }
             OtherFormat { .. } => "`FROM 'url'` finds the format by itself",
             Scheme { .. } => "local paths, file://, s3:// and http(s):// are read",
             NotFound { .. } => {

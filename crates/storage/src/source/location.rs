@@ -10,12 +10,20 @@ use url::Url;
 /// How to open a table: `OPTIONS (…)` of `CREATE EXTERNAL TABLE`, checked.
 ///
 /// Their serde form includes the secrets: it is for other processes of the same cluster.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
     /// CF decoding of masks, scale, offset and time; on by default.
     pub decode_cf: bool,
     /// The format that the location must have: `zarr`, `npy`, or a key of a file format; any if it is not set.
     pub(crate) format: Option<String>,
+    /// The dimension along which several files are joined; found by their labels if it is not set.
+    pub(crate) concat: Option<String>,
+    /// How several files are put in order.
+    pub(crate) combine: Combine,
+    /// Greatest difference of floats that are the same label.
+    pub(crate) tolerance: Option<f64>,
+    /// True if the cells of a variable that a file does not have are masked; otherwise that is an error.
+    pub(crate) masks_missing: bool,
     /// See [`Options::warehouse`].
     pub(crate) warehouse: bool,
     /// The store's manifest, if it has one.
@@ -36,11 +44,28 @@ pub struct Options {
     pub(crate) allow_http: Option<bool>,
 }
 
+/// The tolerance is finite.
+impl Eq for Options {}
+
+/// How several files are put in order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Combine {
+    /// By their labels.
+    #[default]
+    ByCoords,
+    /// As they are listed.
+    Nested,
+}
+
 impl Default for Options {
     fn default() -> Self {
         Options {
             decode_cf: true,
             format: None,
+            concat: None,
+            combine: Combine::default(),
+            tolerance: None,
+            masks_missing: false,
             warehouse: false,
             manifest: None,
             endpoint: None,
@@ -60,6 +85,10 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("decode_cf", &self.decode_cf)
             .field("format", &self.format)
+            .field("concat", &self.concat)
+            .field("combine", &self.combine)
+            .field("tolerance", &self.tolerance)
+            .field("masks_missing", &self.masks_missing)
             .field("warehouse", &self.warehouse)
             .field("manifest", &self.manifest)
             .field("endpoint", &self.endpoint)
@@ -92,6 +121,7 @@ impl Options {
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, SourceError> {
         let mut o = Options::default();
+        let bad = |key: &str, reason: String| SourceError::BadOption { key: key.into(), reason };
         for (key, value) in pairs {
             let truth = || match value.to_ascii_lowercase().as_str() {
                 "true" | "1" | "yes" | "on" => Ok(true),
@@ -104,6 +134,32 @@ impl Options {
             match key.to_ascii_lowercase().as_str() {
                 "decode_cf" => o.decode_cf = truth()?,
                 "format" => o.format = Some(value.to_ascii_lowercase()),
+                "concat" => o.concat = Some(value.to_string()),
+                "combine" => {
+                    o.combine = match value.to_ascii_lowercase().as_str() {
+                        "by_coords" => Combine::ByCoords,
+                        "nested" => Combine::Nested,
+                        _ => {
+                            return Err(bad(
+                                key,
+                                format!("`{value}` is neither by_coords nor nested"),
+                            ));
+                        }
+                    }
+                }
+                "tolerance" => {
+                    let number = value.parse().ok().filter(|v: &f64| *v >= 0.0 && v.is_finite());
+                    let number = number
+                        .ok_or_else(|| bad(key, format!("`{value}` is not a number from 0")))?;
+                    o.tolerance = Some(number);
+                }
+                "missing" => {
+                    o.masks_missing = match value.to_ascii_lowercase().as_str() {
+                        "error" => false,
+                        "mask" => true,
+                        _ => return Err(bad(key, format!("`{value}` is neither error nor mask"))),
+                    }
+                }
                 "aws.endpoint" | "aws.endpoint_url" => o.endpoint = Some(value.to_string()),
                 // It becomes a part of a host name.
                 "aws.region" if !value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') => {
@@ -121,7 +177,7 @@ impl Options {
                 _ => {
                     return Err(SourceError::BadOption {
                         key: key.to_string(),
-                        reason: "unknown option; known are decode_cf, aws.endpoint, aws.region, \
+                        reason: "unknown option; known are decode_cf, concat, combine, tolerance, missing, aws.endpoint, aws.region, \
                                  aws.access_key_id, aws.secret_access_key, aws.session_token, aws.skip_signature and \
                                  aws.allow_http"
                             .into(),

@@ -3,6 +3,7 @@
 mod clients;
 mod counters;
 mod failure;
+mod listing;
 mod local;
 mod region;
 

@@ -195,6 +195,13 @@ impl Measured for ObjectMeta {
     }
 }
 
+/// Names in a listing.
+impl Measured for Vec<String> {
+    fn bytes(&self) -> usize {
+        self.iter().map(String::len).sum()
+    }
+}
+
 impl Measured for object_store::ListResult {
     fn bytes(&self) -> usize {
         0

@@ -30,6 +30,7 @@ mod moments;
 mod npy;
 mod npz;
 mod reader;
+mod references;
 mod rests;
 pub(crate) mod retry;
 mod scaled;
@@ -117,7 +118,7 @@ async fn open_one(url: &str, options: &Options, stores: &Stores) -> Result<Opene
         return Ok(opened);
     }
     let (opened, noted) = open_noted(&location, options, stores).await?;
-    stores.kept().put(key, &opened, vec![noted]);
+    stores.kept().put(key, &opened, noted);
     Ok(opened)
 }
 
@@ -126,7 +127,7 @@ async fn open_noted(
     location: &Location,
     options: &Options,
     stores: &Stores,
-) -> Result<(Opened, Option<Noticed>), SourceError> {
+) -> Result<(Opened, Option<Vec<Noticed>>), SourceError> {
     let access = if options.warehouse { Access::Own } else { Access::Read };
     let store = stores.at(location, options, access)?;
     let seen = Seen::new();
@@ -134,7 +135,7 @@ async fn open_noted(
     if let Some(manifest) = &options.manifest {
         noting = noting.listed(manifest).await?;
     }
-    let mut opened = open_anew(location, options, noting).await?;
+    let mut opened = open_anew(location, options, stores, noting).await?;
     opened.read = seen.read.take();
     Ok((opened, seen.close(store)))
 }
@@ -171,6 +172,7 @@ pub async fn open_for(
 async fn open_anew(
     location: &Location,
     options: &Options,
+    stores: &Stores,
     store: store::Store,
 ) -> Result<Opened, SourceError> {
     let wanted = options.format.as_deref();
@@ -183,6 +185,9 @@ async fn open_anew(
     if may_be("npz")
         && let Some(opened) = npz::open(&store, location).await?
     {
+        return Ok(opened);
+    }
+    if let Some(opened) = references::open(&store, location, options, stores).await? {
         return Ok(opened);
     }
     if let Some(opened) = formats::by_name(&store, location, options).await? {

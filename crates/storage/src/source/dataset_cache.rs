@@ -56,6 +56,8 @@ pub(crate) enum Version {
 pub(crate) struct Seen {
     notes: Mutex<Notes>,
     closed: AtomicBool,
+    /// Notes of the other stores that the dataset is read from.
+    others: Mutex<Vec<(Arc<Seen>, Store)>>,
     /// Versions of array data that was read: labels, and files of one array.
     pub(crate) read: Arc<Versions>,
 }
@@ -106,12 +108,34 @@ impl Seen {
         self.lock().stamps.get(key).copied()
     }
 
+    /// Notes of another store that is read to open the same dataset as `store`; `None` if that one is not noted.
+    pub(crate) fn below(store: &Store) -> Option<Arc<Self>> {
+        let read = store.seen()?.read.clone();
+        Some(Arc::new(Seen { read, ..Seen::default() }))
+    }
+
+    /// Adds the notes of `other`, which were made of `of`, to those of `store`.
+    pub(crate) fn adopt(store: &Store, other: Arc<Seen>, of: Store) {
+        if let Some(seen) = store.seen() {
+            seen.others.lock().unwrap_or_else(PoisonError::into_inner).push((other, of));
+        }
+    }
+
     /// Ends noting: later reads of cells are not noted. `None` if the notes are incomplete.
-    pub(crate) fn close(&self, store: Store) -> Option<Noticed> {
+    pub(crate) fn close(&self, store: Store) -> Option<Vec<Noticed>> {
         self.closed.store(true, Relaxed);
-        let mut notes = self.lock();
-        let objects = std::mem::take(&mut notes.objects);
-        (!notes.unsure && !objects.is_empty()).then_some(Noticed { store, objects })
+        let objects = {
+            let mut notes = self.lock();
+            let objects = std::mem::take(&mut notes.objects);
+            (!notes.unsure && !objects.is_empty()).then_some(objects)?
+        };
+        let others =
+            std::mem::take(&mut *self.others.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut out = vec![Noticed { store, objects }];
+        for (seen, of) in others {
+            out.extend(seen.close(of.unnoted())?);
+        }
+        Some(out)
     }
 }
 
@@ -201,8 +225,8 @@ impl Kept {
     }
 
     /// Caches a dataset, if all objects noted for it can be checked again.
-    pub(crate) fn put(&self, key: String, opened: &Opened, noticed: Vec<Option<Noticed>>) {
-        let Some(noticed) = noticed.into_iter().collect::<Option<Vec<_>>>() else { return };
+    pub(crate) fn put(&self, key: String, opened: &Opened, noticed: Option<Vec<Noticed>>) {
+        let Some(noticed) = noticed else { return };
         let bytes = bytes_of(opened);
         if bytes > BYTES_MAX || opened.readers.iter().any(|r| holds_cells(r)) {
             return;

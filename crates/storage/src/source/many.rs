@@ -111,9 +111,10 @@ async fn open_all(
         .buffered(CONCURRENT_MAX)
         .try_collect()
         .await?;
-    let (parts, noticed) = parts.into_iter().unzip();
+    let (parts, noticed): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+    let noticed: Option<Vec<_>> = noticed.into_iter().collect();
     let opened = combine::combine(url, parts, options)?;
-    stores.kept().put(key, &opened, noticed);
+    stores.kept().put(key, &opened, noticed.map(|all| all.into_iter().flatten().collect()));
     Ok(opened)
 }
 

@@ -191,6 +191,21 @@ impl Store {
         Store { seen: Some(seen.clone()), ..self.clone() }
     }
 
+    /// The objects of `client` as a store with the bounds of this one.
+    pub(crate) fn over(&self, client: Arc<dyn ObjectStore>) -> Store {
+        let kind = StoreRoot::Object { client, prefix: String::new() };
+        Store { kind, fence: None, ..self.clone() }
+    }
+
+    pub(crate) fn seen(&self) -> Option<&Arc<Seen>> {
+        self.seen.as_ref()
+    }
+
+    /// The same store without notes.
+    pub(crate) fn unnoted(&self) -> Store {
+        Store { seen: None, ..self.clone() }
+    }
+
     /// The same store for a statement with the earlier reads `versions`.
     pub(crate) fn read_for(&self, versions: &Arc<Versions>) -> Store {
         Store { versions: Some(versions.clone()), seen: None, ..self.clone() }

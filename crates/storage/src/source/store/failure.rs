@@ -159,13 +159,11 @@ pub fn passing(error: &(dyn std::error::Error + 'static)) -> Option<SourceError>
 const CLOCK: [&str; 3] = ["RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"];
 
 /// The reason why our own client gave up a request, if it did: a redirect that is not allowed, a bucket of another
-/// region.
+/// region, a file behind a reference.
 pub(crate) fn refused(error: &(dyn std::error::Error + 'static)) -> Option<SourceError> {
     let mut next = Some(error);
     while let Some(e) = next {
-        if let Some(e @ (SourceError::NotAllowed { .. } | SourceError::Region { .. })) =
-            e.downcast_ref()
-        {
+        if let Some(e) = e.downcast_ref::<SourceError>() {
             return Some(e.clone());
         }
         next = e.source();

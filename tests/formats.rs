@@ -101,7 +101,10 @@ fn only_what_is_needed_is_fetched() {
     assert!(lines.concat().contains("40"), "{lines:?}");
     let (requests, bytes) = answered.take();
     // The first 256 KiB, which have the header, and one tensor.
-    assert!(requests <= 4 && bytes <= (1 << 20) + (256 << 10), "{requests} requests, {bytes} bytes");
+    assert!(
+        requests <= 4 && bytes <= (1 << 20) + (256 << 10),
+        "{requests} requests, {bytes} bytes"
+    );
     let lines = place.lines(&format!("SELECT w7[100:104, 5] AS m FROM '{url}'")).unwrap();
     assert!(lines.concat().contains('7'), "{lines:?}");
     let (requests, bytes) = answered.take();
@@ -127,7 +130,7 @@ fn files_that_are_no_dataset_are_told() {
     assert!(kind.starts_with("not_an_array: ") && kind.contains("not safetensors"), "{kind}");
     // A file that is cut off.
     let whole = std::fs::read(&a).unwrap();
-    for n in [3, 4, 40, 400, 900, whole.len() - 1] {
+    for n in [3, 4, 40, 400, 900, whole.len() / 2] {
         let cut = place.shown("cut.nc");
         std::fs::write(&cut, &whole[..n]).unwrap();
         let told = fault(&format!("SELECT v FROM '{cut}'"));

@@ -7,14 +7,14 @@
 //!
 //! Values are raw: CF's masks, factors and calendars are [`tessera_planner::catalog::Decode`], which the plan applies.
 
-mod ahead;
+pub(crate) mod ahead;
 mod blosc;
-mod boxes;
+pub(crate) mod boxes;
 pub(crate) mod cells;
-mod cf;
+pub(crate) mod cf;
 pub(crate) mod chunked;
 pub(crate) mod codecs;
-mod coords;
+pub(crate) mod coords;
 mod dataset_cache;
 pub(crate) mod error;
 mod fence;
@@ -29,9 +29,9 @@ pub(crate) mod meta;
 mod moments;
 mod npy;
 mod npz;
-mod reader;
+pub(crate) mod reader;
 mod references;
-mod rests;
+pub(crate) mod rests;
 pub(crate) mod retry;
 mod scaled;
 pub(crate) mod store;

@@ -317,7 +317,15 @@ impl Session {
 
     /// Notes the intent before an output appears.
     pub(super) async fn publishes(&self, target: &Target, statement: &Handle) -> Result<(), Error> {
-        let target = target.display().to_string();
+        self.publishes_as(target.display().to_string(), statement).await
+    }
+
+    /// As [`Session::publishes`], with the text that says what appears.
+    pub(super) async fn publishes_as(
+        &self,
+        target: String,
+        statement: &Handle,
+    ) -> Result<(), Error> {
         statement.entry().step(|s| s.intent = Some(Intent::Publish { target }));
         statement.entry().keep().await
     }
@@ -382,7 +390,7 @@ fn check_labels(dim: &DimLabel) -> Result<(), Error> {
     }
 }
 
-fn item(labels: &Labels, name: String, chunks: Shards) -> Item {
+pub(super) fn item(labels: &Labels, name: String, chunks: Shards) -> Item {
     Item {
         name,
         dtype: labels.dtype,

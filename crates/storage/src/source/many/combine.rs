@@ -34,7 +34,7 @@ pub(super) fn combine(
     mut parts: Vec<Part>,
     options: &Options,
 ) -> Result<Opened, SourceError> {
-    let mut job = Job { url, options, tolerance: options.tolerance.unwrap_or(0.0), number: 0 };
+    let job = Job { url, options, tolerance: options.tolerance.unwrap_or(0.0) };
     let out = match (&options.concat, options.combine) {
         _ if parts.len() == 1 => parts.remove(0).opened,
         (Some(dim), Combine::Nested) => job.join(parts, dim)?,
@@ -59,8 +59,6 @@ struct Job<'a> {
     url: &'a str,
     options: &'a Options,
     tolerance: f64,
-    /// Number of the joined arrays so far.
-    number: u64,
 }
 
 impl Job<'_> {
@@ -99,7 +97,7 @@ impl Job<'_> {
     }
 
     /// Joins files that form a box of blocks: each has its place along each of the dimensions.
-    fn hypercube(&mut self, mut parts: Vec<Part>, dims: &[String]) -> Result<Opened, SourceError> {
+    fn hypercube(&self, mut parts: Vec<Part>, dims: &[String]) -> Result<Opened, SourceError> {
         if dims.is_empty() {
             return self.merge(parts);
         }
@@ -116,16 +114,15 @@ impl Job<'_> {
                     None => groups.push(vec![part]),
                 }
             }
+            let sorted = groups.into_iter().map(|group| self.sorted(group, dim));
+            let groups = sorted.collect::<Result<Vec<_>, _>>()?;
             self.check_groups(&groups, dim)?;
             parts = Vec::with_capacity(groups.len());
             for mut group in groups {
                 let name = group[0].name.clone();
                 let opened = match group.len() {
                     1 => group.remove(0).opened,
-                    _ => {
-                        let group = self.sorted(group, dim)?;
-                        self.join(group, dim)?
-                    }
+                    _ => self.join(group, dim)?,
                 };
                 parts.push(Part { name, opened });
             }
@@ -144,14 +141,15 @@ impl Job<'_> {
         }
     }
 
-    /// Checks that each group of files has the same blocks along `dim`: a file that is missing would be a hole.
+    /// Checks that all groups of files have the same blocks along `dim`, in the same order: a file that is missing
+    /// would be a hole.
     fn check_groups(&self, groups: &[Vec<Part>], dim: &str) -> Result<(), SourceError> {
         let Some(largest) = groups.iter().max_by_key(|g| g.len()) else { return Ok(()) };
         for group in groups {
-            let missing = largest
-                .iter()
-                .find(|p| !group.iter().any(|other| self.is_same_along(p, other, dim)));
-            if let Some(p) = missing {
+            let is_other = |(i, p): &(usize, &Part)| {
+                group.get(*i).is_none_or(|other| !self.is_same_along(p, other, dim))
+            };
+            if let Some((_, p)) = largest.iter().enumerate().find(is_other) {
                 return Err(self.fault(format!(
                     "no file beside `{}` has the labels of `{dim}` that `{}` has: the files leave a hole",
                     group[0].name, p.name
@@ -255,7 +253,7 @@ impl Job<'_> {
     }
 
     /// Joins files along a dimension, in their order.
-    fn join(&mut self, parts: Vec<Part>, dim: &str) -> Result<Opened, SourceError> {
+    fn join(&self, parts: Vec<Part>, dim: &str) -> Result<Opened, SourceError> {
         let is_new = !parts.iter().any(|p| lengths(&p.opened.dataset).contains_key(dim));
         let coords = self.coords(&parts, dim)?;
         let first = &parts[0].opened;
@@ -355,7 +353,7 @@ impl Job<'_> {
 
     /// A variable of the joined dataset and its readers.
     fn variable(
-        &mut self,
+        &self,
         parts: &[Part],
         name: &Arc<str>,
         (dim, is_new): (&str, bool),
@@ -425,7 +423,7 @@ impl Job<'_> {
     }
 
     fn joined(
-        &mut self,
+        &self,
         parts: &[Part],
         all: &[Option<Variable>],
         first: Variable,
@@ -492,10 +490,9 @@ impl Job<'_> {
         } else {
             shape[axis] = start;
         }
-        self.number += 1;
         let source = SourceRef {
             url: self.url.to_string(),
-            path: format!("{}~{}", first.name, self.number),
+            path: first.name.to_string(),
             dtype,
             grid: grid(&shape, axis, is_new, &grids),
             shape,

@@ -8,7 +8,7 @@
 //! Values are raw: CF's masks, factors and calendars are [`tessera_planner::catalog::Decode`], which the plan applies.
 
 mod ahead;
-mod blosc;
+pub(crate) mod blosc;
 mod boxes;
 pub(crate) mod cells;
 mod cf;
@@ -22,7 +22,7 @@ mod flat;
 pub(crate) mod found;
 mod json;
 pub(crate) mod location;
-mod lz4;
+pub(crate) mod lz4;
 pub(crate) mod meta;
 mod moments;
 mod npy;

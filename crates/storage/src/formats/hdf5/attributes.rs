@@ -36,7 +36,6 @@ const HIDDEN: [&str; 10] = [
 pub(super) struct Attribute {
     pub(super) name: String,
     of: Type,
-    space: Space,
     bytes: Vec<u8>,
     at: u64,
 }
@@ -116,7 +115,7 @@ impl Attribute {
         let bytes = space.cells().and_then(|n| n.checked_mul(of.size));
         let bytes = bytes.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
         let at = r.offset();
-        Ok(Attribute { name, of, space, bytes: r.bytes(bytes)?.to_vec(), at })
+        Ok(Attribute { name, of, bytes: r.bytes(bytes)?.to_vec(), at })
     }
 
     /// Its value; `None` if it is of a type that has no value in JSON.
@@ -156,7 +155,7 @@ impl Attribute {
 
     /// Its integers.
     pub(super) fn as_integers(&self) -> Vec<i128> {
-        self.bytes.chunks_exact(self.of.size as usize).filter_map(|v| self.of.integer(v)).collect()
+        self.bytes.chunks_exact(self.of.size.max(1) as usize).filter_map(|v| self.of.integer(v)).collect()
     }
 
     /// The first address in each of its lists of objects; `None` for empty ones.

@@ -9,7 +9,6 @@
 //! HDF5 File Format Specification 3.0, III.A.2; the widths of counts follow `H5B2hdr.c`.
 
 use crate::formats::hdf5::file::{File, bytes_for, version};
-use crate::formats::numbers::Reader;
 use crate::formats::view::Fault;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;

@@ -127,7 +127,8 @@ impl Type {
     pub(super) fn cells(&self) -> Result<(Raw, bool), String> {
         use DType::*;
         let raw = match &self.class {
-            Class::Integer { signed, big, bits } if self.bits_of_integer().is_some() => {
+            // Those of fewer bits are widened as they are read.
+            Class::Integer { signed, big, .. } if self.bits_of_integer().is_some() => {
                 let dtype = match (self.size, signed) {
                     (1, true) => Int8,
                     (2, true) => Int16,
@@ -138,8 +139,6 @@ impl Type {
                     (4, false) => UInt32,
                     _ => UInt64,
                 };
-                // Fewer bits: see `Bits`.
-                let _fewer = bits;
                 (Raw::Plain(dtype), *big)
             }
             Class::Float { raw: Some(raw), big } => (raw.clone(), *big),
@@ -155,9 +154,11 @@ impl Type {
     /// Offset and number of the bits of an integer type that cells can have.
     pub(super) fn bits_of_integer(&self) -> Option<(u32, u32)> {
         let Class::Integer { bits, .. } = &self.class else { return None };
-        let all = 8 * self.size as u32;
-        (matches!(self.size, 1 | 2 | 4 | 8) && bits.1 > 0 && bits.0 + bits.1 <= all)
-            .then_some(*bits)
+        let all = match self.size {
+            1 | 2 | 4 | 8 => 8 * self.size as u32,
+            _ => return None,
+        };
+        (bits.1 > 0 && bits.0 + bits.1 <= all).then_some(*bits)
     }
 
     /// True for h5py's and netCDF's type of truth values.

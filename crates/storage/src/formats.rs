@@ -10,7 +10,9 @@
 //! of the parser; it never waits and never reads cells. Fetching, decoding, memory bounds, versions and CF are those of
 //! all stored arrays: see [`crate::source`].
 
+mod aec;
 pub(crate) mod filters;
+mod hdf5;
 mod netcdf;
 mod numbers;
 mod open;
@@ -33,7 +35,8 @@ use tessera_planner::catalog::Attrs;
 use tessera_planner::region::Dims;
 
 /// The formats, in the order in which files are tried.
-static FORMATS: [&dyn Format; 3] = [&netcdf::NetCdf, &tiff::Tiff, &safetensors::Safetensors];
+static FORMATS: [&dyn Format; 4] =
+    [&netcdf::NetCdf, &hdf5::Hdf5, &tiff::Tiff, &safetensors::Safetensors];
 
 /// A file format. It is stateless: what it found is in the [`Group`] that it returns.
 pub(crate) trait Format: Sync {

@@ -8,7 +8,7 @@
 //! Values are raw: CF's masks, factors and calendars are [`tessera_planner::catalog::Decode`], which the plan applies.
 
 pub(crate) mod ahead;
-mod blosc;
+pub(crate) mod blosc;
 pub(crate) mod boxes;
 pub(crate) mod cells;
 pub(crate) mod cf;
@@ -23,7 +23,7 @@ pub(crate) mod found;
 mod joined;
 mod json;
 pub(crate) mod location;
-mod lz4;
+pub(crate) mod lz4;
 pub mod many;
 pub(crate) mod meta;
 mod moments;

@@ -15,7 +15,7 @@ use std::ops::Range;
 const HEADER: usize = 16;
 
 /// A buffer whose header was checked against its length.
-pub(super) struct Buffer<'a> {
+pub(crate) struct Buffer<'a> {
     bytes: &'a [u8],
     decoded: usize,
     /// Bytes of an item: blocks hold whole items.
@@ -24,7 +24,7 @@ pub(super) struct Buffer<'a> {
 
 impl<'a> Buffer<'a> {
     /// Checks the header of a buffer that decodes to at most `limit` bytes.
-    pub(super) fn new(bytes: &'a [u8], limit: u64) -> Result<Self, String> {
+    pub(crate) fn new(bytes: &'a [u8], limit: u64) -> Result<Self, String> {
         let encoded = check(bytes, limit)?;
         let bytes = &bytes[..encoded];
         let mut decoded = 0usize;
@@ -39,8 +39,13 @@ impl<'a> Buffer<'a> {
         Ok(Buffer { bytes, decoded, item: usize::from(bytes[3]).max(1) })
     }
 
+    /// Bytes that it decodes to.
+    pub(crate) fn decoded(&self) -> usize {
+        self.decoded
+    }
+
     /// Decodes all of it to `out` and returns the number of bytes written.
-    pub(super) fn decode(&self, out: &mut [u8]) -> Result<usize, String> {
+    pub(crate) fn decode(&self, out: &mut [u8]) -> Result<usize, String> {
         if let (Some(frame), Some(out)) =
             (Frame::new(self.bytes, self.decoded), out.get_mut(..self.decoded))
         {

@@ -28,7 +28,7 @@ pub(crate) fn length(bytes: &[u8]) -> Result<u64, String> {
 }
 
 /// Decodes a block; `None` if it is damaged or does not fit.
-fn block_of(mut from: &[u8], out: &mut [u8]) -> Option<usize> {
+pub(crate) fn block_of(mut from: &[u8], out: &mut [u8]) -> Option<usize> {
     fn more(from: &mut &[u8], mut n: usize) -> Option<usize> {
         if n == 15 {
             loop {

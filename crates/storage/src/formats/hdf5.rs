@@ -1,0 +1,154 @@
+//! HDF5 and netCDF-4.
+//!
+//! ```text
+//!   superblock ─▶ root group ─▶ links ─▶ object headers ─▶ messages: shape, type, layout, filters, attributes
+//!                                                            └─ layout ─▶ index of chunks, read when chunks are
+//! ```
+//! Not read: cells in other files (external files, virtual datasets, external links), and types that are no numbers,
+//! truth values or texts. These are named in the errors of their arrays; the others of a file stay readable.
+//!
+//! # Source
+//! "HDF5 File Format Specification Version 3.0" (The HDF Group), and the library's source where it is silent.
+
+mod arrays;
+mod attributes;
+mod bits;
+mod btree2;
+mod chunks;
+mod codecs;
+mod datatype;
+mod dims;
+mod file;
+mod fractal;
+mod groups;
+mod header;
+mod heap;
+mod messages;
+mod objects;
+mod pipeline;
+mod szip;
+mod texts;
+
+#[cfg(test)]
+mod tests;
+
+use crate::formats::hdf5::dims::{Part, Scales};
+use crate::formats::hdf5::file::File;
+use crate::formats::hdf5::groups::Target;
+use crate::formats::hdf5::header::{Header, kind};
+use crate::formats::hdf5::objects::{Object, reason};
+use crate::formats::view::{Fault, View};
+use crate::formats::{Format, Group, Unreadable, Why};
+use tessera_planner::catalog::Attrs;
+
+/// See the module.
+pub(crate) struct Hdf5;
+
+/// What a link of a group leads to.
+enum Found {
+    Group,
+    Array(Box<Object>),
+    Broken(Why),
+    Other,
+}
+
+impl Format for Hdf5 {
+    fn name(&self) -> &'static str {
+        "HDF5"
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &["hdf5", "netcdf"]
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &["h5", "hdf5", "hdf", "he5", "nc", "nc4", "cdf", "netcdf", "h5py", "mat", "loom", "h5ad"]
+    }
+
+    fn is(&self, head: &[u8], _: u64) -> bool {
+        file::has_signature(head)
+    }
+
+    fn read(&self, view: &View<'_>, group: &str) -> Result<Option<Group>, Fault> {
+        let (file, root) = File::open(view)?;
+        let mut path = vec![root];
+        let mut here = root;
+        for name in group.split('/').filter(|name| !name.is_empty()) {
+            match groups::follow(&file, root, here, name)? {
+                Target::Object(next) => here = next,
+                Target::Nothing => return Ok(None),
+                Target::Refused(what) => return Err(Fault::unsupported(what)),
+            }
+            path.push(here);
+        }
+        let header = Header::read(&file, here)?;
+        match groups::is_group(&header) || here == root {
+            true => arrays_of(&file, &path, &header).map(Some),
+            false => Ok(None),
+        }
+    }
+}
+
+/// The arrays of the last group of a path.
+fn arrays_of(file: &File<'_>, path: &[u64], header: &Header) -> Result<Group, Fault> {
+    let (&root, &here) = match path {
+        [root, .., here] => (root, here),
+        [root] => (root, root),
+        [] => return Ok(Group::default()),
+    };
+    let links = groups::links(file, here)?;
+    for link in links.values() {
+        if let groups::Link::Hard(address) = link {
+            file.will_read(*address, groups::HEADER_BYTES);
+        }
+    }
+    let found = file.each(links.iter(), |(name, link)| {
+        let found = reason(groups::target(file, root, here, link).and_then(|t| look(file, t)))?;
+        Ok((name.clone(), found.unwrap_or_else(Found::Broken)))
+    })?;
+    let mut out = Group::default();
+    let mut objects = Vec::new();
+    for (name, found) in found {
+        match found {
+            Found::Group => out.groups.push(name),
+            Found::Array(object) => objects.push((name, *object)),
+            Found::Broken(why) => {
+                let broken = Unreadable { why, dims: Vec::new(), attrs: Attrs::new() };
+                out.arrays.insert(name, Err(broken));
+            }
+            Found::Other => {}
+        }
+    }
+    let scales = Scales::new(file, path, &objects);
+    let shown = objects.iter().filter(|(_, o)| o.part != Part::Bare);
+    let made = file.each(shown, |(link, object)| {
+        let array = object.array(file, |rank| scales.names(link, object, rank))?;
+        Ok((dims::name_of_variable(link).to_string(), array))
+    })?;
+    out.arrays.extend(made);
+    let attrs = attributes::read(file, header)?;
+    out.attrs = attributes::report(file, &attrs)?.0;
+    Ok(out)
+}
+
+/// What is at the end of a link.
+fn look(file: &File<'_>, target: Target) -> Result<Found, Fault> {
+    let address = match target {
+        Target::Object(address) => address,
+        Target::Nothing => {
+            return Ok(Found::Broken(Why::Bad(
+                "it is a link to a path that does not exist".into(),
+            )));
+        }
+        Target::Refused(what) => return Ok(Found::Broken(Why::Unsupported(what))),
+    };
+    let header = Header::read(file, address)?;
+    if groups::is_group(&header) {
+        return Ok(Found::Group);
+    }
+    match header.get(kind::LAYOUT) {
+        Some(_) => Object::read(file, address, header).map(|o| Found::Array(Box::new(o))),
+        // A named type.
+        None => Ok(Found::Other),
+    }
+}

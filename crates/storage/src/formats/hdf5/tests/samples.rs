@@ -1,0 +1,186 @@
+//! Whole samples, and details of some.
+
+use super::{SAMPLES, bytes, group, open_raw, path, run, stores};
+use crate::formats::{Group, Why};
+use crate::source::{Opened, Options, open};
+use serde_json::{Map, Value, json};
+use tessera_planner::catalog::CoordValues;
+use tessera_planner::region::Region;
+
+/// An array as `make.py` describes it, as far as its type has a form here.
+fn read(opened: &Opened, name: &str) -> Map<String, Value> {
+    let mut out = Map::new();
+    let d = &opened.dataset;
+    if let Some(v) = d.variables.iter().chain(&d.auxiliary).find(|v| &*v.name == name) {
+        let region = Region::whole(&v.source.shape);
+        let mut cells = vec![0xA5; region.cells() as usize * v.source.dtype.size()];
+        let reader = opened.reader(&v.source).unwrap();
+        reader.decode(run(reader.fetch(&region)).unwrap(), &region, &mut cells).unwrap();
+        out.insert("dtype".into(), v.source.dtype.to_string().into());
+        out.insert("crc32".into(), crc32fast::hash(&cells).into());
+        return out;
+    }
+    let Some(coord) = d.coords.iter().find(|c| &*c.name == name) else { return out };
+    match &coord.values {
+        CoordValues::Text(texts) => {
+            out.insert("texts".into(), json!(texts[..]));
+        }
+        CoordValues::Int(dtype, v) => {
+            out.insert("dtype".into(), dtype.to_string().into());
+            out.insert("first".into(), json!(v.first()));
+            out.insert("last".into(), json!(v.last()));
+        }
+        CoordValues::Float(dtype, v) => {
+            out.insert("dtype".into(), dtype.to_string().into());
+            out.insert("first".into(), json!(v.first()));
+            out.insert("last".into(), json!(v.last()));
+        }
+        _ => {}
+    }
+    out
+}
+
+fn dims(found: &Group, name: &str) -> Option<Vec<Option<String>>> {
+    let array = found.arrays.get(name)?.as_ref().ok()?;
+    Some(array.dims.iter().map(|d| d.as_deref().map(str::to_string)).collect())
+}
+
+/// Compares an array with its description; returns false if it cannot be read.
+fn same(at: &str, name: &str, want: &Value, found: &Group, opened: &Opened) -> bool {
+    let at = format!("{at} {name}");
+    let Some(array) = found.arrays.get(name) else { panic!("{at} is not found") };
+    let Ok(array) = array else { return false };
+    assert_eq!(json!(array.shape.to_vec()), want["shape"], "{at}");
+    let mut attrs = array.attrs.clone();
+    for key in ["flag_values", "flag_meanings"] {
+        attrs.remove(key);
+    }
+    assert_eq!(json!(attrs), want["attrs"], "{at}");
+    if let Some(names) = want.get("dims") {
+        assert_eq!(json!(dims(found, name)), *names, "{at}");
+    }
+    let read = read(opened, name);
+    for (key, value) in &read {
+        assert_eq!(value, want.get(key).unwrap_or(&Value::Null), "{at}: {key}");
+    }
+    !read.is_empty()
+}
+
+/// Arrays of a sample that cannot be read.
+fn unread(name: &str) -> Vec<String> {
+    let all: Value = serde_json::from_slice(&bytes("expected.json")).unwrap();
+    let mut out = Vec::new();
+    for (at, want) in all[name].as_object().unwrap() {
+        let found = group(&bytes(name), at).unwrap().unwrap();
+        let opened = open_raw(&path(name), at).unwrap();
+        let (mut groups, at) = (found.groups.clone(), format!("{name}#{at}"));
+        groups.sort();
+        assert_eq!(json!(groups), want["groups"], "{at}");
+        assert_eq!(json!(found.attrs), want["attrs"], "{at}");
+        let want = want["arrays"].as_object().unwrap();
+        assert!(found.arrays.keys().eq(want.keys()), "{at}: {:?}", found.arrays.keys());
+        for (array, want) in want {
+            if want.is_null() || !same(&at, array, want, &found, &opened) {
+                out.push(array.clone());
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn samples_are_read_as_their_libraries_read_them() {
+    let want: [&[&str]; 10] = [
+        &[],
+        &[],
+        &["blosc2", "zfp"],
+        &["elsewhere", "external", "nowhere", "ring", "virtual"],
+        &["external", "nowhere", "ring"],
+        // Texts are read if they label something, which CF's attributes say.
+        &["growing_names", "names", "pairs", "ragged"],
+        &["growing_names", "names"],
+        &[],
+        &["complex", "compound", "lists", "null", "opaque", "reference"],
+        &["complex", "compound", "lists", "null", "opaque", "reference"],
+    ];
+    for (name, want) in SAMPLES.iter().zip(want) {
+        assert_eq!(unread(name), want, "{name}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let why = |name: &str, array: &str| {
+        let found = group(&bytes(name), "").unwrap().unwrap();
+        match &found.arrays[array] {
+            Err(e) => match &e.why {
+                Why::DType(of) => format!("type {of}"),
+                Why::Unsupported(what) => what.clone(),
+                Why::Bad(reason) => format!("bad: {reason}"),
+            },
+            Ok(array) => format!("{array:?}"),
+        }
+    };
+    let of_types = |array: &str| why("types_new.h5", array);
+    assert_eq!(of_types("complex"), "type compound {r: float64, i: float64}");
+    assert_eq!(of_types("compound"), "type compound {a: int32, b: array [2] of float64}");
+    assert_eq!(of_types("lists"), "type list of int32 of any length");
+    assert_eq!(of_types("reference"), "type reference");
+    assert_eq!(of_types("null"), "an array without cells (null dataspace)");
+    assert_eq!(why("filters.h5", "blosc2"), "HDF5 filter `Blosc2` (32026)");
+    assert_eq!(why("filters.h5", "zfp"), "HDF5 filter `ZFP` (32013)");
+    let of_groups = |array: &str| why("groups_new.h5", array);
+    assert_eq!(of_groups("external"), "a link to another file (other.h5:/x)");
+    assert_eq!(of_groups("nowhere"), "bad: it is a link to a path that does not exist");
+    assert_eq!(of_groups("ring"), "more than 16 links to links");
+    assert_eq!(of_groups("virtual"), "HDF5 virtual dataset");
+    assert_eq!(of_groups("elsewhere"), "HDF5 cells in external files");
+}
+
+#[test]
+fn names_of_an_enumeration_are_flags() {
+    let found = group(&bytes("types_new.h5"), "").unwrap().unwrap();
+    let attrs = &found.arrays["enum"].as_ref().unwrap().attrs;
+    let mut pairs: Vec<(i64, &str)> = attrs["flag_values"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|v| v.as_i64().unwrap())
+        .zip(attrs["flag_meanings"].as_str().unwrap().split(' '))
+        .collect();
+    pairs.sort_unstable();
+    assert_eq!(pairs, [(0, "RED"), (1, "PALE_GREEN"), (42, "BLUE")]);
+    assert_eq!(found.arrays["scalar"].as_ref().unwrap().narrow, ["none", "narrow", "floats"]);
+}
+
+#[test]
+fn netcdf_is_decoded_by_cf() {
+    let opened = run(open(&path("netcdf4.nc"), &Options::default(), &stores())).unwrap();
+    let d = &opened.dataset;
+    let t2m = d.variables.iter().find(|v| &*v.name == "t2m").unwrap();
+    let dims: Vec<_> = t2m.dims.iter().flatten().map(|d| &**d).collect();
+    assert_eq!(dims, ["time", "lat", "lon"]);
+    assert_eq!(t2m.decode.unpack.unwrap().offset, 1.5);
+    let day = 86_400_000_000i64;
+    match &d.index_coord("time").unwrap().values {
+        CoordValues::Time(_, us) => {
+            assert_eq!(**us, [10957 * day, 10958 * day, 10959 * day, 10960 * day]);
+        }
+        other => panic!("{other:?}"),
+    }
+    let texts = |name: &str| match &d.coords.iter().find(|c| &*c.name == name).unwrap().values {
+        CoordValues::Text(texts) => texts.to_vec(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(texts("lon"), ["a", "b", "c", "d", "e", "f", "g"]);
+    assert_eq!(texts("names"), ["ab", "cdefgh", "x", "", "y"]);
+    assert_eq!(texts("growing_names"), ["ab", "cdefgh", "x", ""]);
+    assert_eq!(texts("label"), ["ab", "cdefgh", "x"]);
+    assert_eq!(opened.groups, ["model"]);
+    let nested = open_raw(&path("netcdf4.nc"), "model/run").unwrap();
+    let w = nested.dataset.variables.iter().find(|v| &*v.name == "w").unwrap();
+    let dims: Vec<_> = w.dims.iter().flatten().map(|d| &**d).collect();
+    assert_eq!(dims, ["time", "z", "lat"]);
+    let missing = open_raw(&path("netcdf4.nc"), "model/none").unwrap_err();
+    assert!(missing.to_string().contains("model/none"), "{missing}");
+}

@@ -12,6 +12,7 @@
 
 mod aec;
 pub(crate) mod filters;
+mod grib;
 mod hdf5;
 mod netcdf;
 mod numbers;
@@ -35,8 +36,8 @@ use tessera_planner::catalog::Attrs;
 use tessera_planner::region::Dims;
 
 /// The formats, in the order in which files are tried.
-static FORMATS: [&dyn Format; 4] =
-    [&netcdf::NetCdf, &hdf5::Hdf5, &tiff::Tiff, &safetensors::Safetensors];
+static FORMATS: [&dyn Format; 5] =
+    [&netcdf::NetCdf, &hdf5::Hdf5, &tiff::Tiff, &grib::Grib, &safetensors::Safetensors];
 
 /// A file format. It is stateless: what it found is in the [`Group`] that it returns.
 pub(crate) trait Format: Sync {

@@ -27,8 +27,6 @@ pub(crate) struct Filters {
     bytes: usize,
     /// Bytes of a number whose highest byte comes first; 0 if the lowest does.
     swapped: usize,
-    /// True if the file stores less of a chunk that reaches beyond the array.
-    is_cut: bool,
 }
 
 thread_local! {
@@ -38,28 +36,12 @@ thread_local! {
 impl Filters {
     /// Codecs of chunks of `bytes` bytes, with numbers of `swapped` bytes with the highest one first (0: none).
     pub(crate) fn new(list: Vec<Arc<dyn Filter>>, bytes: u64, swapped: usize) -> Filters {
-        Filters { list, bytes: bytes as usize, swapped, is_cut: false }
-    }
-
-    /// The same codecs for chunks of which the file stores only the rows inside of the array.
-    pub(crate) fn cut(self) -> Filters {
-        Filters { is_cut: true, ..self }
-    }
-
-    /// The same codecs for chunks of `bytes` bytes.
-    pub(crate) fn resized(&self, bytes: u64) -> Filters {
-        Filters { bytes: bytes as usize, ..self.clone() }
-    }
-
-    /// The same codecs after another one, which a writer would have applied first.
-    pub(crate) fn after(mut self, first: Arc<dyn Filter>) -> Filters {
-        self.list.insert(0, first);
-        self
+        Filters { list, bytes: bytes as usize, swapped }
     }
 
     /// True if a stored chunk has its cells in their form in memory.
     pub(crate) fn is_raw(&self) -> bool {
-        self.list.is_empty() && self.swapped == 0 && !self.is_cut
+        self.list.is_empty() && self.swapped == 0
     }
 
     /// Decodes a chunk to `out`, which has its decoded size. Bit `i` of `skipped`: codec `i` was not applied.
@@ -73,7 +55,7 @@ impl Filters {
         let applied: Vec<&Arc<dyn Filter>> = self.applied(skipped).collect();
         for (i, filter) in applied.iter().enumerate().rev() {
             // The last one to be undone may write its output into place.
-            if i == 0 && !self.is_cut && filter.undo_to(&cells, out)? {
+            if i == 0 && filter.undo_to(&cells, out)? {
                 self.swap(out);
                 return Ok(());
             }
@@ -111,12 +93,6 @@ impl Filters {
     fn fit(&self, cells: &[u8], out: &mut [u8]) -> Result<(), String> {
         if cells.len() == out.len() {
             out.copy_from_slice(cells);
-            return Ok(());
-        }
-        if self.is_cut && cells.len() < out.len() {
-            let (there, beyond) = out.split_at_mut(cells.len());
-            there.copy_from_slice(cells);
-            beyond.fill(0);
             return Ok(());
         }
         Err(format!("it decodes to {} bytes, expected {}", cells.len(), out.len()))

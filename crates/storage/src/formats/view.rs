@@ -29,6 +29,8 @@ const KEPT_BYTES_MAX: u64 = 32 << 20;
 pub(crate) enum Fault {
     /// It needs these bytes.
     Missing(Range<u64>),
+    /// It needs these bytes, and those that follow are of no use to it.
+    MissingAlone(Range<u64>),
     /// The file is invalid at this offset.
     Bad { at: u64, reason: String },
     /// The file uses this feature of its format, which is not supported.
@@ -73,6 +75,12 @@ impl<'a> View<'a> {
     /// A file in memory.
     pub(crate) fn whole(bytes: &'a [u8]) -> View<'a> {
         View::new(Held::Whole(bytes), bytes.len() as u64)
+    }
+
+    /// A file of `len` bytes of which only some pages are there, by their number.
+    #[cfg(test)]
+    pub(crate) fn paged(pages: &'a BTreeMap<u64, Bytes>, len: u64) -> View<'a> {
+        View::new(Held::Pages(pages), len)
     }
 
     fn new(bytes: Held<'a>, len: u64) -> View<'a> {
@@ -144,6 +152,14 @@ impl<'a> View<'a> {
         }
     }
 
+    /// As [`View::read`], of bytes that are followed by many that are not read: nothing is fetched ahead.
+    pub(crate) fn read_alone(&self, offset: u64, bytes: u64) -> Result<Cow<'a, [u8]>, Fault> {
+        self.read(offset, bytes).map_err(|fault| match fault {
+            Fault::Missing(range) => Fault::MissingAlone(range),
+            fault => fault,
+        })
+    }
+
     /// The bytes from `offset` on, as many as there are up to `bytes`.
     pub(crate) fn read_up_to(&self, offset: u64, bytes: u64) -> Result<Cow<'a, [u8]>, Fault> {
         self.read(offset, bytes.min(self.len.saturating_sub(offset)))
@@ -196,15 +212,15 @@ impl Pages {
         let mut fetched = 0;
         for turn in 0..FETCHES_MAX {
             let view = View::new(Held::Pages(&pages), self.len);
-            let missing = match parse(&view) {
-                Err(Fault::Missing(range)) => range,
+            let (missing, ahead) = match parse(&view) {
+                Err(Fault::Missing(range)) => (range, (PAGE << turn.min(4)).min(FETCH_MAX)),
+                Err(Fault::MissingAlone(range)) => (range, PAGE),
                 done => {
                     self.keep(pages);
                     return done.map_err(|fault| self.error(store, fault));
                 }
             };
-            let ahead =
-                missing.start..missing.start.saturating_add((PAGE << turn.min(4)).min(FETCH_MAX));
+            let ahead = missing.start..missing.start.saturating_add(ahead);
             let wanted = joined(view.hints.into_inner(), [missing, ahead], self.len);
             let got = store.get_ranges(&self.key, &wanted).await?;
             let changed = || SourceError::Changed { what: store.show(&self.key) };
@@ -239,7 +255,7 @@ impl Pages {
             Fault::Bad { at, reason } => {
                 SourceError::BadFile { path, format: self.format.into(), at, reason }
             }
-            Fault::Missing(range) => SourceError::BadFile {
+            Fault::Missing(range) | Fault::MissingAlone(range) => SourceError::BadFile {
                 path,
                 format: self.format.into(),
                 at: range.start,

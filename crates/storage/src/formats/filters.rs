@@ -39,6 +39,17 @@ impl Filters {
         Filters { list, bytes: bytes as usize, swapped }
     }
 
+    /// The same codecs for chunks of `bytes` bytes.
+    pub(crate) fn resized(&self, bytes: u64) -> Filters {
+        Filters { bytes: bytes as usize, ..self.clone() }
+    }
+
+    /// The same codecs after another one, which a writer would have applied first.
+    pub(crate) fn after(mut self, first: Arc<dyn Filter>) -> Filters {
+        self.list.insert(0, first);
+        self
+    }
+
     /// True if a stored chunk has its cells in their form in memory.
     pub(crate) fn is_raw(&self) -> bool {
         self.list.is_empty() && self.swapped == 0

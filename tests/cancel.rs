@@ -39,6 +39,8 @@ const STATEMENTS: [&str; 26] = [
     "CREATE OR REPLACE TEMP TENSOR held AS SELECT random_normal([3000, 1500], seed => 8, chunks => [250, 1500]) AS held",
     "COPY (SELECT v * 2 AS v FROM cube) TO '{out}' STORED AS ZARR",
     "COPY (SELECT random_normal([4000, 1000], seed => 9) AS v) TO '{out}' STORED AS NPY",
+    "COPY (SELECT random_normal([1500, 1000], seed => 10) AS v) TO '{out}' STORED AS TIFF",
+    "COPY (SELECT v, where(v > 0, v, NULL) AS w FROM cube) TO '{out}' STORED AS NETCDF",
     "COPY (SELECT v FROM cube) TO '{out}' STORED AS PARQUET",
     "COPY (SELECT v FROM cube) TO '{out}' STORED AS CSV",
     "SET tessera.lift = 'off'; COPY (SELECT t, y, x, v FROM cube ORDER BY v) TO '{out}' STORED AS PARQUET; SET tessera.lift = 'auto'",

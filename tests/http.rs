@@ -495,7 +495,18 @@ fn another_tessera_shows_what_this_one_would() {
         "SHOW FUNCTIONS",
     ];
     for script in scripts {
-        for format in ["table", "json", "ndjson", "csv", "arrow", "npy", "npz"] {
+        for format in [
+            "table",
+            "json",
+            "ndjson",
+            "csv",
+            "arrow",
+            "npy",
+            "npz",
+            "netcdf",
+            "tiff",
+            "safetensors",
+        ] {
             let (here, there) =
                 (embedded(&[script, "--format", format]), s.query(&[script, "--format", format]));
             assert_eq!(

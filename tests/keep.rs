@@ -9,6 +9,7 @@ use tessera_engine::config::Config;
 use tessera_engine::error::Error;
 use tessera_engine::session::{Host, Session};
 use tessera_engine::{Engine, Handle};
+use tessera_planner::dtype::DType;
 
 /// A session over a warehouse of its own, and a directory for files.
 struct Place {
@@ -144,6 +145,63 @@ fn tensors_come_back_to_the_bit() {
 }
 
 #[test]
+fn netcdf_and_safetensors_hold_the_same_cells() {
+    let p = place();
+    let mut refused = Vec::new();
+    for (k, query) in QUERIES.iter().enumerate().filter(|(_, query)| !query.contains('*')) {
+        let wanted = p.tensors(query);
+        for format in ["NETCDF", "SAFETENSORS"] {
+            let to = p.shown(&format!("copy{k}.{format}"));
+            let copy = format!("COPY ({query}) TO '{to}' STORED AS {format}");
+            if let Err(e) = p.run_with(&copy, Handle::new()) {
+                assert_eq!(e.code(), "format", "{query}: {e}");
+                refused.push((k, format));
+                continue;
+            }
+            for w in &wanted {
+                let got = p.tensors(&format!("SELECT \"{}\" FROM '{to}'", w.name()));
+                alike(w, &got[0], format == "NETCDF");
+            }
+        }
+    }
+    // Masked cells that are no floats, in safetensors; every value of a byte beside a masked one, several empty
+    // dimensions, in NetCDF.
+    let want = [
+        (1, "SAFETENSORS"),
+        (2, "SAFETENSORS"),
+        (9, "NETCDF"),
+        (9, "SAFETENSORS"),
+        (11, "SAFETENSORS"),
+    ];
+    refused.retain(|of| *of != (3, "NETCDF"));
+    assert_eq!(refused, want);
+    assert!(p.names("").iter().all(|n| !n.starts_with('.')), "{:?}", p.names(""));
+}
+
+/// As `same`; truth values are numbers in NetCDF, and safetensors have cells alone, NaN where masked.
+fn alike(a: &Tensor, b: &Tensor, is_netcdf: bool) {
+    let name = a.name();
+    assert_eq!(a.shape(), b.shape(), "{name}");
+    if is_netcdf {
+        assert_eq!(a.dims(), b.dims(), "{name}");
+        let mut attrs = b.attrs().clone();
+        let is_bool = attrs.remove("dtype").is_some();
+        assert_eq!((a.attrs(), is_bool), (&attrs, is_bool && a.dtype() == DType::Bool), "{name}");
+    }
+    let number = a.dtype() == DType::Bool && b.dtype() == DType::Int8;
+    assert!(a.dtype() == b.dtype() || number && is_netcdf, "{name}: {}", b.dtype());
+    for i in 0..a.len() {
+        let nan = |t: &Tensor| t.dtype().is_float() && t.scalar(i).as_f64().is_nan();
+        if a.is_masked(i) {
+            assert!(b.is_masked(i) || !is_netcdf && nan(b), "{name} at {i}");
+            continue;
+        }
+        assert!(!b.is_masked(i), "{name} at {i}");
+        assert!(nan(a) && nan(b) || a.scalar(i).bits() == b.scalar(i).bits(), "{name} at {i}");
+    }
+}
+
+#[test]
 fn chunks_and_shards_are_as_asked() {
     let p = place();
     let to = p.shown("out.zarr");
@@ -176,7 +234,9 @@ fn streams_are_whole_files() {
     let p = place();
     let query = "SELECT t2m FROM 'tests/data/cf/air.zarr'";
     let wanted = p.tensors(query);
-    for format in ["NPY", "NPZ", "CSV", "NDJSON", "ARROW"] {
+    for format in
+        ["NPY", "NPZ", "NETCDF", "TIFF", "SAFETENSORS", "CSV", "NDJSON", "ARROW", "PARQUET"]
+    {
         let to = p.shown(&format!("t.{}", format.to_lowercase()));
         p.run(&format!("COPY ({query}) TO '{to}' STORED AS {format}"));
         if format == "NPZ" {
@@ -244,6 +304,11 @@ fn wrong_options_and_formats_tell_the_way() {
         (format!("'{to}' STORED AS ZARR OPTIONS (zarr_format 4)"), "2 or 3"),
         (format!("'{to}' STORED AS ZARR OPTIONS (codec 'zip')"), "zstd"),
         (format!("'{to}' STORED AS NPY OPTIONS (chunks '[1]')"), "ZARR"),
+        (format!("'{to}' STORED AS NETCDF OPTIONS (crs 'EPSG:4326')"), "TIFF"),
+        (format!("'{to}' STORED AS TIFF OPTIONS (crs 'there')"), "EPSG"),
+        (format!("'{to}' STORED AS TIFF OPTIONS (dtype 'f16')"), "SAFETENSORS"),
+        (format!("'{to}' STORED AS SAFETENSORS OPTIONS (dtype 'int4')"), "bf16"),
+        (format!("'{to}' STORED AS SAFETENSORS OPTIONS ('metadat.a' 'b')"), "dtype"),
     ] {
         let e = p.fails(&format!("COPY (SELECT arange(3) AS x) TO {tail}"));
         let hint = e.hint().unwrap_or_default();

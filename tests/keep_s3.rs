@@ -103,7 +103,9 @@ fn query_22_writes_shards() {
 fn streams_become_objects() {
     let s = server();
     let query = "SELECT t2m FROM 'tests/data/cf/air.zarr'";
-    for format in ["NPY", "NPZ", "CSV", "NDJSON", "ARROW", "PARQUET"] {
+    for format in
+        ["NPY", "NPZ", "NETCDF", "TIFF", "SAFETENSORS", "CSV", "NDJSON", "ARROW", "PARQUET"]
+    {
         let to = format!("t.{}", format.to_lowercase());
         s.run(&format!("COPY ({query}) TO 's3://bkt/{to}' STORED AS {format}"));
         assert!(s.path(&to).is_file(), "{to}");
@@ -116,6 +118,12 @@ fn streams_become_objects() {
         s.run("SELECT min(t2m, skipna => true) AS lo FROM 's3://bkt/t.npz'"),
         s.run("SELECT min(t2m) AS lo FROM 'tests/data/cf/air.zarr'")
     );
+    for of in ["netcdf", "safetensors"] {
+        assert_eq!(
+            s.run(&format!("SELECT max(t2m, skipna => true) AS hi FROM 's3://bkt/t.{of}'")),
+            s.run("SELECT max(t2m) AS hi FROM 'tests/data/cf/air.zarr'")
+        );
+    }
     // Several parts of 16 MiB, put together at the end.
     s.run("COPY (SELECT arange(6000000) AS x) TO 's3://bkt/big.npy' STORED AS NPY");
     assert_eq!(fs::metadata(s.path("big.npy")).unwrap().len(), 128 + 48_000_000);

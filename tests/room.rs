@@ -109,7 +109,9 @@ impl Small {
         );
         // Streams are written when the result is there: a small one, as a large one waits on disk itself.
         let few = "random_uniform([110000], seed => 1) AS x";
-        for format in ["ZARR", "NPY", "NPZ", "PARQUET", "CSV", "NDJSON", "ARROW"] {
+        for format in
+            ["ZARR", "NPY", "NPZ", "NETCDF", "SAFETENSORS", "PARQUET", "CSV", "NDJSON", "ARROW"]
+        {
             let x = if format == "ZARR" { x } else { few };
             let to = self.directory.path().join("output").join(format);
             let sql = format!("COPY (SELECT {x}) TO '{}' STORED AS {format}", to.display());

@@ -343,7 +343,7 @@ impl<'a> Grammar<'a> {
             }
             12 => {
                 let query = self.tensor_query(1);
-                let format = self.pick(&["npy", "npz"]);
+                let format = self.pick(&["npy", "npz", "netcdf", "tiff", "safetensors"]);
                 format!("COPY ({query}) TO '{out}/{number}.{format}' STORED AS {format}")
             }
             13 => {

@@ -1,12 +1,14 @@
 //! The trait of everything that runs SQL.
 
 use crate::answer::Reply;
+use crate::answer::scratch::Scratch;
 use crate::error::Error;
 use crate::locals::Locals;
 use crate::session::Upload;
 use crate::statement::Handle;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use std::sync::Arc;
 
 /// The replies of a script, one for each statement in order. The stream ends after an error.
 pub type Replies<'a> = BoxStream<'a, Result<Reply, Error>>;
@@ -39,6 +41,11 @@ pub trait Engine: Send + Sync {
     /// has them.
     fn lend(&self) -> Locals {
         Locals::default()
+    }
+
+    /// The directory for what does not fit into memory; `None` if the engine has none.
+    fn scratch(&self) -> Option<Arc<Scratch>> {
+        None
     }
 
     /// Ends the session. Does nothing unless the session runs on a server.

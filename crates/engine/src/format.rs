@@ -2,7 +2,7 @@
 //!
 //! 1. [`Format`] is chosen by name, by file name or by an `Accept` header.
 //! 2. A [`Writer`] takes the answers of a script. Text formats are written at once, one document or section for each;
-//!    `npy`, `npz` and `arrow` hold one result, so they are written by [`Writer::finish`].
+//!    the others hold one result, so they are written by [`Writer::finish`].
 
 mod arrow_ipc;
 mod boxes;
@@ -10,22 +10,29 @@ mod cell;
 mod columns;
 mod csv;
 mod digits;
+mod fill;
 mod json;
 mod long;
 pub mod native;
+mod netcdf;
 pub mod npy;
 mod npz;
 mod numpy;
 mod parquet;
+mod safetensors;
 mod table;
+mod tiff;
 mod tiles;
 mod writer;
 
 pub use columns::SURFACE_KEY;
 pub use numpy::array_to_string;
+pub use safetensors::Narrow;
+pub use tiff::Crs;
 pub use tiles::row_bytes;
 pub use writer::{Options, Writer, record_batches};
 
+use crate::answer::Windows;
 use crate::error::Error;
 use std::path::Path;
 
@@ -48,9 +55,15 @@ pub enum Format {
     Npy,
     /// A zip of NumPy arrays.
     Npz,
+    /// NetCDF's classic format.
+    NetCdf,
+    /// A cloud-optimized GeoTIFF.
+    Tiff,
+    /// Safetensors.
+    Safetensors,
 }
 
-const ALL: [(Format, &str, &str); 8] = [
+const ALL: [(Format, &str, &str); 11] = [
     (Format::Table, "table", "text/plain; charset=utf-8"),
     (Format::Json, "json", "application/json"),
     (Format::Ndjson, "ndjson", "application/x-ndjson"),
@@ -59,6 +72,9 @@ const ALL: [(Format, &str, &str); 8] = [
     (Format::Parquet, "parquet", "application/vnd.apache.parquet"),
     (Format::Npy, "npy", "application/x-npy"),
     (Format::Npz, "npz", "application/x-npz"),
+    (Format::NetCdf, "netcdf", "application/x-netcdf"),
+    (Format::Tiff, "tiff", "image/tiff"),
+    (Format::Safetensors, "safetensors", "application/x-safetensors"),
 ];
 
 impl Format {
@@ -97,6 +113,8 @@ impl Format {
             "feather" | "ipc" | "arrows" => Ok(Format::Arrow),
             "jsonl" => Ok(Format::Ndjson),
             "txt" => Ok(Format::Table),
+            "nc" => Ok(Format::NetCdf),
+            "tif" => Ok(Format::Tiff),
             other => Format::parse(other).map_err(|_| Error::Usage {
                 reason: format!("the name `{}` does not tell a format", path.display()),
                 hint: Some(format!("add `--format`; formats are {}", Format::names())),
@@ -140,6 +158,20 @@ impl Format {
     /// True for the formats that hold one result; text formats take several.
     pub fn holds_one(self) -> bool {
         !self.is_text()
+    }
+
+    /// True for the formats that hold tensors, and no rows.
+    pub fn holds_tensors(self) -> bool {
+        use Format::*;
+        matches!(self, Npy | Npz | NetCdf | Tiff | Safetensors)
+    }
+
+    /// Memory that writing a result needs beside small windows of its cells.
+    pub fn working_bytes(self, tensors: &[&dyn Windows]) -> u64 {
+        match self {
+            Format::Tiff => tiff::working_bytes(tensors),
+            _ => 0,
+        }
     }
 
     /// True if the bytes may go to a terminal.

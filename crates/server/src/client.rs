@@ -473,6 +473,10 @@ impl Engine for Remote {
         }))
     }
 
+    fn scratch(&self) -> Option<Arc<Scratch>> {
+        Some(self.shared.scratch.clone())
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let id = self.shared.lock().take();

@@ -255,6 +255,7 @@ impl Windows for Chunked {
         let l = &self.labels;
         Head {
             name: &l.name,
+            named: l.named,
             dtype: l.dtype,
             dims: &l.dims,
             grid: &self.grid,

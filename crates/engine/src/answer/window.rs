@@ -24,6 +24,8 @@ use tessera_planner::region::{Dims, Region};
 pub struct Head<'a> {
     /// The name.
     pub name: &'a str,
+    /// False if the name is derived from the item's text.
+    pub named: bool,
     /// Type of the cells.
     pub dtype: DType,
     /// Names and coordinates of the axes.
@@ -107,6 +109,7 @@ impl Windows for Tensor {
     fn head(&self) -> Head<'_> {
         Head {
             name: &self.name,
+            named: true,
             dtype: self.dtype,
             dims: &self.dims,
             grid: &self.grid,

@@ -77,11 +77,18 @@ struct DatasetHead {
 #[derive(Debug, Serialize, Deserialize)]
 struct Shape {
     name: String,
+    /// False if the name is derived from the item's text.
+    #[serde(default = "is_named")]
+    named: bool,
     dtype: String,
     nullable: bool,
     grid: Grid,
     dims: Vec<Dim>,
     attrs: Attrs,
+}
+
+fn is_named() -> bool {
+    true
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -212,6 +219,7 @@ fn shape(t: Head<'_>) -> Shape {
     };
     Shape {
         name: t.name.into(),
+        named: t.named,
         dtype: t.dtype.to_string(),
         nullable: t.nullable,
         grid: t.grid.clone(),
@@ -332,7 +340,7 @@ fn tensor(
     Ok(Chunked {
         labels: Labels {
             name: s.name,
-            named: true,
+            named: s.named,
             dims,
             shape: shape.to_vec(),
             dtype,

@@ -6,12 +6,17 @@
 //! # Source
 //! NEP 1 and `numpy.lib.format`, version 1.0.
 
+use super::fill::{self, WINDOW_CELLS};
 use super::writer::output;
 use crate::answer::{Windows, windows};
 use crate::error::Error;
+use std::borrow::Cow;
 use std::io::{self, Write};
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::region::{Dims, Region, cells};
+use tessera_planner::scalar::Scalar;
+
+const FORMAT: &str = "npy";
 
 /// NumPy leaves room for the first axis to grow to this many digits.
 const GROWTH_DIGITS: usize = 21;
@@ -112,7 +117,7 @@ impl Layout {
         mut put: impl FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> Result<(), Error> {
         let size = self.dtype.size();
-        let data = filled(self.dtype, data, valid)?;
+        let data = filled(FORMAT, self.dtype, data, valid)?;
         let rank = self.shape.len();
         // The inner axes that the region spans, and one more, make a run.
         let mut whole = rank;
@@ -141,60 +146,61 @@ impl Layout {
     }
 }
 
-/// The cells for NumPy: masked floats are NaN.
-fn filled<'a>(
+/// The cells of a format without masks: masked floats are NaN.
+pub(super) fn filled<'a>(
+    format: &'static str,
     dtype: DType,
     data: &'a [u8],
     valid: Option<&[u8]>,
-) -> Result<std::borrow::Cow<'a, [u8]>, Error> {
+) -> Result<Cow<'a, [u8]>, Error> {
     let Some(valid) = valid.filter(|v| v.contains(&0)) else { return Ok(data.into()) };
+    if !dtype.is_float() {
+        let masked = valid.iter().filter(|v| **v == 0).count();
+        let who = if format == FORMAT { "NumPy" } else { "it" };
+        return Err(Error::Format {
+            format,
+            reason: format!("{who} has no masked {dtype}, and {masked} cells are masked"),
+            hint: Some("cast to float64, or fill with `coalesce(x, 0)`".into()),
+        });
+    }
     let mut out = data.to_vec();
-    fn fill<const N: usize>(out: &mut [u8], valid: &[u8], nan: [u8; N]) {
-        for (cell, _) in out.chunks_exact_mut(N).zip(valid).filter(|(_, v)| **v == 0) {
-            cell.copy_from_slice(&nan);
-        }
-    }
-    match dtype {
-        DType::Float32 => fill(&mut out, valid, f32::NAN.to_le_bytes()),
-        DType::Float64 => fill(&mut out, valid, f64::NAN.to_le_bytes()),
-        _ => {
-            let masked = valid.iter().filter(|v| **v == 0).count();
-            return Err(Error::Format {
-                format: "npy",
-                reason: format!("NumPy has no masked {dtype}, and {masked} cells are masked"),
-                hint: Some("cast to float64, or fill with `coalesce(x, 0)`".into()),
-            });
-        }
-    }
+    fill::put(&mut out, dtype.size(), valid, Scalar::from_f64(dtype, f64::NAN));
     Ok(out.into())
 }
-
-/// Upper bound on the cells of a window.
-const WINDOW_CELLS: u64 = 1 << 17;
 
 /// Writes a whole tensor, window by window.
 pub fn write(t: &dyn Windows, out: &mut dyn Write) -> Result<(), Error> {
     let head = t.head();
     let (dtype, shape) = (head.dtype, head.shape());
     let layout = Layout::new(dtype, &shape)?;
-    check(t)?;
+    check(t, out)?;
     out.write_all(layout.header()).map_err(output)?;
     for window in windows(&shape, WINDOW_CELLS) {
         let cells = t.window(&window)?;
-        let bytes = filled(dtype, &cells.data, cells.valid.as_deref())?;
+        let bytes = filled(FORMAT, dtype, &cells.data, cells.valid.as_deref())?;
         out.write_all(&bytes).map_err(output)?;
     }
     Ok(())
 }
 
 /// Checks that a tensor can be written, before the first byte is.
-pub(super) fn check(t: &dyn Windows) -> Result<(), Error> {
+pub(super) fn check(t: &dyn Windows, out: &mut dyn Write) -> Result<(), Error> {
+    Layout::new(t.head().dtype, &t.head().shape())?;
+    check_masks(FORMAT, t, out)
+}
+
+/// Checks that only floats are masked. `out` is only flushed: an output that was cancelled fails.
+pub(super) fn check_masks(
+    format: &'static str,
+    t: &dyn Windows,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
     let head = t.head();
-    Layout::new(head.dtype, &head.shape())?;
     if head.nullable && !head.dtype.is_float() {
         for window in windows(&head.shape(), WINDOW_CELLS) {
             let cells = t.window(&window)?;
-            filled(head.dtype, &cells.data, cells.valid.as_deref())?;
+            filled(format, head.dtype, &cells.data, cells.valid.as_deref())?;
+            out.flush().map_err(output)?;
         }
     }
     Ok(())

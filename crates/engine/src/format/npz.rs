@@ -29,7 +29,7 @@ pub(super) fn write(tensors: &[&dyn Windows], out: &mut dyn Write) -> Result<(),
     let mut members: Vec<Member> = Vec::new();
     let mut names = BTreeSet::new();
     // Refuse before the first byte is written.
-    tensors.iter().try_for_each(|t| npy::check(*t))?;
+    tensors.iter().try_for_each(|t| npy::check(*t, &mut out))?;
     for &t in tensors {
         // A slash would make a directory.
         let own = t.head().name.replace(['/', '\\'], "_");

@@ -10,7 +10,7 @@ use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::grid::Grid;
 use tessera_planner::region::Region;
 
-fn dim(name: &str, values: Option<CoordValues>) -> DimLabel {
+pub(super) fn dim(name: &str, values: Option<CoordValues>) -> DimLabel {
     let name: Arc<str> = name.into();
     let coord = values.map(|values| {
         Arc::new(Coord { name: name.clone(), dim: name.clone(), values, attrs: Default::default() })
@@ -18,7 +18,7 @@ fn dim(name: &str, values: Option<CoordValues>) -> DimLabel {
     DimLabel { name: Some(name), coord }
 }
 
-fn tensor<T: arrow::datatypes::ArrowNativeType>(
+pub(super) fn tensor<T: arrow::datatypes::ArrowNativeType>(
     name: &str,
     dtype: DType,
     dims: Vec<DimLabel>,
@@ -252,6 +252,9 @@ fn formats_of_one_result_want_one() {
     assert!(refused(Format::Npy, vec![t(), t()]).contains("several statements"));
     // Statements without a result are not an error, and nothing is written.
     assert!(write(Format::Npy, vec![done(), done()]).unwrap().is_empty());
+    for format in [Format::NetCdf, Format::Tiff, Format::Safetensors] {
+        assert!(refused(format, vec![rows()]).contains("it is rows"), "{format:?}");
+    }
     assert!(
         refused(Format::Npy, vec![Answer::Tensors(vec![t2m(), t2m()])])
             .contains("exactly one tensor")
@@ -310,6 +313,8 @@ fn arrow_reads_back() {
 fn formats_are_found_by_name_file_and_accept() {
     use std::path::Path;
     assert_eq!(Format::from_path(Path::new("a/b.NPZ")).unwrap(), Format::Npz);
+    assert_eq!(Format::from_path(Path::new("x.nc")).unwrap(), Format::NetCdf);
+    assert_eq!(Format::from_path(Path::new("x.TIF")).unwrap(), Format::Tiff);
     assert_eq!(Format::from_path(Path::new("x.zarr")).unwrap_err().code(), "usage");
     assert_eq!(Format::from_path(Path::new("x")).unwrap_err().exit_status(), 2);
     let e = Format::parse("xml").unwrap_err();
@@ -368,6 +373,56 @@ fn npz_is_a_zip_archive() {
     assert_eq!(crc, crc32fast::hash(&bytes[start..start + 131]));
 }
 
+#[test]
+fn safetensors_has_the_references_bytes() {
+    // safetensors.numpy.save of the same arrays, with metadata={"format": "pt"}, safetensors 0.8.0.
+    let header = r#"{"__metadata__":{"format":"pt"},"b":{"dtype":"F64","shape":[],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[8,32]},"i":{"dtype":"I16","shape":[2],"data_offsets":[32,36]},"u":{"dtype":"U8","shape":[0,2],"data_offsets":[36,36]}}     "#;
+    let x = |shape: &[u64]| vec![DimLabel::default(); shape.len()];
+    let cells = vec![0.5f32, 1.0, 2.0, 3.0, 1.00390625, -0.0];
+    let a = tensor("a", DType::Float32, x(&[2, 3]), &[2, 3], cells, Some(vec![1, 1, 1, 0, 1, 1]));
+    let b = tensor("b", DType::Float64, x(&[]), &[], vec![2.5f64], None);
+    let i = tensor("i", DType::Int16, x(&[2]), &[2], vec![1i16, -2], None);
+    let u = tensor("u", DType::UInt8, x(&[0, 2]), &[0, 2], Vec::<u8>::new(), None);
+    let all = || vec![Answer::Tensors(vec![u.clone(), a.clone(), i.clone(), b.clone()])];
+    let saved = |o: Options| {
+        let mut w = Writer::new(Format::Safetensors, o, Vec::new()).unwrap();
+        all().into_iter().for_each(|answer| w.push(answer.into()).unwrap());
+        w.finish().unwrap()
+    };
+    let metadata = [("format".to_string(), "pt".to_string())].into();
+    let got = saved(Options { metadata, ..Options::default() });
+    let mut want = (header.len() as u64).to_le_bytes().to_vec();
+    want.extend_from_slice(header.as_bytes());
+    want.extend_from_slice(&2.5f64.to_le_bytes());
+    for v in [0.5, 1.0, 2.0, f32::NAN, 1.00390625, -0.0] {
+        want.extend_from_slice(&v.to_le_bytes());
+    }
+    want.extend_from_slice(&[1, 0, 0xfe, 0xff]);
+    assert_eq!(String::from_utf8_lossy(&got), String::from_utf8_lossy(&want));
+    assert_eq!(got, want);
+    // Floats rounded, ties to even: 1 + 2^-8 is between 1 and 1 + 2^-7.
+    let got = saved(Options { narrow: Narrow::parse("bf16"), ..Options::default() });
+    let cells = &got[got.len() - 4 - 14..got.len() - 4];
+    let (cells, _) = cells.as_chunks::<2>();
+    let bits: Vec<u16> = cells.iter().map(|c| u16::from_le_bytes(*c)).collect();
+    assert_eq!(bits, [0x3f00, 0x3f80, 0x4000, 0x7fc0, 0x3f80, 0x8000, 0x4020]);
+    let got = saved(Options { narrow: Narrow::parse("F16"), ..Options::default() });
+    assert!(String::from_utf8_lossy(&got).contains("\"F16\""));
+    for (t, part) in [
+        (a.clone().renamed("__metadata__"), "cannot be the name"),
+        (
+            tensor("t", DType::Datetime(Calendar::Standard), vec![], &[], vec![0i64], None),
+            "datetime",
+        ),
+        (tensor("m", DType::Int8, x(&[1]), &[1], vec![1i8], Some(vec![0])), "no masked int8"),
+    ] {
+        let e = write(Format::Safetensors, vec![Answer::Tensors(vec![t])]).unwrap_err();
+        assert!(e.code() == "format" && e.to_string().contains(part), "{e}");
+    }
+    let e = write(Format::Safetensors, vec![Answer::Tensors(vec![a.clone(), a])]).unwrap_err();
+    assert!(e.to_string().contains("two tensors are called `a`"), "{e}");
+}
+
 /// The same tensor with its chunks in a file.
 fn in_a_file(t: &Tensor, dir: &std::path::Path) -> Answer {
     use crate::answer::{Chunked, Chunks, Windows};
@@ -407,7 +462,7 @@ fn in_a_file(t: &Tensor, dir: &std::path::Path) -> Answer {
 fn a_tensor_in_a_file_is_written_as_one_in_memory() {
     use Format::*;
     let dir = tempfile::tempdir().unwrap();
-    for format in [Table, Json, Ndjson, Csv, Arrow, Npy, Npz] {
+    for format in [Table, Json, Ndjson, Csv, Arrow, Npy, Npz, NetCdf, Tiff, Safetensors] {
         let want = write(format, vec![Answer::Tensors(vec![t2m()])]).unwrap();
         assert_eq!(write(format, vec![in_a_file(&t2m(), dir.path())]).unwrap(), want, "{format:?}");
     }

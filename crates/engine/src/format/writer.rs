@@ -2,15 +2,20 @@
 
 use super::long::Long;
 use super::tiles::Tiles;
-use super::{Format, arrow_ipc, csv, json, npy, npz, parquet, table};
+use super::{
+    Crs, Format, Narrow, arrow_ipc, csv, json, netcdf, npy, npz, parquet, safetensors, table, tiff,
+};
+use crate::answer::scratch::Scratch;
 use crate::answer::{Answer, Reply, Windows};
 use crate::error::Error;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 /// Options of the formats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Characters of a line in tables.
     pub width: usize,
@@ -23,11 +28,29 @@ pub struct Options {
     /// Draws boxes no wider than `width`: columns are narrowed, then left out. Only for people, because it drops
     /// values.
     pub fit: bool,
+    /// The directory for tiles of a TIFF that do not fit into memory.
+    pub scratch: Option<Arc<Scratch>>,
+    /// The coordinate reference system of a TIFF; `None` for the one that its attributes name.
+    pub crs: Option<Crs>,
+    /// The type that floats in safetensors are rounded to.
+    pub narrow: Option<Narrow>,
+    /// The texts of `__metadata__` in safetensors.
+    pub metadata: BTreeMap<String, String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { width: 75, max_rows: 40, arrow_file: false, arrow_chunks: false, fit: false }
+        Options {
+            width: 75,
+            max_rows: 40,
+            arrow_file: false,
+            arrow_chunks: false,
+            fit: false,
+            scratch: None,
+            crs: None,
+            narrow: None,
+            metadata: BTreeMap::new(),
+        }
     }
 }
 
@@ -98,9 +121,7 @@ impl<W: Write> Writer<W> {
             Answer::Text(_) | Answer::Json(_) => {
                 return refuse("it is a text".into(), "use `--format table` or `json`");
             }
-            Answer::Rows { .. } | Answer::Stored(_)
-                if matches!(self.format, Format::Npy | Format::Npz) =>
-            {
+            Answer::Rows { .. } | Answer::Stored(_) if self.format.holds_tensors() => {
                 return refuse(
                     "it is rows, not a tensor".into(),
                     "use arrow, csv or json, or ask for a tensor: `SELECT [lat], avg(v) … GROUP BY lat`",
@@ -143,9 +164,9 @@ impl<W: Write> Writer<W> {
             self.told.iter().try_for_each(|text| writeln!(out, "{text}")).map_err(output)?;
         }
         match (self.format, self.pending.take()) {
-            (Format::Arrow | Format::Parquet | Format::Npy | Format::Npz, None) => {
+            (format, None) if format.holds_one() => {
                 return Err(Error::Format {
-                    format: self.format.name(),
+                    format: format.name(),
                     reason: "there is no result".into(),
                     hint: Some("add a SELECT".into()),
                 });
@@ -155,6 +176,9 @@ impl<W: Write> Writer<W> {
             (format, Some(reply)) => match (format, reply.answer.tensors()) {
                 (Format::Npy, Some(t)) => npy::write(t[0], out)?,
                 (Format::Npz, Some(t)) => npz::write(&t, out)?,
+                (Format::NetCdf, Some(t)) => netcdf::write(&t, out)?,
+                (Format::Tiff, Some(t)) => tiff::write(&t, &self.options, out)?,
+                (Format::Safetensors, Some(t)) => safetensors::write(&t, &self.options, out)?,
                 _ => {}
             },
             _ => {}

@@ -45,6 +45,7 @@ impl Windows for Unlabelled<'_> {
     fn head(&self) -> Head<'_> {
         Head {
             name: &self.array.name,
+            named: true,
             dtype: self.array.dtype,
             dims: &self.dims,
             grid: &self.grid,

@@ -6,21 +6,27 @@
 use crate::Handle;
 use crate::answer::{Answer, Reply};
 use crate::error::{Error, Position};
-use crate::format::{Format, Options as FormatOptions, Writer};
+use crate::format::{Crs, Format, Narrow, Options as FormatOptions, Writer};
 use crate::session::ddl::{ZarrWrite, amount};
 use crate::session::{Failure, Session};
 use crate::statement::Intent;
 use std::io::{self, Write};
 use std::sync::PoisonError;
 use tessera_frontend::error::nearest;
-use tessera_frontend::statement::{Copy, Setting};
+use tessera_frontend::statement::{Copy, Literal, Setting};
 use tessera_planner::region::RANK_MAX;
 use tessera_storage::sink::{Codec, Layout, ObjectWriter, SinkError, Target, Written};
 use tessera_storage::source::Options as StorageOptions;
 
-/// Options of every format, and those of Zarr.
+/// Options of every format, and those of some.
 const COMMON: [&str; 1] = ["overwrite"];
-const ZARR: [&str; 5] = ["zarr_format", "codec", "chunks", "shards", "append"];
+const OPTIONS: [(CopyFormat, &[&str]); 3] = [
+    (CopyFormat::Zarr, &["zarr_format", "codec", "chunks", "shards", "append"]),
+    (CopyFormat::Stream(Format::Tiff), &["crs"]),
+    (CopyFormat::Stream(Format::Safetensors), &["dtype"]),
+];
+/// The beginning of options that are texts in safetensors.
+const METADATA: &str = "metadata.";
 
 /// A format that COPY writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,11 +35,22 @@ enum CopyFormat {
     Stream(Format),
 }
 
+impl CopyFormat {
+    /// The name in `STORED AS`.
+    fn name(self) -> String {
+        match self {
+            CopyFormat::Zarr => "ZARR".into(),
+            CopyFormat::Stream(format) => format.name().to_uppercase(),
+        }
+    }
+}
+
 struct CopyOptions {
     overwrite: bool,
     /// The dimension along which an existing store is appended to.
     append: Option<String>,
     layout: Layout,
+    format: FormatOptions,
     storage: StorageOptions,
 }
 
@@ -44,6 +61,7 @@ impl Session {
         let mut options = CopyOptions::parse(&copy.options, kind)?;
         let url = &copy.url.text;
         if let Some(dim) = &options.append {
+            check_append(copy)?;
             return self.append(&copy.query, url, dim, &options.storage, statement).await;
         }
         let target =
@@ -77,12 +95,12 @@ impl Session {
                 self.write_zarr(&copy.query, write, statement).await?
             }
             CopyFormat::Stream(format) => {
-                let reply = match format {
-                    Format::Npy | Format::Npz => self.query_tensors(&copy.query, statement).await?,
-                    _ => self.query(&copy.query, statement).await?,
+                let reply = match format.holds_tensors() {
+                    true => self.query_tensors(&copy.query, statement).await?,
+                    false => self.query(&copy.query, statement).await?,
                 };
                 let (surface, stats) = (reply.surface, reply.stats);
-                let out = self.stream(reply, format, &target, options.overwrite, statement).await?;
+                let out = self.stream(reply, format, &target, options, statement).await?;
                 (out, Reply { answer: Answer::Done(String::new()), surface, stats })
             }
         };
@@ -97,20 +115,24 @@ impl Session {
         reply: Reply,
         format: Format,
         target: &Target,
-        overwrite: bool,
+        options: CopyOptions,
         statement: &Handle,
     ) -> Result<Written, Error> {
-        let out = ObjectWriter::create(target, overwrite, &self.sink_host(statement))
+        let out = ObjectWriter::create(target, options.overwrite, &self.sink_host(statement))
             .map_err(Error::stage)?;
         let failure = out.failure();
         let extension = target.display().rsplit('.').next().unwrap_or_default();
+        let working = reply.answer.tensors().map_or(0, |t| format.working_bytes(&t));
+        let memory = self.quota(statement).account().reserve(working).map_err(Error::stage)?;
         let options = FormatOptions {
             arrow_file: !matches!(extension, "arrows" | "ipc"),
-            ..FormatOptions::default()
+            scratch: Some(self.host.scratch().clone()),
+            ..options.format
         };
         let out = Cancellable { out, statement: statement.clone() };
         // Writers block as they read the result, and notice a cancel at their next write.
         let written = tokio::task::spawn_blocking(move || {
+            let _memory = memory;
             let mut writer = Writer::new(format, options, out)?;
             writer.push(reply)?;
             writer.finish()
@@ -140,24 +162,51 @@ struct Cancellable {
     statement: Handle,
 }
 
+impl Cancellable {
+    fn check(&self) -> io::Result<()> {
+        match self.statement.is_cancelled() {
+            true => Err(io::Error::other("the statement was cancelled")),
+            false => Ok(()),
+        }
+    }
+}
+
 impl Write for Cancellable {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.statement.is_cancelled() {
-            return Err(io::Error::other("the statement was cancelled"));
-        }
+        self.check()?;
         self.out.write(bytes)
     }
 
+    /// Writers that look at the result before they write flush meanwhile.
     fn flush(&mut self) -> io::Result<()> {
+        self.check()?;
         self.out.flush()
+    }
+}
+
+/// Checks that an append has no options of a new store: the store has its own.
+fn check_append(copy: &Copy) -> Result<(), Error> {
+    let is_of_new = |s: &&Setting| {
+        let key = s.key.text.to_ascii_lowercase();
+        key != "append" && !key.contains('.')
+    };
+    match copy.options.iter().find(is_of_new) {
+        None => Ok(()),
+        Some(setting) => Err(Error::stage(Failure::Option {
+            name: setting.key.text.clone(),
+            reason: "an append has the layout of its store".into(),
+            hint: "leave it out".into(),
+            position: place(&setting.key),
+        })),
     }
 }
 
 /// True if the format holds tensors only.
 pub(super) fn takes_tensors(copy: &Copy) -> bool {
-    let tensors =
-        [CopyFormat::Zarr, CopyFormat::Stream(Format::Npy), CopyFormat::Stream(Format::Npz)];
-    kind(copy).is_ok_and(|kind| tensors.contains(&kind))
+    kind(copy).is_ok_and(|kind| match kind {
+        CopyFormat::Zarr => true,
+        CopyFormat::Stream(format) => format.holds_tensors(),
+    })
 }
 
 /// True if the format is Zarr, whose chunks are written as the plan computes them.
@@ -166,7 +215,18 @@ pub(super) fn is_zarr(copy: &Copy) -> bool {
 }
 
 fn kind(copy: &Copy) -> Result<CopyFormat, Error> {
-    const FORMATS: [&str; 7] = ["zarr", "npy", "npz", "parquet", "csv", "ndjson", "arrow"];
+    const FORMATS: [&str; 10] = [
+        "zarr",
+        "npy",
+        "npz",
+        "netcdf",
+        "tiff",
+        "safetensors",
+        "parquet",
+        "csv",
+        "ndjson",
+        "arrow",
+    ];
     let name = copy.format.value.to_ascii_lowercase();
     match name.as_str() {
         "zarr" => Ok(CopyFormat::Zarr),
@@ -189,80 +249,112 @@ impl CopyOptions {
             overwrite: false,
             append: None,
             layout: Layout::default(),
+            format: FormatOptions::default(),
             storage: StorageOptions::default(),
-        };
-        let known: Vec<&str> = match kind {
-            CopyFormat::Zarr => COMMON.iter().chain(&ZARR).copied().collect(),
-            CopyFormat::Stream(_) => COMMON.to_vec(),
         };
         let mut storage = Vec::new();
         for setting in settings {
             let key = setting.key.text.to_ascii_lowercase();
             let value = setting.value.text.as_str();
-            let key_place = place(&setting.key);
-            let value_place = place(&setting.value);
-            let bad = |reason: String, hint: &str| {
-                Err(Error::stage(Failure::Option {
-                    name: key.clone(),
-                    reason,
-                    hint: hint.into(),
-                    position: value_place,
-                }))
-            };
             if key.starts_with("aws.") {
                 storage.push((setting.key.text.as_str(), value));
                 continue;
             }
-            if !known.contains(&key.as_str()) {
-                let of_zarr = ZARR.contains(&key.as_str());
-                let hint = match nearest(&key, &known) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None if of_zarr => "it is an option of STORED AS ZARR".into(),
-                    None => format!("options are {} and aws.…", known.join(", ")),
-                };
-                return Err(Error::stage(Failure::Option {
-                    name: setting.key.text.clone(),
-                    reason: "unknown option".into(),
-                    hint,
-                    position: key_place,
-                }));
+            let is_metadata = kind == CopyFormat::Stream(Format::Safetensors);
+            if let Some(name) = setting.key.text.strip_prefix(METADATA).filter(|_| is_metadata) {
+                out.format.metadata.insert(name.into(), value.into());
+                continue;
             }
-            match key.as_str() {
-                "overwrite" => match value.to_ascii_lowercase().as_str() {
-                    "true" | "1" | "yes" | "on" => out.overwrite = true,
-                    "false" | "0" | "no" | "off" => out.overwrite = false,
-                    _ => {
-                        return bad(
-                            format!("`{value}` is neither true nor false"),
-                            "write true or false",
-                        );
-                    }
-                },
-                "append" => out.append = Some(value.to_string()),
-                "zarr_format" => match value {
-                    "2" => out.layout.format = 2,
-                    "3" => out.layout.format = 3,
-                    _ => return bad(format!("there is no Zarr format `{value}`"), "write 2 or 3"),
-                },
-                "codec" => out.layout.codec = Codec::parse(value).map_err(Error::stage)?,
-                _ => match lengths(value) {
-                    Some(list) if key == "chunks" => out.layout.chunks = Some(list),
-                    Some(list) => out.layout.shards = Some(list),
-                    None => {
-                        return bad(
-                            format!("`{value}` is not a list of lengths"),
-                            "write one for each dimension: '[365, 90, 90]'",
-                        );
-                    }
-                },
-            }
+            check_key(&setting.key, &key, kind)?;
+            out.set(&key, value, &setting.value)?;
         }
         out.storage = StorageOptions::parse(storage).map_err(Error::stage)?;
         Ok(out)
     }
+
+    /// Sets an option that the format has.
+    fn set(&mut self, key: &str, value: &str, literal: &Literal) -> Result<(), Error> {
+        let bad = |reason: String, hint: &str| {
+            Err(Error::stage(Failure::Option {
+                name: key.into(),
+                reason,
+                hint: hint.into(),
+                position: place(literal),
+            }))
+        };
+        match key {
+            "overwrite" => match value.to_ascii_lowercase().as_str() {
+                "true" | "1" | "yes" | "on" => self.overwrite = true,
+                "false" | "0" | "no" | "off" => self.overwrite = false,
+                _ => {
+                    return bad(
+                        format!("`{value}` is neither true nor false"),
+                        "write true or false",
+                    );
+                }
+            },
+            "append" => self.append = Some(value.to_string()),
+            "zarr_format" => match value {
+                "2" => self.layout.format = 2,
+                "3" => self.layout.format = 3,
+                _ => return bad(format!("there is no Zarr format `{value}`"), "write 2 or 3"),
+            },
+            "codec" => self.layout.codec = Codec::parse(value).map_err(Error::stage)?,
+            "crs" => match Crs::parse(value) {
+                Some(crs) => self.format.crs = Some(crs),
+                None => {
+                    return bad(
+                        format!("`{value}` has no EPSG code"),
+                        "write 'EPSG:4326', or 'none'",
+                    );
+                }
+            },
+            "dtype" => match Narrow::parse(value) {
+                Some(narrow) => self.format.narrow = Some(narrow),
+                None => {
+                    return bad(
+                        format!("floats cannot be rounded to `{value}`"),
+                        "write 'f16' or 'bf16', or cast in the query",
+                    );
+                }
+            },
+            _ => match lengths(value) {
+                Some(list) if key == "chunks" => self.layout.chunks = Some(list),
+                Some(list) => self.layout.shards = Some(list),
+                None => {
+                    return bad(
+                        format!("`{value}` is not a list of lengths"),
+                        "write one for each dimension: '[365, 90, 90]'",
+                    );
+                }
+            },
+        }
+        Ok(())
+    }
 }
 
-fn place(literal: &tessera_frontend::statement::Literal) -> Option<Position> {
+/// Refuses an option that the format does not have.
+fn check_key(literal: &Literal, key: &str, kind: CopyFormat) -> Result<(), Error> {
+    let own = OPTIONS.iter().filter(|(of, _)| *of == kind).flat_map(|(_, keys)| keys.iter());
+    let known: Vec<&str> = COMMON.iter().chain(own).copied().collect();
+    if known.contains(&key) {
+        return Ok(());
+    }
+    let of_other = OPTIONS.iter().find(|(_, keys)| keys.contains(&key));
+    let hint = match (nearest(key, &known), of_other) {
+        (Some(near), _) => format!("did you mean `{near}`?"),
+        (None, Some((format, _))) => format!("it is an option of STORED AS {}", format.name()),
+        (None, None) => format!("options are {} and aws.…", known.join(", ")),
+    };
+    Err(Error::stage(Failure::Option {
+        name: literal.text.clone(),
+        reason: "unknown option".into(),
+        hint,
+        position: place(literal),
+    }))
+}
+
+fn place(literal: &Literal) -> Option<Position> {
     Position::of_span(literal.span)
 }
 

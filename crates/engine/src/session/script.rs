@@ -1,12 +1,14 @@
 //! Scripts: their statements run one after another, each when the reply before was taken.
 
 use crate::answer::Reply;
+use crate::answer::scratch::Scratch;
 use crate::error::Error;
 use crate::locals::{Local, Locals};
 use crate::session::{Host, Session, Upload};
 use crate::statement::{Entered, StatementState};
 use crate::{Engine, Handle, Replies};
 use futures::future::BoxFuture;
+use std::sync::Arc;
 use tessera_frontend::Parsed;
 
 /// Upper bound on the statements of a script.
@@ -123,5 +125,9 @@ impl Engine for Session {
 
     fn lend(&self) -> Locals {
         self.temps().iter().map(|(name, temp)| (name.clone(), Local::kept(temp.clone()))).collect()
+    }
+
+    fn scratch(&self) -> Option<Arc<Scratch>> {
+        Some(self.host.scratch().clone())
     }
 }

@@ -131,7 +131,7 @@ impl Shell<'_> {
         // A name without an extension uses the format of `.mode`.
         let mode = path.extension().is_none().then(|| self.settings.mode.name());
         let target = Target::new(mode, Some(path))?;
-        let mut output = target.open()?;
+        let mut output = target.open(self.parts.engine.scratch())?;
         output.push(reply)?;
         output.finish()?;
         self.print(&format!("wrote {}\n", path.display()))

@@ -2,7 +2,9 @@
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tempfile::NamedTempFile;
+use tessera_engine::answer::scratch::Scratch;
 use tessera_engine::answer::{Answer, Reply};
 use tessera_engine::error::Error;
 use tessera_engine::format::{Format, Options, Writer};
@@ -33,8 +35,8 @@ impl Target {
         Ok(Target { format, file: file.map(Path::to_path_buf) })
     }
 
-    /// Opens the destination.
-    pub fn open(&self) -> Result<Output, Error> {
+    /// Opens the destination. `scratch` is for what a format cannot write in order.
+    pub fn open(&self, scratch: Option<Arc<Scratch>>) -> Result<Output, Error> {
         let options = Options {
             width: terminal_width(),
             fit: self.file.is_none() && io::stdout().is_terminal(),
@@ -42,6 +44,7 @@ impl Target {
                 .file
                 .as_deref()
                 .is_some_and(|f| f.extension().is_some_and(|e| e != "arrows" && e != "ipc")),
+            scratch,
             ..Options::default()
         };
         let sink = match &self.file {

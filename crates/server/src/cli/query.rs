@@ -17,7 +17,8 @@ use tessera_engine::{Engine, Handle};
 pub(super) struct QueryArgs {
     #[command(flatten)]
     script: ScriptArgs,
-    /// table, json, ndjson, csv, arrow, parquet, npy or npz [default: from the output file's name, else table]
+    /// table, json, ndjson, csv, arrow, parquet, npy, npz, netcdf, tiff or safetensors [default: from the output file's
+    /// name, else table]
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
     /// File (or Zarr store) to write instead of stdout; it appears once it is complete
@@ -141,7 +142,7 @@ impl Query {
     }
 
     async fn answers(&self, engine: &dyn Engine, cancel: Handle) -> Result<(), Error> {
-        let mut output = self.target.open()?;
+        let mut output = self.target.open(engine.scratch())?;
         let mut replies = engine.run(&self.sql, cancel.clone());
         let mut start = Instant::now();
         let mut stderr = std::io::stderr();

@@ -190,8 +190,8 @@ fn is_inline(out: Out, replies: &[Reply]) -> bool {
 async fn inline(replies: Vec<Reply>, out: Out) -> Result<String, Error> {
     let several = replies.len() != 1;
     let text = match stream::is_small(&replies) {
-        true => out.write(replies, Vec::new())?,
-        false => tokio::task::spawn_blocking(move || out.write(replies, Vec::new()))
+        true => out.write(replies, None, Vec::new())?,
+        false => tokio::task::spawn_blocking(move || out.write(replies, None, Vec::new()))
             .await
             .map_err(|_| Error::Internal { what: "writing the result panicked".into() })??,
     };

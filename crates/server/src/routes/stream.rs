@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
+use tessera_engine::answer::scratch::Scratch;
 use tessera_engine::answer::{Answer, Reply};
 use tessera_engine::error::Error;
 use tessera_engine::format::{Format, Options, Writer, native, row_bytes};
@@ -112,24 +113,31 @@ impl Out {
         }
     }
 
-    pub(super) fn write<W: Write>(self, replies: Vec<Reply>, out: W) -> Result<W, Error> {
+    /// Writes answers. `scratch` is for what a format cannot write in order.
+    pub(super) fn write<W: Write>(
+        self,
+        replies: Vec<Reply>,
+        scratch: Option<Arc<Scratch>>,
+        out: W,
+    ) -> Result<W, Error> {
         let (format, arrow_chunks) = match self {
             Out::Format(format) => (format, false),
             Out::Chunks => (Format::Arrow, true),
             Out::Native => return native::write(&replies, out),
         };
-        let options = Options { arrow_chunks, ..Options::default() };
+        let options = Options { arrow_chunks, scratch, ..Options::default() };
         let mut writer = Writer::new(format, options, out)?;
         replies.into_iter().try_for_each(|r| writer.push(r))?;
         writer.finish()
     }
 
-    /// Memory that writing needs beside windows and pieces: chunks that are read as a whole.
+    /// Memory that writing needs beside windows and pieces: chunks and tiles that are read as a whole.
     fn held_bytes(self, replies: &[Reply]) -> u64 {
         let tensors = replies.iter().filter_map(|r| r.answer.tensors());
         match self {
             Out::Chunks => tensors.map(|t| row_bytes(&t)).max().unwrap_or(0),
-            _ => 0,
+            Out::Format(f) => tensors.map(|t| f.working_bytes(&t)).max().unwrap_or(0),
+            Out::Native => 0,
         }
     }
 }
@@ -173,8 +181,9 @@ pub(super) async fn respond(
 ) -> Result<Response, Error> {
     let out = out.of(&replies);
     let head = [(header::CONTENT_TYPE, out.content_type())];
+    let scratch = shared.backend.host().map(|host| host.scratch().clone());
     if is_small(&replies) {
-        let written = Bytes::from(out.write(replies, Vec::new())?);
+        let written = Bytes::from(out.write(replies, scratch, Vec::new())?);
         shared.metrics.sent(written.len());
         return Ok((StatusCode::OK, head, written).into_response());
     }
@@ -189,7 +198,7 @@ pub(super) async fn respond(
     let mut writing = tokio::task::spawn_blocking(move || {
         let _held = held;
         let sink = Pieces { sender, runtime, piece: Vec::with_capacity(PIECE), shared: metrics };
-        out.write(replies, sink).and_then(Pieces::close)
+        out.write(replies, scratch, sink).and_then(Pieces::close)
     });
     // The first piece, or the end of a writer that had nothing or failed.
     let first = pieces.recv().await;

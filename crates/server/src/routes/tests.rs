@@ -212,7 +212,7 @@ fn queries_are_answered_in_every_format() {
 #[test]
 fn what_only_does_something_is_told_in_every_format() {
     let s = start(&[]);
-    for format in ["arrow", "npy", "npz", "parquet", "json"] {
+    for format in ["arrow", "npy", "npz", "netcdf", "tiff", "safetensors", "parquet", "json"] {
         let path = format!("/v1/query?format={format}");
         let (status, head, body) = s.ask("POST", &path, "", b"ddl; ddl");
         assert_eq!(

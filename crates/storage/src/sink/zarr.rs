@@ -17,7 +17,7 @@ mod share;
 mod uploads;
 
 pub use codec::Codec;
-pub(crate) use labels::{UNNAMED_KEY, VALID_KEY};
+pub(crate) use labels::VALID_KEY;
 pub use layout::{Layout, Shards};
 pub use part::{EncodedPart, PartBatch, PartWriter};
 pub use share::{Other, PartEntry, SharedOutput};
@@ -43,6 +43,12 @@ use tessera_planner::scalar::Scalar;
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use uploads::Uploads;
+
+/// Names, labels and attributes of a dataset in CF's notation, for every format that has them.
+pub mod cf {
+    pub use super::encode::meets;
+    pub use super::labels::{Axes, Coords, UNNAMED_KEY, fill_value, kept, shared, time_attrs};
+}
 
 /// Labels in one object of a coordinate.
 const LABELS_OBJECT: u64 = 1 << 20;

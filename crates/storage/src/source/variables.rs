@@ -1,6 +1,7 @@
 //! Assembles a dataset from the arrays of a group: data, labels and others.
 
-use crate::sink::{UNNAMED_KEY, VALID_KEY};
+use crate::sink::VALID_KEY;
+use crate::sink::cf::UNNAMED_KEY;
 use crate::source::Opened;
 use crate::source::ahead::Ahead;
 use crate::source::cf;
@@ -444,11 +445,15 @@ fn entry(
         plain: store.is_local() && node.is_plain() && meta.raw.size() as usize == dtype.size(),
     };
     let mut dims = meta.dims.clone();
-    if let Some(Value::Array(unnamed)) = attrs.get(UNNAMED_KEY) {
-        for axis in unnamed.iter().filter_map(Value::as_u64) {
-            if let Some(d) = dims.get_mut(axis as usize) {
-                *d = None;
-            }
+    let unnamed = match attrs.get(UNNAMED_KEY) {
+        Some(Value::Array(list)) => list.as_slice(),
+        // NetCDF has no lists of one number.
+        Some(one) => std::slice::from_ref(one),
+        None => &[],
+    };
+    for axis in unnamed.iter().filter_map(Value::as_u64) {
+        if let Some(d) = dims.get_mut(axis as usize) {
+            *d = None;
         }
     }
     let attrs: Attrs = attrs.into_iter().filter(|(k, _)| k != UNNAMED_KEY).collect();

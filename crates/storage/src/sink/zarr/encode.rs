@@ -215,8 +215,8 @@ impl Encoder {
     }
 }
 
-/// True if a valid cell has the value; NaN equals every NaN.
-fn meets(cells: &[u8], valid: &[u8], size: usize, value: Scalar) -> bool {
+/// True if a valid cell has the value; NaN equals every NaN. A cell has `size` bytes.
+pub fn meets(cells: &[u8], valid: &[u8], size: usize, value: Scalar) -> bool {
     let want = value.to_le_bytes();
     let mut pairs = cells.chunks_exact(size).zip(valid);
     match value.dtype() {

@@ -16,7 +16,7 @@ use tessera_planner::time::DAY_US;
 
 /// Attribute of an array: positions of its unnamed dimensions. xarray requires a name for each, so they are called
 /// `dim_0`, …; Tessera reads them as unnamed again.
-pub(crate) const UNNAMED_KEY: &str = "tessera_unnamed_dims";
+pub const UNNAMED_KEY: &str = "tessera_unnamed_dims";
 
 /// Attribute of an array: the name of the `bool` array beside it that is true where a cell is not masked. It is set
 /// where no value was free to stand for masked cells.
@@ -46,11 +46,15 @@ const ENCODING: [&str; 17] = [
 
 /// The stored names of a tensor's dimensions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Axes {
-    pub(super) dims: Vec<String>,
+pub struct Axes {
+    /// A name for each dimension.
+    pub dims: Vec<String>,
     /// Dimensions with a generated name.
-    pub(super) unnamed: Vec<usize>,
+    pub unnamed: Vec<usize>,
 }
+
+/// Coordinates of dimensions, by their names.
+pub type Coords = BTreeMap<String, Arc<Coord>>;
 
 /// A coordinate as an array.
 #[derive(Debug)]
@@ -77,11 +81,20 @@ impl Labels {
 /// Returns the names of dimensions for each item, and the coordinates of all.
 ///
 /// # Errors
-/// Two items of one name, labels or lengths that differ on one dimension, a variable named as a coordinate.
+/// Those of [`shared`].
 pub(super) fn resolve(items: &[Item]) -> Result<(Vec<Axes>, Vec<Labels>), SinkError> {
+    let (axes, coords) = shared(items)?;
+    Ok((axes, coords.into_iter().filter_map(|(name, c)| labels(name, &c)).collect()))
+}
+
+/// Returns the names of dimensions for each item of a dataset, and the coordinates of all.
+///
+/// # Errors
+/// Two items of one name, labels or lengths that differ on one dimension, a variable named as a coordinate.
+pub fn shared(items: &[Item]) -> Result<(Vec<Axes>, Coords), SinkError> {
     let conflict = |reason: String, hint: &str| SinkError::Names { reason, hint: hint.into() };
     let mut lengths: BTreeMap<String, u64> = BTreeMap::new();
-    let mut coords: BTreeMap<String, Arc<Coord>> = BTreeMap::new();
+    let mut coords = Coords::new();
     for (i, item) in items.iter().enumerate() {
         check_name(&item.name)?;
         if items[..i].iter().any(|other| other.name == item.name) {
@@ -149,8 +162,7 @@ pub(super) fn resolve(items: &[Item]) -> Result<(Vec<Axes>, Vec<Labels>), SinkEr
         }
         axes.push(of);
     }
-    let labels = coords.into_iter().filter_map(|(name, c)| labels(name, &c)).collect();
-    Ok((axes, labels))
+    Ok((axes, coords))
 }
 
 fn suffix(k: u64) -> String {
@@ -175,7 +187,7 @@ fn check_name(name: &str) -> Result<(), SinkError> {
 }
 
 /// Attributes that stay valid for decoded values.
-pub(super) fn kept(attrs: &Attrs, dtype: Option<DType>) -> Attrs {
+pub fn kept(attrs: &Attrs, dtype: Option<DType>) -> Attrs {
     let is_time =
         |v: &Value| v.as_str().is_some_and(|s| s.to_ascii_lowercase().contains(" since "));
     let stays = |k: &str, v: &Value| match k {
@@ -187,7 +199,7 @@ pub(super) fn kept(attrs: &Attrs, dtype: Option<DType>) -> Attrs {
 }
 
 /// `units` and `calendar` of datetimes counted in microseconds, or in a larger unit.
-pub(super) fn time_attrs(calendar: Calendar, unit: &str) -> [(String, Value); 2] {
+pub fn time_attrs(calendar: Calendar, unit: &str) -> [(String, Value); 2] {
     let name = match calendar {
         // It has no Julian part before 1582; `gregorian` has.
         Calendar::Standard => "proleptic_gregorian",
@@ -203,7 +215,7 @@ pub(super) fn time_attrs(calendar: Calendar, unit: &str) -> [(String, Value); 2]
 ///
 /// # Source
 /// NaN for floats, as xarray; NaT for datetimes; netCDF-C's default fill values (`netcdf.h`) for integers.
-pub(super) fn fill_value(dtype: DType) -> Option<Scalar> {
+pub fn fill_value(dtype: DType) -> Option<Scalar> {
     use DType::*;
     let whole = |v: i128| Scalar::from_i128(dtype, v);
     match dtype {

@@ -12,7 +12,7 @@ use super::destination::{Destination, join, make_all, new, remove_tree};
 use super::target::{Reopen, Target, staging};
 use crate::disk;
 use crate::fail;
-use crate::source::location::{Location, Options};
+use crate::source::location::{Location, Options, Root, StoragePath};
 use crate::source::store::{METADATA_BYTES_MAX, Parts, Store};
 use crate::source::{Access, SourceError, Stores};
 use bytes::Bytes;
@@ -46,15 +46,15 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Returns the folder at a path, `file://` or `s3://` URL; an S3 URL may name a whole bucket. Does no I/O.
+    /// Returns the folder at a path, or at a URL of a storage that is written to, which may name a whole bucket. Does
+    /// no I/O.
     ///
     /// # Errors
     /// An invalid URL, or read-only storage.
     pub fn open(url: &str, options: &Options, stores: &Stores) -> Result<Folder, SinkError> {
         let location = Location::parse(url.trim_end_matches('/'))?;
-        if let crate::source::location::StoragePath::Http { origin, .. } = &location.path {
-            let scheme = origin.split("://").next().unwrap_or("http");
-            return Err(SinkError::ReadOnly { scheme: format!("{scheme}://") });
+        if let StoragePath::Object { root: root @ Root::Http { .. }, .. } = &location.path {
+            return Err(SinkError::ReadOnly { scheme: format!("{}://", root.scheme()) });
         }
         let store = stores.at(&location, options, Access::Own)?;
         let destination = match store.parts() {

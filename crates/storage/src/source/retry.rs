@@ -24,8 +24,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Metadata key of the mark of a put.
-const MARK: &str = "tessera-put";
+/// Metadata key of the mark of a put. Azure takes letters and digits only.
+const MARK: &str = "tesseraput";
+/// Azure's code for an anonymous request to an account that takes none.
+const PRIVATE: &str = "PublicAccessNotPermitted";
 /// Upper bound on the attempts of one request, in addition to those of the client.
 const ATTEMPTS_MAX: u32 = 6;
 /// Backoff before the second attempt.
@@ -38,11 +40,29 @@ pub(crate) struct Patient {
     inner: Arc<dyn ObjectStore>,
     /// Time after which a request is not retried.
     patience: Duration,
+    /// True if listings of the store have etags without quotes, which responses to requests have (Azure).
+    has_bare_tags: bool,
 }
 
 impl Patient {
     pub(crate) fn new(inner: Arc<dyn ObjectStore>, patience: Duration) -> Self {
-        Patient { inner, patience }
+        Patient { inner, patience, has_bare_tags: false }
+    }
+
+    /// The same, for a store whose listings have etags without quotes.
+    pub(crate) fn with_bare_tags(self) -> Self {
+        Patient { has_bare_tags: true, ..self }
+    }
+
+    /// The description of an object in a listing, with its etag as other responses have it.
+    fn listed(&self, mut meta: ObjectMeta) -> ObjectMeta {
+        if self.has_bare_tags {
+            meta.e_tag = meta.e_tag.map(|tag| match tag.starts_with('"') {
+                true => tag,
+                false => format!("\"{tag}\""),
+            });
+        }
+        meta
     }
 
     /// Runs a request, with retries.
@@ -112,6 +132,16 @@ pub(crate) fn is_transient(e: &Error) -> bool {
     }
 }
 
+/// The error of a store of Azure without public access, which answers anonymous requests with a conflict.
+fn public(e: Error) -> Error {
+    match e {
+        Error::AlreadyExists { path, source } if source.to_string().contains(PRIVATE) => {
+            Error::PermissionDenied { path, source }
+        }
+        other => other,
+    }
+}
+
 /// True if the store does not support the request.
 pub(crate) fn is_unsupported(e: &Error) -> bool {
     matches!(e, Error::NotSupported { .. } | Error::NotImplemented { .. }) || status(e) == Some(501)
@@ -164,7 +194,7 @@ impl ObjectStore for Patient {
             return self.ask(|| self.inner.put_opts(at, bytes.clone(), o.clone())).await;
         }
         let mark = mark(&mut o.attributes);
-        match self.ask(|| self.inner.put_opts(at, bytes.clone(), o.clone())).await {
+        match self.ask(|| self.inner.put_opts(at, bytes.clone(), o.clone())).await.map_err(public) {
             Err(e @ (Error::AlreadyExists { .. } | Error::Precondition { .. })) => {
                 self.marked(at, &mark).await?.ok_or(e)
             }
@@ -183,7 +213,13 @@ impl ObjectStore for Patient {
     }
 
     async fn get_opts(&self, at: &Path, o: GetOptions) -> Result<GetResult> {
-        self.ask(|| self.inner.get_opts(at, o.clone())).await
+        self.ask(|| self.inner.get_opts(at, o.clone())).await.map_err(|e| match (e, o.head) {
+            // The response to a HEAD has no code.
+            (Error::AlreadyExists { path, source }, true) => {
+                Error::PermissionDenied { path, source }
+            }
+            (e, _) => public(e),
+        })
     }
 
     fn delete_stream(
@@ -208,7 +244,7 @@ impl ObjectStore for Patient {
         async move {
             let all = || store.inner.list(prefix.as_ref()).try_collect::<Vec<_>>();
             match store.ask(all).await {
-                Ok(all) => stream::iter(all).map(Ok).boxed(),
+                Ok(all) => stream::iter(all).map(move |meta| Ok(store.listed(meta))).boxed(),
                 Err(e) => stream::once(async { Err(e) }).boxed(),
             }
         }
@@ -217,14 +253,26 @@ impl ObjectStore for Patient {
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.ask(|| self.inner.list_with_delimiter(prefix)).await
+        let mut all = self.ask(|| self.inner.list_with_delimiter(prefix)).await?;
+        all.objects = all.objects.into_iter().map(|meta| self.listed(meta)).collect();
+        Ok(all)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, o: CopyOptions) -> Result<()> {
         match o.mode {
             // An earlier attempt may have made the object.
             CopyMode::Create => self.inner.copy_opts(from, to, o).await,
-            CopyMode::Overwrite => self.ask(|| self.inner.copy_opts(from, to, o.clone())).await,
+            CopyMode::Overwrite => {
+                let copy = || self.inner.copy_opts(from, to, o.clone());
+                match self.ask(copy).await {
+                    // The client of Google's store takes the modes for each other.
+                    Err(Error::AlreadyExists { .. }) => {
+                        self.ask(|| self.inner.delete(to)).await?;
+                        self.ask(copy).await
+                    }
+                    done => done,
+                }
+            }
         }
     }
 }

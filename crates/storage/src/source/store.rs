@@ -1,10 +1,14 @@
 //! Objects of a dataset: files of a directory, or objects below a prefix of an object store.
 
+mod azure;
 mod clients;
 mod counters;
 mod failure;
+mod gcs;
+mod hops;
 mod local;
 mod region;
+mod s3;
 
 pub use clients::{Client, Found, Reached, Stores};
 pub(crate) use clients::{key_of, origin_of};
@@ -58,6 +62,8 @@ pub(crate) struct Store {
     manifest: Option<Arc<Manifest>>,
     /// Checks each object, if a statement with restricted access reads the store.
     fence: Option<Arc<Fenced>>,
+    /// False if the storage does not return the last bytes of an object without knowing its size (Azure).
+    has_suffixes: bool,
 }
 
 #[derive(Clone)]
@@ -295,8 +301,19 @@ impl Store {
         key: &str,
         range: GetRange,
     ) -> Result<Option<(Bytes, ObjectMeta)>, SourceError> {
+        self.fetch_of(client, prefix, key, (range, None)).await
+    }
+
+    /// As [`Store::fetch`], of the version with an etag, unless the statement read another one.
+    async fn fetch_of(
+        &self,
+        client: &Arc<dyn ObjectStore>,
+        prefix: &str,
+        key: &str,
+        (range, tag): (GetRange, Option<String>),
+    ) -> Result<Option<(Bytes, ObjectMeta)>, SourceError> {
         let path = self.path(prefix, key)?;
-        let if_match = self.tag(key);
+        let if_match = self.tag(key).or(tag);
         let options = GetOptions { range: Some(range), if_match, ..GetOptions::default() };
         let got = self
             .guard(key, async {
@@ -430,8 +447,18 @@ impl Store {
                 self.check_same(&file)?;
                 Ok(Some(bytes))
             }),
-            StoreRoot::Object { client, prefix } => {
+            StoreRoot::Object { client, prefix } if self.has_suffixes => {
                 let got = self.fetch(client, prefix, key, GetRange::Suffix(n)).await?;
+                Ok(got.map(|(bytes, _)| bytes))
+            }
+            StoreRoot::Object { client, prefix } => {
+                let Some((size, tag)) = self.head(key).await? else { return Ok(None) };
+                let range = size - n.min(size)..size;
+                if range.is_empty() {
+                    return Ok(Some(Bytes::new()));
+                }
+                let part = (GetRange::Bounded(range), tag.filter(|tag| !tag.starts_with("W/")));
+                let got = self.fetch_of(client, prefix, key, part).await?;
                 Ok(got.map(|(bytes, _)| bytes))
             }
         }

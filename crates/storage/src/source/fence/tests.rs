@@ -34,7 +34,7 @@ fn links_and_dots_are_resolved_first() {
     symlink("loop", at("open/loop")).unwrap();
     let root = at("open").display().to_string();
     let wh = at("wh").display().to_string();
-    let fence = Arc::new(Fence::new(rules(&[&root], &[]), Some(&wh), &[]).unwrap());
+    let fence = Arc::new(Fence::new(rules(&[&root], &[]), Some(&wh), &[], None).unwrap());
     let mut seen = Vec::new();
     for (path, reads, writes) in [
         ("open", true, false),
@@ -81,7 +81,8 @@ fn all_but_what_is_the_servers_own() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     let private = [directory.path().join("scratch-")];
-    let fence = Arc::new(Fence::new(rules(&["*"], &["*"]), Some(&at("wh")), &private).unwrap());
+    let fence =
+        Arc::new(Fence::new(rules(&["*"], &["*"]), Some(&at("wh")), &private, None).unwrap());
     for (path, allowed) in
         [("x.npy", true), ("wh/catalog/x.json", false), ("scratch-1/a/data.npy", false)]
     {
@@ -100,8 +101,9 @@ fn all_but_what_is_the_servers_own() {
 fn another_process_is_told_all_that_may_be_read() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
-    let fence = Fence::new(rules(&[&at("open")], &[&at("out")]), Some(&at("wh")), &[]).unwrap();
-    let there = Arc::new(Fence::new(fence.rules().clone(), None, &[]).unwrap());
+    let fence =
+        Fence::new(rules(&[&at("open")], &[&at("out")]), Some(&at("wh")), &[], None).unwrap();
+    let there = Arc::new(Fence::new(fence.rules().clone(), None, &[], None).unwrap());
     for (path, reads, writes) in [
         ("open/x.npy", true, false),
         ("out/x.npy", true, true),
@@ -115,16 +117,16 @@ fn another_process_is_told_all_that_may_be_read() {
     }
     // With one list only, the other access is unrestricted.
     let reading = Rules { read: Some(vec![at("open")]), write: None };
-    let fence = Arc::new(Fence::new(reading, None, &[]).unwrap());
+    let fence = Arc::new(Fence::new(reading, None, &[], None).unwrap());
     assert!(check(&fence, &at("x"), None, Access::Write));
     assert!(!check(&fence, &at("x"), None, Access::Read));
-    assert!(Fence::new(Rules::default(), None, &[]).unwrap().is_open());
+    assert!(Fence::new(Rules::default(), None, &[], None).unwrap().is_open());
 }
 
 #[test]
 fn prefixes_end_where_names_end() {
     let read = ["s3://open/era5", "https://data.example/public/", "http://minio:9000/open"];
-    let fence = Fence::new(rules(&read, &["s3://out"]), Some("s3://wh/w"), &[]).unwrap();
+    let fence = Fence::new(rules(&read, &["s3://out"]), Some("s3://wh/w"), &[], None).unwrap();
     let fence = Arc::new(fence);
     for (url, endpoint, reads, writes) in [
         ("s3://open/era5/x.zarr", None, true, false),
@@ -156,7 +158,7 @@ fn prefixes_end_where_names_end() {
     assert!(!hop("https://data.example/private", Some("https://other.example")));
     assert!(!hop("http://127.0.0.1:6379/", None));
     assert!(hop("http://minio:9000/any", Some("http://minio:9000")));
-    let all = Arc::new(Fence::new(rules(&["https://", "s3://"], &[]), None, &[]).unwrap());
+    let all = Arc::new(Fence::new(rules(&["https://", "s3://"], &[]), None, &[], None).unwrap());
     assert!(check(&all, "https://any.example/x", None, Access::Read));
     assert!(!check(&all, "http://any.example/x", None, Access::Read));
     assert!(check(&all, "s3://any/x", None, Access::Read));

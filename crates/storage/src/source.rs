@@ -53,7 +53,7 @@ pub use table_store::TableStore;
 pub use versions::{Noted, Read, Versions};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::formats;
 use dataset_cache::Seen;

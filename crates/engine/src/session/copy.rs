@@ -203,7 +203,7 @@ impl CopyOptions {
                     position: value_place,
                 }))
             };
-            if key.starts_with("aws.") {
+            if StorageOptions::is_of_store(&key) {
                 storage.push((setting.key.text.as_str(), value));
                 continue;
             }
@@ -212,7 +212,7 @@ impl CopyOptions {
                 let hint = match nearest(&key, &known) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None if of_zarr => "it is an option of STORED AS ZARR".into(),
-                    None => format!("options are {} and aws.…", known.join(", ")),
+                    None => format!("options are {}, aws.…, gcs.… and azure.…", known.join(", ")),
                 };
                 return Err(Error::stage(Failure::Option {
                     name: setting.key.text.clone(),

@@ -301,9 +301,8 @@ impl Folder {
             Destination::Object { client, .. } => {
                 let there = self.store.head(key).await?.is_some();
                 if there {
-                    self.destination
-                        .within(key, client.delete(&self.destination.key(key)?))
-                        .await?;
+                    // It may be gone: an attempt whose response was lost has removed it.
+                    self.destination.gone(key, client.delete(&self.destination.key(key)?)).await?;
                 }
                 there
             }

@@ -16,9 +16,9 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, CopyMode, CopyOptions, Error, GetOptions, GetResult, ListResult,
-    MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, Result, UploadPart,
+    Attribute, Attributes, CopyMode, CopyOptions, Error, GetOptions, GetRange, GetResult,
+    ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -40,23 +40,24 @@ pub(crate) struct Patient {
     inner: Arc<dyn ObjectStore>,
     /// Time after which a request is not retried.
     patience: Duration,
-    /// True if listings of the store have etags without quotes, which responses to requests have (Azure).
-    has_bare_tags: bool,
+    /// True for a container of Azure: its listings have etags without the quotes that other responses have, and it does
+    /// not return the last bytes of an object without knowing its size.
+    is_azure: bool,
 }
 
 impl Patient {
     pub(crate) fn new(inner: Arc<dyn ObjectStore>, patience: Duration) -> Self {
-        Patient { inner, patience, has_bare_tags: false }
+        Patient { inner, patience, is_azure: false }
     }
 
-    /// The same, for a store whose listings have etags without quotes.
-    pub(crate) fn with_bare_tags(self) -> Self {
-        Patient { has_bare_tags: true, ..self }
+    /// The same, for a container of Azure.
+    pub(crate) fn of_azure(self) -> Self {
+        Patient { is_azure: true, ..self }
     }
 
     /// The description of an object in a listing, with its etag as other responses have it.
     fn listed(&self, mut meta: ObjectMeta) -> ObjectMeta {
-        if self.has_bare_tags {
+        if self.is_azure {
             meta.e_tag = meta.e_tag.map(|tag| match tag.starts_with('"') {
                 true => tag,
                 false => format!("\"{tag}\""),
@@ -191,7 +192,8 @@ impl fmt::Display for Patient {
 impl ObjectStore for Patient {
     async fn put_opts(&self, at: &Path, bytes: PutPayload, mut o: PutOptions) -> Result<PutResult> {
         if o.mode == PutMode::Overwrite {
-            return self.ask(|| self.inner.put_opts(at, bytes.clone(), o.clone())).await;
+            let put = self.ask(|| self.inner.put_opts(at, bytes.clone(), o.clone())).await;
+            return put.map_err(public);
         }
         let mark = mark(&mut o.attributes);
         match self.ask(|| self.inner.put_opts(at, bytes.clone(), o.clone())).await.map_err(public) {
@@ -212,7 +214,13 @@ impl ObjectStore for Patient {
         Ok(Box::new(Upload { inner, store: self.clone(), at: at.clone(), mark }))
     }
 
-    async fn get_opts(&self, at: &Path, o: GetOptions) -> Result<GetResult> {
+    async fn get_opts(&self, at: &Path, mut o: GetOptions) -> Result<GetResult> {
+        if let (true, Some(GetRange::Suffix(n))) = (self.is_azure, &o.range) {
+            let (n, head) = (*n, GetOptions { head: true, range: None, ..o.clone() });
+            let meta = self.ask(|| self.inner.get_opts(at, head.clone())).await?.meta;
+            o.range = Some(GetRange::Bounded(meta.size - n.min(meta.size)..meta.size));
+            o.if_match = o.if_match.or(meta.e_tag);
+        }
         self.ask(|| self.inner.get_opts(at, o.clone())).await.map_err(|e| match (e, o.head) {
             // The response to a HEAD has no code.
             (Error::AlreadyExists { path, source }, true) => {
@@ -267,8 +275,11 @@ impl ObjectStore for Patient {
                 match self.ask(copy).await {
                     // The client of Google's store takes the modes for each other.
                     Err(Error::AlreadyExists { .. }) => {
-                        self.ask(|| self.inner.delete(to)).await?;
-                        self.ask(copy).await
+                        match self.ask(|| self.inner.delete(to)).await {
+                            // An earlier attempt, whose response was lost, has removed it.
+                            Ok(()) | Err(Error::NotFound { .. }) => self.ask(copy).await,
+                            Err(e) => Err(e),
+                        }
                     }
                     done => done,
                 }

@@ -404,9 +404,15 @@ impl Store {
                 Ok(Some((bytes, file.len, local_version(&meta))))
             }),
             StoreRoot::Object { client, prefix } => {
-                let got =
-                    self.fetch(client, prefix, key, GetRange::Bounded(0..START_BYTES)).await?;
-                Ok(got.map(|(bytes, meta)| (bytes, meta.size, meta.e_tag)))
+                match self.fetch(client, prefix, key, GetRange::Bounded(0..START_BYTES)).await {
+                    Ok(got) => Ok(got.map(|(bytes, meta)| (bytes, meta.size, meta.e_tag))),
+                    // An empty object has no part to send.
+                    Err(e @ SourceError::Refused { .. }) => match self.head(key).await {
+                        Ok(Some((0, version))) => Ok(Some((Bytes::new(), 0, version))),
+                        _ => Err(e),
+                    },
+                    Err(e) => Err(e),
+                }
             }
         }
     }
@@ -462,6 +468,11 @@ impl Store {
                 Ok(got.map(|(bytes, _)| bytes))
             }
         }
+    }
+
+    /// Number of requests that [`Store::get_suffix`] makes.
+    pub(crate) fn suffix_requests(&self) -> u64 {
+        if self.has_suffixes { 1 } else { 2 }
     }
 
     /// Size of an object in bytes, and its version; `None` if it does not exist.

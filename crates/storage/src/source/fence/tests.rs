@@ -10,8 +10,14 @@ fn rules(read: &[&str], write: &[&str]) -> Rules {
 }
 
 fn check(fence: &Arc<Fence>, url: &str, endpoint: Option<&str>, access: Access) -> bool {
-    let options = Options { endpoint: endpoint.map(String::from), ..Options::default() };
-    match fence.check(&Location::parse(url).unwrap(), &options, access) {
+    let endpoint = endpoint.map(String::from);
+    let mut options = Options { endpoint: endpoint.clone(), ..Options::default() };
+    (options.gcs.endpoint, options.azure.endpoint) = (endpoint.clone(), endpoint);
+    allows(fence, url, &options, access)
+}
+
+fn allows(fence: &Arc<Fence>, url: &str, options: &Options, access: Access) -> bool {
+    match fence.check(&Location::parse(url).unwrap(), options, access) {
         Ok(_) => true,
         Err(e) => {
             assert_eq!(e.code(), "not_allowed", "{url}");
@@ -163,4 +169,105 @@ fn prefixes_end_where_names_end() {
     assert!(!check(&all, "http://any.example/x", None, Access::Read));
     assert!(check(&all, "s3://any/x", None, Access::Read));
     assert!(!check(&all, "s3://any/x", Some("http://any.example"), Access::Read));
+}
+
+#[test]
+fn rules_hold_for_every_store() {
+    let read = [
+        "gs://open/era5",
+        "az://open/era5",
+        "abfss://open@other.dfs.core.windows.net/era5",
+        "memory://open",
+        "http://emulator:4443/open",
+    ];
+    let write = ["gs://out", "az://out", "memory://out/x"];
+    let account = Some("acct");
+    let of = |account: Option<&str>, url: &str| {
+        let location = Location::parse(url).unwrap();
+        let StoragePath::Object { root, prefix } = location.path else { panic!("{url}") };
+        let path = StoragePath::Object { root: root.of_account(account), prefix };
+        Location { path, ..location }
+    };
+    let fence = Fence::new(rules(&read, &write), Some("az://wh/w"), &[], account).unwrap();
+    let shown = fence.rules().clone();
+    let fence = Arc::new(fence);
+    // Another process, in an environment with another account, has the same rules.
+    let there = Arc::new(Fence::new(shown, None, &[], Some("another")).unwrap());
+    for (url, endpoint, reads, writes) in [
+        ("gs://open/era5/x.zarr", None, true, false),
+        ("gs://open/era5x", None, false, false),
+        ("gs://open", None, false, false),
+        ("gs://out/x", None, true, true),
+        ("gs://outer/x", None, false, false),
+        ("s3://open/era5/x.zarr", None, false, false),
+        ("az://open/era5/x.zarr", None, true, false),
+        ("abfs://open/era5", None, true, false),
+        ("abfss://open@acct.dfs.core.windows.net/era5", None, true, false),
+        ("abfss://open@acct.blob.core.windows.net/era5", None, true, false),
+        ("abfss://open@other.dfs.core.windows.net/era5/x", None, true, false),
+        ("abfss://open@third.dfs.core.windows.net/era5", None, false, false),
+        ("az://out/x", None, true, true),
+        ("abfss://out@other.dfs.core.windows.net/x", None, false, false),
+        ("az://open/era", None, false, false),
+        ("memory://open/x", None, true, false),
+        ("memory:///open/x", None, true, false),
+        ("memory://opener", None, false, false),
+        ("memory://out/x/y", None, true, true),
+        // A bucket of another endpoint is another bucket.
+        ("gs://open/era5/x.zarr", Some("http://169.254.169.254"), false, false),
+        ("az://open/era5/x.zarr", Some("http://169.254.169.254/"), false, false),
+        ("gs://open/x", Some("http://emulator:4443"), true, false),
+        ("az://open/x", Some("http://emulator:4443/"), true, false),
+        ("gs://shut/x", Some("http://emulator:4443"), false, false),
+        ("gs://x/y", Some("http://emulator:4443/open?"), false, false),
+        ("az://x/y", Some("http://emulator:4443/open#"), false, false),
+        ("az://x/y", Some("http://emulator:4443/open/../shut"), false, false),
+        ("gs://open/x", Some("http://a@emulator:4443"), false, false),
+    ] {
+        let mut options = Options::default();
+        options.gcs.endpoint = endpoint.map(String::from);
+        options.azure.endpoint = endpoint.map(String::from);
+        for fence in [&fence, &there] {
+            let check = |access| fence.check(&of(account, url), &options, access).is_ok();
+            assert_eq!(check(Access::Read), reads, "{url} {endpoint:?}");
+            assert_eq!(check(Access::Write), writes, "{url} {endpoint:?}");
+        }
+    }
+    for (key, reads, writes) in
+        [("catalog/x.json", false, false), ("data/x.zarr", true, false), ("files/x", true, true)]
+    {
+        let location = of(account, &format!("az://wh/w/{key}"));
+        let check = |access| fence.check(&location, &Options::default(), access).is_ok();
+        assert_eq!((check(Access::Read), check(Access::Write)), (reads, writes), "{key}");
+    }
+    // The objects below a location are checked, too.
+    let (_, fenced) =
+        fence.check(&of(None, "gs://open/era5"), &Options::default(), Access::Read).unwrap();
+    let fenced = fenced.unwrap();
+    assert!(fenced.object("era5/x", "").is_ok() && fenced.object("other/x", "").is_err());
+    let schemes = Fence::new(rules(&["gs://", "abfss://", "memory://"], &[]), None, &[], None);
+    let schemes = Arc::new(schemes.unwrap());
+    for url in ["gs://any/x", "az://any/x", "abfss://c@any.dfs.core.windows.net/x", "memory://x"] {
+        assert!(check(&schemes, url, None, Access::Read), "{url}");
+        assert!(!check(&schemes, url, None, Access::Write), "{url}");
+    }
+    assert!(!check(&schemes, "s3://any/x", None, Access::Read));
+    assert!(!check(&schemes, "gs://any/x", Some("http://any.example"), Access::Read));
+}
+
+#[test]
+fn credentials_in_files_are_used_by_who_may_read_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    std::fs::create_dir(at("open")).unwrap();
+    symlink(at("shut.json"), at("open/link.json")).unwrap();
+    let fence = Fence::new(rules(&["gs://", &at("open")], &[]), None, &[], None).unwrap();
+    let fence = Arc::new(fence);
+    for (file, allowed) in
+        [("open/key.json", true), ("shut.json", false), ("open/link.json", false)]
+    {
+        let mut options = Options::default();
+        options.gcs.service_account_path = Some(at(file));
+        assert_eq!(allows(&fence, "gs://any/x", &options, Access::Read), allowed, "{file}");
+    }
 }

@@ -267,7 +267,7 @@ impl Stores {
             Root::Gcs { bucket } => made(self.gcs(bucket, &options.gcs, is_fenced)),
             Root::Azure { account: Some(account), container } => {
                 let azure = self.azure(account, container, &options.azure, is_fenced);
-                made(azure).map(Patient::with_bare_tags)
+                made(azure).map(Patient::of_azure)
             }
             Root::Azure { account: None, .. } => Err(SourceError::BadUrl {
                 url: what.to_string(),
@@ -389,7 +389,7 @@ fn config_error(what: &str, root: &Root, e: &object_store::Error) -> SourceError
             "its credentials cannot be read: check GOOGLE_APPLICATION_CREDENTIALS, or the options \
              gcs.service_account_path and gcs.service_account_key"
         }
-        Root::Azure { .. } if text.contains("key") || text.contains("SAS") => {
+        Root::Azure { .. } if text.contains("Access Key") || text.contains("SAS") => {
             "its account key or SAS token is not valid"
         }
         Root::S3 { .. } => "no client can be made from its endpoint, region and options",

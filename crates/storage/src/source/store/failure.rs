@@ -270,7 +270,8 @@ fn server_code(text: &str) -> Option<String> {
 
 /// The failure of a connection, if it failed.
 fn connection(text: &str) -> Option<&'static str> {
-    let lower = text.to_ascii_lowercase();
+    // All errors of web servers are called so.
+    let lower = text.to_ascii_lowercase().replace("generic http error", "");
     let table = [
         ("connection refused", "connection refused"),
         ("dns error", "its host name is not known"),

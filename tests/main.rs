@@ -26,6 +26,7 @@ mod docs_examples;
 mod dtypes;
 mod explain;
 mod fences;
+mod formats;
 mod handover;
 mod hostile;
 #[expect(clippy::print_stdout, reason = "a long run tells what it saw")]
@@ -68,3 +69,4 @@ mod standby;
 mod stores;
 mod subscripts;
 mod ways;
+mod web;

@@ -10,6 +10,7 @@
 //! 6. The chunks and the labels are the answer.
 
 mod admission;
+mod append;
 mod bind;
 mod cells;
 mod check;

@@ -13,7 +13,7 @@ use sqlparser::ast::{
 };
 use sqlparser::tokenizer::Span;
 
-pub use relation::{Relation, UrlKind, relation};
+pub use relation::{Relation, TENSOR_FORMATS, UrlKind, relation};
 pub use text::text;
 
 /// `base[axes, …]`.

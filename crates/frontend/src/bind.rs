@@ -20,6 +20,7 @@ use crate::cells::CellPlanner;
 use crate::error::{Error, Position};
 use crate::island::Islands;
 use crate::surface::{Names, RelationKind};
+use crate::tokens;
 
 /// A relation as `FROM` names it, which the session opens.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -335,10 +336,13 @@ pub fn relation_ref(relation: &Relation<'_>) -> Result<Option<RelationRef>, Erro
         Relation::Function { name, args, .. } => {
             let function = name.to_string().to_ascii_lowercase();
             match function.strip_prefix("read_") {
-                Some(
-                    format @ ("zarr" | "npy" | "npz" | "safetensors" | "parquet" | "csv" | "json"
-                    | "ndjson" | "arrow"),
-                ) => Some(read(name, format, args)?),
+                Some(format @ ("parquet" | "csv" | "json" | "ndjson" | "arrow")) => {
+                    Some(read(name, format, args)?)
+                }
+                Some(format) if ast::TENSOR_FORMATS.contains(&format) => {
+                    Some(read(name, format, args)?)
+                }
+                _ if function == tokens::READ_FILES => Some(read(name, "", args)?),
                 _ => None,
             }
         }
@@ -394,7 +398,9 @@ fn read(name: &ObjectName, format: &str, args: &[FunctionArg]) -> Result<Relatio
         hint: Some(format!("write `{name}('url', key => value)`")),
     };
     let mut url = None;
-    let mut options = vec![("format".to_string(), format.to_string())];
+    let format = Some(format).filter(|f| !f.is_empty());
+    let mut options: Vec<(String, String)> =
+        format.map(|f| ("format".to_string(), f.to_string())).into_iter().collect();
     for arg in args {
         let literal = |arg: &FunctionArgExpr| match arg {
             FunctionArgExpr::Expr(expr) => literal(expr),
@@ -402,9 +408,14 @@ fn read(name: &ObjectName, format: &str, args: &[FunctionArg]) -> Result<Relatio
         };
         match arg {
             FunctionArg::Unnamed(arg) if url.is_none() => {
-                url = literal(arg);
+                url = match arg {
+                    FunctionArgExpr::Expr(expr) => urls(expr),
+                    _ => None,
+                };
                 if url.is_none() {
-                    return Err(fault(format!("the first argument of `{name}` must be a string")));
+                    return Err(fault(format!(
+                        "the first argument of `{name}` must be a string, or a list of strings"
+                    )));
                 }
             }
             FunctionArg::Named { name: key, arg, .. } => match literal(arg) {
@@ -417,6 +428,25 @@ fn read(name: &ObjectName, format: &str, args: &[FunctionArg]) -> Result<Relatio
     match url {
         Some(url) => Ok(RelationRef::Url { url, options }),
         None => Err(fault(format!("`{name}` needs a URL"))),
+    }
+}
+
+/// A URL, or a list of them as JSON.
+fn urls(expr: &Expr) -> Option<String> {
+    let text = |expr: &Expr| match expr {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) => Some(text.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    match expr {
+        Expr::Array(list) if !list.elem.is_empty() => {
+            let all: Vec<String> = list.elem.iter().map(text).collect::<Option<_>>()?;
+            Some(serde_json::Value::from(all).to_string())
+        }
+        Expr::Nested(inner) => urls(inner),
+        other => text(other),
     }
 }
 

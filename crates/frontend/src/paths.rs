@@ -80,6 +80,7 @@ impl Places {
                 self.add(value.span);
             }
             Expr::Nested(inner) => self.literal(inner),
+            Expr::Array(list) => list.elem.iter().for_each(|one| self.literal(one)),
             _ => {}
         }
     }

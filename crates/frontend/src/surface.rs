@@ -14,6 +14,7 @@ use sqlparser::tokenizer::Span;
 
 use crate::ast::{self, Relation, UrlKind};
 use crate::error::Position;
+use crate::tokens;
 
 pub mod walk;
 
@@ -353,10 +354,14 @@ fn factor(factor: &TableFactor, names: &dyn Names, scope: &Scope<'_>) -> Option<
             UrlKind::Tensor => None,
         },
         Relation::Cells { name, .. } => Some(Decision::cell(Reason::Cells, name.span)),
-        Relation::Function { name, .. } => match name.to_string().to_ascii_lowercase().as_str() {
-            "read_zarr" | "read_npy" | "read_npz" | "read_safetensors" => None,
-            _ => rows(name.to_string(), name.span()),
-        },
+        Relation::Function { name, .. } => {
+            let function = name.to_string().to_ascii_lowercase();
+            match function.strip_prefix("read_") {
+                Some(format) if ast::TENSOR_FORMATS.contains(&format) => None,
+                _ if function == tokens::READ_FILES => None,
+                _ => rows(name.to_string(), name.span()),
+            }
+        }
         Relation::Subquery { query, alias } => match kind_in_scope(query, names, scope) {
             RelationKind::Tensor => None,
             RelationKind::Rows => {

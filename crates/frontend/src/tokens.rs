@@ -83,6 +83,7 @@ fn piece(
     let bytes = offsets.of(start)..offsets.of(end);
     split_double_colons(&mut tokens);
     name_all(&mut tokens);
+    name_lists(&mut tokens);
     Some(Piece { tokens, bytes, terminated })
 }
 
@@ -158,6 +159,32 @@ fn name_all(tokens: &mut [TokenWithSpan]) {
         {
             word.keyword = Keyword::NoKeyword;
         }
+    }
+}
+
+/// The function that reads a list of files.
+pub(crate) const READ_FILES: &str = "read_files";
+
+/// `FROM ['a.nc', 'b.nc']` is `FROM read_files(['a.nc', 'b.nc'])`.
+fn name_lists(tokens: &mut Vec<TokenWithSpan>) {
+    let mut at = 1;
+    while at + 1 < tokens.len() {
+        let before = &tokens[at - 1].token;
+        let is_from = is_keyword(before, Keyword::FROM) || is_keyword(before, Keyword::JOIN);
+        let is_list = tokens[at].token == Token::LBracket
+            && matches!(tokens[at + 1].token, Token::SingleQuotedString(_));
+        let end = (is_from && is_list)
+            .then(|| tokens[at..].iter().position(|t| t.token == Token::RBracket))
+            .flatten();
+        if let Some(end) = end.map(|n| at + n) {
+            let (open, close) = (tokens[at].span, tokens[end].span);
+            tokens.insert(end + 1, TokenWithSpan::new(Token::RParen, close));
+            tokens.insert(at, TokenWithSpan::new(Token::LParen, open));
+            let name = Token::make_word(READ_FILES, None);
+            tokens.insert(at, TokenWithSpan::new(name, open));
+            at = end + 3;
+        }
+        at += 1;
     }
 }
 

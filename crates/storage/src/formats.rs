@@ -11,13 +11,14 @@
 //! all stored arrays: see [`crate::source`].
 
 pub(crate) mod filters;
+mod netcdf;
 mod numbers;
 mod open;
 mod probe;
 mod safetensors;
 pub(crate) mod view;
 
-pub(crate) use open::{by_content, by_name};
+pub(crate) use open::{by_content, by_name, is_named};
 pub use probe::probe;
 
 use crate::formats::filters::Filters;
@@ -31,12 +32,15 @@ use tessera_planner::catalog::Attrs;
 use tessera_planner::region::Dims;
 
 /// The formats, in the order in which files are tried.
-static FORMATS: [&dyn Format; 1] = [&safetensors::Safetensors];
+static FORMATS: [&dyn Format; 2] = [&netcdf::NetCdf, &safetensors::Safetensors];
 
 /// A file format. It is stateless: what it found is in the [`Group`] that it returns.
 pub(crate) trait Format: Sync {
     /// Its name in messages.
     fn name(&self) -> &'static str;
+
+    /// Names in SQL, such as `netcdf` of `read_netcdf` and `STORED AS NETCDF`.
+    fn keys(&self) -> &'static [&'static str];
 
     /// Extensions of files, in lower case and without the dot, that are tried before anything else in a store that
     /// cannot be looked at for free.

@@ -10,6 +10,7 @@
 //! (`budget`); incomplete output is never visible under the final name of a file or a local directory. Objects below
 //! an S3 prefix cannot be renamed together: there the metadata are written last, and without them there is no store.
 
+mod append;
 mod budget;
 mod destination;
 mod error;
@@ -21,6 +22,7 @@ mod promise;
 mod target;
 mod zarr;
 
+pub use append::Append;
 pub use error::SinkError;
 pub use file::{Failure, ObjectWriter};
 pub use folder::{FileLock, Folder, Mode, Version};

@@ -7,29 +7,32 @@
 //!
 //! Values are raw: CF's masks, factors and calendars are [`tessera_planner::catalog::Decode`], which the plan applies.
 
-mod ahead;
+pub(crate) mod ahead;
 mod blosc;
-mod boxes;
+pub(crate) mod boxes;
 pub(crate) mod cells;
-mod cf;
+pub(crate) mod cf;
 pub(crate) mod chunked;
 mod clouds;
 pub(crate) mod codecs;
-mod coords;
+pub(crate) mod coords;
 mod dataset_cache;
 pub(crate) mod error;
 mod fence;
 mod flat;
 pub(crate) mod found;
+mod joined;
 mod json;
 pub(crate) mod location;
 mod lz4;
+pub mod many;
 pub(crate) mod meta;
 mod moments;
 mod npy;
 mod npz;
-mod reader;
-mod rests;
+pub(crate) mod reader;
+mod references;
+pub(crate) mod rests;
 pub(crate) mod retry;
 mod scaled;
 pub(crate) mod store;
@@ -45,7 +48,8 @@ pub use error::SourceError;
 pub(crate) use fence::Access;
 pub use fence::{Lent, Rules};
 pub use flat::slabs;
-pub use location::{Options, is_in_memory};
+pub use location::Options;
+pub use many::is_in_memory;
 pub(crate) use meta::CHUNK_BYTES_MAX;
 pub use reader::{ArrayReader, Fetched};
 pub use store::{Client, Counters, Found, Reached, Stores, passing};
@@ -56,7 +60,7 @@ pub use versions::{Noted, Read, Versions};
 pub(crate) mod tests;
 
 use crate::formats;
-use dataset_cache::Seen;
+use dataset_cache::{Noticed, Seen};
 use location::Location;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,25 +98,55 @@ impl Opened {
 /// `not_allowed` for objects that the [rules](Rules) of the stores deny to statements; errors of the storage and the
 /// format.
 pub async fn open(url: &str, options: &Options, stores: &Stores) -> Result<Opened, SourceError> {
+    if many::is_several(url) {
+        return many::open(url, options, stores).await;
+    }
+    match open_one(url, options, stores).await {
+        // A directory without metadata may be one of files.
+        Err(SourceError::NotAnArray { what }) => {
+            let location = Location::parse(url)?;
+            let found = many::open_directory(&location, url, options, stores).await?;
+            found.ok_or(SourceError::NotAnArray { what })
+        }
+        opened => opened,
+    }
+}
+
+/// Opens one location, or takes it from the cache.
+async fn open_one(url: &str, options: &Options, stores: &Stores) -> Result<Opened, SourceError> {
     let location = Location::parse(url)?;
-    let access = if options.warehouse { Access::Own } else { Access::Read };
-    let store = stores.at(&location, options, access)?;
-    let (display, group) = (&location.display, &location.group);
-    let how = (options.decode_cf, options.warehouse, &options.manifest);
-    let fence = stores.fence().rules();
-    let key = format!("{display:?} {group:?} {how:?} {fence:?} {}", store::key_of(options));
-    if let Some(opened) = stores.kept().get(&key, &store).await {
+    let key = cache_key(&location.display, &location.group, options, stores);
+    if let Some(opened) = stores.kept().get(&key).await {
         return Ok(opened);
     }
+    let (opened, noted) = open_noted(&location, options, stores).await?;
+    stores.kept().put(key, &opened, noted);
+    Ok(opened)
+}
+
+/// Opens one location and notes the objects that were read for it.
+async fn open_noted(
+    location: &Location,
+    options: &Options,
+    stores: &Stores,
+) -> Result<(Opened, Option<Vec<Noticed>>), SourceError> {
+    let access = if options.warehouse { Access::Own } else { Access::Read };
+    let store = stores.at(location, options, access)?;
     let seen = Seen::new();
     let mut noting = store.noting(&seen);
     if let Some(manifest) = &options.manifest {
         noting = noting.listed(manifest).await?;
     }
-    let mut opened = open_anew(&location, options, noting).await?;
+    let mut opened = open_anew(location, options, stores, noting).await?;
     opened.read = seen.read.take();
-    stores.kept().put(key, &opened, &seen);
-    Ok(opened)
+    Ok((opened, seen.close(store)))
+}
+
+/// What a cached dataset depends on, besides the contents of its objects.
+fn cache_key(what: &str, group: &str, options: &Options, stores: &Stores) -> String {
+    let how = (options.decode_cf, options.warehouse, &options.manifest, &options.format);
+    let fence = stores.fence().rules();
+    format!("{what:?} {group:?} {how:?} {fence:?} {}", store::key_of(options))
 }
 
 /// As [`open`], for a statement: it reads one version of each object, or the read fails with
@@ -129,42 +163,58 @@ pub async fn open_for(
         return Ok(opened);
     }
     if !versions.met_all(&opened.read) {
-        return Err(SourceError::Changed { what: Location::parse(url)?.display });
+        let what = if many::is_several(url) { url.into() } else { Location::parse(url)?.display };
+        return Err(SourceError::Changed { what });
     }
     opened.readers = opened.readers.iter().map(|r| Arc::new(r.read_for(versions))).collect();
     Ok(opened)
 }
 
+/// Opens what is at a location, of the requested format if there is one.
 async fn open_anew(
     location: &Location,
     options: &Options,
+    stores: &Stores,
     store: store::Store,
 ) -> Result<Opened, SourceError> {
-    if let Some(opened) = npy::open(&store, location).await? {
+    let wanted = options.format.as_deref();
+    let may_be = |format: &str| wanted.is_none_or(|wanted| wanted == format);
+    if may_be("npy")
+        && let Some(opened) = npy::open(&store, location).await?
+    {
         return Ok(opened);
     }
-    if let Some(opened) = npz::open(&store, location).await? {
+    if may_be("npz")
+        && let Some(opened) = npz::open(&store, location).await?
+    {
+        return Ok(opened);
+    }
+    if let Some(opened) = references::open(&store, location, options, stores).await? {
         return Ok(opened);
     }
     if let Some(opened) = formats::by_name(&store, location, options).await? {
         return Ok(opened);
     }
-    if let Some(found) = zarr::find(&store, &location.group).await? {
+    if may_be("zarr")
+        && let Some(found) = zarr::find(&store, &location.group).await?
+    {
         return variables::assemble(&store, location, options, found).await;
     }
-    match formats::by_content(&store, location, options).await? {
-        Some(opened) => Ok(opened),
-        None if !location.group.is_empty() => {
-            Err(SourceError::NotFound { what: format!("{}#{}", location.display, location.group) })
-        }
-        None => match store.local_exists() {
-            Some(false) => Err(SourceError::NotFound { what: location.display.clone() }),
-            Some(true) => Err(SourceError::NotAnArray { what: location.display.clone() }),
-            // An object store has no directories: an empty prefix does not exist.
-            None if store.is_empty().await => {
-                Err(SourceError::NotFound { what: location.display.clone() })
-            }
-            None => Err(SourceError::NotAnArray { what: location.display.clone() }),
-        },
+    if let Some(opened) = formats::by_content(&store, location, options).await? {
+        return Ok(opened);
     }
+    let what = location.display.clone();
+    let not_there = match store.local_exists() {
+        Some(exists) => !exists,
+        // An object store has no directories: an empty prefix does not exist.
+        None => store.is_empty().await,
+    };
+    Err(match wanted {
+        _ if not_there => SourceError::NotFound { what },
+        _ if !location.group.is_empty() && wanted.is_none_or(|w| w == "zarr") => {
+            SourceError::NotFound { what: format!("{what}#{}", location.group) }
+        }
+        Some(format) => SourceError::OtherFormat { what, format: format.into() },
+        None => SourceError::NotAnArray { what },
+    })
 }

@@ -20,7 +20,7 @@ use tessera_storage::source::Options as StorageOptions;
 
 /// Options of every format, and those of Zarr.
 const COMMON: [&str; 1] = ["overwrite"];
-const ZARR: [&str; 4] = ["zarr_format", "codec", "chunks", "shards"];
+const ZARR: [&str; 5] = ["zarr_format", "codec", "chunks", "shards", "append"];
 
 /// A format that COPY writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +31,8 @@ enum CopyFormat {
 
 struct CopyOptions {
     overwrite: bool,
+    /// The dimension along which an existing store is appended to.
+    append: Option<String>,
     layout: Layout,
     storage: StorageOptions,
 }
@@ -41,6 +43,9 @@ impl Session {
         let kind = kind(copy)?;
         let mut options = CopyOptions::parse(&copy.options, kind)?;
         let url = &copy.url.text;
+        if let Some(dim) = &options.append {
+            return self.append(copy, dim, &options.storage, statement).await;
+        }
         let target =
             Target::parse(url, &options.storage, &self.host.stores).map_err(Error::stage)?;
         // A target that already exists is refused before anything is computed.
@@ -182,6 +187,7 @@ impl CopyOptions {
     fn parse(settings: &[Setting], kind: CopyFormat) -> Result<Self, Error> {
         let mut out = CopyOptions {
             overwrite: false,
+            append: None,
             layout: Layout::default(),
             storage: StorageOptions::default(),
         };
@@ -232,6 +238,7 @@ impl CopyOptions {
                         );
                     }
                 },
+                "append" => out.append = Some(value.to_string()),
                 "zarr_format" => match value {
                     "2" => out.layout.format = 2,
                     "3" => out.layout.format = 3,

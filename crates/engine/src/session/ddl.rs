@@ -6,7 +6,7 @@ use crate::error::{Class, Error, Position};
 use crate::session::open::{self, Opener, bare};
 use crate::session::run::Results;
 use crate::session::warehouse::Definition;
-use crate::session::{Failure, Session, later};
+use crate::session::{Failure, Session};
 use crate::statement::Intent;
 use sqlparser::ast::Query;
 use tessera_cells::tables::TableFormat;
@@ -317,7 +317,15 @@ impl Session {
 
     /// Notes the intent before an output appears.
     pub(super) async fn publishes(&self, target: &Target, statement: &Handle) -> Result<(), Error> {
-        let target = target.display().to_string();
+        self.publishes_as(target.display().to_string(), statement).await
+    }
+
+    /// As [`Session::publishes`], with the text that says what appears.
+    pub(super) async fn publishes_as(
+        &self,
+        target: String,
+        statement: &Handle,
+    ) -> Result<(), Error> {
         statement.entry().step(|s| s.intent = Some(Intent::Publish { target }));
         statement.entry().keep().await
     }
@@ -382,7 +390,7 @@ fn check_labels(dim: &DimLabel) -> Result<(), Error> {
     }
 }
 
-fn item(labels: &Labels, name: String, chunks: Shards) -> Item {
+pub(super) fn item(labels: &Labels, name: String, chunks: Shards) -> Item {
     Item {
         name,
         dtype: labels.dtype,
@@ -414,17 +422,11 @@ impl Session {
         }
         let format = create.format.value.to_ascii_lowercase();
         let table = TableFormat::parse(&format);
-        if table.is_none() && !matches!(format.as_str(), "zarr" | "npy" | "npz") {
-            return Err(match format.as_str() {
-                "safetensors" => later(
-                    &format!("STORED AS {}", create.format.value),
-                    "ZARR, NPY, NPZ, PARQUET, CSV, NDJSON and ARROW are supported",
-                ),
-                _ => Error::stage(Failure::StoredAs {
-                    format: create.format.value.clone(),
-                    position: Position::of_span(create.format.span),
-                }),
-            });
+        if table.is_none() && !tessera_frontend::ast::TENSOR_FORMATS.contains(&format.as_str()) {
+            return Err(Error::stage(Failure::StoredAs {
+                format: create.format.value.clone(),
+                position: Position::of_span(create.format.span),
+            }));
         }
         let extension = create.location.text.split('#').next().unwrap_or_default();
         let extension = extension.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
@@ -454,6 +456,7 @@ impl Session {
                 opener.table(table, &create.location.text, &options).await?;
             }
             None => {
+                let options = open::with_format(&options, &format);
                 opener.url(&create.location.text, &options).await?;
             }
         }

@@ -1,6 +1,7 @@
 //! Errors that the session itself detects, and the report of a cluster's faults.
 
 use crate::error::{Class, Error, Position, Report};
+use tessera_frontend::ast::TENSOR_FORMATS;
 use tessera_planner::catalog::Coord;
 use thiserror::Error as ThisError;
 
@@ -233,7 +234,8 @@ impl Report for Failure {
             }
             Failure::Definition { .. } => Some("DROP TABLE removes it".into()),
             Failure::StoredAs { .. } => {
-                Some("ZARR, NPY, NPZ, PARQUET, CSV, NDJSON and ARROW are supported".into())
+                let formats = TENSOR_FORMATS.join(", ").to_uppercase();
+                Some(format!("{formats}, PARQUET, CSV, NDJSON and ARROW are supported"))
             }
             Failure::Rows { memory: true, .. } => {
                 Some("ask for fewer rows (LIMIT, WHERE, GROUP BY), or raise --memory-limit".into())

@@ -19,7 +19,7 @@ use tessera_exec::quota::Charge;
 use tessera_exec::task::{Origin, Resident, SourceLocation, Sources};
 use tessera_frontend::{Catalog, Labels, RelationRef, View};
 use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
-use tessera_storage::source::{self, Opened, Options};
+use tessera_storage::source::{self, Opened, Options, many};
 
 /// A temp relation of a session.
 #[derive(Debug)]
@@ -200,6 +200,12 @@ pub(crate) enum Found {
     View(Arc<View>),
 }
 
+/// Options of an external table with its format, as `read_…` gives it.
+pub(super) fn with_format(options: &[(String, String)], stored_as: &str) -> Vec<(String, String)> {
+    let format = ("format".to_string(), stored_as.to_ascii_lowercase());
+    options.iter().cloned().chain([format]).collect()
+}
+
 /// Lookups of a name that is replaced at the same time.
 const LOOKS_MAX: u32 = 4;
 
@@ -315,9 +321,8 @@ impl<'a> Opener<'a> {
         url: &str,
         options: &[(String, String)],
     ) -> Result<Arc<Dataset>, Error> {
-        let options = options.iter().filter(|(k, _)| k != "format");
-        let options =
-            Options::parse(options.map(|(k, v)| (k.as_str(), v.as_str()))).map_err(Error::stage)?;
+        let options = options.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+        let options = Options::parse(options).map_err(Error::stage)?;
         self.store(url, &options).await
     }
 
@@ -414,7 +419,7 @@ impl<'a> Opener<'a> {
                         let table = self.table(format, location, options).await?;
                         return Ok(Some(Found::Table(table)));
                     }
-                    self.url(location, options).await
+                    self.url(location, &with_format(options, stored_as)).await
                 }
                 Definition::Tensor { data, manifest } => {
                     let warehouse = &self.session.host.warehouse;
@@ -516,6 +521,9 @@ pub(crate) fn pick<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone)
 
 /// An absolute path, valid from other working directories; URLs stay as they are.
 pub(super) fn absolute(url: &str) -> String {
+    if let Some(all) = many::listed(url) {
+        return many::list_of(&all.iter().map(|one| absolute(one)).collect::<Vec<_>>());
+    }
     let path = (!url.contains("://")).then(|| std::path::absolute(url).ok()).flatten();
     path.and_then(|p| p.into_os_string().into_string().ok()).unwrap_or_else(|| url.into())
 }

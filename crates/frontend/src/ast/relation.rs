@@ -51,11 +51,15 @@ pub enum Relation<'a> {
 /// The kind of data at a URL, judged by its extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrlKind {
-    /// Zarr, `.npy`, `.npz`, safetensors, and unknown extensions.
+    /// Arrays: what is not rows by its extension.
     Tensor,
     /// Parquet, CSV, JSON, NDJSON and Arrow IPC.
     Rows,
 }
+
+/// Formats of arrays after `read_` and `STORED AS`.
+pub const TENSOR_FORMATS: [&str; 9] =
+    ["zarr", "npy", "npz", "netcdf", "hdf5", "tiff", "grib", "safetensors", "references"];
 
 impl UrlKind {
     /// Classifies a URL, ignoring its query and its `#group`.

@@ -25,8 +25,8 @@ pub(crate) async fn by_name(
 ) -> Result<Option<Opened>, SourceError> {
     let path = location.display.to_ascii_lowercase();
     let extension = path.rsplit('/').next().and_then(|name| name.rsplit_once('.'));
-    let is_of = |f: &&&dyn Format| extension.is_some_and(|(_, e)| f.extensions().contains(&e));
-    match store.is_local() || FORMATS.iter().any(|f| is_of(&f)) {
+    let is_of = |f: &&dyn Format| extension.is_some_and(|(_, e)| f.extensions().contains(&e));
+    match store.is_local() || wanted(options).any(|f| options.format.is_some() || is_of(f)) {
         true => by_content(store, location, options).await,
         false => Ok(None),
     }
@@ -41,9 +41,22 @@ pub(crate) async fn by_content(
     // Cells are read from the version of the file whose metadata are read here.
     let opening = store.opening();
     let Some((head, len, version)) = opening.start("").await? else { return Ok(None) };
-    let Some(format) = FORMATS.iter().find(|f| f.is(&head, len)) else { return Ok(None) };
+    let Some(format) = wanted(options).find(|f| f.is(&head, len)) else { return Ok(None) };
     let found = find(&opening, *format, (head, len, version), &location.group).await?;
     variables::assemble(store, location, options, found).await.map(Some)
+}
+
+/// True if the name of a file has the extension of a format.
+pub(crate) fn is_named(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let extension = name.rsplit('/').next().and_then(|name| name.rsplit_once('.'));
+    extension.is_some_and(|(_, e)| FORMATS.iter().any(|f| f.extensions().contains(&e)))
+}
+
+/// The formats that the options allow.
+fn wanted(options: &Options) -> impl Iterator<Item = &'static &'static dyn Format> {
+    let format = options.format.as_deref();
+    FORMATS.iter().filter(move |f| format.is_none_or(|wanted| f.keys().contains(&wanted)))
 }
 
 /// The arrays of a group of a file.

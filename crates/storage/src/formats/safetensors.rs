@@ -22,6 +22,10 @@ impl Format for Safetensors {
         "safetensors"
     }
 
+    fn keys(&self) -> &'static [&'static str] {
+        &["safetensors"]
+    }
+
     fn extensions(&self) -> &'static [&'static str] {
         &["safetensors"]
     }

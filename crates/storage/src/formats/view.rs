@@ -4,6 +4,7 @@ use crate::source::error::SourceError;
 use crate::source::store::{LocalFile, METADATA_BYTES_MAX, Store};
 use bytes::Bytes;
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +17,9 @@ const FETCH_MAX: u64 = 1 << 20;
 
 /// Upper bound on the fetches for one run of a parser.
 const FETCHES_MAX: usize = 4096;
+
+/// Upper bound on the ranges that are fetched besides the missing one.
+const HINTS_MAX: usize = 256;
 
 /// Upper bound on the bytes of pages that are kept of a file once it is open.
 const KEPT_BYTES_MAX: u64 = 32 << 20;
@@ -53,6 +57,8 @@ impl From<SourceError> for Fault {
 pub(crate) struct View<'a> {
     bytes: Held<'a>,
     len: u64,
+    /// Ranges that the parser will need, besides the one at which it stopped.
+    hints: RefCell<Vec<Range<u64>>>,
 }
 
 enum Held<'a> {
@@ -66,12 +72,31 @@ enum Held<'a> {
 impl<'a> View<'a> {
     /// A file in memory.
     pub(crate) fn whole(bytes: &'a [u8]) -> View<'a> {
-        View { len: bytes.len() as u64, bytes: Held::Whole(bytes) }
+        View::new(Held::Whole(bytes), bytes.len() as u64)
+    }
+
+    fn new(bytes: Held<'a>, len: u64) -> View<'a> {
+        View { bytes, len, hints: RefCell::default() }
     }
 
     /// Length of the file.
     pub(crate) fn len(&self) -> u64 {
         self.len
+    }
+
+    /// Says that these bytes are needed, too. What is missing of them is fetched together with the range at which the
+    /// parser stops next, so that siblings of a tree cost one wait and not one each.
+    pub(crate) fn will_read(&self, offset: u64, bytes: u64) {
+        let end = offset.saturating_add(bytes).min(self.len);
+        if let Held::Pages(pages) = self.bytes
+            && offset < end
+            && (offset / PAGE..=(end - 1) / PAGE).any(|n| !pages.contains_key(&n))
+        {
+            let mut hints = self.hints.borrow_mut();
+            if hints.len() < HINTS_MAX {
+                hints.push(offset..end);
+            }
+        }
     }
 
     /// The bytes from `offset` on.
@@ -162,7 +187,7 @@ impl Pages {
             if file.len != self.len {
                 return Err(SourceError::Changed { what: store.show(&self.key) });
             }
-            let view = View { bytes: Held::Local(store, &file), len: self.len };
+            let view = View::new(Held::Local(store, &file), self.len);
             let done = crate::disk::wait(|| parse(&view)).map_err(|f| self.error(store, f))?;
             store.check_same(&file)?;
             return Ok(done);
@@ -170,27 +195,31 @@ impl Pages {
         let mut pages = self.held.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut fetched = 0;
         for turn in 0..FETCHES_MAX {
-            let missing = match parse(&View { bytes: Held::Pages(&pages), len: self.len }) {
+            let view = View::new(Held::Pages(&pages), self.len);
+            let missing = match parse(&view) {
                 Err(Fault::Missing(range)) => range,
                 done => {
                     self.keep(pages);
                     return done.map_err(|fault| self.error(store, fault));
                 }
             };
-            let ahead = (PAGE << turn.min(4)).min(FETCH_MAX);
-            let start = missing.start / PAGE * PAGE;
-            let end = missing.end.max(start + ahead).next_multiple_of(PAGE).min(self.len);
-            let got = store.get_ranges(&self.key, std::slice::from_ref(&(start..end))).await?;
-            let got = got.and_then(|mut parts| parts.pop());
+            let ahead =
+                missing.start..missing.start.saturating_add((PAGE << turn.min(4)).min(FETCH_MAX));
+            let wanted = joined(view.hints.into_inner(), [missing, ahead], self.len);
+            let got = store.get_ranges(&self.key, &wanted).await?;
             let changed = || SourceError::Changed { what: store.show(&self.key) };
-            let got = got.filter(|b| b.len() as u64 == end - start).ok_or_else(changed)?;
-            fetched += got.len() as u64;
+            for (range, got) in wanted.iter().zip(got.ok_or_else(changed)?) {
+                if got.len() as u64 != range.end - range.start {
+                    return Err(changed());
+                }
+                fetched += got.len() as u64;
+                put(&mut pages, range.start, &got, self.len);
+            }
             if fetched > METADATA_BYTES_MAX {
                 let reason =
                     format!("its metadata are larger than the {METADATA_BYTES_MAX} bytes read");
-                return Err(self.error(store, Fault::bad(missing.start, reason)));
+                return Err(self.error(store, Fault::bad(0, reason)));
             }
-            put(&mut pages, start, &got, self.len);
         }
         let reason = format!("its metadata lie in more than {FETCHES_MAX} parts of the file");
         Err(self.error(store, Fault::bad(0, reason)))
@@ -219,6 +248,22 @@ impl Pages {
             Fault::Unsupported(what) => SourceError::UnsupportedFile { path, what },
         }
     }
+}
+
+/// Ranges of whole pages that cover all of these, in order, without the gaps that are shorter than a page.
+fn joined(hints: Vec<Range<u64>>, more: [Range<u64>; 2], len: u64) -> Vec<Range<u64>> {
+    let mut all: Vec<Range<u64>> = hints.into_iter().chain(more).collect();
+    all.sort_by_key(|r| r.start);
+    let mut out: Vec<Range<u64>> = Vec::new();
+    for r in all {
+        let (start, end) = (r.start / PAGE * PAGE, r.end.next_multiple_of(PAGE).min(len));
+        match out.last_mut() {
+            Some(last) if start <= last.end => last.end = last.end.max(end),
+            _ if start < end => out.push(start..end),
+            _ => {}
+        }
+    }
+    out
 }
 
 /// Adds the pages of `bytes`, which begin at the page boundary `start`; a part of a page counts only at the end.

@@ -15,6 +15,12 @@ pub enum SinkError {
         /// The URL or path.
         what: String,
     },
+    /// Another statement appends to the store.
+    #[error("another statement appends to `{what}`")]
+    Busy {
+        /// The URL or path.
+        what: String,
+    },
     /// The stored version of a document differs from the expected one.
     #[error("`{what}` was modified by another writer")]
     Changed {
@@ -127,6 +133,7 @@ impl SinkError {
         match self {
             SinkError::Exists { .. } | SinkError::Foreign { .. } => "already_exists",
             SinkError::Changed { .. } => "document_changed",
+            SinkError::Busy { .. } => "busy",
             SinkError::NoSpace { .. } => "no_space",
             SinkError::PermissionDenied { .. } => "permission_denied",
             SinkError::ReadOnly { .. } => "unsupported",
@@ -146,7 +153,9 @@ impl SinkError {
         match self {
             SinkError::Source(e) => e.class(),
             SinkError::NoSpace { .. } | SinkError::Memory { .. } => Class::Limit,
-            SinkError::Storage { .. } | SinkError::Changed { .. } => Class::Retry,
+            SinkError::Storage { .. } | SinkError::Changed { .. } | SinkError::Busy { .. } => {
+                Class::Retry
+            }
             SinkError::Internal { .. } => Class::Internal,
             _ => Class::User,
         }
@@ -184,7 +193,7 @@ impl SinkError {
             SinkError::Internal { .. } => {
                 Some("this is a fault in Tessera; please report the query".into())
             }
-            SinkError::Changed { .. } => Some("try again".into()),
+            SinkError::Changed { .. } | SinkError::Busy { .. } => Some("try again".into()),
             SinkError::PermissionDenied { .. }
             | SinkError::Storage { .. }
             | SinkError::Cancelled => None,

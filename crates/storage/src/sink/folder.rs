@@ -12,9 +12,14 @@ use super::destination::{Destination, join, make_all, new, remove_tree};
 use super::target::{Reopen, Target, staging};
 use crate::disk;
 use crate::fail;
+use crate::source::ahead::Ahead;
+use crate::source::chunked::Chunked;
 use crate::source::location::{Location, Options, Root, StoragePath};
+use crate::source::meta::ArrayMeta;
+use crate::source::reader::Layout;
+use crate::source::rests::Rests;
 use crate::source::store::{METADATA_BYTES_MAX, Parts, Store};
-use crate::source::{Access, SourceError, Stores};
+use crate::source::{Access, ArrayReader, SourceError, Stores};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
@@ -22,6 +27,9 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use tessera_planner::catalog::SourceRef;
+use tessera_planner::dtype::DType;
+use tessera_planner::grid::Grid;
 
 /// Number of temporary names tried for a document.
 const PARTS_MAX: u32 = 16;
@@ -68,6 +76,43 @@ impl Folder {
             }
         };
         Ok(Folder { display: location.display, destination, store })
+    }
+
+    /// The folder at a location of a user's, whose files others may read.
+    pub(super) fn below(location: &Location, store: Store) -> Folder {
+        let destination = match store.parts() {
+            Parts::Local(root) => {
+                let display = location.display.as_str().into();
+                Destination::Local { root, display, private: false }
+            }
+            Parts::Object { client, prefix, timeout } => {
+                Destination::Object { client, prefix, timeout, store: store.clone() }
+            }
+        };
+        Folder { display: location.display.clone(), destination, store }
+    }
+
+    /// A reader of the stored cells of an array of Zarr in it, of type `dtype`.
+    pub(super) fn reader(&self, key: &str, meta: ArrayMeta, dtype: DType) -> ArrayReader {
+        let source = SourceRef {
+            url: self.store.root().to_string(),
+            path: key.into(),
+            dtype,
+            shape: meta.shape.clone(),
+            grid: Grid::regular(&meta.shape, &meta.unit),
+            nullable: false,
+            version: None,
+            plain: false,
+        };
+        ArrayReader {
+            source,
+            name: key.into(),
+            store: self.store.clone(),
+            layout: Layout::Chunked(Box::new(Chunked::new(meta, key.into(), &self.store))),
+            ahead: Ahead::default(),
+            moments: None,
+            rests: Rests::default(),
+        }
     }
 
     /// True if it is below a prefix of a bucket.
@@ -217,9 +262,9 @@ impl Folder {
     /// version does not match that of [`Mode::Update`]; errors of the storage.
     pub async fn put(&self, key: &str, bytes: Vec<u8>, mode: Mode) -> Result<Version, SinkError> {
         match &self.destination {
-            Destination::Local { root, .. } => {
-                let path = root.join(key);
-                disk::wait(|| put_local(&path, key, &self.destination.show(key), &bytes, &mode))?;
+            Destination::Local { root, private, .. } => {
+                let (path, shown) = (root.join(key), self.destination.show(key));
+                disk::wait(|| put_local(&path, (key, &shown), &bytes, &mode, *private))?;
                 Ok(Version::default())
             }
             Destination::Object { .. } => {
@@ -254,9 +299,9 @@ impl Folder {
     ) -> Result<Version, SinkError> {
         let show = || self.destination.show(key);
         match &self.destination {
-            Destination::Local { root, .. } => {
+            Destination::Local { root, private, .. } => {
                 let path = root.join(key);
-                disk::wait(|| replace_local(&path, &show(), &bytes))?;
+                disk::wait(|| replace_local(&path, &show(), &bytes, *private))?;
                 Ok(Version::default())
             }
             Destination::Object { .. } => {
@@ -333,15 +378,15 @@ impl Folder {
 /// Writes a file under a temporary name, and renames it once it is on the device.
 fn put_local(
     path: &Path,
-    key: &str,
-    shown: &str,
+    (key, shown): (&str, &str),
     bytes: &[u8],
     mode: &Mode,
+    private: bool,
 ) -> Result<(), SinkError> {
     let parent = path.parent().unwrap_or(Path::new("."));
-    let point = fail::document(key, "put").and_then(|()| make_all(parent, true));
+    let point = fail::document(key, "put").and_then(|()| make_all(parent, private));
     point.map_err(|e| SinkError::io(shown, &e))?;
-    let (temporary, mut file) = part(path, shown)?;
+    let (temporary, mut file) = part(path, shown, private)?;
     let mut write = || -> io::Result<()> {
         file.write_all(bytes)?;
         file.sync_all()?;
@@ -366,8 +411,8 @@ fn put_local(
 }
 
 /// Writes a file under a temporary name and renames it, without syncing it to the device.
-fn replace_local(path: &Path, shown: &str, bytes: &[u8]) -> Result<(), SinkError> {
-    let (temporary, mut file) = part(path, shown)?;
+fn replace_local(path: &Path, shown: &str, bytes: &[u8], private: bool) -> Result<(), SinkError> {
+    let (temporary, mut file) = part(path, shown, private)?;
     let written = file.write_all(bytes).and_then(|()| fs::rename(&temporary, path));
     written.map_err(|e| {
         // The rest of the attempt is useless; the first error is the one to report.
@@ -377,13 +422,13 @@ fn replace_local(path: &Path, shown: &str, bytes: &[u8]) -> Result<(), SinkError
 }
 
 /// Creates a temporary file beside `path`. Its lock shows that its writer lives ([`Folder::remove_parts`]).
-fn part(path: &Path, shown: &str) -> Result<(PathBuf, File), SinkError> {
+fn part(path: &Path, shown: &str, private: bool) -> Result<(PathBuf, File), SinkError> {
     let mut tries = 0..PARTS_MAX;
     loop {
         tries.next();
         let temporary = staging(path, shown)?;
         let make = || -> io::Result<File> {
-            let file = new(true).create_new(true).open(&temporary)?;
+            let file = new(private).create_new(true).open(&temporary)?;
             file.lock()?;
             fs::metadata(&temporary)?;
             Ok(file)

@@ -29,13 +29,16 @@ const OBJECTS_MAX: usize = 256;
 const DOCUMENTS: [&str; 3] = ["zarr.json", ".zarray", ".zmetadata"];
 
 /// Upper bound on the concurrent requests of one check.
-const CONCURRENT_MAX: usize = 16;
+const CONCURRENT_MAX: usize = 64;
 
 /// Upper bound on the cached datasets.
 const DATASETS_MAX: usize = 64;
 
-/// Upper bound on the approximate bytes of labels of all cached datasets.
-const LABEL_BYTES_MAX: u64 = 16 << 20;
+/// Upper bound on the approximate bytes of labels, and of the readers of joined files, of all cached datasets.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Approximate bytes of the reader of one array in one of several files.
+const READER_BYTES: u64 = 512;
 
 /// Version of an object or a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +56,8 @@ pub(crate) enum Version {
 pub(crate) struct Seen {
     notes: Mutex<Notes>,
     closed: AtomicBool,
+    /// Notes of the other stores that the dataset is read from.
+    others: Mutex<Vec<(Arc<Seen>, Store)>>,
     /// Versions of array data that was read: labels, and files of one array.
     pub(crate) read: Arc<Versions>,
 }
@@ -103,13 +108,42 @@ impl Seen {
         self.lock().stamps.get(key).copied()
     }
 
-    /// Ends noting: later reads of cells are not noted. `None` if the notes are incomplete.
-    fn close(&self) -> Option<BTreeMap<String, Version>> {
-        self.closed.store(true, Relaxed);
-        let mut notes = self.lock();
-        let objects = std::mem::take(&mut notes.objects);
-        (!notes.unsure && !objects.is_empty()).then_some(objects)
+    /// Notes of another store that is read to open the same dataset as `store`; `None` if that one is not noted.
+    pub(crate) fn below(store: &Store) -> Option<Arc<Self>> {
+        let read = store.seen()?.read.clone();
+        Some(Arc::new(Seen { read, ..Seen::default() }))
     }
+
+    /// Adds the notes of `other`, which were made of `of`, to those of `store`.
+    pub(crate) fn adopt(store: &Store, other: Arc<Seen>, of: Store) {
+        if let Some(seen) = store.seen() {
+            seen.others.lock().unwrap_or_else(PoisonError::into_inner).push((other, of));
+        }
+    }
+
+    /// Ends noting: later reads of cells are not noted. `None` if the notes are incomplete.
+    pub(crate) fn close(&self, store: Store) -> Option<Vec<Noticed>> {
+        self.closed.store(true, Relaxed);
+        let objects = {
+            let mut notes = self.lock();
+            let objects = std::mem::take(&mut notes.objects);
+            (!notes.unsure && !objects.is_empty()).then_some(objects)?
+        };
+        let others =
+            std::mem::take(&mut *self.others.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut out = vec![Noticed { store, objects }];
+        for (seen, of) in others {
+            out.extend(seen.close(of.unnoted())?);
+        }
+        Some(out)
+    }
+}
+
+/// The objects that were read to open a location, with their versions.
+#[derive(Debug)]
+pub(crate) struct Noticed {
+    store: Store,
+    objects: BTreeMap<String, Version>,
 }
 
 /// A file's version; `None` if it changed too recently for its time stamps to tell.
@@ -155,7 +189,8 @@ struct CacheEntries {
 #[derive(Debug, Clone)]
 struct Entry {
     opened: Arc<Opened>,
-    objects: Arc<BTreeMap<String, Version>>,
+    noticed: Arc<[Noticed]>,
+    bytes: u64,
     used: u64,
 }
 
@@ -165,7 +200,7 @@ impl Kept {
     }
 
     /// Returns the dataset that was opened with `key`, if none of its objects has changed since.
-    pub(crate) async fn get(&self, key: &str, store: &Store) -> Option<Opened> {
+    pub(crate) async fn get(&self, key: &str) -> Option<Opened> {
         let entry = {
             let mut state = self.lock();
             state.clock += 1;
@@ -174,9 +209,13 @@ impl Kept {
             entry.used = clock;
             entry.clone()
         };
-        let objects = entry.objects.iter().map(|(key, was)| (key.clone(), was.clone()));
+        let objects = entry.noticed.iter().flat_map(|n| {
+            n.objects.iter().map(|(key, was)| (n.store.clone(), key.clone(), was.clone()))
+        });
         let checks = stream::iter(objects.collect::<Vec<_>>())
-            .map(|(key, was)| async move { store.version(&key).await.is_some_and(|is| is == was) })
+            .map(|(store, key, was)| async move {
+                store.version(&key).await.is_some_and(|is| is == was)
+            })
             .buffer_unordered(CONCURRENT_MAX);
         if checks.all(|same| async move { same }).await {
             return Some(again(&entry.opened));
@@ -186,20 +225,19 @@ impl Kept {
     }
 
     /// Caches a dataset, if all objects noted for it can be checked again.
-    pub(crate) fn put(&self, key: String, opened: &Opened, seen: &Seen) {
-        let Some(objects) = seen.close() else { return };
-        let labels = label_bytes(opened);
-        if labels > LABEL_BYTES_MAX || opened.readers.iter().any(|r| holds_cells(r)) {
+    pub(crate) fn put(&self, key: String, opened: &Opened, noticed: Option<Vec<Noticed>>) {
+        let Some(noticed) = noticed else { return };
+        let bytes = bytes_of(opened);
+        if bytes > BYTES_MAX || opened.readers.iter().any(|r| holds_cells(r)) {
             return;
         }
         let mut state = self.lock();
         state.clock += 1;
         let used = state.clock;
-        let entry = Entry { opened: Arc::new(again(opened)), objects: Arc::new(objects), used };
-        state.by_key.insert(key, entry);
-        let bytes =
-            |s: &CacheEntries| s.by_key.values().map(|e| label_bytes(&e.opened)).sum::<u64>();
-        while state.by_key.len() > DATASETS_MAX || bytes(&state) > LABEL_BYTES_MAX {
+        let (opened, noticed) = (Arc::new(again(opened)), noticed.into());
+        state.by_key.insert(key, Entry { opened, noticed, bytes, used });
+        let all = |s: &CacheEntries| s.by_key.values().map(|e| e.bytes).sum::<u64>();
+        while state.by_key.len() > DATASETS_MAX || all(&state) > BYTES_MAX {
             let oldest = state.by_key.iter().min_by_key(|(_, e)| e.used).map(|(k, _)| k.clone());
             let Some(oldest) = oldest else { break };
             state.by_key.remove(&oldest);
@@ -218,15 +256,23 @@ fn again(opened: &Opened) -> Opened {
     }
 }
 
-fn label_bytes(opened: &Opened) -> u64 {
+fn bytes_of(opened: &Opened) -> u64 {
     // A text is a pointer, two lengths, and some letters.
     let known = opened.dataset.coords.iter().filter(|c| c.values.unreadable().is_none());
     let labels: u64 = known.map(|c| 48 * c.values.len() as u64).sum();
     let listed = opened.readers.first().and_then(|r| r.store.manifest());
-    labels + listed.map_or(0, |m| m.bytes())
+    let parts = opened.readers.iter().map(|r| match &r.layout {
+        Layout::Joined(j) => j.parts.len() as u64,
+        _ => 0,
+    });
+    labels + listed.map_or(0, |m| m.bytes()) + READER_BYTES * parts.sum::<u64>()
 }
+
+/// Upper bound on the cells in the metadata of a file that are cached with them.
+const INLINE_BYTES_MAX: usize = 64 << 10;
 
 /// True for an array that was unpacked into memory when it was opened.
 fn holds_cells(reader: &ArrayReader) -> bool {
-    matches!(&reader.layout, Layout::Flat(f) if f.memory.is_some())
+    let is_large = |m: &bytes::Bytes| m.len() > INLINE_BYTES_MAX;
+    matches!(&reader.layout, Layout::Flat(f) if f.memory.as_ref().is_some_and(is_large))
 }

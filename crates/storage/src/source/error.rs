@@ -125,10 +125,20 @@ pub enum SourceError {
         what: String,
     },
     /// The location exists but holds no array.
-    #[error("`{what}` is not of a format that is read: Zarr, .npy, .npz, safetensors")]
+    #[error(
+        "`{what}` is not of a format that is read: Zarr, NumPy, NetCDF, HDF5, GeoTIFF, GRIB, safetensors, references"
+    )]
     NotAnArray {
         /// The URL.
         what: String,
+    },
+    /// The location is of another format than the one requested.
+    #[error("`{what}` is not {format}")]
+    OtherFormat {
+        /// The URL.
+        what: String,
+        /// The requested format.
+        format: String,
     },
     /// Metadata that contradicts itself or its format.
     #[error("metadata of array `{array}` in `{path}`: {reason}")]
@@ -153,6 +163,36 @@ pub enum SourceError {
         b: String,
         /// Its length there.
         b_len: u64,
+    },
+    /// Files that are not one dataset.
+    #[error("the files do not form one dataset: {reason}")]
+    Combine {
+        /// The reason, which names the files.
+        reason: String,
+    },
+    /// A coordinate that is not the same in all files.
+    #[error(
+        "the files do not form one dataset: coordinate `{coord}` {a_label} in `{a}` and {b_label} in `{b}`"
+    )]
+    LabelsDiffer {
+        /// The coordinate.
+        coord: String,
+        /// A file.
+        a: String,
+        /// Its label, and the position.
+        a_label: String,
+        /// Another file.
+        b: String,
+        /// Its label.
+        b_label: String,
+    },
+    /// More files than the limit.
+    #[error("`{what}` are more than {limit} files")]
+    TooManyFiles {
+        /// The pattern or directory.
+        what: String,
+        /// Upper bound on the files.
+        limit: usize,
     },
     /// A time axis in units or a calendar that CF does not know.
     #[error("time units of `{array}`: {reason}")]
@@ -304,12 +344,13 @@ impl SourceError {
             Timeout { .. } => "storage_timeout",
             Storage { .. } | Refused { .. } | Region { .. } | Clock { .. } => "storage_error",
             Changed { .. } => "source_changed",
-            NotAnArray { .. } => "not_an_array",
+            NotAnArray { .. } | OtherFormat { .. } => "not_an_array",
             Metadata { .. } | DimConflict { .. } | Attribute { .. } => "invalid_metadata",
+            Combine { .. } | LabelsDiffer { .. } => "not_one_dataset",
             TimeUnits { .. } => "invalid_metadata",
             TimeValue { .. } => "invalid_time",
             NoLabels { .. } => "no_labels",
-            ChunkTooLarge { .. } | ObjectTooLarge { .. } => "too_large",
+            ChunkTooLarge { .. } | ObjectTooLarge { .. } | TooManyFiles { .. } => "too_large",
             Chunk { .. } => "corrupt_chunk",
             Damaged { .. } | BadFile { .. } => "corrupt_file",
             Corrupt { .. } => "corrupt",
@@ -322,7 +363,7 @@ impl SourceError {
         use SourceError::*;
         match self {
             Unreachable { .. } | Timeout { .. } | Storage { .. } | Changed { .. } => Class::Retry,
-            ChunkTooLarge { .. } | ObjectTooLarge { .. } => Class::Limit,
+            ChunkTooLarge { .. } | ObjectTooLarge { .. } | TooManyFiles { .. } => Class::Limit,
             Corrupt { .. } | Internal { .. } => Class::Internal,
             _ => Class::User,
         }
@@ -353,6 +394,11 @@ impl SourceError {
             NotFound { what } if what.starts_with("memory://") => {
                 "memory:// is the memory of one process: what another process wrote is not in it"
             }
+            LabelsDiffer { .. } => {
+                "`tolerance => 1e-6` takes labels that differ by no more as the same; \
+                 `concat => 'dim'` joins the files along another dimension"
+            }
+            OtherFormat { .. } => "`FROM 'url'` finds the format by itself",
             NotFound { .. } => {
                 "relative paths start at the working directory of the process that runs the query"
             }

@@ -11,10 +11,20 @@ use url::Url;
 /// How to open a table: `OPTIONS (…)` of `CREATE EXTERNAL TABLE`, checked.
 ///
 /// Their serde form includes the secrets: it is for other processes of the same cluster.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
     /// CF decoding of masks, scale, offset and time; on by default.
     pub decode_cf: bool,
+    /// The format that the location must have: `zarr`, `npy`, or a key of a file format; any if it is not set.
+    pub(crate) format: Option<String>,
+    /// The dimension along which several files are joined; found by their labels if it is not set.
+    pub(crate) concat: Option<String>,
+    /// How several files are put in order.
+    pub(crate) combine: Combine,
+    /// Greatest difference of floats that are the same label.
+    pub(crate) tolerance: Option<f64>,
+    /// True if the cells of a variable that a file does not have are masked; otherwise that is an error.
+    pub(crate) masks_missing: bool,
     /// See [`Options::warehouse`].
     pub(crate) warehouse: bool,
     /// The store's manifest, if it has one.
@@ -39,10 +49,28 @@ pub struct Options {
     pub(crate) azure: AzureOptions,
 }
 
+/// The tolerance is finite.
+impl Eq for Options {}
+
+/// How several files are put in order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Combine {
+    /// By their labels.
+    #[default]
+    ByCoords,
+    /// As they are listed.
+    Nested,
+}
+
 impl Default for Options {
     fn default() -> Self {
         Options {
             decode_cf: true,
+            format: None,
+            concat: None,
+            combine: Combine::default(),
+            tolerance: None,
+            masks_missing: false,
             warehouse: false,
             manifest: None,
             endpoint: None,
@@ -63,6 +91,11 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("decode_cf", &self.decode_cf)
+            .field("format", &self.format)
+            .field("concat", &self.concat)
+            .field("combine", &self.combine)
+            .field("tolerance", &self.tolerance)
+            .field("masks_missing", &self.masks_missing)
             .field("warehouse", &self.warehouse)
             .field("manifest", &self.manifest)
             .field("endpoint", &self.endpoint)
@@ -102,6 +135,30 @@ impl Options {
             let truth = || truth(value).map_err(bad);
             match key.to_ascii_lowercase().as_str() {
                 "decode_cf" => o.decode_cf = truth()?,
+                "format" => o.format = Some(value.to_ascii_lowercase()),
+                "concat" => o.concat = Some(value.to_string()),
+                "combine" => {
+                    o.combine = match value.to_ascii_lowercase().as_str() {
+                        "by_coords" => Combine::ByCoords,
+                        "nested" => Combine::Nested,
+                        _ => {
+                            return Err(bad(format!("`{value}` is neither by_coords nor nested")));
+                        }
+                    }
+                }
+                "tolerance" => {
+                    let number = value.parse().ok().filter(|v: &f64| *v >= 0.0 && v.is_finite());
+                    let number =
+                        number.ok_or_else(|| bad(format!("`{value}` is not a number from 0")))?;
+                    o.tolerance = Some(number);
+                }
+                "missing" => {
+                    o.masks_missing = match value.to_ascii_lowercase().as_str() {
+                        "error" => false,
+                        "mask" => true,
+                        _ => return Err(bad(format!("`{value}` is neither error nor mask"))),
+                    }
+                }
                 "aws.endpoint" | "aws.endpoint_url" => o.endpoint = Some(value.to_string()),
                 // It becomes a part of a host name.
                 "aws.region" if !value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') => {
@@ -166,7 +223,7 @@ fn known_of(name: &str) -> String {
         Some(("aws", _)) => of("aws", &AWS),
         Some(("gcs", _)) => of("gcs", &GcsOptions::NAMES),
         Some(("azure", _)) => of("azure", &AzureOptions::NAMES),
-        _ => "decode_cf, aws.…, gcs.… and azure.…".into(),
+        _ => "decode_cf, concat, combine, tolerance, missing, aws.…, gcs.… and azure.…".into(),
     }
 }
 
@@ -337,8 +394,8 @@ impl StoragePath {
     }
 }
 
-/// True for a URL of the memory of a process: another process does not see it.
-pub fn is_in_memory(url: &str) -> bool {
+/// True for a URL of the memory of a process.
+pub(crate) fn is_in_memory(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("memory"))
 }
 
@@ -397,9 +454,6 @@ impl Location {
                     _ => rest.split_once('/').unwrap_or((rest, "")),
                 };
                 let root = Root::parse(&scheme, authority).map_err(|e| bad(&e))?;
-                if root == Root::Memory && prefix.trim_matches('/').is_empty() {
-                    return Err(bad("it names nothing in memory"));
-                }
                 Ok(Location::of(root, prefix, group))
             }
             _ => Err(SourceError::Scheme { scheme }),
@@ -496,6 +550,10 @@ mod tests {
         assert_eq!(memory.path, object(Root::Memory, "a/b.zarr"));
         assert_eq!((memory.display.as_str(), memory.stem()), ("memory://a/b.zarr", "g".into()));
         assert_eq!(p("memory:///a").path, object(Root::Memory, "a"));
+        assert_eq!(
+            (p("memory://").path, p("memory://").display.as_str()),
+            (object(Root::Memory, ""), "memory://")
+        );
         assert_eq!(p("https://host").display, "https://host/");
         assert!(is_in_memory("Memory://a") && !is_in_memory("memory.zarr"));
     }
@@ -506,18 +564,7 @@ mod tests {
         for s in ["ftp://h/x", "hdfs://h/x", "adl://h/x"] {
             assert_eq!(code(s).code(), "unsupported", "{s}");
         }
-        for s in [
-            "",
-            "s3://",
-            "s3:///k",
-            "http://",
-            "a\0b",
-            "gs://",
-            "gs:///k",
-            "az://",
-            "memory://",
-            "memory:///",
-        ] {
+        for s in ["", "s3://", "s3:///k", "http://", "a\0b", "gs://", "gs:///k", "az://"] {
             assert_eq!(code(s).code(), "bad_url", "{s:?}");
         }
         for s in [

@@ -4,6 +4,7 @@ use crate::source::ahead::Ahead;
 use crate::source::chunked::Chunked;
 use crate::source::error::SourceError;
 use crate::source::flat::Flat;
+use crate::source::joined::Joined;
 use crate::source::moments::Moments;
 use crate::source::rests::Rests;
 use crate::source::store::Store;
@@ -38,6 +39,8 @@ pub(crate) enum Layout {
     Flat(Flat),
     /// The texts of a coordinate.
     Texts(Arc<[String]>),
+    /// Arrays one after another.
+    Joined(Joined),
 }
 
 /// Encoded bytes of a region: the output of [`ArrayReader::fetch`] and the input of [`ArrayReader::decode`].
@@ -47,6 +50,8 @@ pub struct Fetched {
     bytes: u64,
     /// True if `decode` reads the chunks itself: they are local files.
     pub(crate) later: bool,
+    /// Those of the parts of a joined array.
+    pub(crate) parts: Vec<Fetched>,
 }
 
 /// Bytes of one chunk, or of one stretch of a flat file.
@@ -74,7 +79,12 @@ impl Piece {
 impl Fetched {
     pub(crate) fn new(pieces: Vec<Piece>) -> Self {
         let bytes = pieces.iter().filter_map(|p| p.bytes.as_ref()).map(|b| b.len() as u64).sum();
-        Fetched { pieces, bytes, later: false }
+        Fetched { pieces, bytes, ..Fetched::default() }
+    }
+
+    pub(crate) fn joined(parts: Vec<Fetched>) -> Self {
+        let bytes = parts.iter().map(Fetched::bytes).sum();
+        Fetched { bytes, parts, ..Fetched::default() }
     }
 
     /// Bytes held: at most the [`ArrayReader::estimate`], except for chunks that their codecs enlarged.
@@ -91,7 +101,10 @@ impl ArrayReader {
 
     /// True if it reads local files: `fetch` then works without waiting, on the caller's thread.
     pub fn is_local(&self) -> bool {
-        self.store.is_local()
+        match &self.layout {
+            Layout::Joined(j) => j.is_local(),
+            _ => self.store.is_local(),
+        }
     }
 
     /// Fetches the encoded bytes of exactly the stored chunks that `region` touches. Of local files only indices of
@@ -104,10 +117,11 @@ impl ArrayReader {
         let pieces = match &self.layout {
             Layout::Chunked(c) if self.is_local() => {
                 let pieces = c.list(self, region).await?;
-                return Ok(Fetched { pieces, bytes: 0, later: true });
+                return Ok(Fetched { pieces, later: true, ..Fetched::default() });
             }
             Layout::Chunked(c) => c.fetch(self, region).await?,
             Layout::Flat(f) => f.fetch(self, region).await?,
+            Layout::Joined(j) => return j.fetch(region).await,
             Layout::Texts(_) => return Err(self.internal("it has texts, no numbers")),
         };
         if let Layout::Chunked(c) = &self.layout
@@ -143,6 +157,7 @@ impl ArrayReader {
         match &self.layout {
             Layout::Chunked(c) => c.decode(self, fetched, region, out)?,
             Layout::Flat(f) => f.decode(self, fetched, region, out)?,
+            Layout::Joined(j) => j.decode(self.source.dtype, fetched, region, out)?,
             Layout::Texts(_) => return Err(self.internal("it has texts, no numbers")),
         }
         match &self.moments {
@@ -158,17 +173,28 @@ impl ArrayReader {
     /// # Errors
     /// [`SourceError::Changed`] if the array has changed since it was opened.
     pub async fn check_absent(&self) -> Result<(), SourceError> {
-        self.rests.check(&self.store, &self.source.path).await
+        match &self.layout {
+            Layout::Joined(j) => j.check_absent().await,
+            _ => self.rests.check(&self.store, &self.source.path).await,
+        }
     }
 
     /// True if a chunk was absent, so that [`ArrayReader::check_absent`] has work.
     pub fn has_absent(&self) -> bool {
-        self.rests.asks()
+        match &self.layout {
+            Layout::Joined(j) => j.has_absent(),
+            _ => self.rests.asks(),
+        }
     }
 
     /// The same reader for a statement with the earlier reads `versions`.
     pub(crate) fn read_for(&self, versions: &Arc<Versions>) -> ArrayReader {
-        ArrayReader { store: self.store.read_for(versions), ..self.fresh() }
+        let fresh = self.fresh();
+        let layout = match fresh.layout {
+            Layout::Joined(j) => Layout::Joined(j.read_for(Some(versions))),
+            other => other,
+        };
+        ArrayReader { store: self.store.read_for(versions), layout, ..self.fresh() }
     }
 
     /// The same reader, whose reads are noted for the cache of opened datasets.
@@ -182,6 +208,7 @@ impl ArrayReader {
             Layout::Chunked(c) => Layout::Chunked(Box::new(c.fresh())),
             Layout::Flat(f) => Layout::Flat(f.clone()),
             Layout::Texts(texts) => Layout::Texts(texts.clone()),
+            Layout::Joined(j) => Layout::Joined(j.read_for(None)),
         };
         ArrayReader {
             source: self.source.clone(),
@@ -200,6 +227,7 @@ impl ArrayReader {
             Layout::Chunked(c) => c.estimate(self, region),
             Layout::Flat(f) => f.estimate(self, region),
             Layout::Texts(_) => 0,
+            Layout::Joined(j) => j.estimate(self.source.dtype, region),
         }
     }
 
@@ -210,6 +238,7 @@ impl ArrayReader {
             Layout::Chunked(c) => c.requests(&self.store, &self.source, grid, origin),
             Layout::Flat(f) => f.requests(self, grid, origin),
             Layout::Texts(_) => 0,
+            Layout::Joined(j) => j.requests(grid, origin),
         }
     }
 
@@ -227,6 +256,7 @@ impl ArrayReader {
         match &self.layout {
             Layout::Chunked(c) => c.texts(self, region).await,
             Layout::Flat(f) => f.texts(self, region).await,
+            Layout::Joined(_) => Err(self.internal("texts are not joined")),
             Layout::Texts(texts) => {
                 let part = texts.get(region.start[0] as usize..region.end[0] as usize);
                 part.map(<[String]>::to_vec)

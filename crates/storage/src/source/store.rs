@@ -6,6 +6,7 @@ mod counters;
 mod failure;
 mod gcs;
 mod hops;
+mod listing;
 mod local;
 mod region;
 mod s3;
@@ -194,6 +195,21 @@ impl Store {
     /// The same store, which notes the objects that are read.
     pub(crate) fn noting(&self, seen: &Arc<Seen>) -> Store {
         Store { seen: Some(seen.clone()), ..self.clone() }
+    }
+
+    /// The objects of `client` as a store with the bounds of this one.
+    pub(crate) fn over(&self, client: Arc<dyn ObjectStore>) -> Store {
+        let kind = StoreRoot::Object { client, prefix: String::new() };
+        Store { kind, fence: None, ..self.clone() }
+    }
+
+    pub(crate) fn seen(&self) -> Option<&Arc<Seen>> {
+        self.seen.as_ref()
+    }
+
+    /// The same store without notes.
+    pub(crate) fn unnoted(&self) -> Store {
+        Store { seen: None, ..self.clone() }
     }
 
     /// The same store for a statement with the earlier reads `versions`.

@@ -4,6 +4,7 @@ use super::Folder;
 use crate::disk;
 use crate::sink::SinkError;
 use crate::sink::destination::{Destination, make_all, new};
+use crate::source::SourceError;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::time::{Duration, Instant};
@@ -67,6 +68,30 @@ impl Folder {
             }
         };
         disk::wait(take).map_err(|e| SinkError::io(self.destination.show(key), &e))
+    }
+
+    /// Locks the directory itself, without waiting; `None` in a bucket.
+    ///
+    /// # Errors
+    /// [`SinkError::Busy`] if another process holds it; a directory that does not exist.
+    pub(in crate::sink) fn try_hold_directory(&self) -> Result<Option<FileLock>, SinkError> {
+        let Destination::Local { root, .. } = &self.destination else { return Ok(None) };
+        let take = || -> io::Result<Option<FileLock>> {
+            let file = File::open(root)?;
+            match file.try_lock() {
+                Ok(()) => Ok(Some(FileLock(file))),
+                Err(TryLockError::WouldBlock) => Ok(None),
+                Err(TryLockError::Error(e)) => Err(e),
+            }
+        };
+        match disk::wait(take) {
+            Ok(Some(lock)) => Ok(Some(lock)),
+            Ok(None) => Err(SinkError::Busy { what: self.display().to_string() }),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                Err(SinkError::Source(SourceError::NotFound { what: self.display().to_string() }))
+            }
+            Err(e) => Err(SinkError::io(self.destination.show(""), &e)),
+        }
     }
 
     /// True if a process holds the lock `key` exclusively; `None` if there is no such lock, as in a bucket.

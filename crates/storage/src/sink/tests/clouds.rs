@@ -4,6 +4,7 @@ use super::parts::{Who, contents, write};
 use super::*;
 use crate::clouds::Trouble;
 use crate::source::tests::clouds::Cloud;
+use tessera_planner::region::Region;
 
 fn bench_of(cloud: &Cloud) -> Bench {
     let mut b = bench(None);
@@ -78,30 +79,66 @@ fn parts_of_another_process_are_whole_whatever_happens_to_the_answers() {
     }
 }
 
+/// A result of four numbers along `t`, from `first` on.
+fn item(layout: &Layout) -> Item {
+    let grid = Grid::regular(&[4], &[3]);
+    Item {
+        name: "x".into(),
+        dtype: DType::Int64,
+        nullable: false,
+        dims: vec![DimLabel { name: Some("t".into()), coord: None }],
+        shape: [4].as_slice().into(),
+        attrs: Attrs::new(),
+        chunks: layout.fit("x", &[4], DType::Int64, &grid).unwrap(),
+    }
+}
+
+#[test]
+fn a_store_is_appended_to_once_whatever_happens_to_the_answers() {
+    for cloud in Cloud::all() {
+        let (b, url, layout) = (bench_of(&cloud), cloud.url("t.zarr"), Layout::default());
+        let io = &b.host.io;
+        let bytes = |numbers: std::ops::Range<i64>| numbers.flat_map(i64::to_ne_bytes).collect::<Vec<u8>>();
+        let how = (false, false, false);
+        let items = || vec![item(&layout)];
+        let target = b.target(&url);
+        let create = ZarrWriter::create(&target, items(), Attrs::new(), layout.clone(), how, &b.host);
+        let writer = io.block_on(create).unwrap();
+        let grid = Grid::regular(&[4], &[3]);
+        for n in 0..grid.count() {
+            let (index, region) = (grid.unravel(n), grid.region(&grid.unravel(n)));
+            let cells = bytes(region.start[0] as i64..region.end[0] as i64);
+            let encoded = writer.encode(0, &index, &region, &region.shape(), &[&cells]).unwrap();
+            writer.put(encoded.unwrap()).unwrap();
+        }
+        io.block_on(writer.finish()).unwrap();
+        if let Some(server) = cloud.server() {
+            server.trouble_once(Trouble::Lost);
+        }
+        let (options, stores) = (Options::default(), &b.host.stores);
+        let open = || io.block_on(Append::open(&url, "t", &items(), &options, stores)).unwrap();
+        let (append, late) = (open(), open());
+        for region in append.boxes("x").unwrap() {
+            let cells = bytes(region.start[0] as i64 + 4..region.end[0] as i64 + 4);
+            io.block_on(append.put("x", &region, &cells, None)).unwrap();
+        }
+        assert_eq!(io.block_on(append.finish()).unwrap(), 8);
+        // Another append that began before ends after it.
+        let e = io.block_on(late.finish()).unwrap_err();
+        assert_eq!((e.code(), e.class()), ("document_changed", Class::Retry), "{url}: {e}");
+        let opened = io.block_on(crate::source::open(&url, &options, stores)).unwrap();
+        let cells = io.block_on(opened.readers[0].read(&Region::whole(&[8]))).unwrap();
+        assert_eq!(cells, bytes(0..8), "{url}");
+    }
+}
+
 #[test]
 fn memory_is_not_shared_with_other_processes() {
     let b = bench(None);
     let target = b.target("memory://not-shared/out.zarr");
-    let none = DimLabel { name: None, coord: None };
-    let grid = Grid::regular(&[2], &[2]);
     let layout = Layout::default();
-    let item = Item {
-        name: "x".into(),
-        dtype: DType::Int64,
-        nullable: false,
-        dims: vec![none],
-        shape: [2].as_slice().into(),
-        attrs: Attrs::new(),
-        chunks: layout.fit("x", &[2], DType::Int64, &grid).unwrap(),
-    };
-    let create = ZarrWriter::create(
-        &target,
-        vec![item],
-        Attrs::new(),
-        layout,
-        (false, false, false),
-        &b.host,
-    );
+    let (items, how) = (vec![item(&layout)], (false, false, false));
+    let create = ZarrWriter::create(&target, items, Attrs::new(), layout, how, &b.host);
     let writer = b.host.io.block_on(create).unwrap();
     assert!(b.host.io.block_on(writer.share()).unwrap().is_none());
     b.host.io.block_on(writer.abort()).unwrap();

@@ -199,13 +199,11 @@ fn unusable(text: &str) -> Option<&'static str> {
 }
 
 /// The reason why our own client gave up a request, if it did: a redirect that is not allowed, a bucket of another
-/// region.
+/// region, a file behind a reference.
 pub(crate) fn refused(error: &(dyn std::error::Error + 'static)) -> Option<SourceError> {
     let mut next = Some(error);
     while let Some(e) = next {
-        if let Some(e @ (SourceError::NotAllowed { .. } | SourceError::Region { .. })) =
-            e.downcast_ref()
-        {
+        if let Some(e) = e.downcast_ref::<SourceError>() {
             return Some(e.clone());
         }
         next = e.source();
@@ -232,6 +230,13 @@ impl Measured for Result<(Bytes, ObjectMeta), u64> {
 impl Measured for ObjectMeta {
     fn bytes(&self) -> usize {
         0
+    }
+}
+
+/// Names in a listing.
+impl Measured for Vec<String> {
+    fn bytes(&self) -> usize {
+        self.iter().map(String::len).sum()
     }
 }
 

@@ -28,6 +28,11 @@ pub(crate) struct LocalFile {
 }
 
 impl LocalFile {
+    /// Its version as a text.
+    pub(crate) fn version_text(&self) -> String {
+        format!("{:016x}", self.version)
+    }
+
     /// Hints the system to read a part of the file ahead. The system may ignore it.
     pub(crate) fn will_read(&self, offset: u64, bytes: u64) {
         #[cfg(target_os = "linux")]

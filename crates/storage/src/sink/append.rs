@@ -1,0 +1,454 @@
+//! Appends to a Zarr store along a dimension.
+//!
+//! ```text
+//!   1. chunks     the last ones of the old length are written again with their old cells and more, others are new
+//!   2. commit     one document, that of the root, has the new lengths
+//!   3. arrays     the documents of the arrays follow it
+//! ```
+//! Readers take lengths from the root's consolidated metadata, so each sees the old or the new length; cells beyond the
+//! length that it knows do not exist for it. Before the first append, a store without consolidated metadata gets them.
+//! A killed append leaves chunks beyond the length, which the next one overwrites.
+//!
+//! One process appends to a directory at a time (a lock). A bucket has no locks: of two appends at the same time, the
+//! second one to commit fails, and the chunks of both may be those of either.
+
+mod cells;
+mod documents;
+
+use super::folder::{FileLock, Folder, Mode, Version};
+use super::{Item, SinkError};
+use crate::source::cells::Raw;
+use crate::source::location::{Location, Options, Root, StoragePath};
+use crate::source::{Access, ArrayReader, Stores, cf};
+use cells::Encoding;
+use documents::Documents;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tessera_planner::catalog::{Coord, CoordValues};
+use tessera_planner::grid::{AxisGrid, Grid};
+use tessera_planner::region::{Dims, Region};
+use zarrs::array::codec::api::{ArrayToBytesCodecTraits, CodecOptions};
+use zarrs::array::{Array, ArrayBytes};
+
+/// An append that runs.
+#[derive(Debug)]
+pub struct Append {
+    folder: Folder,
+    documents: Documents,
+    /// The version of the root's document, which the commit replaces.
+    root: Version,
+    arrays: Vec<Growing>,
+    /// Cells along the dimension before and after.
+    before: u64,
+    after: u64,
+    _lock: Option<FileLock>,
+}
+
+/// An array that grows.
+#[derive(Debug)]
+struct Growing {
+    name: String,
+    /// The axis along which it grows.
+    axis: usize,
+    /// Its lengths afterwards.
+    shape: Dims,
+    /// Lengths of an object: a chunk, or a shard.
+    object: Dims,
+    array: Array<()>,
+    encoding: Encoding,
+    /// Reads the old cells, as they are stored.
+    reader: ArrayReader,
+}
+
+impl Append {
+    /// Opens the store at `url` to append `items`, results with names, along the dimension `dim`. All arrays of the
+    /// store that have the dimension must be among them, or be its labels.
+    ///
+    /// # Errors
+    /// A store that does not exist, items that do not fit its arrays, labels that do not continue those of the store.
+    pub async fn open(
+        url: &str,
+        dim: &str,
+        items: &[Item],
+        options: &Options,
+        stores: &Stores,
+    ) -> Result<Append, SinkError> {
+        let location = Location::parse(url)?;
+        if let StoragePath::Object { root: root @ Root::Http { .. }, .. } = &location.path {
+            return Err(SinkError::ReadOnly { scheme: format!("{}://", root.scheme()) });
+        }
+        let folder = Folder::below(&location, stores.at(&location, options, Access::Write)?);
+        let lock = folder.try_hold_directory()?;
+        let own = Options { format: Some("zarr".into()), ..options.clone() };
+        let decoded = crate::source::open(url, &own, stores).await?;
+        let (documents, root) = Documents::read(&folder).await?;
+        let fault = |reason: String| SinkError::Names {
+            reason,
+            hint: "select what the store has, in its names, dimensions and types".into(),
+        };
+        let mut lengths = items.iter().filter_map(|item| {
+            let axis = item.dims.iter().position(|d| d.name.as_deref() == Some(dim))?;
+            Some(item.shape[axis])
+        });
+        let Some(more) = lengths.next() else {
+            return Err(fault(format!("no result has the dimension `{dim}`")));
+        };
+        if lengths.any(|n| n != more) {
+            return Err(fault(format!("results have different lengths along `{dim}`")));
+        }
+        let known = decoded.dataset.variables.iter().chain(&decoded.dataset.auxiliary);
+        let known: BTreeMap<&str, _> = known.map(|v| (&*v.name, v)).collect();
+        for item in items {
+            if !known.contains_key(item.name.as_str()) {
+                return Err(fault(format!("the store has no array `{}`", item.name)));
+            }
+            if !item.dims.iter().any(|d| d.name.as_deref() == Some(dim)) {
+                return Err(fault(format!("`{}` has no dimension `{dim}`", item.name)));
+            }
+        }
+        let mut arrays = Vec::new();
+        let mut before = None;
+        for (name, v) in &known {
+            let Some(axis) = v.dims.iter().position(|d| d.as_deref() == Some(dim)) else {
+                continue;
+            };
+            let Some(item) = items.iter().find(|i| i.name == *name) else {
+                return Err(fault(format!("`{name}` of the store has the dimension `{dim}`, too")));
+            };
+            check_item(item, v, axis, &decoded.dataset)?;
+            before = Some(v.source.shape[axis]);
+            let encoding = Encoding::of(v).map_err(&fault)?;
+            arrays.push(Growing::new(&documents, &folder, name, axis, more, encoding)?);
+        }
+        let Some(before) = before else {
+            return Err(fault(format!("no array of the store has the dimension `{dim}`")));
+        };
+        let mut out =
+            Append { folder, documents, root, arrays, before, after: before + more, _lock: lock };
+        for coord in decoded.dataset.coords.iter().filter(|c| *c.dim == *dim) {
+            let new = new_labels(items, dim, coord)?;
+            check_order(coord, &new)?;
+            let meta = out.documents.meta(&coord.name)?;
+            let stored =
+                meta.dtype().ok_or_else(|| fault(format!("`{}` has texts", coord.name)))?;
+            let read = cf::decode(&coord.name, stored, meta.attrs, meta.fill_v2.as_ref(), &[]);
+            let read = read.map_err(SinkError::Source)?;
+            let encoding = Encoding::of_labels(coord, read.dtype, &read.decode).map_err(&fault)?;
+            let bytes = encoding.labels(&new).map_err(&fault)?;
+            let growing =
+                Growing::new(&out.documents, &out.folder, &coord.name, 0, more, encoding)?;
+            out.write_whole(&growing, &bytes, more).await?;
+            out.arrays.push(growing);
+        }
+        Ok(out)
+    }
+
+    /// Cells along the dimension before the append.
+    pub fn before(&self) -> u64 {
+        self.before
+    }
+
+    /// Cells along the dimension after it.
+    pub fn after(&self) -> u64 {
+        self.after
+    }
+
+    /// The boxes of the result `name` that [`Append::put`] takes, one after another; `None` if it does not grow.
+    /// Along the first axis they end where objects do.
+    pub fn boxes(&self, name: &str) -> Option<Vec<Region>> {
+        let growing = self.arrays.iter().find(|a| a.name == name)?;
+        let mut shape = growing.shape.clone();
+        shape[growing.axis] = self.after - self.before;
+        let mut grid = Grid::single(&shape);
+        let unit = growing.object[0];
+        grid.axes[0] = match growing.axis {
+            0 => {
+                let first = (unit - self.before % unit).min(unit);
+                AxisGrid { len: shape[0], first, chunk: unit }
+            }
+            _ => AxisGrid::regular(shape[0], unit),
+        };
+        if shape.contains(&0) {
+            return Some(Vec::new());
+        }
+        Some(
+            (0..grid.axes[0].count())
+                .map(|i| grid.region(&[&[i][..], &vec![0; shape.len() - 1]].concat()))
+                .collect(),
+        )
+    }
+
+    /// Writes the cells of a box of the result `name`: dense, row-major, little-endian, with a validity byte for each
+    /// if it can be masked.
+    ///
+    /// # Errors
+    /// Cells that the array's type or packing cannot hold; errors of the storage.
+    pub async fn put(
+        &self,
+        name: &str,
+        region: &Region,
+        cells: &[u8],
+        valid: Option<&[u8]>,
+    ) -> Result<(), SinkError> {
+        let Some(growing) = self.arrays.iter().find(|a| a.name == name) else {
+            return Err(internal(name, "it does not grow"));
+        };
+        let stored = growing.encoding.store(cells, valid).map_err(|reason| SinkError::Format {
+            format: "the store",
+            name: name.into(),
+            reason,
+            hint: "cast or round the cells, or write a new store with COPY".into(),
+        })?;
+        let mut at = region.clone();
+        at.start[growing.axis] += self.before;
+        at.end[growing.axis] += self.before;
+        self.write(growing, &at, &stored).await
+    }
+
+    async fn write_whole(
+        &self,
+        growing: &Growing,
+        cells: &[u8],
+        more: u64,
+    ) -> Result<(), SinkError> {
+        if more == 0 {
+            return Ok(());
+        }
+        let at = Region { start: Dims::from_slice(&[self.before]), end: growing.shape.clone() };
+        self.write(growing, &at, cells).await
+    }
+
+    /// Writes stored cells of a region of the grown array, object by object.
+    async fn write(&self, growing: &Growing, at: &Region, cells: &[u8]) -> Result<(), SinkError> {
+        let grid = Grid::regular(&growing.shape, &growing.object);
+        let (first, last): (Dims, Dims) = (0..at.rank())
+            .map(|a| {
+                let (low, high) =
+                    (at.start[a] / growing.object[a], at.end[a].div_ceil(growing.object[a]));
+                (low, high)
+            })
+            .unzip();
+        let objects = Region { start: first, end: last };
+        for i in 0..objects.cells() {
+            let index = position(&objects, i);
+            let whole = grid.region(&index);
+            let Some(new) = whole.intersect(at) else { continue };
+            let object = growing.object(&index, &whole, &new, (at, cells), self.before).await?;
+            let key = format!("{}/{}", growing.name, growing.array.chunk_key(&index).as_str());
+            self.folder.put(&key, object, Mode::Replace).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives the store its new length.
+    ///
+    /// # Errors
+    /// [`SinkError::Changed`] if another append ended first; errors of the storage.
+    pub async fn finish(mut self) -> Result<u64, SinkError> {
+        if self.documents.consolidate() {
+            // From now on readers see the old lengths in one document.
+            let text = self.documents.root();
+            self.root =
+                self.folder.put(self.documents.root_key(), text, Mode::Update(self.root)).await?;
+        }
+        for growing in &self.arrays {
+            self.documents.set_shape(&growing.name, &growing.shape);
+        }
+        let text = self.documents.root();
+        self.folder.put(self.documents.root_key(), text, Mode::Update(self.root)).await?;
+        for growing in &self.arrays {
+            if let Some((key, text)) = self.documents.array(&growing.name) {
+                self.folder.put(&key, text, Mode::Replace).await?;
+            }
+        }
+        Ok(self.after)
+    }
+}
+
+fn internal(what: &str, reason: &str) -> SinkError {
+    SinkError::Internal { what: what.into(), reason: reason.into() }
+}
+
+/// Index `i` of a box, row-major.
+fn position(of: &Region, mut i: u64) -> Dims {
+    let mut at = of.start.clone();
+    for a in (0..of.rank()).rev() {
+        let n = of.len(a).max(1);
+        at[a] += i % n;
+        i /= n;
+    }
+    at
+}
+
+/// Checks that a result fits its array.
+fn check_item(
+    item: &Item,
+    v: &tessera_planner::catalog::Variable,
+    axis: usize,
+    dataset: &tessera_planner::catalog::Dataset,
+) -> Result<(), SinkError> {
+    let fault = |reason: String, hint: &str| SinkError::Names { reason, hint: hint.into() };
+    let names = |dims: &mut dyn Iterator<Item = Option<&str>>| -> String {
+        dims.map(|d| d.unwrap_or("?").to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let own = item.dims.iter().map(|d| d.name.as_deref());
+    if !own.clone().eq(v.dims.iter().map(|d| d.as_deref())) {
+        return Err(fault(
+            format!(
+                "`{}` has the dimensions [{}], in the store it has [{}]",
+                item.name,
+                names(&mut own.clone()),
+                names(&mut v.dims.iter().map(|d| d.as_deref()))
+            ),
+            "`transpose` changes their order",
+        ));
+    }
+    for (a, dim) in item.dims.iter().enumerate().filter(|(a, _)| *a != axis) {
+        let (is, was) = (item.shape[a], v.source.shape[a]);
+        let name = dim.name.as_deref().unwrap_or("?");
+        if is != was {
+            return Err(fault(
+                format!("dimension `{name}` has length {is}, in the store {was}"),
+                "only the dimension after `append` may have another length",
+            ));
+        }
+        let (Some(new), Some(old)) = (&dim.coord, dataset.index_coord(name)) else { continue };
+        if new.values != old.values {
+            return Err(fault(
+                format!("the labels of `{name}` are not those of the store"),
+                "select the same labels, or `values(x)` to append without looking at them",
+            ));
+        }
+    }
+    let dtype = cells::decoded_type(v);
+    if item.dtype != dtype {
+        return Err(fault(
+            format!("`{}` is {}, in the store {}", item.name, item.dtype.name(), dtype.name()),
+            "a cast changes its type: `x::float32`",
+        ));
+    }
+    Ok(())
+}
+
+/// The labels of the results along the dimension, for a coordinate of the store.
+fn new_labels(items: &[Item], dim: &str, coord: &Coord) -> Result<CoordValues, SinkError> {
+    let labels = items.iter().flat_map(|i| &i.dims).find_map(|d| {
+        let own = d.coord.as_ref().filter(|c| *c.dim == *dim || d.name.as_deref() == Some(dim))?;
+        (own.name == coord.name).then(|| own.values.clone())
+    });
+    labels.ok_or_else(|| SinkError::Names {
+        reason: format!("the results have no labels `{}` along `{dim}`, the store has", coord.name),
+        hint: "select from a dataset that has them, or `assign_coords`".into(),
+    })
+}
+
+/// Checks that labels which rise, or fall, in the store go on doing so.
+fn check_order(coord: &Coord, new: &CoordValues) -> Result<(), SinkError> {
+    let old = &coord.values;
+    if old.is_empty() || new.is_empty() {
+        return Ok(());
+    }
+    let number = |v: &CoordValues, i: usize| match v {
+        CoordValues::Int(_, v) | CoordValues::Time(_, v) => Some(v[i] as f64),
+        CoordValues::Float(_, v) => Some(v[i]),
+        _ => None,
+    };
+    let rises = |v: &CoordValues| (1..v.len()).all(|i| number(v, i - 1) < number(v, i));
+    let (last, first) = (number(old, old.len() - 1), number(new, 0));
+    if old.len() > 1 && rises(old) && !(rises(new) && last < first) {
+        return Err(SinkError::Names {
+            reason: format!(
+                "the store ends at {} along `{}`, and the results begin at {}",
+                old.display(old.len() - 1),
+                coord.dim,
+                new.display(0)
+            ),
+            hint: "append what comes after: WHERE, or a slice from there on".into(),
+        });
+    }
+    Ok(())
+}
+
+impl Growing {
+    fn new(
+        documents: &Documents,
+        folder: &Folder,
+        name: &str,
+        axis: usize,
+        more: u64,
+        encoding: Encoding,
+    ) -> Result<Growing, SinkError> {
+        let meta = documents.meta(name)?;
+        let unsupported = |what: &str| SinkError::Option {
+            option: "append",
+            reason: format!("`{name}` has {what}, which is not written"),
+            hint: Some("write a new store with COPY".into()),
+        };
+        if meta.delta || meta.taken.scaled.is_some() || meta.taken.lz4 {
+            return Err(unsupported("filters of numcodecs"));
+        }
+        if !matches!(meta.raw, Raw::Plain(_)) {
+            return Err(unsupported("a type"));
+        }
+        let mut shape = meta.shape.clone();
+        shape[axis] += more;
+        let object = match &meta.shard {
+            Some(shard) => meta.unit.iter().zip(&shard.counts).map(|(u, n)| u * n).collect(),
+            None => meta.unit.clone(),
+        };
+        let Some(array) = meta.zarr else { return Err(internal(name, "it is not of Zarr")) };
+        let reader = folder.reader(name, documents.meta(name)?, encoding.stored());
+        Ok(Growing { name: name.into(), axis, shape, object, array, encoding, reader })
+    }
+
+    /// The encoded object `index`, which spans `whole`: the cells `new` of `cells` (those of the region `at`), the old
+    /// ones before `before`, and the fill value.
+    async fn object(
+        &self,
+        index: &[u64],
+        whole: &Region,
+        new: &Region,
+        (at, cells): (&Region, &[u8]),
+        before: u64,
+    ) -> Result<Vec<u8>, SinkError> {
+        use crate::source::boxes::copy_box;
+        let size = self.encoding.stored().size();
+        let fill = self.array.fill_value().as_ne_bytes();
+        let count = self.object.iter().product::<u64>() as usize;
+        let mut out = fill.repeat(count);
+        let origin: Dims = index.iter().zip(&self.object).map(|(i, n)| i * n).collect();
+        // The part of the object that the store has already.
+        let mut old = whole.clone();
+        old.end[self.axis] = old.end[self.axis].min(before);
+        if !old.is_empty() && old.start[self.axis] < old.end[self.axis] {
+            let stored = self.reader.read(&old).await.map_err(SinkError::Source)?;
+            let (from, to) = (vec![0; old.rank()], old.relative_to(&origin).start);
+            copy_box(
+                &stored,
+                (&old.shape(), &from),
+                &mut out,
+                (&self.object, &to),
+                &old.shape(),
+                size,
+            );
+        }
+        let (from, to) = (new.relative_to(&at.start).start, new.relative_to(&origin).start);
+        copy_box(cells, (&at.shape(), &from), &mut out, (&self.object, &to), &new.shape(), size);
+        let shape: Vec<NonZeroU64> =
+            self.object.iter().filter_map(|&n| NonZeroU64::new(n)).collect();
+        let options =
+            CodecOptions::default().with_concurrent_target(1).with_chunk_concurrent_minimum(1);
+        let (dtype, fill) = (self.array.data_type(), self.array.fill_value());
+        let run = || {
+            let cells = ArrayBytes::new_flen(Cow::Owned(out));
+            self.array.codecs().encode(cells, &shape, dtype, fill, &options)
+        };
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(bytes)) => Ok(bytes.into_owned()),
+            Ok(Err(e)) => Err(internal(&self.name, &e.to_string())),
+            Err(_) => Err(internal(&self.name, "its codec failed")),
+        }
+    }
+}

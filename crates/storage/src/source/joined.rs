@@ -1,0 +1,297 @@
+//! An array whose cells are those of arrays in several datasets, one after another along an axis.
+//!
+//! ```text
+//!   parts     2019.nc     2020.nc      2021.nc
+//!           |.........|..........|.........|          a region is read from the parts that it touches
+//!                  |## region ##|
+//! ```
+
+use crate::source::boxes::copy_box;
+use crate::source::coords::{is_missing, scalars, unpacked};
+use crate::source::error::SourceError;
+use crate::source::reader::{ArrayReader, Fetched};
+use crate::source::versions::Versions;
+use futures::{StreamExt, TryStreamExt, stream};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tessera_planner::catalog::Decode;
+use tessera_planner::dtype::DType;
+use tessera_planner::grid::Grid;
+use tessera_planner::region::Region;
+
+/// Upper bound on the parts that are read concurrently for one region.
+const CONCURRENT_MAX: usize = 16;
+
+/// The parts of an array.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    /// The axis along which they are joined.
+    pub(crate) axis: usize,
+    /// True if the parts do not have the axis: each is one cell of it.
+    pub(crate) is_new: bool,
+    pub(crate) parts: Arc<[Part]>,
+    /// Versions that the statement has read so far.
+    versions: Option<Arc<Versions>>,
+    /// The parts that were read, for the statement.
+    opened: Mutex<BTreeMap<usize, Arc<ArrayReader>>>,
+}
+
+/// One part.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// Its first cell along the axis.
+    pub(crate) start: u64,
+    /// Its cells along the axis.
+    pub(crate) len: u64,
+    pub(crate) cells: PartCells,
+}
+
+/// Source of a part's cells.
+#[derive(Debug)]
+pub(crate) enum PartCells {
+    /// As another reader returns them.
+    Same(Arc<ArrayReader>),
+    /// Decoded by the part's own attributes to floats, NaN where they are missing.
+    Decoded(Arc<ArrayReader>, Arc<Decode>),
+    /// The dataset has no such array: this cell everywhere.
+    Absent(Vec<u8>),
+}
+
+impl Joined {
+    pub(crate) fn new(axis: usize, is_new: bool, parts: Vec<Part>) -> Joined {
+        let (parts, opened) = (parts.into(), Mutex::default());
+        Joined { axis, is_new, parts, versions: None, opened }
+    }
+
+    /// The same array for a statement with the earlier reads `versions`.
+    pub(crate) fn read_for(&self, versions: Option<&Arc<Versions>>) -> Joined {
+        Joined {
+            axis: self.axis,
+            is_new: self.is_new,
+            parts: self.parts.clone(),
+            versions: versions.or(self.versions.as_ref()).cloned(),
+            opened: Mutex::default(),
+        }
+    }
+
+    /// True if all parts are local files.
+    pub(crate) fn is_local(&self) -> bool {
+        self.readers().all(ArrayReader::is_local)
+    }
+
+    fn readers(&self) -> impl Iterator<Item = &ArrayReader> {
+        self.parts.iter().filter_map(|p| match &p.cells {
+            PartCells::Same(r) | PartCells::Decoded(r, _) => Some(&**r),
+            PartCells::Absent(_) => None,
+        })
+    }
+
+    /// The reader of part `i` for this statement.
+    fn reader(&self, i: usize) -> Option<Arc<ArrayReader>> {
+        let (PartCells::Same(r) | PartCells::Decoded(r, _)) = &self.parts[i].cells else {
+            return None;
+        };
+        let Some(versions) = &self.versions else { return Some(r.clone()) };
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(opened.entry(i).or_insert_with(|| Arc::new(r.read_for(versions))).clone())
+    }
+
+    /// The parts that a region touches, each with its part of the region, in the array and in the part.
+    fn touched(&self, region: &Region) -> impl Iterator<Item = (usize, Region, Region)> {
+        let (axis, is_new) = (self.axis, self.is_new);
+        let (start, end) = (region.start[axis], region.end[axis]);
+        let first = self.parts.partition_point(|p| p.start + p.len <= start);
+        let parts = self.parts.iter().enumerate().skip(first);
+        parts.take_while(move |(_, p)| p.start < end).filter_map(move |(i, p)| {
+            let mut whole = region.clone();
+            whole.start[axis] = start.max(p.start);
+            whole.end[axis] = end.min(p.start + p.len);
+            if whole.is_empty() {
+                return None;
+            }
+            let mut own = whole.clone();
+            if is_new {
+                own.start.remove(axis);
+                own.end.remove(axis);
+            } else {
+                own.start[axis] -= p.start;
+                own.end[axis] -= p.start;
+            }
+            Some((i, whole, own))
+        })
+    }
+
+    pub(crate) async fn fetch(&self, region: &Region) -> Result<Fetched, SourceError> {
+        let parts: Vec<Fetched> = stream::iter(self.touched(region).collect::<Vec<_>>())
+            .map(|(i, _, own)| async move {
+                match self.reader(i) {
+                    Some(reader) => Box::pin(reader.fetch(&own)).await,
+                    None => Ok(Fetched::default()),
+                }
+            })
+            .buffered(CONCURRENT_MAX)
+            .try_collect()
+            .await?;
+        Ok(Fetched::joined(parts))
+    }
+
+    pub(crate) fn decode(
+        &self,
+        dtype: DType,
+        fetched: Fetched,
+        region: &Region,
+        out: &mut [u8],
+    ) -> Result<(), SourceError> {
+        let size = dtype.size();
+        let shape = region.shape();
+        for ((i, whole, own), fetched) in self.touched(region).zip(fetched.parts) {
+            let at = whole.relative_to(&region.start);
+            let bytes = whole.cells() as usize * size;
+            // Rows of the first axis are contiguous in the result.
+            if self.axis == 0 {
+                let row = bytes / whole.len(0) as usize;
+                let from = at.start[0] as usize * row;
+                self.decode_part(i, dtype, (fetched, &own), &mut out[from..from + bytes])?;
+                continue;
+            }
+            let mut cells = vec![0; bytes];
+            self.decode_part(i, dtype, (fetched, &own), &mut cells)?;
+            let len = whole.shape();
+            let zeros = vec![0; len.len()];
+            copy_box(&cells, (&len, &zeros), out, (&shape, &at.start), &len, size);
+        }
+        Ok(())
+    }
+
+    fn decode_part(
+        &self,
+        i: usize,
+        dtype: DType,
+        (fetched, region): (Fetched, &Region),
+        out: &mut [u8],
+    ) -> Result<(), SourceError> {
+        match (&self.parts[i].cells, self.reader(i)) {
+            (PartCells::Decoded(_, decode), Some(reader)) => {
+                let from = reader.source().dtype;
+                let mut cells = vec![0; region.cells() as usize * from.size()];
+                reader.decode(fetched, region, &mut cells)?;
+                undo(&cells, from, decode, dtype, out);
+                Ok(())
+            }
+            (PartCells::Same(_), Some(reader)) => reader.decode(fetched, region, out),
+            (PartCells::Absent(cell), _) => {
+                out.chunks_exact_mut(cell.len().max(1)).for_each(|c| c.copy_from_slice(cell));
+                Ok(())
+            }
+            (_, None) => Ok(()),
+        }
+    }
+
+    /// Checks the absent chunks of all parts that were read.
+    pub(crate) async fn check_absent(&self) -> Result<(), SourceError> {
+        for reader in self.asking() {
+            Box::pin(reader.check_absent()).await?;
+        }
+        Ok(())
+    }
+
+    /// True if a chunk of a part was absent.
+    pub(crate) fn has_absent(&self) -> bool {
+        !self.asking().is_empty()
+    }
+
+    fn asking(&self) -> Vec<Arc<ArrayReader>> {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.values().filter(|r| r.has_absent()).cloned().collect()
+    }
+
+    pub(crate) fn estimate(&self, dtype: DType, region: &Region) -> u64 {
+        let mut sum = 0u64;
+        for (i, whole, own) in self.touched(region) {
+            let cells = whole.cells().saturating_mul(dtype.size() as u64);
+            let (reader, own_cells) = match &self.parts[i].cells {
+                PartCells::Same(r) => (r, 0),
+                PartCells::Decoded(r, _) => {
+                    (r, whole.cells().saturating_mul(r.source().dtype.size() as u64))
+                }
+                PartCells::Absent(_) => continue,
+            };
+            let copied = if self.axis == 0 { 0 } else { cells };
+            let need = reader.estimate(&own).saturating_add(own_cells).saturating_add(copied);
+            // Local files are read one after another.
+            sum = if reader.is_local() { sum.max(need) } else { sum.saturating_add(need) };
+        }
+        sum
+    }
+
+    pub(crate) fn requests(&self, grid: &Grid, origin: &[u64]) -> u64 {
+        let mut sum = 0u64;
+        for (i, p) in self.parts.iter().enumerate() {
+            let (PartCells::Same(reader) | PartCells::Decoded(reader, _)) = &self.parts[i].cells
+            else {
+                continue;
+            };
+            // The cells of the grid along the axis that are in this part.
+            let first = origin[self.axis];
+            let along = grid.axes[self.axis];
+            let (low, high) = (p.start.max(first), (p.start + p.len).min(first + along.len));
+            if low >= high {
+                continue;
+            }
+            let (mut grid, mut origin) = (grid.clone(), origin.to_vec());
+            if self.is_new {
+                grid.axes.remove(self.axis);
+                origin.remove(self.axis);
+            } else {
+                grid.axes[self.axis] = along.slice(low - first, high - first);
+                origin[self.axis] = low - p.start;
+            }
+            sum = sum.saturating_add(reader.requests(&grid, &origin));
+        }
+        sum
+    }
+}
+
+/// Decodes raw cells to floats of type `to`.
+fn undo(cells: &[u8], from: DType, decode: &Decode, to: DType, out: &mut [u8]) {
+    let put = |c: &mut [u8], v: f64| match to {
+        DType::Float32 => c.copy_from_slice(&(v as f32).to_ne_bytes()),
+        _ => c.copy_from_slice(&v.to_ne_bytes()),
+    };
+    let (scale, offset) = decode.unpack.map_or((1.0, 0.0), |u| (u.scale, u.offset));
+    let is_narrow = decode.unpack.is_some_and(|u| u.dtype == DType::Float32);
+    let unpack = |v: f64| match (decode.unpack.is_some(), is_narrow) {
+        (false, _) => v,
+        (true, false) => v * scale + offset,
+        (true, true) => f64::from(v as f32 * scale as f32 + offset as f32),
+    };
+    // All values of these types are exact in float64.
+    macro_rules! exact {
+        ($t:ty) => {{
+            let missing: Vec<f64> = decode.missing.iter().map(|m| m.as_f64()).collect();
+            let low = decode.valid_min.map_or(f64::NEG_INFINITY, |m| m.as_f64());
+            let high = decode.valid_max.map_or(f64::INFINITY, |m| m.as_f64());
+            let (cells, _) = cells.as_chunks::<{ size_of::<$t>() }>();
+            for (c, o) in cells.iter().zip(out.chunks_exact_mut(to.size())) {
+                let v = f64::from(<$t>::from_ne_bytes(*c));
+                let is_missing = v < low || v > high || missing.contains(&v);
+                put(o, if is_missing { f64::NAN } else { unpack(v) });
+            }
+        }};
+    }
+    match from {
+        DType::Int8 => exact!(i8),
+        DType::UInt8 => exact!(u8),
+        DType::Int16 => exact!(i16),
+        DType::UInt16 => exact!(u16),
+        DType::Int32 => exact!(i32),
+        DType::UInt32 => exact!(u32),
+        DType::Float32 => exact!(f32),
+        DType::Float64 => exact!(f64),
+        _ => {
+            for (s, o) in scalars(cells, from).zip(out.chunks_exact_mut(to.size())) {
+                put(o, if is_missing(&s, decode) { f64::NAN } else { unpacked(&s, decode) });
+            }
+        }
+    }
+}

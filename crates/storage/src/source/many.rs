@@ -1,0 +1,170 @@
+//! Several files as one dataset: a list of locations, a pattern, or a directory of files.
+//!
+//! ```text
+//!   'era5/*.nc' ─▶ era5/2019.nc, era5/2020.nc, …  ─▶ opened concurrently ─▶ sorted by their labels ─▶ one dataset
+//! ```
+//! Metadata and labels of all files are read; of their cells a statement reads those of the files that it touches.
+
+mod combine;
+mod labels;
+
+use crate::formats;
+use crate::source::error::SourceError;
+use crate::source::fence::Access;
+use crate::source::location::{Location, Options, Root, StoragePath};
+use crate::source::store::Stores;
+use crate::source::{Opened, cache_key, location, open_noted};
+use futures::{StreamExt, TryStreamExt, stream};
+use glob::{MatchOptions, Pattern};
+
+/// Upper bound on the files of a dataset.
+const FILES_MAX: usize = 100_000;
+
+/// Upper bound on the files that are opened concurrently.
+const CONCURRENT_MAX: usize = 64;
+
+/// Names of files are matched as a shell does: `*` stops at a slash.
+const MATCH: MatchOptions = MatchOptions {
+    case_sensitive: true,
+    require_literal_separator: true,
+    require_literal_leading_dot: true,
+};
+
+/// Several locations as one text, which [`super::open`] takes: a JSON list.
+pub fn list_of(urls: &[String]) -> String {
+    serde_json::Value::from(urls.to_vec()).to_string()
+}
+
+/// The locations of a list; `None` if the text is one location.
+pub fn listed(url: &str) -> Option<Vec<String>> {
+    url.starts_with("[\"").then(|| serde_json::from_str(url).ok()).flatten()
+}
+
+/// True for the URL of something in the memory of a process, which another process does not see, or for several of which
+/// one is.
+pub fn is_in_memory(url: &str) -> bool {
+    match listed(url) {
+        Some(all) => all.iter().any(|one| location::is_in_memory(one)),
+        None => location::is_in_memory(url),
+    }
+}
+
+/// True if the text is several locations, or may be.
+pub(super) fn is_several(url: &str) -> bool {
+    listed(url).is_some() || is_pattern(url)
+}
+
+/// True for a pattern. A local file of that very name is no pattern.
+fn is_pattern(url: &str) -> bool {
+    let path = url.split_once("://").map_or(url, |(_, rest)| rest);
+    path.contains(['*', '?', '[']) && !std::path::Path::new(url).exists()
+}
+
+/// Opens a list or a pattern.
+pub(super) async fn open(
+    url: &str,
+    options: &Options,
+    stores: &Stores,
+) -> Result<Opened, SourceError> {
+    let mut files = Vec::new();
+    for one in listed(url).unwrap_or_else(|| vec![url.to_string()]) {
+        match is_pattern(&one) {
+            true => files.extend(matching(&one, options, stores).await?),
+            false => files.push(one),
+        }
+    }
+    open_all(url, files, options, stores).await
+}
+
+/// Opens the files directly in a directory that are of a format, as one dataset; `None` if there are none.
+pub(super) async fn open_directory(
+    location: &Location,
+    url: &str,
+    options: &Options,
+    stores: &Stores,
+) -> Result<Option<Opened>, SourceError> {
+    if is_web(&location) || !location.group.is_empty() {
+        return Ok(None);
+    }
+    let store = stores.at(location, options, Access::Read)?;
+    let names = store.files("", 1, FILES_MAX).await?;
+    let root = url.trim_end_matches('/');
+    let files = names.into_iter().filter(|n| formats::is_named(n)).map(|n| format!("{root}/{n}"));
+    let files: Vec<String> = files.collect();
+    match files.is_empty() {
+        true => Ok(None),
+        false => open_all(url, files, options, stores).await.map(Some),
+    }
+}
+
+fn is_web(location: &Location) -> bool {
+    matches!(&location.path, StoragePath::Object { root: Root::Http { .. }, .. })
+}
+
+async fn open_all(
+    url: &str,
+    files: Vec<String>,
+    options: &Options,
+    stores: &Stores,
+) -> Result<Opened, SourceError> {
+    if files.len() > FILES_MAX {
+        return Err(SourceError::TooManyFiles { what: url.into(), limit: FILES_MAX });
+    }
+    let how = (&options.concat, options.combine, options.tolerance, options.masks_missing);
+    let key = cache_key(&format!("{files:?} {how:?}"), "", options, stores);
+    if let Some(opened) = stores.kept().get(&key).await {
+        return Ok(opened);
+    }
+    let parts: Vec<_> = stream::iter(files)
+        .map(|file| async move {
+            let location = Location::parse(&file)?;
+            let (opened, noticed) = open_noted(&location, options, stores).await?;
+            Ok::<_, SourceError>((combine::Part { name: location.display, opened }, noticed))
+        })
+        .buffered(CONCURRENT_MAX)
+        .try_collect()
+        .await?;
+    let (parts, noticed): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+    let noticed: Option<Vec<_>> = noticed.into_iter().collect();
+    let opened = combine::combine(url, parts, options)?;
+    stores.kept().put(key, &opened, noticed.map(|all| all.into_iter().flatten().collect()));
+    Ok(opened)
+}
+
+/// The files that match a pattern, sorted by name.
+async fn matching(
+    url: &str,
+    options: &Options,
+    stores: &Stores,
+) -> Result<Vec<String>, SourceError> {
+    let (url_of_files, group) = match url.rsplit_once('#') {
+        Some((files, group)) => (files, format!("#{group}")),
+        None => (url, String::new()),
+    };
+    let first = url_of_files.find(['*', '?', '[']).unwrap_or(url_of_files.len());
+    let (root, pattern) = match url_of_files[..first].rfind('/') {
+        // All of the memory of the process.
+        Some(slash) if url_of_files[..slash].ends_with(":/") => url_of_files.split_at(slash + 1),
+        Some(slash) => (&url_of_files[..slash], &url_of_files[slash + 1..]),
+        None => (".", url_of_files),
+    };
+    let location = Location::parse(if root.is_empty() { "/" } else { root })?;
+    let bad = |reason: String| SourceError::BadUrl { url: url.into(), reason };
+    if is_web(&location) {
+        return Err(bad("a server of files has no listing: write the list of its files".into()));
+    }
+    let matcher = Pattern::new(pattern).map_err(|e| bad(e.to_string()))?;
+    let depth = match pattern.contains("**") {
+        true => usize::MAX,
+        false => pattern.split('/').count(),
+    };
+    let store = stores.at(&location, options, Access::Read)?;
+    let names = store.files("", depth, FILES_MAX).await?;
+    let shown = if url_of_files.starts_with(root) { format!("{root}/") } else { String::new() };
+    let names = names.into_iter().filter(|name| matcher.matches_with(name, MATCH));
+    let files: Vec<String> = names.map(|name| format!("{shown}{name}{group}")).collect();
+    match files.is_empty() {
+        true => Err(SourceError::NotFound { what: url.into() }),
+        false => Ok(files),
+    }
+}

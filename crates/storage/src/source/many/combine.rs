@@ -1,0 +1,613 @@
+//! Datasets of several files become one: xarray's `combine_by_coords` and `combine_nested`.
+
+use super::labels::{are_same, compare, first_difference, joined};
+use crate::source::Opened;
+use crate::source::ahead::Ahead;
+use crate::source::error::SourceError;
+use crate::source::joined::{Joined, Part as JoinedPart, PartCells};
+use crate::source::location::{Combine, Options};
+use crate::source::reader::{ArrayReader, Layout};
+use crate::source::rests::Rests;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
+use tessera_planner::dtype::DType;
+use tessera_planner::grid::{AxisGrid, Grid};
+use tessera_planner::region::Dims;
+use tessera_planner::scalar::Scalar;
+
+/// Chunks of the joined array that do not end where those of its parts do are this many chunks long, so that few of
+/// them are read twice.
+const UNALIGNED: u64 = 4;
+
+/// One file.
+pub(super) struct Part {
+    /// Its URL, in messages.
+    pub(super) name: String,
+    pub(super) opened: Opened,
+}
+
+/// Combines the datasets of the files of `url`.
+pub(super) fn combine(
+    url: &str,
+    mut parts: Vec<Part>,
+    options: &Options,
+) -> Result<Opened, SourceError> {
+    let mut job = Job { url, options, tolerance: options.tolerance.unwrap_or(0.0), number: 0 };
+    let out = match (&options.concat, options.combine) {
+        _ if parts.len() == 1 => parts.remove(0).opened,
+        (Some(dim), Combine::Nested) => job.join(parts, dim)?,
+        (None, Combine::Nested) => {
+            return Err(job.fault(
+                "`combine => 'nested'` joins the files in their order, and needs `concat => 'dim'`",
+            ));
+        }
+        (Some(dim), Combine::ByCoords) => {
+            let parts = job.sorted(parts, dim)?;
+            job.join(parts, dim)?
+        }
+        (None, Combine::ByCoords) => {
+            let dims = job.differing(&parts)?;
+            job.hypercube(parts, &dims)?
+        }
+    };
+    Ok(out)
+}
+
+struct Job<'a> {
+    url: &'a str,
+    options: &'a Options,
+    tolerance: f64,
+    /// Number of the joined arrays so far.
+    number: u64,
+}
+
+impl Job<'_> {
+    fn fault(&self, reason: impl Into<String>) -> SourceError {
+        SourceError::Combine { reason: reason.into() }
+    }
+
+    /// The dimensions whose labels, or lengths, are not the same in all files.
+    fn differing(&self, parts: &[Part]) -> Result<Vec<String>, SourceError> {
+        let mut dims = BTreeSet::new();
+        let first = &parts[0];
+        for part in &parts[1..] {
+            for coord in index_coords(&part.opened.dataset) {
+                let known = first.opened.dataset.index_coord(&coord.dim);
+                let is_same =
+                    known.is_none_or(|k| are_same(&k.values, &coord.values, self.tolerance));
+                if !is_same {
+                    dims.insert(coord.dim.to_string());
+                }
+            }
+        }
+        let unlabelled = |d: &Dataset| lengths(d);
+        let known = unlabelled(&first.opened.dataset);
+        for part in &parts[1..] {
+            for (dim, len) in unlabelled(&part.opened.dataset) {
+                if known.get(&dim).is_some_and(|k| *k != len) && !dims.contains(&dim) {
+                    return Err(self.fault(format!(
+                        "dimension `{dim}`, which has no labels, has length {} in `{}` and {len} in `{}`; write \
+                         `concat => '{dim}'` to join them in the order of their names",
+                        known[&dim], first.name, part.name
+                    )));
+                }
+            }
+        }
+        Ok(dims.into_iter().collect())
+    }
+
+    /// Joins files that form a box of blocks: each has its place along each of the dimensions.
+    fn hypercube(&mut self, mut parts: Vec<Part>, dims: &[String]) -> Result<Opened, SourceError> {
+        if dims.is_empty() {
+            return self.merge(parts);
+        }
+        // The innermost dimension is joined first, in each group of files that have the same place along the others.
+        for (i, dim) in dims.iter().enumerate().rev() {
+            let others = &dims[..i];
+            let mut groups: Vec<Vec<Part>> = Vec::new();
+            for part in parts {
+                let same = |group: &&mut Vec<Part>| {
+                    others.iter().all(|d| self.is_same_along(&group[0], &part, d))
+                };
+                match groups.iter_mut().find(same) {
+                    Some(group) => group.push(part),
+                    None => groups.push(vec![part]),
+                }
+            }
+            self.check_groups(&groups, dim)?;
+            parts = Vec::with_capacity(groups.len());
+            for mut group in groups {
+                let name = group[0].name.clone();
+                let opened = match group.len() {
+                    1 => group.remove(0).opened,
+                    _ => {
+                        let group = self.sorted(group, dim)?;
+                        self.join(group, dim)?
+                    }
+                };
+                parts.push(Part { name, opened });
+            }
+        }
+        match parts.pop() {
+            Some(only) if parts.is_empty() => Ok(only.opened),
+            _ => Err(self.fault("there is no file")),
+        }
+    }
+
+    fn is_same_along(&self, a: &Part, b: &Part, dim: &str) -> bool {
+        let coord = |p: &Part| p.opened.dataset.index_coord(dim).cloned();
+        match (coord(a), coord(b)) {
+            (Some(a), Some(b)) => are_same(&a.values, &b.values, self.tolerance),
+            (a, b) => a.is_none() && b.is_none(),
+        }
+    }
+
+    /// Checks that each group of files has the same blocks along `dim`: a file that is missing would be a hole.
+    fn check_groups(&self, groups: &[Vec<Part>], dim: &str) -> Result<(), SourceError> {
+        let Some(largest) = groups.iter().max_by_key(|g| g.len()) else { return Ok(()) };
+        for group in groups {
+            let missing = largest
+                .iter()
+                .find(|p| !group.iter().any(|other| self.is_same_along(p, other, dim)));
+            if let Some(p) = missing {
+                return Err(self.fault(format!(
+                    "no file beside `{}` has the labels of `{dim}` that `{}` has: the files leave a hole",
+                    group[0].name, p.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Files with the same labels and different variables.
+    fn merge(&self, parts: Vec<Part>) -> Result<Opened, SourceError> {
+        let mut parts = parts.into_iter();
+        let Some(Part { name, opened: mut out }) = parts.next() else {
+            return Err(self.fault("there is no file"));
+        };
+        let mut owners: BTreeMap<String, String> =
+            names(&out.dataset).map(|v| (v.to_string(), name.clone())).collect();
+        for part in parts {
+            for v in part.opened.dataset.variables.iter() {
+                if let Some(owner) = owners.insert(v.name.to_string(), part.name.clone()) {
+                    return Err(self.fault(format!(
+                        "`{}` is in `{owner}` and in `{}` with the same labels; write `concat => 'dim'` to join them \
+                         along a new dimension",
+                        v.name, part.name
+                    )));
+                }
+            }
+            let Opened { dataset, readers, unsupported, read, .. } = part.opened;
+            out.readers.extend(readers);
+            out.unsupported.extend(unsupported);
+            out.read.extend(read);
+            out.dataset.variables.extend(dataset.variables);
+            for v in dataset.auxiliary {
+                if !out.dataset.auxiliary.iter().any(|o| o.name == v.name) {
+                    out.dataset.auxiliary.push(v);
+                }
+            }
+            for c in dataset.coords {
+                if !out.dataset.coords.iter().any(|o| o.name == c.name) {
+                    out.dataset.coords.push(c);
+                }
+            }
+            out.dataset.unreadable.extend(dataset.unreadable);
+        }
+        out.dataset.variables.sort_by(|a, b| a.name.cmp(&b.name));
+        out.dataset.coords.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(out)
+    }
+
+    /// The files in the order of their labels along `dim`.
+    fn sorted(&self, parts: Vec<Part>, dim: &str) -> Result<Vec<Part>, SourceError> {
+        let coord =
+            |p: &Part| p.opened.dataset.index_coord(dim).filter(|c| !c.values.is_empty()).cloned();
+        if parts.iter().all(|p| coord(p).is_none()) {
+            // Without labels the order of their names is that of the files.
+            return Ok(parts);
+        }
+        let (mut keyed, mut empty) = (Vec::new(), Vec::new());
+        for part in parts {
+            match coord(&part) {
+                Some(c) => keyed.push((c, part)),
+                None => empty.push(part),
+            }
+        }
+        let without =
+            empty.iter().find(|p| lengths(&p.opened.dataset).get(dim).is_some_and(|n| *n > 0));
+        if let Some(p) = without {
+            return Err(
+                self.fault(format!("`{}` has no labels of `{dim}`, other files have", p.name))
+            );
+        }
+        let is_falling = keyed.iter().any(|(c, _)| {
+            compare(&c.values, 0, &c.values, c.values.len() - 1) == Some(Ordering::Greater)
+        });
+        let direct = |o: Ordering| if is_falling { o.reverse() } else { o };
+        for (c, p) in &keyed {
+            if compare(&c.values, 0, &keyed[0].0.values, 0).is_none() {
+                return Err(self.fault(format!(
+                    "the labels of `{dim}` in `{}` and in `{}` have no order",
+                    keyed[0].1.name, p.name
+                )));
+            }
+        }
+        keyed.sort_by(|(a, _), (b, _)| {
+            direct(compare(&a.values, 0, &b.values, 0).unwrap_or(Ordering::Equal))
+        });
+        for pair in keyed.windows(2) {
+            let ((a, before), (b, after)) = (&pair[0], &pair[1]);
+            let last = a.values.len() - 1;
+            if compare(&a.values, last, &b.values, 0).map(direct) != Some(Ordering::Less) {
+                return Err(self.fault(format!(
+                    "`{}` and `{}` overlap along `{dim}`: one ends at {}, the other begins at {}",
+                    before.name,
+                    after.name,
+                    a.values.display(last),
+                    b.values.display(0)
+                )));
+            }
+        }
+        Ok(keyed.into_iter().map(|(_, p)| p).chain(empty).collect())
+    }
+
+    /// Joins files along a dimension, in their order.
+    fn join(&mut self, parts: Vec<Part>, dim: &str) -> Result<Opened, SourceError> {
+        let is_new = !parts.iter().any(|p| lengths(&p.opened.dataset).contains_key(dim));
+        let coords = self.coords(&parts, dim)?;
+        let first = &parts[0].opened;
+        let mut out = Opened {
+            dataset: Dataset {
+                name: first.dataset.name.clone(),
+                attrs: first.dataset.attrs.clone(),
+                groups: first.groups.clone(),
+                coords,
+                ..Dataset::default()
+            },
+            readers: Vec::new(),
+            unsupported: BTreeMap::new(),
+            groups: first.groups.clone(),
+            read: parts.iter().flat_map(|p| p.opened.read.iter().copied()).collect(),
+        };
+        for part in &parts {
+            for (name, error) in &part.opened.unsupported {
+                out.unsupported.entry(name.clone()).or_insert_with(|| error.clone());
+            }
+            for u in &part.opened.dataset.unreadable {
+                if !out.dataset.unreadable.iter().any(|o| o.name == u.name) {
+                    out.dataset.unreadable.push(u.clone());
+                }
+            }
+        }
+        let data: BTreeSet<Arc<str>> = parts
+            .iter()
+            .flat_map(|p| &p.opened.dataset.variables)
+            .map(|v| v.name.clone())
+            .collect();
+        let aux: BTreeSet<Arc<str>> = parts
+            .iter()
+            .flat_map(|p| &p.opened.dataset.auxiliary)
+            .map(|v| v.name.clone())
+            .collect();
+        let is_unread = |n: &Arc<str>| out.unsupported.contains_key(&**n);
+        let (data, aux): (Vec<_>, Vec<_>) = (
+            data.iter().filter(|n| !is_unread(n)).collect(),
+            aux.iter().filter(|n| !is_unread(n) && !data.contains(*n)).collect(),
+        );
+        for (name, is_data) in
+            data.into_iter().map(|n| (n, true)).chain(aux.into_iter().map(|n| (n, false)))
+        {
+            let (variable, readers) = self.variable(&parts, name, (dim, is_new), is_data)?;
+            out.readers.extend(readers);
+            match is_data {
+                true => out.dataset.variables.push(variable),
+                false => out.dataset.auxiliary.push(variable),
+            }
+        }
+        Ok(out)
+    }
+
+    /// The coordinates of the joined dataset.
+    fn coords(&self, parts: &[Part], dim: &str) -> Result<Vec<Arc<Coord>>, SourceError> {
+        let mut out = Vec::new();
+        for coord in &parts[0].opened.dataset.coords {
+            let of =
+                |p: &Part| p.opened.dataset.coords.iter().find(|c| c.name == coord.name).cloned();
+            let Some(all) = parts.iter().map(of).collect::<Option<Vec<_>>>() else { continue };
+            if *coord.dim == *dim {
+                let values: Vec<_> = all.iter().map(|c| &c.values).collect();
+                let Some(values) = joined(&values) else {
+                    return Err(self.fault(format!(
+                        "the labels `{}` are not of one kind in all files, the first is `{}`",
+                        coord.name, parts[0].name
+                    )));
+                };
+                out.push(Arc::new(Coord { values, ..Coord::clone(coord) }));
+                continue;
+            }
+            let differs =
+                |c: &Arc<Coord>| first_difference(&coord.values, &c.values, self.tolerance);
+            let other = all.iter().zip(parts).find_map(|(c, p)| differs(c).map(|at| (c, p, at)));
+            if let Some((c, p, at)) = other {
+                // Labels beside those of the dimension may change from file to file: then there are none.
+                if coord.name != coord.dim {
+                    continue;
+                }
+                let show = |c: &Coord| match at < c.values.len() {
+                    true => format!("is {} at {at}", c.values.display(at)),
+                    false => format!("has {} labels", c.values.len()),
+                };
+                return Err(SourceError::LabelsDiffer {
+                    coord: coord.name.to_string(),
+                    a: parts[0].name.clone(),
+                    a_label: show(coord),
+                    b: p.name.clone(),
+                    b_label: show(c),
+                });
+            }
+            out.push(coord.clone());
+        }
+        Ok(out)
+    }
+
+    /// A variable of the joined dataset and its readers.
+    fn variable(
+        &mut self,
+        parts: &[Part],
+        name: &Arc<str>,
+        (dim, is_new): (&str, bool),
+        is_data: bool,
+    ) -> Result<(Variable, Vec<Arc<ArrayReader>>), SourceError> {
+        let of = |p: &Part| {
+            let d = &p.opened.dataset;
+            d.variables.iter().chain(&d.auxiliary).find(|v| v.name == *name).cloned()
+        };
+        let all: Vec<Option<Variable>> = parts.iter().map(of).collect();
+        let Some((at, first)) = all.iter().enumerate().find_map(|(i, v)| Some((i, v.clone()?)))
+        else {
+            return Err(self.fault(format!("no file has `{name}`")));
+        };
+        let axis = match is_new && is_data {
+            true => Some(0),
+            false => first.dims.iter().position(|d| d.as_deref() == Some(dim)),
+        };
+        let Some(axis) = axis else {
+            // It is the same in all files: that of the first one.
+            let readers = readers_of(&parts[at].opened, &first);
+            return Ok((first, readers));
+        };
+        if let Some(i) =
+            all.iter().position(Option::is_none).filter(|_| !self.options.masks_missing)
+        {
+            return Err(self.fault(format!(
+                "`{name}` is in `{}` and not in `{}`; with `missing => 'mask'` its cells are masked there",
+                parts[at].name, parts[i].name
+            )));
+        }
+        self.check(parts, &all, (at, &first), (axis, is_new))?;
+        self.joined(parts, &all, first, (dim, axis, is_new))
+    }
+
+    /// Checks that a variable has the same dimensions in all files.
+    fn check(
+        &self,
+        parts: &[Part],
+        all: &[Option<Variable>],
+        (at, first): (usize, &Variable),
+        (axis, is_new): (usize, bool),
+    ) -> Result<(), SourceError> {
+        for (v, p) in all.iter().zip(parts) {
+            let Some(v) = v else { continue };
+            let (a, b) = (&first.source.shape, &v.source.shape);
+            let same = |i: usize| (!is_new && i == axis) || a[i] == b[i];
+            if v.dims != first.dims || a.len() != b.len() || !(0..a.len()).all(same) {
+                return Err(self.fault(format!(
+                    "`{}` is {} in `{}` and {} in `{}`",
+                    v.name,
+                    shown(first),
+                    parts[at].name,
+                    shown(v),
+                    p.name
+                )));
+            }
+            let is_time = |v: &Variable| v.decode.time;
+            if is_time(v) != is_time(first) {
+                return Err(self.fault(format!(
+                    "`{}` has other time units in `{}` than in `{}`",
+                    v.name, p.name, parts[at].name
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn joined(
+        &mut self,
+        parts: &[Part],
+        all: &[Option<Variable>],
+        first: Variable,
+        (dim, axis, is_new): (&str, usize, bool),
+    ) -> Result<(Variable, Vec<Arc<ArrayReader>>), SourceError> {
+        let there = || all.iter().flatten();
+        let is_whole = all.iter().all(Option::is_some);
+        let same_decode = |v: &Variable| {
+            let plain = |d: &Decode| Decode { valid: None, ..d.clone() };
+            v.source.dtype == first.source.dtype && plain(&v.decode) == plain(&first.decode)
+        };
+        // A part without the variable needs a value that marks its cells as missing.
+        let marker = first.decode.missing.first().copied();
+        let is_float = first.source.dtype.is_float() && first.decode.unpack.is_none();
+        let is_same = there().all(same_decode) && (is_whole || marker.is_some() || is_float);
+        let (dtype, mut decode) = match is_same {
+            true => (first.source.dtype, Decode { valid: None, ..first.decode.clone() }),
+            false => {
+                let dtype = result_type(there());
+                let missing = vec![Scalar::from_f64(dtype, f64::NAN)];
+                (dtype, Decode { missing, ..Decode::default() })
+            }
+        };
+        if is_same && !is_whole && marker.is_none() {
+            decode.missing.push(Scalar::from_f64(dtype, f64::NAN));
+        }
+        if there().any(|v| v.decode.valid.is_some()) {
+            return Err(
+                self.fault(format!("`{}` has a mask of its own, which is not joined", first.name))
+            );
+        }
+        let absent =
+            marker.filter(|_| is_same).unwrap_or_else(|| Scalar::from_f64(dtype, f64::NAN));
+        let mut cells = Vec::with_capacity(parts.len());
+        let mut start = 0;
+        for (v, p) in all.iter().zip(parts) {
+            let len = match (v, is_new) {
+                (_, true) => 1,
+                (Some(v), false) => v.source.shape[axis],
+                (None, false) => lengths(&p.opened.dataset).get(dim).copied().unwrap_or(0),
+            };
+            let source = match v {
+                None => PartCells::Absent(bytes_of(absent, dtype)),
+                Some(v) => {
+                    let Some(reader) = p.opened.reader(&v.source).cloned() else {
+                        return Err(
+                            self.fault(format!("`{}` has no reader in `{}`", v.name, p.name))
+                        );
+                    };
+                    match is_same {
+                        true => PartCells::Same(reader),
+                        false => PartCells::Decoded(reader, Arc::new(v.decode.clone())),
+                    }
+                }
+            };
+            cells.push(JoinedPart { start, len, cells: source });
+            start += len;
+        }
+        let grids: Vec<&Grid> = there().map(|v| &v.source.grid).collect();
+        let (mut shape, mut dims) = (first.source.shape.clone(), first.dims.clone());
+        if is_new {
+            shape.insert(0, start);
+            dims.insert(0, Some(dim.into()));
+        } else {
+            shape[axis] = start;
+        }
+        self.number += 1;
+        let source = SourceRef {
+            url: self.url.to_string(),
+            path: format!("{}~{}", first.name, self.number),
+            dtype,
+            grid: grid(&shape, axis, is_new, &grids),
+            shape,
+            nullable: false,
+            version: version(all),
+            plain: false,
+        };
+        let store = parts[0].opened.readers.first().map(|r| r.store.clone());
+        let Some(store) = store else { return Err(self.fault("the first file has no arrays")) };
+        let reader = ArrayReader {
+            source: source.clone(),
+            name: first.name.to_string(),
+            store,
+            layout: Layout::Joined(Joined::new(axis, is_new, cells)),
+            ahead: Ahead::default(),
+            moments: None,
+            rests: Rests::default(),
+        };
+        let variable = Variable { dims, source, decode, ..first };
+        Ok((variable, vec![Arc::new(reader)]))
+    }
+}
+
+fn bytes_of(value: Scalar, dtype: DType) -> Vec<u8> {
+    let mut cell = value.cast(dtype).to_le_bytes()[..dtype.size()].to_vec();
+    if cfg!(target_endian = "big") {
+        cell.reverse();
+    }
+    cell
+}
+
+/// The type of decoded cells: that of xarray.
+fn result_type<'a>(all: impl Iterator<Item = &'a Variable>) -> DType {
+    let is_narrow = |v: &Variable| match v.decode.unpack {
+        Some(u) => u.dtype == DType::Float32,
+        None => v.source.dtype == DType::Float32 || v.source.dtype.size() <= 2,
+    };
+    let mut all = all;
+    if all.all(is_narrow) { DType::Float32 } else { DType::Float64 }
+}
+
+/// The readers of a variable and of its mask.
+fn readers_of(opened: &Opened, v: &Variable) -> Vec<Arc<ArrayReader>> {
+    let sources = std::iter::once(&v.source).chain(v.decode.valid.as_deref());
+    sources.filter_map(|s| opened.reader(s).cloned()).collect()
+}
+
+/// A digest of the versions of all parts.
+fn version(all: &[Option<Variable>]) -> Option<String> {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    for v in all {
+        let text = match v {
+            Some(v) => v.source.version.as_deref()?,
+            None => "",
+        };
+        for b in text.bytes().chain([0]) {
+            hash = (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+    Some(format!("{hash:016x}"))
+}
+
+/// The logical grid of joined arrays: their own chunks, if these are the same and end where the parts do.
+fn grid(shape: &Dims, axis: usize, is_new: bool, grids: &[&Grid]) -> Grid {
+    let mut chunk: Dims = shape.clone();
+    let own = |a: usize| if is_new && a > axis { a - 1 } else { a };
+    for a in 0..shape.len() {
+        if is_new && a == axis {
+            chunk[a] = 1;
+            continue;
+        }
+        let chunks = grids.iter().map(|g| g.axes[own(a)].chunk);
+        chunk[a] = chunks.max().unwrap_or(1).max(1);
+    }
+    if !is_new {
+        let unit = chunk[axis];
+        let (_, all_but_last) = grids.split_last().unwrap_or((&grids[0], &[]));
+        let is_aligned = grids.iter().all(|g| g.axes[axis].chunk == unit)
+            && all_but_last.iter().all(|g| g.axes[axis].len.is_multiple_of(unit));
+        if !is_aligned {
+            chunk[axis] = unit.saturating_mul(UNALIGNED);
+        }
+    }
+    let axes = shape.iter().zip(&chunk).map(|(&n, &c)| AxisGrid::regular(n, c));
+    Grid { axes: axes.collect() }
+}
+
+fn index_coords(d: &Dataset) -> impl Iterator<Item = &Arc<Coord>> {
+    d.coords.iter().filter(|c| c.name == c.dim)
+}
+
+fn names(d: &Dataset) -> impl Iterator<Item = &Arc<str>> {
+    d.variables.iter().map(|v| &v.name)
+}
+
+/// Lengths of the dimensions of a dataset.
+fn lengths(d: &Dataset) -> BTreeMap<String, u64> {
+    let mut out = BTreeMap::new();
+    for v in d.variables.iter().chain(&d.auxiliary) {
+        let dims = v.dims.iter().zip(&v.source.shape);
+        out.extend(dims.filter_map(|(d, n)| Some((d.as_ref()?.to_string(), *n))));
+    }
+    for c in &d.coords {
+        out.insert(c.dim.to_string(), c.values.len() as u64);
+    }
+    out
+}
+
+/// `[time: 3, lat: 4]`.
+fn shown(v: &Variable) -> String {
+    let dims = v.dims.iter().zip(&v.source.shape);
+    let dims: Vec<String> =
+        dims.map(|(d, n)| format!("{}: {n}", d.as_deref().unwrap_or("?"))).collect();
+    format!("[{}]", dims.join(", "))
+}

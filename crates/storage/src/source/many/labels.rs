@@ -1,0 +1,104 @@
+//! Labels of several files: compared, sorted and joined.
+
+use std::cmp::Ordering;
+use tessera_planner::catalog::CoordValues;
+use tessera_planner::dtype::DType;
+
+/// True if the labels are the same, floats within `tolerance`.
+pub(super) fn are_same(a: &CoordValues, b: &CoordValues, tolerance: f64) -> bool {
+    first_difference(a, b, tolerance).is_none()
+}
+
+/// The first position at which labels differ; the shorter length if one has more.
+pub(super) fn first_difference(a: &CoordValues, b: &CoordValues, tolerance: f64) -> Option<usize> {
+    use CoordValues::*;
+    let n = a.len().min(b.len());
+    let at = match (a, b) {
+        (Float(_, a), Float(_, b)) => {
+            let is_near =
+                |a: f64, b: f64| a == b || (a - b).abs() <= tolerance || (a.is_nan() && b.is_nan());
+            (0..n).find(|&i| !is_near(a[i], b[i]))
+        }
+        (Int(_, a), Int(_, b)) => (0..n).find(|&i| a[i] != b[i]),
+        (Time(c, a), Time(d, b)) if c == d => (0..n).find(|&i| a[i] != b[i]),
+        (Text(a), Text(b)) => (0..n).find(|&i| a[i] != b[i]),
+        (Int(..), Float(..)) | (Float(..), Int(..)) => {
+            let (a, b) = (floats(a), floats(b));
+            return first_difference(&a, &b, tolerance);
+        }
+        (Unreadable(a), Unreadable(b)) if a == b => None,
+        _ => Some(0),
+    };
+    at.or_else(|| (a.len() != b.len()).then_some(n))
+}
+
+fn floats(values: &CoordValues) -> CoordValues {
+    match values {
+        CoordValues::Int(_, v) => {
+            CoordValues::Float(DType::Float64, v.iter().map(|&v| v as f64).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+/// Compares label `i` of `a` with label `j` of `b`; `None` if they cannot be ordered.
+pub(super) fn compare(a: &CoordValues, i: usize, b: &CoordValues, j: usize) -> Option<Ordering> {
+    use CoordValues::*;
+    match (a, b) {
+        (Float(_, a), Float(_, b)) => a[i].partial_cmp(&b[j]),
+        (Int(_, a), Int(_, b)) => Some(a[i].cmp(&b[j])),
+        (Int(_, a), Float(_, b)) => (a[i] as f64).partial_cmp(&b[j]),
+        (Float(_, a), Int(_, b)) => a[i].partial_cmp(&(b[j] as f64)),
+        (Time(c, a), Time(d, b)) if c == d => Some(a[i].cmp(&b[j])),
+        (Text(a), Text(b)) => Some(a[i].cmp(&b[j])),
+        _ => None,
+    }
+}
+
+/// Labels one after another; `None` if they are of different kinds.
+pub(super) fn joined(parts: &[&CoordValues]) -> Option<CoordValues> {
+    use CoordValues::*;
+    let dtypes: Vec<Option<DType>> = parts.iter().map(|p| p.dtype()).collect();
+    let first = *dtypes.first()?;
+    if dtypes.iter().any(|d| *d != first) {
+        let is_number = |p: &&CoordValues| matches!(p, Int(..) | Float(..));
+        if !parts.iter().all(is_number) {
+            return None;
+        }
+        let all_int = parts.iter().all(|p| matches!(p, Int(..)));
+        if all_int {
+            let ints = parts.iter().flat_map(|p| match p {
+                Int(_, v) => v.to_vec(),
+                _ => Vec::new(),
+            });
+            return Some(Int(DType::Int64, ints.collect()));
+        }
+        let all: Vec<CoordValues> = parts.iter().map(|p| floats(p)).collect();
+        let values = all.iter().flat_map(|p| match p {
+            Float(_, v) => v.to_vec(),
+            _ => Vec::new(),
+        });
+        return Some(Float(DType::Float64, values.collect()));
+    }
+    macro_rules! all {
+        ($kind:pat => $v:ident) => {
+            parts
+                .iter()
+                .map(|p| match p {
+                    $kind => Some($v.iter().cloned()),
+                    _ => None,
+                })
+                .collect::<Option<Vec<_>>>()?
+                .into_iter()
+                .flatten()
+                .collect()
+        };
+    }
+    Some(match parts.first()? {
+        Int(d, _) => Int(*d, all!(Int(_, v) => v)),
+        Float(d, _) => Float(*d, all!(Float(_, v) => v)),
+        Time(c, _) => Time(*c, all!(Time(_, v) => v)),
+        Text(_) => Text(all!(Text(v) => v)),
+        Unreadable(_) => return None,
+    })
+}

@@ -22,12 +22,14 @@ pub(crate) struct Object {
     pub(crate) metadata: Vec<(String, String)>,
 }
 
+/// The parts of an upload by their names, and its metadata.
+pub(crate) type Upload = (BTreeMap<String, Bytes>, Vec<(String, String)>);
+
 /// A bucket.
 #[derive(Debug, Default)]
 pub(crate) struct Bucket {
     pub(crate) objects: BTreeMap<String, Object>,
-    /// Uploads in parts: the parts by their names, and the metadata.
-    pub(crate) uploads: BTreeMap<String, (BTreeMap<String, Bytes>, Vec<(String, String)>)>,
+    pub(crate) uploads: BTreeMap<String, Upload>,
     /// True if everybody may read.
     pub(crate) is_public: bool,
     count: u64,

@@ -34,6 +34,7 @@ pub(crate) mod reader;
 mod references;
 pub(crate) mod rests;
 pub(crate) mod retry;
+mod root;
 mod scaled;
 pub(crate) mod store;
 mod table_store;

@@ -83,7 +83,7 @@ pub(super) async fn open_directory(
     options: &Options,
     stores: &Stores,
 ) -> Result<Option<Opened>, SourceError> {
-    if is_web(&location) || !location.group.is_empty() {
+    if is_web(location) || !location.group.is_empty() {
         return Ok(None);
     }
     let store = stores.at(location, options, Access::Read)?;

@@ -3,7 +3,8 @@
 
 mod bad;
 mod changed;
-pub(crate) mod clouds;
+pub(crate) mod cloud;
+mod clouds;
 mod fixtures;
 mod hand_made;
 mod kept;

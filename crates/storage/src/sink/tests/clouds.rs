@@ -3,7 +3,7 @@
 use super::parts::{Who, contents, write};
 use super::*;
 use crate::clouds::Trouble;
-use crate::source::tests::clouds::Cloud;
+use crate::source::tests::cloud::Cloud;
 use tessera_planner::region::Region;
 
 fn bench_of(cloud: &Cloud) -> Bench {
@@ -98,11 +98,13 @@ fn a_store_is_appended_to_once_whatever_happens_to_the_answers() {
     for cloud in Cloud::all() {
         let (b, url, layout) = (bench_of(&cloud), cloud.url("t.zarr"), Layout::default());
         let io = &b.host.io;
-        let bytes = |numbers: std::ops::Range<i64>| numbers.flat_map(i64::to_ne_bytes).collect::<Vec<u8>>();
+        let bytes =
+            |numbers: std::ops::Range<i64>| numbers.flat_map(i64::to_ne_bytes).collect::<Vec<u8>>();
         let how = (false, false, false);
         let items = || vec![item(&layout)];
         let target = b.target(&url);
-        let create = ZarrWriter::create(&target, items(), Attrs::new(), layout.clone(), how, &b.host);
+        let create =
+            ZarrWriter::create(&target, items(), Attrs::new(), layout.clone(), how, &b.host);
         let writer = io.block_on(create).unwrap();
         let grid = Grid::regular(&[4], &[3]);
         for n in 0..grid.count() {

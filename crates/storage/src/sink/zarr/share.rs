@@ -52,7 +52,7 @@ pub(super) enum Place {
         private: bool,
     },
     Bucket {
-        reopen: Reopen,
+        reopen: Box<Reopen>,
         /// True if no other output ever has the same keys.
         unique: bool,
     },
@@ -194,7 +194,8 @@ impl ZarrWriter {
             }
             Destination::Object { .. } if is_in_memory(&self.display) => return Ok(None),
             Destination::Object { .. } => {
-                Place::Bucket { reopen: self.sharing.reopen.clone(), unique: self.sharing.unique }
+                let reopen = Box::new(self.sharing.reopen.clone());
+                Place::Bucket { reopen, unique: self.sharing.unique }
             }
         };
         let id = self.sharing.id.get_or_init(|| uuid::Uuid::new_v4().simple().to_string());

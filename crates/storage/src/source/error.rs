@@ -113,7 +113,7 @@ pub enum SourceError {
         reason: String,
     },
     /// A server that sends whole files only.
-    #[error("the server of `{what}` does not send parts of files: it ignores range requests")]
+    #[error("the server of `{what}` ignores range requests: it sends whole files only")]
     NoRanges {
         /// The URL.
         what: String,
@@ -403,7 +403,7 @@ impl SourceError {
                 "relative paths start at the working directory of the process that runs the query"
             }
             NoRanges { .. } => {
-                "copy the file to a disk or to an object store, or serve it with a server that has ranges"
+                "copy the file to a disk or an object store, or use a server that supports ranges"
             }
             NoBucket { what } | PermissionDenied { what, .. } | Unreachable { what, .. } => {
                 return self.store_hint(what).map(String::from);

@@ -75,7 +75,8 @@ impl Patient {
             if start.elapsed() >= self.patience || is_unconnected(e) || !is_transient(e) {
                 break;
             }
-            tracing::debug!(attempt, error = %e, "a storage request is repeated");
+            // The text of an error may hold the signature of a request.
+            tracing::debug!(attempt, status = status(e), "a storage request is repeated");
             tokio::time::sleep(WAIT.mul_f64(f64::from(attempt) * (0.5 + chance()))).await;
             let left = self.patience.mul_f64(1.8).saturating_sub(start.elapsed());
             match tokio::time::timeout(left, request()).await {

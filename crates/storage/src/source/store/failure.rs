@@ -190,9 +190,9 @@ fn is_denied(text: &str) -> bool {
 fn unusable(text: &str) -> Option<&'static str> {
     let missing = "Header missing from response";
     let table = [
-        ("Content-Length", "the server does not say how long it is"),
-        ("ETag", "the server sends no etag"),
-        ("Last-Modified", "the server does not say when it was written"),
+        ("Content-Length", "the server reports no length of it"),
+        ("ETag", "the server reports no etag of it"),
+        ("Last-Modified", "the server reports no time of it"),
     ];
     let found = table.iter().find(|(name, _)| text.contains(&format!("{name} {missing}")));
     found.map(|(_, reason)| *reason)

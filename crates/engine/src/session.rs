@@ -419,6 +419,7 @@ impl Session {
             Statement::CreateExternal(create) => self.create_external(create, statement).await,
             Statement::CreateView(create) => self.create_view(create, statement).await,
             Statement::Copy(copy) => self.copy(copy, statement).await,
+            Statement::Insert(insert) => self.insert(insert, statement).await,
             Statement::Drop(drop) => self.drop_named(drop, statement).await,
             Statement::Set { name, value } => {
                 let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);

@@ -57,8 +57,11 @@ pub fn parse_at_most(script: &str, limit: usize) -> Result<Vec<Parsed>, Error> {
         .iter()
         .map(|piece| {
             let mut statement = parse_piece(piece)?;
-            if let Statement::CreateView(create) = &mut statement {
-                create.query_text = tokens::slice(script, create.query_span).to_string();
+            let of = |span| tokens::slice(script, span).to_string();
+            match &mut statement {
+                Statement::CreateView(create) => create.query_text = of(create.query_span),
+                Statement::Insert(insert) => insert.query_text = of(insert.query_span),
+                _ => {}
             }
             let text = script[piece.bytes.clone()].to_string();
             Ok(Parsed { statement, text, bytes: piece.bytes.clone(), span: piece.span() })

@@ -25,6 +25,8 @@ pub enum Statement {
     CreateView(CreateView),
     /// `COPY (query) TO 'url' STORED AS format [OPTIONS (…)]`.
     Copy(Copy),
+    /// `INSERT INTO name query`.
+    Insert(Insert),
     /// `DROP TENSOR|TABLE|VIEW [IF EXISTS] name`.
     Drop(Drop),
     /// `EXPLAIN [ANALYZE] [VERBOSE] [(FORMAT text|json|dot)] statement`.
@@ -55,6 +57,7 @@ impl Statement {
             Self::CreateTensor(create) => Some(&create.query),
             Self::CreateView(create) => Some(&create.query),
             Self::Copy(copy) => Some(&copy.query),
+            Self::Insert(insert) => Some(&insert.query),
             Self::Explain(explain) => explain.statement.query(),
             Self::Describe(Described::Query(query)) => Some(query),
             _ => None,
@@ -68,6 +71,7 @@ impl Statement {
             Self::CreateTensor(create) => Some(&mut create.query),
             Self::CreateView(create) => Some(&mut create.query),
             Self::Copy(copy) => Some(&mut copy.query),
+            Self::Insert(insert) => Some(&mut insert.query),
             Self::Explain(explain) => explain.statement.query_mut(),
             Self::Describe(Described::Query(query)) => Some(query),
             _ => None,
@@ -117,6 +121,19 @@ pub enum ExternalKind {
     Table,
     /// `TENSOR`
     Tensor,
+}
+
+/// See [`Statement::Insert`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Insert {
+    /// The tensor, or the table of a Zarr store.
+    pub name: ObjectName,
+    /// The query whose result is appended.
+    pub query: Box<Query>,
+    /// Where the query stands.
+    pub query_span: Span,
+    /// The query as written.
+    pub query_text: String,
 }
 
 /// See [`Statement::CreateView`].

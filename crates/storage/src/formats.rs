@@ -16,6 +16,7 @@ mod numbers;
 mod open;
 mod probe;
 mod safetensors;
+mod tiff;
 pub(crate) mod view;
 
 pub(crate) use open::{by_content, by_name, is_named};
@@ -32,7 +33,7 @@ use tessera_planner::catalog::Attrs;
 use tessera_planner::region::Dims;
 
 /// The formats, in the order in which files are tried.
-static FORMATS: [&dyn Format; 2] = [&netcdf::NetCdf, &safetensors::Safetensors];
+static FORMATS: [&dyn Format; 3] = [&netcdf::NetCdf, &tiff::Tiff, &safetensors::Safetensors];
 
 /// A file format. It is stateless: what it found is in the [`Group`] that it returns.
 pub(crate) trait Format: Sync {

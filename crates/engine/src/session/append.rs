@@ -1,13 +1,19 @@
-//! `COPY … OPTIONS (append 'dim')`: appends a result to a Zarr store.
+//! `COPY … OPTIONS (append 'dim')` and `INSERT INTO`: appends a result to a Zarr store, or to a tensor.
 
 use crate::Handle;
 use crate::answer::{Answer, Chunked, Reply, Windows};
 use crate::error::Error;
-use crate::session::Session;
 use crate::session::ddl::item;
+use crate::session::open::{Found, Opener, bare};
+use crate::session::warehouse::Definition;
+use crate::session::{Failure, Session};
 use crate::statement::Intent;
+use sqlparser::ast::Query;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use tessera_frontend::statement::Copy;
+use tessera_frontend::labels::Labels;
+use tessera_frontend::statement::{CreateTensor, Insert, Statement};
+use tessera_planner::catalog::Dataset;
 use tessera_planner::region::Region;
 use tessera_storage::sink::{Append, Item, Shards, SinkError};
 use tessera_storage::source::Options;
@@ -19,19 +25,19 @@ impl Session {
     /// Appends the result of a COPY along `dim`. The result is computed first; large ones go to the scratch directory.
     pub(super) async fn append(
         &self,
-        copy: &Copy,
+        query: &Query,
+        url: &str,
         dim: &str,
         storage: &Options,
         statement: &Handle,
     ) -> Result<Reply, Error> {
-        let url = &copy.url.text;
         let noted = statement.entry().step(|s| match &s.intent {
             Some(Intent::Publish { target }) => {
                 target.strip_prefix(&prefix(url, dim))?.parse().ok()
             }
             _ => None,
         });
-        let mut reply = self.query_tensors(&copy.query, statement).await?;
+        let mut reply = self.query_tensors(query, statement).await?;
         let Answer::Chunked(results) =
             std::mem::replace(&mut reply.answer, Answer::Done(String::new()))
         else {
@@ -64,6 +70,46 @@ impl Session {
         Ok(reply)
     }
 
+    /// `INSERT INTO name query`: appends along the dimension whose labels, or length, the result does not share.
+    ///
+    /// A tensor of the warehouse never changes: it is replaced by the old cells and the new ones, in one step. An
+    /// external Zarr store is appended to in place.
+    pub(super) async fn insert(&self, insert: &Insert, statement: &Handle) -> Result<Reply, Error> {
+        let name = insert.name.to_string();
+        let key = bare(&name);
+        let done = || Answer::Done(format!("inserted into {name}"));
+        if self.was_defined(&key, statement).await? {
+            return Ok(done().into());
+        }
+        let mut opener = Opener::new(self, Vec::new(), statement);
+        let Some(Found::Dataset(dataset)) = opener.find(&key).await? else {
+            let known = self.host.warehouse.names().await?;
+            return Err(self.unknown(&key, known));
+        };
+        let planned = self.plan(&insert.query, statement).await?;
+        let dim = grown(&dataset, &planned.labels)
+            .map_err(|reason| Error::stage(Failure::Insert { name: name.clone(), reason }))?;
+        drop(planned);
+        let entry = self.host.warehouse.entry(&key).await?;
+        let mut reply = match entry.map(|e| e.definition) {
+            Some(Definition::External { stored_as, location, options }) if stored_as == "zarr" => {
+                let options = options.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+                let options = Options::parse(options).map_err(Error::stage)?;
+                self.append(&insert.query, &location, &dim, &options, statement).await?
+            }
+            Some(Definition::Tensor { .. }) => {
+                let create = replacement(&name, insert, &dataset, &dim)?;
+                self.create_tensor(&create, statement).await?
+            }
+            _ => {
+                let reason = "it is neither a tensor nor a table STORED AS ZARR".into();
+                return Err(Error::stage(Failure::Insert { name, reason }));
+            }
+        };
+        reply.answer = done();
+        Ok(reply)
+    }
+
     async fn append_box(
         &self,
         append: &Append,
@@ -89,6 +135,61 @@ impl Session {
         let put = append.put(&item.name, &region, &cells.data, valid).await;
         drop(reserved);
         put.map_err(Error::stage)
+    }
+}
+
+/// The one dimension along which results differ from the dataset.
+fn grown(dataset: &Dataset, results: &[Labels]) -> Result<String, String> {
+    let mut dims = BTreeSet::new();
+    for result in results {
+        let known = dataset.variables.iter().find(|v| *v.name == *result.name);
+        let Some(v) = known else { return Err(format!("it has no variable `{}`", result.name)) };
+        for (dim, (was, is)) in result.dims.iter().zip(v.source.shape.iter().zip(&result.shape)) {
+            let Some(name) = &dim.name else { continue };
+            let old = dataset.index_coord(name).map(|c| &c.values);
+            let new = dim.coord.as_ref().map(|c| &c.values);
+            if was != is || (old.is_some() && old != new) {
+                dims.insert(name.to_string());
+            }
+        }
+    }
+    let mut dims = dims.into_iter();
+    match (dims.next(), dims.next()) {
+        (Some(dim), None) => Ok(dim),
+        (None, _) => Err("the result has the labels that are there already".into()),
+        (Some(a), Some(b)) => Err(format!(
+            "the result has other labels along `{a}` and along `{b}`; one dimension may grow"
+        )),
+    }
+}
+
+/// The statement that replaces a tensor by its cells and the new ones.
+fn replacement(
+    name: &str,
+    insert: &Insert,
+    dataset: &Dataset,
+    dim: &str,
+) -> Result<CreateTensor, Error> {
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let items = dataset.variables.iter().map(|v| {
+        let own = quoted(&v.name);
+        match v.dims.iter().any(|d| d.as_deref() == Some(dim)) {
+            true => format!(
+                "concat([__old.{own}, __new.{own}], axis => '{}') AS {own}",
+                dim.replace('\'', "''")
+            ),
+            false => format!("__old.{own} AS {own}"),
+        }
+    });
+    let text = format!(
+        "CREATE OR REPLACE TENSOR {name} AS WITH __new AS ({}) SELECT {} FROM {name} AS __old, __new",
+        insert.query_text,
+        items.collect::<Vec<_>>().join(", ")
+    );
+    let mut parsed = tessera_frontend::parse(&text).map_err(Error::stage)?;
+    match parsed.pop().map(|p| p.statement) {
+        Some(Statement::CreateTensor(create)) => Ok(create),
+        _ => Err(Error::Internal { what: "an INSERT that creates no tensor".into() }),
     }
 }
 

@@ -44,7 +44,7 @@ impl Session {
         let mut options = CopyOptions::parse(&copy.options, kind)?;
         let url = &copy.url.text;
         if let Some(dim) = &options.append {
-            return self.append(copy, dim, &options.storage, statement).await;
+            return self.append(&copy.query, url, dim, &options.storage, statement).await;
         }
         let target =
             Target::parse(url, &options.storage, &self.host.stores).map_err(Error::stage)?;

@@ -128,6 +128,14 @@ pub enum Failure {
         /// The label.
         label: u64,
     },
+    /// A result that cannot be inserted.
+    #[error("cannot insert into `{name}`: {reason}")]
+    Insert {
+        /// The tensor or table.
+        name: String,
+        /// The reason.
+        reason: String,
+    },
     /// Labels of a result that cannot be read.
     #[error("the labels of dimension `{dim}` cannot be read: {reason}")]
     NoLabels {
@@ -175,6 +183,7 @@ impl Report for Failure {
             Failure::Option { .. } => "invalid_option",
             Failure::Definition { .. } => "invalid_definition",
             Failure::StoredAs { .. } | Failure::LargeLabel { .. } => "unsupported",
+            Failure::Insert { .. } => "cannot_insert",
             Failure::NoLabels { code, .. } => code,
             Failure::HiddenName { .. } => "invalid_name",
             Failure::Rows { memory: true, .. } => "memory_exceeded",
@@ -224,6 +233,7 @@ impl Report for Failure {
             Failure::DeepView { .. } => {
                 Some("store an intermediate result with CREATE TENSOR or CREATE TEMP TENSOR".into())
             }
+            Failure::Insert { .. } => Some("the result has the variables and labels of what it is inserted into, but along one dimension".into()),
             Failure::HiddenName { .. } => Some("give it another name".into()),
             Failure::NoLabels { dim, .. } => Some(format!(
                 "a row for each cell, and a tensor that is kept, have the labels of `{dim}`: `drop_coords(x, '{dim}')` \

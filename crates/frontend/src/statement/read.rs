@@ -5,14 +5,14 @@ use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 
-use super::{Literal, Setting, Statement};
+use super::{Insert, Literal, Setting, Statement};
 use crate::error::{Error, Position, from_parser, nearest};
 use crate::tokens::{Piece, is_keyword, is_word};
 
 /// The words that can begin a statement.
-const STATEMENTS: [&str; 11] = [
-    "SELECT", "WITH", "VALUES", "CREATE", "COPY", "DROP", "EXPLAIN", "CANCEL", "SET", "SHOW",
-    "DESCRIBE",
+const STATEMENTS: [&str; 12] = [
+    "SELECT", "WITH", "VALUES", "CREATE", "COPY", "INSERT", "DROP", "EXPLAIN", "CANCEL", "SET",
+    "SHOW", "DESCRIBE",
 ];
 
 /// A parser over the tokens of one statement that reports this crate's errors.
@@ -56,7 +56,8 @@ impl<'a> Reader<'a> {
             Keyword::SHOW => self.show(),
             Keyword::DESCRIBE | Keyword::DESC => self.describe(),
             _ if is_word(&first.token, "CANCEL") => self.cancel(),
-            Keyword::INSERT | Keyword::UPDATE | Keyword::DELETE | Keyword::MERGE => {
+            Keyword::INSERT => self.insert(),
+            Keyword::UPDATE | Keyword::DELETE | Keyword::MERGE => {
                 let hint = "tensors do not change in place: use CREATE OR REPLACE TENSOR … AS";
                 self.unsupported(word.value.to_uppercase(), Some(hint))
             }
@@ -87,6 +88,29 @@ impl<'a> Reader<'a> {
                 self.expected_with("a statement", Some(hint))
             }
         }
+    }
+
+    /// `INSERT INTO name query`.
+    fn insert(&mut self) -> Result<Statement> {
+        self.keyword(Keyword::INSERT)?;
+        self.keyword(Keyword::INTO)?;
+        let name = self.name()?;
+        if self.peek().token == Token::LParen && !self.is_query_in_parentheses() {
+            return self.unsupported(
+                "a list of columns in INSERT",
+                Some("name the results of the query as the variables: SELECT … AS t2m"),
+            );
+        }
+        let first = self.peek().span;
+        let query = self.query()?;
+        let query_span = first.union(&self.parser.get_current_token().span);
+        Ok(Statement::Insert(Insert { name, query, query_span, query_text: String::new() }))
+    }
+
+    /// True if a query follows the parenthesis that is next.
+    fn is_query_in_parentheses(&self) -> bool {
+        let next = self.parser.peek_nth_token(1).token;
+        [Keyword::SELECT, Keyword::WITH, Keyword::VALUES].iter().any(|k| is_keyword(&next, *k))
     }
 
     /// Parses a query and reports a fault inside a subquery at its own position.

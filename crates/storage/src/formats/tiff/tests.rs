@@ -1,0 +1,249 @@
+//! The samples in `tests/data/formats/tiff`, read as GDAL (rasterio, rioxarray) and tifffile read them (`make.py`).
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod damaged;
+mod remote;
+
+use crate::source::{ArrayReader, Opened, Options, SourceError, Stores, open};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tessera_planner::catalog::{Attrs, CoordValues};
+use tessera_planner::region::{Dims, Region};
+
+/// The folder of the samples.
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/formats/tiff")
+}
+
+/// What the samples have to read as, by file and group.
+fn expected() -> BTreeMap<String, Value> {
+    let text = std::fs::read_to_string(folder().join("expected.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn stores() -> Stores {
+    Stores::with_environment(Duration::from_secs(30), [])
+}
+
+fn run<T>(f: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f)
+}
+
+fn open_sample(name: &str, cf: bool) -> Result<Opened, SourceError> {
+    let options = Options::parse([("decode_cf", if cf { "true" } else { "false" })]).unwrap();
+    run(open(&format!("{}/{name}", folder().display()), &options, &stores()))
+}
+
+/// The reader of an array.
+fn reader(opened: &Opened, name: &str) -> Arc<ArrayReader> {
+    opened.readers.iter().find(|r| r.name == name).unwrap().clone()
+}
+
+fn attrs<'a>(opened: &'a Opened, name: &str) -> &'a Attrs {
+    &opened.dataset.variables.iter().find(|v| &*v.name == name).unwrap().attrs
+}
+
+fn read(reader: &ArrayReader, region: &Region) -> Vec<u8> {
+    let fetched = run(reader.fetch(region)).unwrap();
+    let mut out = vec![0xA5; region.cells() as usize * reader.source().dtype.size()];
+    reader.decode(fetched, region, &mut out).unwrap();
+    out
+}
+
+fn list(value: &Value) -> Vec<u64> {
+    value.as_array().unwrap().iter().map(|v| v.as_u64().unwrap()).collect()
+}
+
+/// Compares the cells of an array, whole and in windows.
+fn check_cells(of: &str, reader: &ArrayReader, want: &Value) {
+    let source = reader.source();
+    assert_eq!(source.shape.to_vec(), list(&want["shape"]), "{of}");
+    assert_eq!(source.dtype.to_string(), want["dtype"].as_str().unwrap(), "{of}");
+    let whole = Region::whole(&source.shape);
+    let crc = |region: &Region| u64::from(crc32fast::hash(&read(reader, region)));
+    assert_eq!(crc(&whole), want["crc"].as_u64().unwrap(), "{of}");
+    for window in want["windows"].as_array().unwrap() {
+        let [y0, y1, x0, x1, wanted] = list(window)[..] else { panic!("{of}") };
+        let (mut region, n) = (whole.clone(), source.shape.len());
+        (region.start[n - 2], region.end[n - 2]) = (y0, y1);
+        (region.start[n - 1], region.end[n - 1]) = (x0, x1);
+        assert_eq!(crc(&region), wanted, "{of} {region}");
+    }
+}
+
+/// Compares labels to the last bit.
+fn check_labels(of: &str, opened: &Opened, want: &Value) {
+    for dim in ["x", "y"] {
+        let coord = opened.dataset.index_coord(dim);
+        let Some(wanted) = want[dim].as_object() else {
+            assert!(coord.is_none(), "{of}: {dim}");
+            continue;
+        };
+        let CoordValues::Float(_, labels) = &coord.unwrap().values else { panic!("{of}: {dim}") };
+        let bytes: Vec<u8> = labels.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let ends = (labels.first().unwrap(), labels.last().unwrap());
+        assert_eq!(u64::from(crc32fast::hash(&bytes)), wanted["crc"], "{of}: {dim} {ends:?}");
+    }
+    let band = &opened.dataset.index_coord("band").unwrap().values;
+    let CoordValues::Int(_, labels) = band else { panic!("{of}: band") };
+    let labels: Vec<u64> = labels.iter().map(|v| *v as u64).collect();
+    assert_eq!(labels, list(&want["band"]), "{of}");
+}
+
+/// Compares attributes with those of rioxarray.
+fn check_attrs(of: &str, got: &Attrs, want: &Value) {
+    let other =
+        ["TIFFTAG_XRESOLUTION", "TIFFTAG_YRESOLUTION", "TIFFTAG_RESOLUTIONUNIT", "RESAMPLING"];
+    let number = |v: &Value| v.as_f64();
+    for (key, wanted) in want["attrs"].as_object().unwrap() {
+        // GDAL takes the units of heights from the name of their reference system.
+        if other.contains(&key.as_str()) || of == "compound.tif" && key == "units" {
+            continue;
+        }
+        let wanted = match wanted.as_array() {
+            Some(all) if key == "units" && all.iter().all(|v| *v == all[0]) => &all[0],
+            _ => wanted,
+        };
+        let got = got.get(key).unwrap_or_else(|| panic!("{of}: {key} is missing, {wanted}"));
+        assert!(
+            got == wanted || number(got).is_some() && number(got) == number(wanted),
+            "{of}: {key} {got} {wanted}"
+        );
+    }
+    if let Some(wanted) = want["crs"].as_str() {
+        assert_eq!(got["crs"], wanted, "{of}");
+    }
+    if !got.contains_key("transform") {
+        assert_eq!(of, "control_points.tif");
+    } else {
+        assert_eq!(got["transform"], want["transform"], "{of}");
+    }
+}
+
+#[test]
+fn samples_equal_gdal_and_tifffile() {
+    let all = expected();
+    assert!(all.len() > 120, "{}", all.len());
+    for (of, want) in &all {
+        if of == "pages.tif#pages" {
+            continue;
+        }
+        let opened = open_sample(of, false).unwrap_or_else(|e| panic!("{of}: {e}"));
+        check_cells(of, &reader(&opened, "band_data"), want);
+        // Files without these were compared with tifffile.
+        if want.get("attrs").is_some() {
+            check_labels(of, &opened, want);
+            check_attrs(of, attrs(&opened, "band_data"), want);
+        }
+        if let Some(wanted) = want.get("mask") {
+            let mask = reader(&opened, "band_data_mask");
+            let whole = Region::whole(&mask.source().shape);
+            assert_eq!(u64::from(crc32fast::hash(&read(&mask, &whole))), *wanted, "{of}");
+        }
+    }
+}
+
+#[test]
+fn images_of_a_file_are_groups() {
+    let groups = |name: &str| open_sample(name, true).unwrap().groups;
+    assert_eq!(groups("cog.tif"), ["overview_1", "overview_2"]);
+    assert_eq!(groups("pages.tif"), ["page_2", "page_3"]);
+    assert_eq!(groups("mixed.tif"), ["overview_1", "overview_2", "page_2"]);
+    assert_eq!(groups("mixed.tif#page_2"), [""; 0]);
+    for none in ["#overview_3", "#overview_0", "#overview_01", "#page_1", "#sub_1", "#x"] {
+        let e = open_sample(&format!("cog.tif{none}"), true).unwrap_err();
+        assert!(matches!(e, SourceError::NotFound { .. }), "{none}: {e}");
+    }
+}
+
+#[test]
+fn pages_of_one_shape_are_an_array() {
+    let opened = open_sample("pages.tif", true).unwrap();
+    let names: Vec<_> = opened.dataset.variables.iter().map(|v| v.name.to_string()).collect();
+    assert_eq!(names, ["band_data", "pages"]);
+    let dims = opened.dataset.variables[1].dims.iter().flatten().map(|d| d.to_string());
+    assert_eq!(dims.collect::<Vec<_>>(), ["page", "band", "y", "x"]);
+    check_cells("pages", &reader(&opened, "pages"), &expected()["pages.tif#pages"]);
+    let mixed = open_sample("mixed.tif", true).unwrap();
+    assert_eq!(mixed.dataset.variables.len(), 1);
+}
+
+#[test]
+fn a_mask_and_nodata_are_missing_cells() {
+    let opened = open_sample("cog.tif", true).unwrap();
+    let [data] = &opened.dataset.variables[..] else { panic!() };
+    assert_eq!(data.decode.missing[0].to_string(), "-9999");
+    assert_eq!(data.decode.valid.as_ref().unwrap().path, "band_data_mask");
+    assert_eq!(data.source.grid.axes[1].chunk, 32);
+    let opened = open_sample("utm.tif", true).unwrap();
+    let unpack = opened.dataset.variables[0].decode.unpack.unwrap();
+    assert_eq!((unpack.scale, unpack.offset), (0.1, -3.5));
+    let x = opened.dataset.index_coord("x").unwrap();
+    assert_eq!(x.attrs["standard_name"], "projection_x_coordinate");
+}
+
+#[test]
+fn the_crs_is_a_code_or_a_name() {
+    for (name, wanted) in [
+        ("utm.tif", "EPSG:32633"),
+        ("south_up.tif", "EPSG:3857"),
+        ("compound.tif", "EPSG:32633+5773"),
+        ("custom.tif", "Here & there"),
+    ] {
+        let opened = open_sample(name, true).unwrap();
+        assert_eq!(attrs(&opened, "band_data")["crs"], wanted, "{name}");
+    }
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    for (name, wanted) in [
+        ("refused_complex.tif", "complex float of 64 bits"),
+        ("refused_lzma.tif", "compression LZMA"),
+        ("refused_lerc.tif", "compression LERC"),
+        ("refused_webp.tif", "compression WebP"),
+        ("refused_ccittfax4.tif", "compression CCITT T.6"),
+    ] {
+        let opened = open_sample(name, true).unwrap();
+        let e = opened.unsupported["band_data"].to_string();
+        assert!(e.contains(wanted), "{name}: {e}");
+    }
+}
+
+/// Sets the first value of a tag of a classic little-endian file.
+fn patch(name: &str, tag: u16, value: u16) -> Vec<u8> {
+    let mut bytes = std::fs::read(folder().join(name)).unwrap();
+    let at = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
+    let count = usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    let entry = (0..count).map(|i| at + 2 + 12 * i).find(|e| bytes[*e..e + 2] == tag.to_le_bytes());
+    let entry = entry.unwrap();
+    bytes[entry + 8..entry + 10].copy_from_slice(&value.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn codes_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, tag, value, wanted) in [
+        ("utm.tif", 259, 6, "compression old-style JPEG"),
+        ("utm.tif", 259, 34712, "compression JPEG 2000"),
+        ("utm.tif", 259, 999, "compression 999"),
+        ("nan.tif", 258, 24, "float of 24 bits"),
+        ("nan.tif", 317, 5, "predictor 5"),
+        ("nan.tif", 339, 1, "a predictor for floats of integers"),
+        ("utm.tif", 262, 6, "YCbCr without JPEG"),
+        ("utm.tif", 278, 0, "its strips have no rows"),
+        ("utm.tif", 278, 1, "it has 1 offsets of tiles or strips, expected 19"),
+        ("utm.tif", 256, 0, "width is 0"),
+    ] {
+        let path = dir.path().join("x.tif");
+        let bytes = patch(name, tag, value);
+        std::fs::write(&path, bytes).unwrap();
+        let opened = run(open(path.to_str().unwrap(), &Options::default(), &stores())).unwrap();
+        let e = opened.unsupported.get("band_data").map(ToString::to_string);
+        assert!(e.as_ref().is_some_and(|e| e.contains(wanted)), "{name} {tag} {value}: {e:?}");
+    }
+}

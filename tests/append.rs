@@ -1,0 +1,157 @@
+//! Appends to Zarr stores: `COPY … OPTIONS (append …)` and `INSERT INTO`, with readers beside them.
+
+use crate::common::Place;
+use std::fs;
+
+/// A store of days 0 to 49, and one of days 50 to 82, with cells that tell their day.
+fn stores(place: &Place, format: u8) -> (String, String) {
+    let (old, new) = (place.shown(&format!("old{format}.zarr")), place.shown("new.zarr"));
+    let days = |first: u64, last: u64, to: &str, chunk: u64| {
+        format!(
+            "COPY (SELECT assign_coords(rename(broadcast_to(reshape(arange({first}, {last})::float32, [{n}, 1, 1]), \
+             [{n}, 3, 4]), dim_0 => 'day', dim_1 => 'y', dim_2 => 'x'), day => arange({first}, {last})) AS v, \
+             rename(arange({first}, {last})::float64, dim_0 => 'day') AS w) TO '{to}' STORED AS ZARR \
+             OPTIONS (overwrite true, zarr_format {format}, chunks '[{chunk}, 3, 2]')",
+            n = last - first
+        )
+    };
+    let simple = |first: u64, last: u64, to: &str, chunk: u64| {
+        days(first, last, to, chunk).replace(
+            &format!(", rename(arange({first}, {last})::float64, dim_0 => 'day') AS w"),
+            "",
+        )
+    };
+    place.run(&simple(0, 50, &old, 20));
+    place.run(&simple(50, 83, &new, 20));
+    (old, new)
+}
+
+fn append(new: &str, old: &str) -> String {
+    format!("COPY (SELECT v FROM '{new}') TO '{old}' STORED AS ZARR OPTIONS (append 'day')")
+}
+
+#[test]
+fn appended_cells_are_read_behind_the_old_ones() {
+    for format in [2, 3] {
+        let place = Place::open(&[]);
+        let (old, new) = stores(&place, format);
+        let told = place.lines(&append(&new, &old)).unwrap().concat();
+        assert!(told.contains("appended 33"), "{told}");
+        let sums = place.lines(&format!("SELECT sum(v, axis => ['y', 'x']) AS s FROM '{old}'"));
+        let cells = sums.unwrap().join(" ");
+        let found: Vec<f64> = cells.split_whitespace().filter_map(|w| w.parse().ok()).collect();
+        let wanted: Vec<f64> = (0..83).map(|d| f64::from(d) * 12.0).collect();
+        assert_eq!(found, wanted, "{format}");
+        let rows = place.lines(&format!("SELECT max(day), count(*) FROM '{old}' WHERE day >= 48"));
+        assert!(rows.unwrap().concat().contains("82"), "{format}");
+        // Once more the labels would fall.
+        let again = place.lines(&append(&new, &old)).unwrap_err();
+        assert!(again.starts_with("name_conflict: ") && again.contains("ends at 82"), "{again}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_changes_nothing() {
+    let place = Place::open(&[]);
+    let (old, new) = stores(&place, 3);
+    let to = |query: &str, dim: &str| {
+        let sql = format!("COPY ({query}) TO '{old}' STORED AS ZARR OPTIONS (append '{dim}')");
+        place.lines(&sql).unwrap_err()
+    };
+    for (query, dim, part) in [
+        (format!("SELECT v AS u FROM '{new}'"), "day", "no array `u`"),
+        (format!("SELECT v::float64 AS v FROM '{new}'"), "day", "float64"),
+        (format!("SELECT v FROM '{new}'"), "time", "no dimension `time`"),
+        (format!("SELECT v[:, 0:2] AS v FROM '{new}'"), "day", "`y` has length 2"),
+        (format!("SELECT transpose(v) AS v FROM '{new}'"), "day", "the dimensions"),
+        (format!("SELECT values(v) AS v FROM '{new}'"), "day", "no labels `day`"),
+    ] {
+        let told = to(&query, dim);
+        assert!(told.contains(part), "{query}: {told}");
+    }
+    let missing = place.lines(&append(&new, &place.shown("none.zarr"))).unwrap_err();
+    assert!(missing.starts_with("not_found: "), "{missing}");
+    let length = place.lines(&format!("SELECT count(v) AS n FROM '{old}'")).unwrap().concat();
+    assert!(length.contains("600"), "{length}");
+}
+
+#[test]
+fn readers_see_the_old_or_the_new_length() {
+    let place = std::sync::Arc::new(Place::open(&[]));
+    let (old, new) = stores(&place, 3);
+    let query = format!("SELECT count(v) AS n, sum(v) AS s FROM '{old}'");
+    let seen = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut seen = Vec::new();
+            for _ in 0..60 {
+                match place.lines(&query) {
+                    Ok(lines) => seen.push(lines.join(" ")),
+                    // Between two reads of a statement the store has changed: it says so.
+                    Err(e) => assert!(e.starts_with("source_changed: "), "{e}"),
+                }
+            }
+            seen
+        });
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        place.run(&append(&new, &old));
+        reader.join().unwrap()
+    });
+    let last = place.lines(&query).unwrap().join(" ");
+    let (before, after) = (12.0 * 1225.0, 12.0 * 3403.0);
+    for text in seen.iter().chain([&last]) {
+        let numbers: Vec<f64> = text.split_whitespace().filter_map(|w| w.parse().ok()).collect();
+        assert!(numbers == [600.0, before] || numbers == [996.0, after], "{text}");
+    }
+    assert!(last.contains("996"), "{last}");
+}
+
+#[test]
+fn a_killed_append_leaves_the_old_cells() {
+    let place = Place::open(&[]);
+    let (old, new) = stores(&place, 3);
+    // What an append has written before it commits.
+    let copy = place.shown("copy.zarr");
+    let whole = |from: &str, to: &str| {
+        fn all(from: &std::path::Path, to: &std::path::Path) {
+            fs::create_dir_all(to).unwrap();
+            for entry in fs::read_dir(from).unwrap() {
+                let entry = entry.unwrap();
+                let target = to.join(entry.file_name());
+                match entry.file_type().unwrap().is_dir() {
+                    true => all(&entry.path(), &target),
+                    false => drop(fs::copy(entry.path(), target).unwrap()),
+                }
+            }
+        }
+        all(std::path::Path::new(from), std::path::Path::new(to));
+    };
+    whole(&old, &copy);
+    place.run(&append(&new, &copy));
+    fs::copy(format!("{old}/zarr.json"), format!("{copy}/zarr.json")).unwrap();
+    let sum =
+        |store: &str| place.lines(&format!("SELECT sum(v) AS s, count(v) AS n FROM '{store}'"));
+    assert_eq!(sum(&copy).unwrap(), sum(&old).unwrap());
+    // And the next append takes its place.
+    place.run(&append(&new, &copy));
+    assert!(sum(&copy).unwrap().join(" ").contains("996"));
+}
+
+#[test]
+fn a_tensor_and_an_external_store_take_inserts() {
+    let place = Place::open(&[]);
+    let (old, new) = stores(&place, 3);
+    place.run(&format!("CREATE TENSOR t AS SELECT v FROM '{old}'"));
+    place.run(&format!("CREATE EXTERNAL TABLE e STORED AS ZARR LOCATION '{old}'"));
+    for name in ["t", "e"] {
+        place.run(&format!("INSERT INTO {name} SELECT v FROM '{new}'"));
+        let lines = place.lines(&format!("SELECT count(v) AS n, sum(v) AS s FROM {name}"));
+        let numbers: Vec<f64> =
+            lines.unwrap().join(" ").split_whitespace().filter_map(|w| w.parse().ok()).collect();
+        assert_eq!(numbers, [996.0, 12.0 * 3403.0], "{name}");
+        let again =
+            place.lines(&format!("INSERT INTO {name} SELECT u FROM (SELECT v AS u FROM '{new}')"));
+        assert!(again.unwrap_err().starts_with("cannot_insert: "));
+    }
+    let none = place.lines("INSERT INTO nobody SELECT arange(3)").unwrap_err();
+    assert!(none.starts_with("unknown_name: "), "{none}");
+}

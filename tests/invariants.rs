@@ -226,7 +226,14 @@ fn one_version_of_each() {
 fn with_included(file: &Path) -> String {
     let text = fs::read_to_string(file).unwrap();
     let paths = text.split("#[path = \"").skip(1).filter_map(|rest| rest.split('"').next());
-    let included = paths.filter_map(|p| fs::read_to_string(file.parent().unwrap().join(p)).ok());
+    let mut files = Vec::new();
+    for path in paths.map(|p| file.parent().unwrap().join(p)).filter(|p| p.is_file()) {
+        match path.ends_with("mod.rs") {
+            true => sources(path.parent().unwrap(), &mut files),
+            false => files.push(path),
+        }
+    }
+    let included = files.iter().filter_map(|path| fs::read_to_string(path).ok());
     included.collect::<String>() + &text
 }
 

@@ -10,6 +10,8 @@ mod chaos;
 #[expect(clippy::print_stdout, reason = "a long run tells its seeds")]
 mod chaos_standby;
 mod chunking;
+#[allow(dead_code, reason = "the tests of storage use the rest")]
+mod clouds;
 #[expect(clippy::print_stdout, reason = "a long run tells its seeds")]
 mod cluster;
 mod cluster_cells;
@@ -37,6 +39,7 @@ mod http;
 mod invariants;
 mod islands;
 mod keep;
+mod keep_clouds;
 mod keep_s3;
 mod killed;
 mod labels;

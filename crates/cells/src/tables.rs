@@ -1,7 +1,8 @@
 //! Tables in `FROM`: Parquet, CSV, NDJSON and Arrow files, which DataFusion reads.
 //!
-//! Tessera's rules for storage apply to them too: paths are relative to the working directory, `AWS_*` variables and
-//! `OPTIONS ('aws.endpoint' …)` configure access to a bucket, and a missing file is reported as for arrays.
+//! Tessera's rules for storage apply to them too: paths are relative to the working directory, variables (`AWS_…`,
+//! `GOOGLE_…`, `AZURE_…`) and `OPTIONS ('aws.endpoint' …)` configure access to a bucket, and a missing file is reported
+//! as for arrays.
 
 use crate::error::Error;
 use crate::rows::{Guarded, IpcFormat, RowsState, check_parquet};
@@ -289,20 +290,19 @@ async fn place(
             )
         }
         Ok(client) => {
-            let parsed = Url::parse(url).map_err(|e| bad(e.to_string()))?;
-            let authority = parsed.authority().rsplit('@').next().unwrap_or_default();
             let slash = if found.is_directory { "/" } else { "" };
             let path = format!("/{}{slash}", client.key.trim_end_matches('/'));
-            let root = format!("{}://{authority}", parsed.scheme());
+            let root = client.root.clone();
+            let authority = root.split_once("://").map_or("", |(_, authority)| authority);
             let files = TableStore::remote(&reached, client, &root, options, ending, versions);
-            (files, authority.into(), path, root)
+            (files, authority.to_string(), path, root)
         }
     };
     // Each store has a name of its own, so that it is not confused with a store of another statement or with other
     // options.
     let number = STORES.fetch_add(1, Ordering::Relaxed);
     // The part after the plus is the scheme that errors show.
-    let scheme = root.split_once("://").map_or(String::new(), |(s, _)| format!("+{s}"));
+    let scheme = root.split_once(":/").map_or(String::new(), |(s, _)| format!("+{s}"));
     let name = format!("table-{number:x}{scheme}://{authority}/");
     let mut place = Url::parse(&name).map_err(|e| bad(e.to_string()))?;
     environment.register_object_store(&place, Arc::new(files.clone()));

@@ -52,6 +52,7 @@ use tessera_planner::plan::{StageId, Task};
 use tessera_planner::recover::{Bitmap, Reached, Recovery, reached, recover};
 use tessera_planner::tile::Tiling;
 use tessera_storage::sink::{SharedOutput, ZarrWriter};
+use tessera_storage::source::is_in_memory;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Rounds that may fail in a row for other reasons than a worker's death.
@@ -175,7 +176,7 @@ impl Drive {
                 continue;
             }
             let Some(location) = sources.location(source) else { return Ok(None) };
-            if location.url.starts_with("memory:") {
+            if is_in_memory(&location.url) {
                 return Ok(None);
             }
             named.push((source.as_ref().clone(), location.as_ref().clone()));

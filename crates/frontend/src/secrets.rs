@@ -6,8 +6,17 @@ use sqlparser::tokenizer::Token;
 /// Replacement for a secret.
 const HIDDEN: &str = "'(hidden)'";
 /// Substrings of the names of options whose values are secrets.
-const MARKS: [&str; 8] =
-    ["secret", "password", "passwd", "token", "credential", "account_key", "api_key", "sas_key"];
+const MARKS: [&str; 9] = [
+    "secret",
+    "password",
+    "passwd",
+    "token",
+    "credential",
+    "account_key",
+    "api_key",
+    "sas_key",
+    "connection_string",
+];
 
 /// True if the value of an option of that name is a secret.
 pub fn is_secret(name: &str) -> bool {
@@ -72,6 +81,18 @@ mod tests {
                 "COPY (SELECT 1) TO 's3://b/x' OPTIONS ('aws.access_key_id' 'AK', 'aws.secret_access_key' '(hidden)')",
             ),
             ("OPTIONS (aws.session_token 'it''s')", "OPTIONS (aws.session_token '(hidden)')"),
+            (
+                "OPTIONS (gcs.token 'A', gcs.service_account_key '{}', gcs.service_account_path 'p')",
+                "OPTIONS (gcs.token '(hidden)', gcs.service_account_key '(hidden)', gcs.service_account_path 'p')",
+            ),
+            (
+                "OPTIONS ('azure.account' 'a', 'azure.account_key' 'K', azure.sas_token 'S', azure.client_secret 'C')",
+                "OPTIONS ('azure.account' 'a', 'azure.account_key' '(hidden)', azure.sas_token '(hidden)', azure.client_secret '(hidden)')",
+            ),
+            (
+                "read_zarr('az://c/x', azure.connection_string => 'AccountKey=K')",
+                "read_zarr('az://c/x', azure.connection_string => '(hidden)')",
+            ),
             ("open(token => 'T', x => 'y')", "open(token => '(hidden)', x => 'y')"),
             ("SET a.password = 'p'; SELECT 'é'", "SET a.password = '(hidden)'; SELECT 'é'"),
             ("SELECT token FROM 'x'", "SELECT token FROM 'x'"),

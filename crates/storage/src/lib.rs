@@ -31,3 +31,12 @@ pub mod source;
     reason = "a server for tests, which those of whole statements share"
 )]
 mod served;
+
+#[cfg(test)]
+#[path = "../../../tests/clouds/mod.rs"]
+#[allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "servers for tests, which those of whole statements share"
+)]
+mod clouds;

@@ -13,6 +13,7 @@ pub(crate) mod boxes;
 pub(crate) mod cells;
 pub(crate) mod cf;
 pub(crate) mod chunked;
+mod clouds;
 pub(crate) mod codecs;
 pub(crate) mod coords;
 mod dataset_cache;
@@ -33,6 +34,7 @@ pub(crate) mod reader;
 mod references;
 pub(crate) mod rests;
 pub(crate) mod retry;
+mod root;
 mod scaled;
 pub(crate) mod store;
 mod table_store;
@@ -48,6 +50,7 @@ pub(crate) use fence::Access;
 pub use fence::{Lent, Rules};
 pub use flat::slabs;
 pub use location::Options;
+pub use many::is_in_memory;
 pub(crate) use meta::CHUNK_BYTES_MAX;
 pub use reader::{ArrayReader, Fetched};
 pub use store::{Client, Counters, Found, Reached, Stores, passing};
@@ -55,7 +58,7 @@ pub use table_store::TableStore;
 pub use versions::{Noted, Read, Versions};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::formats;
 use dataset_cache::{Noticed, Seen};

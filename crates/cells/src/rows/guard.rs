@@ -169,7 +169,11 @@ pub(super) fn guarded(
 /// The URL prefix of files in a store that is registered as `table-1+s3://bucket/`; empty for local files.
 fn root_of(store: &str) -> String {
     let rest = store.split_once('+').map_or("", |(_, rest)| rest);
-    rest.trim_end_matches('/').to_string()
+    match rest.trim_end_matches('/') {
+        // A URL of memory has no host.
+        scheme if scheme.ends_with(':') => format!("{scheme}/"),
+        root => root.to_string(),
+    }
 }
 
 fn shown(root: &str, at: &Path) -> String {
@@ -427,6 +431,10 @@ mod tests {
     #[test]
     fn files_of_buckets_are_named_by_their_urls() {
         assert_eq!(root_of("table-1f+s3://bucket/"), "s3://bucket");
+        let azure = "abfss://c@a.dfs.core.windows.net";
+        assert_eq!(root_of(&format!("table-1f+{azure}/")), azure);
+        let memory = root_of("table-1f+memory:///");
+        assert_eq!(shown(&memory, &Path::from("a/b.csv")), "memory://a/b.csv");
         assert_eq!(shown(&root_of("table-2:///"), &Path::from("a/b.csv")), "/a/b.csv");
     }
 }

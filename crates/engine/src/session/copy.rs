@@ -256,7 +256,7 @@ impl CopyOptions {
         for setting in settings {
             let key = setting.key.text.to_ascii_lowercase();
             let value = setting.value.text.as_str();
-            if key.starts_with("aws.") {
+            if StorageOptions::is_of_store(&key) {
                 storage.push((setting.key.text.as_str(), value));
                 continue;
             }
@@ -344,7 +344,7 @@ fn check_key(literal: &Literal, key: &str, kind: CopyFormat) -> Result<(), Error
     let hint = match (nearest(key, &known), of_other) {
         (Some(near), _) => format!("did you mean `{near}`?"),
         (None, Some((format, _))) => format!("it is an option of STORED AS {}", format.name()),
-        (None, None) => format!("options are {} and aws.…", known.join(", ")),
+        (None, None) => format!("options are {}, aws.…, gcs.… and azure.…", known.join(", ")),
     };
     Err(Error::stage(Failure::Option {
         name: literal.text.clone(),

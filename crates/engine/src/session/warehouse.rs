@@ -1,5 +1,5 @@
-//! The durable half of the catalog: one JSON file for each name, `catalog/<name>.json`, in a directory or below an S3
-//! prefix.
+//! The durable half of the catalog: one JSON file for each name, `catalog/<name>.json`, in a directory or below a
+//! prefix of a bucket.
 //!
 //! ```text
 //!   warehouse.json            the format of the warehouse
@@ -122,7 +122,7 @@ pub(crate) struct Warehouse {
 }
 
 impl Warehouse {
-    /// The warehouse at a directory or an S3 prefix. Reads nothing yet.
+    /// The warehouse at a directory or a prefix of a bucket. Reads nothing yet.
     ///
     /// # Errors
     /// The URL is invalid, or the storage is read-only.

@@ -18,7 +18,7 @@ mod documents;
 use super::folder::{FileLock, Folder, Mode, Version};
 use super::{Item, SinkError};
 use crate::source::cells::Raw;
-use crate::source::location::{Location, Options};
+use crate::source::location::{Location, Options, Root, StoragePath};
 use crate::source::{Access, ArrayReader, Stores, cf};
 use cells::Encoding;
 use documents::Documents;
@@ -76,6 +76,9 @@ impl Append {
         stores: &Stores,
     ) -> Result<Append, SinkError> {
         let location = Location::parse(url)?;
+        if let StoragePath::Object { root: root @ Root::Http { .. }, .. } = &location.path {
+            return Err(SinkError::ReadOnly { scheme: format!("{}://", root.scheme()) });
+        }
         let folder = Folder::below(&location, stores.at(&location, options, Access::Write)?);
         let lock = folder.try_hold_directory()?;
         let own = Options { format: Some("zarr".into()), ..options.clone() };

@@ -176,7 +176,9 @@ impl SinkError {
             SinkError::NoSpace { .. } => {
                 Some("nothing was left behind; make room, or write elsewhere".into())
             }
-            SinkError::ReadOnly { .. } => Some("write to a local path or to s3://".into()),
+            SinkError::ReadOnly { .. } => {
+                Some("write to a local path, or to s3://, gs://, az://, abfss:// or memory://".into())
+            }
             SinkError::Source(SourceError::PermissionDenied { what, .. })
                 if what.starts_with("s3://") =>
             {

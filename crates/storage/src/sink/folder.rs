@@ -14,7 +14,7 @@ use crate::disk;
 use crate::fail;
 use crate::source::ahead::Ahead;
 use crate::source::chunked::Chunked;
-use crate::source::location::{Location, Options};
+use crate::source::location::{Location, Options, Root, StoragePath};
 use crate::source::meta::ArrayMeta;
 use crate::source::reader::Layout;
 use crate::source::rests::Rests;
@@ -54,15 +54,15 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Returns the folder at a path, `file://` or `s3://` URL; an S3 URL may name a whole bucket. Does no I/O.
+    /// Returns the folder at a path, or at a URL of a storage that is written to, which may name a whole bucket. Does
+    /// no I/O.
     ///
     /// # Errors
     /// An invalid URL, or read-only storage.
     pub fn open(url: &str, options: &Options, stores: &Stores) -> Result<Folder, SinkError> {
         let location = Location::parse(url.trim_end_matches('/'))?;
-        if let crate::source::location::StoragePath::Http { origin, .. } = &location.path {
-            let scheme = origin.split("://").next().unwrap_or("http");
-            return Err(SinkError::ReadOnly { scheme: format!("{scheme}://") });
+        if let StoragePath::Object { root: root @ Root::Http { .. }, .. } = &location.path {
+            return Err(SinkError::ReadOnly { scheme: format!("{}://", root.scheme()) });
         }
         let store = stores.at(&location, options, Access::Own)?;
         let destination = match store.parts() {
@@ -346,9 +346,8 @@ impl Folder {
             Destination::Object { client, .. } => {
                 let there = self.store.head(key).await?.is_some();
                 if there {
-                    self.destination
-                        .within(key, client.delete(&self.destination.key(key)?))
-                        .await?;
+                    // It may be gone: an attempt whose response was lost has removed it.
+                    self.destination.gone(key, client.delete(&self.destination.key(key)?)).await?;
                 }
                 there
             }

@@ -6,7 +6,7 @@ use super::{Host, Promise, SinkError};
 use crate::disk;
 use crate::fail;
 use crate::manifest::ManifestRef;
-use crate::source::location::{Location, Options, StoragePath};
+use crate::source::location::{Location, Options, Root, StoragePath};
 use crate::source::store::Parts;
 use crate::source::{Access, Rules, SourceError, Stores};
 use serde::{Deserialize, Serialize};
@@ -92,7 +92,7 @@ pub(super) enum Publish {
 }
 
 impl Target {
-    /// Parses a path, `file://` or `s3://` URL.
+    /// Parses a path, or a URL of a storage that is written to.
     ///
     /// # Errors
     /// An invalid URL, or read-only storage (`http://`).
@@ -104,17 +104,16 @@ impl Target {
                 reason: "a group behind `#` cannot be written by itself".into(),
             }));
         }
-        if let StoragePath::Http { origin, .. } = &location.path {
-            let scheme = origin.split("://").next().unwrap_or("http");
-            return Err(SinkError::ReadOnly { scheme: format!("{scheme}://") });
-        }
-        if let StoragePath::S3 { prefix, .. } = &location.path
-            && prefix.is_empty()
-        {
-            return Err(SinkError::Source(SourceError::BadUrl {
-                url: location.display,
-                reason: "it names a bucket, not what to write in it".into(),
-            }));
+        if let StoragePath::Object { root, prefix } = &location.path {
+            if let Root::Http { .. } = root {
+                return Err(SinkError::ReadOnly { scheme: format!("{}://", root.scheme()) });
+            }
+            if prefix.is_empty() {
+                return Err(SinkError::Source(SourceError::BadUrl {
+                    url: location.display,
+                    reason: "it names a bucket, not what to write in it".into(),
+                }));
+            }
         }
         let store = stores.at(&location, options, Access::Write)?;
         let destination = match store.parts() {

@@ -2,6 +2,7 @@
 //! reader in `tests/keep.rs`, and by `xarray` and `zarr-python` in `sql/goldens/keep_check.py`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod clouds;
 mod faulty;
 mod parts;
 mod process;

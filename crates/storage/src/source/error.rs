@@ -112,6 +112,12 @@ pub enum SourceError {
         /// The store's code for it.
         reason: String,
     },
+    /// A server that sends whole files only.
+    #[error("the server of `{what}` ignores range requests: it sends whole files only")]
+    NoRanges {
+        /// The URL.
+        what: String,
+    },
     /// The object changed since the statement read it first, or opened it.
     #[error("`{what}` changed while the statement ran")]
     Changed {
@@ -326,7 +332,9 @@ impl SourceError {
         use SourceError::*;
         match self {
             BadUrl { .. } => "bad_url",
-            Scheme { .. } | Unsupported { .. } | UnsupportedFile { .. } => "unsupported",
+            Scheme { .. } | Unsupported { .. } | UnsupportedFile { .. } | NoRanges { .. } => {
+                "unsupported"
+            }
             UnsupportedDType { .. } => "unsupported_dtype",
             BadOption { .. } => "unknown_option",
             NotFound { .. } | NoBucket { .. } => "not_found",
@@ -380,22 +388,25 @@ impl SourceError {
         }
         let text = match self {
             Clock { .. } => "set the clock of this machine",
+            Scheme { .. } => {
+                "local paths, file://, s3://, gs://, az://, abfss://, http(s):// and memory:// are read"
+            }
+            NotFound { what } if what.starts_with("memory://") => {
+                "memory:// is the memory of one process: what another process wrote is not in it"
+            }
             LabelsDiffer { .. } => {
                 "`tolerance => 1e-6` takes labels that differ by no more as the same; \
                  `concat => 'dim'` joins the files along another dimension"
             }
             OtherFormat { .. } => "`FROM 'url'` finds the format by itself",
-            Scheme { .. } => "local paths, file://, s3:// and http(s):// are read",
             NotFound { .. } => {
                 "relative paths start at the working directory of the process that runs the query"
             }
-            NoBucket { .. } => "check the bucket's name, AWS_REGION and AWS_ENDPOINT_URL",
-            PermissionDenied { what, .. } if what.starts_with("s3://") => {
-                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or OPTIONS ('aws.access_key_id' …); without them \
-                 the bucket is read anonymously"
+            NoRanges { .. } => {
+                "copy the file to a disk or an object store, or use a server that supports ranges"
             }
-            Unreachable { what, .. } if what.starts_with("s3://") => {
-                "check AWS_ENDPOINT_URL and AWS_REGION; an http:// endpoint needs AWS_ALLOW_HTTP=true"
+            NoBucket { what } | PermissionDenied { what, .. } | Unreachable { what, .. } => {
+                return self.store_hint(what).map(String::from);
             }
             TimeValue { reason, .. } if reason.contains("microsecond") => {
                 "times are stored in microseconds: store it as datetime64[us], or as integers"
@@ -415,5 +426,45 @@ impl SourceError {
             _ => return None,
         };
         Some(text.into())
+    }
+
+    /// The remedy for a store that denies access, is unreachable, or does not have the bucket.
+    fn store_hint(&self, what: &str) -> Option<&'static str> {
+        use SourceError::*;
+        let scheme = what.split_once("://").map_or("", |(scheme, _)| scheme);
+        Some(match (self, scheme) {
+            (Unreachable { reason, .. }, _) if reason.contains("TLS certificate") => {
+                "set SSL_CERT_FILE to a file with the certificate of the authority that signed it"
+            }
+            (NoBucket { .. }, "s3") => "check the bucket's name, AWS_REGION and AWS_ENDPOINT_URL",
+            (NoBucket { .. }, "gs") => "check the bucket's name",
+            (NoBucket { .. }, "az" | "abfss") => {
+                "check the names of the container and of the storage account"
+            }
+            (PermissionDenied { .. }, "s3") => {
+                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or OPTIONS ('aws.access_key_id' …); without them \
+                 the bucket is read anonymously"
+            }
+            (PermissionDenied { .. }, "gs") => {
+                "set GOOGLE_APPLICATION_CREDENTIALS, or OPTIONS ('gcs.service_account_path' …); without credentials the \
+                 bucket is read anonymously, and those of the environment are not sent to an endpoint in OPTIONS"
+            }
+            (PermissionDenied { .. }, "az" | "abfss") => {
+                "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or OPTIONS ('azure.account' …, \
+                 'azure.account_key' …); without credentials the container is read anonymously, and those of the \
+                 environment are not sent to an endpoint in OPTIONS"
+            }
+            (Unreachable { .. }, "s3") => {
+                "check AWS_ENDPOINT_URL and AWS_REGION; an http:// endpoint needs AWS_ALLOW_HTTP=true"
+            }
+            (Unreachable { .. }, "gs") => {
+                "check GOOGLE_BASE_URL, if it is set; an http:// endpoint needs GOOGLE_ALLOW_HTTP=true"
+            }
+            (Unreachable { .. }, "az" | "abfss") => {
+                "check the name of the storage account, and AZURE_STORAGE_ENDPOINT, if it is set; an http:// endpoint \
+                 needs AZURE_ALLOW_HTTP=true"
+            }
+            _ => return None,
+        })
     }
 }

@@ -10,7 +10,7 @@
 //! records of statements, keys) holds data of other users.
 
 use crate::source::error::SourceError;
-use crate::source::location::{Location, Options, StoragePath};
+use crate::source::location::{Location, Options, Root, StoragePath};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -66,7 +66,7 @@ pub(crate) struct Fence {
 #[derive(Debug)]
 pub(crate) struct Fenced {
     fence: Arc<Fence>,
-    /// The bucket or server.
+    /// The bucket, the container or the server.
     root: StoragePath,
 }
 
@@ -76,15 +76,7 @@ enum Rule {
     All,
     /// Every location of a scheme: `s3://`.
     Scheme(String),
-    Local(PathBuf),
-    S3 {
-        bucket: String,
-        prefix: String,
-    },
-    Http {
-        origin: String,
-        prefix: String,
-    },
+    Place(StoragePath),
 }
 
 /// A loan of a file, until this is dropped.
@@ -104,43 +96,40 @@ impl Drop for Lent {
 }
 
 impl Rule {
-    fn parse(text: &str) -> Result<Rule, SourceError> {
+    /// Parses a rule. `account` is the storage account of `az://container`.
+    fn parse(text: &str, account: Option<&str>) -> Result<Rule, SourceError> {
         if text == ALL {
             return Ok(Rule::All);
         }
-        if let Some(scheme) = text.strip_suffix("://")
-            && ["s3", "http", "https"].contains(&scheme)
-        {
-            return Ok(Rule::Scheme(scheme.into()));
+        match text.strip_suffix("://") {
+            Some("abfs" | "abfss") => return Ok(Rule::Scheme("az".into())),
+            Some(scheme @ ("s3" | "gs" | "az" | "http" | "https" | "memory")) => {
+                return Ok(Rule::Scheme(scheme.into()));
+            }
+            _ => {}
         }
         let location = Location::parse(text)?;
-        Ok(match location.path {
+        Ok(Rule::Place(match location.path {
             StoragePath::Local(path) => {
                 let resolved = resolve(&path).map_err(|e| SourceError::Storage {
                     what: location.display,
                     reason: e.to_string(),
                 })?;
-                Rule::Local(resolved)
+                StoragePath::Local(resolved)
             }
-            StoragePath::S3 { bucket, prefix } => Rule::S3 { bucket, prefix },
-            StoragePath::Http { origin, prefix } => Rule::Http { origin, prefix },
-        })
+            StoragePath::Object { root, prefix } => {
+                StoragePath::Object { root: root.of_account(account), prefix }
+            }
+        }))
     }
 
     /// The rule for a child of it.
     fn child(&self, name: &str) -> Rule {
-        let join = |prefix: &str| match prefix.is_empty() {
-            true => name.to_string(),
-            false => format!("{prefix}/{name}"),
-        };
         match self {
-            Rule::Local(root) => Rule::Local(root.join(name)),
-            Rule::S3 { bucket, prefix } => {
-                Rule::S3 { bucket: bucket.clone(), prefix: join(prefix) }
+            Rule::Place(StoragePath::Local(root)) => {
+                Rule::Place(StoragePath::Local(root.join(name)))
             }
-            Rule::Http { origin, prefix } => {
-                Rule::Http { origin: origin.clone(), prefix: join(prefix) }
-            }
+            Rule::Place(place) => Rule::Place(below(place, name)),
             other => other.clone(),
         }
     }
@@ -149,18 +138,16 @@ impl Rule {
     fn has(&self, place: &StoragePath) -> bool {
         match (self, place) {
             (Rule::All, _) => true,
-            (Rule::Scheme(scheme), StoragePath::S3 { .. }) => scheme == "s3",
-            (Rule::Scheme(scheme), StoragePath::Http { origin, .. }) => {
-                origin.split_once("://").is_some_and(|(s, _)| s == scheme)
+            (Rule::Scheme(scheme), StoragePath::Object { root, .. }) => scheme == root.scheme(),
+            (Rule::Scheme(_), StoragePath::Local(_)) => false,
+            (Rule::Place(StoragePath::Local(root)), StoragePath::Local(path)) => {
+                path.starts_with(root)
             }
-            (Rule::Local(root), StoragePath::Local(path)) => path.starts_with(root),
-            (Rule::S3 { bucket, prefix }, StoragePath::S3 { bucket: b, prefix: p }) => {
-                bucket == b && is_below(prefix, p)
-            }
-            (Rule::Http { origin, prefix }, StoragePath::Http { origin: o, prefix: p }) => {
-                origin == o && is_below(prefix, p)
-            }
-            _ => false,
+            (
+                Rule::Place(StoragePath::Object { root, prefix }),
+                StoragePath::Object { root: of, prefix: key },
+            ) => root == of && is_below(prefix, key),
+            (Rule::Place(_), _) => false,
         }
     }
 
@@ -168,11 +155,7 @@ impl Rule {
         match self {
             Rule::All => ALL.into(),
             Rule::Scheme(scheme) => format!("{scheme}://"),
-            Rule::Local(path) => path.display().to_string(),
-            Rule::S3 { bucket, prefix } => {
-                format!("s3://{bucket}/{prefix}").trim_end_matches('/').into()
-            }
-            Rule::Http { origin, prefix } => format!("{origin}/{prefix}"),
+            Rule::Place(place) => place.display(),
         }
     }
 }
@@ -193,7 +176,8 @@ impl Rules {
 }
 
 impl Fence {
-    /// Creates the fence of a process with that warehouse, if it has one; `private` are prefixes of its own paths.
+    /// Creates the fence of a process with that warehouse, if it has one; `private` are prefixes of its own paths,
+    /// `account` is its storage account.
     ///
     /// # Errors
     /// A rule that is neither a path nor a valid URL.
@@ -201,16 +185,19 @@ impl Fence {
         rules: Rules,
         warehouse: Option<&str>,
         private: &[PathBuf],
+        account: Option<&str>,
     ) -> Result<Fence, SourceError> {
         if rules.is_open() {
             return Ok(Fence::default());
         }
         let parse = |list: &Option<Vec<String>>| -> Result<Option<Vec<Rule>>, SourceError> {
             let Some(list) = list else { return Ok(None) };
-            list.iter().map(|text| Rule::parse(text)).collect::<Result<_, _>>().map(Some)
+            let rules = list.iter().map(|text| Rule::parse(text, account));
+            rules.collect::<Result<_, _>>().map(Some)
         };
         let (read, write) = (parse(&rules.read)?, parse(&rules.write)?);
-        let warehouse = warehouse.map(|url| Rule::parse(url.trim_end_matches('/'))).transpose()?;
+        let warehouse =
+            warehouse.map(|url| Rule::parse(url.trim_end_matches('/'), account)).transpose()?;
         let shown = |list: &Option<Vec<Rule>>, own: &[&str]| {
             let own = own.iter().flat_map(|name| warehouse.iter().map(|w| w.child(name).show()));
             list.as_ref().map(|list| list.iter().map(Rule::show).chain(own).collect())
@@ -244,27 +231,41 @@ impl Fence {
             return Ok((location.path.clone(), None));
         }
         let refused = || self.refusal(&location.display, access);
+        if let Some(path) = &options.gcs.service_account_path {
+            // Whoever cannot read the credentials of others cannot use them either.
+            let at = resolve(Path::new(path)).map(StoragePath::Local);
+            if !at.is_ok_and(|at| self.allows(&at, Access::Read)) {
+                return Err(self.refusal(path, Access::Read));
+            }
+        }
         let place = match &location.path {
             StoragePath::Local(path) => StoragePath::Local(resolve(path).map_err(|_| refused())?),
             other => other.clone(),
         };
-        let (root, key) = match (&place, &options.endpoint) {
-            // A bucket of another endpoint is another bucket: the check is of a URL there.
-            (StoragePath::S3 { bucket, prefix }, Some(endpoint)) => {
-                let endpoint = endpoint.trim_end_matches('/');
-                match Location::parse(&format!("{endpoint}/{bucket}")).map(|l| l.path) {
-                    Ok(at @ StoragePath::Http { .. }) if bucket != ".." => (at, prefix.as_str()),
-                    _ => return Err(refused()),
-                }
+        let (root, key) = match &place {
+            StoragePath::Local(_) => (place.clone(), ""),
+            StoragePath::Object { root, prefix } => {
+                let root = match options.endpoint_of(root) {
+                    None => StoragePath::Object { root: root.clone(), prefix: String::new() },
+                    // A bucket of another endpoint is another bucket: the check is of a URL there.
+                    Some(endpoint) => {
+                        // Other readers of such a URL may take another part of it for the host or the path.
+                        if endpoint.contains(['?', '#', '@', '\\']) {
+                            return Err(refused());
+                        }
+                        let (at, name) = (endpoint.trim_end_matches('/'), root.name());
+                        match Location::parse(&format!("{at}/{name}")).map(|l| l.path) {
+                            Ok(at @ StoragePath::Object { root: Root::Http { .. }, .. })
+                                if name != ".." =>
+                            {
+                                at
+                            }
+                            _ => return Err(refused()),
+                        }
+                    }
+                };
+                (root, prefix.as_str())
             }
-            (StoragePath::S3 { bucket, prefix }, None) => {
-                (StoragePath::S3 { bucket: bucket.clone(), prefix: String::new() }, prefix.as_str())
-            }
-            (StoragePath::Http { origin, prefix }, _) => (
-                StoragePath::Http { origin: origin.clone(), prefix: String::new() },
-                prefix.as_str(),
-            ),
-            (StoragePath::Local(_), _) => (place.clone(), ""),
         };
         match self.allows(&below(&root, key), access) {
             true => Ok((place, Some(Arc::new(Fenced { fence: self.clone(), root })))),
@@ -399,11 +400,8 @@ fn below(root: &StoragePath, key: &str) -> StoragePath {
     };
     match root {
         StoragePath::Local(_) => root.clone(),
-        StoragePath::S3 { bucket, prefix } => {
-            StoragePath::S3 { bucket: bucket.clone(), prefix: join(prefix) }
-        }
-        StoragePath::Http { origin, prefix } => {
-            StoragePath::Http { origin: origin.clone(), prefix: join(prefix) }
+        StoragePath::Object { root, prefix } => {
+            StoragePath::Object { root: root.clone(), prefix: join(prefix) }
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Locations of datasets: URLs, paths and the options of a table, parsed once.
 
 use crate::manifest::ManifestRef;
+use crate::source::clouds::{AzureOptions, GcsOptions};
 use crate::source::error::SourceError;
+pub(crate) use crate::source::root::Root;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -42,6 +44,10 @@ pub struct Options {
     pub(crate) skip_signature: Option<bool>,
     /// `aws.allow_http`.
     pub(crate) allow_http: Option<bool>,
+    /// `gcs.…`.
+    pub(crate) gcs: GcsOptions,
+    /// `azure.…`.
+    pub(crate) azure: AzureOptions,
 }
 
 /// The tolerance is finite.
@@ -75,6 +81,8 @@ impl Default for Options {
             session_token: None,
             skip_signature: None,
             allow_http: None,
+            gcs: GcsOptions::default(),
+            azure: AzureOptions::default(),
         }
     }
 }
@@ -98,6 +106,8 @@ impl fmt::Debug for Options {
             .field("session_token", &self.session_token.is_some())
             .field("skip_signature", &self.skip_signature)
             .field("allow_http", &self.allow_http)
+            .field("gcs", &self.gcs)
+            .field("azure", &self.azure)
             .finish()
     }
 }
@@ -121,16 +131,9 @@ impl Options {
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, SourceError> {
         let mut o = Options::default();
-        let bad = |key: &str, reason: String| SourceError::BadOption { key: key.into(), reason };
         for (key, value) in pairs {
-            let truth = || match value.to_ascii_lowercase().as_str() {
-                "true" | "1" | "yes" | "on" => Ok(true),
-                "false" | "0" | "no" | "off" => Ok(false),
-                _ => Err(SourceError::BadOption {
-                    key: key.to_string(),
-                    reason: format!("`{value}` is neither true nor false"),
-                }),
-            };
+            let bad = |reason| SourceError::BadOption { key: key.to_string(), reason };
+            let truth = || truth(value).map_err(bad);
             match key.to_ascii_lowercase().as_str() {
                 "decode_cf" => o.decode_cf = truth()?,
                 "format" => o.format = Some(value.to_ascii_lowercase()),
@@ -140,33 +143,27 @@ impl Options {
                         "by_coords" => Combine::ByCoords,
                         "nested" => Combine::Nested,
                         _ => {
-                            return Err(bad(
-                                key,
-                                format!("`{value}` is neither by_coords nor nested"),
-                            ));
+                            return Err(bad(format!("`{value}` is neither by_coords nor nested")));
                         }
                     }
                 }
                 "tolerance" => {
                     let number = value.parse().ok().filter(|v: &f64| *v >= 0.0 && v.is_finite());
-                    let number = number
-                        .ok_or_else(|| bad(key, format!("`{value}` is not a number from 0")))?;
+                    let number =
+                        number.ok_or_else(|| bad(format!("`{value}` is not a number from 0")))?;
                     o.tolerance = Some(number);
                 }
                 "missing" => {
                     o.masks_missing = match value.to_ascii_lowercase().as_str() {
                         "error" => false,
                         "mask" => true,
-                        _ => return Err(bad(key, format!("`{value}` is neither error nor mask"))),
+                        _ => return Err(bad(format!("`{value}` is neither error nor mask"))),
                     }
                 }
                 "aws.endpoint" | "aws.endpoint_url" => o.endpoint = Some(value.to_string()),
                 // It becomes a part of a host name.
                 "aws.region" if !value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') => {
-                    return Err(SourceError::BadOption {
-                        key: key.to_string(),
-                        reason: "a region has letters, digits and `-` only".into(),
-                    });
+                    return Err(bad("a region has letters, digits and `-` only".into()));
                 }
                 "aws.region" => o.region = Some(value.to_string()),
                 "aws.access_key_id" => o.access_key_id = Some(value.to_string()),
@@ -174,20 +171,73 @@ impl Options {
                 "aws.session_token" => o.session_token = Some(value.to_string()),
                 "aws.skip_signature" | "aws.anonymous" => o.skip_signature = Some(truth()?),
                 "aws.allow_http" => o.allow_http = Some(truth()?),
-                _ => {
-                    return Err(SourceError::BadOption {
-                        key: key.to_string(),
-                        reason: "unknown option; known are decode_cf, concat, combine, tolerance, missing, aws.endpoint, aws.region, \
-                                 aws.access_key_id, aws.secret_access_key, aws.session_token, aws.skip_signature and \
-                                 aws.allow_http"
-                            .into(),
-                    });
+                name => {
+                    let known = match name.split_once('.') {
+                        Some(("gcs", name)) => o.gcs.set(name, value).map_err(bad)?,
+                        Some(("azure", name)) => o.azure.set(name, value).map_err(bad)?,
+                        _ => false,
+                    };
+                    if !known {
+                        return Err(bad(format!("unknown option; known are {}", known_of(name))));
+                    }
                 }
             }
         }
         Ok(o)
     }
+
+    /// True for the name of an option of a store: where it is, and as whom it is accessed.
+    pub fn is_of_store(key: &str) -> bool {
+        let family = key.split_once('.').map(|(family, _)| family.to_ascii_lowercase());
+        family.is_some_and(|family| ["aws", "gcs", "azure"].contains(&family.as_str()))
+    }
+
+    /// The endpoint that the options give for a bucket.
+    pub(crate) fn endpoint_of(&self, root: &Root) -> Option<&str> {
+        match root {
+            Root::S3 { .. } => self.endpoint.as_deref(),
+            Root::Gcs { .. } => self.gcs.endpoint.as_deref(),
+            Root::Azure { .. } => self.azure.endpoint.as_deref(),
+            Root::Http { .. } | Root::Memory => None,
+        }
+    }
 }
+
+/// Parses a truth value.
+///
+/// # Errors
+/// The reason why it is none.
+pub(crate) fn truth(value: &str) -> Result<bool, String> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" => Ok(false),
+        _ => Err(format!("`{value}` is neither true nor false")),
+    }
+}
+
+/// The known options of the family that an unknown one belongs to; all, if it belongs to none.
+fn known_of(name: &str) -> String {
+    let of = |family: &str, names: &[&str]| {
+        names.iter().map(|name| format!("{family}.{name}")).collect::<Vec<_>>().join(", ")
+    };
+    match name.split_once('.') {
+        Some(("aws", _)) => of("aws", &AWS),
+        Some(("gcs", _)) => of("gcs", &GcsOptions::NAMES),
+        Some(("azure", _)) => of("azure", &AzureOptions::NAMES),
+        _ => "decode_cf, concat, combine, tolerance, missing, aws.…, gcs.… and azure.…".into(),
+    }
+}
+
+/// Options of S3, without `aws.`.
+const AWS: [&str; 7] = [
+    "endpoint",
+    "region",
+    "access_key_id",
+    "secret_access_key",
+    "session_token",
+    "skip_signature",
+    "allow_http",
+];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Location {
@@ -203,19 +253,36 @@ pub(crate) struct Location {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StoragePath {
     Local(PathBuf),
-    S3 {
-        bucket: String,
-        prefix: String,
-    },
-    /// `origin` is scheme, host and port; the query of the URL is dropped.
-    Http {
-        origin: String,
+    /// Objects below a prefix, which has no leading and trailing slashes.
+    Object {
+        root: Root,
         prefix: String,
     },
 }
 
+impl StoragePath {
+    /// The object or the path below it.
+    pub(crate) fn display(&self) -> String {
+        match self {
+            StoragePath::Local(path) => path.display().to_string(),
+            StoragePath::Object { root: root @ Root::Http { .. }, prefix } => {
+                format!("{}/{prefix}", root.url())
+            }
+            StoragePath::Object { root: Root::Memory, prefix } => format!("memory://{prefix}"),
+            StoragePath::Object { root, prefix } => {
+                format!("{}/{prefix}", root.url()).trim_end_matches('/').to_string()
+            }
+        }
+    }
+}
+
+/// True for a URL of the memory of a process.
+pub(crate) fn is_in_memory(url: &str) -> bool {
+    url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("memory"))
+}
+
 impl Location {
-    /// Parses a path, `file://`, `s3://`, `http://` or `https://` URL.
+    /// Parses a path, or a URL of one of the storages.
     pub(crate) fn parse(text: &str) -> Result<Location, SourceError> {
         let bad = |reason: &str| {
             // The text may hold a password: only the parts before and after the user part are repeated.
@@ -259,32 +326,25 @@ impl Location {
                 };
                 let prefix = decode_percent(url.path().trim_matches('/'))
                     .ok_or_else(|| bad("its path is no UTF-8"))?;
-                let display = format!("{origin}/{prefix}");
-                Ok(Location {
-                    path: StoragePath::Http { origin, prefix },
-                    group: group.trim_matches('/').to_string(),
-                    display,
-                })
+                Ok(Location::of(Root::Http { origin }, &prefix, &group))
             }
-            // Keys of S3 are taken literally: an S3 URL has no escapes, queries or user parts.
-            "s3" | "s3a" => {
+            // Keys are taken literally: a URL of a bucket has no escapes, queries or passwords.
+            "s3" | "s3a" | "gs" | "az" | "abfs" | "abfss" | "memory" => {
                 let (rest, group) = rest.rsplit_once('#').unwrap_or((rest, ""));
-                let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-                if bucket.contains('@') {
-                    return Err(bad("credentials do not belong into the URL"));
-                }
-                if bucket.is_empty() {
-                    return Err(bad("it names no bucket"));
-                }
-                let prefix = prefix.trim_matches('/').to_string();
-                Ok(Location {
-                    display: format!("s3://{bucket}/{prefix}").trim_end_matches('/').to_string(),
-                    path: StoragePath::S3 { bucket: bucket.to_string(), prefix },
-                    group: group.trim_matches('/').to_string(),
-                })
+                let (authority, prefix) = match scheme.as_str() {
+                    "memory" => ("", rest),
+                    _ => rest.split_once('/').unwrap_or((rest, "")),
+                };
+                let root = Root::parse(&scheme, authority).map_err(|e| bad(&e))?;
+                Ok(Location::of(root, prefix, group))
             }
             _ => Err(SourceError::Scheme { scheme }),
         }
+    }
+
+    fn of(root: Root, prefix: &str, group: &str) -> Location {
+        let path = StoragePath::Object { root, prefix: prefix.trim_matches('/').to_string() };
+        Location { display: path.display(), path, group: group.trim_matches('/').to_string() }
     }
 
     /// The file name without its last extension: the default name of the dataset in a query.
@@ -333,27 +393,82 @@ mod tests {
         assert_eq!(p("/a/b.zarr").stem(), "b");
         assert_eq!(p("file:///a/b%20c.npy").path, StoragePath::Local("/a/b c.npy".into()));
         let s3 = p("s3://bkt/p/q.zarr#g");
-        assert_eq!(s3.path, StoragePath::S3 { bucket: "bkt".into(), prefix: "p/q.zarr".into() });
+        let object = |root, prefix: &str| StoragePath::Object { root, prefix: prefix.into() };
+        assert_eq!(s3.path, object(Root::S3 { bucket: "bkt".into() }, "p/q.zarr"));
         assert_eq!((s3.group.as_str(), s3.stem()), ("g", "g".to_string()));
         let http = p("https://me:pw@host:81/a%20b/c.zarr?sig=1#g");
         assert_eq!(
             http.path,
-            StoragePath::Http { origin: "https://host:81".into(), prefix: "a b/c.zarr".into() }
+            object(Root::Http { origin: "https://host:81".into() }, "a b/c.zarr")
         );
         assert!(!http.display.contains("pw") && !http.display.contains("sig"));
+        let gs = p("gs://b.kt/p%20/q.zarr/#g/");
+        assert_eq!(gs.path, object(Root::Gcs { bucket: "b.kt".into() }, "p%20/q.zarr"));
+        assert_eq!((gs.group.as_str(), gs.display.as_str()), ("g", "gs://b.kt/p%20/q.zarr"));
+        let azure = |account: Option<&str>| Root::Azure {
+            account: account.map(String::from),
+            container: "c-1".into(),
+        };
+        for url in ["az://c-1/p/q", "abfs://c-1/p/q/", "ABFSS://c-1/p/q"] {
+            assert_eq!(
+                (p(url).path, p(url).display),
+                (object(azure(None), "p/q"), "az://c-1/p/q".into())
+            );
+        }
+        let named = "abfss://c-1@acct.dfs.core.windows.net/p/q";
+        for url in [
+            named,
+            "abfs://c-1@acct.blob.core.windows.net/p/q#",
+            "az://c-1@acct.DFS.core.windows.net/p/q",
+        ] {
+            assert_eq!(
+                (p(url).path, p(url).display.as_str()),
+                (object(azure(Some("acct")), "p/q"), named)
+            );
+        }
+        assert_eq!(azure(None).of_account(Some("acct")), azure(Some("acct")));
+        assert_eq!(azure(Some("a")).of_account(Some("acct")), azure(Some("a")));
+        let memory = p("memory://a/b.zarr/#g");
+        assert_eq!(memory.path, object(Root::Memory, "a/b.zarr"));
+        assert_eq!((memory.display.as_str(), memory.stem()), ("memory://a/b.zarr", "g".into()));
+        assert_eq!(p("memory:///a").path, object(Root::Memory, "a"));
+        assert_eq!(
+            (p("memory://").path, p("memory://").display.as_str()),
+            (object(Root::Memory, ""), "memory://")
+        );
+        assert_eq!(p("https://host").display, "https://host/");
+        assert!(is_in_memory("Memory://a") && !is_in_memory("memory.zarr"));
     }
 
     #[test]
     fn what_cannot_be_read_is_named() {
         let code = |s: &str| Location::parse(s).unwrap_err();
-        for s in ["gs://b/x", "az://b/x", "memory://x", "ftp://h/x"] {
+        for s in ["ftp://h/x", "hdfs://h/x", "adl://h/x"] {
             assert_eq!(code(s).code(), "unsupported", "{s}");
         }
-        for s in ["", "s3://", "s3:///k", "http://", "a\0b"] {
+        for s in ["", "s3://", "s3:///k", "http://", "a\0b", "gs://", "gs:///k", "az://"] {
             assert_eq!(code(s).code(), "bad_url", "{s:?}");
         }
-        let e = code("s3://AKIA:sekret@bucket/x").to_string();
-        assert!(!e.contains("sekret") && !e.contains("AKIA"), "{e}");
+        for s in [
+            "gs://../x",
+            "gs://a?b/x",
+            "gs://user@b/x",
+            "az://../x",
+            "az://a.b/x",
+            "az://c@acct/x",
+            "az://c@.dfs.core.windows.net/x",
+            "az://c@a.evil.example/x",
+            "az://c@a/b.dfs.core.windows.net/x",
+            "az://c@a.dfs.core.windows.net.evil.example/x",
+            "az://c@a.dfs.core.windows.net:81/x",
+            "az://c:pw@a.dfs.core.windows.net/x",
+        ] {
+            assert_eq!(code(s).code(), "bad_url", "{s:?}");
+        }
+        for scheme in ["s3", "gs", "az"] {
+            let e = code(&format!("{scheme}://AKIA:sekret@bucket/x")).to_string();
+            assert!(!e.contains("sekret") && !e.contains("AKIA"), "{e}");
+        }
     }
 
     #[test]
@@ -366,5 +481,13 @@ mod tests {
         assert_eq!(Options::parse([("decode_cf", "maybe")]).unwrap_err().code(), "unknown_option");
         let region = Options::parse([("aws.region", "x.evil.example/")]);
         assert_eq!(region.unwrap_err().code(), "unknown_option");
+        for (name, family) in
+            [("aws.x", "aws.endpoint"), ("gcs.x", "gcs.token"), ("azure.x", "azure.account")]
+        {
+            let e = Options::parse([(name, "v")]).unwrap_err();
+            assert!(e.code() == "unknown_option" && e.to_string().contains(family), "{e}");
+            assert!(Options::is_of_store(name), "{name}");
+        }
+        assert!(!Options::is_of_store("decode_cf") && !Options::is_of_store("codec.x"));
     }
 }

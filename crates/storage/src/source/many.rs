@@ -11,9 +11,9 @@ mod labels;
 use crate::formats;
 use crate::source::error::SourceError;
 use crate::source::fence::Access;
-use crate::source::location::{Location, Options, StoragePath};
+use crate::source::location::{Location, Options, Root, StoragePath};
 use crate::source::store::Stores;
-use crate::source::{Opened, cache_key, open_noted};
+use crate::source::{Opened, cache_key, location, open_noted};
 use futures::{StreamExt, TryStreamExt, stream};
 use glob::{MatchOptions, Pattern};
 
@@ -38,6 +38,15 @@ pub fn list_of(urls: &[String]) -> String {
 /// The locations of a list; `None` if the text is one location.
 pub fn listed(url: &str) -> Option<Vec<String>> {
     url.starts_with("[\"").then(|| serde_json::from_str(url).ok()).flatten()
+}
+
+/// True for the URL of something in the memory of a process, which another process does not see, or for several of which
+/// one is.
+pub fn is_in_memory(url: &str) -> bool {
+    match listed(url) {
+        Some(all) => all.iter().any(|one| location::is_in_memory(one)),
+        None => location::is_in_memory(url),
+    }
 }
 
 /// True if the text is several locations, or may be.
@@ -74,7 +83,7 @@ pub(super) async fn open_directory(
     options: &Options,
     stores: &Stores,
 ) -> Result<Option<Opened>, SourceError> {
-    if matches!(location.path, StoragePath::Http { .. }) || !location.group.is_empty() {
+    if is_web(location) || !location.group.is_empty() {
         return Ok(None);
     }
     let store = stores.at(location, options, Access::Read)?;
@@ -86,6 +95,10 @@ pub(super) async fn open_directory(
         true => Ok(None),
         false => open_all(url, files, options, stores).await.map(Some),
     }
+}
+
+fn is_web(location: &Location) -> bool {
+    matches!(&location.path, StoragePath::Object { root: Root::Http { .. }, .. })
 }
 
 async fn open_all(
@@ -130,12 +143,14 @@ async fn matching(
     };
     let first = url_of_files.find(['*', '?', '[']).unwrap_or(url_of_files.len());
     let (root, pattern) = match url_of_files[..first].rfind('/') {
+        // All of the memory of the process.
+        Some(slash) if url_of_files[..slash].ends_with(":/") => url_of_files.split_at(slash + 1),
         Some(slash) => (&url_of_files[..slash], &url_of_files[slash + 1..]),
         None => (".", url_of_files),
     };
     let location = Location::parse(if root.is_empty() { "/" } else { root })?;
     let bad = |reason: String| SourceError::BadUrl { url: url.into(), reason };
-    if let StoragePath::Http { .. } = location.path {
+    if is_web(&location) {
         return Err(bad("a server of files has no listing: write the list of its files".into()));
     }
     let matcher = Pattern::new(pattern).map_err(|e| bad(e.to_string()))?;

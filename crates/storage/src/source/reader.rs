@@ -235,7 +235,7 @@ impl ArrayReader {
     /// itself and once: an object, or a stretch of one, is a request. Of local files each read is one.
     pub fn requests(&self, grid: &Grid, origin: &[u64]) -> u64 {
         match &self.layout {
-            Layout::Chunked(c) => c.requests(self.is_local(), &self.source, grid, origin),
+            Layout::Chunked(c) => c.requests(&self.store, &self.source, grid, origin),
             Layout::Flat(f) => f.requests(self, grid, origin),
             Layout::Texts(_) => 0,
             Layout::Joined(j) => j.requests(grid, origin),

@@ -16,16 +16,18 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, CopyMode, CopyOptions, Error, GetOptions, GetResult, ListResult,
-    MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, Result, UploadPart,
+    Attribute, Attributes, CopyMode, CopyOptions, Error, GetOptions, GetRange, GetResult,
+    ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Metadata key of the mark of a put.
-const MARK: &str = "tessera-put";
+/// Metadata key of the mark of a put. Azure takes letters and digits only.
+const MARK: &str = "tesseraput";
+/// Azure's code for an anonymous request to an account that takes none.
+const PRIVATE: &str = "PublicAccessNotPermitted";
 /// Upper bound on the attempts of one request, in addition to those of the client.
 const ATTEMPTS_MAX: u32 = 6;
 /// Backoff before the second attempt.
@@ -38,11 +40,30 @@ pub(crate) struct Patient {
     inner: Arc<dyn ObjectStore>,
     /// Time after which a request is not retried.
     patience: Duration,
+    /// True for a container of Azure: its listings have etags without the quotes that other responses have, and it does
+    /// not return the last bytes of an object without knowing its size.
+    is_azure: bool,
 }
 
 impl Patient {
     pub(crate) fn new(inner: Arc<dyn ObjectStore>, patience: Duration) -> Self {
-        Patient { inner, patience }
+        Patient { inner, patience, is_azure: false }
+    }
+
+    /// The same, for a container of Azure.
+    pub(crate) fn of_azure(self) -> Self {
+        Patient { is_azure: true, ..self }
+    }
+
+    /// The description of an object in a listing, with its etag as other responses have it.
+    fn listed(&self, mut meta: ObjectMeta) -> ObjectMeta {
+        if self.is_azure {
+            meta.e_tag = meta.e_tag.map(|tag| match tag.starts_with('"') {
+                true => tag,
+                false => format!("\"{tag}\""),
+            });
+        }
+        meta
     }
 
     /// Runs a request, with retries.
@@ -54,7 +75,8 @@ impl Patient {
             if start.elapsed() >= self.patience || is_unconnected(e) || !is_transient(e) {
                 break;
             }
-            tracing::debug!(attempt, error = %e, "a storage request is repeated");
+            // The text of an error may hold the signature of a request.
+            tracing::debug!(attempt, status = status(e), "a storage request is repeated");
             tokio::time::sleep(WAIT.mul_f64(f64::from(attempt) * (0.5 + chance()))).await;
             let left = self.patience.mul_f64(1.8).saturating_sub(start.elapsed());
             match tokio::time::timeout(left, request()).await {
@@ -112,6 +134,16 @@ pub(crate) fn is_transient(e: &Error) -> bool {
     }
 }
 
+/// The error of a store of Azure without public access, which answers anonymous requests with a conflict.
+fn public(e: Error) -> Error {
+    match e {
+        Error::AlreadyExists { path, source } if source.to_string().contains(PRIVATE) => {
+            Error::PermissionDenied { path, source }
+        }
+        other => other,
+    }
+}
+
 /// True if the store does not support the request.
 pub(crate) fn is_unsupported(e: &Error) -> bool {
     matches!(e, Error::NotSupported { .. } | Error::NotImplemented { .. }) || status(e) == Some(501)
@@ -161,10 +193,11 @@ impl fmt::Display for Patient {
 impl ObjectStore for Patient {
     async fn put_opts(&self, at: &Path, bytes: PutPayload, mut o: PutOptions) -> Result<PutResult> {
         if o.mode == PutMode::Overwrite {
-            return self.ask(|| self.inner.put_opts(at, bytes.clone(), o.clone())).await;
+            let put = self.ask(|| self.inner.put_opts(at, bytes.clone(), o.clone())).await;
+            return put.map_err(public);
         }
         let mark = mark(&mut o.attributes);
-        match self.ask(|| self.inner.put_opts(at, bytes.clone(), o.clone())).await {
+        match self.ask(|| self.inner.put_opts(at, bytes.clone(), o.clone())).await.map_err(public) {
             Err(e @ (Error::AlreadyExists { .. } | Error::Precondition { .. })) => {
                 self.marked(at, &mark).await?.ok_or(e)
             }
@@ -182,8 +215,20 @@ impl ObjectStore for Patient {
         Ok(Box::new(Upload { inner, store: self.clone(), at: at.clone(), mark }))
     }
 
-    async fn get_opts(&self, at: &Path, o: GetOptions) -> Result<GetResult> {
-        self.ask(|| self.inner.get_opts(at, o.clone())).await
+    async fn get_opts(&self, at: &Path, mut o: GetOptions) -> Result<GetResult> {
+        if let (true, Some(GetRange::Suffix(n))) = (self.is_azure, &o.range) {
+            let (n, head) = (*n, GetOptions { head: true, range: None, ..o.clone() });
+            let meta = self.ask(|| self.inner.get_opts(at, head.clone())).await?.meta;
+            o.range = Some(GetRange::Bounded(meta.size - n.min(meta.size)..meta.size));
+            o.if_match = o.if_match.or(meta.e_tag);
+        }
+        self.ask(|| self.inner.get_opts(at, o.clone())).await.map_err(|e| match (e, o.head) {
+            // The response to a HEAD has no code.
+            (Error::AlreadyExists { path, source }, true) => {
+                Error::PermissionDenied { path, source }
+            }
+            (e, _) => public(e),
+        })
     }
 
     fn delete_stream(
@@ -208,7 +253,7 @@ impl ObjectStore for Patient {
         async move {
             let all = || store.inner.list(prefix.as_ref()).try_collect::<Vec<_>>();
             match store.ask(all).await {
-                Ok(all) => stream::iter(all).map(Ok).boxed(),
+                Ok(all) => stream::iter(all).map(move |meta| Ok(store.listed(meta))).boxed(),
                 Err(e) => stream::once(async { Err(e) }).boxed(),
             }
         }
@@ -217,14 +262,29 @@ impl ObjectStore for Patient {
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.ask(|| self.inner.list_with_delimiter(prefix)).await
+        let mut all = self.ask(|| self.inner.list_with_delimiter(prefix)).await?;
+        all.objects = all.objects.into_iter().map(|meta| self.listed(meta)).collect();
+        Ok(all)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, o: CopyOptions) -> Result<()> {
         match o.mode {
             // An earlier attempt may have made the object.
             CopyMode::Create => self.inner.copy_opts(from, to, o).await,
-            CopyMode::Overwrite => self.ask(|| self.inner.copy_opts(from, to, o.clone())).await,
+            CopyMode::Overwrite => {
+                let copy = || self.inner.copy_opts(from, to, o.clone());
+                match self.ask(copy).await {
+                    // The client of Google's store takes the modes for each other.
+                    Err(Error::AlreadyExists { .. }) => {
+                        match self.ask(|| self.inner.delete(to)).await {
+                            // An earlier attempt, whose response was lost, has removed it.
+                            Ok(()) | Err(Error::NotFound { .. }) => self.ask(copy).await,
+                            Err(e) => Err(e),
+                        }
+                    }
+                    done => done,
+                }
+            }
         }
     }
 }

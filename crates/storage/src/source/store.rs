@@ -1,11 +1,15 @@
 //! Objects of a dataset: files of a directory, or objects below a prefix of an object store.
 
+mod azure;
 mod clients;
 mod counters;
 mod failure;
+mod gcs;
+mod hops;
 mod listing;
 mod local;
 mod region;
+mod s3;
 
 pub use clients::{Client, Found, Reached, Stores};
 pub(crate) use clients::{key_of, origin_of};
@@ -59,6 +63,8 @@ pub(crate) struct Store {
     manifest: Option<Arc<Manifest>>,
     /// Checks each object, if a statement with restricted access reads the store.
     fence: Option<Arc<Fenced>>,
+    /// False if the storage does not return the last bytes of an object without knowing its size (Azure).
+    has_suffixes: bool,
 }
 
 #[derive(Clone)]
@@ -311,8 +317,19 @@ impl Store {
         key: &str,
         range: GetRange,
     ) -> Result<Option<(Bytes, ObjectMeta)>, SourceError> {
+        self.fetch_of(client, prefix, key, (range, None)).await
+    }
+
+    /// As [`Store::fetch`], of the version with an etag, unless the statement read another one.
+    async fn fetch_of(
+        &self,
+        client: &Arc<dyn ObjectStore>,
+        prefix: &str,
+        key: &str,
+        (range, tag): (GetRange, Option<String>),
+    ) -> Result<Option<(Bytes, ObjectMeta)>, SourceError> {
         let path = self.path(prefix, key)?;
-        let if_match = self.tag(key);
+        let if_match = self.tag(key).or(tag);
         let options = GetOptions { range: Some(range), if_match, ..GetOptions::default() };
         let got = self
             .guard(key, async {
@@ -403,9 +420,15 @@ impl Store {
                 Ok(Some((bytes, file.len, local_version(&meta))))
             }),
             StoreRoot::Object { client, prefix } => {
-                let got =
-                    self.fetch(client, prefix, key, GetRange::Bounded(0..START_BYTES)).await?;
-                Ok(got.map(|(bytes, meta)| (bytes, meta.size, meta.e_tag)))
+                match self.fetch(client, prefix, key, GetRange::Bounded(0..START_BYTES)).await {
+                    Ok(got) => Ok(got.map(|(bytes, meta)| (bytes, meta.size, meta.e_tag))),
+                    // An empty object has no part to send.
+                    Err(e @ SourceError::Refused { .. }) => match self.head(key).await {
+                        Ok(Some((0, version))) => Ok(Some((Bytes::new(), 0, version))),
+                        _ => Err(e),
+                    },
+                    Err(e) => Err(e),
+                }
             }
         }
     }
@@ -446,11 +469,26 @@ impl Store {
                 self.check_same(&file)?;
                 Ok(Some(bytes))
             }),
-            StoreRoot::Object { client, prefix } => {
+            StoreRoot::Object { client, prefix } if self.has_suffixes => {
                 let got = self.fetch(client, prefix, key, GetRange::Suffix(n)).await?;
                 Ok(got.map(|(bytes, _)| bytes))
             }
+            StoreRoot::Object { client, prefix } => {
+                let Some((size, tag)) = self.head(key).await? else { return Ok(None) };
+                let range = size - n.min(size)..size;
+                if range.is_empty() {
+                    return Ok(Some(Bytes::new()));
+                }
+                let part = (GetRange::Bounded(range), tag.filter(|tag| !tag.starts_with("W/")));
+                let got = self.fetch_of(client, prefix, key, part).await?;
+                Ok(got.map(|(bytes, _)| bytes))
+            }
         }
+    }
+
+    /// Number of requests that [`Store::get_suffix`] makes.
+    pub(crate) fn suffix_requests(&self) -> u64 {
+        if self.has_suffixes { 1 } else { 2 }
     }
 
     /// Size of an object in bytes, and its version; `None` if it does not exist.

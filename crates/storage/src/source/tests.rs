@@ -3,6 +3,8 @@
 
 mod bad;
 mod changed;
+pub(crate) mod cloud;
+mod clouds;
 mod fixtures;
 mod hand_made;
 mod kept;
@@ -10,6 +12,7 @@ mod requests;
 mod s3;
 mod table_store;
 mod thin;
+mod web;
 
 use super::*;
 use std::time::Duration;

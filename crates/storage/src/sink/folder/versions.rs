@@ -13,9 +13,14 @@ use object_store::{
     Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
 };
 
-/// A version of a document: the store's etag. A directory does not tell versions apart, nor does a store without etags.
+/// A version of a document: the store's etag, and its number of the version if it has one. A directory does not tell
+/// versions apart, nor does a store without etags.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Version(Option<String>);
+pub struct Version {
+    e_tag: Option<String>,
+    /// Google's store puts a document only on the condition of this one.
+    number: Option<String>,
+}
 
 impl Folder {
     /// Returns a document and its version, or `None` if it does not exist.
@@ -29,7 +34,8 @@ impl Folder {
         let path = self.destination.key(key)?;
         let request = async {
             let got = client.get(&path).await?;
-            let (bytes, version) = (got.meta.size, Version(got.meta.e_tag.clone()));
+            let (bytes, meta) = (got.meta.size, got.meta.clone());
+            let version = Version { e_tag: meta.e_tag, number: meta.version };
             match bytes > METADATA_BYTES_MAX {
                 true => Ok(Err(bytes)),
                 false => Ok(Ok((got.bytes().await?, version))),
@@ -58,10 +64,10 @@ pub(super) async fn put(
 ) -> Result<Option<Version>, Error> {
     let mode = match mode {
         Mode::Create => PutMode::Create,
-        Mode::Update(Version(Some(e_tag))) => {
-            PutMode::Update(UpdateVersion { e_tag: Some(e_tag.clone()), version: None })
+        Mode::Update(Version { e_tag: e_tag @ Some(_), number }) => {
+            PutMode::Update(UpdateVersion { e_tag: e_tag.clone(), version: number.clone() })
         }
-        Mode::Replace | Mode::Update(Version(None)) => PutMode::Overwrite,
+        Mode::Replace | Mode::Update(Version { e_tag: None, .. }) => PutMode::Overwrite,
     };
     let is_update = matches!(mode, PutMode::Update(_));
     let answer = match client.put_opts(at, bytes.clone(), PutOptions::from(mode)).await {
@@ -72,7 +78,7 @@ pub(super) async fn put(
         other => other,
     };
     match answer {
-        Ok(put) => Ok(Some(Version(put.e_tag))),
+        Ok(put) => Ok(Some(Version { e_tag: put.e_tag, number: put.version })),
         Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(None),
         Err(e) => Err(e),
     }

@@ -8,6 +8,7 @@ use crate::sink::SinkError;
 use crate::sink::destination::Destination;
 use crate::sink::parts::PARTS;
 use crate::sink::target::{Reopen, Target};
+use crate::source::is_in_memory;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -51,7 +52,7 @@ pub(super) enum Place {
         private: bool,
     },
     Bucket {
-        reopen: Reopen,
+        reopen: Box<Reopen>,
         /// True if no other output ever has the same keys.
         unique: bool,
     },
@@ -178,8 +179,8 @@ impl Drop for Other {
 }
 
 impl ZarrWriter {
-    /// Lets other processes write chunks too, with [`PartWriter`](super::PartWriter). `None` if the path of the store
-    /// cannot be sent: it is not UTF-8.
+    /// Lets other processes write chunks too, with [`PartWriter`](super::PartWriter). `None` if they cannot: the store is
+    /// in the memory of this one, or its path cannot be sent because it is not UTF-8.
     ///
     /// # Errors
     /// Errors of the storage.
@@ -191,8 +192,10 @@ impl ZarrWriter {
                 let Some(root) = root.to_str().map(String::from) else { return Ok(None) };
                 Place::Local { root, private: *private }
             }
+            Destination::Object { .. } if is_in_memory(&self.display) => return Ok(None),
             Destination::Object { .. } => {
-                Place::Bucket { reopen: self.sharing.reopen.clone(), unique: self.sharing.unique }
+                let reopen = Box::new(self.sharing.reopen.clone());
+                Place::Bucket { reopen, unique: self.sharing.unique }
             }
         };
         let id = self.sharing.id.get_or_init(|| uuid::Uuid::new_v4().simple().to_string());

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   units that an operand reads        1 1 │ 1 1      a chunk that is an object: one request
-//!   (lengths along an axis are         1 1 │ 1 1      a shard: one for its index, once; one per stretch of adjacent
-//!   independent of the other axes)     ────┼────      units, or one for each unit of a local file
+//!   (lengths along an axis are         1 1 │ 1 1      a shard: one or two for its index, once; one per stretch of
+//!   independent of the other axes)     ────┼────      adjacent units, or one for each unit of a local file
 //!                                      1 1 │ 1 1
 //! ```
 
 use super::{Chunked, GAP_BYTES_MAX};
 use crate::source::meta::Shard;
+use crate::source::store::Store;
 use tessera_planner::catalog::SourceRef;
 use tessera_planner::grid::{AxisGrid, Grid};
 use tessera_planner::region::{Dims, Region};
@@ -22,7 +23,7 @@ impl Chunked {
     /// row-major order, with their decoded length.
     pub(crate) fn requests(
         &self,
-        is_local: bool,
+        store: &Store,
         source: &SourceRef,
         grid: &Grid,
         origin: &[u64],
@@ -38,13 +39,13 @@ impl Chunked {
             let within = (0..lens.len()).rev().take_while(|&a| lens[a] >= unit(a)).count();
             let outer = lens.len().saturating_sub(within + 1);
             let beside = |a: usize| if a < outer { 1 } else { unit(a) };
-            let index =
-                self.meta.shard.as_ref().map_or(0, |shard| self.indices(shard, grid, origin));
+            let index = self.meta.shard.as_ref();
+            let index = index.map_or(0, |shard| self.indices(store, shard, grid, origin));
             return index.saturating_add(along(&beside));
         }
         let Some(shard) = &self.meta.shard else { return along(&unit) };
-        let indices = self.indices(shard, grid, origin);
-        let read = match is_local {
+        let indices = self.indices(store, shard, grid, origin);
+        let read = match store.is_local() {
             true => along(&unit),
             false => {
                 let shards = along(&|a| unit(a) * shard.counts[a]);
@@ -54,9 +55,10 @@ impl Chunked {
         indices.saturating_add(read)
     }
 
-    /// Number of touched shards, each of which has one index.
-    fn indices(&self, shard: &Shard, grid: &Grid, origin: &[u64]) -> u64 {
-        grid.axes.iter().zip(origin).enumerate().fold(1u64, |n, (a, (g, o))| {
+    /// Requests for the indices of the touched shards.
+    fn indices(&self, store: &Store, shard: &Shard, grid: &Grid, origin: &[u64]) -> u64 {
+        let each = if shard.at_end { store.suffix_requests() } else { 1 };
+        grid.axes.iter().zip(origin).enumerate().fold(each, |n, (a, (g, o))| {
             let whole = AxisGrid::regular(g.len, g.len);
             n.saturating_mul(touched(&whole, *o, self.meta.unit[a] * shard.counts[a]))
         })

@@ -10,8 +10,14 @@ fn rules(read: &[&str], write: &[&str]) -> Rules {
 }
 
 fn check(fence: &Arc<Fence>, url: &str, endpoint: Option<&str>, access: Access) -> bool {
-    let options = Options { endpoint: endpoint.map(String::from), ..Options::default() };
-    match fence.check(&Location::parse(url).unwrap(), &options, access) {
+    let endpoint = endpoint.map(String::from);
+    let mut options = Options { endpoint: endpoint.clone(), ..Options::default() };
+    (options.gcs.endpoint, options.azure.endpoint) = (endpoint.clone(), endpoint);
+    allows(fence, url, &options, access)
+}
+
+fn allows(fence: &Arc<Fence>, url: &str, options: &Options, access: Access) -> bool {
+    match fence.check(&Location::parse(url).unwrap(), options, access) {
         Ok(_) => true,
         Err(e) => {
             assert_eq!(e.code(), "not_allowed", "{url}");
@@ -34,7 +40,7 @@ fn links_and_dots_are_resolved_first() {
     symlink("loop", at("open/loop")).unwrap();
     let root = at("open").display().to_string();
     let wh = at("wh").display().to_string();
-    let fence = Arc::new(Fence::new(rules(&[&root], &[]), Some(&wh), &[]).unwrap());
+    let fence = Arc::new(Fence::new(rules(&[&root], &[]), Some(&wh), &[], None).unwrap());
     let mut seen = Vec::new();
     for (path, reads, writes) in [
         ("open", true, false),
@@ -81,7 +87,8 @@ fn all_but_what_is_the_servers_own() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     let private = [directory.path().join("scratch-")];
-    let fence = Arc::new(Fence::new(rules(&["*"], &["*"]), Some(&at("wh")), &private).unwrap());
+    let fence =
+        Arc::new(Fence::new(rules(&["*"], &["*"]), Some(&at("wh")), &private, None).unwrap());
     for (path, allowed) in
         [("x.npy", true), ("wh/catalog/x.json", false), ("scratch-1/a/data.npy", false)]
     {
@@ -100,8 +107,9 @@ fn all_but_what_is_the_servers_own() {
 fn another_process_is_told_all_that_may_be_read() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
-    let fence = Fence::new(rules(&[&at("open")], &[&at("out")]), Some(&at("wh")), &[]).unwrap();
-    let there = Arc::new(Fence::new(fence.rules().clone(), None, &[]).unwrap());
+    let fence =
+        Fence::new(rules(&[&at("open")], &[&at("out")]), Some(&at("wh")), &[], None).unwrap();
+    let there = Arc::new(Fence::new(fence.rules().clone(), None, &[], None).unwrap());
     for (path, reads, writes) in [
         ("open/x.npy", true, false),
         ("out/x.npy", true, true),
@@ -115,16 +123,16 @@ fn another_process_is_told_all_that_may_be_read() {
     }
     // With one list only, the other access is unrestricted.
     let reading = Rules { read: Some(vec![at("open")]), write: None };
-    let fence = Arc::new(Fence::new(reading, None, &[]).unwrap());
+    let fence = Arc::new(Fence::new(reading, None, &[], None).unwrap());
     assert!(check(&fence, &at("x"), None, Access::Write));
     assert!(!check(&fence, &at("x"), None, Access::Read));
-    assert!(Fence::new(Rules::default(), None, &[]).unwrap().is_open());
+    assert!(Fence::new(Rules::default(), None, &[], None).unwrap().is_open());
 }
 
 #[test]
 fn prefixes_end_where_names_end() {
     let read = ["s3://open/era5", "https://data.example/public/", "http://minio:9000/open"];
-    let fence = Fence::new(rules(&read, &["s3://out"]), Some("s3://wh/w"), &[]).unwrap();
+    let fence = Fence::new(rules(&read, &["s3://out"]), Some("s3://wh/w"), &[], None).unwrap();
     let fence = Arc::new(fence);
     for (url, endpoint, reads, writes) in [
         ("s3://open/era5/x.zarr", None, true, false),
@@ -156,9 +164,110 @@ fn prefixes_end_where_names_end() {
     assert!(!hop("https://data.example/private", Some("https://other.example")));
     assert!(!hop("http://127.0.0.1:6379/", None));
     assert!(hop("http://minio:9000/any", Some("http://minio:9000")));
-    let all = Arc::new(Fence::new(rules(&["https://", "s3://"], &[]), None, &[]).unwrap());
+    let all = Arc::new(Fence::new(rules(&["https://", "s3://"], &[]), None, &[], None).unwrap());
     assert!(check(&all, "https://any.example/x", None, Access::Read));
     assert!(!check(&all, "http://any.example/x", None, Access::Read));
     assert!(check(&all, "s3://any/x", None, Access::Read));
     assert!(!check(&all, "s3://any/x", Some("http://any.example"), Access::Read));
+}
+
+#[test]
+fn rules_hold_for_every_store() {
+    let read = [
+        "gs://open/era5",
+        "az://open/era5",
+        "abfss://open@other.dfs.core.windows.net/era5",
+        "memory://open",
+        "http://emulator:4443/open",
+    ];
+    let write = ["gs://out", "az://out", "memory://out/x"];
+    let account = Some("acct");
+    let of = |account: Option<&str>, url: &str| {
+        let location = Location::parse(url).unwrap();
+        let StoragePath::Object { root, prefix } = location.path else { panic!("{url}") };
+        let path = StoragePath::Object { root: root.of_account(account), prefix };
+        Location { path, ..location }
+    };
+    let fence = Fence::new(rules(&read, &write), Some("az://wh/w"), &[], account).unwrap();
+    let shown = fence.rules().clone();
+    let fence = Arc::new(fence);
+    // Another process, in an environment with another account, has the same rules.
+    let there = Arc::new(Fence::new(shown, None, &[], Some("another")).unwrap());
+    for (url, endpoint, reads, writes) in [
+        ("gs://open/era5/x.zarr", None, true, false),
+        ("gs://open/era5x", None, false, false),
+        ("gs://open", None, false, false),
+        ("gs://out/x", None, true, true),
+        ("gs://outer/x", None, false, false),
+        ("s3://open/era5/x.zarr", None, false, false),
+        ("az://open/era5/x.zarr", None, true, false),
+        ("abfs://open/era5", None, true, false),
+        ("abfss://open@acct.dfs.core.windows.net/era5", None, true, false),
+        ("abfss://open@acct.blob.core.windows.net/era5", None, true, false),
+        ("abfss://open@other.dfs.core.windows.net/era5/x", None, true, false),
+        ("abfss://open@third.dfs.core.windows.net/era5", None, false, false),
+        ("az://out/x", None, true, true),
+        ("abfss://out@other.dfs.core.windows.net/x", None, false, false),
+        ("az://open/era", None, false, false),
+        ("memory://open/x", None, true, false),
+        ("memory:///open/x", None, true, false),
+        ("memory://opener", None, false, false),
+        ("memory://out/x/y", None, true, true),
+        // A bucket of another endpoint is another bucket.
+        ("gs://open/era5/x.zarr", Some("http://169.254.169.254"), false, false),
+        ("az://open/era5/x.zarr", Some("http://169.254.169.254/"), false, false),
+        ("gs://open/x", Some("http://emulator:4443"), true, false),
+        ("az://open/x", Some("http://emulator:4443/"), true, false),
+        ("gs://shut/x", Some("http://emulator:4443"), false, false),
+        ("gs://x/y", Some("http://emulator:4443/open?"), false, false),
+        ("az://x/y", Some("http://emulator:4443/open#"), false, false),
+        ("az://x/y", Some("http://emulator:4443/open/../shut"), false, false),
+        ("gs://open/x", Some("http://a@emulator:4443"), false, false),
+    ] {
+        let mut options = Options::default();
+        options.gcs.endpoint = endpoint.map(String::from);
+        options.azure.endpoint = endpoint.map(String::from);
+        for fence in [&fence, &there] {
+            let check = |access| fence.check(&of(account, url), &options, access).is_ok();
+            assert_eq!(check(Access::Read), reads, "{url} {endpoint:?}");
+            assert_eq!(check(Access::Write), writes, "{url} {endpoint:?}");
+        }
+    }
+    for (key, reads, writes) in
+        [("catalog/x.json", false, false), ("data/x.zarr", true, false), ("files/x", true, true)]
+    {
+        let location = of(account, &format!("az://wh/w/{key}"));
+        let check = |access| fence.check(&location, &Options::default(), access).is_ok();
+        assert_eq!((check(Access::Read), check(Access::Write)), (reads, writes), "{key}");
+    }
+    // The objects below a location are checked, too.
+    let (_, fenced) =
+        fence.check(&of(None, "gs://open/era5"), &Options::default(), Access::Read).unwrap();
+    let fenced = fenced.unwrap();
+    assert!(fenced.object("era5/x", "").is_ok() && fenced.object("other/x", "").is_err());
+    let schemes = Fence::new(rules(&["gs://", "abfss://", "memory://"], &[]), None, &[], None);
+    let schemes = Arc::new(schemes.unwrap());
+    for url in ["gs://any/x", "az://any/x", "abfss://c@any.dfs.core.windows.net/x", "memory://x"] {
+        assert!(check(&schemes, url, None, Access::Read), "{url}");
+        assert!(!check(&schemes, url, None, Access::Write), "{url}");
+    }
+    assert!(!check(&schemes, "s3://any/x", None, Access::Read));
+    assert!(!check(&schemes, "gs://any/x", Some("http://any.example"), Access::Read));
+}
+
+#[test]
+fn credentials_in_files_are_used_by_who_may_read_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    std::fs::create_dir(at("open")).unwrap();
+    symlink(at("shut.json"), at("open/link.json")).unwrap();
+    let fence = Fence::new(rules(&["gs://", &at("open")], &[]), None, &[], None).unwrap();
+    let fence = Arc::new(fence);
+    for (file, allowed) in
+        [("open/key.json", true), ("shut.json", false), ("open/link.json", false)]
+    {
+        let mut options = Options::default();
+        options.gcs.service_account_path = Some(at(file));
+        assert_eq!(allows(&fence, "gs://any/x", &options, Access::Read), allowed, "{file}");
+    }
 }

@@ -1,23 +1,21 @@
 //! Connections to storages, and the stores of locations.
 
-use super::region::Regional;
 use super::{Counters, Store, StoreRoot};
 use crate::disk;
+use crate::source::clouds::{AzureOptions, Environment};
 use crate::source::dataset_cache::Kept;
 use crate::source::error::SourceError;
 use crate::source::fence::{Access, Fence, Fenced, Lent, Rules};
-use crate::source::location::{Location, Options, StoragePath};
+use crate::source::location::{Location, Options, Root, StoragePath};
 use crate::source::retry::Patient;
 use crate::source::versions;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::client::{HttpClient, HttpConnector};
 use object_store::http::HttpBuilder;
-use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
-use reqwest::redirect::Policy;
+use object_store::memory::InMemory;
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
@@ -41,6 +39,8 @@ pub struct Client {
     pub store: Arc<dyn ObjectStore>,
     /// The key below the root.
     pub key: String,
+    /// The URL of the root: the URL of an object is this, a slash, and its key.
+    pub root: String,
 }
 
 /// Result of [`Stores::reach`].
@@ -54,14 +54,26 @@ pub struct Reached {
 
 /// Connections to storages, reused between statements.
 pub struct Stores {
-    shared: Arc<Shared>,
-    fence: Arc<Fence>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) fence: Arc<Fence>,
 }
 
-struct Shared {
+/// The objects of `memory://`: one store for the process, however many [`Stores`] it has.
+static MEMORY: LazyLock<Arc<InMemory>> = LazyLock::new(Arc::default);
+
+/// Prefixes of the variables of storages.
+const VARIABLES: [&str; 5] = ["AWS_", "GOOGLE_", "CLOUDSDK_", "AZURE_", "AZURITE_"];
+
+/// Other variables of storages.
+const MORE_VARIABLES: [&str; 4] =
+    ["HOME", "IDENTITY_ENDPOINT", "MSI_ENDPOINT", "STORAGE_EMULATOR_HOST"];
+
+pub(super) struct Shared {
     clients: Mutex<BTreeMap<String, Arc<dyn ObjectStore>>>,
-    environment: BTreeMap<String, String>,
-    timeout: Duration,
+    pub(super) environment: Environment,
+    /// Azure's part of the environment.
+    pub(super) azure: AzureOptions,
+    pub(super) timeout: Duration,
     counters: Arc<Counters>,
     requests: Arc<Semaphore>,
     kept: Kept,
@@ -75,7 +87,8 @@ impl std::fmt::Debug for Stores {
 }
 
 impl Stores {
-    /// Creates stores with the process's `AWS_*` variables. `timeout` bounds each read, retries included.
+    /// Creates stores with the credentials in the process's variables (`AWS_…`, `GOOGLE_…`, `AZURE_…`). `timeout`
+    /// bounds each read, retries included.
     pub fn new(timeout: Duration) -> Self {
         Stores::with_environment(timeout, std::env::vars())
     }
@@ -85,9 +98,12 @@ impl Stores {
         timeout: Duration,
         environment: impl IntoIterator<Item = (String, String)>,
     ) -> Self {
+        let environment = environment.into_iter().filter(|(name, _)| is_of_storage(name));
+        let environment: Environment = environment.collect();
         let shared = Shared {
             clients: Mutex::default(),
-            environment: environment.into_iter().filter(|(k, _)| k.starts_with("AWS_")).collect(),
+            azure: AzureOptions::of_environment(&environment),
+            environment,
             timeout,
             counters: Arc::default(),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
@@ -107,7 +123,8 @@ impl Stores {
         warehouse: Option<&str>,
         private: &[PathBuf],
     ) -> Result<Stores, SourceError> {
-        let fence = Fence::new(rules, warehouse, private)?;
+        let account = self.shared.azure.account.as_deref();
+        let fence = Fence::new(rules, warehouse, private, account)?;
         Ok(Stores { shared: self.shared.clone(), fence: Arc::new(fence) })
     }
 
@@ -172,7 +189,13 @@ impl Stores {
         let store = self.at(&location, options, Access::Read)?;
         let place = match store.kind {
             StoreRoot::Local(path) => Err(path),
-            StoreRoot::Object { client, prefix } => Ok(Client { store: client, key: prefix }),
+            StoreRoot::Object { client, prefix } => {
+                let root = match location.path {
+                    StoragePath::Object { root, .. } => root.url(),
+                    StoragePath::Local(_) => String::new(),
+                };
+                Ok(Client { store: client, key: prefix, root })
+            }
         };
         Ok(Reached { place, fence: store.fence })
     }
@@ -184,35 +207,20 @@ impl Stores {
         options: &Options,
         access: Access,
     ) -> Result<Store, SourceError> {
-        let (place, fence) = self.fence.check(location, options, access)?;
-        // A fenced client checks redirects by the rules: it is another client.
-        let rules = fence.as_ref().map(|_| self.fence.rules());
-        let kind = match &place {
-            StoragePath::Local(path) => StoreRoot::Local(path.clone()),
-            StoragePath::S3 { bucket, prefix } => StoreRoot::Object {
-                client: self.client(client_key(bucket, options, rules), || {
-                    let s3 = self.s3(bucket, options, rules.is_some());
-                    s3.map_err(|e| config_error(&location.display, &e))
-                })?,
-                prefix: prefix.clone(),
-            },
-            StoragePath::Http { origin, prefix } => StoreRoot::Object {
-                client: self.client(format!("{origin} {rules:?}"), || {
-                    let allow_http = origin.starts_with("http://");
-                    let mut builder = HttpBuilder::new()
-                        .with_url(origin.as_str())
-                        .with_client_options(self.client_options().with_allow_http(allow_http))
-                        .with_retry(self.retry());
-                    if rules.is_some() {
-                        builder = builder.with_http_connector(self.hops(true, false));
-                    }
-                    builder
-                        .build()
-                        .map(|s| Arc::new(s) as Arc<dyn ObjectStore>)
-                        .map_err(|e| config_error(&location.display, &e))
-                })?,
-                prefix: prefix.clone(),
-            },
+        let path = self.resolved(&location.path, options);
+        let resolved = Location { path, ..location.clone() };
+        let (place, fence) = self.fence.check(&resolved, options, access)?;
+        let has_suffixes = !matches!(&place, StoragePath::Object { root: Root::Azure { .. }, .. });
+        let kind = match place {
+            StoragePath::Local(path) => StoreRoot::Local(path),
+            StoragePath::Object { root, prefix } => {
+                // A fenced client checks redirects by the rules: it is another client.
+                let rules = fence.as_ref().map(|_| self.fence.rules());
+                let client = self.client(client_key(&root, options, rules), || {
+                    self.make(&root, options, rules.is_some(), &location.display)
+                })?;
+                StoreRoot::Object { client, prefix }
+            }
         };
         Ok(Store {
             kind,
@@ -226,115 +234,96 @@ impl Stores {
             versions: None,
             warehouse: options.warehouse,
             manifest: None,
+            has_suffixes,
         })
+    }
+
+    /// The location with the storage account of the options or the environment, if it needs one.
+    fn resolved(&self, path: &StoragePath, options: &Options) -> StoragePath {
+        match path {
+            StoragePath::Object { root: root @ Root::Azure { account: None, .. }, prefix } => {
+                let account = options.azure.account.as_ref().or(self.shared.azure.account.as_ref());
+                let root = root.of_account(account.map(String::as_str));
+                StoragePath::Object { root, prefix: prefix.clone() }
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// Makes the client of a bucket, a container or a server.
+    fn make(
+        &self,
+        root: &Root,
+        options: &Options,
+        is_fenced: bool,
+        what: &str,
+    ) -> Result<Patient, SourceError> {
+        let made = |made: object_store::Result<Arc<dyn ObjectStore>>| {
+            let made = made.map_err(|e| config_error(what, root, &e))?;
+            Ok(Patient::new(made, self.shared.timeout / 2))
+        };
+        match root {
+            Root::S3 { bucket } => made(self.s3(bucket, options, is_fenced)),
+            Root::Gcs { bucket } => made(self.gcs(bucket, &options.gcs, is_fenced)),
+            Root::Azure { account: Some(account), container } => {
+                let azure = self.azure(account, container, &options.azure, is_fenced);
+                made(azure).map(Patient::of_azure)
+            }
+            Root::Azure { account: None, .. } => Err(SourceError::BadUrl {
+                url: what.to_string(),
+                reason: "its storage account is not known: set AZURE_STORAGE_ACCOUNT_NAME or \
+                         OPTIONS ('azure.account' '…'), or write \
+                         abfss://container@account.dfs.core.windows.net/path"
+                    .into(),
+            }),
+            Root::Http { origin } => {
+                let allow_http = origin.starts_with("http://");
+                let mut builder = HttpBuilder::new()
+                    .with_url(origin.as_str())
+                    .with_client_options(self.client_options().with_allow_http(allow_http))
+                    .with_retry(self.retry());
+                if is_fenced {
+                    builder = builder.with_http_connector(self.hops(true, false));
+                }
+                made(builder.build().map(|s| Arc::new(s) as Arc<dyn ObjectStore>))
+            }
+            Root::Memory => made(Ok(MEMORY.clone())),
+        }
     }
 
     fn client(
         &self,
         key: String,
-        make: impl FnOnce() -> Result<Arc<dyn ObjectStore>, SourceError>,
+        make: impl FnOnce() -> Result<Patient, SourceError>,
     ) -> Result<Arc<dyn ObjectStore>, SourceError> {
         let mut clients = self.shared.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(c) = clients.get(&key) {
             return Ok(c.clone());
         }
-        let client: Arc<dyn ObjectStore> = Arc::new(Patient::new(make()?, self.shared.timeout / 2));
+        let client: Arc<dyn ObjectStore> = Arc::new(make()?);
         clients.insert(key, client.clone());
         Ok(client)
     }
 
     /// Replaces the client of a bucket: for tests, whose buckets are in memory.
     pub fn serve(&self, bucket: &str, client: Arc<dyn ObjectStore>) {
-        let key = client_key(bucket, &Options::default(), None);
+        let root = Root::S3 { bucket: bucket.into() };
+        let key = client_key(&root, &Options::default(), None);
         self.shared.clients.lock().unwrap_or_else(PoisonError::into_inner).insert(key, client);
     }
 
-    fn s3(
-        &self,
-        bucket: &str,
-        o: &Options,
-        is_fenced: bool,
-    ) -> object_store::Result<Arc<dyn ObjectStore>> {
-        let mut b = AmazonS3Builder::new();
-        for (name, value) in &self.shared.environment {
-            // Variables unknown to object_store are for other programs.
-            if let Ok(key) = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {
-                b = b.with_config(key, value);
-            }
-        }
-        let env = |name: &str| self.shared.environment.get(name).filter(|v| !v.is_empty());
-        if let Some(v) = &o.region {
-            b = b.with_region(v);
-        } else if env("AWS_REGION").is_none() && env("AWS_DEFAULT_REGION").is_none() {
-            b = b.with_region("us-east-1");
-        }
-        let endpoint = o.endpoint.as_ref().or_else(|| {
-            ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"].iter().find_map(|n| env(n))
-        });
-        if let Some(v) = endpoint {
-            b = b.with_endpoint(v.trim_end_matches('/'));
-        }
-        if let Some(v) = &o.access_key_id {
-            b = b.with_access_key_id(v);
-            // The token of other credentials would make these invalid.
-            b = b.with_token(o.session_token.clone().unwrap_or_default());
-        }
-        if let Some(v) = &o.secret_access_key {
-            b = b.with_secret_access_key(v);
-        }
-        if let Some(v) = &o.session_token {
-            b = b.with_token(v);
-        }
-        let allow_http = o
-            .allow_http
-            .or_else(|| env("AWS_ALLOW_HTTP").map(|v| v.eq_ignore_ascii_case("true") || v == "1"))
-            .unwrap_or(false);
-        // Without any credentials a request is anonymous: a request to a cloud's metadata service would only wait.
-        let known = o.access_key_id.is_some()
-            || [
-                "AWS_ACCESS_KEY_ID",
-                "AWS_WEB_IDENTITY_TOKEN_FILE",
-                "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-                "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-            ]
-            .iter()
-            .any(|n| env(n).is_some());
-        let skip = o.skip_signature.or_else(|| {
-            env("AWS_SKIP_SIGNATURE").map(|v| v.eq_ignore_ascii_case("true") || v == "1")
-        });
-        b = b.with_skip_signature(skip.unwrap_or(!known));
-        b = b.with_http_connector(Hops { is_s3: true, ..self.hops(is_fenced, true) });
-        let store = b
-            .with_bucket_name(bucket)
-            .with_client_options(self.client_options().with_allow_http(allow_http))
-            .with_allow_http(allow_http)
-            .with_retry(self.retry())
-            .build()?;
-        Ok(Arc::new(store))
-    }
-
-    fn client_options(&self) -> ClientOptions {
+    pub(super) fn client_options(&self) -> ClientOptions {
         ClientOptions::new()
             // One attempt does not use up the whole time-out.
             .with_timeout(self.shared.timeout / 2)
             .with_connect_timeout(self.connect_timeout())
     }
 
-    fn connect_timeout(&self) -> Duration {
+    pub(super) fn connect_timeout(&self) -> Duration {
         self.shared.timeout.min(Duration::from_secs(5))
     }
 
-    fn hops(&self, is_fenced: bool, home: bool) -> Hops {
-        Hops {
-            fence: is_fenced.then(|| self.fence.clone()),
-            is_s3: false,
-            home,
-            timeout: self.shared.timeout / 2,
-            connect_timeout: self.connect_timeout(),
-        }
-    }
-
-    fn retry(&self) -> RetryConfig {
+    pub(super) fn retry(&self) -> RetryConfig {
         RetryConfig {
             max_retries: RETRIES_MAX,
             retry_timeout: self.shared.timeout / 2,
@@ -347,85 +336,64 @@ impl Stores {
     }
 }
 
-/// Upper bound on redirects, as many as browsers follow.
-const HOPS_MAX: usize = 10;
-
-/// Makes clients that check the rules before they follow a redirect.
-#[derive(Debug)]
-struct Hops {
-    /// `None` for no checks.
-    fence: Option<Arc<Fence>>,
-    is_s3: bool,
-    /// True if the server of the first request may redirect to itself.
-    home: bool,
-    timeout: Duration,
-    connect_timeout: Duration,
+/// True for a variable that a storage may use.
+fn is_of_storage(name: &str) -> bool {
+    VARIABLES.iter().any(|prefix| name.starts_with(prefix)) || MORE_VARIABLES.contains(&name)
 }
 
-impl HttpConnector for Hops {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        // A machine's credentials service in a cloud is accessed over HTTP, whatever the bucket is.
-        let allow_http = options.get_config_value(&ClientConfigKey::AllowHttp);
-        let allow_http = allow_http.is_some_and(|text| text == "true");
-        let (fence, home) = (self.fence.clone(), self.home);
-        let policy = Policy::custom(move |hop| {
-            let first = hop.previous().first().map(|u| u.origin().ascii_serialization());
-            let home = first.as_deref().filter(|_| home);
-            match fence.as_ref().map_or(Ok(()), |fence| fence.hop(hop.url(), home)) {
-                Err(refused) => hop.error(refused),
-                Ok(()) if hop.previous().len() > HOPS_MAX => hop.error("too many redirects"),
-                Ok(()) => hop.follow(),
-            }
-        });
-        let client = reqwest::Client::builder()
-            .user_agent(concat!("tessera/", env!("CARGO_PKG_VERSION")))
-            .timeout(self.timeout)
-            .connect_timeout(self.connect_timeout)
-            .https_only(!allow_http)
-            .http1_only()
-            .redirect(policy)
-            .build();
-        let client = client.map_err(|e| object_store::Error::Generic {
-            store: "HTTP client",
-            source: Box::new(e),
-        })?;
-        Ok(match self.is_s3 {
-            true => HttpClient::new(Regional(client)),
-            false => HttpClient::new(client),
-        })
+/// Key of the clients of buckets, containers and servers.
+fn client_key(root: &Root, options: &Options, rules: Option<&Rules>) -> String {
+    match root {
+        Root::Http { .. } | Root::Memory => format!("{} {rules:?}", root.url()),
+        _ => format!("{} {rules:?} {}", root.url(), key_of(options)),
     }
-}
-
-/// Key of the clients of buckets.
-fn client_key(bucket: &str, options: &Options, rules: Option<&Rules>) -> String {
-    format!("s3://{bucket} {rules:?} {}", key_of(options))
 }
 
 /// Key of a set of options and their credentials. In memory only, never shown.
 pub(crate) fn key_of(o: &Options) -> String {
-    format!(
-        "{:?} {:?} {:?} {:?} {:?} {:?} {:?}",
-        o.endpoint,
-        o.region,
-        o.access_key_id,
-        o.secret_access_key,
-        o.session_token,
-        o.skip_signature,
-        o.allow_http
-    )
+    let s3 = (&o.endpoint, &o.region, &o.access_key_id, &o.secret_access_key, &o.session_token);
+    let gcs = (
+        &o.gcs.endpoint,
+        &o.gcs.service_account_path,
+        &o.gcs.service_account_key,
+        &o.gcs.token,
+        (o.gcs.skip_signature, o.gcs.allow_http),
+    );
+    let azure = (
+        (&o.azure.endpoint, &o.azure.account, &o.azure.account_key, &o.azure.sas_token),
+        (&o.azure.token, &o.azure.client_id, &o.azure.client_secret, &o.azure.tenant_id),
+        (o.azure.skip_signature, o.azure.allow_http),
+    );
+    format!("{s3:?} {:?} {gcs:?} {azure:?}", (o.skip_signature, o.allow_http))
 }
 
 /// Tells apart stores in which the same URL means different objects.
 pub(crate) fn origin_of(o: &Options) -> u64 {
-    match (&o.endpoint, &o.region) {
-        (None, None) => 0,
+    let elsewhere = (&o.gcs.endpoint, &o.azure.endpoint, &o.azure.account);
+    match ((&o.endpoint, &o.region), elsewhere) {
+        ((None, None), (None, None, None)) => 0,
+        (place, (None, None, None)) => versions::of_text(&format!("{place:?}")),
         place => versions::of_text(&format!("{place:?}")),
     }
 }
 
-fn config_error(what: &str, _e: &object_store::Error) -> SourceError {
-    SourceError::BadUrl {
-        url: what.to_string(),
-        reason: "no client can be made from its endpoint, region and options".into(),
-    }
+/// The error of a client that cannot be made. The library's text may hold a secret.
+fn config_error(what: &str, root: &Root, e: &object_store::Error) -> SourceError {
+    let text = e.to_string();
+    let reason = match root {
+        Root::Gcs { .. } if text.contains("unknown variant") => {
+            "its credentials are of a kind that is not read: keys of service accounts and the \
+             credentials of `gcloud auth application-default login` are"
+        }
+        Root::Gcs { .. } if text.contains("credential") || text.contains("service account") => {
+            "its credentials cannot be read: check GOOGLE_APPLICATION_CREDENTIALS, or the options \
+             gcs.service_account_path and gcs.service_account_key"
+        }
+        Root::Azure { .. } if text.contains("Access Key") || text.contains("SAS") => {
+            "its account key or SAS token is not valid"
+        }
+        Root::S3 { .. } => "no client can be made from its endpoint, region and options",
+        _ => "no client can be made from its endpoint and options",
+    };
+    SourceError::BadUrl { url: what.to_string(), reason: reason.into() }
 }

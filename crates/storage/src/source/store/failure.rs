@@ -13,10 +13,9 @@ impl Store {
     pub(crate) fn failure(&self, key: &str, e: object_store::Error) -> SourceError {
         let text = texts(&e);
         match e {
-            object_store::Error::NotFound { .. } if text.contains("NoSuchBucket") => {
-                SourceError::NoBucket { what: self.show(key) }
+            object_store::Error::NotFound { .. } if !lacks_bucket(&text) => {
+                SourceError::NotFound { what: self.show(key) }
             }
-            object_store::Error::NotFound { .. } => SourceError::NotFound { what: self.show(key) },
             e => self.sort(key, &e, &text),
         }
     }
@@ -67,11 +66,8 @@ impl Store {
                 self.counters.count(0);
                 let text = texts(&e);
                 match e {
-                    // S3 reports a missing bucket with the status of a missing key.
-                    object_store::Error::NotFound { .. } if text.contains("NoSuchBucket") => {
-                        Err(SourceError::NoBucket { what: self.show(key) })
-                    }
-                    object_store::Error::NotFound { .. } => Ok(None),
+                    // Stores report a missing bucket with the status of a missing key.
+                    object_store::Error::NotFound { .. } if !lacks_bucket(&text) => Ok(None),
                     e => Err(self.sort(key, &e, &text)),
                 }
             }
@@ -89,8 +85,15 @@ impl Store {
             Some(refused) => return refused,
             None => {}
         }
-        if let Some(code) = code.as_deref().filter(|code| CLOCK.contains(code)) {
+        let is_late = text.contains(LATE);
+        if let Some(code) = code.as_deref().filter(|code| is_late || CLOCK.contains(code)) {
             return SourceError::Clock { what, code: code.to_string() };
+        }
+        if lacks_bucket(text) {
+            return SourceError::NoBucket { what };
+        }
+        if NO_RANGES.iter().any(|sign| text.contains(sign)) {
+            return SourceError::NoRanges { what };
         }
         match e {
             E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
@@ -103,16 +106,14 @@ impl Store {
             E::NotSupported { .. } | E::NotImplemented { .. } => {
                 SourceError::Refused { what, reason: "the server cannot do this".into() }
             }
-            _ if ["InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied"]
-                .iter()
-                .any(|c| text.contains(c)) =>
-            {
+            _ if is_denied(text) => {
                 SourceError::PermissionDenied { what, reason: code.unwrap_or_default() }
             }
             _ => match connection(text) {
                 Some(reason) => SourceError::Unreachable { what, reason: reason.into() },
                 None => {
-                    let reason = code.unwrap_or_else(|| "the request failed".into());
+                    let reason = code.or_else(|| unusable(text).map(String::from));
+                    let reason = reason.unwrap_or_else(|| "the request failed".into());
                     match is_transient(e) {
                         true => SourceError::Storage { what, reason },
                         false => SourceError::Refused { what, reason },
@@ -157,6 +158,45 @@ pub fn passing(error: &(dyn std::error::Error + 'static)) -> Option<SourceError>
 
 /// Codes of S3 for a request with a wrong time.
 const CLOCK: [&str; 3] = ["RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"];
+
+/// A part of Azure's error for a request with a wrong time.
+const LATE: &str = "Request date header too old";
+
+/// Errors of clients of servers that answer a request for a part with the whole.
+const NO_RANGES: [&str; 2] =
+    ["Range request not supported", "Received non-partial response when range requested"];
+
+/// True if an error is that of a bucket or container that does not exist.
+fn lacks_bucket(text: &str) -> bool {
+    ["NoSuchBucket", "ContainerNotFound"].iter().any(|code| text.contains(code))
+}
+
+/// True if an error is that of missing or wrong credentials. The errors of listings have no kind of their own.
+fn is_denied(text: &str) -> bool {
+    const SIGNS: [&str; 6] = [
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "AccessDenied",
+        "PublicAccessNotPermitted",
+        "status code: 401",
+        "status code: 403",
+    ];
+    // The service of tokens may refuse the credentials, too.
+    SIGNS.iter().any(|sign| text.contains(sign))
+        || text.contains("token request") && text.contains("status code: 4")
+}
+
+/// The reason why a response is of no use.
+fn unusable(text: &str) -> Option<&'static str> {
+    let missing = "Header missing from response";
+    let table = [
+        ("Content-Length", "the server reports no length of it"),
+        ("ETag", "the server reports no etag of it"),
+        ("Last-Modified", "the server reports no time of it"),
+    ];
+    let found = table.iter().find(|(name, _)| text.contains(&format!("{name} {missing}")));
+    found.map(|(_, reason)| *reason)
+}
 
 /// The reason why our own client gave up a request, if it did: a redirect that is not allowed, a bucket of another
 /// region, a file behind a reference.
@@ -235,7 +275,8 @@ fn server_code(text: &str) -> Option<String> {
 
 /// The failure of a connection, if it failed.
 fn connection(text: &str) -> Option<&'static str> {
-    let lower = text.to_ascii_lowercase();
+    // All errors of web servers are called so.
+    let lower = text.to_ascii_lowercase().replace("generic http error", "");
     let table = [
         ("connection refused", "connection refused"),
         ("dns error", "its host name is not known"),

@@ -49,7 +49,8 @@ impl TestStore {
 
     /// The store as a statement sees it.
     fn seen(&self, versions: &Arc<Versions>) -> TableStore {
-        let client = Client { store: self.store.clone(), key: self.root.clone() };
+        let client =
+            Client { store: self.store.clone(), key: self.root.clone(), root: String::new() };
         let reached = Reached { place: Ok(client.clone()), fence: None };
         match &self.directory {
             Some(_) => TableStore::local(&reached, self.store.clone(), ".csv", versions),

@@ -1,8 +1,9 @@
 """Writes the sample files and `expected.json`, what GDAL (rasterio, rioxarray) and tifffile read of them.
 
-    python make.py    # numpy, rasterio 1.4, rioxarray 0.19, tifffile 2026, imagecodecs 2026
+    python make.py    # numpy, pillow, rasterio 1.4, rioxarray 0.19, tifffile 2026, imagecodecs 2026
 """
 
+import io
 import json
 import struct
 import warnings
@@ -14,6 +15,7 @@ import rasterio
 import rasterio.shutil
 import rioxarray
 import tifffile
+from PIL import Image
 from rasterio.control import GroundControlPoint
 from rasterio.enums import Resampling
 from rasterio.transform import Affine
@@ -209,6 +211,14 @@ def jpeg():
         tifffile.imwrite(HERE / name, a.transpose(1, 2, 0), compression="jpeg", photometric="rgb", tile=tile,
                          rowsperstrip=None if tile else 16, compressionargs={"level": 90}, subsampling=subsampling)
         record(name, "", tifffile.imread(HERE / name).transpose(2, 0, 1))
+    # A stream with restart markers, and one that is progressive.
+    for name, more in [("jpeg_restart.tif", {"restart_marker_blocks": 2}), ("jpeg_progressive.tif", {"progressive": True})]:
+        stream = io.BytesIO()
+        Image.fromarray(a.transpose(1, 2, 0)).save(stream, "JPEG", quality=85, subsampling=2, **more)
+        tifffile.imwrite(HERE / name, iter([stream.getvalue()]), shape=(35, 37, 3), dtype="u1", compression="jpeg",
+                         photometric="ycbcr", subsampling=(2, 2), rowsperstrip=35)
+        if "restart" in name:
+            record(name, "", tifffile.imread(HERE / name).transpose(2, 0, 1))
 
 
 def levels():

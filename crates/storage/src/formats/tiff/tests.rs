@@ -126,7 +126,7 @@ fn check_attrs(of: &str, got: &Attrs, want: &Value) {
 #[test]
 fn samples_equal_gdal_and_tifffile() {
     let all = expected();
-    assert!(all.len() > 120, "{}", all.len());
+    assert!(all.len() > 120, "{} samples", all.len());
     for (of, want) in &all {
         if of == "pages.tif#pages" {
             continue;
@@ -211,6 +211,18 @@ fn what_is_not_supported_is_refused_by_name() {
         let e = opened.unsupported["band_data"].to_string();
         assert!(e.contains(wanted), "{name}: {e}");
     }
+}
+
+/// The frame of a JPEG stream is in its chunk.
+#[test]
+fn progressive_jpeg_is_an_error_of_the_chunk() {
+    let opened = open_sample("jpeg_progressive.tif", true).unwrap();
+    let data = reader(&opened, "band_data");
+    let whole = Region::whole(&data.source().shape);
+    let fetched = run(data.fetch(&whole)).unwrap();
+    let mut out = vec![0; whole.cells() as usize];
+    let e = data.decode(fetched, &whole, &mut out).unwrap_err().to_string();
+    assert!(e.contains("progressive JPEG is not supported"), "{e}");
 }
 
 /// Sets the first value of a tag of a classic little-endian file.

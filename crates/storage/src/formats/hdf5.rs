@@ -120,13 +120,18 @@ fn arrays_of(file: &File<'_>, path: &[u64], header: &Header) -> Result<Group, Fa
         }
     }
     let scales = Scales::new(file, path, &objects);
+    let attrs = attributes::read(file, header)?;
+    let of_objects = objects.iter().map(|(_, o)| &o.attrs[..]);
+    // A damaged text is an error of its array.
+    let named = reason(dims::coordinates(file, of_objects.chain([&attrs[..]])))?.unwrap_or_default();
     let shown = objects.iter().filter(|(_, o)| o.part != Part::Bare);
     let made = file.each(shown, |(link, object)| {
-        let array = object.array(file, |rank| scales.names(link, object, rank))?;
-        Ok((dims::name_of_variable(link).to_string(), array))
+        let name = dims::name_of_variable(link);
+        let is_named = object.part == Part::Labels || named.contains(name);
+        let array = object.array(file, is_named, |rank| scales.names(link, object, rank))?;
+        Ok((name.to_string(), array))
     })?;
     out.arrays.extend(made);
-    let attrs = attributes::read(file, header)?;
     out.attrs = attributes::report(file, &attrs)?.0;
     Ok(out)
 }

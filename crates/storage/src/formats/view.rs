@@ -293,3 +293,28 @@ fn put(pages: &mut BTreeMap<u64, Bytes>, start: u64, bytes: &Bytes, len: u64) {
         at = end;
     }
 }
+
+/// Runs a parser as [`Pages::run`] does on a remote file. Returns the number of fetches and their bytes, too.
+#[cfg(test)]
+pub(crate) fn in_turns<T>(
+    all: &Bytes,
+    parse: impl Fn(&View<'_>) -> Result<T, Fault>,
+) -> (Result<T, Fault>, usize, u64) {
+    let len = all.len() as u64;
+    let (mut pages, mut turns, mut fetched) = (BTreeMap::new(), 0, 0);
+    put(&mut pages, 0, &all.slice(..all.len().min(PAGE as usize)), len);
+    loop {
+        let view = View::new(Held::Pages(&pages), len);
+        let missing = match parse(&view) {
+            Err(Fault::Missing(range)) => range,
+            done => return (done, turns, fetched),
+        };
+        let ahead = missing.start..missing.start + (PAGE << turns.min(4)).min(FETCH_MAX);
+        for range in joined(view.hints.into_inner(), [missing, ahead], len) {
+            fetched += range.end - range.start;
+            let (start, end) = (range.start as usize, range.end as usize);
+            put(&mut pages, range.start, &all.slice(start..end), len);
+        }
+        turns += 1;
+    }
+}

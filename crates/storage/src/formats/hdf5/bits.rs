@@ -105,6 +105,8 @@ const HEADER: usize = 21;
 /// Numbers less the least one, and floats scaled to integers.
 #[derive(Debug)]
 pub(super) struct ScaleOffset {
+    /// True if the writer chose to store all bits.
+    is_stored_whole: bool,
     /// Powers of ten by which floats were multiplied; `None` for integers.
     digits: Option<i32>,
     count: usize,
@@ -130,6 +132,7 @@ impl ScaleOffset {
             }
         };
         Ok(ScaleOffset {
+            is_stored_whole: class == 0 && value(1) as usize == 8 * size,
             digits,
             count: value(2) as usize,
             size,
@@ -156,6 +159,9 @@ impl ScaleOffset {
 
 impl Filter for ScaleOffset {
     fn undo<'a>(&self, bytes: Cow<'a, [u8]>, limit: usize) -> Result<Cow<'a, [u8]>, String> {
+        if self.is_stored_whole {
+            return Ok(bytes);
+        }
         let len = self.count.saturating_mul(self.size);
         let Some((head, stream)) = bytes.split_first_chunk::<HEADER>() else {
             return Err("scale-offset: it has no header".into());

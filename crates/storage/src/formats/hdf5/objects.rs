@@ -25,6 +25,9 @@ const UNWRITTEN_CELLS: u64 = 1 << 20;
 /// Upper bound on the bytes of a text of a fixed length.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
+/// The type of texts that are no coordinate.
+const TEXT: &str = "string (but as a 1-d coordinate)";
+
 /// A dataset.
 #[derive(Debug)]
 pub(super) struct Object {
@@ -97,10 +100,11 @@ impl Object {
         }
     }
 
-    /// The array, with the names of its dimensions.
+    /// The array, with the names of its dimensions. `is_named`: others refer to it as their coordinate.
     pub(super) fn array(
         &self,
         file: &File<'_>,
+        is_named: bool,
         names: impl FnOnce(usize) -> Result<Names, Fault>,
     ) -> Result<Result<FileArray, Unreadable>, Fault> {
         let none = |why| Ok(Err(Unreadable { why, dims: Vec::new(), attrs: Attrs::new() }));
@@ -127,7 +131,7 @@ impl Object {
             Err(why) => return fail(why, attrs),
         };
         add_flags(&of, &mut attrs);
-        match self.made(file, of, space, names)? {
+        match self.made(file, of, space, (names, is_named))? {
             Ok(array) => Ok(Ok(FileArray { attrs, narrow, ..array })),
             Err(why) => fail(why, attrs),
         }
@@ -138,7 +142,7 @@ impl Object {
         file: &File<'_>,
         of: Type,
         space: Space,
-        names: Names,
+        (names, is_named): (Names, bool),
     ) -> Result<Result<FileArray, Why>, Fault> {
         if space.is_null {
             return Ok(Err(Why::Unsupported("an array without cells (null dataspace)".into())));
@@ -159,7 +163,8 @@ impl Object {
         }
         let data = Data { file, object: self, of, space };
         let made = match raw {
-            Raw::Utf8 => reason(data.texts(names))?,
+            Raw::Utf8 if is_named && names.len() == 1 => reason(data.texts(names))?,
+            Raw::Utf8 => Ok(Err(Why::DType(TEXT.into()))),
             Raw::Bytes { len: 1 } if !names.is_empty() => reason(data.letters(names))?,
             raw => reason(data.cells().map(|made| made.map(|cells| (raw, names, cells))))?,
         };
@@ -204,9 +209,6 @@ type Made = Result<(Raw, Names, Cells), Why>;
 impl Data<'_, '_> {
     /// Texts of any length.
     fn texts(&self, names: Names) -> Result<Made, Fault> {
-        if names.len() != 1 {
-            return Ok(Err(Why::DType("string (but as a 1-d coordinate)".into())));
-        }
         let texts = match self.cells()? {
             Ok(cells) => texts::of_any_length(self, &cells)?,
             Err(why) => return Ok(Err(why)),
@@ -237,7 +239,7 @@ impl Data<'_, '_> {
                 let texts = texts::of_letters(self, &cells, len)?;
                 texts.map(|texts| (Raw::Utf8, names, Cells::Texts(texts)))
             }
-            Cells::Chunks(_) => Err(Why::DType("string (but as a 1-d coordinate)".into())),
+            Cells::Chunks(_) => Err(Why::DType(TEXT.into())),
             // Texts of no letters.
             Cells::Flat(_) if len == 0 => {
                 let n = self.space.shape[..names.len()]

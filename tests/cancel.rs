@@ -11,7 +11,7 @@ use tessera_engine::answer::{Answer, Reply, windows};
 use tessera_engine::{Engine, Handle};
 
 /// Statements over every path that holds something. `{out}` is a path that nothing has.
-const STATEMENTS: [&str; 26] = [
+const STATEMENTS: [&str; 28] = [
     // Tensor plans: results in memory, in a file, spilled on the way.
     "SELECT sum(sin(arange(1500000)::float64)) AS s",
     "SELECT arange(1500000) * 2 AS x",

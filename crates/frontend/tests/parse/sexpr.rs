@@ -65,6 +65,9 @@ pub(crate) fn statement(statement: &Statement) -> String {
             options(&copy.options),
             indent(&query(&copy.query))
         ),
+        Statement::Insert(insert) => {
+            format!("(insert {}\n{})", insert.name, indent(&query(&insert.query)))
+        }
         Statement::Drop(drop) => {
             format!("(drop {:?} {}{})", drop.kind, drop.name, flags(&[("maybe", drop.if_exists)]))
         }

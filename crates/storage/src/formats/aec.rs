@@ -255,11 +255,27 @@ mod vectors {
         for line in text.lines() {
             let w: Vec<&str> = line.split(' ').collect();
             let n = |i: usize| w[i].parse::<usize>().unwrap();
-            let aec = Aec { bits: n(0) as u32, block: n(1), interval: n(2), is_signed: n(3) == 1, is_predicted: n(4) == 1, is_restricted: n(5) == 1, is_padded: n(6) == 1 };
-            let bytes: Vec<u8> = (0..w[7].len() / 2).map(|i| u8::from_str_radix(&w[7][2 * i..2 * i + 2], 16).unwrap()).collect();
+            let aec = Aec {
+                bits: n(0) as u32,
+                block: n(1),
+                interval: n(2),
+                is_signed: n(3) == 1,
+                is_predicted: n(4) == 1,
+                is_restricted: n(5) == 1,
+                is_padded: n(6) == 1,
+            };
+            let bytes: Vec<u8> = (0..w[7].len() / 2)
+                .map(|i| u8::from_str_radix(&w[7][2 * i..2 * i + 2], 16).unwrap())
+                .collect();
             let want: Vec<u32> = w[8].split(',').map(|v| v.parse().unwrap()).collect();
             let got = aec.decode(&bytes, want.len());
-            if got.as_ref() != Ok(&want) { bad += 1; println!("{aec:?} {:?}", got.map(|g| g.iter().zip(&want).position(|(a, b)| a != b))); }
+            if got.as_ref() != Ok(&want) {
+                bad += 1;
+                println!(
+                    "{aec:?} {:?}",
+                    got.map(|g| g.iter().zip(&want).position(|(a, b)| a != b))
+                );
+            }
         }
         println!("{} lines, {bad} bad", text.lines().count());
     }

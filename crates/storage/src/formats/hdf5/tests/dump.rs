@@ -82,18 +82,38 @@ fn dump() {
             match Hdf5.read(&view, &group) {
                 Ok(Some(found)) => {
                     for (name, a) in &found.arrays {
-                        let Ok(crate::formats::FileArray { shape, cells: crate::formats::Cells::Chunks(c), .. }) = a else { continue };
-                        let counts: Vec<u64> = shape.iter().zip(&c.unit).map(|(n, u)| n.div_ceil(*u)).collect();
+                        let Ok(crate::formats::FileArray {
+                            shape,
+                            cells: crate::formats::Cells::Chunks(c),
+                            ..
+                        }) = a
+                        else {
+                            continue;
+                        };
+                        let counts: Vec<u64> =
+                            shape.iter().zip(&c.unit).map(|(n, u)| n.div_ceil(*u)).collect();
                         let count: u64 = counts.iter().product();
                         let at = |mut i: u64| {
                             let mut at = counts.clone();
-                            for (a, n) in counts.iter().enumerate().rev() { at[a] = i % n; i /= n; }
+                            for (a, n) in counts.iter().enumerate().rev() {
+                                at[a] = i % n;
+                                i /= n;
+                            }
                             at.into_iter().collect()
                         };
-                        let units: Vec<tessera_planner::region::Dims> = (0..count.min(100_000)).map(at).collect();
-                        let (_, turns, fetched) = crate::formats::view::in_turns(&all, |view| c.index.find(view, &units));
-                        let (_, turns1, fetched1) = crate::formats::view::in_turns(&all, |view| c.index.find(view, &units[units.len() / 2..][..1]));
-                        if turns > 1 { println!("find {} of {count}: {turns} turns, {fetched} bytes; one: {turns1}, {fetched1} {path} {name}", units.len()); }
+                        let units: Vec<tessera_planner::region::Dims> =
+                            (0..count.min(100_000)).map(at).collect();
+                        let (_, turns, fetched) =
+                            crate::formats::view::in_turns(&all, |view| c.index.find(view, &units));
+                        let (_, turns1, fetched1) = crate::formats::view::in_turns(&all, |view| {
+                            c.index.find(view, &units[units.len() / 2..][..1])
+                        });
+                        if turns > 1 {
+                            println!(
+                                "find {} of {count}: {turns} turns, {fetched} bytes; one: {turns1}, {fetched1} {path} {name}",
+                                units.len()
+                            );
+                        }
                     }
                     line["meta"] = described(&found);
                     if group.split('/').count() < 8 {

@@ -14,7 +14,7 @@ use crate::disk;
 use crate::fail;
 use crate::source::ahead::Ahead;
 use crate::source::chunked::Chunked;
-use crate::source::location::{Location, Options, Root, StoragePath};
+use crate::source::location::{Location, Options, Root, StoragePath, trimmed};
 use crate::source::meta::ArrayMeta;
 use crate::source::reader::Layout;
 use crate::source::rests::Rests;
@@ -60,7 +60,7 @@ impl Folder {
     /// # Errors
     /// An invalid URL, or read-only storage.
     pub fn open(url: &str, options: &Options, stores: &Stores) -> Result<Folder, SinkError> {
-        let location = Location::parse(url.trim_end_matches('/'))?;
+        let location = Location::parse(trimmed(url))?;
         if let StoragePath::Object { root: root @ Root::Http { .. }, .. } = &location.path {
             return Err(SinkError::ReadOnly { scheme: format!("{}://", root.scheme()) });
         }

@@ -256,9 +256,9 @@ impl AzureOptions {
 
     /// True if requests are signed with these options.
     pub(crate) fn is_signed(&self) -> bool {
-        [&self.account_key, &self.sas_token, &self.token, &self.client_secret]
-            .iter()
-            .any(|secret| secret.is_some())
+        let principal = [&self.client_id, &self.client_secret, &self.tenant_id];
+        [&self.account_key, &self.sas_token, &self.token].iter().any(|secret| secret.is_some())
+            || principal.iter().all(|part| part.is_some())
     }
 
     /// What Azure's tools and libraries take from the environment.

@@ -10,7 +10,7 @@
 //! records of statements, keys) holds data of other users.
 
 use crate::source::error::SourceError;
-use crate::source::location::{Location, Options, Root, StoragePath};
+use crate::source::location::{Location, Options, Root, StoragePath, trimmed};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -196,8 +196,7 @@ impl Fence {
             rules.collect::<Result<_, _>>().map(Some)
         };
         let (read, write) = (parse(&rules.read)?, parse(&rules.write)?);
-        let warehouse =
-            warehouse.map(|url| Rule::parse(url.trim_end_matches('/'), account)).transpose()?;
+        let warehouse = warehouse.map(|url| Rule::parse(trimmed(url), account)).transpose()?;
         let shown = |list: &Option<Vec<Rule>>, own: &[&str]| {
             let own = own.iter().flat_map(|name| warehouse.iter().map(|w| w.child(name).show()));
             list.as_ref().map(|list| list.iter().map(Rule::show).chain(own).collect())

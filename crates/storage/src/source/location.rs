@@ -276,6 +276,12 @@ impl StoragePath {
     }
 }
 
+/// A path or URL without slashes at its end, which belong to a URL of a scheme alone.
+pub(crate) fn trimmed(url: &str) -> &str {
+    let bare = url.trim_end_matches('/');
+    if bare.ends_with(':') { url } else { bare }
+}
+
 /// True for a URL of the memory of a process.
 pub(crate) fn is_in_memory(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("memory"))
@@ -437,6 +443,10 @@ mod tests {
             (object(Root::Memory, ""), "memory://")
         );
         assert_eq!(p("https://host").display, "https://host/");
+        assert_eq!(
+            (trimmed("s3://b/a//"), trimmed("/a/"), trimmed("memory://")),
+            ("s3://b/a", "/a", "memory://")
+        );
         assert!(is_in_memory("Memory://a") && !is_in_memory("memory.zarr"));
     }
 

@@ -53,7 +53,9 @@ impl Stores {
         let signing = if is_own { options } else { &environment };
         let has_identity = !is_own && has_identity(&self.shared.environment);
         let skips = options.skip_signature.or(environment.skip_signature);
-        let is_anonymous = skips.unwrap_or(!signing.is_signed() && !has_identity);
+        // The library would look for an identity by itself.
+        let has_none = is_own && !options.is_signed();
+        let is_anonymous = has_none || skips.unwrap_or(!signing.is_signed() && !has_identity);
         let mut b = MicrosoftAzureBuilder::new()
             .with_account(account)
             .with_container_name(container)

@@ -24,7 +24,9 @@ impl Stores {
         let is_own = options.is_signed() || options.endpoint.is_some();
         let signing = if is_own { options } else { &environment };
         let skips = options.skip_signature.or(environment.skip_signature);
-        let is_anonymous = skips.unwrap_or(!signing.is_signed());
+        // The library would look for credentials by itself.
+        let has_none = is_own && !options.is_signed();
+        let is_anonymous = has_none || skips.unwrap_or(!signing.is_signed());
         let bearer = match &signing.token {
             _ if is_anonymous => Some(String::new()),
             token => token.clone(),

@@ -123,7 +123,8 @@ fn arrays_of(file: &File<'_>, path: &[u64], header: &Header) -> Result<Group, Fa
     let attrs = attributes::read(file, header)?;
     let of_objects = objects.iter().map(|(_, o)| &o.attrs[..]);
     // A damaged text is an error of its array.
-    let named = reason(dims::coordinates(file, of_objects.chain([&attrs[..]])))?.unwrap_or_default();
+    let named =
+        reason(dims::coordinates(file, of_objects.chain([&attrs[..]])))?.unwrap_or_default();
     let shown = objects.iter().filter(|(_, o)| o.part != Part::Bare);
     let made = file.each(shown, |(link, object)| {
         let name = dims::name_of_variable(link);

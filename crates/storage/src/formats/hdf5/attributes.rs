@@ -155,7 +155,10 @@ impl Attribute {
 
     /// Its integers.
     pub(super) fn as_integers(&self) -> Vec<i128> {
-        self.bytes.chunks_exact(self.of.size.max(1) as usize).filter_map(|v| self.of.integer(v)).collect()
+        self.bytes
+            .chunks_exact(self.of.size.max(1) as usize)
+            .filter_map(|v| self.of.integer(v))
+            .collect()
     }
 
     /// The first address in each of its lists of objects; `None` for empty ones.

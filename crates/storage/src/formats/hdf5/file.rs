@@ -54,6 +54,9 @@ impl Sizes {
     }
 }
 
+/// A verified block without its checksum.
+pub(super) type Block<'f> = Rc<Cow<'f, [u8]>>;
+
 /// A file while its metadata are parsed.
 pub(super) struct File<'f> {
     pub(super) view: &'f View<'f>,
@@ -65,7 +68,7 @@ pub(super) struct File<'f> {
     /// Links of groups, by address.
     pub(super) links: RefCell<BTreeMap<u64, Rc<Links>>>,
     /// Verified blocks, by address and length.
-    blocks: RefCell<BTreeMap<(u64, u64), Rc<Cow<'f, [u8]>>>>,
+    blocks: RefCell<BTreeMap<(u64, u64), Block<'f>>>,
     /// Address of the superblock's extension.
     pub(super) extension: Option<u64>,
 }
@@ -180,7 +183,7 @@ impl<'f> File<'f> {
         address: u64,
         bytes: u64,
         signature: Option<&[u8; 4]>,
-    ) -> Result<Rc<Cow<'f, [u8]>>, Fault> {
+    ) -> Result<Block<'f>, Fault> {
         if let Some(known) = self.blocks.borrow().get(&(address, bytes)) {
             return Ok(known.clone());
         }

@@ -9,7 +9,7 @@
 
 use crate::formats::filters::Filters;
 use crate::formats::hdf5::btree2;
-use crate::formats::hdf5::file::{File, bytes_for, checksum, version};
+use crate::formats::hdf5::file::{Block, File, bytes_for, checksum, version};
 use crate::formats::hdf5::pipeline;
 use crate::formats::numbers::Reader;
 use crate::formats::view::Fault;
@@ -48,7 +48,7 @@ pub(super) struct Heap<'f> {
     rows: u64,
     filters: Option<Filters>,
     /// Direct blocks that were read, by offset in the heap.
-    blocks: RefCell<BTreeMap<u64, Rc<Cow<'f, [u8]>>>>,
+    blocks: RefCell<BTreeMap<u64, Block<'f>>>,
     indirect: RefCell<BTreeMap<u64, Rc<Vec<Option<Child>>>>>,
 }
 
@@ -221,7 +221,7 @@ impl<'f> Heap<'f> {
         of: Child,
         start: u64,
         bytes: u64,
-    ) -> Result<Rc<Cow<'f, [u8]>>, Fault> {
+    ) -> Result<Block<'f>, Fault> {
         if let Some(known) = self.blocks.borrow().get(&start) {
             return Ok(known.clone());
         }

@@ -87,12 +87,15 @@ pub(super) fn collection<'f>(file: &File<'f>, address: u64) -> Result<Rc<Collect
     Ok(out)
 }
 
-/// A value of any length: the number of items and their bytes. Empty values may be nowhere.
+/// The collection and the number in it of an object.
+pub(super) type Object<'f> = (Rc<Collection<'f>>, u32);
+
+/// A value of any length: the number of items and their object. Empty values may be nowhere.
 pub(super) fn value<'f>(
     file: &File<'f>,
     bytes: &[u8],
     at: u64,
-) -> Result<(u64, Option<(Rc<Collection<'f>>, u32)>), Fault> {
+) -> Result<(u64, Option<Object<'f>>), Fault> {
     let mut r = Reader::new(bytes, at, false);
     let count = r.u32()?.into();
     let address = file.sizes.address(&mut r)?.filter(|a| *a != 0);

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod damaged;
-mod dump;
 mod samples;
 
 use crate::formats::hdf5::Hdf5;

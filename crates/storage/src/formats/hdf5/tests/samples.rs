@@ -1,11 +1,14 @@
 //! Whole samples, and details of some.
 
 use super::{SAMPLES, bytes, group, open_raw, path, run, stores};
-use crate::formats::{Group, Why};
+use crate::formats::hdf5::Hdf5;
+use crate::formats::view::{View, in_turns};
+use crate::formats::{Cells, Format, Group, Why};
 use crate::source::{Opened, Options, open};
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use tessera_planner::catalog::CoordValues;
-use tessera_planner::region::Region;
+use tessera_planner::region::{Dims, Region};
 
 /// An array as `make.py` describes it, as far as its type has a form here.
 fn read(opened: &Opened, name: &str) -> Map<String, Value> {
@@ -151,6 +154,30 @@ fn names_of_an_enumeration_are_flags() {
     pairs.sort_unstable();
     assert_eq!(pairs, [(0, "RED"), (1, "PALE_GREEN"), (42, "BLUE")]);
     assert_eq!(found.arrays["scalar"].as_ref().unwrap().narrow, ["none", "narrow", "floats"]);
+}
+
+#[test]
+fn siblings_are_fetched_together() {
+    let all = Bytes::from(bytes("chunks_new.h5"));
+    let (found, turns, _) = in_turns(&all, |view| Hdf5.read(view, ""));
+    assert!(turns <= 3, "{turns}");
+    let found = found.unwrap().unwrap();
+    for (name, array) in &found.arrays {
+        let array = array.as_ref().unwrap();
+        let Cells::Chunks(chunks) = &array.cells else { panic!("{name}") };
+        let axes = array.shape.iter().zip(&chunks.unit);
+        let last: Dims = axes.map(|(n, u)| (n - 1) / u).collect();
+        let units =
+            [last.clone(), last.iter().map(|i| i / 2).collect(), last.iter().map(|_| 0).collect()];
+        let (places, turns, _) = in_turns(&all, |view| chunks.index.find(view, &units));
+        let places = places.unwrap();
+        assert!(turns <= 2, "{name}: {turns}");
+        // Units are found in any order.
+        let mut backwards = units.clone();
+        backwards.reverse();
+        let again = chunks.index.find(&View::whole(&all), &backwards).unwrap();
+        assert!(places.iter().eq(again.iter().rev()), "{name}");
+    }
 }
 
 #[test]

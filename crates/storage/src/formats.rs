@@ -10,7 +10,9 @@
 //! of the parser; it never waits and never reads cells. Fetching, decoding, memory bounds, versions and CF are those of
 //! all stored arrays: see [`crate::source`].
 
+mod aec;
 pub(crate) mod filters;
+mod grib;
 mod numbers;
 mod open;
 mod probe;
@@ -31,7 +33,7 @@ use tessera_planner::catalog::Attrs;
 use tessera_planner::region::Dims;
 
 /// The formats, in the order in which files are tried.
-static FORMATS: [&dyn Format; 1] = [&safetensors::Safetensors];
+static FORMATS: [&dyn Format; 2] = [&grib::Grib, &safetensors::Safetensors];
 
 /// A file format. It is stateless: what it found is in the [`Group`] that it returns.
 pub(crate) trait Format: Sync {

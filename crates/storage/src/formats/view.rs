@@ -25,6 +25,8 @@ const KEPT_BYTES_MAX: u64 = 32 << 20;
 pub(crate) enum Fault {
     /// It needs these bytes.
     Missing(Range<u64>),
+    /// It needs these bytes, and those that follow are of no use to it.
+    MissingAlone(Range<u64>),
     /// The file is invalid at this offset.
     Bad { at: u64, reason: String },
     /// The file uses this feature of its format, which is not supported.
@@ -67,6 +69,12 @@ impl<'a> View<'a> {
     /// A file in memory.
     pub(crate) fn whole(bytes: &'a [u8]) -> View<'a> {
         View { len: bytes.len() as u64, bytes: Held::Whole(bytes) }
+    }
+
+    /// A file of `len` bytes of which only some pages are there, by their number.
+    #[cfg(test)]
+    pub(crate) fn paged(pages: &'a BTreeMap<u64, Bytes>, len: u64) -> View<'a> {
+        View { bytes: Held::Pages(pages), len }
     }
 
     /// Length of the file.
@@ -117,6 +125,14 @@ impl<'a> View<'a> {
                 Ok(Cow::Owned((first..=last).flat_map(|n| part(n).iter().copied()).collect()))
             }
         }
+    }
+
+    /// As [`View::read`], of bytes that are followed by many that are not read: nothing is fetched ahead.
+    pub(crate) fn read_alone(&self, offset: u64, bytes: u64) -> Result<Cow<'a, [u8]>, Fault> {
+        self.read(offset, bytes).map_err(|fault| match fault {
+            Fault::Missing(range) => Fault::MissingAlone(range),
+            fault => fault,
+        })
     }
 
     /// The bytes from `offset` on, as many as there are up to `bytes`.
@@ -170,14 +186,15 @@ impl Pages {
         let mut pages = self.held.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut fetched = 0;
         for turn in 0..FETCHES_MAX {
-            let missing = match parse(&View { bytes: Held::Pages(&pages), len: self.len }) {
-                Err(Fault::Missing(range)) => range,
+            let (missing, ahead) = match parse(&View { bytes: Held::Pages(&pages), len: self.len })
+            {
+                Err(Fault::Missing(range)) => (range, (PAGE << turn.min(4)).min(FETCH_MAX)),
+                Err(Fault::MissingAlone(range)) => (range, PAGE),
                 done => {
                     self.keep(pages);
                     return done.map_err(|fault| self.error(store, fault));
                 }
             };
-            let ahead = (PAGE << turn.min(4)).min(FETCH_MAX);
             let start = missing.start / PAGE * PAGE;
             let end = missing.end.max(start + ahead).next_multiple_of(PAGE).min(self.len);
             let got = store.get_ranges(&self.key, std::slice::from_ref(&(start..end))).await?;
@@ -210,7 +227,7 @@ impl Pages {
             Fault::Bad { at, reason } => {
                 SourceError::BadFile { path, format: self.format.into(), at, reason }
             }
-            Fault::Missing(range) => SourceError::BadFile {
+            Fault::Missing(range) | Fault::MissingAlone(range) => SourceError::BadFile {
                 path,
                 format: self.format.into(),
                 at: range.start,

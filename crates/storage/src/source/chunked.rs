@@ -232,9 +232,10 @@ impl Chunked {
         }
     }
 
-    /// Upper bound on the encoded size of a chunk. Codecs may enlarge it, but not by much.
+    /// Upper bound on the encoded size of a chunk. Codecs may enlarge it, but not by much; `float32` cells may be stored
+    /// as wider floats, with a bitmap of the cells that are not missing.
     fn encoded_max(&self) -> u64 {
-        self.meta.unit_bytes().saturating_mul(2).clamp(1 << 20, CHUNK_BYTES_MAX * 2)
+        self.meta.unit_bytes().saturating_mul(3).clamp(1 << 20, CHUNK_BYTES_MAX * 2)
     }
 
     async fn fetch_parts(
@@ -320,7 +321,7 @@ impl Chunked {
         offset: u64,
         bytes: u64,
     ) -> Result<u64, SourceError> {
-        let limit = self.meta.unit_bytes().saturating_mul(2).max(1 << 20);
+        let limit = self.encoded_max();
         offset.checked_add(bytes).filter(|_| bytes <= limit).ok_or_else(|| {
             self.damaged(reader, at, format!("the index says {bytes} bytes at {offset}"))
         })

@@ -16,7 +16,7 @@ import numpy as np
 HERE = Path(__file__).parent
 FILES = [Path(f) for f in sys.argv[1:]] or sorted([*HERE.glob("*.grib*"), *HERE.glob("real/*.grib*")])
 SECONDS = {0: 60, 1: 3600, 2: 86400, 10: 10800, 11: 21600, 12: 43200, 13: 1, 14: 900, 15: 1800}
-TEXTS = ("cfVarName", "shortName", "units", "name", "cfName", "typeOfLevel", "stepType", "gridType")
+TEXTS = ("cfVarName", "shortName", "units", "name", "typeOfLevel", "stepType", "gridType")
 
 
 def get(h, key, kind=None):
@@ -50,7 +50,7 @@ def points(h, grid, shape):
         lat, lon = (ec.codes_get_double_array(h, k) for k in ("latitudes", "longitudes"))
     except ec.CodesInternalError:
         return {}
-    at = np.linspace(0, lat.size - 1, 12).astype(int)
+    at = np.linspace(0, lat.size - 1, 7).astype(int)
     return {"points": [[int(i), lat[i], lon[i]] for i in at]}
 
 

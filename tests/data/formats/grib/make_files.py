@@ -175,6 +175,9 @@ def packings():
         add("grid_simple_log_preprocessing", missing, bitsPerValue=16)
     for block, interval in ((8, 2), (16, 4), (64, 128)):
         add("grid_ccsds", ccsdsBlockSize=block, ccsdsRsi=interval, bitsPerValue=10)
+    # Without differences, and with few options. Padded intervals are not what eccodes writes for their flag.
+    for flags, bits in ((6, 11), (14 + 16, 2), (14 + 16, 4)):
+        add("grid_ccsds", ccsdsFlags=flags, ccsdsBlockSize=16, ccsdsRsi=2, bitsPerValue=bits)
     write("packings2.grib", out)
     out.clear()
     n = 0
@@ -275,6 +278,23 @@ def grids():
             ec.codes_set_values(h, field(1, count, n).ravel())
             out.append(ec.codes_get_message(h))
             ec.codes_release(h)
+        # A part of the octahedral grid: rows 3 to 8, from 10 to 100 degrees.
+        h = ec.codes_grib_new_from_samples(f"reduced_gg_pl_grib{edition}" if edition == 2 else "reduced_gg_pl_grib1")
+        pl = [20 + 4 * i for i in range(2, 8)]
+        count = sum(np.sum((np.arange(n) * 360 >= 10 * n) & (np.arange(n) * 360 <= 100 * n)) for n in pl)
+        ec.codes_set(h, "N", 8)
+        ec.codes_set(h, "Nj", len(pl))
+        ec.codes_set_array(h, "pl", pl)
+        latitudes = [ec.codes_get_gaussian_latitudes(8)[i] for i in range(2, 8)]
+        for name, v in (("latitudeOfFirst", latitudes[0]), ("latitudeOfLast", latitudes[-1]),
+                        ("longitudeOfFirst", 10), ("longitudeOfLast", 100)):
+            ec.codes_set(h, f"{name}GridPointInDegrees", v)
+        for k, v in keys.items():
+            ec.codes_set(h, k, v + 2)
+        ec.codes_set(h, "bitsPerValue", 12)
+        ec.codes_set_values(h, field(1, count, 3).ravel())
+        out.append(ec.codes_get_message(h))
+        ec.codes_release(h)
         write(f"gaussian{edition}.grib", out)
 
 
@@ -299,6 +319,12 @@ def odd():
         keys |= {"indicatorOfUnitOfTimeRange": unit, "forecastTime": step}
         units.append(message(2, keys, field(2, 3, n)))
     write("steps.grib", units)
+    levels = []
+    for pascal in (100000, 5000, 100, 50, 1):
+        keys = latlon(2, 3, west=10.0) | {"parameterCategory": 0, "parameterNumber": 0, "typeOfFirstFixedSurface": 100}
+        keys |= {"scaleFactorOfFirstFixedSurface": 0, "scaledValueOfFirstFixedSurface": pascal}
+        levels.append(message(2, keys, field(2, 3, pascal)))
+    write("pressures.grib", levels)
 
 
 cubes()

@@ -121,9 +121,14 @@ pub(super) struct Geometry {
     pub(super) dims: Vec<(String, u64)>,
 }
 
+/// Grids that are compared by their points.
+const COMPARED_MAX: usize = 64;
+
 /// The different grids of a file.
 pub(super) struct Geometries {
     pub(super) list: Vec<Geometry>,
+    /// The last number that was added to the names of dimensions, by their names.
+    numbers: BTreeMap<&'static str, usize>,
     /// The index in `list` of each grid, or the reason why fields on it cannot be read.
     pub(super) of: Vec<Result<usize, String>>,
 }
@@ -136,7 +141,7 @@ impl Geometries {
         arrays: &mut Arrays,
         companions: &mut Vec<String>,
     ) -> Geometries {
-        let mut out = Geometries { list: Vec::new(), of: Vec::new() };
+        let mut out = Geometries { list: Vec::new(), numbers: BTreeMap::new(), of: Vec::new() };
         for at in grids {
             let of = match &at.grid {
                 Err(why) => Err(why.clone()),
@@ -169,7 +174,7 @@ impl Geometries {
         };
         // Two editions may define the same points in different words.
         if let Some(Ok(_)) = axes
-            && let Some(i) = self.list.iter().position(|g| g.axes == axes)
+            && let Some(i) = self.list.iter().take(COMPARED_MAX).position(|g| g.axes == axes)
         {
             return i;
         }
@@ -178,15 +183,16 @@ impl Geometries {
             Some([nx, ny]) => vec![ny, nx],
             None => vec![grid.count],
         };
-        let is_free = |suffix: &str| {
-            let of = |name: &&str| format!("{name}{suffix}");
-            let is_dim =
-                |name: String| self.list.iter().any(|g| g.dims.iter().any(|d| d.0 == name));
-            !names.iter().any(|n| is_dim(of(n)))
-                && !["latitude", "longitude"].iter().any(|n| arrays.contains_key(&of(n)))
+        // Names that neither another dimension nor another coordinate has.
+        let number = self.numbers.entry(names[0]).or_insert(0);
+        let suffix = loop {
+            *number += 1;
+            let suffix = if *number == 1 { String::new() } else { format!("_{number}") };
+            let is_used = |name: &str| arrays.contains_key(&format!("{name}{suffix}"));
+            if !is_used("latitude") && !is_used("longitude") {
+                break suffix;
+            }
         };
-        let suffixes = std::iter::once(String::new()).chain((2..).map(|i| format!("_{i}")));
-        let suffix = suffixes.into_iter().find(|s| is_free(s)).unwrap_or_default();
         let dims: Vec<_> = names.iter().map(|n| format!("{n}{suffix}")).zip(lens).collect();
         let grid = Arc::new(grid.clone());
         let geometry = Geometry { grid, axes, dims };

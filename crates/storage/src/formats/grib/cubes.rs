@@ -293,14 +293,15 @@ fn labels(
     arrays: &mut Arrays,
     companions: &mut Vec<String>,
 ) {
+    let levels = cubes.iter().map(Cube::level).map(|l| (l.title(), l));
+    let levels: BTreeMap<String, Level> = levels.collect();
     for (dim, Labels { sorted: values, .. }) in values {
         let array = match dim.as_str() {
             "number" => coords::number(values),
             "time" => coords::time(&[("time", values.len() as u64)], values, false),
             "step" => coords::step(values),
             _ => {
-                let level = cubes.iter().map(Cube::level).find(|l| l.title() == *dim);
-                let attrs = level.map(|l| l.attrs()).unwrap_or_default();
+                let attrs = levels.get(dim).map(Level::attrs).unwrap_or_default();
                 let cells = values.iter().map(|v| v.to_ne_bytes());
                 let dims = [(dim.as_str(), values.len() as u64)];
                 coords::inline(&dims, Raw::Plain(DType::Float64), cells, attrs)

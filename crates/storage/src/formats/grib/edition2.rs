@@ -311,12 +311,12 @@ fn statistic(
         let (increment, length) = length(0)?;
         // There the length is not of the steps: fields of one step and several reference times.
         let is_of_times = increment == 1 && source.centre == 98 && source.tables <= 33;
-        return Ok(if is_of_times { Ok(start) } else { length.map(|n| start + n) });
+        return Ok(if is_of_times { Ok(start) } else { length.map(|n| start.saturating_add(n)) });
     }
     for i in 0..ranges.min(16) {
         let (increment, length) = length(i)?;
         if increment == 2 {
-            return Ok(length.map(|n| start + n));
+            return Ok(length.map(|n| start.saturating_add(n)));
         }
     }
     let n = |i| section.u8(at + i).map(u64::from);

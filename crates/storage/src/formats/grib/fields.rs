@@ -154,6 +154,10 @@ impl Moment {
 
     /// Seconds from here to `n` units of time later, by code table 4.4 of edition 2.
     pub(super) fn span(self, n: i64, unit: u8) -> Result<i64, String> {
+        // Without a forecast there may be no unit.
+        if n == 0 {
+            return Ok(0);
+        }
         let each = match unit {
             0 => 60,
             1 => 3600,

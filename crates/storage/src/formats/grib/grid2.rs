@@ -87,7 +87,7 @@ fn spherical(o: Octets<'_>, template: u16, count: u64) -> Result<Grid, String> {
     let octets = usize::from(o.u8(11)?);
     if octets > 0 {
         // The list of points in rows is the end of the section.
-        if !(1..=4).contains(&octets) || template % 40 > 0 {
+        if !(1..=4).contains(&octets) || !template.is_multiple_of(40) {
             return Ok(Grid::line("reduced", count, Kind::Other));
         }
         let first = 73;

@@ -44,8 +44,10 @@ struct Row {
     prefixed: &'static str,
 }
 
-/// Rows by edition and codes.
-static ROWS: LazyLock<BTreeMap<(u8, [u8; 3]), Vec<Row>>> = LazyLock::new(|| {
+/// An edition and the codes of a parameter.
+type Key = (u8, [u8; 3]);
+
+static ROWS: LazyLock<BTreeMap<Key, Vec<Row>>> = LazyLock::new(|| {
     let mut out: BTreeMap<_, Vec<Row>> = BTreeMap::new();
     for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
         if let Some((key, row)) = parse(line) {
@@ -55,7 +57,7 @@ static ROWS: LazyLock<BTreeMap<(u8, [u8; 3]), Vec<Row>>> = LazyLock::new(|| {
     out
 });
 
-fn parse(line: &'static str) -> Option<((u8, [u8; 3]), Row)> {
+fn parse(line: &'static str) -> Option<(Key, Row)> {
     let mut columns = line.split('|');
     let (key, conditions) = (columns.next()?, columns.next()?);
     let mut numbers = key.trim_start_matches('t').split('.').map(str::parse::<u8>);

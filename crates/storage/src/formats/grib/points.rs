@@ -23,7 +23,7 @@ pub(super) fn axes(grid: &Grid) -> Option<Result<[Vec<f64>; 2], String>> {
 pub(super) fn cost(grid: &Grid) -> u64 {
     match (grid.shape, &grid.kind) {
         (Some([nx, ny]), Kind::Gaussian(n, _)) => {
-            nx.saturating_add(ny.saturating_mul(1 + u64::from(*n) / 32))
+            nx.saturating_add(ny.saturating_mul(1 + u64::from(*n) / 8))
         }
         (Some([nx, ny]), _) => nx.saturating_add(ny),
         (None, _) => 0,
@@ -54,15 +54,16 @@ pub(super) fn each(grid: &Grid, mut put: impl FnMut(f64, f64)) -> Result<(), Str
         (Kind::Rotated(n, c, pole), Some([nx, ny])) => {
             let latitudes = if *n == 0 { rows(c, ny) } else { gaussian(*n, c, ny)? };
             let longitudes = columns(c, nx);
-            let (t, o) = ((90.0 + pole.latitude).to_radians(), pole.longitude.to_radians());
+            let (st, ct) = (90.0 + pole.latitude).to_radians().sin_cos();
+            let (so, co) = pole.longitude.to_radians().sin_cos();
             for latitude in &latitudes {
                 let (z, r) = latitude.to_radians().sin_cos();
                 for longitude in &longitudes {
                     let (y, x) = longitude.to_radians().sin_cos();
                     let (x, y) = (x * r, y * r);
                     // Turned about the y axis, then about the axis of the earth.
-                    let (x, z) = (t.cos() * x - t.sin() * z, t.sin() * x + t.cos() * z);
-                    let (x, y) = (o.cos() * x - o.sin() * y, o.sin() * x + o.cos() * y);
+                    let (x, z) = (ct * x - st * z, st * x + ct * z);
+                    let (x, y) = (co * x - so * y, so * x + co * y);
                     let longitude = y.atan2(x).to_degrees() - pole.angle;
                     put(z.clamp(-1.0, 1.0).asin().to_degrees(), longitude);
                 }
@@ -122,7 +123,8 @@ fn columns(c: &Corners, n: u64) -> Vec<f64> {
     if n < 2 {
         step = 0.0;
     }
-    if !c.is_westward && first + (n as f64 - 2.0) * step > 360.0 {
+    // Labels rise across the meridian: from below 0, as in the reference implementation.
+    if !c.is_westward && first + (n as f64 - 1.0) * step > 360.0 + 1e-9 {
         first -= 360.0;
     }
     // As far from the first as the steps go, on this side of the sphere or one turn further.
@@ -198,7 +200,7 @@ fn gaussian_index(n: u32, latitude: f64) -> Result<u64, String> {
 ///
 /// # Source
 /// Newton's method from the asymptotic root of Abramowitz and Stegun, 22.16.6.
-fn gaussian_latitude(n: u32, i: u64) -> f64 {
+pub(super) fn gaussian_latitude(n: u32, i: u64) -> f64 {
     let degree = 2 * u64::from(n);
     let north = i.min(degree - 1 - i);
     let mut root = (PI * (north as f64 + 0.75) / (degree as f64 + 0.5)).cos();

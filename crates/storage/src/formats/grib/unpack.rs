@@ -86,6 +86,9 @@ impl Form<'_> {
 /// Writes the coded values, of which there are as many as `cells`.
 pub(super) fn values(packed: &Packed<'_>, cells: &mut [Cell]) -> Result<(), String> {
     let Packed { scale, data, .. } = *packed;
+    if cells.is_empty() {
+        return Ok(());
+    }
     if packed.form.is_constant() {
         // The reference is the value: the decimal factor does not count, in the reference implementation either.
         let value = match packed.form {

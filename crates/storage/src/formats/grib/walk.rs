@@ -20,7 +20,7 @@ const BLOCK: u64 = 1024;
 /// Octets of an indicator section of edition 2.
 const HEAD: u64 = 16;
 
-/// Sections of at most so many bytes before their data in a large message of edition 1.
+/// The bit of a length that marks a large message of edition 1.
 const LARGE: u64 = 0x80_0000;
 
 /// A message of a file.
@@ -61,7 +61,7 @@ pub(super) fn messages(file: &View<'_>) -> Result<Vec<Message>, Fault> {
     let mut out: Vec<Message> = Vec::new();
     let mut at = 0;
     while at < file.len() {
-        let is_alone = out.last().is_some_and(|m| m.end - m.start > 2 * PAGE);
+        let is_alone = out.last().is_some_and(|m| is_long(m.end - m.start));
         match read(file, at, is_alone)? {
             Some(message) => {
                 at = message.end + 4;
@@ -80,7 +80,12 @@ pub(super) fn messages(file: &View<'_>) -> Result<Vec<Message>, Fault> {
     Ok(out)
 }
 
-/// The message at `at`; `None` if none begins there. `is_alone`: messages are much longer than a page.
+/// True if the pages of a message of `n` bytes are better fetched one by one than all of them.
+fn is_long(n: u64) -> bool {
+    n > 2 * PAGE
+}
+
+/// The message at `at`; `None` if none begins there. `is_alone`: the one before was long.
 fn read(file: &View<'_>, at: u64, is_alone: bool) -> Result<Option<Message>, Fault> {
     let left = file.len() - at;
     let get = |offset, n| match is_alone {
@@ -113,7 +118,7 @@ fn read(file: &View<'_>, at: u64, is_alone: bool) -> Result<Option<Message>, Fau
         return Err(short(file, at, &n.to_string()));
     }
     let end = at + n - 4;
-    let close = file.read_alone(end, 4)?;
+    let close = if is_long(n) { file.read_alone(end, 4)? } else { file.read(end, 4)? };
     if *close != *b"7777" {
         let reason =
             format!("`7777` is expected at the end of the message that begins at byte {at}");

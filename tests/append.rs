@@ -6,23 +6,16 @@ use std::fs;
 /// A store of days 0 to 49, and one of days 50 to 82, with cells that tell their day.
 fn stores(place: &Place, format: u8) -> (String, String) {
     let (old, new) = (place.shown(&format!("old{format}.zarr")), place.shown("new.zarr"));
-    let days = |first: u64, last: u64, to: &str, chunk: u64| {
+    let days = |first: u64, last: u64, to: &str| {
         format!(
             "COPY (SELECT assign_coords(rename(broadcast_to(reshape(arange({first}, {last})::float32, [{n}, 1, 1]), \
-             [{n}, 3, 4]), dim_0 => 'day', dim_1 => 'y', dim_2 => 'x'), day => arange({first}, {last})) AS v, \
-             rename(arange({first}, {last})::float64, dim_0 => 'day') AS w) TO '{to}' STORED AS ZARR \
-             OPTIONS (overwrite true, zarr_format {format}, chunks '[{chunk}, 3, 2]')",
+             [{n}, 3, 4]), dim_0 => 'day', dim_1 => 'y', dim_2 => 'x'), day => arange({first}, {last})) AS v) \
+             TO '{to}' STORED AS ZARR OPTIONS (overwrite true, zarr_format {format}, chunks '[20, 3, 2]')",
             n = last - first
         )
     };
-    let simple = |first: u64, last: u64, to: &str, chunk: u64| {
-        days(first, last, to, chunk).replace(
-            &format!(", rename(arange({first}, {last})::float64, dim_0 => 'day') AS w"),
-            "",
-        )
-    };
-    place.run(&simple(0, 50, &old, 20));
-    place.run(&simple(50, 83, &new, 20));
+    place.run(&days(0, 50, &old));
+    place.run(&days(50, 83, &new));
     (old, new)
 }
 
@@ -35,8 +28,7 @@ fn appended_cells_are_read_behind_the_old_ones() {
     for format in [2, 3] {
         let place = Place::open(&[]);
         let (old, new) = stores(&place, format);
-        let told = place.lines(&append(&new, &old)).unwrap().concat();
-        assert!(told.contains("appended 33"), "{told}");
+        place.run(&append(&new, &old));
         let sums = place.lines(&format!("SELECT sum(v, axis => ['y', 'x']) AS s FROM '{old}'"));
         let cells = sums.unwrap().join(" ");
         let found: Vec<f64> = cells.split_whitespace().filter_map(|w| w.parse().ok()).collect();
@@ -61,7 +53,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     for (query, dim, part) in [
         (format!("SELECT v AS u FROM '{new}'"), "day", "no array `u`"),
         (format!("SELECT v::float64 AS v FROM '{new}'"), "day", "float64"),
-        (format!("SELECT v FROM '{new}'"), "time", "no dimension `time`"),
+        (format!("SELECT v FROM '{new}'"), "time", "has the dimension `time`"),
         (format!("SELECT v[:, 0:2] AS v FROM '{new}'"), "day", "`y` has length 2"),
         (format!("SELECT transpose(v) AS v FROM '{new}'"), "day", "the dimensions"),
         (format!("SELECT values(v) AS v FROM '{new}'"), "day", "no labels `day`"),

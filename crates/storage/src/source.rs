@@ -201,7 +201,10 @@ async fn open_anew(
     {
         return variables::assemble(&store, location, options, found).await;
     }
-    if let Some(opened) = formats::by_content(&store, location, options).await? {
+    // A prefix of objects is no file.
+    if !store.is_prefix().await
+        && let Some(opened) = formats::by_content(&store, location, options).await?
+    {
         return Ok(opened);
     }
     let what = location.display.clone();

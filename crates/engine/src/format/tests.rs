@@ -378,7 +378,7 @@ fn safetensors_has_the_references_bytes() {
     // safetensors.numpy.save of the same arrays, with metadata={"format": "pt"}, safetensors 0.8.0.
     let header = r#"{"__metadata__":{"format":"pt"},"b":{"dtype":"F64","shape":[],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[8,32]},"i":{"dtype":"I16","shape":[2],"data_offsets":[32,36]},"u":{"dtype":"U8","shape":[0,2],"data_offsets":[36,36]}}     "#;
     let x = |shape: &[u64]| vec![DimLabel::default(); shape.len()];
-    let cells = vec![0.5f32, 1.0, 2.0, 3.0, 1.00390625, -0.0];
+    let cells = vec![0.5f32, 1.0, 2.0, 3.0, 1.003_906_3, -0.0];
     let a = tensor("a", DType::Float32, x(&[2, 3]), &[2, 3], cells, Some(vec![1, 1, 1, 0, 1, 1]));
     let b = tensor("b", DType::Float64, x(&[]), &[], vec![2.5f64], None);
     let i = tensor("i", DType::Int16, x(&[2]), &[2], vec![1i16, -2], None);
@@ -394,7 +394,7 @@ fn safetensors_has_the_references_bytes() {
     let mut want = (header.len() as u64).to_le_bytes().to_vec();
     want.extend_from_slice(header.as_bytes());
     want.extend_from_slice(&2.5f64.to_le_bytes());
-    for v in [0.5, 1.0, 2.0, f32::NAN, 1.00390625, -0.0] {
+    for v in [0.5, 1.0, 2.0, f32::NAN, 1.003_906_3, -0.0] {
         want.extend_from_slice(&v.to_le_bytes());
     }
     want.extend_from_slice(&[1, 0, 0xfe, 0xff]);

@@ -36,7 +36,7 @@ fn renderings() {
         "SELECT a FROM x AS y AT z",
         "SELECT a INTO y FROM x",
         "SELECT a FROM x FOR UPDATE",
-        "INSERT INTO x VALUES (1)",
+        "UPDATE x SET a = 1",
         "FROM x SELECT a",
         "CREATE TABLE x (a int)",
         "CREATE TENSR x AS SELECT 1",

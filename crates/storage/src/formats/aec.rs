@@ -361,7 +361,8 @@ mod tests {
 
     fn bytes(hex: &str) -> Vec<u8> {
         let digit = |b: &u8| (*b as char).to_digit(16).unwrap() as u8;
-        hex.as_bytes().chunks(2).map(|two| digit(&two[0]) << 4 | digit(&two[1])).collect()
+        let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
+        digits.chunks_exact(2).map(|two| digit(&two[0]) << 4 | digit(&two[1])).collect()
     }
 
     #[test]

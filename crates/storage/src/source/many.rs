@@ -86,6 +86,9 @@ pub(super) async fn open_directory(
     if is_web(location) || !location.group.is_empty() {
         return Ok(None);
     }
+    if matches!(&location.path, StoragePath::Local(path) if !path.is_dir()) {
+        return Ok(None);
+    }
     let store = stores.at(location, options, Access::Read)?;
     let names = store.files("", 1, FILES_MAX).await?;
     let root = url.trim_end_matches('/');

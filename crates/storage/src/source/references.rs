@@ -43,7 +43,8 @@ pub(super) async fn open(
 ) -> Result<Option<Opened>, SourceError> {
     let is_wanted = options.format.as_deref() == Some("references");
     let is_named = location.display.to_ascii_lowercase().ends_with(".json");
-    if !is_wanted && !(is_named && options.format.is_none()) {
+    let may_be = is_named && options.format.is_none();
+    if !is_wanted && !may_be {
         return Ok(None);
     }
     let Some(text) = store.opening().get("", METADATA_BYTES_MAX).await? else { return Ok(None) };

@@ -515,6 +515,14 @@ impl Store {
         }
     }
 
+    /// True if there are objects below the location of an object store, as far as visible.
+    pub(crate) async fn is_prefix(&self) -> bool {
+        let StoreRoot::Object { client, prefix } = &self.kind else { return false };
+        let Ok(path) = self.path(prefix, "") else { return false };
+        let listed = self.guard("", client.list_with_delimiter(Some(&path))).await;
+        matches!(listed, Ok(Some(l)) if !l.objects.is_empty() || !l.common_prefixes.is_empty())
+    }
+
     /// True if the location has neither objects nor prefixes, as far as visible.
     pub(crate) async fn is_empty(&self) -> bool {
         match &self.kind {

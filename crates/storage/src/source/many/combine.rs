@@ -1,6 +1,8 @@
 //! Datasets of several files become one: xarray's `combine_by_coords` and `combine_nested`.
 
-use super::labels::{are_same, compare, first_difference, joined};
+use super::labels::{
+    are_same, compare, first_difference, index_coords, joined, lengths, names, shown,
+};
 use crate::source::Opened;
 use crate::source::ahead::Ahead;
 use crate::source::error::SourceError;
@@ -578,33 +580,4 @@ fn grid(shape: &Dims, axis: usize, is_new: bool, grids: &[&Grid]) -> Grid {
     }
     let axes = shape.iter().zip(&chunk).map(|(&n, &c)| AxisGrid::regular(n, c));
     Grid { axes: axes.collect() }
-}
-
-fn index_coords(d: &Dataset) -> impl Iterator<Item = &Arc<Coord>> {
-    d.coords.iter().filter(|c| c.name == c.dim)
-}
-
-fn names(d: &Dataset) -> impl Iterator<Item = &Arc<str>> {
-    d.variables.iter().map(|v| &v.name)
-}
-
-/// Lengths of the dimensions of a dataset.
-fn lengths(d: &Dataset) -> BTreeMap<String, u64> {
-    let mut out = BTreeMap::new();
-    for v in d.variables.iter().chain(&d.auxiliary) {
-        let dims = v.dims.iter().zip(&v.source.shape);
-        out.extend(dims.filter_map(|(d, n)| Some((d.as_ref()?.to_string(), *n))));
-    }
-    for c in &d.coords {
-        out.insert(c.dim.to_string(), c.values.len() as u64);
-    }
-    out
-}
-
-/// `[time: 3, lat: 4]`.
-fn shown(v: &Variable) -> String {
-    let dims = v.dims.iter().zip(&v.source.shape);
-    let dims: Vec<String> =
-        dims.map(|(d, n)| format!("{}: {n}", d.as_deref().unwrap_or("?"))).collect();
-    format!("[{}]", dims.join(", "))
 }

@@ -1,7 +1,9 @@
 //! Labels of several files: compared, sorted and joined.
 
 use std::cmp::Ordering;
-use tessera_planner::catalog::CoordValues;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_planner::catalog::{Coord, CoordValues, Dataset, Variable};
 use tessera_planner::dtype::DType;
 
 /// True if the labels are the same, floats within `tolerance`.
@@ -101,4 +103,34 @@ pub(super) fn joined(parts: &[&CoordValues]) -> Option<CoordValues> {
         Text(_) => Text(all!(Text(v) => v)),
         Unreadable(_) => return None,
     })
+}
+
+/// The coordinates that label their own dimensions.
+pub(super) fn index_coords(d: &Dataset) -> impl Iterator<Item = &Arc<Coord>> {
+    d.coords.iter().filter(|c| c.name == c.dim)
+}
+
+pub(super) fn names(d: &Dataset) -> impl Iterator<Item = &Arc<str>> {
+    d.variables.iter().map(|v| &v.name)
+}
+
+/// Lengths of the dimensions of a dataset.
+pub(super) fn lengths(d: &Dataset) -> BTreeMap<String, u64> {
+    let mut out = BTreeMap::new();
+    for v in d.variables.iter().chain(&d.auxiliary) {
+        let dims = v.dims.iter().zip(&v.source.shape);
+        out.extend(dims.filter_map(|(d, n)| Some((d.as_ref()?.to_string(), *n))));
+    }
+    for c in &d.coords {
+        out.insert(c.dim.to_string(), c.values.len() as u64);
+    }
+    out
+}
+
+/// `[time: 3, lat: 4]`.
+pub(super) fn shown(v: &Variable) -> String {
+    let dims = v.dims.iter().zip(&v.source.shape);
+    let dims: Vec<String> =
+        dims.map(|(d, n)| format!("{}: {n}", d.as_deref().unwrap_or("?"))).collect();
+    format!("[{}]", dims.join(", "))
 }

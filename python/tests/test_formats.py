@@ -32,9 +32,13 @@ def agree(path, **options):
         if variable.dtype.kind not in "biufM" or name in theirs.dims:
             continue
         ours, wanted = cells(ts.sql(f"SELECT \"{name}\" FROM '{path}'")), variable.values
-        if wanted.dtype.kind == "M":
-            wanted, ours = wanted.astype("M8[us]"), ours.astype("M8[us]")
         assert ours.shape == wanted.shape, name
+        if wanted.dtype.kind == "M":
+            # Times that are stored as floats are rounded to microseconds; xarray cuts them to nanoseconds.
+            apart = (wanted.astype("M8[us]") - ours.astype("M8[us]")).astype(int)
+            assert np.all(np.abs(apart) <= 1), name
+            compared += 1
+            continue
         # Where xarray makes floats of masked integers, Tessera keeps the integers.
         np.testing.assert_array_equal(ours.astype(wanted.dtype), wanted, err_msg=name)
         if variable.ndim:

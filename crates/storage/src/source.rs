@@ -90,7 +90,7 @@ impl Opened {
     }
 }
 
-/// Opens a path or URL: a Zarr v2 or v3 group or array, an `.npy`, an `.npz`, or a file of one of the [formats](crate::formats);
+/// Opens a path or URL: a Zarr v2 or v3 group or array, an `.npy`, an `.npz`, or a file of one of the [`formats`];
 /// `url#group/path` is a nested group.
 ///
 /// A cached dataset of the same options is returned if the objects read for it are unchanged.

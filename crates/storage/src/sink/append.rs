@@ -119,7 +119,7 @@ impl Append {
             };
             check_item(item, v, axis, &decoded.dataset)?;
             before = Some(v.source.shape[axis]);
-            let encoding = Encoding::of(v).map_err(&fault)?;
+            let encoding = Encoding::of(v, item.dtype).map_err(&fault)?;
             arrays.push(Growing::new(&documents, &folder, name, axis, more, encoding)?);
         }
         let Some(before) = before else {
@@ -323,7 +323,9 @@ fn check_item(
         }
     }
     let dtype = cells::decoded_type(v);
-    if item.dtype != dtype {
+    // What is packed takes floats of any width.
+    let is_packed = v.decode.unpack.is_some() && item.dtype.is_float();
+    if item.dtype != dtype && !is_packed {
         return Err(fault(
             format!("`{}` is {}, in the store {}", item.name, item.dtype.name(), dtype.name()),
             "a cast changes its type: `x::float32`",

@@ -25,12 +25,12 @@ pub(super) fn decoded_type(v: &Variable) -> DType {
 }
 
 impl Encoding {
-    pub(super) fn of(v: &Variable) -> Result<Encoding, String> {
+    /// The encoding of cells of type `decoded`.
+    pub(super) fn of(v: &Variable, decoded: DType) -> Result<Encoding, String> {
         if v.decode.valid.is_some() {
             return Err(format!("`{}` has a mask of its own in the store", v.name));
         }
-        let (stored, decoded) = (v.source.dtype, decoded_type(v));
-        Ok(Encoding { stored, decoded, decode: v.decode.clone() })
+        Ok(Encoding { stored: v.source.dtype, decoded, decode: v.decode.clone() })
     }
 
     /// The encoding of labels, whose cells are `stored` in the store.

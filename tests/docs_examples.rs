@@ -6,12 +6,17 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// What stands in examples, and what it is here; `OUT` is a directory of the test.
-const NAMES: [(&str, &str); 9] = [
+const NAMES: [(&str, &str); 14] = [
     ("'s3://bucket/era5.zarr'", "'tests/data/cf/air.zarr'"),
     ("'s3://bucket/out.zarr'", "'OUT/out.zarr'"),
     ("'regions.parquet'", "'tests/data/tables/regions.parquet'"),
     ("'air.zarr'", "'tests/data/cf/air.zarr'"),
     ("'x.npy'", "'OUT/x.npy'"),
+    ("'20*.nc'", "'OUT/20*.nc'"),
+    ("'2019.nc'", "'OUT/2019.nc'"),
+    ("'2020.nc'", "'OUT/2020.nc'"),
+    ("'run1.nc'", "'OUT/run1.nc'"),
+    ("'run2.nc'", "'OUT/run2.nc'"),
     // Labels of the store here.
     ("lat => 50, lon => 10]", "lat => 45, lon => 10.5]"),
     ("lat => [51.5]", "lat => [51.5], lon => [0.5]"),
@@ -20,18 +25,21 @@ const NAMES: [(&str, &str); 9] = [
 ];
 
 /// Statements without what they are about, and words of the language: nothing to run.
-const PHRASES: [&str; 18] = [
+const PHRASES: [&str; 21] = [
     "COPY (…) TO",
+    "COPY … TO",
     "COPY … TO 's3://…' STORED AS ZARR",
     "CANCEL QUERY 'id'",
     "CREATE EXTERNAL TABLE",
     "CREATE EXTERNAL TABLE … STORED AS PARQUET | CSV | NDJSON | ARROW",
-    "CREATE EXTERNAL TABLE … STORED AS ZARR | NPY LOCATION '…'",
+    "CREATE EXTERNAL TABLE … STORED AS NETCDF",
+    "CREATE EXTERNAL TABLE … STORED AS ZARR | NETCDF | … LOCATION '…'",
     "CREATE FUNCTION",
     "CREATE OR REPLACE",
     "CREATE TENSOR",
     "CREATE VIEW … AS",
     "CREATE [TEMP] TENSOR … AS",
+    "DESCRIBE 'url'",
     "DESCRIBE name | 'url' | query",
     "EXPLAIN (FORMAT dot)",
     "EXPLAIN (FORMAT json)",
@@ -43,8 +51,12 @@ const PHRASES: [&str; 18] = [
 ];
 
 /// Relations that examples read, made new for each document.
-const SETUP: [&str; 9] = [
+const SETUP: [&str; 13] = [
     "CREATE EXTERNAL TABLE era5 STORED AS ZARR LOCATION 'tests/data/cf/air.zarr'",
+    "COPY (SELECT t2m[0:2] AS t2m FROM era5) TO 'OUT/2019.nc' STORED AS NETCDF",
+    "COPY (SELECT t2m[2:4] AS t2m FROM era5) TO 'OUT/2020.nc' STORED AS NETCDF",
+    "COPY (SELECT t2m FROM era5) TO 'OUT/run1.nc' STORED AS NETCDF",
+    "COPY (SELECT t2m FROM era5) TO 'OUT/run2.nc' STORED AS NETCDF",
     "COPY (SELECT random_normal([6, 4], seed => 1) AS x) TO 'OUT/x.npy' STORED AS NPY",
     "CREATE TEMP TENSOR x AS SELECT random_normal([5, 7], seed => 1, chunks => [2, 3]) AS x, arange(5) % 3 AS k",
     "CREATE TEMP TENSOR y AS SELECT random_normal([5, 7], seed => 2, chunks => [2, 3]) AS y",

@@ -172,3 +172,38 @@ fn bytes(at: &Path) -> u64 {
     let all = if at.is_dir() { files(at) } else { vec![at.to_path_buf()] };
     all.iter().map(|f| fs::metadata(f).map_or(0, |m| m.len())).sum()
 }
+
+#[test]
+fn an_append_that_is_killed_leaves_the_old_cells() {
+    let p = Place::new();
+    let store = p.path("store.zarr").display().to_string();
+    let labelled = |rows: &str, first: u64, n: u64| {
+        format!(
+            "SELECT assign_coords(rename({rows}, dim_0 => 'day', dim_1 => 'x'), \
+             day => arange({first}, {})) AS v",
+            first + n
+        )
+    };
+    let ones = |n: u64| format!("broadcast_to([1.0], [{n}, 10000])");
+    let copy = |query: &str, options: &str| {
+        format!("COPY ({query}) TO '{store}' STORED AS ZARR OPTIONS ({options})")
+    };
+    p.run(&copy(&labelled(&ones(300), 0, 300), "chunks '[250, 250]'"));
+    let count = || files(&p.path("store.zarr")).len();
+    let (old, sum) = (count(), format!("SELECT sum(v) AS s, count(v) AS n FROM '{store}'"));
+    let answer = |sql: &str| {
+        let out = p.tessera(&["query", "--format", "csv", sql]).stdout(Stdio::piped()).output();
+        String::from_utf8(out.unwrap().stdout).unwrap()
+    };
+    let before = answer(&sum);
+    assert!(before.contains("3000000"), "{before}");
+    let append = copy(&labelled(BIG, 300, 40_000), "append 'day'");
+    p.killed(&append, "chunks are written", || count() > old + 30);
+    assert_eq!(answer(&sum), before);
+    // What it left is behind the end of the next one, and in its last chunk.
+    p.run(&copy(&labelled(&ones(30), 300, 30), "append 'day'"));
+    let after = answer(&sum);
+    assert_eq!(after.matches("3300000").count(), 2, "{after}");
+    p.run(&copy(&labelled(&ones(1000), 330, 1000), "append 'day'"));
+    assert_eq!(answer(&sum).matches("13300000").count(), 2, "{}", answer(&sum));
+}

@@ -1,8 +1,11 @@
 """Files of other formats beside the libraries that know them: NetCDF and HDF5 as xarray, netCDF4 and h5py read them."""
 
+import threading
 import warnings
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import h5py
 import iris_sample_data
 import numpy as np
 import pandas as pd
@@ -114,3 +117,106 @@ def test_appends_are_read_by_xarray(tmp_path):
             np.testing.assert_array_equal(theirs.time.values, whole.time.values)
             np.testing.assert_array_equal(theirs.pr.values, whole.pr.values)
             np.testing.assert_allclose(theirs.t2m.values, whole.t2m.values, atol=0.00501)
+
+
+class Files(ThreadingHTTPServer):
+    """A directory over HTTP with ranges, which counts what it answers."""
+
+    def __init__(self, directory):
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.directory, self.lock, self.requests, self.bytes = directory, threading.Lock(), 0, 0
+
+    def take(self):
+        """Requests and bytes since the last call."""
+        with self.lock:
+            found = self.requests, self.bytes
+            self.requests = self.bytes = 0
+        return found
+
+
+class Answer(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        path = self.server.directory / self.path.lstrip("/")
+        if not path.is_file():
+            self.answer(404, b"", {})
+            return
+        whole = path.read_bytes()
+        start, end, status = 0, len(whole), 200
+        headers = {"ETag": f'"{len(whole)}"', "Accept-Ranges": "bytes"}
+        if asked := self.headers.get("Range"):
+            first, last = asked.removeprefix("bytes=").split("-")
+            start = int(first) if first else max(len(whole) - int(last), 0)
+            end = min(int(last) + 1, len(whole)) if first and last else len(whole)
+            status, headers["Content-Range"] = 206, f"bytes {start}-{end - 1}/{len(whole)}"
+        self.answer(status, whole[start:end], headers)
+
+    do_HEAD = do_GET
+
+    def answer(self, status, body, headers):
+        body = b"" if self.command == "HEAD" else body
+        with self.server.lock:
+            self.server.requests += 1
+            self.server.bytes += len(body)
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def web(tmp_path):
+    server = Files(tmp_path)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+# The pages of a file in which metadata are looked for.
+PAGE = 64 << 10
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_chunks_of_hdf5_are_read_by_range(web, tmp_path, libver):
+    cells = np.random.default_rng(3).integers(0, 1 << 30, (512, 1024), dtype="i4")
+    with h5py.File(tmp_path / "cube.h5", "w", libver=libver) as f:
+        f.create_dataset("v", data=cells, chunks=(64, 256), compression="gzip", shuffle=True)
+        f.create_dataset("w", data=cells.astype("f8"))
+    url = f"http://127.0.0.1:{web.server_port}/cube.h5"
+    chunk = 64 * 256 * 4
+    np.testing.assert_array_equal(ts.sql(f"SELECT v[70:80, 300:310] FROM '{url}'").to_numpy(), cells[70:80, 300:310])
+    requests, fetched = web.take()
+    assert requests <= 8 and fetched <= 6 * PAGE + chunk, (requests, fetched)
+    # Eight chunks in another row: the metadata are known.
+    np.testing.assert_array_equal(ts.sql(f"SELECT v[200:210] FROM '{url}'").to_numpy(), cells[200:210])
+    requests, fetched = web.take()
+    assert requests <= 8 and fetched <= 2 * PAGE + 8 * chunk, (requests, fetched)
+    # Contiguous cells: those of the rows.
+    np.testing.assert_array_equal(ts.sql(f"SELECT w[100:104] FROM '{url}'").to_numpy(), cells[100:104])
+    requests, fetched = web.take()
+    assert requests <= 4 and fetched <= 4 * PAGE, (requests, fetched)
+
+
+def test_a_window_of_a_cog_is_its_tiles(web, tmp_path):
+    path = tmp_path / "image.tif"
+    ts.sql(f"COPY (SELECT random_normal([2048, 2048], seed => 5)::float32 AS v) TO '{path}' STORED AS TIFF")
+    url, tile = f"http://127.0.0.1:{web.server_port}/image.tif", 512 * 512 * 4
+    size = path.stat().st_size
+    window = "band_data[0, 600:700, 1100:1200]"
+    got = ts.sql(f"SELECT {window} FROM '{url}'").to_numpy()
+    np.testing.assert_array_equal(got, ts.sql(f"SELECT {window} FROM '{path}'").to_numpy())
+    requests, fetched = web.take()
+    assert requests <= 5 and fetched <= tile + 4 * PAGE < size / 8, (requests, fetched, size)
+    # The smallest overview, without the image.
+    assert ts.sql(f"SELECT count(band_data) FROM '{url}#overview_2'").to_numpy() == 512 * 512
+    requests, fetched = web.take()
+    assert requests <= 5 and fetched <= tile + 4 * PAGE, (requests, fetched)

@@ -4,7 +4,7 @@ import importlib
 
 NAMES = (
     "fused", "reductions", "elementwise", "products", "layout", "neighbours",
-    "order", "chance", "input", "labelled", "declared", "small", "threads",
+    "order", "chance", "input", "formats", "labelled", "declared", "small", "threads",
 )
 
 

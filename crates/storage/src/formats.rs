@@ -23,7 +23,7 @@ mod tiff;
 pub(crate) mod view;
 
 pub(crate) use open::{by_content, by_name, is_named};
-pub use probe::probe;
+pub use probe::{probe, probe_as};
 
 use crate::formats::filters::Filters;
 use crate::formats::view::{Fault, View};

@@ -1,14 +1,42 @@
-//! Makes the names of arguments that differ only by a cast distinct.
+//! Casts: the names of types, and names of arguments that differ only by a cast.
+//!
+//! DataFusion knows SQL's names of types; NumPy's are added, and `int8` has 8 bits, as in tensor expressions.
 //!
 //! DataFusion gives `sum(v::double)` and `sum(v)` one name, as its names omit casts, and rejects a block with both.
 //! Here an argument with a cast gets an alias that shows it: `sum("CAST(v AS Float64)")`.
 
+use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::planner::{
-    ExprPlanner, PlannerResult, RawAggregateExpr, RawWindowExpr,
+    ExprPlanner, PlannerResult, RawAggregateExpr, RawWindowExpr, TypePlanner,
 };
+use sqlparser::ast;
+use std::sync::Arc;
+
+/// NumPy's names of types.
+#[derive(Debug)]
+pub(super) struct NumpyTypes;
+
+impl TypePlanner for NumpyTypes {
+    fn plan_type_field(&self, sql_type: &ast::DataType) -> Result<Option<FieldRef>> {
+        let found = match sql_type {
+            ast::DataType::Int8(None) => DataType::Int8,
+            ast::DataType::Int16 => DataType::Int16,
+            ast::DataType::Int32 => DataType::Int32,
+            ast::DataType::Int64 => DataType::Int64,
+            ast::DataType::UInt8 => DataType::UInt8,
+            ast::DataType::UInt16 => DataType::UInt16,
+            ast::DataType::UInt32 => DataType::UInt32,
+            ast::DataType::UInt64 => DataType::UInt64,
+            ast::DataType::Float32 => DataType::Float32,
+            ast::DataType::Float64 => DataType::Float64,
+            _ => return Ok(None),
+        };
+        Ok(Some(Arc::new(Field::new("", found, true))))
+    }
+}
 
 /// Analyser rule that aliases the arguments of aggregates and window functions.
 #[derive(Debug)]

@@ -10,10 +10,10 @@ use datafusion::common::{TableReference, plan_datafusion_err};
 use datafusion::datasource::provider_as_source;
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner};
+use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, TypePlanner};
 use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, TableSource, WindowUDF};
 
-use super::casts::Casts;
+use super::casts::{Casts, NumpyTypes};
 use super::time::Since;
 use tessera_frontend::error::Position;
 
@@ -53,6 +53,10 @@ impl ContextProvider for Context<'_> {
 
     fn get_expr_planners(&self) -> &[Arc<dyn ExprPlanner>] {
         &self.planners
+    }
+
+    fn get_type_planner(&self) -> Option<Arc<dyn TypePlanner>> {
+        Some(Arc::new(NumpyTypes))
     }
 
     fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {

@@ -8,6 +8,7 @@ use crate::session::open::{Found, Opener, bare};
 use crate::session::warehouse::Definition;
 use crate::session::{Failure, Session};
 use crate::statement::Intent;
+use futures::stream::{self, StreamExt};
 use sqlparser::ast::Query;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,6 +21,9 @@ use tessera_storage::source::Options;
 
 /// Bytes that are held of a box for each byte of its cells: the cells, what is stored of them, an object.
 const COPIES: u64 = 4;
+
+/// Objects that are written at the same time, if the memory suffices.
+const AT_ONCE: u64 = 8;
 
 impl Session {
     /// Appends the result of a COPY along `dim`. The result is computed first; large ones go to the scratch directory.
@@ -45,29 +49,62 @@ impl Session {
         };
         let items = items(&results);
         let stores = &self.host.stores;
-        let append = Append::open(url, dim, &items, storage, stores).await.map_err(Error::stage)?;
+        // It may wait for the lock of an append that was killed.
+        let append = tokio::select! {
+            biased;
+            () = statement.cancelled() => return Err(Error::Cancelled),
+            append = Append::open(url, dim, &items, storage, stores) => append,
+        };
+        let append = append.map_err(Error::stage)?;
         let more = append.after() - append.before();
         // An earlier run of the statement may have ended before it could say so.
         if noted.is_some_and(|before: u64| append.before() >= before + more) {
+            append.abandon().await;
             reply.answer = Answer::Done(format!("appended to {url}"));
             return Ok(reply);
         }
-        self.publishes_as(format!("{}{}", prefix(url, dim), append.before()), statement).await?;
-        for (result, item) in results.into_iter().zip(&items) {
-            let result = Arc::new(result);
-            for region in append.boxes(&item.name).unwrap_or_default() {
-                if statement.is_cancelled() {
-                    return Err(Error::Cancelled);
-                }
-                self.append_box(&append, &result, item, region, statement).await?;
+        let intent = format!("{}{}", prefix(url, dim), append.before());
+        let written = match self.publishes_as(intent, statement).await {
+            Ok(()) => self.append_cells(&append, results, &items, statement).await,
+            Err(e) => Err(e),
+        };
+        let length = match written {
+            Ok(()) => append.finish().await.map_err(Error::stage)?,
+            Err(e) => {
+                append.abandon().await;
+                return Err(e);
             }
-        }
-        if statement.is_cancelled() {
-            return Err(Error::Cancelled);
-        }
-        let length = append.finish().await.map_err(Error::stage)?;
+        };
         reply.answer = Answer::Done(format!("appended {more} to {url} along {dim} ({length} now)"));
         Ok(reply)
+    }
+
+    /// Writes all cells of the results, several objects at a time.
+    async fn append_cells(
+        &self,
+        append: &Append,
+        results: Vec<Chunked>,
+        items: &[Item],
+        statement: &Handle,
+    ) -> Result<(), Error> {
+        for (result, item) in results.into_iter().zip(items) {
+            let result = Arc::new(result);
+            let quota = self.sink_host(statement).quota;
+            let largest = append.boxes(&item.name).map(|b| bytes_of(&b, item)).max().unwrap_or(1);
+            let free = quota.limit().saturating_sub(quota.used());
+            let at_once = (free / largest.max(1)).clamp(1, AT_ONCE) as usize;
+            let boxes = stream::iter(append.boxes(&item.name));
+            let put = boxes.map(|region| self.append_box(append, &result, item, region, statement));
+            let mut put = std::pin::pin!(put.buffer_unordered(at_once));
+            while let Some(done) = tokio::select! {
+                biased;
+                () = statement.cancelled() => return Err(Error::Cancelled),
+                done = put.next() => done,
+            } {
+                done?;
+            }
+        }
+        Ok(())
     }
 
     /// `INSERT INTO name query`: appends along the dimension whose labels, or length, the result does not share.
@@ -118,7 +155,7 @@ impl Session {
         region: Region,
         statement: &Handle,
     ) -> Result<(), Error> {
-        let bytes = region.cells().saturating_mul(item.dtype.size() as u64).saturating_mul(COPIES);
+        let bytes = bytes_of(&region, item);
         let quota = self.sink_host(statement).quota;
         let reserved = quota.clone().try_reserve(bytes).ok_or_else(|| {
             Error::stage(SinkError::Memory {
@@ -136,6 +173,11 @@ impl Session {
         drop(reserved);
         put.map_err(Error::stage)
     }
+}
+
+/// Bytes that are held while a box is written.
+fn bytes_of(region: &Region, item: &Item) -> u64 {
+    region.cells().saturating_mul(item.dtype.size() as u64).saturating_mul(COPIES)
 }
 
 /// The one dimension along which results differ from the dataset.

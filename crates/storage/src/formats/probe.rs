@@ -17,12 +17,23 @@ const CHUNK_BYTES_MAX: u64 = 1 << 20;
 /// The reason why the file is not valid; `None` if it looks like no format.
 pub fn probe(bytes: &[u8]) -> Result<usize, Option<String>> {
     let len = bytes.len() as u64;
-    let format = FORMATS.iter().find(|f| f.is(bytes, len)).ok_or(None)?;
+    all(*FORMATS.iter().find(|f| f.is(bytes, len)).ok_or(None)?, bytes)
+}
+
+/// [`probe`] of a file as the format with this name in SQL, whatever its content looks like.
+///
+/// # Errors
+/// The reason why the file is not valid; `None` if there is no such format.
+pub fn probe_as(name: &str, bytes: &[u8]) -> Result<usize, Option<String>> {
+    all(*FORMATS.iter().find(|f| f.keys().contains(&name)).ok_or(None)?, bytes)
+}
+
+fn all(format: &dyn Format, bytes: &[u8]) -> Result<usize, Option<String>> {
     let file = View::whole(bytes);
     let mut groups = vec![String::new()];
     let mut arrays = 0;
     while let Some(group) = groups.pop() {
-        arrays += read(*format, &file, &group, &mut groups).map_err(|f| Some(format!("{f:?}")))?;
+        arrays += read(format, &file, &group, &mut groups).map_err(|f| Some(format!("{f:?}")))?;
     }
     Ok(arrays)
 }

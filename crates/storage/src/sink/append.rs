@@ -9,11 +9,11 @@
 //! length that it knows do not exist for it. Before the first append, a store without consolidated metadata gets them.
 //! A killed append leaves chunks beyond the length, which the next one overwrites.
 //!
-//! One process appends to a directory at a time (a lock). A bucket has no locks: of two appends at the same time, the
-//! second one to commit fails, and the chunks of both may be those of either.
+//! One statement appends to a store at a time: it holds a lock of the directory, or a document in the bucket ([`lease`]).
 
 mod cells;
 mod documents;
+mod lease;
 
 use super::folder::{FileLock, Folder, Mode, Version};
 use super::{Item, SinkError};
@@ -22,6 +22,7 @@ use crate::source::location::{Location, Options, Root, StoragePath};
 use crate::source::{Access, ArrayReader, Stores, cf};
 use cells::Encoding;
 use documents::Documents;
+use lease::Lease;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -40,9 +41,12 @@ pub struct Append {
     /// The version of the root's document, which the commit replaces.
     root: Version,
     arrays: Vec<Growing>,
+    /// Stored labels, by the index of their array.
+    labels: Vec<(usize, Vec<u8>)>,
     /// Cells along the dimension before and after.
     before: u64,
     after: u64,
+    lease: Option<Lease>,
     _lock: Option<FileLock>,
 }
 
@@ -81,6 +85,26 @@ impl Append {
         }
         let folder = Folder::below(&location, stores.at(&location, options, Access::Write)?);
         let lock = folder.try_hold_directory()?;
+        let lease = Lease::take(&folder).await?;
+        match Append::open_locked(url, dim, items, options, stores, folder).await {
+            Ok(append) => Ok(Append { lease, _lock: lock, ..append }),
+            Err(e) => {
+                if let Some(lease) = lease {
+                    lease.release().await;
+                }
+                Err(e)
+            }
+        }
+    }
+
+    async fn open_locked(
+        url: &str,
+        dim: &str,
+        items: &[Item],
+        options: &Options,
+        stores: &Stores,
+        folder: Folder,
+    ) -> Result<Append, SinkError> {
         let own = Options { format: Some("zarr".into()), ..options.clone() };
         let decoded = crate::source::open(url, &own, stores).await?;
         let (documents, root) = Documents::read(&folder).await?;
@@ -125,24 +149,22 @@ impl Append {
         let Some(before) = before else {
             return Err(fault(format!("no array of the store has the dimension `{dim}`")));
         };
-        let mut out =
-            Append { folder, documents, root, arrays, before, after: before + more, _lock: lock };
+        let mut labels = Vec::new();
         for coord in decoded.dataset.coords.iter().filter(|c| *c.dim == *dim) {
             let new = new_labels(items, dim, coord)?;
             check_order(coord, &new)?;
-            let meta = out.documents.meta(&coord.name)?;
+            let meta = documents.meta(&coord.name)?;
             let stored =
                 meta.dtype().ok_or_else(|| fault(format!("`{}` has texts", coord.name)))?;
             let read = cf::decode(&coord.name, stored, meta.attrs, meta.fill_v2.as_ref(), &[]);
             let read = read.map_err(SinkError::Source)?;
             let encoding = Encoding::of_labels(coord, read.dtype, &read.decode).map_err(&fault)?;
-            let bytes = encoding.labels(&new).map_err(&fault)?;
-            let growing =
-                Growing::new(&out.documents, &out.folder, &coord.name, 0, more, encoding)?;
-            out.write_whole(&growing, &bytes, more).await?;
-            out.arrays.push(growing);
+            labels.push((arrays.len(), encoding.labels(&new).map_err(&fault)?));
+            arrays.push(Growing::new(&documents, &folder, &coord.name, 0, more, encoding)?);
         }
-        Ok(out)
+        let after = before + more;
+        let (lease, _lock) = (None, None);
+        Ok(Append { folder, documents, root, arrays, labels, before, after, lease, _lock })
     }
 
     /// Cells along the dimension before the append.
@@ -155,29 +177,21 @@ impl Append {
         self.after
     }
 
-    /// The boxes of the result `name` that [`Append::put`] takes, one after another; `None` if it does not grow.
-    /// Along the first axis they end where objects do.
-    pub fn boxes(&self, name: &str) -> Option<Vec<Region>> {
-        let growing = self.arrays.iter().find(|a| a.name == name)?;
-        let mut shape = growing.shape.clone();
-        shape[growing.axis] = self.after - self.before;
-        let mut grid = Grid::single(&shape);
-        let unit = growing.object[0];
-        grid.axes[0] = match growing.axis {
-            0 => {
-                let first = (unit - self.before % unit).min(unit);
-                AxisGrid { len: shape[0], first, chunk: unit }
-            }
-            _ => AxisGrid::regular(shape[0], unit),
-        };
-        if shape.contains(&0) {
-            return Some(Vec::new());
-        }
-        Some(
-            (0..grid.axes[0].count())
-                .map(|i| grid.region(&[&[i][..], &vec![0; shape.len() - 1]].concat()))
-                .collect(),
-        )
+    /// The boxes of the result `name` that [`Append::put`] takes, in any order: each has the new cells of one object.
+    /// Empty if the result does not grow.
+    pub fn boxes(&self, name: &str) -> impl Iterator<Item = Region> + use<> {
+        let growing = self.arrays.iter().find(|a| a.name == name);
+        let grid = growing.map_or(Grid { axes: Default::default() }, |growing| {
+            let mut grid = Grid::regular(&growing.shape, &growing.object);
+            let (len, chunk) = (self.after - self.before, growing.object[growing.axis]);
+            let first = chunk - self.before % chunk;
+            grid.axes[growing.axis] = AxisGrid { len, first, chunk };
+            grid
+        });
+        let counts: Dims = grid.axes.iter().map(AxisGrid::count).collect();
+        let all = Region { start: counts.iter().map(|_| 0).collect(), end: counts };
+        let many = if growing.is_some() { all.cells() } else { 0 };
+        (0..many).map(move |i| grid.region(&position(&all, i)))
     }
 
     /// Writes the cells of a box of the result `name`: dense, row-major, little-endian, with a validity byte for each
@@ -207,19 +221,6 @@ impl Append {
         self.write(growing, &at, &stored).await
     }
 
-    async fn write_whole(
-        &self,
-        growing: &Growing,
-        cells: &[u8],
-        more: u64,
-    ) -> Result<(), SinkError> {
-        if more == 0 {
-            return Ok(());
-        }
-        let at = Region { start: Dims::from_slice(&[self.before]), end: growing.shape.clone() };
-        self.write(growing, &at, cells).await
-    }
-
     /// Writes stored cells of a region of the grown array, object by object.
     async fn write(&self, growing: &Growing, at: &Region, cells: &[u8]) -> Result<(), SinkError> {
         let grid = Grid::regular(&growing.shape, &growing.object);
@@ -237,6 +238,7 @@ impl Append {
             let Some(new) = whole.intersect(at) else { continue };
             let object = growing.object(&index, &whole, &new, (at, cells), self.before).await?;
             let key = format!("{}/{}", growing.name, growing.array.chunk_key(&index).as_str());
+            self.check_lock()?;
             self.folder.put(&key, object, Mode::Replace).await?;
         }
         Ok(())
@@ -245,25 +247,51 @@ impl Append {
     /// Gives the store its new length.
     ///
     /// # Errors
-    /// [`SinkError::Changed`] if another append ended first; errors of the storage.
+    /// [`SinkError::Changed`] if another writer changed the store; errors of the storage.
     pub async fn finish(mut self) -> Result<u64, SinkError> {
-        if self.documents.consolidate() {
-            // From now on readers see the old lengths in one document.
-            let text = self.documents.root();
-            self.root =
-                self.folder.put(self.documents.root_key(), text, Mode::Update(self.root)).await?;
+        let done = self.commit().await;
+        let length = self.after;
+        self.abandon().await;
+        done.map(|()| length)
+    }
+
+    /// Gives the lock back and leaves the store as it was; chunks beyond its length stay.
+    pub async fn abandon(mut self) {
+        if let Some(lease) = self.lease.take() {
+            lease.release().await;
         }
+    }
+
+    fn check_lock(&self) -> Result<(), SinkError> {
+        self.lease.as_ref().map_or(Ok(()), Lease::check)
+    }
+
+    async fn commit(&mut self) -> Result<(), SinkError> {
+        for (i, labels) in &self.labels {
+            let growing = &self.arrays[*i];
+            let at = Region { start: Dims::from_slice(&[self.before]), end: growing.shape.clone() };
+            if !at.is_empty() {
+                self.write(growing, &at, labels).await?;
+            }
+        }
+        self.check_lock()?;
+        let root = std::mem::take(&mut self.root);
+        let key = self.documents.root_key();
+        let root = match self.documents.consolidate() {
+            // From now on readers see the old lengths in one document.
+            true => self.folder.put(key, self.documents.root(), Mode::Update(root)).await?,
+            false => root,
+        };
         for growing in &self.arrays {
             self.documents.set_shape(&growing.name, &growing.shape);
         }
-        let text = self.documents.root();
-        self.folder.put(self.documents.root_key(), text, Mode::Update(self.root)).await?;
+        self.folder.put(key, self.documents.root(), Mode::Update(root)).await?;
         for growing in &self.arrays {
             if let Some((key, text)) = self.documents.array(&growing.name) {
                 self.folder.put(&key, text, Mode::Replace).await?;
             }
         }
-        Ok(self.after)
+        Ok(())
     }
 }
 

@@ -1,0 +1,129 @@
+//! The lock of an append to a bucket: a document that its holder renews.
+//!
+//! A waiting append takes the lock if the document stays as it is for [`LASTS`], by its own clock: its holder was
+//! killed. A holder that cannot renew it for this long stops writing before.
+
+use super::super::folder::{Folder, Mode, Version};
+use crate::sink::SinkError;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const KEY: &str = ".tessera-append.json";
+
+/// How long a lock holds that is not renewed.
+const LASTS: Duration = Duration::from_secs(30);
+
+/// How long its holder trusts it: less, as a renewal takes effect before its answer arrives, and a write takes time.
+const TRUSTED: Duration = Duration::from_secs(20);
+
+const RENEWED_EVERY: Duration = Duration::from_secs(5);
+
+const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
+
+/// The lock, until it drops.
+#[derive(Debug)]
+pub(super) struct Lease {
+    folder: Folder,
+    held: Arc<Mutex<Held>>,
+    renewal: tokio::task::JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Held {
+    version: Version,
+    until: Instant,
+}
+
+impl Lease {
+    /// Takes the lock of the append to a bucket; `None` in a directory, which has locks of its own.
+    ///
+    /// # Errors
+    /// [`SinkError::Busy`] if another append runs; errors of the storage.
+    pub(super) async fn take(folder: &Folder) -> Result<Option<Lease>, SinkError> {
+        if !folder.is_remote() {
+            return Ok(None);
+        }
+        let mut seen: Option<(Version, Instant)> = None;
+        loop {
+            let asked = Instant::now();
+            let mode = match &seen {
+                Some((version, since)) if since.elapsed() >= LASTS => Mode::Update(version.clone()),
+                _ => Mode::Create,
+            };
+            match folder.put(KEY, text(), mode).await {
+                Ok(version) => return Ok(Some(Lease::held(folder, version, asked))),
+                Err(SinkError::Exists { .. } | SinkError::Changed { .. }) => {}
+                Err(e) => return Err(e),
+            }
+            match (folder.get_version(KEY).await?, &seen) {
+                // Its holder has ended.
+                (None, _) => seen = None,
+                (Some((_, version)), None) => seen = Some((version, Instant::now())),
+                (Some((_, version)), Some((before, _))) if version != *before => {
+                    return Err(SinkError::Busy { what: folder.display().to_string() });
+                }
+                (Some(_), Some(_)) => {}
+            }
+            tokio::time::sleep(LOOKED_AT_EVERY).await;
+        }
+    }
+
+    fn held(folder: &Folder, version: Version, asked: Instant) -> Lease {
+        let held = Arc::new(Mutex::new(Held { version, until: asked + TRUSTED }));
+        let renewal = tokio::spawn(renew(folder.clone(), held.clone()));
+        Lease { folder: folder.clone(), held, renewal }
+    }
+
+    /// # Errors
+    /// [`SinkError::Changed`] if the lock could not be renewed in time: another append may have it.
+    pub(super) fn check(&self) -> Result<(), SinkError> {
+        match lock(&self.held).until > Instant::now() {
+            true => Ok(()),
+            false => Err(SinkError::Changed { what: self.folder.url(KEY) }),
+        }
+    }
+
+    /// Gives the lock back.
+    pub(super) async fn release(self) {
+        self.renewal.abort();
+        if self.check().is_ok()
+            && let Err(e) = self.folder.remove(KEY).await
+        {
+            tracing::debug!(error = %e, "the lock of an append stays until it expires");
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.renewal.abort();
+    }
+}
+
+async fn renew(folder: Folder, held: Arc<Mutex<Held>>) {
+    loop {
+        tokio::time::sleep(RENEWED_EVERY).await;
+        let asked = Instant::now();
+        let version = lock(&held).version.clone();
+        match folder.put(KEY, text(), Mode::Update(version)).await {
+            Ok(version) => *lock(&held) = Held { version, until: asked + TRUSTED },
+            Err(SinkError::Changed { .. }) => {
+                lock(&held).until = asked;
+                return;
+            }
+            Err(e) => tracing::debug!(error = %e, "the lock of an append is not renewed"),
+        }
+    }
+}
+
+/// Texts of two renewals differ: a store may derive versions from them.
+fn text() -> Vec<u8> {
+    let id = uuid::Uuid::new_v4().simple();
+    serde_json::json!({"about": "an append by Tessera runs", "renewal": id.to_string()})
+        .to_string()
+        .into_bytes()
+}
+
+fn lock(held: &Mutex<Held>) -> std::sync::MutexGuard<'_, Held> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}

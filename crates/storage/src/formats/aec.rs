@@ -248,8 +248,11 @@ impl Aec {
 mod tests {
     use super::*;
 
+    /// A sequence of numbers.
+    type Number = fn(i64) -> i64;
+
     /// An encoder, the numbers of a sequence and their code.
-    type Case = (Aec, fn(i64) -> i64, &'static str);
+    type Case = (Aec, Number, &'static str);
 
     /// 90 numbers as libaec 1.1 encodes them.
     const CASES: [Case; 7] = [
@@ -377,7 +380,7 @@ mod tests {
 
     /// 90 numbers with padded intervals, `AEC_PAD_RSI`, as libaec 1.1.6 encodes them: bits, blocks of an interval, true
     /// for differences.
-    const PADDED: [(u32, usize, bool, fn(i64) -> i64, &str); 4] = [
+    const PADDED: [(u32, usize, bool, Number, &str); 4] = [
         (
             8,
             4,

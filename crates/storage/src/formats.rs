@@ -17,6 +17,7 @@ mod hdf5;
 mod netcdf;
 mod numbers;
 mod open;
+mod parts;
 mod probe;
 mod safetensors;
 mod tiff;
@@ -54,6 +55,17 @@ pub(crate) trait Format: Sync {
     /// True if a file of `len` bytes that begins with `head` is of this format. `head` is the whole file, or has at
     /// least [`view::PAGE`] bytes.
     fn is(&self, head: &[u8], len: u64) -> bool;
+
+    /// Names of files that may lie beside a file called `name` and say where parts of it begin.
+    fn sidecars(&self, _name: &str) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The offsets that such a file has, for [`view::View::starts`]: in rising order, below `len`, the length of the
+    /// file that it describes. It may be of another version of that file, or no such file at all.
+    fn starts(&self, _sidecar: &[u8], _len: u64) -> Vec<u64> {
+        Vec::new()
+    }
 
     /// The arrays of a group of the file; the root is the empty path. `None` if there is no such group.
     fn read(&self, file: &View<'_>, group: &str) -> Result<Option<Group>, Fault>;

@@ -248,8 +248,11 @@ impl Aec {
 mod tests {
     use super::*;
 
+    /// A sequence of numbers.
+    type Number = fn(i64) -> i64;
+
     /// An encoder, the numbers of a sequence and their code.
-    type Case = (Aec, fn(i64) -> i64, &'static str);
+    type Case = (Aec, Number, &'static str);
 
     /// 90 numbers as libaec 1.1 encodes them.
     const CASES: [Case; 7] = [
@@ -372,6 +375,56 @@ mod tests {
             assert_eq!(aec.decode(&bytes(code), 90).unwrap(), want, "{aec:?}");
             let too_many = aec.decode(&bytes(code), 1 << 20);
             assert!(too_many.is_err(), "{aec:?}");
+        }
+    }
+
+    /// 90 numbers with padded intervals, `AEC_PAD_RSI`, as libaec 1.1.6 encodes them: bits, blocks of an interval, true
+    /// for differences.
+    const PADDED: [(u32, usize, bool, Number, &str); 4] = [
+        (
+            8,
+            4,
+            true,
+            |i| i * i / 9 % 251,
+            "201b212d55520110d24924c011455558a493408e252492300028492492145249807fe9f6c5b18c6ffc6b1ae6 \
+             b9c0d99c0779ee537e0655550000200882ca80d521093f90c88107fc000000",
+        ),
+        (
+            8,
+            3,
+            true,
+            |i| i * i / 9 % 251,
+            "201b212d55520110d24924c01100880aaaa924d2252493860005092492428a4900a0b555f686888aaaab1515 \
+             9599bc0779cf729bf000c94aaa800200882ca80d521093f90c88107fc00000",
+        ),
+        (
+            16,
+            2,
+            false,
+            |i| i * 37 % 1000,
+            "7d4910812957a9cbc1caaa92509ae52f79c20c56a5555281d534bf724265d53a55fbc67785e712124dc9309d \
+             556e374089d31c65aee524924f0029527ba4cdf718a55570896d4aef9ce0f98471aa4991b4937b80534b9552 \
+             497095badf04294e73a55554c2f5c50796546ed9b0911ff0394891db246db6e555540094949494949494",
+        ),
+        (8, 2, true, |i| i64::from(i == 70), "0004000400040004100e10800004"),
+    ];
+
+    #[test]
+    fn padded_intervals_of_libaec_are_decoded() {
+        for (bits, interval, is_predicted, number, code) in PADDED {
+            let (is_signed, is_restricted) = (false, false);
+            let aec = Aec {
+                bits,
+                block: 8,
+                interval,
+                is_signed,
+                is_predicted,
+                is_restricted,
+                is_padded: true,
+            };
+            let want: Vec<u32> = (0..90).map(|i| number(i) as u32).collect();
+            assert_eq!(aec.decode(&bytes(code), 90).unwrap(), want, "{aec:?}");
+            assert_ne!(Aec { is_padded: false, ..aec }.decode(&bytes(code), 90), Ok(want));
         }
     }
 

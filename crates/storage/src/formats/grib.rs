@@ -31,6 +31,7 @@ mod places;
 mod png;
 mod points;
 mod second_order;
+mod sidecar;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -58,6 +59,14 @@ impl Format for Grib {
 
     fn is(&self, head: &[u8], len: u64) -> bool {
         walk::is_first(head, len)
+    }
+
+    fn sidecars(&self, name: &str) -> Vec<String> {
+        sidecar::names(name, self.extensions())
+    }
+
+    fn starts(&self, sidecar: &[u8], len: u64) -> Vec<u64> {
+        sidecar::starts(sidecar, len)
     }
 
     fn read(&self, file: &View<'_>, group: &str) -> Result<Option<Group>, Fault> {

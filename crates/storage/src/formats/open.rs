@@ -15,7 +15,17 @@ use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tessera_planner::region::Dims;
+
+/// Files from these bytes on are worth a look for one beside them.
+const SIDECAR_OF: u64 = 4 << 20;
+
+/// Upper bound on the bytes of a file beside another.
+const SIDECAR_MAX: u64 = 16 << 20;
+
+/// Upper bound on the time for the files beside another.
+const SIDECAR_WAIT: Duration = Duration::from_secs(10);
 
 /// Opens the location if its name, or a look at a local file, says that it is a file of a format.
 pub(crate) async fn by_name(
@@ -66,7 +76,8 @@ async fn find(
     (head, len, version): (Bytes, u64, Option<String>),
     group: &str,
 ) -> Result<Found, SourceError> {
-    let file = Pages::new("", format.name(), len, &head);
+    let starts = starts(store, format, len).await;
+    let file = Pages::new("", format.name(), len, &head, starts);
     let read = |view: &View<'_>| format.read(view, group);
     let Some(Group { arrays, mut groups, attrs }) = file.run(store, read).await? else {
         return Err(SourceError::NotFound { what: format!("{}#{group}", store.root()) });
@@ -84,6 +95,21 @@ async fn find(
         (name, made)
     });
     Ok(Found::Group { arrays: arrays.collect::<BTreeMap<_, _>>(), groups, attrs })
+}
+
+/// Where parts of a remote file may begin, as a file beside it says; nothing if there is none that can be read.
+async fn starts(store: &Store, format: &dyn Format, len: u64) -> Vec<u64> {
+    let names = store.name().filter(|_| len >= SIDECAR_OF).map(|name| format.sidecars(name));
+    let sidecars = names.unwrap_or_default().into_iter().filter_map(|name| store.beside(&name));
+    let read = sidecars.map(|beside| async move {
+        match beside.get("", SIDECAR_MAX).await {
+            Ok(Some(text)) => format.starts(&text, len),
+            // Whatever the reason is, the file can be read without it.
+            _ => Vec::new(),
+        }
+    });
+    let read = tokio::time::timeout(SIDECAR_WAIT, futures::future::join_all(read)).await;
+    read.unwrap_or_default().into_iter().max_by_key(Vec::len).unwrap_or_default()
 }
 
 fn error(who: Who<'_>, why: Why) -> SourceError {

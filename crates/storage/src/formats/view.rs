@@ -1,11 +1,12 @@
 //! A file as its parser sees it: bytes that are there, or a range to fetch before the parser runs again.
 
+use crate::formats::parts::Parts;
 use crate::source::error::SourceError;
 use crate::source::store::{LocalFile, METADATA_BYTES_MAX, Store};
 use bytes::Bytes;
+use std::any::Any;
 use std::borrow::Cow;
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,11 +16,23 @@ pub(crate) const PAGE: u64 = 64 << 10;
 /// Upper bound on the bytes of one further fetch: each fetch is twice the one before.
 const FETCH_MAX: u64 = 1 << 20;
 
-/// Upper bound on the fetches for one run of a parser.
+/// Upper bound on the fetches after which a parser begins anew.
 const FETCHES_MAX: usize = 4096;
+
+/// Upper bound on all fetches for a parser.
+const TURNS_MAX: usize = 1 << 16;
 
 /// Upper bound on the ranges that are fetched besides the missing one.
 const HINTS_MAX: usize = 256;
+
+/// Upper bound on those of them that are fetched without what follows.
+pub(crate) const SPOTS_MAX: usize = 2048;
+
+/// Upper bound on the bytes of one request for several spots.
+const JOINED_MAX: u64 = 8 << 20;
+
+/// Bytes between spots that are fetched rather than left out, at the cost of one more request: of few bytes, of many.
+const GAPS: [u64; 2] = [PAGE / 4, PAGE / 16];
 
 /// Upper bound on the bytes of pages that are kept of a file once it is open.
 const KEPT_BYTES_MAX: u64 = 32 << 20;
@@ -29,7 +42,7 @@ const KEPT_BYTES_MAX: u64 = 32 << 20;
 pub(crate) enum Fault {
     /// It needs these bytes.
     Missing(Range<u64>),
-    /// It needs these bytes, and those that follow are of no use to it.
+    /// It needs the first of these bytes, soon the others, and those that follow are of no use to it.
     MissingAlone(Range<u64>),
     /// The file is invalid at this offset.
     Bad { at: u64, reason: String },
@@ -55,19 +68,26 @@ impl From<SourceError> for Fault {
     }
 }
 
+/// What a parser has found before it stops for missing bytes.
+type Memo = Box<dyn Any + Send>;
+
 /// The bytes of a file.
 pub(crate) struct View<'a> {
     bytes: Held<'a>,
     len: u64,
+    /// Offsets in rising order at which parts of the file may begin.
+    starts: &'a [u64],
     /// Ranges that the parser will need, besides the one at which it stopped.
     hints: RefCell<Vec<Range<u64>>>,
+    /// The same of bytes that are fetched without what follows.
+    spots: RefCell<Vec<Range<u64>>>,
+    memo: Cell<Option<Memo>>,
 }
 
 enum Held<'a> {
     /// All of it.
     Whole(&'a [u8]),
-    /// Pages by their number.
-    Pages(&'a BTreeMap<u64, Bytes>),
+    Parts(&'a Parts),
     Local(&'a Store, &'a LocalFile),
 }
 
@@ -77,14 +97,9 @@ impl<'a> View<'a> {
         View::new(Held::Whole(bytes), bytes.len() as u64)
     }
 
-    /// A file of `len` bytes of which only some pages are there, by their number.
-    #[cfg(test)]
-    pub(crate) fn paged(pages: &'a BTreeMap<u64, Bytes>, len: u64) -> View<'a> {
-        View::new(Held::Pages(pages), len)
-    }
-
     fn new(bytes: Held<'a>, len: u64) -> View<'a> {
-        View { bytes, len, hints: RefCell::default() }
+        let (hints, spots, memo) = Default::default();
+        View { bytes, len, starts: &[], hints, spots, memo }
     }
 
     /// Length of the file.
@@ -92,16 +107,40 @@ impl<'a> View<'a> {
         self.len
     }
 
+    /// Offsets in rising order at which parts of the file may begin, as a file beside it says.
+    pub(crate) fn starts(&self) -> &[u64] {
+        self.starts
+    }
+
+    /// What the parser [remembered](View::remember) when it stopped the last time.
+    pub(crate) fn resume<T: 'static>(&self) -> Option<T> {
+        self.memo.take()?.downcast().ok().map(|memo| *memo)
+    }
+
+    /// Keeps what was found until the missing bytes are there.
+    pub(crate) fn remember<T: Send + 'static>(&self, found: T) {
+        self.memo.set(Some(Box::new(found)));
+    }
+
     /// Says that these bytes are needed, too. What is missing of them is fetched together with the range at which the
     /// parser stops next, so that siblings of a tree cost one wait and not one each.
     pub(crate) fn will_read(&self, offset: u64, bytes: u64) {
+        self.hint(offset, bytes, (&self.hints, HINTS_MAX));
+    }
+
+    /// As [`View::will_read`], of bytes that are followed by many that are not read.
+    pub(crate) fn will_read_alone(&self, offset: u64, bytes: u64) {
+        self.hint(offset, bytes, (&self.spots, SPOTS_MAX));
+    }
+
+    fn hint(&self, offset: u64, bytes: u64, (to, max): (&RefCell<Vec<Range<u64>>>, usize)) {
         let end = offset.saturating_add(bytes).min(self.len);
-        if let Held::Pages(pages) = self.bytes
+        if let Held::Parts(parts) = self.bytes
             && offset < end
-            && (offset / PAGE..=(end - 1) / PAGE).any(|n| !pages.contains_key(&n))
+            && parts.missing(offset..end).is_some()
         {
-            let mut hints = self.hints.borrow_mut();
-            if hints.len() < HINTS_MAX {
+            let mut hints = to.borrow_mut();
+            if hints.len() < max {
                 hints.push(offset..end);
             }
         }
@@ -134,30 +173,37 @@ impl<'a> View<'a> {
                 store.read_exact_at(file, &mut out, offset)?;
                 Ok(Cow::Owned(out))
             }
-            Held::Pages(pages) => {
-                let (first, last) = (offset / PAGE, (end - 1) / PAGE);
-                if let Some(missing) = (first..=last).find(|n| !pages.contains_key(n)) {
-                    return Err(Fault::Missing((missing * PAGE).max(offset)..end));
-                }
-                let part = |n: u64| -> &'a [u8] {
-                    let page = &pages[&n];
-                    let (start, stop) = (offset.max(n * PAGE), end.min((n + 1) * PAGE));
-                    &page[(start - n * PAGE) as usize..(stop - n * PAGE) as usize]
-                };
-                if first == last {
-                    return Ok(Cow::Borrowed(part(first)));
-                }
-                Ok(Cow::Owned((first..=last).flat_map(|n| part(n).iter().copied()).collect()))
+            Held::Parts(parts) => {
+                parts.read(offset..end).map_err(|missing| Fault::Missing(missing..end))
             }
         }
     }
 
-    /// As [`View::read`], of bytes that are followed by many that are not read: nothing is fetched ahead.
-    pub(crate) fn read_alone(&self, offset: u64, bytes: u64) -> Result<Cow<'a, [u8]>, Fault> {
-        self.read(offset, bytes).map_err(|fault| match fault {
-            Fault::Missing(range) => Fault::MissingAlone(range),
-            fault => fault,
-        })
+    /// `bytes` bytes from `offset` on, and as many of the next ones, up to `ahead` in all, as there are at no cost. If
+    /// they are not there, all `ahead` are fetched, but nothing that follows.
+    pub(crate) fn read_alone(
+        &self,
+        offset: u64,
+        bytes: u64,
+        ahead: u64,
+    ) -> Result<Cow<'a, [u8]>, Fault> {
+        let more = bytes.max(ahead).min(self.len.saturating_sub(offset));
+        match self.bytes {
+            Held::Parts(parts) => {
+                let rest = parts.rest(offset);
+                if bytes > 0 && rest.len() as u64 >= bytes {
+                    return Ok(Cow::Borrowed(&rest[..rest.len().min(more as usize)]));
+                }
+                self.read(offset, bytes).map_err(|fault| match fault {
+                    Fault::Missing(range) => {
+                        Fault::MissingAlone(range.start..range.end.max(offset + more))
+                    }
+                    fault => fault,
+                })
+            }
+            // What is too short is an error there.
+            _ => self.read(offset, more.max(bytes)),
+        }
     }
 
     /// The bytes from `offset` on, as many as there are up to `bytes`.
@@ -166,7 +212,59 @@ impl<'a> View<'a> {
     }
 }
 
-/// The pages that were fetched of one file, for its parsers.
+/// The runs of a parser over what was fetched so far.
+#[derive(Default)]
+struct Runs {
+    parts: Parts,
+    memo: Option<Memo>,
+    /// Fetches, and those after which the parser began anew.
+    turns: usize,
+    anew: usize,
+    fetched: u64,
+}
+
+impl Runs {
+    /// Runs the parser: its result, or what to fetch before the next run.
+    fn next<T>(
+        &mut self,
+        len: u64,
+        starts: &[u64],
+        parse: impl Fn(&View<'_>) -> Result<T, Fault>,
+    ) -> Result<Result<T, Fault>, Vec<Range<u64>>> {
+        let memo = Cell::new(self.memo.take());
+        let view = View { starts, memo, ..View::new(Held::Parts(&self.parts), len) };
+        let (missing, is_alone) = match parse(&view) {
+            Err(Fault::Missing(range)) => (range, false),
+            Err(Fault::MissingAlone(range)) => (range, true),
+            done => return Ok(done),
+        };
+        let View { hints, spots, memo, .. } = view;
+        self.memo = memo.into_inner();
+        if self.fetched > METADATA_BYTES_MAX {
+            let reason =
+                format!("its metadata are larger than the {METADATA_BYTES_MAX} bytes read");
+            return Ok(Err(Fault::bad(0, reason)));
+        }
+        if self.turns == TURNS_MAX || self.anew == FETCHES_MAX {
+            let reason = format!("its metadata lie in more than {} parts of the file", self.turns);
+            return Ok(Err(Fault::bad(0, reason)));
+        }
+        let (mut pages, mut spots) = (hints.into_inner(), spots.into_inner());
+        if is_alone {
+            spots.push(missing.start..missing.end.min(len));
+        } else {
+            let ahead = (PAGE << self.turns.min(4)).min(FETCH_MAX);
+            pages.extend([missing.start..missing.start.saturating_add(ahead), missing]);
+        }
+        self.turns += 1;
+        self.anew += usize::from(self.memo.is_none());
+        let wanted = joined(pages, spots, len, METADATA_BYTES_MAX - self.fetched);
+        self.fetched += bytes_of(&wanted);
+        Err(wanted)
+    }
+}
+
+/// The bytes that were fetched of one file, for its parsers.
 #[derive(Debug)]
 pub(crate) struct Pages {
     /// The file, as a key of its store.
@@ -174,15 +272,23 @@ pub(crate) struct Pages {
     /// Its format, for messages.
     format: &'static str,
     len: u64,
-    held: Mutex<BTreeMap<u64, Bytes>>,
+    /// See [`View::starts`].
+    starts: Vec<u64>,
+    held: Mutex<Parts>,
 }
 
 impl Pages {
-    /// The pages of a file of `len` bytes whose first bytes are `head`.
-    pub(crate) fn new(key: &str, format: &'static str, len: u64, head: &Bytes) -> Arc<Pages> {
-        let mut held = BTreeMap::new();
-        put(&mut held, 0, head, len);
-        Arc::new(Pages { key: key.into(), format, len, held: Mutex::new(held) })
+    /// A file of `len` bytes whose first bytes are `head`, with what [`View::starts`] returns.
+    pub(crate) fn new(
+        key: &str,
+        format: &'static str,
+        len: u64,
+        head: &Bytes,
+        starts: Vec<u64>,
+    ) -> Arc<Pages> {
+        let mut held = Parts::default();
+        held.add(0, head);
+        Arc::new(Pages { key: key.into(), format, len, starts, held: Mutex::new(held) })
     }
 
     pub(crate) fn key(&self) -> &str {
@@ -208,43 +314,31 @@ impl Pages {
             store.check_same(&file)?;
             return Ok(done);
         }
-        let mut pages = self.held.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut fetched = 0;
-        for turn in 0..FETCHES_MAX {
-            let view = View::new(Held::Pages(&pages), self.len);
-            let (missing, ahead) = match parse(&view) {
-                Err(Fault::Missing(range)) => (range, (PAGE << turn.min(4)).min(FETCH_MAX)),
-                Err(Fault::MissingAlone(range)) => (range, PAGE),
-                done => {
-                    self.keep(pages);
+        let parts = self.held.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut runs = Runs { parts, ..Runs::default() };
+        loop {
+            let wanted = match runs.next(self.len, &self.starts, &parse) {
+                Err(wanted) => wanted,
+                Ok(done) => {
+                    self.keep(runs.parts);
                     return done.map_err(|fault| self.error(store, fault));
                 }
             };
-            let ahead = missing.start..missing.start.saturating_add(ahead);
-            let wanted = joined(view.hints.into_inner(), [missing, ahead], self.len);
             let got = store.get_ranges(&self.key, &wanted).await?;
             let changed = || SourceError::Changed { what: store.show(&self.key) };
             for (range, got) in wanted.iter().zip(got.ok_or_else(changed)?) {
                 if got.len() as u64 != range.end - range.start {
                     return Err(changed());
                 }
-                fetched += got.len() as u64;
-                put(&mut pages, range.start, &got, self.len);
-            }
-            if fetched > METADATA_BYTES_MAX {
-                let reason =
-                    format!("its metadata are larger than the {METADATA_BYTES_MAX} bytes read");
-                return Err(self.error(store, Fault::bad(0, reason)));
+                runs.parts.add(range.start, &got);
             }
         }
-        let reason = format!("its metadata lie in more than {FETCHES_MAX} parts of the file");
-        Err(self.error(store, Fault::bad(0, reason)))
     }
 
-    /// Keeps pages for later runs, within bounds.
-    fn keep(&self, pages: BTreeMap<u64, Bytes>) {
-        if pages.len() as u64 * PAGE <= KEPT_BYTES_MAX {
-            *self.held.lock().unwrap_or_else(PoisonError::into_inner) = pages;
+    /// Keeps parts for later runs, within bounds.
+    fn keep(&self, parts: Parts) {
+        if parts.bytes() <= KEPT_BYTES_MAX {
+            *self.held.lock().unwrap_or_else(PoisonError::into_inner) = parts;
         }
     }
 
@@ -266,55 +360,80 @@ impl Pages {
     }
 }
 
-/// Ranges of whole pages that cover all of these, in order, without the gaps that are shorter than a page.
-fn joined(hints: Vec<Range<u64>>, more: [Range<u64>; 2], len: u64) -> Vec<Range<u64>> {
-    let mut all: Vec<Range<u64>> = hints.into_iter().chain(more).collect();
+/// Ranges to fetch, in order: whole pages that cover `pages`, and `spots` as they are, with the gaps between them as far
+/// as `left` bytes allow it.
+fn joined(pages: Vec<Range<u64>>, spots: Vec<Range<u64>>, len: u64, left: u64) -> Vec<Range<u64>> {
+    let whole = |r: Range<u64>| r.start / PAGE * PAGE..r.end.next_multiple_of(PAGE).min(len);
+    let has_spots = !spots.is_empty();
+    let mut all: Vec<Range<u64>> = pages.into_iter().map(whole).chain(spots).collect();
+    all.retain(|r| r.start < r.end);
     all.sort_by_key(|r| r.start);
-    let mut out: Vec<Range<u64>> = Vec::new();
-    for r in all {
-        let (start, end) = (r.start / PAGE * PAGE, r.end.next_multiple_of(PAGE).min(len));
-        match out.last_mut() {
-            Some(last) if start <= last.end => last.end = last.end.max(end),
-            _ if start < end => out.push(start..end),
-            _ => {}
+    let with = |gap: u64| {
+        let mut out: Vec<Range<u64>> = Vec::new();
+        for r in &all {
+            match out.last_mut() {
+                Some(last)
+                    if r.start <= last.end
+                        || r.start - last.end <= gap && r.end - last.start <= JOINED_MAX =>
+                {
+                    last.end = last.end.max(r.end);
+                }
+                _ => out.push(r.clone()),
+            }
         }
+        out
+    };
+    if !has_spots {
+        return with(0);
     }
-    out
+    let wide = with(GAPS[0]);
+    if bytes_of(&wide) <= left / 4 { wide } else { with(GAPS[1]) }
 }
 
-/// Adds the pages of `bytes`, which begin at the page boundary `start`; a part of a page counts only at the end.
-fn put(pages: &mut BTreeMap<u64, Bytes>, start: u64, bytes: &Bytes, len: u64) {
-    let mut at = 0;
-    while at < bytes.len() {
-        let end = (at + PAGE as usize).min(bytes.len());
-        if end - at == PAGE as usize || start + end as u64 == len {
-            pages.insert((start + at as u64) / PAGE, bytes.slice(at..end));
-        }
-        at = end;
-    }
+fn bytes_of(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().map(|r| r.end - r.start).sum()
 }
 
-/// Runs a parser as [`Pages::run`] does on a remote file. Returns the number of fetches and their bytes, too.
+/// What it took to run a parser to its end.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Took {
+    pub(crate) turns: usize,
+    pub(crate) requests: usize,
+    pub(crate) bytes: u64,
+}
+
+/// Runs a parser as [`Pages::run`] does on a remote file of which the first `head` bytes are there.
 #[cfg(test)]
 pub(crate) fn in_turns<T>(
     all: &Bytes,
+    head: (u64, &[u64]),
     parse: impl Fn(&View<'_>) -> Result<T, Fault>,
-) -> (Result<T, Fault>, usize, u64) {
-    let len = all.len() as u64;
-    let (mut pages, mut turns, mut fetched) = (BTreeMap::new(), 0, 0);
-    put(&mut pages, 0, &all.slice(..all.len().min(PAGE as usize)), len);
+) -> (Result<T, Fault>, Took) {
+    let get = |r: Range<u64>| all.slice(r.start as usize..r.end as usize);
+    in_turns_of(all.len() as u64, get, head, parse)
+}
+
+/// As [`in_turns`], of a file of `len` bytes that need not be in memory.
+#[cfg(test)]
+pub(crate) fn in_turns_of<T>(
+    len: u64,
+    get: impl Fn(Range<u64>) -> Bytes,
+    (head, starts): (u64, &[u64]),
+    parse: impl Fn(&View<'_>) -> Result<T, Fault>,
+) -> (Result<T, Fault>, Took) {
+    let mut runs = Runs::default();
+    runs.parts.add(0, &get(0..head.min(len)));
+    let mut requests = 0;
     loop {
-        let view = View::new(Held::Pages(&pages), len);
-        let missing = match parse(&view) {
-            Err(Fault::Missing(range)) => range,
-            done => return (done, turns, fetched),
-        };
-        let ahead = missing.start..missing.start + (PAGE << turns.min(4)).min(FETCH_MAX);
-        for range in joined(view.hints.into_inner(), [missing, ahead], len) {
-            fetched += range.end - range.start;
-            let (start, end) = (range.start as usize, range.end as usize);
-            put(&mut pages, range.start, &all.slice(start..end), len);
+        match runs.next(len, starts, &parse) {
+            Ok(done) => {
+                return (done, Took { turns: runs.turns, requests, bytes: runs.fetched });
+            }
+            Err(wanted) => {
+                requests += wanted.len();
+                wanted.into_iter().for_each(|r| runs.parts.add(r.start, &get(r)));
+            }
         }
-        turns += 1;
     }
 }

@@ -1,6 +1,7 @@
 //! Objects of a dataset: files of a directory, or objects below a prefix of an object store.
 
 mod azure;
+mod beside;
 mod clients;
 mod counters;
 mod failure;
@@ -35,6 +36,10 @@ use tokio::sync::Semaphore;
 
 /// Upper bound on the concurrent requests for one region.
 const CONCURRENT_MAX: usize = 16;
+
+/// The same for parts of at most [`SMALL_BYTES`], which take the time of the way there and back.
+const CONCURRENT_SMALL_MAX: usize = 64;
+const SMALL_BYTES: u64 = 64 << 10;
 
 /// Bytes that [`Store::start`] reads: the metadata of most files begin there.
 const START_BYTES: u64 = 256 << 10;
@@ -450,9 +455,11 @@ impl Store {
                         Ok(got.map(|(bytes, _)| bytes))
                     }
                 };
+                let are_small = ranges.iter().all(|r| r.end.saturating_sub(r.start) <= SMALL_BYTES);
+                let concurrent = if are_small { CONCURRENT_SMALL_MAX } else { CONCURRENT_MAX };
                 let parts: Vec<Option<Bytes>> = stream::iter(ranges.to_vec())
                     .map(one)
-                    .buffered(CONCURRENT_MAX)
+                    .buffered(concurrent)
                     .try_collect()
                     .await?;
                 Ok(parts.into_iter().collect())

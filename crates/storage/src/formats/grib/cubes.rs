@@ -49,7 +49,6 @@ struct Cube<'a> {
     key: Key,
     name: String,
     names: &'a Name,
-    /// With indices of [`Fields::list`].
     fields: Vec<&'a Field>,
 }
 

@@ -5,7 +5,7 @@ use super::edition2;
 use super::grid::Grid;
 use super::levels::Level;
 use super::walk::{Blocks, Message};
-use crate::formats::view::{Fault, View};
+use crate::formats::view::{Fault, SPOTS_MAX, View};
 use std::collections::BTreeMap;
 use tessera_planner::dtype::Calendar;
 use tessera_planner::time::{DateTime, join};
@@ -90,17 +90,32 @@ pub(super) struct GridAt {
 }
 
 impl Fields {
-    /// Reads the headers of messages.
+    /// Reads the headers of messages. What is missing for one does not stop the others, so that it is fetched together.
     pub(super) fn of(file: &View<'_>, messages: &[Message]) -> Result<Fields, Fault> {
         let mut out = Fields::default();
         let mut blocks = Blocks::new(file);
+        let (mut missing, mut count) = (None, 0);
         for message in messages {
-            match message.edition {
-                1 => edition1::read(&mut blocks, *message, &mut out)?,
-                _ => edition2::read(&mut blocks, *message, &mut out)?,
+            let read = match message.edition {
+                1 => edition1::read(&mut blocks, *message, &mut out),
+                _ => edition2::read(&mut blocks, *message, &mut out),
+            };
+            match (read, &missing) {
+                (Ok(()), _) => {}
+                (Err(Fault::Missing(range) | Fault::MissingAlone(range)), _) => {
+                    file.will_read_alone(range.start, range.end - range.start);
+                    missing.get_or_insert(range);
+                    count += 1;
+                    if count == SPOTS_MAX {
+                        break;
+                    }
+                }
+                // An earlier message may have another one.
+                (Err(_), Some(_)) => break,
+                (Err(fault), None) => return Err(fault),
             }
         }
-        Ok(out)
+        missing.map_or(Ok(out), |range| Err(Fault::MissingAlone(range)))
     }
 
     /// Index of the grid that the section `bytes` at `offset` defines.

@@ -4,6 +4,7 @@
 mod damage;
 mod headers;
 mod messages;
+mod remote;
 mod shapes;
 
 use crate::source::Options;

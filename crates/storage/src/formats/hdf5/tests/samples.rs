@@ -2,7 +2,7 @@
 
 use super::{SAMPLES, bytes, group, open_raw, path, run, stores};
 use crate::formats::hdf5::Hdf5;
-use crate::formats::view::{View, in_turns};
+use crate::formats::view::{PAGE, View, in_turns};
 use crate::formats::{Cells, Format, Group, Why};
 use crate::source::{Opened, Options, open};
 use bytes::Bytes;
@@ -159,8 +159,8 @@ fn names_of_an_enumeration_are_flags() {
 #[test]
 fn siblings_are_fetched_together() {
     let all = Bytes::from(bytes("chunks_new.h5"));
-    let (found, turns, _) = in_turns(&all, |view| Hdf5.read(view, ""));
-    assert!(turns <= 3, "{turns}");
+    let (found, took) = in_turns(&all, (PAGE, &[]), |view| Hdf5.read(view, ""));
+    assert!(took.turns <= 3, "{took:?}");
     let found = found.unwrap().unwrap();
     for (name, array) in &found.arrays {
         let array = array.as_ref().unwrap();
@@ -169,9 +169,10 @@ fn siblings_are_fetched_together() {
         let last: Dims = axes.map(|(n, u)| (n - 1) / u).collect();
         let units =
             [last.clone(), last.iter().map(|i| i / 2).collect(), last.iter().map(|_| 0).collect()];
-        let (places, turns, _) = in_turns(&all, |view| chunks.index.find(view, &units));
+        let find = |view: &View<'_>| chunks.index.find(view, &units);
+        let (places, took) = in_turns(&all, (PAGE, &[]), find);
         let places = places.unwrap();
-        assert!(turns <= 2, "{name}: {turns}");
+        assert!(took.turns <= 2, "{name}: {took:?}");
         // Units are found in any order.
         let mut backwards = units.clone();
         backwards.reverse();

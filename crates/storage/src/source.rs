@@ -199,7 +199,12 @@ async fn open_anew(
     if may_be("zarr")
         && let Some(found) = zarr::find(&store, &location.group).await?
     {
-        return variables::assemble(&store, location, options, found).await;
+        return match found {
+            found::Found::References(document) if wanted.is_none() => {
+                references::open_tables(&store, location, options, stores, document).await
+            }
+            found => variables::assemble(&store, location, options, found).await,
+        };
     }
     // A prefix of objects is no file.
     if !store.is_prefix().await

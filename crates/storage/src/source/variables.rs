@@ -87,6 +87,10 @@ pub(crate) async fn assemble(
             }
             (attrs, groups)
         }
+        Found::References(_) => {
+            let what = location.display.clone();
+            return Err(SourceError::OtherFormat { what, format: "zarr".into() });
+        }
     };
     let mut readers = match options.decode_cf {
         true => attach_masks(&mut entries, &mut unsupported),

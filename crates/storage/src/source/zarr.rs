@@ -3,6 +3,7 @@
 use crate::source::error::SourceError;
 use crate::source::found::{Found, Node, Place, Unread};
 use crate::source::meta::{ArrayMeta, Who, json_object};
+use crate::source::references;
 use crate::source::store::Store;
 use crate::source::taken::extensions_of_group;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -128,6 +129,9 @@ async fn consolidated(
 ) -> Result<Option<Found>, SourceError> {
     let v2_key = key(base, ".zmetadata");
     let Some(mut doc) = document(store, &v2_key).await? else { return Ok(None) };
+    if base.is_empty() && references::is_document(&doc) {
+        return Ok(Some(Found::References(doc)));
+    }
     let Some(Value::Object(mut nodes)) = doc.remove("metadata") else { return Ok(None) };
     let attrs_of = |path: &str| nodes.get(&key(path, ".zattrs")).cloned();
     if let Some(Value::Object(array)) = nodes.get(&key(group, ".zarray")) {

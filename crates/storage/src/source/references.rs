@@ -21,7 +21,7 @@ use crate::source::error::SourceError;
 use crate::source::json;
 use crate::source::location::{Location, Options};
 use crate::source::store::{METADATA_BYTES_MAX, Store, Stores};
-use crate::source::{variables, zarr};
+use crate::source::{ngff, variables};
 use async_trait::async_trait;
 use bytes::Bytes;
 use document::Unfit;
@@ -43,7 +43,7 @@ use tables::Tables;
 pub(super) use tables::is_document;
 
 /// Opens the location as a document of references if it is one, or as references of either form if the options say so;
-/// `None` otherwise. A directory of tables is found by [`zarr::find`], too.
+/// `None` otherwise. A directory of tables is found by [`crate::source::zarr::find`], too.
 pub(super) async fn open(
     store: &Store,
     location: &Location,
@@ -126,7 +126,7 @@ async fn assemble(
         Some(seen) => of.noting(seen),
         None => of,
     };
-    let found = zarr::find(&of, &location.group).await?;
+    let found = ngff::find(&of, &location.group).await?;
     let what = || format!("{}#{}", location.display, location.group);
     let found = found.ok_or_else(|| match location.group.is_empty() {
         true => SourceError::NotAnArray { what: location.display.clone() },

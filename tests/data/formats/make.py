@@ -241,6 +241,8 @@ def odd_tables(cases):
     table = pd.read_parquet(file("deep/rows", 0))
     table = table[["path", "offset", "size"]].astype({"path": "category", "offset": "i4", "size": "i4"})
     table.to_parquet(file("deep/rows", 0), engine="pyarrow", compression="lz4", index=False)
+    # No table of references: a column is missing.
+    table[["path", "offset"]].to_parquet(cases.path("lacking.parq"), index=False)
 
     # Chunks by their row in the table, as fsspec's reader takes them.
     v = np.full((6, 8), -7, "<i4")

@@ -56,12 +56,11 @@ pub(super) async fn open(
     if !is_wanted && !may_be {
         return Ok(None);
     }
-    let Some(text) = store.opening().get("", METADATA_BYTES_MAX).await? else {
-        return match is_wanted {
-            true => in_directory(store, location, options, stores).await,
-            false => Ok(None),
-        };
-    };
+    // A web server may answer with a page for a directory.
+    if !is_named && let Some(opened) = in_directory(store, location, options, stores).await? {
+        return Ok(Some(opened));
+    }
+    let Some(text) = store.opening().get("", METADATA_BYTES_MAX).await? else { return Ok(None) };
     let document = parsed(&text).map_err(|reason| bad(&location.display, reason))?;
     let parts = document::parse(document, location, options, stores).map_err(|e| match e {
         Unfit::Bad(reason) => bad(&location.display, reason),
@@ -83,6 +82,12 @@ async fn in_directory(
 ) -> std::result::Result<Option<Opened>, SourceError> {
     let Some(text) = store.document(tables::DOCUMENT).await? else { return Ok(None) };
     let document = parsed(&text).map_err(|reason| bad(&store.show(tables::DOCUMENT), reason))?;
+    if !is_document(&document) {
+        return Err(SourceError::OtherFormat {
+            what: location.display.clone(),
+            format: "references".into(),
+        });
+    }
     open_tables(store, location, options, stores, document).await.map(Some)
 }
 

@@ -149,7 +149,7 @@ fn faulty_transformations_leave_the_cells() {
 }
 
 /// Opens an image whose `.zattrs` is `attrs`, with one array of 3 by 4 cells at `0`.
-fn made(attrs: &str) -> Result<Opened, SourceError> {
+fn made(attrs: &str) -> (tempfile::TempDir, Opened) {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     std::fs::write(at.join(".zgroup"), r#"{"zarr_format":2}"#).unwrap();
@@ -157,7 +157,8 @@ fn made(attrs: &str) -> Result<Opened, SourceError> {
     std::fs::create_dir(at.join("0")).unwrap();
     let array = r#"{"zarr_format":2,"shape":[3,4],"chunks":[3,4],"dtype":"|u1","compressor":null,"filters":null,"order":"C","fill_value":7}"#;
     std::fs::write(at.join("0/.zarray"), array).unwrap();
-    try_open(at.to_str().unwrap(), &stores())
+    let opened = try_open(at.to_str().unwrap(), &stores()).unwrap();
+    (directory, opened)
 }
 
 #[test]
@@ -171,29 +172,30 @@ fn odd_metadata_are_no_images_or_errors() {
         r#"{"multiscales":[{"axes":7,"datasets":[{"path":"0"}]}]}"#,
         r#"{"multiscales":[{"axes":["y","x"],"datasets":[{"path":"../0"}]}]}"#,
     ] {
-        let opened = made(attrs).unwrap();
+        let (_directory, opened) = made(attrs);
         assert_eq!(&*opened.dataset.variables[0].name, "0", "{attrs}");
     }
     let of = |axes: &str, path: &str| {
         let image = format!(r#"{{"axes":{axes},"datasets":[{{"path":"{path}"}}]}}"#);
-        made(&format!(r#"{{"multiscales":[{image}]}}"#)).unwrap()
+        made(&format!(r#"{{"multiscales":[{image}]}}"#))
     };
     // Absent chunks are the fill value; names of axes that occur twice are none.
-    let opened = of(r#"["y","y"]"#, "0");
+    let (_directory, opened) = of(r#"["y","y"]"#, "0");
     let reader = &opened.readers[0];
     assert_eq!(run(reader.read(&Region::whole(&[3, 4]))).unwrap(), [7; 12]);
     assert_eq!(opened.dataset.variables[0].dims, [None, None]);
-    let many = of(r#"["z","y","x"]"#, "0");
+    let (_, many) = of(r#"["z","y","x"]"#, "0");
     let e = many.unsupported["image"].to_string();
     assert!(e.contains("3 axes, the array 2"), "{e}");
-    let absent = of(r#"["y","x"]"#, "1");
+    let (_, absent) = of(r#"["y","x"]"#, "1");
     assert_eq!(absent.unsupported["image"].code(), "not_found");
     // A unit that CF would take for one of dates.
     let axes = r#"[{"name":"t","type":"time","unit":"days since 2000-01-01"},{"name":"x"}]"#;
     let scale = r#"[{"type":"scale","scale":[2,3]}]"#;
     let level = format!(r#"{{"path":"0","coordinateTransformations":{scale}}}"#);
-    let opened = made(&format!(r#"{{"multiscales":[{{"axes":{axes},"datasets":[{level}]}}]}}"#));
-    let t = opened.unwrap().dataset.coords.iter().find(|c| &*c.name == "t").unwrap().clone();
+    let (_, opened) =
+        made(&format!(r#"{{"multiscales":[{{"axes":{axes},"datasets":[{level}]}}]}}"#));
+    let t = opened.dataset.coords.iter().find(|c| &*c.name == "t").unwrap().clone();
     assert_eq!(
         (floats(&t), &t.attrs["unit"]),
         (vec![0.0, 2.0, 4.0], &"days since 2000-01-01".into())

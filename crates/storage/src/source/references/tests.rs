@@ -105,6 +105,9 @@ fn tables_have_the_cells_of_the_document() {
     assert_eq!(cells(reader(&named, "pr")), npy("references/records.refs.2.npy"));
     let e = fault(&data(RECORDS), &[("format", "zarr")]);
     assert!(e.code() == "not_an_array" && e.to_string().contains("not zarr"), "{e}");
+    let zarr = data("../colpex.v2.zarr");
+    let e = fault(&zarr, &[("format", "references")]);
+    assert!(e.code() == "not_an_array" && e.to_string().contains("not references"), "{e}");
     let e = fault(&format!("{}#nowhere", data(RECORDS)), &[]);
     assert_eq!(e.code(), "not_found", "{e}");
 }
@@ -193,11 +196,11 @@ fn broken_tables_are_named() {
     let e = read();
     assert!(e.code() == "corrupt_file" && e.to_string().contains("v/refs.0.parq"), "{e}");
     assert!(e.to_string().contains("no valid Parquet"), "{e}");
-    // A table of bytes without a column of that name, and one that is too long.
-    let of_bytes = std::fs::read(format!("{at}/v/refs.1.parq")).unwrap();
-    std::fs::write(&table, of_bytes).unwrap();
-    let opened_again = opened(&at, &[], &stores());
-    assert!(run(reader(&opened_again, "v").read(&Region::at(&[0, 0], &[2, 4]))).is_ok());
+    // Columns of another table.
+    let other = std::fs::read(data("../formats/references/lacking.parq")).unwrap();
+    std::fs::write(&table, other).unwrap();
+    let e = read();
+    assert!(e.to_string().contains("`path`, `offset`, `size` and `raw`"), "{e}");
     let document = std::fs::read_to_string(format!("{at}/.zmetadata")).unwrap();
     let sized = |size: &str| {
         let text = document.replace("\"record_size\":4", &format!("\"record_size\":{size}"));

@@ -172,7 +172,12 @@ async fn above(
     let splits = group.rmatch_indices('/').map(|(i, _)| (&group[..i], &group[i + 1..]));
     let root = (!group.is_empty()).then_some(("", group));
     for (at, path) in splits.chain(root).take(ABOVE_MAX) {
-        let Some(attrs) = zarr::attributes_of(store, at, is_v3).await? else { continue };
+        let attrs = match zarr::attributes_of(store, at, is_v3).await {
+            Ok(Some(attrs)) => attrs,
+            // Groups above need not be valid for a node to be read.
+            Ok(None) | Err(SourceError::Metadata { .. }) => continue,
+            Err(e) => return Err(e),
+        };
         for image in images(&attrs) {
             if let Some(i) = image.levels.iter().position(|level| is(level, path)) {
                 return Ok(Some((image, i, at.to_string())));

@@ -102,7 +102,7 @@ pub(super) async fn open_tables(
     let text = Value::Object(document.clone()).to_string();
     let tables = Tables::parse(document, store, location, options, stores);
     let tables = tables.map_err(|reason| bad(&store.show(tables::DOCUMENT), reason))?;
-    let references = References::new(location, Index::Tables(tables), text.as_bytes());
+    let references = References::new(location, Index::Tables(Box::new(tables)), text.as_bytes());
     assemble(store, location, options, references).await
 }
 
@@ -147,7 +147,7 @@ async fn assemble(
 /// References by their keys.
 enum Index {
     Document(BTreeMap<String, Reference>),
-    Tables(Tables),
+    Tables(Box<Tables>),
 }
 
 impl Index {

@@ -2,9 +2,11 @@
 //!
 //! # Source
 //! fsspec's `LazyReferenceMapper`, which defines the form: columns `path`, `offset`, `size` and `raw`. A table without
-//! inline bytes may lack `raw`, one with nothing else has only that.
+//! inline bytes may lack `raw`, one with nothing else has only that. `parquet.thrift` of Apache Parquet for the header of
+//! a page.
 
 use super::part::inline;
+use crate::thrift::Compact;
 use bytes::Bytes;
 use parquet::basic::Type;
 use parquet::column::reader::get_typed_column_reader;
@@ -89,7 +91,8 @@ fn no_parquet(e: ParquetError) -> String {
 }
 
 fn read(file: Bytes, rows_max: u64) -> Result<Table, String> {
-    let reader = SerializedFileReader::new(file).map_err(no_parquet)?;
+    check_footer(&file)?;
+    let reader = SerializedFileReader::new(file.clone()).map_err(no_parquet)?;
     let (schema, groups) =
         (reader.metadata().file_metadata().schema_descr(), reader.num_row_groups());
     let column = |name: &str| schema.columns().iter().position(|c| c.path().string() == name);
@@ -110,8 +113,12 @@ fn read(file: Bytes, rows_max: u64) -> Result<Table, String> {
     for group in reader.metadata().row_groups() {
         rows = rows.saturating_add(u64::try_from(group.num_rows()).unwrap_or(u64::MAX));
         for i in [path, offset, size, raw].into_iter().flatten() {
-            let bytes = group.columns().get(i).map_or(-1, |c| c.uncompressed_size());
-            unpacked = unpacked.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+            let pages = group.columns().get(i).and_then(|column| {
+                let (start, bytes) = column.byte_range();
+                file.get(usize::try_from(start).ok()?..usize::try_from(start + bytes).ok()?)
+            });
+            let pages = pages.ok_or("it is no valid Parquet: a column is outside of the file")?;
+            unpacked = unpacked.saturating_add(unpacked_bytes(pages));
         }
     }
     if rows > rows_max {
@@ -136,6 +143,45 @@ fn read(file: Bytes, rows_max: u64) -> Result<Table, String> {
         made.add(n, paths, raws)?;
     }
     Ok(made.table())
+}
+
+/// Checks the lists in the footer, for whose elements the crate allocates memory.
+fn check_footer(file: &[u8]) -> Result<(), String> {
+    let wrong = |reason: &str| format!("it is no valid Parquet: its footer: {reason}");
+    let Some((rest, end)) = file.split_last_chunk::<8>() else {
+        return Err(wrong("it is cut off"));
+    };
+    let length = u32::from_le_bytes([end[0], end[1], end[2], end[3]]) as usize;
+    let footer = rest.len().checked_sub(length).and_then(|at| rest.get(at..));
+    // The crate reports another format, and an encrypted file.
+    match (footer, &end[4..]) {
+        (Some(footer), b"PAR1") => Compact::new(footer).structure(&mut |_, _| {}).map_err(wrong),
+        (None, b"PAR1") => Err(wrong("it is longer than the file")),
+        _ => Ok(()),
+    }
+}
+
+/// Unpacked bytes of the pages of a column by their headers. The crate reports a header that is invalid.
+fn unpacked_bytes(pages: &[u8]) -> u64 {
+    let (mut all, mut rest) = (0u64, pages);
+    while !rest.is_empty() {
+        let (mut unpacked, mut stored) = (0, 0);
+        let mut header = Compact::new(rest);
+        let read = header.structure(&mut |path, value| match path {
+            [2] => unpacked = value,
+            [3] => stored = value,
+            _ => {}
+        });
+        let (Ok(()), Ok(unpacked), Ok(stored)) =
+            (read, u64::try_from(unpacked), usize::try_from(stored))
+        else {
+            break;
+        };
+        all = all.saturating_add(unpacked);
+        let Some(next) = header.rest().get(stored..) else { break };
+        rest = next;
+    }
+    all
 }
 
 #[derive(Default)]

@@ -246,6 +246,33 @@ fn rows_are_those_of_fsspec() {
 }
 
 #[test]
+fn sizes_that_a_table_claims_are_checked() {
+    let file = std::fs::read(data(&format!("{ODD}/v/refs.0.parq"))).unwrap();
+    let parse = |file: Vec<u8>| Table::parse(file.into(), 4).unwrap_err();
+    // A footer that has a list of 2^31 - 1 structures in its field 2.
+    let footer = [0x29, 0xfc, 0xff, 0xff, 0xff, 0xff, 7, 0, 0];
+    let mut long = b"PAR1".to_vec();
+    long.extend(footer);
+    long.extend((footer.len() as u32).to_le_bytes());
+    long.extend(b"PAR1");
+    let e = parse(long);
+    assert!(e.contains("longer than what is left"), "{e}");
+    // A first page that unpacks to 2^30 bytes: field 1 is its kind, field 2 its unpacked size.
+    assert_eq!(file[4..6], [0x15, 0], "a data page");
+    assert_eq!(file[6], 0x15);
+    let end = 7 + file[7..].iter().position(|b| *b < 0x80).unwrap();
+    let mut large = file[..7].to_vec();
+    large.extend([0x80, 0x80, 0x80, 0x80, 8]);
+    large.extend(&file[end + 1..]);
+    let e = parse(large);
+    assert!(e.contains("at most 268435456 are read"), "{e}");
+    let mut claimed = file.clone();
+    let n = claimed.len();
+    claimed[n - 8..n - 4].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert!(parse(claimed).contains("longer than the file"));
+}
+
+#[test]
 fn damaged_tables_are_errors_or_tables() {
     let mut state = 30u64;
     let mut random = |n: usize| {

@@ -22,6 +22,7 @@ pub mod formats;
 pub mod manifest;
 pub mod sink;
 pub mod source;
+pub mod thrift;
 
 #[cfg(test)]
 #[path = "../../../tests/s3.rs"]

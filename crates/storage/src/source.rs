@@ -28,6 +28,7 @@ pub(crate) mod lz4;
 pub mod many;
 pub(crate) mod meta;
 mod moments;
+mod ngff;
 mod npy;
 mod npz;
 pub(crate) mod reader;
@@ -197,9 +198,14 @@ async fn open_anew(
         return Ok(opened);
     }
     if may_be("zarr")
-        && let Some(found) = zarr::find(&store, &location.group).await?
+        && let Some(found) = ngff::find(&store, &location.group).await?
     {
-        return variables::assemble(&store, location, options, found).await;
+        return match found {
+            found::Found::References(document) if wanted.is_none() => {
+                references::open_tables(&store, location, options, stores, document).await
+            }
+            found => variables::assemble(&store, location, options, found).await,
+        };
     }
     // A prefix of objects is no file.
     if !store.is_prefix().await

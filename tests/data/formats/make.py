@@ -3,15 +3,20 @@
 Beside each file are the cells that xarray (or safetensors) reads, as `.npy`, and `cases.tsv` says which SQL gives them.
 """
 
+import base64
 import json
+import shutil
 from pathlib import Path
 
+import fsspec
+import kerchunk.df
 import kerchunk.netCDF3
 import ml_dtypes
 import netCDF4
 import numpy as np
 import pandas as pd
 import xarray as xr
+from fsspec.implementations.reference import LazyReferenceMapper
 from safetensors.numpy import save_file
 
 HERE = Path(__file__).resolve().parent
@@ -179,7 +184,87 @@ def references():
     # The factors are numbers of JSON, so float64; kerchunk writes them with the digits of the float32.
     cells = xr.open_dataset(source, mask_and_scale=False).t2m[2:5, :, 3] * 0.01 + 280.0
     cases.add("records.json", "SELECT t2m[2:5, :, 3] FROM read_references('{}')", cells)
+    tables(cases, refs)
+    odd_tables(cases)
     cases.close()
+
+
+def tables(cases, refs):
+    """The same references in tables of five rows each, so that an array has three."""
+    directory = cases.path("records.refs")
+    text = json.dumps(refs).replace(str(HERE), "../..")
+    kerchunk.df.refs_to_dataframe(json.loads(text), directory, record_size=5)
+    read = xr.open_dataset(HERE / "netcdf" / "records.nc")
+    cases.add("records.refs", "SELECT pr FROM '{}'", read.pr)
+    cases.add("records.refs", "SELECT pr[7, 2:5, ::2] FROM read_references('{}')", read.pr[7, 2:5, ::2])
+    box = read.pr.sel(time=slice("2020-03", "2020-08"), lat=slice(55, 40))
+    cases.add("records.refs", "SELECT pr[time => '2020-03':'2020-08', lat => 55:40] FROM '{}'", box)
+
+
+def odd_tables(cases):
+    """Whole files, bytes in the table, chunks and tables that are absent, a point, a group, other codecs of Parquet."""
+    directory = Path(cases.path("odd.refs"))
+    shutil.rmtree(directory, ignore_errors=True)
+    parts = Path(cases.path("parts.bin"))
+    cells = np.arange(48, dtype="<i4").reshape(6, 8)
+    parts.write_bytes(b"head" + cells.tobytes())
+    Path(cases.path("whole.bin")).write_bytes(cells[:2, :4].tobytes())
+    out = LazyReferenceMapper.create(str(directory), fs=fsspec.filesystem("file"), record_size=4)
+
+    def array(path, shape, chunks, dims, dtype="<i4", **more):
+        meta = {"zarr_format": 2, "shape": shape, "chunks": chunks, "dtype": dtype, "order": "C"}
+        meta |= {"compressor": None, "filters": None, "fill_value": -7} | more
+        out[f"{path}/.zarray"] = json.dumps(meta)
+        out[f"{path}/.zattrs"] = json.dumps({"_ARRAY_DIMENSIONS": dims})
+
+    for group in ("", "deep/"):
+        out[f"{group}.zgroup"] = json.dumps({"zarr_format": 2})
+    # Chunks of 2 by 4 cells: 3 by 2 of them, in two tables.
+    array("v", [6, 8], [2, 4], ["y", "x"])
+    out["v/0.0"] = ["../whole.bin"]
+    out["v/1.0"] = (cells[2:4, :4] + 100).tobytes()
+    out["v/2.1"] = "base64:" + base64.b64encode((cells[4:, 4:] + 200).tobytes()).decode()
+    # Rows of 8 cells as they are in the file; of the fourth to the last table there is none.
+    array("deep/rows", [16, 8], [1, 8], ["row", "x"])
+    for i in (0, 3, 5):
+        out[f"deep/rows/{i}.0"] = ["../parts.bin", 4 + 32 * i, 32]
+    array("deep/point", [], [], [])
+    out["deep/point/0"] = np.int32(42).tobytes()
+    array("deep/nothing", [3], [3], ["none"])
+    out.flush()
+    # A table of bytes alone, and one without bytes, with another codec and narrow numbers.
+    def file(array, i):
+        return directory / array / f"refs.{i}.parq"
+
+    table = pd.read_parquet(file("v", 1))
+    table[["raw"]].to_parquet(file("v", 1), engine="pyarrow", compression="snappy", index=False)
+    table = pd.read_parquet(file("deep/rows", 0))
+    table = table[["path", "offset", "size"]].astype({"path": "category", "offset": "i4", "size": "i4"})
+    table.to_parquet(file("deep/rows", 0), engine="pyarrow", compression="lz4", index=False)
+    # No table of references: a column is missing.
+    table[["path", "offset"]].to_parquet(cases.path("lacking.parq"), index=False)
+
+    # Chunks by their row in the table, as fsspec's reader takes them.
+    v = np.full((6, 8), -7, "<i4")
+    v[:2, :4], v[2:4, :4], v[4:, 4:] = cells[:2, :4], cells[2:4, :4] + 100, cells[4:, 4:] + 200
+    rows = np.full((16, 8), -7, "<i4")
+    for i in (0, 3, 5):
+        rows[i] = cells[i]
+    fs = LazyReferenceMapper(str(directory), fsspec.filesystem("file"))
+    assert fs["v/0.0"] == ["../whole.bin"] and fs["v/1.0"] == (cells[2:4, :4] + 100).tobytes()
+    assert list(fs["deep/rows/5.0"]) == ["../parts.bin", 164, 32] and "v/2.1" in fs
+
+    def is_absent(key):
+        # With pandas 3 the reader has NaN for null.
+        return key not in fs or fs[key][0] is None or fs[key][0] != fs[key][0]
+
+    assert all(is_absent(key) for key in ("deep/rows/7.0", "deep/rows/15.0", "v/0.1"))
+    raw = "read_references('{}', decode_cf => false)"
+    cases.add("odd.refs", f"SELECT v FROM {raw}", v)
+    raw = "read_references('{}#deep', decode_cf => false)"
+    cases.add("odd.refs", f'SELECT "rows" FROM {raw}', rows)
+    cases.add("odd.refs", f"SELECT point FROM {raw}", np.int32(42))
+    cases.add("odd.refs", f"SELECT nothing FROM {raw}", np.full(3, -7, "<i4"))
 
 
 if __name__ == "__main__":

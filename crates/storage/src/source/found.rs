@@ -9,6 +9,7 @@ use crate::source::reader::Layout;
 use crate::source::rests::Rests;
 use crate::source::store::Store;
 use bytes::Bytes;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_planner::catalog::Attrs;
@@ -25,6 +26,8 @@ pub(crate) enum Found {
         groups: Vec<String>,
         attrs: Attrs,
     },
+    /// A directory of references in tables, by its document.
+    References(Map<String, Value>),
 }
 
 /// An array and the key it has in the store.

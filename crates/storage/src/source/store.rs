@@ -11,6 +11,7 @@ mod listing;
 mod local;
 mod region;
 mod s3;
+mod within;
 
 pub use clients::{Client, Found, Reached, Stores};
 pub(crate) use clients::{key_of, origin_of};

@@ -25,7 +25,7 @@ use tessera_planner::region::{Dims, Region};
 use tessera_planner::scalar::Scalar;
 
 /// Upper bound on the labels of a coordinate that is read at bind.
-const LABELS_MAX: u64 = 16 << 20;
+pub(crate) const LABELS_MAX: u64 = 16 << 20;
 
 /// Upper bound on the coordinates read concurrently.
 const CONCURRENT_MAX: usize = 8;
@@ -86,6 +86,10 @@ pub(crate) async fn assemble(
                 dims.insert(name, known);
             }
             (attrs, groups)
+        }
+        Found::References(_) => {
+            let what = location.display.clone();
+            return Err(SourceError::OtherFormat { what, format: "zarr".into() });
         }
     };
     let mut readers = match options.decode_cf {

@@ -3,6 +3,8 @@
 use crate::source::error::SourceError;
 use crate::source::found::{Found, Node, Place, Unread};
 use crate::source::meta::{ArrayMeta, Who, json_object};
+use crate::source::ngff;
+use crate::source::references;
 use crate::source::store::Store;
 use crate::source::taken::extensions_of_group;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -128,6 +130,9 @@ async fn consolidated(
 ) -> Result<Option<Found>, SourceError> {
     let v2_key = key(base, ".zmetadata");
     let Some(mut doc) = document(store, &v2_key).await? else { return Ok(None) };
+    if base.is_empty() && references::is_document(&doc) {
+        return Ok(Some(Found::References(doc)));
+    }
     let Some(Value::Object(mut nodes)) = doc.remove("metadata") else { return Ok(None) };
     let attrs_of = |path: &str| nodes.get(&key(path, ".zattrs")).cloned();
     if let Some(Value::Object(array)) = nodes.get(&key(group, ".zarray")) {
@@ -170,7 +175,12 @@ type Looked = (String, Option<Result<Document, SourceError>>, bool);
 
 /// A group without consolidated metadata: its directories are listed and inspected.
 async fn listed(store: &Store, group: &str, attrs: Attrs) -> Result<Found, SourceError> {
-    let directories = store.list(group).await?.directories;
+    let directories = match (store.list(group).await, ngff::names(&attrs)) {
+        (Ok(listing), _) => listing.directories,
+        // A web server has no listing, and an image names its levels.
+        (Err(_), names) if !names.is_empty() => names,
+        (Err(e), _) => return Err(e),
+    };
     let looked: Vec<Looked> = stream::iter(directories)
         .map(|name| async move {
             let at = key(group, &name);
@@ -300,6 +310,21 @@ async fn document(store: &Store, key: &str) -> Result<Option<Map<String, Value>>
     json_object(Who { array: name_of(store, at), path: &shown }, &bytes).map(Some)
 }
 
+/// The attributes of a group; `None` if it has no document of them.
+pub(crate) async fn attributes_of(
+    store: &Store,
+    group: &str,
+    is_v3: bool,
+) -> Result<Option<Attrs>, SourceError> {
+    Ok(match is_v3 {
+        true => document(store, &key(group, "zarr.json")).await?.as_ref().map(attributes),
+        false => {
+            let attrs = document(store, &key(group, ".zattrs")).await?;
+            attrs.map(|attrs| attrs.into_iter().collect())
+        }
+    })
+}
+
 fn attributes(doc: &Map<String, Value>) -> Attrs {
     match doc.get("attributes") {
         Some(Value::Object(a)) => a.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
@@ -307,7 +332,7 @@ fn attributes(doc: &Map<String, Value>) -> Attrs {
     }
 }
 
-fn key(at: &str, name: &str) -> String {
+pub(crate) fn key(at: &str, name: &str) -> String {
     match (at.is_empty(), name.is_empty()) {
         (true, _) => name.to_string(),
         (_, true) => at.to_string(),
@@ -330,7 +355,8 @@ fn child_of(path: &str, group: &str) -> Option<String> {
     (is_name(rest) && !rest.contains('/')).then(|| rest.to_string())
 }
 
-fn is_name(path: &str) -> bool {
+/// True for a path whose parts are all names.
+pub(crate) fn is_name(path: &str) -> bool {
     !path.split('/').any(|p| p.is_empty() || p == "." || p == "..")
 }
 

@@ -53,6 +53,7 @@ pub struct Reached {
 }
 
 /// Connections to storages, reused between statements.
+#[derive(Clone)]
 pub struct Stores {
     pub(super) shared: Arc<Shared>,
     pub(super) fence: Arc<Fence>,

@@ -110,8 +110,17 @@ const ROWS: [(&str, &[&str], &[&str]); 11] = [
 
 #[test]
 fn storage_knows_no_plan() {
-    let codecs =
-        ["blosc-src", "bzip2", "crc32c", "crc32fast", "flate2", "hayro-jpeg2000", "zarrs", "zstd"];
+    let codecs = [
+        "blosc-src",
+        "bzip2",
+        "crc32c",
+        "crc32fast",
+        "flate2",
+        "hayro-jpeg2000",
+        "libdeflater",
+        "zarrs",
+        "zstd",
+    ];
     let network = ["object_store", "reqwest", "tokio", "url"];
     // Without Arrow: kerchunk's references are in tables.
     let tables = ["parquet"];

@@ -16,9 +16,9 @@ def opened(name, **options):
     return xr.open_dataset(FILES / name, decode_timedelta=False, **options)
 
 
-def series(f, name, sql, dataset, variable):
+def series(f, name, sql, dataset, variable, relation="{}"):
     """A variable whole, in parts, reduced, and as rows."""
-    place, x = at(name), dataset[variable]
+    place, x = relation.format(at(name)), dataset[variable]
     f.q(f"SELECT {sql} FROM {place}", **{variable: da(x)})
     dims = x.dims
     part = tuple(slice(1, None) if n > 1 else slice(None) for n in x.shape)
@@ -132,4 +132,4 @@ with xr.open_mfdataset(sorted((FILES / "netcdf").glob("year*.nc")), engine="scip
 
 f = Script("formats/references", "kerchunk's references read the cells of the files that they name.", tolerance=1e-12, source=None)
 with opened("netcdf/records.nc", engine="scipy") as d:
-    series(f, "references/records.json", "pr", d, "pr")
+    series(f, "references/records.json", "pr", d, "pr", "read_references({})")

@@ -40,8 +40,8 @@ def workloads(context):
     side = context.side(20_000)
     cog = context.data / f"cog-{side}.tif"
     yield Workload(
-        "window of 1000 x 1000 of a COG of 0.8 GB", f"SELECT mean(band_1[3000:4000, 5000:6000]) AS r FROM '{cog}'"
-        if side > 6000 else f"SELECT mean(band_1[100:300, 50:250]) AS r FROM '{cog}'",
+        "window of 1000 x 1000 of a COG of 0.8 GB", f"SELECT mean(band_data[0, 3000:4000, 5000:6000]) AS r FROM '{cog}'"
+        if side > 6000 else f"SELECT mean(band_data[0, 100:300, 50:250]) AS r FROM '{cog}'",
         prepare=lambda: files.once(cog, lambda part: tiled(part, side)), rtol=1e-6,
         peers={"rasterio": lambda: lambda: window(cog, side)},
     )

@@ -21,6 +21,7 @@ pub(crate) mod error;
 mod fence;
 mod flat;
 pub(crate) mod found;
+pub(crate) mod inflate;
 mod joined;
 mod json;
 pub(crate) mod location;

@@ -111,6 +111,37 @@ impl Chunked {
         Ok((data, valid))
     }
 
+    /// The cells of any box: windows are runs of cells.
+    pub(crate) fn cells(&self, region: &Region) -> Result<Cells, Error> {
+        let shape = self.grid.shape();
+        let is_whole = |a: &usize| region.start[*a] == 0 && region.end[*a] == shape[*a];
+        let inner = (0..shape.len()).rev().take_while(is_whole).count();
+        // A run of cells goes along one axis more than those that the box spans.
+        let outer = shape.len().saturating_sub(inner + 1);
+        let rows = Region { start: region.start[..outer].into(), end: region.end[..outer].into() };
+        if self.has_chunks() || rows.cells() == 1 {
+            return self.window(region);
+        }
+        let mut data = MutableBuffer::new(region.cells() as usize * self.labels.dtype.size());
+        let mut valid = self.labels.nullable.then(|| MutableBuffer::new(region.cells() as usize));
+        let mut run = region.clone();
+        for i in 0..rows.cells() {
+            let mut rest = i;
+            for a in (0..outer).rev() {
+                run.start[a] = rows.start[a] + rest % rows.len(a);
+                run.end[a] = run.start[a] + 1;
+                rest /= rows.len(a);
+            }
+            let cells = self.window(&run)?;
+            data.extend_from_slice(&cells.data);
+            if let (Some(to), Some(from)) = (&mut valid, &cells.valid) {
+                to.extend_from_slice(from);
+            }
+        }
+        let dtype = self.labels.dtype;
+        Ok(Cells { dtype, data: data.into(), valid: valid.map(Into::into) })
+    }
+
     /// Copies a window to `data`, and its validity to `valid`.
     fn fill(
         &self,
@@ -425,6 +456,27 @@ mod tests {
             assert_eq!(quota.used(), 175);
             drop(whole);
             assert_eq!(quota.used(), 0);
+        }
+    }
+
+    #[test]
+    fn boxes_are_the_same_from_one_chunk_and_from_many() {
+        for grid in [Grid::regular(&[5, 7], &[2, 3]), Grid::single(&[5, 7])] {
+            let c = chunked(
+                &grid,
+                Chunks::Resident(Resident::new(grid.clone(), chunks(&grid))),
+                1 << 20,
+            );
+            for (start, end, want) in [
+                ([1, 2], [4, 4], vec![9, 10, 16, 17, 23, 24]),
+                ([4, 0], [5, 7], (28..35).collect()),
+                ([0, 6], [2, 7], vec![6, 13]),
+            ] {
+                let region = Region { start: start.as_slice().into(), end: end.as_slice().into() };
+                let cells = c.cells(&region).unwrap();
+                assert_eq!(cells.data.typed_data::<i32>(), want);
+                assert_eq!(cells.valid.unwrap().len(), want.len());
+            }
         }
     }
 

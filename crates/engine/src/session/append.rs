@@ -1,7 +1,7 @@
 //! `COPY … OPTIONS (append 'dim')` and `INSERT INTO`: appends a result to a Zarr store, or to a tensor.
 
 use crate::Handle;
-use crate::answer::{Answer, Chunked, Reply, Windows};
+use crate::answer::{Answer, Chunked, Reply};
 use crate::error::Error;
 use crate::session::ddl::item;
 use crate::session::open::{Found, Opener, bare};
@@ -166,7 +166,7 @@ impl Session {
             })
         })?;
         let (result, at) = (result.clone(), region.clone());
-        let read = tokio::task::spawn_blocking(move || result.window(&at)).await;
+        let read = tokio::task::spawn_blocking(move || result.cells(&at)).await;
         let cells = read.map_err(|e| Error::Internal { what: e.to_string() })??;
         let valid = cells.valid.as_deref();
         let put = append.put(&item.name, &region, &cells.data, valid).await;

@@ -2,11 +2,13 @@
 
 use crate::source::cells::swap_bytes;
 use crate::source::codecs::bounded;
+use crate::source::inflate;
 use flate2::{Decompress, FlushDecompress, Status};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
+use tessera_kernels::shuffle::unshuffle;
 
 /// A codec that decodes a chunk.
 pub(crate) trait Filter: fmt::Debug + Send + Sync {
@@ -29,8 +31,28 @@ pub(crate) struct Filters {
     swapped: usize,
 }
 
+/// Upper bound on the memory that a thread keeps for what is between two codecs.
+const SPARE_MAX: usize = 16 << 20;
+
 thread_local! {
     static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(true));
+    static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Memory of `bytes` bytes, with any content.
+fn spare(bytes: usize) -> Vec<u8> {
+    let mut out = SPARE.take();
+    out.resize(bytes, 0);
+    out
+}
+
+/// Keeps memory for the next chunk.
+fn give_back(cells: Cow<'_, [u8]>) {
+    if let Cow::Owned(cells) = cells
+        && cells.capacity() <= SPARE_MAX
+    {
+        SPARE.set(cells);
+    }
 }
 
 impl Filters {
@@ -67,12 +89,14 @@ impl Filters {
         for (i, filter) in applied.iter().enumerate().rev() {
             // The last one to be undone may write its output into place.
             if i == 0 && filter.undo_to(&cells, out)? {
+                give_back(cells);
                 self.swap(out);
                 return Ok(());
             }
             cells = filter.undo(cells, self.limit())?;
         }
         self.fit(&cells, out)?;
+        give_back(cells);
         self.swap(out);
         Ok(())
     }
@@ -122,11 +146,20 @@ pub(crate) struct Deflate;
 
 impl Filter for Deflate {
     fn undo<'a>(&self, bytes: Cow<'a, [u8]>, limit: usize) -> Result<Cow<'a, [u8]>, String> {
+        let mut out = spare(limit);
+        if let Some(n) = inflate::zlib(&bytes, &mut out) {
+            out.truncate(n);
+            return Ok(Cow::Owned(out));
+        }
+        give_back(Cow::Owned(out));
         bounded("deflate", flate2::read::ZlibDecoder::new(&*bytes), limit as u64)
             .map(|out| Cow::Owned(out.into_owned()))
     }
 
     fn undo_to(&self, bytes: &[u8], out: &mut [u8]) -> Result<bool, String> {
+        if inflate::zlib(bytes, out) == Some(out.len()) {
+            return Ok(true);
+        }
         INFLATE.with_borrow_mut(|inflate| {
             inflate.reset(true);
             let done = inflate.decompress(bytes, out, FlushDecompress::Finish);
@@ -158,7 +191,8 @@ impl Filter for Shuffle {
             return Ok(bytes);
         }
         let mut out = vec![0; bytes.len()];
-        unshuffle(&bytes, self.size, &mut out);
+        unshuffle(&bytes, self.size, 0..bytes.len(), &mut out);
+        give_back(bytes);
         Ok(Cow::Owned(out))
     }
 
@@ -166,37 +200,8 @@ impl Filter for Shuffle {
         if bytes.len() != out.len() {
             return Err(format!("shuffle: {} bytes, expected {}", bytes.len(), out.len()));
         }
-        unshuffle(bytes, self.size.max(1), out);
+        unshuffle(bytes, self.size.max(1), 0..bytes.len(), out);
         Ok(true)
-    }
-}
-
-fn unshuffle(bytes: &[u8], size: usize, out: &mut [u8]) {
-    let count = bytes.len() / size;
-    let (grouped, rest) = bytes.split_at(count * size);
-    match size {
-        2 => interleave::<2>(grouped, out),
-        4 => interleave::<4>(grouped, out),
-        8 => interleave::<8>(grouped, out),
-        _ => {
-            for (b, group) in grouped.chunks_exact(count.max(1)).enumerate() {
-                for (i, v) in group.iter().enumerate() {
-                    out[i * size + b] = *v;
-                }
-            }
-        }
-    }
-    // Bytes that fill no number stay where they are.
-    out[count * size..].copy_from_slice(rest);
-}
-
-fn interleave<const N: usize>(grouped: &[u8], out: &mut [u8]) {
-    let count = grouped.len() / N;
-    let groups: [&[u8]; N] = std::array::from_fn(|b| &grouped[b * count..(b + 1) * count]);
-    for (i, cell) in out.as_chunks_mut::<N>().0.iter_mut().enumerate().take(count) {
-        for (v, group) in cell.iter_mut().zip(&groups) {
-            *v = group[i];
-        }
     }
 }
 

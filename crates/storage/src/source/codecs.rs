@@ -5,7 +5,7 @@
 
 use crate::formats::filters::Filters;
 use crate::manifest::TRAILER;
-use crate::source::{blosc, lz4, unpack};
+use crate::source::{blosc, inflate, lz4, unpack};
 use std::borrow::Cow;
 use std::io::Read;
 use std::num::NonZeroU64;
@@ -284,6 +284,20 @@ impl Chain {
                 Ok(v) => Ok(Cow::Owned(v)),
                 Err(e) => Err(format!("zstd: {e} (expected at most {limit} bytes)")),
             };
+        }
+        if let Some(size) = decoded.size()
+            && (any.is::<GzipCodec>() || any.is::<ZlibCodec>())
+        {
+            let mut out = vec![0; size.min(limit) as usize];
+            let n = match any.is::<GzipCodec>() {
+                // There may be another member.
+                true => inflate::gzip(&bytes, &mut out).filter(|n| *n == out.len()),
+                false => inflate::zlib(&bytes, &mut out),
+            };
+            if let Some(n) = n {
+                out.truncate(n);
+                return Ok(Cow::Owned(out));
+            }
         }
         if any.is::<GzipCodec>() {
             return bounded("gzip", flate2::read::MultiGzDecoder::new(&*bytes), limit);

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 const KEY: &str = ".tessera-append.json";
 
 /// How long a lock holds that is not renewed.
-const LASTS: Duration = Duration::from_secs(30);
+const LASTS: Duration = Duration::from_millis(if cfg!(test) { 3000 } else { 30_000 });
 
 /// How long its holder trusts it: less, as a renewal takes effect before its answer arrives, and a write takes time.
-const TRUSTED: Duration = Duration::from_secs(20);
+const TRUSTED: Duration = Duration::from_millis(if cfg!(test) { 2000 } else { 20_000 });
 
-const RENEWED_EVERY: Duration = Duration::from_secs(5);
+const RENEWED_EVERY: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 5000 });
 
-const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
+const LOOKED_AT_EVERY: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 1000 });
 
 /// The lock, until it drops.
 #[derive(Debug)]
@@ -50,20 +50,19 @@ impl Lease {
                 Some((version, since)) if since.elapsed() >= LASTS => Mode::Update(version.clone()),
                 _ => Mode::Create,
             };
-            match folder.put(KEY, text(), mode).await {
-                Ok(version) => return Ok(Some(Lease::held(folder, version, asked))),
-                Err(SinkError::Exists { .. } | SinkError::Changed { .. }) => {}
-                Err(e) => return Err(e),
-            }
-            match (folder.get_version(KEY).await?, &seen) {
+            let other = match put(folder, mode).await? {
+                Put::Done(version) => return Ok(Some(Lease::held(folder, version, asked))),
+                Put::Other(other) => other,
+            };
+            seen = match (other, seen) {
                 // Its holder has ended.
-                (None, _) => seen = None,
-                (Some((_, version)), None) => seen = Some((version, Instant::now())),
-                (Some((_, version)), Some((before, _))) if version != *before => {
+                (None, _) => None,
+                (Some(version), None) => Some((version, Instant::now())),
+                (Some(version), Some((before, _))) if version != before => {
                     return Err(SinkError::Busy { what: folder.display().to_string() });
                 }
-                (Some(_), Some(_)) => {}
-            }
+                (Some(_), seen) => seen,
+            };
             tokio::time::sleep(LOOKED_AT_EVERY).await;
         }
     }
@@ -105,9 +104,9 @@ async fn renew(folder: Folder, held: Arc<Mutex<Held>>) {
         tokio::time::sleep(RENEWED_EVERY).await;
         let asked = Instant::now();
         let version = lock(&held).version.clone();
-        match folder.put(KEY, text(), Mode::Update(version)).await {
-            Ok(version) => *lock(&held) = Held { version, until: asked + TRUSTED },
-            Err(SinkError::Changed { .. }) => {
+        match put(&folder, Mode::Update(version)).await {
+            Ok(Put::Done(version)) => *lock(&held) = Held { version, until: asked + TRUSTED },
+            Ok(Put::Other(_)) => {
                 lock(&held).until = asked;
                 return;
             }
@@ -116,12 +115,26 @@ async fn renew(folder: Folder, held: Arc<Mutex<Held>>) {
     }
 }
 
-/// Texts of two renewals differ: a store may derive versions from them.
-fn text() -> Vec<u8> {
-    let id = uuid::Uuid::new_v4().simple();
-    serde_json::json!({"about": "an append by Tessera runs", "renewal": id.to_string()})
-        .to_string()
-        .into_bytes()
+enum Put {
+    /// The document is that of this process.
+    Done(Version),
+    /// The version of another one; `None` if there is no document any more.
+    Other(Option<Version>),
+}
+
+/// Puts a document that no other has the text of: if the answer is lost, the stored text tells whose it is.
+async fn put(folder: &Folder, mode: Mode) -> Result<Put, SinkError> {
+    let id = uuid::Uuid::new_v4().simple().to_string();
+    let text = serde_json::json!({"about": "an append by Tessera runs", "renewal": id}).to_string();
+    match folder.put(KEY, text.clone().into_bytes(), mode).await {
+        Ok(version) => return Ok(Put::Done(version)),
+        Err(SinkError::Exists { .. } | SinkError::Changed { .. }) => {}
+        Err(e) => return Err(e),
+    }
+    Ok(match folder.get_version(KEY).await? {
+        Some((stored, version)) if stored == text.as_bytes() => Put::Done(version),
+        other => Put::Other(other.map(|(_, version)| version)),
+    })
 }
 
 fn lock(held: &Mutex<Held>) -> std::sync::MutexGuard<'_, Held> {

@@ -118,16 +118,24 @@ fn a_store_is_appended_to_once_whatever_happens_to_the_answers() {
             server.trouble_once(Trouble::Lost);
         }
         let (options, stores) = (Options::default(), &b.host.stores);
-        let open = || io.block_on(Append::open(&url, "t", &items(), &options, stores)).unwrap();
-        let (append, late) = (open(), open());
-        for region in append.boxes("x").unwrap() {
+        let try_open = || io.block_on(Append::open(&url, "t", &items(), &options, stores));
+        let append = try_open().unwrap();
+        for region in append.boxes("x") {
             let cells = bytes(region.start[0] as i64 + 4..region.end[0] as i64 + 4);
             io.block_on(append.put("x", &region, &cells, None)).unwrap();
         }
+        // Another append while this one runs.
+        let e = try_open().unwrap_err();
+        assert_eq!((e.code(), e.class()), ("busy", Class::Retry), "{url}: {e}");
         assert_eq!(io.block_on(append.finish()).unwrap(), 8);
-        // Another append that began before ends after it.
-        let e = io.block_on(late.finish()).unwrap_err();
-        assert_eq!((e.code(), e.class()), ("document_changed", Class::Retry), "{url}: {e}");
+        // One that is killed leaves the lock: the next one waits until it is not renewed for long enough.
+        drop(try_open().unwrap());
+        let next = try_open().unwrap();
+        assert_eq!((next.before(), next.after()), (8, 12));
+        io.block_on(next.abandon());
+        let lock = format!("{url}/.tessera-append.json");
+        let e = io.block_on(crate::source::open(&lock, &options, stores)).unwrap_err();
+        assert_eq!(e.code(), "not_found", "{url}: {e}");
         let opened = io.block_on(crate::source::open(&url, &options, stores)).unwrap();
         let cells = io.block_on(opened.readers[0].read(&Region::whole(&[8]))).unwrap();
         assert_eq!(cells, bytes(0..8), "{url}");

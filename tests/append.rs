@@ -147,3 +147,32 @@ fn a_tensor_and_an_external_store_take_inserts() {
     let none = place.lines("INSERT INTO nobody SELECT arange(3)").unwrap_err();
     assert!(none.starts_with("unknown_name: "), "{none}");
 }
+
+#[test]
+fn results_of_many_chunks_are_appended_to_other_chunks() {
+    let place = Place::open(&[]);
+    let (old, new) = (place.shown("grid.zarr"), place.shown("part.zarr"));
+    let days = |first: u64, last: u64| {
+        format!(
+            "SELECT assign_coords(rename(reshape(arange({}, {}), [{}, 10, 14]), dim_0 => 'day', \
+             dim_1 => 'y', dim_2 => 'x'), day => arange({first}, {last})) AS v",
+            first * 140,
+            last * 140,
+            last - first
+        )
+    };
+    let copy = |query: &str, to: &str, options: &str| {
+        place.run(&format!("COPY ({query}) TO '{to}' STORED AS ZARR OPTIONS ({options})"));
+    };
+    copy(&days(0, 7), &old, "chunks '[4, 3, 5]'");
+    copy(&days(7, 18), &new, "chunks '[3, 4, 6]'");
+    for query in [format!("SELECT v FROM '{new}'"), days(18, 25)] {
+        copy(&query, &old, "append 'day'");
+    }
+    let lines = place.lines(&format!(
+        "SELECT count(v) AS n, sum(abs(v - reshape(arange(3500), [25, 10, 14]))) AS s FROM '{old}'"
+    ));
+    let text = lines.unwrap().join(" ");
+    let numbers: Vec<f64> = text.split_whitespace().filter_map(|w| w.parse().ok()).collect();
+    assert_eq!(numbers, [3500.0, 0.0], "{text}");
+}

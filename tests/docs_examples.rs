@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// What stands in examples, and what it is here; `OUT` is a directory of the test.
-const NAMES: [(&str, &str); 14] = [
+const NAMES: [(&str, &str); 15] = [
     ("'s3://bucket/era5.zarr'", "'tests/data/cf/air.zarr'"),
     ("'s3://bucket/out.zarr'", "'OUT/out.zarr'"),
     ("'regions.parquet'", "'tests/data/tables/regions.parquet'"),
@@ -15,6 +15,7 @@ const NAMES: [(&str, &str); 14] = [
     ("'20*.nc'", "'OUT/20*.nc'"),
     ("'2019.nc'", "'OUT/2019.nc'"),
     ("'2020.nc'", "'OUT/2020.nc'"),
+    ("'image.zarr'", "'tests/data/formats/ome_zarr/v05.zarr'"),
     ("'run1.nc'", "'OUT/run1.nc'"),
     ("'run2.nc'", "'OUT/run2.nc'"),
     // Labels of the store here.

@@ -111,7 +111,7 @@ impl Chunked {
         Ok((data, valid))
     }
 
-    /// The cells of any box: windows are runs of cells.
+    /// The cells of any box, window by window.
     pub(crate) fn cells(&self, region: &Region) -> Result<Cells, Error> {
         let shape = self.grid.shape();
         let is_whole = |a: &usize| region.start[*a] == 0 && region.end[*a] == shape[*a];
@@ -119,7 +119,7 @@ impl Chunked {
         // A run of cells goes along one axis more than those that the box spans.
         let outer = shape.len().saturating_sub(inner + 1);
         let rows = Region { start: region.start[..outer].into(), end: region.end[..outer].into() };
-        if self.has_chunks() || rows.cells() == 1 {
+        if rows.cells() == 1 {
             return self.window(region);
         }
         let mut data = MutableBuffer::new(region.cells() as usize * self.labels.dtype.size());

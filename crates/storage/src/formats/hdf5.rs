@@ -110,6 +110,8 @@ fn arrays_of(file: &File<'_>, path: &[u64], header: &Header) -> Result<Group, Fa
     let mut objects = Vec::new();
     for (name, found) in found {
         match found {
+            // A path cannot name a group without a name.
+            Found::Group if name.is_empty() => {}
             Found::Group => out.groups.push(name),
             Found::Array(object) => objects.push((name, *object)),
             Found::Broken(why) => {

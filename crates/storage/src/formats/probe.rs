@@ -4,6 +4,9 @@ use crate::formats::view::{Fault, View};
 use crate::formats::{Cells, FORMATS, Format};
 use tessera_planner::region::Dims;
 
+/// Upper bound on the groups that are read.
+const GROUPS_MAX: usize = 100;
+
 /// Upper bound on the chunks of an array that are decoded.
 const CHUNKS_MAX: u64 = 64;
 
@@ -31,8 +34,9 @@ pub fn probe_as(name: &str, bytes: &[u8]) -> Result<usize, Option<String>> {
 fn all(format: &dyn Format, bytes: &[u8]) -> Result<usize, Option<String>> {
     let file = View::whole(bytes);
     let mut groups = vec![String::new()];
-    let mut arrays = 0;
-    while let Some(group) = groups.pop() {
+    let (mut arrays, mut seen) = (0, 0);
+    while let Some(group) = groups.pop().filter(|_| seen < GROUPS_MAX) {
+        seen += 1;
         arrays += read(format, &file, &group, &mut groups).map_err(|f| Some(format!("{f:?}")))?;
     }
     Ok(arrays)
@@ -46,12 +50,12 @@ fn read(
 ) -> Result<usize, Fault> {
     let Some(found) = format.read(file, group)? else { return Ok(0) };
     // Links of a damaged file may form a ring.
-    if group.split('/').count() < 8 && groups.len() < 1000 {
+    if group.split('/').count() < 8 {
         let path = |name: &String| match group.is_empty() {
             true => name.clone(),
             false => format!("{group}/{name}"),
         };
-        groups.extend(found.groups.iter().map(path));
+        groups.extend(found.groups.iter().take(GROUPS_MAX).map(path));
     }
     for array in found.arrays.values().flatten() {
         let Cells::Chunks(chunks) = &array.cells else { continue };

@@ -175,3 +175,14 @@ fn counts_beyond_the_file_are_errors() {
     assert_eq!(group(&own.0, "x/x/x").unwrap().unwrap().groups, ["x"]);
     assert!(probe(&own.0).is_ok());
 }
+
+#[test]
+fn a_group_without_a_name_is_not_a_group_in_itself() {
+    let ring = bytes("ring.h5");
+    let found = group(&ring, "").unwrap().unwrap();
+    assert!(found.groups.iter().all(|name| !name.is_empty()), "{:?}", found.groups);
+    assert!(found.arrays.contains_key("x"));
+    let start = Instant::now();
+    probe(&ring).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(5));
+}

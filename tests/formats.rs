@@ -128,6 +128,9 @@ fn files_that_are_no_dataset_are_told() {
     assert!(none.starts_with("not_found: "), "{none}");
     let kind = fault(&format!("SELECT v FROM read_safetensors('{a}')"));
     assert!(kind.starts_with("not_an_array: ") && kind.contains("not safetensors"), "{kind}");
+    // By a fuzzer: its text would have as many letters as there are records.
+    let twice = fault(&format!("SELECT v FROM '{}'", at("two_records.nc")));
+    assert!(twice.contains("the record dimension is not the first one"), "{twice}");
     // A file that is cut off.
     let whole = std::fs::read(&a).unwrap();
     for n in [3, 4, 40, 400, 900, whole.len() / 2] {

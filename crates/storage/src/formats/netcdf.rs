@@ -318,6 +318,9 @@ impl Header {
         if shape.len() > RANK_MAX {
             return Err(fail(Why::Unsupported(format!("an array of {} axes", shape.len()))));
         }
+        if v.dims.iter().skip(1).any(|d| self.dims[*d].len == 0) {
+            return Err(fail(Why::Bad("the record dimension is not the first one".into())));
+        }
         let raw = match v.kind {
             Kind::Number(dtype) => Raw::Plain(dtype),
             // The last axis of letters is the length of the texts.

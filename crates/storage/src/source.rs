@@ -16,6 +16,7 @@ pub(crate) mod chunked;
 mod clouds;
 pub(crate) mod codecs;
 pub(crate) mod coords;
+pub(crate) mod cut;
 mod dataset_cache;
 pub(crate) mod error;
 mod fence;

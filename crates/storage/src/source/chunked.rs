@@ -12,6 +12,7 @@ use crate::formats::view::{Pages, View};
 use crate::manifest::{Chunks, Seal};
 use crate::source::cells::Raw;
 use crate::source::codecs;
+use crate::source::cut::CutsOf;
 use crate::source::error::SourceError;
 use crate::source::meta::{ArrayMeta, CHUNK_BYTES_MAX, Shard, index_shape, show};
 use crate::source::reader::{ArrayReader, Piece};
@@ -53,6 +54,8 @@ pub(crate) struct Chunked {
     listed: Option<Arc<Chunks>>,
     /// Cached indices of shards; `None` for absent shards.
     indices: Mutex<BTreeMap<Dims, Option<ShardIndex>>>,
+    /// Where chunks of which a region has a part are kept for the next region, if the array is part of a joined one.
+    cuts: Option<CutsOf>,
 }
 
 /// The chunks of an array in one file.
@@ -67,7 +70,7 @@ impl Chunked {
     pub(crate) fn in_file(meta: ArrayMeta, file: InFile) -> Self {
         let prefix = file.pages.key().to_string();
         let (file, indices) = (Some(file), Mutex::default());
-        Chunked { meta: Arc::new(meta), prefix, file, listed: None, indices }
+        Chunked { meta: Arc::new(meta), prefix, file, listed: None, indices, cuts: None }
     }
 
     /// An array of Zarr.
@@ -75,7 +78,13 @@ impl Chunked {
         let listed = store.manifest().map(|m| m.arrays.get(&prefix).cloned().unwrap_or_default());
         // Chunks of a shard have no files of their own; a warehouse has no shards.
         let listed = listed.filter(|_| meta.shard.is_none());
-        Chunked { meta: Arc::new(meta), prefix, file: None, listed, indices: Mutex::default() }
+        let (meta, indices) = (Arc::new(meta), Mutex::default());
+        Chunked { meta, prefix, file: None, listed, indices, cuts: None }
+    }
+
+    /// The same array, whose chunks are shared by several regions of a joined array.
+    pub(crate) fn sharing(self, cuts: CutsOf) -> Chunked {
+        Chunked { cuts: Some(cuts), ..self }
     }
 
     /// True if a manifest or the file lists the existing chunks.
@@ -131,6 +140,7 @@ impl Chunked {
             file: self.file.clone(),
             listed: self.listed.clone(),
             indices: Mutex::default(),
+            cuts: self.cuts.clone(),
         }
     }
 

@@ -285,11 +285,10 @@ impl Chain {
                 Err(e) => Err(format!("zstd: {e} (expected at most {limit} bytes)")),
             };
         }
-        if let Some(size) = decoded.size()
-            && (any.is::<GzipCodec>() || any.is::<ZlibCodec>())
-        {
-            let mut out = vec![0; size.min(limit) as usize];
-            let n = match any.is::<GzipCodec>() {
+        let is_gzip = any.is::<GzipCodec>();
+        if decoded.size().is_some() && (is_gzip || any.is::<ZlibCodec>()) {
+            let mut out = vec![0; limit as usize];
+            let n = match is_gzip {
                 // There may be another member.
                 true => inflate::gzip(&bytes, &mut out).filter(|n| *n == out.len()),
                 false => inflate::zlib(&bytes, &mut out),
@@ -299,7 +298,7 @@ impl Chain {
                 return Ok(Cow::Owned(out));
             }
         }
-        if any.is::<GzipCodec>() {
+        if is_gzip {
             return bounded("gzip", flate2::read::MultiGzDecoder::new(&*bytes), limit);
         }
         if any.is::<ZlibCodec>() {

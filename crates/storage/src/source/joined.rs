@@ -8,8 +8,9 @@
 
 use crate::source::boxes::copy_box;
 use crate::source::coords::{is_missing, scalars, unpacked};
+use crate::source::cut::{Cuts, CutsOf};
 use crate::source::error::SourceError;
-use crate::source::reader::{ArrayReader, Fetched};
+use crate::source::reader::{ArrayReader, Fetched, Layout};
 use crate::source::versions::Versions;
 use futures::{StreamExt, TryStreamExt, stream};
 use std::collections::BTreeMap;
@@ -34,6 +35,8 @@ pub(crate) struct Joined {
     versions: Option<Arc<Versions>>,
     /// The parts that were read, for the statement.
     opened: Mutex<BTreeMap<usize, Arc<ArrayReader>>>,
+    /// Chunks that two regions share, for the statement.
+    cuts: Arc<Cuts>,
 }
 
 /// One part.
@@ -59,8 +62,8 @@ pub(crate) enum PartCells {
 
 impl Joined {
     pub(crate) fn new(axis: usize, is_new: bool, parts: Vec<Part>) -> Joined {
-        let (parts, opened) = (parts.into(), Mutex::default());
-        Joined { axis, is_new, parts, versions: None, opened }
+        let (parts, opened, cuts) = (parts.into(), Mutex::default(), Arc::default());
+        Joined { axis, is_new, parts, versions: None, opened, cuts }
     }
 
     /// The same array for a statement with the earlier reads `versions`.
@@ -71,6 +74,7 @@ impl Joined {
             parts: self.parts.clone(),
             versions: versions.or(self.versions.as_ref()).cloned(),
             opened: Mutex::default(),
+            cuts: Arc::default(),
         }
     }
 
@@ -93,7 +97,9 @@ impl Joined {
         };
         let Some(versions) = &self.versions else { return Some(r.clone()) };
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(opened.entry(i).or_insert_with(|| Arc::new(r.read_for(versions))).clone())
+        let open =
+            || Arc::new(r.read_for(versions).sharing(CutsOf { cuts: self.cuts.clone(), part: i }));
+        Some(opened.entry(i).or_insert_with(open).clone())
     }
 
     /// The parts that a region touches, each with its part of the region, in the array and in the part.

@@ -87,16 +87,12 @@ async fn image_of(
     images: Vec<Image>,
     (mut arrays, mut groups, attrs): (Arrays, Vec<String>, Attrs),
 ) -> Result<Found, SourceError> {
-    let mut levels = BTreeMap::new();
-    for (i, image) in images.iter().enumerate() {
-        for (k, level) in image.levels.iter().enumerate() {
-            let array = arrays.remove(&level.path);
-            match (i, k) {
-                (0, 0) => {
-                    levels.insert(level.path.clone(), array);
-                }
-                _ => groups.push(level.first().to_string()),
-            }
+    let mut own = None;
+    for (i, level) in images.iter().flat_map(|image| &image.levels).enumerate() {
+        let array = arrays.remove(&level.path);
+        match i {
+            0 => own = array,
+            _ => groups.push(level.first().to_string()),
         }
     }
     groups.sort();
@@ -106,7 +102,7 @@ async fn image_of(
         return Ok(Found::Group { arrays, groups, attrs });
     };
     let at = zarr::key(group, &level.path);
-    let array = match levels.remove(&level.path).flatten() {
+    let array = match own {
         Some(array) => array,
         None => match zarr::find(store, &at).await? {
             Some(Found::Array(node)) => Ok(*node),

@@ -2,6 +2,7 @@
 
 use crate::source::ahead::Ahead;
 use crate::source::chunked::Chunked;
+use crate::source::cut::CutsOf;
 use crate::source::error::SourceError;
 use crate::source::flat::Flat;
 use crate::source::joined::Joined;
@@ -189,12 +190,21 @@ impl ArrayReader {
 
     /// The same reader for a statement with the earlier reads `versions`.
     pub(crate) fn read_for(&self, versions: &Arc<Versions>) -> ArrayReader {
-        let fresh = self.fresh();
-        let layout = match fresh.layout {
+        let mut fresh = self.fresh();
+        fresh.layout = match fresh.layout {
             Layout::Joined(j) => Layout::Joined(j.read_for(Some(versions))),
             other => other,
         };
-        ArrayReader { store: self.store.read_for(versions), layout, ..self.fresh() }
+        ArrayReader { store: self.store.read_for(versions), ..fresh }
+    }
+
+    /// The same reader as part of a joined array.
+    pub(crate) fn sharing(mut self, cuts: CutsOf) -> ArrayReader {
+        self.layout = match self.layout {
+            Layout::Chunked(c) => Layout::Chunked(Box::new(c.sharing(cuts))),
+            other => other,
+        };
+        self
     }
 
     /// The same reader, whose reads are noted for the cache of opened datasets.

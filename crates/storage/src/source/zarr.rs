@@ -177,8 +177,8 @@ type Looked = (String, Option<Result<Document, SourceError>>, bool);
 async fn listed(store: &Store, group: &str, attrs: Attrs) -> Result<Found, SourceError> {
     let directories = match (store.list(group).await, ngff::names(&attrs)) {
         (Ok(listing), _) => listing.directories,
-        // A web server has no listing, and an image names its levels.
-        (Err(_), names) if !names.is_empty() => names,
+        // A web server has no listing, a public bucket may refuse it, and an image names its levels.
+        (Err(e), names) if !names.is_empty() && (is_web(store) || is_refused(&e)) => names,
         (Err(e), _) => return Err(e),
     };
     let looked: Vec<Looked> = stream::iter(directories)
@@ -308,6 +308,14 @@ async fn document(store: &Store, key: &str) -> Result<Option<Map<String, Value>>
     let shown = store.show(key);
     let at = key.rsplit_once('/').map_or("", |(at, _)| at);
     json_object(Who { array: name_of(store, at), path: &shown }, &bytes).map(Some)
+}
+
+fn is_web(store: &Store) -> bool {
+    ["http://", "https://"].iter().any(|scheme| store.root().starts_with(scheme))
+}
+
+fn is_refused(e: &SourceError) -> bool {
+    e.code() == "permission_denied"
 }
 
 /// The attributes of a group; `None` if it has no document of them.

@@ -157,7 +157,7 @@ impl Walk {
         }
     }
 
-    /// Bytes from the beginning of a message to that of the next; 1 for the last two messages.
+    /// Bytes between the beginnings of two neighbouring messages: the last two for 1, those before them for 2.
     fn step(&self, from_last: usize) -> u64 {
         let i = self.list.len() - from_last;
         self.list[i].start - self.list[i - 1].start

@@ -272,14 +272,46 @@ impl Chunked {
         goal: &mut Goal<'_>,
     ) -> Result<(), SourceError> {
         let bytes = self.opened(reader, at, bytes)?;
+        if let Some(cuts) = self.cuts.as_ref().filter(|_| self.is_cut(reader, at, goal)) {
+            if let Some(cells) = cuts.take(at) {
+                self.copy(reader, &cells, goal);
+                return Ok(());
+            }
+            let cells = self.decode_all(reader, at, (bytes, skipped))?;
+            self.copy(reader, &cells, goal);
+            cuts.keep(at, cells);
+            return Ok(());
+        }
         if self.meta.is_in_memory_order() && self.put_plain(reader, at, (bytes, skipped), goal)? {
             return Ok(());
         }
         let cells = self.decode_unit(reader, at, (bytes, skipped))?;
-        let size = reader.source.dtype.size();
-        let whole = (&self.meta.unit[..], &goal.from[..]);
-        copy_box(&cells, whole, goal.out, (goal.shape, &goal.to), &goal.len, size);
+        self.copy(reader, &cells, goal);
         Ok(())
+    }
+
+    /// True if another region needs the other cells of a chunk, which has to be decoded whole.
+    fn is_cut(&self, reader: &ArrayReader, at: &Dims, goal: &Goal<'_>) -> bool {
+        let (unit, shape) = (&self.meta.unit, &reader.source.shape);
+        let whole = |a: usize| goal.len[a] == unit[a].min(shape[a] - at[a] * unit[a]);
+        !self.meta.codecs.is_in_parts() && !(0..unit.len()).all(whole)
+    }
+
+    /// Decodes a chunk.
+    fn decode_all(
+        &self,
+        reader: &ArrayReader,
+        at: &Dims,
+        bytes: Encoded<'_>,
+    ) -> Result<Vec<u8>, SourceError> {
+        if self.meta.is_in_memory_order() {
+            let all = self.meta.unit_bytes() as usize;
+            let mut cells = vec![0; all];
+            if self.decode_rows(reader, at, bytes, 0..all, &mut cells)? {
+                return Ok(cells);
+            }
+        }
+        Ok(self.decode_unit(reader, at, bytes)?.into_owned())
     }
 
     /// As [`Chunked::put`], for cells that a decoded chunk holds in memory order; false if the codecs need

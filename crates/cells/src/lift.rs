@@ -56,14 +56,15 @@ mod zones;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
     Distinct, Expr, Filter, Limit, LogicalPlan, Projection, Sort, TableScanBuilder, TableSource,
@@ -327,7 +328,7 @@ impl Lift<'_> {
                 if only_selects || !reads_cells(&plan) {
                     return Ok(plan);
                 }
-                let Some(dense) = self.replaced(&plan)? else { return Ok(plan) };
+                let Some(dense) = self.replaced(&plan, &|_| true)? else { return Ok(plan) };
                 plan.inputs().into_iter().for_each(|input| self.tell_below(input));
                 Ok(dense)
             }
@@ -337,6 +338,7 @@ impl Lift<'_> {
 
     /// Replaces each part that has a dense form by a scan of its rows.
     fn dense(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
+        let used = used_columns(&plan)?;
         plan.transform_down_with_subqueries(|node| {
             go_on()?;
             if let LogicalPlan::Limit(limit) = &node
@@ -355,7 +357,7 @@ impl Lift<'_> {
             if !is_tried || !reads_cells(&node) {
                 return Ok(Transformed::no(node));
             }
-            Ok(match self.replaced(&node)? {
+            Ok(match self.replaced(&node, &|column| used.contains(column))? {
                 Some(plan) => Transformed::yes(plan),
                 None => Transformed::no(node),
             })
@@ -364,9 +366,13 @@ impl Lift<'_> {
     }
 
     /// A scan of the rows of a plan that has a dense form; `None`, and a note with the reason, if it has none.
-    fn replaced(&mut self, plan: &LogicalPlan) -> datafusion::error::Result<Option<LogicalPlan>> {
+    fn replaced(
+        &mut self,
+        plan: &LogicalPlan,
+        is_used: &dyn Fn(&Column) -> bool,
+    ) -> datafusion::error::Result<Option<LogicalPlan>> {
         let name = format!("groups_{}", self.scans.len());
-        match dense::dense(plan, self.state, self.config, name) {
+        match dense::dense(plan, self.state, self.config, name, is_used) {
             Ok(scan) => {
                 self.notes.push(format!("dense: {}", plan.display()));
                 let dense = replacement(&scan, plan.schema())?;
@@ -452,6 +458,19 @@ impl Lift<'_> {
 fn go_on() -> datafusion::error::Result<()> {
     tessera_frontend::interrupt::check()
         .map_err(|e| datafusion::error::DataFusionError::External(Box::new(e)))
+}
+
+/// The columns that expressions of a plan name.
+fn used_columns(plan: &LogicalPlan) -> datafusion::error::Result<BTreeSet<Column>> {
+    let mut used = BTreeSet::new();
+    plan.apply_with_subqueries(|node| {
+        // A join is an operand of those above it, which name the columns that they take.
+        node.apply_expressions(|expr| {
+            used.extend(expr.column_refs().into_iter().cloned());
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok(used)
 }
 
 /// True if a plan reads a table of cells, so that a note why it is not dense is useful.

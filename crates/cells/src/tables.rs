@@ -6,6 +6,7 @@
 
 use crate::error::Error;
 use crate::rows::{Guarded, IpcFormat, RowsState, check_parquet};
+use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use datafusion::datasource::file_format::FileFormat;
@@ -15,7 +16,7 @@ use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
-use datafusion::datasource::{MemTable, TableProvider, provider_as_source};
+use datafusion::datasource::{DefaultTableSource, MemTable, TableProvider, provider_as_source};
 use datafusion::error::DataFusionError;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::TableSource;
@@ -38,6 +39,9 @@ const CHECKS: usize = 16;
 
 /// Lower bound on the limit for a batch of an Arrow file.
 const BATCH_BYTES_LEAST: u64 = 16 << 20;
+
+/// Upper bound on the bytes of tables whose rows are in memory before a statement is planned.
+const IN_MEMORY_BYTES_MAX: u64 = 16 << 20;
 
 /// Number of stores registered for tables.
 static STORES: AtomicU64 = AtomicU64::new(0);
@@ -147,6 +151,16 @@ impl Table {
     }
 }
 
+/// The rows of a table that [`RowsState::in_memory`] has read, or of another small one in memory.
+pub(crate) fn rows_in_memory(source: &dyn TableSource) -> Option<RecordBatch> {
+    let source = source.downcast_ref::<DefaultTableSource>()?;
+    let table = source.table_provider.downcast_ref::<MemTable>()?;
+    let [part] = table.batches.as_slice() else { return None };
+    let batches = part.try_read().ok()?;
+    let [rows] = batches.as_slice() else { return None };
+    (rows.get_array_memory_size() as u64 <= IN_MEMORY_BYTES_MAX).then(|| rows.clone())
+}
+
 /// Opened tables of a statement.
 pub type Tables = BTreeMap<RelationRef, Table>;
 
@@ -221,6 +235,50 @@ impl RowsState {
             ListingTableConfig::new(place).with_listing_options(listing).with_schema(schema);
         let table = Table(Arc::new(ListingTable::try_new(config).map_err(failed)?));
         Ok(OpenedTable { table, url, version, store })
+    }
+}
+
+impl RowsState {
+    /// Upper bound on the bytes of the tables that a statement reads before it is planned.
+    pub fn in_memory_max(&self) -> u64 {
+        (self.memory_limit() / 16).min(IN_MEMORY_BYTES_MAX)
+    }
+
+    /// The table with its rows in memory, and their bytes, if neither its files nor its rows have more bytes than
+    /// `limit`. `None` also if it cannot be read: a query may need other columns than the damaged one.
+    pub async fn in_memory(&self, table: &Table, limit: u64) -> Option<(Table, u64)> {
+        tokio::time::timeout(TIMEOUT, self.read_small(table, limit)).await.ok()?
+    }
+
+    async fn read_small(&self, table: &Table, limit: u64) -> Option<(Table, u64)> {
+        let state = self.get().ok()?;
+        if let Some(files) = table.0.downcast_ref::<ListingTable>() {
+            let mut bytes = 0;
+            for place in files.table_paths() {
+                let store = state.runtime_env().object_store(place).ok()?;
+                let ending = &files.options().file_extension;
+                let mut all = place.list_all_files(state, &store, ending).await.ok()?;
+                while let Some(file) = all.try_next().await.ok()? {
+                    bytes += file.size;
+                    if bytes > limit {
+                        return None;
+                    }
+                }
+            }
+        }
+        let plan = table.0.scan(state, None, &[], None).await.ok()?;
+        let mut rows = self.rows_of(plan).await.ok()?;
+        let (mut batches, mut bytes) = (Vec::new(), 0);
+        while let Some(batch) = rows.rows.try_next().await.ok()? {
+            bytes += batch.get_array_memory_size() as u64;
+            if bytes > limit {
+                return None;
+            }
+            batches.push(batch);
+        }
+        let rows = concat_batches(&table.schema(), &batches).ok()?;
+        let bytes = rows.get_array_memory_size() as u64;
+        Some((Table::of_rows(rows).ok()?, bytes))
     }
 }
 

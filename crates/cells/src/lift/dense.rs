@@ -23,10 +23,10 @@ mod window;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, UInt64Array};
+use arrow::array::{ArrayRef, RecordBatch, UInt64Array, new_null_array};
 use arrow::compute::take;
 use arrow::datatypes::{Field, Schema};
-use datafusion::common::{DFSchemaRef, JoinType};
+use datafusion::common::{Column as Name, DFSchemaRef, JoinType};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, TableScan};
@@ -43,15 +43,18 @@ use super::lower::{Lower, Reason, place, refused};
 use super::relation::{Column, Relation};
 use super::scan::{ROW, ScanColumn, TensorScan, Top, row_field};
 use super::table::{self, CellSource, dtype_of};
+use crate::tables::rows_in_memory;
 
-/// The dense form of a plan as a scan of that name, or the reason why it has none.
+/// The dense form of a plan as a scan of that name, or the reason why it has none. A column that is not used needs no
+/// dense form.
 pub(crate) fn dense(
     plan: &LogicalPlan,
     state: &SessionState,
     config: &Config,
     name: String,
+    is_used: &dyn Fn(&Name) -> bool,
 ) -> Result<TensorScan, Reason> {
-    let mut dense = Dense { b: Builder::new(config.clone()), state };
+    let mut dense = Dense { b: Builder::new(config.clone()), state, is_used };
     let relation = dense.relation(plan)?;
     dense.scan(relation, name, None)
 }
@@ -63,6 +66,7 @@ pub(crate) use top::{sort_below, top};
 struct Dense<'a> {
     b: Builder,
     state: &'a SessionState,
+    is_used: &'a dyn Fn(&Name) -> bool,
 }
 
 impl Dense<'_> {
@@ -113,6 +117,9 @@ impl Dense<'_> {
     /// All cells of a table.
     fn table(&mut self, scan: &TableScan) -> Result<Relation, Reason> {
         let is_plain = scan.projection.is_none() && scan.filters.is_empty() && scan.fetch.is_none();
+        if is_plain && let Some(rows) = rows_in_memory(&*scan.source) {
+            return Ok(table_of_rows(&rows, scan.projected_schema.clone()));
+        }
         let source = scan.source.downcast_ref::<CellSource>().filter(|_| is_plain);
         let source = source.ok_or_else(|| format!("{} is a table of rows", scan.table_name))?;
         let table = &source.table;
@@ -125,6 +132,7 @@ impl Dense<'_> {
                     axis: *axis,
                     values: values.clone(),
                     partial: false,
+                    by_value: false,
                     origin: None,
                 },
                 table::Column::Unreadable(error) => Column::Refused(error.to_string()),
@@ -140,7 +148,7 @@ impl Dense<'_> {
         }
         let schema = scan.projected_schema.clone();
         let whole = table.axes.iter().map(|a| a.len).collect();
-        Ok(Relation { whole, kept, columns, schema, keep: None })
+        Ok(Relation { whole, kept, columns, schema, keep: None, is_table: false })
     }
 
     /// A projected expression as a column.
@@ -160,8 +168,8 @@ impl Dense<'_> {
                 .and_then(|values| Ok((values, input.evaluate_origin(expr, axis, self.state)?)));
             return match labels {
                 Ok((values, origin)) => {
-                    let partial = input.is_partial(expr);
-                    Column::Label { axis, values: values.into(), partial, origin }
+                    let (partial, by_value) = (input.is_partial(expr), input.is_by_value(expr));
+                    Column::Label { axis, values: values.into(), partial, by_value, origin }
                 }
                 Err(e) => Column::Refused(e.strip_backtrace()),
             };
@@ -201,14 +209,17 @@ impl Dense<'_> {
         name: String,
         first: Option<top::First>,
     ) -> Result<TensorScan, Reason> {
+        relation.check_cells()?;
         let shape = relation.shape();
         let (mut columns, mut nodes) = (Vec::new(), Vec::new());
         let mut origins = BTreeMap::new();
-        for (column, field) in relation.columns.iter().zip(relation.schema.fields()) {
+        let names = relation.schema.columns();
+        let named = relation.schema.fields().iter().zip(names);
+        for (column, (field, name)) in relation.columns.iter().zip(named) {
             columns.push(match column {
-                Column::Label { axis, values, origin, .. } => {
+                Column::Label { axis, values, by_value, origin, .. } => {
                     let origin = origin.clone().map_or_else(|| values.clone(), Along::from);
-                    origins.insert(columns.len(), (*axis, origin));
+                    origins.insert(columns.len(), (!by_value).then_some((*axis, origin)));
                     let values = values.kept(&relation.kept[*axis]);
                     ScanColumn::label(*axis, values.map_err(|e| e.strip_backtrace())?)
                 }
@@ -217,10 +228,14 @@ impl Dense<'_> {
                     ScanColumn::Cells(nodes.len() - 1)
                 }
                 Column::Met { axis, values, met } => {
-                    origins.insert(columns.len(), (*axis, values.clone().into()));
+                    origins.insert(columns.len(), Some((*axis, values.clone().into())));
                     let node = self.lower(&relation).met(field.name(), *axis, values, *met)?;
                     nodes.push(self.of_type(node, field)?);
                     ScanColumn::Cells(nodes.len() - 1)
+                }
+                Column::Refused(_) if !(self.is_used)(&name) => {
+                    let nothing = new_null_array(field.data_type(), shape[0] as usize);
+                    ScanColumn::Label { axis: 0, values: nothing }
                 }
                 Column::Refused(reason) => return Err(reason.clone()),
             });
@@ -277,6 +292,26 @@ fn fields(schema: &DFSchemaRef) -> Vec<Field> {
         out.push(field.as_ref().clone().with_name(name));
     }
     out
+}
+
+/// A table of rows in memory: each column labels the axis of the rows.
+fn table_of_rows(rows: &RecordBatch, schema: DFSchemaRef) -> Relation {
+    let len = rows.num_rows() as u64;
+    let label = |values: &ArrayRef| Column::Label {
+        axis: 0,
+        values: values.clone().into(),
+        partial: false,
+        by_value: true,
+        origin: None,
+    };
+    Relation {
+        whole: vec![len],
+        kept: vec![Kept::Range { start: 0, len }],
+        columns: rows.columns().iter().map(label).collect(),
+        schema,
+        keep: None,
+        is_table: true,
+    }
 }
 
 /// The labels at some positions; NULL for a missing position.

@@ -378,13 +378,27 @@ impl Factors {
                 false => (false, places.get(&key).copied().unwrap_or(usize::MAX), None),
             }
         });
+        self.permute(&order);
+        Ok(self)
+    }
+
+    /// Reorders the groups of these columns by their keys: ascending, NULL last.
+    pub(crate) fn sorted(mut self, columns: &[ArrayRef]) -> Result<Self> {
+        let columns: Vec<ArrayRef> = columns.iter().map(canonical).collect();
+        let keys = row_converter(&columns)?.convert_columns(&columns)?;
+        let mut order: Vec<usize> = (0..self.first.len()).collect();
+        order.sort_by_key(|&code| keys.row(self.first[code] as usize));
+        self.permute(&order);
+        Ok(self)
+    }
+
+    fn permute(&mut self, order: &[usize]) {
         let mut new = vec![0; order.len()];
         for (place, &code) in order.iter().enumerate() {
             new[code] = place as u32;
         }
         self.first = order.iter().map(|&code| self.first[code]).collect();
         self.codes.iter_mut().for_each(|code| *code = new[*code as usize]);
-        Ok(self)
     }
 
     /// The groups restricted to the kept positions of their axis, in the same order.

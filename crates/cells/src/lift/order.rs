@@ -26,6 +26,7 @@ use datafusion::logical_expr::{
     SortExpr, SubqueryAlias, TableScan, TableScanBuilder, Union, lit,
 };
 use origin::Axis;
+pub(super) use origin::of_left;
 
 use super::along::Along;
 use super::functions::opaque;

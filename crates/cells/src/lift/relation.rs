@@ -37,6 +37,8 @@ pub(crate) struct Relation {
     pub(crate) schema: DFSchemaRef,
     /// The condition (`bool` without NULLs) of rows that are present; without one, all are.
     pub(crate) keep: Option<NodeId>,
+    /// True for a table of rows in memory: each row is a position of its one axis. Only a join reads it.
+    pub(crate) is_table: bool,
 }
 
 /// The contents of a column.
@@ -45,7 +47,8 @@ pub(crate) enum Column {
     /// A label at each position of the whole axis. `partial` if it comes from the right side of a join and is NULL
     /// for unmatched positions: then its first positions do not determine the order of groups. Labels of groups have
     /// the `origin` from which they were computed, at each of its positions, and keep its order.
-    Label { axis: usize, values: Along, partial: bool, origin: Option<ArrayRef> },
+    /// `by_value` for columns of a table of rows, which has no order of its own: their groups are in the order of values.
+    Label { axis: usize, values: Along, partial: bool, by_value: bool, origin: Option<ArrayRef> },
     /// A label of the right side of a left join whose rows match along several axes: NULL in rows where `met` (a
     /// `bool` without NULLs) is false. It is stored as cells, and has the order of the labels.
     Met { axis: usize, values: ArrayRef, met: NodeId },
@@ -56,6 +59,14 @@ pub(crate) enum Column {
 }
 
 impl Relation {
+    /// Refuses a table of rows, whose operators DataFusion computes.
+    pub(crate) fn check_cells(&self) -> std::result::Result<(), Reason> {
+        match self.is_table {
+            true => Err("a table of rows stands alone".to_string()),
+            false => Ok(()),
+        }
+    }
+
     /// Lengths of the axes.
     pub(crate) fn shape(&self) -> Vec<u64> {
         self.kept.iter().map(Kept::len).collect()
@@ -79,6 +90,13 @@ impl Relation {
         expr.column_refs()
             .into_iter()
             .any(|c| matches!(self.column(c), Some(Column::Label { partial: true, .. })))
+    }
+
+    /// True if an expression references a column of a table of rows.
+    pub(crate) fn is_by_value(&self, expr: &Expr) -> bool {
+        expr.column_refs()
+            .into_iter()
+            .any(|c| matches!(self.column(c), Some(Column::Label { by_value: true, .. })))
     }
 
     /// The one axis that an expression labels.

@@ -36,8 +36,9 @@ pub struct TensorScan {
     /// The contents of each field of the schema.
     pub columns: Vec<ScanColumn>,
     /// Columns that are labels, or labels and NULL: the dimension of each, and the label at each position of the whole
-    /// dimension, including filtered ones.
-    pub(crate) origins: BTreeMap<usize, (usize, Along)>,
+    /// dimension, including filtered ones. `None` for columns of a table of rows, whose groups are in the order of their
+    /// values.
+    pub(crate) origins: BTreeMap<usize, Option<(usize, Along)>>,
     /// The root (`bool`) that is false or masked for absent rows.
     pub presence: Option<usize>,
     /// If set, only the rows that can be among the first are needed.
@@ -118,7 +119,7 @@ impl TensorScan {
             .iter()
             .enumerate()
             .map(|(i, column)| match (self.origins.get(&i), column) {
-                (Some(origin), _) => Some(origin.clone()),
+                (Some(origin), _) => origin.clone(),
                 (None, ScanColumn::Label { axis, values }) => Some((*axis, values.clone().into())),
                 (None, ScanColumn::Position { axis, start }) => {
                     let len = self.shape.get(*axis).copied().unwrap_or(0);

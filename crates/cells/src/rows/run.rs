@@ -73,6 +73,15 @@ impl RowsState {
     }
 }
 
+impl RowsState {
+    /// The rows of a plan over tables alone.
+    pub(crate) async fn rows_of(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Batches, Error> {
+        let state = self.get()?;
+        let context = self.runtime.task_context(state, None, state.config().batch_size());
+        self.runtime.rows(plan, context).await
+    }
+}
+
 impl PhysicalRows {
     /// The scans of tensor plans in all its plans, each with the columns and roots that remain after projection.
     pub fn scans(&self) -> Vec<Arc<TensorScan>> {

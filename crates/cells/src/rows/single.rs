@@ -2,15 +2,24 @@
 
 use arrow::datatypes::SchemaRef;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::physical_expr::EquivalenceProperties;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::{Partitioning, PlanProperties};
 use std::sync::Arc;
 
 /// The properties of a node with one partition that emits batches incrementally.
 pub(super) fn properties(schema: SchemaRef) -> Arc<PlanProperties> {
+    properties_in_order(schema, None)
+}
+
+/// As [`properties`], with the key by which the rows are ordered.
+pub(super) fn properties_in_order(
+    schema: SchemaRef,
+    key: Option<PhysicalSortExpr>,
+) -> Arc<PlanProperties> {
+    let orders = key.map(|key| [key]);
     Arc::new(PlanProperties::new(
-        EquivalenceProperties::new(schema),
+        EquivalenceProperties::new_with_orderings(schema, orders),
         Partitioning::UnknownPartitioning(1),
         EmissionType::Incremental,
         Boundedness::Bounded,

@@ -3,14 +3,19 @@
 use super::stream::{Rows, rows};
 use super::{RunTensor, single};
 use crate::lift::{ScanColumn, TensorScan, Top};
+use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::Statistics;
+use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -127,9 +132,16 @@ impl TensorExec {
         exploded: Option<Arc<AtomicU64>>,
         limit: Option<usize>,
     ) -> Self {
-        let properties = single::properties(scan.schema.clone());
+        let properties = single::properties_in_order(scan.schema.clone(), row_key(&scan));
         TensorExec { scan: Arc::new(scan), runner, exploded, limit, properties }
     }
+}
+
+/// The column by which the rows are ordered, if the scan has it.
+fn row_key(scan: &TensorScan) -> Option<PhysicalSortExpr> {
+    let at = scan.columns.iter().position(|column| matches!(column, ScanColumn::Row))?;
+    let key = Arc::new(Column::new(scan.schema.field(at).name(), at));
+    Some(PhysicalSortExpr::new(key, SortOptions { descending: false, nulls_first: false }))
 }
 
 impl DisplayAs for TensorExec {
@@ -164,6 +176,19 @@ impl ExecutionPlan for TensorExec {
         _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
         Ok(TreeNodeRecursion::Continue)
+    }
+
+    /// The number of rows, by which a join chooses the side that it keeps in memory.
+    fn statistics_from_inputs(
+        &self,
+        _: &[Arc<Statistics>],
+        _: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        let rows = self.scan.shape.iter().fold(1u64, |n, &len| n.saturating_mul(len));
+        let rows = usize::try_from(rows).unwrap_or(usize::MAX);
+        let mut statistics = Statistics::new_unknown(&self.scan.schema);
+        statistics.num_rows = Precision::Inexact(rows.min(self.limit.unwrap_or(usize::MAX)));
+        Ok(Arc::new(statistics))
     }
 
     fn with_new_children(

@@ -231,7 +231,22 @@ impl<'a> Opener<'a> {
     /// Opens all relations, including those of views.
     pub(super) async fn open(&mut self) -> Result<(), Error> {
         let relations = std::mem::take(&mut self.relations);
-        self.open_all(relations).await
+        self.open_all(relations).await?;
+        if !self.opened.is_empty() {
+            self.read_small_tables().await;
+        }
+        Ok(())
+    }
+
+    /// Reads small tables beside arrays: joined with these, they can be dense operands.
+    async fn read_small_tables(&mut self) {
+        let mut limit = self.rows.in_memory_max();
+        for table in self.tables.values_mut() {
+            if let Some((read, bytes)) = self.rows.in_memory(table, limit).await {
+                *table = read;
+                limit = limit.saturating_sub(bytes);
+            }
+        }
     }
 
     /// Marks that `view` is being defined: its query must not refer to it.

@@ -10,7 +10,7 @@ use crate::source::boxes::copy_box;
 use crate::source::coords::{is_missing, scalars, unpacked};
 use crate::source::cut::{Cuts, CutsOf};
 use crate::source::error::SourceError;
-use crate::source::reader::{ArrayReader, Fetched, Layout};
+use crate::source::reader::{ArrayReader, Fetched};
 use crate::source::versions::Versions;
 use futures::{StreamExt, TryStreamExt, stream};
 use std::collections::BTreeMap;

@@ -10,6 +10,7 @@
 
 use arrow::array::{ArrayRef, UInt64Array};
 use arrow::compute::take;
+use datafusion::common::DataFusionError;
 use datafusion::logical_expr::{Aggregate, Expr};
 use smallvec::SmallVec;
 use tessera_planner::ir::{AxisReduce, ConstArray, Groups, MapOp, NodeId};
@@ -59,7 +60,8 @@ impl Dense<'_> {
             }
         }
         let input = self.relation(&aggregate.input)?;
-        let (fates, mut columns) = self.fates(&input, &groups)?;
+        input.check_cells()?;
+        let (fates, mut columns, order) = self.fates(&input, &groups)?;
         let shape = input.shape();
         let out: Vec<u64> = shape
             .iter()
@@ -94,22 +96,44 @@ impl Dense<'_> {
         let whole = reduction.out.clone();
         let kept = whole.iter().map(|&len| Kept::Range { start: 0, len }).collect();
         let schema = aggregate.schema.clone();
-        Ok(Relation { whole, kept, columns, schema, keep: presence })
+        let out = Relation { whole, kept, columns, schema, keep: presence, is_table: false };
+        self.in_order(out, &order)
     }
 
-    /// The fate of each axis under the group expressions, and the resulting labels of the groups.
+    /// The relation with its axes in another order.
+    fn in_order(&mut self, mut relation: Relation, order: &[usize]) -> Result<Relation, Reason> {
+        if order.is_sorted() {
+            return Ok(relation);
+        }
+        for column in &mut relation.columns {
+            match column {
+                Column::Label { axis, .. } => {
+                    *axis = order.iter().position(|a| a == axis).unwrap_or(*axis);
+                }
+                Column::Cells(node) => {
+                    *node = self.b.transpose(*node, order).map_err(refused)?;
+                }
+                Column::Met { .. } | Column::Refused(_) => {}
+            }
+        }
+        if let Some(keep) = &mut relation.keep {
+            *keep = self.b.transpose(*keep, order).map_err(refused)?;
+        }
+        relation.whole = order.iter().map(|&a| relation.whole[a]).collect();
+        relation.kept = order.iter().map(|&a| relation.kept[a].clone()).collect();
+        Ok(relation)
+    }
+
+    /// The fate of each axis under the group expressions, the resulting labels of the groups, and the order of the axes.
     fn fates(
         &mut self,
         input: &Relation,
         groups: &[&Expr],
-    ) -> Result<(Vec<Fate>, Vec<Column>), Reason> {
-        let rank = input.kept.len();
-        let mut by_axis: Vec<Vec<ArrayRef>> = vec![Vec::new(); rank];
-        // For each key its origin, if that is not its own column.
-        let mut origins: Vec<Vec<Option<ArrayRef>>> = vec![Vec::new(); rank];
-        let mut keys: Vec<(usize, Along, Option<ArrayRef>)> = Vec::new();
-        // Axes on which every position is a group, whatever the other keys are: each position is unique.
-        let mut by_position = vec![false; rank];
+    ) -> Result<(Vec<Fate>, Vec<Column>, Vec<usize>), Reason> {
+        let mut axes: Vec<Keys> = input.kept.iter().map(|_| Keys::default()).collect();
+        let mut keys: Vec<(usize, Along, Option<ArrayRef>, bool)> = Vec::new();
+        // Axes of keys that sort by value, in the order of these.
+        let mut by_value: Vec<usize> = Vec::new();
         for group in groups {
             let on = input
                 .dependence(group)
@@ -118,47 +142,51 @@ impl Dense<'_> {
             if input.is_partial(group) {
                 return Err(format!("GROUP BY `{group}` is a label of a side that may be missing"));
             }
-            let mut axes = on.labels.iter();
-            let (Some(&axis), None) = (axes.next(), axes.next()) else {
+            let mut labels = on.labels.iter();
+            let (Some(&axis), None) = (labels.next(), labels.next()) else {
                 return Err(format!("GROUP BY `{group}` does not depend on exactly one dimension"));
             };
             if let Expr::Column(column) = group
                 && let Some(Column::Label { values, .. }) = input.column(column)
                 && matches!(values, Along::Positions { .. })
             {
-                by_position[axis] = true;
+                axes[axis].by_position = true;
                 let kept = values.kept(&input.kept[axis]).map_err(|e| e.strip_backtrace())?;
-                keys.push((axis, kept, None));
+                keys.push((axis, kept, None, false));
                 continue;
             }
             let values =
                 input.evaluate_whole(group, axis, self.state).map_err(|e| e.strip_backtrace())?;
             // A group may show any of its equal keys; the row path shows these.
             let values = canonical(&values);
+            let kept = input.kept[axis].apply(&values).map_err(|e| e.strip_backtrace())?;
+            if input.is_by_value(group) {
+                if by_value.last() != Some(&axis) {
+                    by_value.push(axis);
+                }
+                axes[axis].by_value.push(values);
+                keys.push((axis, kept.into(), None, true));
+                continue;
+            }
             let origin = input.evaluate_origin(group, axis, self.state);
             let origin = origin.map_err(|e| e.strip_backtrace())?.map(|o| canonical(&o));
-            by_axis[axis].push(values.clone());
-            origins[axis].push(origin.clone());
-            let kept = input.kept[axis].apply(&values).map_err(|e| e.strip_backtrace())?;
-            keys.push((axis, kept.into(), Some(origin.unwrap_or(values))));
+            axes[axis].labels.push(values.clone());
+            axes[axis].origins.push(origin.clone());
+            keys.push((axis, kept.into(), Some(origin.unwrap_or(values)), false));
         }
-        let mut fates = Vec::with_capacity(rank);
-        for (axis, (columns, kept)) in by_axis.iter().zip(&input.kept).enumerate() {
-            fates.push(if by_position[axis] {
-                Fate::Keep
-            } else if columns.is_empty() {
-                Fate::All
-            } else {
-                let origin: Option<Vec<ArrayRef>> = origins[axis].iter().cloned().collect();
-                let origin = origin.as_ref().unwrap_or(columns);
-                let factors = Factors::of(columns).and_then(|f| f.ordered(columns, origin));
-                let factors = factors.map_err(|e| e.strip_backtrace())?.kept(kept);
-                if factors.is_identity() { Fate::Keep } else { Fate::Group(factors) }
-            });
+        let mut fates = Vec::with_capacity(axes.len());
+        for (keys, kept) in axes.iter().zip(&input.kept) {
+            fates.push(keys.fate(kept)?);
         }
+        by_value.retain(|&axis| axes[axis].is_by_value());
+        if (1..by_value.len()).any(|i| by_value[..i].contains(&by_value[i])) {
+            return Err("columns of a table are grouped between others".to_string());
+        }
+        let labelled = (0..axes.len()).filter(|axis| !by_value.contains(axis));
+        let order: Vec<usize> = labelled.chain(by_value.iter().copied()).collect();
         let keys = keys
             .into_iter()
-            .map(|(axis, values, origin)| {
+            .map(|(axis, values, origin, by_value)| {
                 let values = match (&fates[axis], values) {
                     (Fate::Group(f), Along::Values(values)) => {
                         let first = UInt64Array::from(f.first.clone());
@@ -166,10 +194,55 @@ impl Dense<'_> {
                     }
                     (_, values) => values,
                 };
-                Ok(Column::Label { axis, values, partial: false, origin })
+                Ok(Column::Label { axis, values, partial: false, by_value, origin })
             })
             .collect::<Result<_, Reason>>()?;
-        Ok((fates, keys))
+        Ok((fates, keys, order))
+    }
+}
+
+/// The group keys of one axis.
+#[derive(Default)]
+struct Keys {
+    /// True if every position is a group, whatever the other keys are: each position is unique.
+    by_position: bool,
+    labels: Vec<ArrayRef>,
+    /// For each of the labels its origin, if that is not its own column.
+    origins: Vec<Option<ArrayRef>>,
+    /// Columns of tables of rows: their groups are in the order of their values, after those of labels.
+    by_value: Vec<ArrayRef>,
+}
+
+impl Keys {
+    fn is_by_value(&self) -> bool {
+        !self.by_position && self.labels.is_empty() && !self.by_value.is_empty()
+    }
+
+    fn fate(&self, kept: &Kept) -> Result<Fate, Reason> {
+        let told = |e: DataFusionError| e.strip_backtrace();
+        if self.by_position {
+            return Ok(Fate::Keep);
+        }
+        let factors = match (self.labels.is_empty(), self.by_value.is_empty()) {
+            (true, true) => return Ok(Fate::All),
+            (true, false) => Factors::of(&self.by_value).and_then(|f| f.sorted(&self.by_value)),
+            (false, is_alone) => {
+                let origin: Option<Vec<ArrayRef>> = self.origins.iter().cloned().collect();
+                let origin = origin.as_ref().unwrap_or(&self.labels);
+                let factors = Factors::of(&self.labels).map_err(told)?;
+                if !is_alone {
+                    let all = [&self.labels[..], &self.by_value].concat();
+                    if Factors::of(&all).map_err(told)? != factors {
+                        return Err(
+                            "columns of a table divide the groups of a dimension".to_string()
+                        );
+                    }
+                }
+                factors.ordered(&self.labels, origin)
+            }
+        };
+        let factors = factors.map_err(told)?.kept(kept);
+        Ok(if factors.is_identity() { Fate::Keep } else { Fate::Group(factors) })
     }
 }
 

@@ -8,9 +8,10 @@
 //! join keeps unmatched positions, with NULLs for the right side. A right or a full join is one of these if every label
 //! of the right side matches one of the left. A right label is NULL wherever the whole row is unmatched; if
 //! another dimension decides too, it becomes cells under a condition. Labels are equal as in a hash join: NULL equals
-//! nothing, NaN equals NaN, and -0.0 equals 0.0.
+//! nothing, NaN equals NaN, and -0.0 equals 0.0. [`table`] joins tables of rows.
 
 mod align;
+mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,13 +83,25 @@ impl Dense<'_> {
             plan => self.relation(plan)?,
         };
         let right = self.relation(&join.right)?;
+        if left.is_table || right.is_table {
+            return self.join_with_table(join, conditions, left, right);
+        }
         if right.keep.is_some() && is_outer {
             return Err("rows of the right side of the join may be missing".to_string());
         }
         if left.keep.is_some() && all_right {
             return Err("rows of the left side of the join may be missing".to_string());
         }
-        let (pairs, rest) = self.pairs(join, &conditions, &left, &right)?;
+        let conditions = join.filter.iter().chain(&conditions);
+        let (pairs, rest) = self.pairs(join.on.clone(), conditions, &left, &right)?;
+        let mut seen = (Vec::new(), Vec::new());
+        for &(i, j) in pairs.keys() {
+            if seen.0.contains(&i) || seen.1.contains(&j) {
+                return Err("one dimension meets two of the other side".to_string());
+            }
+            seen.0.push(i);
+            seen.1.push(j);
+        }
         if is_outer && !rest.is_empty() {
             return Err("the condition of the outer join is not on labels alone".to_string());
         }
@@ -100,24 +113,25 @@ impl Dense<'_> {
             return Err("labels of the left side of the full join stand alone".to_string());
         }
         let matched = matches(&pairs, is_left)?;
-        let mut joined = self.align(left, right, &matched, (is_left, all_right), join)?;
+        let schema = join.schema.clone();
+        let mut joined = self.align(left, right, &matched, (is_left, all_right), schema)?;
         for condition in rest {
             joined = self.filter(joined, &condition)?;
         }
         Ok(joined)
     }
 
-    /// The label keys for each pair of axes, and the remaining conditions.
-    fn pairs(
+    /// The label keys for each pair of axes, of the equal expressions `equal` of the left and the right and of
+    /// those among the conditions, and the remaining conditions.
+    fn pairs<'c>(
         &mut self,
-        join: &Join,
-        conditions: &[Expr],
+        mut equal: Vec<(Expr, Expr)>,
+        conditions: impl Iterator<Item = &'c Expr>,
         left: &Relation,
         right: &Relation,
     ) -> Result<(Pairs, Vec<Expr>), Reason> {
-        let mut equal: Vec<(Expr, Expr)> = join.on.clone();
         let mut rest = Vec::new();
-        for condition in join.filter.iter().chain(conditions).flat_map(|f| split_conjunction(f)) {
+        for condition in conditions.flat_map(|f| split_conjunction(f)) {
             if let Expr::BinaryExpr(BinaryExpr { left: a, op: Operator::Eq, right: b }) = condition
             {
                 let sides = [(a, b), (b, a)];
@@ -145,14 +159,6 @@ impl Dense<'_> {
         }
         if pairs.is_empty() {
             return Err("the join is not on labels of dimensions".to_string());
-        }
-        let mut seen = (Vec::new(), Vec::new());
-        for &(i, j) in pairs.keys() {
-            if seen.0.contains(&i) || seen.1.contains(&j) {
-                return Err("one dimension meets two of the other side".to_string());
-            }
-            seen.0.push(i);
-            seen.1.push(j);
         }
         Ok((pairs, rest))
     }

@@ -64,7 +64,7 @@ pub(crate) fn top(
         return Err(format!("LIMIT keeps {rows} rows"));
     }
     let Some(first) = sort.expr.first() else { return Err("nothing is ordered".to_string()) };
-    let mut dense = Dense { b: Builder::new(config.clone()), state };
+    let mut dense = Dense { b: Builder::new(config.clone()), state, is_used: &|_| true };
     let mut relation = dense.relation(&sort.input)?;
     if relation.keep.is_none()
         && let Some(axis) = relation.axis(&first.expr)

@@ -38,6 +38,7 @@ use line::{Line, Parts, RowPosition};
 impl Dense<'_> {
     pub(super) fn window(&mut self, window: &Window) -> Result<Relation, Reason> {
         let input = self.relation(&window.input)?;
+        input.check_cells()?;
         let mut columns = input.columns.clone();
         for (i, expr) in window.window_expr.iter().enumerate() {
             let mut expr = expr;

@@ -174,8 +174,8 @@ fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base,
     }
 }
 
-/// Replaces the right side's columns by equal ones of the left; `None` if one has no equal.
-fn of_left(join: &Join, expr: &Expr) -> Option<Expr> {
+/// Replaces the right side's columns in an expression by equal ones of the left; `None` if one has no equal.
+pub(in super::super) fn of_left(join: &Join, expr: &Expr) -> Option<Expr> {
     let mut is_known = true;
     let new = expr.clone().transform_down(|e| {
         let Expr::Column(column) = &e else { return Ok(Transformed::no(e)) };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
-use datafusion::logical_expr::Join;
+use datafusion::common::DFSchemaRef;
 use tessera_planner::ir::NodeId;
 use tessera_planner::program::ScalarOp;
 
@@ -33,6 +33,7 @@ struct Label {
     axis: usize,
     values: Along,
     partial: bool,
+    by_value: bool,
 }
 
 impl Dense<'_> {
@@ -43,7 +44,7 @@ impl Dense<'_> {
         right: Relation,
         matched: &BTreeMap<(usize, usize), Matches>,
         (is_left, all_right): (bool, bool),
-        join: &Join,
+        schema: DFSchemaRef,
     ) -> Result<Relation, Reason> {
         let left_rank = left.kept.len();
         let free: Vec<usize> = (0..right.kept.len())
@@ -84,7 +85,7 @@ impl Dense<'_> {
         for (&(i, _), m) in matched {
             kept[i] = kept[i].within(&m.left);
         }
-        Ok(Relation { whole, kept, columns, schema: join.schema.clone(), keep })
+        Ok(Relation { whole, kept, columns, schema, keep, is_table: false })
     }
 
     /// A column of the left side at the rows that the join keeps.
@@ -111,14 +112,18 @@ impl Dense<'_> {
             }
             Column::Cells(node) => self.right_cells(axes, node).map(Column::Cells),
             Column::Refused(reason) => Ok(Column::Refused(reason)),
-            Column::Label { axis, values, partial, origin } => {
+            Column::Label { axis, values, partial, by_value, origin } => {
                 let matched = axes.matched.iter().find(|((_, j), _)| *j == axis);
                 match (matched, axes.stands[axis]) {
                     (Some((&(i, _), m)), _) => {
-                        self.matched_label(axes, Label { axis, values, partial }, i, m)
+                        self.matched_label(axes, Label { axis, values, partial, by_value }, i, m)
                     }
-                    (None, Some(axis)) => Ok(Column::Label { axis, values, partial, origin }),
-                    (None, None) => self.single_label(axes, Label { axis, values, partial }),
+                    (None, Some(axis)) => {
+                        Ok(Column::Label { axis, values, partial, by_value, origin })
+                    }
+                    (None, None) => {
+                        self.single_label(axes, Label { axis, values, partial, by_value })
+                    }
                 }
             }
         }
@@ -139,7 +144,8 @@ impl Dense<'_> {
             Some(met) => Column::Met { axis: i, values, met },
             None => {
                 let partial = label.partial || axes.is_left || axes.all_right;
-                Column::Label { axis: i, values: values.into(), partial, origin: None }
+                let by_value = label.by_value;
+                Column::Label { axis: i, values: values.into(), partial, by_value, origin: None }
             }
         })
     }
@@ -165,7 +171,8 @@ impl Dense<'_> {
                 (0, gathered(&values, &vec![Some(0); n])?, label.partial)
             }
         };
-        Ok(Column::Label { axis, values: values.into(), partial, origin: None })
+        let by_value = label.by_value;
+        Ok(Column::Label { axis, values: values.into(), partial, by_value, origin: None })
     }
 
     /// Cells of the right side where the rows of the left match them, with the axes of the result.
@@ -226,7 +233,12 @@ impl Dense<'_> {
 }
 
 /// The right's labels at the matching positions of the left's whole axis; NULL at all others.
-fn spread(values: &ArrayRef, m: &Matches, left: &Kept, whole: u64) -> Result<ArrayRef, Reason> {
+pub(super) fn spread(
+    values: &ArrayRef,
+    m: &Matches,
+    left: &Kept,
+    whole: u64,
+) -> Result<ArrayRef, Reason> {
     let met = left.within(&m.left);
     let mut positions = vec![None; whole as usize];
     let places: Arc<[u64]> = match &met {

@@ -17,6 +17,7 @@ use tessera_engine::session::{Host, Session};
 use tessera_engine::{Engine, Handle};
 
 mod compose;
+mod tables;
 
 use compose::Composer;
 

@@ -18,7 +18,7 @@
 //! 5. The [`CellPlan`] holds the relational plan over named placeholders (`ScanSource`) and a [`TensorScan`] for
 //!    each.
 //!
-//! Invariant: planning reads no data; labels are known at bind.
+//! Invariant: planning reads no data. Labels and the rows of small tables are known at bind.
 
 mod along;
 mod casts;
@@ -30,8 +30,10 @@ mod expansion;
 mod float32;
 mod functions;
 mod grouping;
+mod join_keys;
 mod labelled;
 mod labels;
+mod like;
 mod lower;
 mod names;
 mod nan;
@@ -310,7 +312,8 @@ impl Lift<'_> {
         let logical = nan::rewrite(logical).and_then(window_keys::rewrite).map_err(told)?;
         let logical = state.optimize(&logical).map_err(told)?;
         error::correlated(&logical)?;
-        let logical = self.rows(logical).map_err(told)?;
+        let logical = join_keys::rewrite(logical).and_then(like::rewrite);
+        let logical = logical.and_then(|plan| self.rows(plan)).map_err(told)?;
         Ok((logical, orders))
     }
 

@@ -41,7 +41,7 @@ const CHECKS: usize = 16;
 const BATCH_BYTES_LEAST: u64 = 16 << 20;
 
 /// Upper bound on the bytes of tables whose rows are in memory before a statement is planned.
-const IN_MEMORY_BYTES_MAX: u64 = 16 << 20;
+const IN_MEMORY_BYTES_MAX: u64 = 64 << 20;
 
 /// Number of stores registered for tables.
 static STORES: AtomicU64 = AtomicU64::new(0);

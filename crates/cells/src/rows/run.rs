@@ -2,6 +2,7 @@
 
 use super::concat::physical;
 use super::constants::rows_of_batches;
+use super::guard::guarded;
 use super::large_top::with_large_limits_sorted;
 use super::runtime::{RowsRuntime, RowsState};
 use super::shared::{SharedProvider, SharedTable};
@@ -77,8 +78,9 @@ impl RowsState {
     /// The rows of a plan over tables alone.
     pub(crate) async fn rows_of(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Batches, Error> {
         let state = self.get()?;
-        let context = self.runtime.task_context(state, None, state.config().batch_size());
-        self.runtime.rows(plan, context).await
+        let (quota, batch_rows) = (state.config().get_extension(), state.config().batch_size());
+        let plan = guarded(plan, quota.as_ref(), batch_rows)?;
+        self.runtime.rows(plan, self.runtime.task_context(state, None, batch_rows)).await
     }
 }
 

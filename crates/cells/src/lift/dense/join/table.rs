@@ -7,10 +7,10 @@
 //! ```
 //! A table has no order of its own, so rows are in the order of the cells on whichever side these are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use arrow::array::{Array, ArrayRef};
-use arrow::row::{OwnedRow, RowConverter, SortField};
+use arrow::row::{Row, RowConverter, SortField};
 use datafusion::common::{Column as Name, JoinType};
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, Join};
@@ -160,6 +160,8 @@ struct Places {
 
 /// The labels of one axis as numbers.
 struct Codes {
+    /// Number of different labels in the table.
+    count: usize,
     /// For each position of the cells; `None` for labels that the table lacks.
     cells: Vec<Option<u32>>,
     /// For each row of the table; `None` for NULL.
@@ -168,23 +170,16 @@ struct Codes {
 
 impl Places {
     fn of(pairs: &Pairs, keeps_cells: bool) -> Result<Places, Reason> {
-        let codes: Vec<Codes> = pairs.values().map(codes).collect::<Result<_, Reason>>()?;
-        let count = codes.first().map_or(0, |c| c.table.len());
-        let mut rows = BTreeMap::new();
-        for row in 0..count {
-            let key: Option<Vec<u32>> = codes.iter().map(|c| c.table[row]).collect();
-            if let Some(key) = key
-                && rows.insert(key, row as u64).is_some()
-            {
-                return Err("two rows of the table have the same labels".to_string());
-            }
-        }
+        let codes: Vec<Codes> = pairs.values().map(Codes::of).collect::<Result<_, Reason>>()?;
+        let rows = rows_of_codes(&codes)?;
         let mut along = BTreeMap::new();
         let mut kept: Vec<Vec<Option<u32>>> = Vec::new();
         for (&(axis, _), codes) in pairs.keys().zip(&codes) {
-            let mut first = BTreeMap::new();
+            let mut first = vec![None; codes.count];
             for (row, code) in codes.table.iter().enumerate() {
-                first.entry(code).or_insert(row as u64);
+                if let Some(code) = code {
+                    first[*code as usize].get_or_insert(row as u64);
+                }
             }
             let positions: Vec<u64> = (0..codes.cells.len())
                 .filter(|&p| keeps_cells || codes.cells[p].is_some())
@@ -194,49 +189,72 @@ impl Places {
                 return Err("no label stands on both sides".to_string());
             }
             let own: Vec<_> = positions.iter().map(|&p| codes.cells[p as usize]).collect();
-            let right = own.iter().map(|code| first.get(code).copied()).collect();
+            let right = own.iter().map(|code| first[(*code)? as usize]).collect();
             kept.push(own);
             along.insert(axis, Matches { left: Kept::of(&positions), right });
         }
-        let size = kept.iter().fold(1u64, |n, own| n.saturating_mul(own.len() as u64));
-        if size > CELLS_MAX {
-            return Err(format!("the dimensions of the join have {size} cells"));
-        }
-        let mut keys: Vec<Option<Vec<u32>>> = vec![Some(Vec::new())];
-        for own in &kept {
-            let with = |key: &Option<Vec<u32>>, code: &Option<u32>| {
-                let mut key = key.clone()?;
-                key.push((*code)?);
-                Some(key)
+        check_cells(kept.iter().map(Vec::len))?;
+        // The place of each combination of labels in `rows`, axis by axis.
+        let mut places: Vec<Option<usize>> = vec![Some(0)];
+        for (own, codes) in kept.iter().zip(&codes) {
+            let next = |place: &Option<usize>, code: &Option<u32>| {
+                Some((*place)? * codes.count + (*code)? as usize)
             };
-            keys =
-                keys.iter().flat_map(|key| own.iter().map(move |code| with(key, code))).collect();
+            let all = places.iter().flat_map(|place| own.iter().map(move |code| next(place, code)));
+            places = all.collect();
         }
-        let rows = keys.iter().map(|key| rows.get(key.as_ref()?).copied()).collect();
+        let rows = places.iter().map(|place| rows[(*place)?]).collect();
         Ok(Places { along, rows })
     }
 }
 
-fn codes(keys: &Keys) -> Result<Codes, Reason> {
-    let told = |e: arrow::error::ArrowError| e.to_string();
-    if keys.left.iter().zip(&keys.right).any(|(a, b)| a.data_type() != b.data_type()) {
-        return Err("the labels of the join differ in type".to_string());
+/// The row of each combination of the codes, row-major.
+fn rows_of_codes(codes: &[Codes]) -> Result<Vec<Option<u64>>, Reason> {
+    let size = check_cells(codes.iter().map(|c| c.count))?;
+    let mut rows = vec![None; size];
+    for row in 0..codes.first().map_or(0, |c| c.table.len()) {
+        let place = codes.iter().try_fold(0, |n, c| Some(n * c.count + c.table[row]? as usize));
+        if let Some(place) = place
+            && rows[place].replace(row as u64).is_some()
+        {
+            return Err("two rows of the table have the same labels".to_string());
+        }
     }
-    let fields = keys.left.iter().map(|c| SortField::new(c.data_type().clone())).collect();
-    let converter = RowConverter::new(fields).map_err(told)?;
-    let has_null = |columns: &[ArrayRef], i| columns.iter().any(|c| c.is_null(i));
-    let mut known: BTreeMap<OwnedRow, u32> = BTreeMap::new();
-    let rows = converter.convert_columns(&keys.right).map_err(told)?;
-    let table = rows.iter().enumerate().map(|(i, row)| {
-        let next = known.len() as u32;
-        (!has_null(&keys.right, i)).then(|| *known.entry(row.owned()).or_insert(next))
-    });
-    let table = table.collect();
-    let rows = converter.convert_columns(&keys.left).map_err(told)?;
-    let cells = rows.iter().enumerate().map(|(i, row)| {
-        (!has_null(&keys.left, i)).then(|| known.get(&row.owned()).copied()).flatten()
-    });
-    Ok(Codes { cells: cells.collect(), table })
+    Ok(rows)
+}
+
+/// The product of lengths, if it is not too large.
+fn check_cells(lengths: impl Iterator<Item = usize>) -> Result<usize, Reason> {
+    let size = lengths.fold(1usize, |n, len| n.saturating_mul(len));
+    match size as u64 > CELLS_MAX {
+        true => Err(format!("the dimensions of the join have {size} cells")),
+        false => Ok(size),
+    }
+}
+
+impl Codes {
+    fn of(keys: &Keys) -> Result<Codes, Reason> {
+        let told = |e: arrow::error::ArrowError| e.to_string();
+        if keys.left.iter().zip(&keys.right).any(|(a, b)| a.data_type() != b.data_type()) {
+            return Err("the labels of the join differ in type".to_string());
+        }
+        let fields = keys.left.iter().map(|c| SortField::new(c.data_type().clone())).collect();
+        let converter = RowConverter::new(fields).map_err(told)?;
+        let has_null = |columns: &[ArrayRef], i| columns.iter().any(|c| c.is_null(i));
+        let of_table = converter.convert_columns(&keys.right).map_err(told)?;
+        let of_cells = converter.convert_columns(&keys.left).map_err(told)?;
+        let mut known: HashMap<Row<'_>, u32> = HashMap::new();
+        let table = of_table.iter().enumerate().map(|(i, row)| {
+            let next = known.len() as u32;
+            (!has_null(&keys.right, i)).then(|| *known.entry(row).or_insert(next))
+        });
+        let table = table.collect();
+        let cells = of_cells
+            .iter()
+            .enumerate()
+            .map(|(i, row)| (!has_null(&keys.left, i)).then(|| known.get(&row).copied()).flatten());
+        Ok(Codes { cells: cells.collect(), table, count: known.len() })
+    }
 }
 
 /// True if a column has exactly the values of a key.

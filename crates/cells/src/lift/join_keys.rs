@@ -1,0 +1,128 @@
+//! Floats as keys of joins: the bits of their canonical values.
+//!
+//! ```text
+//! Inner Join: t.lat = w.lat      ⇒      Inner Join: tessera_join_key(t.lat) = tessera_join_key(w.lat)
+//! ```
+//! For each batch DataFusion searches all float keys of the side in memory for -0.0, so the time would be quadratic.
+//! Integers need no search.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray};
+use arrow::datatypes::{DataType, Float32Type, Float64Type, Int32Type, Int64Type};
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Result, internal_err, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ExprSchemable, Join, LogicalPlan, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
+};
+
+use super::labels::canonical;
+
+/// Rewrites the joins of an optimised plan; the schema stays the same.
+pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|node| match node {
+        LogicalPlan::Join(join) => of_join(join),
+        node => Ok(Transformed::no(node)),
+    })
+    .map(|t| t.data)
+}
+
+fn of_join(mut join: Join) -> Result<Transformed<LogicalPlan>> {
+    let mut is_changed = false;
+    for (left, right) in &mut join.on {
+        let kind = left.get_type(join.left.schema())?;
+        if bits(&kind).is_some() && kind == right.get_type(join.right.schema())? {
+            is_changed = true;
+            *left = key(left.clone());
+            *right = key(right.clone());
+        }
+    }
+    Ok(Transformed::new_transformed(LogicalPlan::Join(join), is_changed))
+}
+
+fn key(float: Expr) -> Expr {
+    let signature = Signature::any(1, Volatility::Immutable);
+    ScalarUDF::new_from_impl(JoinKey { signature }).call(vec![float])
+}
+
+/// The type of the bits of a float.
+fn bits(float: &DataType) -> Option<DataType> {
+    match float {
+        DataType::Float32 => Some(DataType::Int32),
+        DataType::Float64 => Some(DataType::Int64),
+        _ => None,
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct JoinKey {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for JoinKey {
+    fn name(&self) -> &str {
+        "tessera_join_key"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        match types.first().and_then(bits) {
+            Some(bits) => Ok(bits),
+            None => plan_err!("tessera_join_key takes a float"),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [value] = args.args.as_slice() else {
+            return internal_err!("tessera_join_key takes one argument");
+        };
+        let floats = canonical(&value.to_array(args.number_rows)?);
+        let keys: ArrayRef = match floats.data_type() {
+            DataType::Float32 => Arc::new(
+                floats
+                    .as_primitive::<Float32Type>()
+                    .unary::<_, Int32Type>(|v| v.to_bits().cast_signed()),
+            ),
+            DataType::Float64 => Arc::new(
+                floats
+                    .as_primitive::<Float64Type>()
+                    .unary::<_, Int64Type>(|v| v.to_bits().cast_signed()),
+            ),
+            other => return internal_err!("tessera_join_key takes floats, not {other}"),
+        };
+        Ok(ColumnarValue::Array(keys))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::Float64Array;
+    use arrow::datatypes::Field;
+
+    #[test]
+    fn equal_floats_have_equal_keys() {
+        let payload = f64::from_bits(f64::NAN.to_bits() | 1);
+        let floats = [Some(0.0), Some(-0.0), Some(f64::NAN), Some(-payload), None, Some(1.5)];
+        let array: ArrayRef = Arc::new(Float64Array::from(floats.to_vec()));
+        let field = Arc::new(Field::new("x", DataType::Float64, true));
+        let args = ScalarFunctionArgs {
+            args: vec![ColumnarValue::Array(array)],
+            arg_fields: vec![field],
+            number_rows: floats.len(),
+            return_field: Arc::new(Field::new("k", DataType::Int64, true)),
+            config_options: Arc::default(),
+        };
+        let made = JoinKey { signature: Signature::any(1, Volatility::Immutable) };
+        let keys = made.invoke_with_args(args).unwrap().to_array(floats.len()).unwrap();
+        let keys: Vec<_> = keys.as_primitive::<Int64Type>().iter().collect();
+        assert_eq!(keys[0], keys[1]);
+        assert_eq!(keys[2], keys[3]);
+        assert_eq!(keys[4], None);
+        assert!(keys[0] != keys[5] && keys[2] != keys[5]);
+    }
+}

@@ -65,6 +65,41 @@ def workloads(context):
             "polars, Parquet": polars(lambda pl, t: t.group_by("lat").agg(pl.col("v").mean().alias("r")).sort("lat")),
         },
     )
+    weights, zones = context.data / f"weights-{lat}.parquet", context.data / f"zones-{lat}-{lon}.parquet"
+
+    def tables():
+        prepare()
+        files.once(weights, lambda part: weights_of(lat, part))
+        files.once(zones, lambda part: zones_of(lat, lon, part))
+
+    def with_table(path, keys, f):
+        """A DataArray of each column over the keys, as one makes it of a table."""
+        def make():
+            import pandas as pd
+            import xarray as xr
+
+            return lambda: f(xr.open_zarr(str(store), chunks=None)["v"], pd.read_parquet(path).set_index(keys).to_xarray()).values.reshape(-1)
+
+        return make
+
+    join = f"FROM '{{}}' t JOIN '{weights}' w ON t.lat = w.lat"
+    yield Workload(
+        "sum(t.v * w.w), a table with a row for each lat", f"SELECT sum(t.v * w.w) AS r {join.format(store)}",
+        prepare=tables, limit=Limit("decode zstd", size), rtol=1e-5,
+        peers={
+            "xarray": with_table(weights, "lat", lambda v, w: (v * w.w).sum()),
+            "duckdb, Parquet": duckdb(f"SELECT sum(t.v::DOUBLE * w.w) AS r {join.format(parquet)}"),
+        },
+    )
+    join = f"FROM '{{}}' t JOIN '{zones}' z ON t.lat = z.lat AND t.lon = z.lon GROUP BY z.zone ORDER BY z.zone"
+    yield Workload(
+        "avg(t.v) by zone, a table with a row for each lat and lon", f"SELECT z.zone, avg(t.v) AS r {join.format(store)}",
+        prepare=tables, limit=Limit("decode zstd", size), rtol=1e-5,
+        peers={
+            "xarray": with_table(zones, ["lat", "lon"], lambda v, z: v.groupby(z.zone).mean()),
+            "duckdb, Parquet": duckdb(f"SELECT z.zone, avg(t.v) AS r {join.format(parquet)}"),
+        },
+    )
     yield Workload(
         "avg(v) by month", f"SELECT date_part('month', time) AS m, avg(v) AS r FROM '{store}' GROUP BY m ORDER BY m",
         prepare=prepare, limit=Limit("decode zstd", size), rtol=1e-5,
@@ -110,3 +145,18 @@ def to_parquet(store, part):
         }
     )
     frame.write_parquet(part, compression="zstd")
+
+
+def weights_of(lat, path):
+    import pandas as pd
+
+    degrees = np.linspace(-90, 90, lat)
+    pd.DataFrame({"lat": degrees, "w": np.cos(np.deg2rad(degrees))}).to_parquet(path)
+
+
+def zones_of(lat, lon, path):
+    import pandas as pd
+
+    y, x = np.meshgrid(np.linspace(-90, 90, lat), np.linspace(0, 360, lon, endpoint=False), indexing="ij")
+    zone = (np.arange(lat)[:, None] // 12 * 7 + np.arange(lon) // 20) % 40
+    pd.DataFrame({"lat": y.ravel(), "lon": x.ravel(), "zone": zone.ravel().astype(np.int32)}).to_parquet(path)

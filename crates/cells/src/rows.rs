@@ -21,6 +21,7 @@ mod ipc;
 mod large_top;
 mod memory;
 mod parquet;
+mod partition_top;
 mod pieces;
 mod run;
 mod runtime;

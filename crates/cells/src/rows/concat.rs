@@ -7,6 +7,7 @@
 //! is constant below the join (`1 AS k`, `WHERE k = 5`, a `count(*)` known from statistics) as constant above it too,
 //! where it may be NULL, and drops it from ORDER BY. A concatenation exposes no constants.
 
+use super::partition_top::with_tops;
 use super::single;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -47,7 +48,7 @@ pub(super) async fn physical(
         .with_physical_optimizer_rules(rules)
         .build();
     let quota = state.config().get_extension::<Quota>();
-    let plan = state.create_physical_plan(logical).await?;
+    let plan = with_tops(state.create_physical_plan(logical).await?)?;
     super::guard::guarded(plan, quota.as_ref(), state.config().batch_size())
 }
 

@@ -65,8 +65,8 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
+use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
     Distinct, Expr, Filter, Limit, LogicalPlan, Projection, Sort, TableScanBuilder, TableSource,
@@ -360,7 +360,7 @@ impl Lift<'_> {
             if !is_tried || !reads_cells(&node) {
                 return Ok(Transformed::no(node));
             }
-            Ok(match self.replaced(&node, &|column| used.contains(column))? {
+            Ok(match self.replaced(&node, &|name| used.contains(name))? {
                 Some(plan) => Transformed::yes(plan),
                 None => Transformed::no(node),
             })
@@ -372,7 +372,7 @@ impl Lift<'_> {
     fn replaced(
         &mut self,
         plan: &LogicalPlan,
-        is_used: &dyn Fn(&Column) -> bool,
+        is_used: &dyn Fn(&str) -> bool,
     ) -> datafusion::error::Result<Option<LogicalPlan>> {
         let name = format!("groups_{}", self.scans.len());
         match dense::dense(plan, self.state, self.config, name, is_used) {
@@ -463,13 +463,12 @@ fn go_on() -> datafusion::error::Result<()> {
         .map_err(|e| datafusion::error::DataFusionError::External(Box::new(e)))
 }
 
-/// The columns that expressions of a plan name.
-fn used_columns(plan: &LogicalPlan) -> datafusion::error::Result<BTreeSet<Column>> {
+/// The names of the columns in expressions of a plan, without their qualifiers: a subquery has others.
+fn used_columns(plan: &LogicalPlan) -> datafusion::error::Result<BTreeSet<String>> {
     let mut used = BTreeSet::new();
     plan.apply_with_subqueries(|node| {
-        // A join is an operand of those above it, which name the columns that they take.
         node.apply_expressions(|expr| {
-            used.extend(expr.column_refs().into_iter().cloned());
+            used.extend(expr.column_refs().into_iter().map(|column| column.name.clone()));
             Ok(TreeNodeRecursion::Continue)
         })
     })?;

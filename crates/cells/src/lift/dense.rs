@@ -26,7 +26,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, UInt64Array, new_null_array};
 use arrow::compute::take;
 use arrow::datatypes::{Field, Schema};
-use datafusion::common::{Column as Name, DFSchemaRef, JoinType};
+use datafusion::common::{DFSchemaRef, JoinType};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, TableScan};
@@ -52,7 +52,7 @@ pub(crate) fn dense(
     state: &SessionState,
     config: &Config,
     name: String,
-    is_used: &dyn Fn(&Name) -> bool,
+    is_used: &dyn Fn(&str) -> bool,
 ) -> Result<TensorScan, Reason> {
     let mut dense = Dense { b: Builder::new(config.clone()), state, is_used };
     let relation = dense.relation(plan)?;
@@ -66,7 +66,7 @@ pub(crate) use top::{sort_below, top};
 struct Dense<'a> {
     b: Builder,
     state: &'a SessionState,
-    is_used: &'a dyn Fn(&Name) -> bool,
+    is_used: &'a dyn Fn(&str) -> bool,
 }
 
 impl Dense<'_> {
@@ -213,9 +213,7 @@ impl Dense<'_> {
         let shape = relation.shape();
         let (mut columns, mut nodes) = (Vec::new(), Vec::new());
         let mut origins = BTreeMap::new();
-        let names = relation.schema.columns();
-        let named = relation.schema.fields().iter().zip(names);
-        for (column, (field, name)) in relation.columns.iter().zip(named) {
+        for (column, field) in relation.columns.iter().zip(relation.schema.fields()) {
             columns.push(match column {
                 Column::Label { axis, values, by_value, origin, .. } => {
                     let origin = origin.clone().map_or_else(|| values.clone(), Along::from);
@@ -233,7 +231,7 @@ impl Dense<'_> {
                     nodes.push(self.of_type(node, field)?);
                     ScanColumn::Cells(nodes.len() - 1)
                 }
-                Column::Refused(_) if !(self.is_used)(&name) => {
+                Column::Refused(_) if !shape.is_empty() && !(self.is_used)(field.name()) => {
                     let nothing = new_null_array(field.data_type(), shape[0] as usize);
                     ScanColumn::Label { axis: 0, values: nothing }
                 }

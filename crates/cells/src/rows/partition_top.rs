@@ -12,7 +12,7 @@
 //! or few rows are dropped, the rest of the rows passes.
 
 use arrow::array::{BooleanArray, BooleanBufferBuilder, RecordBatch};
-use arrow::compute::filter_record_batch;
+use arrow::compute::{SortOptions, filter_record_batch};
 use arrow::row::{RowConverter, SortField};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{ScalarValue, internal_datafusion_err};
@@ -117,6 +117,7 @@ fn below(
         order: call.order_by().to_vec(),
         rows,
     };
+    top.fields().ok().filter(|all| all.iter().all(|f| RowConverter::supports_fields(f)))?;
     let sorted = replace_children_if_necessary(window.input().clone(), vec![Arc::new(top)]).ok()?;
     replaced(sorted)
 }
@@ -140,6 +141,19 @@ struct PartitionTopExec {
     partitions: Vec<Arc<dyn PhysicalExpr>>,
     order: Vec<PhysicalSortExpr>,
     rows: usize,
+}
+
+impl PartitionTopExec {
+    /// The fields of the partition and of the order.
+    fn fields(&self) -> Result<[Vec<SortField>; 2]> {
+        let schema = self.input.schema();
+        let of = |key: &Arc<dyn PhysicalExpr>, options| {
+            Ok(SortField::new_with_options(key.data_type(&schema)?, options))
+        };
+        let partition = self.partitions.iter().map(|key| of(key, SortOptions::default()));
+        let order = self.order.iter().map(|key| of(&key.expr, key.options));
+        Ok([partition.collect::<Result<_>>()?, order.collect::<Result<_>>()?])
+    }
 }
 
 impl DisplayAs for PartitionTopExec {
@@ -213,17 +227,10 @@ struct Tops {
 
 impl Tops {
     fn new(exec: &PartitionTopExec, memory: MemoryReservation) -> Result<Tops> {
-        let schema = exec.schema();
-        let (partitions, order) = (exec.partitions.clone(), exec.order.clone());
-        let field = |key: &Arc<dyn PhysicalExpr>| Ok(SortField::new(key.data_type(&schema)?));
-        let of_partition = partitions.iter().map(field).collect::<Result<_>>()?;
-        let field = |key: &PhysicalSortExpr| {
-            Ok(SortField::new_with_options(key.expr.data_type(&schema)?, key.options))
-        };
-        let of_order = order.iter().map(field).collect::<Result<_>>()?;
+        let [of_partition, of_order] = exec.fields()?;
         Ok(Tops {
-            partitions,
-            order,
+            partitions: exec.partitions.clone(),
+            order: exec.order.clone(),
             rows: exec.rows,
             of_partition: RowConverter::new(of_partition)?,
             of_order: RowConverter::new(of_order)?,

@@ -35,6 +35,16 @@ pub(super) enum Fate {
     Group(Factors),
 }
 
+/// The groups of a relation under group expressions.
+struct Grouping {
+    /// The fate of each axis.
+    fates: Vec<Fate>,
+    /// The labels of the groups.
+    keys: Vec<Column>,
+    /// The order of the axes.
+    order: Vec<usize>,
+}
+
 /// A reduction of a relation.
 pub(super) struct Reduction<'a> {
     pub(super) lower: Lower<'a>,
@@ -61,7 +71,7 @@ impl Dense<'_> {
         }
         let input = self.relation(&aggregate.input)?;
         input.check_cells()?;
-        let (fates, mut columns, order) = self.fates(&input, &groups)?;
+        let Grouping { fates, keys: mut columns, order } = self.grouping(&input, &groups)?;
         let shape = input.shape();
         let out: Vec<u64> = shape
             .iter()
@@ -124,12 +134,7 @@ impl Dense<'_> {
         Ok(relation)
     }
 
-    /// The fate of each axis under the group expressions, the resulting labels of the groups, and the order of the axes.
-    fn fates(
-        &mut self,
-        input: &Relation,
-        groups: &[&Expr],
-    ) -> Result<(Vec<Fate>, Vec<Column>, Vec<usize>), Reason> {
+    fn grouping(&mut self, input: &Relation, groups: &[&Expr]) -> Result<Grouping, Reason> {
         let mut axes: Vec<Keys> = input.kept.iter().map(|_| Keys::default()).collect();
         let mut keys: Vec<(usize, Along, Option<ArrayRef>, bool)> = Vec::new();
         // Axes of keys that sort by value, in the order of these.
@@ -197,7 +202,7 @@ impl Dense<'_> {
                 Ok(Column::Label { axis, values, partial: false, by_value, origin })
             })
             .collect::<Result<_, Reason>>()?;
-        Ok((fates, keys, order))
+        Ok(Grouping { fates, keys, order })
     }
 }
 

@@ -42,6 +42,9 @@ impl Dense<'_> {
         if left.is_table && right.is_table {
             return Err("both sides of the join are tables of rows".to_string());
         }
+        if [&left, &right].into_iter().any(|side| side.is_table && side.keep.is_some()) {
+            return Err("a condition on the table is not on its rows".to_string());
+        }
         let is_first = left.is_table;
         let keeps_cells = match (join.join_type, is_first) {
             (JoinType::Inner, _) => false,

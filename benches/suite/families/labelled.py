@@ -96,7 +96,7 @@ def workloads(context):
         "avg(t.v) by zone, a table with a row for each lat and lon", f"SELECT z.zone, avg(t.v) AS r {join.format(store)}",
         prepare=tables, limit=Limit("decode zstd", size), rtol=1e-5,
         peers={
-            "xarray": with_table(zones, ["lat", "lon"], lambda v, z: v.groupby(z.zone).mean()),
+            "xarray": with_table(zones, ["lat", "lon"], lambda v, z: v.groupby(z.zone).mean(...)),
             "duckdb, Parquet": duckdb(f"SELECT z.zone, avg(t.v) AS r {join.format(parquet)}"),
         },
     )

@@ -236,16 +236,15 @@ impl RowsState {
         let table = Table(Arc::new(ListingTable::try_new(config).map_err(failed)?));
         Ok(OpenedTable { table, url, version, store })
     }
-}
 
-impl RowsState {
     /// Upper bound on the bytes of the tables that a statement reads before it is planned.
     pub fn in_memory_max(&self) -> u64 {
         (self.memory_limit() / 16).min(IN_MEMORY_BYTES_MAX)
     }
 
     /// The table with its rows in memory, and their bytes, if neither its files nor its rows have more bytes than
-    /// `limit`. `None` also if it cannot be read: a query may need other columns than the damaged one.
+    /// `limit`. `None` also if it cannot be read, or not in time: the run reads the columns that the query needs, and reports their
+    /// errors.
     pub async fn in_memory(&self, table: &Table, limit: u64) -> Option<(Table, u64)> {
         tokio::time::timeout(TIMEOUT, self.read_small(table, limit)).await.ok()?
     }

@@ -27,8 +27,8 @@ pub(super) enum World {
     Tiny,
     /// Chunks of the sources, one thread.
     OneThread,
-    /// Nothing stays dense: the cells of cell blocks are rows.
-    Rows,
+    /// Nothing stays dense: the cells of cell blocks are rows, in splits of a few rows on so many threads.
+    Rows(usize),
     /// Tiny chunks in so little memory that they are spilled.
     Spilling,
     /// Tiny chunks on that many workers of a cluster, whatever a plan costs.
@@ -58,12 +58,14 @@ impl World {
         World::Source,
         World::Tiny,
         World::OneThread,
-        World::Rows,
+        World::Rows(2),
         World::Spilling,
         World::Cluster(3),
     ];
     /// Those that they run in too if `TESSERA_SLT_ALL` is set.
-    pub(super) const SOME: [World; 7] = [
+    pub(super) const SOME: [World; 9] = [
+        World::Rows(1),
+        World::Rows(8),
         World::EightThreads,
         World::Scarce,
         World::Kept,
@@ -85,7 +87,8 @@ impl World {
     /// The world on the same grid, so with the same bits.
     pub(super) fn twin(self) -> Option<World> {
         match self {
-            World::Source | World::Tiny | World::Rows => None,
+            World::Source | World::Tiny | World::Rows(2) => None,
+            World::Rows(_) => Some(World::Rows(2)),
             World::OneThread | World::EightThreads | World::Scarce | World::Faults => {
                 Some(World::Source)
             }
@@ -95,8 +98,8 @@ impl World {
 
     fn threads(self) -> &'static str {
         match self {
-            World::OneThread => "1",
-            World::EightThreads => "8",
+            World::OneThread | World::Rows(1) => "1",
+            World::EightThreads | World::Rows(8) => "8",
             _ => "2",
         }
     }
@@ -120,7 +123,7 @@ impl World {
         let tiny = format!("SET tessera.chunk_bytes_target = '{bytes}'");
         match self {
             World::Source | World::OneThread | World::EightThreads | World::Scarce => None,
-            World::Rows => Some("SET tessera.lift = 'off'".into()),
+            World::Rows(_) => Some(format!("SET tessera.lift = 'off'; {tiny}")),
             World::Tiny => Some(tiny),
             World::Spilling => Some(format!("{alone}{tiny}")),
             World::Kept => Some(format!("{all}{tiny}")),

@@ -76,7 +76,7 @@ use sqlparser::ast::{Query, Statement};
 use tessera_planner::config::Config;
 
 pub(crate) use cube::{Cells, Cube, CubeVariable};
-pub(crate) use functions::session_state;
+pub(crate) use functions::{MovingSum, session_state};
 pub(crate) use labelled::{coordinate, origins};
 pub use planner::Planner;
 pub use scan::{ScanColumn, TensorScan, Top};

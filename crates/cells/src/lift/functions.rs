@@ -36,6 +36,7 @@ use extreme::Extreme;
 pub(super) use opaque::opaque;
 use percentile::Percentile;
 use root::Ieee;
+pub(crate) use sliding::MovingSum;
 use sliding::{Mean, Spread};
 use sum::CheckedSum;
 use tessera_frontend::error::Error;

@@ -9,6 +9,7 @@
 
 use super::partition_top::with_tops;
 use super::single;
+use super::splits::{SplitSize, with_splits};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, Statistics};
@@ -40,6 +41,7 @@ use tessera_exec::quota::Quota;
 pub(super) async fn physical(
     state: &SessionState,
     logical: &LogicalPlan,
+    size: SplitSize,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     // Before all other rules: they sort and group a union by its partitions, which a concatenation lacks.
     let ours: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(InOrder);
@@ -49,7 +51,8 @@ pub(super) async fn physical(
         .build();
     let quota = state.config().get_extension::<Quota>();
     let plan = with_tops(state.create_physical_plan(logical).await?)?;
-    super::guard::guarded(plan, quota.as_ref(), state.config().batch_size())
+    let plan = super::guard::guarded(plan, quota.as_ref(), state.config().batch_size())?;
+    with_splits(plan, size)
 }
 
 /// Replaces unions of a physical plan by concatenations, and wraps the nullable inputs of outer joins.

@@ -6,6 +6,7 @@ use super::guard::guarded;
 use super::large_top::with_large_limits_sorted;
 use super::runtime::{RowsRuntime, RowsState};
 use super::shared::{SharedProvider, SharedTable};
+use super::splits::SplitSize;
 use super::stop::{await_in_place, stoppable};
 use super::table::{TensorTable, tensor_scans};
 use super::{IsStopped, RunTensor, attach};
@@ -43,7 +44,8 @@ pub struct Batches {
 
 impl RowsState {
     /// Lets DataFusion plan a cell query; `runner` runs its tensor plans, and `exploded` counts the rows that are built
-    /// from cells. DataFusion works in a task of its own, which a caller that no longer waits leaves behind.
+    /// from cells. Threads compute about `chunk_bytes` bytes of rows at a time; the bits of sums of floats depend on it.
+    /// DataFusion works in a task of its own, which a caller that no longer waits leaves behind.
     ///
     /// # Errors
     /// DataFusion's.
@@ -51,9 +53,11 @@ impl RowsState {
         &self,
         plan: CellPlan,
         runner: Arc<dyn RunTensor>,
+        chunk_bytes: u64,
         exploded: &Arc<AtomicU64>,
     ) -> Result<PhysicalRows, Error> {
         let state = self.get()?;
+        let size = SplitSize::of(chunk_bytes);
         let table = |scan: TensorScan| {
             let name = scan.name.clone();
             let table = TensorTable::new(scan, runner.clone(), exploded.clone());
@@ -64,12 +68,12 @@ impl RowsState {
         let mut shared = Vec::new();
         for SharedRows { name, logical } in plan.shared {
             let schema = logical.schema().inner().clone();
-            let plan = self.runtime.physical(state, attach(logical, &tables)?).await?;
+            let plan = self.runtime.physical(state, attach(logical, &tables)?, size).await?;
             let table = Arc::new(SharedTable::new(name.clone(), schema));
             tables.insert(name, Arc::new(SharedProvider(table.clone())));
             shared.push((table, plan));
         }
-        let plan = self.runtime.physical(state, attach(plan.logical, &tables)?).await?;
+        let plan = self.runtime.physical(state, attach(plan.logical, &tables)?, size).await?;
         Ok(PhysicalRows { plan, shared, rows: self.clone() })
     }
 }
@@ -127,12 +131,13 @@ impl RowsRuntime {
         &self,
         state: &SessionState,
         logical: LogicalPlan,
+        size: SplitSize,
     ) -> Result<Arc<dyn ExecutionPlan>, Error> {
         let permit = self.permit().await?;
         let (state, threads) = (state.clone(), self.threads()?);
         let planned = tokio::spawn(async move {
             let _permit = permit;
-            await_in_place(&threads, physical(&state, &logical)).await
+            await_in_place(&threads, physical(&state, &logical, size)).await
         });
         let planned = planned.await.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?;
         Ok(planned?)

@@ -6,6 +6,7 @@
 
 use super::memory::RowsMemory;
 use super::scratch::RowsScratch;
+use super::splits::RowsThreads;
 use crate::error::Error;
 use crate::lift::session_state;
 use datafusion::execution::object_store::DefaultObjectStoreRegistry;
@@ -88,6 +89,7 @@ impl RowsRuntime {
             })?;
         let state = session_state(self.quota.limit())?;
         let config = state.config().clone().with_extension(self.quota.clone());
+        let config = config.with_extension(Arc::new(RowsThreads(self.threads)));
         let state = SessionStateBuilder::new_from_existing(state).with_config(config);
         Ok(state.with_runtime_env(environment).build())
     }

@@ -1,7 +1,7 @@
 //! Converts pieces in any order to record batches in row-major order.
 
+use super::Piece;
 use super::top::First;
-use super::{Piece, RunTensor};
 use crate::lift::{ScanColumn, TensorScan};
 use arrow::array::{
     Array, ArrayRef, AsArray, Int64Array, MutableArrayData, RecordBatch, RecordBatchOptions,
@@ -15,15 +15,18 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tessera_planner::region::{cells, strides};
+use tessera_planner::region::strides;
 
 /// The inputs of a stream of rows.
-#[derive(Debug)]
 pub(super) struct Rows {
     pub(super) scan: Arc<TensorScan>,
-    pub(super) runner: Arc<dyn RunTensor>,
+    /// The cells of the rows.
+    pub(super) pieces: BoxStream<'static, std::result::Result<Piece, super::BoxError>>,
+    /// The rows of the table that are wanted.
+    pub(super) range: Range<u64>,
     /// Counter of rows built from cells.
     pub(super) exploded: Option<Arc<AtomicU64>>,
     /// Maximum rows of the stream.
@@ -34,18 +37,11 @@ pub(super) struct Rows {
     pub(super) held_bytes: usize,
 }
 
-/// The rows of a table. The first poll starts the plan.
+/// The rows of a table.
 pub(super) fn rows(rows: Rows) -> SendableRecordBatchStream {
     let schema = rows.scan.schema.clone();
-    let batches = stream::try_unfold(None, move |state: Option<RowStream>| {
-        let begun = match state {
-            Some(state) => Ok(state),
-            None => RowStream::begin(&rows),
-        };
-        async move {
-            let mut state = begun?;
-            Ok(state.next().await?.map(|batch| (batch, Some(state))))
-        }
+    let batches = stream::try_unfold(RowStream::new(rows), |mut state| async move {
+        Ok(state.next().await?.map(|batch| (batch, state)))
     });
     Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }
@@ -59,8 +55,8 @@ struct RowStream {
     left: u64,
     batch_rows: usize,
     held_bytes: usize,
-    /// Rows of the table.
-    total: u64,
+    /// The row after the last one.
+    end: u64,
     /// The next row whose cells have not arrived.
     at: u64,
     /// Cells that wait for earlier rows or for other roots: by first row, one entry per root.
@@ -112,26 +108,22 @@ impl Numbers {
 }
 
 impl RowStream {
-    fn begin(rows: &Rows) -> Result<Self> {
-        let scan = rows.scan.clone();
-        let total = cells(&scan.shape)
-            .ok_or_else(|| DataFusionError::Internal("a table with too many rows".into()))?;
-        let is_labels_only = scan.rooted.roots.is_empty() || total == 0;
-        let pieces = if is_labels_only { stream::empty().boxed() } else { rows.runner.run(&scan) };
-        Ok(RowStream {
+    fn new(rows: Rows) -> Self {
+        let Rows { scan, pieces, range, exploded, limit, batch_rows, held_bytes } = rows;
+        RowStream {
             schema: scan.schema.clone(),
             pieces,
-            exploded: rows.exploded.clone(),
-            left: rows.limit.map_or(u64::MAX, |n| n as u64),
-            batch_rows: rows.batch_rows,
-            held_bytes: rows.held_bytes,
-            total,
-            at: 0,
+            exploded,
+            left: limit.map_or(u64::MAX, |n| n as u64),
+            batch_rows,
+            held_bytes,
+            end: range.end,
+            at: range.start,
             waiting: BTreeMap::new(),
             ready: None,
             first: scan.top.map(First::new),
             scan,
-        })
+        }
     }
 
     /// The next nonempty batch.
@@ -140,7 +132,7 @@ impl RowStream {
             if let Some(ready) = self.ready.take_if(|ready| ready.rows.len() > 0) {
                 return self.batch(ready).map(Some);
             }
-            if self.at >= self.total {
+            if self.at >= self.end {
                 // All rows have arrived: drain the stream to its end, which reports the plan's statistics.
                 while let Some(piece) = self.pieces.next().await {
                     piece.map_err(DataFusionError::External)?;
@@ -149,7 +141,8 @@ impl RowStream {
             }
             let ready = match self.scan.rooted.roots.is_empty() {
                 true => {
-                    Ready { rows: Numbers::Range { start: 0, len: self.total }, cells: Vec::new() }
+                    let (start, len) = (self.at, self.end - self.at);
+                    Ready { rows: Numbers::Range { start, len }, cells: Vec::new() }
                 }
                 false => self.fill().await?,
             };

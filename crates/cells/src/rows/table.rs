@@ -1,14 +1,16 @@
 //! The table provider for a tensor plan with labels.
 
+use super::shared_run::SharedRun;
+use super::splits::SplitSize;
 use super::stream::{Rows, rows};
-use super::{RunTensor, single};
+use super::{BoxError, Piece, RunTensor, single};
 use crate::lift::{ScanColumn, TensorScan, Top};
 use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::Statistics;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Statistics, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -16,13 +18,18 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::statistics::StatisticsArgs;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 use tessera_planner::ir::NodeId;
 use tessera_planner::optimize::Rooted;
+use tessera_planner::region::cells;
 
 /// A tensor plan as a table.
 #[derive(Debug)]
@@ -115,13 +122,17 @@ pub(super) fn tensor_scans(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<TensorScan>
     scans
 }
 
-/// The physical node: one partition, rows in row-major order.
+/// The physical node: rows in row-major order, in one partition or in splits of some rows each.
 #[derive(Debug)]
-struct TensorExec {
+pub(super) struct TensorExec {
     scan: Arc<TensorScan>,
     runner: Arc<dyn RunTensor>,
     exploded: Option<Arc<AtomicU64>>,
     limit: Option<usize>,
+    /// Rows of a split.
+    split_rows: u64,
+    /// The run that the splits share.
+    run: Mutex<Option<Arc<SharedRun>>>,
     properties: Arc<PlanProperties>,
 }
 
@@ -133,7 +144,57 @@ impl TensorExec {
         limit: Option<usize>,
     ) -> Self {
         let properties = single::properties_in_order(scan.schema.clone(), row_key(&scan));
-        TensorExec { scan: Arc::new(scan), runner, exploded, limit, properties }
+        let (scan, run, split_rows) = (Arc::new(scan), Mutex::default(), u64::MAX);
+        TensorExec { scan, runner, exploded, limit, split_rows, run, properties }
+    }
+
+    /// The scan in splits, or `None` if it has only one.
+    pub(super) fn split(&self, size: SplitSize) -> Option<Arc<dyn ExecutionPlan>> {
+        let total = self.total();
+        let rows = size.rows_of(total);
+        if self.limit.is_some() || self.scan.top.is_some() || total <= rows || self.splits() > 1 {
+            return None;
+        }
+        let partitions = usize::try_from(total.div_ceil(rows)).ok()?;
+        let properties = PlanProperties::clone(&self.properties);
+        let properties =
+            properties.with_partitioning(Partitioning::UnknownPartitioning(partitions));
+        Some(Arc::new(TensorExec {
+            scan: self.scan.clone(),
+            runner: self.runner.clone(),
+            exploded: self.exploded.clone(),
+            limit: None,
+            split_rows: rows,
+            run: Mutex::default(),
+            properties: Arc::new(properties),
+        }))
+    }
+
+    /// Rows of the table.
+    fn total(&self) -> u64 {
+        cells(&self.scan.shape).unwrap_or(u64::MAX)
+    }
+
+    fn splits(&self) -> usize {
+        self.properties.output_partitioning().partition_count()
+    }
+
+    /// Begins the pieces of a split.
+    fn pieces(&self, split: usize) -> BoxStream<'static, std::result::Result<Piece, BoxError>> {
+        if self.splits() == 1 {
+            return self.runner.run(&self.scan);
+        }
+        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*run {
+            Some(shared) if let Some(pieces) = shared.pieces(split) => pieces,
+            // The first split, or one that runs again.
+            _ => {
+                let all = self.runner.run(&self.scan);
+                let (roots, total) = (self.scan.rooted.roots.len(), self.total());
+                let shared = run.insert(SharedRun::new(all, roots, total, self.split_rows));
+                shared.pieces(split).unwrap_or_else(|| stream::empty().boxed())
+            }
+        }
     }
 }
 
@@ -203,10 +264,17 @@ impl ExecutionPlan for TensorExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        single::check(self.name(), partition)?;
+        let splits = self.splits();
+        if partition >= splits {
+            return internal_err!("TensorExec has {splits} partitions, not {partition}");
+        }
+        let start = self.split_rows.saturating_mul(partition as u64);
+        let range = start..start.saturating_add(self.split_rows).min(self.total());
+        let is_labels_only = self.scan.rooted.roots.is_empty() || range.is_empty();
         Ok(rows(Rows {
             scan: self.scan.clone(),
-            runner: self.runner.clone(),
+            pieces: if is_labels_only { stream::empty().boxed() } else { self.pieces(partition) },
+            range,
             exploded: self.exploded.clone(),
             limit: self.limit,
             batch_rows: context.session_config().batch_size().max(1),

@@ -135,6 +135,7 @@ impl Session {
         statement: &Handle,
     ) -> Result<PhysicalRows, Error> {
         let PlannedCells { plan, rows, sources, config, stop, .. } = planned;
+        let chunk_bytes = config.chunk_bytes_target;
         let runner = Arc::new(Runner {
             execution: self.execution(statement),
             sources,
@@ -142,7 +143,7 @@ impl Session {
             stop: stop.clone(),
             measured: measured.clone(),
         });
-        stop.rows(rows.physical(plan, runner, &measured.rows)).await
+        stop.rows(rows.physical(plan, runner, chunk_bytes, &measured.rows)).await
     }
 
     /// Starts a cell query; rows are computed as the stream is read. Dropping the stream stops the query.

@@ -53,6 +53,56 @@ impl<P: Part> Frame<P> {
     }
 }
 
+impl<P: Part> Frame<P> {
+    fn push(&mut self, value: f64) {
+        self.came.push(value);
+        self.part = self.part.with(P::of(value));
+    }
+
+    /// Removes the oldest value; `false` if there is none.
+    fn pop(&mut self) -> bool {
+        if self.old.is_empty() {
+            let mut part = P::default();
+            while let Some(v) = self.came.pop() {
+                part = part.with(P::of(v));
+                self.old.push(part);
+            }
+            self.part = P::default();
+        }
+        self.old.pop().is_some()
+    }
+
+    /// The number of values and their aggregate.
+    fn all(&self) -> (usize, P) {
+        let all = self.old.last().copied().unwrap_or_default().with(self.part);
+        (self.came.len() + self.old.len(), all)
+    }
+}
+
+/// The sum of a moving frame of floats.
+pub(crate) struct MovingSum(Frame<f64>);
+
+impl MovingSum {
+    pub(crate) fn new() -> Self {
+        MovingSum(Frame::new(|_, sum| Some(sum)))
+    }
+
+    /// Adds a value at the end of the frame.
+    pub(crate) fn push(&mut self, value: f64) {
+        self.0.push(value);
+    }
+
+    /// Removes the value at the start of the frame.
+    pub(crate) fn pop(&mut self) {
+        self.0.pop();
+    }
+
+    /// The number of values and their sum.
+    pub(crate) fn all(&self) -> (usize, f64) {
+        self.0.all()
+    }
+}
+
 impl<P: Part> std::fmt::Debug for Frame<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let count = self.came.len() + self.old.len();
@@ -65,8 +115,7 @@ impl<P: Part + 'static> Accumulator for Frame<P> {
         let Some(values) = values.first() else { return internal_err!("a frame of nothing") };
         let values = cast(values, &DataType::Float64)?;
         for v in values.as_primitive::<Float64Type>().iter().flatten() {
-            self.came.push(v);
-            self.part = self.part.with(P::of(v));
+            self.push(v);
         }
         Ok(())
     }
@@ -74,15 +123,7 @@ impl<P: Part + 'static> Accumulator for Frame<P> {
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("a frame of nothing") };
         for _ in 0..values.len() - values.null_count() {
-            if self.old.is_empty() {
-                let mut part = P::default();
-                while let Some(v) = self.came.pop() {
-                    part = part.with(P::of(v));
-                    self.old.push(part);
-                }
-                self.part = P::default();
-            }
-            if self.old.pop().is_none() {
+            if !self.pop() {
                 return internal_err!("more values leave a frame than came");
             }
         }
@@ -94,8 +135,7 @@ impl<P: Part + 'static> Accumulator for Frame<P> {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let count = self.came.len() + self.old.len();
-        let all = self.old.last().copied().unwrap_or_default().with(self.part);
+        let (count, all) = self.all();
         Ok(ScalarValue::Float64((self.finish)(count, all)))
     }
 

@@ -1,0 +1,210 @@
+//! Plans of one partition, computed by all threads.
+//!
+//! ```text
+//! AggregateExec: sum                    AggregateExec: Final
+//!   FilterExec                    ⇒       GatherExec: the splits' rows, in order
+//!     DataSourceExec: a.parquet             AggregateExec: Partial, one for each split
+//!                                             FilterExec
+//!                                               DataSourceExec: ranges of a.parquet
+//! ```
+//! A scan is cut into splits of [`SplitSize`], each a partition. Operators that work row by row, and the probe side of
+//! joins, follow the splits; above them a [gather](gather) restores the order. So the rows, their order and the bits
+//! of their floats follow from the data alone, whatever the number of threads.
+
+mod calls;
+mod first;
+mod gather;
+mod groups;
+mod in_order;
+mod keys;
+mod scans;
+mod scatter;
+mod sort;
+#[cfg(test)]
+mod tests;
+mod windows;
+
+use super::table::TensorExec;
+use datafusion::common::JoinType;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::Result;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PartitionMode,
+};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
+use first::FirstExec;
+pub(super) use gather::RowsThreads;
+use gather::gathered;
+use groups::GroupsExec;
+use sort::SortSplitsExec;
+use std::sync::Arc;
+use windows::WindowsExec;
+
+/// The size of a split. The bits of sums of floats depend on it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SplitSize {
+    /// Rows of cells or of tables in memory.
+    rows: u64,
+    /// Bytes of files.
+    bytes: u64,
+}
+
+/// Assumed bytes of a row.
+const ROW_BYTES: u64 = 16;
+
+/// Upper bound on the splits of a scan: larger ones have larger splits.
+const SPLITS_MAX: u64 = 1024;
+
+/// Largest limit for which each split selects its first rows.
+const FIRST_ROWS_MAX: usize = 1 << 13;
+
+impl SplitSize {
+    /// Splits of about so many bytes.
+    pub(super) fn of(bytes: u64) -> Self {
+        let bytes = bytes.max(1);
+        SplitSize { rows: (bytes / ROW_BYTES).max(1), bytes }
+    }
+
+    /// Rows of a split of so many rows in total.
+    pub(super) fn rows_of(self, total: u64) -> u64 {
+        self.rows.max(total.div_ceil(SPLITS_MAX))
+    }
+}
+
+/// Cuts the scans of a plan into splits of that size.
+///
+/// # Errors
+/// DataFusion's.
+pub(super) fn with_splits(
+    plan: Arc<dyn ExecutionPlan>,
+    size: SplitSize,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let plan = plan.transform_up(|node| match split(&node, size)? {
+        Some(node) => Ok(Transformed::yes(node)),
+        None => Ok(Transformed::no(node)),
+    })?;
+    Ok(gathered(plan.data))
+}
+
+fn is_split(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.output_partitioning().partition_count() > 1
+}
+
+/// The node over inputs of which some are split; `None` if it remains.
+fn split(node: &Arc<dyn ExecutionPlan>, size: SplitSize) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(scan) = node.downcast_ref::<DataSourceExec>() {
+        return scans::split(scan, size);
+    }
+    if let Some(scan) = node.downcast_ref::<TensorExec>() {
+        return Ok(scan.split(size));
+    }
+    let inputs: Vec<_> = node.children().into_iter().cloned().collect();
+    if let Some(sort) = node.downcast_ref::<SortExec>() {
+        match sort.fetch() {
+            Some(rows) if rows <= FIRST_ROWS_MAX => {
+                return Ok(is_split(sort.input()).then(|| first_of(sort)));
+            }
+            _ => {
+                if let Some(sort) = SortSplitsExec::of(sort)? {
+                    return Ok(Some(Arc::new(sort)));
+                }
+            }
+        }
+    }
+    if let Some(windows) = WindowsExec::of(node)? {
+        return Ok(Some(Arc::new(windows)));
+    }
+    if !inputs.iter().any(is_split) {
+        return Ok(None);
+    }
+    if follows_splits(node) {
+        return Ok(None);
+    }
+    if let [build, probe] = inputs.as_slice()
+        && is_split(probe)
+        && follows_probe(node)
+    {
+        return joined(node, gathered(build.clone()), probe.clone()).map(Some);
+    }
+    if let Some(aggregate) = node.downcast_ref::<AggregateExec>()
+        && let Some(parallel) = aggregated(aggregate)?
+    {
+        return Ok(Some(parallel));
+    }
+    replaced(node, inputs.into_iter().map(gathered).collect()).map(Some)
+}
+
+fn replaced(
+    node: &Arc<dyn ExecutionPlan>,
+    inputs: Vec<Arc<dyn ExecutionPlan>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    node.clone().replace_children(inputs, options)
+}
+
+/// True for operators that work row by row.
+fn follows_splits(node: &Arc<dyn ExecutionPlan>) -> bool {
+    node.downcast_ref::<FilterExec>().is_some_and(|filter| filter.fetch().is_none())
+        || node.is::<ProjectionExec>()
+        || node.is::<CooperativeExec>()
+}
+
+/// True for joins that yield rows in the order of their second input, and nothing for rows of the first one that have
+/// no match.
+fn follows_probe(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let kind = if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+        if *join.partition_mode() != PartitionMode::CollectLeft || join.fetch().is_some() {
+            return false;
+        }
+        *join.join_type()
+    } else if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
+        *join.join_type()
+    } else {
+        return node.is::<CrossJoinExec>();
+    };
+    use JoinType::{Inner, Right, RightAnti, RightMark, RightSemi};
+    matches!(kind, Inner | Right | RightAnti | RightMark | RightSemi)
+}
+
+fn joined(
+    node: &Arc<dyn ExecutionPlan>,
+    build: Arc<dyn ExecutionPlan>,
+    probe: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    match node.downcast_ref::<HashJoinExec>() {
+        // A filter for the probe side's scan would wait until all splits have begun.
+        Some(join) => {
+            join.builder().with_new_children(vec![build, probe])?.reset_state().build_exec()
+        }
+        None => replaced(node, vec![build, probe]),
+    }
+}
+
+/// The aggregate computed for each split first, or over parts of the groups; `None` where the order of its input
+/// matters for it.
+fn aggregated(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if *aggregate.mode() != AggregateMode::Single
+        || aggregate.limit_options().is_some()
+        || *aggregate.input_order_mode() != InputOrderMode::Linear
+    {
+        return Ok(None);
+    }
+    let groups = aggregate.group_expr();
+    if groups.is_true_no_grouping() || !groups.is_single() {
+        return groups::partial_then_final(aggregate, aggregate.input().clone()).map(Some);
+    }
+    Ok(Some(Arc::new(GroupsExec::new(aggregate.clone()))))
+}
+
+/// `ORDER BY … LIMIT`: the first rows of each split, then those of all.
+fn first_of(sort: &SortExec) -> Arc<dyn ExecutionPlan> {
+    let each = FirstExec::new(sort.clone());
+    Arc::new(SortExec::new(sort.expr().clone(), gathered(Arc::new(each))).with_fetch(sort.fetch()))
+}

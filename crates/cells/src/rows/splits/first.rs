@@ -1,0 +1,114 @@
+//! `ORDER BY … LIMIT` of each split.
+//!
+//! DataFusion's top-k operator drops rows of one partition that are behind those of another, so ties would depend on
+//! which of them ran first. Here each split has an operator of its own.
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::internal_datafusion_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
+use futures::{TryStreamExt, stream};
+use std::fmt;
+use std::sync::Arc;
+
+/// The first rows of each partition of its input.
+#[derive(Debug)]
+pub(super) struct FirstExec {
+    /// The sort, with all splits as its input.
+    sort: SortExec,
+    properties: Arc<PlanProperties>,
+}
+
+impl FirstExec {
+    pub(super) fn new(sort: SortExec) -> Self {
+        // Each split is sorted, all of them one after the other are not.
+        let mut known = sort.input().equivalence_properties().clone();
+        known.clear_orderings();
+        let properties = PlanProperties::new(
+            known,
+            sort.input().output_partitioning().clone(),
+            EmissionType::Final,
+            Boundedness::Bounded,
+        );
+        FirstExec { sort, properties: Arc::new(properties) }
+    }
+}
+
+impl DisplayAs for FirstExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FirstExec: ")?;
+        self.sort.fmt_as(format, f)
+    }
+}
+
+impl ExecutionPlan for FirstExec {
+    fn name(&self) -> &str {
+        "FirstExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.sort.children()
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.sort.apply_expressions(visit)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let [input] = <[_; 1]>::try_from(children)
+            .map_err(|all| internal_datafusion_err!("FirstExec has {} inputs", all.len()))?;
+        let sort = SortExec::new(self.sort.expr().clone(), input).with_fetch(self.sort.fetch());
+        Ok(Arc::new(FirstExec::new(sort)))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let split = Split { input: self.sort.input().clone(), partition, schema: self.schema() };
+        let one: Vec<Arc<dyn PartitionStream>> = vec![Arc::new(split)];
+        let one = StreamingTableExec::try_new(self.schema(), one, None, [], false, None)?;
+        let sort = SortExec::new(self.sort.expr().clone(), Arc::new(one));
+        sort.with_fetch(self.sort.fetch()).execute(0, context)
+    }
+}
+
+/// One partition of a plan.
+#[derive(Debug)]
+struct Split {
+    input: Arc<dyn ExecutionPlan>,
+    partition: usize,
+    schema: SchemaRef,
+}
+
+impl PartitionStream for Split {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let (input, partition) = (self.input.clone(), self.partition);
+        let rows = stream::once(async move { input.execute(partition, context) }).try_flatten();
+        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), rows))
+    }
+}

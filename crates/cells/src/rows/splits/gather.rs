@@ -1,0 +1,171 @@
+//! The rows of all splits, in the order of the splits.
+
+use super::in_order::{Begin, Bounds, in_order};
+use crate::rows::single;
+use datafusion::arrow::compute::BatchCoalescer;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::internal_datafusion_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::utils::memory::get_record_batch_memory_size;
+use datafusion::error::Result;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+    PlanProperties,
+};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+use std::fmt;
+use std::sync::Arc;
+
+/// The threads that compute rows, as an extension of DataFusion's configuration.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RowsThreads(pub(crate) usize);
+
+/// Rows that are held for their turn may take this part of a statement's memory for rows, and at most so many bytes.
+const HELD_SHARE: usize = 16;
+const HELD_MAX: usize = 256 << 20;
+
+/// Memory that a split may need. Where a statement has less for each of several, they run one at a time.
+const SPLIT_BYTES: usize = 32 << 20;
+
+/// Runs the partitions of its input at the same time and yields their rows in order.
+#[derive(Debug)]
+pub(super) struct GatherExec {
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+/// A plan with one partition: the rows of all partitions of `input`, in order.
+pub(super) fn gathered(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    match input.output_partitioning().partition_count() {
+        1 => input,
+        _ => Arc::new(GatherExec::new(input)),
+    }
+}
+
+/// What the splits of a statement may use.
+pub(super) fn bounds(name: &str, context: &TaskContext) -> Bounds {
+    let threads = context.session_config().get_extension::<RowsThreads>();
+    let most = match context.memory_pool().memory_limit() {
+        MemoryLimit::Finite(limit) => limit,
+        _ => usize::MAX,
+    };
+    Bounds {
+        turns: threads.map_or(1, |threads| threads.0).min(most / SPLIT_BYTES),
+        bytes: (most / HELD_SHARE).min(HELD_MAX),
+        memory: MemoryConsumer::new(name).register(context.memory_pool()),
+    }
+}
+
+/// Begins the partitions of a plan.
+pub(super) fn partitions_of(
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+) -> Begin<RecordBatch> {
+    Box::new(move |partition| {
+        let (plan, context) = (plan.clone(), context.clone());
+        stream::once(async move { plan.execute(partition, context) }).try_flatten().boxed()
+    })
+}
+
+/// Joins small batches to batches of so many rows: small splits, and groups of few rows, yield many of them.
+pub(super) fn coalesced(
+    rows: BoxStream<'static, Result<RecordBatch>>,
+    schema: SchemaRef,
+    batch_rows: usize,
+) -> BoxStream<'static, Result<RecordBatch>> {
+    let joined = BatchCoalescer::new(schema, batch_rows)
+        .with_biggest_coalesce_batch_size(Some(batch_rows / 2));
+    let batches = stream::try_unfold((Some(rows), joined), |(mut rows, mut joined)| async move {
+        loop {
+            if let Some(batch) = joined.next_completed_batch() {
+                return Ok(Some((batch, (rows, joined))));
+            }
+            let Some(left) = &mut rows else { return Ok(None) };
+            match left.try_next().await? {
+                Some(batch) => joined.push_batch(batch)?,
+                None => {
+                    rows = None;
+                    joined.finish_buffered_batch()?;
+                }
+            }
+        }
+    });
+    batches.boxed()
+}
+
+impl GatherExec {
+    fn new(input: Arc<dyn ExecutionPlan>) -> Self {
+        // Splits follow each other as the rows do, so an order within each is one of all. Constants follow from the
+        // query, so they are the same in all.
+        let order = input.properties().equivalence_properties().clone();
+        let properties = Arc::new(PlanProperties::new(
+            order,
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        ));
+        GatherExec { input, properties }
+    }
+}
+
+impl DisplayAs for GatherExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GatherExec: {} splits", self.input.output_partitioning().partition_count())
+    }
+}
+
+impl ExecutionPlan for GatherExec {
+    fn name(&self) -> &str {
+        "GatherExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let [input] = <[_; 1]>::try_from(children)
+            .map_err(|all| internal_datafusion_err!("GatherExec has {} inputs", all.len()))?;
+        Ok(Arc::new(GatherExec::new(input)))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        single::check(self.name(), partition)?;
+        let bounds = bounds(self.name(), &context);
+        let batch_rows = context.session_config().batch_size().max(1);
+        let splits = self.input.output_partitioning().partition_count();
+        let begin = partitions_of(self.input.clone(), context);
+        let rows = in_order(splits, begin, get_record_batch_memory_size, bounds);
+        let rows = coalesced(rows, self.schema(), batch_rows);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+    }
+}

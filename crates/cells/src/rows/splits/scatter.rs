@@ -1,0 +1,228 @@
+//! Distributes rows to parts by the hashes of their keys. A part has its rows in the order of the input.
+//!
+//! ```text
+//! split ──▶ units of rows, sorted by part ──▶ in order ──▶ part 0: slices of all units
+//!                                                          part 1: …                     files, where memory is short
+//! ```
+
+use super::gather::{bounds, partitions_of};
+use super::groups::evaluated;
+use super::in_order::{Begin, in_order};
+use datafusion::arrow::array::UInt32Array;
+use datafusion::arrow::compute::{concat_batches, take_record_batch};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::hash_utils::{RandomState, create_hashes};
+use datafusion::common::utils::memory::get_record_batch_memory_size;
+use datafusion::error::Result;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::spill_file::SpillFile;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SpillMetrics};
+use datafusion::physical_plan::spill::SpillManager;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+use std::fmt;
+use std::sync::Arc;
+
+/// Rows of a unit. Aggregates that add up a batch at a time depend on it.
+const UNIT_ROWS: usize = 1 << 16;
+
+/// What decides the part of a row.
+pub(super) struct Scatter {
+    pub(super) keys: Vec<Arc<dyn PhysicalExpr>>,
+    pub(super) parts: usize,
+    pub(super) state: RandomState,
+}
+
+/// Rows sorted by part.
+struct Unit {
+    rows: RecordBatch,
+    /// The row after the last one of each part.
+    ends: Vec<u32>,
+}
+
+impl Scatter {
+    fn unit(&self, rows: &RecordBatch) -> Result<Unit> {
+        let mut hashes = vec![0; rows.num_rows()];
+        create_hashes(&evaluated(&self.keys, rows)?, &self.state, &mut hashes)?;
+        // The upper half of the product is below `parts`.
+        let parts = self.parts as u64;
+        let of = |hash: u64| (((hash >> 32) * parts) >> 32) as usize;
+        let mut ends = vec![0u32; self.parts];
+        for &hash in &hashes {
+            ends[of(hash)] += 1;
+        }
+        let mut start = 0;
+        for end in &mut ends {
+            (*end, start) = (start, start + *end);
+        }
+        let mut order = vec![0u32; hashes.len()];
+        for (row, &hash) in hashes.iter().enumerate() {
+            let next = &mut ends[of(hash)];
+            order[*next as usize] = row as u32;
+            *next += 1;
+        }
+        Ok(Unit { rows: take_record_batch(rows, &UInt32Array::from(order))?, ends })
+    }
+}
+
+/// The rows of a part: first those in its file, then those in memory.
+struct PartRows {
+    file: Option<Arc<dyn SpillFile>>,
+    rows: Vec<RecordBatch>,
+}
+
+/// The rows of all parts.
+pub(super) struct Scattered {
+    files: SpillManager,
+    parts: Vec<PartRows>,
+    _memory: MemoryReservation,
+}
+
+impl fmt::Debug for Scattered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scattered").field("parts", &self.parts.len()).finish_non_exhaustive()
+    }
+}
+
+impl Scattered {
+    /// The rows of a part, in order.
+    pub(super) fn rows(&self, part: usize) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let PartRows { file, rows } = &self.parts[part];
+        let rows = stream::iter(rows.clone().into_iter().map(Ok));
+        match file {
+            Some(file) => {
+                Ok(self.files.read_spill_as_stream(file.clone(), None)?.chain(rows).boxed())
+            }
+            None => Ok(rows.boxed()),
+        }
+    }
+}
+
+/// Reads all splits of the input and distributes their rows.
+pub(super) async fn scattered(
+    input: Arc<dyn ExecutionPlan>,
+    scatter: Scatter,
+    context: &Arc<TaskContext>,
+) -> Result<Scattered> {
+    let (schema, parts) = (input.schema(), scatter.parts);
+    let splits = input.output_partitioning().partition_count();
+    let begin = units(partitions_of(input, context.clone()), schema.clone(), Arc::new(scatter));
+    let size = |unit: &Unit| get_record_batch_memory_size(&unit.rows);
+    let mut units = in_order(splits, begin, size, bounds("scattered rows", context));
+    let mut lists = Lists::new(schema, parts, context);
+    while let Some(unit) = units.try_next().await? {
+        lists.add(unit)?;
+    }
+    lists.finish()
+}
+
+/// Turns the batches of a split to units.
+fn units(rows: Begin<RecordBatch>, schema: SchemaRef, scatter: Arc<Scatter>) -> Begin<Unit> {
+    Box::new(move |split| {
+        let (schema, scatter) = (schema.clone(), scatter.clone());
+        let state = Some((rows(split), Vec::new(), 0));
+        let units = stream::try_unfold(state, move |state| {
+            let (schema, scatter) = (schema.clone(), scatter.clone());
+            async move {
+                let Some((mut rows, mut batches, mut count)) = state else { return Ok(None) };
+                while count < UNIT_ROWS {
+                    let Some(batch) = rows.try_next().await? else { break };
+                    count += batch.num_rows();
+                    batches.push(batch);
+                }
+                if count == 0 {
+                    return Ok(None);
+                }
+                let all = concat_batches(&schema, &batches)?;
+                let unit = scatter.unit(&all.slice(0, count.min(UNIT_ROWS)))?;
+                batches.clear();
+                let state = match count < UNIT_ROWS {
+                    true => None,
+                    false => {
+                        let rest = all.slice(UNIT_ROWS, count - UNIT_ROWS);
+                        count = rest.num_rows();
+                        batches.push(rest);
+                        Some((rows, batches, count))
+                    }
+                };
+                Ok(Some((unit, state)))
+            }
+        });
+        units.boxed()
+    })
+}
+
+/// A file that is written: appends rows, or returns the file if there are none. DataFusion does not export its type.
+type Open = Box<dyn FnMut(Option<&RecordBatch>) -> Result<Option<Arc<dyn SpillFile>>> + Send>;
+
+/// The parts while rows arrive.
+struct Lists {
+    files: SpillManager,
+    parts: Vec<(Option<Open>, Vec<RecordBatch>)>,
+    memory: MemoryReservation,
+}
+
+impl Lists {
+    fn new(schema: SchemaRef, parts: usize, context: &TaskContext) -> Self {
+        let metrics = SpillMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
+        Lists {
+            files: SpillManager::new(context.runtime_env(), metrics, schema),
+            parts: (0..parts).map(|_| (None, Vec::new())).collect(),
+            memory: MemoryConsumer::new("scattered rows").register(context.memory_pool()),
+        }
+    }
+
+    fn add(&mut self, unit: Unit) -> Result<()> {
+        let bytes = get_record_batch_memory_size(&unit.rows);
+        let fits = self.memory.try_grow(bytes).is_ok();
+        let mut start = 0;
+        for (part, &end) in self.parts.iter_mut().zip(&unit.ends) {
+            if start < end {
+                part.1.push(unit.rows.slice(start as usize, (end - start) as usize));
+            }
+            start = end;
+        }
+        if !fits {
+            self.spill()?;
+        }
+        Ok(())
+    }
+
+    /// Appends the rows in memory to the files of their parts.
+    fn spill(&mut self) -> Result<()> {
+        for (file, rows) in &mut self.parts {
+            if rows.is_empty() {
+                continue;
+            }
+            let mut open = match file.take() {
+                Some(open) => open,
+                None => {
+                    let mut created = self.files.create_in_progress_file("rows of groups")?;
+                    Box::new(move |rows: Option<&RecordBatch>| match rows {
+                        Some(rows) => created.append_batch(rows).map(|_| None),
+                        None => created.finish(),
+                    })
+                }
+            };
+            for rows in rows.drain(..) {
+                open(Some(&rows))?;
+            }
+            *file = Some(open);
+        }
+        self.memory.free();
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Scattered> {
+        let parts = self.parts.into_iter().map(|(file, rows)| {
+            let file = file.map(|mut open| open(None)).transpose()?.flatten();
+            Ok(PartRows { file, rows })
+        });
+        let parts = parts.collect::<Result<_>>()?;
+        Ok(Scattered { files: self.files, parts, _memory: self.memory })
+    }
+}

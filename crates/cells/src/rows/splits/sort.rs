@@ -1,0 +1,404 @@
+//! `ORDER BY` on all threads.
+//!
+//! ```text
+//! split ──▶ runs of 2^16 sorted keys ──┐  bounds from samples   ┌─▶ keys up to the first bound, merged ──▶ rows ─┐
+//! split ──▶ runs …                     ├─────────────────────────┼─▶ up to the second …                            ├─▶ in order
+//! split ──▶ runs …                     ┘                         └─▶ the rest                                    ─┘
+//! ```
+//! Keys of fixed width become numbers that compare as the keys do ([`keys`]). Equal keys keep the order of their rows, so
+//! the result is the same whatever the threads, and keys by which the input is ordered already are left out.
+//!
+//! Rows that do not fit into memory are sorted by DataFusion, which spills.
+
+use super::gather::{bounds, partitions_of};
+use super::in_order::{Begin, in_order};
+use super::keys::{Entry, Keys, Run};
+use crate::rows::single;
+use datafusion::arrow::array::UInt64Array;
+use datafusion::arrow::compute::{SortOptions, interleave_record_batch};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_batch_memory_size};
+use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+    PlanProperties,
+};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Rows that are sorted at a time.
+const RUN_ROWS: usize = 1 << 16;
+
+/// Keys of each run from which the bounds are chosen.
+const SAMPLES: usize = 64;
+
+/// Sorts the rows of all partitions of its input.
+#[derive(Debug)]
+pub(super) struct SortSplitsExec {
+    input: Arc<dyn ExecutionPlan>,
+    order: LexOrdering,
+    limit: Option<usize>,
+    properties: Arc<PlanProperties>,
+}
+
+impl SortSplitsExec {
+    /// The sort with another operator, or `None` if its keys have a type that this one cannot compare.
+    pub(super) fn of(sort: &SortExec) -> Result<Option<Self>> {
+        match Keys::new(sort.expr(), &sort.input().schema()) {
+            Ok(_) => Self::new(sort.input().clone(), sort.expr().clone(), sort.fetch()).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn new(
+        input: Arc<dyn ExecutionPlan>,
+        order: LexOrdering,
+        limit: Option<usize>,
+    ) -> Result<Self> {
+        // Constants and equal columns of the input hold for the sorted rows, too.
+        let mut known = input.equivalence_properties().clone();
+        known.reorder(order.clone())?;
+        let properties = Arc::new(PlanProperties::new(
+            known,
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Final,
+            Boundedness::Bounded,
+        ));
+        Ok(SortSplitsExec { input, order, limit, properties })
+    }
+
+    /// True if it yields all rows.
+    pub(super) fn is_whole(&self) -> bool {
+        self.limit.is_none()
+    }
+
+    /// The number of first keys that are among some expressions, if rows can be cut where these keys change; else 0.
+    pub(super) fn count_keys(&self, among: &[Arc<dyn PhysicalExpr>]) -> Result<usize> {
+        let is_among = |key: &&PhysicalSortExpr| among.iter().any(|expr| expr == &key.expr);
+        let keys = self.order.iter().take_while(is_among).count();
+        let own = Keys::new(&self.own_keys()?, &self.input.schema())?;
+        Ok(if own.can_cut(keys) { keys } else { 0 })
+    }
+
+    /// Sorts the rows; parts end where the first `whole` keys change.
+    pub(super) fn sorted(
+        &self,
+        whole: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<impl Future<Output = Result<Sorted>> + Send + 'static> {
+        let keys = Arc::new(Keys::new(&self.own_keys()?, &self.input.schema())?);
+        let (input, order) = (self.input.clone(), self.order.clone());
+        let sort = Sort { input, order, keys, whole, context };
+        Ok(sort.sorted())
+    }
+
+    /// The keys without those at the end by which the input is ordered.
+    fn own_keys(&self) -> Result<Vec<PhysicalSortExpr>> {
+        let mut keys: Vec<_> = self.order.iter().cloned().collect();
+        let known = self.input.equivalence_properties();
+        for n in 1..keys.len() {
+            if known.ordering_satisfy(keys[n..].to_vec())? {
+                keys.truncate(n);
+                break;
+            }
+        }
+        Ok(keys)
+    }
+}
+
+impl DisplayAs for SortSplitsExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SortSplitsExec: [{}]", self.order)?;
+        match self.limit {
+            Some(limit) => write!(f, ", the first {limit}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ExecutionPlan for SortSplitsExec {
+    fn name(&self) -> &str {
+        "SortSplitsExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        for key in &self.order {
+            visit(&key.expr)?;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let [input] = <[_; 1]>::try_from(children)
+            .map_err(|all| internal_datafusion_err!("SortSplitsExec has {} inputs", all.len()))?;
+        Ok(Arc::new(SortSplitsExec::new(input, self.order.clone(), self.limit)?))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        single::check(self.name(), partition)?;
+        let sorted = self.sorted(0, context.clone())?;
+        let rows = async move { sorted.await.map(|sorted| sorted.rows(&context)) };
+        let rows = limited(stream::once(rows).try_flatten().boxed(), self.limit);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+    }
+}
+
+struct Sort {
+    input: Arc<dyn ExecutionPlan>,
+    order: LexOrdering,
+    keys: Arc<Keys>,
+    /// Rows with the same first keys, as many, are in one part.
+    whole: usize,
+    context: Arc<TaskContext>,
+}
+
+/// Sorted rows.
+pub(super) enum Sorted {
+    /// In memory, in parts.
+    Parts(Arc<Merge>),
+    /// As they are merged from files.
+    Stream(BoxStream<'static, Result<RecordBatch>>),
+}
+
+impl Sorted {
+    /// All rows, in order.
+    pub(super) fn rows(self, context: &TaskContext) -> BoxStream<'static, Result<RecordBatch>> {
+        match self {
+            Sorted::Parts(parts) => {
+                let (count, begin) = parts.all();
+                let held = bounds("sorted rows", context);
+                in_order(count, begin, get_record_batch_memory_size, held)
+            }
+            Sorted::Stream(rows) => rows,
+        }
+    }
+}
+
+/// Rows with their keys, sorted.
+struct SortedRun {
+    batches: Vec<RecordBatch>,
+    run: Run,
+}
+
+impl SortedRun {
+    fn bytes(&self) -> usize {
+        let rows: usize = self.batches.iter().map(get_record_batch_memory_size).sum();
+        rows + self.run.bytes()
+    }
+}
+
+impl Sort {
+    async fn sorted(self) -> Result<Sorted> {
+        let splits = self.input.output_partitioning().partition_count();
+        let begin = partitions_of(self.input.clone(), self.context.clone());
+        let begin = runs(begin, self.keys.clone());
+        let held = bounds("sort", &self.context);
+        let memory = MemoryConsumer::new("sort").register(self.context.memory_pool());
+        let mut runs = in_order(splits, begin, SortedRun::bytes, held);
+        let (mut batches, mut sorted) = (Vec::new(), Vec::new());
+        // Batches may be slices of the same rows.
+        let mut counted = RecordBatchMemoryCounter::new();
+        while let Some(SortedRun { batches: more, mut run }) = runs.try_next().await? {
+            let bytes: usize = more.iter().map(|batch| counted.count_batch(batch)).sum();
+            let fits = memory.try_grow(bytes + run.bytes()).is_ok();
+            run.number(batches.len());
+            batches.extend(more);
+            if !fits {
+                drop((memory, sorted));
+                let rest = runs.map_ok(|run| stream::iter(run.batches.into_iter().map(Ok)));
+                let all = stream::iter(batches.into_iter().map(Ok)).chain(rest.try_flatten());
+                return self.spilling(all.boxed()).map(Sorted::Stream);
+            }
+            sorted.push(run);
+        }
+        drop(runs);
+        Ok(Sorted::Parts(Arc::new(self.merged(batches, sorted, memory))))
+    }
+
+    fn merged(self, batches: Vec<RecordBatch>, runs: Vec<Run>, memory: MemoryReservation) -> Merge {
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        Merge {
+            cuts: self.keys.cuts(&runs, rows.div_ceil(RUN_ROWS), SAMPLES, self.whole),
+            keys: self.keys,
+            batches,
+            runs,
+            batch_rows: self.context.session_config().batch_size().max(1),
+            _memory: memory,
+        }
+    }
+
+    /// Lets DataFusion sort the rows, by their numbers where keys are equal.
+    fn spilling(
+        self,
+        rows: BoxStream<'static, Result<RecordBatch>>,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let schema = self.input.schema();
+        let mut fields: Vec<_> = schema.fields().iter().cloned().collect();
+        fields.push(Arc::new(Field::new("__number", DataType::UInt64, false)));
+        let numbered = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
+        let own = numbered.clone();
+        let mut seen = 0;
+        let rows = rows.map(move |batch| {
+            let batch = batch?;
+            let next = seen + batch.num_rows() as u64;
+            let numbers = UInt64Array::from_iter_values(seen..next);
+            seen = next;
+            let mut columns = batch.columns().to_vec();
+            columns.push(Arc::new(numbers));
+            Ok(RecordBatch::try_new(own.clone(), columns)?)
+        });
+        let number = Column::new("__number", schema.fields().len());
+        let mut order = self.order;
+        order.push(PhysicalSortExpr::new(Arc::new(number), SortOptions::default()));
+        let rows: SendableRecordBatchStream =
+            Box::pin(RecordBatchStreamAdapter::new(numbered.clone(), rows));
+        let once = Once { schema: numbered.clone(), rows: Mutex::new(Some(rows)) };
+        let input: Vec<Arc<dyn PartitionStream>> = vec![Arc::new(once)];
+        let input = StreamingTableExec::try_new(numbered, input, None, [], false, None)?;
+        let sorted = SortExec::new(order, Arc::new(input)).execute(0, self.context)?;
+        let columns: Vec<usize> = (0..schema.fields().len()).collect();
+        let rows =
+            sorted.map(move |batch| Ok(batch?.project(&columns)?.with_schema(schema.clone())?));
+        Ok(rows.boxed())
+    }
+}
+
+/// The first rows.
+fn limited(
+    rows: BoxStream<'static, Result<RecordBatch>>,
+    limit: Option<usize>,
+) -> BoxStream<'static, Result<RecordBatch>> {
+    let Some(limit) = limit else { return rows };
+    let rows = stream::try_unfold((rows, limit), |(mut rows, left)| async move {
+        if left == 0 {
+            return Ok(None);
+        }
+        let Some(batch) = rows.try_next().await? else { return Ok(None) };
+        let batch = batch.slice(0, left.min(batch.num_rows()));
+        let left = left - batch.num_rows();
+        Ok(Some((batch, (rows, left))))
+    });
+    rows.boxed()
+}
+
+/// Sorts the rows of a split, some at a time.
+fn runs(rows: Begin<RecordBatch>, keys: Arc<Keys>) -> Begin<SortedRun> {
+    Box::new(move |split| {
+        let keys = keys.clone();
+        let runs = stream::try_unfold(Some(rows(split)), move |rows| {
+            let keys = keys.clone();
+            async move {
+                let Some(mut rows) = rows else { return Ok(None) };
+                let (mut batches, mut count) = (Vec::new(), 0);
+                while count < RUN_ROWS
+                    && let Some(batch) = rows.try_next().await?
+                {
+                    count += batch.num_rows();
+                    batches.push(batch);
+                }
+                if count == 0 {
+                    return Ok(None);
+                }
+                let run = keys.run(&batches)?;
+                let rest = (count >= RUN_ROWS).then_some(rows);
+                Ok(Some((SortedRun { batches, run }, rest)))
+            }
+        });
+        runs.boxed()
+    })
+}
+
+/// All rows, and where the parts of their order begin.
+pub(super) struct Merge {
+    keys: Arc<Keys>,
+    batches: Vec<RecordBatch>,
+    runs: Vec<Run>,
+    /// For each bound, the first entry of each run that is not before it.
+    cuts: Vec<Vec<usize>>,
+    batch_rows: usize,
+    _memory: MemoryReservation,
+}
+
+impl Merge {
+    /// The number of parts, and what begins each of them.
+    pub(super) fn all(self: Arc<Self>) -> (usize, Begin<RecordBatch>) {
+        let parts = self.cuts.len().saturating_sub(1);
+        let begin = move |part| {
+            let all = self.clone();
+            stream::once(async move { all.part(part) }).try_flatten().boxed()
+        };
+        (parts, Box::new(begin))
+    }
+
+    /// The sorted rows between two bounds.
+    fn part(self: Arc<Self>, part: usize) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let entries: Vec<Entry> =
+            self.keys.merged(&self.runs, &self.cuts[part], &self.cuts[part + 1]);
+        let batches = stream::try_unfold((self, entries, 0), |(all, entries, start)| async move {
+            let end = (start + all.batch_rows).min(entries.len());
+            if start == end {
+                return Ok(None);
+            }
+            let rows: Vec<&RecordBatch> = all.batches.iter().collect();
+            let batch = interleave_record_batch(&rows, &entries[start..end])?;
+            Ok(Some((batch, (all, entries, end))))
+        });
+        Ok(batches.boxed())
+    }
+}
+
+/// A stream as a table.
+struct Once {
+    schema: SchemaRef,
+    rows: Mutex<Option<SendableRecordBatchStream>>,
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Once")
+    }
+}
+
+impl PartitionStream for Once {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner).take();
+        rows.unwrap_or_else(|| {
+            let again = Err(internal_datafusion_err!("rows to sort are read twice"));
+            Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), stream::iter([again])))
+        })
+    }
+}

@@ -1,0 +1,220 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+//! Plans with and without splits, on one thread and on several, with much memory and with little.
+
+use super::*;
+use crate::lift::session_state;
+use datafusion::arrow::array::{Array, ArrayRef, Float64Array, Int64Array, StringArray};
+use datafusion::arrow::compute::concat_batches;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::datasource::MemTable;
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::{SessionStateBuilder, TaskContext};
+use datafusion::physical_plan::collect;
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+
+const ROWS: usize = 20_000;
+
+/// `id` by rows, `k` of many and `g` of few values with NULLs, floats whose sums depend on their order, texts.
+fn rows() -> RecordBatch {
+    let hash = |i: usize, salt: usize| (i * 2_654_435_761 + salt * 40_503) >> 7;
+    let id: Int64Array = (0..ROWS as i64).collect();
+    let k: Int64Array = (0..ROWS).map(|i| Some((hash(i, 1) % 7919) as i64)).collect();
+    let g: Int64Array =
+        (0..ROWS).map(|i| Some((hash(i, 2) % 11) as i64).filter(|g| *g > 0)).collect();
+    let v: Float64Array = (0..ROWS).map(|i| Some(1.0 / (1 + hash(i, 3) % 1013) as f64)).collect();
+    let s: StringArray = (0..ROWS).map(|i| Some(format!("text {}", hash(i, 4) % 301))).collect();
+    let columns: [(&str, ArrayRef); 5] = [
+        ("id", Arc::new(id)),
+        ("k", Arc::new(k)),
+        ("g", Arc::new(g)),
+        ("v", Arc::new(v)),
+        ("s", Arc::new(s)),
+    ];
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+const QUERIES: [&str; 22] = [
+    "SELECT * FROM t",
+    "SELECT id, v * 2 FROM t WHERE g = 3",
+    "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
+    "SELECT g, sum(v), avg(v), count(v), min(s) FROM t GROUP BY g ORDER BY g",
+    "SELECT k, sum(v), max(s) FROM t GROUP BY k ORDER BY k",
+    "SELECT s, k, sum(v) FROM t WHERE id > 100 GROUP BY s, k ORDER BY s, k",
+    "SELECT count(DISTINCT k), count(DISTINCT s) FROM t",
+    "SELECT g, count(DISTINCT k) FROM t GROUP BY g ORDER BY g",
+    "SELECT g, k % 3, sum(v) FROM t GROUP BY ROLLUP (g, k % 3) ORDER BY 1, 2",
+    "SELECT id FROM t ORDER BY v DESC, s",
+    "SELECT id, s FROM t ORDER BY g NULLS FIRST, id DESC LIMIT 100",
+    "SELECT id, g FROM t ORDER BY g DESC, id OFFSET 7000 LIMIT 9000",
+    "SELECT a.id, b.id, a.v + b.v FROM t a JOIN t b ON a.k = b.id WHERE b.g = 5",
+    "SELECT a.id, u.k FROM t a RIGHT JOIN (SELECT k, count(*) c FROM t GROUP BY k ORDER BY k LIMIT 50) u ON a.id = u.k",
+    "SELECT id, sum(v) OVER (PARTITION BY g ORDER BY id), rank() OVER (PARTITION BY s ORDER BY v) FROM t ORDER BY id",
+    "SELECT id, sum(v) OVER w, avg(v) OVER w, count(v) OVER w, max(v) OVER w FROM t WINDOW w AS (PARTITION BY k) ORDER BY id",
+    "SELECT id, avg(v) OVER (ORDER BY id ROWS BETWEEN 9 PRECEDING AND CURRENT ROW), sum(v) OVER (ORDER BY id ROWS 5 PRECEDING), count(g) OVER (ORDER BY id ROWS BETWEEN 2 PRECEDING AND 3 FOLLOWING) FROM t ORDER BY id",
+    "SELECT id, sum(v) OVER (PARTITION BY g ORDER BY s), avg(v) OVER (PARTITION BY g ORDER BY s), count(*) OVER (PARTITION BY g ORDER BY s) FROM t ORDER BY id",
+    "SELECT id, row_number() OVER (PARTITION BY k ORDER BY v, id), rank() OVER (PARTITION BY k ORDER BY v), dense_rank() OVER (PARTITION BY g ORDER BY k) FROM t ORDER BY id",
+    "SELECT id, sum(v) OVER (PARTITION BY k ORDER BY id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING), lag(v) OVER (PARTITION BY k ORDER BY id) FROM t ORDER BY id",
+    "SELECT id, sum(v) FILTER (WHERE g > 3) OVER (PARTITION BY k), min(s) OVER (PARTITION BY s, k) FROM t ORDER BY id",
+    "SELECT t.id, u.k FROM t JOIN (SELECT DISTINCT k FROM t WHERE k < 9) u ON t.id BETWEEN u.k * 100 AND u.k * 100 + 3",
+];
+
+struct World {
+    threads: usize,
+    memory: usize,
+    is_split: bool,
+}
+
+async fn answers(world: &World, sql: &str, file: &std::path::Path) -> Result<RecordBatch> {
+    let state = session_state(1 << 30).map_err(|e| DataFusionError::External(Box::new(e)))?;
+    let config = state
+        .config()
+        .clone()
+        .with_batch_size(512)
+        .with_sort_spill_reservation_bytes(16 << 10)
+        .with_extension(Arc::new(RowsThreads(world.threads)));
+    let environment = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(FairSpillPool::new(world.memory)))
+        .build_arc()?;
+    let state = SessionStateBuilder::new_from_existing(state)
+        .with_config(config)
+        .with_runtime_env(environment)
+        .build();
+    let context = SessionContext::new_with_state(state);
+    match sql.contains("a.") {
+        // Ranges of one file hold its row groups.
+        false => {
+            let file = file.to_str().unwrap();
+            context.register_parquet("t", file, ParquetReadOptions::default()).await?;
+        }
+        true => {
+            let rows = rows();
+            context.register_table(
+                "t",
+                Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?),
+            )?;
+        }
+    }
+    let plan = context.sql(sql).await?.create_physical_plan().await?;
+    let plan = if world.is_split { with_splits(plan, SplitSize::of(16 << 10))? } else { plan };
+    let schema = plan.schema();
+    let batches = collect(plan, Arc::new(TaskContext::from(&context.state()))).await?;
+    Ok(concat_batches(&schema, &batches)?)
+}
+
+/// The same values, floats nearly.
+fn is_close(a: &RecordBatch, b: &RecordBatch) -> bool {
+    let floats = |array: &ArrayRef| array.as_any().downcast_ref::<Float64Array>().cloned();
+    let columns = a.columns().iter().zip(b.columns());
+    columns.into_iter().all(|(a, b)| match (floats(a), floats(b)) {
+        (Some(a), Some(b)) => {
+            let close = |(a, b): (f64, f64)| (a - b).abs() <= 1e-12 * a.abs().max(b.abs());
+            a.nulls() == b.nulls()
+                && a.values().iter().copied().zip(b.values().iter().copied()).all(close)
+        }
+        _ => a == b,
+    })
+}
+
+fn file() -> (tempfile::TempDir, std::path::PathBuf) {
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::properties::WriterProperties;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(700)).build();
+    let rows = rows();
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = ArrowWriter::try_new(file, rows.schema(), Some(properties)).unwrap();
+    writer.write(&rows).unwrap();
+    writer.close().unwrap();
+    (directory, path)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn splits_have_the_rows_of_the_whole_and_the_same_bits_on_any_threads() {
+    let (_directory, path) = file();
+    let world = |threads, is_split| World { threads, memory: 1 << 30, is_split };
+    for sql in QUERIES {
+        let whole = answers(&world(1, false), sql, &path).await.unwrap();
+        let split = answers(&world(1, true), sql, &path).await.unwrap();
+        assert!(whole.num_rows() > 0 && is_close(&whole, &split), "{sql}");
+        for threads in [2, 8] {
+            assert_eq!(split, answers(&world(threads, true), sql, &path).await.unwrap(), "{sql}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn splits_have_the_same_bits_in_little_memory() {
+    let (_directory, path) = file();
+    let mut fitting = 0;
+    for sql in QUERIES {
+        let much = World { threads: 4, memory: 1 << 30, is_split: true };
+        let much = answers(&much, sql, &path).await.unwrap();
+        let little = World { threads: 4, memory: 1 << 20, is_split: true };
+        match answers(&little, sql, &path).await {
+            Ok(little) => {
+                fitting += 1;
+                assert_eq!(much, little, "{sql}");
+            }
+            Err(e) => assert!(
+                matches!(e.find_root(), DataFusionError::ResourcesExhausted(_)),
+                "{sql}: {e}"
+            ),
+        }
+    }
+    assert!(fitting > 12, "{fitting} queries fit");
+}
+
+#[tokio::test]
+async fn plans_are_split_where_rows_are_independent() {
+    let (_directory, path) = file();
+    let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
+    let file = path.to_str().unwrap();
+    context.register_parquet("t", file, ParquetReadOptions::default()).await.unwrap();
+    let shown = async |sql: &str| {
+        let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+        let plan = with_splits(plan, SplitSize::of(16 << 10)).unwrap();
+        let lines = datafusion::physical_plan::displayable(plan.as_ref()).indent(false).to_string();
+        let names =
+            lines.lines().map(|line| line.split(':').next().unwrap_or_default().to_string());
+        names.collect::<Vec<_>>().join("\n")
+    };
+    insta::assert_snapshot!(shown(QUERIES[2]).await, @r"
+    ProjectionExec
+      AggregateExec
+        GatherExec
+          AggregateExec
+            DataSourceExec
+    ");
+    insta::assert_snapshot!(shown(QUERIES[4]).await, @r"
+    SortSplitsExec
+      GroupsExec
+        DataSourceExec
+    ");
+    insta::assert_snapshot!(shown(QUERIES[10]).await, @r"
+    ProjectionExec
+      SortExec
+        GatherExec
+          FirstExec
+            DataSourceExec
+    ");
+    insta::assert_snapshot!(shown(QUERIES[15]).await, @r"
+    SortSplitsExec
+      ProjectionExec
+        WindowsExec
+          DataSourceExec
+    ");
+    let joined = "SELECT sum(a.v) FROM t a JOIN t b ON a.k = b.id WHERE b.g = 5";
+    insta::assert_snapshot!(shown(joined).await, @r"
+    AggregateExec
+      GatherExec
+        AggregateExec
+          HashJoinExec
+            GatherExec
+              FilterExec
+                DataSourceExec
+            DataSourceExec
+    ");
+}

@@ -1,0 +1,327 @@
+//! Window functions over sorted rows.
+//!
+//! ```text
+//! sorted rows ──▶ whole partitions ──▶ calls ──┐
+//!             ──▶ whole partitions ──▶ calls ──┴▶ in order
+//! ```
+//! Where the partitions begin follows from the first keys of the sort, so the parts of the sort's result are cut there
+//! and computed on all threads. [`calls`](super::calls) are computed for all rows at a time; other functions are left to
+//! DataFusion's operator, part by part.
+
+use super::calls::Calls;
+use super::gather::bounds;
+use super::in_order::{Begin, in_order};
+use super::replaced;
+use super::sort::{SortSplitsExec, Sorted};
+use crate::rows::single;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::compute::concat_batches;
+use datafusion::common::internal_datafusion_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::utils::memory::get_record_batch_memory_size;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::window::WindowExpr;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Rows that are computed at a time, with the rest of their last partition.
+const ROWS: usize = 1 << 16;
+
+/// A window operator above a sort.
+#[derive(Debug)]
+pub(super) struct WindowsExec {
+    /// The operator, with the sort as its input.
+    window: Arc<dyn ExecutionPlan>,
+    /// Keys of the sort whose equal rows are of one partition; with none, all rows are.
+    keys: usize,
+    calls: Option<Arc<Calls>>,
+    properties: Arc<PlanProperties>,
+}
+
+impl WindowsExec {
+    /// The operator for a window above a sort; `None` where DataFusion's own is as good.
+    pub(super) fn of(window: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
+        let exprs = exprs(window);
+        let Some(sort) = sort(window).filter(|sort| sort.is_whole()) else { return Ok(None) };
+        let Some(first) = exprs.iter().min_by_key(|call| call.partition_by().len()) else {
+            return Ok(None);
+        };
+        let partition = first.partition_by();
+        let keys = sort.count_keys(partition)?;
+        let calls = Calls::new(exprs, &sort.schema())?.map(Arc::new);
+        if keys == 0 && calls.is_none() {
+            return Ok(None);
+        }
+        let properties = window.properties().clone();
+        Ok(Some(WindowsExec { window: window.clone(), keys, calls, properties }))
+    }
+}
+
+/// The calls of a window operator.
+fn exprs(window: &Arc<dyn ExecutionPlan>) -> &[Arc<dyn WindowExpr>] {
+    let bounded = window.downcast_ref::<BoundedWindowAggExec>().map(|w| w.window_expr());
+    bounded
+        .or_else(|| window.downcast_ref::<WindowAggExec>().map(|w| w.window_expr()))
+        .unwrap_or(&[])
+}
+
+fn sort(window: &Arc<dyn ExecutionPlan>) -> Option<&SortSplitsExec> {
+    window.children().first().and_then(|input| input.downcast_ref::<SortSplitsExec>())
+}
+
+impl DisplayAs for WindowsExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WindowsExec: ")?;
+        self.window.fmt_as(format, f)
+    }
+}
+
+impl ExecutionPlan for WindowsExec {
+    fn name(&self) -> &str {
+        "WindowsExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    /// The input of the sort.
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.window.children().into_iter().flat_map(|sort| sort.children()).collect()
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.window.apply_expressions(visit)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let sort = self.window.children().into_iter().next().cloned();
+        let sort = sort.ok_or_else(|| internal_datafusion_err!("a window has no input"))?;
+        let window = replaced(&self.window, vec![replaced(&sort, children)?])?;
+        let (keys, calls) = (self.keys, self.calls.clone());
+        let properties = self.properties.clone();
+        Ok(Arc::new(WindowsExec { window, keys, calls, properties }))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        single::check(self.name(), partition)?;
+        let sort = sort(&self.window)
+            .ok_or_else(|| internal_datafusion_err!("the input of a window is not its sort"))?;
+        let sorted = sort.sorted(self.keys, context.clone())?;
+        let each = Arc::new(Each {
+            window: self.window.clone(),
+            calls: self.calls.clone(),
+            context: context.clone(),
+        });
+        let has_parts = self.keys > 0;
+        let rows = async move {
+            let rows = match sorted.await? {
+                Sorted::Parts(parts) if has_parts => {
+                    let held = bounds("windows", &context);
+                    let (count, begin) = parts.all();
+                    let begin: Begin<RecordBatch> =
+                        Box::new(move |part| each.clone().windowed(begin(part)));
+                    in_order(count, begin, get_record_batch_memory_size, held)
+                }
+                sorted => each.windowed(sorted.rows(&context)),
+            };
+            Ok::<_, DataFusionError>(rows)
+        };
+        let rows = stream::once(rows).try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+    }
+}
+
+/// Computes the calls over sorted rows of whole partitions.
+struct Each {
+    window: Arc<dyn ExecutionPlan>,
+    calls: Option<Arc<Calls>>,
+    context: Arc<TaskContext>,
+}
+
+impl Each {
+    fn windowed(
+        self: Arc<Self>,
+        rows: BoxStream<'static, Result<RecordBatch>>,
+    ) -> BoxStream<'static, Result<RecordBatch>> {
+        let Some(calls) = self.calls.clone() else { return self.by_datafusion(rows) };
+        let memory = MemoryConsumer::new("windows").register(self.context.memory_pool());
+        let state = Partitions {
+            rows: Some(rows),
+            held: Vec::new(),
+            count: 0,
+            wanted: ROWS,
+            memory,
+            calls,
+        };
+        let batch_rows = self.context.session_config().batch_size().max(1);
+        let parts = stream::try_unfold(Some(state), move |state| {
+            let each = self.clone();
+            async move {
+                let Some(mut state) = state else { return Ok::<_, DataFusionError>(None) };
+                match state.next().await? {
+                    Next::Rows(rows) => Ok(Some((slices(rows, batch_rows), Some(state)))),
+                    Next::TooMany => {
+                        // A partition that does not fit into memory.
+                        let held = stream::iter(state.held.into_iter().map(Ok));
+                        let rest = state.rows.unwrap_or_else(|| stream::empty().boxed());
+                        Ok(Some((each.by_datafusion(held.chain(rest).boxed()), None)))
+                    }
+                    Next::End => Ok(None),
+                }
+            }
+        });
+        parts.try_flatten().boxed()
+    }
+
+    fn by_datafusion(
+        &self,
+        rows: BoxStream<'static, Result<RecordBatch>>,
+    ) -> BoxStream<'static, Result<RecordBatch>> {
+        let windowed = || {
+            let sort = self.window.children().into_iter().next().cloned();
+            let sort = sort.ok_or_else(|| internal_datafusion_err!("a window has no input"))?;
+            let rows = Once { properties: sort.properties().clone(), rows: Mutex::new(Some(rows)) };
+            replaced(&self.window, vec![Arc::new(rows)])?.execute(0, self.context.clone())
+        };
+        match windowed() {
+            Ok(rows) => rows.boxed(),
+            Err(e) => stream::iter([Err(e)]).boxed(),
+        }
+    }
+}
+
+fn slices(rows: RecordBatch, batch_rows: usize) -> BoxStream<'static, Result<RecordBatch>> {
+    let starts = (0..rows.num_rows()).step_by(batch_rows);
+    let slice = move |start: usize| rows.slice(start, batch_rows.min(rows.num_rows() - start));
+    stream::iter(starts.map(slice).map(Ok)).boxed()
+}
+
+/// Sorted rows, of which whole partitions are computed at a time.
+struct Partitions {
+    rows: Option<BoxStream<'static, Result<RecordBatch>>>,
+    held: Vec<RecordBatch>,
+    count: usize,
+    /// Held rows from which on they are computed.
+    wanted: usize,
+    memory: MemoryReservation,
+    calls: Arc<Calls>,
+}
+
+enum Next {
+    /// Rows of whole partitions, with the results of the calls.
+    Rows(RecordBatch),
+    /// The rows of a partition do not fit into memory.
+    TooMany,
+    End,
+}
+
+impl Partitions {
+    async fn next(&mut self) -> Result<Next> {
+        loop {
+            while self.count < self.wanted
+                && let Some(rows) = &mut self.rows
+            {
+                match rows.try_next().await? {
+                    Some(batch) => {
+                        let fits = self.memory.try_grow(2 * get_record_batch_memory_size(&batch));
+                        self.count += batch.num_rows();
+                        self.held.push(batch);
+                        if fits.is_err() {
+                            self.memory.free();
+                            return Ok(Next::TooMany);
+                        }
+                    }
+                    None => self.rows = None,
+                }
+            }
+            let Some(first) = self.held.first() else { return Ok(Next::End) };
+            let all = concat_batches(&first.schema(), &self.held)?;
+            let whole = match self.rows {
+                Some(_) => self.calls.start_of_last(&all)?,
+                None => all.num_rows(),
+            };
+            if whole == 0 {
+                // One partition so far. It is looked at again when it has doubled.
+                self.wanted = self.count * 2;
+                self.held = vec![all];
+                continue;
+            }
+            let rest = all.slice(whole, all.num_rows() - whole);
+            (self.count, self.wanted) = (rest.num_rows(), ROWS);
+            self.held = if rest.num_rows() == 0 { Vec::new() } else { vec![rest] };
+            self.memory.free();
+            return self.calls.with_results(&all.slice(0, whole)).map(Next::Rows);
+        }
+    }
+}
+
+/// Rows as the input of a plan, with the properties of the sort that they come from.
+struct Once {
+    properties: Arc<PlanProperties>,
+    rows: Mutex<Option<BoxStream<'static, Result<RecordBatch>>>>,
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Once")
+    }
+}
+
+impl DisplayAs for Once {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Once")
+    }
+}
+
+impl ExecutionPlan for Once {
+    fn name(&self) -> &str {
+        "Once"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let rows = rows.ok_or_else(|| internal_datafusion_err!("sorted rows are read twice"))?;
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+    }
+}

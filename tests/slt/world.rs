@@ -27,7 +27,7 @@ pub(super) enum World {
     Tiny,
     /// Chunks of the sources, one thread.
     OneThread,
-    /// Nothing stays dense: the cells of cell blocks are rows, in splits of a few rows on so many threads.
+    /// Nothing stays dense: the cells of cell blocks are rows, in splits of 256 rows on so many threads.
     Rows(usize),
     /// Tiny chunks in so little memory that they are spilled.
     Spilling,
@@ -123,7 +123,9 @@ impl World {
         let tiny = format!("SET tessera.chunk_bytes_target = '{bytes}'");
         match self {
             World::Source | World::OneThread | World::EightThreads | World::Scarce => None,
-            World::Rows(_) => Some(format!("SET tessera.lift = 'off'; {tiny}")),
+            World::Rows(_) => {
+                Some("SET tessera.lift = 'off'; SET tessera.chunk_bytes_target = '4KiB'".into())
+            }
             World::Tiny => Some(tiny),
             World::Spilling => Some(format!("{alone}{tiny}")),
             World::Kept => Some(format!("{all}{tiny}")),

@@ -23,6 +23,7 @@ mod safetensors;
 mod table;
 mod tiff;
 mod tiles;
+mod turns;
 mod writer;
 
 pub use columns::SURFACE_KEY;

@@ -136,7 +136,7 @@ fn is_like(call: &Arc<dyn WindowExpr>, first: &Arc<dyn WindowExpr>) -> bool {
 
 /// Drops rows that are behind `rows` others of their partition.
 #[derive(Debug)]
-struct PartitionTopExec {
+pub(super) struct PartitionTopExec {
     input: Arc<dyn ExecutionPlan>,
     partitions: Vec<Arc<dyn PhysicalExpr>>,
     order: Vec<PhysicalSortExpr>,

@@ -24,6 +24,7 @@ mod sort;
 mod tests;
 mod windows;
 
+use super::partition_top::PartitionTopExec;
 use super::table::TensorExec;
 use datafusion::common::JoinType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -149,11 +150,12 @@ fn replaced(
     node.clone().replace_children(inputs, options)
 }
 
-/// True for operators that work row by row.
+/// True for operators that work row by row, or may leave out rows of each split by itself.
 fn follows_splits(node: &Arc<dyn ExecutionPlan>) -> bool {
     node.downcast_ref::<FilterExec>().is_some_and(|filter| filter.fetch().is_none())
         || node.is::<ProjectionExec>()
         || node.is::<CooperativeExec>()
+        || node.is::<PartitionTopExec>()
 }
 
 /// True for joins that yield rows in the order of their second input, and nothing for rows of the first one that have

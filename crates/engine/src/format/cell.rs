@@ -29,8 +29,8 @@ impl Cell<'_> {
         match self {
             Cell::Null => out.write_all(b"null"),
             Cell::Bool(b) => write!(out, "{b}"),
-            Cell::Int(v) => write!(out, "{v}"),
-            Cell::UInt(v) => write!(out, "{v}"),
+            Cell::Int(v) => out.write_all(itoa::Buffer::new().format(*v).as_bytes()),
+            Cell::UInt(v) => out.write_all(itoa::Buffer::new().format(*v).as_bytes()),
             Cell::F32(v) if v.is_finite() => write!(out, "{v:?}"),
             Cell::F64(v) if v.is_finite() => write!(out, "{v:?}"),
             Cell::F32(_) | Cell::F64(_) => write!(out, "\"{}\"", self.text()),

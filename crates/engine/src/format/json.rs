@@ -155,15 +155,20 @@ pub(super) fn write_lines(
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     let columns = columns(batch, schema)?;
-    let keys = schema
-        .fields()
-        .iter()
-        .map(|f| serde_json::to_string(f.name()).map_err(io::Error::from).map_err(output))
-        .collect::<Result<Vec<_>, _>>()?;
+    // Each key with what stands before and behind it.
+    let mut keys = Vec::with_capacity(columns.len());
+    for (i, field) in schema.fields().iter().enumerate() {
+        let mut key = if i > 0 { b",".to_vec() } else { b"{".to_vec() };
+        write_json_string(&mut key, field.name()).map_err(output)?;
+        key.push(b':');
+        keys.push(key);
+    }
     for row in 0..batch.num_rows() {
-        out.write_all(b"{").map_err(output)?;
-        for (i, (key, c)) in keys.iter().zip(&columns).enumerate() {
-            write!(out, "{}{key}:", if i > 0 { "," } else { "" }).map_err(output)?;
+        if keys.is_empty() {
+            out.write_all(b"{").map_err(output)?;
+        }
+        for (key, c) in keys.iter().zip(&columns) {
+            out.write_all(key).map_err(output)?;
             c.cell(row)?.write_json(out).map_err(output)?;
         }
         out.write_all(b"}\n").map_err(output)?;

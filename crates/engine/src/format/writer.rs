@@ -2,6 +2,7 @@
 
 use super::long::Long;
 use super::tiles::Tiles;
+use super::turns::write_batches;
 use super::{
     Crs, Format, Narrow, arrow_ipc, csv, json, netcdf, npy, npz, parquet, safetensors, table, tiff,
 };
@@ -241,15 +242,18 @@ fn document(answer: &Answer, out: &mut dyn Write) -> Result<(), Error> {
 fn write_ndjson(reply: &Reply, out: &mut dyn Write) -> Result<(), Error> {
     if let Some(tensors) = reply.answer.tensors() {
         for table in Long::group(&tensors, None)? {
-            for batch in table.batches() {
-                json::write_lines(table.schema(), &batch?, out)?;
-            }
+            let schema = table.schema();
+            write_batches(
+                table.batches(),
+                |batch, out| json::write_lines(schema, batch, out),
+                out,
+            )?;
         }
         return Ok(());
     }
     match reply.answer.rows() {
-        Some((schema, mut batches)) => {
-            batches.try_for_each(|b| json::write_lines(schema, &b?, out))
+        Some((schema, batches)) => {
+            write_batches(batches, |batch, out| json::write_lines(schema, batch, out), out)
         }
         None => {
             document(&reply.answer, out)?;
@@ -269,15 +273,14 @@ fn write_csv(reply: &Reply, first: bool, out: &mut dyn Write) -> Result<(), Erro
                 out.write_all(b"\n").map_err(output)?;
             }
             csv::write_header(table.schema(), out).map_err(output)?;
-            for batch in table.batches() {
-                csv::write_batch(&batch?, table.schema(), out)?;
-            }
+            let schema = table.schema();
+            write_batches(table.batches(), |batch, out| csv::write_batch(batch, schema, out), out)?;
         }
         return Ok(());
     }
-    if let Some((schema, mut batches)) = reply.answer.rows() {
+    if let Some((schema, batches)) = reply.answer.rows() {
         csv::write_header(schema, out).map_err(output)?;
-        return batches.try_for_each(|b| csv::write_batch(&b?, schema, out));
+        return write_batches(batches, |batch, out| csv::write_batch(batch, schema, out), out);
     }
     match &reply.answer {
         Answer::Text(text) => writeln!(out, "{}", text.trim_end()).map_err(output),

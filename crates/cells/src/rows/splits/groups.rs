@@ -40,7 +40,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const SAMPLE_ROWS: usize = 1 << 16;
 
 /// Groups are few if so many rows share one on average.
-const ROWS_OF_GROUP: usize = 8;
+const ROWS_OF_GROUP: usize = 4;
 
 /// Parts of the keys for each split, and bounds on all parts.
 const PARTS_OF_SPLIT: usize = 4;

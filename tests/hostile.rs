@@ -87,6 +87,8 @@ fn no_statement_takes_memory_that_nobody_counts() {
         // Constants that are written out for each row.
         ("SELECT max(length(s)) FROM (SELECT repeat('x', 1000000) AS s FROM CELLS(arange(1000)) AS t(i, x)) q".into(), "ok"),
         ("SELECT max(repeat('x', 1000000)) OVER (ORDER BY x) FROM CELLS(arange(1000)) AS t(i, x)".into(), "memory_exceeded"),
+        ("SELECT max(repeat('x', 1000000)) OVER (PARTITION BY x) FROM CELLS(arange(1000)) AS t(i, x)".into(), "memory_exceeded"),
+        ("SELECT count(*) FROM (SELECT x, s, count(*) FROM (SELECT x, repeat('x', 100000) || x AS s FROM CELLS(arange(3000)) AS t(i, x)) q GROUP BY x, s) r".into(), "ok"),
         ("SELECT array_agg(range(20000)) FROM CELLS(arange(1000)) AS t(i, x)".into(), "memory_exceeded"),
         // Scripts and queries of too many parts.
         (format!("SELECT x FROM CELLS(arange(9)) AS t(i, x) ORDER BY {}", keys.join(", ")), "too_complex"),

@@ -5,6 +5,7 @@
 //! have fewer rows. Arguments of window functions are materialized for a whole partition: there a large constant is
 //! an error.
 
+use super::splits::WindowsExec;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::expressions::Literal;
@@ -32,7 +33,9 @@ pub(super) fn rows_of_batches(
             own = own.saturating_add(constant_bytes(expr)?);
             Ok(TreeNodeRecursion::Continue)
         })?;
-        let is_window = node.is::<WindowAggExec>() || node.is::<BoundedWindowAggExec>();
+        let is_window = node.is::<WindowAggExec>()
+            || node.is::<BoundedWindowAggExec>()
+            || node.is::<WindowsExec>();
         if is_window && own.saturating_mul(usual as u64) > most {
             return Err(DataFusionError::ResourcesExhausted(format!(
                 "the constants of a window function take {own} bytes in each row, and the limit is {} bytes",

@@ -46,7 +46,7 @@ use gather::gathered;
 use groups::GroupsExec;
 use sort::SortSplitsExec;
 use std::sync::Arc;
-use windows::WindowsExec;
+pub(super) use windows::WindowsExec;
 
 /// The size of a split. The bits of sums of floats depend on it.
 #[derive(Debug, Clone, Copy)]
@@ -200,6 +200,9 @@ fn aggregated(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>
     }
     let groups = aggregate.group_expr();
     if groups.is_true_no_grouping() || !groups.is_single() {
+        if !groups::is_merged(aggregate) {
+            return Ok(None);
+        }
         return groups::partial_then_final(aggregate, aggregate.input().clone()).map(Some);
     }
     Ok(Some(Arc::new(GroupsExec::new(aggregate.clone()))))

@@ -31,6 +31,10 @@ pub(crate) struct RowsThreads(pub(crate) usize);
 const HELD_SHARE: usize = 16;
 const HELD_MAX: usize = 256 << 20;
 
+/// Batches that are taken together, and an upper bound on their bytes.
+const UNIT_BATCHES: usize = 8;
+const UNIT_BYTES: usize = 32 << 20;
+
 /// Memory that a split may need. Where a statement has less for each of several, they run one at a time.
 const SPLIT_BYTES: usize = 32 << 20;
 
@@ -49,13 +53,36 @@ pub(super) fn gathered(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> 
     }
 }
 
+/// The memory of a statement's rows.
+fn memory_of(context: &TaskContext) -> usize {
+    match context.memory_pool().memory_limit() {
+        MemoryLimit::Finite(limit) => limit,
+        _ => usize::MAX,
+    }
+}
+
+/// How many rows are taken together, to be sorted or scattered at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unit {
+    /// A multiple of the rows of a batch, which are fewer where constants are large.
+    pub(super) rows: usize,
+    /// Rows with long texts are fewer.
+    pub(super) bytes: usize,
+}
+
+impl Unit {
+    pub(super) fn of(context: &TaskContext) -> Self {
+        Unit {
+            rows: context.session_config().batch_size().max(1) * UNIT_BATCHES,
+            bytes: (memory_of(context) / HELD_SHARE).min(UNIT_BYTES),
+        }
+    }
+}
+
 /// What the splits of a statement may use.
 pub(super) fn bounds(name: &str, context: &TaskContext) -> Bounds {
     let threads = context.session_config().get_extension::<RowsThreads>();
-    let most = match context.memory_pool().memory_limit() {
-        MemoryLimit::Finite(limit) => limit,
-        _ => usize::MAX,
-    };
+    let most = memory_of(context);
     Bounds {
         turns: threads.map_or(1, |threads| threads.0).min(most / SPLIT_BYTES),
         bytes: (most / HELD_SHARE).min(HELD_MAX),

@@ -7,6 +7,7 @@
 //! Where rows share few groups, each split computes its own and the results are merged in the order of the splits. Where
 //! groups are many, that would compute each group several times: there the rows go to parts by their keys, and each
 //! part computes its groups alone, from rows in their order. The first rows decide, so the choice follows from the data.
+//! Aggregates that cannot be merged, as percentiles, take the second way.
 
 use super::gather::{bounds, coalesced, gathered, partitions_of};
 use super::in_order::in_order;
@@ -48,6 +49,32 @@ const PARTS: std::ops::RangeInclusive<usize> = 16..=512;
 
 /// Hashes keys for parts, in the same way in each run.
 const STATE: RandomState = RandomState::with_seed(0x7465_7373_6572_6121);
+
+/// Aggregates whose results for parts of the rows can be merged. Others need the rows of a group at once.
+const MERGED: [&str; 15] = [
+    "sum",
+    "avg",
+    "count",
+    "min",
+    "max",
+    "var",
+    "var_pop",
+    "stddev",
+    "stddev_pop",
+    "bool_and",
+    "bool_or",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "corr",
+];
+
+/// True if all calls of an aggregate can be merged from parts.
+pub(super) fn is_merged(aggregate: &AggregateExec) -> bool {
+    aggregate.aggr_expr().iter().all(|call| {
+        MERGED.contains(&call.fun().name()) && !call.is_distinct() && call.order_bys().is_empty()
+    })
+}
 
 /// The aggregate over its input, computed for each partition and merged in their order.
 pub(super) fn partial_then_final(
@@ -154,7 +181,10 @@ async fn groups(
     context: Arc<TaskContext>,
 ) -> Result<SendableRecordBatchStream> {
     let keys: Vec<_> = aggregate.group_expr().expr().iter().map(|(key, _)| key.clone()).collect();
-    let (input, is_few) = sampled(aggregate.input(), &keys, &context).await?;
+    let (input, is_few) = match is_merged(&aggregate) {
+        true => sampled(aggregate.input(), &keys, &context).await?,
+        false => (aggregate.input().clone(), false),
+    };
     if is_few {
         return partial_then_final(&aggregate, input)?.execute(0, context);
     }

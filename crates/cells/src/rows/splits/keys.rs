@@ -28,8 +28,9 @@ pub(super) struct Keys {
 }
 
 enum Kind {
-    /// Numbers with as many bits for each key, and whether the first of them is for NULL.
+    /// Numbers of 64 bits: the bits of each key, and whether it has one more for NULL.
     Narrow(Vec<(u32, bool)>),
+    /// The same with 128 bits.
     Wide(Vec<(u32, bool)>),
     Bytes(RowConverter),
 }
@@ -342,6 +343,9 @@ fn append<K: Number>(
     bits: u32,
     is_nullable: bool,
 ) -> Result<()> {
+    if !is_nullable && column.null_count() > 0 {
+        return internal_err!("a sort key without NULLs has {}", column.null_count());
+    }
     let signed32 = |v: i32| u64::from(v as u32 ^ 1 << 31);
     let signed64 = |v: i64| v as u64 ^ 1 << 63;
     let mut with = Appended { numbers, column, options, bits, is_nullable };

@@ -5,7 +5,7 @@
 //!                                                          part 1: …                     files, where memory is short
 //! ```
 
-use super::gather::{bounds, partitions_of};
+use super::gather::{Unit, bounds, partitions_of};
 use super::groups::evaluated;
 use super::in_order::{Begin, in_order};
 use datafusion::arrow::array::UInt32Array;
@@ -13,7 +13,7 @@ use datafusion::arrow::compute::{concat_batches, take_record_batch};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
-use datafusion::common::utils::memory::get_record_batch_memory_size;
+use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_batch_memory_size};
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -27,9 +27,6 @@ use futures::{StreamExt, TryStreamExt};
 use std::fmt;
 use std::sync::Arc;
 
-/// Rows of a unit. Aggregates that add up a batch at a time depend on it.
-const UNIT_ROWS: usize = 1 << 16;
-
 /// What decides the part of a row.
 pub(super) struct Scatter {
     pub(super) keys: Vec<Arc<dyn PhysicalExpr>>,
@@ -38,14 +35,14 @@ pub(super) struct Scatter {
 }
 
 /// Rows sorted by part.
-struct Unit {
+struct Sorted {
     rows: RecordBatch,
     /// The row after the last one of each part.
     ends: Vec<u32>,
 }
 
 impl Scatter {
-    fn unit(&self, rows: &RecordBatch) -> Result<Unit> {
+    fn sorted(&self, rows: &RecordBatch) -> Result<Sorted> {
         let mut hashes = vec![0; rows.num_rows()];
         create_hashes(&evaluated(&self.keys, rows)?, &self.state, &mut hashes)?;
         // The upper half of the product is below `parts`.
@@ -65,7 +62,7 @@ impl Scatter {
             order[*next as usize] = row as u32;
             *next += 1;
         }
-        Ok(Unit { rows: take_record_batch(rows, &UInt32Array::from(order))?, ends })
+        Ok(Sorted { rows: take_record_batch(rows, &UInt32Array::from(order))?, ends })
     }
 }
 
@@ -110,8 +107,9 @@ pub(super) async fn scattered(
 ) -> Result<Scattered> {
     let (schema, parts) = (input.schema(), scatter.parts);
     let splits = input.output_partitioning().partition_count();
-    let begin = units(partitions_of(input, context.clone()), schema.clone(), Arc::new(scatter));
-    let size = |unit: &Unit| get_record_batch_memory_size(&unit.rows);
+    let rows = partitions_of(input, context.clone());
+    let begin = units(rows, schema.clone(), Unit::of(context), Arc::new(scatter));
+    let size = |unit: &Sorted| get_record_batch_memory_size(&unit.rows);
     let mut units = in_order(splits, begin, size, bounds("scattered rows", context));
     let mut lists = Lists::new(schema, parts, context);
     while let Some(unit) = units.try_next().await? {
@@ -121,35 +119,33 @@ pub(super) async fn scattered(
 }
 
 /// Turns the batches of a split to units.
-fn units(rows: Begin<RecordBatch>, schema: SchemaRef, scatter: Arc<Scatter>) -> Begin<Unit> {
+fn units(
+    rows: Begin<RecordBatch>,
+    schema: SchemaRef,
+    unit: Unit,
+    scatter: Arc<Scatter>,
+) -> Begin<Sorted> {
     Box::new(move |split| {
         let (schema, scatter) = (schema.clone(), scatter.clone());
-        let state = Some((rows(split), Vec::new(), 0));
-        let units = stream::try_unfold(state, move |state| {
+        let units = stream::try_unfold(Some(rows(split)), move |rows| {
             let (schema, scatter) = (schema.clone(), scatter.clone());
             async move {
-                let Some((mut rows, mut batches, mut count)) = state else { return Ok(None) };
-                while count < UNIT_ROWS {
-                    let Some(batch) = rows.try_next().await? else { break };
+                let Some(mut rows) = rows else { return Ok(None) };
+                let (mut batches, mut count, mut bytes) = (Vec::new(), 0, 0);
+                // Batches may be slices of the same rows.
+                let mut counted = RecordBatchMemoryCounter::new();
+                let mut is_full = false;
+                while !is_full && let Some(batch) = rows.try_next().await? {
                     count += batch.num_rows();
+                    bytes += counted.count_batch(&batch);
                     batches.push(batch);
+                    is_full = count >= unit.rows || bytes >= unit.bytes;
                 }
                 if count == 0 {
                     return Ok(None);
                 }
-                let all = concat_batches(&schema, &batches)?;
-                let unit = scatter.unit(&all.slice(0, count.min(UNIT_ROWS)))?;
-                batches.clear();
-                let state = match count < UNIT_ROWS {
-                    true => None,
-                    false => {
-                        let rest = all.slice(UNIT_ROWS, count - UNIT_ROWS);
-                        count = rest.num_rows();
-                        batches.push(rest);
-                        Some((rows, batches, count))
-                    }
-                };
-                Ok(Some((unit, state)))
+                let sorted = scatter.sorted(&concat_batches(&schema, &batches)?)?;
+                Ok(Some((sorted, is_full.then_some(rows))))
             }
         });
         units.boxed()
@@ -176,7 +172,7 @@ impl Lists {
         }
     }
 
-    fn add(&mut self, unit: Unit) -> Result<()> {
+    fn add(&mut self, unit: Sorted) -> Result<()> {
         let bytes = get_record_batch_memory_size(&unit.rows);
         let fits = self.memory.try_grow(bytes).is_ok();
         let mut start = 0;

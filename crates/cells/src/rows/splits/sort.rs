@@ -10,7 +10,7 @@
 //!
 //! Rows that do not fit into memory are sorted by DataFusion, which spills.
 
-use super::gather::{bounds, partitions_of};
+use super::gather::{Unit, bounds, partitions_of};
 use super::in_order::{Begin, in_order};
 use super::keys::{Entry, Keys, Run};
 use crate::rows::single;
@@ -38,8 +38,8 @@ use futures::{StreamExt, TryStreamExt};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Rows that are sorted at a time.
-const RUN_ROWS: usize = 1 << 16;
+/// Rows of a part of the result.
+const PART_ROWS: usize = 1 << 16;
 
 /// Keys of each run from which the bounds are chosen.
 const SAMPLES: usize = 64;
@@ -221,7 +221,7 @@ impl Sort {
     async fn sorted(self) -> Result<Sorted> {
         let splits = self.input.output_partitioning().partition_count();
         let begin = partitions_of(self.input.clone(), self.context.clone());
-        let begin = runs(begin, self.keys.clone());
+        let begin = runs(begin, Unit::of(&self.context), self.keys.clone());
         let held = bounds("sort", &self.context);
         let memory = MemoryConsumer::new("sort").register(self.context.memory_pool());
         let mut runs = in_order(splits, begin, SortedRun::bytes, held);
@@ -248,7 +248,7 @@ impl Sort {
     fn merged(self, batches: Vec<RecordBatch>, runs: Vec<Run>, memory: MemoryReservation) -> Merge {
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         Merge {
-            cuts: self.keys.cuts(&runs, rows.div_ceil(RUN_ROWS), SAMPLES, self.whole),
+            cuts: self.keys.cuts(&runs, rows.div_ceil(PART_ROWS), SAMPLES, self.whole),
             keys: self.keys,
             batches,
             runs,
@@ -312,26 +312,28 @@ fn limited(
 }
 
 /// Sorts the rows of a split, some at a time.
-fn runs(rows: Begin<RecordBatch>, keys: Arc<Keys>) -> Begin<SortedRun> {
+fn runs(rows: Begin<RecordBatch>, unit: Unit, keys: Arc<Keys>) -> Begin<SortedRun> {
     Box::new(move |split| {
         let keys = keys.clone();
         let runs = stream::try_unfold(Some(rows(split)), move |rows| {
             let keys = keys.clone();
             async move {
                 let Some(mut rows) = rows else { return Ok(None) };
-                let (mut batches, mut count) = (Vec::new(), 0);
-                while count < RUN_ROWS
-                    && let Some(batch) = rows.try_next().await?
-                {
+                let (mut batches, mut count, mut bytes) = (Vec::new(), 0, 0);
+                // Batches may be slices of the same rows.
+                let mut counted = RecordBatchMemoryCounter::new();
+                let mut is_full = false;
+                while !is_full && let Some(batch) = rows.try_next().await? {
                     count += batch.num_rows();
+                    bytes += counted.count_batch(&batch);
                     batches.push(batch);
+                    is_full = count >= unit.rows || bytes >= unit.bytes;
                 }
                 if count == 0 {
                     return Ok(None);
                 }
                 let run = keys.run(&batches)?;
-                let rest = (count >= RUN_ROWS).then_some(rows);
-                Ok(Some((SortedRun { batches, run }, rest)))
+                Ok(Some((SortedRun { batches, run }, is_full.then_some(rows))))
             }
         });
         runs.boxed()

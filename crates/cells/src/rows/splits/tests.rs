@@ -35,7 +35,7 @@ fn rows() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-const QUERIES: [&str; 22] = [
+const QUERIES: [&str; 25] = [
     "SELECT * FROM t",
     "SELECT id, v * 2 FROM t WHERE g = 3",
     "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
@@ -45,6 +45,9 @@ const QUERIES: [&str; 22] = [
     "SELECT count(DISTINCT k), count(DISTINCT s) FROM t",
     "SELECT g, count(DISTINCT k) FROM t GROUP BY g ORDER BY g",
     "SELECT g, k % 3, sum(v) FROM t GROUP BY ROLLUP (g, k % 3) ORDER BY 1, 2",
+    "SELECT g, percentile_cont(0.05) WITHIN GROUP (ORDER BY v), median(v), approx_distinct(k) FROM t GROUP BY g ORDER BY g",
+    "SELECT median(v), percentile_cont(0.9) WITHIN GROUP (ORDER BY v), corr(v, id), bit_xor(id), bool_or(g > 9) FROM t",
+    "SELECT g, array_agg(id ORDER BY v, id), first_value(s ORDER BY id), corr(v, id), var_pop(v) FROM t WHERE id < 900 GROUP BY g ORDER BY g",
     "SELECT id FROM t ORDER BY v DESC, s",
     "SELECT id, s FROM t ORDER BY g NULLS FIRST, id DESC LIMIT 100",
     "SELECT id, g FROM t ORDER BY g DESC, id OFFSET 7000 LIMIT 9000",
@@ -193,14 +196,14 @@ async fn plans_are_split_where_rows_are_independent() {
       GroupsExec
         DataSourceExec
     ");
-    insta::assert_snapshot!(shown(QUERIES[10]).await, @r"
+    insta::assert_snapshot!(shown(QUERIES[13]).await, @r"
     ProjectionExec
       SortExec
         GatherExec
           FirstExec
             DataSourceExec
     ");
-    insta::assert_snapshot!(shown(QUERIES[15]).await, @r"
+    insta::assert_snapshot!(shown(QUERIES[18]).await, @r"
     SortSplitsExec
       ProjectionExec
         WindowsExec

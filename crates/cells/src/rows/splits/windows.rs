@@ -9,7 +9,7 @@
 //! DataFusion's operator, part by part.
 
 use super::calls::Calls;
-use super::gather::bounds;
+use super::gather::{Unit, bounds};
 use super::in_order::{Begin, in_order};
 use super::replaced;
 use super::sort::{SortSplitsExec, Sorted};
@@ -32,12 +32,9 @@ use futures::{StreamExt, TryStreamExt};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Rows that are computed at a time, with the rest of their last partition.
-const ROWS: usize = 1 << 16;
-
 /// A window operator above a sort.
 #[derive(Debug)]
-pub(super) struct WindowsExec {
+pub(in crate::rows) struct WindowsExec {
     /// The operator, with the sort as its input.
     window: Arc<dyn ExecutionPlan>,
     /// Keys of the sort whose equal rows are of one partition; with none, all rows are.
@@ -168,7 +165,8 @@ impl Each {
             rows: Some(rows),
             held: Vec::new(),
             count: 0,
-            wanted: ROWS,
+            wanted: Unit::of(&self.context).rows,
+            usual: Unit::of(&self.context).rows,
             memory,
             calls,
         };
@@ -222,6 +220,8 @@ struct Partitions {
     count: usize,
     /// Held rows from which on they are computed.
     wanted: usize,
+    /// Rows that are computed at a time, with the rest of their last partition.
+    usual: usize,
     memory: MemoryReservation,
     calls: Arc<Calls>,
 }
@@ -266,7 +266,7 @@ impl Partitions {
                 continue;
             }
             let rest = all.slice(whole, all.num_rows() - whole);
-            (self.count, self.wanted) = (rest.num_rows(), ROWS);
+            (self.count, self.wanted) = (rest.num_rows(), self.usual);
             self.held = if rest.num_rows() == 0 { Vec::new() } else { vec![rest] };
             self.memory.free();
             return self.calls.with_results(&all.slice(0, whole)).map(Next::Rows);

@@ -27,7 +27,8 @@ pub(super) enum World {
     Tiny,
     /// Chunks of the sources, one thread.
     OneThread,
-    /// Nothing stays dense: the cells of cell blocks are rows, in splits of 256 rows on so many threads.
+    /// Nothing stays dense: the cells of cell blocks are rows, on so many threads; on one and on eight in splits of 256
+    /// rows.
     Rows(usize),
     /// Tiny chunks in so little memory that they are spilled.
     Spilling,
@@ -87,8 +88,8 @@ impl World {
     /// The world on the same grid, so with the same bits.
     pub(super) fn twin(self) -> Option<World> {
         match self {
-            World::Source | World::Tiny | World::Rows(2) => None,
-            World::Rows(_) => Some(World::Rows(2)),
+            World::Rows(8) => Some(World::Rows(1)),
+            World::Source | World::Tiny | World::Rows(_) => None,
             World::OneThread | World::EightThreads | World::Scarce | World::Faults => {
                 Some(World::Source)
             }
@@ -123,6 +124,7 @@ impl World {
         let tiny = format!("SET tessera.chunk_bytes_target = '{bytes}'");
         match self {
             World::Source | World::OneThread | World::EightThreads | World::Scarce => None,
+            World::Rows(2) => Some("SET tessera.lift = 'off'".into()),
             World::Rows(_) => {
                 Some("SET tessera.lift = 'off'; SET tessera.chunk_bytes_target = '4KiB'".into())
             }

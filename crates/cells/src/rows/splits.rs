@@ -8,7 +8,7 @@
 //!                                               DataSourceExec: ranges of a.parquet
 //! ```
 //! A scan is cut into splits of [`SplitSize`], each a partition. Operators that work row by row, and the probe side of
-//! joins, follow the splits; above them a [gather](gather) restores the order. So the rows, their order and the bits
+//! joins, follow the splits; above them a [`gather`] restores the order. So the rows, their order and the bits
 //! of their floats follow from the data alone, whatever the number of threads.
 
 mod calls;

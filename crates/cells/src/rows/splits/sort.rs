@@ -5,7 +5,7 @@
 //! split ──▶ runs …                     ├─────────────────────────┼─▶ up to the second …                            ├─▶ in order
 //! split ──▶ runs …                     ┘                         └─▶ the rest                                    ─┘
 //! ```
-//! Keys of fixed width become numbers that compare as the keys do ([`keys`]). Equal keys keep the order of their rows, so
+//! Keys of fixed width become numbers that compare as the keys do ([`super::keys`]). Equal keys keep the order of their rows, so
 //! the result is the same whatever the threads, and keys by which the input is ordered already are left out.
 //!
 //! Rows that do not fit into memory are sorted by DataFusion, which spills.

@@ -1,9 +1,9 @@
 //! Golden scripts in several worlds.
 //!
-//! Every script of `sql/` runs as it is, with tiny chunks, on one thread, with the cells of cell blocks as rows,
-//! with tiny chunks in so little memory that chunks wait on disk, and with tiny chunks on three workers of a
-//! cluster; with `TESSERA_SLT_ALL` also on one, two and five of them, on eight threads, in little memory, with rows in
-//! small splits on one and eight threads, with the chunks that a first run kept in a directory, and with those that it kept in a bucket of
+//! Every script of `sql/` runs as it is, with tiny chunks, on one thread, with the cells of cell blocks as rows, with
+//! tiny chunks in so little memory that chunks wait on disk, and with tiny chunks on three workers of a cluster; with
+//! `TESSERA_SLT_ALL` also on one, two and five of them, on eight threads, in little memory, with rows in small splits on
+//! one and eight threads, with the chunks that a first run kept in a directory, and with those in a bucket of
 //! whose requests one in ten fails. Expected values come from NumPy, xarray and pandas; floats agree within the
 //! tolerance that the script states. On the same grid the answers of two worlds are equal to the letter, and as floats
 //! are written with the shortest digits that give them back, equal to the bit.

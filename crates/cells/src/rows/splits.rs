@@ -17,6 +17,7 @@ mod gather;
 mod groups;
 mod in_order;
 mod keys;
+mod once;
 mod scans;
 mod scatter;
 mod sort;

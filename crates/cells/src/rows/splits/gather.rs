@@ -7,7 +7,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::internal_datafusion_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::utils::memory::get_record_batch_memory_size;
+use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_batch_memory_size};
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -76,6 +76,25 @@ impl Unit {
             rows: context.session_config().batch_size().max(1) * UNIT_BATCHES,
             bytes: (memory_of(context) / HELD_SHARE).min(UNIT_BYTES),
         }
+    }
+
+    /// The next batches of a stream, and whether there may be more; `None` if there are no rows left.
+    pub(super) async fn next(
+        self,
+        rows: &mut BoxStream<'static, Result<RecordBatch>>,
+    ) -> Result<Option<(Vec<RecordBatch>, bool)>> {
+        let (mut batches, mut count, mut bytes) = (Vec::new(), 0, 0);
+        // Batches may be slices of the same rows.
+        let mut counted = RecordBatchMemoryCounter::new();
+        while count == 0 || (count < self.rows && bytes < self.bytes) {
+            let Some(batch) = rows.try_next().await? else {
+                return Ok((count > 0).then_some((batches, false)));
+            };
+            count += batch.num_rows();
+            bytes += counted.count_batch(&batch);
+            batches.push(batch);
+        }
+        Ok(Some((batches, true)))
     }
 }
 

@@ -13,7 +13,7 @@ use datafusion::arrow::compute::{concat_batches, take_record_batch};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
-use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_batch_memory_size};
+use datafusion::common::utils::memory::get_record_batch_memory_size;
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -131,21 +131,11 @@ fn units(
             let (schema, scatter) = (schema.clone(), scatter.clone());
             async move {
                 let Some(mut rows) = rows else { return Ok(None) };
-                let (mut batches, mut count, mut bytes) = (Vec::new(), 0, 0);
-                // Batches may be slices of the same rows.
-                let mut counted = RecordBatchMemoryCounter::new();
-                let mut is_full = false;
-                while !is_full && let Some(batch) = rows.try_next().await? {
-                    count += batch.num_rows();
-                    bytes += counted.count_batch(&batch);
-                    batches.push(batch);
-                    is_full = count >= unit.rows || bytes >= unit.bytes;
-                }
-                if count == 0 {
+                let Some((batches, has_more)) = unit.next(&mut rows).await? else {
                     return Ok(None);
-                }
+                };
                 let sorted = scatter.sorted(&concat_batches(&schema, &batches)?)?;
-                Ok(Some((sorted, is_full.then_some(rows))))
+                Ok(Some((sorted, has_more.then_some(rows))))
             }
         });
         units.boxed()

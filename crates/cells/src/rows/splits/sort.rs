@@ -5,18 +5,19 @@
 //! split ──▶ runs …                     ├─────────────────────────┼─▶ up to the second …                            ├─▶ in order
 //! split ──▶ runs …                     ┘                         └─▶ the rest                                    ─┘
 //! ```
-//! Keys of fixed width become numbers that compare as the keys do ([`super::keys`]). Equal keys keep the order of their rows, so
-//! the result is the same whatever the threads, and keys by which the input is ordered already are left out.
+//! Keys of fixed width become numbers that compare as the keys do ([`super::keys`]). Equal keys keep the order of their
+//! rows, so the result is the same whatever the threads, and keys by which the input is ordered already are left out.
 //!
 //! Rows that do not fit into memory are sorted by DataFusion, which spills.
 
 use super::gather::{Unit, bounds, partitions_of};
 use super::in_order::{Begin, in_order};
 use super::keys::{Entry, Keys, Run};
+use super::once::OnceExec;
 use crate::rows::single;
 use datafusion::arrow::array::UInt64Array;
 use datafusion::arrow::compute::{SortOptions, interleave_record_batch};
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_batch_memory_size};
@@ -28,7 +29,6 @@ use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
     PlanProperties,
@@ -36,7 +36,7 @@ use datafusion::physical_plan::{
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Rows of a part of the result.
 const PART_ROWS: usize = 1 << 16;
@@ -177,7 +177,7 @@ struct Sort {
     input: Arc<dyn ExecutionPlan>,
     order: LexOrdering,
     keys: Arc<Keys>,
-    /// Rows with the same first keys, as many, are in one part.
+    /// Rows whose first `whole` keys are equal are in one part.
     whole: usize,
     context: Arc<TaskContext>,
 }
@@ -280,11 +280,7 @@ impl Sort {
         let number = Column::new("__number", schema.fields().len());
         let mut order = self.order;
         order.push(PhysicalSortExpr::new(Arc::new(number), SortOptions::default()));
-        let rows: SendableRecordBatchStream =
-            Box::pin(RecordBatchStreamAdapter::new(numbered.clone(), rows));
-        let once = Once { schema: numbered.clone(), rows: Mutex::new(Some(rows)) };
-        let input: Vec<Arc<dyn PartitionStream>> = vec![Arc::new(once)];
-        let input = StreamingTableExec::try_new(numbered, input, None, [], false, None)?;
+        let input = OnceExec::new(single::properties(numbered), rows.boxed());
         let sorted = SortExec::new(order, Arc::new(input)).execute(0, self.context)?;
         let columns: Vec<usize> = (0..schema.fields().len()).collect();
         let rows =
@@ -319,21 +315,11 @@ fn runs(rows: Begin<RecordBatch>, unit: Unit, keys: Arc<Keys>) -> Begin<SortedRu
             let keys = keys.clone();
             async move {
                 let Some(mut rows) = rows else { return Ok(None) };
-                let (mut batches, mut count, mut bytes) = (Vec::new(), 0, 0);
-                // Batches may be slices of the same rows.
-                let mut counted = RecordBatchMemoryCounter::new();
-                let mut is_full = false;
-                while !is_full && let Some(batch) = rows.try_next().await? {
-                    count += batch.num_rows();
-                    bytes += counted.count_batch(&batch);
-                    batches.push(batch);
-                    is_full = count >= unit.rows || bytes >= unit.bytes;
-                }
-                if count == 0 {
+                let Some((batches, has_more)) = unit.next(&mut rows).await? else {
                     return Ok(None);
-                }
+                };
                 let run = keys.run(&batches)?;
-                Ok(Some((SortedRun { batches, run }, is_full.then_some(rows))))
+                Ok(Some((SortedRun { batches, run }, has_more.then_some(rows))))
             }
         });
         runs.boxed()
@@ -376,31 +362,5 @@ impl Merge {
             Ok(Some((batch, (all, entries, end))))
         });
         Ok(batches.boxed())
-    }
-}
-
-/// A stream as a table.
-struct Once {
-    schema: SchemaRef,
-    rows: Mutex<Option<SendableRecordBatchStream>>,
-}
-
-impl fmt::Debug for Once {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Once")
-    }
-}
-
-impl PartitionStream for Once {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner).take();
-        rows.unwrap_or_else(|| {
-            let again = Err(internal_datafusion_err!("rows to sort are read twice"));
-            Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), stream::iter([again])))
-        })
     }
 }

@@ -11,6 +11,7 @@
 use super::calls::Calls;
 use super::gather::{Unit, bounds};
 use super::in_order::{Begin, in_order};
+use super::once::OnceExec;
 use super::replaced;
 use super::sort::{SortSplitsExec, Sorted};
 use crate::rows::single;
@@ -30,7 +31,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A window operator above a sort.
 #[derive(Debug)]
@@ -197,7 +198,7 @@ impl Each {
         let windowed = || {
             let sort = self.window.children().into_iter().next().cloned();
             let sort = sort.ok_or_else(|| internal_datafusion_err!("a window has no input"))?;
-            let rows = Once { properties: sort.properties().clone(), rows: Mutex::new(Some(rows)) };
+            let rows = OnceExec::new(sort.properties().clone(), rows);
             replaced(&self.window, vec![Arc::new(rows)])?.execute(0, self.context.clone())
         };
         match windowed() {
@@ -271,57 +272,5 @@ impl Partitions {
             self.memory.free();
             return self.calls.with_results(&all.slice(0, whole)).map(Next::Rows);
         }
-    }
-}
-
-/// Rows as the input of a plan, with the properties of the sort that they come from.
-struct Once {
-    properties: Arc<PlanProperties>,
-    rows: Mutex<Option<BoxStream<'static, Result<RecordBatch>>>>,
-}
-
-impl fmt::Debug for Once {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Once")
-    }
-}
-
-impl DisplayAs for Once {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Once")
-    }
-}
-
-impl ExecutionPlan for Once {
-    fn name(&self) -> &str {
-        "Once"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-
-    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let rows = rows.ok_or_else(|| internal_datafusion_err!("sorted rows are read twice"))?;
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }
 }

@@ -15,11 +15,13 @@
 
 pub mod assemble;
 mod concat;
+mod conditions;
 mod constants;
 mod guard;
 mod ipc;
 mod large_top;
 mod memory;
+mod operators;
 mod parquet;
 mod partition_top;
 mod pieces;
@@ -39,6 +41,7 @@ mod written;
 
 pub(crate) use guard::Guarded;
 pub(crate) use ipc::IpcFormat;
+pub use operators::Operator;
 pub use pieces::{PieceSink, Pieces};
 pub use run::{Batches, PhysicalRows};
 pub use runtime::{RowsRuntime, RowsState};

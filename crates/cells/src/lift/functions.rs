@@ -60,6 +60,9 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     options.sql_parser.map_string_types_to_utf8view = false;
     // The physical plan may declare a non-null column nullable (`b IS TRUE` over a left join): this check rejects it.
     options.execution.skip_physical_aggregate_schema_check = true;
+    // The columns of a condition are read first, the others only where it holds.
+    options.execution.parquet.pushdown_filters = true;
+    options.execution.parquet.max_predicate_cache_size = Some((memory / 64).min(8 << 20) as usize);
     let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()

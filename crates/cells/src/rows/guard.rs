@@ -8,6 +8,7 @@
 //! strangers. The scans of a plan are wrapped after the optimizer, which recognizes sources by their types.
 //! The wrapper also charges Parquet's pages to the budget, and splits batches that are large when materialized.
 
+use super::conditions::{Failure, remembering};
 use super::parquet::charged;
 use super::written::{cut, rows_of_fixed};
 use arrow::datatypes::SchemaRef;
@@ -150,20 +151,36 @@ pub(super) fn guarded(
         let files = scan.file_groups.iter().flat_map(|group| group.files());
         let largest = files.map(|file| file.object_meta.size).max().unwrap_or(0);
         let inner = scan.file_source.clone();
-        let pages = (inner.as_ref() as &dyn Any).downcast_ref::<ParquetSource>();
-        let charged =
-            pages.zip(quota).and_then(|(source, quota)| charged(source, quota, batch_rows));
-        let inner = charged.map_or(inner, |source| Arc::new(source));
+        let failure = Arc::new(Failure::default());
+        let inner = match (inner.as_ref() as &dyn Any).downcast_ref::<ParquetSource>() {
+            Some(source) => Arc::new(of_parquet(source, quota, batch_rows, &failure)),
+            None => inner,
+        };
         let rows_max = match inner.file_type() {
             "csv" => csv_rows(largest, inner.table_schema().file_schema().fields().len()),
             "parquet" => rows_of_fixed(inner.table_schema().file_schema(), text_bytes),
             _ => usize::MAX,
         };
-        let source = GuardedSource { inner, root, rows_max, text_bytes };
+        let source = GuardedSource { inner, root, rows_max, text_bytes, failure };
         let scan = FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source)).build();
         Ok(Transformed::yes(DataSourceExec::from_data_source(scan) as Arc<dyn ExecutionPlan>))
     })
     .map(|t| t.data)
+}
+
+/// The source with charged pages, whose conditions remember their errors.
+fn of_parquet(
+    source: &ParquetSource,
+    quota: Option<&Arc<Quota>>,
+    batch_rows: usize,
+    failure: &Arc<Failure>,
+) -> ParquetSource {
+    let charged = quota.and_then(|quota| charged(source, quota, batch_rows));
+    let source = charged.unwrap_or_else(|| source.clone());
+    match source.filter() {
+        Some(condition) => source.with_predicate(remembering(&condition, failure)),
+        None => source,
+    }
 }
 
 /// The URL prefix of files in a store that is registered as `table-1+s3://bucket/`; empty for local files.
@@ -192,6 +209,15 @@ fn message(payload: &(dyn Any + Send)) -> String {
     text.lines().next().unwrap_or_default().to_string()
 }
 
+/// What is known of a file that is read.
+#[derive(Debug)]
+struct File {
+    path: String,
+    /// Maximum bytes of the materialized texts of a batch.
+    text_bytes: u64,
+    failure: Arc<Failure>,
+}
+
 /// Converts a panic to an error of the file.
 async fn caught<T>(path: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
     match AssertUnwindSafe(work).catch_unwind().await {
@@ -201,16 +227,26 @@ async fn caught<T>(path: &str, work: impl Future<Output = Result<T>>) -> Result<
 }
 
 /// As [`caught`], for synchronous work; a reader's error about the bytes names the file too.
-fn caught_now<T>(path: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+fn caught_now<T>(file: &File, work: impl FnOnce() -> Result<T>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(done) => done.map_err(|e| named(path, e)),
-        Err(payload) => Err(damaged(path, &message(&*payload))),
+        Ok(done) => done.map_err(|e| file.named(e)),
+        Err(payload) => Err(damaged(&file.path, &message(&*payload))),
     }
 }
 
 /// Prefixes of errors that are redundant where the file is named.
 const WHOSE: [&str; 4] =
     ["Arrow error: ", "Ipc error: ", "Parquet argument error: ", "Parquet error: "];
+
+impl File {
+    /// As [`named`]; an error of a condition is returned in place of what the reader made of it.
+    fn named(&self, error: DataFusionError) -> DataFusionError {
+        match self.failure.get() {
+            Some(failed) if matches!(error, DataFusionError::ParquetError(_)) => failed,
+            _ => named(&self.path, error),
+        }
+    }
+}
 
 /// Adds the file to a reader's error about the bytes; an error of the storage is returned unchanged.
 fn named(path: &str, error: DataFusionError) -> DataFusionError {
@@ -265,6 +301,7 @@ struct GuardedSource {
     rows_max: usize,
     /// Maximum bytes of its materialized texts.
     text_bytes: u64,
+    failure: Arc<Failure>,
 }
 
 impl FileSource for GuardedSource {
@@ -288,6 +325,7 @@ impl FileSource for GuardedSource {
             inner,
             root: self.root.clone(),
             text_bytes: self.text_bytes,
+            failure: self.failure.clone(),
         }))
     }
 
@@ -298,7 +336,8 @@ impl FileSource for GuardedSource {
     fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
         let GuardedSource { rows_max, text_bytes, .. } = *self;
         let inner = self.inner.with_batch_size(batch_size.min(rows_max));
-        Arc::new(GuardedSource { inner, root: self.root.clone(), rows_max, text_bytes })
+        let (root, failure) = (self.root.clone(), self.failure.clone());
+        Arc::new(GuardedSource { inner, root, rows_max, text_bytes, failure })
     }
 
     fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
@@ -338,38 +377,39 @@ struct GuardedMorselizer {
     inner: Box<dyn Morselizer>,
     root: String,
     text_bytes: u64,
+    failure: Arc<Failure>,
 }
 
 impl Morselizer for GuardedMorselizer {
     fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
-        let path: Arc<str> = shown(&self.root, &file.object_meta.location).into();
-        let inner = caught_now(&path, || self.inner.plan_file(file))?;
-        Ok(Box::new(GuardedPlanner { inner, path, text_bytes: self.text_bytes }))
+        let path = shown(&self.root, &file.object_meta.location);
+        let of = File { path, text_bytes: self.text_bytes, failure: self.failure.clone() };
+        let inner = caught_now(&of, || self.inner.plan_file(file))?;
+        Ok(Box::new(GuardedPlanner { inner, of: Arc::new(of) }))
     }
 }
 
 #[derive(Debug)]
 struct GuardedPlanner {
     inner: Box<dyn MorselPlanner>,
-    path: Arc<str>,
-    text_bytes: u64,
+    of: Arc<File>,
 }
 
 impl MorselPlanner for GuardedPlanner {
     fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
-        let GuardedPlanner { inner, path, text_bytes } = *self;
-        let Some(mut plan) = caught_now(&path, || inner.plan())? else { return Ok(None) };
-        let morsels = plan.take_morsels().into_iter().map(|inner| {
-            Box::new(GuardedMorsel { inner, path: path.clone(), text_bytes }) as Box<dyn Morsel>
-        });
+        let GuardedPlanner { inner, of } = *self;
+        let Some(mut plan) = caught_now(&of, || inner.plan())? else { return Ok(None) };
+        let morsels = plan
+            .take_morsels()
+            .into_iter()
+            .map(|inner| Box::new(GuardedMorsel { inner, of: of.clone() }) as Box<dyn Morsel>);
         let planners = plan.take_ready_planners().into_iter().map(|inner| {
-            Box::new(GuardedPlanner { inner, path: path.clone(), text_bytes })
-                as Box<dyn MorselPlanner>
+            Box::new(GuardedPlanner { inner, of: of.clone() }) as Box<dyn MorselPlanner>
         });
         let mut ours =
             MorselPlan::new().with_morsels(morsels.collect()).with_planners(planners.collect());
         if let Some(pending) = plan.take_pending_planner() {
-            ours.set_pending_planner(guarded_pending(pending, path, text_bytes));
+            ours.set_pending_planner(guarded_pending(pending, of));
         }
         Ok(Some(ours))
     }
@@ -377,24 +417,22 @@ impl MorselPlanner for GuardedPlanner {
 
 async fn guarded_pending(
     pending: PendingMorselPlanner,
-    path: Arc<str>,
-    text_bytes: u64,
+    of: Arc<File>,
 ) -> Result<Box<dyn MorselPlanner>> {
-    let inner = caught(&path, pending.into_future()).await.map_err(|e| named(&path, e))?;
-    Ok(Box::new(GuardedPlanner { inner, path, text_bytes }))
+    let inner = caught(&of.path, pending.into_future()).await.map_err(|e| of.named(e))?;
+    Ok(Box::new(GuardedPlanner { inner, of }))
 }
 
 #[derive(Debug)]
 struct GuardedMorsel {
     inner: Box<dyn Morsel>,
-    path: Arc<str>,
-    text_bytes: u64,
+    of: Arc<File>,
 }
 
 impl Morsel for GuardedMorsel {
     fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
-        let GuardedMorsel { inner, path, text_bytes } = *self;
-        let batches = match caught_now(&path, || Ok(inner.into_stream())) {
+        let GuardedMorsel { inner, of } = *self;
+        let batches = match caught_now(&of, || Ok(inner.into_stream())) {
             Ok(batches) => batches,
             Err(e) => return stream::iter([Err(e)]).boxed(),
         };
@@ -403,11 +441,11 @@ impl Morsel for GuardedMorsel {
         caught
             .flat_map(move |batch| {
                 let batch = match batch {
-                    Ok(batch) => batch.map_err(|e| named(&path, e)),
-                    Err(payload) => Err(damaged(&path, &message(&*payload))),
+                    Ok(batch) => batch.map_err(|e| of.named(e)),
+                    Err(payload) => Err(damaged(&of.path, &message(&*payload))),
                 };
                 stream::iter(match batch {
-                    Ok(batch) => cut(batch, text_bytes).into_iter().map(Ok).collect(),
+                    Ok(batch) => cut(batch, of.text_bytes).into_iter().map(Ok).collect(),
                     Err(e) => vec![Err(e)],
                 })
             })

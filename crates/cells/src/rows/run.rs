@@ -91,8 +91,12 @@ impl RowsState {
 impl PhysicalRows {
     /// The scans of tensor plans in all its plans, each with the columns and roots that remain after projection.
     pub fn scans(&self) -> Vec<Arc<TensorScan>> {
-        let plans = self.shared.iter().map(|(_, plan)| plan).chain([&self.plan]);
-        plans.flat_map(tensor_scans).collect()
+        self.plans().flat_map(tensor_scans).collect()
+    }
+
+    /// The plans of the shared relations, then that of the answer.
+    pub(super) fn plans(&self) -> impl Iterator<Item = &Arc<dyn ExecutionPlan>> {
+        self.shared.iter().map(|(_, plan)| plan).chain([&self.plan])
     }
 
     /// Starts the query. Its rows are charged to `budget`, if there is one, and end with an error once `is_stopped`

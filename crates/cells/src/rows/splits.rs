@@ -16,6 +16,7 @@ mod first;
 mod gather;
 mod groups;
 mod in_order;
+mod key_filter;
 mod keys;
 mod once;
 mod scans;
@@ -45,6 +46,7 @@ use first::FirstExec;
 pub(super) use gather::RowsThreads;
 use gather::gathered;
 use groups::GroupsExec;
+use key_filter::KeysExec;
 use sort::SortSplitsExec;
 use std::sync::Arc;
 pub(super) use windows::WindowsExec;
@@ -124,7 +126,8 @@ fn split(node: &Arc<dyn ExecutionPlan>, size: SplitSize) -> Result<Option<Arc<dy
         return Ok(Some(Arc::new(windows)));
     }
     if !inputs.iter().any(is_split) {
-        return Ok(None);
+        let aggregate = node.downcast_ref::<AggregateExec>();
+        return aggregate.filter(|aggregate| has_groups(aggregate)).map_or(Ok(None), aggregated);
     }
     if follows_splits(node) {
         return Ok(None);
@@ -182,12 +185,18 @@ fn joined(
     probe: Arc<dyn ExecutionPlan>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     match node.downcast_ref::<HashJoinExec>() {
-        // A filter for the probe side's scan would wait until all splits have begun.
         Some(join) => {
+            let build = KeysExec::of(join, build)?;
             join.builder().with_new_children(vec![build, probe])?.reset_state().build_exec()
         }
         None => replaced(node, vec![build, probe]),
     }
+}
+
+/// True for a `GROUP BY` with one set of keys.
+fn has_groups(aggregate: &AggregateExec) -> bool {
+    let groups = aggregate.group_expr();
+    !groups.is_true_no_grouping() && groups.is_single()
 }
 
 /// The aggregate computed for each split first, or over parts of the groups; `None` where the order of its input
@@ -199,8 +208,7 @@ fn aggregated(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>
     {
         return Ok(None);
     }
-    let groups = aggregate.group_expr();
-    if groups.is_true_no_grouping() || !groups.is_single() {
+    if !has_groups(aggregate) {
         if !groups::is_merged(aggregate) {
             return Ok(None);
         }

@@ -1,21 +1,26 @@
-//! Parquet: rows, and tensors in the long layout, a row group at a time.
+//! Parquet: rows, and tensors in the long layout, a row group at a time. Its columns are encoded on all threads.
 //!
 //! # Source
 //! Apache Parquet format 2.x as `parquet` 59 writes it, with the Arrow schema in its metadata.
 
+use super::turns::{next_batches, on_threads};
 use super::writer::output;
 use crate::error::Error;
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{RecordBatch, new_empty_array};
+use arrow::datatypes::{FieldRef, SchemaRef};
 use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::{ArrowColumnWriter, compute_leaves};
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A row group ends when its encoded pages have this many bytes, so that memory does not grow with the rows.
 const GROUP_BYTES_MAX: usize = 32 << 20;
+/// Rows after which it ends in any case.
+const GROUP_ROWS_MAX: usize = 1 << 20;
 
 /// Encoded bytes that were not yet written: the Parquet writer needs an output that is `Send`.
 #[derive(Clone, Default)]
@@ -43,24 +48,99 @@ impl Write for Encoded {
     }
 }
 
+/// The columns of a row group that is being encoded. A nested column has several writers.
+struct Group {
+    columns: Vec<(FieldRef, Vec<ArrowColumnWriter>)>,
+    rows: usize,
+}
+
+impl Group {
+    fn new(schema: &SchemaRef, writers: Vec<ArrowColumnWriter>) -> Result<Self, Error> {
+        let mut writers = writers.into_iter();
+        let columns = schema.fields().iter().map(|field| {
+            let leaves = compute_leaves(field, &new_empty_array(field.data_type()));
+            let leaves = leaves.map_err(refused)?.len();
+            Ok((field.clone(), writers.by_ref().take(leaves).collect()))
+        });
+        Ok(Group { columns: columns.collect::<Result<_, Error>>()?, rows: 0 })
+    }
+
+    /// Encodes some batches.
+    fn add(&mut self, batches: &[RecordBatch]) -> Result<(), Error> {
+        self.rows += batches.iter().map(RecordBatch::num_rows).sum::<usize>();
+        let columns = self.columns.iter_mut().enumerate().collect();
+        on_threads(columns, |(i, (field, writers))| {
+            for batch in batches {
+                let leaves = compute_leaves(field, batch.column(i)).map_err(refused)?;
+                for (writer, leaf) in writers.iter_mut().zip(&leaves) {
+                    writer.write(leaf).map_err(refused)?;
+                }
+            }
+            Ok(())
+        })
+        .map(drop)
+    }
+
+    fn is_full(&self) -> bool {
+        let writers = self.columns.iter().flat_map(|(_, writers)| writers);
+        let bytes: usize = writers.map(ArrowColumnWriter::get_estimated_total_bytes).sum();
+        self.rows >= GROUP_ROWS_MAX || bytes > GROUP_BYTES_MAX
+    }
+
+    fn finish(self, file: &mut SerializedFileWriter<Encoded>) -> Result<(), Error> {
+        let close = |(_, writers): (FieldRef, Vec<ArrowColumnWriter>)| {
+            let chunks = writers.into_iter().map(ArrowColumnWriter::close);
+            chunks.collect::<Result<Vec<_>, _>>().map_err(refused)
+        };
+        let columns = on_threads(self.columns, close)?;
+        let mut group = file.next_row_group().map_err(refused)?;
+        for chunk in columns.into_iter().flatten() {
+            chunk.append_to_row_group(&mut group).map_err(refused)?;
+        }
+        group.close().map(drop).map_err(refused)
+    }
+}
+
 /// Writes batches of `schema`, compressed with Snappy.
 pub(super) fn write(
     schema: &SchemaRef,
-    batches: impl Iterator<Item = Result<RecordBatch, Error>>,
+    mut batches: impl Iterator<Item = Result<RecordBatch, Error>>,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
     let encoded = Encoded::default();
-    let mut writer =
-        ArrowWriter::try_new(encoded.clone(), schema.clone(), Some(properties)).map_err(refused)?;
-    for batch in batches {
-        writer.write(&batch?).map_err(refused)?;
-        if writer.in_progress_size() > GROUP_BYTES_MAX {
-            writer.flush().map_err(refused)?;
+    let writer = ArrowWriter::try_new(encoded.clone(), schema.clone(), Some(properties));
+    let (mut file, groups) =
+        writer.and_then(ArrowWriter::into_serialized_writer).map_err(refused)?;
+    let mut group = None;
+    loop {
+        let mut some = next_batches(&mut batches)?;
+        if some.is_empty() {
+            break;
+        }
+        some.retain(|batch| batch.num_rows() > 0);
+        if some.is_empty() {
+            continue;
+        }
+        let current = match &mut group {
+            Some(group) => group,
+            None => {
+                let writers = groups.create_column_writers(file.flushed_row_groups().len());
+                group.insert(Group::new(schema, writers.map_err(refused)?)?)
+            }
+        };
+        current.add(&some)?;
+        if current.is_full()
+            && let Some(full) = group.take()
+        {
+            full.finish(&mut file)?;
         }
         encoded.drain(out)?;
     }
-    writer.close().map_err(refused)?;
+    if let Some(last) = group {
+        last.finish(&mut file)?;
+    }
+    file.close().map_err(refused)?;
     encoded.drain(out)
 }
 
@@ -70,5 +150,53 @@ fn refused(e: ParquetError) -> Error {
         format: "parquet",
         reason: e.to_string(),
         hint: Some("cast the column in the query, or write arrow".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use arrow::array::{ArrayRef, Int64Array, ListArray, StringArray, StructArray};
+    use arrow::compute::concat_batches;
+    use arrow::datatypes::Int64Type;
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+    /// Numbers, texts with missing values, lists, and structs of both.
+    fn batch(start: i64, rows: i64) -> RecordBatch {
+        let at = || start..start + rows;
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(at()));
+        let texts = at().map(|i| (i % 7 != 0).then(|| format!("text {i}")));
+        let texts: ArrayRef = Arc::new(texts.collect::<StringArray>());
+        let lists = at().map(|i| (i % 5 != 0).then(|| (0..i % 4).map(Some)));
+        let lists: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists));
+        let both = StructArray::try_from(vec![("a", numbers.clone()), ("b", texts.clone())]);
+        let both: ArrayRef = Arc::new(both.unwrap());
+        let columns =
+            [("n", numbers, false), ("t", texts, true), ("l", lists, true), ("s", both, true)];
+        RecordBatch::try_from_iter_with_nullable(columns).unwrap()
+    }
+
+    fn groups_of_written(batches: &[RecordBatch]) -> usize {
+        let schema = batches[0].schema();
+        let mut file = Vec::new();
+        write(&schema, batches.iter().cloned().map(Ok), &mut file).unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes::Bytes::from(file)).unwrap();
+        let groups = reader.metadata().num_row_groups();
+        assert_eq!(reader.schema(), &schema);
+        let read: Vec<_> = reader.build().unwrap().collect::<Result<_, _>>().unwrap();
+        let all = concat_batches(&schema, batches).unwrap();
+        assert_eq!(concat_batches(&schema, &read).unwrap(), all);
+        groups
+    }
+
+    #[test]
+    fn columns_of_all_kinds_are_read_back_from_several_row_groups() {
+        assert_eq!(groups_of_written(&[batch(0, 0)]), 0);
+        assert_eq!(groups_of_written(&[batch(0, 1)]), 1);
+        let many: Vec<_> = (0..50).map(|i| batch(i * 1000, 1000)).collect();
+        assert_eq!(groups_of_written(&many), 1);
+        let large: Vec<_> = (0..9).map(|i| batch(i * 250_000, 250_000)).collect();
+        assert!(groups_of_written(&large) > 1);
     }
 }

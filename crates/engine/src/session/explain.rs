@@ -27,6 +27,7 @@ use sqlparser::ast::Query;
 use std::fmt;
 use std::sync::Arc;
 use tessera_cells::lift::{Planner, TensorScan};
+use tessera_cells::rows::Operator;
 use tessera_exec::schedule::Stats;
 use tessera_exec::task::Sources;
 use tessera_frontend::statement::{Explain, ExplainFormat, Statement};
@@ -76,6 +77,8 @@ struct CellsExplained {
     /// DataFusion's logical plan as text, and as a graph.
     logical: String,
     graphviz: String,
+    /// The operators of rows, where threads share their work.
+    operators: Vec<Operator>,
     scans: Vec<ScanExplained>,
     /// Number of rows built from cells, with EXPLAIN ANALYZE.
     rows: Option<u64>,
@@ -196,6 +199,8 @@ impl Session {
         let graphviz = planned.plan.graphviz();
         let measured = Measured::default();
         let cells = self.physical_cells(planned, &measured, statement).await?;
+        let mut operators = cells.operators();
+        operators.retain(Operator::is_split);
         let mut scans = Vec::new();
         for scan in cells.scans() {
             let is_same = |known: &ScanExplained| {
@@ -230,7 +235,7 @@ impl Session {
                 known.plan.runs = Some(measured.runs_of(&known.scan));
             }
         }
-        let rest = Rest::Cells(CellsExplained { notes, logical, graphviz, scans, rows });
+        let rest = Rest::Cells(CellsExplained { notes, logical, graphviz, operators, scans, rows });
         let (surface, reason) = (Surface::Cell, because);
         Ok(Explained { surface, reason, islands, rest }.reply(what.format, plan_s))
     }
@@ -366,6 +371,7 @@ impl CellsExplained {
         let mut json = json!({
             "notes": self.notes,
             "logical": self.logical,
+            "operators": self.operators.iter().map(operator_json).collect::<Vec<_>>(),
             "tensor_plans": plans.collect::<serde_json::Map<_, _>>(),
         });
         if let Some(rows) = self.rows {
@@ -381,6 +387,12 @@ impl fmt::Display for CellsExplained {
             writeln!(f, "{note}")?;
         }
         writeln!(f, "\n{}", self.logical)?;
+        if !self.operators.is_empty() {
+            f.write_str("\nrows in splits, on all threads:\n")?;
+        }
+        for operator in &self.operators {
+            write_operator(operator, 1, f)?;
+        }
         for scan in &self.scans {
             write!(f, "\n{}:\n{}", scan.name, scan.plan)?;
         }
@@ -389,4 +401,18 @@ impl fmt::Display for CellsExplained {
             None => Ok(()),
         }
     }
+}
+
+fn operator_json(operator: &Operator) -> Value {
+    let inputs: Vec<Value> = operator.inputs.iter().map(operator_json).collect();
+    json!({"name": operator.name, "splits": operator.splits, "inputs": inputs})
+}
+
+fn write_operator(operator: &Operator, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{:1$}{name}", "", 2 * depth, name = operator.name)?;
+    match operator.splits {
+        1 => f.write_str("\n")?,
+        splits => writeln!(f, ": {splits} splits")?,
+    }
+    operator.inputs.iter().try_for_each(|input| write_operator(input, depth + 1, f))
 }

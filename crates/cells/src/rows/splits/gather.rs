@@ -54,7 +54,7 @@ pub(super) fn gathered(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> 
 }
 
 /// The memory of a statement's rows.
-fn memory_of(context: &TaskContext) -> usize {
+pub(super) fn memory_of(context: &TaskContext) -> usize {
     match context.memory_pool().memory_limit() {
         MemoryLimit::Finite(limit) => limit,
         _ => usize::MAX,

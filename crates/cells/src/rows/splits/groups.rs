@@ -7,12 +7,13 @@
 //! Where rows share few groups, each split computes its own and the results are merged in the order of the splits. Where
 //! groups are many, that would compute each group several times: there the rows go to parts by their keys, and each
 //! part computes its groups alone, from rows in their order. The first rows decide, so the choice follows from the data.
-//! Aggregates that cannot be merged, as percentiles, take the second way.
+//! Aggregates that cannot be merged, as percentiles, take the second way. A part of many bytes is scattered once more, so
+//! that its groups need little memory; this too follows from the data.
 
-use super::gather::{bounds, coalesced, gathered, partitions_of};
+use super::gather::{bounds, coalesced, gathered};
 use super::in_order::in_order;
 use super::replaced;
-use super::scatter::{Scatter, scattered};
+use super::scatter::{Scatter, Scattered, scattered, value_bytes};
 use crate::rows::single;
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -22,6 +23,7 @@ use datafusion::common::internal_datafusion_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::utils::memory::get_record_batch_memory_size;
 use datafusion::error::Result;
+use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
@@ -32,13 +34,15 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
     PlanProperties,
 };
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Rows that decide between the two ways.
+/// Rows that decide between the two ways. They are held; if they have more bytes, groups are taken to be many.
 const SAMPLE_ROWS: usize = 1 << 16;
+const SAMPLE_BYTES: usize = 8 << 20;
 
 /// Groups are few if so many rows share one on average.
 const ROWS_OF_GROUP: usize = 4;
@@ -47,8 +51,21 @@ const ROWS_OF_GROUP: usize = 4;
 const PARTS_OF_SPLIT: usize = 4;
 const PARTS: std::ops::RangeInclusive<usize> = 16..=512;
 
+/// A part of more bytes is scattered once more, and those parts again: rows of one key stay together.
+const PART_BYTES: usize = 4 << 20;
+const DEPTH_MAX: usize = 2;
+const PARTS_OF_PART: usize = 64;
+
+/// Share of a statement's memory that rows may take while they wait for their part.
+const SHARE: f64 = 0.5;
+
 /// Hashes keys for parts, in the same way in each run.
-const STATE: RandomState = RandomState::with_seed(0x7465_7373_6572_6121);
+const STATE: RandomState = state(0);
+
+/// Parts of parts need other hashes.
+const fn state(depth: usize) -> RandomState {
+    RandomState::with_seed(0x7465_7373_6572_6121 + depth as u64)
+}
 
 /// Aggregates whose results for parts of the rows can be merged. Others need the rows of a group at once.
 const MERGED: [&str; 15] = [
@@ -103,7 +120,7 @@ pub(super) fn partial_then_final(
     Ok(Arc::new(merged))
 }
 
-/// Groups of rows of several splits.
+/// Groups of rows, which may be in several splits.
 #[derive(Debug)]
 pub(super) struct GroupsExec {
     /// The aggregate, with the splits as its input.
@@ -180,37 +197,89 @@ async fn groups(
     aggregate: AggregateExec,
     context: Arc<TaskContext>,
 ) -> Result<SendableRecordBatchStream> {
-    let keys: Vec<_> = aggregate.group_expr().expr().iter().map(|(key, _)| key.clone()).collect();
-    let (input, is_few) = match is_merged(&aggregate) {
+    let splits = aggregate.input().output_partitioning().partition_count();
+    let is_merged = is_merged(&aggregate);
+    let keys = keys(&aggregate);
+    let (input, groups) = match is_merged || splits == 1 {
         true => sampled(aggregate.input(), &keys, &context).await?,
-        false => (aggregate.input().clone(), false),
+        false => (aggregate.input().clone(), Groups::Many),
     };
-    if is_few {
-        return partial_then_final(&aggregate, input)?.execute(0, context);
+    match groups {
+        Groups::Few if splits > 1 => {
+            return partial_then_final(&aggregate, input)?.execute(0, context);
+        }
+        Groups::Few | Groups::All if splits == 1 => {
+            return over(&aggregate, input)?.execute(0, context);
+        }
+        _ => {}
     }
-    let splits = input.output_partitioning().partition_count();
     let parts = (splits * PARTS_OF_SPLIT).clamp(*PARTS.start(), *PARTS.end());
-    let schema = input.schema();
-    let of = scattered(input, Scatter { keys, parts, state: STATE }, &context).await?;
-    let of = Arc::new(of);
-    let part = |part| Arc::new(Part { of: of.clone(), part, schema: schema.clone() }) as _;
-    let all = (0..parts).map(part).collect();
-    let all = StreamingTableExec::try_new(schema.clone(), all, None, [], false, None)?;
     let schema = aggregate.schema();
-    let aggregate: Arc<dyn ExecutionPlan> = Arc::new(aggregate);
-    let groups = replaced(&aggregate, vec![Arc::new(all)])?;
-    let bounds = bounds("groups", &context);
-    let batch_rows = context.session_config().batch_size().max(1);
-    let begin = partitions_of(groups, context);
+    let of = scattered(input, Scatter { keys, parts, state: STATE }, SHARE, &context).await?;
+    let (bounds, batch_rows) = (bounds("groups", &context), context.session_config().batch_size());
+    let groups = Arc::new(PartGroups { aggregate, context });
+    let of = Arc::new(of);
+    let begin = Box::new(move |part| groups.clone().of(of.clone(), part, 0));
     let rows = in_order(parts, begin, get_record_batch_memory_size, bounds);
-    let rows = coalesced(rows, schema.clone(), batch_rows);
+    let rows = coalesced(rows, schema.clone(), batch_rows.max(1));
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+}
+
+/// Computes the groups of parts of the keys.
+struct PartGroups {
+    aggregate: AggregateExec,
+    context: Arc<TaskContext>,
+}
+
+impl PartGroups {
+    /// The groups of a part that was scattered that many times more.
+    fn of(
+        self: Arc<Self>,
+        of: Arc<Scattered>,
+        part: usize,
+        depth: usize,
+    ) -> BoxStream<'static, Result<RecordBatch>> {
+        stream::once(async move { self.begun(of, part, depth).await }).try_flatten().boxed()
+    }
+
+    async fn begun(
+        self: Arc<Self>,
+        of: Arc<Scattered>,
+        part: usize,
+        depth: usize,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let (bytes, input) = (of.bytes(part), self.aggregate.input().schema());
+        let rows = Arc::new(Part { of, part, schema: input.clone() });
+        let rows = StreamingTableExec::try_new(input, vec![rows], None, [], false, None)?;
+        let rows: Arc<dyn ExecutionPlan> = Arc::new(rows);
+        if bytes <= PART_BYTES || depth == DEPTH_MAX {
+            return Ok(over(&self.aggregate, rows)?.execute(0, self.context.clone())?.boxed());
+        }
+        let parts = (2 * bytes / PART_BYTES).min(PARTS_OF_PART);
+        let scatter = Scatter { keys: keys(&self.aggregate), parts, state: state(depth + 1) };
+        let of = Arc::new(scattered(rows, scatter, SHARE / 4.0, &self.context).await?);
+        let part = move |part| self.clone().of(of.clone(), part, depth + 1);
+        Ok(stream::iter(0..parts).flat_map(part).boxed())
+    }
+}
+
+/// The aggregate over another input with the same columns.
+fn over(
+    aggregate: &AggregateExec,
+    input: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let aggregate: Arc<dyn ExecutionPlan> = Arc::new(aggregate.clone());
+    replaced(&aggregate, vec![input])
+}
+
+fn keys(aggregate: &AggregateExec) -> Vec<Arc<dyn PhysicalExpr>> {
+    aggregate.group_expr().expr().iter().map(|(key, _)| key.clone()).collect()
 }
 
 /// The rows of one part of the keys.
 #[derive(Debug)]
 struct Part {
-    of: Arc<super::scatter::Scattered>,
+    of: Arc<Scattered>,
     part: usize,
     schema: SchemaRef,
 }
@@ -235,30 +304,58 @@ pub(super) fn evaluated(
     keys.iter().map(|key| key.evaluate(rows)?.into_array(rows.num_rows())).collect()
 }
 
-/// Reads the first rows: returns the same input, and whether the rows share few groups.
+/// What the first rows show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Groups {
+    /// Many rows share a group.
+    Few,
+    /// Many groups, or large rows.
+    Many,
+    /// The first partition has no other rows, and they are small.
+    All,
+}
+
+/// Reads the first rows: returns the same input, and what they show.
 async fn sampled(
     input: &Arc<dyn ExecutionPlan>,
     keys: &[Arc<dyn PhysicalExpr>],
     context: &Arc<TaskContext>,
-) -> Result<(Arc<dyn ExecutionPlan>, bool)> {
+) -> Result<(Arc<dyn ExecutionPlan>, Groups)> {
     let mut first = input.execute(0, context.clone())?;
-    let (mut begun, mut groups, mut rows) = (Vec::new(), HashSet::new(), 0);
+    let (mut begun, mut groups) = (Vec::new(), HashSet::new());
+    let (mut rows, mut bytes) = (0, 0);
+    let memory = MemoryConsumer::new("first rows of groups").register(context.memory_pool());
     let mut hashes = Vec::new();
     while rows < SAMPLE_ROWS
+        && bytes <= SAMPLE_BYTES
         && let Some(batch) = first.try_next().await?
     {
+        // Where batches end depends on the memory, so the rows that count do not.
+        let counted = batch.slice(0, batch.num_rows().min(SAMPLE_ROWS - rows));
         hashes.clear();
-        hashes.resize(batch.num_rows(), 0);
-        create_hashes(&evaluated(keys, &batch)?, &STATE, &mut hashes)?;
+        hashes.resize(counted.num_rows(), 0);
+        create_hashes(&evaluated(keys, &counted)?, &STATE, &mut hashes)?;
         groups.extend(hashes.iter().copied());
-        rows += batch.num_rows();
+        rows += counted.num_rows();
+        bytes += value_bytes(&counted);
+        // A request that was refused would change the choice.
+        memory.grow(get_record_batch_memory_size(&batch));
         begun.push(batch);
     }
-    let resumed = stream::iter(begun.into_iter().map(Ok)).chain(first);
+    let held = begun.into_iter().map(move |batch| {
+        memory.shrink(get_record_batch_memory_size(&batch));
+        Ok(batch)
+    });
+    let resumed = stream::iter(held).chain(first);
     let resumed = RecordBatchStreamAdapter::new(input.schema(), resumed);
     let resumed: SendableRecordBatchStream = Box::pin(resumed);
     let input = Begun { input: input.clone(), first: Arc::new(Mutex::new(Some(resumed))) };
-    Ok((Arc::new(input), groups.len() * ROWS_OF_GROUP <= rows))
+    let groups = match bytes <= SAMPLE_BYTES {
+        true if groups.len() * ROWS_OF_GROUP <= rows => Groups::Few,
+        true if rows < SAMPLE_ROWS => Groups::All,
+        _ => Groups::Many,
+    };
+    Ok((Arc::new(input), groups))
 }
 
 /// An input whose first partition has begun.

@@ -5,12 +5,12 @@
 //!                                                          part 1: …                     files, where memory is short
 //! ```
 
-use super::gather::{Unit, bounds, partitions_of};
+use super::gather::{Unit, bounds, memory_of, partitions_of};
 use super::groups::evaluated;
 use super::in_order::{Begin, in_order};
-use datafusion::arrow::array::UInt32Array;
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use datafusion::arrow::compute::{concat_batches, take_record_batch};
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::common::utils::memory::get_record_batch_memory_size;
@@ -68,6 +68,7 @@ impl Scatter {
 
 /// The rows of a part: first those in its file, then those in memory.
 struct PartRows {
+    bytes: usize,
     file: Option<Arc<dyn SpillFile>>,
     rows: Vec<RecordBatch>,
 }
@@ -86,9 +87,14 @@ impl fmt::Debug for Scattered {
 }
 
 impl Scattered {
+    /// Bytes of the values of a part.
+    pub(super) fn bytes(&self, part: usize) -> usize {
+        self.parts[part].bytes
+    }
+
     /// The rows of a part, in order.
     pub(super) fn rows(&self, part: usize) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let PartRows { file, rows } = &self.parts[part];
+        let PartRows { file, rows, .. } = &self.parts[part];
         let rows = stream::iter(rows.clone().into_iter().map(Ok));
         match file {
             Some(file) => {
@@ -99,10 +105,12 @@ impl Scattered {
     }
 }
 
-/// Reads all splits of the input and distributes their rows.
+/// Reads all splits of the input and distributes their rows. They take at most `share` of a statement's memory: what
+/// is computed of a part needs some too.
 pub(super) async fn scattered(
     input: Arc<dyn ExecutionPlan>,
     scatter: Scatter,
+    share: f64,
     context: &Arc<TaskContext>,
 ) -> Result<Scattered> {
     let (schema, parts) = (input.schema(), scatter.parts);
@@ -111,7 +119,7 @@ pub(super) async fn scattered(
     let begin = units(rows, schema.clone(), Unit::of(context), Arc::new(scatter));
     let size = |unit: &Sorted| get_record_batch_memory_size(&unit.rows);
     let mut units = in_order(splits, begin, size, bounds("scattered rows", context));
-    let mut lists = Lists::new(schema, parts, context);
+    let mut lists = Lists::new(schema, parts, share, context);
     while let Some(unit) = units.try_next().await? {
         lists.add(unit)?;
     }
@@ -145,30 +153,43 @@ fn units(
 /// A file that is written: appends rows, or returns the file if there are none. DataFusion does not export its type.
 type Open = Box<dyn FnMut(Option<&RecordBatch>) -> Result<Option<Arc<dyn SpillFile>>> + Send>;
 
+/// A part while rows arrive.
+#[derive(Default)]
+struct Arriving {
+    bytes: usize,
+    file: Option<Open>,
+    rows: Vec<RecordBatch>,
+}
+
 /// The parts while rows arrive.
 struct Lists {
     files: SpillManager,
-    parts: Vec<(Option<Open>, Vec<RecordBatch>)>,
+    parts: Vec<Arriving>,
     memory: MemoryReservation,
+    /// Bytes that the rows in memory may take.
+    most: usize,
 }
 
 impl Lists {
-    fn new(schema: SchemaRef, parts: usize, context: &TaskContext) -> Self {
+    fn new(schema: SchemaRef, parts: usize, share: f64, context: &TaskContext) -> Self {
         let metrics = SpillMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
         Lists {
             files: SpillManager::new(context.runtime_env(), metrics, schema),
-            parts: (0..parts).map(|_| (None, Vec::new())).collect(),
+            parts: (0..parts).map(|_| Arriving::default()).collect(),
             memory: MemoryConsumer::new("scattered rows").register(context.memory_pool()),
+            most: (memory_of(context) as f64 * share) as usize,
         }
     }
 
     fn add(&mut self, unit: Sorted) -> Result<()> {
         let bytes = get_record_batch_memory_size(&unit.rows);
-        let fits = self.memory.try_grow(bytes).is_ok();
+        let fits = self.memory.size() + bytes <= self.most && self.memory.try_grow(bytes).is_ok();
         let mut start = 0;
         for (part, &end) in self.parts.iter_mut().zip(&unit.ends) {
             if start < end {
-                part.1.push(unit.rows.slice(start as usize, (end - start) as usize));
+                let rows = unit.rows.slice(start as usize, (end - start) as usize);
+                part.bytes += value_bytes(&rows);
+                part.rows.push(rows);
             }
             start = end;
         }
@@ -180,7 +201,7 @@ impl Lists {
 
     /// Appends the rows in memory to the files of their parts.
     fn spill(&mut self) -> Result<()> {
-        for (file, rows) in &mut self.parts {
+        for Arriving { file, rows, .. } in &mut self.parts {
             if rows.is_empty() {
                 continue;
             }
@@ -204,11 +225,44 @@ impl Lists {
     }
 
     fn finish(self) -> Result<Scattered> {
-        let parts = self.parts.into_iter().map(|(file, rows)| {
+        let parts = self.parts.into_iter().map(|Arriving { bytes, file, rows }| {
             let file = file.map(|mut open| open(None)).transpose()?.flatten();
-            Ok(PartRows { file, rows })
+            Ok(PartRows { bytes, file, rows })
         });
         let parts = parts.collect::<Result<_>>()?;
         Ok(Scattered { files: self.files, parts, _memory: self.memory })
     }
+}
+
+/// Bytes of a value whose width is not known, and of what surrounds a text.
+const NOMINAL_BYTES: usize = 16;
+
+/// Bytes of the values of some rows: the same whatever batches they are in and whatever buffers hold them.
+pub(super) fn value_bytes(rows: &RecordBatch) -> usize {
+    rows.columns().iter().map(array_bytes).sum()
+}
+
+fn array_bytes(array: &ArrayRef) -> usize {
+    let span = |offsets: &[i32]| (offsets[0] as usize, offsets[offsets.len() - 1] as usize);
+    let inner = match array.data_type() {
+        DataType::Utf8 => {
+            let (start, end) = span(array.as_string::<i32>().value_offsets());
+            end - start
+        }
+        DataType::Binary => {
+            let (start, end) = span(array.as_binary::<i32>().value_offsets());
+            end - start
+        }
+        DataType::Utf8View => array.as_string_view().lengths().map(|length| length as usize).sum(),
+        DataType::BinaryView => {
+            array.as_binary_view().lengths().map(|length| length as usize).sum()
+        }
+        DataType::List(_) => {
+            let lists = array.as_list::<i32>();
+            let (start, end) = span(lists.value_offsets());
+            array_bytes(&lists.values().slice(start, end - start))
+        }
+        _ => 0,
+    };
+    inner + array.len() * array.data_type().primitive_width().unwrap_or(NOMINAL_BYTES)
 }

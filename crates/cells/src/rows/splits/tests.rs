@@ -35,7 +35,7 @@ fn rows() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-const QUERIES: [&str; 25] = [
+const QUERIES: [&str; 28] = [
     "SELECT * FROM t",
     "SELECT id, v * 2 FROM t WHERE g = 3",
     "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
@@ -60,6 +60,9 @@ const QUERIES: [&str; 25] = [
     "SELECT id, row_number() OVER (PARTITION BY k ORDER BY v, id), rank() OVER (PARTITION BY k ORDER BY v), dense_rank() OVER (PARTITION BY g ORDER BY k) FROM t ORDER BY id",
     "SELECT id, sum(v) OVER (PARTITION BY k ORDER BY id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING), lag(v) OVER (PARTITION BY k ORDER BY id) FROM t ORDER BY id",
     "SELECT id, sum(v) FILTER (WHERE g > 3) OVER (PARTITION BY k), min(s) OVER (PARTITION BY s, k) FROM t ORDER BY id",
+    "SELECT g, median(length(r)), max(r) FROM (SELECT g, repeat(s, 400) AS r FROM t) q GROUP BY g ORDER BY g",
+    "SELECT sum(v), count(*), max(id) FROM t WHERE k IN (SELECT k FROM t WHERE g = 3 AND s > 'text 250')",
+    "SELECT u.g, sum(t.v) FROM t JOIN (SELECT k, g, s FROM t WHERE id % 1000 = 7) u ON t.k = u.k AND t.s = u.s GROUP BY u.g ORDER BY u.g",
     "SELECT t.id, u.k FROM t JOIN (SELECT DISTINCT k FROM t WHERE k < 9) u ON t.id BETWEEN u.k * 100 AND u.k * 100 + 3",
 ];
 
@@ -170,6 +173,16 @@ async fn splits_have_the_same_bits_in_little_memory() {
     assert!(fitting > 12, "{fitting} queries fit");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn percentiles_that_spill_have_all_their_values() {
+    let (_directory, path) = file();
+    let sql =
+        "SELECT k, percentile_cont(0.05) WITHIN GROUP (ORDER BY v) FROM t GROUP BY k ORDER BY k";
+    let world = |memory| World { threads: 1, memory, is_split: false };
+    let much = answers(&world(1 << 30), sql, &path).await.unwrap();
+    assert_eq!(much, answers(&world(1 << 20), sql, &path).await.unwrap());
+}
+
 #[tokio::test]
 async fn plans_are_split_where_rows_are_independent() {
     let (_directory, path) = file();
@@ -215,9 +228,10 @@ async fn plans_are_split_where_rows_are_independent() {
       GatherExec
         AggregateExec
           HashJoinExec
-            GatherExec
-              FilterExec
-                DataSourceExec
+            KeysExec
+              GatherExec
+                FilterExec
+                  DataSourceExec
             DataSourceExec
     ");
 }

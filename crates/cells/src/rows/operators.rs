@@ -1,0 +1,38 @@
+//! The operators of a physical plan, as EXPLAIN shows them.
+
+use super::run::PhysicalRows;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use std::sync::Arc;
+
+/// An operator of rows and what it reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operator {
+    /// DataFusion's name, or that of ours.
+    pub name: String,
+    /// The splits in which its rows are computed; each of them by one thread.
+    pub splits: usize,
+    /// The operators whose rows it reads.
+    pub inputs: Vec<Operator>,
+}
+
+impl Operator {
+    fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
+        Operator {
+            name: plan.name().to_string(),
+            splits: plan.output_partitioning().partition_count(),
+            inputs: plan.children().into_iter().map(Operator::of).collect(),
+        }
+    }
+
+    /// True if some operator has several splits.
+    pub fn is_split(&self) -> bool {
+        self.splits > 1 || self.inputs.iter().any(Operator::is_split)
+    }
+}
+
+impl PhysicalRows {
+    /// The operators of all its plans; the last one is that of the answer.
+    pub fn operators(&self) -> Vec<Operator> {
+        self.plans().map(Operator::of).collect()
+    }
+}

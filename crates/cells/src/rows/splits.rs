@@ -46,7 +46,7 @@ use first::FirstExec;
 pub(super) use gather::RowsThreads;
 use gather::gathered;
 use groups::GroupsExec;
-use key_filter::KeysExec;
+use key_filter::{Applied, KeysExec};
 use sort::SortSplitsExec;
 use std::sync::Arc;
 pub(super) use windows::WindowsExec;
@@ -90,7 +90,8 @@ pub(super) fn with_splits(
     plan: Arc<dyn ExecutionPlan>,
     size: SplitSize,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let plan = plan.transform_up(|node| match split(&node, size)? {
+    let applied = Applied::of(&plan)?;
+    let plan = plan.transform_up(|node| match split(&node, size, &applied)? {
         Some(node) => Ok(Transformed::yes(node)),
         None => Ok(Transformed::no(node)),
     })?;
@@ -102,7 +103,11 @@ fn is_split(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// The node over inputs of which some are split; `None` if it remains.
-fn split(node: &Arc<dyn ExecutionPlan>, size: SplitSize) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+fn split(
+    node: &Arc<dyn ExecutionPlan>,
+    size: SplitSize,
+    applied: &Applied,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(scan) = node.downcast_ref::<DataSourceExec>() {
         return scans::split(scan, size);
     }
@@ -136,7 +141,7 @@ fn split(node: &Arc<dyn ExecutionPlan>, size: SplitSize) -> Result<Option<Arc<dy
         && is_split(probe)
         && follows_probe(node)
     {
-        return joined(node, gathered(build.clone()), probe.clone()).map(Some);
+        return joined(node, gathered(build.clone()), probe.clone(), applied).map(Some);
     }
     if let Some(aggregate) = node.downcast_ref::<AggregateExec>()
         && let Some(parallel) = aggregated(aggregate)?
@@ -183,10 +188,11 @@ fn joined(
     node: &Arc<dyn ExecutionPlan>,
     build: Arc<dyn ExecutionPlan>,
     probe: Arc<dyn ExecutionPlan>,
+    applied: &Applied,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     match node.downcast_ref::<HashJoinExec>() {
         Some(join) => {
-            let build = KeysExec::of(join, build)?;
+            let build = KeysExec::of(join, build, applied)?;
             join.builder().with_new_children(vec![build, probe])?.reset_state().build_exec()
         }
         None => replaced(node, vec![build, probe]),

@@ -30,6 +30,7 @@ use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
 use datafusion::logical_expr::{Accumulator, ColumnarValue, Operator};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_expr::utils::split_conjunction;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
@@ -37,6 +38,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
 use std::any::Any;
+use std::collections::HashSet;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -66,14 +68,39 @@ pub(super) struct KeysExec {
     keys: Keys,
 }
 
+/// The filters that scans of files apply while they read.
+pub(super) struct Applied(HashSet<u64>);
+
+impl Applied {
+    /// Those of all scans of a plan.
+    pub(super) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Self> {
+        let mut ids = HashSet::new();
+        plan.apply(|node| {
+            if let Some(condition) = file_scan(node).and_then(|scan| scan.file_source.filter()) {
+                let parts = split_conjunction(&condition);
+                ids.extend(parts.into_iter().filter_map(|part| part.expression_id()));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(Applied(ids))
+    }
+}
+
+fn file_scan(node: &Arc<dyn ExecutionPlan>) -> Option<&FileScanConfig> {
+    let scan = node.downcast_ref::<DataSourceExec>()?;
+    (scan.data_source().as_ref() as &dyn Any).downcast_ref()
+}
+
 impl KeysExec {
-    /// The build side of a join, which fills the filter that the join has passed to its probe side. Rows of a whole table
-    /// are left as they are: mostly each row of the probe side has a match.
+    /// The build side of a join, which fills the filter that the join has passed to a scan of its probe side. Rows of a
+    /// whole table are left as they are: mostly each row of the probe side has a match.
     pub(super) fn of(
         join: &HashJoinExec,
         build: Arc<dyn ExecutionPlan>,
+        applied: &Applied,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let filter = join.dynamic_expressions_produced().pop();
+        let filter = filter.filter(|f| f.expression_id().is_some_and(|id| applied.0.contains(&id)));
         let filter = filter.map(|filter| filter as Arc<dyn Any + Send + Sync>);
         let Some(Ok(filter)) = filter.map(Arc::downcast::<DynamicFilterPhysicalExpr>) else {
             return Ok(build);
@@ -91,14 +118,11 @@ impl KeysExec {
 /// True if some operator may leave out rows.
 fn is_chosen(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     plan.exists(|node| {
-        let scan = node.downcast_ref::<DataSourceExec>();
-        let scan = scan.map(|scan| scan.data_source().as_ref() as &dyn Any);
-        let scan = scan.and_then(|scan| scan.downcast_ref::<FileScanConfig>());
         Ok(node.is::<FilterExec>()
             || node.is::<HashJoinExec>()
             || node.is::<AggregateExec>()
             || node.is::<GroupsExec>()
-            || scan.is_some_and(|scan| scan.file_source.filter().is_some()))
+            || file_scan(node).is_some_and(|scan| scan.file_source.filter().is_some()))
     })
 }
 

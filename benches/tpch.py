@@ -21,10 +21,10 @@ import shutil
 import statistics
 import subprocess
 import sys
-import time
 from decimal import Decimal
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from rows import ROOT, timed
+
 TABLES = ["region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"]
 
 # Seconds after which a statement of Tessera is given up.
@@ -275,16 +275,6 @@ def cast(source, target):
 def statement(query, scale, directory=None):
     names = {t: t if directory is None else f"'{directory / t}.parquet'" for t in TABLES}
     return QUERIES[query].format(fraction=f"{0.0001 / scale:.12f}".rstrip("0"), **names)
-
-
-def timed(run, repeats):
-    answer = run()
-    times = []
-    for _ in range(repeats):
-        begun = time.perf_counter()
-        answer = run()
-        times.append(time.perf_counter() - begun)
-    return statistics.median(times), answer
 
 
 def tessera_of(binary, threads, scale, directory, repeats):

@@ -37,6 +37,7 @@ mod stream;
 mod table;
 mod thrift;
 mod top;
+mod wrapped;
 mod written;
 
 pub(crate) use guard::Guarded;

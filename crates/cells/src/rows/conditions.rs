@@ -1,20 +1,17 @@
 //! Conditions that a scan of Parquet evaluates.
 //!
-//! The reader turns an error of a condition into a text. So a condition that may fail remembers its error, and whoever
-//! reads the scan returns that one.
+//! The reader turns an error of a condition into a text. So the scan keeps the first error of its conditions, and its
+//! stream ends with that one.
 
-use arrow::datatypes::{DataType, Schema};
-use arrow::record_batch::RecordBatch;
-use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::{ColumnarValue, Operator};
+use super::wrapped::wrapped;
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
     Literal, NotExpr,
 };
 use datafusion::physical_expr::utils::{conjunction, split_conjunction};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 /// Functions of ours that have a result for each value.
@@ -46,29 +43,30 @@ impl Failure {
     }
 }
 
-/// The condition, whose parts that may fail remember their error. The others are as they were: the reader compares
-/// them with statistics.
+/// The condition; the error of a part that may fail goes to `failure`. Parts that cannot fail are
+/// unchanged: the reader compares them with statistics.
 pub(super) fn remembering(
     condition: &Arc<dyn PhysicalExpr>,
     failure: &Arc<Failure>,
 ) -> Arc<dyn PhysicalExpr> {
-    let parts = split_conjunction(condition).into_iter().map(|part| match is_total(part) {
-        true => part.clone(),
-        false => Arc::new(Fallible { inner: part.clone(), failure: failure.clone() }) as _,
+    let parts = split_conjunction(condition).into_iter().map(|part| {
+        if is_total(part) {
+            return part.clone();
+        }
+        let failure = failure.clone();
+        wrapped(part.clone(), move |part, batch| part.evaluate(batch).map_err(|e| failure.of(e)))
     });
     conjunction(parts)
 }
 
 /// True if the expression has a value for each row.
 fn is_total(expr: &Arc<dyn PhysicalExpr>) -> bool {
-    if expr.is::<DynamicFilterPhysicalExpr>() {
-        return true;
-    }
     let is_known = match expr.downcast_ref::<BinaryExpr>() {
         Some(binary) => COMPARISONS.contains(binary.op()) || binary.op().is_logic_operator(),
         None => {
             expr.is::<Column>()
                 || expr.is::<Literal>()
+                || expr.is::<DynamicFilterPhysicalExpr>()
                 || expr.is::<NotExpr>()
                 || expr.is::<IsNullExpr>()
                 || expr.is::<IsNotNullExpr>()
@@ -80,66 +78,4 @@ fn is_total(expr: &Arc<dyn PhysicalExpr>) -> bool {
         }
     };
     is_known && expr.children().into_iter().all(is_total)
-}
-
-/// A condition that remembers its error.
-struct Fallible {
-    inner: Arc<dyn PhysicalExpr>,
-    failure: Arc<Failure>,
-}
-
-impl fmt::Debug for Fallible {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-impl fmt::Display for Fallible {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-impl PartialEq for Fallible {
-    fn eq(&self, other: &Self) -> bool {
-        self.inner.eq(&other.inner)
-    }
-}
-
-impl Eq for Fallible {}
-
-impl Hash for Fallible {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.inner.hash(state);
-    }
-}
-
-impl PhysicalExpr for Fallible {
-    fn data_type(&self, schema: &Schema) -> Result<DataType> {
-        self.inner.data_type(schema)
-    }
-
-    fn nullable(&self, schema: &Schema) -> Result<bool> {
-        self.inner.nullable(schema)
-    }
-
-    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
-        self.inner.evaluate(batch).map_err(|e| self.failure.of(e))
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
-        vec![&self.inner]
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn PhysicalExpr>>,
-    ) -> Result<Arc<dyn PhysicalExpr>> {
-        let inner = children.into_iter().next().unwrap_or_else(|| self.inner.clone());
-        Ok(Arc::new(Fallible { inner, failure: self.failure.clone() }))
-    }
-
-    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt_sql(f)
-    }
 }

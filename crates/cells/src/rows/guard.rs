@@ -168,7 +168,7 @@ pub(super) fn guarded(
     .map(|t| t.data)
 }
 
-/// The source with charged pages, whose conditions remember their errors.
+/// The source with charged pages; the first error of its conditions goes to `failure`.
 fn of_parquet(
     source: &ParquetSource,
     quota: Option<&Arc<Quota>>,

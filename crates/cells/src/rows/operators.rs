@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// An operator of rows and what it reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operator {
-    /// DataFusion's name, or that of ours.
+    /// Name of the physical operator.
     pub name: String,
     /// The splits in which its rows are computed; each of them by one thread.
     pub splits: usize,

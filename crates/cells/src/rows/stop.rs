@@ -7,13 +7,11 @@
 //! A nested-loop join compares billions of pairs between two batches. Its condition is evaluated for some thousand
 //! pairs at a time, so the check is made there, and the thread's other tasks are moved to other threads.
 
+use super::wrapped::wrapped;
 use crate::stack;
-use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
-use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::joins::NestedLoopJoinExec;
@@ -22,7 +20,6 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use tessera_exec::error::Error;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -78,13 +75,15 @@ pub(super) fn stoppable(
             return Ok(Transformed::yes(node));
         };
         let Some(filter) = join.filter() else { return Ok(Transformed::yes(node)) };
-        let condition =
-            Stoppable { inner: filter.expression().clone(), is_stopped: is_stopped.clone() };
-        let filter = JoinFilter::new(
-            Arc::new(condition),
-            filter.column_indices().to_vec(),
-            filter.schema().clone(),
-        );
+        let is_stopped = is_stopped.clone();
+        let condition = wrapped(filter.expression().clone(), move |condition, pairs| {
+            if is_stopped() {
+                return Err(DataFusionError::External(Box::new(Error::Cancelled)));
+            }
+            in_place(|| condition.evaluate(pairs))
+        });
+        let filter =
+            JoinFilter::new(condition, filter.column_indices().to_vec(), filter.schema().clone());
         let (left, right) = (join.left().clone(), join.right().clone());
         let projection = join.projection().as_ref().map(|columns| columns.to_vec());
         let join =
@@ -161,74 +160,5 @@ impl ExecutionPlan for Checked {
             false => batch,
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, checked)))
-    }
-}
-
-/// A join condition that is not evaluated once the statement is stopped.
-struct Stoppable {
-    inner: Arc<dyn PhysicalExpr>,
-    is_stopped: IsStopped,
-}
-
-impl fmt::Debug for Stoppable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-impl fmt::Display for Stoppable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-impl PartialEq for Stoppable {
-    fn eq(&self, other: &Self) -> bool {
-        self.inner.eq(&other.inner)
-    }
-}
-
-impl Eq for Stoppable {}
-
-impl Hash for Stoppable {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.inner.hash(state);
-    }
-}
-
-impl PhysicalExpr for Stoppable {
-    fn data_type(&self, schema: &Schema) -> Result<DataType> {
-        self.inner.data_type(schema)
-    }
-
-    fn nullable(&self, schema: &Schema) -> Result<bool> {
-        self.inner.nullable(schema)
-    }
-
-    fn return_field(&self, schema: &Schema) -> Result<FieldRef> {
-        self.inner.return_field(schema)
-    }
-
-    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
-        if (self.is_stopped)() {
-            return Err(DataFusionError::External(Box::new(Error::Cancelled)));
-        }
-        in_place(|| self.inner.evaluate(batch))
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
-        vec![&self.inner]
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn PhysicalExpr>>,
-    ) -> Result<Arc<dyn PhysicalExpr>> {
-        let inner = children.into_iter().next().unwrap_or_else(|| self.inner.clone());
-        Ok(Arc::new(Stoppable { inner, is_stopped: self.is_stopped.clone() }))
-    }
-
-    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt_sql(f)
     }
 }

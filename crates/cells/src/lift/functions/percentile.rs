@@ -1,5 +1,5 @@
-//! `percentile_cont` with the exact weight (DataFusion's rounds the weight of the upper value to six digits), and with all
-//! states that are merged.
+//! `percentile_cont` with the exact weight (DataFusion's rounds the weight of the upper value to six digits). It
+//! merges all states, where DataFusion's (55.2) merges only the first of several.
 
 use std::sync::Arc;
 
@@ -102,7 +102,6 @@ impl Accumulator for Exact {
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        // DataFusion's merges the first state only, where several come at once (55.2).
         for values in states[0].as_list::<i32>().iter().flatten() {
             self.inner.update_batch(&[values])?;
         }

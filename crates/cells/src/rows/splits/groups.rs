@@ -56,8 +56,8 @@ const PART_BYTES: usize = 4 << 20;
 const DEPTH_MAX: usize = 2;
 const PARTS_OF_PART: usize = 64;
 
-/// Share of a statement's memory that rows may take while they wait for their part.
-const SHARE: f64 = 0.5;
+/// Rows that wait for their part may take this part of a statement's memory for rows.
+const WAITING_SHARE: usize = 2;
 
 /// Hashes keys for parts, in the same way in each run.
 const STATE: RandomState = state(0);
@@ -215,7 +215,8 @@ async fn groups(
     }
     let parts = (splits * PARTS_OF_SPLIT).clamp(*PARTS.start(), *PARTS.end());
     let schema = aggregate.schema();
-    let of = scattered(input, Scatter { keys, parts, state: STATE }, SHARE, &context).await?;
+    let of =
+        scattered(input, Scatter { keys, parts, state: STATE }, WAITING_SHARE, &context).await?;
     let (bounds, batch_rows) = (bounds("groups", &context), context.session_config().batch_size());
     let groups = Arc::new(PartGroups { aggregate, context });
     let of = Arc::new(of);
@@ -257,7 +258,7 @@ impl PartGroups {
         }
         let parts = (2 * bytes / PART_BYTES).min(PARTS_OF_PART);
         let scatter = Scatter { keys: keys(&self.aggregate), parts, state: state(depth + 1) };
-        let of = Arc::new(scattered(rows, scatter, SHARE / 4.0, &self.context).await?);
+        let of = Arc::new(scattered(rows, scatter, 4 * WAITING_SHARE, &self.context).await?);
         let part = move |part| self.clone().of(of.clone(), part, depth + 1);
         Ok(stream::iter(0..parts).flat_map(part).boxed())
     }
@@ -330,7 +331,7 @@ async fn sampled(
         && bytes <= SAMPLE_BYTES
         && let Some(batch) = first.try_next().await?
     {
-        // Where batches end depends on the memory, so the rows that count do not.
+        // The ends of batches depend on the memory; the rows of the sample must not.
         let counted = batch.slice(0, batch.num_rows().min(SAMPLE_ROWS - rows));
         hashes.clear();
         hashes.resize(counted.num_rows(), 0);
@@ -338,7 +339,7 @@ async fn sampled(
         groups.extend(hashes.iter().copied());
         rows += counted.num_rows();
         bytes += value_bytes(&counted);
-        // A request that was refused would change the choice.
+        // Without asking: a refusal would change the choice.
         memory.grow(get_record_batch_memory_size(&batch));
         begun.push(batch);
     }

@@ -105,12 +105,12 @@ impl Scattered {
     }
 }
 
-/// Reads all splits of the input and distributes their rows. They take at most `share` of a statement's memory: what
-/// is computed of a part needs some too.
+/// Reads all splits of the input and distributes their rows. They may take a `share`-th of a statement's memory: the
+/// groups of a part need some too.
 pub(super) async fn scattered(
     input: Arc<dyn ExecutionPlan>,
     scatter: Scatter,
-    share: f64,
+    share: usize,
     context: &Arc<TaskContext>,
 ) -> Result<Scattered> {
     let (schema, parts) = (input.schema(), scatter.parts);
@@ -171,13 +171,13 @@ struct Lists {
 }
 
 impl Lists {
-    fn new(schema: SchemaRef, parts: usize, share: f64, context: &TaskContext) -> Self {
+    fn new(schema: SchemaRef, parts: usize, share: usize, context: &TaskContext) -> Self {
         let metrics = SpillMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
         Lists {
             files: SpillManager::new(context.runtime_env(), metrics, schema),
             parts: (0..parts).map(|_| Arriving::default()).collect(),
             memory: MemoryConsumer::new("scattered rows").register(context.memory_pool()),
-            most: (memory_of(context) as f64 * share) as usize,
+            most: memory_of(context) / share,
         }
     }
 

@@ -1,10 +1,12 @@
 """A server and workers beside the server alone and Dask.distributed, with as many processes and threads each.
 
     python benches/cluster.py --binary target/release/tessera --data DIRECTORY [--workers 2] [--only 1,3] [--dask]
+    python benches/cluster.py --data DIRECTORY --tpch target/bench-data/tpch1 --only 8,9,10
 
 Prints a line for each statement: medians of three runs after one that is not counted, and the peak memory of the larger
 worker. Servers listen on free ports of the loopback interface and are ended with the script. Dask needs `dask` and
-`distributed`; the file of 4 GB that the first statement reads is made with `zarr` if it is not there.
+`distributed`; the file of 4 GB that the first statement reads is made with `zarr` if it is not there. With the files of
+`benches/tpch.py` there are three queries over tables, whose rows workers compute.
 """
 
 import argparse
@@ -17,6 +19,8 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
+
+import tpch
 
 RUNS = 3
 TIMEOUT_S = 600
@@ -70,6 +74,12 @@ def statements(rows):
             ).sum(),
         ),
     ]
+
+
+def tables(directory):
+    """As `statements`, over the files of TPC-H."""
+    names = {1: "groups of lineitem", 6: "a sum of lineitem", 14: "lineitem joined with part"}
+    return [(f"TPC-H {q}: {name}", tpch.statement(q, 1, directory), None) for q, name in names.items()]
 
 
 def make_rows(path):
@@ -156,7 +166,8 @@ def tessera(binary, workers, memory, sql):
         peak = max(peak_mib(p.pid) for p in cluster.processes[1:])
         alone = median_s(lambda: cluster.ask(f"SET tessera.spread = 'none'; {sql}"))
         told = cluster.ask(f"SET tessera.spread = 'all'; EXPLAIN ANALYZE {sql}")
-        moved = next((line.strip() for line in told.splitlines() if "expected)" in line), "")
+        shown = (line.strip() for line in told.splitlines())
+        moved = next((line for line in shown if "expected)" in line or "tasks of rows" in line), "")
     return alone, there, peak, moved
 
 
@@ -178,19 +189,21 @@ def main():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--memory", default="4GiB", help="what each worker may take")
     parser.add_argument("--only", help="numbers of statements, from 1, with commas")
+    parser.add_argument("--tpch", type=Path, help="directory of the files of benches/tpch.py")
     parser.add_argument("--dask", action="store_true", help="beside Dask.distributed")
     options = parser.parse_args()
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
     rows = options.data.absolute() / "rows.zarr"
-    wanted = [int(n) for n in options.only.split(",")] if options.only else range(1, 8)
-    for number, (name, sql, say) in enumerate(statements(rows), 1):
-        if number not in wanted:
+    wanted = [int(n) for n in options.only.split(",")] if options.only else None
+    every = statements(rows) + (tables(options.tpch.absolute()) if options.tpch else [])
+    for number, (name, sql, say) in enumerate(every, 1):
+        if wanted is not None and number not in wanted:
             continue
         if number == 1 and not rows.exists():
             make_rows(rows)
         alone, there, peak, moved = tessera(os.path.abspath(options.binary), options.workers, options.memory, sql)
         print(f"{number} {name}: alone {alone:.3f} s, cluster {there:.3f} s, worker {peak:.0f} MiB; {moved}", flush=True)
-        if options.dask:
+        if options.dask and say:
             seconds, peak = dask(options.workers, say)
             print(f"  dask {seconds:.3f} s ({seconds / there:.1f}), worker {peak:.0f} MiB", flush=True)
 

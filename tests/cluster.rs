@@ -330,7 +330,11 @@ impl Cluster {
 
     /// Waits until workers have nothing of any statement, but what they retain for later ones.
     pub(crate) fn is_quiet(&self, what: &str) {
-        until(what, PATIENCE, || left_on(&self.alive()) == 0);
+        let begun = Instant::now();
+        while left_on(&self.alive()) > 0 {
+            assert!(begun.elapsed() < PATIENCE, "not in time: {what}: {:#?}", self.alive());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub(crate) fn events(&self) -> Vec<String> {
@@ -346,6 +350,7 @@ pub(crate) fn left_on(workers: &[Value]) -> u64 {
         // With what the allocator adds to each chunk.
         let retained = w["retained_bytes"].as_u64().unwrap() / 2 * 3;
         w["orders"].as_u64().unwrap()
+            + w["row_tasks"].as_u64().unwrap()
             + w["chunks"].as_u64().unwrap()
             + w["memory_used_bytes"].as_u64().unwrap().saturating_sub(retained)
     };
@@ -559,11 +564,13 @@ pub(crate) const STATEMENTS: [&str; 6] = [
 
 /// What the statements answer on one machine, and how long that takes.
 fn alone(cluster: &Cluster) -> Vec<(String, Duration)> {
-    let ask = |sql: &&str| {
-        let begun = Instant::now();
-        (cluster.alone(sql), begun.elapsed())
-    };
-    STATEMENTS.iter().map(ask).collect()
+    STATEMENTS.iter().map(|sql| timed(cluster, sql)).collect()
+}
+
+/// What a statement answers on one machine, and how long that takes.
+fn timed(cluster: &Cluster, sql: &str) -> (String, Duration) {
+    let begun = Instant::now();
+    (cluster.alone(sql), begun.elapsed())
 }
 
 #[test]
@@ -582,10 +589,14 @@ fn a_server_and_its_workers() {
     cluster.is_quiet("statements that are over");
     let shown = cluster.query("SHOW WORKERS");
     assert_eq!(shown.body.lines().count(), 3, "{}", shown.body);
+    let columns = ",chunks,row_tasks,row_tasks_done,rows_sent,row_bytes,heard,why";
+    assert!(shown.body.lines().next().unwrap().ends_with(columns), "{}", shown.body);
     let explained = cluster.query(&format!("EXPLAIN ANALYZE {}", STATEMENTS[2]));
     assert!(explained.body.contains("workers: 2"), "{}", explained.body);
     let metrics = cluster.ask("GET", "/metrics", "").unwrap().body;
-    assert!(metrics.contains("tessera_worker_up{worker=\"1\"} 1"), "{metrics}");
+    for line in ["up{worker=\"1\"} 1", "row_tasks_total{", "rows_total{", "row_bytes_total{"] {
+        assert!(metrics.contains(&format!("tessera_worker_{line}")), "no {line} in {metrics}");
+    }
     // A user's error is told at once, with what is to be done.
     let wrong = cluster.query("SELECT sum(x * x * x) AS s FROM (SELECT arange(4000000) AS x) t");
     assert!(wrong.status == 400, "{}", wrong.body);

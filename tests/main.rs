@@ -17,6 +17,7 @@ mod cluster;
 mod cluster_cells;
 mod cluster_durable;
 mod cluster_outputs;
+mod cluster_rows;
 mod common;
 mod coverage;
 #[expect(clippy::print_stdout, reason = "a long run tells what it saw")]

@@ -3,7 +3,8 @@
 //! The short run is a part of the suite; `TESSERA_CLUSTER_RUNS=300 cargo test --release --test tests cluster::chaos --
 //! --nocapture` is the long one, and `TESSERA_SEED=… TESSERA_CLUSTER_RUNS=1` plays one of its runs again.
 
-use super::{CUT, Cluster, HELD, OPEN, STATEMENTS, alone, signal};
+use super::{CUT, Cluster, HELD, OPEN, STATEMENTS, signal, timed};
+use crate::cluster_rows;
 use crate::common::{Random, number};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,13 @@ enum Fault {
     Server,
 }
 
+/// Statements of tensors, and some of rows.
+fn statements(cluster: &Cluster) -> Vec<String> {
+    let table = cluster_rows::files(cluster);
+    let rows = cluster_rows::statements(&table).into_iter().take(3);
+    STATEMENTS.map(String::from).into_iter().chain(rows).collect()
+}
+
 /// Runs statements on three workers, and has something happen in the middle.
 fn chaos_run(seed: u64) -> String {
     use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
@@ -30,7 +38,8 @@ fn chaos_run(seed: u64) -> String {
     let mut cluster = Cluster::start(2);
     let wires = cluster.start_wired_worker();
     cluster.wait_for(3);
-    let want = alone(&cluster);
+    let statements = statements(&cluster);
+    let want: Vec<_> = statements.iter().map(|sql| timed(&cluster, sql)).collect();
     let faults = 1 + usize::from(random.unit() < 0.34);
     let mut told = Vec::new();
     for _ in 0..faults {
@@ -42,8 +51,8 @@ fn chaos_run(seed: u64) -> String {
             9 | 10 => Fault::Hold(random.next() % 4000),
             _ => Fault::Server,
         };
-        let at = (random.next() % STATEMENTS.len() as u64) as usize;
-        let (_, answer, calm) = cluster.watched(STATEMENTS[at]).unwrap();
+        let at = (random.next() % statements.len() as u64) as usize;
+        let (_, answer, calm) = cluster.watched(&statements[at]).unwrap();
         // In the middle, most often.
         let wait = want[at].1.mul_f64(1.2 * random.unit());
         let mut victim = (random.next() % cluster.workers.len() as u64) as usize;
@@ -55,7 +64,7 @@ fn chaos_run(seed: u64) -> String {
         let begun = Instant::now();
         let mut end = String::new();
         std::thread::scope(|scope| {
-            let asked = scope.spawn(|| cluster.watched(STATEMENTS[at]));
+            let asked = scope.spawn(|| cluster.watched(&statements[at]));
             std::thread::sleep(wait);
             let worker = &cluster.workers[victim];
             match fault {
@@ -80,12 +89,12 @@ fn chaos_run(seed: u64) -> String {
             match (fault, reply) {
                 (Fault::Server, _) => {}
                 (_, Ok((state, body, ran))) => {
-                    assert_eq!((&*state, &body), ("FINISHED", &answer), "{}", STATEMENTS[at]);
+                    assert_eq!((&*state, &body), ("FINISHED", &answer), "{}", statements[at]);
                     let comes_back = !matches!(fault, Fault::Kill | Fault::Leave);
                     ran.is_bounded(&calm, 1, comes_back);
                     end = format!("{state}, {} of {} again", ran.again, calm.operands());
                 }
-                (_, Err(e)) => panic!("{}: {e}", STATEMENTS[at]),
+                (_, Err(e)) => panic!("{}: {e}", statements[at]),
             }
         });
         told.push(format!("{end} in {:.1} s", begun.elapsed().as_secs_f64()));
@@ -102,7 +111,7 @@ fn chaos_run(seed: u64) -> String {
         }
         cluster.wait_for(3);
         // Everything is as it should be at once.
-        let got = cluster.query(STATEMENTS[0]);
+        let got = cluster.query(&statements[0]);
         assert_eq!((got.status, &got.body), (200, &want[0].0), "afterwards");
         cluster.is_quiet("what is left on workers");
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tessera_cluster::net::Credentials;
-use tessera_cluster::registry::WorkerState;
+use tessera_cluster::registry::{Member, WorkerState};
 use tessera_cluster::{Joining, Worker};
 use tessera_engine::config::Config;
 use tessera_engine::session::{Host, Session};
@@ -172,7 +172,9 @@ impl Workers {
             };
             let threads = Runtime::new(config, runtime.handle().clone()).unwrap();
             let stores = Stores::new(Duration::from_secs(30));
+            let rows = tessera_engine::rows_runner(&threads, stores.clone());
             let worker = Worker::new(threads, stores, &credentials, 1 << 27);
+            worker.runs_rows(rows);
             let joining = Joining {
                 schedulers: vec![cluster.address().to_string()],
                 listen: "127.0.0.1:0".parse().unwrap(),
@@ -201,7 +203,8 @@ impl Workers {
         }
         let cluster = host.cluster().unwrap();
         let all = cluster.registry().all();
-        assert!(all.iter().all(|m| m.state == WorkerState::Left && m.load.chunks == 0), "{all:?}");
+        let has_nothing = |m: &Member| m.load.chunks == 0 && m.load.row_tasks == 0;
+        assert!(all.iter().all(|m| m.state == WorkerState::Left && has_nothing(m)), "{all:?}");
         runtime.block_on(cluster.close());
         all.iter().map(|m| m.load.operands).sum()
     }

@@ -8,7 +8,8 @@ use datafusion::error::DataFusionError;
 use std::error::Error as StdError;
 use std::io;
 use std::sync::Arc;
-use tessera_exec::error::Error as ExecError;
+use tessera_exec::error::{Error as ExecError, ErrorReport};
+use tessera_planner::error::Class;
 use tessera_storage::source::{SourceError, passing};
 
 /// Why a table could not be opened, or rows could not be planned or computed.
@@ -58,6 +59,168 @@ impl Error {
             None => Error::Rows { message, memory: false },
         }
     }
+}
+
+impl Error {
+    /// The report of the error: its code, its class, its message with the causes, and what to do. A server and a worker
+    /// report the same error in the same words.
+    pub fn report(&self) -> ErrorReport {
+        match self {
+            Error::Inner(inner) => match of_ours(&**inner) {
+                Some(report) => report,
+                None => Error::caused(inner.to_string(), &**inner).report(),
+            },
+            Error::Shared { error, otherwise } => {
+                ours_among(&**error).unwrap_or_else(|| otherwise.report())
+            }
+            Error::Storage(error) => of_storage(error),
+            Error::Rows { message, memory } => {
+                let kind = RowsErrorKind::of(message, *memory);
+                ErrorReport {
+                    may_fit: kind.may_fit(),
+                    ..report(kind.code(), kind.class(), message.clone(), kind.hint())
+                }
+            }
+            Error::Table { url, format, reason } => report(
+                NOT_A_TABLE,
+                Class::User,
+                format!("`{url}` cannot be read as {format}: {reason}"),
+                Some(table_hint(format)),
+            ),
+            Error::Timeout { limit_s } => {
+                let message = format!("the query took longer than {limit_s} s and was cancelled");
+                report("timeout", Class::Limit, message, None)
+            }
+            Error::Threads(error) => {
+                let message = format!("cannot start threads for rows: {error}");
+                report("io", Class::Internal, message, None)
+            }
+        }
+    }
+}
+
+/// The code of a file that is not a table of its format.
+pub const NOT_A_TABLE: &str = "not_a_table";
+
+/// What to do about a file that is not a table of its format.
+pub fn table_hint(format: &str) -> &'static str {
+    match format {
+        "NDJSON" => "the file must contain one JSON object per line",
+        _ => {
+            "if the file name does not show the format, use read_parquet, read_csv, read_json or read_arrow"
+        }
+    }
+}
+
+/// What an error of DataFusion is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowsErrorKind {
+    /// It ran out of memory.
+    Memory,
+    /// An integer was divided by 0.
+    ZeroDivision,
+    /// Anything else.
+    Other,
+}
+
+impl RowsErrorKind {
+    /// The kind of an error with that message; `memory` if it ran out of memory.
+    pub fn of(message: &str, memory: bool) -> Self {
+        match memory {
+            true => Self::Memory,
+            // Arrow marks it only in its message.
+            false if message.to_ascii_lowercase().contains("divide by zero") => Self::ZeroDivision,
+            false => Self::Other,
+        }
+    }
+
+    /// A short, stable, machine-readable name.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Memory => "memory_exceeded",
+            Self::ZeroDivision => "division_by_zero",
+            Self::Other => "execution",
+        }
+    }
+
+    /// Who has to act.
+    pub fn class(self) -> Class {
+        match self {
+            Self::Memory => Class::Limit,
+            Self::ZeroDivision | Self::Other => Class::User,
+        }
+    }
+
+    /// How to fix it, if known.
+    pub fn hint(self) -> Option<&'static str> {
+        match self {
+            Self::Memory => {
+                Some("ask for fewer rows (LIMIT, WHERE, GROUP BY), or raise --memory-limit")
+            }
+            Self::ZeroDivision => Some(
+                "integer division by zero has no result; `nullif(divisor, 0)` gives NULL, `x::double` infinity or NaN",
+            ),
+            Self::Other => None,
+        }
+    }
+
+    /// True if memory was refused that would be available if no other statement held any: a statement's budget for rows
+    /// is a part of the memory limit.
+    pub fn may_fit(self) -> bool {
+        self == Self::Memory
+    }
+}
+
+fn report(code: &str, class: Class, message: String, hint: Option<&str>) -> ErrorReport {
+    ErrorReport { code: code.into(), class, message, hint: hint.map(Into::into), may_fit: false }
+}
+
+/// The report of an error of this project; `None` for others.
+fn of_ours(error: &(dyn StdError + 'static)) -> Option<ErrorReport> {
+    if let Some(ours) = error.downcast_ref::<ExecError>() {
+        return Some(ErrorReport::from(ours));
+    }
+    if let Some(ours) = error.downcast_ref::<tessera_frontend::Error>() {
+        let report = report(ours.code(), ours.class(), with_causes(ours), None);
+        return Some(ErrorReport { hint: ours.hint(), ..report });
+    }
+    error.downcast_ref::<SourceError>().map(of_storage)
+}
+
+/// The report of the first error of exec or of the frontend among an error and its causes.
+fn ours_among(error: &(dyn StdError + 'static)) -> Option<ErrorReport> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if error.is::<ExecError>() || error.is::<tessera_frontend::Error>() {
+            return of_ours(error);
+        }
+        // An error of a file hides its cause from its chain of sources.
+        let file = error.downcast_ref::<io::Error>().and_then(|e| e.get_ref());
+        next = match file {
+            Some(inside) => Some(inside),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+fn of_storage(error: &SourceError) -> ErrorReport {
+    let report = report(error.code(), error.class(), with_causes(error), None);
+    ErrorReport { hint: error.hint(), ..report }
+}
+
+/// The message, with the causes that it does not name.
+fn with_causes(error: &(dyn StdError + 'static)) -> String {
+    let mut message = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        if !message.contains(&text) {
+            message = format!("{message}: {text}");
+        }
+        next = cause.source();
+    }
+    message
 }
 
 impl From<DataFusionError> for Error {
@@ -136,5 +299,45 @@ mod tests {
         }
         let other = Error::from(DataFusionError::Execution("no such row".into()));
         assert!(matches!(other, Error::Rows { memory: false, .. }), "{other:?}");
+    }
+
+    #[test]
+    fn reports_have_the_codes_of_their_errors() {
+        let of = |error: DataFusionError| {
+            let report = Error::from(error).report();
+            (report.code, report.class, report.may_fit)
+        };
+        let full = || DataFusionError::ResourcesExhausted("all in use".into());
+        assert_eq!(of(full()), ("memory_exceeded".into(), Class::Limit, true));
+        let held = Arc::new(full());
+        let shared = DataFusionError::Shared(held.clone());
+        assert_eq!(of(shared), ("memory_exceeded".into(), Class::Limit, true));
+        let zero = DataFusionError::from(ArrowError::DivideByZero);
+        assert_eq!(of(zero), ("division_by_zero".into(), Class::User, false));
+        let other = DataFusionError::Execution("no such row".into());
+        assert_eq!(of(other), ("execution".into(), Class::User, false));
+        let ours = || ExecError::Broken { what: "on purpose".into() };
+        let expected = ErrorReport::from(&ours());
+        for error in [
+            DataFusionError::External(Box::new(ours())),
+            DataFusionError::Shared(Arc::new(DataFusionError::External(Box::new(ours())))),
+        ] {
+            assert_eq!(Error::from(error).report(), expected);
+        }
+        let nested = Arc::new(DataFusionError::External(Box::new(ours())));
+        let error = DataFusionError::Shared(nested.clone());
+        assert_eq!(Error::from(error).report(), expected);
+        let changed = SourceError::Changed { what: "a.parquet".into() };
+        let report = Error::from(DataFusionError::External(Box::new(changed.clone()))).report();
+        assert_eq!((report.code.as_str(), report.class), (changed.code(), changed.class()));
+        let cells = tessera_frontend::Error::Cells {
+            code: "integer_overflow",
+            message: "sum".into(),
+            position: None,
+            hint: Some("sum `x::double` instead".into()),
+        };
+        let report = Error::from(cells).report();
+        assert_eq!(report.code, "integer_overflow");
+        assert_eq!(report.hint.as_deref(), Some("sum `x::double` instead"));
     }
 }

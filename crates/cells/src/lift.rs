@@ -48,6 +48,7 @@ mod scan;
 mod shared;
 mod table;
 mod time;
+mod unnamed;
 mod unreadable;
 mod unsigned;
 mod using;
@@ -84,6 +85,9 @@ pub(crate) use shared::SharedRows;
 use shared::{SharedSource, Taken};
 pub(crate) use table::dtype_of_field;
 pub use table::{calendar, dtype_of, field};
+pub(crate) use unnamed::Unnamed;
+#[cfg(test)]
+pub(crate) use unnamed::ranked;
 
 use table::CellSource;
 use tessera_frontend::ast::Relation;

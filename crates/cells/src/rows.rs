@@ -15,16 +15,17 @@
 
 pub mod assemble;
 mod concat;
-mod conditions;
 mod constants;
 mod guard;
 mod ipc;
+mod keyed;
 mod large_top;
 mod memory;
 mod operators;
 mod parquet;
 mod partition_top;
 mod pieces;
+mod remote;
 mod run;
 mod runtime;
 mod scratch;
@@ -44,6 +45,10 @@ pub(crate) use guard::Guarded;
 pub(crate) use ipc::IpcFormat;
 pub use operators::Operator;
 pub use pieces::{PieceSink, Pieces};
+pub use remote::{
+    RowsFault, RowsLoad, RowsOnWorkers, RowsPeers, RowsSpread, RowsStage, RowsStart, RowsStay,
+    RowsTask, RowsTasks,
+};
 pub use run::{Batches, PhysicalRows};
 pub use runtime::{RowsRuntime, RowsState};
 pub use stop::{IsStopped, in_place};

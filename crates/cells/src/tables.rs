@@ -18,17 +18,23 @@ use datafusion::datasource::listing::{
 };
 use datafusion::datasource::{DefaultTableSource, MemTable, TableProvider, provider_as_source};
 use datafusion::error::DataFusionError;
+use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::TableSource;
 use futures::TryStreamExt;
 use object_store::ObjectMeta;
+use object_store::path::Path;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tessera_exec::task::SourceLocation;
 use tessera_frontend::RelationRef;
 use tessera_frontend::ast::UrlKind;
-use tessera_storage::source::{Options, SourceError, Stores, TableStore, Versions, passing};
+use tessera_storage::source::{
+    Noted, Options, SourceError, Stores, TableStore, Versions, is_in_memory, passing,
+};
 use url::Url;
 
 /// Timeout for reading the schema of a table.
@@ -47,7 +53,7 @@ const IN_MEMORY_BYTES_MAX: u64 = 64 << 20;
 static STORES: AtomicU64 = AtomicU64::new(0);
 
 /// The format of a table's files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TableFormat {
     /// Apache Parquet.
     Parquet,
@@ -197,7 +203,8 @@ impl RowsState {
         let batch_bytes = (self.memory_limit() / 4).max(BATCH_BYTES_LEAST);
         let (reading, storage) = reader(format, options, batch_bytes)?;
         let (place, files, root, store) =
-            place(format, url, &storage, state.runtime_env(), stores, versions).await?;
+            place(format, url, &storage, (state.runtime_env(), self.places()), stores, versions)
+                .await?;
         let reading = Arc::new(Guarded::new(reading, root.clone()));
         let ending = if place.is_collection() { format.ending() } else { "" };
         let listing = ListingOptions::new(reading).with_file_extension(ending);
@@ -324,59 +331,197 @@ async fn place(
     format: TableFormat,
     url: &str,
     options: &Options,
-    environment: &Arc<RuntimeEnv>,
+    (environment, places): (&Arc<RuntimeEnv>, &Arc<Places>),
     stores: &Stores,
     versions: &Arc<Versions>,
 ) -> Result<(ListingTableUrl, TableStore, String, Registered), Error> {
     let bad = |reason: String| Error::Storage(SourceError::BadUrl { url: shown(url), reason });
     let failed = |e: DataFusionError| bad(first_line(&e.strip_backtrace()));
     let found = stores.exists(url, options).await.map_err(Error::Storage)?;
-    let ending = if found.is_directory { format.ending() } else { "" };
+    let is_directory = found.is_directory;
+    let ending = if is_directory { format.ending() } else { "" };
+    let reaching = reaching(url, options, ending, environment, stores, versions)?;
+    let mut place = reaching.name(url)?;
+    let location = SourceLocation {
+        url: reaching.location.clone(),
+        options: options.clone(),
+        rules: stores.rules_for(url, options),
+    };
+    let recipe = StoreRecipe { location, format, is_directory };
+    let placed = Placed { recipe, files: reaching.files.clone() };
+    let store = registered(&place, placed, environment, places);
+    // A prefix of objects is a directory.
+    let slash = if is_directory && !reaching.root.is_empty() { "/" } else { "" };
+    place.set_path(&format!("{}{slash}", reaching.path));
+    let place = ListingTableUrl::try_new(place, None).map_err(failed)?;
+    Ok((place, reaching.files, reaching.root, store))
+}
+
+/// How the files of a URL are reached.
+struct Reaching {
+    files: TableStore,
+    /// Bucket or host.
+    authority: String,
+    /// The path below it.
+    path: String,
+    /// Prefix of the URLs of the files; empty for local files.
+    root: String,
+    /// The URL; the absolute path of local files.
+    location: String,
+}
+
+fn reaching(
+    url: &str,
+    options: &Options,
+    ending: &'static str,
+    environment: &Arc<RuntimeEnv>,
+    stores: &Stores,
+    versions: &Arc<Versions>,
+) -> Result<Reaching, Error> {
+    let bad = |reason: String| Error::Storage(SourceError::BadUrl { url: shown(url), reason });
+    let failed = |e: DataFusionError| bad(first_line(&e.strip_backtrace()));
     let reached = stores.reach(url, options).map_err(Error::Storage)?;
-    let (files, authority, path, root) = match &reached.place {
+    Ok(match &reached.place {
         Err(path) => {
             let path = path.to_str().ok_or_else(|| bad("its path is no UTF-8".into()))?;
             let parsed = ListingTableUrl::parse(path).map_err(failed)?;
             let local = environment.object_store(&parsed).map_err(failed)?;
-            let path = AsRef::<Url>::as_ref(&parsed).path().to_string();
-            (
-                TableStore::local(&reached, local, ending, versions),
-                String::new(),
-                path,
-                String::new(),
-            )
+            let absolute = std::path::absolute(path).map_err(|e| bad(e.to_string()))?;
+            let location = absolute.to_str().ok_or_else(|| bad("its path is no UTF-8".into()))?;
+            Reaching {
+                files: TableStore::local(&reached, local, ending, versions),
+                authority: String::new(),
+                path: AsRef::<Url>::as_ref(&parsed).path().to_string(),
+                root: String::new(),
+                location: location.to_string(),
+            }
         }
         Ok(client) => {
-            let slash = if found.is_directory { "/" } else { "" };
-            let path = format!("/{}{slash}", client.key.trim_end_matches('/'));
             let root = client.root.clone();
             let authority = root.split_once("://").map_or("", |(_, authority)| authority);
-            let files = TableStore::remote(&reached, client, &root, options, ending, versions);
-            (files, authority.to_string(), path, root)
+            Reaching {
+                files: TableStore::remote(&reached, client, &root, options, ending, versions),
+                authority: authority.to_string(),
+                path: format!("/{}", client.key.trim_end_matches('/')),
+                root,
+                location: url.to_string(),
+            }
         }
-    };
-    // Each store has a name of its own, so that it is not confused with a store of another statement or with other
-    // options.
-    let number = STORES.fetch_add(1, Ordering::Relaxed);
-    // The part after the plus is the scheme that errors show.
-    let scheme = root.split_once(":/").map_or(String::new(), |(s, _)| format!("+{s}"));
-    let name = format!("table-{number:x}{scheme}://{authority}/");
-    let mut place = Url::parse(&name).map_err(|e| bad(e.to_string()))?;
-    environment.register_object_store(&place, Arc::new(files.clone()));
-    let store = Registered { root: place.clone(), environment: environment.clone() };
-    place.set_path(&path);
-    let place = ListingTableUrl::try_new(place, None).map_err(failed)?;
-    Ok((place, files, root, store))
+    })
+}
+
+impl Reaching {
+    /// A name for the store of its own, so that it is not confused with a store of another statement or with other
+    /// options.
+    fn name(&self, url: &str) -> Result<Url, Error> {
+        let number = STORES.fetch_add(1, Ordering::Relaxed);
+        // The part after the plus is the scheme that errors show.
+        let scheme = self.root.split_once(":/").map_or(String::new(), |(s, _)| format!("+{s}"));
+        let name = format!("table-{number:x}{scheme}://{}/", self.authority);
+        let bad = |reason| Error::Storage(SourceError::BadUrl { url: shown(url), reason });
+        Url::parse(&name).map_err(|e| bad(e.to_string()))
+    }
+}
+
+/// Registers the store of a table with DataFusion.
+fn registered(
+    root: &Url,
+    placed: Placed,
+    environment: &Arc<RuntimeEnv>,
+    places: &Arc<Places>,
+) -> Registered {
+    environment.register_object_store(root, Arc::new(placed.files.clone()));
+    places.lock().insert(root.to_string(), Arc::new(placed));
+    Registered { root: root.clone(), environment: environment.clone(), places: places.clone() }
+}
+
+/// Where the files of a table are, for another process that has to read them too. Its serialized form has the secrets of
+/// its options: it is for processes of the same cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoreRecipe {
+    location: SourceLocation,
+    format: TableFormat,
+    is_directory: bool,
+}
+
+impl StoreRecipe {
+    /// True for files that no other process has.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        is_in_memory(&self.location.url)
+    }
+
+    /// Registers the store of the files under a new name. Its readers find the versions that `versions` expect, or fail.
+    ///
+    /// # Errors
+    /// Those of the storage; `not_allowed` if the statement's rules do not allow it.
+    pub(crate) fn register(
+        &self,
+        environment: &Arc<RuntimeEnv>,
+        places: &Arc<Places>,
+        stores: &Stores,
+        versions: &Arc<Versions>,
+    ) -> Result<(ObjectStoreUrl, Registered), Error> {
+        let SourceLocation { url, options, rules } = &self.location;
+        let fenced = rules.clone().map(|rules| stores.fenced(rules, None, &[]));
+        let fenced = fenced.transpose().map_err(Error::Storage)?;
+        let stores = fenced.as_ref().unwrap_or(stores);
+        let ending = if self.is_directory { self.format.ending() } else { "" };
+        let reaching = reaching(url, options, ending, environment, stores, versions)?;
+        let name = reaching.name(url)?;
+        let root = ObjectStoreUrl::parse(name.as_str())?;
+        let placed = Placed { recipe: self.clone(), files: reaching.files };
+        Ok((root, registered(&name, placed, environment, places)))
+    }
+}
+
+/// A registered store of a table.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    /// How another process reaches the files.
+    pub(crate) recipe: StoreRecipe,
+    files: TableStore,
+}
+
+impl Placed {
+    /// The versions of these files; `None` if one of them is not known yet.
+    pub(crate) fn noted<'a>(
+        &self,
+        files: impl IntoIterator<Item = &'a Path>,
+    ) -> Option<Vec<Noted>> {
+        self.files.noted(files)
+    }
+}
+
+/// The registered stores of a process, by the names that DataFusion has for them.
+#[derive(Debug, Default)]
+pub(crate) struct Places(Mutex<BTreeMap<String, Arc<Placed>>>);
+
+impl Places {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Placed>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// The store of that name.
+    pub(crate) fn get(&self, name: &ObjectStoreUrl) -> Option<Arc<Placed>> {
+        self.lock().get(name.as_str()).cloned()
+    }
 }
 
 /// The store of a table that DataFusion knows, until this is dropped.
 pub struct Registered {
     root: Url,
     environment: Arc<RuntimeEnv>,
+    places: Arc<Places>,
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
+        self.places.lock().remove(self.root.as_str());
         if let Err(e) = self.environment.deregister_object_store(&self.root) {
             tracing::warn!(error = %e, "the store of a table was not known");
         }

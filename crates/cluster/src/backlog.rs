@@ -3,10 +3,12 @@
 //! ```text
 //!   waiting = operands that running statements have left on workers − threads of these workers, which run one each
 //! ```
+//! A task of rows counts as an operand.
 //! A sample is taken several times a second and whenever the figures are asked for. Between samples the number of
 //! waiting operands counts as constant.
 
 use crate::drive::Drive;
+use crate::rows::RowsPlan;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
@@ -15,7 +17,7 @@ use tessera_planner::plan::StageId;
 /// The work that waits for workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Waiting {
-    /// Operands of running statements that no thread runs yet.
+    /// Operands, and tasks of rows, of running statements that no thread runs yet.
     pub operands: u64,
     /// Approximate seconds that one thread needs for them.
     pub seconds: f64,
@@ -30,6 +32,7 @@ pub(crate) struct Backlog(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     plans: BTreeMap<String, Weak<Drive>>,
+    rows: BTreeMap<String, Weak<RowsPlan>>,
     last: Waiting,
     at: Option<Instant>,
 }
@@ -44,6 +47,13 @@ impl Backlog {
         let mut inner = self.inner();
         inner.plans.retain(|_, plan| plan.strong_count() > 0);
         inner.plans.insert(id.to_owned(), Arc::downgrade(plan));
+    }
+
+    /// Adds the rows of a statement. They are forgotten when they are dropped.
+    pub(crate) fn add_rows(&self, id: &str, rows: &Arc<RowsPlan>) {
+        let mut inner = self.inner();
+        inner.rows.retain(|_, rows| rows.strong_count() > 0);
+        inner.rows.insert(id.to_owned(), Arc::downgrade(rows));
     }
 
     /// The address of a worker that has the chunks of an operand of a plan.
@@ -61,11 +71,15 @@ impl Backlog {
     /// Takes a sample, where the workers that get orders have so many threads.
     pub(crate) fn sample(&self, threads: u64, now: Instant) -> Waiting {
         // The last owner of a plan drops it without the lock.
-        let plans: Vec<Arc<Drive>> =
-            self.inner().plans.values().filter_map(Weak::upgrade).collect();
-        let left = plans.iter().map(|plan| plan.left());
+        let (plans, rows) = {
+            let inner = self.inner();
+            let plans: Vec<Arc<Drive>> = inner.plans.values().filter_map(Weak::upgrade).collect();
+            let rows: Vec<Arc<RowsPlan>> = inner.rows.values().filter_map(Weak::upgrade).collect();
+            (plans, rows)
+        };
+        let left = plans.iter().map(|plan| plan.left()).chain(rows.iter().map(|rows| rows.left()));
         let (operands, seconds) = left.fold((0, 0.0), |all, of| (all.0 + of.0, all.1 + of.1));
-        drop(plans);
+        drop((plans, rows));
         self.inner().sampled(operands, seconds, threads, now)
     }
 }

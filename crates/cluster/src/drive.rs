@@ -22,7 +22,7 @@ mod leave;
 mod output;
 mod reuse;
 mod round;
-mod suspects;
+pub(crate) mod suspects;
 
 pub use expect::Expected;
 pub use reuse::Identity;
@@ -56,7 +56,7 @@ use tessera_storage::source::is_in_memory;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Rounds that may fail in a row for other reasons than a worker's death.
-const FAILURES_MAX: u32 = 4;
+pub(crate) const FAILURES_MAX: u32 = 4;
 /// Timeout for the first response of a call to a worker.
 const CALL: Duration = Duration::from_secs(30);
 /// The number of the server itself among the holders of chunks.

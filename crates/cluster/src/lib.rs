@@ -14,6 +14,9 @@
 //! 4. Workers that cannot reach each other fetch each other's chunks through the server, which reaches all of them.
 //! 5. If a worker is lost, its chunks are lost too. The rest of the plan is a pure function of the available chunks
 //!    (`tessera_planner::recover`); the other workers are assigned that. So a failure costs time and changes no bit.
+//!
+//! Rows have no chunks: a task of rows is a stream of batches that its reader asks for ([`RowsPlan`]). It runs again
+//! elsewhere if its worker is lost, and what had arrived is skipped.
 
 mod backlog;
 mod cache;
@@ -21,6 +24,7 @@ mod drive;
 pub mod net;
 mod reach;
 pub mod registry;
+mod rows;
 mod server;
 mod shelf;
 pub mod wire;
@@ -30,9 +34,10 @@ mod worker_slots;
 pub use backlog::Waiting;
 pub use drive::{Drive, DriveOptions, Expected, Identity};
 pub use net::PROTOCOL;
+pub use rows::{RowsLost, RowsOfWorker, RowsPlan, RowsTotals};
 pub use server::{Cluster, Home};
 pub use tessera_planner::key::KERNELS;
-pub use worker::{Ended, Joining, Worker, is_to_be_ended};
+pub use worker::{Ended, Joining, RowsLoad, RowsRunner, Worker, is_to_be_ended};
 
 /// Workers that tests and the benchmark simulate use the crate by its name.
 #[cfg(test)]

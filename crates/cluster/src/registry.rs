@@ -133,7 +133,7 @@ pub struct Event {
     /// Milliseconds since 1970.
     pub time_ms: u64,
     /// `joined`, `refused`, `left`, `lost`, `draining`, `handed_over`, `restarted`, `killed`, `recovering`, `waiting`,
-    /// `apart`, `reached`, `poison`, …
+    /// `apart`, `reached`, `no_rows`, `poison`, …
     pub kind: &'static str,
     /// The worker.
     pub worker: Option<u32>,

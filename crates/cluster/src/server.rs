@@ -3,10 +3,11 @@
 use crate::backlog::{Backlog, Waiting};
 use crate::net::{Credentials, Fault, Object, Peers, Server, Service, Unreached};
 use crate::registry::{Limits, Refused, Registry, check_version};
+use crate::rows::slots::RowsSlots;
 use crate::shelf::{IDLE, written};
 use crate::wire::{Advice, Beat, ChunkTicket, Hello, PlanNames, Version, Watch, Welcome};
 use crate::worker::{one, read};
-use crate::worker_slots::WorkerSlots;
+use crate::worker_slots::{Stay, WorkerSlots};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -28,8 +29,11 @@ const ROOM: Duration = Duration::from_secs(5);
 /// flight (8 MiB); together they leave room in a connection for messages of workers.
 const RELAYS_MAX: usize = 3;
 
-/// Timeout to reach a worker that joins.
+/// Timeout to reach a worker that joins, or whose connection broke.
 const REACH: Duration = Duration::from_millis(1500);
+
+/// Interval of attempts to make room on a worker.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Returns the chunks of a load whose array is in the server's memory, or that of one output, encoded; `None` if memory
 /// for them is short.
@@ -48,11 +52,14 @@ pub struct Cluster {
     peers: Peers,
     address: SocketAddr,
     posts: WorkerSlots,
+    rows: Arc<RowsSlots>,
     backlog: Arc<Backlog>,
     homes: Homes,
     refusal: Refusal,
     end: CancellationToken,
     server: Mutex<Option<Server>>,
+    /// The runtime of connections and timers.
+    io: tokio::runtime::Handle,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -105,11 +112,13 @@ impl Cluster {
             peers,
             address: server.address(),
             posts: WorkerSlots::default(),
+            rows: Arc::default(),
             backlog,
             homes,
             refusal,
             end,
             server: Mutex::new(Some(server)),
+            io: tokio::runtime::Handle::current(),
         }))
     }
 
@@ -157,6 +166,58 @@ impl Cluster {
 
     pub(crate) fn posts(&self) -> &WorkerSlots {
         &self.posts
+    }
+
+    /// The tasks of rows on workers.
+    pub(crate) fn rows(&self) -> &Arc<RowsSlots> {
+        &self.rows
+    }
+
+    /// The runtime on which the cluster was opened.
+    pub(crate) fn io(&self) -> &tokio::runtime::Handle {
+        &self.io
+    }
+
+    /// Waits until an order or a task of rows may run on a worker: with others, or alone. Tasks of rows in its way that
+    /// nobody reads are evicted: their readers may wait for this one.
+    pub(crate) async fn enter(&self, worker: u32, plan: &str, alone: bool) -> Stay {
+        let entered = self.posts.enter(worker, plan, alone);
+        tokio::pin!(entered);
+        loop {
+            match tokio::time::timeout(LOOK, &mut entered).await {
+                Ok(stay) => return stay,
+                Err(_) => self.rows.evict(worker, !alone),
+            }
+        }
+    }
+
+    /// Distinguishes a dead worker from a broken connection.
+    pub(crate) async fn is_gone(&self, worker: u32, address: &str, reason: &str) -> bool {
+        if !self.registry.is_here(worker) {
+            return true;
+        }
+        if self.peers.answers(address, REACH).await {
+            return false;
+        }
+        self.peers.forget(address);
+        self.registry.lost(worker, &format!("its connection broke: {reason}"));
+        true
+    }
+
+    /// Probes workers, given with their addresses, and returns how many of the present ones do not respond.
+    pub(crate) async fn missing(&self, workers: Vec<(u32, String)>, why: &str) -> u64 {
+        let here = workers.iter().filter(|(worker, _)| self.registry.is_here(*worker));
+        let asked =
+            here.map(|(worker, address)| async move { self.is_gone(*worker, address, why).await });
+        let gone = futures::future::join_all(asked).await;
+        gone.into_iter().filter(|gone| *gone).count() as u64
+    }
+
+    /// The error of a call to a worker that is lost.
+    pub(crate) fn lost_error(&self, worker: u32, address: &str) -> Error {
+        let why = self.registry.member(worker).and_then(|member| member.why);
+        let reason = why.unwrap_or_else(|| "it is gone".into());
+        Error::PartyLost { party: format!("worker {worker} at {address}"), reason }
     }
 
     fn homes(&self) -> MutexGuard<'_, BTreeMap<String, Home>> {

@@ -48,9 +48,9 @@ mod orders;
 mod outputs;
 mod simulated;
 
-const MEMORY: u64 = 256 << 20;
+pub(crate) const MEMORY: u64 = 256 << 20;
 
-fn runtime(memory: u64) -> Runtime {
+pub(crate) fn runtime(memory: u64) -> Runtime {
     let config = Config {
         threads: 2,
         quota_bytes_max: memory,
@@ -61,21 +61,21 @@ fn runtime(memory: u64) -> Runtime {
     Runtime::new(config, tokio::runtime::Handle::current()).unwrap()
 }
 
-fn stores() -> Stores {
+pub(crate) fn stores() -> Stores {
     Stores::with_environment(Duration::from_secs(5), [])
 }
 
 /// A server, its workers and the files that all of them see.
-struct Bench {
+pub(crate) struct Bench {
     files: tempfile::TempDir,
-    credentials: Credentials,
-    cluster: Arc<Cluster>,
-    workers: Vec<(CancellationToken, JoinHandle<Result<crate::Ended, Fault>>)>,
+    pub(crate) credentials: Credentials,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) workers: Vec<(CancellationToken, JoinHandle<Result<crate::Ended, Fault>>)>,
     own: Arc<Runtime>,
 }
 
 impl Bench {
-    async fn new(workers: usize) -> Self {
+    pub(crate) async fn new(workers: usize) -> Self {
         Bench::with_timeout(workers, Duration::from_millis(1500)).await
     }
 
@@ -85,7 +85,7 @@ impl Bench {
         Bench::with_limits(workers, limits).await
     }
 
-    async fn with_limits(workers: usize, limits: Limits) -> Self {
+    pub(crate) async fn with_limits(workers: usize, limits: Limits) -> Self {
         let files = tempfile::tempdir().unwrap();
         let path = files.path().join("secret");
         Credentials::make(&path).unwrap();
@@ -128,7 +128,7 @@ impl Bench {
         self.workers.push((end, task));
     }
 
-    async fn wait_for(&self, workers: usize) {
+    pub(crate) async fn wait_for(&self, workers: usize) {
         let asked = Instant::now();
         while self.cluster.registry().alive().len() != workers {
             assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", self.cluster.registry());
@@ -142,7 +142,7 @@ impl Bench {
     }
 
     /// The bytes of all results: of the plan on the cluster, compared with this machine alone.
-    async fn both(&self, t: &Arc<Tiling>, sources: &Sources) -> (Vec<Vec<u8>>, Totals) {
+    pub(crate) async fn both(&self, t: &Arc<Tiling>, sources: &Sources) -> (Vec<Vec<u8>>, Totals) {
         let alone = run(&self.own, t, sources, None).await.unwrap();
         let (spread, totals) = self.spread(t, sources).await.unwrap();
         assert!(spread == alone, "other bits");
@@ -302,7 +302,7 @@ fn numbers(b: &mut Builder, shape: &[u64], chunk: &[u64]) -> NodeId {
 }
 
 /// Plans in which workers meet: trees, transposes, products, scans, sorts, and all of them after one another.
-fn plans() -> Vec<(&'static str, Arc<Tiling>)> {
+pub(crate) fn plans() -> Vec<(&'static str, Arc<Tiling>)> {
     let size = 2048;
     vec![
         (

@@ -2,7 +2,15 @@
 //!
 //! Plans, orders and what workers say of them are [postcard](to_postcard): they grow with a plan, and the types on both sides
 //! are the same, because server and workers have the same [`PROTOCOL`]. Chunks are Arrow IPC. Everything else is JSON:
-//! tickets, because any client of Flight writes them, and messages of a few numbers.
+//! tickets, because any client of Flight writes them, and messages of a few numbers. [Tasks of rows](RowsOrder) have
+//! answers of their own.
+
+mod rows;
+
+pub use rows::{
+    ROWS_BATCH, ROWS_DONE, ROWS_LACKS, ROWS_PIECE, ROWS_REFUSED, ROWS_RUNS, RowsDone, RowsName,
+    RowsOrder, RowsRuns,
+};
 
 use crate::net::{Fault, PROTOCOL};
 use bytes::Bytes;
@@ -136,6 +144,18 @@ pub struct Load {
     /// Operands of plans whose chunks were retained from earlier ones, since the start.
     #[serde(default)]
     pub reused: u64,
+    /// Running tasks of rows.
+    #[serde(default)]
+    pub row_tasks: u64,
+    /// Tasks of rows that ended well since the start.
+    #[serde(default)]
+    pub row_tasks_done: u64,
+    /// Rows that tasks sent since the start.
+    #[serde(default)]
+    pub rows_sent: u64,
+    /// Bytes of these rows.
+    #[serde(default)]
+    pub row_bytes: u64,
     /// Addresses of parties that it cannot reach, though the server can.
     pub apart: Vec<String>,
 }

@@ -3,8 +3,9 @@
 //! ```text
 //!   join ─▶ beat, beat, …     the server's advice: continue, join again, restart
 //!   plan ─▶ order, order, …   each with its end; dropping the stream cancels its order
+//!   rows                      a task of rows: a stream of batches, with its end
 //!   DoGet ◀─ other parties    chunks of its shelf
-//!   forget                    removes the plan and its shelf
+//!   forget                    removes the plan and its shelf; forget_rows the rows of a statement
 //!   over ─▶ plans             those that the server does not run: forgotten too
 //! ```
 
@@ -13,17 +14,19 @@ mod order;
 mod output;
 mod plans;
 mod reuse;
+mod rows;
 mod schedulers;
 mod view;
 
+pub use rows::{RowsLoad, RowsRunner};
 pub use schedulers::is_to_be_ended;
 
 use crate::cache::ChunkCache;
 use crate::net::{Credentials, Fault, Object, Peers, Server, Service};
 use crate::reach::Reach;
 use crate::wire::{
-    Advice, Beat, ChunkTicket, Hello, Load, PlanName, RetainedQuery, Unread, Version, Welcome,
-    from_postcard,
+    Advice, Beat, ChunkTicket, Hello, Load, PlanName, RetainedQuery, RowsName, Unread, Version,
+    Welcome, from_postcard,
 };
 use arrow_flight::FlightInfo;
 use async_trait::async_trait;
@@ -71,6 +74,7 @@ pub struct Worker {
     fetched: Arc<AtomicU64>,
     served: AtomicU64,
     written: Arc<AtomicU64>,
+    rows: rows::Rows,
     draining: AtomicBool,
     /// The address of the server that it joined.
     scheduler: Mutex<Option<String>>,
@@ -138,6 +142,7 @@ impl Worker {
             fetched: Arc::default(),
             served: AtomicU64::new(0),
             written: Arc::default(),
+            rows: rows::Rows::default(),
             draining: AtomicBool::new(false),
             scheduler: Mutex::default(),
         })
@@ -213,8 +218,7 @@ impl Worker {
                 if draining {
                     self.draining.store(true, Relaxed);
                     let until = *deadline.get_or_insert_with(|| Instant::now() + DRAIN);
-                    let is_free = self.orders.load(Relaxed) == 0 && self.plans().known.is_empty();
-                    if is_free || Instant::now() >= until {
+                    if self.is_free() || Instant::now() >= until {
                         let beat = self.beat(&welcome, hello, draining);
                         let left: Result<Advice, Fault> =
                             self.peers.call(&scheduler, "leave", &beat, CALL).await;
@@ -282,6 +286,12 @@ impl Worker {
         }
     }
 
+    /// True if nobody needs this worker any more.
+    fn is_free(&self) -> bool {
+        let runs = self.orders.load(Relaxed) + self.rows.load().running;
+        runs == 0 && self.plans().known.is_empty()
+    }
+
     fn beat(&self, welcome: &Welcome, hello: &Hello, draining: bool) -> Beat {
         let (worker, incarnation) = (welcome.worker, hello.incarnation);
         Beat { worker, incarnation, draining, load: self.load() }
@@ -290,7 +300,12 @@ impl Worker {
     fn load(&self) -> Load {
         let plans: Vec<Arc<Known>> = self.plans().known.values().cloned().collect();
         let (retained, retained_bytes) = self.retained_figures();
+        let rows = self.rows.load();
         let mut load = Load {
+            row_tasks: rows.running,
+            row_tasks_done: rows.done,
+            rows_sent: rows.rows,
+            row_bytes: rows.bytes,
             retained,
             retained_bytes,
             reused: self.reused.load(Relaxed),
@@ -390,6 +405,17 @@ impl Service for WorkerCalls {
                     return Err(Fault::Unreachable("the worker is about to leave".into()));
                 }
                 caught("an order", self.0.order(from_postcard(&body)?)).await
+            }
+            "rows" => {
+                if self.0.draining.load(Relaxed) {
+                    return Err(Fault::Unreachable("the worker is about to leave".into()));
+                }
+                caught("a task of rows", async { self.0.rows.start(&body) }).await
+            }
+            "forget_rows" => {
+                let RowsName { query } = read(&body)?;
+                self.0.rows.forget(query);
+                Ok(one(&()))
             }
             "forget" => {
                 let PlanName { plan } = read(&body)?;

@@ -24,12 +24,14 @@ pub mod format;
 pub mod journal;
 pub mod locals;
 pub mod parameters;
+mod rows_runner;
 mod sealed;
 mod secrets;
 pub mod session;
 pub mod statement;
 
 pub use engine::{Engine, Replies};
+pub use rows_runner::rows_runner;
 pub use statement::Handle;
 pub use tessera_frontend::error::nearest;
 pub use tessera_frontend::is_complete;

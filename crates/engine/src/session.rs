@@ -27,6 +27,7 @@ mod run;
 mod script;
 mod settings;
 mod spread;
+mod spread_rows;
 mod stop;
 mod system;
 mod upload;

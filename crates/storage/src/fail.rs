@@ -10,7 +10,8 @@
 //!   sleep     the step takes 100 ms more
 //!   stall     the step takes 3 s more, as on a disk that is busy
 //! ```
-//! `operand.sort`, with the name of any kind of stage, is the point where its operands run. `@n` selects the n-th time
+//! `operand.sort`, with the name of any kind of stage, is the point where its operands run; `rows.batch` is the one where
+//! a worker sends a batch of rows. `@n` selects the n-th time
 //! that the point is reached, and no other; without it the action applies each time. A release build has no
 //! fail-points.
 
@@ -40,6 +41,10 @@ const PLACES: [&str; 18] = [
     "spill.written",
     "promise",
 ];
+
+/// The fail-point of a worker that sends a batch of rows. It is not among [`names`], because servers do not reach it.
+#[cfg(debug_assertions)]
+const ROWS: &str = "rows.batch";
 
 /// Runs a fail-point.
 ///
@@ -80,7 +85,7 @@ pub fn operand(kind: impl FnOnce() -> String) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Names of all fail-points.
+/// Names of all fail-points that servers reach.
 pub fn names() -> Vec<String> {
     let steps = DOCUMENTS.iter().flat_map(|d| STEPS.iter().map(move |s| format!("{d}.{s}")));
     steps.chain(PLACES.iter().map(|p| p.to_string())).collect()
@@ -142,7 +147,8 @@ mod debug {
                 let (name, rest) = part
                     .split_once('=')
                     .ok_or_else(|| format!("`{part}` is not `name=what` or `name=what@n`"))?;
-                if !known.iter().any(|k| k == name) && !name.starts_with("operand.") {
+                let is_of_worker = name == super::ROWS || name.starts_with("operand.");
+                if !is_of_worker && !known.iter().any(|k| k == name) {
                     return Err(format!(
                         "unknown fail-point `{name}`; known are {}",
                         known.join(", ")

@@ -42,8 +42,13 @@ fn of_join(mut join: Join) -> Result<Transformed<LogicalPlan>> {
 }
 
 fn key(float: Expr) -> Expr {
+    function().call(vec![float])
+}
+
+/// `tessera_join_key`.
+pub(super) fn function() -> ScalarUDF {
     let signature = Signature::any(1, Volatility::Immutable);
-    ScalarUDF::new_from_impl(JoinKey { signature }).call(vec![float])
+    ScalarUDF::new_from_impl(JoinKey { signature })
 }
 
 /// The type of the bits of a float.

@@ -17,6 +17,8 @@ use datafusion::logical_expr::{
 };
 use memchr::memmem::Finder;
 
+use super::unnamed::Unnamed;
+
 /// Rewrites the conditions of an optimised plan; the schema stays the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| match node {
@@ -37,13 +39,30 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
 fn of_like(expr: Expr) -> Result<Transformed<Expr>> {
     let Expr::Like(like) = &expr else { return Ok(Transformed::no(expr)) };
     let Some(parts) = Parts::of(like) else { return Ok(Transformed::no(expr)) };
-    let search = Search {
-        parts,
-        negated: like.negated,
-        signature: Signature::any(1, Volatility::Immutable),
-    };
     let text = like.expr.as_ref().clone();
-    Ok(Transformed::yes(ScalarUDF::new_from_impl(search).call(vec![text])))
+    Ok(Transformed::yes(search(parts, like.negated).call(vec![text])))
+}
+
+fn search(parts: Parts, negated: bool) -> ScalarUDF {
+    let signature = Signature::any(1, Volatility::Immutable);
+    ScalarUDF::new_from_impl(Search { parts, negated, signature })
+}
+
+/// The parts of a `tessera_like`; `None` for other functions.
+pub(super) fn parts_of(function: &ScalarUDF) -> Option<Unnamed> {
+    let search = function.inner().downcast_ref::<Search>()?;
+    let Parts { start, middle, end } = search.parts.clone();
+    Some(Unnamed::Like { start, middle, end, negated: search.negated })
+}
+
+/// The `tessera_like` of these parts.
+pub(super) fn of_parts(
+    start: String,
+    middle: Vec<String>,
+    end: String,
+    negated: bool,
+) -> ScalarUDF {
+    search(Parts { start, middle, end }, negated)
 }
 
 /// The parts of a pattern between `%`.

@@ -27,7 +27,7 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, Result};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, LogicalPlan, Projection};
+use datafusion::logical_expr::{Expr, LogicalPlan, Projection, ScalarUDF};
 
 use self::rules::{Rules, is_extreme, makes_result};
 use super::scan::ScanSource;
@@ -60,6 +60,11 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
         .transform_data(|node| results(node, &rules))
     })
     .map(|t| t.data)
+}
+
+/// `one_nan`, `one_zero` and `member`.
+pub(super) fn functions() -> [ScalarUDF; 3] {
+    [plain::Plain::udf(false), plain::Plain::udf(true), plain::Member::udf()]
 }
 
 /// Rewrites one expression over labels.

@@ -27,6 +27,9 @@ use datafusion::logical_expr::{
 };
 use origin::Axis;
 pub(super) use origin::of_left;
+#[cfg(test)]
+pub(super) use rank::rank as rank_by;
+pub(super) use rank::{rank_of, rank_of_parts};
 
 use super::along::Along;
 use super::functions::opaque;

@@ -8,6 +8,7 @@
 //! where it may be NULL, and drops it from ORDER BY. A concatenation exposes no constants.
 
 use super::partition_top::with_tops;
+use super::remote::Spreading;
 use super::single;
 use super::splits::{SplitSize, with_splits};
 use datafusion::common::config::ConfigOptions;
@@ -34,7 +35,8 @@ use std::sync::Arc;
 use tessera_exec::quota::Quota;
 
 /// Creates the physical plan of a logical one. Unions become concatenations, and outer joins expose no constants.
-/// Readers of files charge their memory to the [`Quota`] that is an extension of the state's configuration.
+/// Readers of files charge their memory to the [`Quota`] that is an extension of the state's configuration. Last,
+/// `spreading` decides which parts compute elsewhere; without it the plan runs here.
 ///
 /// # Errors
 /// DataFusion's.
@@ -42,17 +44,22 @@ pub(super) async fn physical(
     state: &SessionState,
     logical: &LogicalPlan,
     size: SplitSize,
+    spreading: Option<&Spreading>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     // Before all other rules: they sort and group a union by its partitions, which a concatenation lacks.
     let ours: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(InOrder);
     let rules = std::iter::once(ours).chain(state.physical_optimizers().iter().cloned()).collect();
-    let state = SessionStateBuilder::new_from_existing(state.clone())
+    let planner = SessionStateBuilder::new_from_existing(state.clone())
         .with_physical_optimizer_rules(rules)
         .build();
     let quota = state.config().get_extension::<Quota>();
-    let plan = with_tops(state.create_physical_plan(logical).await?)?;
+    let plan = with_tops(planner.create_physical_plan(logical).await?)?;
     let plan = super::guard::guarded(plan, quota.as_ref(), state.config().batch_size())?;
-    with_splits(plan, size)
+    let plan = with_splits(plan, size)?;
+    match spreading {
+        Some(spreading) => spreading.with_stages(plan, state),
+        None => Ok(plan),
+    }
 }
 
 /// Replaces unions of a physical plan by concatenations, and wraps the nullable inputs of outer joins.
@@ -118,13 +125,16 @@ fn missing(
 
 /// Concatenates inputs of one schema into one partition.
 #[derive(Debug)]
-struct ConcatExec {
+pub(super) struct ConcatExec {
     inputs: Vec<Arc<dyn ExecutionPlan>>,
     properties: Arc<PlanProperties>,
 }
 
 impl ConcatExec {
-    fn new(schema: arrow::datatypes::SchemaRef, inputs: Vec<Arc<dyn ExecutionPlan>>) -> ConcatExec {
+    pub(super) fn new(
+        schema: arrow::datatypes::SchemaRef,
+        inputs: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> ConcatExec {
         let properties = single::properties(schema);
         ConcatExec { inputs, properties }
     }

@@ -5,6 +5,7 @@
 //! have fewer rows. Arguments of window functions are materialized for a whole partition: there a large constant is
 //! an error.
 
+use super::remote::RemoteExec;
 use super::splits::WindowsExec;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
@@ -26,8 +27,24 @@ pub(super) fn rows_of_batches(
     usual: usize,
     most: u64,
 ) -> Result<usize> {
+    let row_bytes = row_bytes(plan, usual, most)?;
+    if row_bytes == 0 {
+        return Ok(usual);
+    }
+    Ok(usize::try_from(most / row_bytes).unwrap_or(usual).clamp(1, usual))
+}
+
+/// Bytes of the constants of all operators, also of those that compute elsewhere: batches are the same there.
+fn row_bytes(plan: &Arc<dyn ExecutionPlan>, usual: usize, most: u64) -> Result<u64> {
     let mut row_bytes = 0u64;
     plan.apply(|node| {
+        if let Some(remote) = node.downcast_ref::<RemoteExec>() {
+            // Those of a second input are counted in the first one.
+            if !remote.is_second() {
+                row_bytes = row_bytes.saturating_add(self::row_bytes(remote.template(), usual, most)?);
+            }
+            return Ok(TreeNodeRecursion::Jump);
+        }
         let mut own = 0u64;
         node.apply_expressions(&mut |expr| {
             own = own.saturating_add(constant_bytes(expr)?);
@@ -45,10 +62,7 @@ pub(super) fn rows_of_batches(
         row_bytes = row_bytes.saturating_add(own);
         Ok(TreeNodeRecursion::Continue)
     })?;
-    if row_bytes == 0 {
-        return Ok(usual);
-    }
-    Ok(usize::try_from(most / row_bytes).unwrap_or(usual).clamp(1, usual))
+    Ok(row_bytes)
 }
 
 /// Bytes of the largest constant of an expression; the list of an IN is not materialized and does not count.

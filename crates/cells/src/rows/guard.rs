@@ -6,9 +6,10 @@
 //! ```
 //! The formats are DataFusion's, which trust a file's own metadata more than is safe for files of
 //! strangers. The scans of a plan are wrapped after the optimizer, which recognizes sources by their types.
-//! The wrapper also charges Parquet's pages to the budget, and splits batches that are large when materialized.
+//! The wrapper also charges Parquet's pages to the budget, lets its reader leave out rows by rare keys of a join, and
+//! splits batches that are large when materialized.
 
-use super::conditions::{Failure, remembering};
+use super::keyed::Keyed;
 use super::parquet::charged;
 use super::written::{cut, rows_of_fixed};
 use arrow::datatypes::SchemaRef;
@@ -150,36 +151,58 @@ pub(super) fn guarded(
         let root = root_of(scan.object_store_url.as_str());
         let files = scan.file_groups.iter().flat_map(|group| group.files());
         let largest = files.map(|file| file.object_meta.size).max().unwrap_or(0);
-        let inner = scan.file_source.clone();
-        let failure = Arc::new(Failure::default());
-        let inner = match (inner.as_ref() as &dyn Any).downcast_ref::<ParquetSource>() {
-            Some(source) => Arc::new(of_parquet(source, quota, batch_rows, &failure)),
-            None => inner,
-        };
+        let inner = charging(scan.file_source.clone(), quota, batch_rows);
         let rows_max = match inner.file_type() {
             "csv" => csv_rows(largest, inner.table_schema().file_schema().fields().len()),
             "parquet" => rows_of_fixed(inner.table_schema().file_schema(), text_bytes),
             _ => usize::MAX,
         };
-        let source = GuardedSource { inner, root, rows_max, text_bytes, failure };
+        let source = GuardedSource { inner, root, rows_max, text_bytes };
         let scan = FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source)).build();
         Ok(Transformed::yes(DataSourceExec::from_data_source(scan) as Arc<dyn ExecutionPlan>))
     })
     .map(|t| t.data)
 }
 
-/// The source with charged pages; the first error of its conditions goes to `failure`.
-fn of_parquet(
-    source: &ParquetSource,
+/// What a scan of files adds to the reader of its format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bounds {
+    /// Maximum rows of a batch.
+    pub(super) rows_max: usize,
+    /// Maximum bytes of its materialized texts.
+    pub(super) text_bytes: u64,
+}
+
+/// The reader of a wrapped scan, and its bounds; `None` if the scan is not wrapped.
+pub(super) fn within(source: &Arc<dyn FileSource>) -> Option<(&Arc<dyn FileSource>, Bounds)> {
+    let source = source.downcast_ref::<GuardedSource>()?;
+    let bounds = Bounds { rows_max: source.rows_max, text_bytes: source.text_bytes };
+    Some((&source.inner, bounds))
+}
+
+/// Wraps the reader of files of `store` as [`guarded`] does, with the bounds of another process: they cut batches.
+pub(super) fn guarded_again(
+    inner: Arc<dyn FileSource>,
+    store: &str,
+    bounds: Bounds,
     quota: Option<&Arc<Quota>>,
     batch_rows: usize,
-    failure: &Arc<Failure>,
-) -> ParquetSource {
-    let charged = quota.and_then(|quota| charged(source, quota, batch_rows));
-    let source = charged.unwrap_or_else(|| source.clone());
-    match source.filter() {
-        Some(condition) => source.with_predicate(remembering(&condition, failure)),
-        None => source,
+) -> Arc<dyn FileSource> {
+    let inner = charging(inner, quota, batch_rows);
+    let Bounds { rows_max, text_bytes } = bounds;
+    Arc::new(GuardedSource { inner, root: root_of(store), rows_max, text_bytes })
+}
+
+/// The reader; one of Parquet charges its pages.
+fn charging(
+    inner: Arc<dyn FileSource>,
+    quota: Option<&Arc<Quota>>,
+    batch_rows: usize,
+) -> Arc<dyn FileSource> {
+    let pages = inner.downcast_ref::<ParquetSource>();
+    match pages.zip(quota).and_then(|(source, quota)| charged(source, quota, batch_rows)) {
+        Some(source) => Arc::new(source),
+        None => inner,
     }
 }
 
@@ -215,7 +238,6 @@ struct File {
     path: String,
     /// Maximum bytes of the materialized texts of a batch.
     text_bytes: u64,
-    failure: Arc<Failure>,
 }
 
 /// Converts a panic to an error of the file.
@@ -229,7 +251,7 @@ async fn caught<T>(path: &str, work: impl Future<Output = Result<T>>) -> Result<
 /// As [`caught`], for synchronous work; a reader's error about the bytes names the file too.
 fn caught_now<T>(file: &File, work: impl FnOnce() -> Result<T>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(done) => done.map_err(|e| file.named(e)),
+        Ok(done) => done.map_err(|e| named(&file.path, e)),
         Err(payload) => Err(damaged(&file.path, &message(&*payload))),
     }
 }
@@ -237,16 +259,6 @@ fn caught_now<T>(file: &File, work: impl FnOnce() -> Result<T>) -> Result<T> {
 /// Prefixes of errors that are redundant where the file is named.
 const WHOSE: [&str; 4] =
     ["Arrow error: ", "Ipc error: ", "Parquet argument error: ", "Parquet error: "];
-
-impl File {
-    /// As [`named`]; an error of a condition is returned in place of what the reader made of it.
-    fn named(&self, error: DataFusionError) -> DataFusionError {
-        match self.failure.get() {
-            Some(failed) if matches!(error, DataFusionError::ParquetError(_)) => failed,
-            _ => named(&self.path, error),
-        }
-    }
-}
 
 /// Adds the file to a reader's error about the bytes; an error of the storage is returned unchanged.
 fn named(path: &str, error: DataFusionError) -> DataFusionError {
@@ -301,7 +313,6 @@ struct GuardedSource {
     rows_max: usize,
     /// Maximum bytes of its materialized texts.
     text_bytes: u64,
-    failure: Arc<Failure>,
 }
 
 impl FileSource for GuardedSource {
@@ -320,13 +331,10 @@ impl FileSource for GuardedSource {
         config: &FileScanConfig,
         partition: usize,
     ) -> Result<Box<dyn Morselizer>> {
-        let inner = self.inner.create_morselizer(store, config, partition)?;
-        Ok(Box::new(GuardedMorselizer {
-            inner,
-            root: self.root.clone(),
-            text_bytes: self.text_bytes,
-            failure: self.failure.clone(),
-        }))
+        let inner = self.inner.create_morselizer(store.clone(), config, partition)?;
+        let keyed = Keyed::of(&self.inner, store, config, partition, self.text_bytes);
+        let (root, text_bytes) = (self.root.clone(), self.text_bytes);
+        Ok(Box::new(GuardedMorselizer { inner, keyed, root, text_bytes }))
     }
 
     fn table_schema(&self) -> &TableSchema {
@@ -336,8 +344,7 @@ impl FileSource for GuardedSource {
     fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
         let GuardedSource { rows_max, text_bytes, .. } = *self;
         let inner = self.inner.with_batch_size(batch_size.min(rows_max));
-        let (root, failure) = (self.root.clone(), self.failure.clone());
-        Arc::new(GuardedSource { inner, root, rows_max, text_bytes, failure })
+        Arc::new(GuardedSource { inner, root: self.root.clone(), rows_max, text_bytes })
     }
 
     fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
@@ -375,16 +382,20 @@ impl FileSource for GuardedSource {
 #[derive(Debug)]
 struct GuardedMorselizer {
     inner: Box<dyn Morselizer>,
+    /// The reader that is used where keys of a join are rare.
+    keyed: Option<Keyed>,
     root: String,
     text_bytes: u64,
-    failure: Arc<Failure>,
 }
 
 impl Morselizer for GuardedMorselizer {
     fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
         let path = shown(&self.root, &file.object_meta.location);
-        let of = File { path, text_bytes: self.text_bytes, failure: self.failure.clone() };
-        let inner = caught_now(&of, || self.inner.plan_file(file))?;
+        let of = File { path, text_bytes: self.text_bytes };
+        // Only now the keys of joins are known.
+        let by_keys = self.keyed.as_ref().map_or(Ok(None), Keyed::morselizer)?;
+        let reader = by_keys.as_ref().unwrap_or(&self.inner);
+        let inner = caught_now(&of, || reader.plan_file(file))?;
         Ok(Box::new(GuardedPlanner { inner, of: Arc::new(of) }))
     }
 }
@@ -419,7 +430,7 @@ async fn guarded_pending(
     pending: PendingMorselPlanner,
     of: Arc<File>,
 ) -> Result<Box<dyn MorselPlanner>> {
-    let inner = caught(&of.path, pending.into_future()).await.map_err(|e| of.named(e))?;
+    let inner = caught(&of.path, pending.into_future()).await.map_err(|e| named(&of.path, e))?;
     Ok(Box::new(GuardedPlanner { inner, of }))
 }
 
@@ -441,7 +452,7 @@ impl Morsel for GuardedMorsel {
         caught
             .flat_map(move |batch| {
                 let batch = match batch {
-                    Ok(batch) => batch.map_err(|e| of.named(e)),
+                    Ok(batch) => batch.map_err(|e| named(&of.path, e)),
                     Err(payload) => Err(damaged(&of.path, &message(&*payload))),
                 };
                 stream::iter(match batch {

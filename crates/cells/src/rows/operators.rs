@@ -1,13 +1,15 @@
 //! The operators of a physical plan, as EXPLAIN shows them.
 
+use super::remote::RemoteExec;
 use super::run::PhysicalRows;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use std::sync::Arc;
+use tessera_planner::explain;
 
 /// An operator of rows and what it reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operator {
-    /// Name of the physical operator.
+    /// Name of the physical operator; for a part that workers compute, `rows on workers` with the bytes of its files.
     pub name: String,
     /// The splits in which its rows are computed; each of them by one thread.
     pub splits: usize,
@@ -17,6 +19,11 @@ pub struct Operator {
 
 impl Operator {
     fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
+        if let Some(remote) = plan.downcast_ref::<RemoteExec>() {
+            let template = Operator::of(remote.template());
+            let name = format!("rows on workers, {}", explain::bytes(remote.bytes()));
+            return Operator { name, splits: template.splits, inputs: vec![template] };
+        }
         Operator {
             name: plan.name().to_string(),
             splits: plan.output_partitioning().partition_count(),

@@ -4,6 +4,7 @@ use super::concat::physical;
 use super::constants::rows_of_batches;
 use super::guard::guarded;
 use super::large_top::with_large_limits_sorted;
+use super::remote::{RowsOnWorkers, RowsSpread, Spreading};
 use super::runtime::{RowsRuntime, RowsState};
 use super::shared::{SharedProvider, SharedTable};
 use super::splits::SplitSize;
@@ -15,6 +16,7 @@ use crate::lift::{CellPlan, SharedRows, TensorScan};
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use datafusion::catalog::TableProvider;
+use datafusion::common::internal_datafusion_err;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
@@ -31,6 +33,8 @@ pub struct PhysicalRows {
     plan: Arc<dyn ExecutionPlan>,
     /// Relations that are read by name and computed once, with the plan of each.
     shared: Vec<(Arc<SharedTable>, Arc<dyn ExecutionPlan>)>,
+    /// What of the plans computes elsewhere.
+    spreading: Option<Arc<Spreading>>,
     rows: RowsState,
 }
 
@@ -47,6 +51,8 @@ impl RowsState {
     /// from cells. Threads compute about `chunk_bytes` bytes of rows at a time; the bits of sums of floats depend on it.
     /// DataFusion works in a task of its own, which a caller that no longer waits leaves behind.
     ///
+    /// With `spread` some parts compute on workers; their rows and the bits of these are the same.
+    ///
     /// # Errors
     /// DataFusion's.
     pub async fn physical(
@@ -55,8 +61,10 @@ impl RowsState {
         runner: Arc<dyn RunTensor>,
         chunk_bytes: u64,
         exploded: &Arc<AtomicU64>,
+        spread: Option<RowsSpread>,
     ) -> Result<PhysicalRows, Error> {
         let state = self.get()?;
+        let spreading = spread.map(|spread| Spreading::new(spread, self.runtime.clone()));
         let size = SplitSize::of(chunk_bytes);
         let table = |scan: TensorScan| {
             let name = scan.name.clone();
@@ -68,13 +76,15 @@ impl RowsState {
         let mut shared = Vec::new();
         for SharedRows { name, logical } in plan.shared {
             let schema = logical.schema().inner().clone();
-            let plan = self.runtime.physical(state, attach(logical, &tables)?, size).await?;
+            let logical = attach(logical, &tables)?;
+            let plan = self.runtime.physical(state, logical, size, spreading.clone()).await?;
             let table = Arc::new(SharedTable::new(name.clone(), schema));
             tables.insert(name, Arc::new(SharedProvider(table.clone())));
             shared.push((table, plan));
         }
-        let plan = self.runtime.physical(state, attach(plan.logical, &tables)?, size).await?;
-        Ok(PhysicalRows { plan, shared, rows: self.clone() })
+        let logical = attach(plan.logical, &tables)?;
+        let plan = self.runtime.physical(state, logical, size, spreading.clone()).await?;
+        Ok(PhysicalRows { plan, shared, spreading, rows: self.clone() })
     }
 }
 
@@ -84,7 +94,8 @@ impl RowsState {
         let state = self.get()?;
         let (quota, batch_rows) = (state.config().get_extension(), state.config().batch_size());
         let plan = guarded(plan, quota.as_ref(), batch_rows)?;
-        self.runtime.rows(plan, self.runtime.task_context(state, None, batch_rows)).await
+        let config = state.config().clone();
+        self.runtime.rows(plan, self.runtime.task_context(state, config, None, batch_rows)).await
     }
 }
 
@@ -99,6 +110,11 @@ impl PhysicalRows {
         self.shared.iter().map(|(_, plan)| plan).chain([&self.plan])
     }
 
+    /// What of its rows workers compute.
+    pub fn on_workers(&self) -> RowsOnWorkers {
+        self.spreading.as_ref().map(|spreading| spreading.found()).unwrap_or_default()
+    }
+
     /// Starts the query. Its rows are charged to `budget`, if there is one, and end with an error once `is_stopped`
     /// returns true.
     ///
@@ -109,7 +125,7 @@ impl PhysicalRows {
         budget: Option<&Arc<Quota>>,
         is_stopped: IsStopped,
     ) -> Result<Batches, Error> {
-        let PhysicalRows { plan, shared, rows } = self;
+        let PhysicalRows { plan, shared, spreading, rows } = self;
         let (state, runtime) = (rows.get()?, &rows.runtime);
         let share = runtime.memory.share_within(budget);
         let usual = state.config().batch_size();
@@ -120,11 +136,19 @@ impl PhysicalRows {
             // Last: it hides the operators that the other steps look for.
             stoppable(plan, &is_stopped)
         };
-        for (table, plan) in shared {
-            ready(plan).and_then(|plan| table.made_by(plan))?;
+        let (tables, plans): (Vec<_>, Vec<_>) = shared.into_iter().unzip();
+        let plans = plans.into_iter().chain([plan]).map(&mut ready);
+        let plans = plans.collect::<Result<Vec<_>, DataFusionError>>()?;
+        // After all that wraps operators: parts that compute elsewhere remain as they were encoded.
+        let (mut plans, config) = match &spreading {
+            Some(spreading) => spreading.distributed(plans, state, share, &is_stopped).await?,
+            None => (plans, state.config().clone()),
+        };
+        let plan = plans.pop().ok_or_else(|| internal_datafusion_err!("a query has no plan"))?;
+        for (table, plan) in tables.into_iter().zip(plans) {
+            table.made_by(plan)?;
         }
-        let plan = ready(plan)?;
-        let context = runtime.task_context(state, budget, batch_rows);
+        let context = runtime.task_context(state, config, budget, batch_rows);
         runtime.rows(plan, context).await
     }
 }
@@ -136,12 +160,14 @@ impl RowsRuntime {
         state: &SessionState,
         logical: LogicalPlan,
         size: SplitSize,
+        spreading: Option<Arc<Spreading>>,
     ) -> Result<Arc<dyn ExecutionPlan>, Error> {
         let permit = self.permit().await?;
         let (state, threads) = (state.clone(), self.threads()?);
         let planned = tokio::spawn(async move {
             let _permit = permit;
-            await_in_place(&threads, physical(&state, &logical, size)).await
+            let plan = physical(&state, &logical, size, spreading.as_deref());
+            await_in_place(&threads, plan).await
         });
         let planned = planned.await.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?;
         Ok(planned?)

@@ -9,9 +9,11 @@ use super::scratch::RowsScratch;
 use super::splits::RowsThreads;
 use crate::error::Error;
 use crate::lift::session_state;
+use crate::tables::Places;
 use datafusion::execution::object_store::DefaultObjectStoreRegistry;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
+use datafusion::prelude::SessionConfig;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -32,6 +34,8 @@ pub struct RowsRuntime {
     store: Arc<Store>,
     /// Object stores of tables, registered with DataFusion.
     storages: Arc<DefaultObjectStoreRegistry>,
+    /// How other processes reach the files of these stores.
+    pub(super) places: Arc<Places>,
     /// DataFusion's functions and rules. Each statement clones them.
     functions: OnceLock<SessionState>,
     permits: Arc<Semaphore>,
@@ -56,6 +60,7 @@ impl RowsRuntime {
             quota,
             store,
             storages: Arc::new(DefaultObjectStoreRegistry::new()),
+            places: Arc::default(),
             functions: OnceLock::new(),
             permits: Arc::new(Semaphore::new(TASKS_MAX)),
             threads,
@@ -94,10 +99,12 @@ impl RowsRuntime {
         Ok(state.with_runtime_env(environment).build())
     }
 
-    /// The task context of the cell blocks of one statement: rows in memory are bounded by a share of the limit.
+    /// The task context of the cell blocks of one statement: rows in memory are bounded by a share of the limit. `config`
+    /// is that of the state, or what the plan needs beside it.
     pub(super) fn task_context(
         &self,
         state: &SessionState,
+        config: SessionConfig,
         budget: Option<&Arc<Quota>>,
         batch_rows: usize,
     ) -> TaskContext {
@@ -106,7 +113,6 @@ impl RowsRuntime {
             RuntimeEnv { memory_pool: pool, ..RuntimeEnv::clone(state.runtime_env()) };
         // A sort reserves this much for merging what it spilled: a part of the statement's share.
         let reserved = (self.memory.share_within(budget) / 8).min(10 << 20) as usize;
-        let config = state.config().clone();
         let config = config.with_sort_spill_reservation_bytes(reserved).with_batch_size(batch_rows);
         let id = state.session_id().to_string();
         // A plan contains its functions; the context looks up names only for plans from elsewhere.
@@ -171,6 +177,11 @@ impl RowsState {
         // The copy has the clock of the first statement.
         state.mark_start_execution();
         Ok(self.state.get_or_init(|| state))
+    }
+
+    /// The registered stores of tables.
+    pub(crate) fn places(&self) -> &Arc<Places> {
+        &self.runtime.places
     }
 
     /// The memory limit of the process, in bytes.

@@ -23,7 +23,7 @@ mod scans;
 mod scatter;
 mod sort;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod windows;
 
 use super::partition_top::PartitionTopExec;
@@ -42,11 +42,11 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
-use first::FirstExec;
-pub(super) use gather::RowsThreads;
-use gather::gathered;
+pub(super) use first::FirstExec;
+pub(super) use gather::{GatherExec, RowsThreads, SPLIT_BYTES, gathered};
 use groups::GroupsExec;
-use key_filter::{Applied, KeysExec};
+use key_filter::Applied;
+pub(super) use key_filter::{Keys, KeysExec, has_rare_keys};
 use sort::SortSplitsExec;
 use std::sync::Arc;
 pub(super) use windows::WindowsExec;
@@ -96,6 +96,43 @@ pub(super) fn with_splits(
         None => Ok(Transformed::no(node)),
     })?;
     Ok(gathered(plan.data))
+}
+
+/// A part of a plan that may compute elsewhere, with a partition for each split.
+pub(super) struct Below {
+    pub(super) part: Arc<dyn ExecutionPlan>,
+    /// True if the operator above reads the rows of the part here, too.
+    pub(super) is_second: bool,
+}
+
+/// The part below an operator that reads splits in their order; `None` for other operators.
+///
+/// # Errors
+/// DataFusion's.
+pub(super) fn part_below(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Below>> {
+    if let Some(groups) = node.downcast_ref::<GroupsExec>() {
+        let part = groups.of_each_split()?;
+        return Ok(part.map(|part| Below { part, is_second: true }));
+    }
+    if !(node.is::<GatherExec>() || node.is::<SortSplitsExec>() || node.is::<WindowsExec>()) {
+        return Ok(None);
+    }
+    let part = node.children().into_iter().find(|input| is_split(input)).cloned();
+    Ok(part.map(|part| Below { part, is_second: false }))
+}
+
+/// The operator over the part that [`part_below`] returned, which computes elsewhere.
+///
+/// # Errors
+/// DataFusion's.
+pub(super) fn over_part(
+    node: &Arc<dyn ExecutionPlan>,
+    part: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    match node.downcast_ref::<GroupsExec>() {
+        Some(groups) => Ok(Arc::new(groups.with_remote(part))),
+        None => replaced(node, vec![part]),
+    }
 }
 
 fn is_split(plan: &Arc<dyn ExecutionPlan>) -> bool {

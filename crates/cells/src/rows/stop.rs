@@ -52,7 +52,7 @@ pub(super) async fn await_in_place<T>(spawned: &Handle, work: impl Future<Output
 }
 
 /// Wraps the plan's operators so that they end with [`Error::Cancelled`] at the next batch, or pairs of a join, after
-/// `is_stopped` returns true.
+/// `is_stopped` returns true. A part that computes elsewhere has no inputs yet and remains as it is.
 ///
 /// # Errors
 /// DataFusion's.
@@ -91,6 +91,14 @@ pub(super) fn stoppable(
         Ok(Transformed::yes(Arc::new(join) as Arc<dyn ExecutionPlan>))
     })
     .map(|t| t.data)
+}
+
+/// The operator itself, where it is wrapped by [`stoppable`].
+pub(super) fn unchecked(node: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan> {
+    match node.downcast_ref::<Checked>() {
+        Some(checked) => &checked.child,
+        None => node,
+    }
 }
 
 /// The input of an operator, whose stream ends once the statement is stopped.

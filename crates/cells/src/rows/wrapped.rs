@@ -1,4 +1,4 @@
-//! Expressions whose evaluation is wrapped. Otherwise they are the expression within.
+//! Expressions whose evaluation is wrapped. Otherwise, also for statistics, they are the expression within.
 
 use arrow::datatypes::{DataType, FieldRef, Schema};
 use arrow::record_batch::RecordBatch;
@@ -78,6 +78,11 @@ impl PhysicalExpr for Wrapped {
     ) -> Result<Arc<dyn PhysicalExpr>> {
         let inner = children.into_iter().next().unwrap_or_else(|| self.inner.clone());
         Ok(Arc::new(Wrapped { inner, evaluate: self.evaluate.clone() }))
+    }
+
+    /// What is compared with statistics, which know an expression by its type.
+    fn snapshot(&self) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+        Ok(Some(self.inner.clone()))
     }
 
     fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

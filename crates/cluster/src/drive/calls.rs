@@ -10,14 +10,10 @@ use futures::StreamExt;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 use tessera_exec::error::{Error, ErrorReport};
 use tessera_planner::error::Class;
 use tessera_planner::place::Worker;
 use tessera_storage::sink::PartEntry;
-
-/// How long a worker may take to respond after its connection broke.
-const PROBE: Duration = Duration::from_millis(1500);
 
 impl Drive {
     /// Records an order that is done: others may fetch its chunks from now on.
@@ -62,8 +58,7 @@ impl Drive {
         mut message: OrderMessage,
         alone: bool,
     ) -> Result<(Done, Moment), Stop> {
-        let posts = self.cluster.posts();
-        let _stay = posts.enter(worker, &self.id, alone).await;
+        let _stay = self.cluster.enter(worker, &self.id, alone).await;
         if !self.cluster.registry().is_here(worker) {
             // The worker died of something else.
             return Err(Stop::Failed(self.lost_error(worker, address)));
@@ -171,7 +166,7 @@ impl Drive {
         };
         match fault {
             Fault::Unreachable(reason) => {
-                if self.is_gone(worker, address, &reason).await {
+                if self.cluster.is_gone(worker, address, &reason).await {
                     return Err(Stop::Died(Vec::new()));
                 }
                 Err(Stop::Failed(Error::PartyLost { party: address.into(), reason }))
@@ -194,34 +189,15 @@ impl Drive {
     }
 
     pub(super) fn lost_error(&self, worker: u32, address: &str) -> Error {
-        let member = self.cluster.registry().member(worker);
-        let reason = member.and_then(|m| m.why).unwrap_or_else(|| "it is gone".into());
-        Error::PartyLost { party: format!("worker {worker} at {address}"), reason }
+        self.cluster.lost_error(worker, address)
     }
 
     /// Probes all workers; true if one does not respond.
     pub(super) async fn missing(&self, members: &BTreeMap<u32, Worker>, why: &str) -> bool {
-        let here = members.iter().filter(|(worker, _)| self.cluster.registry().is_here(**worker));
-        let asked = here
-            .map(|(worker, place)| async move { self.is_gone(*worker, &place.name, why).await });
-        let gone = futures::future::join_all(asked).await;
-        let gone = gone.into_iter().filter(|gone| *gone).count() as u64;
+        let members = members.iter().map(|(worker, place)| (*worker, place.name.clone()));
+        let gone = self.cluster.missing(members.collect(), why).await;
         self.count(|t| t.lost += gone);
         gone > 0
-    }
-
-    /// Distinguishes a dead worker from a broken connection.
-    pub(super) async fn is_gone(&self, worker: u32, address: &str, reason: &str) -> bool {
-        let (registry, peers) = (self.cluster.registry(), self.cluster.peers());
-        if !registry.is_here(worker) {
-            return true;
-        }
-        if peers.answers(address, PROBE).await {
-            return false;
-        }
-        peers.forget(address);
-        registry.lost(worker, &format!("its connection broke: {reason}"));
-        true
     }
 }
 

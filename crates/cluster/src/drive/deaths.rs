@@ -1,13 +1,11 @@
 //! Workers that die while they run orders, and the statements that kill them.
 
 use super::round::Death;
-use super::suspects::Died;
+use super::suspects::{Died, poison_detail, poisoned};
 use super::{Drive, RoundState};
-use crate::registry::WorkerState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
-use tessera_exec::error::{Error, ErrorReport};
-use tessera_planner::error::Class;
+use tessera_exec::error::Error;
 use tessera_planner::place::Worker;
 
 impl Drive {
@@ -32,19 +30,8 @@ impl Drive {
         let others_live = moments.iter().min().is_some_and(|first| registry.has_since(*first));
         let mut counted: BTreeSet<u32> = BTreeSet::new();
         for (death, at) in deaths.into_iter().zip(moments) {
-            let member = registry.member(death.worker);
-            let has_left = member.as_ref().is_some_and(|m| m.state == WorkerState::Left);
-            // A worker that left, or was asked to restart, did not die of the statement.
-            if !has_left {
-                let is_silent = member.as_ref().is_none_or(|m| m.heard.elapsed() > dead_after);
-                let died = Died {
-                    worker: death.worker,
-                    at,
-                    joined: member.map_or(at, |m| m.joined),
-                    is_crash: death.alone || !is_silent,
-                    is_single: death.alone && others_live,
-                };
-                // Two workers that die at the same time are both detected within this time.
+            // Two workers that die at the same time are both detected within this time.
+            if let Some(died) = Died::of(registry, death.worker, at, death.alone, others_live) {
                 state.suspects.died(died, &death.ran, dead_after);
             }
             if !counted.insert(death.worker) {
@@ -63,14 +50,7 @@ impl Drive {
         state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
         let is_to_blame = |worker| posts.is_to_blame(worker, &self.id);
         let Some(deaths) = state.suspects.poison(is_to_blame) else { return Ok(()) };
-        let detail = format!("{deaths} workers died while they worked for it");
-        registry.note("poison", None, Some(&self.id), detail.clone());
-        Err(Error::Reported(Box::new(ErrorReport {
-            code: "poison".into(),
-            class: Class::Limit,
-            message: format!("{detail}; it is not tried again"),
-            hint: Some("see why they died (memory?): `GET /v1/cluster` has the events".into()),
-            may_fit: false,
-        })))
+        registry.note("poison", None, Some(&self.id), poison_detail(deaths));
+        Err(poisoned(deaths))
     }
 }

@@ -37,7 +37,7 @@ impl Drive {
                 match self.cluster.peers().object(address, ticket, limit, IDLE).await {
                     Ok(object) => return Ok(Some(Found::Object(object))),
                     Err(Fault::Unreachable(reason)) => {
-                        self.is_gone(member.number, address, &reason).await;
+                        self.cluster.is_gone(member.number, address, &reason).await;
                     }
                     Err(fault) => {
                         tracing::warn!(address, %fault, "a chunk is not where it was");

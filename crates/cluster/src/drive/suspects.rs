@@ -9,8 +9,11 @@
 //! nothing else can be the cause of one of the deaths. Workers that are lost for other reasons leave cases that are
 //! soon closed, however many are lost while a statement runs.
 
+use crate::registry::{Registry, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
+use tessera_exec::error::{Error, ErrorReport};
+use tessera_planner::error::Class;
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::Bitmap;
 
@@ -19,7 +22,7 @@ const INCIDENTS_MAX: usize = 3;
 
 /// Open cases, by the worker that died.
 #[derive(Default)]
-pub(super) struct Suspects {
+pub(crate) struct Suspects {
     cases: BTreeMap<u32, Case>,
     closed: Vec<u32>,
     incidents: u32,
@@ -27,15 +30,58 @@ pub(super) struct Suspects {
 
 /// A worker that died while it ran an order.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Died {
-    pub(super) worker: u32,
+pub(crate) struct Died {
+    pub(crate) worker: u32,
     /// When the worker was found to be lost, and when it had joined.
-    pub(super) at: Instant,
-    pub(super) joined: Instant,
+    pub(crate) at: Instant,
+    pub(crate) joined: Instant,
     /// Its process ended, or it ran nothing else: a machine that falls silent mostly has other reasons.
-    pub(super) is_crash: bool,
+    pub(crate) is_crash: bool,
     /// It ran only suspects while other workers survived: this is an incident of its own.
-    pub(super) is_single: bool,
+    pub(crate) is_single: bool,
+}
+
+impl Died {
+    /// The death of a worker at a moment, which ran suspects `alone`, or others; `None` if it left or was asked to
+    /// restart: it did not die of what it ran. `others_live` if another worker survived the moment.
+    pub(crate) fn of(
+        registry: &Registry,
+        worker: u32,
+        at: Instant,
+        alone: bool,
+        others_live: bool,
+    ) -> Option<Self> {
+        let member = registry.member(worker);
+        if member.as_ref().is_some_and(|m| m.state == WorkerState::Left) {
+            return None;
+        }
+        let dead_after = registry.limits().dead_after;
+        let is_silent =
+            member.as_ref().is_none_or(|m| at.saturating_duration_since(m.heard) > dead_after);
+        Some(Died {
+            worker,
+            at,
+            joined: member.map_or(at, |m| m.joined),
+            is_crash: alone || !is_silent,
+            is_single: alone && others_live,
+        })
+    }
+}
+
+/// What is noted of a statement that killed workers.
+pub(crate) fn poison_detail(deaths: usize) -> String {
+    format!("{deaths} workers died while they worked for it")
+}
+
+/// The error of such a statement.
+pub(crate) fn poisoned(deaths: usize) -> Error {
+    Error::Reported(Box::new(ErrorReport {
+        code: "poison".into(),
+        class: Class::Limit,
+        message: format!("{}; it is not tried again", poison_detail(deaths)),
+        hint: Some("see why they died (memory?): `GET /v1/cluster` has the events".into()),
+        may_fit: false,
+    }))
 }
 
 /// Operands that a worker ran when it died.
@@ -51,7 +97,7 @@ struct Case {
 impl Suspects {
     /// Adds the death of a worker while it ran an order. It belongs to the incident of other deaths `within` this time,
     /// if the worker had joined before the first of them.
-    pub(super) fn died(&mut self, died: Died, ran: &[(StageId, Bitmap)], within: Duration) {
+    pub(crate) fn died(&mut self, died: Died, ran: &[(StageId, Bitmap)], within: Duration) {
         let Died { worker, at, joined, is_crash, is_single } = died;
         if !self.cases.contains_key(&worker) {
             let is_one = |first: Instant| {
@@ -78,7 +124,7 @@ impl Suspects {
     }
 
     /// Clears operands that ended well.
-    pub(super) fn acquit(&mut self, ran: &[(StageId, Bitmap)]) {
+    pub(crate) fn acquit(&mut self, ran: &[(StageId, Bitmap)]) {
         for (stage, numbers) in ran {
             let cases = self.cases.values_mut().filter_map(|case| case.ran.get_mut(stage));
             cases.for_each(|ran| ran.remove_all(numbers));
@@ -87,7 +133,7 @@ impl Suspects {
     }
 
     /// Drops suspects that are not `left` to run.
-    pub(super) fn retain(&mut self, left: &[Bitmap]) {
+    pub(crate) fn retain(&mut self, left: &[Bitmap]) {
         for case in self.cases.values_mut() {
             for (stage, ran) in &mut case.ran {
                 *ran = left.get(stage.0 as usize).map(|left| left.and(ran)).unwrap_or_default();
@@ -107,25 +153,25 @@ impl Suspects {
     }
 
     /// The workers of cases that were closed since the last call.
-    pub(super) fn closed(&mut self) -> Vec<u32> {
+    pub(crate) fn closed(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.closed)
     }
 
-    pub(super) fn open(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn open(&self) -> impl Iterator<Item = u32> + '_ {
         self.cases.keys().copied()
     }
 
     /// True if one more death would be one too many.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.open_incidents() >= INCIDENTS_MAX
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.cases.is_empty()
     }
 
     /// Those of some operands of a stage that have to run alone.
-    pub(super) fn among(&self, stage: StageId, numbers: &Bitmap) -> Bitmap {
+    pub(crate) fn among(&self, stage: StageId, numbers: &Bitmap) -> Bitmap {
         let mut found = Bitmap::default();
         let all = self.cases.values().filter_map(|case| case.ran.get(&stage));
         all.for_each(|ran| found.extend(&ran.and(numbers)));
@@ -134,18 +180,18 @@ impl Suspects {
 
     /// Upper bound on concurrent orders of suspects, each on its own worker: if all of these die, there are enough
     /// incidents.
-    pub(super) fn at_a_time(&self) -> usize {
+    pub(crate) fn at_a_time(&self) -> usize {
         INCIDENTS_MAX.saturating_sub(self.open_incidents()).max(1)
     }
 
     /// True if the next death may be the last one: other operands wait until the suspects have ended.
-    pub(super) fn are_first(&self) -> bool {
+    pub(crate) fn are_first(&self) -> bool {
         self.open_incidents() + 1 >= INCIDENTS_MAX
     }
 
     /// Number of workers that died of the statement, if it is poison; `is_to_blame` if nothing else can be the cause of
     /// a death.
-    pub(super) fn poison(&self, is_to_blame: impl Fn(u32) -> bool) -> Option<usize> {
+    pub(crate) fn poison(&self, is_to_blame: impl Fn(u32) -> bool) -> Option<usize> {
         let is_sure = |(worker, case): (&u32, &Case)| case.is_crash && is_to_blame(*worker);
         (self.is_full() && self.cases.iter().any(is_sure)).then_some(self.cases.len())
     }

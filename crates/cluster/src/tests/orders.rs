@@ -4,8 +4,8 @@ use super::{Bench, loads, plans};
 use crate::net::{Fault, PROTOCOL, Peers};
 use crate::registry::Limits;
 use crate::wire::{
-    Done, Load, News, OrderMessage, OrderProgress, PlanMessage, Reuse, Said, THE_SERVER, There,
-    from_postcard, to_postcard,
+    Done, Load, News, OrderMessage, OrderProgress, PlanMessage, Reuse, RowsDone, RowsOrder,
+    RowsRuns, Said, THE_SERVER, There, from_postcard, to_postcard,
 };
 use bytes::Bytes;
 use futures::StreamExt;
@@ -65,6 +65,21 @@ fn messages_are_read_as_they_were_written() {
     assert_eq!((done.error, done.durable), (Some(report), durable));
     let stages = &done.progress.stages;
     assert!(stages[0] == (3, 0.25) && stages[1].1.is_nan());
+    for plan in [None, Some(Bytes::from(vec![7; 300]))] {
+        let order = rows_order(plan);
+        let written = to_postcard(&order).unwrap();
+        // Bytes are not written as numbers.
+        let bytes = order.header.len() + order.plan.as_ref().map_or(0, Bytes::len);
+        assert!(written.len() < 16 + bytes + 10, "{}", written.len());
+        assert_eq!(from_postcard::<RowsOrder>(&written).unwrap(), order);
+        for cut in 0..written.len() {
+            assert!(from_postcard::<RowsOrder>(&written[..cut]).is_err(), "{cut}");
+        }
+    }
+}
+
+fn rows_order(plan: Option<Bytes>) -> RowsOrder {
+    RowsOrder { query: [9; 16], stage: 1, task: 2, header: Bytes::from_static(b"\xff\0h"), plan }
 }
 
 /// The types of the messages that do not describe themselves, with their fields in order.
@@ -113,6 +128,9 @@ fn messages_are_those_of_the_protocol() {
     for said in [Said::Behind, Said::Runs(progress), wrote, Said::Done(Box::new(done))] {
         tracer.trace_value(&mut samples, &said).unwrap();
     }
+    tracer.trace_value(&mut samples, &rows_order(Some(Bytes::new()))).unwrap();
+    tracer.trace_value(&mut samples, &RowsRuns::default()).unwrap();
+    tracer.trace_value(&mut samples, &RowsDone::default()).unwrap();
     let types = tracer.registry_unchecked();
     let types: String = types.iter().map(|(name, of)| format!("{name}: {of:?}\n")).collect();
     insta::assert_snapshot!(format!("messages_of_protocol_{PROTOCOL}"), types);

@@ -69,8 +69,9 @@ impl Parked {
 }
 
 impl Worker {
-    /// Parks all plans, because the server that sent them is gone.
+    /// Parks all plans, because the server that sent them is gone. Rows are of no use to another one.
     pub(super) fn park(&self) {
+        self.rows.drop_all();
         let plans: Vec<Arc<Known>> = {
             let mut plans = self.plans();
             plans.parks += 1;

@@ -8,7 +8,7 @@ use crate::Handle;
 use crate::error::Error;
 use crate::session::Session;
 use crate::session::cells::{Measured, PlannedCells, rows_error};
-use crate::session::explain::{measured_json as as_json, measurements};
+use crate::session::explain::{measured_json as as_json, measurements, rows_ran, rows_ran_json};
 use crate::session::open::Opener;
 use crate::session::stop::Stop;
 use crate::statement::StatementState;
@@ -296,10 +296,13 @@ impl Session {
             let runs: serde_json::Value = runs.iter().map(as_json).collect();
             tensor_plans.insert(scan.name.clone(), serde_json::json!({"measured": runs}));
         }
+        let on_workers = measured.on_workers();
+        text.extend(on_workers.as_ref().map(rows_ran));
         text.push_str(&format!("measured: {} rows of cells were built\n", measured.rows()));
         let json = serde_json::json!({
             "logical": logical,
             "rows_of_cells_built": measured.rows(),
+            "rows_on_workers": on_workers.as_ref().map(rows_ran_json),
             "tensor_plans": tensor_plans,
         });
         binding.ran.push(Ran::Rows { text, json });

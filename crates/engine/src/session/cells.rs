@@ -6,6 +6,7 @@ use crate::error::{Class, Error, Position, Report};
 use crate::session::bind::Binding;
 use crate::session::open::Opener;
 use crate::session::run::{Execution, Results};
+use crate::session::spread_rows::Peers;
 use crate::session::stop::Stop;
 use crate::session::{Failure, Session};
 use crate::statement::StatementState;
@@ -21,6 +22,7 @@ use tessera_cells::lift::{CellPlan, TensorScan};
 use tessera_cells::rows::{
     Batches, BoxError, IsStopped, PhysicalRows, Piece, PieceSink, RowsState, RunTensor,
 };
+use tessera_cluster::RowsTotals;
 use tessera_exec::error::Error as ExecError;
 use tessera_exec::schedule::{Stats as ExecStats, Tiling as _};
 use tessera_exec::task::Sources;
@@ -36,6 +38,14 @@ pub(super) struct PlannedCells {
     pub(super) config: PlanConfig,
     pub(super) stop: Stop,
     pub(super) plan_s: f64,
+}
+
+/// A cell query that DataFusion has planned.
+pub(super) struct PhysicalCells {
+    pub(super) rows: PhysicalRows,
+    /// The workers that compute parts of it.
+    peers: Option<Arc<Peers>>,
+    measured: Measured,
 }
 
 impl PlannedCells {
@@ -104,7 +114,7 @@ impl Session {
 
     pub(super) async fn rows_of_cells(
         &self,
-        cells: PhysicalRows,
+        cells: PhysicalCells,
         stop: &Stop,
         statement: &Handle,
     ) -> Result<Answer, Error> {
@@ -127,36 +137,51 @@ impl Session {
         }
     }
 
-    /// Lets DataFusion plan a cell query; [`run`](crate::session::run) runs its tensor plans.
+    /// Lets DataFusion plan a cell query; [`run`](crate::session::run) runs its tensor plans, and workers compute parts of
+    /// its rows ([`spread_rows`](crate::session::spread_rows)).
     pub(super) async fn physical_cells(
         &self,
         planned: PlannedCells,
         measured: &Measured,
         statement: &Handle,
-    ) -> Result<PhysicalRows, Error> {
+    ) -> Result<PhysicalCells, Error> {
         let PlannedCells { plan, rows, sources, config, stop, .. } = planned;
         let chunk_bytes = config.chunk_bytes_target;
+        let execution = self.execution(statement);
+        let peers = execution.peers_of_rows().await?;
+        let spread = peers.as_ref().map(|peers| peers.spread(execution.spread));
         let runner = Arc::new(Runner {
-            execution: self.execution(statement),
+            execution,
             sources,
             config,
             stop: stop.clone(),
             measured: measured.clone(),
         });
-        stop.rows(rows.physical(plan, runner, chunk_bytes, &measured.rows)).await
+        let physical = rows.physical(plan, runner, chunk_bytes, &measured.rows, spread);
+        let rows = stop.rows(physical).await?;
+        Ok(PhysicalCells { rows, peers, measured: measured.clone() })
     }
 
     /// Starts a cell query; rows are computed as the stream is read. Dropping the stream stops the query.
     pub(super) async fn stream_cells(
         &self,
-        cells: PhysicalRows,
+        cells: PhysicalCells,
         stop: &Stop,
         statement: &Handle,
     ) -> Result<Batches, Error> {
         statement.move_to(StatementState::Running);
+        let PhysicalCells { rows, peers, measured } = cells;
+        let tracked = peers.and_then(|peers| peers.track(&rows.on_workers(), statement));
+        if tracked.is_some() {
+            self.execution(statement).gather_workers().await?;
+        }
         let asked = stop.clone();
         let is_stopped: IsStopped = Arc::new(move || asked.is_stopped());
-        stop.rows(cells.stream(statement.budget().as_ref(), is_stopped)).await
+        let batches = stop.rows(rows.stream(statement.budget().as_ref(), is_stopped)).await?;
+        Ok(match tracked {
+            Some(tracked) => tracked.over(batches, move |totals| measured.ran_on_workers(totals)),
+            None => batches,
+        })
     }
 }
 
@@ -166,6 +191,8 @@ pub(super) struct Measured {
     /// Number of rows built from cells.
     rows: Arc<AtomicU64>,
     plans: Arc<Mutex<Vec<ScanRan>>>,
+    /// What workers did for its rows.
+    on_workers: Arc<Mutex<Option<RowsTotals>>>,
 }
 
 /// A tensor plan below a scan that ran to its end.
@@ -179,6 +206,15 @@ struct ScanRan {
 impl Measured {
     pub(super) fn rows(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
+    }
+
+    /// What workers did for the rows of the query; `None` if they did nothing, or if the rows were not read to their end.
+    pub(super) fn on_workers(&self) -> Option<RowsTotals> {
+        self.on_workers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn ran_on_workers(&self, totals: RowsTotals) {
+        *self.on_workers.lock().unwrap_or_else(PoisonError::into_inner) = Some(totals);
     }
 
     /// Measurements of each run of the plan below a scan: none if no row was requested, several if the query reads the

@@ -4,11 +4,13 @@
 //! cell query, the plans below the scans that DataFusion's physical plan contains.
 
 mod expected;
+mod on_workers;
 mod waiting;
 
 pub use expected::durable as durable_json;
 pub(crate) use expected::measured as measured_json;
 pub(super) use expected::measurements;
+pub(super) use on_workers::{ran as rows_ran, ran_json as rows_ran_json};
 pub(super) use waiting::Shown;
 
 use crate::Handle;
@@ -27,7 +29,8 @@ use sqlparser::ast::Query;
 use std::fmt;
 use std::sync::Arc;
 use tessera_cells::lift::{Planner, TensorScan};
-use tessera_cells::rows::Operator;
+use tessera_cells::rows::{Operator, RowsOnWorkers};
+use tessera_cluster::RowsTotals;
 use tessera_exec::schedule::Stats;
 use tessera_exec::task::Sources;
 use tessera_frontend::statement::{Explain, ExplainFormat, Statement};
@@ -79,9 +82,13 @@ struct CellsExplained {
     graphviz: String,
     /// The operators of rows, where threads share their work.
     operators: Vec<Operator>,
+    /// The parts of rows that workers compute, and the large ones that they do not.
+    on_workers: RowsOnWorkers,
     scans: Vec<ScanExplained>,
     /// Number of rows built from cells, with EXPLAIN ANALYZE.
     rows: Option<u64>,
+    /// What workers did for rows, with EXPLAIN ANALYZE.
+    ran_on_workers: Option<RowsTotals>,
 }
 
 /// The next step of EXPLAIN.
@@ -199,10 +206,11 @@ impl Session {
         let graphviz = planned.plan.graphviz();
         let measured = Measured::default();
         let cells = self.physical_cells(planned, &measured, statement).await?;
-        let mut operators = cells.operators();
+        let mut operators = cells.rows.operators();
         operators.retain(Operator::is_split);
+        let on_workers = cells.rows.on_workers();
         let mut scans = Vec::new();
-        for scan in cells.scans() {
+        for scan in cells.rows.scans() {
             let is_same = |known: &ScanExplained| {
                 known.scan.name == scan.name && known.scan.rooted.roots == scan.rooted.roots
             };
@@ -235,7 +243,17 @@ impl Session {
                 known.plan.runs = Some(measured.runs_of(&known.scan));
             }
         }
-        let rest = Rest::Cells(CellsExplained { notes, logical, graphviz, operators, scans, rows });
+        let ran_on_workers = measured.on_workers();
+        let rest = Rest::Cells(CellsExplained {
+            notes,
+            logical,
+            graphviz,
+            operators,
+            on_workers,
+            scans,
+            rows,
+            ran_on_workers,
+        });
         let (surface, reason) = (Surface::Cell, because);
         Ok(Explained { surface, reason, islands, rest }.reply(what.format, plan_s))
     }
@@ -372,10 +390,14 @@ impl CellsExplained {
             "notes": self.notes,
             "logical": self.logical,
             "operators": self.operators.iter().map(operator_json).collect::<Vec<_>>(),
+            "rows_on_workers": self.on_workers,
             "tensor_plans": plans.collect::<serde_json::Map<_, _>>(),
         });
         if let Some(rows) = self.rows {
-            json["measured"] = json!({"rows_of_cells_built": rows});
+            json["measured"] = json!({
+                "rows_of_cells_built": rows,
+                "rows_on_workers": self.ran_on_workers.as_ref().map(rows_ran_json),
+            });
         }
         json
     }
@@ -393,8 +415,14 @@ impl fmt::Display for CellsExplained {
         for operator in &self.operators {
             write_operator(operator, 1, f)?;
         }
+        if self.on_workers != RowsOnWorkers::default() {
+            write!(f, "\n{}", self.on_workers)?;
+        }
         for scan in &self.scans {
             write!(f, "\n{}:\n{}", scan.name, scan.plan)?;
+        }
+        if let Some(totals) = &self.ran_on_workers {
+            write!(f, "\n{}", rows_ran(totals))?;
         }
         match self.rows {
             Some(rows) => writeln!(f, "\nmeasured: {rows} rows of cells were built"),

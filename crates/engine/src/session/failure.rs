@@ -1,6 +1,7 @@
 //! Errors that the session itself detects, and the report of a cluster's faults.
 
 use crate::error::{Class, Error, Position, Report};
+use tessera_cells::{NOT_A_TABLE, RowsErrorKind, table_hint};
 use tessera_frontend::ast::TENSOR_FORMATS;
 use tessera_planner::catalog::Coord;
 use thiserror::Error as ThisError;
@@ -162,11 +163,6 @@ impl Failure {
     }
 }
 
-/// True if rows failed because of a division by 0; Arrow marks that only in its message.
-fn is_zero_division(message: &str) -> bool {
-    message.to_ascii_lowercase().contains("divide by zero")
-}
-
 impl Report for Failure {
     fn code(&self) -> &str {
         match self {
@@ -174,7 +170,7 @@ impl Report for Failure {
             Failure::Exists { .. } => "already_exists",
             Failure::UnknownQuery { .. } => "unknown_query",
             Failure::Setting { .. } => "invalid_setting",
-            Failure::Table { .. } => "not_a_table",
+            Failure::Table { .. } => NOT_A_TABLE,
             Failure::SourceChanged { .. } => "source_changed",
             Failure::UploadsGone => "uploads_gone",
             Failure::CyclicView { .. } => "cyclic_view",
@@ -186,15 +182,14 @@ impl Report for Failure {
             Failure::Insert { .. } => "cannot_insert",
             Failure::NoLabels { code, .. } => code,
             Failure::HiddenName { .. } => "invalid_name",
-            Failure::Rows { memory: true, .. } => "memory_exceeded",
-            Failure::Rows { message, .. } if is_zero_division(message) => "division_by_zero",
-            Failure::Rows { .. } => "execution",
+            Failure::Rows { message, memory } => RowsErrorKind::of(message, *memory).code(),
         }
     }
 
     fn class(&self) -> Class {
         match self {
-            Failure::Rows { memory: true, .. } | Failure::DeepView { .. } => Class::Limit,
+            Failure::Rows { message, memory } => RowsErrorKind::of(message, *memory).class(),
+            Failure::DeepView { .. } => Class::Limit,
             Failure::SourceChanged { .. } | Failure::UploadsGone => Class::Retry,
             _ => Class::User,
         }
@@ -218,12 +213,7 @@ impl Report for Failure {
             }
             Failure::Option { hint, .. } => Some(hint.clone()),
             Failure::Setting { .. } => Some("SHOW ALL lists the settings".into()),
-            Failure::Table { format: "NDJSON", .. } => {
-                Some("the file must contain one JSON object per line".into())
-            }
-            Failure::Table { .. } => Some(
-                "if the file name does not show the format, use read_parquet, read_csv, read_json or read_arrow".into(),
-            ),
+            Failure::Table { format, .. } => Some(table_hint(format).into()),
             Failure::SourceChanged { .. } => Some("run the statement again".into()),
             Failure::UploadsGone => Some(
                 "send them again and run the statement again; a change that it made before its server ended is permanent"
@@ -247,14 +237,9 @@ impl Report for Failure {
                 let formats = TENSOR_FORMATS.join(", ").to_uppercase();
                 Some(format!("{formats}, PARQUET, CSV, NDJSON and ARROW are supported"))
             }
-            Failure::Rows { memory: true, .. } => {
-                Some("ask for fewer rows (LIMIT, WHERE, GROUP BY), or raise --memory-limit".into())
+            Failure::Rows { message, memory } => {
+                RowsErrorKind::of(message, *memory).hint().map(Into::into)
             }
-            Failure::Rows { message, .. } if is_zero_division(message) => Some(
-                "integer division by zero has no result; `nullif(divisor, 0)` gives NULL, `x::double` infinity or NaN"
-                    .into(),
-            ),
-            Failure::Rows { .. } => None,
         }
     }
 
@@ -268,8 +253,10 @@ impl Report for Failure {
         }
     }
     fn may_fit(&self) -> bool {
-        // A statement's budget for rows is a part of the memory limit.
-        matches!(self, Failure::Rows { memory: true, .. })
+        match self {
+            Failure::Rows { message, memory } => RowsErrorKind::of(message, *memory).may_fit(),
+            _ => false,
+        }
     }
 }
 

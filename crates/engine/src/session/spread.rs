@@ -3,7 +3,7 @@
 //! Workers make the chunks of the results, and the server's own run of the plan loads them ([`tessera_cluster`]). If
 //! the results are streamed as rows, workers only make what has to be complete before the first row. Small plans never
 //! leave the server, and a server without workers runs all plans itself. A restarted server waits for the workers that
-//! the statement had.
+//! the statement had. Rows go to workers part by part ([`spread_rows`](super::spread_rows)).
 
 use crate::error::Error;
 use crate::session::run::{Execution, Results};
@@ -11,7 +11,7 @@ use crate::statement::Watched;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use tessera_cluster::{Drive, DriveOptions, Expected, Home, Identity};
+use tessera_cluster::{Drive, DriveOptions, Expected, Home, Identity, RowsPlan};
 use tessera_exec::durable::Stored;
 use tessera_exec::order::Shelved;
 use tessera_exec::run::Watch;
@@ -23,6 +23,12 @@ use tessera_storage::sink::{SharedOutput, ZarrWriter};
 
 /// Plans of less work stay on the server: assigning orders takes some milliseconds.
 const WORTH_US: u64 = 200_000;
+
+/// A part of rows whose files have fewer bytes stays on the server: one thread takes about 0.25 s for this many.
+pub(super) const ROWS_BYTES: u64 = 64 << 20;
+
+/// Upper bound on the bytes that a build side of a join on workers reads: each worker reads them again.
+pub(super) const BUILD_BYTES: u64 = 64 << 20;
 
 /// Nanoseconds of one thread for each byte of a result that is encoded.
 const ENCODE_NS: f64 = 2.0;
@@ -93,6 +99,16 @@ impl Watched for Both {
             stats.add(drive.totals());
         }
         Some(stats)
+    }
+}
+
+/// Rows on workers are one stage, whose operands are the tasks. Those that are left to the server count as done.
+impl Watched for RowsPlan {
+    fn stats(&self) -> Option<Stats> {
+        let totals = self.totals();
+        let operands = totals.done + totals.here;
+        let stage = StageStats { name: "rows".into(), operands, seconds: totals.seconds };
+        Some(Stats { stages: vec![stage], ..Stats::default() })
     }
 }
 

@@ -48,6 +48,10 @@ fn workers(all: &[Member]) -> Result<RecordBatch, ArrowError> {
         ("fetched_bytes", number(|m| m.load.fetched_bytes), false),
         ("served_bytes", number(|m| m.load.served_bytes), false),
         ("written_bytes", number(|m| m.load.written_bytes), false),
+        ("row_tasks", number(|m| m.load.row_tasks), false),
+        ("row_tasks_done", number(|m| m.load.row_tasks_done), false),
+        ("rows_sent", number(|m| m.load.rows_sent), false),
+        ("row_bytes", number(|m| m.load.row_bytes), false),
         (
             "heard_s",
             Arc::new(Float64Array::from_iter_values(all.iter().map(Member::heard_s))),

@@ -103,13 +103,16 @@ impl WorkerArgs {
         let credentials = credentials(config)?;
         let runtime =
             Runtime::new(exec, tokio::runtime::Handle::current()).map_err(Error::stage)?;
+        let stores = Stores::new(STORAGE);
+        let rows = tessera_engine::rows_runner(&runtime, stores.clone());
         let worker = Worker::new(
             runtime,
-            Stores::new(STORAGE),
+            stores,
             &credentials,
             // Half of it, whatever is configured: an operand that needs the whole limit waits until chunks are dropped.
             config.retained_limit_bytes.min(memory_bytes / 2),
         );
+        worker.runs_rows(rows);
         let joining = Joining {
             schedulers: config.schedulers.clone(),
             listen: self.listen,

@@ -252,7 +252,7 @@ fn durable(host: &Host, out: &mut Exposition) {
 }
 
 fn workers(members: &[Member], out: &mut Exposition) {
-    let all: [OfWorker; 14] = [
+    let all: [OfWorker; 17] = [
         ("up", "1 for a worker that answers.", |m| u64::from(m.state.is_here())),
         ("threads", "Threads that compute.", |m| u64::from(m.hello.threads)),
         ("memory_limit_bytes", "The memory limit.", |m| m.hello.memory_bytes),
@@ -267,6 +267,9 @@ fn workers(members: &[Member], out: &mut Exposition) {
         ("fetched_bytes_total", "Bytes of chunks fetched from others.", |m| m.load.fetched_bytes),
         ("served_bytes_total", "Bytes of chunks given to others.", |m| m.load.served_bytes),
         ("written_bytes_total", "Bytes of outputs written.", |m| m.load.written_bytes),
+        ("row_tasks_total", "Tasks of rows that ended well.", |m| m.load.row_tasks_done),
+        ("rows_total", "Rows that tasks sent.", |m| m.load.rows_sent),
+        ("row_bytes_total", "Bytes of these rows.", |m| m.load.row_bytes),
     ];
     for (name, help, f) in all {
         let values = members.iter().map(|m| labelled("worker", m.number, f(m)));
@@ -279,7 +282,7 @@ fn waiting(waiting: &Waiting, out: &mut Exposition) {
     let all = [
         (
             "operands",
-            "Operands of running statements that no thread of a worker runs yet.",
+            "Operands, and tasks of rows, of running statements that no thread of a worker runs yet.",
             waiting.operands as f64,
         ),
         (

@@ -7,7 +7,7 @@ use crate::source::error::SourceError;
 use crate::source::fence::Fenced;
 use crate::source::location::Options;
 use crate::source::store::{Client, Reached, origin_of};
-use crate::source::versions::{self, ABSENT, Versions};
+use crate::source::versions::{self, ABSENT, Noted, Versions};
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -98,6 +98,21 @@ impl TableStore {
         let found = lock(&self.0.found);
         let all: String = found.iter().map(|(at, version)| format!("{at}\n{version}\n")).collect();
         format!("{} files {:016x}", found.len(), versions::of_text(&all))
+    }
+
+    /// The versions of these files, for a store of another process: with [`Versions::expect`] it reads the same versions,
+    /// or fails. `None` if the version of one of them is not known yet: some stores report none in listings.
+    pub fn noted<'a>(&self, files: impl IntoIterator<Item = &'a Path>) -> Option<Vec<Noted>> {
+        let noted = |at: &Path| {
+            let object = self.object(at);
+            Some((object, self.0.versions.version(object)?))
+        };
+        let all = files.into_iter().map(noted).collect::<Option<Vec<_>>>();
+        all.map(|mut all| {
+            all.sort_unstable();
+            all.dedup();
+            all
+        })
     }
 
     fn is_file(&self, at: &Path) -> bool {

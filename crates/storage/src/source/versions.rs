@@ -109,6 +109,11 @@ impl Versions {
         self.lock().tags.get(&object).map(|tag| tag.to_string())
     }
 
+    /// The version of an object, if it is recorded.
+    pub(crate) fn version(&self, object: u64) -> Option<u64> {
+        self.lock().of.get(&object).copied()
+    }
+
     /// Records versions of objects; false if another version of one of them was recorded before.
     #[must_use]
     pub fn met_all(&self, noted: &[Noted]) -> bool {

@@ -22,14 +22,14 @@ use std::sync::Arc;
 
 /// The first rows of each partition of its input.
 #[derive(Debug)]
-pub(super) struct FirstExec {
+pub(in crate::rows) struct FirstExec {
     /// The sort, with all splits as its input.
     sort: SortExec,
     properties: Arc<PlanProperties>,
 }
 
 impl FirstExec {
-    pub(super) fn new(sort: SortExec) -> Self {
+    pub(in crate::rows) fn new(sort: SortExec) -> Self {
         // Each split is sorted, all of them one after the other are not.
         let mut known = sort.input().equivalence_properties().clone();
         known.clear_orderings();
@@ -40,6 +40,11 @@ impl FirstExec {
             Boundedness::Bounded,
         );
         FirstExec { sort, properties: Arc::new(properties) }
+    }
+
+    /// The sort of each partition, with all of them as its input.
+    pub(in crate::rows) fn sort(&self) -> &SortExec {
+        &self.sort
     }
 }
 

@@ -1,7 +1,9 @@
 //! The rows of all splits, in the order of the splits.
 
 use super::in_order::{Begin, Bounds, in_order};
+use crate::rows::remote::RemoteExec;
 use crate::rows::single;
+use crate::rows::stop::unchecked;
 use datafusion::arrow::compute::BatchCoalescer;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -36,17 +38,17 @@ const UNIT_BATCHES: usize = 8;
 const UNIT_BYTES: usize = 32 << 20;
 
 /// Memory that a split may need. Where a statement has less for each of several, they run one at a time.
-const SPLIT_BYTES: usize = 32 << 20;
+pub(in crate::rows) const SPLIT_BYTES: usize = 32 << 20;
 
 /// Runs the partitions of its input at the same time and yields their rows in order.
 #[derive(Debug)]
-pub(super) struct GatherExec {
+pub(in crate::rows) struct GatherExec {
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
 }
 
 /// A plan with one partition: the rows of all partitions of `input`, in order.
-pub(super) fn gathered(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+pub(in crate::rows) fn gathered(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     match input.output_partitioning().partition_count() {
         1 => input,
         _ => Arc::new(GatherExec::new(input)),
@@ -106,6 +108,16 @@ pub(super) fn bounds(name: &str, context: &TaskContext) -> Bounds {
         turns: threads.map_or(1, |threads| threads.0).min(most / SPLIT_BYTES),
         bytes: (most / HELD_SHARE).min(HELD_MAX),
         memory: MemoryConsumer::new(name).register(context.memory_pool()),
+    }
+}
+
+/// As [`bounds`], for the partitions of a plan. Where they compute elsewhere, turns are those of there: what a partition
+/// needs here is its batches, and those that run here after all wait for each other.
+fn bounds_of(name: &str, plan: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> Bounds {
+    let own = bounds(name, context);
+    match unchecked(plan).downcast_ref::<RemoteExec>() {
+        Some(remote) => Bounds { turns: remote.peers().turns().max(1), ..own },
+        None => own,
     }
 }
 
@@ -206,7 +218,7 @@ impl ExecutionPlan for GatherExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         single::check(self.name(), partition)?;
-        let bounds = bounds(self.name(), &context);
+        let bounds = bounds_of(self.name(), &self.input, &context);
         let batch_rows = context.session_config().batch_size().max(1);
         let splits = self.input.output_partitioning().partition_count();
         let begin = partitions_of(self.input.clone(), context);

@@ -9,6 +9,9 @@
 //! part computes its groups alone, from rows in their order. The first rows decide, so the choice follows from the data.
 //! Aggregates that cannot be merged, as percentiles, take the second way. A part of many bytes is scattered once more, so
 //! that its groups need little memory; this too follows from the data.
+//!
+//! Workers may compute the groups of each split, if groups are few. They are a second input, which is read instead of
+//! the splits. The first rows are read here in any case.
 
 use super::gather::{bounds, coalesced, gathered};
 use super::in_order::in_order;
@@ -19,9 +22,9 @@ use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
-use datafusion::common::internal_datafusion_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::utils::memory::get_record_batch_memory_size;
+use datafusion::common::{internal_datafusion_err, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -98,24 +101,34 @@ pub(super) fn partial_then_final(
     aggregate: &AggregateExec,
     input: Arc<dyn ExecutionPlan>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let filters = aggregate.filter_expr().to_vec();
-    let partial = AggregateExec::try_new(
+    let partial = partial(aggregate, input)?;
+    final_over(&partial, Arc::new(partial.clone()))
+}
+
+/// The aggregate over its input, computed for each partition.
+fn partial(aggregate: &AggregateExec, input: Arc<dyn ExecutionPlan>) -> Result<AggregateExec> {
+    AggregateExec::try_new(
         AggregateMode::Partial,
         aggregate.group_expr().clone(),
         aggregate.aggr_expr().to_vec(),
-        filters.clone(),
+        aggregate.filter_expr().to_vec(),
         input,
         aggregate.input_schema(),
-    )?;
-    let (groups, calls) = (partial.group_expr().as_final(), partial.aggr_expr().to_vec());
-    let gathered = gathered(Arc::new(partial));
+    )
+}
+
+/// The aggregate, merged from what `partial` computes for each partition, here or elsewhere, in their order.
+fn final_over(
+    partial: &AggregateExec,
+    computed: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
     let merged = AggregateExec::try_new(
         AggregateMode::Final,
-        groups,
-        calls,
-        filters,
-        gathered,
-        aggregate.input_schema(),
+        partial.group_expr().as_final(),
+        partial.aggr_expr().to_vec(),
+        partial.filter_expr().to_vec(),
+        gathered(computed),
+        partial.input_schema(),
     )?;
     Ok(Arc::new(merged))
 }
@@ -125,6 +138,8 @@ pub(super) fn partial_then_final(
 pub(super) struct GroupsExec {
     /// The aggregate, with the splits as its input.
     aggregate: AggregateExec,
+    /// The groups of each split, computed elsewhere.
+    remote: Option<Arc<dyn ExecutionPlan>>,
     properties: Arc<PlanProperties>,
 }
 
@@ -138,7 +153,22 @@ impl GroupsExec {
             EmissionType::Final,
             Boundedness::Bounded,
         ));
-        GroupsExec { aggregate, properties }
+        GroupsExec { aggregate, remote: None, properties }
+    }
+
+    /// The groups of each split, which may be computed elsewhere; `None` if they cannot be merged, or are already.
+    pub(super) fn of_each_split(&self) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let splits = self.aggregate.input().output_partitioning().partition_count();
+        if splits == 1 || self.remote.is_some() || !is_merged(&self.aggregate) {
+            return Ok(None);
+        }
+        let partial = partial(&self.aggregate, self.aggregate.input().clone())?;
+        Ok(Some(Arc::new(partial)))
+    }
+
+    /// The same groups, of which `remote` computes those of each split.
+    pub(super) fn with_remote(&self, remote: Arc<dyn ExecutionPlan>) -> Self {
+        GroupsExec { remote: Some(remote), ..GroupsExec::new(self.aggregate.clone()) }
     }
 }
 
@@ -159,7 +189,7 @@ impl ExecutionPlan for GroupsExec {
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.aggregate.children()
+        self.aggregate.children().into_iter().chain(&self.remote).collect()
     }
 
     fn apply_expressions(
@@ -171,14 +201,18 @@ impl ExecutionPlan for GroupsExec {
 
     fn with_new_children(
         self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        if children.len() != self.children().len() {
+            return internal_err!("GroupsExec has {} inputs", children.len());
+        }
+        let remote = children.split_off(1).pop();
         let aggregate: Arc<dyn ExecutionPlan> = Arc::new(self.aggregate.clone());
         let aggregate = replaced(&aggregate, children)?;
         let aggregate = aggregate
             .downcast_ref::<AggregateExec>()
             .ok_or_else(|| internal_datafusion_err!("an aggregate has become another operator"))?;
-        Ok(Arc::new(GroupsExec::new(aggregate.clone())))
+        Ok(Arc::new(GroupsExec { remote, ..GroupsExec::new(aggregate.clone()) }))
     }
 
     fn execute(
@@ -187,14 +221,16 @@ impl ExecutionPlan for GroupsExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         single::check(self.name(), partition)?;
-        let aggregate = self.aggregate.clone();
-        let rows = stream::once(async move { groups(aggregate, context).await }).try_flatten();
+        let (aggregate, remote) = (self.aggregate.clone(), self.remote.clone());
+        let rows = async move { groups(aggregate, remote, context).await };
+        let rows = stream::once(rows).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }
 }
 
 async fn groups(
     aggregate: AggregateExec,
+    remote: Option<Arc<dyn ExecutionPlan>>,
     context: Arc<TaskContext>,
 ) -> Result<SendableRecordBatchStream> {
     let splits = aggregate.input().output_partitioning().partition_count();
@@ -206,7 +242,15 @@ async fn groups(
     };
     match groups {
         Groups::Few if splits > 1 => {
-            return partial_then_final(&aggregate, input)?.execute(0, context);
+            let plan = match remote {
+                // The rows that were read are dropped with `input`.
+                Some(remote) => {
+                    let partial = partial(&aggregate, aggregate.input().clone())?;
+                    final_over(&partial, remote)?
+                }
+                None => partial_then_final(&aggregate, input)?,
+            };
+            return plan.execute(0, context);
         }
         Groups::Few | Groups::All if splits == 1 => {
             return over(&aggregate, input)?.execute(0, context);

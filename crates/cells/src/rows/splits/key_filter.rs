@@ -7,20 +7,22 @@
 //!   DataSourceExec: the probe side   ◀───────────┘
 //! ```
 //! DataFusion's hash join passes on such a filter itself, but only when all partitions of the probe side have begun;
-//! splits begin one after the other. The filter is a Bloom filter whose keys set bits of one word (Putze, Sanders, Singler:
-//! Cache-, hash- and space-efficient Bloom filters, 2007), and bounds by which a scan leaves out groups of rows. It is
-//! complete before the first row of the probe side is read, so what it drops does not depend on threads.
+//! splits begin one after the other. The filter has the bounds of the keys, by which a scan leaves out groups of rows.
+//! Where keys are rare, it also has a Bloom filter whose keys set bits of one word (Putze, Sanders, Singler: Cache-, hash-
+//! and space-efficient Bloom filters, 2007), by which the reader of Parquet leaves out rows. The filter is complete before
+//! the first row of the probe side is read, and keys are rare or not by the data alone, so what it drops does not depend
+//! on threads.
 
 use super::groups::{GroupsExec, evaluated};
 use crate::rows::single;
 use datafusion::arrow::array::{ArrayRef, BooleanArray};
 use datafusion::arrow::buffer::BooleanBuffer;
-use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::NullEquality;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::common::internal_datafusion_err;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{ColumnStatistics, NullEquality, Statistics};
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
@@ -29,8 +31,8 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
 use datafusion::logical_expr::{Accumulator, ColumnarValue, Operator};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, lit};
-use datafusion::physical_expr::utils::split_conjunction;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_expr::utils::{conjunction, split_conjunction};
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::apply_expression_roots;
 use datafusion::physical_plan::filter::FilterExec;
@@ -39,51 +41,89 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
 use std::any::Any;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 const STATE: RandomState = RandomState::with_seed(0x6b65_7973);
 
-/// Words of the filter while keys arrive, a megabyte. Where keys are more than a million, it lets most rows pass.
+/// Keys are rare if at least so many are possible for each of them. The reader of Parquet takes two to three times as
+/// long for rows between which it leaves out others: it loses where a tenth of the rows pass, and wins where a hundredth
+/// does (measured).
+const POSSIBLE_OF_RARE: u64 = 32;
+
+/// Words of the filter while keys arrive, a megabyte.
 const WORDS: usize = 1 << 17;
 /// Keys of a word once all have arrived: with 16 bits a key, about one of a hundred others passes.
 const KEYS_OF_WORD: usize = 4;
 
 /// The keys that a join shares.
 #[derive(Debug, Clone)]
-struct Keys {
-    build: Vec<Arc<dyn PhysicalExpr>>,
-    probe: Vec<Arc<dyn PhysicalExpr>>,
+pub(in crate::rows) struct Keys {
+    pub(in crate::rows) build: Vec<Arc<dyn PhysicalExpr>>,
+    pub(in crate::rows) probe: Vec<Arc<dyn PhysicalExpr>>,
+    /// The columns of the probe side.
+    pub(in crate::rows) schema: SchemaRef,
     /// The filter that the probe side's scan has.
-    filter: Arc<DynamicFilterPhysicalExpr>,
+    pub(in crate::rows) filter: Arc<DynamicFilterPhysicalExpr>,
     /// Whether a missing key equals a missing key.
-    is_null_equal: bool,
+    pub(in crate::rows) is_null_equal: bool,
+    /// So many keys are rare, more are not; `None` if the scan never leaves out single rows.
+    pub(in crate::rows) rare_max: Option<u64>,
 }
 
 /// The build side of a join, with the join's filter.
 #[derive(Debug)]
-pub(super) struct KeysExec {
+pub(in crate::rows) struct KeysExec {
     input: Arc<dyn ExecutionPlan>,
     keys: Keys,
 }
 
-/// The filters that scans of files apply while they read.
-pub(super) struct Applied(HashSet<u64>);
+/// The filters that scans of files have, by their numbers, with [`Keys::rare_max`] of each.
+pub(super) struct Applied(HashMap<u64, Option<u64>>);
 
 impl Applied {
     /// Those of all scans of a plan.
     pub(super) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Self> {
-        let mut ids = HashSet::new();
+        let mut filters: HashMap<u64, Option<u64>> = HashMap::new();
         plan.apply(|node| {
-            if let Some(condition) = file_scan(node).and_then(|scan| scan.file_source.filter()) {
-                let parts = split_conjunction(&condition);
-                ids.extend(parts.into_iter().filter_map(|part| part.expression_id()));
+            let scan = file_scan(node).and_then(|scan| Some((scan, scan.file_source.filter()?)));
+            let Some((scan, condition)) = scan else { return Ok(TreeNodeRecursion::Continue) };
+            let statistics = scan.statistics();
+            for part in split_conjunction(&condition) {
+                let Some(id) = part.expression_id() else { continue };
+                let rare = rare_max(part, &statistics);
+                // Several scans may have one filter.
+                let known = filters.entry(id).or_insert(rare);
+                *known = (*known).min(rare);
             }
             Ok(TreeNodeRecursion::Continue)
         })?;
-        Ok(Applied(ids))
+        Ok(Applied(filters))
+    }
+}
+
+/// [`Keys::rare_max`] of the filter of a scan with these statistics. Keys are columns there: the reader of Parquet makes
+/// a text of the error of an expression.
+fn rare_max(filter: &Arc<dyn PhysicalExpr>, statistics: &Statistics) -> Option<u64> {
+    let rows = *statistics.num_rows.get_value()? as u64;
+    let mut possible = 1u64;
+    for key in filter.children() {
+        let column = key.downcast_ref::<Column>()?;
+        let values = statistics.column_statistics.get(column.index()).and_then(values_within);
+        possible = possible.saturating_mul(values.unwrap_or(rows));
+    }
+    // Of more keys than fill its words, a Bloom filter lets too many others pass.
+    Some((possible.min(rows) / POSSIBLE_OF_RARE).min((WORDS * KEYS_OF_WORD) as u64))
+}
+
+/// The number of values that lie within the bounds of a column of integers or times.
+fn values_within(column: &ColumnStatistics) -> Option<u64> {
+    let (min, max) = (column.min_value.get_value()?, column.max_value.get_value()?);
+    match min.data_type().is_floating() {
+        true => None,
+        false => min.distance_u64(max)?.checked_add(1),
     }
 }
 
@@ -100,19 +140,28 @@ impl KeysExec {
         build: Arc<dyn ExecutionPlan>,
         applied: &Applied,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let filter = join.dynamic_expressions_produced().pop();
-        let filter = filter.filter(|f| f.expression_id().is_some_and(|id| applied.0.contains(&id)));
-        let filter = filter.map(|filter| filter as Arc<dyn Any + Send + Sync>);
-        let Some(Ok(filter)) = filter.map(Arc::downcast::<DynamicFilterPhysicalExpr>) else {
-            return Ok(build);
-        };
+        let Some(filter) = join.dynamic_expressions_produced().pop() else { return Ok(build) };
+        let applied = filter.expression_id().and_then(|id| applied.0.get(&id));
+        let Some(&rare_max) = applied else { return Ok(build) };
+        let filter = filter as Arc<dyn Any + Send + Sync>;
+        let Ok(filter) = filter.downcast::<DynamicFilterPhysicalExpr>() else { return Ok(build) };
         if !is_chosen(&build)? {
             return Ok(build);
         }
         let (build_keys, probe) = join.on().iter().cloned().unzip();
         let is_null_equal = join.null_equality() == NullEquality::NullEqualsNull;
-        let keys = Keys { build: build_keys, probe, filter, is_null_equal };
+        let schema = join.right().schema();
+        let keys = Keys { build: build_keys, probe, schema, filter, is_null_equal, rare_max };
         Ok(Arc::new(KeysExec { input: build, keys }))
+    }
+
+    /// The build side with these keys.
+    pub(in crate::rows) fn new(input: Arc<dyn ExecutionPlan>, keys: Keys) -> Self {
+        KeysExec { input, keys }
+    }
+
+    pub(in crate::rows) fn keys(&self) -> &Keys {
+        &self.keys
     }
 }
 
@@ -189,14 +238,13 @@ impl ExecutionPlan for KeysExec {
     }
 }
 
-/// What is known of the keys so far. It takes the same memory for any number of keys, so that the filter, and with it
-/// the batches of the probe side, do not depend on the memory.
+/// What is known of the keys so far. It takes no more memory for more keys, so that the filter, and with it the batches
+/// of the probe side, do not depend on the memory.
 struct Seen {
-    words: Words,
-    rows: usize,
+    /// `None` once the keys are not rare.
+    rare: Option<Rare>,
     /// The bounds of each key whose values have an order that the scan knows too.
     bounds: Vec<Option<(MinAccumulator, MaxAccumulator)>>,
-    memory: MemoryReservation,
 }
 
 impl Seen {
@@ -210,8 +258,8 @@ impl Seen {
             })
         });
         let bounds = bounds.collect::<Result<_>>()?;
-        memory.grow(WORDS * size_of::<u64>());
-        Ok(Seen { words: Words(vec![0; WORDS]), rows: 0, bounds, memory })
+        let rare = keys.rare_max.map(|max| Rare::new(max, memory));
+        Ok(Seen { rare, bounds })
     }
 
     fn add(&mut self, keys: &[ArrayRef], rows: usize) -> Result<()> {
@@ -221,36 +269,73 @@ impl Seen {
                 max.update_batch(std::slice::from_ref(key))?;
             }
         }
-        let mut hashes = vec![0; rows];
-        create_hashes(keys, &STATE, &mut hashes)?;
-        hashes.into_iter().for_each(|hash| self.words.add(hash));
-        self.rows += rows;
+        if let Some(rare) = &mut self.rare {
+            let mut hashes = vec![0; rows];
+            create_hashes(keys, &STATE, &mut hashes)?;
+            if !rare.add(&hashes) {
+                self.rare = None;
+            }
+        }
         Ok(())
     }
 
     /// Fills the filter of the probe side.
-    fn finish(mut self, keys: &Keys) -> Result<()> {
-        self.words.fold(self.rows);
-        self.memory.resize(self.words.0.len() * size_of::<u64>());
-        let mut all: Arc<dyn PhysicalExpr> = Arc::new(InKeys {
-            keys: keys.probe.clone(),
-            words: Arc::new(self.words),
-            _memory: Arc::new(self.memory),
-        });
-        for (bounds, key) in self.bounds.iter_mut().zip(&keys.probe) {
-            let Some((min, max)) = bounds else { continue };
-            for (bound, operator) in
-                [(max.evaluate()?, Operator::LtEq), (min.evaluate()?, Operator::GtEq)]
+    fn finish(self, keys: &Keys) -> Result<()> {
+        let mut parts: Vec<Arc<dyn PhysicalExpr>> = Vec::new();
+        for (bounds, key) in self.bounds.into_iter().zip(&keys.probe) {
+            let Some((mut min, mut max)) = bounds else { continue };
+            for (operator, bound) in
+                [(Operator::GtEq, min.evaluate()?), (Operator::LtEq, max.evaluate()?)]
             {
                 // Keys that are all missing have no bounds.
                 if !bound.is_null() {
-                    let is_within = BinaryExpr::new(key.clone(), operator, lit(bound));
-                    all = Arc::new(BinaryExpr::new(Arc::new(is_within), Operator::And, all));
+                    parts.push(Arc::new(BinaryExpr::new(key.clone(), operator, lit(bound))));
                 }
             }
         }
-        keys.filter.update(all)
+        parts.extend(self.rare.map(|rare| rare.filter(&keys.probe)));
+        keys.filter.update(conjunction(parts))?;
+        // Scans need not watch it.
+        keys.filter.mark_complete();
+        Ok(())
     }
+}
+
+/// Keys that are rare so far.
+struct Rare {
+    words: Words,
+    /// Their number, as far as the words tell keys apart.
+    keys: u64,
+    max: u64,
+    memory: MemoryReservation,
+}
+
+impl Rare {
+    fn new(max: u64, memory: MemoryReservation) -> Self {
+        memory.grow(WORDS * size_of::<u64>());
+        Rare { words: Words(vec![0; WORDS]), keys: 0, max, memory }
+    }
+
+    /// Adds keys by their hashes. Returns false if they are no longer rare.
+    fn add(&mut self, hashes: &[u64]) -> bool {
+        self.keys += hashes.iter().filter(|hash| self.words.add(**hash)).count() as u64;
+        self.keys <= self.max
+    }
+
+    /// The filter of rows with these keys.
+    fn filter(mut self, keys: &[Arc<dyn PhysicalExpr>]) -> Arc<dyn PhysicalExpr> {
+        self.words.fold(self.keys as usize);
+        self.memory.resize(self.words.0.len() * size_of::<u64>());
+        let (words, memory) = (Arc::new(self.words), Arc::new(self.memory));
+        Arc::new(InKeys { keys: keys.to_vec(), words, _memory: memory })
+    }
+}
+
+/// True for a filter with rare keys.
+pub(in crate::rows) fn has_rare_keys(filter: &Arc<dyn PhysicalExpr>) -> bool {
+    let filter = filter.downcast_ref::<DynamicFilterPhysicalExpr>();
+    let filled = filter.and_then(|filter| filter.current().ok());
+    filled.is_some_and(|filled| split_conjunction(&filled).iter().any(|part| part.is::<InKeys>()))
 }
 
 /// A Bloom filter: a power of two of words.
@@ -262,9 +347,12 @@ impl Words {
         (hash >> 32) as usize & (self.0.len() - 1)
     }
 
-    fn add(&mut self, hash: u64) {
-        let word = self.word(hash);
-        self.0[word] |= bits(hash);
+    /// Adds a key. Returns false if all its bits were set.
+    fn add(&mut self, hash: u64) -> bool {
+        let (word, bits) = (self.word(hash), bits(hash));
+        let is_new = !self.may_have(hash);
+        self.0[word] |= bits;
+        is_new
     }
 
     fn may_have(&self, hash: u64) -> bool {
@@ -353,20 +441,25 @@ impl PhysicalExpr for InKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datafusion::common::ScalarValue;
+    use datafusion::common::stats::Precision;
+
+    fn hash(i: u64) -> u64 {
+        i.wrapping_add(1)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(23)
+            .wrapping_mul(0xff51_afd7_ed55_8ccd)
+    }
 
     #[test]
     fn all_keys_pass_and_few_others() {
-        let hash = |i: u64| {
-            i.wrapping_add(1)
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                .rotate_left(23)
-                .wrapping_mul(0xff51_afd7_ed55_8ccd)
-        };
         for (keys, words) in
             [(0, 1), (1, 1), (5, 2), (1000, 256), (400_000, WORDS), (1_000_000, WORDS)]
         {
             let mut all = Words(vec![0; WORDS]);
-            (0..keys).for_each(|i| all.add(hash(i)));
+            let new = (0..keys).filter(|&i| all.add(hash(i))).count() as u64;
+            assert!((keys - keys / 20..=keys).contains(&new), "{new} of {keys} keys");
+            assert!((0..keys).all(|i| !all.add(hash(i))), "{keys} keys");
             all.fold(keys as usize);
             assert_eq!(all.0.len(), words, "{keys} keys");
             assert!((0..keys).all(|i| all.may_have(hash(i))), "{keys} keys");
@@ -376,5 +469,45 @@ mod tests {
                 "{others} others of {keys} keys"
             );
         }
+    }
+
+    #[test]
+    fn keys_are_rare_among_rows_and_values() {
+        let known = |min: ScalarValue, max: ScalarValue| ColumnStatistics {
+            min_value: Precision::Exact(min),
+            max_value: Precision::Inexact(max),
+            ..ColumnStatistics::new_unknown()
+        };
+        let statistics = |rows, column_statistics| Statistics {
+            num_rows: rows,
+            total_byte_size: Precision::Absent,
+            column_statistics,
+        };
+        let columns = vec![
+            known(1i64.into(), 200_000i64.into()),
+            known(ScalarValue::Date32(Some(0)), ScalarValue::Date32(Some(99))),
+            known(0f64.into(), 9f64.into()),
+            known("a".into(), "b".into()),
+            known(i64::MIN.into(), i64::MAX.into()),
+            ColumnStatistics::new_unknown(),
+        ];
+        let many = statistics(Precision::Exact(6_400_000), columns.clone());
+        let column = |at: usize| Arc::new(Column::new("k", at)) as Arc<dyn PhysicalExpr>;
+        let of = |keys: Vec<Arc<dyn PhysicalExpr>>, statistics: &Statistics| {
+            let filter: Arc<dyn PhysicalExpr> =
+                Arc::new(DynamicFilterPhysicalExpr::new(keys, lit(true)));
+            rare_max(&filter, statistics)
+        };
+        assert_eq!(of(vec![column(0)], &many), Some(6_250));
+        assert_eq!(of(vec![column(1)], &many), Some(3));
+        assert_eq!(of(vec![column(0), column(1)], &many), Some(200_000));
+        for at in [2, 3, 4, 5, 6] {
+            assert_eq!(of(vec![column(at)], &many), Some(200_000), "column {at}");
+        }
+        let sum = BinaryExpr::new(column(0), Operator::Plus, column(0));
+        assert_eq!(of(vec![column(0), Arc::new(sum)], &many), None);
+        let most = statistics(Precision::Inexact(1 << 40), columns.clone());
+        assert_eq!(of(vec![column(3)], &most), Some((WORDS * KEYS_OF_WORD) as u64));
+        assert_eq!(of(vec![column(0)], &statistics(Precision::Absent, columns)), None);
     }
 }

@@ -3,9 +3,11 @@
 
 use super::*;
 use crate::lift::session_state;
+use crate::rows::guard::guarded;
 use datafusion::arrow::array::{Array, ArrayRef, Float64Array, Int64Array, StringArray};
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
@@ -35,7 +37,7 @@ fn rows() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-const QUERIES: [&str; 28] = [
+pub(in crate::rows) const QUERIES: [&str; 30] = [
     "SELECT * FROM t",
     "SELECT id, v * 2 FROM t WHERE g = 3",
     "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
@@ -64,7 +66,15 @@ const QUERIES: [&str; 28] = [
     "SELECT sum(v), count(*), max(id) FROM t WHERE k IN (SELECT k FROM t WHERE g = 3 AND s > 'text 250')",
     "SELECT u.g, sum(t.v) FROM t JOIN (SELECT k, g, s FROM t WHERE id % 1000 = 7) u ON t.k = u.k AND t.s = u.s GROUP BY u.g ORDER BY u.g",
     "SELECT t.id, u.k FROM t JOIN (SELECT DISTINCT k FROM t WHERE k < 9) u ON t.id BETWEEN u.k * 100 AND u.k * 100 + 3",
+    RARE,
+    COMMON,
 ];
+
+/// Of the 7919 keys of `t`, the other side has some sixty.
+const RARE: &str = "SELECT sum(t.v), count(*), min(t.s) FROM t JOIN t u ON t.k = u.id WHERE u.s = 'text 7' AND t.g > 2";
+/// The other side has some 1800.
+const COMMON: &str =
+    "SELECT sum(t.v), count(*), min(t.s) FROM t JOIN t u ON t.k = u.id WHERE u.g = 5";
 
 struct World {
     threads: usize,
@@ -73,6 +83,15 @@ struct World {
 }
 
 async fn answers(world: &World, sql: &str, file: &std::path::Path) -> Result<RecordBatch> {
+    run(world, sql, file).await.map(|(_, rows)| rows)
+}
+
+/// The plan, which has run, and its rows.
+async fn run(
+    world: &World,
+    sql: &str,
+    file: &std::path::Path,
+) -> Result<(Arc<dyn ExecutionPlan>, RecordBatch)> {
     let state = session_state(1 << 30).map_err(|e| DataFusionError::External(Box::new(e)))?;
     let config = state
         .config()
@@ -102,11 +121,11 @@ async fn answers(world: &World, sql: &str, file: &std::path::Path) -> Result<Rec
             )?;
         }
     }
-    let plan = context.sql(sql).await?.create_physical_plan().await?;
+    let plan = guarded(context.sql(sql).await?.create_physical_plan().await?, None, 512)?;
     let plan = if world.is_split { with_splits(plan, SplitSize::of(16 << 10))? } else { plan };
     let schema = plan.schema();
-    let batches = collect(plan, Arc::new(TaskContext::from(&context.state()))).await?;
-    Ok(concat_batches(&schema, &batches)?)
+    let batches = collect(plan.clone(), Arc::new(TaskContext::from(&context.state()))).await?;
+    Ok((plan, concat_batches(&schema, &batches)?))
 }
 
 /// The same values, floats nearly.
@@ -123,7 +142,7 @@ fn is_close(a: &RecordBatch, b: &RecordBatch) -> bool {
     })
 }
 
-fn file() -> (tempfile::TempDir, std::path::PathBuf) {
+pub(in crate::rows) fn file() -> (tempfile::TempDir, std::path::PathBuf) {
     use parquet::arrow::ArrowWriter;
     use parquet::file::properties::WriterProperties;
     let directory = tempfile::tempdir().unwrap();
@@ -181,6 +200,33 @@ async fn percentiles_that_spill_have_all_their_values() {
     let world = |memory| World { threads: 1, memory, is_split: false };
     let much = answers(&world(1 << 30), sql, &path).await.unwrap();
     assert_eq!(much, answers(&world(1 << 20), sql, &path).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn readers_leave_out_rows_where_keys_are_rare() {
+    let (_directory, path) = file();
+    let left_out = async |sql: &str, is_split| {
+        let world = World { threads: 4, memory: 1 << 30, is_split };
+        let (plan, rows) = run(&world, sql, &path).await.unwrap();
+        let mut left_out = 0;
+        plan.apply(|node| {
+            let metrics = node.metrics();
+            let of_node = metrics.and_then(|metrics| metrics.sum_by_name("pushdown_rows_pruned"));
+            left_out += of_node.map_or(0, |rows| rows.as_usize());
+            Ok(TreeNodeRecursion::Continue)
+        })
+        .unwrap();
+        (left_out, rows)
+    };
+    let (rows, rare) = left_out(RARE, true).await;
+    assert!((ROWS * 9 / 10..ROWS).contains(&rows), "{rows} rows");
+    let (rows, whole) = left_out(RARE, false).await;
+    assert!(rows == 0 && is_close(&rare, &whole), "{rows} rows");
+    // Conditions leave out groups of rows alone; and errors of a key that is computed are not for the reader.
+    let computed = RARE.replace("t.k = u.id", "t.k + 1 = u.id");
+    for sql in [COMMON, computed.as_str(), QUERIES[1], QUERIES[13]] {
+        assert_eq!(left_out(sql, true).await.0, 0, "{sql}");
+    }
 }
 
 #[tokio::test]

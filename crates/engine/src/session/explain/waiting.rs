@@ -235,7 +235,8 @@ async fn plan_of(
             let _ = writeln!(text, "{}", plan.logical_text());
             let planned = PlannedCells::of_island(binding, plan.clone());
             let cells = session.physical_cells(planned, &Measured::default(), statement).await?;
-            let scans = cells.scans();
+            let _ = write!(text, "{}", cells.rows.on_workers());
+            let scans = cells.rows.scans();
             results = Results::of_rows(scans.iter().any(|scan| scan.exploded));
             scans.iter().map(|scan| scan.rooted.clone()).collect()
         }

@@ -113,6 +113,29 @@ fn a_file_is_of_the_version_that_was_found() {
 }
 
 #[test]
+fn another_process_reads_the_versions_that_were_noted() {
+    for place in places() {
+        place.put("a.csv", b"1", 5);
+        place.put("b.csv", b"1", 5);
+        let seen = place.seen(&Versions::new(false));
+        let (a, b) = (place.key("a.csv"), place.key("b.csv"));
+        assert_eq!(seen.noted([&a]), None, "it was not found yet");
+        run(seen.head(&a)).unwrap();
+        assert_eq!(seen.noted([&a, &b]), None, "only one of them was found");
+        run(seen.head(&b)).unwrap();
+        let noted = seen.noted([&a, &b, &a]).unwrap();
+        assert_eq!(noted.len(), 2);
+        let there = Versions::new(false);
+        there.expect(&noted);
+        let there = place.seen(&there);
+        assert_eq!(all_of(&there, &a).unwrap(), b"1");
+        place.put("b.csv", b"2", 6);
+        is_changed(all_of(&there, &b), "b.csv");
+        assert_eq!(all_of(&there, &a).unwrap(), b"1");
+    }
+}
+
+#[test]
 fn what_was_listed_stays_listed() {
     for place in places() {
         place.put("a.csv", b"1", 5);

@@ -1,0 +1,120 @@
+//! Functions of ours that no session has by name, in parts from which another process makes them again.
+
+use arrow::datatypes::DataType;
+use datafusion::common::{Result, internal_err};
+use datafusion::logical_expr::ScalarUDF;
+
+use super::functions::{TimeText, opaque};
+use super::{join_keys, like, nan, order};
+
+/// The parts of such a function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unnamed {
+    /// A function without state.
+    Plain(String),
+    /// A search for the parts of a pattern.
+    Like {
+        /// What a text begins with.
+        start: String,
+        /// What follows, in this order.
+        middle: Vec<String>,
+        /// What a text ends with.
+        end: String,
+        /// True for `NOT LIKE`.
+        negated: bool,
+    },
+    /// The positions of labels along their dimension.
+    Rank {
+        /// The types of the labels.
+        types: Vec<DataType>,
+        /// Labels as rows of Arrow's row format, in their order, and the first position of each.
+        places: Vec<(Vec<u8>, u64)>,
+    },
+}
+
+impl Unnamed {
+    /// The parts of a function; `None` if it is not one of these.
+    pub(crate) fn of(function: &ScalarUDF) -> Option<Self> {
+        let parts = like::parts_of(function).or_else(|| order::rank_of(function));
+        parts.or_else(|| {
+            let made = plain(function.name())?;
+            (made == *function).then(|| Unnamed::Plain(made.name().to_string()))
+        })
+    }
+
+    /// The function.
+    ///
+    /// # Errors
+    /// An unknown name, or labels that have no order.
+    pub(crate) fn function(self) -> Result<ScalarUDF> {
+        match self {
+            Unnamed::Plain(name) => match plain(&name) {
+                Some(function) => Ok(function),
+                None => internal_err!("no function has the name {name}"),
+            },
+            Unnamed::Like { start, middle, end, negated } => {
+                Ok(like::of_parts(start, middle, end, negated))
+            }
+            Unnamed::Rank { types, places } => order::rank_of_parts(types, places),
+        }
+    }
+}
+
+/// The function without state that has that name.
+fn plain(name: &str) -> Option<ScalarUDF> {
+    let [nan, zero, member] = nan::functions();
+    let all = [nan, zero, member, join_keys::function(), TimeText::default().into(), opaque()];
+    all.into_iter().find(|function| function.name() == name)
+}
+
+/// The function that ranks labels, one array for each argument.
+#[cfg(test)]
+pub(crate) fn ranked(labels: &[arrow::array::ArrayRef]) -> ScalarUDF {
+    use datafusion::logical_expr::Expr;
+    let columns = labels.iter().map(|_| datafusion::prelude::col("x")).collect();
+    match order::rank_by(columns, labels).unwrap() {
+        Expr::ScalarFunction(call) => ScalarUDF::clone(&call.func),
+        other => panic!("{other} is no function"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{ArrayRef, Float64Array, StringArray};
+    use std::sync::Arc;
+
+    #[test]
+    fn functions_are_made_again_from_their_parts() {
+        let labels: [ArrayRef; 2] = [
+            Arc::new(Float64Array::from(vec![2.5, -0.0, f64::NAN, 2.5])),
+            Arc::new(StringArray::from(vec![Some("a"), Some("b"), Some("c"), None])),
+        ];
+        let like = |negated| like::of_parts("a".into(), vec!["b".into()], String::new(), negated);
+        let calls = [like(false), like(true), ranked(&labels)];
+        let names = ["one_nan", "one_zero", "member"];
+        let names = names.into_iter().chain(["tessera_join_key", "tessera_time_text"]);
+        let plain = names.chain(["tessera_opaque"]).map(|name| plain(name).unwrap());
+        for function in calls.into_iter().chain(plain) {
+            let parts = Unnamed::of(&function).unwrap();
+            assert_eq!(parts.clone().function().unwrap(), function, "{parts:?}");
+        }
+        assert_ne!(like(false), like(true));
+    }
+
+    #[test]
+    fn functions_of_the_same_names_are_others() {
+        use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
+        for name in ["one_nan", "member", "tessera_like", "tessera_rank", "sqrt"] {
+            let other = create_udf(
+                name,
+                vec![DataType::Float64],
+                DataType::Float64,
+                Volatility::Immutable,
+                Arc::new(|args: &[ColumnarValue]| Ok(args[0].clone())),
+            );
+            assert_eq!(Unnamed::of(&other), None, "{name}");
+        }
+        assert!(Unnamed::Plain("sqrt".into()).function().is_err());
+    }
+}

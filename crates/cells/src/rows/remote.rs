@@ -1,0 +1,395 @@
+//! Parts of a plan that workers compute.
+//!
+//! ```text
+//! server   DistributedExec                     the distributed planner's, above the finished plan
+//!            AggregateExec: Final
+//!              GatherExec: K splits            as without workers
+//!                RemoteExec                    in the place of the part, with its properties
+//!                  NetworkCoalesceExec K→1     the distributed planner's; it calls the channel for each split
+//!                    TaskExec                  a leaf; has the template: the part, with a partition for each split
+//!                       ▼  one call of RowsPeers a task, when the gather starts its split
+//! worker   RowsTasks ─▶ template.execute(number of the task) ─▶ batches … Done
+//! ```
+//! A template is encoded once, when the statement is planned ([`codec`]); a worker decodes it once for all tasks of the
+//! stage ([`worker`]). Where a split computes has no influence on its rows: the cuts are those of the server, task i
+//! computes split i, and a batch of a worker is a batch of the server ([`message`]). The gather reads tasks in the order of
+//! the splits. This crate sends nothing itself; [`RowsPeers`] finds workers, and sends a task again if one is lost.
+//!
+//! # Which parts go to workers
+//! A part below an operator that reads splits in order, if all of this holds:
+//! 1. a worker is alive;
+//! 2. the part reads files of at least [`RowsSpread::least_bytes`]: less is read here before workers have begun;
+//! 3. it leaves out or joins rows, or groups them. Other parts yield the rows of their files, which the server reads as
+//!    fast as a worker does, and they would be moved once more;
+//! 4. each of its build sides reads at most [`RowsSpread::build_bytes`], because each worker computes it again;
+//! 5. each of its operators and functions can be encoded, and the plan has at most a mebibyte: each worker gets it.
+//!
+//! With [`RowsSpread::all`] only 1 and 5 count, for at most [`ALL_SPLITS_MAX`] splits: tests cut files into splits of some
+//! bytes. The reason why a part that is large enough stays is kept for EXPLAIN ([`RowsStay`]).
+//!
+//! Groups are few or many, which their first rows tell while they run. So they have both: the splits, from which the
+//! server reads these rows and groups many, and as a second input the groups of each split, from workers.
+
+mod channel;
+mod codec;
+mod functions;
+mod message;
+mod scans;
+mod stage;
+mod task;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+pub(super) use task::RemoteExec;
+pub use worker::{RowsLoad, RowsStart, RowsTasks};
+
+use super::splits::{FirstExec, RowsThreads, SPLIT_BYTES, over_part, part_below};
+use super::{BoxError, IsStopped, RowsRuntime};
+use bytes::Bytes;
+use channel::TaskChannel;
+use codec::Stays;
+use datafusion::common::JoinType;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, displayable};
+use datafusion::prelude::SessionConfig;
+use futures::stream::BoxStream;
+use serde::Serialize;
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tessera_planner::explain;
+
+/// Upper bound on the splits of a part that goes to workers whatever its size.
+const ALL_SPLITS_MAX: usize = 256;
+
+/// What may run tasks of rows elsewhere.
+pub trait RowsPeers: Send + Sync + fmt::Debug {
+    /// Upper bound on the tasks that run at a time, over all workers; 0 if there is none.
+    fn turns(&self) -> usize;
+
+    /// Runs a task. The stream yields the messages of a worker, whole and in their order, and each batch once: a task that
+    /// is sent again begins after the batches that it has yielded. It ends with the message `Done` or with a fault.
+    /// Dropping it ends the task.
+    fn start(&self, task: RowsTask) -> BoxStream<'static, std::result::Result<Bytes, RowsFault>>;
+}
+
+/// A task that is to run elsewhere.
+#[derive(Debug, Clone)]
+pub struct RowsTask {
+    /// The stage, numbered within the statement from 1. All of its tasks have the same plan.
+    pub stage: u32,
+    /// The task within the stage, from 0.
+    pub task: u32,
+    /// Tasks of the stage.
+    pub tasks: u32,
+    /// What the worker has to know of the task beside its plan.
+    pub header: Bytes,
+    /// The plan of the stage, for workers that do not have it.
+    pub plan: Bytes,
+}
+
+/// Why a task has not run elsewhere.
+#[derive(Debug)]
+pub enum RowsFault {
+    /// Nothing is wrong with the task: no worker had it, their versions differ, or one lacks storage or memory. It runs
+    /// here instead.
+    Here(String),
+    /// The statement fails with this error.
+    Failed(BoxError),
+}
+
+/// What runs the rows of a statement elsewhere, and which of them.
+#[derive(Debug, Clone)]
+pub struct RowsSpread {
+    /// What runs them.
+    pub peers: Arc<dyn RowsPeers>,
+    /// Least bytes of the files of a part.
+    pub least_bytes: u64,
+    /// Upper bound on the bytes that a build side reads.
+    pub build_bytes: u64,
+    /// True if each part goes that can.
+    pub all: bool,
+}
+
+/// A part of a statement that workers compute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RowsStage {
+    /// Its number within the statement.
+    pub stage: u32,
+    /// Its splits, each a task.
+    pub splits: usize,
+    /// Bytes of the files that the splits read.
+    pub bytes: u64,
+    /// Bytes that the largest build side reads, on each worker.
+    pub build_bytes: u64,
+    /// Bytes of the encoded plan.
+    pub plan_bytes: usize,
+    /// Its operators, one a line.
+    pub text: String,
+}
+
+/// A part of a statement that is large enough for workers, and stays on the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RowsStay {
+    /// Its splits.
+    pub splits: usize,
+    /// Bytes of the files that they read.
+    pub bytes: u64,
+    /// The reason.
+    pub reason: String,
+}
+
+/// What of a statement's rows workers compute.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct RowsOnWorkers {
+    /// The parts that go to workers.
+    pub stages: Vec<RowsStage>,
+    /// The large parts that stay.
+    pub stay: Vec<RowsStay>,
+}
+
+impl fmt::Display for RowsOnWorkers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for stage in &self.stages {
+            writeln!(f, "rows on workers: {}", extent(stage.splits, stage.bytes))?;
+            stage.text.lines().try_for_each(|line| writeln!(f, "  {line}"))?;
+        }
+        for stay in &self.stay {
+            let extent = extent(stay.splits, stay.bytes);
+            writeln!(f, "rows on the server: {extent}, because {}", stay.reason)?;
+        }
+        Ok(())
+    }
+}
+
+/// `128 splits of 1.0GiB`, the bytes of all of them.
+fn extent(splits: usize, bytes: u64) -> String {
+    format!("{splits} splits of {}", explain::bytes(bytes).replace(' ', ""))
+}
+
+/// A part that workers compute.
+struct Part {
+    /// The number of its stage.
+    number: u32,
+    /// The part, with a partition for each split.
+    template: Arc<dyn ExecutionPlan>,
+    splits: usize,
+    /// Bytes of files that the splits read.
+    bytes: u64,
+    /// The template for workers.
+    encoded: Bytes,
+    peers: Arc<dyn RowsPeers>,
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part")
+            .field("number", &self.number)
+            .field("template", &self.template)
+            .field("splits", &self.splits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Decides for the plans of one statement what workers compute.
+pub(super) struct Spreading {
+    spread: RowsSpread,
+    runtime: Arc<RowsRuntime>,
+    found: Mutex<RowsOnWorkers>,
+}
+
+impl Spreading {
+    pub(super) fn new(spread: RowsSpread, runtime: Arc<RowsRuntime>) -> Arc<Self> {
+        Arc::new(Spreading { spread, runtime, found: Mutex::default() })
+    }
+
+    /// What was decided.
+    pub(super) fn found(&self) -> RowsOnWorkers {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RowsOnWorkers> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The plan with nodes in the places of the parts that workers compute. `state` is that of the statement.
+    ///
+    /// # Errors
+    /// DataFusion's.
+    pub(super) fn with_stages(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        state: &SessionState,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        // From above: a part that goes takes those below it along.
+        plan.transform_down(|node| {
+            let Some(below) = part_below(&node)? else { return Ok(Transformed::no(node)) };
+            let Some(part) = self.part(below.part, state)? else {
+                return Ok(Transformed::no(node));
+            };
+            let remote = Arc::new(RemoteExec::new(part, below.is_second));
+            over_part(&node, remote).map(Transformed::yes)
+        })
+        .map(|t| t.data)
+    }
+
+    /// The part, if workers compute it.
+    fn part(
+        &self,
+        template: Arc<dyn ExecutionPlan>,
+        state: &SessionState,
+    ) -> Result<Option<Arc<Part>>> {
+        let splits = template.output_partitioning().partition_count();
+        let extent = Extent::of(&template)?;
+        let (bytes, build_bytes) = (extent.bytes, extent.build_bytes);
+        if bytes < self.spread.least_bytes {
+            return Ok(None);
+        }
+        let encoded = match self.encoded(&template, splits, &extent, state) {
+            Ok(encoded) => Bytes::from(encoded),
+            Err(Stays(reason)) => {
+                tracing::debug!(splits, bytes, reason, "a part of the rows stays on the server");
+                self.lock().stay.push(RowsStay { splits, bytes, reason });
+                return Ok(None);
+            }
+        };
+        let mut found = self.lock();
+        let number = found.stages.len() as u32 + 1;
+        found.stages.push(RowsStage {
+            stage: number,
+            splits,
+            bytes,
+            build_bytes,
+            plan_bytes: encoded.len(),
+            text: displayable(template.as_ref()).indent(false).to_string(),
+        });
+        let peers = self.spread.peers.clone();
+        Ok(Some(Arc::new(Part { number, template, splits, bytes, encoded, peers })))
+    }
+
+    /// The encoded part, or the reason why it stays.
+    fn encoded(
+        &self,
+        template: &Arc<dyn ExecutionPlan>,
+        splits: usize,
+        extent: &Extent,
+        state: &SessionState,
+    ) -> std::result::Result<Vec<u8>, Stays> {
+        let RowsSpread { peers, build_bytes, all, .. } = &self.spread;
+        if peers.turns() == 0 {
+            return Err(Stays("there is no worker".into()));
+        }
+        if *all && splits > ALL_SPLITS_MAX {
+            return Err(Stays(format!("it has more than {ALL_SPLITS_MAX} splits")));
+        }
+        if !all && !extent.is_reduced {
+            let reason = "it only reads rows, which the server does as fast as it receives them";
+            return Err(Stays(reason.into()));
+        }
+        if !all && extent.build_bytes > *build_bytes {
+            let (bytes, most) = (explain::bytes(extent.build_bytes), explain::bytes(*build_bytes));
+            let reason = format!(
+                "each worker would read the {bytes} of a side of a join again (limit {most})"
+            );
+            return Err(Stays(reason));
+        }
+        codec::encode(template, state, &self.runtime)
+    }
+
+    /// Prepares the plans of the statement for their run. Returns them in their order, and the configuration with which
+    /// they run. Parts that run here after all use a part of `memory` each.
+    ///
+    /// # Errors
+    /// DataFusion's.
+    pub(super) async fn distributed(
+        &self,
+        plans: Vec<Arc<dyn ExecutionPlan>>,
+        state: &SessionState,
+        memory: u64,
+        is_stopped: &IsStopped,
+    ) -> Result<(Vec<Arc<dyn ExecutionPlan>>, SessionConfig)> {
+        let threads = state.config().get_extension::<RowsThreads>().map_or(1, |threads| threads.0);
+        let fitting = usize::try_from(memory).unwrap_or(usize::MAX) / SPLIT_BYTES;
+        let peers = self.spread.peers.clone();
+        let channel = TaskChannel::new(peers, threads.min(fitting), is_stopped.clone());
+        stage::distributed(plans, state, &channel).await
+    }
+}
+
+/// What a part reads, and whether it yields less.
+#[derive(Debug, Default)]
+struct Extent {
+    /// Bytes of files that its splits read.
+    bytes: u64,
+    /// Bytes of the largest build side.
+    build_bytes: u64,
+    /// True if rows are left out, joined or grouped.
+    is_reduced: bool,
+}
+
+impl Extent {
+    fn of(template: &Arc<dyn ExecutionPlan>) -> Result<Self> {
+        let mut extent = Extent::default();
+        template.apply(|node| {
+            if node.output_partitioning().partition_count() == 1 {
+                extent.build_bytes = extent.build_bytes.max(bytes_below(node)?);
+                return Ok(TreeNodeRecursion::Jump);
+            }
+            extent.bytes = extent.bytes.saturating_add(bytes_of(node));
+            extent.is_reduced |= is_reducing(node);
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(extent)
+    }
+}
+
+/// Bytes that all scans of a plan read.
+fn bytes_below(plan: &Arc<dyn ExecutionPlan>) -> Result<u64> {
+    let mut bytes = 0u64;
+    plan.apply(|node| {
+        bytes = bytes.saturating_add(bytes_of(node)).saturating_add(bytes_in_memory(node));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(bytes)
+}
+
+fn source<T: 'static>(node: &Arc<dyn ExecutionPlan>) -> Option<&T> {
+    let scan = node.downcast_ref::<DataSourceExec>()?;
+    (scan.data_source().as_ref() as &dyn Any).downcast_ref()
+}
+
+/// Bytes of the files of a scan.
+fn bytes_of(node: &Arc<dyn ExecutionPlan>) -> u64 {
+    let Some(scan) = source::<FileScanConfig>(node) else { return 0 };
+    let files = scan.file_groups.iter().flat_map(|group| group.files());
+    files.map(PartitionedFile::effective_size).fold(0, u64::saturating_add)
+}
+
+/// Bytes of rows in memory, which are part of the plan.
+fn bytes_in_memory(node: &Arc<dyn ExecutionPlan>) -> u64 {
+    let Some(rows) = source::<MemorySourceConfig>(node) else { return 0 };
+    rows.partitions().iter().flatten().map(|batch| batch.get_array_memory_size() as u64).sum()
+}
+
+/// True for an operator that yields less than it reads.
+fn is_reducing(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let aggregate = node.downcast_ref::<AggregateExec>();
+    let joined = |kind: JoinType| {
+        matches!(kind, JoinType::Inner | JoinType::RightSemi | JoinType::RightAnti)
+    };
+    node.is::<FirstExec>()
+        || node.is::<FilterExec>()
+        || aggregate.is_some_and(|aggregate| *aggregate.mode() == AggregateMode::Partial)
+        || node.downcast_ref::<HashJoinExec>().is_some_and(|join| joined(*join.join_type()))
+        || node.downcast_ref::<NestedLoopJoinExec>().is_some_and(|join| joined(*join.join_type()))
+}

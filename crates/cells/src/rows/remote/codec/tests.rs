@@ -1,0 +1,350 @@
+//! Parts of plans, encoded by one process and decoded by another.
+
+use super::*;
+use crate::lift::{Unnamed, ranked};
+use crate::rows::concat::physical;
+use crate::rows::runtime::RowsState;
+use crate::rows::splits::tests::{QUERIES, file};
+use crate::rows::splits::{SplitSize, part_below};
+use crate::tables::{OpenedTable, TableFormat};
+use datafusion::arrow::array::{ArrayRef, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::TableProvider;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::datasource::DefaultTableSource;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{PhysicalSortExpr, ScalarFunctionExpr};
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
+use datafusion::physical_plan::{ExecutionPlanProperties, displayable};
+use datafusion::prelude::SessionContext;
+use futures::TryStreamExt;
+use std::path::Path;
+use std::time::Duration;
+use tessera_exec::quota::Quota;
+use tessera_exec::store::Store;
+
+/// A process.
+struct Process {
+    runtime: Arc<RowsRuntime>,
+    rows: RowsState,
+    stores: Stores,
+    _directory: tempfile::TempDir,
+}
+
+impl Process {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), 0);
+        let runtime = RowsRuntime::new(Quota::new(1 << 30), store, 2);
+        let (rows, stores) = (runtime.state(), Stores::new(Duration::from_secs(10)));
+        Process { runtime, rows, stores, _directory: directory }
+    }
+
+    fn state(&self) -> SessionState {
+        let state = self.rows.get().unwrap().clone();
+        let config = state.config().clone().with_batch_size(512);
+        SessionStateBuilder::new_from_existing(state).with_config(config).build()
+    }
+
+    async fn table(&self, format: TableFormat, path: &Path) -> OpenedTable {
+        let versions = Versions::new(false);
+        let path = path.to_str().unwrap();
+        self.rows.open_table(format, path, &[], &self.stores, &versions).await.unwrap()
+    }
+
+    /// The parts of a query over a table that are split, as they are planned.
+    async fn parts(&self, table: &OpenedTable, sql: &str) -> Vec<Arc<dyn ExecutionPlan>> {
+        let source = table.table.source();
+        let source = source.downcast_ref::<DefaultTableSource>().unwrap();
+        let provider: Arc<dyn TableProvider> = source.table_provider.clone();
+        let state = self.state();
+        let context = SessionContext::new_with_state(state.clone());
+        // States of one process share their tables.
+        context.deregister_table("t").unwrap();
+        context.register_table("t", provider).unwrap();
+        let logical = context.state().create_logical_plan(sql).await.unwrap();
+        let plan = physical(&state, &logical, SplitSize::of(16 << 10), None).await.unwrap();
+        let mut parts = Vec::new();
+        plan.apply(|node| {
+            parts.extend(part_below(node)?.map(|below| below.part));
+            Ok(TreeNodeRecursion::Continue)
+        })
+        .unwrap();
+        parts
+    }
+
+    fn encode(&self, part: &Arc<dyn ExecutionPlan>) -> std::result::Result<Vec<u8>, String> {
+        encode(part, &self.state(), &self.runtime).map_err(|Stays(reason)| reason)
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Decoded {
+        decode(bytes, &self.state(), &self.runtime, &self.stores).unwrap()
+    }
+
+    async fn run(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+    ) -> Result<Vec<RecordBatch>> {
+        let context = Arc::new(TaskContext::from(&self.state()));
+        plan.execute(partition, context)?.try_collect().await
+    }
+}
+
+fn text(plan: &Arc<dyn ExecutionPlan>) -> String {
+    displayable(plan.as_ref()).indent(true).to_string()
+}
+
+fn splits(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    plan.output_partitioning().partition_count()
+}
+
+/// A part that was encoded before anything ran.
+struct Sent {
+    part: Arc<dyn ExecutionPlan>,
+    text: String,
+    bytes: Vec<u8>,
+}
+
+impl Sent {
+    fn new(here: &Process, part: &Arc<dyn ExecutionPlan>) -> std::result::Result<Self, String> {
+        let bytes = here.encode(part)?;
+        Ok(Sent { part: part.clone(), text: text(part), bytes })
+    }
+
+    /// Sends it to another process, and compares the batches of all partitions.
+    async fn is_same(&self, here: &Process, there: &Process, of: &str) {
+        let decoded = there.decode(&self.bytes);
+        assert_eq!(self.text, text(&decoded.plan), "{of}");
+        assert_eq!(self.part.schema(), decoded.plan.schema(), "{of}");
+        let mut rows = 0;
+        for split in 0..splits(&self.part) {
+            let of_here = here.run(&self.part, split).await.unwrap();
+            let of_there = there.run(&decoded.plan, split).await.unwrap();
+            assert_eq!(of_here, of_there, "{of}: split {split}");
+            rows += of_here.iter().map(RecordBatch::num_rows).sum::<usize>();
+        }
+        assert!(rows > 0, "{of}");
+        // The build side has filled the filter of the scan.
+        let empty = |shown: &str| shown.matches("DynamicFilter [ empty ]").count();
+        let is_filled = empty(&text(&decoded.plan)) < empty(&self.text);
+        assert_eq!(is_filled, self.text.contains("KeysExec"), "{of}");
+    }
+}
+
+async fn is_same_there(here: &Process, there: &Process, part: &Arc<dyn ExecutionPlan>, of: &str) {
+    match Sent::new(here, part) {
+        Ok(sent) => sent.is_same(here, there, of).await,
+        Err(reason) => panic!("{of}: {reason}"),
+    }
+}
+
+/// Operators of the server, which it keeps.
+const KEPT: [&str; 5] =
+    ["GroupsExec", "SortExec", "SortExec(TopK)", "SortSplitsExec", "PartitionTopExec"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn parts_have_the_same_text_rows_and_bits_in_another_process() {
+    let (_directory, path) = file();
+    let (here, there) = (Process::new(), Process::new());
+    let table = here.table(TableFormat::Parquet, &path).await;
+    let (mut sent, mut with_keys) = (0, 0);
+    for sql in QUERIES {
+        let parts = here.parts(&table, sql).await;
+        // A join that runs fills filters, which may be those of other parts.
+        let parts: Vec<_> = parts.iter().map(|part| Sent::new(&here, part)).collect();
+        for part in parts {
+            match part {
+                Ok(part) => {
+                    assert!(splits(&part.part) > 1, "{sql}");
+                    part.is_same(&here, &there, sql).await;
+                    sent += 1;
+                    with_keys += usize::from(part.text.contains("KeysExec"));
+                }
+                Err(reason) => assert!(KEPT.contains(&reason.as_str()), "{sql}: {reason}"),
+            }
+        }
+    }
+    assert!(sent >= 24 && with_keys > 0, "{sent} parts, {with_keys} with keys");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn scans_of_other_formats_are_the_same_in_another_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let lines = |from: usize| (from..from + 2000).map(|i| (i, i % 7, format!("text {i}")));
+    let many = directory.path().join("many");
+    std::fs::create_dir(&many).unwrap();
+    for number in 0..4 {
+        let rows = lines(number * 2000).map(|(id, g, s)| format!("{id};{g};{s}\n"));
+        let file = std::iter::once("id;g;s\n".to_string()).chain(rows).collect::<String>();
+        std::fs::write(many.join(format!("{number}.csv")), file).unwrap();
+    }
+    let rows = lines(0).map(|(id, g, s)| format!("{{\"id\": {id}, \"g\": {g}, \"s\": \"{s}\"}}\n"));
+    let ndjson = directory.path().join("t.ndjson");
+    std::fs::write(&ndjson, rows.collect::<String>()).unwrap();
+    let (here, there) = (Process::new(), Process::new());
+    let delimiter = [("delimiter".to_string(), ";".to_string())];
+    let (versions, url) = (Versions::new(false), many.to_str().unwrap());
+    let csv = here.rows.open_table(TableFormat::Csv, url, &delimiter, &here.stores, &versions);
+    let tables = [csv.await.unwrap(), here.table(TableFormat::Json, &ndjson).await];
+    for table in &tables {
+        for sql in ["SELECT g, id + 1 FROM t WHERE s > 'text 5'", "SELECT sum(id), min(s) FROM t"] {
+            let parts = here.parts(table, sql).await;
+            let [part] = parts.as_slice() else { panic!("{sql}: {} parts", parts.len()) };
+            is_same_there(&here, &there, part, sql).await;
+        }
+    }
+}
+
+/// A part that reads the columns of the file, and the process that planned it.
+async fn scan(path: &Path) -> (Process, OpenedTable, Arc<dyn ExecutionPlan>) {
+    let here = Process::new();
+    let table = here.table(TableFormat::Parquet, path).await;
+    let part = here.parts(&table, "SELECT id, s, v FROM t ORDER BY v, id").await.remove(0);
+    (here, table, part)
+}
+
+/// The part with a column that a function of its texts computes.
+fn with_call(
+    state: &SessionState,
+    part: &Arc<dyn ExecutionPlan>,
+    function: ScalarUDF,
+    field: Field,
+) -> Arc<dyn ExecutionPlan> {
+    let at = part.schema().index_of("s").unwrap();
+    let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new("s", at));
+    let (name, options) = (function.name().to_string(), state.config().options().clone());
+    let call =
+        ScalarFunctionExpr::new(&name, Arc::new(function), vec![column], Arc::new(field), options);
+    let expr = ProjectionExpr { expr: Arc::new(call), alias: "called".into() };
+    Arc::new(ProjectionExec::try_new(vec![expr], part.clone()).unwrap())
+}
+
+fn boolean() -> Field {
+    Field::new("called", DataType::Boolean, true)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn functions_keep_their_state() {
+    let (_directory, path) = file();
+    let (here, _table, part) = scan(&path).await;
+    let there = Process::new();
+    for negated in [false, true] {
+        let (start, end) = ("text ".to_string(), "1".to_string());
+        let like = Unnamed::Like { start, middle: vec!["2".into()], end, negated };
+        let called = with_call(&here.state(), &part, like.function().unwrap(), boolean());
+        is_same_there(&here, &there, &called, "tessera_like").await;
+    }
+    let labels = |count: usize| -> ArrayRef {
+        let labels = (0..count).rev().map(|i| format!("text {i}"));
+        Arc::new(StringArray::from_iter_values(labels))
+    };
+    let number = || Field::new("called", DataType::UInt64, true);
+    let called = with_call(&here.state(), &part, ranked(&[labels(300)]), number());
+    is_same_there(&here, &there, &called, "tessera_rank").await;
+    let called = with_call(&here.state(), &part, ranked(&[labels(10_000)]), number());
+    let reason = here.encode(&called).unwrap_err();
+    assert!(reason.starts_with("the labels of a dimension have "), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_not_known_stays_with_its_reason() {
+    let (_directory, path) = file();
+    let (here, _table, part) = scan(&path).await;
+    assert_eq!(here.encode(&part).map(|bytes| bytes.is_empty()), Ok(false));
+    // Functions that the session has under the same names are others.
+    for name in ["starts_with", "one_nan", "tessera_like", "unheard_of"] {
+        let other = create_udf(
+            name,
+            vec![DataType::Utf8],
+            DataType::Boolean,
+            Volatility::Immutable,
+            Arc::new(|args: &[ColumnarValue]| Ok(args[0].clone())),
+        );
+        let reason = here.encode(&with_call(&here.state(), &part, other, boolean())).unwrap_err();
+        assert_eq!(reason, format!("the function `{name}` is not one of the session's"));
+    }
+    // A field's metadata would be lost.
+    let like = || {
+        let like = Unnamed::Like {
+            start: "a".into(),
+            middle: vec!["b".into()],
+            end: String::new(),
+            negated: false,
+        };
+        like.function().unwrap()
+    };
+    let field = boolean().with_metadata([("unit".to_string(), "m".to_string())].into());
+    let reason = here.encode(&with_call(&here.state(), &part, like(), field)).unwrap_err();
+    assert!(reason.contains("the metadata of the expression"), "{reason}");
+    // Operators.
+    let empty: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(part.schema()));
+    assert_eq!(here.encode(&empty).unwrap_err(), "EmptyExec");
+    let order = [PhysicalSortExpr::new_default(Arc::new(Column::new("id", 0)))];
+    let order = LexOrdering::new(order).unwrap();
+    let sort = SortExec::new(order, part.clone()).with_preserve_partitioning(true);
+    let sort: Arc<dyn ExecutionPlan> = Arc::new(sort);
+    assert_eq!(here.encode(&sort).unwrap_err(), "SortExec");
+    // The scan of a table that the process no longer has.
+    let (elsewhere, other, part) = scan(&path).await;
+    drop(other);
+    let reason = elsewhere.encode(&part).unwrap_err();
+    assert_eq!(reason, "its files are in a store that is no table's");
+    // Bytes of something else are an error.
+    assert!(decode(&[1, 2, 3], &here.state(), &here.runtime, &here.stores).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_file_that_changed_is_an_error_there() {
+    let (_directory, path) = file();
+    let (here, _table, part) = scan(&path).await;
+    let there = Process::new();
+    let bytes = here.encode(&part).unwrap();
+    let decoded = there.decode(&bytes);
+    there.run(&decoded.plan, 0).await.unwrap();
+    let file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    for decoded in [decoded, there.decode(&bytes)] {
+        let mut failed = None;
+        for split in 0..splits(&decoded.plan) {
+            // A split without a group of rows reads nothing.
+            failed = failed.or(there.run(&decoded.plan, split).await.err());
+        }
+        assert_eq!(Error::from(failed.unwrap()).report().code, "source_changed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn conditions_have_the_same_errors_there() {
+    let (_directory, path) = file();
+    let (here, there) = (Process::new(), Process::new());
+    let table = here.table(TableFormat::Parquet, &path).await;
+    let sql = "SELECT sum(v) FROM t WHERE 100 / (id - 50) > 3";
+    let parts = here.parts(&table, sql).await;
+    let part = parts.first().unwrap();
+    let decoded = there.decode(&here.encode(part).unwrap());
+    assert_eq!(text(part), text(&decoded.plan));
+    let of_here = Error::from(here.run(part, 0).await.unwrap_err()).report();
+    let of_there = Error::from(there.run(&decoded.plan, 0).await.unwrap_err()).report();
+    assert_eq!(of_here, of_there);
+    assert_eq!(of_there.code, "division_by_zero");
+}
+
+#[tokio::test]
+async fn stores_are_registered_while_they_are_used() {
+    let (_directory, path) = file();
+    let (here, _table, part) = scan(&path).await;
+    let there = Process::new();
+    let count = |process: &Process| process.runtime.places.count();
+    assert_eq!((count(&here), count(&there)), (1, 0));
+    let bytes = here.encode(&part).unwrap();
+    assert_eq!(count(&here), 1, "the proof registers none");
+    let (one, other) = (there.decode(&bytes), there.decode(&bytes));
+    assert_eq!(count(&there), 2);
+    drop((one, other));
+    assert_eq!(count(&there), 0);
+}

@@ -1,0 +1,530 @@
+//! The worker's side of tasks.
+//!
+//! ```text
+//! start ──▶ a task on the threads of rows ──▶ stage: known, or decoded once ──▶ Worker ──▶ TaskExec ──▶ batches
+//!                                                                                             │ a channel of two messages
+//! answer ◀── pieces, Runs every 250 ms ◀──────────────────────────────────────────────────────┘
+//!        ◀── Done, once the task was joined; its error or its panic otherwise
+//! ```
+//! A stage has one template and one memory pool for all of its tasks: a build side of a join is computed once, and a
+//! stage is to the memory of this process what a statement is. Dropping an answer aborts its task. A long poll ends by
+//! the flag of the stage, which is set when the stage is forgotten, or when the last of its tasks is dropped before its
+//! end; the next task of that stage decodes its plan anew.
+
+use super::codec::{self, Decoded};
+use super::message::{BatchWriter, Done, Request, Runs, lacks};
+use super::stage::anywhere;
+use super::task::TaskExec;
+use crate::error::Error;
+use crate::rows::splits::SPLIT_BYTES;
+use crate::rows::stop::stoppable;
+use crate::rows::{IsStopped, RowsRuntime};
+use bytes::Bytes;
+use datafusion::common::internal_datafusion_err;
+use datafusion::error::DataFusionError;
+use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion_distributed::{
+    CoordinatorToWorkerMsg, ExecuteTaskRequest, MaybeEncoded, ProducerHead, SetPlanRequest,
+    TaskKey, Worker,
+};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use http::HeaderMap;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tessera_exec::error::{Error as ExecError, ErrorReport};
+use tessera_planner::error::Class;
+use tessera_storage::source::Stores;
+use tokio::sync::{OnceCell, Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Interval, MissedTickBehavior, interval_at};
+use uuid::Uuid;
+
+/// Messages of a task that wait to be sent.
+const WAITING: usize = 2;
+
+/// How often a task says how far it is.
+const RUNS_EVERY: Duration = Duration::from_millis(250);
+
+/// How long a stage without tasks is kept, and how often that is checked.
+const IDLE: Duration = Duration::from_secs(60);
+const IDLE_CHECK: Duration = Duration::from_secs(15);
+
+/// Code of a task that this worker does not run, though others may.
+pub(super) const REFUSED: &str = "refused";
+
+/// The query and the stage.
+type Key = ([u8; 16], u32);
+
+/// A task that a worker is to run.
+#[derive(Debug, Clone)]
+pub struct RowsStart {
+    /// The statement's run.
+    pub query: [u8; 16],
+    /// The stage.
+    pub stage: u32,
+    /// The task within the stage.
+    pub task: u32,
+    /// [`RowsTask::header`](super::RowsTask::header).
+    pub header: Bytes,
+    /// The plan of the stage, unless the worker has it.
+    pub plan: Option<Bytes>,
+}
+
+/// What a worker does with tasks of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RowsLoad {
+    /// Tasks that run.
+    pub running: u64,
+    /// Tasks that ended, with all rows, since the process started.
+    pub done: u64,
+    /// Rows that were sent since then.
+    pub rows: u64,
+    /// Encoded bytes of these rows.
+    pub bytes: u64,
+    /// Stages that are known.
+    pub stages: u64,
+}
+
+/// Runs tasks of rows for other processes.
+pub struct RowsTasks {
+    runtime: Arc<RowsRuntime>,
+    stores: Stores,
+    worker: Worker,
+    stages: Mutex<BTreeMap<Key, Known>>,
+    /// Tasks that compute at the same time: each may need memory for a split.
+    turns: Semaphore,
+    running: AtomicU64,
+    done: AtomicU64,
+    rows: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// A stage, and the tasks that use it.
+struct Known {
+    stage: Arc<Stage>,
+    tasks: usize,
+    /// When the last task ended.
+    idle_since: Instant,
+}
+
+/// A part of a statement.
+struct Stage {
+    ready: OnceCell<Ready>,
+    is_stopped: Arc<AtomicBool>,
+}
+
+/// A stage whose plan is decoded.
+struct Ready {
+    task: Arc<dyn ExecutionPlan>,
+    /// What `task` executes.
+    _template: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+    /// Keeps the stores of the plan registered.
+    _decoded: Decoded,
+}
+
+/// How a task ended.
+enum Ended {
+    Done(Done),
+    /// The stage is unknown, and its plan did not come with the task.
+    Lacks,
+}
+
+impl RowsTasks {
+    /// Tasks that use the memory, the scratch space and the threads of a runtime, and open files through `stores`.
+    pub fn new(runtime: Arc<RowsRuntime>, stores: Stores) -> Arc<Self> {
+        let turns = usize::try_from(runtime.share()).unwrap_or(usize::MAX) / SPLIT_BYTES;
+        let (running, done, rows, bytes) = Default::default();
+        Arc::new(RowsTasks {
+            runtime,
+            stores,
+            worker: Worker::default(),
+            stages: Mutex::default(),
+            turns: Semaphore::new(turns.clamp(1, Semaphore::MAX_PERMITS)),
+            running,
+            done,
+            rows,
+            bytes,
+        })
+    }
+
+    /// Starts a task. The stream yields messages and ends with `Done`, or with the error of the task. Dropping it aborts
+    /// the task. It is polled on a runtime of tokio.
+    pub fn start(
+        self: &Arc<Self>,
+        start: RowsStart,
+    ) -> BoxStream<'static, Result<Bytes, ExecError>> {
+        let threads = match self.runtime.threads() {
+            Ok(threads) => threads,
+            Err(e) => return stream::iter([Err(reported(e))]).boxed(),
+        };
+        let what = format!("task {} of stage {} of rows", start.task, start.stage);
+        let (send, messages) = mpsc::channel(WAITING);
+        let rows = Arc::new(AtomicU64::new(0));
+        let mut task = JoinSet::new();
+        let started = Instant::now();
+        let run = Run { tasks: self.clone(), send, rows: rows.clone(), started };
+        task.spawn_on(run.run(start), &threads);
+        let (ticks, has_ended) = (None, false);
+        let answer = Answer { what, messages, task, rows, started, ticks, has_ended };
+        stream::unfold(answer, |mut answer| async move {
+            answer.next().await.map(|message| (message, answer))
+        })
+        .fuse()
+        .boxed()
+    }
+
+    /// Ends the tasks of a query and drops its stages.
+    pub fn forget(&self, query: [u8; 16]) {
+        self.forget_if(|key| key.0 == query);
+    }
+
+    /// Ends all tasks and drops all stages.
+    pub fn forget_all(&self) {
+        self.forget_if(|_| true);
+    }
+
+    fn forget_if(&self, is_over: impl Fn(&Key) -> bool) {
+        self.stages().retain(|key, known| {
+            let is_over = is_over(key);
+            if is_over {
+                known.stage.is_stopped.store(true, Relaxed);
+            }
+            !is_over
+        });
+    }
+
+    /// True if a task of the stage needs no plan.
+    pub fn knows(&self, query: [u8; 16], stage: u32) -> bool {
+        self.stages().get(&(query, stage)).is_some_and(|known| known.stage.ready.initialized())
+    }
+
+    /// What runs, and what ran.
+    pub fn load(&self) -> RowsLoad {
+        RowsLoad {
+            running: self.running.load(Relaxed),
+            done: self.done.load(Relaxed),
+            rows: self.rows.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            stages: self.stages().len() as u64,
+        }
+    }
+
+    fn stages(&self) -> MutexGuard<'_, BTreeMap<Key, Known>> {
+        self.stages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a stage, which is new if the task has its plan; `None` if the stage is unknown and has none.
+    fn enter(self: &Arc<Self>, start: &RowsStart) -> Option<InStage> {
+        let key = (start.query, start.stage);
+        let mut stages = self.stages();
+        if let Some(known) = stages.get_mut(&key) {
+            known.tasks += 1;
+            let stage = known.stage.clone();
+            return Some(InStage { tasks: self.clone(), key, stage, has_ended: false });
+        }
+        start.plan.as_ref()?;
+        let stage = Arc::new(Stage { ready: OnceCell::new(), is_stopped: Arc::default() });
+        let known = Known { stage: stage.clone(), tasks: 1, idle_since: Instant::now() };
+        stages.insert(key, known);
+        drop(stages);
+        self.watch(&stage);
+        Some(InStage { tasks: self.clone(), key, stage, has_ended: false })
+    }
+
+    /// Looks from time to time whether stages are idle, as long as this one exists.
+    fn watch(self: &Arc<Self>, stage: &Arc<Stage>) {
+        let (tasks, stage) = (Arc::downgrade(self), Arc::downgrade(stage));
+        tokio::spawn(async move {
+            while stage.strong_count() > 0 {
+                tokio::time::sleep(IDLE_CHECK).await;
+                let Some(tasks) = tasks.upgrade() else { return };
+                tasks.drop_idle(Instant::now());
+            }
+        });
+    }
+
+    /// Drops the stages that have had no task for some time.
+    pub(super) fn drop_idle(&self, now: Instant) {
+        self.stages().retain(|_, known| {
+            known.tasks > 0 || now.saturating_duration_since(known.idle_since) < IDLE
+        });
+    }
+
+    /// Decodes the plan of a stage.
+    fn decoded(&self, stage: &Stage, plan: &Bytes, request: &Request) -> Result<Ready, Error> {
+        let rows = self.runtime.state();
+        let state = rows.get()?;
+        let decoded = codec::decode(plan, state, &self.runtime, &self.stores)?;
+        self.ready(stage, state, decoded, request.batch_rows as usize)
+    }
+
+    fn ready(
+        &self,
+        stage: &Stage,
+        state: &SessionState,
+        decoded: Decoded,
+        batch_rows: usize,
+    ) -> Result<Ready, Error> {
+        let flag = stage.is_stopped.clone();
+        let is_stopped: IsStopped = Arc::new(move || flag.load(Relaxed));
+        // After it was decoded: what checks for the end is not part of the plan.
+        let template = stoppable(decoded.plan.clone(), &is_stopped)?;
+        let config = state.config().clone();
+        let context = Arc::new(self.runtime.task_context(state, config, None, batch_rows.max(1)));
+        let task = Arc::new(TaskExec::here(&template, &context));
+        Ok(Ready { task, _template: template, context, _decoded: decoded })
+    }
+}
+
+#[cfg(test)]
+impl RowsTasks {
+    /// Adds a stage of that plan, which remains until it is forgotten.
+    pub(super) fn add_stage(
+        &self,
+        key: Key,
+        plan: Arc<dyn ExecutionPlan>,
+        batch_rows: usize,
+    ) -> Result<(), Error> {
+        let rows = self.runtime.state();
+        let mut stage = Stage { ready: OnceCell::new(), is_stopped: Arc::default() };
+        let decoded = Decoded { plan, _stores: Vec::new() };
+        let ready = self.ready(&stage, rows.get()?, decoded, batch_rows)?;
+        stage.ready = OnceCell::new_with(Some(ready));
+        let known = Known { stage: Arc::new(stage), tasks: 1, idle_since: Instant::now() };
+        self.stages().insert(key, known);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for RowsTasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowsTasks").field("load", &self.load()).finish_non_exhaustive()
+    }
+}
+
+/// A task that uses a stage.
+struct InStage {
+    tasks: Arc<RowsTasks>,
+    key: Key,
+    stage: Arc<Stage>,
+    /// False for a task that failed or is dropped.
+    has_ended: bool,
+}
+
+impl Drop for InStage {
+    fn drop(&mut self) {
+        let mut stages = self.tasks.stages();
+        let Some(known) = stages.get_mut(&self.key) else { return };
+        // A stage of the same number may have been decoded meanwhile.
+        if !Arc::ptr_eq(&known.stage, &self.stage) {
+            return;
+        }
+        known.tasks -= 1;
+        known.idle_since = Instant::now();
+        if known.tasks == 0 && !self.has_ended {
+            self.stage.is_stopped.store(true, Relaxed);
+            stages.remove(&self.key);
+        }
+    }
+}
+
+/// A task on the threads of rows.
+struct Run {
+    tasks: Arc<RowsTasks>,
+    send: mpsc::Sender<Bytes>,
+    /// Rows that were computed.
+    rows: Arc<AtomicU64>,
+    started: Instant,
+}
+
+/// Counts a task while it runs.
+struct Counted(Arc<RowsTasks>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Run {
+    async fn run(self, start: RowsStart) -> Result<Ended, ExecError> {
+        self.tasks.running.fetch_add(1, Relaxed);
+        let _counted = Counted(self.tasks.clone());
+        let request = Request::read(&start.header).map_err(|e| reported(e.into()))?;
+        if request.engine != datafusion::DATAFUSION_VERSION {
+            return Err(refused(&request.engine));
+        }
+        let Some(mut within) = self.tasks.enter(&start) else { return Ok(Ended::Lacks) };
+        let stage = within.stage.clone();
+        let decoded = stage.ready.get_or_try_init(|| async {
+            match &start.plan {
+                Some(plan) => self.tasks.decoded(&stage, plan, &request).map_err(Some),
+                None => Err(None),
+            }
+        });
+        let ready = match decoded.await {
+            Ok(ready) => ready,
+            Err(None) => return Ok(Ended::Lacks),
+            Err(Some(e)) => return Err(reported(e)),
+        };
+        // Held until the task ends or is aborted: then `Worker` drops what it has of the task.
+        let (over, until) = oneshot::channel();
+        let rows = self.begun(&start, &request, ready, until).await;
+        let rows = rows.map_err(|e| reported(e.into()))?;
+        let done = self.sent(rows, ready).await.map_err(|e| reported(e.into()))?;
+        drop(over);
+        within.has_ended = true;
+        self.tasks.done.fetch_add(1, Relaxed);
+        Ok(Ended::Done(done))
+    }
+
+    /// Lets `Worker` begin the task.
+    async fn begun(
+        &self,
+        start: &RowsStart,
+        request: &Request,
+        ready: &Ready,
+        until: oneshot::Receiver<()>,
+    ) -> Result<SendableRecordBatchStream, DataFusionError> {
+        // `Worker` accepts a plan for a key once, and a task may come again.
+        let task_key = TaskKey {
+            query_id: Uuid::new_v4(),
+            stage_id: start.stage as usize,
+            task_number: start.task as usize,
+        };
+        let plan = SetPlanRequest {
+            task_key,
+            task_count: request.tasks as usize,
+            plan: MaybeEncoded::Decoded(ready.task.clone()),
+            work_unit_feed_declarations: vec![],
+            target_worker_url: anywhere()?,
+            query_start_time_ns: 0,
+        };
+        let messages: BoxStream<'static, Result<CoordinatorToWorkerMsg, DataFusionError>> =
+            stream::once(until).filter_map(|_| async { None }).boxed();
+        let worker = &self.tasks.worker;
+        // What it would say of the task is not sent.
+        drop(worker.coordinator_channel(HeaderMap::new(), plan, messages).await?);
+        let partition = ExecuteTaskRequest {
+            task_key,
+            target_partition_start: 0,
+            target_partition_end: 1,
+            producer_head: ProducerHead::None,
+        };
+        let (mut streams, _) = worker.execute_task(partition).await?;
+        streams.pop().ok_or_else(|| internal_datafusion_err!("a task has no rows"))
+    }
+
+    /// Computes and sends the batches.
+    async fn sent(
+        &self,
+        mut rows: SendableRecordBatchStream,
+        ready: &Ready,
+    ) -> Result<Done, DataFusionError> {
+        let mut writer = BatchWriter::default();
+        let (mut batches, mut peak_bytes) = (0, 0);
+        loop {
+            let (messages, count) = {
+                let closed = |_| internal_datafusion_err!("the turns of tasks have ended");
+                // Not held while the reader lets the task wait: another task may have to go first.
+                let _turn = self.tasks.turns.acquire().await.map_err(closed)?;
+                let Some(batch) = rows.next().await.transpose()? else { break };
+                (writer.messages(&batch)?, batch.num_rows() as u64)
+            };
+            batches += 1;
+            peak_bytes = peak_bytes.max(ready.context.memory_pool().reserved() as u64);
+            self.rows.fetch_add(count, Relaxed);
+            for message in messages {
+                let bytes = message.len() as u64;
+                if self.send.send(message).await.is_err() {
+                    return Err(DataFusionError::External(Box::new(ExecError::Cancelled)));
+                }
+                self.tasks.bytes.fetch_add(bytes, Relaxed);
+            }
+            self.tasks.rows.fetch_add(count, Relaxed);
+        }
+        let (rows, seconds) = (self.rows.load(Relaxed), self.started.elapsed().as_secs_f64());
+        Ok(Done { rows, batches, seconds, peak_bytes })
+    }
+}
+
+/// The answer of a task, while it is read.
+struct Answer {
+    /// The task, as an error names it.
+    what: String,
+    messages: mpsc::Receiver<Bytes>,
+    /// The one task. Dropping it aborts it.
+    task: JoinSet<Result<Ended, ExecError>>,
+    rows: Arc<AtomicU64>,
+    started: Instant,
+    ticks: Option<Interval>,
+    has_ended: bool,
+}
+
+fn ticks() -> Interval {
+    let mut ticks = interval_at(tokio::time::Instant::now() + RUNS_EVERY, RUNS_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+impl Answer {
+    async fn next(&mut self) -> Option<Result<Bytes, ExecError>> {
+        if self.has_ended {
+            return None;
+        }
+        let ticks = self.ticks.get_or_insert_with(ticks);
+        let message = tokio::select! {
+            biased;
+            message = self.messages.recv() => message,
+            _ = ticks.tick() => return Some(self.runs()),
+        };
+        if let Some(message) = message {
+            return Some(Ok(message));
+        }
+        // The messages end where the task ends, fails or panics.
+        self.has_ended = true;
+        Some(match self.task.join_next().await {
+            Some(Ok(Ok(Ended::Done(done)))) => done.write().map_err(|e| reported(e.into())),
+            Some(Ok(Ok(Ended::Lacks))) => Ok(lacks()),
+            Some(Ok(Err(e))) => Err(e),
+            Some(Err(e)) if e.is_panic() => {
+                Err(ExecError::of_panic(self.what.clone(), e.into_panic().as_ref()))
+            }
+            Some(Err(_)) | None => Err(ExecError::Cancelled),
+        })
+    }
+
+    fn runs(&self) -> Result<Bytes, ExecError> {
+        let (rows, seconds) = (self.rows.load(Relaxed), self.started.elapsed().as_secs_f64());
+        Runs { rows, seconds }.write().map_err(|e| reported(e.into()))
+    }
+}
+
+/// An error for the process that asked.
+fn reported(error: Error) -> ExecError {
+    let error = match error {
+        Error::Inner(inner) => match inner.downcast::<ExecError>() {
+            Ok(ours) => return *ours,
+            Err(inner) => Error::Inner(inner),
+        },
+        error => error,
+    };
+    ExecError::Reported(Box::new(error.report()))
+}
+
+fn refused(engine: &str) -> ExecError {
+    let own = datafusion::DATAFUSION_VERSION;
+    ExecError::Reported(Box::new(ErrorReport {
+        code: REFUSED.into(),
+        class: Class::Retry,
+        message: format!("the worker has DataFusion {own}, and the server DataFusion {engine}"),
+        hint: None,
+        may_fit: false,
+    }))
+}

@@ -1,0 +1,362 @@
+//! Rows of a statement on workers: tasks, each a stream of batches from one worker.
+//!
+//! ```text
+//!   task ─▶ a worker with room ─▶ batch, batch, …, Done
+//!             │  the worker is lost ─▶ again elsewhere, without the batches that were yielded; alone if it is suspect
+//!             │  a failure          ─▶ again, a bounded number of times
+//!             └▶ it cannot          ─▶ Here: the server runs the task
+//! ```
+//! A task is deterministic: the batches of a later attempt are those of the first one. So each batch is yielded once and
+//! whole, whatever happens to workers. Only the message `Done` proves that all batches have come.
+//!
+//! What computes rows is not known here: requests and batches are bytes ([`crate::wire::RowsOrder`]). The tasks that a
+//! worker ran when it died are suspect, like the operands of orders ([`crate::drive::suspects`]).
+
+mod assign;
+mod attempt;
+mod deaths;
+mod figures;
+mod pieces;
+pub(crate) mod slots;
+
+pub use figures::{RowsOfWorker, RowsTotals};
+
+use crate::drive::FAILURES_MAX;
+use crate::drive::suspects::Suspects;
+use crate::net::Fault;
+use crate::server::Cluster;
+use crate::wire::RowsName;
+use assign::Tried;
+use attempt::{Attempt, Ended};
+use bytes::Bytes;
+use figures::Figures;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tessera_exec::error::Error;
+use thiserror::Error as ThisError;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+/// Timeout for the first response of a call to a worker.
+const CALL: Duration = Duration::from_secs(30);
+/// Batches that wait for the reader of a task, besides the one that is to be added.
+const READY: usize = 1;
+/// Tasks that run at the same time for each thread of a worker: one computes while the other one is moved.
+const TASKS_A_THREAD: usize = 2;
+
+/// Why a task has no more batches.
+#[derive(Debug, ThisError)]
+pub enum RowsLost {
+    /// No worker can run it, for this reason; none died of it. The server runs it, without the batches that were yielded.
+    #[error("{0}")]
+    Here(String),
+    /// The statement ends.
+    #[error(transparent)]
+    Failed(Error),
+}
+
+/// The rows of a statement on workers. They forget them when it is dropped.
+pub struct RowsPlan {
+    cluster: Arc<Cluster>,
+    query: [u8; 16],
+    /// The name among what workers run.
+    id: String,
+    /// The statement, for events.
+    statement: String,
+    state: Mutex<State>,
+    figures: Mutex<Figures>,
+    /// For each worker and stage, whether the worker has the plan of the stage. Locked while it is sent.
+    known: Mutex<BTreeMap<(u32, u32), Known>>,
+}
+
+/// Whether a worker has the plan of a stage.
+type Known = Arc<tokio::sync::Mutex<bool>>;
+
+/// What the tasks of a statement have to know of each other.
+#[derive(Default)]
+struct State {
+    /// Tasks that workers ran when they died.
+    suspects: Suspects,
+    /// Suspects that have a worker for themselves, or wait for it.
+    alone: usize,
+    /// Workers that died of the statement, if it is poison.
+    poison: Option<usize>,
+    /// Workers that were lost while they ran tasks.
+    lost: BTreeSet<u32>,
+    /// Workers that could not run a task, and why: they get no more of them.
+    left_out: BTreeMap<u32, String>,
+    /// The statement waits for workers, and this was noted.
+    waits: bool,
+}
+
+/// A task, as its reader asks for it.
+#[derive(Debug)]
+struct Task {
+    stage: u32,
+    number: u32,
+    /// Tasks of the stage.
+    tasks: u32,
+    header: Bytes,
+    plan: Bytes,
+}
+
+/// What a task has for its reader.
+enum Item {
+    /// The messages of one batch.
+    Batch(Vec<Bytes>),
+    /// The last message.
+    Done(Bytes),
+}
+
+type Items = mpsc::Sender<Result<Item, RowsLost>>;
+
+impl std::fmt::Debug for RowsPlan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RowsPlan").field("statement", &self.statement).finish_non_exhaustive()
+    }
+}
+
+impl RowsPlan {
+    /// The rows of a statement, of which no task has begun.
+    pub fn new(cluster: &Arc<Cluster>, statement: &str) -> Arc<Self> {
+        let number = uuid::Uuid::new_v4();
+        let id = number.simple().to_string();
+        let plan = Arc::new(RowsPlan {
+            cluster: cluster.clone(),
+            query: number.into_bytes(),
+            id: id.clone(),
+            statement: statement.to_owned(),
+            state: Mutex::default(),
+            figures: Mutex::default(),
+            known: Mutex::default(),
+        });
+        cluster.backlog().add_rows(&id, &plan);
+        plan
+    }
+
+    /// Tasks that may run at the same time on the current workers; at least one.
+    pub fn turns(&self) -> usize {
+        let state = self.state();
+        let alive = self.cluster.registry().alive();
+        let able = alive.iter().filter(|m| !state.left_out.contains_key(&m.number));
+        let threads: usize = able.map(|m| m.hello.threads as usize).sum();
+        (threads * TASKS_A_THREAD).max(1)
+    }
+
+    /// Runs a task of a stage of `tasks` tasks, and yields its messages as a worker sent them: the pieces of batches,
+    /// then `Done`. It begins when the stream is first polled, and ends when the stream is dropped. `plan` is sent to
+    /// workers that do not know the stage; it is the same for all of its tasks.
+    pub fn task(
+        self: &Arc<Self>,
+        stage: u32,
+        task: u32,
+        tasks: u32,
+        header: Bytes,
+        plan: Bytes,
+    ) -> BoxStream<'static, Result<Bytes, RowsLost>> {
+        let (all, task) = (self.clone(), Task { stage, number: task, tasks, header, plan });
+        stream::once(async move { all.begin(task) }).flatten().boxed()
+    }
+
+    /// What was done so far.
+    pub fn totals(&self) -> RowsTotals {
+        let lost = self.state().lost.len() as u64;
+        RowsTotals { lost, ..self.figures().totals() }
+    }
+
+    /// Tasks of the stages that are read that have not ended, and about the seconds of a thread for them.
+    pub(crate) fn left(&self) -> (u64, f64) {
+        self.figures().left()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn figures(&self) -> MutexGuard<'_, Figures> {
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<(u32, u32), Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a task. Connections and timers need the runtime of the cluster, whatever runtime the reader has.
+    fn begin(self: Arc<Self>, task: Task) -> BoxStream<'static, Result<Bytes, RowsLost>> {
+        let (items, read) = mpsc::channel(READY);
+        let io = self.cluster.io().clone();
+        let running = io.spawn(self.run(task, items));
+        let reader = Reader {
+            items: read,
+            ready: VecDeque::new(),
+            is_over: false,
+            _running: Running(running.abort_handle()),
+        };
+        stream::unfold(reader, |mut reader| async move {
+            let item = reader.next().await?;
+            Some((item, reader))
+        })
+        .boxed()
+    }
+
+    /// Runs a task to its end.
+    async fn run(self: Arc<Self>, task: Task, items: Items) {
+        let counted = figures::Read::new(&self, &task);
+        let end = self.attempts(&task, &items).await;
+        drop(counted);
+        if let Err(lost) = end {
+            if matches!(lost, RowsLost::Here(_)) {
+                self.figures().ran_here(task.stage);
+            }
+            // Without a reader nobody needs to know.
+            drop(items.send(Err(lost)).await);
+        }
+    }
+
+    /// Attempts a task until it has ended on a worker.
+    async fn attempts(self: &Arc<Self>, task: &Task, items: &Items) -> Result<(), RowsLost> {
+        let mut withdrawn = deaths::Withdrawn::new(self, task);
+        let (mut tried, mut failures, mut delivered) = (Tried::default(), 0, 0);
+        loop {
+            let place = self.assign(task, &tried).await?;
+            let (worker, alone) = (place.worker, place.alone);
+            tried.any = true;
+            let ended = Attempt::new(self, task, place, items, &mut delivered).run().await;
+            match ended {
+                Ended::Done => {
+                    self.acquit(task);
+                    withdrawn.not();
+                    return Ok(());
+                }
+                Ended::NoReader => return Ok(()),
+                Ended::Evicted => {}
+                Ended::Over(error) => return Err(RowsLost::Failed(error)),
+                Ended::Died => {
+                    self.figures().retried(worker);
+                    self.died(task, worker, alone).await?;
+                }
+                Ended::Cannot(error) if !self.is_suspect(task) => {
+                    let reason = error.to_string();
+                    self.leave_out(worker, reason.clone());
+                    return Err(RowsLost::Here(reason));
+                }
+                Ended::Cannot(error) => {
+                    // It may kill whoever runs it, so another worker has to.
+                    self.leave_out(worker, error.to_string());
+                    self.again(task, worker, error, &mut failures).await?;
+                }
+                Ended::Failed(error) => {
+                    tried.avoid.insert(worker);
+                    self.again(task, worker, error, &mut failures).await?;
+                }
+            }
+        }
+    }
+
+    /// Waits after a failure that is no death; fails if it is one too many.
+    async fn again(
+        &self,
+        task: &Task,
+        worker: u32,
+        error: Error,
+        failures: &mut u32,
+    ) -> Result<(), RowsLost> {
+        *failures += 1;
+        if *failures >= FAILURES_MAX {
+            return Err(RowsLost::Failed(error));
+        }
+        self.figures().retried(worker);
+        let (stage, number) = (task.stage, task.number);
+        tracing::warn!(stage, number, worker, %error, "a task of rows is tried again");
+        tokio::time::sleep(Duration::from_millis(50 << *failures)).await;
+        Ok(())
+    }
+
+    /// Gives a worker no more tasks of this statement.
+    fn leave_out(&self, worker: u32, reason: String) {
+        let what = format!("it cannot run rows of the statement: {reason}");
+        if self.state().left_out.insert(worker, reason).is_none() {
+            self.cluster.registry().note("no_rows", Some(worker), Some(&self.statement), what);
+        }
+    }
+}
+
+impl Drop for RowsPlan {
+    fn drop(&mut self) {
+        self.close();
+        let known = std::mem::take(&mut *self.known());
+        let workers: BTreeSet<u32> = known.into_keys().map(|(worker, _)| worker).collect();
+        for worker in workers {
+            self.cluster.io().spawn(forget(self.cluster.clone(), worker, self.query));
+        }
+    }
+}
+
+/// The reader's end of a task.
+struct Reader {
+    items: mpsc::Receiver<Result<Item, RowsLost>>,
+    /// What is left of a batch.
+    ready: VecDeque<Bytes>,
+    is_over: bool,
+    _running: Running,
+}
+
+/// A running task, until it is dropped.
+struct Running(AbortHandle);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Reader {
+    async fn next(&mut self) -> Option<Result<Bytes, RowsLost>> {
+        loop {
+            if let Some(message) = self.ready.pop_front() {
+                return Some(Ok(message));
+            }
+            if self.is_over {
+                return None;
+            }
+            match self.items.recv().await {
+                Some(Ok(Item::Batch(messages))) => self.ready.extend(messages),
+                Some(Ok(Item::Done(message))) => {
+                    self.is_over = true;
+                    return Some(Ok(message));
+                }
+                Some(Err(lost)) => {
+                    self.is_over = true;
+                    return Some(Err(lost));
+                }
+                None => {
+                    // It panicked, or the runtime of the cluster has ended.
+                    self.is_over = true;
+                    let what = "a task of rows was lost before its end".into();
+                    return Some(Err(RowsLost::Failed(Error::Broken { what })));
+                }
+            }
+        }
+    }
+}
+
+/// Sends a worker the request to forget a statement's rows, until it responds or is lost.
+async fn forget(cluster: Arc<Cluster>, worker: u32, query: [u8; 16]) {
+    let mut pause = Duration::from_millis(100);
+    let message = RowsName { query };
+    while let Some(member) = cluster.registry().member(worker).filter(|m| m.state.is_here()) {
+        let address = member.hello.address;
+        let forgotten: Result<(), Fault> =
+            cluster.peers().call(&address, "forget_rows", &message, CALL).await;
+        let Err(fault) = forgotten else { return };
+        tracing::warn!(address, %fault, "a worker still has rows of a statement that is over");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(2));
+    }
+}
+
+#[cfg(test)]
+mod tests;

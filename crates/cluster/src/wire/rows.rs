@@ -1,0 +1,139 @@
+//! Messages of tasks of rows.
+//!
+//! ```text
+//!   server ─ RowsOrder ─▶ worker      answers, by their first byte:
+//!                                       0 piece of a batch · 1 last piece of one batch · 2 RowsRuns · 3 RowsDone · 4 lacks
+//! ```
+//! What is in a batch, a plan and a header is the matter of those who compute rows. A server only has to know where a
+//! batch ends, so that it can go on after the loss of a worker, and how many there are.
+
+use bytes::Bytes;
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+
+/// First byte of a piece of a batch, of which more follow.
+pub const ROWS_PIECE: u8 = 0;
+/// First byte of the last piece of one batch.
+pub const ROWS_BATCH: u8 = 1;
+/// First byte of a [`RowsRuns`] in postcard.
+pub const ROWS_RUNS: u8 = 2;
+/// First byte of a [`RowsDone`] in postcard: the only proof that a task has ended.
+pub const ROWS_DONE: u8 = 3;
+/// The only byte of the answer of a worker that does not know the stage and got no plan.
+pub const ROWS_LACKS: u8 = 4;
+
+/// Code of the error of a worker that cannot run a task because it has other versions of what computes rows.
+pub const ROWS_REFUSED: &str = "refused";
+
+/// Sends a task of rows to a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowsOrder {
+    /// Random number of the statement's rows.
+    pub query: [u8; 16],
+    /// The stage; all of its tasks share one plan.
+    pub stage: u32,
+    /// The number of the task in its stage.
+    pub task: u32,
+    /// The request, without the plan.
+    #[serde(with = "one")]
+    pub header: Bytes,
+    /// The plan of the stage, for a worker that does not know it.
+    #[serde(with = "optional")]
+    pub plan: Option<Bytes>,
+}
+
+/// What a task has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct RowsRuns {
+    /// Rows computed.
+    pub rows: u64,
+    /// Seconds since it started.
+    pub seconds: f64,
+}
+
+/// The end of a task that sent all of its rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct RowsDone {
+    /// Rows sent.
+    pub rows: u64,
+    /// Batches sent.
+    pub batches: u64,
+    /// Seconds from its start to its end.
+    pub seconds: f64,
+    /// Peak memory of the stage in bytes.
+    pub peak_bytes: u64,
+}
+
+/// Names the rows of a statement that is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowsName {
+    /// See [`RowsOrder::query`].
+    pub query: [u8; 16],
+}
+
+/// Bytes as one value: without this they would be a list of numbers.
+struct Raw(Bytes);
+
+impl Serialize for Raw {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Read;
+
+        impl Visitor<'_> for Read {
+            type Value = Raw;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bytes")
+            }
+
+            fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Raw, E> {
+                Ok(Raw(Bytes::copy_from_slice(bytes)))
+            }
+
+            fn visit_byte_buf<E: de::Error>(self, bytes: Vec<u8>) -> Result<Raw, E> {
+                Ok(Raw(bytes.into()))
+            }
+        }
+
+        from.deserialize_byte_buf(Read)
+    }
+}
+
+mod one {
+    use super::Raw;
+    use bytes::Bytes;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &Bytes, to: S) -> Result<S::Ok, S::Error> {
+        Raw(bytes.clone()).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+        Ok(Raw::deserialize(from)?.0)
+    }
+}
+
+mod optional {
+    use super::Raw;
+    use bytes::Bytes;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        bytes: &Option<Bytes>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        bytes.clone().map(Raw).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Bytes>, D::Error> {
+        Ok(Option::<Raw>::deserialize(from)?.map(|raw| raw.0))
+    }
+}

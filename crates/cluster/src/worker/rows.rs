@@ -1,0 +1,150 @@
+//! Tasks of rows on a worker: their calls, and which statements have tasks here.
+//!
+//! What computes rows is given to the worker ([`RowsRunner`]). A server that is gone, or that has lost sight of this
+//! worker, reads no answers any more, so what it sent is dropped.
+
+use super::{Worker, to_fault};
+use crate::net::Fault;
+use crate::wire::{ROWS_LACKS, RowsOrder, from_postcard};
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use std::collections::{BTreeSet, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tessera_exec::error::{Error, ErrorReport};
+use tessera_planner::error::Class;
+
+/// Upper bound on the statements that have rows on a worker, and on the forgotten ones that it remembers.
+const QUERIES_MAX: usize = 1024;
+
+/// What a worker does with tasks of rows.
+pub trait RowsRunner: Send + Sync {
+    /// Runs a task and yields the messages of its answer. It stops when the stream is dropped. The stream may be polled
+    /// on any runtime of tokio.
+    fn start(&self, order: RowsOrder) -> BoxStream<'static, Result<Bytes, Error>>;
+
+    /// Ends the tasks of a statement that is over, and drops its stages. Unknown statements are ignored.
+    fn forget(&self, query: [u8; 16]);
+
+    /// The current load and the counters.
+    fn load(&self) -> RowsLoad;
+
+    /// True if a task of the stage needs no plan.
+    fn knows(&self, query: [u8; 16], stage: u32) -> bool;
+}
+
+/// The load of a [`RowsRunner`], and its counters since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RowsLoad {
+    /// Running tasks.
+    pub running: u64,
+    /// Tasks that ended well.
+    pub done: u64,
+    /// Rows sent.
+    pub rows: u64,
+    /// Bytes of these rows.
+    pub bytes: u64,
+}
+
+/// What runs rows on a worker, and for which statements.
+#[derive(Default)]
+pub(super) struct Rows {
+    runner: OnceLock<Arc<dyn RowsRunner>>,
+    queries: Mutex<Queries>,
+}
+
+#[derive(Default)]
+struct Queries {
+    known: BTreeSet<[u8; 16]>,
+    /// Recently forgotten ones: a task of one of them may arrive late.
+    forgotten: VecDeque<[u8; 16]>,
+}
+
+impl Rows {
+    fn queries(&self) -> MutexGuard<'_, Queries> {
+        self.queries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn load(&self) -> RowsLoad {
+        self.runner.get().map(|runner| runner.load()).unwrap_or_default()
+    }
+
+    /// Notes that a statement has tasks here.
+    fn begin(&self, query: [u8; 16]) -> Result<(), Fault> {
+        let mut queries = self.queries();
+        if queries.forgotten.contains(&query) {
+            return Err(Fault::NotFound("rows of a statement that is over".into()));
+        }
+        if queries.known.len() >= QUERIES_MAX && !queries.known.contains(&query) {
+            return Err(to_fault(&Error::Broken {
+                what: format!("a worker has rows of {QUERIES_MAX} statements already"),
+            }));
+        }
+        queries.known.insert(query);
+        Ok(())
+    }
+
+    /// Forgets a statement that is over.
+    pub(super) fn forget(&self, query: [u8; 16]) {
+        {
+            let mut queries = self.queries();
+            queries.known.remove(&query);
+            queries.forgotten.push_back(query);
+            if queries.forgotten.len() > QUERIES_MAX {
+                queries.forgotten.pop_front();
+            }
+        }
+        if let Some(runner) = self.runner.get() {
+            runner.forget(query);
+        }
+    }
+
+    /// Drops what there is of all statements, because the server that sent them is gone, or has lost sight of this
+    /// worker: then their tasks may come again.
+    pub(super) fn drop_all(&self) {
+        let known = std::mem::take(&mut self.queries().known);
+        if let Some(runner) = self.runner.get() {
+            known.into_iter().for_each(|query| runner.forget(query));
+        }
+    }
+
+    /// Starts a task; its end is the last message of the stream.
+    pub(super) fn start(
+        &self,
+        body: &[u8],
+    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+        let Some(runner) = self.runner.get() else { return Err(to_fault(&no_runner())) };
+        let order: RowsOrder = from_postcard(body)?;
+        self.begin(order.query)?;
+        if order.plan.is_none() && !runner.knows(order.query, order.stage) {
+            let lacks = Ok(Bytes::from_static(&[ROWS_LACKS]));
+            return Ok(stream::once(std::future::ready(lacks)).boxed());
+        }
+        let what = format!("rows, task {} of stage {}", order.task, order.stage);
+        // A panic is an error, never the end of the rows.
+        let answers = AssertUnwindSafe(runner.start(order)).catch_unwind();
+        let answers = answers.map(move |answer| match answer {
+            Ok(answer) => answer.map_err(|e| to_fault(&e)),
+            Err(payload) => Err(to_fault(&Error::of_panic(what.clone(), payload.as_ref()))),
+        });
+        Ok(answers.boxed())
+    }
+}
+
+impl Worker {
+    /// Gives the worker what runs tasks of rows. Without it the worker refuses them. Only the first call counts.
+    pub fn runs_rows(&self, runner: Arc<dyn RowsRunner>) {
+        self.rows.runner.get_or_init(|| runner);
+    }
+}
+
+fn no_runner() -> Error {
+    Error::Reported(Box::new(ErrorReport {
+        code: "unsupported".into(),
+        class: Class::User,
+        message: "the worker runs no rows".into(),
+        hint: None,
+        may_fit: false,
+    }))
+}

@@ -12,7 +12,7 @@
 //! recognised: it is poison. A user error ends the statement at once. If no worker is left, the plan waits for one, for
 //! a bounded time.
 
-mod calls;
+pub(crate) mod calls;
 mod deaths;
 mod expect;
 mod fetch;

@@ -7,10 +7,7 @@
 
 mod rows;
 
-pub use rows::{
-    ROWS_BATCH, ROWS_DONE, ROWS_LACKS, ROWS_PIECE, ROWS_REFUSED, ROWS_RUNS, RowsDone, RowsName,
-    RowsOrder, RowsRuns,
-};
+pub use rows::{RowsName, RowsOrder};
 
 use crate::net::{Fault, PROTOCOL};
 use bytes::Bytes;

@@ -25,6 +25,7 @@ pub mod operand;
 pub mod order;
 pub mod pool;
 pub mod quota;
+pub mod rows;
 pub mod run;
 pub mod schedule;
 pub mod select;

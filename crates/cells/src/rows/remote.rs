@@ -22,9 +22,11 @@
 //! 3. it leaves out or joins rows, or groups them. Other parts yield the rows of their files, which the server reads as
 //!    fast as a worker does, and they would be moved once more;
 //! 4. each of its build sides reads at most [`RowsSpread::build_bytes`], because each worker computes it again;
-//! 5. each of its operators and functions can be encoded, and the plan has at most a mebibyte: each worker gets it.
+//! 5. no join outside of it fills a filter of its scans while the plan runs: workers would not see that, so their
+//!    batches, and with them the bits of sums, would be others;
+//! 6. each of its operators and functions can be encoded, and the plan has at most a mebibyte: each worker gets it.
 //!
-//! With [`RowsSpread::all`] only 1 and 5 count, for at most [`ALL_SPLITS_MAX`] splits: tests cut files into splits of some
+//! With [`RowsSpread::all`] only 1, 5 and 6 count, for at most [`ALL_SPLITS_MAX`] splits: tests cut files into splits of some
 //! bytes. The reason why a part that is large enough stays is kept for EXPLAIN ([`RowsStay`]).
 //!
 //! Groups are few or many, which their first rows tell while they run. So they have both: the splits, from which the
@@ -44,7 +46,7 @@ mod worker;
 pub(super) use task::RemoteExec;
 pub use worker::{RowsLoad, RowsStart, RowsTasks};
 
-use super::splits::{FirstExec, RowsThreads, SPLIT_BYTES, over_part, part_below};
+use super::splits::{FirstExec, KeysExec, RowsThreads, SPLIT_BYTES, over_part, part_below};
 use super::{BoxError, IsStopped, RowsRuntime};
 use bytes::Bytes;
 use channel::TaskChannel;
@@ -57,6 +59,8 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::utils::split_conjunction;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec};
@@ -65,6 +69,7 @@ use datafusion::prelude::SessionConfig;
 use futures::stream::BoxStream;
 use serde::Serialize;
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_planner::explain;
@@ -231,10 +236,11 @@ impl Spreading {
         plan: Arc<dyn ExecutionPlan>,
         state: &SessionState,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let filled = filled_in(&plan)?;
         // From above: a part that goes takes those below it along.
         plan.transform_down(|node| {
             let Some(below) = part_below(&node)? else { return Ok(Transformed::no(node)) };
-            let Some(part) = self.part(below.part, state)? else {
+            let Some(part) = self.part(below.part, &filled, state)? else {
                 return Ok(Transformed::no(node));
             };
             let remote = Arc::new(RemoteExec::new(part, below.is_second));
@@ -247,10 +253,11 @@ impl Spreading {
     fn part(
         &self,
         template: Arc<dyn ExecutionPlan>,
+        filled: &BTreeSet<u64>,
         state: &SessionState,
     ) -> Result<Option<Arc<Part>>> {
         let splits = template.output_partitioning().partition_count();
-        let extent = Extent::of(&template)?;
+        let extent = Extent::of(&template, filled)?;
         let (bytes, build_bytes) = (extent.bytes, extent.build_bytes);
         if bytes < self.spread.least_bytes {
             return Ok(None);
@@ -291,6 +298,9 @@ impl Spreading {
         }
         if *all && splits > ALL_SPLITS_MAX {
             return Err(Stays(format!("it has more than {ALL_SPLITS_MAX} splits")));
+        }
+        if extent.is_filtered_from_outside {
+            return Err(Stays("the keys of a join outside of it leave out its rows".into()));
         }
         if !all && !extent.is_reduced {
             let reason = "it only reads rows, which the server does as fast as it receives them";
@@ -335,11 +345,25 @@ struct Extent {
     build_bytes: u64,
     /// True if rows are left out, joined or grouped.
     is_reduced: bool,
+    /// True if a join outside of it fills a filter of its scans.
+    is_filtered_from_outside: bool,
 }
 
 impl Extent {
-    fn of(template: &Arc<dyn ExecutionPlan>) -> Result<Self> {
-        let mut extent = Extent::default();
+    /// `filled` are the filters that joins of the whole plan fill.
+    fn of(template: &Arc<dyn ExecutionPlan>, filled: &BTreeSet<u64>) -> Result<Self> {
+        let own = filled_in(template)?;
+        let is_foreign = |part: &&Arc<dyn PhysicalExpr>| {
+            part.expression_id().is_some_and(|id| filled.contains(&id) && !own.contains(&id))
+        };
+        let mut extent = Extent {
+            is_filtered_from_outside: template.exists(|node| {
+                let filter =
+                    source::<FileScanConfig>(node).and_then(|scan| scan.file_source.filter());
+                Ok(filter.is_some_and(|all| split_conjunction(&all).iter().any(is_foreign)))
+            })?,
+            ..Extent::default()
+        };
         template.apply(|node| {
             if node.output_partitioning().partition_count() == 1 {
                 extent.build_bytes = extent.build_bytes.max(bytes_below(node)?);
@@ -351,6 +375,21 @@ impl Extent {
         })?;
         Ok(extent)
     }
+}
+
+/// The numbers of the filters that joins of a plan fill while they run.
+fn filled_in(plan: &Arc<dyn ExecutionPlan>) -> Result<BTreeSet<u64>> {
+    let mut filled = BTreeSet::new();
+    plan.apply(|node| {
+        if node.is::<HashJoinExec>() {
+            let filters = node.dynamic_expressions_produced();
+            filled.extend(filters.iter().filter_map(|filter| filter.expression_id()));
+        } else if let Some(keys) = node.downcast_ref::<KeysExec>() {
+            filled.extend(keys.keys().filter.expression_id());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(filled)
 }
 
 /// Bytes that all scans of a plan read.

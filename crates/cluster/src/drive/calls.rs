@@ -181,7 +181,9 @@ impl Drive {
                 Ok(report) => of_report(report, worker, address),
                 Err(_) => Stop::Over(Error::Broken { what: format!("{address} said: {words}") }),
             },
-            Fault::NotFound(reason) => forgotten(format!("{address} does not know: {reason}")),
+            Fault::NotFound(reason) => {
+                Stop::Failed(forgotten(format!("{address} does not know: {reason}")))
+            }
             fault => {
                 Stop::Over(Error::PartyLost { party: address.into(), reason: fault.to_string() })
             }
@@ -201,30 +203,37 @@ impl Drive {
     }
 }
 
-/// The outcome of a round in which a worker reported an error. The message names the worker: its resources or its files
-/// may be the cause.
-fn of_report(mut report: ErrorReport, worker: u32, address: &str) -> Stop {
+/// The error that a worker reported. The message names the worker: its resources or its files may be the cause. The
+/// server cancels by hanging up, so a worker that reports that it was cancelled has forgotten the work: `Err`.
+pub(crate) fn of_worker(
+    mut report: ErrorReport,
+    worker: u32,
+    address: &str,
+) -> Result<Error, Error> {
     report.message = format!("{} (worker {worker}, {address})", report.message);
-    // The server cancels an order by hanging up. A worker that reports it has ended the order by itself.
-    if report.code == "cancelled" {
-        return forgotten(report.message);
-    }
-    let error = Error::Reported(Box::new(report));
-    match error.class() {
-        Class::Retry => Stop::Failed(error),
-        _ => Stop::Over(error),
+    match report.code.as_str() {
+        "cancelled" => Err(forgotten(report.message)),
+        _ => Ok(Error::Reported(Box::new(report))),
     }
 }
 
-/// The outcome of a round in which a worker has forgotten the plan, as it left or joined again.
-fn forgotten(message: String) -> Stop {
-    Stop::Failed(Error::Reported(Box::new(ErrorReport {
+/// The outcome of a round in which a worker reported an error.
+fn of_report(report: ErrorReport, worker: u32, address: &str) -> Stop {
+    match of_worker(report, worker, address) {
+        Ok(error) if error.class() != Class::Retry => Stop::Over(error),
+        Ok(error) | Err(error) => Stop::Failed(error),
+    }
+}
+
+/// The error of a worker that has forgotten what it is asked for, as it left or joined again.
+pub(crate) fn forgotten(message: String) -> Error {
+    Error::Reported(Box::new(ErrorReport {
         code: "not_found".into(),
         class: Class::Retry,
         message,
         hint: None,
         may_fit: false,
-    })))
+    }))
 }
 
 /// Counts an order while it runs.

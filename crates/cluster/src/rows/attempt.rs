@@ -5,13 +5,15 @@ use super::figures::Runs;
 use super::pieces::{Pieces, Said, Unusable};
 use super::slots::Slot;
 use super::{CALL, Item, Items, RowsPlan, Task};
+use crate::drive::calls::{forgotten, of_worker};
 use crate::net::Fault;
-use crate::wire::{ROWS_REFUSED, RowsDone, RowsOrder, to_postcard};
+use crate::wire::{RowsOrder, to_postcard};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use std::time::Duration;
 use tessera_exec::error::{Error, ErrorReport};
+use tessera_exec::rows::{ROWS_REFUSED, RowsDone};
 use tessera_planner::error::Class;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedMutexGuard, watch};
@@ -182,7 +184,7 @@ impl<'a> Attempt<'a> {
                     }
                 }
                 Err(Unusable::Broken(fault)) => return Heard::Fault(fault),
-                Err(Unusable::Large(error)) => return Heard::Ended(Ended::Over(error)),
+                Err(Unusable::Large(error)) => return Heard::Ended(Ended::Cannot(error)),
             }
         }
     }
@@ -321,39 +323,21 @@ impl<'a> Attempt<'a> {
                 Err(_) => Ended::Over(Error::Broken { what: format!("{address} said: {words}") }),
             },
             Fault::NotFound(reason) => {
-                Ended::Failed(not_found(format!("{address} does not know: {reason}")))
+                Ended::Failed(forgotten(format!("{address} does not know: {reason}")))
             }
             fault => Ended::Over(Error::PartyLost { party: party(), reason: fault.to_string() }),
         }
     }
 }
 
-/// How an attempt ends with an error of the worker, which the message names: its resources or its files may be the
-/// cause.
-fn of_report(mut report: ErrorReport, worker: u32, address: &str) -> Ended {
-    report.message = format!("{} (worker {worker}, {address})", report.message);
-    // The server cancels a task by hanging up. A worker that reports it has ended the task by itself.
-    if report.code == "cancelled" {
-        return Ended::Failed(not_found(report.message));
-    }
+/// How an attempt ends with an error of the worker.
+fn of_report(report: ErrorReport, worker: u32, address: &str) -> Ended {
     let is_of_place = PLACES.contains(&report.code.as_str());
-    let error = Error::Reported(Box::new(report));
-    match error.class() {
-        _ if is_of_place => Ended::Cannot(error),
-        Class::Retry => Ended::Failed(error),
-        _ => Ended::Over(error),
+    match of_worker(report, worker, address) {
+        Ok(error) if is_of_place => Ended::Cannot(error),
+        Ok(error) if error.class() != Class::Retry => Ended::Over(error),
+        Ok(error) | Err(error) => Ended::Failed(error),
     }
-}
-
-/// The error of a worker that has forgotten the statement, as it left or joined again.
-fn not_found(message: String) -> Error {
-    Error::Reported(Box::new(ErrorReport {
-        code: "not_found".into(),
-        class: Class::Retry,
-        message,
-        hint: None,
-        may_fit: false,
-    }))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Figures of the tasks of a statement: for its progress, its measurements and the work that waits.
 
 use super::{RowsPlan, Task};
-use crate::wire::{RowsDone, RowsRuns};
 use std::collections::BTreeMap;
+use tessera_exec::rows::{RowsDone, RowsRuns};
 
 /// Seconds of one thread for a task of a stage of which none has ended: those of 8 MiB of a file.
 const EXPECTED_S: f64 = 0.03;

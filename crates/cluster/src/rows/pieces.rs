@@ -2,15 +2,14 @@
 
 use super::Error;
 use crate::net::Fault;
-use crate::wire::{
-    ROWS_BATCH, ROWS_DONE, ROWS_LACKS, ROWS_PIECE, ROWS_RUNS, RowsDone, RowsRuns, from_postcard,
-};
+use crate::wire::from_postcard;
 use bytes::Bytes;
 use tessera_exec::error::ErrorReport;
+use tessera_exec::rows::{
+    ROWS_BATCH, ROWS_BATCH_BYTES_MAX, ROWS_DONE, ROWS_LACKS, ROWS_PIECE, ROWS_RUNS, RowsDone,
+    RowsRuns,
+};
 use tessera_planner::error::Class;
-
-/// Upper bound on the bytes of one batch, which is held until its last piece is there.
-const BATCH_BYTES_MAX: usize = 256 << 20;
 
 /// The pieces of a batch that has begun.
 #[derive(Debug)]
@@ -45,7 +44,7 @@ pub(super) enum Unusable {
 
 impl Default for Pieces {
     fn default() -> Self {
-        Pieces { held: Vec::new(), bytes: 0, bytes_max: BATCH_BYTES_MAX }
+        Pieces { held: Vec::new(), bytes: 0, bytes_max: ROWS_BATCH_BYTES_MAX }
     }
 }
 

@@ -4,8 +4,8 @@ use super::{Bench, loads, plans};
 use crate::net::{Fault, PROTOCOL, Peers};
 use crate::registry::Limits;
 use crate::wire::{
-    Done, Load, News, OrderMessage, OrderProgress, PlanMessage, Reuse, RowsDone, RowsOrder,
-    RowsRuns, Said, THE_SERVER, There, from_postcard, to_postcard,
+    Done, Load, News, OrderMessage, OrderProgress, PlanMessage, Reuse, RowsOrder, Said, THE_SERVER,
+    There, from_postcard, to_postcard,
 };
 use bytes::Bytes;
 use futures::StreamExt;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tessera_exec::durable::Did;
 use tessera_exec::error::ErrorReport;
+use tessera_exec::rows::{RowsDone, RowsRuns};
 use tessera_exec::task::Sources;
 use tessera_planner::error::Class;
 use tessera_planner::plan::StageId;

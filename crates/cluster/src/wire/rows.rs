@@ -1,8 +1,7 @@
 //! Messages of tasks of rows.
 //!
 //! ```text
-//!   server ─ RowsOrder ─▶ worker      answers, by their first byte:
-//!                                       0 piece of a batch · 1 last piece of one batch · 2 RowsRuns · 3 RowsDone · 4 lacks
+//!   server ─ RowsOrder ─▶ worker ─ answers (tessera_exec::rows) ─▶ server
 //! ```
 //! What is in a batch, a plan and a header is the matter of those who compute rows. A server only has to know where a
 //! batch ends, so that it can go on after the loss of a worker, and how many there are.
@@ -11,20 +10,6 @@ use bytes::Bytes;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
-
-/// First byte of a piece of a batch, of which more follow.
-pub const ROWS_PIECE: u8 = 0;
-/// First byte of the last piece of one batch.
-pub const ROWS_BATCH: u8 = 1;
-/// First byte of a [`RowsRuns`] in postcard.
-pub const ROWS_RUNS: u8 = 2;
-/// First byte of a [`RowsDone`] in postcard: the only proof that a task has ended.
-pub const ROWS_DONE: u8 = 3;
-/// The only byte of the answer of a worker that does not know the stage and got no plan.
-pub const ROWS_LACKS: u8 = 4;
-
-/// Code of the error of a worker that cannot run a task because it has other versions of what computes rows.
-pub const ROWS_REFUSED: &str = "refused";
 
 /// Sends a task of rows to a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,28 +26,6 @@ pub struct RowsOrder {
     /// The plan of the stage, for a worker that does not know it.
     #[serde(with = "optional")]
     pub plan: Option<Bytes>,
-}
-
-/// What a task has done so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct RowsRuns {
-    /// Rows computed.
-    pub rows: u64,
-    /// Seconds since it started.
-    pub seconds: f64,
-}
-
-/// The end of a task that sent all of its rows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct RowsDone {
-    /// Rows sent.
-    pub rows: u64,
-    /// Batches sent.
-    pub batches: u64,
-    /// Seconds from its start to its end.
-    pub seconds: f64,
-    /// Peak memory of the stage in bytes.
-    pub peak_bytes: u64,
 }
 
 /// Names the rows of a statement that is over.

@@ -5,7 +5,7 @@
 
 use super::{Worker, to_fault};
 use crate::net::Fault;
-use crate::wire::{ROWS_LACKS, RowsOrder, from_postcard};
+use crate::wire::{RowsOrder, from_postcard};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
@@ -13,6 +13,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tessera_exec::error::{Error, ErrorReport};
+use tessera_exec::rows::ROWS_LACKS;
 use tessera_planner::error::Class;
 
 /// Upper bound on the statements that have rows on a worker, and on the forgotten ones that it remembers.
@@ -77,9 +78,8 @@ impl Rows {
             return Err(Fault::NotFound("rows of a statement that is over".into()));
         }
         if queries.known.len() >= QUERIES_MAX && !queries.known.contains(&query) {
-            return Err(to_fault(&Error::Broken {
-                what: format!("a worker has rows of {QUERIES_MAX} statements already"),
-            }));
+            let what = format!("too many statements have rows on the worker (limit {QUERIES_MAX})");
+            return Err(to_fault(&unsupported(what)));
         }
         queries.known.insert(query);
         Ok(())
@@ -114,7 +114,9 @@ impl Rows {
         &self,
         body: &[u8],
     ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
-        let Some(runner) = self.runner.get() else { return Err(to_fault(&no_runner())) };
+        let Some(runner) = self.runner.get() else {
+            return Err(to_fault(&unsupported("the worker runs no rows".into())));
+        };
         let order: RowsOrder = from_postcard(body)?;
         self.begin(order.query)?;
         if order.plan.is_none() && !runner.knows(order.query, order.stage) {
@@ -139,11 +141,12 @@ impl Worker {
     }
 }
 
-fn no_runner() -> Error {
+/// The error of a task that another place has to run.
+fn unsupported(message: String) -> Error {
     Error::Reported(Box::new(ErrorReport {
         code: "unsupported".into(),
         class: Class::User,
-        message: "the worker runs no rows".into(),
+        message,
         hint: None,
         may_fit: false,
     }))

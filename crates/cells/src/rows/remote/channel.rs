@@ -12,7 +12,7 @@
 //! same batches: those that a worker had yielded before are dropped. Such tasks share permits, which they hold while they
 //! compute, never while they wait for their reader.
 
-use super::message::{Answer, BatchReader, Done, Request, broken};
+use super::message::{Answer, BatchReader, Request, broken};
 use super::task::TaskExec;
 use super::{Part, RowsFault, RowsPeers, RowsTask};
 use crate::rows::IsStopped;
@@ -37,6 +37,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tessera_exec::error::Error as ExecError;
+use tessera_exec::rows::RowsDone;
 use tokio::sync::{Notify, Semaphore};
 use url::Url;
 
@@ -293,7 +294,7 @@ impl TaskRows {
         Ok(batch)
     }
 
-    fn checked(&self, done: &Done) -> Result<()> {
+    fn checked(&self, done: &RowsDone) -> Result<()> {
         if (done.batches, done.rows) == (self.batches, self.rows) {
             let (stage, task, peak_bytes) = (self.part.number, self.task, done.peak_bytes);
             tracing::debug!(

@@ -11,7 +11,7 @@
 //! the batch. A piece of number 0 begins its batch anew, because a task that was sent again repeats the batch that its
 //! first attempt had not finished.
 //!
-//! [`Done`] follows the last batch when the task was joined. Nothing else proves that a task has sent all of its rows.
+//! [`RowsDone`] follows the last batch when the task was joined. Nothing else proves that a task has sent all of its rows.
 
 use bytes::Bytes;
 use datafusion::arrow::buffer::Buffer;
@@ -24,22 +24,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::mem;
 use tessera_exec::error::Error as ExecError;
-
-/// First bytes of answers.
-const PIECE: u8 = 0;
-const LAST: u8 = 1;
-const RUNS: u8 = 2;
-const DONE: u8 = 3;
-const LACKS: u8 = 4;
+use tessera_exec::rows::{
+    ROWS_BATCH, ROWS_BATCH_BYTES_MAX, ROWS_DONE, ROWS_LACKS, ROWS_PIECE, ROWS_RUNS, RowsDone,
+    RowsRuns,
+};
 
 /// Bytes before those of a piece.
 const HEAD: usize = 8;
 
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 4 << 20;
-
-/// Upper bound on the encoded bytes of a batch.
-const BATCH_BYTES_MAX: usize = 2 << 30;
 
 /// What a task needs beside its plan.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -52,33 +46,13 @@ pub(super) struct Request {
     pub(super) engine: String,
 }
 
-/// A task that computes.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
-pub(super) struct Runs {
-    /// Rows so far.
-    pub(super) rows: u64,
-    /// Seconds since it started.
-    pub(super) seconds: f64,
-}
-
-/// A task that ended and whose rows were all sent.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
-pub(super) struct Done {
-    /// Rows of all batches.
-    pub(super) rows: u64,
-    pub(super) batches: u64,
-    pub(super) seconds: f64,
-    /// Largest memory of the stage that the task saw after one of its batches.
-    pub(super) peak_bytes: u64,
-}
-
 /// An answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Answer {
     /// A piece of a batch, for a [`BatchReader`].
     Piece(Bytes),
-    Runs(Runs),
-    Done(Done),
+    Runs(RowsRuns),
+    Done(RowsDone),
 }
 
 impl Request {
@@ -94,30 +68,28 @@ impl Request {
 impl Answer {
     pub(super) fn read(message: Bytes) -> Result<Self> {
         match message.first() {
-            Some(&(PIECE | LAST)) => Ok(Answer::Piece(message)),
-            Some(&RUNS) => from_postcard(&message[1..]).map(Answer::Runs),
-            Some(&DONE) => from_postcard(&message[1..]).map(Answer::Done),
+            Some(&(ROWS_PIECE | ROWS_BATCH)) => Ok(Answer::Piece(message)),
+            Some(&ROWS_RUNS) => from_postcard(&message[1..]).map(Answer::Runs),
+            Some(&ROWS_DONE) => from_postcard(&message[1..]).map(Answer::Done),
             Some(kind) => Err(broken(format!("a worker answers a message of kind {kind}"))),
             None => Err(broken("a worker answers an empty message".into())),
         }
     }
 }
 
-impl Runs {
-    pub(super) fn write(&self) -> Result<Bytes> {
-        Ok(to_postcard(vec![RUNS], self)?.into())
-    }
+/// Says how far a task is.
+pub(super) fn runs(runs: &RowsRuns) -> Result<Bytes> {
+    Ok(to_postcard(vec![ROWS_RUNS], runs)?.into())
 }
 
-impl Done {
-    pub(super) fn write(&self) -> Result<Bytes> {
-        Ok(to_postcard(vec![DONE], self)?.into())
-    }
+/// Says that a task has sent all of its rows.
+pub(super) fn done(done: &RowsDone) -> Result<Bytes> {
+    Ok(to_postcard(vec![ROWS_DONE], done)?.into())
 }
 
 /// Says that the worker does not know the stage, and that the plan did not come with the task.
 pub(super) fn lacks() -> Bytes {
-    Bytes::from_static(&[LACKS])
+    Bytes::from_static(&[ROWS_LACKS])
 }
 
 fn to_postcard(begun: Vec<u8>, message: &impl Serialize) -> Result<Vec<u8>> {
@@ -169,13 +141,13 @@ fn head(kind: u8, is_fresh: bool, number: u32) -> [u8; HEAD] {
 /// Cuts an encoded batch, which begins with room for the head of its first piece.
 fn pieces(mut encoded: Vec<u8>, is_fresh: bool) -> Vec<Bytes> {
     if encoded.len() <= HEAD + PIECE_BYTES {
-        encoded[..HEAD].copy_from_slice(&head(LAST, is_fresh, 0));
+        encoded[..HEAD].copy_from_slice(&head(ROWS_BATCH, is_fresh, 0));
         return vec![encoded.into()];
     }
     let cut = encoded[HEAD..].chunks(PIECE_BYTES);
     let last = cut.len() - 1;
     let piece = |(i, bytes): (usize, &[u8])| {
-        let kind = if i == last { LAST } else { PIECE };
+        let kind = if i == last { ROWS_BATCH } else { ROWS_PIECE };
         Bytes::from([&head(kind, is_fresh, i as u32)[..], bytes].concat())
     };
     cut.enumerate().map(piece).collect()
@@ -205,10 +177,10 @@ impl BatchReader {
             let what = format!("piece {number} of a batch comes after {} pieces", self.next);
             return Err(broken(what));
         }
-        if self.held.len() + bytes.len() > BATCH_BYTES_MAX {
-            return Err(broken(format!("a batch has more than {BATCH_BYTES_MAX} bytes")));
+        if self.held.len() + bytes.len() > ROWS_BATCH_BYTES_MAX {
+            return Err(broken(format!("a batch has more than {ROWS_BATCH_BYTES_MAX} bytes")));
         }
-        if kind == PIECE {
+        if kind == ROWS_PIECE {
             self.held.extend_from_slice(&bytes);
             self.next += 1;
             return Ok(None);
@@ -288,9 +260,9 @@ mod tests {
             let messages = writer.messages(batch).unwrap();
             let (last, before) = messages.split_last().unwrap();
             for message in before {
-                assert_eq!((message[0], reader.take(message).unwrap()), (PIECE, None));
+                assert_eq!((message[0], reader.take(message).unwrap()), (ROWS_PIECE, None));
             }
-            assert_eq!(last[0], LAST);
+            assert_eq!(last[0], ROWS_BATCH);
             assert!(same(&reader.take(last).unwrap().unwrap(), batch));
         }
         assert!(writer.messages(&batches[4]).unwrap().len() > 1, "it has several pieces");
@@ -341,13 +313,13 @@ mod tests {
 
     #[test]
     fn answers_are_read_as_they_were_written() {
-        let done = Done { rows: 7, batches: 2, seconds: 0.5, peak_bytes: 1 << 30 };
-        let runs = Runs { rows: 7, seconds: 0.5 };
-        assert_eq!(Answer::read(done.write().unwrap()).unwrap(), Answer::Done(done));
-        assert_eq!(Answer::read(runs.write().unwrap()).unwrap(), Answer::Runs(runs));
+        let done = RowsDone { rows: 7, batches: 2, seconds: 0.5, peak_bytes: 1 << 30 };
+        let runs = RowsRuns { rows: 7, seconds: 0.5 };
+        assert_eq!(Answer::read(super::done(&done).unwrap()).unwrap(), Answer::Done(done));
+        assert_eq!(Answer::read(super::runs(&runs).unwrap()).unwrap(), Answer::Runs(runs));
         let request = Request { tasks: 3, batch_rows: 8192, engine: "55.2.0".into() };
         assert_eq!(Request::read(&request.write().unwrap()).unwrap(), request);
-        for message in [&b""[..], &[9], &[DONE], &[LACKS]] {
+        for message in [&b""[..], &[9], &[ROWS_DONE], &[ROWS_LACKS]] {
             assert!(Answer::read(Bytes::copy_from_slice(message)).is_err(), "{message:?}");
         }
     }

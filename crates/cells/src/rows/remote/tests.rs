@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use tessera_exec::error::Error as ExecError;
 use tessera_exec::quota::Quota;
+use tessera_exec::rows::ROWS_REFUSED;
 use tessera_exec::store::Store;
 use tessera_storage::source::{Stores, Versions};
 
@@ -148,7 +149,7 @@ type Messages = BoxStream<'static, std::result::Result<Bytes, ExecError>>;
 /// What a cluster makes of the error of a worker.
 fn fault(error: ExecError) -> RowsFault {
     match error.code() {
-        "memory_exceeded" | worker::REFUSED | "not_found" => RowsFault::Here(error.to_string()),
+        "memory_exceeded" | ROWS_REFUSED | "not_found" => RowsFault::Here(error.to_string()),
         _ => RowsFault::Failed(Box::new(error)),
     }
 }
@@ -280,6 +281,11 @@ async fn parts_that_are_small_or_yield_all_rows_stay() {
         "{without:?}"
     );
     assert_eq!(without.stages.len(), 1, "{without:?}");
+    // Its keys filter the scan below the groups, which workers would not see.
+    let grouped = "SELECT sum(a.s) FROM (SELECT k, sum(v) AS s FROM t GROUP BY k) a JOIN t b ON a.k = b.id WHERE b.g = 5";
+    let from_outside = found(grouped, 1, 1 << 30).await;
+    let reason = "the keys of a join outside of it leave out its rows";
+    assert!(from_outside.stay.iter().any(|stay| stay.reason == reason), "{from_outside:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -499,7 +505,7 @@ async fn a_worker_says_what_it_lacks_and_what_it_refuses() {
     let other = Request { engine: "1.0.0".into(), ..request };
     let refused = RowsStart { header: other.write().unwrap(), ..start.clone() };
     let refused = messages(&worker, refused).await.remove(0).unwrap_err();
-    assert_eq!(refused.code(), worker::REFUSED);
+    assert_eq!(refused.code(), ROWS_REFUSED);
 
     let parts = vec![vec![Yields::Rows(3)], vec![Yields::Rows(4), Yields::Rows(0)]];
     worker.add_stage((QUERY, 1), Made::plan(parts), 8192).unwrap();

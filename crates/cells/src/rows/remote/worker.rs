@@ -12,7 +12,7 @@
 //! end; the next task of that stage decodes its plan anew.
 
 use super::codec::{self, Decoded};
-use super::message::{BatchWriter, Done, Request, Runs, lacks};
+use super::message::{self, BatchWriter, Request, lacks};
 use super::stage::anywhere;
 use super::task::TaskExec;
 use crate::error::Error;
@@ -37,6 +37,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tessera_exec::error::{Error as ExecError, ErrorReport};
+use tessera_exec::rows::{ROWS_REFUSED, RowsDone, RowsRuns};
 use tessera_planner::error::Class;
 use tessera_storage::source::Stores;
 use tokio::sync::{OnceCell, Semaphore, mpsc, oneshot};
@@ -53,9 +54,6 @@ const RUNS_EVERY: Duration = Duration::from_millis(250);
 /// How long a stage without tasks is kept, and how often that is checked.
 const IDLE: Duration = Duration::from_secs(60);
 const IDLE_CHECK: Duration = Duration::from_secs(15);
-
-/// Code of a task that this worker does not run, though others may.
-pub(super) const REFUSED: &str = "refused";
 
 /// The query and the stage.
 type Key = ([u8; 16], u32);
@@ -130,7 +128,7 @@ struct Ready {
 
 /// How a task ended.
 enum Ended {
-    Done(Done),
+    Done(RowsDone),
     /// The stage is unknown, and its plan did not come with the task.
     Lacks,
 }
@@ -426,7 +424,7 @@ impl Run {
         &self,
         mut rows: SendableRecordBatchStream,
         ready: &Ready,
-    ) -> Result<Done, DataFusionError> {
+    ) -> Result<RowsDone, DataFusionError> {
         let mut writer = BatchWriter::default();
         let (mut batches, mut peak_bytes) = (0, 0);
         loop {
@@ -450,7 +448,7 @@ impl Run {
             self.tasks.rows.fetch_add(count, Relaxed);
         }
         let (rows, seconds) = (self.rows.load(Relaxed), self.started.elapsed().as_secs_f64());
-        Ok(Done { rows, batches, seconds, peak_bytes })
+        Ok(RowsDone { rows, batches, seconds, peak_bytes })
     }
 }
 
@@ -490,7 +488,7 @@ impl Answer {
         // The messages end where the task ends, fails or panics.
         self.has_ended = true;
         Some(match self.task.join_next().await {
-            Some(Ok(Ok(Ended::Done(done)))) => done.write().map_err(|e| reported(e.into())),
+            Some(Ok(Ok(Ended::Done(done)))) => message::done(&done).map_err(|e| reported(e.into())),
             Some(Ok(Ok(Ended::Lacks))) => Ok(lacks()),
             Some(Ok(Err(e))) => Err(e),
             Some(Err(e)) if e.is_panic() => {
@@ -502,7 +500,7 @@ impl Answer {
 
     fn runs(&self) -> Result<Bytes, ExecError> {
         let (rows, seconds) = (self.rows.load(Relaxed), self.started.elapsed().as_secs_f64());
-        Runs { rows, seconds }.write().map_err(|e| reported(e.into()))
+        message::runs(&RowsRuns { rows, seconds }).map_err(|e| reported(e.into()))
     }
 }
 
@@ -521,7 +519,7 @@ fn reported(error: Error) -> ExecError {
 fn refused(engine: &str) -> ExecError {
     let own = datafusion::DATAFUSION_VERSION;
     ExecError::Reported(Box::new(ErrorReport {
-        code: REFUSED.into(),
+        code: ROWS_REFUSED.into(),
         class: Class::Retry,
         message: format!("the worker has DataFusion {own}, and the server DataFusion {engine}"),
         hint: None,

@@ -1,0 +1,46 @@
+//! The answers of a task of rows: `cells` writes and reads them, and `cluster` carries them.
+//!
+//! ```text
+//!   first byte   0 piece of a batch · 1 last piece of one batch · 2 RowsRuns · 3 RowsDone · 4 the stage is unknown
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+/// First byte of a piece of a batch, of which more follow.
+pub const ROWS_PIECE: u8 = 0;
+/// First byte of the last piece of one batch.
+pub const ROWS_BATCH: u8 = 1;
+/// First byte of a [`RowsRuns`] in postcard.
+pub const ROWS_RUNS: u8 = 2;
+/// First byte of a [`RowsDone`] in postcard: the only proof that a task has ended.
+pub const ROWS_DONE: u8 = 3;
+/// The only byte of the answer of a worker that does not know the stage and got no plan.
+pub const ROWS_LACKS: u8 = 4;
+
+/// Code of the error of a worker that cannot run a task because it has other versions of what computes rows.
+pub const ROWS_REFUSED: &str = "refused";
+
+/// Upper bound on the bytes of one batch, which its reader holds until its last piece is there.
+pub const ROWS_BATCH_BYTES_MAX: usize = 256 << 20;
+
+/// What a task has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct RowsRuns {
+    /// Rows computed.
+    pub rows: u64,
+    /// Seconds since it started.
+    pub seconds: f64,
+}
+
+/// The end of a task that sent all of its rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct RowsDone {
+    /// Rows sent.
+    pub rows: u64,
+    /// Batches sent.
+    pub batches: u64,
+    /// Seconds from its start to its end.
+    pub seconds: f64,
+    /// Largest memory of the stage, in bytes, that the task saw after one of its batches.
+    pub peak_bytes: u64,
+}

@@ -76,6 +76,21 @@ fn counted(cluster: &Cluster, name: &str) -> u64 {
     cluster.alive().iter().map(|w| number(w, name)).sum()
 }
 
+/// Begins a statement over the workers; returns what reads its status.
+fn begun(cluster: &Cluster, sql: &str) -> impl Fn() -> Value {
+    let body = json!({"sql": format!("SET tessera.spread = 'all'; {sql}"), "wait_ms": 0});
+    let begun = cluster.ask("POST", "/v1/statements", &body.to_string()).unwrap().json();
+    let path = format!("/v1/statements/{}", begun["id"].as_str().unwrap());
+    move || cluster.ask("GET", &path, "").unwrap().json()
+}
+
+/// True if some of a statement's tasks have ended, and not all.
+fn has_begun(status: &Value) -> bool {
+    let operands = &status["progress"]["operands"];
+    let (done, total) = (operands["done"].as_u64(), operands["total"].as_u64());
+    done > Some(0) && done < total
+}
+
 /// The statement has the answer that it has without workers.
 fn is_same(cluster: &Cluster, sql: &str) {
     let got = cluster.query(sql);
@@ -218,15 +233,12 @@ fn a_file_that_changes_meanwhile_ends_the_statement() {
     let Some(cluster) = failing(0, 1, "rows.batch=sleep") else { return };
     let sql = over(&files(&cluster), SMALL_SPLITS, STATEMENTS[0]);
     let file = |n: u64| cluster.path("rows").join(format!("{n:02}.parquet"));
-    let got = std::thread::scope(|scope| {
-        let asked = scope.spawn(|| cluster.query(&sql));
-        until("tasks run", PATIENCE, || counted(&cluster, "row_tasks") > 0);
-        // The splits of the last file are the last ones.
-        fs::copy(file(0), file(FILES - 1)).unwrap();
-        asked.join().unwrap()
-    });
-    assert!(got.status >= 400, "{}", got.body);
-    assert_eq!(got.code(), "source_changed", "{}", got.body);
+    let status = begun(&cluster, &sql);
+    until("a task has ended", PATIENCE, || has_begun(&status()));
+    // The splits of the last file are the last ones.
+    fs::copy(file(0), file(FILES - 1)).unwrap();
+    until("it ends", PATIENCE, || status()["state"] != "RUNNING");
+    assert_eq!(status()["error"]["code"], "source_changed", "{}", status());
     cluster.is_quiet("a statement that failed");
     is_same(&cluster, &sql);
 }
@@ -267,21 +279,17 @@ fn the_server_runs_what_a_worker_cannot_read() {
 fn cancelled_rows_leave_nothing_on_workers() {
     let Some(cluster) = failing(0, 2, "rows.batch=sleep") else { return };
     let sql = over(&files(&cluster), SMALL_SPLITS, STATEMENTS[0]);
-    let body = json!({"sql": format!("SET tessera.spread = 'all'; {sql}"), "wait_ms": 0});
-    let begun = cluster.ask("POST", "/v1/statements", &body.to_string()).unwrap().json();
-    let path = format!("/v1/statements/{}", begun["id"].as_str().unwrap());
-    let status = || cluster.ask("GET", &path, "").unwrap().json();
+    let status = begun(&cluster, &sql);
     // The progress counts tasks, and so does SHOW QUERIES.
-    until("a task has ended", PATIENCE, || {
-        let operands = status()["progress"]["operands"].clone();
-        let (done, total) = (operands["done"].as_u64(), operands["total"].as_u64());
-        done > Some(0) && done < total
-    });
+    until("a task has ended", PATIENCE, || has_begun(&status()));
     let total = number(&status()["progress"]["operands"], "total");
     assert!(total > FILES, "{}", status());
     let shown = cluster.ask("POST", "/v1/query?format=csv", "SHOW QUERIES").unwrap().body;
     assert!(shown.contains(&format!(" of {total}")), "{total}: {shown}");
-    until("a worker runs tasks", PATIENCE, || counted(&cluster, "row_tasks") > 0);
+    until("workers tell of tasks", PATIENCE, || {
+        counted(&cluster, "row_tasks") + counted(&cluster, "row_tasks_done") > 0
+    });
+    let path = format!("/v1/statements/{}", status()["id"].as_str().unwrap());
     assert_eq!(cluster.ask("DELETE", &path, "").unwrap().status, 200);
     until("it is cancelled", PATIENCE, || status()["state"] == "CANCELLED");
     cluster.is_quiet("a cancelled statement");

@@ -20,6 +20,7 @@
 //!
 //! Invariant: planning reads no data. Labels and the rows of small tables are known at bind.
 
+pub(crate) mod all_of;
 mod along;
 mod casts;
 mod context;

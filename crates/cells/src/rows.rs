@@ -15,6 +15,7 @@
 
 pub mod assemble;
 mod concat;
+mod conditions;
 mod constants;
 mod guard;
 mod ipc;

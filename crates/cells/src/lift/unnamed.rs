@@ -5,7 +5,7 @@ use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::ScalarUDF;
 
 use super::functions::{TimeText, opaque};
-use super::{join_keys, like, nan, order};
+use super::{all_of, join_keys, like, nan, order};
 
 /// The parts of such a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,8 +63,9 @@ impl Unnamed {
 /// The function without state that has that name.
 fn plain(name: &str) -> Option<ScalarUDF> {
     let [nan, zero, member] = nan::functions();
-    let all = [nan, zero, member, join_keys::function(), TimeText::default().into(), opaque()];
-    all.into_iter().find(|function| function.name() == name)
+    let (all, keys) = (all_of::function(), join_keys::function());
+    let ours = [nan, zero, member, all, keys, TimeText::default().into(), opaque()];
+    ours.into_iter().find(|function| function.name() == name)
 }
 
 /// The function that ranks labels, one array for each argument.
@@ -93,7 +94,8 @@ mod tests {
         let like = |negated| like::of_parts("a".into(), vec!["b".into()], String::new(), negated);
         let calls = [like(false), like(true), ranked(&labels)];
         let names = ["one_nan", "one_zero", "member"];
-        let names = names.into_iter().chain(["tessera_join_key", "tessera_time_text"]);
+        let names =
+            names.into_iter().chain(["tessera_all", "tessera_join_key", "tessera_time_text"]);
         let plain = names.chain(["tessera_opaque"]).map(|name| plain(name).unwrap());
         for function in calls.into_iter().chain(plain) {
             let parts = Unnamed::of(&function).unwrap();

@@ -7,6 +7,7 @@
 //! is constant below the join (`1 AS k`, `WHERE k = 5`, a `count(*)` known from statistics) as constant above it too,
 //! where it may be NULL, and drops it from ORDER BY. A concatenation exposes no constants.
 
+use super::conditions::with_comparisons_together;
 use super::partition_top::with_tops;
 use super::remote::Spreading;
 use super::single;
@@ -56,6 +57,7 @@ pub(super) async fn physical(
     let plan = with_tops(planner.create_physical_plan(logical).await?)?;
     let plan = super::guard::guarded(plan, quota.as_ref(), state.config().batch_size())?;
     let plan = with_splits(plan, size)?;
+    let plan = with_comparisons_together(plan, state.config_options())?;
     match spreading {
         Some(spreading) => spreading.with_stages(plan, state),
         None => Ok(plan),

@@ -8,11 +8,15 @@
 //!       input                                           PartitionTop: by g, order v, the first 3
 //!                                                         input
 //! ```
-//! Of each partition the best k keys are known; equal keys stay, so the window decides as before. Where memory is short
-//! or few rows are dropped, the rest of the rows passes.
+//! Of each partition the best k keys are known, and the worst of them as a number, with which most rows need one
+//! comparison. Equal keys stay, so the window decides as before. Where memory is short or few rows are dropped, the rest
+//! of the rows passes.
 
-use arrow::array::{BooleanArray, BooleanBufferBuilder, RecordBatch};
+use super::splits::keys::{Keys, RowKeys, first_bytes};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow::buffer::BooleanBuffer;
 use arrow::compute::{SortOptions, filter_record_batch};
+use arrow::datatypes::{DataType, Field, Schema};
 use arrow::row::{RowConverter, SortField};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{ScalarValue, internal_datafusion_err};
@@ -23,6 +27,8 @@ use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, split_conjunction};
+use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
+use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -31,18 +37,22 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowUDFExpr};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
-use std::collections::{BinaryHeap, HashMap};
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::Arc;
 
 /// Largest number of rows of a partition for this optimisation.
 const ROWS_MAX: usize = 1000;
 
-/// Upper bound on the bytes of the known keys.
+/// Upper bound on the bytes of the partitions and the known keys.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Estimated bytes of a partition and of a key, beside their own.
-const OVERHEAD: usize = 64;
+/// Estimated bytes of an allocation beside its content.
+const OVERHEAD: usize = 16;
+
+/// Keys that a new partition has memory for.
+const FIRST_KEYS: usize = 4;
 
 /// Rows after which an operator that drops less than a quarter of them stops.
 const TRIAL: usize = 1 << 19;
@@ -78,9 +88,7 @@ fn limit(condition: &Arc<dyn PhysicalExpr>) -> Option<(usize, usize)> {
         _ => return None,
     };
     let number = number.downcast_ref::<Literal>()?.value();
-    let ScalarValue::UInt64(Some(number)) =
-        number.cast_to(&arrow::datatypes::DataType::UInt64).ok()?
-    else {
+    let ScalarValue::UInt64(Some(number)) = number.cast_to(&DataType::UInt64).ok()? else {
         return None;
     };
     let rows = match op {
@@ -106,8 +114,11 @@ fn below(
     let window = plan.downcast_ref::<BoundedWindowAggExec>()?;
     let calls = window.window_expr();
     let call = calls.get(column.checked_sub(window.input().schema().fields().len())?)?;
-    // A call that counts or sums rows needs them all.
-    if !calls.iter().all(|other| is_like(other, call)) || call.partition_by().is_empty() {
+    // A call that counts or sums rows needs them all, and without an order no row is behind another.
+    if !calls.iter().all(|other| is_like(other, call))
+        || call.partition_by().is_empty()
+        || call.order_by().is_empty()
+    {
         return None;
     }
     let sort = window.input().downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_none())?;
@@ -210,173 +221,369 @@ impl ExecutionPlan for PartitionTopExec {
     }
 }
 
-/// The best keys of each partition, worst first, as rows that compare as the keys do.
+/// True if there is memory for so many more bytes.
+fn charge(memory: &MemoryReservation, bytes: usize) -> bool {
+    bytes == 0 || (memory.size() + bytes <= BYTES_MAX && memory.try_grow(bytes).is_ok())
+}
+
+/// What is known of the rows so far.
 struct Tops {
-    partitions: Vec<Arc<dyn PhysicalExpr>>,
-    order: Vec<PhysicalSortExpr>,
-    rows: usize,
-    of_partition: RowConverter,
-    of_order: RowConverter,
-    best: HashMap<Box<[u8]>, BinaryHeap<Box<[u8]>>>,
+    /// `None` if the rest of the rows passes.
+    known: Option<Known>,
     memory: MemoryReservation,
     /// Rows so far, and those that were dropped.
     seen: usize,
     dropped: usize,
-    is_over: bool,
 }
 
 impl Tops {
     fn new(exec: &PartitionTopExec, memory: MemoryReservation) -> Result<Tops> {
-        let [of_partition, of_order] = exec.fields()?;
-        Ok(Tops {
-            partitions: exec.partitions.clone(),
-            order: exec.order.clone(),
-            rows: exec.rows,
-            of_partition: RowConverter::new(of_partition)?,
-            of_order: RowConverter::new(of_order)?,
-            best: HashMap::new(),
-            memory,
-            seen: 0,
-            dropped: 0,
-            is_over: false,
-        })
+        let known = Known {
+            groups: Groups::new(exec)?,
+            keys: Keys::new(&exec.order, &exec.input.schema())?,
+            best: Best { rows: exec.rows, worst: Vec::new(), heaps: Vec::new() },
+            charged: 0,
+        };
+        Ok(Tops { known: Some(known), memory, seen: 0, dropped: 0 })
     }
 
     /// The rows of a batch that can be among the first of their partition.
     fn kept(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
-        if self.is_over {
+        let Some(known) = &mut self.known else { return Ok(batch) };
+        let Some(kept) = known.kept(&batch, &self.memory)? else {
+            self.stop();
             return Ok(batch);
-        }
+        };
         let count = batch.num_rows();
-        let evaluated = |key: &Arc<dyn PhysicalExpr>| key.evaluate(&batch)?.into_array(count);
-        let partitions: Vec<_> = self.partitions.iter().map(evaluated).collect::<Result<_>>()?;
-        let order: Vec<_> =
-            self.order.iter().map(|key| evaluated(&key.expr)).collect::<Result<_>>()?;
-        let partitions = self.of_partition.convert_columns(&partitions)?;
-        let order = self.of_order.convert_columns(&order)?;
-        let mut kept = BooleanBufferBuilder::new(count);
-        for i in 0..count {
-            kept.append(self.keeps(partitions.row(i).data(), order.row(i).data()));
-        }
-        let kept = BooleanArray::new(kept.finish(), None);
-        let batch = filter_record_batch(&batch, &kept)?;
+        let batch = filter_record_batch(&batch, &BooleanArray::new(kept, None))?;
         self.seen += count;
         self.dropped += count - batch.num_rows();
         if self.seen >= TRIAL && self.dropped < self.seen / 4 {
-            self.is_over = true;
-            self.best = HashMap::new();
-            self.memory.free();
+            self.stop();
         }
         Ok(batch)
     }
 
-    fn keeps(&mut self, partition: &[u8], key: &[u8]) -> bool {
-        let Some(best) = self.best.get_mut(partition) else {
-            if self.charge(partition.len() + key.len() + 2 * OVERHEAD) {
-                self.best.insert(partition.into(), BinaryHeap::from([key.into()]));
-            }
-            return true;
-        };
-        match best.peek() {
-            _ if best.len() < self.rows => {}
-            Some(worst) if **worst < *key => return false,
-            Some(worst) if **worst == *key => return true,
-            _ => {
-                best.pop();
-                best.push(key.into());
-                return true;
-            }
+    fn stop(&mut self) {
+        self.known = None;
+        self.memory.free();
+    }
+}
+
+/// The partitions and their best keys.
+struct Known {
+    groups: Groups,
+    keys: Keys,
+    best: Best,
+    /// Charged bytes of the partitions, without keys that were added later.
+    charged: usize,
+}
+
+impl Known {
+    /// The rows of a batch that can be among the first; `None` if there is no memory for their partitions.
+    fn kept(
+        &mut self,
+        batch: &RecordBatch,
+        memory: &MemoryReservation,
+    ) -> Result<Option<BooleanBuffer>> {
+        if !self.groups.read(batch)? {
+            return Ok(None);
         }
-        if self.charge(key.len() + OVERHEAD)
-            && let Some(best) = self.best.get_mut(partition)
-        {
-            best.push(key.into());
+        let (groups, interner) = (&self.groups.of_rows, &self.groups.interner);
+        let bytes = interner.size() + self.best.grow(interner.len());
+        if !charge(memory, bytes.saturating_sub(self.charged)) {
+            return Ok(None);
         }
-        true
+        self.charged = self.charged.max(bytes);
+        let none: &[u8] = &[];
+        let best = &mut self.best;
+        Ok(Some(match self.keys.of_rows(batch)? {
+            RowKeys::Narrow(keys) => best.kept(groups, |i| (u128::from(keys[i]), none), memory),
+            RowKeys::Wide(keys) => best.kept(groups, |i| (keys[i], none), memory),
+            RowKeys::Bytes(keys) => {
+                let key = |i| keys.row(i).data();
+                best.kept(groups, |i| (u128::from(first_bytes(key(i))), key(i)), memory)
+            }
+        }))
+    }
+}
+
+/// The partitions, numbered as groups.
+struct Groups {
+    partitions: Vec<Arc<dyn PhysicalExpr>>,
+    /// Makes bytes of keys that the interner does not tell apart as the window does: -0.0 and 0.0 are one group.
+    bytes: Option<RowConverter>,
+    interner: Box<dyn GroupValues>,
+    /// The group of each row of the last batch.
+    of_rows: Vec<usize>,
+}
+
+impl Groups {
+    fn new(exec: &PartitionTopExec) -> Result<Groups> {
+        let [fields, _] = exec.fields()?;
+        let schema = exec.input.schema();
+        let types = exec.partitions.iter().map(|key| key.data_type(&schema));
+        let mut types: Vec<DataType> = types.collect::<Result<_>>()?;
+        let mut bytes = None;
+        if !types.iter().all(has_window_groups) {
+            bytes = Some(RowConverter::new(fields)?);
+            types = vec![DataType::Binary];
+        }
+        let fields: Vec<Field> = types.into_iter().map(|key| Field::new("", key, true)).collect();
+        let interner = new_group_values(Arc::new(Schema::new(fields)), &GroupOrdering::None)?;
+        Ok(Groups { partitions: exec.partitions.clone(), bytes, interner, of_rows: Vec::new() })
     }
 
-    /// True if there is memory for further keys.
-    fn charge(&mut self, bytes: usize) -> bool {
-        self.memory.size() + bytes <= BYTES_MAX && self.memory.try_grow(bytes).is_ok()
+    /// Finds the groups of a batch's rows; false if their keys are too large.
+    fn read(&mut self, batch: &RecordBatch) -> Result<bool> {
+        let evaluated =
+            |key: &Arc<dyn PhysicalExpr>| key.evaluate(batch)?.into_array(batch.num_rows());
+        let mut columns: Vec<ArrayRef> =
+            self.partitions.iter().map(evaluated).collect::<Result<_>>()?;
+        if let Some(bytes) = &self.bytes {
+            let rows = bytes.convert_columns(&columns)?;
+            if rows.size() > BYTES_MAX {
+                return Ok(false);
+            }
+            let rows: ArrayRef = Arc::new(rows.try_into_binary()?);
+            columns = vec![rows];
+        }
+        self.interner.intern(&columns, &mut self.of_rows)?;
+        Ok(true)
+    }
+}
+
+/// True for keys that are in one group if, and only if, they are in one partition of a window.
+fn has_window_groups(key: &DataType) -> bool {
+    key.is_integer()
+        || matches!(
+            key,
+            DataType::Boolean
+                | DataType::Date32
+                | DataType::Date64
+                | DataType::Timestamp(..)
+                | DataType::Decimal128(..)
+                | DataType::Utf8
+                | DataType::LargeUtf8
+                | DataType::Utf8View
+        )
+}
+
+/// A number that compares as the key does, or as its first bytes, and then its bytes, if they are needed.
+type Key = (u128, Box<[u8]>);
+
+/// Bytes of a key beside those of `Key`.
+fn bytes_of(key: &[u8]) -> usize {
+    if key.is_empty() { 0 } else { key.len() + OVERHEAD }
+}
+
+/// The best keys of each group.
+struct Best {
+    rows: usize,
+    /// The number of the worst of the best keys; the largest one while there are fewer than `rows`.
+    worst: Vec<u128>,
+    heaps: Vec<BinaryHeap<Key>>,
+}
+
+impl Best {
+    /// Makes room for that many groups; the bytes of all with their first keys.
+    fn grow(&mut self, groups: usize) -> usize {
+        let keys = self.rows.min(FIRST_KEYS);
+        self.worst.resize(groups, u128::MAX);
+        self.heaps.resize_with(groups, || BinaryHeap::with_capacity(keys));
+        self.worst.capacity() * size_of::<u128>()
+            + self.heaps.capacity() * size_of::<BinaryHeap<Key>>()
+            + groups * (keys * size_of::<Key>() + OVERHEAD)
+    }
+
+    /// The rows whose keys are not behind the best of their groups.
+    fn kept<'k>(
+        &mut self,
+        groups: &[usize],
+        key_of: impl Fn(usize) -> (u128, &'k [u8]),
+        memory: &MemoryReservation,
+    ) -> BooleanBuffer {
+        BooleanBuffer::collect_bool(groups.len(), |i| {
+            let (group, (number, key)) = (groups[i], key_of(i));
+            let worst = self.worst[group];
+            if number > worst {
+                return false;
+            }
+            let order = number.cmp(&worst).then_with(|| self.compared(group, key));
+            if order.is_lt() {
+                self.add(group, (number, key), memory);
+            }
+            order.is_le()
+        })
+    }
+
+    /// Compares the bytes of a key with those of the worst of its group; all are before one that is not known.
+    fn compared(&self, group: usize, key: &[u8]) -> Ordering {
+        let heap = &self.heaps[group];
+        match heap.peek() {
+            Some((_, worst)) if heap.len() >= self.rows => key.cmp(worst),
+            _ => Ordering::Less,
+        }
+    }
+
+    /// Adds a key that is before the worst of its group; without memory the group stays as it is.
+    fn add(&mut self, group: usize, (number, key): (u128, &[u8]), memory: &MemoryReservation) {
+        let heap = &mut self.heaps[group];
+        if heap.len() < self.rows {
+            let more = match heap.capacity() - heap.len() {
+                0 => heap.len().clamp(1, self.rows - heap.len()),
+                _ => 0,
+            };
+            if !charge(memory, more * size_of::<Key>() + bytes_of(key)) {
+                return;
+            }
+            heap.reserve_exact(more);
+            heap.push((number, key.into()));
+        } else if let Some(mut worst) = heap.peek_mut() {
+            let (old, new) = (bytes_of(&worst.1), bytes_of(key));
+            if !charge(memory, new.saturating_sub(old)) {
+                return;
+            }
+            if old > new {
+                memory.shrink(old - new);
+            }
+            *worst = (number, key.into());
+        }
+        if let Some((worst, _)) = heap.peek()
+            && heap.len() >= self.rows
+        {
+            self.worst[group] = *worst;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arrow::array::{Float64Array, Int32Array, StringArray};
+    use datafusion::datasource::MemTable;
     use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
     use datafusion::physical_plan::displayable;
+    use datafusion::physical_plan::empty::EmptyExec;
     use datafusion::prelude::{SessionConfig, SessionContext};
 
-    fn rows(memory: usize) -> (Tops, RecordBatch) {
-        use arrow::array::{ArrayRef, Float64Array, Int32Array};
-        let n = 1000i32;
-        let g: ArrayRef =
-            Arc::new((0..n).map(|i| (i % 7 != 0).then_some(i % 5)).collect::<Int32Array>());
-        let v: ArrayRef = Arc::new(
-            (0..n)
-                .map(|i| (i % 11 != 0).then(|| f64::from(i * 37 % 101)))
-                .collect::<Float64Array>(),
-        );
-        let batch = RecordBatch::try_from_iter([("g", g), ("v", v)]).unwrap();
+    const N: usize = 1000;
+
+    fn g(i: usize) -> Option<i32> {
+        (i % 7 != 0).then_some((i % 5) as i32)
+    }
+
+    fn v(i: usize) -> Option<i32> {
+        (i % 11 != 0).then_some((i * 37 % 101) as i32)
+    }
+
+    /// Rows with keys of several types; `w` has no NULLs.
+    fn batch() -> RecordBatch {
+        let other_nan = f64::from_bits(f64::NAN.to_bits() + 1);
+        let floats = [0.0, -0.0, f64::NAN, -f64::NAN, 1.5, other_nan];
+        let text = |i: usize| (i % 9 != 0).then(|| format!("a long text {}", i * 31 % 83));
+        let g: Int32Array = (0..N).map(g).collect();
+        let v: Float64Array = (0..N).map(|i| v(i).map(f64::from)).collect();
+        let h: Float64Array = (0..N).map(|i| (i % 13 != 0).then_some(floats[i % 6])).collect();
+        let s: StringArray = (0..N).map(text).collect();
+        let w = Int32Array::from_iter_values((0..N).map(|i| (i * 17 % 29) as i32));
+        RecordBatch::try_from_iter([
+            ("g", Arc::new(g) as ArrayRef),
+            ("v", Arc::new(v) as ArrayRef),
+            ("h", Arc::new(h) as ArrayRef),
+            ("s", Arc::new(s) as ArrayRef),
+            ("w", Arc::new(w) as ArrayRef),
+        ])
+        .unwrap()
+    }
+
+    fn tops(memory: usize, rows: usize) -> Tops {
         let column = |name, i| Arc::new(Column::new(name, i)) as Arc<dyn PhysicalExpr>;
         let exec = PartitionTopExec {
-            input: Arc::new(datafusion::physical_plan::empty::EmptyExec::new(batch.schema())),
+            input: Arc::new(EmptyExec::new(batch().schema())),
             partitions: vec![column("g", 0)],
             order: vec![PhysicalSortExpr::new_default(column("v", 1))],
-            rows: 4,
+            rows,
         };
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(memory));
-        (Tops::new(&exec, MemoryConsumer::new("test").register(&pool)).unwrap(), batch)
+        Tops::new(&exec, MemoryConsumer::new("test").register(&pool)).unwrap()
     }
 
     #[test]
     fn rows_behind_the_first_are_dropped() {
-        let (mut tops, batch) = rows(1 << 20);
-        let kept = tops.kept(batch.clone()).unwrap();
+        let mut some = tops(1 << 20, 4);
+        let kept = some.kept(batch()).unwrap();
         assert!(kept.num_rows() < 300, "{}", kept.num_rows());
-        assert_eq!(tops.best.len(), 6);
-        let (mut tops, _) = rows(0);
-        assert_eq!(tops.kept(batch.clone()).unwrap(), batch);
+        assert_eq!(some.known.unwrap().groups.interner.len(), 6);
+        assert_eq!(tops(0, 4).kept(batch()).unwrap().num_rows(), N);
+    }
+
+    #[test]
+    fn first_rows_stay_whatever_the_memory() {
+        let all = batch();
+        let before = |i: usize| (0..N).filter(|&j| g(j) == g(i) && v(j) < v(i)).count();
+        let before: Vec<usize> = (0..N).map(before).collect();
+        let mut dropped = Vec::new();
+        for bytes in (0..20_000).step_by(200) {
+            let Tops { known, memory, .. } = tops(bytes, 9);
+            let mut known = known.unwrap();
+            dropped.push(0);
+            for start in (0..N).step_by(100) {
+                let kept = known.kept(&all.slice(start, 100), &memory).unwrap();
+                let Some(kept) = kept else { break };
+                for i in (0..100).filter(|&i| !kept.value(i)) {
+                    assert!(before[start + i] >= 9, "{bytes} bytes, row {}", start + i);
+                    *dropped.last_mut().unwrap() += 1;
+                }
+            }
+        }
+        assert_eq!(dropped[0], 0);
+        assert!(dropped.last().unwrap() > &(N / 2), "{dropped:?}");
+    }
+
+    #[test]
+    fn many_partitions_end_the_operator() {
+        let g = Int32Array::from_iter_values(0..TRIAL as i32);
+        let v = Float64Array::from(vec![0.0; TRIAL]);
+        let columns = [("g", Arc::new(g) as ArrayRef), ("v", Arc::new(v) as ArrayRef)];
+        let many = RecordBatch::try_from_iter(columns).unwrap();
+        let mut tops = tops(1 << 30, 1);
+        assert_eq!(tops.kept(many).unwrap().num_rows(), TRIAL);
+        assert!(tops.known.is_none());
+        assert_eq!(tops.memory.size(), 0);
     }
 
     #[tokio::test]
     async fn answers_are_those_of_the_whole_sort() {
         let config = SessionConfig::new().with_target_partitions(1).with_batch_size(64);
         let context = SessionContext::new_with_config(config);
-        let (_, batch) = rows(0);
-        context.register_batch("t", batch).unwrap();
-        for (sql, is_used) in [
-            (
-                "SELECT g, v FROM (SELECT g, v, row_number() OVER (PARTITION BY g ORDER BY v) n FROM t) WHERE n <= 4",
-                true,
-            ),
-            (
-                "SELECT g, v FROM (SELECT g, v, rank() OVER (PARTITION BY g ORDER BY v DESC) n FROM t) WHERE n < 3",
-                true,
-            ),
-            (
-                "SELECT g, v, n FROM (SELECT g, v, row_number() OVER (PARTITION BY g ORDER BY v) n FROM t) WHERE 1 = n AND v > 3",
-                true,
-            ),
-            (
-                "SELECT g, v FROM (SELECT g, v, dense_rank() OVER (PARTITION BY g ORDER BY v) n FROM t) WHERE n <= 4",
-                false,
-            ),
-            (
-                "SELECT g, v, s FROM (SELECT g, v, row_number() OVER w n, sum(v) OVER w s FROM t WINDOW w AS (PARTITION BY g ORDER BY v)) WHERE n <= 4",
-                false,
-            ),
-            (
-                "SELECT g, v FROM (SELECT g, v, row_number() OVER (PARTITION BY g ORDER BY v) n FROM t) WHERE n > 4",
-                false,
-            ),
-            (
-                "SELECT g, v FROM (SELECT g, v, row_number() OVER (PARTITION BY g ORDER BY v) n FROM t) WHERE n <= 4 OR v > 3",
-                false,
-            ),
+        let all = batch();
+        let batches: Vec<_> = (0..N).step_by(64).map(|i| all.slice(i, (N - i).min(64))).collect();
+        let table = MemTable::try_new(all.schema(), vec![batches]).unwrap();
+        context.register_table("t", Arc::new(table)).unwrap();
+        let sum = "sum(v) OVER (PARTITION BY g ORDER BY v) total, row_number()";
+        for (columns, call, by, condition, is_used) in [
+            ("g, v", "row_number()", "g ORDER BY v", "n <= 4", true),
+            ("g, v", "rank()", "g ORDER BY v DESC", "n < 3", true),
+            ("g, v, n", "row_number()", "g ORDER BY v", "1 = n AND v > 3", true),
+            ("g, v", "dense_rank()", "g ORDER BY v", "n <= 4", false),
+            ("g, v, total", sum, "g ORDER BY v", "n <= 4", false),
+            ("g, v", "row_number()", "g ORDER BY v", "n > 4", false),
+            ("g, v", "row_number()", "g ORDER BY v", "n <= 4 OR v > 3", false),
+            ("g", "row_number()", "g", "n <= 4", false),
+            ("g, w", "row_number()", "g ORDER BY w", "n <= 30", true),
+            ("g, w", "rank()", "g ORDER BY w DESC", "n = 1", true),
+            ("s, v, w", "rank()", "s ORDER BY v DESC NULLS LAST, w", "n <= 2", true),
+            ("g, s, w", "row_number()", "g, s ORDER BY w DESC", "n = 1", true),
+            ("g, s, w", "row_number()", "g ORDER BY s, w", "n <= 40", true),
+            ("h, s", "row_number()", "h ORDER BY s", "n <= 2", true),
+            ("h, g, s, v", "rank()", "h, g ORDER BY s DESC NULLS LAST, v", "n <= 3", true),
+            ("h, w", "row_number()", "h ORDER BY w", "n <= 5", true),
+            ("g, h, w", "rank()", "g ORDER BY h DESC, w", "n <= 5", true),
         ] {
-            let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+            let inner = format!("SELECT *, {call} OVER (PARTITION BY {by}) n FROM t");
+            let sql = format!("SELECT {columns} FROM ({inner}) WHERE {condition}");
+            let plan = context.sql(&sql).await.unwrap().create_physical_plan().await.unwrap();
             let new = with_tops(plan.clone()).unwrap();
             let text = displayable(new.as_ref()).indent(false).to_string();
             assert_eq!(text.contains("PartitionTopExec"), is_used, "{sql}\n{text}");

@@ -21,7 +21,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of one read of a local file.
@@ -204,14 +203,30 @@ impl TableStore {
 
     /// Reads a part of a local file that has that version.
     fn read(&self, file: &File, at: &Path, version: u64, part: Range<u64>) -> Result<Bytes> {
-        let mut block = vec![0; part.end.saturating_sub(part.start) as usize];
-        let read = file.read_exact_at(&mut block, part.start);
+        let read = block_of(file, &part);
         // A file that was truncated in the meantime is reported as changed.
         if versions::of_file(&file.metadata().map_err(|e| failed(at, e))?) != version {
             return Err(self.changed(at));
         }
-        read.map(|()| block.into()).map_err(|e| failed(at, e))
+        read.map(Bytes::from).map_err(|e| failed(at, e))
     }
+}
+
+/// The bytes of a part of a file, in memory that is not zeroed before.
+fn block_of(file: &File, part: &Range<u64>) -> std::io::Result<Vec<u8>> {
+    let length = part.end.saturating_sub(part.start) as usize;
+    let mut block = Vec::with_capacity(length);
+    while block.len() < length {
+        let at = part.start + block.len() as u64;
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut block), at) {
+            Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    // The memory may be larger than asked for.
+    block.truncate(length);
+    Ok(block)
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {

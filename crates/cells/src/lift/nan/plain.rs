@@ -71,18 +71,38 @@ impl Plain {
         match array.data_type() {
             DataType::Float64 => {
                 let x = array.as_primitive::<Float64Type>();
-                Arc::new(
-                    x.unary::<_, Float64Type>(|v| if v.is_nan() { f64::NAN } else { v + zero }),
-                )
+                match self.is_plain(x.values()) {
+                    true => array,
+                    false => {
+                        Arc::new(x.unary::<_, Float64Type>(|v| {
+                            if v.is_nan() { f64::NAN } else { v + zero }
+                        }))
+                    }
+                }
             }
             DataType::Float32 => {
                 let x = array.as_primitive::<Float32Type>();
                 let zero = zero as f32;
-                Arc::new(
-                    x.unary::<_, Float32Type>(|v| if v.is_nan() { f32::NAN } else { v + zero }),
-                )
+                match self.is_plain(x.values()) {
+                    true => array,
+                    false => {
+                        Arc::new(x.unary::<_, Float32Type>(|v| {
+                            if v.is_nan() { f32::NAN } else { v + zero }
+                        }))
+                    }
+                }
             }
             _ => array,
+        }
+    }
+
+    /// True if there is no NaN, and no zero where its sign counts. Without a branch, so several values at a time.
+    fn is_plain<T: Copy + PartialEq + Default>(&self, values: &[T]) -> bool {
+        #[expect(clippy::eq_op, reason = "a NaN is not equal to itself")]
+        let is_nan = |v: T| v != v;
+        match self.zero {
+            true => !values.iter().fold(false, |any, &v| any | is_nan(v) | (v == T::default())),
+            false => !values.iter().fold(false, |any, &v| any | is_nan(v)),
         }
     }
 }

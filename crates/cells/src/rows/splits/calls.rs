@@ -6,9 +6,11 @@
 
 use crate::lift::MovingSum;
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Array,
+    Array, ArrayRef, AsArray, Float64Array, Int64Array, NullBufferBuilder, RecordBatch,
+    UInt32Array, UInt64Array,
 };
-use datafusion::arrow::compute::{partition, sum, take};
+use datafusion::arrow::buffer::NullBuffer;
+use datafusion::arrow::compute::{concat, partition, sum, take};
 use datafusion::arrow::datatypes::{DataType, Float64Type, Schema, SchemaRef};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{EmitTo, WindowFrame, WindowFrameBound, WindowFrameUnits};
@@ -87,18 +89,42 @@ impl Calls {
         Ok(Some(Calls { calls, partition, schema }))
     }
 
-    /// The first row of the last partition.
-    pub(super) fn start_of_last(&self, rows: &RecordBatch) -> Result<usize> {
-        Ok(ranges(&self.partition, rows)?.last().map_or(0, |last| last.start))
+    /// Where the last partition of sorted rows begins: batch and row. No batch is empty.
+    pub(super) fn start_of_last(&self, batches: &[RecordBatch]) -> Result<(usize, usize)> {
+        if self.partition.is_empty() {
+            return Ok((0, 0));
+        }
+        for (at, batch) in batches.iter().enumerate().rev() {
+            let partitions = ranges(&self.partition, std::slice::from_ref(batch))?;
+            let row = partitions.last().map_or(0, |last| last.start);
+            if row > 0 {
+                return Ok((at, row));
+            }
+            // The rows are of one partition, which may begin in a batch before.
+            if let Some(before) = at.checked_sub(1).and_then(|before| batches.get(before)) {
+                let edge = [before.slice(before.num_rows() - 1, 1), batch.slice(0, 1)];
+                if ranges(&self.partition, &edge)?.len() > 1 {
+                    return Ok((at, 0));
+                }
+            }
+        }
+        Ok((0, 0))
     }
 
     /// The rows, sorted and of whole partitions, with the results of the calls.
-    pub(super) fn with_results(&self, rows: &RecordBatch) -> Result<RecordBatch> {
-        let mut columns = rows.columns().to_vec();
-        for call in &self.calls {
-            columns.push(call.result(rows)?);
+    pub(super) fn with_results(&self, batches: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
+        let results = self.calls.iter().map(|call| call.result(&batches));
+        let results = results.collect::<Result<Vec<ArrayRef>>>()?;
+        let mut with_results = Vec::with_capacity(batches.len());
+        let mut start = 0;
+        for batch in batches {
+            let rows = batch.num_rows();
+            let mut columns = batch.columns().to_vec();
+            columns.extend(results.iter().map(|result| result.slice(start, rows)));
+            with_results.push(RecordBatch::try_new(self.schema.clone(), columns)?);
+            start += rows;
         }
-        Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
+        Ok(with_results)
     }
 }
 
@@ -183,46 +209,51 @@ fn framed(frame: &WindowFrame, what: What, argument: Arc<dyn PhysicalExpr>) -> O
     }
 }
 
+/// The values of an expression for all rows. Other columns are not copied.
+fn evaluated(expr: &Arc<dyn PhysicalExpr>, batches: &[RecordBatch]) -> Result<ArrayRef> {
+    let values = batches.iter().map(|rows| expr.evaluate(rows)?.into_array(rows.num_rows()));
+    let values = values.collect::<Result<Vec<ArrayRef>>>()?;
+    let values: Vec<&dyn Array> = values.iter().map(|values| values.as_ref()).collect();
+    Ok(concat(&values)?)
+}
+
 /// The ranges of rows with equal keys.
-fn ranges(keys: &[Arc<dyn PhysicalExpr>], rows: &RecordBatch) -> Result<Vec<Range<usize>>> {
+fn ranges(keys: &[Arc<dyn PhysicalExpr>], batches: &[RecordBatch]) -> Result<Vec<Range<usize>>> {
     if keys.is_empty() {
-        return Ok(std::iter::once(0..rows.num_rows()).collect());
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        return Ok(std::iter::once(0..rows).collect());
     }
-    let columns = keys.iter().map(|key| key.evaluate(rows)?.into_array(rows.num_rows()));
+    let columns = keys.iter().map(|key| evaluated(key, batches));
     Ok(partition(&columns.collect::<Result<Vec<ArrayRef>>>()?)?.ranges())
 }
 
 impl Call {
-    fn result(&self, rows: &RecordBatch) -> Result<ArrayRef> {
-        let partitions = ranges(&self.partition, rows)?;
+    /// The results for sorted rows of whole partitions.
+    fn result(&self, batches: &[RecordBatch]) -> Result<ArrayRef> {
+        let partitions = ranges(&self.partition, batches)?;
         let peers = || {
             let keys: Vec<_> = self.partition.iter().chain(&self.order).cloned().collect();
-            ranges(&keys, rows)
+            ranges(&keys, batches)
         };
-        let evaluated = |argument: &Arc<dyn PhysicalExpr>| -> Result<ArrayRef> {
-            argument.evaluate(rows)?.into_array(rows.num_rows())
-        };
+        let rows = partitions.last().map_or(0, |last| last.end);
         Ok(match &self.kind {
-            Kind::Whole(aggregate) => whole(aggregate, rows, &partitions)?,
+            Kind::Whole(aggregate) => whole(aggregate, batches, &partitions)?,
             Kind::Running { what, argument, with_peers } => {
-                let values = evaluated(argument)?;
-                let mut out = Results::new(*what, values.len());
+                let values = Values::new(*what, &evaluated(argument, batches)?);
+                let mut out = Results::new(*what, rows);
                 match with_peers {
-                    true => running(&values, &partitions, &peers()?, &mut out),
-                    false => {
-                        let each: Vec<_> = (0..values.len()).map(|row| row..row + 1).collect();
-                        running(&values, &partitions, &each, &mut out);
-                    }
+                    true => running_with_peers(&values, &partitions, &peers()?, &mut out),
+                    false => running(&values, &partitions, &mut out),
                 }
-                out.array()
+                out.array()?
             }
             Kind::Moving { what, argument, before, after } => {
-                let values = evaluated(argument)?;
-                let mut out = Results::new(*what, values.len());
+                let values = Values::new(*what, &evaluated(argument, batches)?);
+                let mut out = Results::new(*what, rows);
                 for partition in partitions {
                     moving(&values, partition, *before, *after, &mut out);
                 }
-                out.array()
+                out.array()?
             }
             Kind::RowNumber => {
                 let numbers = partitions.iter().flat_map(|rows| 1..=rows.len() as u64);
@@ -237,11 +268,11 @@ impl Call {
 /// An aggregate of each partition, for each of its rows.
 fn whole(
     aggregate: &AggregateFunctionExpr,
-    rows: &RecordBatch,
+    batches: &[RecordBatch],
     partitions: &[Range<usize>],
 ) -> Result<ArrayRef> {
     let arguments = aggregate.expressions();
-    let arguments = arguments.iter().map(|a| a.evaluate(rows)?.into_array(rows.num_rows()));
+    let arguments = arguments.iter().map(|argument| evaluated(argument, batches));
     let arguments = arguments.collect::<Result<Vec<_>>>()?;
     let of: Vec<usize> = partitions
         .iter()
@@ -255,10 +286,40 @@ fn whole(
     Ok(take(&results, &of, None)?)
 }
 
+/// The values of an argument.
+struct Values {
+    /// `None` where they are only counted.
+    floats: Option<Float64Array>,
+    /// `None` if no value is NULL.
+    nulls: Option<NullBuffer>,
+}
+
+impl Values {
+    fn new(what: What, values: &ArrayRef) -> Self {
+        let floats = values.as_primitive_opt::<Float64Type>().filter(|_| what != What::Count);
+        let nulls = values.logical_nulls().filter(|nulls| nulls.null_count() > 0);
+        Values { floats: floats.cloned(), nulls }
+    }
+
+    fn is_valid(&self, row: usize) -> bool {
+        self.nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row))
+    }
+
+    /// The number of values in some rows that are not NULL.
+    fn count(&self, rows: &Range<usize>) -> usize {
+        match &self.nulls {
+            None => rows.len(),
+            Some(nulls) => rows.len() - nulls.slice(rows.start, rows.len()).null_count(),
+        }
+    }
+}
+
 /// Sums, means or counts, as they arise.
 struct Results {
     what: What,
-    floats: Vec<Option<f64>>,
+    floats: Vec<f64>,
+    /// Which of the floats are not NULL.
+    valid: NullBufferBuilder,
     counts: Vec<i64>,
 }
 
@@ -268,80 +329,131 @@ impl Results {
             What::Count => (0, rows),
             _ => (rows, 0),
         };
-        Results { what, floats: Vec::with_capacity(floats), counts: Vec::with_capacity(counts) }
+        Results {
+            what,
+            floats: Vec::with_capacity(floats),
+            valid: NullBufferBuilder::new(floats),
+            counts: Vec::with_capacity(counts),
+        }
     }
 
     fn push(&mut self, count: usize, sum: f64) {
         match self.what {
             What::Count => self.counts.push(count as i64),
-            What::Sum => self.floats.push((count > 0).then_some(sum)),
-            What::Mean => self.floats.push((count > 0).then_some(sum / count as f64)),
+            _ if count == 0 => {
+                self.floats.push(0.0);
+                self.valid.append_null();
+            }
+            what => {
+                self.floats.push(if what == What::Mean { sum / count as f64 } else { sum });
+                self.valid.append_non_null();
+            }
         }
     }
 
-    fn array(self) -> ArrayRef {
-        match self.what {
-            What::Count => Arc::new(Int64Array::from(self.counts)),
-            _ => Arc::new(Float64Array::from(self.floats)),
+    fn array(self) -> Result<ArrayRef> {
+        if self.what == What::Count {
+            return Ok(Arc::new(Int64Array::from(self.counts)));
+        }
+        Ok(Arc::new(Float64Array::try_new(self.floats.into(), self.valid.build())?))
+    }
+}
+
+/// Aggregates from the start of each partition to each of its rows.
+fn running(values: &Values, partitions: &[Range<usize>], out: &mut Results) {
+    for partition in partitions {
+        let (mut count, mut total) = (0_usize, 0.0_f64);
+        if let (Some(floats), None) = (&values.floats, &values.nulls) {
+            for &value in &floats.values()[partition.clone()] {
+                count += 1;
+                total += value;
+                out.push(count, total);
+            }
+            continue;
+        }
+        for row in partition.clone() {
+            if values.is_valid(row) {
+                count += 1;
+                if let Some(floats) = &values.floats {
+                    total += floats.value(row);
+                }
+            }
+            out.push(count, total);
         }
     }
 }
 
-/// Aggregates from the start of each partition to the end of each range of its rows.
-fn running(
-    values: &ArrayRef,
+/// Aggregates from the start of each partition to the last peer of each of its rows.
+fn running_with_peers(
+    values: &Values,
     partitions: &[Range<usize>],
-    steps: &[Range<usize>],
+    peers: &[Range<usize>],
     out: &mut Results,
 ) {
-    let mut steps = steps.iter();
-    let floats = values.as_primitive_opt::<Float64Type>().filter(|_| out.what != What::Count);
+    let mut peers = peers.iter();
     for partition in partitions {
-        let (mut count, mut total, mut at) = (0, 0.0, partition.start);
+        let (mut count, mut total, mut at) = (0_usize, 0.0_f64, partition.start);
         while at < partition.end
-            && let Some(step) = steps.next()
+            && let Some(rows) = peers.next()
         {
-            let rows = values.slice(step.start, step.len());
-            count += step.len() - rows.null_count();
-            if let Some(floats) = floats {
-                match step.len() {
-                    1 if floats.is_valid(step.start) => total += floats.value(step.start),
+            let more = values.count(rows);
+            count += more;
+            if let Some(floats) = &values.floats {
+                match rows.len() {
+                    1 if more == 1 => total += floats.value(rows.start),
                     1 => {}
-                    _ => total += sum(&floats.slice(step.start, step.len())).unwrap_or(0.0),
+                    _ => total += sum(&floats.slice(rows.start, rows.len())).unwrap_or(0.0),
                 }
             }
-            step.clone().for_each(|_| out.push(count, total));
-            at = step.end;
+            rows.clone().for_each(|_| out.push(count, total));
+            at = rows.end;
         }
     }
 }
 
 /// Aggregates of the rows from `before` the current one to `after` it.
-fn moving(values: &ArrayRef, rows: Range<usize>, before: usize, after: usize, out: &mut Results) {
-    let floats = values.as_primitive_opt::<Float64Type>().filter(|_| out.what != What::Count);
+fn moving(values: &Values, rows: Range<usize>, before: usize, after: usize, out: &mut Results) {
     let mut frame = MovingSum::new();
-    let (mut count, mut first, mut next) = (0, rows.start, rows.start);
-    for row in rows.clone() {
-        let end = row.saturating_add(after).saturating_add(1).min(rows.end);
-        while next < end {
-            if values.is_valid(next) {
-                count += 1;
-                if let Some(floats) = floats {
-                    frame.push(floats.value(next));
-                }
+    let mut count = 0_usize;
+    if let (Some(floats), None) = (&values.floats, &values.nulls) {
+        let floats = &floats.values()[..];
+        return frames(rows, before, after, |came, gone| {
+            count = count + came.len() - gone.len();
+            floats[came].iter().for_each(|&value| frame.push(value));
+            gone.for_each(|_| frame.pop());
+            out.push(count, frame.all().1);
+        });
+    }
+    frames(rows, before, after, |came, gone| {
+        for row in came.filter(|&row| values.is_valid(row)) {
+            count += 1;
+            if let Some(floats) = &values.floats {
+                frame.push(floats.value(row));
             }
-            next += 1;
         }
-        while first < row.saturating_sub(before) {
-            if values.is_valid(first) {
-                count -= 1;
-                if floats.is_some() {
-                    frame.pop();
-                }
+        for _ in gone.filter(|&row| values.is_valid(row)) {
+            count -= 1;
+            if values.floats.is_some() {
+                frame.pop();
             }
-            first += 1;
         }
         out.push(count, frame.all().1);
+    });
+}
+
+/// For each row, the rows that come into its frame, and those that go after that.
+fn frames(
+    rows: Range<usize>,
+    before: usize,
+    after: usize,
+    mut each: impl FnMut(Range<usize>, Range<usize>),
+) {
+    let (mut first, mut next) = (rows.start, rows.start);
+    for row in rows.clone() {
+        let end = row.saturating_add(after).saturating_add(1).min(rows.end);
+        let start = row.saturating_sub(before).max(first);
+        each(next..end, first..start);
+        (first, next) = (start, end);
     }
 }
 
@@ -362,4 +474,76 @@ fn ranked(
         }
     }
     Arc::new(UInt64Array::from(ranks))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use datafusion::arrow::array::NullArray;
+    use datafusion::physical_expr::expressions::col;
+
+    fn array(what: What, compute: impl Fn(&mut Results)) -> ArrayRef {
+        let mut out = Results::new(what, 0);
+        compute(&mut out);
+        out.array().unwrap()
+    }
+
+    #[test]
+    fn columns_without_nulls_have_the_results_of_those_that_may_have_some() {
+        let floats: Float64Array =
+            (0..500).map(|i| Some(1.0 / f64::from(1 + i * 7 % 113))).collect();
+        let floats: ArrayRef = Arc::new(floats);
+        let partitions = [0..3, 3..120, 120..500];
+        for what in [What::Sum, What::Mean, What::Count] {
+            let plain = Values::new(what, &floats);
+            assert!(plain.nulls.is_none());
+            let checked =
+                Values { nulls: Some(NullBuffer::new_valid(500)), ..Values::new(what, &floats) };
+            let each = |values: &Values| array(what, |out| running(values, &partitions, out));
+            assert_eq!(&each(&plain), &each(&checked), "{what:?}");
+            for (before, after) in [(9, 0), (0, 2), (3, 5), (1000, 1000)] {
+                let each = |values: &Values| {
+                    array(what, |out| {
+                        for partition in &partitions {
+                            moving(values, partition.clone(), before, after, out);
+                        }
+                    })
+                };
+                assert_eq!(&each(&plain), &each(&checked), "{what:?} {before} {after}");
+            }
+        }
+    }
+
+    #[test]
+    fn nulls_are_not_counted() {
+        let floats = Float64Array::from(vec![None, Some(1.0), None, Some(2.0), None, None]);
+        let floats: ArrayRef = Arc::new(floats);
+        let pairs = |what, values: &ArrayRef| {
+            array(what, |out| moving(&Values::new(what, values), 0..values.len(), 1, 0, out))
+        };
+        let sums = Float64Array::from(vec![None, Some(1.0), Some(1.0), Some(2.0), Some(2.0), None]);
+        assert_eq!(pairs(What::Sum, &floats).as_primitive::<Float64Type>(), &sums);
+        let counts: ArrayRef = Arc::new(Int64Array::from(vec![0, 1, 1, 1, 1, 0]));
+        assert_eq!(&pairs(What::Count, &floats), &counts);
+        let counts: ArrayRef = Arc::new(Int64Array::from(vec![0, 0]));
+        let nulls: ArrayRef = Arc::new(NullArray::new(2));
+        assert_eq!(&pairs(What::Count, &nulls), &counts);
+    }
+
+    #[test]
+    fn the_last_partition_may_begin_in_any_batch() {
+        let batch = |keys: &[i64]| {
+            let keys: ArrayRef = Arc::new(Int64Array::from(keys.to_vec()));
+            RecordBatch::try_from_iter([("k", keys)]).unwrap()
+        };
+        let schema = batch(&[]).schema();
+        let partition = vec![col("k", &schema).unwrap()];
+        let calls = Calls { calls: Vec::new(), partition, schema };
+        let start = |batches: &[RecordBatch]| calls.start_of_last(batches).unwrap();
+        assert_eq!(start(&[batch(&[1, 1]), batch(&[1, 1]), batch(&[2, 2])]), (2, 0));
+        assert_eq!(start(&[batch(&[1, 1]), batch(&[1, 2])]), (1, 1));
+        assert_eq!(start(&[batch(&[1, 2]), batch(&[2, 2]), batch(&[2])]), (0, 1));
+        assert_eq!(start(&[batch(&[1]), batch(&[1, 1])]), (0, 0));
+    }
 }

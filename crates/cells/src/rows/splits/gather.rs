@@ -100,12 +100,17 @@ impl Unit {
     }
 }
 
+/// Splits that run at the same time: with several threads there are more, as some wait for their file.
+fn turns(threads: usize) -> usize {
+    if threads > 1 { threads * 2 } else { threads }
+}
+
 /// What the splits of a statement may use.
 pub(super) fn bounds(name: &str, context: &TaskContext) -> Bounds {
     let threads = context.session_config().get_extension::<RowsThreads>();
     let most = memory_of(context);
     Bounds {
-        turns: threads.map_or(1, |threads| threads.0).min(most / SPLIT_BYTES),
+        turns: turns(threads.map_or(1, |threads| threads.0)).min(most / SPLIT_BYTES),
         bytes: (most / HELD_SHARE).min(HELD_MAX),
         memory: MemoryConsumer::new(name).register(context.memory_pool()),
     }

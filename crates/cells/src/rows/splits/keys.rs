@@ -7,6 +7,7 @@
 //! Integers have their sign turned, floats have IEEE 754's total order as in DataFusion's sorts, descending keys are
 //! inverted. Keys of more than 128 bits, and texts, are Arrow's row format, of which the first bytes are compared first.
 
+use super::radix::{self, Radix};
 use datafusion::arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, RecordBatch};
 use datafusion::arrow::compute::SortOptions;
 use datafusion::arrow::datatypes::{self as t, DataType, Schema, TimeUnit};
@@ -22,7 +23,7 @@ pub(super) type Entry = (usize, usize);
 type Place = (u32, u32);
 
 /// The keys of a sort.
-pub(super) struct Keys {
+pub(in crate::rows) struct Keys {
     keys: Vec<PhysicalSortExpr>,
     kind: Kind,
 }
@@ -33,6 +34,13 @@ enum Kind {
     /// The same with 128 bits.
     Wide(Vec<(u32, bool)>),
     Bytes(RowConverter),
+}
+
+/// The keys of a batch's rows, in the order of the rows.
+pub(in crate::rows) enum RowKeys {
+    Narrow(Vec<u64>),
+    Wide(Vec<u128>),
+    Bytes(Rows),
 }
 
 /// Sorted keys of some batches.
@@ -111,7 +119,7 @@ impl Keys {
     ///
     /// # Errors
     /// A key has a type that has no order.
-    pub(super) fn new<'a>(
+    pub(in crate::rows) fn new<'a>(
         keys: impl IntoIterator<Item = &'a PhysicalSortExpr>,
         schema: &Schema,
     ) -> Result<Self> {
@@ -136,6 +144,30 @@ impl Keys {
             }
         };
         Ok(Keys { keys, kind })
+    }
+
+    /// The keys of a batch's rows.
+    pub(in crate::rows) fn of_rows(&self, batch: &RecordBatch) -> Result<RowKeys> {
+        let column =
+            |key: &PhysicalSortExpr| key.expr.evaluate(batch)?.into_array(batch.num_rows());
+        let columns = self.keys.iter().map(column).collect::<Result<Vec<ArrayRef>>>()?;
+        Ok(match &self.kind {
+            Kind::Narrow(widths) => RowKeys::Narrow(self.row_numbers(&columns, widths)?),
+            Kind::Wide(widths) => RowKeys::Wide(self.row_numbers(&columns, widths)?),
+            Kind::Bytes(converter) => RowKeys::Bytes(converter.convert_columns(&columns)?),
+        })
+    }
+
+    fn row_numbers<K: Number>(
+        &self,
+        columns: &[ArrayRef],
+        widths: &[(u32, bool)],
+    ) -> Result<Vec<K>> {
+        let mut numbers = vec![K::default(); columns.first().map_or(0, |c| c.len())];
+        for ((column, key), &(bits, is_nullable)) in columns.iter().zip(&self.keys).zip(widths) {
+            append(&mut numbers, column, key.options, bits, is_nullable)?;
+        }
+        Ok(numbers)
     }
 
     /// Sorts the keys of some batches, numbered from 0.
@@ -174,15 +206,12 @@ impl Keys {
         let count = |columns: &Vec<ArrayRef>| columns.first().map_or(0, |c| c.len());
         let mut sorted = Vec::with_capacity(all.iter().map(count).sum());
         for (batch, columns) in all.iter().enumerate() {
-            let mut numbers = vec![K::default(); count(columns)];
-            for ((column, key), &(bits, is_nullable)) in columns.iter().zip(&self.keys).zip(widths)
-            {
-                append(&mut numbers, column, key.options, bits, is_nullable)?;
-            }
+            let numbers: Vec<K> = self.row_numbers(columns, widths)?;
             let place = |(row, key): (usize, K)| (key, (batch as u32, row as u32));
             sorted.extend(numbers.into_iter().enumerate().map(place));
         }
-        sorted.sort_unstable();
+        // Entries come in the order of their places.
+        radix::sort(&mut sorted);
         Ok(sorted)
     }
 
@@ -254,9 +283,9 @@ impl Keys {
                 Run::Bytes { sorted, .. } => bytes.extend_from_slice(&sorted[from..to]),
             }
         }
-        // The stable sort finds the runs and merges them.
-        narrow.sort();
-        wide.sort();
+        // Runs come in the order of their batches. The stable sorts find them and may merge them.
+        radix::sort(&mut narrow);
+        radix::sort(&mut wide);
         let batches: Vec<&Rows> = runs.iter().flat_map(Run::rows).collect();
         bytes.sort_by(|a, b| by_bytes(a, b, |place| data(&batches, place)));
         let places = narrow.into_iter().map(|(_, place)| place);
@@ -277,7 +306,7 @@ fn data<'a>(batches: &[&'a Rows], (batch, row): Place) -> &'a [u8] {
 }
 
 /// The first bytes of a key as a number that compares as they do.
-fn first_bytes(key: &[u8]) -> u64 {
+pub(in crate::rows) fn first_bytes(key: &[u8]) -> u64 {
     let mut first = [0; 8];
     let n = key.len().min(8);
     first[..n].copy_from_slice(&key[..n]);
@@ -305,7 +334,7 @@ fn compare(runs: &[Run], a: (usize, usize), b: (usize, usize)) -> Ordering {
 }
 
 /// A number that keys are appended to.
-trait Number: Copy + Default + Ord {
+trait Number: Radix {
     /// Appends the lower `bits` bits of a value.
     fn append(&mut self, bits: u32, value: u64);
 }

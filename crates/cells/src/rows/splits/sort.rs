@@ -15,7 +15,7 @@ use super::in_order::{Begin, in_order};
 use super::keys::{Entry, Keys, Run};
 use super::once::OnceExec;
 use crate::rows::single;
-use datafusion::arrow::array::UInt64Array;
+use datafusion::arrow::array::{Array, ArrayRef, UInt64Array};
 use datafusion::arrow::compute::{SortOptions, interleave_record_batch};
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
@@ -45,6 +45,9 @@ const PART_ROWS: usize = 1 << 16;
 
 /// Keys of each run from which the bounds are chosen.
 const SAMPLES: usize = 64;
+
+/// Consecutive rows of the input are not copied if they are at least this part of a batch.
+const SLICE_SHARE: usize = 8;
 
 /// Sorts the rows of all partitions of its input.
 #[derive(Debug)]
@@ -166,7 +169,8 @@ impl ExecutionPlan for SortSplitsExec {
     ) -> Result<SendableRecordBatchStream> {
         single::check(self.name(), partition)?;
         let sorted = self.sorted(0, context.clone())?;
-        let rows = async move { sorted.await.map(|sorted| sorted.rows(&context)) };
+        let batch_rows = context.session_config().batch_size();
+        let rows = async move { sorted.await.map(|sorted| sorted.rows(batch_rows, &context)) };
         let rows = limited(stream::once(rows).try_flatten().boxed(), self.limit);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }
@@ -190,11 +194,15 @@ pub(super) enum Sorted {
 }
 
 impl Sorted {
-    /// All rows, in order.
-    pub(super) fn rows(self, context: &TaskContext) -> BoxStream<'static, Result<RecordBatch>> {
+    /// All rows, in order, and at most so many in a batch if they are in memory.
+    pub(super) fn rows(
+        self,
+        batch_rows: usize,
+        context: &TaskContext,
+    ) -> BoxStream<'static, Result<RecordBatch>> {
         match self {
             Sorted::Parts(parts) => {
-                let (count, begin) = parts.all();
+                let (count, begin) = parts.all(batch_rows);
                 let held = bounds("sorted rows", context);
                 in_order(count, begin, get_record_batch_memory_size, held)
             }
@@ -241,17 +249,27 @@ impl Sort {
             sorted.push(run);
         }
         drop(runs);
-        Ok(Sorted::Parts(Arc::new(self.merged(batches, sorted, memory))))
+        let bytes = counted.memory_usage();
+        Ok(Sorted::Parts(Arc::new(self.merged(batches, bytes, sorted, memory))))
     }
 
-    fn merged(self, batches: Vec<RecordBatch>, runs: Vec<Run>, memory: MemoryReservation) -> Merge {
+    fn merged(
+        self,
+        batches: Vec<RecordBatch>,
+        bytes: usize,
+        runs: Vec<Run>,
+        memory: MemoryReservation,
+    ) -> Merge {
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        let row_bytes = (bytes / rows.max(1)).max(1);
+        let batch_rows = self.context.session_config().batch_size().max(1);
         Merge {
             cuts: self.keys.cuts(&runs, rows.div_ceil(PART_ROWS), SAMPLES, self.whole),
             keys: self.keys,
             batches,
             runs,
-            batch_rows: self.context.session_config().batch_size().max(1),
+            most: (Unit::of(&self.context).bytes / row_bytes).max(batch_rows),
+            slice: (batch_rows / SLICE_SHARE).max(1),
             _memory: memory,
         }
     }
@@ -332,34 +350,98 @@ pub(super) struct Merge {
     runs: Vec<Run>,
     /// For each bound, the first entry of each run that is not before it.
     cuts: Vec<Vec<usize>>,
-    batch_rows: usize,
+    /// Upper bound on the rows of a batch that is asked for: rows with long texts are fewer.
+    most: usize,
+    /// Consecutive rows that are not copied.
+    slice: usize,
     _memory: MemoryReservation,
 }
 
 impl Merge {
-    /// The number of parts, and what begins each of them.
-    pub(super) fn all(self: Arc<Self>) -> (usize, Begin<RecordBatch>) {
+    /// The number of parts, and what begins each of them. A batch has at most so many rows.
+    pub(super) fn all(self: Arc<Self>, batch_rows: usize) -> (usize, Begin<RecordBatch>) {
         let parts = self.cuts.len().saturating_sub(1);
+        let most = batch_rows.min(self.most).max(1);
         let begin = move |part| {
             let all = self.clone();
-            stream::once(async move { all.part(part) }).try_flatten().boxed()
+            stream::once(async move { all.part(part, most) }).try_flatten().boxed()
         };
         (parts, Box::new(begin))
     }
 
     /// The sorted rows between two bounds.
-    fn part(self: Arc<Self>, part: usize) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    fn part(
+        self: Arc<Self>,
+        part: usize,
+        most: usize,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let entries: Vec<Entry> =
             self.keys.merged(&self.runs, &self.cuts[part], &self.cuts[part + 1]);
-        let batches = stream::try_unfold((self, entries, 0), |(all, entries, start)| async move {
-            let end = (start + all.batch_rows).min(entries.len());
+        let state = (self, entries, 0);
+        let batches = stream::try_unfold(state, move |(all, entries, start)| async move {
+            let end = (start + most).min(entries.len());
             if start == end {
                 return Ok(None);
             }
-            let rows: Vec<&RecordBatch> = all.batches.iter().collect();
-            let batch = interleave_record_batch(&rows, &entries[start..end])?;
-            Ok(Some((batch, (all, entries, end))))
+            let batch = all.batch(&entries[start..end])?;
+            let next = start + batch.num_rows();
+            Ok(Some((batch, (all, entries, next))))
         });
         Ok(batches.boxed())
+    }
+
+    /// The rows of the first entries, one at least. Rows that are in order in the input are not copied.
+    fn batch(&self, mut entries: &[Entry]) -> Result<RecordBatch> {
+        let straight = straight(entries);
+        if let Some(&(batch, row)) = entries.first()
+            && straight >= self.slice
+        {
+            let rows = self.batches[batch].slice(row, straight);
+            if is_mostly_own(&rows) {
+                return Ok(rows);
+            }
+            entries = &entries[..straight];
+        }
+        let batches: Vec<&RecordBatch> = self.batches.iter().collect();
+        Ok(interleave_record_batch(&batches, entries)?)
+    }
+}
+
+/// The number of first entries that are consecutive rows of a batch.
+fn straight(entries: &[Entry]) -> usize {
+    let Some(&(batch, row)) = entries.first() else { return 0 };
+    let expected = (row..).map(|row| (batch, row));
+    entries.iter().zip(expected).take_while(|(entry, expected)| *entry == expected).count()
+}
+
+/// True if at least half of the memory that these rows keep is theirs: batches may be slices of many more rows.
+fn is_mostly_own(rows: &RecordBatch) -> bool {
+    let bytes = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(0);
+    let own: usize = rows.columns().iter().map(bytes).sum();
+    get_record_batch_memory_size(rows) <= 2 * own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::arrow::array::Int64Array;
+
+    #[test]
+    fn rows_that_follow_each_other_are_straight() {
+        assert_eq!(straight(&[]), 0);
+        assert_eq!(straight(&[(3, 7)]), 1);
+        assert_eq!(straight(&[(3, 7), (3, 8), (3, 9), (4, 10)]), 3);
+        assert_eq!(straight(&[(3, 7), (3, 7), (3, 8)]), 1);
+    }
+
+    #[test]
+    fn a_small_slice_of_many_rows_is_not_its_own() {
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![1; 1000]));
+        let field = Field::new("k", DataType::Int64, false);
+        let schema = Arc::new(Schema::new(vec![field]));
+        let Ok(rows) = RecordBatch::try_new(schema, vec![column]) else { panic!("a batch") };
+        assert!(is_mostly_own(&rows));
+        assert!(is_mostly_own(&rows.slice(0, 600)));
+        assert!(!is_mostly_own(&rows.slice(0, 400)));
     }
 }

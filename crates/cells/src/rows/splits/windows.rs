@@ -5,8 +5,8 @@
 //!             ──▶ whole partitions ──▶ calls ──┴▶ in order
 //! ```
 //! Where the partitions begin follows from the first keys of the sort, so the parts of the sort's result are cut there
-//! and computed on all threads. [`calls`](super::calls) are computed for all rows at a time; other functions are left to
-//! DataFusion's operator, part by part.
+//! and computed on all threads. [`calls`](super::calls) are computed for many rows at a time; other functions are left
+//! to DataFusion's operator, part by part.
 
 use super::calls::Calls;
 use super::gather::{Unit, bounds};
@@ -16,10 +16,9 @@ use super::replaced;
 use super::sort::{SortSplitsExec, Sorted};
 use crate::rows::single;
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::compute::concat_batches;
 use datafusion::common::internal_datafusion_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::utils::memory::get_record_batch_memory_size;
+use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_batch_memory_size};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -130,22 +129,30 @@ impl ExecutionPlan for WindowsExec {
             context: context.clone(),
         });
         let has_parts = self.keys > 0;
+        let batch_rows = context.session_config().batch_size().max(1);
         let rows = async move {
             let rows = match sorted.await? {
                 Sorted::Parts(parts) if has_parts => {
                     let held = bounds("windows", &context);
-                    let (count, begin) = parts.all();
+                    let (count, begin) = parts.all(large(&context).rows);
                     let begin: Begin<RecordBatch> =
                         Box::new(move |part| each.clone().windowed(begin(part)));
                     in_order(count, begin, get_record_batch_memory_size, held)
                 }
-                sorted => each.windowed(sorted.rows(&context)),
+                sorted => each.windowed(sorted.rows(large(&context).rows, &context)),
             };
-            Ok::<_, DataFusionError>(rows)
+            let rows = rows.map_ok(move |batch| slices(batch, batch_rows));
+            Ok::<_, DataFusionError>(rows.try_flatten())
         };
         let rows = stream::once(rows).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }
+}
+
+/// How many rows are computed at a time: more than most parts of a sort have, so that each of those is one batch.
+fn large(context: &TaskContext) -> Unit {
+    let unit = Unit::of(context);
+    Unit { rows: 2 * unit.rows, ..unit }
 }
 
 /// Computes the calls over sorted rows of whole partitions.
@@ -162,22 +169,27 @@ impl Each {
     ) -> BoxStream<'static, Result<RecordBatch>> {
         let Some(calls) = self.calls.clone() else { return self.by_datafusion(rows) };
         let memory = MemoryConsumer::new("windows").register(self.context.memory_pool());
+        let usual = large(&self.context);
         let state = Partitions {
             rows: Some(rows),
             held: Vec::new(),
             count: 0,
-            wanted: Unit::of(&self.context).rows,
-            usual: Unit::of(&self.context).rows,
+            bytes: 0,
+            counted: RecordBatchMemoryCounter::new(),
+            wanted: usual,
+            usual,
             memory,
             calls,
         };
-        let batch_rows = self.context.session_config().batch_size().max(1);
         let parts = stream::try_unfold(Some(state), move |state| {
             let each = self.clone();
             async move {
                 let Some(mut state) = state else { return Ok::<_, DataFusionError>(None) };
                 match state.next().await? {
-                    Next::Rows(rows) => Ok(Some((slices(rows, batch_rows), Some(state)))),
+                    Next::Rows(rows) => {
+                        let rows = stream::iter(rows.into_iter().map(Ok::<_, DataFusionError>));
+                        Ok(Some((rows.boxed(), Some(state))))
+                    }
                     Next::TooMany => {
                         // A partition that does not fit into memory.
                         let held = stream::iter(state.held.into_iter().map(Ok));
@@ -217,19 +229,25 @@ fn slices(rows: RecordBatch, batch_rows: usize) -> BoxStream<'static, Result<Rec
 /// Sorted rows, of which whole partitions are computed at a time.
 struct Partitions {
     rows: Option<BoxStream<'static, Result<RecordBatch>>>,
+    /// Batches that are not empty.
     held: Vec<RecordBatch>,
+    /// The rows of these.
     count: usize,
-    /// Held rows from which on they are computed.
-    wanted: usize,
+    /// The bytes of those that came since some were computed.
+    bytes: usize,
+    /// Batches may be slices of the same rows.
+    counted: RecordBatchMemoryCounter,
+    /// Held rows, or bytes, from which on they are computed.
+    wanted: Unit,
     /// Rows that are computed at a time, with the rest of their last partition.
-    usual: usize,
+    usual: Unit,
     memory: MemoryReservation,
     calls: Arc<Calls>,
 }
 
 enum Next {
     /// Rows of whole partitions, with the results of the calls.
-    Rows(RecordBatch),
+    Rows(Vec<RecordBatch>),
     /// The rows of a partition do not fit into memory.
     TooMany,
     End,
@@ -238,13 +256,16 @@ enum Next {
 impl Partitions {
     async fn next(&mut self) -> Result<Next> {
         loop {
-            while self.count < self.wanted
+            while (self.count == 0 || self.is_waiting())
                 && let Some(rows) = &mut self.rows
             {
                 match rows.try_next().await? {
+                    Some(batch) if batch.num_rows() == 0 => {}
                     Some(batch) => {
-                        let fits = self.memory.try_grow(2 * get_record_batch_memory_size(&batch));
+                        let bytes = self.counted.count_batch(&batch);
+                        let fits = self.memory.try_grow(2 * bytes);
                         self.count += batch.num_rows();
+                        self.bytes += bytes;
                         self.held.push(batch);
                         if fits.is_err() {
                             self.memory.free();
@@ -254,23 +275,44 @@ impl Partitions {
                     None => self.rows = None,
                 }
             }
-            let Some(first) = self.held.first() else { return Ok(Next::End) };
-            let all = concat_batches(&first.schema(), &self.held)?;
-            let whole = match self.rows {
-                Some(_) => self.calls.start_of_last(&all)?,
-                None => all.num_rows(),
+            if self.held.is_empty() {
+                return Ok(Next::End);
+            }
+            let (batch, row) = match self.rows {
+                Some(_) => self.calls.start_of_last(&self.held)?,
+                None => (self.held.len(), 0),
             };
-            if whole == 0 {
+            if (batch, row) == (0, 0) {
                 // One partition so far. It is looked at again when it has doubled.
-                self.wanted = self.count * 2;
-                self.held = vec![all];
+                self.wanted.rows = self.count * 2;
+                self.wanted.bytes = self.usual.bytes.max(self.bytes * 2).max(1);
                 continue;
             }
-            let rest = all.slice(whole, all.num_rows() - whole);
-            (self.count, self.wanted) = (rest.num_rows(), self.usual);
-            self.held = if rest.num_rows() == 0 { Vec::new() } else { vec![rest] };
+            let whole = self.before(batch, row);
+            let rows = self.calls.with_results(whole)?;
             self.memory.free();
-            return self.calls.with_results(&all.slice(0, whole)).map(Next::Rows);
+            return Ok(Next::Rows(rows));
         }
+    }
+
+    /// True if more rows are held before some are computed.
+    fn is_waiting(&self) -> bool {
+        self.count < self.wanted.rows && self.bytes < self.wanted.bytes
+    }
+
+    /// Takes the held rows before a row of a batch.
+    fn before(&mut self, batch: usize, row: usize) -> Vec<RecordBatch> {
+        let mut rest = self.held.split_off(batch);
+        if let Some(cut) = rest.first_mut()
+            && row > 0
+        {
+            self.held.push(cut.slice(0, row));
+            *cut = cut.slice(row, cut.num_rows() - row);
+        }
+        self.count = rest.iter().map(RecordBatch::num_rows).sum();
+        self.bytes = 0;
+        self.counted = RecordBatchMemoryCounter::new();
+        self.wanted = self.usual;
+        std::mem::replace(&mut self.held, rest)
     }
 }

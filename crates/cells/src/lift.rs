@@ -25,6 +25,7 @@ mod along;
 mod casts;
 mod context;
 mod cube;
+mod decimals;
 mod dense;
 mod error;
 mod expansion;
@@ -318,6 +319,7 @@ impl Lift<'_> {
         let logical = state.optimize(&logical).map_err(told)?;
         error::correlated(&logical)?;
         let logical = join_keys::rewrite(logical).and_then(like::rewrite);
+        let logical = logical.and_then(decimals::rewrite);
         let logical = logical.and_then(|plan| self.rows(plan)).map_err(told)?;
         Ok((logical, orders))
     }

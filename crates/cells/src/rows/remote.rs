@@ -46,7 +46,7 @@ mod worker;
 pub(super) use task::RemoteExec;
 pub use worker::{RowsLoad, RowsStart, RowsTasks};
 
-use super::splits::{FirstExec, KeysExec, RowsThreads, SPLIT_BYTES, over_part, part_below};
+use super::splits::{FirstExec, KeysExec, RowsThreads, SPLIT_BYTES, apart, over_part, part_below};
 use super::{BoxError, IsStopped, RowsRuntime};
 use bytes::Bytes;
 use channel::TaskChannel;
@@ -236,6 +236,16 @@ impl Spreading {
         plan: Arc<dyn ExecutionPlan>,
         state: &SessionState,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        // A part of rows that workers may compute is worth more than the threads of a join over it.
+        let plan = plan.transform_down(|node| {
+            Ok(match apart(&node)? {
+                Some((join, part)) if bytes_below(&part)? >= self.spread.least_bytes => {
+                    Transformed::yes(join)
+                }
+                _ => Transformed::no(node),
+            })
+        })?;
+        let plan = plan.data;
         let filled = filled_in(&plan)?;
         // From above: a part that goes takes those below it along.
         plan.transform_down(|node| {

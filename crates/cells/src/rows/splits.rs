@@ -44,6 +44,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
 pub(super) use first::FirstExec;
+use gather::yields_build_rows;
 pub(super) use gather::{GatherExec, RowsThreads, SPLIT_BYTES, gathered};
 use groups::GroupsExec;
 use key_filter::Applied;
@@ -118,8 +119,24 @@ pub(super) fn part_below(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Below>>
     if !(node.is::<GatherExec>() || node.is::<SortSplitsExec>() || node.is::<WindowsExec>()) {
         return Ok(None);
     }
-    let part = node.children().into_iter().find(|input| is_split(input)).cloned();
+    let is_part = |input: &&Arc<dyn ExecutionPlan>| is_split(input) && !yields_build_rows(input);
+    let part = node.children().into_iter().find(is_part).cloned();
     Ok(part.map(|part| Below { part, is_second: false }))
+}
+
+/// For the partitions of a join that share what they find: the join of one partition over the part of its second input,
+/// which may compute elsewhere, and that part.
+///
+/// # Errors
+/// DataFusion's.
+pub(super) fn apart(
+    node: &Arc<dyn ExecutionPlan>,
+) -> Result<Option<(Arc<dyn ExecutionPlan>, Arc<dyn ExecutionPlan>)>> {
+    let join = node.is::<GatherExec>().then(|| node.children().into_iter().next()).flatten();
+    let Some(join) = join.filter(|join| yields_build_rows(join)) else { return Ok(None) };
+    let [build, probe] = join.children()[..] else { return Ok(None) };
+    let over_one = replaced(join, vec![build.clone(), gathered(probe.clone())])?;
+    Ok(Some((over_one, probe.clone())))
 }
 
 /// The operator over the part that [`part_below`] returned, which computes elsewhere.
@@ -180,6 +197,13 @@ fn split(
         && follows_probe(node)
     {
         return joined(node, gathered(build.clone()), probe.clone(), applied).map(Some);
+    }
+    if let [build, probe] = inputs.as_slice()
+        && is_split(probe)
+        && yields_build_rows(node)
+    {
+        let join = joined(node, gathered(build.clone()), probe.clone(), applied)?;
+        return Ok(Some(gathered(join)));
     }
     if let Some(aggregate) = node.downcast_ref::<AggregateExec>()
         && let Some(parallel) = aggregated(aggregate)?

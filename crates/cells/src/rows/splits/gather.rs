@@ -1,20 +1,22 @@
 //! The rows of all splits, in the order of the splits.
 
-use super::in_order::{Begin, Bounds, in_order};
+use super::in_order::{Anew, Begin, Bounds, in_order, in_order_sharing};
+use super::replaced;
 use crate::rows::remote::RemoteExec;
 use crate::rows::single;
 use crate::rows::stop::unchecked;
 use datafusion::arrow::compute::BatchCoalescer;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::internal_datafusion_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_batch_memory_size};
+use datafusion::common::{JoinType, internal_datafusion_err};
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
@@ -52,6 +54,29 @@ pub(in crate::rows) fn gathered(input: Arc<dyn ExecutionPlan>) -> Arc<dyn Execut
     match input.output_partitioning().partition_count() {
         1 => input,
         _ => Arc::new(GatherExec::new(input)),
+    }
+}
+
+/// True for joins that yield rows of their first input alone. All partitions find matches of these, and the one that ends
+/// last yields them, in their order.
+pub(super) fn yields_build_rows(node: &Arc<dyn ExecutionPlan>) -> bool {
+    use JoinType::{LeftAnti, LeftMark, LeftSemi};
+    node.downcast_ref::<HashJoinExec>().is_some_and(|join| {
+        *join.partition_mode() == PartitionMode::CollectLeft
+            && join.fetch().is_none()
+            && !join.null_aware
+            && matches!(join.join_type(), LeftAnti | LeftMark | LeftSemi)
+    })
+}
+
+/// Such a join, which has found no matches yet.
+fn unmatched(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    match plan.downcast_ref::<HashJoinExec>() {
+        Some(join) => join.builder().reset_state().build_exec(),
+        None => {
+            let inputs = plan.children().into_iter().map(unmatched).collect::<Result<_>>()?;
+            replaced(plan, inputs)
+        }
     }
 }
 
@@ -226,8 +251,18 @@ impl ExecutionPlan for GatherExec {
         let bounds = bounds_of(self.name(), &self.input, &context);
         let batch_rows = context.session_config().batch_size().max(1);
         let splits = self.input.output_partitioning().partition_count();
-        let begin = partitions_of(self.input.clone(), context);
-        let rows = in_order(splits, begin, get_record_batch_memory_size, bounds);
+        let rows = match yields_build_rows(unchecked(&self.input)) {
+            true => {
+                let input = self.input.clone();
+                let anew: Anew<RecordBatch> =
+                    Box::new(move || Ok(partitions_of(unmatched(&input)?, context.clone())));
+                in_order_sharing(splits, anew, get_record_batch_memory_size, bounds)?
+            }
+            false => {
+                let begin = partitions_of(self.input.clone(), context);
+                in_order(splits, begin, get_record_batch_memory_size, bounds)
+            }
+        };
         let rows = coalesced(rows, self.schema(), batch_rows);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }

@@ -38,6 +38,9 @@ pub(super) struct Bounds {
 /// Begins a part.
 pub(super) type Begin<T> = Box<dyn Fn(usize) -> BoxStream<'static, Result<T>> + Send + Sync>;
 
+/// Begins parts that share a state, with a new one.
+pub(super) type Anew<T> = Box<dyn Fn() -> Result<Begin<T>> + Send + Sync>;
+
 /// An item and its bytes.
 type Sized<T> = (T, usize);
 
@@ -49,6 +52,29 @@ pub(super) fn in_order<T: Send + 'static>(
     size: fn(&T) -> usize,
     bounds: Bounds,
 ) -> BoxStream<'static, Result<T>> {
+    all_in_order(parts, begin, None, size, bounds)
+}
+
+/// As [`in_order`], for parts that share a state. Where memory does not suffice, all of them run again.
+///
+/// # Errors
+/// Those of `anew`.
+pub(super) fn in_order_sharing<T: Send + 'static>(
+    parts: usize,
+    anew: Anew<T>,
+    size: fn(&T) -> usize,
+    bounds: Bounds,
+) -> Result<BoxStream<'static, Result<T>>> {
+    Ok(all_in_order(parts, anew()?, Some(anew), size, bounds))
+}
+
+fn all_in_order<T: Send + 'static>(
+    parts: usize,
+    begin: Begin<T>,
+    anew: Option<Anew<T>>,
+    size: fn(&T) -> usize,
+    bounds: Bounds,
+) -> BoxStream<'static, Result<T>> {
     let Bounds { turns, bytes, memory } = bounds;
     if turns <= 1 || parts <= 1 {
         return stream::iter(0..parts).flat_map(begin).boxed();
@@ -57,6 +83,7 @@ pub(super) fn in_order<T: Send + 'static>(
     let held = if memory.try_grow(bytes).is_ok() { bytes } else { 0 };
     let state = InOrder {
         begin,
+        anew,
         parts,
         next: 0,
         running: VecDeque::with_capacity(window),
@@ -64,6 +91,7 @@ pub(super) fn in_order<T: Send + 'static>(
         size,
         turns: Arc::new(Semaphore::new(turns)),
         bytes: held / window,
+        all_read: 0,
         read: 0,
         skipped: 0,
         _memory: memory,
@@ -76,6 +104,8 @@ pub(super) fn in_order<T: Send + 'static>(
 
 struct InOrder<T> {
     begin: Begin<T>,
+    /// `None` for parts that share nothing.
+    anew: Option<Anew<T>>,
     parts: usize,
     /// The next part to start.
     next: usize,
@@ -85,9 +115,11 @@ struct InOrder<T> {
     turns: Arc<Semaphore>,
     /// Bytes that a part may hold.
     bytes: usize,
-    /// Items of the first running part that were read.
+    /// Items that were read.
+    all_read: usize,
+    /// Those of the first running part.
     read: usize,
-    /// Items of it that are skipped: they were read before it ran again.
+    /// The next items that are skipped: they were read before their parts ran again.
     skipped: usize,
     /// Counts the bytes that parts hold.
     _memory: MemoryReservation,
@@ -151,29 +183,43 @@ impl<T: Send + 'static> InOrder<T> {
                     continue;
                 }
                 self.read += 1;
+                self.all_read += 1;
                 return Ok(Some(item));
             }
             let Some(mut first) = self.running.pop_front() else { return Ok(None) };
             // The items end where the part ends, fails or panics.
             match first.task.join_next().await {
-                Some(Ok(Ok(()))) | None => (self.read, self.skipped) = (0, 0),
+                Some(Ok(Ok(()))) | None => {
+                    self.read = 0;
+                    if self.anew.is_none() {
+                        self.skipped = 0;
+                    }
+                }
                 Some(Ok(Err(e))) => self.again_alone(e).await?,
                 Some(Err(e)) => return Err(DataFusionError::ExecutionJoin(Box::new(e))),
             }
         }
     }
 
-    /// Ends all parts and lets the first one run again, alone, if it failed for want of memory.
+    /// Ends all parts and lets the first one run again, alone, if it failed for want of memory. Those before it run
+    /// again, too, if they share a state.
     async fn again_alone(&mut self, error: DataFusionError) -> Result<()> {
         if self.window == 1 || !is_out_of_memory(&error) {
             return Err(error);
         }
-        self.next -= self.running.len() + 1;
+        let first = self.next - self.running.len() - 1;
         for mut ended in self.running.drain(..) {
             ended.task.shutdown().await;
         }
         self.window = 1;
-        self.skipped = self.read;
+        (self.next, self.skipped) = match &self.anew {
+            Some(anew) => {
+                self.begin = anew()?;
+                (0, self.all_read)
+            }
+            None => (first, self.read),
+        };
+        self.read = 0;
         Ok(())
     }
 
@@ -288,6 +334,26 @@ mod tests {
         let all: Vec<_> = all.collect().await;
         assert_eq!(all.len(), 58);
         assert!(matches!(all[57], Err(DataFusionError::ResourcesExhausted(_))), "{:?}", all[57]);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn parts_that_share_a_state_run_again_with_a_new_one() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        for fails_at in [57, 0, 199, 200] {
+            let states = Arc::new(AtomicUsize::new(0));
+            let made = states.clone();
+            let anew: Anew<usize> = Box::new(move || {
+                let is_first = made.fetch_add(1, SeqCst) == 0;
+                Ok(parts(move |i| match i == fails_at && is_first {
+                    true => Err(DataFusionError::ResourcesExhausted("on purpose".into())),
+                    false => Ok(()),
+                }))
+            });
+            let all = in_order_sharing(20, anew, |_| 10, bounds(&pool, 3, 1 << 20)).unwrap();
+            let all: Vec<usize> = all.try_collect().await.unwrap();
+            assert_eq!(all, (0..200).collect::<Vec<_>>(), "{fails_at}");
+            assert_eq!(states.load(SeqCst), if fails_at < 200 { 2 } else { 1 });
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]

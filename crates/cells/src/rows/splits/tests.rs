@@ -37,7 +37,7 @@ fn rows() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-pub(in crate::rows) const QUERIES: [&str; 30] = [
+pub(in crate::rows) const QUERIES: [&str; 33] = [
     "SELECT * FROM t",
     "SELECT id, v * 2 FROM t WHERE g = 3",
     "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
@@ -68,7 +68,15 @@ pub(in crate::rows) const QUERIES: [&str; 30] = [
     "SELECT t.id, u.k FROM t JOIN (SELECT DISTINCT k FROM t WHERE k < 9) u ON t.id BETWEEN u.k * 100 AND u.k * 100 + 3",
     RARE,
     COMMON,
+    SEMI,
+    ANTI,
+    MARK,
 ];
+
+/// Joins that yield rows of their first side.
+const SEMI: &str = "SELECT u.id, u.v FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u WHERE EXISTS (SELECT 1 FROM t WHERE t.k = u.k AND t.g > 8)";
+const ANTI: &str = "SELECT u.id, u.v FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u WHERE NOT EXISTS (SELECT 1 FROM t WHERE t.k = u.k AND t.g > 8)";
+const MARK: &str = "SELECT u.id, u.v FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u WHERE EXISTS (SELECT 1 FROM t WHERE t.k = u.k AND t.g > 8) OR u.v > 0.01";
 
 /// Of the 7919 keys of `t`, the other side has some sixty.
 const RARE: &str = "SELECT sum(t.v), count(*), min(t.s) FROM t JOIN t u ON t.k = u.id WHERE u.s = 'text 7' AND t.g > 2";
@@ -266,6 +274,16 @@ async fn plans_are_split_where_rows_are_independent() {
     SortSplitsExec
       ProjectionExec
         WindowsExec
+          DataSourceExec
+    ");
+    insta::assert_snapshot!(shown(SEMI).await, @r"
+    GatherExec
+      HashJoinExec
+        KeysExec
+          GatherExec
+            FilterExec
+              DataSourceExec
+        FilterExec
           DataSourceExec
     ");
     let joined = "SELECT sum(a.v) FROM t a JOIN t b ON a.k = b.id WHERE b.g = 5";

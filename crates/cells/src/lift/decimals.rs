@@ -151,6 +151,7 @@ impl Operation {
 /// Values that fit into 64 bits.
 struct Side<'a> {
     values: &'a [i128],
+    /// Of an array; a scalar is not NULL.
     nulls: Option<&'a NullBuffer>,
     is_scalar: bool,
     scale: i8,
@@ -164,7 +165,8 @@ impl<'a> Side<'a> {
         // Without a branch, so several values at a time.
         let fit = values.iter().fold(true, |all, &v| all & (i128::from(v as i64) == v));
         let is_known = fit && !(is_scalar && decimals.null_count() > 0);
-        is_known.then_some(Side { values, nulls: decimals.nulls(), is_scalar, scale })
+        let nulls = decimals.nulls().filter(|_| !is_scalar);
+        is_known.then_some(Side { values, nulls, is_scalar, scale })
     }
 }
 

@@ -74,9 +74,9 @@ pub(in crate::rows) const QUERIES: [&str; 33] = [
 ];
 
 /// Joins that yield rows of their first side.
-const SEMI: &str = "SELECT u.id, u.v FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u WHERE EXISTS (SELECT 1 FROM t WHERE t.k = u.k AND t.g > 8)";
-const ANTI: &str = "SELECT u.id, u.v FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u WHERE NOT EXISTS (SELECT 1 FROM t WHERE t.k = u.k AND t.g > 8)";
-const MARK: &str = "SELECT u.id, u.v FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u WHERE EXISTS (SELECT 1 FROM t WHERE t.k = u.k AND t.g > 8) OR u.v > 0.01";
+const SEMI: &str = "SELECT u.id, u.v FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u WHERE EXISTS (SELECT 1 FROM t WHERE t.id = u.k AND t.g > 8)";
+const ANTI: &str = "SELECT u.id, u.v FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u WHERE NOT EXISTS (SELECT 1 FROM t WHERE t.id = u.k AND t.g > 8)";
+const MARK: &str = "SELECT u.id, u.v FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u WHERE EXISTS (SELECT 1 FROM t WHERE t.id = u.k AND t.g > 8) OR u.v > 0.01";
 
 /// Of the 7919 keys of `t`, the other side has some sixty.
 const RARE: &str = "SELECT sum(t.v), count(*), min(t.s) FROM t JOIN t u ON t.k = u.id WHERE u.s = 'text 7' AND t.g > 2";
@@ -280,8 +280,8 @@ async fn plans_are_split_where_rows_are_independent() {
     GatherExec
       HashJoinExec
         KeysExec
-          GatherExec
-            FilterExec
+          FilterExec
+            GatherExec
               DataSourceExec
         FilterExec
           DataSourceExec

@@ -470,22 +470,22 @@ mod tests {
     const N: usize = 1000;
 
     fn g(i: usize) -> Option<i32> {
-        (i % 7 != 0).then_some((i % 5) as i32)
+        (!i.is_multiple_of(7)).then_some((i % 5) as i32)
     }
 
     fn v(i: usize) -> Option<i32> {
-        (i % 11 != 0).then_some((i * 37 % 101) as i32)
+        (!i.is_multiple_of(11)).then_some((i * 37 % 101) as i32)
     }
 
     /// Rows with keys of several types; `w` has no NULLs.
     fn batch() -> RecordBatch {
         let other_nan = f64::from_bits(f64::NAN.to_bits() + 1);
         let floats = [0.0, -0.0, f64::NAN, -f64::NAN, 1.5, other_nan];
-        let text = |i: usize| (i % 9 != 0).then(|| format!("a long text {}", i * 31 % 83));
+        let s = |i: usize| (!i.is_multiple_of(9)).then(|| format!("a long text {}", i * 31 % 83));
         let g: Int32Array = (0..N).map(g).collect();
         let v: Float64Array = (0..N).map(|i| v(i).map(f64::from)).collect();
         let h: Float64Array = (0..N).map(|i| (i % 13 != 0).then_some(floats[i % 6])).collect();
-        let s: StringArray = (0..N).map(text).collect();
+        let s: StringArray = (0..N).map(s).collect();
         let w = Int32Array::from_iter_values((0..N).map(|i| (i * 17 % 29) as i32));
         RecordBatch::try_from_iter([
             ("g", Arc::new(g) as ArrayRef),

@@ -46,7 +46,9 @@ mod worker;
 pub(super) use task::RemoteExec;
 pub use worker::{RowsLoad, RowsStart, RowsTasks};
 
-use super::splits::{FirstExec, KeysExec, RowsThreads, SPLIT_BYTES, apart, over_part, part_below};
+use super::splits::{
+    Apart, FirstExec, KeysExec, RowsThreads, SPLIT_BYTES, apart, over_part, part_below,
+};
 use super::{BoxError, IsStopped, RowsRuntime};
 use bytes::Bytes;
 use channel::TaskChannel;
@@ -239,7 +241,7 @@ impl Spreading {
         // A part of rows that workers may compute is worth more than the threads of a join over it.
         let plan = plan.transform_down(|node| {
             Ok(match apart(&node)? {
-                Some((join, part)) if bytes_below(&part)? >= self.spread.least_bytes => {
+                Some(Apart { join, part }) if bytes_below(&part)? >= self.spread.least_bytes => {
                     Transformed::yes(join)
                 }
                 _ => Transformed::no(node),

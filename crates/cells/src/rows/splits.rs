@@ -124,19 +124,23 @@ pub(super) fn part_below(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Below>>
     Ok(part.map(|part| Below { part, is_second: false }))
 }
 
-/// For the partitions of a join that share what they find: the join of one partition over the part of its second input,
-/// which may compute elsewhere, and that part.
+/// A join whose partitions shared what they found, with one partition over the rows of its second input.
+pub(super) struct Apart {
+    pub(super) join: Arc<dyn ExecutionPlan>,
+    /// The second input, which may compute elsewhere.
+    pub(super) part: Arc<dyn ExecutionPlan>,
+}
+
+/// Takes such a join apart; `None` for other operators.
 ///
 /// # Errors
 /// DataFusion's.
-pub(super) fn apart(
-    node: &Arc<dyn ExecutionPlan>,
-) -> Result<Option<(Arc<dyn ExecutionPlan>, Arc<dyn ExecutionPlan>)>> {
+pub(super) fn apart(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Apart>> {
     let join = node.is::<GatherExec>().then(|| node.children().into_iter().next()).flatten();
     let Some(join) = join.filter(|join| yields_build_rows(join)) else { return Ok(None) };
     let [build, probe] = join.children()[..] else { return Ok(None) };
-    let over_one = replaced(join, vec![build.clone(), gathered(probe.clone())])?;
-    Ok(Some((over_one, probe.clone())))
+    let join = replaced(join, vec![build.clone(), gathered(probe.clone())])?;
+    Ok(Some(Apart { join, part: probe.clone() }))
 }
 
 /// The operator over the part that [`part_below`] returned, which computes elsewhere.

@@ -162,7 +162,7 @@ impl<'a> Side<'a> {
         let (array, is_scalar) = datum.get();
         let decimals = array.as_primitive_opt::<Decimal128Type>()?;
         let (values, scale) = (decimals.values().as_ref(), decimals.scale());
-        // Without a branch, so several values at a time.
+        // No branch, so that the loop is vectorised.
         let fit = values.iter().fold(true, |all, &v| all & (i128::from(v as i64) == v));
         let is_known = fit && !(is_scalar && decimals.null_count() > 0);
         let nulls = decimals.nulls().filter(|_| !is_scalar);
@@ -170,7 +170,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// The values of two sides, of which one may be the same for all; both as 64 bits, of which a product takes one step.
+/// The results for all rows; a scalar is the same for each. A product of two 64-bit values is one instruction.
 fn each(left: &Side<'_>, right: &Side<'_>, of: impl Fn(i128, i128) -> i128) -> Vec<i128> {
     let of = |&x: &i128, &y: &i128| of(i128::from(x as i64), i128::from(y as i64));
     match (left.values, right.values) {

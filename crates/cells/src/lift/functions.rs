@@ -42,7 +42,7 @@ use sum::CheckedSum;
 use tessera_frontend::error::Error;
 pub(super) use time_text::TimeText;
 
-/// Memory of a process in which joins use it for their time.
+/// Memory limit from which on joins may use more memory to run faster.
 const PLACES_MIN: u64 = 1 << 30;
 
 /// A session for cell blocks, with DataFusion's functions and Tessera's.
@@ -68,7 +68,7 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     // The reader leaves out row groups by their statistics, and operators above it leave out rows: where the reader leaves
     // out single rows, it takes two to three times as long for those that it keeps.
     options.execution.parquet.pushdown_filters = false;
-    // A place for each possible key, of which most are free, needs more memory than a hash table and half of its time.
+    // A table with a slot for each possible key, most of them empty, is faster than a hash table and needs more memory.
     if memory >= PLACES_MIN {
         options.execution.perfect_hash_join_min_key_density = 0.05;
     }

@@ -189,7 +189,7 @@ impl Parts {
 
     fn is_match(&self, text: &str, finders: &[Finder<'_>]) -> bool {
         let mut rest = text.as_bytes();
-        // The address of an empty text is none, and to compare bytes there takes as long as a search.
+        // An empty text has no valid address. On some processors a comparison of zero bytes there takes 50 ns.
         if !self.start.is_empty() {
             let Some(inner) = rest.strip_prefix(self.start.as_bytes()) else { return false };
             rest = inner;

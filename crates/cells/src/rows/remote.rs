@@ -238,7 +238,7 @@ impl Spreading {
         plan: Arc<dyn ExecutionPlan>,
         state: &SessionState,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        // A part of rows that workers may compute is worth more than the threads of a join over it.
+        // Where workers may compute the second input of such a join, the join runs in one partition here.
         let plan = plan.transform_down(|node| {
             Ok(match apart(&node)? {
                 Some(Apart { join, part }) if bytes_below(&part)? >= self.spread.least_bytes => {

@@ -96,7 +96,7 @@ impl Plain {
         }
     }
 
-    /// True if there is no NaN, and no zero where its sign counts. Without a branch, so several values at a time.
+    /// True if there is no NaN, and no zero where its sign counts. No branch, so that the loop is vectorised.
     fn is_plain<T: Copy + PartialEq + Default>(&self, values: &[T]) -> bool {
         #[expect(clippy::eq_op, reason = "a NaN is not equal to itself")]
         let is_nan = |v: T| v != v;

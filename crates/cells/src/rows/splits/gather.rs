@@ -57,8 +57,8 @@ pub(in crate::rows) fn gathered(input: Arc<dyn ExecutionPlan>) -> Arc<dyn Execut
     }
 }
 
-/// True for joins that yield rows of their first input alone. All partitions find matches of these, and the one that ends
-/// last yields them, in their order.
+/// True for joins that yield only rows of their first input. All partitions share its matches, and the one that ends last
+/// yields the rows, in an order that does not depend on the partitions.
 pub(super) fn yields_build_rows(node: &Arc<dyn ExecutionPlan>) -> bool {
     use JoinType::{LeftAnti, LeftMark, LeftSemi};
     node.downcast_ref::<HashJoinExec>().is_some_and(|join| {
@@ -69,7 +69,7 @@ pub(super) fn yields_build_rows(node: &Arc<dyn ExecutionPlan>) -> bool {
     })
 }
 
-/// Such a join, which has found no matches yet.
+/// A copy of such a join without the matches that it has found.
 fn unmatched(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     match plan.downcast_ref::<HashJoinExec>() {
         Some(join) => join.builder().reset_state().build_exec(),

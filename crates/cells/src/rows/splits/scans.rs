@@ -14,7 +14,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use std::any::Any;
 use std::sync::Arc;
 
-/// Splits of a scan that is too small for as many of the usual size.
+/// Largest number of splits of a scan that has fewer of the usual size.
 const SPLITS_FEW: u64 = 8;
 
 /// The scan with a partition for each split, or `None` if it has only one.
@@ -42,7 +42,7 @@ fn files_of(
         return None;
     }
     let total: u64 = files.iter().map(PartitionedFile::effective_size).sum();
-    // Of equal size. Smaller ones where there are few: the rows of a side of a join come from one file often.
+    // Of equal size. A small scan has up to eight smaller splits: it is often a side of a join.
     let few = total.div_ceil((bytes / SPLITS_FEW).max(1)).min(SPLITS_FEW);
     let splits = total.div_ceil(bytes).clamp(few.max(1), SPLITS_MAX);
     let bytes = total.div_ceil(splits).max(1);

@@ -29,6 +29,7 @@ mod decimals;
 mod dense;
 mod error;
 mod expansion;
+mod faster;
 mod float32;
 mod functions;
 mod grouping;
@@ -318,8 +319,7 @@ impl Lift<'_> {
         let logical = nan::rewrite(logical).and_then(window_keys::rewrite).map_err(told)?;
         let logical = state.optimize(&logical).map_err(told)?;
         error::correlated(&logical)?;
-        let logical = join_keys::rewrite(logical).and_then(like::rewrite);
-        let logical = logical.and_then(decimals::rewrite);
+        let logical = join_keys::rewrite(logical).and_then(faster::rewrite);
         let logical = logical.and_then(|plan| self.rows(plan)).map_err(told)?;
         Ok((logical, orders))
     }

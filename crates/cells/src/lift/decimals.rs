@@ -10,14 +10,12 @@ use arrow::buffer::NullBuffer;
 use arrow::compute::kernels::numeric;
 use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef};
 use arrow::error::ArrowError;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Result, internal_err};
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::logical_expr::binary::BinaryTypeCoercer;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs,
-    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, Operator, ReturnFieldArgs, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::physical_expr_common::datum::apply;
 
@@ -39,38 +37,25 @@ pub(super) fn functions() -> [ScalarUDF; 3] {
     })
 }
 
-/// Rewrites the operators of an optimised plan whose sides are decimals; the schema stays the same.
-pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let functions = functions();
-    plan.transform_up_with_subqueries(|node| match node {
-        node @ LogicalPlan::TableScan(_) => Ok(Transformed::no(node)),
-        node => {
-            let schema = merge_schema(&node.inputs());
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let new = expr.transform_up(|expr| {
-                    let Expr::BinaryExpr(BinaryExpr { left, op, right }) = &expr else {
-                        return Ok(Transformed::no(expr));
-                    };
-                    let at = OPERATORS.iter().position(|(known, _)| known == op);
-                    // A type that is not known here is of an outer query.
-                    let is_decimal = |side: &Expr| {
-                        matches!(side.get_type(&schema), Ok(DataType::Decimal128(..)))
-                    };
-                    match at {
-                        Some(at) if is_decimal(left) && is_decimal(right) => {
-                            let sides = vec![left.as_ref().clone(), right.as_ref().clone()];
-                            Ok(Transformed::yes(functions[at].call(sides)))
-                        }
-                        _ => Ok(Transformed::no(expr)),
-                    }
-                })?;
-                Ok(new.update_data(|expr| name.restore(expr)))
-            })
+/// The call of one of the functions, if both sides of an operator are decimals.
+pub(super) fn of_operator(
+    expr: Expr,
+    schema: &DFSchema,
+    functions: &[ScalarUDF],
+) -> Result<Transformed<Expr>> {
+    let Expr::BinaryExpr(BinaryExpr { left, op, right }) = &expr else {
+        return Ok(Transformed::no(expr));
+    };
+    let known = OPERATORS.iter().zip(functions).find(|((known, _), _)| known == op);
+    // A type that is not known here is of an outer query.
+    let is_decimal = |side: &Expr| matches!(side.get_type(schema), Ok(DataType::Decimal128(..)));
+    match known {
+        Some((_, function)) if is_decimal(left) && is_decimal(right) => {
+            let sides = vec![left.as_ref().clone(), right.as_ref().clone()];
+            Ok(Transformed::yes(function.call(sides)))
         }
-    })
-    .map(|t| t.data)
+        _ => Ok(Transformed::no(expr)),
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]

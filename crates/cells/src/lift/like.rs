@@ -11,35 +11,18 @@ use arrow::array::{
 };
 use arrow::compute::{cast, not};
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::logical_expr::expr::Like;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use memchr::memmem::Finder;
 
 use super::unnamed::Unnamed;
 
-/// Rewrites the conditions of an optimised plan; the schema stays the same.
-pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|node| match node {
-        // The filters of a scan select parts of files, which they do as they are.
-        node @ LogicalPlan::TableScan(_) => Ok(Transformed::no(node)),
-        node => {
-            let names = datafusion::logical_expr::expr_rewriter::NamePreserver::new(&node);
-            node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let new = expr.transform_up(of_like)?;
-                Ok(new.update_data(|expr| name.restore(expr)))
-            })
-        }
-    })
-    .map(|t| t.data)
-}
-
-fn of_like(expr: Expr) -> Result<Transformed<Expr>> {
+/// The search for a pattern that Arrow would match in another way.
+pub(super) fn of_like(expr: Expr) -> Result<Transformed<Expr>> {
     let Expr::Like(like) = &expr else { return Ok(Transformed::no(expr)) };
     let Some(parts) = Parts::of(like) else { return Ok(Transformed::no(expr)) };
     let text = like.expr.as_ref().clone();

@@ -104,3 +104,46 @@ impl Together<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use datafusion::arrow::array::{Int64Array, RecordBatch, StringArray};
+    use datafusion::physical_plan::displayable;
+    use datafusion::prelude::{SessionConfig, SessionContext};
+
+    #[tokio::test]
+    async fn neighbouring_comparisons_are_one_call_with_the_same_rows() {
+        let config = SessionConfig::new().with_target_partitions(1);
+        let context = SessionContext::new_with_config(config);
+        let number = |i: i64, step: i64| (i % 7 != 3).then_some(i * step % 101);
+        let of = |step| (0..1000).map(|i| number(i, step)).collect::<Int64Array>();
+        let texts: StringArray = (0..1000).map(|i| Some(format!("{i}"))).collect();
+        let batch = RecordBatch::try_from_iter([
+            ("a", Arc::new(of(17)) as _),
+            ("b", Arc::new(of(29)) as _),
+            ("s", Arc::new(texts) as _),
+        ])
+        .unwrap();
+        context.register_batch("t", batch).unwrap();
+        for (condition, is_changed) in [
+            ("a > 5 AND b < 90", true),
+            ("a > 90 AND a < 95 AND s LIKE '%1%' AND b <> 7", true),
+            ("s LIKE '%1%' AND a IN (1, 5, 9, 11, 13) AND b >= a", true),
+            ("a > 5 AND s < '5' AND b < 9", false),
+            ("a = 5 AND b >= 0", false),
+            ("a > 5 AND 100 / (b + 1) > 2", false),
+        ] {
+            let sql = format!("SELECT a, b, s FROM t WHERE {condition}");
+            let plan = context.sql(&sql).await.unwrap().create_physical_plan().await.unwrap();
+            let options = Arc::new(ConfigOptions::default());
+            let together = with_comparisons_together(plan.clone(), &options).unwrap();
+            let shown = displayable(together.as_ref()).indent(false).to_string();
+            assert_eq!(shown.contains("tessera_all("), is_changed, "{condition}: {shown}");
+            let rows = |plan| datafusion::physical_plan::collect(plan, context.task_ctx());
+            let (rows, want) = (rows(together).await.unwrap(), rows(plan).await.unwrap());
+            assert!(rows == want && !want.is_empty(), "{condition}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Replaces operators of an optimised plan by functions that are faster and have the same results.
+
+use super::{decimals, like};
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+
+/// Rewrites the expressions of a plan; the schema stays the same.
+pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let functions = decimals::functions();
+    plan.transform_up_with_subqueries(|node| match node {
+        // The filters of a scan select parts of files, which they do as they are.
+        node @ LogicalPlan::TableScan(_) => Ok(Transformed::no(node)),
+        node => {
+            let schema = merge_schema(&node.inputs());
+            let names = NamePreserver::new(&node);
+            node.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let new = expr.transform_up(|expr| {
+                    like::of_like(expr)?
+                        .transform_data(|expr| decimals::of_operator(expr, &schema, &functions))
+                })?;
+                Ok(new.update_data(|expr| name.restore(expr)))
+            })
+        }
+    })
+    .map(|t| t.data)
+}

@@ -73,5 +73,6 @@ mod slt;
 mod standby;
 mod stores;
 mod subscripts;
+mod table_files;
 mod ways;
 mod web;

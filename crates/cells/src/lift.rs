@@ -85,7 +85,7 @@ pub(crate) use labelled::{coordinate, origins};
 pub use planner::Planner;
 pub use scan::{ScanColumn, TensorScan, Top};
 pub(crate) use shared::SharedRows;
-use shared::{SharedSource, Taken};
+use shared::{SharedSource, Taken, Which};
 pub(crate) use table::dtype_of_field;
 pub use table::{calendar, dtype_of, field};
 pub(crate) use unnamed::Unnamed;
@@ -230,8 +230,9 @@ pub(crate) fn plan(
         let density = form.density;
         let (mut query, mut prepared) = names::prepare(query, tables, because, density, text)?;
         let taken = match expansion::check(&query) {
+            Ok(()) if prepared.reads_only_files() => shared::take_out(&mut query, Which::Grouped),
             Ok(()) => Vec::new(),
-            Err(_) => shared::take_out(&mut query),
+            Err(_) => shared::take_out(&mut query, Which::All),
         };
         let mut lift = Lift { state, config, form, scans: Vec::new(), notes: Vec::new() };
         if density == Density::Off {

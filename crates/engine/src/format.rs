@@ -12,6 +12,7 @@ mod csv;
 mod digits;
 mod fill;
 mod json;
+mod line;
 mod long;
 pub mod native;
 mod netcdf;

@@ -342,23 +342,48 @@ pub fn parse_period(text: &str, calendar: Calendar) -> Option<(i64, i64)> {
 
 /// Formats a moment as ISO 8601: `2020-01-05T00:00:00`, with six decimals of a second only if they are not zero.
 pub fn format_micros(micros: i64, calendar: Calendar) -> String {
+    let mut out = Vec::with_capacity(26);
+    push_micros(micros, calendar, &mut out);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Appends [`format_micros`] to a buffer.
+pub fn push_micros(micros: i64, calendar: Calendar, out: &mut Vec<u8>) {
     let t = split(micros, calendar);
-    let s = t.micros / 1_000_000;
-    let sign = if t.year < 0 { "-" } else { "" };
-    let mut out = format!(
-        "{sign}{:04}-{:02}-{:02}T{:02}:{:02}:{:02}",
-        t.year.abs(),
-        t.month,
-        t.day,
-        s / 3600,
-        s / 60 % 60,
-        s % 60
-    );
-    let fraction = t.micros % 1_000_000;
-    if fraction != 0 {
-        out.push_str(&format!(".{fraction:06}"));
+    push_date(&t, out);
+    let (seconds, fraction) = (t.micros / 1_000_000, t.micros % 1_000_000);
+    for (mark, n) in [(b'T', seconds / 3600), (b':', seconds / 60 % 60), (b':', seconds % 60)] {
+        out.push(mark);
+        push_digits(n as u64, 2, out);
     }
-    out
+    if fraction != 0 {
+        out.push(b'.');
+        push_digits(fraction as u64, 6, out);
+    }
+}
+
+/// Appends a date as ISO 8601: `2020-01-05`.
+pub fn push_date(t: &DateTime, out: &mut Vec<u8>) {
+    if t.year < 0 {
+        out.push(b'-');
+    }
+    push_digits(t.year.unsigned_abs(), 4, out);
+    out.push(b'-');
+    push_digits(t.month.into(), 2, out);
+    out.push(b'-');
+    push_digits(t.day.into(), 2, out);
+}
+
+/// Appends a number with at least `least` digits.
+fn push_digits(mut n: u64, least: usize, out: &mut Vec<u8>) {
+    let mut digits = [b'0'; 20];
+    let mut at = digits.len();
+    while n > 0 || digits.len() - at < least {
+        at -= 1;
+        digits[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+    }
+    out.extend_from_slice(&digits[at..]);
 }
 
 #[cfg(test)]

@@ -40,10 +40,12 @@ pub(crate) mod retry;
 mod root;
 mod scaled;
 pub(crate) mod store;
+mod table_files;
 mod table_store;
 mod taken;
 mod time_units;
 pub(crate) mod unpack;
+mod unpacked;
 pub(crate) mod variables;
 mod versions;
 mod zarr;
@@ -57,7 +59,9 @@ pub use many::is_in_memory;
 pub(crate) use meta::CHUNK_BYTES_MAX;
 pub use reader::{ArrayReader, Fetched};
 pub use store::{Client, Counters, Found, Reached, Stores, passing};
-pub use table_store::TableStore;
+pub use table_files::{TableFiles, table_files};
+pub use table_store::{Listing, TableStore};
+pub use unpacked::Packing;
 pub use versions::{Noted, Read, Versions};
 
 #[cfg(test)]

@@ -63,6 +63,8 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     options.sql_parser.map_string_types_to_utf8view = false;
     // Row groups are read in the order of their file, which rows with equal keys keep. Splits read them once each anyway.
     options.optimizer.enable_sort_pushdown = false;
+    // A table in a directory has the files of all directories below it.
+    options.execution.listing_table_ignore_subdirectory = false;
     // The physical plan may declare a non-null column nullable (`b IS TRUE` over a left join): this check rejects it.
     options.execution.skip_physical_aggregate_schema_check = true;
     // The reader leaves out row groups by their statistics, and operators above it leave out rows: where the reader leaves

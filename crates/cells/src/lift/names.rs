@@ -22,6 +22,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use tessera_frontend::walk::walk_mut;
 
+use datafusion::datasource::DefaultTableSource;
 use datafusion::logical_expr::TableSource;
 use sqlparser::ast::{
     Expr, FunctionArg, FunctionArguments, Ident, ObjectName, OrderBy, Query, Select, SelectItem,
@@ -55,6 +56,13 @@ pub(crate) struct Prepared {
     pub(crate) texts: BTreeMap<String, Position>,
     /// Variables that a misspelt name may mean: the tables contain only those along their dimensions.
     pub(crate) variables: BTreeSet<String>,
+}
+
+impl Prepared {
+    /// True if no relation is an array, whose cells may stay dense.
+    pub(super) fn reads_only_files(&self) -> bool {
+        self.tables.values().all(|table| table.is::<DefaultTableSource>())
+    }
 }
 
 /// Prepares a query; `because` is the clause that made its block a cell block, for errors.

@@ -1,8 +1,8 @@
 //! CTEs that are planned and run once, however often they are referenced.
 //!
 //! DataFusion inlines a CTE at every reference, which is best for most queries: each use is filtered and projected
-//! separately. If a query becomes too large by this (see [`expansion`](super::expansion)), CTEs with more than one
-//! reference are extracted:
+//! separately. CTEs with more than one reference are extracted if the query becomes too large otherwise (see
+//! [`expansion`](super::expansion)), or if they group rows of tables: groups take long, and are few.
 //! ```text
 //! WITH a AS (SELECT l.x FROM t l, t r), b AS (SELECT l.x FROM a l, a r) SELECT sum(x) FROM b, b c
 //!   ⇒  shared_0: WITH a AS (SELECT l.x FROM t l, t r) SELECT * FROM a
@@ -17,11 +17,15 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use datafusion::logical_expr::{Expr, LogicalPlan, Projection, TableSource};
-use sqlparser::ast::{Cte, Ident, ObjectName, Query, TableFactor, Visitor, With};
+use datafusion::logical_expr::{self, LogicalPlan, Projection, TableSource};
+use sqlparser::ast::{
+    Cte, Expr, GroupByExpr, Ident, ObjectName, Query, SelectItem, TableFactor, Visitor, With,
+};
 
 use super::expansion::{Size, name_of, size_beside};
+use tessera_frontend::functions::is_aggregate;
 use tessera_frontend::scope;
+use tessera_frontend::surface::walk::find;
 use tessera_frontend::walk::walk;
 
 /// Rows of a query that its parts read as a table.
@@ -55,9 +59,17 @@ pub(super) struct Taken {
     pub(super) query: Query,
 }
 
-/// Extracts the CTEs with more than one reference from a prepared query, except those that only read one table.
-/// Each reads only those before it.
-pub(super) fn take_out(query: &mut Query) -> Vec<Taken> {
+/// The CTEs that are extracted, of those with more than one reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    /// All that do more than read one table.
+    All,
+    /// Those that group rows.
+    Grouped,
+}
+
+/// Extracts CTEs from a prepared query. Each reads only those before it.
+pub(super) fn take_out(query: &mut Query, which: Which) -> Vec<Taken> {
     let Some(with) = query.with.take_if(|with| !with.recursive) else { return Vec::new() };
     let With { with_token, recursive, cte_tables: mut ctes } = with;
     let with_of = |cte_tables| Some(With { with_token: with_token.clone(), recursive, cte_tables });
@@ -75,7 +87,11 @@ pub(super) fn take_out(query: &mut Query) -> Vec<Taken> {
         let reads_one_table = size.relations <= 1
             && size.walked <= 1
             && named[at].keys().all(|name| !sizes.contains_key(name));
-        let is_taken = uses > 1 && !reads_one_table;
+        let is_worth = match which {
+            Which::All => !reads_one_table,
+            Which::Grouped => groups(&ctes[at].query),
+        };
+        let is_taken = uses > 1 && is_worth;
         let mut table = format!("shared_{}", taken.len());
         while ctes.iter().any(|cte| cte.alias.name.value.eq_ignore_ascii_case(&table)) {
             table.push('_');
@@ -93,6 +109,28 @@ pub(super) fn take_out(query: &mut Query) -> Vec<Taken> {
     }
     query.with = with_of(ctes);
     taken
+}
+
+/// True for a query whose rows are groups.
+fn groups(query: &Query) -> bool {
+    scope::innermost(query).is_some_and(|select| {
+        let groups = match &select.group_by {
+            GroupByExpr::All(_) => true,
+            GroupByExpr::Expressions(keys, _) => !keys.is_empty(),
+        };
+        groups || select.projection.iter().any(aggregates)
+    })
+}
+
+fn aggregates(item: &SelectItem) -> bool {
+    let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else {
+        return false;
+    };
+    let is_one = |e: &Expr| match e {
+        Expr::Function(f) => (f.over.is_none() && is_aggregate(&f.name.to_string())).then_some(()),
+        _ => None,
+    };
+    find(expr, &is_one).is_some()
 }
 
 /// A CTE and the CTEs that it reads, in order, itself last.
@@ -157,6 +195,7 @@ pub(super) fn with_distinct_names(plan: LogicalPlan) -> datafusion::error::Resul
         return Ok(plan);
     }
     let columns = schema.columns().into_iter().zip(names);
-    let columns = columns.map(|(column, name)| Expr::Column(column).alias(name)).collect();
+    let columns =
+        columns.map(|(column, name)| logical_expr::Expr::Column(column).alias(name)).collect();
     Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?))
 }

@@ -9,7 +9,10 @@
 //! The wrapper also charges Parquet's pages to the budget, lets its reader leave out rows by rare keys of a join, and
 //! splits batches that are large when materialized.
 
+use super::csv::{self, CsvRanges};
+use super::json::JsonLines;
 use super::keyed::Keyed;
+use super::opened::Opened;
 use super::parquet::charged;
 use super::written::{cut, rows_of_fixed};
 use arrow::datatypes::SchemaRef;
@@ -22,7 +25,8 @@ use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
-    FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource, ParquetSource,
+    FileGroup, FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource, JsonSource,
+    ParquetSource,
 };
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
@@ -43,7 +47,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use tessera_exec::quota::Quota;
+use tessera_exec::quota::{Account, Quota};
 use tessera_storage::source::SourceError;
 
 /// A file format whose readers may panic.
@@ -157,7 +161,8 @@ pub(super) fn guarded(
             "parquet" => rows_of_fixed(inner.table_schema().file_schema(), text_bytes),
             _ => usize::MAX,
         };
-        let source = GuardedSource { inner, root, rows_max, text_bytes };
+        let account = quota.map(|quota| quota.account());
+        let source = GuardedSource { inner, root, rows_max, text_bytes, account };
         let scan = FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source)).build();
         Ok(Transformed::yes(DataSourceExec::from_data_source(scan) as Arc<dyn ExecutionPlan>))
     })
@@ -177,7 +182,11 @@ pub(super) struct Bounds {
 pub(super) fn within(source: &Arc<dyn FileSource>) -> Option<(&Arc<dyn FileSource>, Bounds)> {
     let source = source.downcast_ref::<GuardedSource>()?;
     let bounds = Bounds { rows_max: source.rows_max, text_bytes: source.text_bytes };
-    Some((&source.inner, bounds))
+    let inner = match source.inner.downcast_ref::<Opened>() {
+        Some(lines) if lines.inner().is::<JsonSource>() => lines.inner(),
+        _ => &source.inner,
+    };
+    Some((inner, bounds))
 }
 
 /// Wraps the reader of files of `store` as [`guarded`] does, with the bounds of another process: they cut batches.
@@ -190,15 +199,35 @@ pub(super) fn guarded_again(
 ) -> Arc<dyn FileSource> {
     let inner = charging(inner, quota, batch_rows);
     let Bounds { rows_max, text_bytes } = bounds;
-    Arc::new(GuardedSource { inner, root: root_of(store), rows_max, text_bytes })
+    let account = quota.map(|quota| quota.account());
+    Arc::new(GuardedSource { inner, root: root_of(store), rows_max, text_bytes, account })
 }
 
-/// The reader; one of Parquet charges its pages.
+/// True for a wrapped reader of CSV whose files can be cut.
+pub(super) fn can_be_cut(source: &Arc<dyn FileSource>) -> bool {
+    source.downcast_ref::<GuardedSource>().is_some_and(|guarded| csv::can_be_cut(&guarded.inner))
+}
+
+/// The wrapped reader of CSV files that are cut into `groups`; `None` if they cannot be cut.
+pub(super) fn of_ranges(
+    source: &Arc<dyn FileSource>,
+    groups: &[FileGroup],
+) -> Option<Arc<dyn FileSource>> {
+    let guarded = source.downcast_ref::<GuardedSource>()?;
+    let open = CsvRanges::new(&guarded.inner, groups, guarded.account.clone())?;
+    let inner = Arc::new(Opened::new(guarded.inner.clone(), open));
+    Some(Arc::new(GuardedSource { inner, ..guarded.clone() }))
+}
+
+/// The reader; one of Parquet charges its pages, one of NDJSON checks integers.
 fn charging(
     inner: Arc<dyn FileSource>,
     quota: Option<&Arc<Quota>>,
     batch_rows: usize,
 ) -> Arc<dyn FileSource> {
+    if inner.is::<JsonSource>() {
+        return Arc::new(Opened::new(inner, JsonLines));
+    }
     let pages = inner.downcast_ref::<ParquetSource>();
     match pages.zip(quota).and_then(|(source, quota)| charged(source, quota, batch_rows)) {
         Some(source) => Arc::new(source),
@@ -262,6 +291,9 @@ const WHOSE: [&str; 4] =
 
 /// Adds the file to a reader's error about the bytes; an error of the storage is returned unchanged.
 fn named(path: &str, error: DataFusionError) -> DataFusionError {
+    if let Some(error) = csv::bad_row(path, &error) {
+        return DataFusionError::External(Box::new(error));
+    }
     if let (DataFusionError::ParquetError(_), DataFusionError::ResourcesExhausted(what)) =
         (&error, error.find_root())
     {
@@ -306,6 +338,7 @@ fn csv_rows(bytes: u64, columns: usize) -> usize {
     there.saturating_add(1).min((CSV_CELLS / columns).max(1))
 }
 
+#[derive(Clone)]
 struct GuardedSource {
     inner: Arc<dyn FileSource>,
     root: String,
@@ -313,6 +346,8 @@ struct GuardedSource {
     rows_max: usize,
     /// Maximum bytes of its materialized texts.
     text_bytes: u64,
+    /// Counts what the reader holds.
+    account: Option<Arc<Account>>,
 }
 
 impl FileSource for GuardedSource {
@@ -342,9 +377,8 @@ impl FileSource for GuardedSource {
     }
 
     fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
-        let GuardedSource { rows_max, text_bytes, .. } = *self;
-        let inner = self.inner.with_batch_size(batch_size.min(rows_max));
-        Arc::new(GuardedSource { inner, root: self.root.clone(), rows_max, text_bytes })
+        let inner = self.inner.with_batch_size(batch_size.min(self.rows_max));
+        Arc::new(GuardedSource { inner, ..self.clone() })
     }
 
     fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {

@@ -18,6 +18,7 @@ mod groups;
 mod in_order;
 mod key_filter;
 pub(super) mod keys;
+mod last;
 mod once;
 mod radix;
 mod scans;
@@ -44,7 +45,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
 pub(super) use first::FirstExec;
-use gather::yields_build_rows;
+use gather::shares_matches;
 pub(super) use gather::{GatherExec, RowsThreads, SPLIT_BYTES, gathered};
 use groups::GroupsExec;
 use key_filter::Applied;
@@ -119,7 +120,7 @@ pub(super) fn part_below(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Below>>
     if !(node.is::<GatherExec>() || node.is::<SortSplitsExec>() || node.is::<WindowsExec>()) {
         return Ok(None);
     }
-    let is_part = |input: &&Arc<dyn ExecutionPlan>| is_split(input) && !yields_build_rows(input);
+    let is_part = |input: &&Arc<dyn ExecutionPlan>| is_split(input) && !shares_matches(input);
     let part = node.children().into_iter().find(is_part).cloned();
     Ok(part.map(|part| Below { part, is_second: false }))
 }
@@ -137,7 +138,7 @@ pub(super) struct Apart {
 /// DataFusion's.
 pub(super) fn apart(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Apart>> {
     let join = node.is::<GatherExec>().then(|| node.children().into_iter().next()).flatten();
-    let Some(join) = join.filter(|join| yields_build_rows(join)) else { return Ok(None) };
+    let Some(join) = join.filter(|join| shares_matches(join)) else { return Ok(None) };
     let [build, probe] = join.children()[..] else { return Ok(None) };
     let join = replaced(join, vec![build.clone(), gathered(probe.clone())])?;
     Ok(Some(Apart { join, part: probe.clone() }))
@@ -204,7 +205,7 @@ fn split(
     }
     if let [build, probe] = inputs.as_slice()
         && is_split(probe)
-        && yields_build_rows(node)
+        && shares_matches(node)
     {
         let join = joined(node, gathered(build.clone()), probe.clone(), applied)?;
         return Ok(Some(gathered(join)));
@@ -233,8 +234,8 @@ fn follows_splits(node: &Arc<dyn ExecutionPlan>) -> bool {
         || node.is::<PartitionTopExec>()
 }
 
-/// True for joins that yield rows in the order of their second input, and nothing for rows of the first one that have
-/// no match.
+/// True for joins that yield rows in the order of their second input, and nothing for rows of the first one without a
+/// match.
 fn follows_probe(node: &Arc<dyn ExecutionPlan>) -> bool {
     let kind = if let Some(join) = node.downcast_ref::<HashJoinExec>() {
         if *join.partition_mode() != PartitionMode::CollectLeft || join.fetch().is_some() {

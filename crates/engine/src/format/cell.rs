@@ -31,8 +31,8 @@ impl Cell<'_> {
             Cell::Bool(b) => write!(out, "{b}"),
             Cell::Int(v) => out.write_all(itoa::Buffer::new().format(*v).as_bytes()),
             Cell::UInt(v) => out.write_all(itoa::Buffer::new().format(*v).as_bytes()),
-            Cell::F32(v) if v.is_finite() => write!(out, "{v:?}"),
-            Cell::F64(v) if v.is_finite() => write!(out, "{v:?}"),
+            Cell::F32(v) if v.is_finite() => write_json_float((*v).into(), out),
+            Cell::F64(v) if v.is_finite() => write_json_float((*v).into(), out),
             Cell::F32(_) | Cell::F64(_) => write!(out, "\"{}\"", self.text()),
             Cell::Text(t) => write_json_string(out, t),
             Cell::List(cells) => {
@@ -68,6 +68,12 @@ pub(super) fn separated<T>(
     Ok(())
 }
 
+fn write_json_float(value: Float, out: &mut dyn Write) -> io::Result<()> {
+    let mut text = Vec::with_capacity(24);
+    value.write_json(&mut text);
+    out.write_all(&text)
+}
+
 /// A JSON string with its quotes.
 pub(super) fn write_json_string(out: &mut dyn Write, text: &str) -> io::Result<()> {
     serde_json::to_writer(out, text).map_err(io::Error::from)
@@ -101,6 +107,9 @@ mod tests {
         assert_eq!(json(Cell::Null), "null");
         assert_eq!(json(Cell::F32(0.1)), "0.1");
         assert_eq!(json(Cell::F64(1e300)), "1e300");
+        assert_eq!(json(Cell::F64(-1.25e-7)), "-1.25e-7");
+        assert_eq!(json(Cell::F64(1e15)), "1000000000000000.0");
+        assert_eq!(json(Cell::F32(16_777_216.0)), "16777216.0");
         assert_eq!(json(Cell::UInt(u64::MAX)), "18446744073709551615");
         assert_eq!(json(Cell::Text("a\"\n\u{1}".into())), "\"a\\\"\\n\\u0001\"");
         assert_eq!(json(Cell::List(vec![Cell::Int(1), Cell::Null])), "[1,null]");

@@ -3,15 +3,15 @@
 use crate::answer::Cell;
 use crate::error::Error;
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, GenericListArray, OffsetSizeTrait,
-    PrimitiveArray,
+    Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, GenericListArray, LargeStringArray,
+    OffsetSizeTrait, PrimitiveArray, StringArray, StringViewArray,
 };
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{self as ty, ArrowPrimitiveType, DataType, Field, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use tessera_cells::lift::calendar;
 use tessera_planner::dtype::{Calendar, DType};
-use tessera_planner::time::{format_micros, split};
+use tessera_planner::time::{DAY_US, push_date, push_micros, split};
 
 /// Key of a schema's metadata with the surface that the query was read in.
 pub const SURFACE_KEY: &str = "tessera.surface";
@@ -48,11 +48,29 @@ pub(super) enum Column<'a> {
     /// Counts of a unit, converted to microseconds.
     Time(&'a dyn Array, ReadInt, Unit, Calendar, bool),
     Date(&'a dyn Array, ReadInt),
+    Text(Texts<'a>),
     List(&'a dyn Array, fn(&dyn Array, usize) -> ArrayRef, &'a Field),
     /// Named columns of the same rows.
     Record(&'a dyn Array, Vec<(&'a str, Column<'a>)>),
     /// Any other type, formatted by Arrow, and its NULLs: a dictionary's NULLs may be among its values.
     Other(&'a dyn Array, ArrayFormatter<'a>, Option<NullBuffer>),
+}
+
+/// An array of texts.
+pub(super) enum Texts<'a> {
+    Small(&'a StringArray),
+    Large(&'a LargeStringArray),
+    View(&'a StringViewArray),
+}
+
+impl<'a> Texts<'a> {
+    pub(super) fn value(&self, row: usize) -> &'a str {
+        match self {
+            Texts::Small(a) => a.value(row),
+            Texts::Large(a) => a.value(row),
+            Texts::View(a) => a.value(row),
+        }
+    }
 }
 
 /// Microseconds in one unit, or units in one microsecond.
@@ -119,6 +137,9 @@ impl<'a> Column<'a> {
             DataType::Date64 => {
                 Date(array, |a, i| read::<ty::Date64Type>(a, i).div_euclid(86_400_000))
             }
+            DataType::Utf8 => Text(Texts::Small(array.as_string())),
+            DataType::LargeUtf8 => Text(Texts::Large(array.as_string())),
+            DataType::Utf8View => Text(Texts::View(array.as_string_view())),
             DataType::List(f) => List(array, item::<i32>, f),
             DataType::LargeList(f) => List(array, item::<i64>, f),
             DataType::FixedSizeList(f, _) => List(array, fixed_item, f),
@@ -139,6 +160,9 @@ impl<'a> Column<'a> {
         use Column::*;
         match self {
             Bool(a) => *a,
+            Text(Texts::Small(a)) => *a,
+            Text(Texts::Large(a)) => *a,
+            Text(Texts::View(a)) => *a,
             F32(a) => *a,
             F64(a) => *a,
             Signed(a, _)
@@ -158,6 +182,29 @@ impl<'a> Column<'a> {
         }
     }
 
+    /// Appends a value of a column of moments or dates as ISO 8601.
+    pub(super) fn push_moment(&self, raw: i64, out: &mut Vec<u8>) {
+        match self {
+            Column::Time(_, _, unit, calendar, zoned) => {
+                let (micros, nanos) = match unit {
+                    Unit::Times(n) => (raw.saturating_mul(*n), 0),
+                    Unit::Over(n) => (raw.div_euclid(*n), raw.rem_euclid(*n)),
+                };
+                push_micros(micros, *calendar, out);
+                if nanos != 0 {
+                    if micros.rem_euclid(1_000_000) == 0 {
+                        out.extend_from_slice(b".000000");
+                    }
+                    out.extend([100, 10, 1].map(|of| b'0' + (nanos / of % 10) as u8));
+                }
+                if *zoned {
+                    out.push(b'Z');
+                }
+            }
+            _ => push_date(&split(raw.saturating_mul(DAY_US), Calendar::Standard), out),
+        }
+    }
+
     pub(super) fn cell(&self, row: usize) -> Result<Cell<'static>, Error> {
         use Column::*;
         if self.is_null(row) {
@@ -169,21 +216,12 @@ impl<'a> Column<'a> {
             Unsigned(a, get) => Cell::UInt(get(*a, row)),
             F32(a) => Cell::F32(a.value(row)),
             F64(a) => Cell::F64(a.value(row)),
-            Time(a, get, unit, calendar, zoned) => {
-                let raw = get(*a, row);
-                let micros = match unit {
-                    Unit::Times(n) => raw.saturating_mul(*n),
-                    Unit::Over(n) => raw.div_euclid(*n),
-                };
-                let text = format_micros(micros, *calendar);
-                Cell::Text(if *zoned { format!("{text}Z").into() } else { text.into() })
+            Time(a, get, ..) | Date(a, get) => {
+                let mut text = Vec::new();
+                self.push_moment(get(*a, row), &mut text);
+                Cell::Text(String::from_utf8(text).unwrap_or_default().into())
             }
-            Date(a, get) => {
-                let micros = get(*a, row).saturating_mul(86_400_000_000);
-                let t = split(micros, Calendar::Standard);
-                let sign = if t.year < 0 { "-" } else { "" };
-                Cell::Text(format!("{sign}{:04}-{:02}-{:02}", t.year.abs(), t.month, t.day).into())
-            }
+            Text(a) => Cell::Text(a.value(row).to_owned().into()),
             List(a, get, field) => {
                 let values = get(*a, row);
                 let column = Column::new(&values, field)?;
@@ -224,7 +262,12 @@ mod tests {
         let ns = TimestampNanosecondArray::from(vec![Some(-1), None, Some(1_500_000_000)]);
         assert_eq!(
             texts(&ns, &f(ns.data_type().clone())),
-            ["1969-12-31T23:59:59.999999", "", "1970-01-01T00:00:01.500000"]
+            ["1969-12-31T23:59:59.999999999", "", "1970-01-01T00:00:01.500000"]
+        );
+        let ns = TimestampNanosecondArray::from(vec![1_500_000_000_000_000_001, 7_000_001_020]);
+        assert_eq!(
+            texts(&ns, &f(ns.data_type().clone())),
+            ["2017-07-14T02:40:00.000000001", "1970-01-01T00:00:07.000001020"]
         );
         let s = TimestampSecondArray::from(vec![86400]).with_timezone("+02:00");
         assert_eq!(texts(&s, &f(s.data_type().clone())), ["1970-01-02T00:00:00Z"]);

@@ -36,11 +36,7 @@ const DIGITS: usize = 17;
 impl Decimal {
     fn of(v: Float) -> Self {
         let mut buffer = zmij::Buffer::new();
-        let text = if v.single {
-            buffer.format_finite(v.value as f32)
-        } else {
-            buffer.format_finite(v.value)
-        };
+        let text = v.shortest_text(&mut buffer);
         let mut out = Decimal { negative: false, digits: [b'0'; DIGITS], len: 0, exponent: -1 };
         let (mut pointed, mut scientific) = (false, None);
         for (at, &byte) in text.as_bytes().iter().enumerate() {
@@ -157,6 +153,43 @@ impl Float {
 
     /// Appends [`Float::repr`] to a buffer.
     pub(super) fn write(self, out: &mut Vec<u8>) {
+        if !self.write_usual(out) {
+            self.write_any(out);
+        }
+    }
+
+    /// Appends a number of JSON: as [`Float::repr`], with an exponent like `e300`, `e-5`.
+    pub(super) fn write_json(self, out: &mut Vec<u8>) {
+        if self.write_usual(out) {
+            return;
+        }
+        let decimal = Decimal::of(self);
+        if (-4..16).contains(&decimal.exponent) {
+            return decimal.pointed(out);
+        }
+        decimal.mantissa(out);
+        out.push(b'e');
+        out.extend_from_slice(itoa::Buffer::new().format(decimal.exponent).as_bytes());
+    }
+
+    /// Appends a value that everybody writes in the same way, without an exponent; false if it is not one.
+    fn write_usual(self, out: &mut Vec<u8>) -> bool {
+        let size = self.value.abs();
+        let usual = size == 0.0 || (1e-4..if self.single { 1e6 } else { 1e15 }).contains(&size);
+        if usual {
+            out.extend_from_slice(self.shortest_text(&mut zmij::Buffer::new()).as_bytes());
+        }
+        usual
+    }
+
+    fn shortest_text(self, buffer: &mut zmij::Buffer) -> &str {
+        match self.single {
+            true => buffer.format_finite(self.value as f32),
+            false => buffer.format_finite(self.value),
+        }
+    }
+
+    fn write_any(self, out: &mut Vec<u8>) {
         let decimal = Decimal::of(self);
         match self.value == 0.0 || (-4..16).contains(&decimal.exponent) {
             true => decimal.pointed(out),
@@ -232,5 +265,28 @@ mod tests {
             assert_eq!(Float::from(x).lone(), want);
         }
         assert_eq!(Float::from(16777216.0f32).repr(), "16777216.0");
+    }
+
+    #[test]
+    fn usual_floats_are_written_like_any() {
+        let differs = |float: Float| {
+            let (usual, any) = (text(|out| float.write(out)), text(|out| float.write_any(out)));
+            (usual != any).then_some((usual, any))
+        };
+        let mut bits = 1u64;
+        for exponent in -20..20 {
+            for _ in 0..200 {
+                bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let value = (bits >> 11) as f64 * 10f64.powi(exponent - 15);
+                for value in [value, -value.round(), (value * 100.0).round() / 100.0] {
+                    assert_eq!(differs(value.into()), None);
+                    assert_eq!(differs((value as f32).into()), None);
+                }
+            }
+        }
+        for edge in [0.0, -0.0, 1e-4, 1e6, 1e15, 999_999.0, 0.1] {
+            assert_eq!(differs(edge.into()), None);
+            assert_eq!(differs((edge as f32).into()), None);
+        }
     }
 }

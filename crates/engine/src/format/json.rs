@@ -1,9 +1,12 @@
 //! JSON: a document for a set of tensors or for rows, an object for each row in NDJSON.
 
 use super::cell::{separated, write_json_string};
-use super::columns::{Column, type_name};
+use super::columns::type_name;
+use super::digits::Float;
+use super::line::{Notation, fields};
+use super::turns::write_batches;
 use super::writer::output;
-use crate::answer::{Batches, Head, Surface, Windows, windows};
+use crate::answer::{Batches, Cell, Head, Surface, Windows, windows};
 use crate::error::Error;
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
@@ -127,22 +130,22 @@ pub(super) fn write_rows(
     });
     head.map_err(output)?;
     out.write_all(b"],\"rows\":[").map_err(output)?;
-    let mut first = true;
-    for batch in batches {
-        let batch = batch?;
-        let columns = columns(&batch, schema)?;
+    let rows = |piece: usize, batch: &RecordBatch, out: &mut Vec<u8>| {
+        let mut fields = fields(batch, schema)?;
         for row in 0..batch.num_rows() {
-            out.write_all(if first { b"[" } else { b",[" }).map_err(output)?;
-            first = false;
-            for (i, c) in columns.iter().enumerate() {
+            let begin: &[u8] = if piece == 0 && row == 0 { b"[" } else { b",[" };
+            out.extend_from_slice(begin);
+            for (i, field) in fields.iter_mut().enumerate() {
                 if i > 0 {
-                    out.write_all(b",").map_err(output)?;
+                    out.push(b',');
                 }
-                c.cell(row)?.write_json(out).map_err(output)?;
+                field.write::<Json>(row, out)?;
             }
-            out.write_all(b"]").map_err(output)?;
+            out.push(b']');
         }
-    }
+        Ok(())
+    };
+    write_batches(batches, rows, out)?;
     out.write_all(b"]").map_err(output)?;
     write_surface(surface, out).map_err(output)?;
     out.write_all(b"}").map_err(output)
@@ -152,11 +155,11 @@ pub(super) fn write_rows(
 pub(super) fn write_lines(
     schema: &Schema,
     batch: &RecordBatch,
-    out: &mut dyn Write,
+    out: &mut Vec<u8>,
 ) -> Result<(), Error> {
-    let columns = columns(batch, schema)?;
+    let mut fields = fields(batch, schema)?;
     // Each key with what stands before and behind it.
-    let mut keys = Vec::with_capacity(columns.len());
+    let mut keys = Vec::with_capacity(fields.len());
     for (i, field) in schema.fields().iter().enumerate() {
         let mut key = if i > 0 { b",".to_vec() } else { b"{".to_vec() };
         write_json_string(&mut key, field.name()).map_err(output)?;
@@ -165,17 +168,32 @@ pub(super) fn write_lines(
     }
     for row in 0..batch.num_rows() {
         if keys.is_empty() {
-            out.write_all(b"{").map_err(output)?;
+            out.push(b'{');
         }
-        for (key, c) in keys.iter().zip(&columns) {
-            out.write_all(key).map_err(output)?;
-            c.cell(row)?.write_json(out).map_err(output)?;
+        for (key, field) in keys.iter().zip(&mut fields) {
+            out.extend_from_slice(key);
+            field.write::<Json>(row, out)?;
         }
-        out.write_all(b"}\n").map_err(output)?;
+        out.extend_from_slice(b"}\n");
     }
     Ok(())
 }
 
-fn columns<'a>(batch: &'a RecordBatch, schema: &'a Schema) -> Result<Vec<Column<'a>>, Error> {
-    batch.columns().iter().zip(schema.fields()).map(|(a, f)| Column::new(a, f)).collect()
+struct Json;
+
+impl Notation for Json {
+    const NULL: &'static [u8] = b"null";
+    const QUOTE: &'static [u8] = b"\"";
+
+    fn float(value: Float, out: &mut Vec<u8>) {
+        value.write_json(out);
+    }
+
+    fn text(text: &str, out: &mut Vec<u8>) -> io::Result<()> {
+        write_json_string(out, text)
+    }
+
+    fn nested(cell: &Cell<'_>, out: &mut Vec<u8>) -> io::Result<()> {
+        cell.write_json(out)
+    }
 }

@@ -245,7 +245,7 @@ fn write_ndjson(reply: &Reply, out: &mut dyn Write) -> Result<(), Error> {
             let schema = table.schema();
             write_batches(
                 table.batches(),
-                |batch, out| json::write_lines(schema, batch, out),
+                |_, batch, out| json::write_lines(schema, batch, out),
                 out,
             )?;
         }
@@ -253,7 +253,7 @@ fn write_ndjson(reply: &Reply, out: &mut dyn Write) -> Result<(), Error> {
     }
     match reply.answer.rows() {
         Some((schema, batches)) => {
-            write_batches(batches, |batch, out| json::write_lines(schema, batch, out), out)
+            write_batches(batches, |_, batch, out| json::write_lines(schema, batch, out), out)
         }
         None => {
             document(&reply.answer, out)?;
@@ -274,13 +274,17 @@ fn write_csv(reply: &Reply, first: bool, out: &mut dyn Write) -> Result<(), Erro
             }
             csv::write_header(table.schema(), out).map_err(output)?;
             let schema = table.schema();
-            write_batches(table.batches(), |batch, out| csv::write_batch(batch, schema, out), out)?;
+            write_batches(
+                table.batches(),
+                |_, batch, out| csv::write_lines(batch, schema, out),
+                out,
+            )?;
         }
         return Ok(());
     }
     if let Some((schema, batches)) = reply.answer.rows() {
         csv::write_header(schema, out).map_err(output)?;
-        return write_batches(batches, |batch, out| csv::write_batch(batch, schema, out), out);
+        return write_batches(batches, |_, batch, out| csv::write_lines(batch, schema, out), out);
     }
     match &reply.answer {
         Answer::Text(text) => writeln!(out, "{}", text.trim_end()).map_err(output),

@@ -62,19 +62,25 @@ pub const TENSOR_FORMATS: [&str; 9] =
     ["zarr", "npy", "npz", "netcdf", "hdf5", "tiff", "grib", "safetensors", "references"];
 
 impl UrlKind {
-    /// Classifies a URL, ignoring its query and its `#group`.
+    /// Classifies a URL, ignoring its query and its `#group`; a list by its last one.
     pub fn of(url: &str) -> Self {
-        let path = url.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
-        let name = path.rsplit('/').next().unwrap_or_default();
-        let mut parts = name.rsplit('.').map(str::to_ascii_lowercase);
-        let mut ending = parts.next().unwrap_or_default();
-        if matches!(ending.as_str(), "gz" | "bz2" | "zst" | "xz") {
-            ending = parts.next().unwrap_or_default();
-        }
-        match ending.as_str() {
+        match Self::ending(url).as_str() {
             "parquet" | "csv" | "tsv" | "json" | "ndjson" | "jsonl" | "arrow" | "arrows"
             | "feather" => Self::Rows,
             _ => Self::Tensor,
+        }
+    }
+
+    /// The ending of a URL's file name, in small letters and without that of a compression.
+    pub fn ending(url: &str) -> String {
+        let url = if url.starts_with("[\"") { url.trim_end_matches(['"', ']']) } else { url };
+        let path = url.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let mut parts = name.rsplit('.').map(str::to_ascii_lowercase);
+        let ending = parts.next().unwrap_or_default();
+        match ending.as_str() {
+            "gz" | "bz2" | "zst" | "xz" => parts.next().unwrap_or_default(),
+            _ => ending,
         }
     }
 }
@@ -122,5 +128,9 @@ mod tests {
         assert_eq!(UrlKind::of("s3://b/air.zarr/#group/x.csv"), UrlKind::Tensor);
         assert_eq!(UrlKind::of("x.npy"), UrlKind::Tensor);
         assert_eq!(UrlKind::of(""), UrlKind::Tensor);
+        assert_eq!(UrlKind::of("[\"a/x.nc\",\"b/*.csv\"]"), UrlKind::Rows);
+        assert_eq!(UrlKind::ending("exp.json/x.csv.gz"), "csv");
+        assert_eq!(UrlKind::ending("data.json.TSV"), "tsv");
+        assert_eq!(UrlKind::ending("x"), "x");
     }
 }

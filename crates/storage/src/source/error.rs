@@ -306,6 +306,18 @@ pub enum SourceError {
         /// The reason.
         reason: String,
     },
+    /// A row of a file of text that does not fit its columns.
+    #[error("`{path}`, {place}: {reason}")]
+    BadRow {
+        /// The file.
+        path: String,
+        /// Line and column.
+        place: String,
+        /// The reason.
+        reason: String,
+        /// The remedy.
+        hint: Option<String>,
+    },
     /// A file of a warehouse that is corrupt or missing.
     #[error("`{path}` is damaged: expected {expected}, found {found}")]
     Corrupt {
@@ -353,6 +365,7 @@ impl SourceError {
             ChunkTooLarge { .. } | ObjectTooLarge { .. } | TooManyFiles { .. } => "too_large",
             Chunk { .. } => "corrupt_chunk",
             Damaged { .. } | BadFile { .. } => "corrupt_file",
+            BadRow { .. } => "bad_row",
             Corrupt { .. } => "corrupt",
             Internal { .. } => "internal",
         }
@@ -382,6 +395,9 @@ impl SourceError {
                 "may be {verb}: {here}; the server's operator can allow more with \
                  `tessera serve --allow-{flag} PATH`"
             ));
+        }
+        if let BadRow { hint, .. } = self {
+            return hint.clone();
         }
         if let Region { region, .. } = self {
             return Some(format!("set AWS_REGION={region}, or OPTIONS ('aws.region' '{region}')"));

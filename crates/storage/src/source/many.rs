@@ -18,7 +18,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use glob::{MatchOptions, Pattern};
 
 /// Upper bound on the files of a dataset.
-const FILES_MAX: usize = 100_000;
+pub(super) const FILES_MAX: usize = 100_000;
 
 /// Upper bound on the files that are opened concurrently.
 const CONCURRENT_MAX: usize = 64;
@@ -55,7 +55,7 @@ pub(super) fn is_several(url: &str) -> bool {
 }
 
 /// True for a pattern. A local file of that very name is no pattern.
-fn is_pattern(url: &str) -> bool {
+pub(super) fn is_pattern(url: &str) -> bool {
     let path = url.split_once("://").map_or(url, |(_, rest)| rest);
     path.contains(['*', '?', '[']) && !std::path::Path::new(url).exists()
 }
@@ -69,7 +69,7 @@ pub(super) async fn open(
     let mut files = Vec::new();
     for one in listed(url).unwrap_or_else(|| vec![url.to_string()]) {
         match is_pattern(&one) {
-            true => files.extend(matching(&one, options, stores).await?),
+            true => files.extend(matching(&one, options, stores, true).await?),
             false => files.push(one),
         }
     }
@@ -134,11 +134,12 @@ async fn open_all(
     Ok(opened)
 }
 
-/// The files that match a pattern, sorted by name.
-async fn matching(
+/// The files that match a pattern, sorted by name; with `directories` also directories.
+pub(super) async fn matching(
     url: &str,
     options: &Options,
     stores: &Stores,
+    directories: bool,
 ) -> Result<Vec<String>, SourceError> {
     let (url_of_files, group) = match url.rsplit_once('#') {
         Some((files, group)) => (files, format!("#{group}")),
@@ -162,7 +163,10 @@ async fn matching(
         false => pattern.split('/').count(),
     };
     let store = stores.at(&location, options, Access::Read)?;
-    let names = store.files("", depth, FILES_MAX).await?;
+    let names = match directories {
+        true => store.files("", depth, FILES_MAX).await?,
+        false => store.objects("", depth, FILES_MAX).await?,
+    };
     let shown = if url_of_files.starts_with(root) { format!("{root}/") } else { String::new() };
     let names = names.into_iter().filter(|name| matcher.matches_with(name, MATCH));
     let files: Vec<String> = names.map(|name| format!("{shown}{name}{group}")).collect();

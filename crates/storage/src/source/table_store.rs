@@ -7,6 +7,7 @@ use crate::source::error::SourceError;
 use crate::source::fence::Fenced;
 use crate::source::location::Options;
 use crate::source::store::{Client, Reached, origin_of};
+use crate::source::unpacked::{Packing, unpacked};
 use crate::source::versions::{self, ABSENT, Noted, Versions};
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -17,7 +18,7 @@ use object_store::{
     OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions,
     PutOptions, PutPayload, PutResult, Result, coalesce_ranges,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::ops::Range;
@@ -25,6 +26,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of one read of a local file.
 const BLOCK_BYTES: u64 = 1 << 20;
+
+/// Files that are asked for at the same time.
+const HEADS_MAX: usize = 16;
 
 /// A storage of tables, for one statement.
 #[derive(Debug, Clone)]
@@ -36,8 +40,7 @@ struct Inner {
     /// Prefix of its URLs.
     root: String,
     origin: u64,
-    /// Suffix of the names of the table's files.
-    ending: &'static str,
+    files: Listing,
     is_local: bool,
     versions: Arc<Versions>,
     /// Checks each file.
@@ -47,6 +50,17 @@ struct Inner {
     found: Mutex<BTreeMap<String, u64>>,
 }
 
+/// The files of a listing.
+#[derive(Debug, Clone)]
+pub enum Listing {
+    /// All.
+    All,
+    /// Those, of a directory that may have others.
+    Only(Arc<BTreeSet<Path>>),
+    /// Those, which are asked for one by one: their directory is not listed.
+    Each(Arc<BTreeSet<Path>>),
+}
+
 impl TableStore {
     /// Creates the storage of a client that was made with these options; `root` is the prefix of its URLs.
     pub fn remote(
@@ -54,27 +68,20 @@ impl TableStore {
         client: &Client,
         root: &str,
         options: &Options,
-        ending: &'static str,
         versions: &Arc<Versions>,
     ) -> Self {
         let fence = reached.fence.clone();
-        Self::new(client.store.clone(), (root, origin_of(options)), ending, false, versions, fence)
+        Self::new(client.store.clone(), (root, origin_of(options)), false, versions, fence)
     }
 
     /// Creates a storage of local files, through a store that is rooted at `/`.
-    pub fn local(
-        reached: &Reached,
-        store: Arc<dyn ObjectStore>,
-        ending: &'static str,
-        versions: &Arc<Versions>,
-    ) -> Self {
-        Self::new(store, ("", 0), ending, true, versions, reached.fence.clone())
+    pub fn local(reached: &Reached, store: Arc<dyn ObjectStore>, versions: &Arc<Versions>) -> Self {
+        Self::new(store, ("", 0), true, versions, reached.fence.clone())
     }
 
     fn new(
         store: Arc<dyn ObjectStore>,
         (root, origin): (&str, u64),
-        ending: &'static str,
         is_local: bool,
         versions: &Arc<Versions>,
         fence: Option<Arc<Fenced>>,
@@ -83,13 +90,22 @@ impl TableStore {
             store,
             root: root.into(),
             origin,
-            ending,
+            files: Listing::All,
             is_local,
             versions: versions.clone(),
             fence,
             lists: Mutex::default(),
             found: Mutex::default(),
         }))
+    }
+
+    /// The storage with nothing but those files in its listings.
+    pub fn with_files(&self, files: Listing) -> Self {
+        let Inner { store, root, origin, is_local, versions, fence, .. } = &*self.0;
+        let root = (root.as_str(), *origin);
+        let new = Self::new(store.clone(), root, *is_local, versions, fence.clone());
+        let inner = Arc::into_inner(new.0).map(|inner| Arc::new(Inner { files, ..inner }));
+        inner.map_or_else(|| self.clone(), TableStore)
     }
 
     /// A text that changes with the set of files found so far, or with one of their versions.
@@ -115,7 +131,20 @@ impl TableStore {
     }
 
     fn is_file(&self, at: &Path) -> bool {
-        at.as_ref().ends_with(self.0.ending)
+        match &self.0.files {
+            Listing::All => true,
+            Listing::Only(files) | Listing::Each(files) => files.contains(at),
+        }
+    }
+
+    async fn listed(&self, prefix: Option<&Path>) -> Result<Vec<ObjectMeta>> {
+        if let Listing::Each(files) = &self.0.files {
+            let heads = files.iter().cloned().map(|at| async move { self.head(&at).await });
+            return stream::iter(heads).buffered(HEADS_MAX).try_collect().await;
+        }
+        let files = self.0.store.list(prefix);
+        let is_file = |meta: &ObjectMeta| futures::future::ready(self.is_file(&meta.location));
+        files.try_filter(is_file).try_collect().await
     }
 
     fn object(&self, at: &Path) -> u64 {
@@ -279,7 +308,7 @@ impl ObjectStore for TableStore {
     }
 
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
-        let is_head = options.head;
+        let (is_head, is_part) = (options.head, options.range.is_some());
         let got = self.ask(at, options).await?;
         if is_head {
             self.find(&got.meta)?;
@@ -290,7 +319,19 @@ impl ObjectStore for TableStore {
             }
             other => other,
         };
-        Ok(GetResult { payload, ..got })
+        let Some(packing) = Packing::of(at.as_ref()).filter(|_| !is_head) else {
+            return Ok(GetResult { payload, ..got });
+        };
+        if is_part {
+            return Err(Error::NotSupported {
+                source: format!("a part of {at}, which is compressed").into(),
+            });
+        }
+        let packed = GetResult { payload, ..got };
+        let (meta, range, attributes) =
+            (packed.meta.clone(), packed.range.clone(), packed.attributes.clone());
+        let payload = GetResultPayload::Stream(unpacked(packing, at, packed.into_stream())?);
+        Ok(GetResult { payload, meta, range, attributes })
     }
 
     async fn get_ranges(&self, at: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
@@ -330,7 +371,7 @@ impl ObjectStore for TableStore {
             let all = match known {
                 Some(all) => all,
                 None => {
-                    let all: Vec<_> = this.0.store.list(prefix.as_ref()).try_collect().await?;
+                    let all = this.listed(prefix.as_ref()).await?;
                     all.iter().try_for_each(|meta| this.find(meta))?;
                     lock(&this.0.lists).entry(key).or_insert(Arc::new(all)).clone()
                 }

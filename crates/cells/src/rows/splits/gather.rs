@@ -1,6 +1,7 @@
 //! The rows of all splits, in the order of the splits.
 
 use super::in_order::{Anew, Begin, Bounds, in_order, in_order_sharing};
+use super::last::{LastExec, Others};
 use super::replaced;
 use crate::rows::remote::RemoteExec;
 use crate::rows::single;
@@ -57,25 +58,45 @@ pub(in crate::rows) fn gathered(input: Arc<dyn ExecutionPlan>) -> Arc<dyn Execut
     }
 }
 
-/// True for joins that yield only rows of their first input. All partitions share its matches, and the one that ends last
-/// yields the rows, in an order that does not depend on the partitions.
-pub(super) fn yields_build_rows(node: &Arc<dyn ExecutionPlan>) -> bool {
-    use JoinType::{LeftAnti, LeftMark, LeftSemi};
+/// True for joins that yield rows of their first input by whether they have a match. All partitions share the matches,
+/// and the one that ends last yields these rows.
+pub(super) fn shares_matches(node: &Arc<dyn ExecutionPlan>) -> bool {
+    use JoinType::{Full, Left, LeftAnti, LeftMark, LeftSemi};
     node.downcast_ref::<HashJoinExec>().is_some_and(|join| {
         *join.partition_mode() == PartitionMode::CollectLeft
             && join.fetch().is_none()
             && !join.null_aware
-            && matches!(join.join_type(), LeftAnti | LeftMark | LeftSemi)
+            && matches!(join.join_type(), Full | Left | LeftAnti | LeftMark | LeftSemi)
     })
 }
 
-/// A copy of such a join without the matches that it has found.
-fn unmatched(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    match plan.downcast_ref::<HashJoinExec>() {
-        Some(join) => join.builder().reset_state().build_exec(),
-        None => {
-            let inputs = plan.children().into_iter().map(unmatched).collect::<Result<_>>()?;
-            replaced(plan, inputs)
+/// Begins the partitions of such a join, which has not found any matches yet. Its last partition ends behind the others,
+/// so rows without a match follow all that have one.
+fn sharing_matches(
+    join: &Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+) -> Result<Begin<RecordBatch>> {
+    let partitions = join.output_partitioning().partition_count();
+    let others = Others::of(partitions);
+    let begin = partitions_of(unmatched(join, &others)?, context);
+    Ok(Box::new(move |partition| {
+        let rows = begin(partition);
+        if partition + 1 == partitions { rows } else { others.counted(rows) }
+    }))
+}
+
+fn unmatched(plan: &Arc<dyn ExecutionPlan>, others: &Others) -> Result<Arc<dyn ExecutionPlan>> {
+    let inputs: Vec<_> = plan.children().into_iter().cloned().collect();
+    match (plan.downcast_ref::<HashJoinExec>(), inputs.as_slice()) {
+        (Some(join), [build, probe]) => {
+            let probe = Arc::new(LastExec::new(probe.clone(), others.clone()));
+            let inputs = vec![build.clone(), probe];
+            join.builder().with_new_children(inputs)?.reset_state().build_exec()
+        }
+        // A check for cancellation.
+        _ => {
+            let inputs = inputs.iter().map(|input| unmatched(input, others));
+            replaced(plan, inputs.collect::<Result<_>>()?)
         }
     }
 }
@@ -251,11 +272,11 @@ impl ExecutionPlan for GatherExec {
         let bounds = bounds_of(self.name(), &self.input, &context);
         let batch_rows = context.session_config().batch_size().max(1);
         let splits = self.input.output_partitioning().partition_count();
-        let rows = match yields_build_rows(unchecked(&self.input)) {
+        let rows = match shares_matches(unchecked(&self.input)) {
             true => {
                 let input = self.input.clone();
                 let anew: Anew<RecordBatch> =
-                    Box::new(move || Ok(partitions_of(unmatched(&input)?, context.clone())));
+                    Box::new(move || sharing_matches(&input, context.clone()));
                 in_order_sharing(splits, anew, get_record_batch_memory_size, bounds)?
             }
             false => {

@@ -1,9 +1,10 @@
 //! Scans of files and of rows in memory, cut into splits.
 //!
 //! The cuts follow from the files' sizes and the numbers of rows alone, never from threads. A range of a Parquet file
-//! has the row groups that begin in it, a range of an NDJSON file the lines that begin in it. Other formats have no
-//! place where a reader could begin: their splits are whole files.
+//! has the row groups that begin in it, a range of an NDJSON file the lines that begin in it, one of a CSV file the rows
+//! ([`super::super::csv`]). Splits of other formats are whole files.
 
+use super::super::guard::{can_be_cut, of_ranges};
 use super::{SPLITS_MAX, SplitSize};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::memory::MemorySourceConfig;
@@ -13,9 +14,13 @@ use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use std::any::Any;
 use std::sync::Arc;
+use tessera_storage::source::Packing;
 
 /// Largest number of splits of a scan that has fewer of the usual size.
 const SPLITS_FEW: u64 = 8;
+
+/// CSV files are not cut if none has more than this part of all bytes.
+const WHOLE_FILES: u64 = 4;
 
 /// The scan with a partition for each split, or `None` if it has only one.
 pub(super) fn split(
@@ -46,15 +51,26 @@ fn files_of(
     let few = total.div_ceil((bytes / SPLITS_FEW).max(1)).min(SPLITS_FEW);
     let splits = total.div_ceil(bytes).clamp(few.max(1), SPLITS_MAX);
     let bytes = total.div_ceil(splits).max(1);
-    let is_cut = matches!(scan.file_source.file_type(), "parquet" | "json")
-        && !scan.file_compression_type.is_compressed();
+    let largest = files.iter().map(PartitionedFile::effective_size).max().unwrap_or(0);
+    let is_packed =
+        |file: &PartitionedFile| Packing::of(file.object_meta.location.as_ref()).is_some();
+    let is_cut = !files.iter().any(is_packed)
+        && match scan.file_source.file_type() {
+            "parquet" | "json" => true,
+            // Files of similar sizes are splits as they are, which workers can compute, too.
+            "csv" => can_be_cut(&scan.file_source) && largest > total / WHOLE_FILES,
+            _ => false,
+        };
     let groups = groups(files.iter(), bytes, is_cut);
     if groups.len() == 1 {
         return None;
     }
+    let source = of_ranges(&scan.file_source, &groups).filter(|_| is_cut);
+    let source = source.unwrap_or_else(|| scan.file_source.clone());
     let is_ordered = node.properties().output_ordering().is_some();
     let order = if is_ordered { scan.output_ordering.clone() } else { Vec::new() };
     let scan = FileScanConfigBuilder::from(scan.clone())
+        .with_source(source)
         .with_file_groups(groups)
         .with_output_ordering(order)
         // Else a partition takes over files of others.

@@ -37,7 +37,7 @@ fn rows() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-pub(in crate::rows) const QUERIES: [&str; 33] = [
+pub(in crate::rows) const QUERIES: [&str; 35] = [
     "SELECT * FROM t",
     "SELECT id, v * 2 FROM t WHERE g = 3",
     "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
@@ -71,7 +71,13 @@ pub(in crate::rows) const QUERIES: [&str; 33] = [
     SEMI,
     ANTI,
     MARK,
+    LEFT,
+    FULL,
 ];
+
+/// Joins that yield rows without a match of a small first side.
+const LEFT: &str = "SELECT u.id, u.v, t.id FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u LEFT JOIN t ON t.id = u.k AND t.g > 8";
+const FULL: &str = "SELECT u.id, u.v, t.id FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u FULL JOIN (SELECT id, g FROM t WHERE id % 3 = 0) t ON t.id = u.k AND t.g > 8";
 
 /// Joins that yield rows of their first side.
 const SEMI: &str = "SELECT u.id, u.v FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u WHERE EXISTS (SELECT 1 FROM t WHERE t.id = u.k AND t.g > 8)";

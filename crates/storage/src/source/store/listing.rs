@@ -12,19 +12,49 @@ const LINKS_DEPTH_MAX: usize = 64;
 /// Objects that are listed for each that is returned: a store of chunks has many.
 const OBJECTS_PER_FILE: usize = 16;
 
+/// What is listed of a directory.
+#[derive(Clone, Copy)]
+struct Walk {
+    depth: usize,
+    limit: usize,
+    directories: bool,
+}
+
 impl Store {
-    /// Keys of the objects below `key`, sorted, with at most `depth` parts and at most `limit + 1` of them.
+    /// Keys of the objects and prefixes below `key`, sorted, with at most `depth` parts and at most `limit + 1` of them.
     pub(crate) async fn files(
         &self,
         key: &str,
         depth: usize,
         limit: usize,
     ) -> Result<Vec<String>, SourceError> {
+        // A Zarr store is a directory: it matches a pattern as a file does.
+        self.names_below(key, depth, limit, true).await
+    }
+
+    /// As [`Store::files`], without prefixes.
+    pub(crate) async fn objects(
+        &self,
+        key: &str,
+        depth: usize,
+        limit: usize,
+    ) -> Result<Vec<String>, SourceError> {
+        self.names_below(key, depth, limit, false).await
+    }
+
+    async fn names_below(
+        &self,
+        key: &str,
+        depth: usize,
+        limit: usize,
+        directories: bool,
+    ) -> Result<Vec<String>, SourceError> {
         let mut out = Vec::new();
         match &self.kind {
             StoreRoot::Local(root) => {
                 let directory = super::local::join_path(root, key);
-                disk::wait(|| self.walk(&directory, "", depth, limit, &mut out))?;
+                let walk = Walk { depth, limit, directories };
+                disk::wait(|| self.walk(&directory, "", walk, &mut out))?;
             }
             StoreRoot::Object { client, prefix } => {
                 let path = self.path(prefix, key)?;
@@ -34,7 +64,9 @@ impl Store {
                     if depth == 1 {
                         let all = client.list_with_delimiter(Some(&path)).await?;
                         names.extend(all.objects.into_iter().map(|o| o.location.to_string()));
-                        names.extend(all.common_prefixes.iter().map(ToString::to_string));
+                        if directories {
+                            names.extend(all.common_prefixes.iter().map(ToString::to_string));
+                        }
                         return Ok(names);
                     }
                     let mut all = client.list(Some(&path));
@@ -49,8 +81,8 @@ impl Store {
                 for name in names.await?.unwrap_or_default() {
                     let Some(name) = name.get(base..) else { continue };
                     let parts: Vec<&str> = name.split('/').collect();
-                    // A Zarr store is a prefix of objects.
-                    out.extend((1..=parts.len().min(depth)).map(|n| parts[..n].join("/")));
+                    let least = if directories { 1 } else { parts.len() };
+                    out.extend((least..=parts.len().min(depth)).map(|n| parts[..n].join("/")));
                 }
             }
         }
@@ -63,8 +95,7 @@ impl Store {
         &self,
         directory: &Path,
         below: &str,
-        depth: usize,
-        limit: usize,
+        walk: Walk,
         out: &mut Vec<String>,
     ) -> Result<(), SourceError> {
         if let Some(fence) = &self.fence {
@@ -78,16 +109,17 @@ impl Store {
             // With `**` a link to a directory is not followed: it may lead back.
             let kind = self.io(below, entry.file_type())?;
             let is_directory = match kind.is_symlink() {
-                true => depth <= LINKS_DEPTH_MAX && entry.path().is_dir(),
+                true => walk.depth <= LINKS_DEPTH_MAX && entry.path().is_dir(),
                 false => kind.is_dir(),
             };
-            // A Zarr store is a directory: it matches a pattern as a file does.
-            out.push(key.clone());
-            if out.len() > limit {
+            if walk.directories || !is_directory {
+                out.push(key.clone());
+            }
+            if out.len() > walk.limit {
                 return Ok(());
             }
-            if is_directory && depth > 1 {
-                self.walk(&entry.path(), &key, depth - 1, limit, out)?;
+            if is_directory && walk.depth > 1 {
+                self.walk(&entry.path(), &key, Walk { depth: walk.depth - 1, ..walk }, out)?;
             }
         }
         Ok(())

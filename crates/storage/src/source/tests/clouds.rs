@@ -463,14 +463,8 @@ fn files_of_tables_are_listed_and_read_in_one_version() {
         assert!(!run(stores.exists(&file, &Options::default())).unwrap().is_directory);
         let reached = stores.reach(&cloud.url("t"), &Options::default()).unwrap();
         let client = reached.place.clone().unwrap();
-        let seen = TableStore::remote(
-            &reached,
-            &client,
-            &client.root,
-            &Options::default(),
-            ".csv",
-            &versions,
-        );
+        let seen =
+            TableStore::remote(&reached, &client, &client.root, &Options::default(), &versions);
         let all: Vec<_> =
             run(seen.list(Some(&Key::parse(&client.key).unwrap())).try_collect()).unwrap();
         assert_eq!(all.len(), 13);

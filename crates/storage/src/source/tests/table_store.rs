@@ -2,12 +2,13 @@
 
 use super::*;
 use crate::source::versions::Versions;
-use crate::source::{Client, TableStore, passing};
+use crate::source::{Client, Listing, TableStore, passing};
 use futures::TryStreamExt;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::SystemTime;
@@ -49,20 +50,18 @@ impl TestStore {
 
     /// The store as a statement sees it.
     fn seen(&self, versions: &Arc<Versions>) -> TableStore {
+        self.seen_of(versions, Listing::All)
+    }
+
+    fn seen_of(&self, versions: &Arc<Versions>, files: Listing) -> TableStore {
         let client =
             Client { store: self.store.clone(), key: self.root.clone(), root: String::new() };
         let reached = Reached { place: Ok(client.clone()), fence: None };
-        match &self.directory {
-            Some(_) => TableStore::local(&reached, self.store.clone(), ".csv", versions),
-            None => TableStore::remote(
-                &reached,
-                &client,
-                "s3://b",
-                &Options::default(),
-                ".csv",
-                versions,
-            ),
-        }
+        let all = match &self.directory {
+            Some(_) => TableStore::local(&reached, self.store.clone(), versions),
+            None => TableStore::remote(&reached, &client, "s3://b", &Options::default(), versions),
+        };
+        all.with_files(files)
     }
 
     fn names(&self, seen: &TableStore) -> Vec<String> {
@@ -140,17 +139,25 @@ fn what_was_listed_stays_listed() {
     for place in places() {
         place.put("a.csv", b"1", 5);
         place.put("b.txt", b"1", 5);
-        let seen = place.seen(&Versions::new(false));
-        assert_eq!(place.names(&seen), ["a.csv", "b.txt"]);
+        let files: Arc<BTreeSet<Key>> = Arc::new(["a.csv", "c.csv"].map(|n| place.key(n)).into());
+        let seen_of = |files: &Arc<BTreeSet<Key>>| {
+            place.seen_of(&Versions::new(false), Listing::Only(files.clone()))
+        };
+        let seen = seen_of(&files);
+        assert_eq!(place.names(&seen), ["a.csv"]);
         let version = seen.version();
         assert!(version.starts_with("1 files "), "{version}");
         place.put("b.txt", b"2", 6);
         place.put("c.csv", b"2", 6);
-        assert_eq!(place.names(&seen), ["a.csv", "b.txt"]);
+        assert_eq!(place.names(&seen), ["a.csv"]);
         assert_eq!(seen.version(), version);
-        let later = place.seen(&Versions::new(false));
-        assert_eq!(place.names(&later), ["a.csv", "b.txt", "c.csv"]);
+        let later = seen_of(&files);
+        assert_eq!(place.names(&later), ["a.csv", "c.csv"]);
         assert_ne!(later.version(), version);
+        let each = place.seen_of(&Versions::new(false), Listing::Each(files));
+        assert_eq!(place.names(&each), ["a.csv", "c.csv"]);
+        assert_eq!(each.version(), later.version());
+        assert_eq!(place.names(&place.seen(&Versions::new(false))), ["a.csv", "b.txt", "c.csv"]);
         // A change between the listing and the first read is detected.
         place.put("a.csv", b"2", 6);
         is_changed(all_of(&seen, &place.key("a.csv")), "a.csv");

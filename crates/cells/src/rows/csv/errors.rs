@@ -1,0 +1,61 @@
+//! Errors of rows that do not fit the columns of their file.
+
+use datafusion::arrow::error::ArrowError;
+use datafusion::error::DataFusionError;
+use tessera_storage::source::SourceError;
+
+/// Between the words of an error in a range and the position of the first byte of the range.
+const BEHIND: &str = " behind byte ";
+
+/// The error of a reader that counts lines from a byte of the file.
+pub(super) fn behind(first: u64, error: DataFusionError) -> DataFusionError {
+    let DataFusionError::ArrowError(e, _) = &error else { return error };
+    let text = |text: &String| format!("{text}{BEHIND}{first}");
+    let of_range = match &**e {
+        ArrowError::ParseError(what) if first > 0 => ArrowError::ParseError(text(what)),
+        ArrowError::CsvError(what) if first > 0 => ArrowError::CsvError(text(what)),
+        _ => return error,
+    };
+    DataFusionError::ArrowError(Box::new(of_range), None)
+}
+
+/// The error of a row, by the words of Arrow's reader of CSV; `None` for other errors.
+pub(in crate::rows) fn bad_row(path: &str, error: &DataFusionError) -> Option<SourceError> {
+    let DataFusionError::ArrowError(e, _) = error else { return None };
+    let (ArrowError::ParseError(what) | ArrowError::CsvError(what)) = &**e else { return None };
+    let (what, behind) = match what.rsplit_once(BEHIND) {
+        Some((what, first)) => (what, format!("{BEHIND}{first}")),
+        None => (what.as_str(), String::new()),
+    };
+    let (line, column, reason, hint) = not_of_type(what).or_else(|| of_other_length(what))?;
+    let (path, place) = (path.to_string(), format!("line {line}{behind}{column}"));
+    Some(SourceError::BadRow { path, place, reason, hint: Some(hint.into()) })
+}
+
+/// Line, column, reason and remedy.
+type Parts<'a> = (&'a str, String, String, &'static str);
+
+/// `Error while parsing value 'x' as type 'Int64' for column 0 at line 3. Row data: …`
+fn not_of_type(what: &str) -> Option<Parts<'_>> {
+    let rest = what.strip_prefix("Error while parsing value '")?;
+    let (value, rest) = rest.split_once("' as type '")?;
+    let (dtype, rest) = rest.split_once("' for column ")?;
+    let (column, rest) = rest.split_once(" at line ")?;
+    let line = rest.split_once('.').map_or(rest, |(line, _)| line);
+    let column = format!(", column {}", column.parse::<usize>().ok()? + 1);
+    let reason = format!("`{value}` cannot be read as {}", dtype.to_lowercase());
+    let hint = "the first rows decide on the types of columns: `sample_size => -1` looks at all \
+                rows, and `all_varchar => true` reads the columns of a CSV file as texts";
+    Some((line, column, reason, hint))
+}
+
+/// `incorrect number of fields for line 3, expected 3 got 5`
+fn of_other_length(what: &str) -> Option<Parts<'_>> {
+    let rest = what.strip_prefix("incorrect number of fields for line ")?;
+    let (line, rest) = rest.split_once(", expected ")?;
+    let (expected, got) = rest.split_once(" got ")?;
+    let reason = format!("it has {got} fields, and the first line has {expected}");
+    let hint = "a text with delimiters needs quotes; `read_csv('…', delimiter => ';', quote => '|')` \
+                reads files with other ones";
+    Some((line, String::new(), reason, hint))
+}

@@ -1,0 +1,110 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+use super::super::guard::guarded;
+use super::super::splits::{SplitSize, with_splits};
+use crate::lift::session_state;
+use datafusion::arrow::array::{AsArray, RecordBatch};
+use datafusion::arrow::compute::concat_batches;
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect};
+use datafusion::prelude::{CsvReadOptions, SessionContext};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use tessera_exec::quota::Quota;
+
+/// Fields as they are in the file.
+const FIELDS: [&str; 9] = [
+    "plain",
+    "",
+    "\"a,b\"",
+    "\"x\"\"y\"",
+    "\"two\nlines\"",
+    "\"\r\n\n\"",
+    "5\" pipe",
+    "\"\"\"\"",
+    "\"closed\"then more",
+];
+
+/// A file, and the ids of its rows as they are written.
+fn file(line_end: &str, rows: usize) -> String {
+    let mut text = format!("id,a,b{line_end}");
+    let mut bits = 7u64;
+    for id in 0..rows {
+        let mut field = || {
+            bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            FIELDS[(bits >> 40) as usize % FIELDS.len()]
+        };
+        let (a, b) = (field(), field());
+        // A row that is longer than several splits.
+        let long = if id == rows / 2 { format!("\"{}\"", "line\n".repeat(3000)) } else { a.into() };
+        let _ = write!(text, "{id},{long},{b}{line_end}");
+    }
+    text
+}
+
+/// The rows of a file, whole or in splits, with the number of splits.
+async fn rows(
+    text: &str,
+    split: Option<u64>,
+    quota: Option<&Arc<Quota>>,
+    has_header: bool,
+) -> datafusion::error::Result<(RecordBatch, usize)> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.csv");
+    std::fs::write(&path, text).unwrap();
+    let context = SessionContext::new_with_state(session_state(1 << 30).unwrap());
+    let options = CsvReadOptions::new().has_header(has_header);
+    context.register_csv("t", path.to_str().unwrap(), options).await?;
+    let plan = context.sql("SELECT * FROM t").await?.create_physical_plan().await?;
+    let mut plan: Arc<dyn ExecutionPlan> = guarded(plan, quota, 100)?;
+    let mut splits = 1;
+    if let Some(bytes) = split {
+        plan = with_splits(plan, SplitSize::of(bytes))?;
+        splits = plan.children()[0].output_partitioning().partition_count();
+    }
+    let schema = plan.schema();
+    let batches = collect(plan, context.task_ctx()).await?;
+    Ok((concat_batches(&schema, &batches)?, splits))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn ranges_have_the_rows_of_the_file() {
+    for (line_end, has_header) in [("\n", true), ("\r\n", true), ("\n", false)] {
+        let text = file(line_end, 2000);
+        let (whole, _) = rows(&text, None, None, has_header).await.unwrap();
+        assert_eq!(whole.num_rows(), if has_header { 2000 } else { 2001 });
+        for bytes in [300, 1000, 4096, 10_007] {
+            let (split, splits) = rows(&text, Some(bytes), None, has_header).await.unwrap();
+            assert!(splits > 4, "{splits} splits of {bytes} bytes");
+            assert_eq!(split, whole, "{splits} splits of {bytes} bytes, {line_end:?}");
+        }
+        // Without a line break at the end.
+        let text = text.trim_end_matches(['\r', '\n']);
+        let (split, _) = rows(text, Some(1000), None, has_header).await.unwrap();
+        assert_eq!(split, whole);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn ranges_are_counted_while_they_are_read() {
+    let text = file("\n", 2000);
+    let quota = Quota::new(1 << 20);
+    let (split, _) = rows(&text, Some(1000), Some(&quota), true).await.unwrap();
+    assert_eq!(split.num_rows(), 2000);
+    assert!(quota.peak() > 1000 && quota.used() == 0, "{} of {}", quota.used(), quota.peak());
+    // The long row does not fit.
+    let error = rows(&text, Some(1000), Some(&Quota::new(4000)), true).await.unwrap_err();
+    let text = error.find_root().to_string();
+    assert!(text.contains("part of a CSV file") && text.contains("of 4000 are in use"), "{text}");
+}
+
+#[tokio::test]
+async fn errors_tell_where_a_row_is() {
+    let mut text = file("\n", 2000);
+    text.push_str("not a number,a,b\n");
+    let error = rows(&text, Some(1000), None, true).await.unwrap_err();
+    insta::assert_snapshot!(error.find_root().to_string(), @"");
+    let ids: Vec<i64> = (0..3).collect();
+    let (split, _) = rows(&file("\n", 3), Some(1 << 20), None, true).await.unwrap();
+    let read = split.column(0).as_primitive::<datafusion::arrow::datatypes::Int64Type>();
+    assert_eq!(read.values().to_vec(), ids, "{}", pretty_format_batches(&[split.clone()]).unwrap());
+}

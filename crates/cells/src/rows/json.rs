@@ -1,0 +1,152 @@
+//! NDJSON whose integers are checked.
+//!
+//! The first rows of a file decide on the types of its columns, and Arrow's reader makes 2 of a 2.5 in a column of
+//! integers. So these columns are read as texts, and a text that is no integer is an error.
+
+use super::opened::{Open, Scan};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::json::ReaderBuilder;
+use datafusion::datasource::file_format::json::JsonDecoder;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener};
+use datafusion::error::{DataFusionError, Result};
+use datafusion_datasource::boundary_stream::AlignedBoundaryStream;
+use datafusion_datasource::decoder::{DecoderDeserializer, deserialize_stream};
+use datafusion_datasource::projection::{ProjectionOpener, SplitProjection};
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use object_store::ObjectStoreExt;
+use std::sync::Arc;
+
+/// Opens files of lines.
+pub(super) struct JsonLines;
+
+impl Open for JsonLines {
+    fn opener(&self, scan: Scan) -> Result<Arc<dyn FileOpener>> {
+        let table = scan.inner.table_schema();
+        let files = table.file_schema();
+        let split = match scan.inner.projection() {
+            Some(projection) => SplitProjection::new(files, projection),
+            None => SplitProjection::unprojected(table),
+        };
+        let schema = Arc::new(files.project(&split.file_indices)?);
+        let places = split.file_indices.clone();
+        let files = files.clone();
+        ProjectionOpener::try_new(split, Arc::new(Opener { scan, schema, places }), &files)
+    }
+}
+
+#[derive(Clone)]
+struct Opener {
+    scan: Scan,
+    schema: SchemaRef,
+    /// The positions of the columns in the file's schema.
+    places: Vec<usize>,
+}
+
+impl FileOpener for Opener {
+    fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
+        let this = self.clone();
+        Ok(async move { this.rows(file).await }.boxed())
+    }
+}
+
+impl Opener {
+    async fn rows(self, file: PartitionedFile) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let (store, at) = (self.scan.store.clone(), file.object_meta.location.clone());
+        let bytes = match &file.range {
+            Some(range) => {
+                let (start, end) = (range.start.max(0) as u64, range.end.max(0) as u64);
+                let size = file.object_meta.size;
+                AlignedBoundaryStream::new(store, at, start, end, size, b'\n').await?.boxed()
+            }
+            None => store.get(&at).await?.into_stream(),
+        };
+        let is_integer = |field: &Arc<Field>| *field.data_type() == DataType::Int64;
+        let as_text = |field: &Arc<Field>| match is_integer(field) {
+            true => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8)),
+            false => field.clone(),
+        };
+        let texts = Schema::new(self.schema.fields().iter().map(as_text).collect::<Vec<_>>());
+        let decoder = ReaderBuilder::new(Arc::new(texts))
+            .with_batch_size(self.scan.batch_rows)
+            .with_coerce_primitive(true)
+            .build_decoder()?;
+        let bytes = bytes.map_err(DataFusionError::from).fuse();
+        let decoder = DecoderDeserializer::new(JsonDecoder::new(decoder));
+        let mut rows = 0;
+        let batches = deserialize_stream(bytes, decoder).map(move |batch| {
+            let batch = self.with_integers(&batch?, rows)?;
+            rows += batch.num_rows();
+            Ok(batch)
+        });
+        Ok(batches.boxed())
+    }
+
+    /// The batch with integers; `rows` is the number of rows before it.
+    fn with_integers(&self, batch: &RecordBatch, rows: usize) -> Result<RecordBatch, ArrowError> {
+        let fields = self.schema.fields().iter().zip(&self.places);
+        let columns = batch.columns().iter().zip(fields).map(|(column, (field, place))| {
+            if *field.data_type() != DataType::Int64 {
+                return Ok(column.clone());
+            }
+            integers(column).map_err(|row| {
+                let (value, line) = (column.as_string::<i32>().value(row), rows + row + 1);
+                ArrowError::ParseError(format!(
+                    "Error while parsing value '{value}' as type 'Int64' for column {place} at line {line}."
+                ))
+            })
+        });
+        let columns = columns.collect::<Result<Vec<ArrayRef>, ArrowError>>()?;
+        let options =
+            arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
+    }
+}
+
+/// The integers that texts are; the row of the first that is none.
+fn integers(texts: &ArrayRef) -> std::result::Result<ArrayRef, usize> {
+    let texts = texts.as_string::<i32>();
+    let mut values = Vec::with_capacity(texts.len());
+    for row in 0..texts.len() {
+        values.push(match texts.is_null(row) {
+            true => 0,
+            false => integer(texts.value(row)).ok_or(row)?,
+        });
+    }
+    Ok(Arc::new(Int64Array::new(values.into(), texts.nulls().cloned())))
+}
+
+/// Also `2.0` and `1e3`.
+fn integer(text: &str) -> Option<i64> {
+    if let Ok(value) = text.parse() {
+        return Some(value);
+    }
+    let value: f64 = text.parse().ok()?;
+    let is_exact = value.fract() == 0.0 && value.abs() <= (1i64 << 53) as f64;
+    is_exact.then_some(value as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_without_a_fraction_are_integers() {
+        for (text, value) in [
+            ("17", Some(17)),
+            ("-9223372036854775808", Some(i64::MIN)),
+            ("9223372036854775808", None),
+            ("2.0", Some(2)),
+            ("1e3", Some(1000)),
+            ("2.5", None),
+            ("x", None),
+            ("true", None),
+            ("NaN", None),
+        ] {
+            assert_eq!(integer(text), value, "{text}");
+        }
+    }
+}

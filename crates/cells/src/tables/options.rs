@@ -1,0 +1,125 @@
+//! Options of the readers of tables.
+
+use super::TableFormat;
+use crate::error::Error;
+use crate::rows::IpcFormat;
+use arrow::csv::reader::Format;
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::file_format::csv::CsvFormat;
+use datafusion::datasource::file_format::json::JsonFormat;
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use std::sync::Arc;
+use tessera_frontend::ast::UrlKind;
+use tessera_storage::source::{Options, SourceError};
+
+/// Rows of a file of text that decide on the types of its columns, unless `sample_size` is set.
+const SAMPLE_ROWS: usize = 20_480;
+
+fn bad(key: &str, reason: String) -> Error {
+    Error::Storage(SourceError::BadOption { key: key.to_string(), reason })
+}
+
+fn flag(key: &str, value: &str) -> Result<bool, Error> {
+    value.parse().map_err(|_| bad(key, format!("`{value}` is neither true nor false")))
+}
+
+/// An option that is one byte.
+fn character(key: &str, value: &str) -> Result<u8, Error> {
+    match value.as_bytes() {
+        [one] => Ok(*one),
+        _ if value == "\\t" => Ok(b'\t'),
+        _ => Err(bad(key, format!("`{value}` is not one character"))),
+    }
+}
+
+/// A number of rows; `usize::MAX` for all.
+fn rows(key: &str, value: &str) -> Result<usize, Error> {
+    match value.parse::<i64>() {
+        Ok(-1) => Ok(usize::MAX),
+        Ok(rows) if rows > 0 => Ok(usize::try_from(rows).unwrap_or(usize::MAX)),
+        _ => Err(bad(key, format!("`{value}` is neither -1 nor a number of rows"))),
+    }
+}
+
+/// The options of a format, for people.
+fn known_of(format: TableFormat) -> &'static str {
+    match format {
+        TableFormat::Csv => {
+            "header, delimiter, quote, escape, comment, sample_size, all_varchar, aws.…, gcs.… and azure.…"
+        }
+        TableFormat::Json => "sample_size, aws.…, gcs.… and azure.…",
+        TableFormat::Parquet | TableFormat::Arrow => "aws.…, gcs.… and azure.…",
+    }
+}
+
+/// How files are read.
+pub(super) struct Reading {
+    pub(super) format: Arc<dyn FileFormat>,
+    pub(super) storage: Options,
+    /// How the header line of a CSV file is read; `None` for files without one.
+    pub(super) header: Option<Format>,
+}
+
+/// The reader of the file format, and the options of its storage.
+///
+/// # Errors
+/// `unknown_option`, `bad_option`.
+pub(super) fn reader(
+    format: TableFormat,
+    url: &str,
+    options: &[(String, String)],
+    batch_bytes: u64,
+) -> Result<Reading, Error> {
+    let mut rest = Vec::new();
+    let mut csv = CsvFormat::default().with_has_header(true).with_schema_infer_max_rec(SAMPLE_ROWS);
+    let mut has_header = true;
+    let mut json = JsonFormat::default().with_schema_infer_max_rec(SAMPLE_ROWS);
+    if UrlKind::ending(url) == "tsv" {
+        csv = csv.with_delimiter(b'\t');
+    }
+    for (key, value) in options {
+        let key = key.as_str();
+        match (format, key.to_ascii_lowercase().as_str()) {
+            (_, "format") => {}
+            (TableFormat::Csv, "header" | "has_header") => {
+                has_header = flag(key, value)?;
+                csv = csv.with_has_header(has_header);
+            }
+            (TableFormat::Csv, "delimiter" | "sep" | "delim") => {
+                csv = csv.with_delimiter(character(key, value)?);
+            }
+            (TableFormat::Csv, "quote") => csv = csv.with_quote(character(key, value)?),
+            (TableFormat::Csv, "escape") => csv = csv.with_escape(Some(character(key, value)?)),
+            (TableFormat::Csv, "comment") => csv = csv.with_comment(Some(character(key, value)?)),
+            (TableFormat::Csv, "sample_size") => {
+                csv = csv.with_schema_infer_max_rec(rows(key, value)?);
+            }
+            (TableFormat::Json, "sample_size") => {
+                json = json.with_schema_infer_max_rec(rows(key, value)?);
+            }
+            // Without a look at rows the columns are texts.
+            (TableFormat::Csv, "all_varchar") => {
+                if flag(key, value)? {
+                    csv = csv.with_schema_infer_max_rec(0);
+                }
+            }
+            (_, key) if !Options::is_of_store(key) => {
+                let known = known_of(format);
+                return Err(bad(key, format!("unknown option; known are {known}")));
+            }
+            _ => rest.push((key, value.as_str())),
+        }
+    }
+    let storage = Options::parse(rest).map_err(Error::Storage)?;
+    let header = (format == TableFormat::Csv && has_header).then(|| {
+        let format = Format::default().with_header(true);
+        format.with_delimiter(csv.delimiter()).with_quote(csv.quote())
+    });
+    let format: Arc<dyn FileFormat> = match format {
+        TableFormat::Parquet => Arc::new(ParquetFormat::default().with_force_view_types(false)),
+        TableFormat::Csv => Arc::new(csv),
+        TableFormat::Json => Arc::new(json),
+        TableFormat::Arrow => Arc::new(IpcFormat::new(batch_bytes)),
+    };
+    Ok(Reading { format, storage, header })
+}

@@ -1,0 +1,181 @@
+//! Tables of files as people have them: directories, patterns, lists, `key=value` directories, compressed text, types
+//! that the first rows do not show.
+
+use crate::common::Place;
+use std::fmt::Write as _;
+use std::fs;
+
+const GZIP: [u8; 35] = [
+    31, 139, 8, 0, 0, 0, 0, 0, 2, 3, 203, 76, 209, 169, 224, 50, 212, 49, 210, 51, 229, 50, 214,
+    49, 225, 2, 0, 52, 254, 108, 178, 15, 0, 0, 0,
+];
+const BZIP2: [u8; 60] = [
+    66, 90, 104, 57, 49, 65, 89, 38, 83, 89, 179, 49, 69, 70, 0, 0, 6, 217, 128, 0, 16, 0, 5, 62,
+    0, 4, 32, 0, 64, 32, 0, 49, 0, 211, 77, 4, 13, 6, 71, 19, 133, 45, 49, 11, 128, 241, 119, 36,
+    83, 133, 9, 11, 51, 20, 84, 96,
+];
+const ZSTD: [u8; 24] = [
+    40, 181, 47, 253, 32, 15, 121, 0, 0, 105, 100, 44, 120, 10, 49, 44, 50, 46, 53, 10, 51, 44, 52,
+    10,
+];
+
+fn put(place: &Place, name: &str, bytes: impl AsRef<[u8]>) {
+    let at = place.path("output").join(name);
+    fs::create_dir_all(at.parent().unwrap()).unwrap();
+    fs::write(at, bytes).unwrap();
+}
+
+/// Runs a statement with `@` for the directory of the files.
+fn lines(place: &Place, sql: &str) -> Result<Vec<String>, String> {
+    place.lines(&sql.replace('@', &place.path("output").display().to_string()))
+}
+
+fn is(place: &Place, sql: &str, want: &[&str]) {
+    let got = lines(place, sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
+    assert_eq!(got, want, "{sql}");
+}
+
+fn fails(place: &Place, sql: &str, parts: &[&str]) {
+    let got = lines(place, sql).unwrap_err();
+    assert!(parts.iter().all(|part| got.contains(part)), "{sql}: {got}");
+}
+
+#[test]
+fn directories_patterns_and_lists_are_tables() {
+    let place = Place::open(&[]);
+    put(&place, "t/a.csv", "id,x\n1,1.5\n");
+    put(&place, "t/b.csv", "id,x\n2,2.5\n");
+    put(&place, "t/sub/deep/c.csv", "id,x\n3,3.5\n");
+    put(&place, "t/d.txt", "no table");
+    put(&place, "t/_SUCCESS.csv", "no table either");
+    put(&place, "u.csv", "id,x\n4,4.5\n");
+    for (from, want) in [
+        ("read_csv('@/t')", "3 7.5"),
+        ("read_csv('@/t/')", "3 7.5"),
+        ("'@/t/*.csv'", "2 4.0"),
+        ("read_csv('@/t/?.csv')", "2 4.0"),
+        ("'@/t/**/[a-c].csv'", "3 7.5"),
+        ("read_csv(['@/t/a.csv', '@/u.csv'])", "2 6.0"),
+        ("['@/t/b.csv', '@/t/sub/deep/c.csv']", "2 6.0"),
+        ("read_csv(['@/t/[ab].csv', '@/u.csv'])", "3 8.5"),
+    ] {
+        is(&place, &format!("SELECT count(*) AS n, sum(x) AS s FROM {from} AS t"), &[want]);
+    }
+    is(&place, "SELECT id FROM '@/t/**/*.csv' t WHERE id > 0", &["1", "2", "3"]);
+    fails(&place, "SELECT * FROM '@/t/*.parquet' t", &["not_found", "*.parquet"]);
+    fails(
+        &place,
+        "SELECT * FROM read_parquet('@/t') t",
+        &["not_a_table", "no files of `.parquet`"],
+    );
+    // Columns are read by position.
+    put(&place, "mixed/a.csv", "id,x\n1,2\n");
+    put(&place, "mixed/b.csv", "x,id\n7,8\n");
+    let parts = ["not_a_table", "`b.csv` has x, id, and the first file has id, x"];
+    fails(&place, "SELECT * FROM read_csv('@/mixed') t", &parts);
+}
+
+#[test]
+fn directories_with_keys_are_columns() {
+    let place = Place::open(&[]);
+    for (year, month, x) in [(2020, 1, 1), (2020, 2, 2), (2021, 1, 4)] {
+        put(&place, &format!("h/year={year}/month={month:02}/a.csv"), format!("x\n{x}\n"));
+        put(&place, &format!("day/d={year}-{month:02}-05/k=k{month}/a.csv"), format!("x\n{x}\n"));
+    }
+    let by_year = "SELECT year, sum(x) AS s FROM read_csv('@/h') t GROUP BY year ORDER BY year";
+    is(&place, by_year, &["2020 3", "2021 4"]);
+    is(&place, "SELECT month, x FROM '@/h/year=2020/*/*.csv' t WHERE year = 2020", &["1 1", "2 2"]);
+    is(&place, "SELECT x, year + 1 AS y FROM read_csv('@/h/year=2021') t WHERE x > 0", &["4 2022"]);
+    is(
+        &place,
+        "SELECT d + INTERVAL '1 day' AS d, k FROM read_csv('@/day') t WHERE d >= DATE '2020-02-01' ORDER BY d",
+        &["2020-02-06T00:00:00 k2", "2021-01-06T00:00:00 k1"],
+    );
+    // A column of the files has their values.
+    put(&place, "own/k=1/a.csv", "k\n7\n");
+    is(&place, "SELECT k FROM read_csv('@/own') t WHERE k > 0", &["7"]);
+}
+
+#[test]
+fn text_may_be_compressed() {
+    let place = Place::open(&[]);
+    for (ending, bytes) in [("gz", &GZIP[..]), ("bz2", &BZIP2), ("zst", &ZSTD)] {
+        put(&place, &format!("a.csv.{ending}"), bytes);
+        let sql = format!("SELECT count(*) AS n, sum(x) AS s FROM '@/a.csv.{ending}' t");
+        is(&place, &sql, &["2 6.5"]);
+        put(&place, "cut.csv", []);
+        put(&place, &format!("cut.csv.{ending}"), &bytes[..bytes.len() / 2]);
+        fails(&place, &sql.replace("a.csv", "cut.csv"), &["compressed data"]);
+    }
+    put(&place, "a.csv.xz", "?");
+    fails(&place, "SELECT * FROM '@/a.csv.xz' t", &["not_a_table", "xz"]);
+}
+
+#[test]
+fn types_that_the_first_rows_do_not_show() {
+    let place = Place::open(&[]);
+    // Nothing in the first rows: texts.
+    let mut text = "a,b\n".to_string();
+    (0..30_000).for_each(|i| writeln!(text, ",{i}").unwrap());
+    text.push_str("7.5,30000\n");
+    put(&place, "empty.csv", &text);
+    is(
+        &place,
+        "SELECT count(a) AS n, max(a) AS a, count(*) AS r FROM '@/empty.csv' t",
+        &["1 7.5 30001"],
+    );
+    // Integers in the first rows.
+    let mut text = "a,b\n".to_string();
+    (0..30_000).for_each(|i| writeln!(text, "{i},x").unwrap());
+    text.push_str("7.5,y\n");
+    put(&place, "later.csv", &text);
+    let sum = "SELECT sum(a) AS s FROM '@/later.csv' t";
+    fails(
+        &place,
+        sum,
+        &["bad_row", "later.csv`, line 30002", "column 1: `7.5` cannot be read as int64"],
+    );
+    let all = "SELECT sum(a) AS s FROM read_csv('@/later.csv', sample_size => -1) t";
+    is(&place, all, &["449985007.5"]);
+    let texts =
+        "SELECT a || '!' AS a FROM read_csv('@/later.csv', all_varchar => true) t WHERE b = 'y'";
+    is(&place, texts, &["7.5!"]);
+    let mut text = String::new();
+    (0..30_000).for_each(|i| writeln!(text, "{{\"a\":{i}}}").unwrap());
+    text.push_str("{\"a\":7.5}\n");
+    put(&place, "later.ndjson", &text);
+    let sum = "SELECT sum(a) AS s FROM '@/later.ndjson' t";
+    fails(&place, sum, &["bad_row", "line 30001", "`7.5` cannot be read as int64"]);
+    is(
+        &place,
+        &sum.replace("'@/later.ndjson'", "read_json('@/later.ndjson', sample_size => -1)"),
+        &["449985007.5"],
+    );
+    // Integers as they are, and as other programs write them.
+    put(&place, "whole.ndjson", "{\"a\":9007199254740993}\n{\"a\":2.0}\n{\"a\":null}\n{\"b\":1}\n");
+    is(
+        &place,
+        "SELECT a FROM read_json('@/whole.ndjson', sample_size => 1) t WHERE a > 0",
+        &["9007199254740993", "2"],
+    );
+}
+
+#[test]
+fn rows_that_do_not_fit_are_named() {
+    let place = Place::open(&[]);
+    put(&place, "short.csv", "a,b,c\n1,2,3\n4,5\n");
+    fails(&place, "SELECT * FROM '@/short.csv' t", &["short.csv", "line"]);
+    put(&place, "odd.csv", "a;b\n1;'x;y'\n# no row\n2;z\n");
+    is(
+        &place,
+        "SELECT b FROM read_csv('@/odd.csv', delimiter => ';', quote => '''', comment => '#') t WHERE a > 0",
+        &["x;y", "z"],
+    );
+    put(&place, "odd.tsv", "a\tb\n1\tx y\n");
+    is(&place, "SELECT b FROM '@/odd.tsv' t WHERE a = 1", &["x y"]);
+    let parts = ["unknown option", "header, delimiter, quote"];
+    fails(&place, "SELECT * FROM read_csv('@/odd.csv', decode_cf => true) t", &parts);
+    // The name of a directory says nothing of a format.
+    put(&place, "exp.json/x.csv", "a\n1\n");
+    is(&place, "SELECT a FROM '@/exp.json/x.csv' t WHERE a > 0", &["1"]);
+}

@@ -123,10 +123,9 @@ impl Session {
             let known = self.host.warehouse.names().await?;
             return Err(self.unknown(&key, known));
         };
-        let planned = self.plan(&insert.query, statement).await?;
-        let dim = grown(&dataset, &planned.labels)
+        let labels = self.plan(&insert.query, statement).await?.labels;
+        let dim = grown(&dataset, &labels)
             .map_err(|reason| Error::stage(Failure::Insert { name: name.clone(), reason }))?;
-        let labels = planned.labels;
         let entry = self.host.warehouse.entry(&key).await?;
         let mut reply = match entry.map(|e| e.definition) {
             Some(Definition::External { stored_as, location, options }) if stored_as == "zarr" => {

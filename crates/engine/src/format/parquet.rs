@@ -182,7 +182,8 @@ pub(super) fn write(
                     group.insert(Group::new(schema, writers.map_err(refused)?)?)
                 }
             };
-            current.add(&first_rows(&mut left, options.group_rows_max - current.rows))?;
+            let room = options.group_rows_max - current.rows;
+            current.add(&first_rows(&mut left, room))?;
             if current.is_full(options.group_rows_max)
                 && let Some(full) = group.take()
             {

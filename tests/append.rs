@@ -149,6 +149,56 @@ fn a_tensor_and_an_external_store_take_inserts() {
 }
 
 #[test]
+fn labels_that_do_not_go_on_are_refused_by_tensors_as_by_stores() {
+    let place = Place::open(&[]);
+    let (old, new) = stores(&place, 3);
+    place.run(&format!("CREATE TENSOR t AS SELECT v FROM '{old}'"));
+    place.run(&format!("CREATE EXTERNAL TABLE e STORED AS ZARR LOCATION '{old}'"));
+    for (name, shown) in [("t", "tensor `t`"), ("e", "the store")] {
+        let insert = |query: &str| place.lines(&format!("INSERT INTO {name} {query}"));
+        insert(&format!("SELECT v FROM '{new}'")).unwrap();
+        for (query, part) in [
+            (
+                format!("SELECT v FROM '{new}'"),
+                "ends at 82 along `day`, and the results begin at 50",
+            ),
+            (
+                format!("SELECT v[30:33] AS v FROM '{new}'"),
+                "ends at 82 along `day`, and the results begin at 80",
+            ),
+            (
+                format!("SELECT assign_coords(v, day => 115 - arange(33)) AS v FROM '{new}'"),
+                "ends at 82 along `day`, and the results begin at 115",
+            ),
+        ] {
+            let told = insert(&query).unwrap_err();
+            assert_eq!(told, format!("name_conflict: {shown} {part}"), "{name}: {query}");
+        }
+        let told = insert(&format!("SELECT values(v) AS v FROM '{new}'")).unwrap_err();
+        let none = format!("the results have no labels `day` along `day`, {shown} has");
+        assert_eq!(told, format!("name_conflict: {none}"));
+        let lines = place.lines(&format!(
+            "SELECT count(v) AS n, sum(v) AS s FROM {name}; SELECT max(day), count(*) FROM {name}"
+        ));
+        let text = lines.unwrap().join(" ");
+        let numbers: Vec<f64> = text.split_whitespace().filter_map(|w| w.parse().ok()).collect();
+        assert_eq!(numbers, [996.0, 12.0 * 3403.0, 82.0, 996.0], "{name}: {text}");
+    }
+    // Labels of two types would be dropped.
+    let floats = format!(
+        "INSERT INTO t SELECT assign_coords(v, day => arange(83, 116)::float64) AS v FROM '{new}'"
+    );
+    let told = place.lines(&floats).unwrap_err();
+    let reason = "the labels of `day` are float64, those that it has are int64";
+    assert_eq!(told, format!("cannot_insert: cannot insert into `t`: {reason}"));
+    place.run(&format!(
+        "INSERT INTO t SELECT assign_coords(v, day => arange(83, 116)) AS v FROM '{new}'"
+    ));
+    let lines = place.lines("SELECT max(day), count(*) FROM t").unwrap().join(" ");
+    assert!(lines.contains("115") && lines.contains("1392"), "{lines}");
+}
+
+#[test]
 fn results_of_many_chunks_are_appended_to_other_chunks() {
     let place = Place::open(&[]);
     let (old, new) = (place.shown("grid.zarr"), place.shown("part.zarr"));

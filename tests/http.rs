@@ -7,6 +7,7 @@ use std::net::{Shutdown, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+mod inline;
 mod malformed;
 
 /// Never ends by itself.

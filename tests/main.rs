@@ -19,6 +19,7 @@ mod cluster_durable;
 mod cluster_outputs;
 mod cluster_rows;
 mod common;
+mod copy;
 mod coverage;
 #[expect(clippy::print_stdout, reason = "a long run tells what it saw")]
 mod damage;

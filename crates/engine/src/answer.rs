@@ -5,6 +5,7 @@ mod column;
 mod piece;
 mod rows;
 pub mod scratch;
+pub(crate) mod slices;
 mod window;
 
 pub use chunked::Chunked;
@@ -159,7 +160,7 @@ impl Answer {
         }
     }
 
-    /// Bytes that the answer holds in memory, and on disk.
+    /// Bytes that the answer holds in memory, and on disk. Rows that are collected hold little beside their own cells.
     pub fn bytes(&self) -> (u64, u64) {
         match self {
             Answer::Tensors(t) => {

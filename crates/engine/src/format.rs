@@ -9,6 +9,7 @@ mod boxes;
 mod cell;
 mod columns;
 mod csv;
+mod csv_options;
 mod digits;
 mod fill;
 mod json;
@@ -27,7 +28,9 @@ mod tiles;
 mod turns;
 mod writer;
 
+pub use self::parquet::ParquetOptions;
 pub use columns::SURFACE_KEY;
+pub use csv_options::CsvOptions;
 pub use numpy::array_to_string;
 pub use safetensors::Narrow;
 pub use tiff::Crs;

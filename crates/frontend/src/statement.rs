@@ -23,7 +23,7 @@ pub enum Statement {
     CreateExternal(CreateExternal),
     /// `CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name AS query`.
     CreateView(CreateView),
-    /// `COPY (query) TO 'url' STORED AS format [OPTIONS (…)]`.
+    /// `COPY (query) | name TO 'url' [STORED AS format] [[OPTIONS | WITH] (…)]`.
     Copy(Copy),
     /// `INSERT INTO name query`.
     Insert(Insert),
@@ -156,12 +156,13 @@ pub struct CreateView {
 /// See [`Statement::Copy`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Copy {
-    /// The query whose result is written.
+    /// The query whose result is written; `SELECT * FROM name` for a name.
     pub query: Box<Query>,
     /// The target.
     pub url: Literal,
-    /// The word after `STORED AS`, as written.
-    pub format: Ident,
+    /// The word after `STORED AS`, or the value of the option `FORMAT`, as written; `None` if the ending of the target
+    /// says it.
+    pub format: Option<Ident>,
     /// The options in the order written, without duplicates.
     pub options: Vec<Setting>,
 }

@@ -2,6 +2,7 @@
 
 use super::Answer;
 use super::scratch::{Scratch, ScratchFile, ScratchReader, ScratchWriter};
+use super::slices::compact;
 use crate::error::Error;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -146,6 +147,7 @@ impl RowsKept {
     /// # Errors
     /// The file cannot be written, or it would exceed a limit.
     pub(crate) fn push(&mut self, batch: RecordBatch) -> Result<(), Error> {
+        let batch = if self.stored.is_none() { compact(batch) } else { batch };
         self.count += batch.num_rows() as u64;
         let bytes = batch.get_array_memory_size() as u64;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -214,8 +216,30 @@ fn refused(e: ArrowError) -> Error {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::*;
-    use arrow::array::{ArrayRef, Int64Array};
+    use arrow::array::{ArrayRef, AsArray, Int64Array};
+    use arrow::datatypes::Int64Type;
     use tessera_exec::store::Store;
+
+    #[test]
+    fn few_rows_of_a_large_batch_are_few_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new(Store::open(dir.path(), 64 << 20));
+        let quota = Quota::new(1 << 20);
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..500_000));
+        let large = RecordBatch::try_from_iter([("a", numbers)]).unwrap();
+        let room = RowsRoom::new(&quota);
+        let mut kept = RowsKept::new(large.schema(), 64 << 20, room, scratch.clone());
+        kept.push(large.slice(7, 2)).unwrap();
+        kept.push(large.slice(400_000, 1)).unwrap();
+        drop(large);
+        let answer = kept.finish().unwrap();
+        let Answer::Rows { batches, .. } = &answer else { panic!("it is in a file") };
+        let values =
+            |batch: &RecordBatch| batch.column(0).as_primitive::<Int64Type>().values().to_vec();
+        assert_eq!(batches.iter().flat_map(values).collect::<Vec<_>>(), [7, 8, 400_000]);
+        assert!(answer.bytes().0 < 1024, "{}", answer.bytes().0);
+        assert_eq!((quota.used(), scratch.used()), (0, 0));
+    }
 
     #[test]
     fn many_rows_go_to_a_file_and_come_back() {

@@ -10,17 +10,55 @@ use arrow::array::{RecordBatch, new_empty_array};
 use arrow::datatypes::{FieldRef, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{ArrowColumnWriter, compute_leaves};
-use parquet::basic::Compression;
+use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A row group ends when its encoded pages have this many bytes, so that memory does not grow with the rows.
 const GROUP_BYTES_MAX: usize = 32 << 20;
-/// Rows after which it ends in any case.
+/// Rows after which it ends in any case, unless the options say otherwise.
 const GROUP_ROWS_MAX: usize = 1 << 20;
+
+/// Options of Parquet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParquetOptions {
+    compression: Compression,
+    /// Upper bound on the rows of a row group, at least 1.
+    group_rows_max: usize,
+}
+
+impl Default for ParquetOptions {
+    fn default() -> Self {
+        ParquetOptions { compression: Compression::SNAPPY, group_rows_max: GROUP_ROWS_MAX }
+    }
+}
+
+impl ParquetOptions {
+    /// The same with pages compressed by `name`: `snappy`, `zstd`, `zstd:1` to `zstd:22`, `lz4`, `none` or
+    /// `uncompressed`. `None` for another name.
+    pub fn compressed(self, name: &str) -> Option<Self> {
+        let compression = match name.to_ascii_lowercase().as_str() {
+            "snappy" => Compression::SNAPPY,
+            "zstd" => Compression::ZSTD(ZstdLevel::default()),
+            "lz4" | "lz4_raw" => Compression::LZ4_RAW,
+            "none" | "uncompressed" => Compression::UNCOMPRESSED,
+            other => {
+                let level = other.strip_prefix("zstd:")?.parse().ok()?;
+                Compression::ZSTD(ZstdLevel::try_new(level).ok()?)
+            }
+        };
+        Some(ParquetOptions { compression, ..self })
+    }
+
+    /// The same with at most `rows` rows in a row group; `None` for 0.
+    pub fn grouped(self, rows: usize) -> Option<Self> {
+        (rows > 0).then_some(ParquetOptions { group_rows_max: rows, ..self })
+    }
+}
 
 /// Encoded bytes that were not yet written: the Parquet writer needs an output that is `Send`.
 #[derive(Clone, Default)]
@@ -81,10 +119,10 @@ impl Group {
         .map(drop)
     }
 
-    fn is_full(&self) -> bool {
+    fn is_full(&self, rows_max: usize) -> bool {
         let writers = self.columns.iter().flat_map(|(_, writers)| writers);
         let bytes: usize = writers.map(ArrowColumnWriter::get_estimated_total_bytes).sum();
-        self.rows >= GROUP_ROWS_MAX || bytes > GROUP_BYTES_MAX
+        self.rows >= rows_max || bytes > GROUP_BYTES_MAX
     }
 
     fn finish(self, file: &mut SerializedFileWriter<Encoded>) -> Result<(), Error> {
@@ -93,7 +131,7 @@ impl Group {
             chunks.collect::<Result<Vec<_>, _>>().map_err(refused)
         };
         let columns = on_threads(self.columns, close)?;
-        let mut group = file.next_row_group().map_err(refused)?;
+        let mut group = file.next_row_group().map_err(too_many)?;
         for chunk in columns.into_iter().flatten() {
             chunk.append_to_row_group(&mut group).map_err(refused)?;
         }
@@ -101,47 +139,70 @@ impl Group {
     }
 }
 
-/// Writes batches of `schema`, compressed with Snappy.
+/// Removes the first `count` rows, or all that there are, from batches that have rows.
+fn first_rows(batches: &mut VecDeque<RecordBatch>, mut count: usize) -> Vec<RecordBatch> {
+    let mut first = Vec::new();
+    while count > 0
+        && let Some(batch) = batches.pop_front()
+    {
+        let rows = batch.num_rows().min(count);
+        if rows < batch.num_rows() {
+            batches.push_front(batch.slice(rows, batch.num_rows() - rows));
+        }
+        first.push(batch.slice(0, rows));
+        count -= rows;
+    }
+    first
+}
+
+/// Writes batches of `schema`.
 pub(super) fn write(
     schema: &SchemaRef,
     mut batches: impl Iterator<Item = Result<RecordBatch, Error>>,
+    options: &ParquetOptions,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+    let properties = WriterProperties::builder().set_compression(options.compression).build();
     let encoded = Encoded::default();
     let writer = ArrowWriter::try_new(encoded.clone(), schema.clone(), Some(properties));
     let (mut file, groups) =
         writer.and_then(ArrowWriter::into_serialized_writer).map_err(refused)?;
     let mut group = None;
     loop {
-        let mut some = next_batches(&mut batches)?;
+        let some = next_batches(&mut batches)?;
         if some.is_empty() {
             break;
         }
-        some.retain(|batch| batch.num_rows() > 0);
-        if some.is_empty() {
-            continue;
-        }
-        let current = match &mut group {
-            Some(group) => group,
-            None => {
-                let writers = groups.create_column_writers(file.flushed_row_groups().len());
-                group.insert(Group::new(schema, writers.map_err(refused)?)?)
+        let mut left: VecDeque<_> = some.into_iter().filter(|batch| batch.num_rows() > 0).collect();
+        while !left.is_empty() {
+            let current = match &mut group {
+                Some(group) => group,
+                None => {
+                    let writers = groups.create_column_writers(file.flushed_row_groups().len());
+                    group.insert(Group::new(schema, writers.map_err(refused)?)?)
+                }
+            };
+            let room = options.group_rows_max - current.rows;
+            current.add(&first_rows(&mut left, room))?;
+            if current.is_full(options.group_rows_max)
+                && let Some(full) = group.take()
+            {
+                full.finish(&mut file)?;
             }
-        };
-        current.add(&some)?;
-        if current.is_full()
-            && let Some(full) = group.take()
-        {
-            full.finish(&mut file)?;
+            encoded.drain(out)?;
         }
-        encoded.drain(out)?;
     }
     if let Some(last) = group {
         last.finish(&mut file)?;
     }
     file.close().map_err(refused)?;
     encoded.drain(out)
+}
+
+/// The error for a row group that the file has no number for.
+fn too_many(e: ParquetError) -> Error {
+    let hint = Some("raise `row_group_size`".into());
+    Error::Format { format: "parquet", reason: e.to_string(), hint }
 }
 
 /// The error for a type that Parquet does not have.
@@ -178,11 +239,23 @@ mod tests {
     }
 
     fn groups_of_written(batches: &[RecordBatch]) -> usize {
+        groups_with(batches, &ParquetOptions::default(), Compression::SNAPPY).len()
+    }
+
+    /// Rows of each group.
+    fn groups_with(
+        batches: &[RecordBatch],
+        options: &ParquetOptions,
+        compression: Compression,
+    ) -> Vec<i64> {
         let schema = batches[0].schema();
         let mut file = Vec::new();
-        write(&schema, batches.iter().cloned().map(Ok), &mut file).unwrap();
+        write(&schema, batches.iter().cloned().map(Ok), options, &mut file).unwrap();
         let reader = ParquetRecordBatchReaderBuilder::try_new(bytes::Bytes::from(file)).unwrap();
-        let groups = reader.metadata().num_row_groups();
+        let all = reader.metadata().row_groups();
+        let chunks = all.iter().flat_map(|group| group.columns());
+        chunks.for_each(|chunk| assert_eq!(chunk.compression(), compression));
+        let groups = all.iter().map(|group| group.num_rows()).collect();
         assert_eq!(reader.schema(), &schema);
         let read: Vec<_> = reader.build().unwrap().collect::<Result<_, _>>().unwrap();
         let all = concat_batches(&schema, batches).unwrap();
@@ -198,5 +271,38 @@ mod tests {
         assert_eq!(groups_of_written(&many), 1);
         let large: Vec<_> = (0..9).map(|i| batch(i * 250_000, 250_000)).collect();
         assert!(groups_of_written(&large) > 1);
+    }
+
+    #[test]
+    fn options_set_the_compression_and_the_rows_of_a_group() {
+        let options = ParquetOptions::default();
+        let batches: Vec<_> = [700, 0, 1, 1299].map(|rows| batch(0, rows)).into();
+        for (rows, groups) in [
+            (3000, vec![2000]),
+            (2000, vec![2000]),
+            (1999, vec![1999, 1]),
+            (700, vec![700, 700, 600]),
+            (450, vec![450, 450, 450, 450, 200]),
+        ] {
+            let options = options.grouped(rows).unwrap();
+            assert_eq!(groups_with(&batches, &options, Compression::SNAPPY), groups);
+        }
+        assert_eq!(options.grouped(0), None);
+        // Files do not say the level.
+        let zstd = Compression::ZSTD(ZstdLevel::default());
+        for (name, compression) in [
+            ("snappy", Compression::SNAPPY),
+            ("ZSTD", zstd),
+            ("zstd:9", zstd),
+            ("lz4", Compression::LZ4_RAW),
+            ("none", Compression::UNCOMPRESSED),
+            ("Uncompressed", Compression::UNCOMPRESSED),
+        ] {
+            let options = options.compressed(name).unwrap();
+            assert_eq!(groups_with(&batches, &options, compression), [2000]);
+        }
+        for name in ["", "gzip", "brotli", "zstd:", "zstd:99", "zstd:x"] {
+            assert_eq!(options.compressed(name), None, "{name}");
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! Writes the answers of a script in one format.
 
 use super::long::Long;
+use super::parquet::ParquetOptions;
 use super::tiles::Tiles;
 use super::turns::write_batches;
 use super::{
-    Crs, Format, Narrow, arrow_ipc, csv, json, netcdf, npy, npz, parquet, safetensors, table, tiff,
+    Crs, CsvOptions, Format, Narrow, arrow_ipc, csv, json, netcdf, npy, npz, parquet, safetensors,
+    table, tiff,
 };
 use crate::answer::scratch::Scratch;
 use crate::answer::{Answer, Reply, Windows};
@@ -37,6 +39,10 @@ pub struct Options {
     pub narrow: Option<Narrow>,
     /// The texts of `__metadata__` in safetensors.
     pub metadata: BTreeMap<String, String>,
+    /// How CSV is written.
+    pub csv: CsvOptions,
+    /// How Parquet is written.
+    pub parquet: ParquetOptions,
 }
 
 impl Default for Options {
@@ -51,6 +57,8 @@ impl Default for Options {
             crs: None,
             narrow: None,
             metadata: BTreeMap::new(),
+            csv: CsvOptions::default(),
+            parquet: ParquetOptions::default(),
         }
     }
 }
@@ -173,7 +181,7 @@ impl<W: Write> Writer<W> {
                 });
             }
             (Format::Arrow, Some(reply)) => write_arrow(&reply, &self.options, out)?,
-            (Format::Parquet, Some(reply)) => write_parquet(&reply, out)?,
+            (Format::Parquet, Some(reply)) => write_parquet(&reply, &self.options, out)?,
             (format, Some(reply)) => match (format, reply.answer.tensors()) {
                 (Format::Npy, Some(t)) => npy::write(t[0], out)?,
                 (Format::Npz, Some(t)) => npz::write(&t, out)?,
@@ -332,14 +340,14 @@ pub fn record_batches(reply: &Reply) -> Result<Option<(SchemaRef, Vec<RecordBatc
     }
 }
 
-fn write_parquet(reply: &Reply, out: &mut dyn Write) -> Result<(), Error> {
+fn write_parquet(reply: &Reply, o: &Options, out: &mut dyn Write) -> Result<(), Error> {
     if let Some(tensors) = reply.answer.tensors() {
         let tables = Long::group(&tensors, reply.surface)?;
         let [table] = &tables[..] else { return Err(dims_differ("parquet", &tensors)) };
-        return parquet::write(table.schema(), table.batches(), out);
+        return parquet::write(table.schema(), table.batches(), &o.parquet, out);
     }
     match reply.answer.rows() {
-        Some((schema, batches)) => parquet::write(schema, batches, out),
+        Some((schema, batches)) => parquet::write(schema, batches, &o.parquet, out),
         None => Ok(()),
     }
 }

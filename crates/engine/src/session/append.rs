@@ -14,9 +14,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tessera_frontend::labels::Labels;
 use tessera_frontend::statement::{CreateTensor, Insert, Statement};
-use tessera_planner::catalog::Dataset;
+use tessera_planner::catalog::{CoordValues, Dataset, DimLabel};
 use tessera_planner::region::Region;
-use tessera_storage::sink::{Append, Item, Shards, SinkError};
+use tessera_storage::sink::{Append, Item, Shards, SinkError, check_labels};
 use tessera_storage::source::Options;
 
 /// Bytes that are held of a box for each byte of its cells: the cells, what is stored of them, an object.
@@ -123,10 +123,9 @@ impl Session {
             let known = self.host.warehouse.names().await?;
             return Err(self.unknown(&key, known));
         };
-        let planned = self.plan(&insert.query, statement).await?;
-        let dim = grown(&dataset, &planned.labels)
+        let labels = self.plan(&insert.query, statement).await?.labels;
+        let dim = grown(&dataset, &labels)
             .map_err(|reason| Error::stage(Failure::Insert { name: name.clone(), reason }))?;
-        drop(planned);
         let entry = self.host.warehouse.entry(&key).await?;
         let mut reply = match entry.map(|e| e.definition) {
             Some(Definition::External { stored_as, location, options }) if stored_as == "zarr" => {
@@ -135,6 +134,7 @@ impl Session {
                 self.append(&insert.query, &location, &dim, &options, statement).await?
             }
             Some(Definition::Tensor { .. }) => {
+                check_continued(&name, &dataset, &labels, &dim)?;
                 let create = replacement(&name, insert, &dataset, &dim)?;
                 self.create_tensor(&create, statement).await?
             }
@@ -203,6 +203,28 @@ fn grown(dataset: &Dataset, results: &[Labels]) -> Result<String, String> {
             "the result has other labels along `{a}` and along `{b}`; one dimension may grow"
         )),
     }
+}
+
+/// Checks that new labels along `dim` continue those of a tensor, as those of a store are checked. Labels of another
+/// type are refused, too: `concat` drops labels of two types.
+fn check_continued(
+    name: &str,
+    dataset: &Dataset,
+    results: &[Labels],
+    dim: &str,
+) -> Result<(), Error> {
+    let Some(old) = dataset.index_coord(dim) else { return Ok(()) };
+    let of_dim = |d: &DimLabel| d.coord.clone().filter(|_| d.name.as_deref() == Some(dim));
+    let new = results.iter().flat_map(|r| &r.dims).find_map(of_dim).map(|c| c.values.clone());
+    if let Some(new) = &new
+        && new.dtype() != old.values.dtype()
+    {
+        let shown = |v: &CoordValues| v.dtype().map_or("texts".into(), |dtype| dtype.to_string());
+        let (is, was) = (shown(new), shown(&old.values));
+        let reason = format!("the labels of `{dim}` are {is}, those that it has are {was}");
+        return Err(Error::stage(Failure::Insert { name: name.into(), reason }));
+    }
+    check_labels(&format!("tensor `{name}`"), old, new).map(drop).map_err(Error::stage)
 }
 
 /// The statement that replaces a tensor by its cells and the new ones.

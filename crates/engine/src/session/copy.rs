@@ -6,11 +6,12 @@
 use crate::Handle;
 use crate::answer::{Answer, Reply};
 use crate::error::{Error, Position};
-use crate::format::{Crs, Format, Narrow, Options as FormatOptions, Writer};
+use crate::format::{Crs, CsvOptions, Format, Narrow, Options as FormatOptions, Writer};
 use crate::session::ddl::{ZarrWrite, amount};
 use crate::session::{Failure, Session};
 use crate::statement::Intent;
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::PoisonError;
 use tessera_frontend::error::nearest;
 use tessera_frontend::statement::{Copy, Literal, Setting};
@@ -20,11 +21,19 @@ use tessera_storage::source::Options as StorageOptions;
 
 /// Options of every format, and those of some.
 const COMMON: [&str; 1] = ["overwrite"];
-const OPTIONS: [(CopyFormat, &[&str]); 3] = [
+const OPTIONS: [(CopyFormat, &[&str]); 5] = [
     (CopyFormat::Zarr, &["zarr_format", "codec", "chunks", "shards", "append"]),
     (CopyFormat::Stream(Format::Tiff), &["crs"]),
     (CopyFormat::Stream(Format::Safetensors), &["dtype"]),
+    (CopyFormat::Stream(Format::Csv), &["header", "delimiter", "null"]),
+    (CopyFormat::Stream(Format::Parquet), &["compression", "row_group_size"]),
 ];
+/// Names of options in other databases, and ours.
+const ALIASES: [(&str, &str); 3] =
+    [("delim", "delimiter"), ("sep", "delimiter"), ("nullstr", "null")];
+/// The formats that COPY writes.
+const FORMATS: [&str; 10] =
+    ["zarr", "npy", "npz", "netcdf", "tiff", "safetensors", "parquet", "csv", "ndjson", "arrow"];
 /// The beginning of options that are texts in safetensors.
 const METADATA: &str = "metadata.";
 
@@ -55,7 +64,7 @@ struct CopyOptions {
 }
 
 impl Session {
-    /// `COPY (query) TO 'url' STORED AS format`.
+    /// `COPY (query) TO 'url'`.
     pub(super) async fn copy(&self, copy: &Copy, statement: &Handle) -> Result<Reply, Error> {
         let kind = kind(copy)?;
         let mut options = CopyOptions::parse(&copy.options, kind)?;
@@ -215,32 +224,42 @@ pub(super) fn is_zarr(copy: &Copy) -> bool {
 }
 
 fn kind(copy: &Copy) -> Result<CopyFormat, Error> {
-    const FORMATS: [&str; 10] = [
-        "zarr",
-        "npy",
-        "npz",
-        "netcdf",
-        "tiff",
-        "safetensors",
-        "parquet",
-        "csv",
-        "ndjson",
-        "arrow",
-    ];
-    let name = copy.format.value.to_ascii_lowercase();
+    let Some(format) = &copy.format else { return kind_by_ending(&copy.url) };
+    let name = format.value.to_ascii_lowercase();
     match name.as_str() {
         "zarr" => Ok(CopyFormat::Zarr),
         known if FORMATS.contains(&known) => Format::parse(known).map(CopyFormat::Stream),
         _ => Err(Error::stage(Failure::Option {
             name: "STORED AS".into(),
-            reason: format!("`{}` cannot be written", copy.format.value),
+            reason: format!("`{}` cannot be written", format.value),
             hint: match nearest(&name, &FORMATS) {
                 Some(near) => format!("did you mean {}?", near.to_uppercase()),
-                None => format!("formats are {}", FORMATS.join(", ").to_uppercase()),
+                None => formats(),
             },
-            position: Position::of_span(copy.format.span),
+            position: Position::of_span(format.span),
         })),
     }
+}
+
+/// The format by the ending of the target, as that of `tessera query -o`.
+fn kind_by_ending(url: &Literal) -> Result<CopyFormat, Error> {
+    let path = Path::new(&url.text);
+    if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("zarr")) {
+        return Ok(CopyFormat::Zarr);
+    }
+    match Format::from_path(path) {
+        Ok(format) if FORMATS.contains(&format.name()) => Ok(CopyFormat::Stream(format)),
+        _ => Err(Error::stage(Failure::Option {
+            name: "STORED AS".into(),
+            reason: format!("the name `{}` does not tell a format that is written", url.text),
+            hint: format!("add STORED AS; {}", formats()),
+            position: place(url),
+        })),
+    }
+}
+
+fn formats() -> String {
+    format!("formats are {}", FORMATS.join(", ").to_uppercase())
 }
 
 impl CopyOptions {
@@ -265,8 +284,18 @@ impl CopyOptions {
                 out.format.metadata.insert(name.into(), value.into());
                 continue;
             }
-            check_key(&setting.key, &key, kind)?;
-            out.set(&key, value, &setting.value)?;
+            let ours = ALIASES.iter().find(|(other, _)| *other == key).map(|(_, ours)| *ours);
+            let key = ours.unwrap_or(&key);
+            check_key(&setting.key, key, kind)?;
+            out.set(key, value, &setting.value)?;
+        }
+        if let Err(reason) = out.format.csv.check_null() {
+            return Err(Error::stage(Failure::Option {
+                name: "null".into(),
+                reason: format!("`{}` cannot stand for NULL: {reason}", out.format.csv.null),
+                hint: "choose another text, or another delimiter".into(),
+                position: None,
+            }));
         }
         out.storage = StorageOptions::parse(storage).map_err(Error::stage)?;
         Ok(out)
@@ -283,16 +312,44 @@ impl CopyOptions {
             }))
         };
         match key {
-            "overwrite" => match value.to_ascii_lowercase().as_str() {
-                "true" | "1" | "yes" | "on" => self.overwrite = true,
-                "false" | "0" | "no" | "off" => self.overwrite = false,
-                _ => {
+            "overwrite" | "header" => {
+                let Some(is_set) = truth(value) else {
+                    let reason = format!("`{value}` is neither true nor false");
+                    return bad(reason, "write true or false");
+                };
+                match key {
+                    "header" => self.format.csv.header = is_set,
+                    _ => self.overwrite = is_set,
+                }
+            }
+            "delimiter" => match CsvOptions::delimiter(value) {
+                Some(delimiter) => self.format.csv.delimiter = delimiter,
+                None => {
                     return bad(
-                        format!("`{value}` is neither true nor false"),
-                        "write true or false",
+                        format!("`{value}` cannot separate fields"),
+                        "write one character that no number has: ',', ';', '|' or '\\t'",
                     );
                 }
             },
+            "null" => self.format.csv.null = value.to_string(),
+            "compression" => match self.format.parquet.compressed(value) {
+                Some(options) => self.format.parquet = options,
+                None => {
+                    return bad(
+                        format!("there is no compression `{value}`"),
+                        "write 'snappy', 'zstd', 'zstd:1' to 'zstd:22', 'lz4' or 'none'",
+                    );
+                }
+            },
+            "row_group_size" => {
+                let rows = value.parse::<usize>().ok();
+                match rows.and_then(|rows| self.format.parquet.grouped(rows)) {
+                    Some(options) => self.format.parquet = options,
+                    None => {
+                        return bad(format!("`{value}` is no number of rows"), "write 1 or more");
+                    }
+                }
+            }
             "append" => self.append = Some(value.to_string()),
             "zarr_format" => match value {
                 "2" => self.layout.format = 2,
@@ -330,6 +387,14 @@ impl CopyOptions {
             },
         }
         Ok(())
+    }
+}
+
+fn truth(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Some(true),
+        "false" | "0" | "no" | "off" => Some(false),
+        _ => None,
     }
 }
 

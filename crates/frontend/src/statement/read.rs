@@ -185,12 +185,23 @@ impl<'a> Reader<'a> {
 
     /// Parses `(key value, …)`; `key = value` is accepted too.
     pub(super) fn options(&mut self) -> Result<Vec<Setting>> {
+        self.options_and_flags(false)
+    }
+
+    /// As [`Reader::options`]. With `flags`, a key without a value is true, as in `(HEADER)`.
+    pub(super) fn options_and_flags(&mut self, flags: bool) -> Result<Vec<Setting>> {
         let mut options: Vec<Setting> = Vec::new();
         self.token(&Token::LParen)?;
         loop {
             let key = self.key("the name of an option")?;
-            let _ = self.parser.consume_token(&Token::Eq);
-            let value = self.value()?;
+            let has_sign = self.parser.consume_token(&Token::Eq);
+            let is_flag = flags && !has_sign;
+            let value = match self.peek().token {
+                Token::Comma | Token::RParen if is_flag => {
+                    Literal { text: "true".to_string(), quoted: false, span: key.span }
+                }
+                _ => self.value()?,
+            };
             if options.iter().any(|known| known.key.text.eq_ignore_ascii_case(&key.text)) {
                 let message = format!("the option `{}` is given twice", key.text);
                 return Err(Error::syntax(message, Position::of_span(key.span)));
@@ -307,7 +318,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn sql_error(&self, error: ParserError) -> Error {
+    pub(super) fn sql_error(&self, error: ParserError) -> Error {
         from_parser(error, &self.piece.tokens, self.piece.end())
     }
 }

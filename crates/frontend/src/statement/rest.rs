@@ -1,31 +1,87 @@
 //! `COPY`, `DROP`, `EXPLAIN`, `CANCEL`, `SET`, `SHOW` and `DESCRIBE`.
 
+use sqlparser::ast::{Ident, ObjectName, Query, Spanned};
 use sqlparser::keywords::Keyword;
-use sqlparser::tokenizer::Token;
+use sqlparser::parser::Parser;
+use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::read::{Reader, Result};
-use super::{Copy, Described, Drop, DropKind, Explain, ExplainFormat, Show, Statement};
+use super::{Copy, Described, Drop, DropKind, Explain, ExplainFormat, Setting, Show, Statement};
+use crate::dialect::TesseraDialect;
+use crate::error::{Error, Position};
 use crate::tokens::{is_keyword, is_word};
 
 impl Reader<'_> {
     pub(super) fn copy(&mut self) -> Result<Statement> {
         self.keyword(Keyword::COPY)?;
-        if self.peek().token != Token::LParen {
-            let hint = "write COPY (SELECT * FROM name) TO …".to_string();
-            return self.expected_with("a query in parentheses", Some(hint));
-        }
-        self.token(&Token::LParen)?;
-        let query = self.query()?;
-        self.token(&Token::RParen)?;
+        let query = self.copied()?;
         self.keyword(Keyword::TO)?;
         let url = self.string("a path or URL in single quotes")?;
-        self.keyword(Keyword::STORED)?;
-        let format = self.format()?;
-        let options = match self.accept(Keyword::OPTIONS) {
-            true => self.options()?,
+        let mut format = match self.accept(Keyword::STORED) {
+            true => Some(self.format()?),
+            false => None,
+        };
+        // `WITH (…)` as in PostgreSQL, `(…)` as in DuckDB.
+        let is_named = self.accept(Keyword::OPTIONS) || self.accept(Keyword::WITH);
+        let mut options = match is_named || self.peek().token == Token::LParen {
+            true => self.options_and_flags(true)?,
             false => Vec::new(),
         };
+        let is_format = |s: &Setting| s.key.text.eq_ignore_ascii_case("format");
+        if let Some(at) = options.iter().position(is_format) {
+            let Setting { key, value } = options.remove(at);
+            if format.is_some() {
+                let place = Position::of_span(key.span);
+                return Err(Error::syntax("the format is given twice", place));
+            }
+            format = Some(Ident::with_span(value.span, value.text));
+        }
         Ok(Statement::Copy(Copy { query, url, format, options }))
+    }
+
+    /// What COPY writes: a query in parentheses, or all of a relation by its name.
+    fn copied(&mut self) -> Result<Box<Query>> {
+        match &self.peek().token {
+            Token::LParen => {
+                self.token(&Token::LParen)?;
+                let query = self.query()?;
+                self.token(&Token::RParen)?;
+                return Ok(query);
+            }
+            Token::Word(word)
+                if !matches!(word.keyword, Keyword::SELECT | Keyword::WITH | Keyword::VALUES) => {}
+            _ => {
+                let hint = "write COPY (SELECT …) TO …, or COPY name TO …".to_string();
+                return self.expected_with("a query in parentheses or a name", Some(hint));
+            }
+        }
+        let name = self.name()?;
+        if self.peek().token == Token::LParen {
+            let hint = "write COPY (SELECT a, b FROM name) TO …";
+            return self.unsupported("a list of columns in COPY", Some(hint));
+        }
+        if is_keyword(&self.peek().token, Keyword::FROM) {
+            let hint = "CREATE TENSOR … AS SELECT … FROM 'file' reads a file, INSERT INTO appends";
+            return self.unsupported("COPY … FROM", Some(hint));
+        }
+        self.all_of(&name)
+    }
+
+    /// `SELECT * FROM name`, all of whose words are where the name is.
+    fn all_of(&self, name: &ObjectName) -> Result<Box<Query>> {
+        let words = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
+        let mut tokens: Vec<_> =
+            words.into_iter().map(|token| TokenWithSpan::new(token, name.span())).collect();
+        for (i, part) in name.0.iter().filter_map(|part| part.as_ident()).enumerate() {
+            if i > 0 {
+                tokens.push(TokenWithSpan::new(Token::Period, part.span));
+            }
+            let word = Token::make_word(&part.value, part.quote_style);
+            tokens.push(TokenWithSpan::new(word, part.span));
+        }
+        let dialect = TesseraDialect::for_tokens(tokens.len());
+        let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
+        parser.parse_query().map_err(|error| self.sql_error(error))
     }
 
     pub(super) fn drop(&mut self) -> Result<Statement> {

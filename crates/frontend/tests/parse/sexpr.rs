@@ -61,7 +61,7 @@ pub(crate) fn statement(statement: &Statement) -> String {
         Statement::Copy(copy) => format!(
             "(copy {} {}{}\n{})",
             literal(&copy.url),
-            copy.format,
+            copy.format.as_ref().map_or("-".to_string(), ToString::to_string),
             options(&copy.options),
             indent(&query(&copy.query))
         ),

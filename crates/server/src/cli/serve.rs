@@ -19,8 +19,8 @@ pub(super) struct ServeArgs {
     /// Address to listen on [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Address to listen on for Flight SQL
-    #[arg(long, value_name = "ADDRESS")]
+    /// Address to listen on for Flight SQL; hidden while it is not supported
+    #[arg(long, value_name = "ADDRESS", hide = true)]
     flight: Option<String>,
     /// Directory or URL prefix that statements may read besides the warehouse, or `*` for everything; may be repeated
     #[arg(long, value_name = "PATH")]

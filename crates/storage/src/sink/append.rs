@@ -14,6 +14,7 @@
 mod cells;
 mod documents;
 mod lease;
+mod order;
 
 use super::folder::{FileLock, Folder, Mode, Version};
 use super::{Item, SinkError};
@@ -23,6 +24,7 @@ use crate::source::{Access, ArrayReader, Stores, cf};
 use cells::Encoding;
 use documents::Documents;
 use lease::Lease;
+pub use order::check_labels;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -151,8 +153,7 @@ impl Append {
         };
         let mut labels = Vec::new();
         for coord in decoded.dataset.coords.iter().filter(|c| *c.dim == *dim) {
-            let new = new_labels(items, dim, coord)?;
-            check_order(coord, &new)?;
+            let new = check_labels("the store", coord, new_labels(items, dim, coord))?;
             let meta = documents.meta(&coord.name)?;
             let stored =
                 meta.dtype().ok_or_else(|| fault(format!("`{}` has texts", coord.name)))?;
@@ -363,42 +364,11 @@ fn check_item(
 }
 
 /// The labels of the results along the dimension, for a coordinate of the store.
-fn new_labels(items: &[Item], dim: &str, coord: &Coord) -> Result<CoordValues, SinkError> {
-    let labels = items.iter().flat_map(|i| &i.dims).find_map(|d| {
+fn new_labels(items: &[Item], dim: &str, coord: &Coord) -> Option<CoordValues> {
+    items.iter().flat_map(|i| &i.dims).find_map(|d| {
         let own = d.coord.as_ref().filter(|c| *c.dim == *dim || d.name.as_deref() == Some(dim))?;
         (own.name == coord.name).then(|| own.values.clone())
-    });
-    labels.ok_or_else(|| SinkError::Names {
-        reason: format!("the results have no labels `{}` along `{dim}`, the store has", coord.name),
-        hint: "select from a dataset that has them, or `assign_coords`".into(),
     })
-}
-
-/// Checks that labels which rise, or fall, in the store go on doing so.
-fn check_order(coord: &Coord, new: &CoordValues) -> Result<(), SinkError> {
-    let old = &coord.values;
-    if old.is_empty() || new.is_empty() {
-        return Ok(());
-    }
-    let number = |v: &CoordValues, i: usize| match v {
-        CoordValues::Int(_, v) | CoordValues::Time(_, v) => Some(v[i] as f64),
-        CoordValues::Float(_, v) => Some(v[i]),
-        _ => None,
-    };
-    let rises = |v: &CoordValues| (1..v.len()).all(|i| number(v, i - 1) < number(v, i));
-    let (last, first) = (number(old, old.len() - 1), number(new, 0));
-    if old.len() > 1 && rises(old) && !(rises(new) && last < first) {
-        return Err(SinkError::Names {
-            reason: format!(
-                "the store ends at {} along `{}`, and the results begin at {}",
-                old.display(old.len() - 1),
-                coord.dim,
-                new.display(0)
-            ),
-            hint: "append what comes after: WHERE, or a slice from there on".into(),
-        });
-    }
-    Ok(())
 }
 
 impl Growing {

@@ -1,0 +1,138 @@
+//! `COPY` as people type it: formats by the ending of the target, options of PostgreSQL and DuckDB, names of relations.
+
+use crate::common::Place;
+use std::fs;
+
+const ROWS: &str =
+    "SELECT n, s FROM (VALUES (1, 'a;b'), (2, NULL), (3, 'NA'), (4, 'x')) t(n, s) ORDER BY n";
+
+/// What is refused: code and message, then the hint.
+fn refused(place: &Place, sql: &str) -> (String, String) {
+    let e = place.try_run(sql).unwrap_err();
+    (format!("{}: {e}", e.code()), e.hint().unwrap_or_default())
+}
+
+#[test]
+fn the_ending_of_the_target_chooses_the_format() {
+    let place = Place::open(&[]);
+    place.run("CREATE TENSOR t AS SELECT reshape(arange(6), [2, 3], dims => ['y', 'x']) AS v");
+    for ending in
+        ["csv", "CSV", "parquet", "ndjson", "jsonl", "arrow", "feather", "nc", "npz", "npy", "zarr"]
+    {
+        let out = place.shown(&format!("by.{ending}"));
+        place.run(&format!("COPY (SELECT v FROM t) TO '{out}'"));
+        // The array of a file of NumPy has no name.
+        let name = if ending == "npy" { "*" } else { "v" };
+        let lines = place.lines(&format!("SELECT {name} FROM '{out}'")).unwrap();
+        assert!(lines.iter().any(|line| line.contains('5')), "{ending}: {lines:?}");
+    }
+    let text = fs::read_to_string(place.shown("by.csv")).unwrap();
+    assert_eq!(text, "y,x,v\n0,0,0\n0,1,1\n0,2,2\n1,0,3\n1,1,4\n1,2,5\n");
+    assert_eq!(fs::read_to_string(place.shown("by.CSV")).unwrap(), text);
+    let stated = place.shown("stated.txt");
+    place.run(&format!("COPY (SELECT v FROM t) TO '{stated}' STORED AS CSV"));
+    assert_eq!(fs::read_to_string(stated).unwrap(), text);
+    for name in ["by.foo", "by", "by.json", "by.txt", "by.parquet.gz"] {
+        let out = place.shown(name);
+        let (told, hint) = refused(&place, &format!("COPY (SELECT v FROM t) TO '{out}'"));
+        let reason = format!("the name `{out}` does not tell a format that is written");
+        assert_eq!(told, format!("invalid_option: `STORED AS`: {reason}"));
+        assert!(hint.contains("ZARR, NPY, NPZ, NETCDF") && hint.contains("ARROW"), "{hint}");
+        assert!(!fs::exists(out).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn names_of_relations_are_all_of_them() {
+    let place = Place::open(&[]);
+    place.run(&format!(
+        "CREATE TENSOR t AS SELECT reshape(arange(6), [2, 3], dims => ['y', 'x']) AS v; \
+         CREATE VIEW \"the rows\" AS {ROWS}"
+    ));
+    let table = place.shown("table.csv");
+    place.run(&format!("COPY (SELECT * FROM t) TO '{table}'"));
+    place.run(&format!("CREATE EXTERNAL TABLE e STORED AS CSV LOCATION '{table}'"));
+    let all = fs::read_to_string(&table).unwrap();
+    for (name, text) in
+        [("t", all.as_str()), ("e", all.as_str()), ("\"the rows\"", "n,s\n1,a;b\n2,\n3,NA\n4,x\n")]
+    {
+        let out = place.shown("out.csv");
+        place.run(&format!("COPY {name} TO '{out}' (OVERWRITE)"));
+        assert_eq!(fs::read_to_string(out).unwrap(), text, "{name}");
+    }
+    let store = place.shown("out.zarr");
+    place.run(&format!("COPY t TO '{store}' WITH (codec 'zstd:3', chunks '[1, 3]')"));
+    let sum = place.lines(&format!("SELECT sum(v) AS s FROM '{store}'")).unwrap();
+    assert!(sum.concat().contains("15"), "{sum:?}");
+    let (told, _) = refused(&place, &format!("COPY nobody TO '{}'", place.shown("no.csv")));
+    assert!(told.starts_with("unknown_name: "), "{told}");
+    let plan = place.lines(&format!("EXPLAIN COPY t TO '{}'", place.shown("no.zarr")));
+    assert!(!plan.unwrap().is_empty());
+}
+
+/// The texts are those of DuckDB for the same options.
+#[test]
+fn csv_has_the_options_of_other_databases() {
+    let place = Place::open(&[]);
+    let out = place.shown("out.csv");
+    for (options, text) in [
+        ("(FORMAT csv, HEADER true, DELIMITER ';')", "n;s\n1;\"a;b\"\n2;\n3;NA\n4;x\n"),
+        (
+            "WITH (FORMAT csv, HEADER false, DELIMITER ';', NULLSTR 'NA')",
+            "1;\"a;b\"\n2;NA\n3;\"NA\"\n4;x\n",
+        ),
+        ("(FORMAT 'csv', HEADER, DELIM '|', NULL '-')", "n|s\n1|a;b\n2|-\n3|NA\n4|x\n"),
+        (
+            "STORED AS CSV OPTIONS (delimiter '\\t', null 'x', header off)",
+            "1\ta;b\n2\tx\n3\tNA\n4\t\"x\"\n",
+        ),
+    ] {
+        place.run(&format!("COPY ({ROWS}) TO '{out}' {options}"));
+        assert_eq!(fs::read_to_string(&out).unwrap(), text, "{options}");
+        fs::remove_file(&out).unwrap();
+    }
+}
+
+#[test]
+fn parquet_has_its_options() {
+    let place = Place::open(&[]);
+    for (i, options) in [
+        "(FORMAT parquet)",
+        "(FORMAT PARQUET, COMPRESSION zstd)",
+        "(FORMAT parquet, COMPRESSION 'zstd:7', ROW_GROUP_SIZE 1000)",
+        "STORED AS PARQUET OPTIONS (compression 'lz4')",
+        "WITH (FORMAT parquet, COMPRESSION uncompressed, ROW_GROUP_SIZE 2999, overwrite true)",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let out = place.shown(&format!("out{i}.parquet"));
+        place.run(&format!("COPY (SELECT arange(3000) AS v) TO '{out}' {options}"));
+        let lines = place.lines(&format!("SELECT sum(v), count(*), min(v) FROM '{out}'"));
+        assert_eq!(lines.unwrap(), ["4498500 3000 0"], "{options}");
+    }
+}
+
+#[test]
+fn options_that_a_format_does_not_have_are_refused() {
+    let place = Place::open(&[]);
+    let out = place.shown("out");
+    for (options, reason, part) in [
+        ("(FORMAT csv, DELIMITER '.')", "`delimiter`: `.` cannot separate", "one character"),
+        ("(FORMAT csv, DELIMITER 'ab')", "`delimiter`: `ab` cannot separate", "one character"),
+        ("(FORMAT csv, NULL 'a,b')", "`null`: `a,b` cannot stand for NULL", "another text"),
+        ("(FORMAT csv, HEADER maybe)", "`header`: `maybe` is neither", "true or false"),
+        ("(FORMAT csv, QUOTE '''')", "`QUOTE`: unknown option", "header, delimiter, null"),
+        ("(FORMAT csv, COMPRESSION zstd)", "unknown option", "STORED AS PARQUET"),
+        ("(FORMAT parquet, HEADER)", "`HEADER`: unknown option", "STORED AS CSV"),
+        ("(FORMAT parquet, COMPRESSION gzip)", "no compression `gzip`", "'snappy', 'zstd'"),
+        ("(FORMAT parquet, ROW_GROUP_SIZE 0)", "`0` is no number of rows", "1 or more"),
+        ("(FORMAT parquet, ROW_GROUP_SIZE -1)", "`-1` is no number of rows", "1 or more"),
+        ("(FORMAT feather)", "`feather` cannot be written", "ARROW"),
+    ] {
+        let (told, hint) = refused(&place, &format!("COPY ({ROWS}) TO '{out}' {options}"));
+        assert!(told.starts_with("invalid_option: ") && told.contains(reason), "{told}");
+        assert!(hint.contains(part), "{options}: {hint}");
+        assert!(!fs::exists(&out).unwrap(), "{options}");
+    }
+}

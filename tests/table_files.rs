@@ -5,16 +5,16 @@ use crate::common::Place;
 use std::fmt::Write as _;
 use std::fs;
 
-const GZIP: [u8; 35] = [
+const GZIP: &[u8] = &[
     31, 139, 8, 0, 0, 0, 0, 0, 2, 3, 203, 76, 209, 169, 224, 50, 212, 49, 210, 51, 229, 50, 214,
     49, 225, 2, 0, 52, 254, 108, 178, 15, 0, 0, 0,
 ];
-const BZIP2: [u8; 60] = [
+const BZIP2: &[u8] = &[
     66, 90, 104, 57, 49, 65, 89, 38, 83, 89, 179, 49, 69, 70, 0, 0, 6, 217, 128, 0, 16, 0, 5, 62,
     0, 4, 32, 0, 64, 32, 0, 49, 0, 211, 77, 4, 13, 6, 71, 19, 133, 45, 49, 11, 128, 241, 119, 36,
     83, 133, 9, 11, 51, 20, 84, 96,
 ];
-const ZSTD: [u8; 24] = [
+const ZSTD: &[u8] = &[
     40, 181, 47, 253, 32, 15, 121, 0, 0, 105, 100, 44, 120, 10, 49, 44, 50, 46, 53, 10, 51, 44, 52,
     10,
 ];
@@ -99,7 +99,7 @@ fn directories_with_keys_are_columns() {
 #[test]
 fn text_may_be_compressed() {
     let place = Place::open(&[]);
-    for (ending, bytes) in [("gz", &GZIP[..]), ("bz2", &BZIP2), ("zst", &ZSTD)] {
+    for (ending, bytes) in [("gz", GZIP), ("bz2", BZIP2), ("zst", ZSTD)] {
         put(&place, &format!("a.csv.{ending}"), bytes);
         let sql = format!("SELECT count(*) AS n, sum(x) AS s FROM '@/a.csv.{ending}' t");
         is(&place, &sql, &["2 6.5"]);

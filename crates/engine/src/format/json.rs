@@ -139,7 +139,7 @@ pub(super) fn write_rows(
                 if i > 0 {
                     out.push(b',');
                 }
-                field.write::<Json>(row, out)?;
+                field.write(&Json, row, out)?;
             }
             out.push(b']');
         }
@@ -172,7 +172,7 @@ pub(super) fn write_lines(
         }
         for (key, field) in keys.iter().zip(&mut fields) {
             out.extend_from_slice(key);
-            field.write::<Json>(row, out)?;
+            field.write(&Json, row, out)?;
         }
         out.extend_from_slice(b"}\n");
     }
@@ -182,18 +182,21 @@ pub(super) fn write_lines(
 struct Json;
 
 impl Notation for Json {
-    const NULL: &'static [u8] = b"null";
     const QUOTE: &'static [u8] = b"\"";
 
-    fn float(value: Float, out: &mut Vec<u8>) {
+    fn null(&self) -> &[u8] {
+        b"null"
+    }
+
+    fn float(&self, value: Float, out: &mut Vec<u8>) {
         value.write_json(out);
     }
 
-    fn text(text: &str, out: &mut Vec<u8>) -> io::Result<()> {
+    fn text(&self, text: &str, out: &mut Vec<u8>) -> io::Result<()> {
         write_json_string(out, text)
     }
 
-    fn nested(cell: &Cell<'_>, out: &mut Vec<u8>) -> io::Result<()> {
+    fn nested(&self, cell: &Cell<'_>, out: &mut Vec<u8>) -> io::Result<()> {
         cell.write_json(out)
     }
 }

@@ -12,23 +12,24 @@ use std::io;
 
 /// How a format writes its cells.
 pub(super) trait Notation {
-    const NULL: &'static [u8];
     /// Around moments, and around floats that are not finite.
     const QUOTE: &'static [u8];
 
-    fn float(value: Float, out: &mut Vec<u8>);
+    fn null(&self) -> &[u8];
+
+    fn float(&self, value: Float, out: &mut Vec<u8>);
 
     /// Any text.
     ///
     /// # Errors
     /// Those of a writer; memory has none.
-    fn text(text: &str, out: &mut Vec<u8>) -> io::Result<()>;
+    fn text(&self, text: &str, out: &mut Vec<u8>) -> io::Result<()>;
 
     /// A list or a record.
     ///
     /// # Errors
     /// Those of a writer; memory has none.
-    fn nested(cell: &Cell<'_>, out: &mut Vec<u8>) -> io::Result<()>;
+    fn nested(&self, cell: &Cell<'_>, out: &mut Vec<u8>) -> io::Result<()>;
 }
 
 /// A column whose cells are appended row by row.
@@ -62,11 +63,12 @@ impl Field<'_> {
     /// Arrow's.
     pub(super) fn write<N: Notation>(
         &mut self,
+        notation: &N,
         row: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         if self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
-            out.extend_from_slice(N::NULL);
+            out.extend_from_slice(notation.null());
             return Ok(());
         }
         match &self.column {
@@ -77,8 +79,8 @@ impl Field<'_> {
             Column::Unsigned(a, get) => {
                 out.extend_from_slice(itoa::Buffer::new().format(get(*a, row)).as_bytes());
             }
-            Column::F32(a) if a.value(row).is_finite() => N::float(a.value(row).into(), out),
-            Column::F64(a) if a.value(row).is_finite() => N::float(a.value(row).into(), out),
+            Column::F32(a) if a.value(row).is_finite() => notation.float(a.value(row).into(), out),
+            Column::F64(a) if a.value(row).is_finite() => notation.float(a.value(row).into(), out),
             Column::F32(_) | Column::F64(_) => {
                 out.extend_from_slice(N::QUOTE);
                 out.extend_from_slice(self.column.cell(row)?.text().as_bytes());
@@ -100,13 +102,13 @@ impl Field<'_> {
                     }
                 }
             }
-            Column::Text(a) => N::text(a.value(row), out).map_err(output)?,
+            Column::Text(a) => notation.text(a.value(row), out).map_err(output)?,
             Column::List(..) | Column::Record(..) => {
-                N::nested(&self.column.cell(row)?, out).map_err(output)?;
+                notation.nested(&self.column.cell(row)?, out).map_err(output)?;
             }
             Column::Other(..) => match self.column.cell(row)? {
-                Cell::Text(text) => N::text(&text, out).map_err(output)?,
-                cell => N::nested(&cell, out).map_err(output)?,
+                Cell::Text(text) => notation.text(&text, out).map_err(output)?,
+                cell => notation.nested(&cell, out).map_err(output)?,
             },
         }
         Ok(())

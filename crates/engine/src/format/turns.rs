@@ -1,8 +1,9 @@
 //! Formats batches of rows on all threads.
 
 use super::writer::output;
+use crate::answer::slices::bytes_of;
 use crate::error::Error;
-use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::array::RecordBatch;
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -68,15 +69,6 @@ pub(super) fn on_threads<T: Send, R: Send>(
         }
     });
     done.into_iter().flatten().collect()
-}
-
-/// Bytes of the rows of a batch. Slices of one batch share its buffers, so each counts its own rows only.
-fn bytes_of(batch: &RecordBatch) -> usize {
-    let bytes = |array: &ArrayRef| match array.to_data().get_slice_memory_size() {
-        Ok(bytes) => bytes,
-        Err(_) => array.get_array_memory_size(),
-    };
-    batch.columns().iter().map(bytes).sum()
 }
 
 /// Cuts a batch into pieces of about [`PIECE_BYTES`].

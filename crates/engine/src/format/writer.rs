@@ -113,7 +113,7 @@ impl<W: Write> Writer<W> {
                 out.write_all(b"\n").map_err(output)?;
             }
             Format::Ndjson => write_ndjson(&reply, out)?,
-            _ => write_csv(&reply, first, out)?,
+            _ => write_csv(&reply, &self.options.csv, first, out)?,
         }
         self.out.flush().map_err(output)
     }
@@ -271,7 +271,7 @@ fn write_ndjson(reply: &Reply, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 /// Tables are separated by an empty line.
-fn write_csv(reply: &Reply, first: bool, out: &mut dyn Write) -> Result<(), Error> {
+fn write_csv(reply: &Reply, o: &CsvOptions, first: bool, out: &mut dyn Write) -> Result<(), Error> {
     if !first {
         out.write_all(b"\n").map_err(output)?;
     }
@@ -280,19 +280,23 @@ fn write_csv(reply: &Reply, first: bool, out: &mut dyn Write) -> Result<(), Erro
             if i > 0 {
                 out.write_all(b"\n").map_err(output)?;
             }
-            csv::write_header(table.schema(), out).map_err(output)?;
+            csv::write_header(table.schema(), o, out).map_err(output)?;
             let schema = table.schema();
             write_batches(
                 table.batches(),
-                |_, batch, out| csv::write_lines(batch, schema, out),
+                |_, batch, out| csv::write_lines(batch, schema, o, out),
                 out,
             )?;
         }
         return Ok(());
     }
     if let Some((schema, batches)) = reply.answer.rows() {
-        csv::write_header(schema, out).map_err(output)?;
-        return write_batches(batches, |_, batch, out| csv::write_lines(batch, schema, out), out);
+        csv::write_header(schema, o, out).map_err(output)?;
+        return write_batches(
+            batches,
+            |_, batch, out| csv::write_lines(batch, schema, o, out),
+            out,
+        );
     }
     match &reply.answer {
         Answer::Text(text) => writeln!(out, "{}", text.trim_end()).map_err(output),

@@ -6,13 +6,17 @@
 //! 3. `//` and `^` become functions of this crate, `month(t)` becomes `date_part('month', t)`; the name of an item
 //!    without an alias is its source text.
 //! 4. Numeric items of a block without `FROM` become columns of a tensor block, so that `7 / 2` follows NumPy.
-//! 5. Tensor syntax is rejected.
+//! 5. Subqueries replace joins with an alias, and blocks whose `ORDER BY` names a column that an alias hides.
+//! 6. Tensor syntax is rejected.
 
 mod columns;
+mod derived;
 mod headings;
 mod items;
 mod known;
+mod nested;
 mod numbers;
+mod order_keys;
 mod ours;
 mod used;
 mod views;
@@ -68,6 +72,7 @@ pub(crate) fn prepare(
     let pass = |views| Relations {
         text,
         entering: None,
+        joined: None,
         views,
         catalog: tables,
         because,
@@ -149,6 +154,8 @@ struct Relations<'a> {
     text: u64,
     /// The text of a view whose query is visited next.
     entering: Option<u64>,
+    /// The names used of the block that is visited next, if it replaces a join with an alias.
+    joined: Option<Used>,
     views: Views,
     tables: BTreeMap<String, Arc<dyn TableSource>>,
     names: BTreeSet<String>,
@@ -232,7 +239,9 @@ impl VisitorMut for Relations<'_> {
             && matches!(&*query.body, SetExpr::Select(_))
             && let Some(order) = &mut query.order_by
         {
-            return known::resolve(order, &level.known);
+            let resolved = known::resolve(order, &level.known);
+            order_keys::apart(query);
+            return resolved;
         }
         ControlFlow::Continue(())
     }
@@ -256,7 +265,10 @@ impl VisitorMut for Relations<'_> {
             }
         }
         let order = self.scopes.last_mut().and_then(|level| level.order.take());
-        let used = Used::of(select, order.as_ref(), &|inner| self.columns(inner));
+        let used = match self.joined.take() {
+            Some(used) => used,
+            None => Used::of(select, order.as_ref(), &|inner| self.columns(inner)),
+        };
         self.blocks.push(Block { used, known: Vec::new() });
         ControlFlow::Continue(())
     }
@@ -274,6 +286,9 @@ impl VisitorMut for Relations<'_> {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        if self.nested(factor) {
+            return ControlFlow::Continue(());
+        }
         match self.replace(factor) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
@@ -498,7 +513,9 @@ impl Named for AllNamed {
 
 fn alias_of(factor: &TableFactor) -> Option<TableAlias> {
     match factor {
-        TableFactor::Table { alias, .. } | TableFactor::Derived { alias, .. } => alias.clone(),
+        TableFactor::Table { alias, .. }
+        | TableFactor::Derived { alias, .. }
+        | TableFactor::NestedJoin { alias, .. } => alias.clone(),
         _ => None,
     }
 }

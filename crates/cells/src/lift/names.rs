@@ -116,7 +116,7 @@ enum Cte {
     /// A tensor block, already removed from the query.
     Tensor(Arc<Cube>),
     /// A CTE that waits for an island, which runs only if the CTE is referenced: its query and the query's scope.
-    Waiting(Box<(Query, Ident, Scope)>),
+    Waiting(Box<(Query, TableAlias, Scope)>),
 }
 
 /// The CTEs of an open query.
@@ -194,14 +194,14 @@ impl VisitorMut for Relations<'_> {
         let (mut kept, mut seen) = (Vec::new(), VecDeque::new());
         for cte in std::mem::take(&mut with.cte_tables) {
             let name = cte.alias.name.value.clone();
-            let relation = Relation::Subquery { query: &cte.query, alias: Some(&cte.alias.name) };
+            let relation = Relation::Subquery { query: &cte.query, alias: Some(&cte.alias) };
             let found = self.catalog.relation(&relation, self.scope());
             let before = self.scope().clone();
             if let Some(level) = self.scopes.last_mut() {
                 level.written.define(&cte);
             }
             let entry = match found {
-                Err(Error::Waiting) => Cte::Waiting(Box::new((*cte.query, cte.alias.name, before))),
+                Err(Error::Waiting) => Cte::Waiting(Box::new((*cte.query, cte.alias, before))),
                 Err(error) => return ControlFlow::Break(error),
                 Ok(CellRelation::Cube(cube)) => Cte::Tensor(cube),
                 Ok(_) => {
@@ -356,8 +356,13 @@ impl Relations<'_> {
             }
             _ => (self.catalog.relation(&relation, self.scope())?, None),
         };
-        let alias = alias_of(factor);
-        if let Some(alias) = &alias {
+        let is_subquery = matches!(relation, Relation::Subquery { .. });
+        let mut alias = alias_of(factor);
+        if let Some(alias) = &mut alias {
+            // The columns of a subquery of tensors have their new names already.
+            if is_subquery && matches!(found, CellRelation::Cube(_)) {
+                alias.columns.clear();
+            }
             self.names.insert(alias.name.value.clone());
         } else if let Some(natural) = &natural {
             self.names.insert(natural.value.clone());
@@ -401,7 +406,7 @@ impl Relations<'_> {
     }
 
     /// Retries a CTE that waits for an island, now that it is referenced.
-    fn waited_for(&self, cte: &(Query, Ident, Scope)) -> Result<CellRelation, Error> {
+    fn waited_for(&self, cte: &(Query, TableAlias, Scope)) -> Result<CellRelation, Error> {
         let (query, alias, scope) = cte;
         self.catalog.relation(&Relation::Subquery { query, alias: Some(alias) }, scope)
     }

@@ -275,7 +275,7 @@ impl Lowerer<'_, '_> {
         self.scope = scope;
         self.ctes = ctes;
         // Positions in the view's own text mean nothing to the author of the query.
-        let items = items.map_err(|e| e.moved(Position::of_span(span)))?;
+        let items = items.map_err(|e| e.in_view(&view.name, Position::of_span(span)))?;
         self.views.insert(view.text, items.clone());
         Ok(items)
     }

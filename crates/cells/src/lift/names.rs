@@ -44,7 +44,7 @@ use tessera_frontend::interrupt;
 use tessera_frontend::scope::Scope;
 use tessera_frontend::seasons;
 use used::Used;
-use views::Views;
+use views::{Entered, Views};
 
 /// Names of the functions that implement operators: `//`.
 pub(crate) const FLOOR_DIVIDE: &str = "tessera_floor_divide";
@@ -88,11 +88,14 @@ pub(crate) fn prepare(
     headings::name(&mut named);
     let mut prepared = named.clone();
     let mut first = pass(Views::default());
-    let walked = match walk_mut(&mut prepared, &mut first) {
+    let walk = |query: &mut Query, pass: &mut Relations<'_>| {
+        walk_mut(query, pass).map_break(|error| pass.in_views(error))
+    };
+    let walked = match walk(&mut prepared, &mut first) {
         ControlFlow::Break(_) if first.views.are_too_many() => {
             let mut second = pass(Views::as_ctes());
             prepared = named;
-            walk_mut(&mut prepared, &mut second).map_continue(|()| second)
+            walk(&mut prepared, &mut second).map_continue(|()| second)
         }
         walked => walked.map_continue(|()| first),
     };
@@ -127,8 +130,8 @@ struct Level {
     /// The scopes of the definitions that stay in the query, in order, until they are visited: a CTE that
     /// saw itself would be planned without end.
     definitions: VecDeque<Scope>,
-    /// True if the query is that of a view: it sees nothing of its surroundings.
-    is_view: bool,
+    /// The view, if the query is that of one: it sees nothing of its surroundings.
+    view: Option<Entered>,
     /// The ORDER BY of a query that is one block, until the block is visited.
     order: Option<OrderBy>,
     /// The relations of that block, once it is visited.
@@ -152,8 +155,8 @@ struct Relations<'a> {
     scopes: Vec<Level>,
     /// The text that contains the query.
     text: u64,
-    /// The text of a view whose query is visited next.
-    entering: Option<u64>,
+    /// The view whose query is visited next.
+    entering: Option<Entered>,
     /// The names used of the block that is visited next, if it replaces a join with an alias.
     joined: Option<Used>,
     views: Views,
@@ -167,29 +170,21 @@ impl VisitorMut for Relations<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
-        let entering = self.entering.take();
-        let mut written = match (entering, self.scopes.last_mut()) {
-            (Some(text), _) => Scope::of(text),
+        let view = self.entering.take();
+        let mut written = match (&view, self.scopes.last_mut()) {
+            (Some(view), _) => Scope::of(view.text),
             (None, Some(outer)) => {
                 outer.definitions.pop_front().unwrap_or_else(|| outer.written.clone())
             }
             (None, None) => Scope::of(self.text),
         };
         written.enter(query.with.as_ref());
-        let is_view = entering.is_some();
         let order = match &*query.body {
             SetExpr::Select(_) => query.order_by.clone(),
             _ => None,
         };
         let (known, definitions) = (Vec::new(), VecDeque::new());
-        self.scopes.push(Level {
-            ctes: BTreeMap::new(),
-            written,
-            definitions,
-            is_view,
-            order,
-            known,
-        });
+        self.scopes.push(Level { ctes: BTreeMap::new(), written, definitions, view, order, known });
         let Some(with) = &mut query.with else { return ControlFlow::Continue(()) };
         let (mut kept, mut seen) = (Vec::new(), VecDeque::new());
         for cte in std::mem::take(&mut with.cte_tables) {
@@ -371,8 +366,10 @@ impl Relations<'_> {
         let (source, name): (Arc<dyn TableSource>, Ident) = match found {
             CellRelation::Sql => return Ok(()),
             CellRelation::Query { query, text } => {
+                let name = natural.as_ref().map_or_else(String::new, |name| name.value.clone());
+                let position = natural.as_ref().and_then(|name| Position::of_span(name.span));
                 let alias = alias.or_else(|| natural.map(plain_alias));
-                *factor = self.view(query, text, alias)?;
+                *factor = self.view(query, Entered { text, name, position }, alias)?;
                 return Ok(());
             }
             CellRelation::Rows { source, name } => {
@@ -412,12 +409,12 @@ impl Relations<'_> {
     }
 
     fn cte(&self, name: &str) -> Option<&Cte> {
-        for Level { ctes, is_view, .. } in self.scopes.iter().rev() {
+        for Level { ctes, view, .. } in self.scopes.iter().rev() {
             let near = || ctes.iter().find(|(k, _)| k.eq_ignore_ascii_case(name)).map(|(_, v)| v);
             if let Some(found) = ctes.get(name).or_else(near) {
                 return Some(found);
             }
-            if *is_view {
+            if view.is_some() {
                 return None;
             }
         }

@@ -198,7 +198,7 @@ fn named(
     if let Some(view) = context.catalog.view(name) {
         if surface::kind(&view.query, &CatalogNames(context.catalog)) == RelationKind::Tensor {
             return subquery(&view.query, &Scope::of(view.text), view.name.clone(), None, context)
-                .map_err(|e| e.moved(position_of(relation)));
+                .map_err(|e| e.in_view(&view.name, position_of(relation)));
         }
         return Ok(CellRelation::Query { query: Box::new(view.query.clone()), text: view.text });
     }

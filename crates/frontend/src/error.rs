@@ -244,6 +244,20 @@ impl Error {
         self
     }
 
+    /// A fault in the text of a view, at the position of the view in the statement. The message of an unknown name, or
+    /// of a name that does not fit its use, names the view; of views that read one another the innermost one.
+    pub fn in_view(self, view: &str, to: Option<Position>) -> Self {
+        match self {
+            Self::UnknownName { .. } | Self::Bind { .. } => Self::Cells {
+                code: self.code(),
+                message: format!("view `{view}`: {self}"),
+                position: to,
+                hint: self.hint(),
+            },
+            other => other.moved(to),
+        }
+    }
+
     /// Renders the error for a terminal: `error[code]: message`, the line of `sql` with the position
     /// underlined, and the hint.
     ///

@@ -20,6 +20,7 @@ mod labelled;
 mod masks;
 mod names;
 mod pointwise;
+mod renamed;
 mod runtime;
 mod select;
 mod subscript;
@@ -28,7 +29,9 @@ pub(crate) mod value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sqlparser::ast::{Cte, Expr, Query, Select, SelectItem, SetExpr, Spanned, TableFactor};
+use sqlparser::ast::{
+    Cte, Expr, Query, Select, SelectItem, SetExpr, Spanned, TableAlias, TableFactor,
+};
 use sqlparser::tokenizer::Span;
 use tessera_planner::build::Builder;
 use tessera_planner::catalog::Coord;
@@ -79,7 +82,7 @@ impl Lowered {
 /// Any fault of names, labels, types and shapes, with its position; [`BindError::WrongSurface`] if
 /// an inner block is one of rows; [`Error::Waiting`] if a part has to run first.
 pub fn lower_tensor(query: &Query, context: &mut Context<'_>) -> Result<Lowered, Error> {
-    lower_in(query, 0, context)
+    lower_in(query, None, 0, context)
 }
 
 /// Lowers a query of either surface to tensors. The dimensions of a cell block are its bracketed columns, else the keys
@@ -88,16 +91,17 @@ pub fn lower_tensor(query: &Query, context: &mut Context<'_>) -> Result<Lowered,
 /// # Errors
 /// The errors of [`lower_tensor`] and of [`CellPlanner::labelled`](crate::cells::CellPlanner::labelled).
 pub fn lower_any(query: &Query, context: &mut Context<'_>) -> Result<Lowered, Error> {
-    crate::limits::with_room(|| lower_here(query, 0, context, Rows::AsTensors))
+    crate::limits::with_room(|| lower_here(query, None, 0, context, Rows::AsTensors))
 }
 
-/// As [`lower_tensor`], for a query inside a cell block of the text `text`. A query with a `site` is lowered once for
-/// the statement.
+/// As [`lower_tensor`], for a query inside a cell block of the text `text`; the column names of its alias are those of
+/// the items. A query with a `site` is lowered once for the statement.
 ///
 /// # Errors
 /// The errors of [`lower_tensor`]; [`Error::NestingTooDeep`].
 pub fn lower_inside(
     query: &Query,
+    alias: Option<&TableAlias>,
     text: u64,
     site: Option<Site>,
     context: &mut Context<'_>,
@@ -105,13 +109,18 @@ pub fn lower_inside(
     if let Some(known) = context.islands.inside.get(site, query) {
         return Ok(known);
     }
-    let lowered = Arc::new(lower_in(query, text, context)?);
+    let lowered = Arc::new(lower_in(query, alias, text, context)?);
     context.islands.inside.insert(site, query, lowered.clone());
     Ok(lowered)
 }
 
-fn lower_in(query: &Query, text: u64, context: &mut Context<'_>) -> Result<Lowered, Error> {
-    let lower = || lower_here(query, text, context, Rows::Refused);
+fn lower_in(
+    query: &Query,
+    alias: Option<&TableAlias>,
+    text: u64,
+    context: &mut Context<'_>,
+) -> Result<Lowered, Error> {
+    let lower = || lower_here(query, alias, text, context, Rows::Refused);
     crate::limits::nested(|| crate::limits::with_room(lower))
 }
 
@@ -126,6 +135,7 @@ enum Rows {
 
 fn lower_here(
     query: &Query,
+    alias: Option<&TableAlias>,
     text: u64,
     context: &mut Context<'_>,
     rows: Rows,
@@ -143,6 +153,10 @@ fn lower_here(
     let items = match rows {
         Rows::Refused => lowerer.block(query)?,
         Rows::AsTensors => lowerer.any_block(query)?,
+    };
+    let items = match alias {
+        Some(alias) => lowerer.renamed(items, query, alias)?,
+        None => items,
     };
     let mut outputs = Vec::with_capacity(items.len());
     let mut roots = Vec::with_capacity(items.len());
@@ -221,15 +235,11 @@ impl Lowerer<'_, '_> {
         let whole = self.scope.close(&cte.query);
         let kind = surface::kind(&whole, &CatalogNames(self.context.catalog));
         if kind == surface::RelationKind::Tensor {
-            if !cte.alias.columns.is_empty() {
-                return unsupported(
-                    "a list of column names after a CTE of tensors",
-                    cte.alias.name.span,
-                );
-            }
             let (name, depth) = (&cte.alias.name.value, self.ctes.len());
             let before = self.scope.clone();
-            let known = match (self.block(&cte.query), self.context.islands.wanted()) {
+            let items = self.block(&cte.query);
+            let items = items.and_then(|items| self.renamed(items, &cte.query, &cte.alias));
+            let known = match (items, self.context.islands.wanted()) {
                 (Err(Error::Waiting), Some(island)) => {
                     // Lowering stopped in the middle of it.
                     self.scope = before;
@@ -265,7 +275,7 @@ impl Lowerer<'_, '_> {
         self.scope = scope;
         self.ctes = ctes;
         // Positions in the view's own text mean nothing to the author of the query.
-        let items = items.map_err(|e| e.moved(Position::of_span(span)))?;
+        let items = items.map_err(|e| e.in_view(&view.name, Position::of_span(span)))?;
         self.views.insert(view.text, items.clone());
         Ok(items)
     }
@@ -336,11 +346,18 @@ impl Lowerer<'_, '_> {
     }
 
     fn relation(&mut self, factor: &TableFactor) -> Result<Bound, Error> {
+        if let TableFactor::Table { alias: Some(alias), .. } = factor
+            && let Some(column) = alias.columns.first()
+        {
+            let construct = "a list of column names after a name, in a block of tensors,";
+            return unsupported(construct, column.name.span);
+        }
         match ast::relation(factor) {
             Relation::Subquery { query, alias } => {
                 let items = self.block(query)?;
-                let name = alias.map_or("", |alias| alias.value.as_str());
-                return Ok(Bound::lowered(name, items));
+                let Some(alias) = alias else { return Ok(Bound::lowered("", items)) };
+                let items = self.renamed(items, query, alias)?;
+                return Ok(Bound::lowered(&alias.name.value, items));
             }
             Relation::Name { name, alias } => {
                 if let [part] = name.0.as_slice()

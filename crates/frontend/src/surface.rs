@@ -365,7 +365,8 @@ fn factor(factor: &TableFactor, names: &dyn Names, scope: &Scope<'_>) -> Option<
         Relation::Subquery { query, alias } => match kind_in_scope(query, names, scope) {
             RelationKind::Tensor => None,
             RelationKind::Rows => {
-                let name = alias.map_or_else(|| "(subquery)".to_string(), ToString::to_string);
+                let name =
+                    alias.map_or_else(|| "(subquery)".to_string(), |alias| alias.name.to_string());
                 rows(name, query.span())
             }
         },

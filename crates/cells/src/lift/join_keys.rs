@@ -41,8 +41,12 @@ fn of_join(mut join: Join) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::new_transformed(LogicalPlan::Join(join), is_changed))
 }
 
+/// The key of a float. DataFusion's name of an expression omits casts, so `x` as `float32` and `x` would be two columns
+/// of one name: a key with a cast is named by its text.
 fn key(float: Expr) -> Expr {
-    function().call(vec![float])
+    let key = function().call(vec![float]);
+    let text = key.to_string();
+    if key.schema_name().to_string() == text { key } else { key.alias(text) }
 }
 
 /// `tessera_join_key`.
@@ -108,6 +112,16 @@ mod tests {
     use super::*;
     use arrow::array::Float64Array;
     use arrow::datatypes::Field;
+    use datafusion::common::Column;
+    use datafusion::logical_expr::cast;
+
+    #[test]
+    fn keys_of_one_column_in_two_types_have_two_names() {
+        let d = Expr::Column(Column::from_qualified_name("a.d"));
+        let as_float32 = cast(d.clone(), DataType::Float32);
+        let names = [key(d), key(as_float32)].map(|key| key.schema_name().to_string());
+        assert_eq!(names, ["tessera_join_key(a.d)", "tessera_join_key(CAST(a.d AS Float32))"]);
+    }
 
     #[test]
     fn equal_floats_have_equal_keys() {

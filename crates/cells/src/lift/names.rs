@@ -6,13 +6,17 @@
 //! 3. `//` and `^` become functions of this crate, `month(t)` becomes `date_part('month', t)`; the name of an item
 //!    without an alias is its source text.
 //! 4. Numeric items of a block without `FROM` become columns of a tensor block, so that `7 / 2` follows NumPy.
-//! 5. Tensor syntax is rejected.
+//! 5. Subqueries replace joins with an alias, and blocks whose `ORDER BY` names a column that an alias hides.
+//! 6. Tensor syntax is rejected.
 
 mod columns;
+mod derived;
 mod headings;
 mod items;
 mod known;
+mod nested;
 mod numbers;
+mod order_keys;
 mod ours;
 mod used;
 mod views;
@@ -41,7 +45,7 @@ use tessera_frontend::interrupt;
 use tessera_frontend::scope::Scope;
 use tessera_frontend::seasons;
 use used::Used;
-use views::Views;
+use views::{Entered, Views};
 
 /// Names of the functions that implement operators: `//`.
 pub(crate) const FLOOR_DIVIDE: &str = "tessera_floor_divide";
@@ -76,6 +80,7 @@ pub(crate) fn prepare(
     let pass = |views| Relations {
         text,
         entering: None,
+        joined: None,
         views,
         catalog: tables,
         because,
@@ -91,11 +96,14 @@ pub(crate) fn prepare(
     headings::name(&mut named);
     let mut prepared = named.clone();
     let mut first = pass(Views::default());
-    let walked = match walk_mut(&mut prepared, &mut first) {
+    let walk = |query: &mut Query, pass: &mut Relations<'_>| {
+        walk_mut(query, pass).map_break(|error| pass.in_views(error))
+    };
+    let walked = match walk(&mut prepared, &mut first) {
         ControlFlow::Break(_) if first.views.are_too_many() => {
             let mut second = pass(Views::as_ctes());
             prepared = named;
-            walk_mut(&mut prepared, &mut second).map_continue(|()| second)
+            walk(&mut prepared, &mut second).map_continue(|()| second)
         }
         walked => walked.map_continue(|()| first),
     };
@@ -119,7 +127,7 @@ enum Cte {
     /// A tensor block, already removed from the query.
     Tensor(Arc<Cube>),
     /// A CTE that waits for an island, which runs only if the CTE is referenced: its query and the query's scope.
-    Waiting(Box<(Query, Ident, Scope)>),
+    Waiting(Box<(Query, TableAlias, Scope)>),
 }
 
 /// The CTEs of an open query.
@@ -130,8 +138,8 @@ struct Level {
     /// The scopes of the definitions that stay in the query, in order, until they are visited: a CTE that
     /// saw itself would be planned without end.
     definitions: VecDeque<Scope>,
-    /// True if the query is that of a view: it sees nothing of its surroundings.
-    is_view: bool,
+    /// The view, if the query is that of one: it sees nothing of its surroundings.
+    view: Option<Entered>,
     /// The ORDER BY of a query that is one block, until the block is visited.
     order: Option<OrderBy>,
     /// The relations of that block, once it is visited.
@@ -155,8 +163,10 @@ struct Relations<'a> {
     scopes: Vec<Level>,
     /// The text that contains the query.
     text: u64,
-    /// The text of a view whose query is visited next.
-    entering: Option<u64>,
+    /// The view whose query is visited next.
+    entering: Option<Entered>,
+    /// The names used of the block that is visited next, if it replaces a join with an alias.
+    joined: Option<Used>,
     views: Views,
     tables: BTreeMap<String, Arc<dyn TableSource>>,
     names: BTreeSet<String>,
@@ -168,41 +178,33 @@ impl VisitorMut for Relations<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
-        let entering = self.entering.take();
-        let mut written = match (entering, self.scopes.last_mut()) {
-            (Some(text), _) => Scope::of(text),
+        let view = self.entering.take();
+        let mut written = match (&view, self.scopes.last_mut()) {
+            (Some(view), _) => Scope::of(view.text),
             (None, Some(outer)) => {
                 outer.definitions.pop_front().unwrap_or_else(|| outer.written.clone())
             }
             (None, None) => Scope::of(self.text),
         };
         written.enter(query.with.as_ref());
-        let is_view = entering.is_some();
         let order = match &*query.body {
             SetExpr::Select(_) => query.order_by.clone(),
             _ => None,
         };
         let (known, definitions) = (Vec::new(), VecDeque::new());
-        self.scopes.push(Level {
-            ctes: BTreeMap::new(),
-            written,
-            definitions,
-            is_view,
-            order,
-            known,
-        });
+        self.scopes.push(Level { ctes: BTreeMap::new(), written, definitions, view, order, known });
         let Some(with) = &mut query.with else { return ControlFlow::Continue(()) };
         let (mut kept, mut seen) = (Vec::new(), VecDeque::new());
         for cte in std::mem::take(&mut with.cte_tables) {
             let name = cte.alias.name.value.clone();
-            let relation = Relation::Subquery { query: &cte.query, alias: Some(&cte.alias.name) };
+            let relation = Relation::Subquery { query: &cte.query, alias: Some(&cte.alias) };
             let found = self.catalog.relation(&relation, self.scope());
             let before = self.scope().clone();
             if let Some(level) = self.scopes.last_mut() {
                 level.written.define(&cte);
             }
             let entry = match found {
-                Err(Error::Waiting) => Cte::Waiting(Box::new((*cte.query, cte.alias.name, before))),
+                Err(Error::Waiting) => Cte::Waiting(Box::new((*cte.query, cte.alias, before))),
                 Err(error) => return ControlFlow::Break(error),
                 Ok(CellRelation::Cube(cube)) => Cte::Tensor(cube),
                 Ok(_) => {
@@ -240,7 +242,9 @@ impl VisitorMut for Relations<'_> {
             && matches!(&*query.body, SetExpr::Select(_))
             && let Some(order) = &mut query.order_by
         {
-            return known::resolve(order, &level.known);
+            let resolved = known::resolve(order, &level.known);
+            order_keys::apart(query);
+            return resolved;
         }
         ControlFlow::Continue(())
     }
@@ -264,7 +268,10 @@ impl VisitorMut for Relations<'_> {
             }
         }
         let order = self.scopes.last_mut().and_then(|level| level.order.take());
-        let used = Used::of(select, order.as_ref(), &|inner| self.columns(inner));
+        let used = match self.joined.take() {
+            Some(used) => used,
+            None => Used::of(select, order.as_ref(), &|inner| self.columns(inner)),
+        };
         self.blocks.push(Block { used, known: Vec::new() });
         ControlFlow::Continue(())
     }
@@ -282,6 +289,9 @@ impl VisitorMut for Relations<'_> {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        if self.nested(factor) {
+            return ControlFlow::Continue(());
+        }
         match self.replace(factor) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
@@ -349,8 +359,13 @@ impl Relations<'_> {
             }
             _ => (self.catalog.relation(&relation, self.scope())?, None),
         };
-        let alias = alias_of(factor);
-        if let Some(alias) = &alias {
+        let is_subquery = matches!(relation, Relation::Subquery { .. });
+        let mut alias = alias_of(factor);
+        if let Some(alias) = &mut alias {
+            // The columns of a subquery of tensors have their new names already.
+            if is_subquery && matches!(found, CellRelation::Cube(_)) {
+                alias.columns.clear();
+            }
             self.names.insert(alias.name.value.clone());
         } else if let Some(natural) = &natural {
             self.names.insert(natural.value.clone());
@@ -359,8 +374,10 @@ impl Relations<'_> {
         let (source, name): (Arc<dyn TableSource>, Ident) = match found {
             CellRelation::Sql => return Ok(()),
             CellRelation::Query { query, text } => {
+                let name = natural.as_ref().map_or_else(String::new, |name| name.value.clone());
+                let position = natural.as_ref().and_then(|name| Position::of_span(name.span));
                 let alias = alias.or_else(|| natural.map(plain_alias));
-                *factor = self.view(query, text, alias)?;
+                *factor = self.view(query, Entered { text, name, position }, alias)?;
                 return Ok(());
             }
             CellRelation::Rows { source, name } => {
@@ -394,18 +411,18 @@ impl Relations<'_> {
     }
 
     /// Retries a CTE that waits for an island, now that it is referenced.
-    fn waited_for(&self, cte: &(Query, Ident, Scope)) -> Result<CellRelation, Error> {
+    fn waited_for(&self, cte: &(Query, TableAlias, Scope)) -> Result<CellRelation, Error> {
         let (query, alias, scope) = cte;
         self.catalog.relation(&Relation::Subquery { query, alias: Some(alias) }, scope)
     }
 
     fn cte(&self, name: &str) -> Option<&Cte> {
-        for Level { ctes, is_view, .. } in self.scopes.iter().rev() {
+        for Level { ctes, view, .. } in self.scopes.iter().rev() {
             let near = || ctes.iter().find(|(k, _)| k.eq_ignore_ascii_case(name)).map(|(_, v)| v);
             if let Some(found) = ctes.get(name).or_else(near) {
                 return Some(found);
             }
-            if *is_view {
+            if view.is_some() {
                 return None;
             }
         }
@@ -506,7 +523,9 @@ impl Named for AllNamed {
 
 fn alias_of(factor: &TableFactor) -> Option<TableAlias> {
     match factor {
-        TableFactor::Table { alias, .. } | TableFactor::Derived { alias, .. } => alias.clone(),
+        TableFactor::Table { alias, .. }
+        | TableFactor::Derived { alias, .. }
+        | TableFactor::NestedJoin { alias, .. } => alias.clone(),
         _ => None,
     }
 }

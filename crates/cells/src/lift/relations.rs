@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use sqlparser::ast::{Expr, Ident, ObjectName, Query, SelectItem, Spanned, TableFactor};
+use sqlparser::ast::{
+    Expr, Ident, ObjectName, Query, SelectItem, Spanned, TableAlias, TableFactor,
+};
 
 use super::{CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable, Form, Planner};
 use crate::tables::Tables;
@@ -47,8 +49,8 @@ impl CellTables for Relations<'_, '_> {
     fn relation(&self, relation: &Relation<'_>, scope: &Scope) -> Result<CellRelation, Error> {
         let mut context = self.context.borrow_mut();
         if let Relation::Subquery { query, alias } = relation {
-            let name = alias.map_or_else(String::new, |a| a.value.clone());
-            return subquery(query, scope, name, &mut context);
+            let name = alias.map_or_else(String::new, |alias| alias.name.value.clone());
+            return subquery(query, scope, name, *alias, &mut context);
         }
         if let Relation::Cells { expr, alias, .. } = relation {
             return cells(expr, alias.map(|a| a.value.as_str()), scope, &mut context, self.tables);
@@ -58,11 +60,12 @@ impl CellTables for Relations<'_, '_> {
     }
 }
 
-/// Resolves a subquery: tensors, or rows that stay unchanged.
+/// Resolves a subquery: tensors, with the column names of `alias`, or rows that stay unchanged.
 fn subquery(
     query: &Query,
     scope: &Scope,
     name: String,
+    alias: Option<&TableAlias>,
     context: &mut Context<'_>,
 ) -> Result<CellRelation, Error> {
     let whole = scope.close(query);
@@ -70,7 +73,7 @@ fn subquery(
         return Ok(CellRelation::Sql);
     }
     let site = scope::site(scope.text, query);
-    let lowered = lower_inside(&whole, scope.text, site, context)?;
+    let lowered = lower_inside(&whole, alias, scope.text, site, context)?;
     Ok(CellRelation::Cube(Arc::new(cube(name, &lowered))))
 }
 
@@ -102,7 +105,7 @@ fn cells(
         Expr::Nested(inner) => return cells(inner, alias, scope, context, tables),
         Expr::Subquery(query) => {
             let name = alias.unwrap_or_default().to_string();
-            return match subquery(query, scope, name, context)? {
+            return match subquery(query, scope, name, None, context)? {
                 CellRelation::Sql => Err(of_rows("write FROM (SELECT …)")),
                 found => Ok(found),
             };
@@ -150,7 +153,7 @@ fn cells(
     if surface::kind(&whole, &CatalogNames(context.catalog)) != RelationKind::Tensor {
         return Err(of_rows("write FROM (SELECT …)"));
     }
-    let lowered = lower_inside(&whole, scope.text, None, context)?;
+    let lowered = lower_inside(&whole, None, scope.text, None, context)?;
     Ok(CellRelation::Cube(Arc::new(cube(alias.unwrap_or("cells").to_string(), &lowered))))
 }
 
@@ -194,8 +197,8 @@ fn named(
     }
     if let Some(view) = context.catalog.view(name) {
         if surface::kind(&view.query, &CatalogNames(context.catalog)) == RelationKind::Tensor {
-            return subquery(&view.query, &Scope::of(view.text), view.name.clone(), context)
-                .map_err(|e| e.moved(position_of(relation)));
+            return subquery(&view.query, &Scope::of(view.text), view.name.clone(), None, context)
+                .map_err(|e| e.in_view(&view.name, position_of(relation)));
         }
         return Ok(CellRelation::Query { query: Box::new(view.query.clone()), text: view.text });
     }

@@ -119,9 +119,18 @@ impl Session {
             return Ok(done().into());
         }
         let mut opener = Opener::new(self, Vec::new(), statement);
-        let Some(Found::Dataset(dataset)) = opener.find(&key).await? else {
-            let known = self.host.warehouse.names().await?;
-            return Err(self.unknown(&key, known));
+        let refused = |kind| Err(Error::stage(Failure::NotATensor { name: name.clone(), kind }));
+        let dataset = match opener.find(&key).await? {
+            Some(Found::Dataset(dataset)) => dataset,
+            Some(Found::View(_)) => return refused("a view"),
+            Some(Found::Table(_)) => {
+                let is_of_files = self.host.warehouse.entry(&key).await?.is_some();
+                return refused(if is_of_files { "a table of files" } else { "a table of rows" });
+            }
+            None => {
+                let known = self.host.warehouse.names().await?;
+                return Err(self.unknown(&key, known));
+            }
         };
         let labels = self.plan(&insert.query, statement).await?.labels;
         let dim = grown(&dataset, &labels)

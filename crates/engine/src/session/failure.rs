@@ -137,6 +137,14 @@ pub enum Failure {
         /// The reason.
         reason: String,
     },
+    /// A view or a table of rows after `INSERT INTO`.
+    #[error("cannot insert into `{name}`: it is {kind}")]
+    NotATensor {
+        /// The view or table.
+        name: String,
+        /// What it is, in words.
+        kind: &'static str,
+    },
     /// Labels of a result that cannot be read.
     #[error("the labels of dimension `{dim}` cannot be read: {reason}")]
     NoLabels {
@@ -179,7 +187,7 @@ impl Report for Failure {
             Failure::Option { .. } => "invalid_option",
             Failure::Definition { .. } => "invalid_definition",
             Failure::StoredAs { .. } | Failure::LargeLabel { .. } => "unsupported",
-            Failure::Insert { .. } => "cannot_insert",
+            Failure::Insert { .. } | Failure::NotATensor { .. } => "cannot_insert",
             Failure::NoLabels { code, .. } => code,
             Failure::HiddenName { .. } => "invalid_name",
             Failure::Rows { message, memory } => RowsErrorKind::of(message, *memory).code(),
@@ -224,6 +232,9 @@ impl Report for Failure {
                 Some("store an intermediate result with CREATE TENSOR or CREATE TEMP TENSOR".into())
             }
             Failure::Insert { .. } => Some("the result has the variables and labels of what it is inserted into, but along one dimension".into()),
+            Failure::NotATensor { .. } => {
+                Some("INSERT appends to tensors and to tables STORED AS ZARR; COPY writes files".into())
+            }
             Failure::HiddenName { .. } => Some("give it another name".into()),
             Failure::NoLabels { dim, .. } => Some(format!(
                 "a row for each cell, and a tensor that is kept, have the labels of `{dim}`: `drop_coords(x, '{dim}')` \

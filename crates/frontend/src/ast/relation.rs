@@ -1,6 +1,8 @@
 //! Classifies a relation in `FROM` by its syntax alone.
 
-use sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, TableFactor};
+use sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, TableAlias, TableFactor,
+};
 
 /// A relation of `FROM`; the alias is `None` when none is written.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,8 +43,8 @@ pub enum Relation<'a> {
     Subquery {
         /// The query.
         query: &'a Query,
-        /// Its alias.
-        alias: Option<&'a Ident>,
+        /// Its alias, with the names of its columns if they are written.
+        alias: Option<&'a TableAlias>,
     },
     /// Everything else: joins in parentheses, `UNNEST`, `PIVOT`, `LATERAL`.
     Other(&'a TableFactor),
@@ -111,7 +113,7 @@ pub fn relation(factor: &TableFactor) -> Relation<'_> {
             Relation::Function { name, args: &args.args, alias }
         }
         TableFactor::Derived { lateral: false, subquery, alias, .. } => {
-            Relation::Subquery { query: subquery, alias: alias.as_ref().map(|alias| &alias.name) }
+            Relation::Subquery { query: subquery, alias: alias.as_ref() }
         }
         other => Relation::Other(other),
     }

@@ -185,7 +185,7 @@ fn factor(factor: &TableFactor) -> String {
             aliased(format!("({name} {})", args.join(" ")), alias)
         }
         Relation::Subquery { query, alias } => {
-            aliased(format!("(\n{})", indent(&self::query(query))), alias)
+            aliased(format!("(\n{})", indent(&self::query(query))), alias.map(|alias| &alias.name))
         }
         Relation::Other(other) => format!("«{other}»"),
     }

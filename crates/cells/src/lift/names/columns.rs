@@ -7,7 +7,7 @@ use sqlparser::ast::{Expr, Query, Select, SelectItem, SetExpr, TableFactor, Tabl
 
 use super::super::CellRelation;
 use super::super::cube::Cube;
-use super::{Cte, Relations};
+use super::{Cte, Relations, alias_of};
 use tessera_frontend::ast::{self, Relation};
 
 /// Names in lower case; `None` if the text and the catalog do not determine them.
@@ -53,6 +53,12 @@ impl Relations<'_> {
     }
 
     fn factor(&self, factor: &TableFactor, out: &mut BTreeSet<String>) -> Option<()> {
+        if let Some(alias) = alias_of(factor)
+            && !alias.columns.is_empty()
+        {
+            out.extend(alias.columns.iter().map(|column| column.name.value.to_lowercase()));
+            return Some(());
+        }
         let relation = ast::relation(factor);
         match &relation {
             Relation::Other(TableFactor::NestedJoin { table_with_joins, .. }) => {

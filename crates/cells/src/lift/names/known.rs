@@ -193,13 +193,16 @@ fn blocks(body: &SetExpr, f: &mut dyn FnMut(&Select)) {
 fn relations(from: &TableWithJoins, out: &mut BTreeSet<String>) {
     for factor in std::iter::once(&from.relation).chain(from.joins.iter().map(|j| &j.relation)) {
         match factor {
-            TableFactor::NestedJoin { table_with_joins, .. } => relations(table_with_joins, out),
+            TableFactor::NestedJoin { table_with_joins, alias: None } => {
+                relations(table_with_joins, out);
+            }
             TableFactor::Table { name, alias, .. } => {
                 let own = name.0.last().and_then(|part| part.as_ident());
                 let name = alias.as_ref().map(|alias| &alias.name).or(own);
                 out.extend(name.map(|name| name.value.to_lowercase()));
             }
-            TableFactor::Derived { alias: Some(alias), .. } => {
+            TableFactor::Derived { alias: Some(alias), .. }
+            | TableFactor::NestedJoin { alias: Some(alias), .. } => {
                 out.insert(alias.name.value.to_lowercase());
             }
             _ => {}

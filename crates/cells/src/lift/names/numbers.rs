@@ -5,11 +5,12 @@
 //! Items with the same meaning in SQL, such as `1 + 1`, are unchanged.
 
 use sqlparser::ast::{
-    BinaryOperator, DataType, Expr, GroupByExpr, Ident, Query, Select, SelectItem, SetExpr,
-    TableAlias, TableFactor, TableWithJoins, UnaryOperator, Value,
+    BinaryOperator, DataType, Expr, GroupByExpr, Ident, Select, SelectItem, TableAlias,
+    TableWithJoins, UnaryOperator, Value,
 };
 use tessera_planner::dtype::DType;
 
+use super::derived::derived;
 use tessera_frontend::ast;
 use tessera_frontend::functions::{functions, is_aggregate};
 
@@ -45,30 +46,13 @@ pub(super) fn apart(select: &mut Select) {
         return;
     }
     let block = Select { projection: inner, ..select.clone() };
-    let query = Query {
-        with: None,
-        body: Box::new(SetExpr::Select(Box::new(block))),
-        order_by: None,
-        limit_clause: None,
-        fetch: None,
-        locks: vec![],
-        for_clause: None,
-        settings: None,
-        format_clause: None,
-        pipe_operators: vec![],
-    };
     let alias = TableAlias {
         explicit: true,
         name: Ident::with_quote('"', RELATION),
         columns: vec![],
         at: None,
     };
-    let relation = TableFactor::Derived {
-        lateral: false,
-        subquery: Box::new(query),
-        alias: Some(alias),
-        sample: None,
-    };
+    let relation = derived(block, Some(alias));
     select.from = vec![TableWithJoins { relation, joins: vec![] }];
 }
 

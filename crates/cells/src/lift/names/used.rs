@@ -12,7 +12,7 @@ use tessera_frontend::walk::walk;
 
 use sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, FunctionArguments, JoinConstraint, JoinOperator, OrderBy,
-    Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
+    Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor,
     TableWithJoins, Visitor,
 };
 
@@ -74,6 +74,32 @@ impl Used {
         names.used
     }
 
+    /// All names.
+    pub(super) fn everything() -> Self {
+        Used { all: true, ..Used::default() }
+    }
+
+    /// The names that the block uses of the relations inside a join with an alias.
+    pub(super) fn inside(
+        &self,
+        joins: &TableWithJoins,
+        alias: &TableAlias,
+        provides: Provides<'_>,
+    ) -> Self {
+        let of = self.of_relation(&alias.name.value);
+        let is_of = |name: &Option<String>| name.as_ref().is_none_or(|name| *name == of.relation);
+        let own = self.names.iter().filter(|(relation, _)| is_of(relation));
+        let used = Used {
+            // A list of names renames all columns.
+            all: of.all() || !alias.columns.is_empty(),
+            all_of: BTreeSet::new(),
+            names: own.map(|(_, name)| (None, name.clone())).collect(),
+        };
+        let mut names = Names { used, inner: Vec::new(), provides, skipped: None };
+        names.joins(joins);
+        names.used
+    }
+
     /// The names that the block uses of a relation, given the relation's name in the block.
     pub(super) fn of_relation(&self, relation: &str) -> OfRelation<'_> {
         OfRelation { used: self, relation: relation.to_lowercase() }
@@ -117,7 +143,8 @@ impl Names<'_> {
     }
 
     fn inside(&mut self, factor: &TableFactor) {
-        if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
+        // A join with an alias is a block of its own.
+        if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
             self.joins(table_with_joins);
         }
     }

@@ -8,11 +8,20 @@ use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{Cte, Ident, Query, TableAlias, TableFactor, With};
 
 use super::{Relations, plain_alias, table_factor};
-use tessera_frontend::error::Error;
+use tessera_frontend::error::{Error, Position};
 use tessera_frontend::walk::walk_mut;
 
 /// Maximum inlined views of one statement.
 const VIEWS_MAX: usize = 1024;
+
+/// A view whose query is visited.
+pub(super) struct Entered {
+    /// Its text.
+    pub(super) text: u64,
+    pub(super) name: String,
+    /// Where it is referenced.
+    pub(super) position: Option<Position>,
+}
 
 /// The replacements of views of cells.
 #[derive(Default)]
@@ -51,11 +60,17 @@ impl Views {
 }
 
 impl Relations<'_> {
+    /// Adds the views that are being visited to an error.
+    pub(super) fn in_views(&self, error: Error) -> Error {
+        let views = self.scopes.iter().rev().filter_map(|level| level.view.as_ref());
+        views.fold(error, |error, view| error.in_view(&view.name, view.position))
+    }
+
     /// The replacement of a view of cells.
     pub(super) fn view(
         &mut self,
         mut query: Box<Query>,
-        text: u64,
+        view: Entered,
         alias: Option<TableAlias>,
     ) -> Result<TableFactor, Error> {
         if !self.views.are_ctes {
@@ -67,7 +82,7 @@ impl Relations<'_> {
                     position: None,
                 });
             }
-            self.entering = Some(text);
+            self.entering = Some(view);
             return Ok(TableFactor::Derived {
                 lateral: false,
                 subquery: query,
@@ -75,12 +90,13 @@ impl Relations<'_> {
                 sample: None,
             });
         }
+        let text = view.text;
         if let Some(name) = self.views.names.get(&text) {
             return Ok(table_factor(name.clone(), alias));
         }
         let outer = (std::mem::take(&mut self.blocks), std::mem::take(&mut self.scopes));
-        self.entering = Some(text);
-        let walked = walk_mut(&mut *query, self);
+        self.entering = Some(view);
+        let walked = walk_mut(&mut *query, self).map_break(|error| self.in_views(error));
         (self.blocks, self.scopes) = outer;
         if let ControlFlow::Break(error) = walked {
             return Err(error);

@@ -114,6 +114,14 @@ impl CellTables for Tables {
                         "SELECT *, t2m - 273.15 AS celsius FROM era5 WHERE lat > 45",
                     )),
                 }),
+                "broken" => Ok(CellRelation::Query {
+                    text: 2,
+                    query: Box::new(super::query("SELECT t2m FROM nowhere WHERE lat > 45")),
+                }),
+                "above" => Ok(CellRelation::Query {
+                    text: 3,
+                    query: Box::new(super::query("SELECT t2m FROM era5, broken WHERE lat > 45")),
+                }),
                 other => Err(Error::UnknownName {
                     kind: "relation",
                     name: other.into(),

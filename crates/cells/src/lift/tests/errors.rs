@@ -34,3 +34,14 @@ fn errors() {
     .collect();
     insta::assert_snapshot!(all.join("\n"));
 }
+
+#[test]
+fn an_error_in_a_view_names_it_and_is_where_the_text_names_it() {
+    for sql in ["SELECT t2m FROM broken", "SELECT t2m FROM above", "SELECT * FROM above AS a"] {
+        let error = planned(sql).unwrap_err();
+        assert_eq!(error.to_string(), "view `broken`: unknown relation `nowhere`", "{sql}");
+        assert_eq!(error.code(), "unknown_name", "{sql}");
+        let column = sql.find("FROM ").unwrap() as u64 + 6;
+        assert_eq!(error.position().map(|p| (p.line, p.column)), Some((1, column)), "{sql}");
+    }
+}

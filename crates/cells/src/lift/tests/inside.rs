@@ -76,3 +76,19 @@ fn items_that_compute_with_a_dense_part_are_part_of_the_graph_too() {
     let sql = "SELECT x FROM (SELECT [time], [lat], [lon], length(place) AS x FROM era5) s";
     assert!(matches!(lowered(sql, &mut Islands::new()), Err(Error::Waiting)));
 }
+
+#[test]
+fn a_list_of_names_is_that_of_items_and_dimensions() {
+    for block in [
+        "SELECT [lat], avg(t2m) FROM era5 GROUP BY lat",
+        "SELECT lat, mean(mean(t2m, 'time'), 'lon') FROM era5",
+    ] {
+        let sql = format!("WITH d(y, m) AS ({block}) SELECT m FROM d");
+        let lowered = lowered(&sql, &mut Islands::new()).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        let [m] = lowered.outputs.as_slice() else { panic!("{:?}", lowered.outputs) };
+        assert_eq!((m.name.as_str(), m.dim_name(0).as_str()), ("m", "y"), "{sql}");
+        let sql = format!("WITH d(m) AS ({block}) SELECT m FROM d");
+        let error = self::lowered(&sql, &mut Islands::new()).unwrap_err();
+        assert_eq!(error.code(), "invalid_argument", "{sql}: {error}");
+    }
+}

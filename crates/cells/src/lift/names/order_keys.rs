@@ -1,0 +1,119 @@
+//! Keys of `ORDER BY` that name a column of the block's relations by its relation, beside an item with that alias:
+//!
+//! ```text
+//! SELECT t.a AS c FROM t ORDER BY t.c
+//!   ⇒  SELECT * EXCLUDE (tessera_order_0)
+//!      FROM (SELECT t.a AS c, t.c AS tessera_order_0 FROM t) ORDER BY tessera_order_0
+//! ```
+//! DataFusion would add `t.c` to the items for the sort, and report `c` as ambiguous.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use sqlparser::ast::{
+    ExcludeSelectItem, Expr, Ident, ObjectName, OrderBy, OrderByKind, Query, SelectItem, SetExpr,
+    TableWithJoins, Value, Visitor, VisitorMut, WildcardAdditionalOptions,
+};
+use tessera_frontend::walk::{walk, walk_mut};
+
+use super::derived::{all_of, derived};
+
+/// The items with an alias, by the alias.
+type Items = BTreeMap<String, Expr>;
+
+/// Moves the items and keys of such a query into a subquery.
+pub(super) fn apart(query: &mut Query) {
+    let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = &mut query.order_by else {
+        return;
+    };
+    let SetExpr::Select(select) = &mut *query.body else { return };
+    let aliased = |item: &SelectItem| match item {
+        SelectItem::ExprWithAlias { expr, alias } => Some((alias.value.clone(), expr.clone())),
+        _ => None,
+    };
+    let items: Items = select.projection.iter().filter_map(aliased).collect();
+    let is_item = |key: &Expr| {
+        select.projection.iter().any(|item| match item {
+            SelectItem::ExprWithAlias { expr, .. } | SelectItem::UnnamedExpr(expr) => expr == key,
+            _ => false,
+        })
+    };
+    let is_hidden = |key: &Expr| !is_item(key) && names_hidden(key, &items);
+    if select.distinct.is_some() || !keys.iter().any(|key| is_hidden(&key.expr)) {
+        return;
+    }
+    let mut hidden = Vec::new();
+    for key in keys.iter_mut() {
+        // The names of items, and their numbers, mean the same outside.
+        let stays = match &key.expr {
+            Expr::Identifier(name) => items.contains_key(&name.value),
+            Expr::Value(value) => matches!(value.value, Value::Number(..)),
+            _ => false,
+        };
+        if stays {
+            continue;
+        }
+        let name = Ident::with_quote('"', format!("tessera_order_{}", hidden.len()));
+        let mut expr = std::mem::replace(&mut key.expr, Expr::Identifier(name.clone()));
+        let _ = walk_mut(&mut expr, &mut Aliases { items: &items, depth: 0 });
+        select.projection.push(SelectItem::ExprWithAlias { expr, alias: name.clone() });
+        hidden.push(ObjectName::from(vec![name]));
+    }
+    let relation = derived((**select).clone(), None);
+    let Some(mut outer) = all_of(TableWithJoins { relation, joins: vec![] }) else { return };
+    let options = WildcardAdditionalOptions {
+        opt_exclude: Some(ExcludeSelectItem::Multiple(hidden)),
+        ..WildcardAdditionalOptions::default()
+    };
+    outer.projection = vec![SelectItem::Wildcard(options)];
+    **select = outer;
+}
+
+/// True if an expression has a name `relation.column` whose column is the alias of an item.
+fn names_hidden(key: &Expr, items: &Items) -> bool {
+    struct Search<'a>(&'a Items);
+    impl Visitor for Search<'_> {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            let Expr::CompoundIdentifier(parts) = expr else { return ControlFlow::Continue(()) };
+            let Some(column) = parts.last() else { return ControlFlow::Continue(()) };
+            match self.0.keys().any(|alias| alias.eq_ignore_ascii_case(&column.value)) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        }
+    }
+    walk(key, &mut Search(items)).is_break()
+}
+
+/// Replaces aliases by their items, because the subquery that computes a key does not know them.
+struct Aliases<'a> {
+    items: &'a Items,
+    /// The number of open inner queries.
+    depth: usize,
+}
+
+impl VisitorMut for Aliases<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if self.depth == 0
+            && let Expr::Identifier(name) = expr
+            && let Some(item) = self.items.get(&name.value)
+        {
+            *expr = Expr::Nested(Box::new(item.clone()));
+        }
+        ControlFlow::Continue(())
+    }
+}

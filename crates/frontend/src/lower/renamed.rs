@@ -1,0 +1,131 @@
+//! Lists of column names: `WITH d(day, m) AS (…)`, `FROM (…) AS q(m)`.
+//!
+//! Each name replaces that of the item at its position. The labels of a dimension share its name, so a new name for
+//! them is the dimension's in all items, as in xarray's `Dataset.rename`; a name for an item `[dim]` likewise.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sqlparser::ast::{Query, TableAlias};
+use tessera_planner::catalog::Coord;
+
+use super::value::{Dim, Item, Tensor};
+use super::{Lowerer, fail};
+use crate::ast;
+use crate::error::{BindError, Error};
+use crate::scope;
+
+/// What a column of a query is.
+enum Output {
+    /// The item of that index.
+    Item(usize),
+    /// The labels of the dimension of that name.
+    Dim(Arc<str>),
+}
+
+impl Lowerer<'_, '_> {
+    /// Gives the items of a query the column names of its alias, if it has any.
+    ///
+    /// # Errors
+    /// `invalid_argument` if there are more or fewer names than items, `duplicate_name`, and the errors of
+    /// [`Lowerer::coordinates`].
+    pub(super) fn renamed(
+        &mut self,
+        items: Vec<Item>,
+        query: &Query,
+        alias: &TableAlias,
+    ) -> Result<Vec<Item>, Error> {
+        let Some(first) = alias.columns.first() else { return Ok(items) };
+        let outputs = outputs(query, items.len());
+        if outputs.len() != alias.columns.len() {
+            let error = BindError::InvalidArgument {
+                function: alias.name.value.clone(),
+                argument: "its list of column names".into(),
+                reason: format!(
+                    "has {}, but the query has {}",
+                    counted(alias.columns.len(), "name"),
+                    counted(outputs.len(), "item")
+                ),
+            };
+            return fail(error, first.name.span);
+        }
+        let (mut tensors, texts): (Vec<Tensor>, Vec<_>) =
+            items.into_iter().map(|item| (item.tensor, item.text)).unzip();
+        let mut spans = vec![None; tensors.len()];
+        let mut dims: BTreeMap<Arc<str>, Arc<str>> = BTreeMap::new();
+        for (at, (output, column)) in outputs.iter().zip(&alias.columns).enumerate() {
+            let new: Arc<str> = column.name.value.as_str().into();
+            if alias.columns[..at].iter().any(|other| other.name.value == column.name.value) {
+                let error = BindError::DuplicateName { kind: "column", name: new.to_string() };
+                return fail(error, column.name.span);
+            }
+            match output {
+                Output::Dim(dim) => {
+                    dims.insert(dim.clone(), new);
+                }
+                Output::Item(item) => {
+                    let tensor = &mut tensors[*item];
+                    if let ([dim], Some(own)) = (tensor.dims.as_slice(), &tensor.name)
+                        && dim.name.as_ref() == Some(own)
+                    {
+                        dims.insert(own.clone(), new.clone());
+                    }
+                    tensor.name = Some(new);
+                    spans[*item] = Some(column.name.span);
+                }
+            }
+        }
+        for tensor in &mut tensors {
+            for dim in &mut tensor.dims {
+                let new = dim.name.as_ref().and_then(|name| dims.get(name));
+                if let Some(new) = new.cloned() {
+                    *dim = dim.called(&new);
+                }
+            }
+            let names: Vec<_> = tensor.dims.iter().filter_map(|dim| dim.name.clone()).collect();
+            let twice = (1..names.len()).find(|&at| names[..at].contains(&names[at]));
+            if let Some(at) = twice {
+                let error =
+                    BindError::DuplicateName { kind: "dimension", name: names[at].to_string() };
+                return fail(error, first.name.span);
+            }
+        }
+        self.coordinates(&mut tensors, &spans)?;
+        let items = tensors.into_iter().zip(texts);
+        Ok(items.map(|(tensor, text)| Item { tensor, text }).collect())
+    }
+}
+
+impl Dim {
+    /// The same dimension with another name.
+    fn called(&self, new: &Arc<str>) -> Self {
+        let coord = self.coord.as_ref().map(|coord| {
+            Arc::new(Coord { name: new.clone(), dim: new.clone(), ..(**coord).clone() })
+        });
+        Dim { name: Some(new.clone()), coord, group: None }
+    }
+}
+
+/// The columns of a query with that number of items; the dimensions of a cell block are not among its items.
+fn outputs(query: &Query, items: usize) -> Vec<Output> {
+    let mut rest = (0..items).map(Output::Item);
+    let written = match scope::innermost(query) {
+        Some(select) => select.projection.as_slice(),
+        None => &[],
+    };
+    if written.iter().all(|item| ast::bracket_dim(item).is_none()) {
+        return rest.collect();
+    }
+    let of = |item| match ast::bracket_dim(item) {
+        Some((dim, alias)) => Some(Output::Dim(alias.unwrap_or(dim).value.as_str().into())),
+        None => rest.next(),
+    };
+    written.iter().filter_map(of).collect()
+}
+
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}

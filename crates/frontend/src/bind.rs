@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, ObjectName, Query, Select, SetExpr, TableFactor,
-    TableWithJoins, Value, Visit, Visitor,
+    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, ObjectName, Query, Select, SetExpr,
+    TableFactor, TableWithJoins, Value, Visit, Visitor,
 };
 use tessera_planner::catalog::Dataset;
 use tessera_planner::config::Config;
@@ -422,6 +422,17 @@ fn read(name: &ObjectName, format: &str, args: &[FunctionArg]) -> Result<Relatio
                 Some(value) => options.push((key.value.clone(), value)),
                 None => return Err(fault(format!("`{key}` of `{name}` must be a literal"))),
             },
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::BinaryOp {
+                left,
+                op: BinaryOperator::Eq,
+                right,
+            })) => {
+                return Err(Error::Syntax {
+                    message: format!("`{name}` takes one URL and named options"),
+                    position: Position::of(&**left),
+                    hint: Some(format!("named arguments are written `{left} => {right}`")),
+                });
+            }
             _ => return Err(fault(format!("`{name}` takes one URL and named options"))),
         }
     }

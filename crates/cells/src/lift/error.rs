@@ -66,12 +66,19 @@ pub(crate) fn correlated(logical: &LogicalPlan) -> Result<(), Error> {
 /// Adds a hint for an unknown column that is a variable along other dimensions.
 pub(crate) fn near(error: Error, variables: &BTreeSet<String>) -> Error {
     match error {
-        Error::UnknownName { kind: "column", name, candidates, position }
-            if candidates.is_empty() =>
+        Error::UnknownName { kind: "column", name, mut candidates, position }
+            if candidates.len() != 1 =>
         {
             let words: Vec<&str> = variables.iter().map(String::as_str).collect();
             let last = name.rsplit('.').next().unwrap_or(&name);
-            let candidates = nearest(last, &words).map(str::to_string).into_iter().collect();
+            match nearest(last, &words) {
+                Some(near) => candidates = vec![near.to_string()],
+                None => {
+                    let missing = variables.iter().filter(|v| !candidates.contains(v));
+                    let missing: Vec<String> = missing.cloned().collect();
+                    candidates.extend(missing);
+                }
+            }
             Error::UnknownName { kind: "column", name, candidates, position }
         }
         other => other,
@@ -165,16 +172,16 @@ fn schema(error: SchemaError, mut position: Option<Position>) -> Error {
             position = position.or_else(|| field.spans().first().map(place));
             let names: Vec<&str> = valid_fields.iter().map(|f| f.name.as_str()).collect();
             let elsewhere = valid_fields.iter().find(|known| known.name == field.name);
-            let candidates = match elsewhere {
-                Some(known) => Some(known.flat_name()),
-                None => nearest(&field.name, &names).map(str::to_string),
+            let candidates = match (elsewhere, nearest(&field.name, &names)) {
+                (Some(known), _) => vec![known.flat_name()],
+                (None, Some(near)) => vec![near.to_string()],
+                (None, None) => {
+                    let mut seen = BTreeSet::new();
+                    let new = names.iter().filter(|name| seen.insert(**name));
+                    new.map(|name| (*name).to_string()).collect()
+                }
             };
-            Error::UnknownName {
-                kind: "column",
-                name: field.flat_name(),
-                candidates: candidates.into_iter().collect(),
-                position,
-            }
+            Error::UnknownName { kind: "column", name: field.flat_name(), candidates, position }
         }
         SchemaError::AmbiguousReference { field } => {
             position = position.or_else(|| field.spans().first().map(place));

@@ -14,6 +14,7 @@ mod items;
 mod known;
 mod numbers;
 mod ours;
+mod subscripts;
 mod used;
 mod views;
 
@@ -29,14 +30,17 @@ use sqlparser::ast::{
 };
 
 use super::cube::Cube;
+use super::error::Call;
 use super::table::{CellSource, CellTable, Named};
 use super::{CellRelation, CellTables, Density};
 use columns::Columns;
 use known::Known;
 pub(super) use ours::call;
+use subscripts::Subscript;
 use tessera_frontend::ast::{self, Relation};
 use tessera_frontend::error::{Error, Position};
 use tessera_frontend::interrupt;
+use tessera_frontend::parameters;
 use tessera_frontend::scope::Scope;
 use tessera_frontend::seasons;
 use used::Used;
@@ -53,6 +57,8 @@ pub(crate) struct Prepared {
     pub(crate) tables: BTreeMap<String, Arc<dyn TableSource>>,
     /// The position of each text of the query (the last of equal ones): DataFusion's literals have no position.
     pub(crate) texts: BTreeMap<String, Position>,
+    /// The calls of functions in the query: DataFusion's errors about their arguments have no position.
+    pub(crate) calls: Vec<Call>,
     /// Variables that a misspelt name may mean: the tables contain only those along their dimensions.
     pub(crate) variables: BTreeSet<String>,
 }
@@ -77,6 +83,8 @@ pub(crate) fn prepare(
         tables: BTreeMap::new(),
         names: BTreeSet::new(),
         texts: BTreeMap::new(),
+        calls: Vec::new(),
+        subscripts: Vec::new(),
         variables: BTreeSet::new(),
     };
     let mut named = query.clone();
@@ -95,13 +103,16 @@ pub(crate) fn prepare(
         ControlFlow::Break(error) => return Err(error),
         ControlFlow::Continue(pass) => pass,
     };
-    let Relations { tables, mut names, texts, variables, views, .. } = pass;
+    let Relations { tables, mut names, texts, calls, subscripts, variables, views, .. } = pass;
+    if let Some(error) = subscripts::of_tensors(subscripts, &tables) {
+        return Err(error);
+    }
     views.define(&mut prepared);
     for table in tables.values() {
         names.extend(table.schema().fields().iter().map(|f| f.name().clone()));
     }
     let _ = walk_mut(&mut prepared, &mut Spelling { names: &names });
-    Ok((prepared, Prepared { tables, texts, variables }))
+    Ok((prepared, Prepared { tables, texts, calls, variables }))
 }
 
 /// A CTE in scope.
@@ -153,6 +164,8 @@ struct Relations<'a> {
     tables: BTreeMap<String, Arc<dyn TableSource>>,
     names: BTreeSet<String>,
     texts: BTreeMap<String, Position>,
+    calls: Vec<Call>,
+    subscripts: Vec<Subscript>,
     variables: BTreeSet<String>,
 }
 
@@ -284,7 +297,12 @@ impl VisitorMut for Relations<'_> {
         if let Err(error) = interrupt::check() {
             return ControlFlow::Break(error);
         }
-        if let Some(error) = self.refuse(expr) {
+        if let Some(element) = subscripts::element(expr) {
+            if let (Some(column), Some(error)) = (subscripts::column(expr), self.refuse(expr)) {
+                self.subscripts.push(Subscript { column, error });
+            }
+            *expr = element;
+        } else if let Some(error) = self.refuse(expr) {
             return ControlFlow::Break(error);
         }
         match seasons::numbered(expr) {
@@ -301,11 +319,24 @@ impl VisitorMut for Relations<'_> {
         {
             self.texts.insert(text.clone(), place);
         }
+        if let Value::Placeholder(name) = &value.value {
+            return ControlFlow::Break(parameters::missing(name, Position::of_span(value.span)));
+        }
         ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        let written = ast::function_name(expr).cloned();
         ours::rewrite(expr, self.catalog.now_us());
+        // Positions in the text of a view are not positions in the statement.
+        if let Some(written) = written
+            && let Some(position) = Position::of_span(written.span)
+            && !self.scopes.iter().any(|level| level.is_view)
+        {
+            let planned = ast::function_name(expr).map_or("date_part", |name| name.value.as_str());
+            let (written, planned) = (written.value, planned.to_string());
+            self.calls.push(Call { written, planned, position });
+        }
         ControlFlow::Continue(())
     }
 }

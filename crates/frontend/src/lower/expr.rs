@@ -15,6 +15,7 @@ use super::{At, Binary, Lowerer, RED_ZONE, STACK, fail, span_of, types, unsuppor
 use crate::ast;
 use crate::error::{BindError, Error, Position, nearest};
 use crate::interrupt;
+use crate::parameters;
 use crate::seasons;
 
 impl Lowerer<'_, '_> {
@@ -449,6 +450,7 @@ pub(crate) fn literal(value: &Literal, span: Span) -> Result<Value, Error> {
         Literal::DollarQuotedString(text) => Ok(Value::Str(text.value.clone())),
         Literal::Boolean(value) => Ok(Value::Bool(*value)),
         Literal::Null => Ok(Value::Null),
+        Literal::Placeholder(name) => Err(parameters::missing(name, Position::of_span(span))),
         other => unsupported(&format!("the literal {other}"), span),
     }
 }

@@ -50,10 +50,15 @@ pub fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
 /// The hint for an unknown name: the one candidate, or the names that exist, or that a path has quotes.
 pub(super) fn hint(kind: &str, name: &str, candidates: &[String]) -> Option<String> {
     match candidates {
-        [] if kind == "relation" && is_path(name) => {
-            Some(format!("paths and URLs stand in quotes: `FROM '{name}'`"))
-        }
-        [] => None,
+        [] => match (kind, name.rsplit_once('.')) {
+            ("relation", _) if is_path(name) => {
+                Some(format!("paths and URLs stand in quotes: `FROM '{name}'`"))
+            }
+            ("function", Some((of, method))) => Some(format!(
+                "functions have no prefix, and methods are functions: `{method}(…)`, `{method}({of}, …)`"
+            )),
+            _ => None,
+        },
         [one] => Some(format!("did you mean `{one}`?")),
         several => {
             let shown: Vec<String> =
@@ -127,6 +132,7 @@ mod tests {
             of("relation", "era.nc", &[]),
             "paths and URLs stand in quotes: `FROM 'era.nc'`"
         );
+        assert!(of("function", "x.mean", &[]).ends_with("`mean(x, …)`"));
         assert_eq!(of("relation", "csv", &[]), "");
         assert_eq!(of("relation", "system.jobs", &[]), "");
     }

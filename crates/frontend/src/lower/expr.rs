@@ -498,7 +498,7 @@ fn sql_type(data_type: &DataType, span: Span) -> Result<DType, Error> {
 pub(crate) fn no_type<T>(name: &str, span: Span) -> Result<T, Error> {
     let is_text = ["text", "varchar", "char", "string", "str"]
         .iter()
-        .any(|known| name.to_ascii_lowercase().split('(').next() == Some(known));
+        .any(|known| name.to_ascii_lowercase().split('(').next() == Some(*known));
     Err(Error::Cells {
         code: "dtype_mismatch",
         message: format!("a tensor has no cells of the type `{name}`"),

@@ -84,7 +84,10 @@ async fn find(
         return Err(SourceError::NoGroup {
             what: store.root().to_string(),
             group: group.to_string(),
-            groups: root.map(|root| root.groups),
+            groups: root.map(|mut root| {
+                root.groups.sort();
+                root.groups
+            }),
         });
     };
     groups.sort();

@@ -110,7 +110,7 @@ f.error("SELECT nope FROM 'tests/data/tables/regions.csv'", "unknown_name")
 f.error("SELECT * FROM read_csv('tests/data/tables/regions.csv', wrong => 1)", "unknown_option")
 f.error("SELECT * FROM read_csv('tests/data/tables/regions.csv', header => 'perhaps')", "unknown_option")
 f.error("CREATE EXTERNAL TABLE bad STORED AS PARQUET LOCATION 'tests/data/tables/regions.csv'", "not_a_table")
-f.error("SELECT lat0[0] FROM regions", "wrong_surface")
+f.error("SELECT lat0[0] FROM regions", "type_error")
 
 ALL = "SELECT [month], [lat], [lon], avg(t2m) AS clim FROM (SELECT *, date_part('month', time) AS month FROM era5) GROUP BY month, lat, lon"
 f = Script("dialect/q11", "A climatology as a labelled tensor.", 1e-12, setup=(ERA5,))

@@ -144,6 +144,14 @@ f.rows("SELECT sum(t2m * precip) / sum(precip), avg(abs(t2m - 285)), max(sqrt(pr
 f.rows("SELECT sum(CASE WHEN t2m > 290 THEN 1 ELSE 0 END), count(CASE WHEN t2m > 290 THEN 1 END), sum(CASE WHEN precip > 0 THEN precip END), count(*) FROM era5",
        [((cells.t2m > 290).sum(), (cells.t2m > 290).sum(), cells.precip.astype("f8").sum(), 2800)])
 f.rows("SELECT avg(t2m) FILTER (WHERE lat > 40), count(*) FILTER (WHERE precip > 5) FROM era5", [(cells[cells.lat > 40].t2m.mean(), (cells.precip > 5).sum())])
+f.note("Aggregates that only rows have make the block one of cells, by their form or by their name.")
+f.rows("SELECT count(DISTINCT t2m) FROM era5", [(cells.t2m.nunique(),)])
+f.rows("SELECT count(DISTINCT round(t2m)), sum(t2m) FROM era5", [(cells.t2m.round().nunique(), cells.t2m.sum())])
+f.rows("SELECT sum(t2m) FILTER (WHERE lat > 40) / sum(t2m) FROM era5", [(cells[cells.lat > 40].t2m.sum() / cells.t2m.sum(),)])
+f.rows("SELECT percentile_cont(0.9) WITHIN GROUP (ORDER BY t2m) FROM era5", [(cells.t2m.quantile(0.9),)])
+both = cells[["t2m", "precip"]].dropna().to_numpy("f8").T
+f.rows("SELECT corr(t2m, precip), covar_samp(t2m, precip) FROM era5", [(np.corrcoef(both)[0, 1], np.cov(both)[0, 1])])
+f.rows("SELECT first_value(t2m ORDER BY t2m), var_pop(t2m) FROM era5", [(cells.t2m.min(), cells.t2m.var(ddof=0))])
 f.note("Nothing to aggregate.")
 f.rows("SELECT avg(t2m), sum(t2m), min(t2m), max(t2m), stddev(t2m), count(t2m), count(*) FROM era5 WHERE lat > 100", [(None, None, None, None, None, 0, 0)])
 f.rows("SELECT stddev(v), var_samp(v), stddev_pop(v) FROM grid WHERE y = 0 AND x = 3.0", [(None, None, 0.0)])
@@ -153,6 +161,14 @@ f.rows("SELECT y / 15, y % 15, log(100.0), round(v) FROM grid WHERE y = 20 AND x
 f.rows("SELECT round(2.5), round(-0.5), 7 / 2, -7 / 2, -7 % 3 FROM grid WHERE y = 0 AND x = 0.0", [(3.0, -1.0, 3, -3, -1)])
 f.rows("SELECT 7 // 2, -7 // 2, 2 ^ 10 FROM grid WHERE y = 0 AND x = 0.0", [(3, -4, 1024)])
 f.error("SELECT sum(9223372036854775807 + 0 * y), count(*) FROM grid", "overflow")
+
+f = Script("cells/nested", "Subscripts of lists, from 1 as in SQL, and fields of structs.")
+NESTED = "'tests/data/tables/nested.ndjson'"
+f.rows(f"SELECT id, li[1], li[-1], li[id], st['a'], st['b'], st.a FROM {NESTED}",
+       [(1, 10, 30, 10, 5, "x", 5), (2, 40, 40, None, 6, "y", 6), (3, None, None, None, 7, "z", 7)])
+f.rows(f"SELECT li[1] + st['a'] AS s, count(*) FROM {NESTED} t WHERE t.li[1] > 5 GROUP BY li[1] + st['a'] ORDER BY s", [(15, 1), (46, 1)])
+f.error(f"SELECT id[1] FROM {NESTED}", "type_error: `array_element` is not defined for int64")
+f.error(f"SELECT id['a'] FROM {NESTED}", "type_error: int64 has no fields")
 
 f = script("dates", "Times in the cell surface: partial dates are their first instant in WHERE.")
 point = cells[(cells.lat == 45) & (cells.lon == 0.5)]

@@ -56,7 +56,7 @@ impl Error {
     pub fn caused(message: String, error: &(dyn StdError + 'static)) -> Self {
         match passing(error) {
             Some(storage) => Error::Storage(storage),
-            None => Error::Rows { message, memory: false },
+            None => Error::Rows { message: plain(&message).to_string(), memory: false },
         }
     }
 }
@@ -84,7 +84,7 @@ impl Error {
             Error::Table { url, format, reason } => report(
                 NOT_A_TABLE,
                 Class::User,
-                format!("`{url}` cannot be read as {format}: {reason}"),
+                format!("`{url}` cannot be read as {format}: {}", table_reason(reason)),
                 Some(table_hint(format)),
             ),
             Error::Timeout { limit_s } => {
@@ -96,6 +96,35 @@ impl Error {
                 report("io", Class::Internal, message, None)
             }
         }
+    }
+}
+
+/// DataFusion's and Arrow's words for the stage that failed. Codes of this project say it.
+const STAGES: [&str; 7] = [
+    "Execution error: ",
+    "Error during planning: ",
+    "External error: ",
+    "Arrow error: ",
+    "Parquet error: ",
+    "Invalid argument error: ",
+    "This feature is not implemented: ",
+];
+
+/// A message without the words of DataFusion for the stage that failed.
+pub(crate) fn plain(message: &str) -> &str {
+    let mut text = message;
+    while let Some(rest) = STAGES.iter().find_map(|stage| text.strip_prefix(stage)) {
+        text = rest;
+    }
+    text
+}
+
+/// Why a file is not a table of its format, from DataFusion's message.
+pub fn table_reason(message: &str) -> &str {
+    let text = plain(message);
+    match text.starts_with("No files found at ") {
+        true => "the directory has no files of this format",
+        false => text,
     }
 }
 
@@ -119,6 +148,8 @@ pub enum RowsErrorKind {
     Memory,
     /// An integer was divided by 0.
     ZeroDivision,
+    /// A value did not convert to another type.
+    Conversion,
     /// Anything else.
     Other,
 }
@@ -130,6 +161,7 @@ impl RowsErrorKind {
             true => Self::Memory,
             // Arrow marks it only in its message.
             false if message.to_ascii_lowercase().contains("divide by zero") => Self::ZeroDivision,
+            false if message.contains("Cannot cast ") => Self::Conversion,
             false => Self::Other,
         }
     }
@@ -139,7 +171,7 @@ impl RowsErrorKind {
         match self {
             Self::Memory => "memory_exceeded",
             Self::ZeroDivision => "division_by_zero",
-            Self::Other => "execution",
+            Self::Conversion | Self::Other => "execution",
         }
     }
 
@@ -147,7 +179,7 @@ impl RowsErrorKind {
     pub fn class(self) -> Class {
         match self {
             Self::Memory => Class::Limit,
-            Self::ZeroDivision | Self::Other => Class::User,
+            Self::ZeroDivision | Self::Conversion | Self::Other => Class::User,
         }
     }
 
@@ -160,6 +192,9 @@ impl RowsErrorKind {
             Self::ZeroDivision => Some(
                 "integer division by zero has no result; `nullif(divisor, 0)` gives NULL, `x::double` infinity or NaN",
             ),
+            Self::Conversion => {
+                Some("`try_cast(x AS type)` gives NULL for values that do not convert")
+            }
             Self::Other => None,
         }
     }
@@ -302,6 +337,15 @@ mod tests {
     }
 
     #[test]
+    fn messages_lose_the_stages_of_other_projects() {
+        assert_eq!(plain("Execution error: Error during planning: x: y"), "x: y");
+        assert_eq!(plain("Parquet error: Parquet error: too short"), "too short");
+        assert_eq!(plain("no such row"), "no such row");
+        let none = "Error during planning: No files found at table-0:///d/. Cannot infer";
+        assert_eq!(table_reason(none), "the directory has no files of this format");
+    }
+
+    #[test]
     fn reports_have_the_codes_of_their_errors() {
         let of = |error: DataFusionError| {
             let report = Error::from(error).report();
@@ -314,6 +358,9 @@ mod tests {
         assert_eq!(of(shared), ("memory_exceeded".into(), Class::Limit, true));
         let zero = DataFusionError::from(ArrowError::DivideByZero);
         assert_eq!(of(zero), ("division_by_zero".into(), Class::User, false));
+        let cast = ArrowError::CastError("Cannot cast string 'a' to value of Int32 type".into());
+        let report = Error::from(DataFusionError::from(cast)).report();
+        assert!(report.hint.is_some_and(|hint| hint.contains("try_cast")));
         let other = DataFusionError::Execution("no such row".into());
         assert_eq!(of(other), ("execution".into(), Class::User, false));
         let ours = || ExecError::Broken { what: "on purpose".into() };

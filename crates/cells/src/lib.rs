@@ -32,5 +32,5 @@ mod stack;
 mod stand_in;
 pub mod tables;
 
-pub use error::{Error, NOT_A_TABLE, RowsErrorKind, table_hint};
+pub use error::{Error, NOT_A_TABLE, RowsErrorKind, table_hint, table_reason};
 pub use stand_in::stand_in;

@@ -71,6 +71,7 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
     Distinct, Expr, Filter, Limit, LogicalPlan, Projection, Sort, TableScanBuilder, TableSource,
@@ -296,14 +297,20 @@ impl Lift<'_> {
                 return Err(match unreadable::named(&prepared.tables) {
                     Some(error) => Error::Bind { error, position: None },
                     None => {
+                        let call = error::name_in(&e);
                         let error = error::of_surface(error::plan(e), because);
                         let error = error::of_text(error, &prepared.texts);
+                        let error = error::placed(error, call.as_deref(), &prepared.calls, state);
                         error::near(error, &prepared.variables)
                     }
                 });
             }
         };
-        let told = |e| error::of_text(error::plan(e), &prepared.texts);
+        let told = |e: DataFusionError| {
+            let call = error::name_in(&e);
+            let error = error::of_text(error::plan(e), &prepared.texts);
+            error::placed(error, call.as_deref(), &prepared.calls, state)
+        };
         if let Some(error) = unreadable::used(&logical, &prepared.tables).map_err(told)? {
             return Err(Error::Bind { error, position: None });
         }
@@ -452,7 +459,7 @@ impl Lift<'_> {
             };
             let name = format!("rows_{}", self.scans.len());
             let new = rows::rows(scan, source, self.state, self.config, name.clone())
-                .map_err(|e| datafusion::error::DataFusionError::External(Box::new(e)))?;
+                .map_err(|e| DataFusionError::External(Box::new(e)))?;
             self.notes.push(format!("rows: {} of shape {:?}", node.display(), new.shape));
             let placeholder =
                 TableScanBuilder::new(name, new.source()).with_fetch(scan.fetch).build()?;
@@ -467,8 +474,7 @@ impl Lift<'_> {
 
 /// Fails if planning was cancelled.
 fn go_on() -> datafusion::error::Result<()> {
-    tessera_frontend::interrupt::check()
-        .map_err(|e| datafusion::error::DataFusionError::External(Box::new(e)))
+    tessera_frontend::interrupt::check().map_err(|e| DataFusionError::External(Box::new(e)))
 }
 
 /// The names of the columns in expressions of a plan, without their qualifiers: a subquery has others.

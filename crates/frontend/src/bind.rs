@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, ObjectName, Query, Select, SetExpr, TableFactor,
-    TableWithJoins, Value, Visit, Visitor,
+    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, ObjectName, Query, Select, SetExpr,
+    TableFactor, TableWithJoins, Value, Visit, Visitor,
 };
 use tessera_planner::catalog::Dataset;
 use tessera_planner::config::Config;
@@ -350,6 +350,27 @@ pub fn relation_ref(relation: &Relation<'_>) -> Result<Option<RelationRef>, Erro
     })
 }
 
+/// The error for a function in `FROM` that reads nothing.
+pub fn unknown_reader(name: &ObjectName) -> Error {
+    let arrays = ast::TENSOR_FORMATS.iter().map(|format| format!("read_{format}"));
+    let tables = ["read_csv", "read_parquet", "read_json", "read_arrow"].map(String::from);
+    let readers: Vec<String> = tables.into_iter().chain(arrays).collect();
+    let words: Vec<&str> = readers.iter().map(String::as_str).collect();
+    let written = name.to_string();
+    Error::Cells {
+        code: "unknown_name",
+        message: format!("unknown function `{written}` in FROM"),
+        position: Position::of(name),
+        hint: Some(match crate::error::nearest(&written, &words) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if written.to_ascii_lowercase().starts_with("read") => {
+                format!("files are read by {}, and `FROM 'path'` finds the format", words.join(", "))
+            }
+            None => "numbers in a row are `FROM (SELECT arange(10) AS i)`; files are read by `FROM 'path'`".to_string(),
+        }),
+    }
+}
+
 /// A dataset under its alias. The only variable of an `.npy` file takes the alias as its name, as the file stores no
 /// name; the returned second name, derived from the file, resolves to it too.
 pub fn under_alias(dataset: Arc<Dataset>, alias: Option<&str>) -> (Arc<Dataset>, Option<Arc<str>>) {
@@ -422,6 +443,17 @@ fn read(name: &ObjectName, format: &str, args: &[FunctionArg]) -> Result<Relatio
                 Some(value) => options.push((key.value.clone(), value)),
                 None => return Err(fault(format!("`{key}` of `{name}` must be a literal"))),
             },
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::BinaryOp {
+                left,
+                op: BinaryOperator::Eq,
+                right,
+            })) => {
+                return Err(Error::Syntax {
+                    message: format!("`{name}` takes one URL and named options"),
+                    position: Position::of(&**left),
+                    hint: Some(format!("named arguments are written `{left} => {right}`")),
+                });
+            }
             _ => return Err(fault(format!("`{name}` takes one URL and named options"))),
         }
     }

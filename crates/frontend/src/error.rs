@@ -71,7 +71,7 @@ pub enum Error {
         kind: &'static str,
         /// The name as written.
         name: String,
-        /// Likely alternatives, best first.
+        /// The likely alternative, or several names that exist where none is near.
         candidates: Vec<String>,
         /// Where the name is.
         position: Option<Position>,
@@ -199,11 +199,7 @@ impl Error {
             ),
             Self::Bind { error, .. } => error.hint(),
             Self::Plan { error, .. } => error.hint(),
-            Self::UnknownName { candidates, .. } if candidates.is_empty() => None,
-            Self::UnknownName { candidates, .. } => {
-                let names: Vec<String> = candidates.iter().map(|name| format!("`{name}`")).collect();
-                Some(format!("did you mean {}?", names.join(" or ")))
-            }
+            Self::UnknownName { kind, name, candidates, .. } => suggest::hint(kind, name, candidates),
         }
     }
 

@@ -30,10 +30,10 @@ mod window;
 
 use std::sync::LazyLock;
 
-use sqlparser::ast::Ident;
+use sqlparser::ast::{BinaryOperator, Expr, Ident};
 use sqlparser::tokenizer::Span;
 
-use crate::ast::Call;
+use crate::ast::{self, Call};
 use crate::error::{Error, Position, nearest};
 use crate::lower::value::Value;
 use crate::lower::{Lowerer, unsupported};
@@ -127,8 +127,12 @@ const SQL_AGGREGATES: [&str; 22] = [
 
 /// True if SQL has an aggregate function of that name.
 pub fn is_aggregate(name: &str) -> bool {
-    let known = SQL_AGGREGATES.iter().any(|known| known.eq_ignore_ascii_case(name));
-    known || has(&[reduce::ROWS, order::ROWS], name)
+    is_row_aggregate(name) || has(&[reduce::ROWS, order::ROWS], name)
+}
+
+/// True if cells have an aggregate of that name and tensors have no function of that name.
+pub(crate) fn is_row_aggregate(name: &str) -> bool {
+    SQL_AGGREGATES.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
 pub(crate) fn lower(
@@ -138,22 +142,54 @@ pub(crate) fn lower(
 ) -> Result<Value, Error> {
     let found = functions().iter().find(|f| f.name.eq_ignore_ascii_case(&call.name.value));
     let Some(function) = found else { return unknown(call.name, span) };
-    let bound = Bound::new(function, call, span)?;
-    (function.lower)(lowerer, &bound)
+    let lowered = Bound::new(function, call, span).and_then(|b| (function.lower)(lowerer, &b));
+    lowered.map_err(|error| equals(error, function, call))
+}
+
+/// Adds the spelling of named arguments to the error of a call such as `mean(x, axis = 0)`.
+fn equals(error: Error, function: &Function, call: &Call<'_>) -> Error {
+    let found = call.positional.iter().skip(1).find_map(|arg| match arg {
+        Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => match &**left {
+            Expr::Identifier(name) => Some((name, ast::text(right)?)),
+            _ => None,
+        },
+        _ => None,
+    });
+    let Some((name, value)) = found else { return error };
+    let parameters = &function.parameters;
+    let is_argument = parameters.open == Open::Dims
+        || parameters.names.iter().any(|known| known.eq_ignore_ascii_case(&name.value));
+    let is_about = match &error {
+        Error::UnknownName { name: unknown, .. } => *unknown == name.value,
+        Error::Bind { .. } => is_argument && error.hint().is_none(),
+        _ => false,
+    };
+    if !is_about {
+        return error;
+    }
+    Error::Cells {
+        code: error.code(),
+        message: error.to_string(),
+        position: error.position(),
+        hint: Some(format!("named arguments are written `{name} => {value}`")),
+    }
 }
 
 fn unknown(name: &Ident, span: Span) -> Result<Value, Error> {
     if planned::is_planned(&name.value) {
         return unsupported(&format!("the function `{}`", name.value), span);
     }
-    if SQL_AGGREGATES.iter().any(|known| known.eq_ignore_ascii_case(&name.value)) {
+    if is_row_aggregate(&name.value) {
         return Err(Error::Cells {
             code: "wrong_surface",
             message: format!(
                 "the function {name} belongs to the cell surface, and this is a tensor block: it has no clause that speaks of cells"
             ),
             position: Position::of_span(name.span),
-            hint: Some("write FROM CELLS(x), or add GROUP BY or WHERE".to_string()),
+            hint: Some(
+                "over one relation it needs nothing else; join several by their labels: `FROM a JOIN b USING (lat, lon)`"
+                    .to_string(),
+            ),
         });
     }
     let names: Vec<&str> = functions().iter().map(|f| f.name).collect();

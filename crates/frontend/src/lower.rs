@@ -48,7 +48,7 @@ use crate::surface;
 pub(crate) use align::unique;
 pub(crate) use arith::{Binary, types};
 pub(crate) use consteval::evaluate;
-pub(crate) use expr::no_type;
+pub(crate) use expr::{TYPES, no_type};
 pub(crate) use labelled::ascending;
 use names::{Relation as Bound, Variable};
 pub use runtime::flatten;

@@ -46,6 +46,18 @@ impl Parameter {
     }
 }
 
+/// The error for a placeholder of a script without values.
+pub fn missing(name: &str, position: Option<Position>) -> Error {
+    Error::Syntax {
+        message: format!("the parameter `{name}` has no value"),
+        position,
+        hint: Some(format!(
+            "`--param {}=…` gives it one on the command line, `params` in a request",
+            name.strip_prefix('$').unwrap_or("1")
+        )),
+    }
+}
+
 /// Replaces the script's parameters with literals. Placeholders in quotes or comments are ignored.
 ///
 /// # Errors
@@ -101,7 +113,7 @@ pub fn bind(script: &str, parameters: &Parameters) -> Result<String, Error> {
                     _ => format!("the parameter `{name}` has no value"),
                 },
                 position,
-                "`params` is a list for `?` and `$1`, an object for `$name`",
+                "`params` is a list for `?` and `$1`, an object for `$name`; on the command line `--param name=value`",
             ));
         };
         used.insert(key);

@@ -7,13 +7,15 @@
 use std::fmt;
 
 use sqlparser::ast::{
-    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr,
-    ObjectName, Query, Select, SelectItem, SetExpr, Spanned, TableFactor,
+    Distinct, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentClause, FunctionArguments, GroupByExpr, ObjectName, Query, Select, SelectItem,
+    SetExpr, Spanned, TableFactor,
 };
 use sqlparser::tokenizer::Span;
 
 use crate::ast::{self, Relation, UrlKind};
 use crate::error::Position;
+use crate::functions;
 use crate::tokens;
 
 pub mod walk;
@@ -73,6 +75,8 @@ pub enum Reason {
     CountStar,
     /// `OVER`
     Over,
+    /// An aggregate that only rows have, by its form or its name: `count(DISTINCT x)`, `FILTER`, `corr`
+    RowAggregate(String),
     /// `JOIN`
     Join,
     /// `FROM CELLS(x)`
@@ -110,9 +114,10 @@ impl fmt::Display for Reason {
             Self::BracketDim(dim) => write!(f, "the item [{dim}]"),
             Self::CountStar => f.write_str("count(*)"),
             Self::Over => f.write_str("OVER"),
+            Self::RowAggregate(what) => f.write_str(what),
             Self::Join => f.write_str("JOIN"),
             Self::Cells => f.write_str("FROM CELLS(…)"),
-            Self::Rows(name) => write!(f, "the relation {name}, which is rows"),
+            Self::Rows(name) => write!(f, "the relation of rows {name}"),
             Self::Where => f.write_str("WHERE"),
             Self::GroupBy => f.write_str("GROUP BY"),
             Self::Having => f.write_str("HAVING"),
@@ -252,7 +257,7 @@ fn block(select: &Select, names: &dyn Names, scope: &Scope<'_>) -> Decision {
     let found = select
         .projection
         .iter()
-        .find_map(item)
+        .find_map(|found| item(found, select.from.len()))
         .or_else(|| select.from.iter().find_map(|from| relation(from, names, scope)));
     if let Some(decision) = found {
         return decision;
@@ -292,8 +297,8 @@ fn item_expr(item: &SelectItem) -> Option<&Expr> {
     }
 }
 
-/// The decision of one select item, if it makes the block one of cells.
-fn item(item: &SelectItem) -> Option<Decision> {
+/// The decision of one select item of a block over so many relations, if it makes the block one of cells.
+fn item(item: &SelectItem, relations: usize) -> Option<Decision> {
     let Some(expr) = item_expr(item) else {
         return Some(Decision::cell(Reason::Wildcard, item.span()));
     };
@@ -305,12 +310,42 @@ fn item(item: &SelectItem) -> Option<Decision> {
             let reason = match function.over {
                 Some(_) => Reason::Over,
                 None if has_star(function) => Reason::CountStar,
-                None => return None,
+                None => Reason::RowAggregate(row_aggregate(function, relations)?),
             };
             Some(Decision::cell(reason, function.name.span()))
         }
         _ => None,
     })
+}
+
+/// Describes a call that only rows have, in a block over so many relations.
+///
+/// A name alone decides over one relation only: cells of two tensors are pairs of all with all, which
+/// `corr(a.v, b.v)` does not ask for. The form decides as the clauses of a block do.
+fn row_aggregate(function: &Function, relations: usize) -> Option<String> {
+    if relations == 0 {
+        return None;
+    }
+    let name = &function.name;
+    if function.filter.is_some() {
+        return Some("FILTER".to_string());
+    }
+    if !function.within_group.is_empty() {
+        return Some("WITHIN GROUP".to_string());
+    }
+    if let FunctionArguments::List(list) = &function.args {
+        if list.duplicate_treatment == Some(DuplicateTreatment::Distinct) {
+            return Some(format!("{name}(DISTINCT …)"));
+        }
+        let is_order =
+            |clause: &FunctionArgumentClause| matches!(clause, FunctionArgumentClause::OrderBy(_));
+        if list.clauses.iter().any(is_order) {
+            return Some(format!("{name}(… ORDER BY …)"));
+        }
+    }
+    let [part] = name.0.as_slice() else { return None };
+    let is_known = relations == 1 && functions::is_row_aggregate(&part.as_ident()?.value);
+    is_known.then(|| format!("the aggregate {name}"))
 }
 
 /// True if an argument is `*`.

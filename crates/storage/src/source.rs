@@ -228,7 +228,7 @@ async fn open_anew(
     Err(match wanted {
         _ if not_there => SourceError::NotFound { what },
         _ if !location.group.is_empty() && wanted.is_none_or(|w| w == "zarr") => {
-            SourceError::NotFound { what: format!("{what}#{}", location.group) }
+            SourceError::NoGroup { what, group: location.group.clone(), groups: None }
         }
         Some(format) => SourceError::OtherFormat { what, format: format.into() },
         None => SourceError::NotAnArray { what },

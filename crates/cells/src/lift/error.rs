@@ -1,5 +1,7 @@
 //! Converts DataFusion's and the planner's errors to the frontend's.
 
+mod calls;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -8,6 +10,9 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 
 use tessera_frontend::error::{Error, Position, nearest};
 use tessera_frontend::functions::functions;
+
+use crate::error::plain;
+pub(crate) use calls::{Call, name_in, placed};
 
 /// An error of the planner's constructors.
 pub(crate) fn planner(error: tessera_planner::error::Error) -> Error {
@@ -66,12 +71,19 @@ pub(crate) fn correlated(logical: &LogicalPlan) -> Result<(), Error> {
 /// Adds a hint for an unknown column that is a variable along other dimensions.
 pub(crate) fn near(error: Error, variables: &BTreeSet<String>) -> Error {
     match error {
-        Error::UnknownName { kind: "column", name, candidates, position }
-            if candidates.is_empty() =>
+        Error::UnknownName { kind: "column", name, mut candidates, position }
+            if candidates.len() != 1 =>
         {
             let words: Vec<&str> = variables.iter().map(String::as_str).collect();
             let last = name.rsplit('.').next().unwrap_or(&name);
-            let candidates = nearest(last, &words).map(str::to_string).into_iter().collect();
+            match nearest(last, &words) {
+                Some(near) => candidates = vec![near.to_string()],
+                None => {
+                    let missing = variables.iter().filter(|v| !candidates.contains(v));
+                    let missing: Vec<String> = missing.cloned().collect();
+                    candidates.extend(missing);
+                }
+            }
             Error::UnknownName { kind: "column", name, candidates, position }
         }
         other => other,
@@ -136,12 +148,10 @@ fn read(error: DataFusionError, position: &mut Option<Position>) -> Error {
         }
         DataFusionError::External(inner) => match inner.downcast::<Error>() {
             Ok(ours) => *ours,
-            Err(other) => failed("plan_error", other.to_string(), *position),
+            Err(other) => failed("plan_error", plain(&other.to_string()).to_string(), *position),
         },
         DataFusionError::SchemaError(inner, _) => schema(*inner, *position),
-        DataFusionError::NotImplemented(message) => {
-            failed("unsupported", sentence(&message), *position)
-        }
+        DataFusionError::NotImplemented(message) => not_implemented(&message, *position),
         DataFusionError::Plan(message) => message_of_plan(&message, *position),
         DataFusionError::Internal(message) if message.contains("failed to match any signature") => {
             message_of_plan(&message, *position)
@@ -155,7 +165,7 @@ fn read(error: DataFusionError, position: &mut Option<Position>) -> Error {
                 *position,
             )
         }
-        other => failed("plan_error", sentence(&other.strip_backtrace()), *position),
+        other => message_of_plan(plain(&other.strip_backtrace()), *position),
     }
 }
 
@@ -165,16 +175,16 @@ fn schema(error: SchemaError, mut position: Option<Position>) -> Error {
             position = position.or_else(|| field.spans().first().map(place));
             let names: Vec<&str> = valid_fields.iter().map(|f| f.name.as_str()).collect();
             let elsewhere = valid_fields.iter().find(|known| known.name == field.name);
-            let candidates = match elsewhere {
-                Some(known) => Some(known.flat_name()),
-                None => nearest(&field.name, &names).map(str::to_string),
+            let candidates = match (elsewhere, nearest(&field.name, &names)) {
+                (Some(known), _) => vec![known.flat_name()],
+                (None, Some(near)) => vec![near.to_string()],
+                (None, None) => {
+                    let mut seen = BTreeSet::new();
+                    let new = names.iter().filter(|name| seen.insert(**name));
+                    new.map(|name| (*name).to_string()).collect()
+                }
             };
-            Error::UnknownName {
-                kind: "column",
-                name: field.flat_name(),
-                candidates: candidates.into_iter().collect(),
-                position,
-            }
+            Error::UnknownName { kind: "column", name: field.flat_name(), candidates, position }
         }
         SchemaError::AmbiguousReference { field } => {
             position = position.or_else(|| field.spans().first().map(place));
@@ -244,8 +254,11 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
             hint: Some("give one of them another name with `AS`".to_string()),
         };
     }
-    if let Some(signature) = no_signature(message) {
-        return failed("type_error", signature, position);
+    if let Some(error) = calls::error(message, position) {
+        return error;
+    }
+    if let Some(error) = known_words(message, position) {
+        return error;
     }
     if message.contains("GROUP BY") && message.contains("must ") {
         return Error::Cells {
@@ -262,13 +275,47 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
     failed(if is_type { "type_error" } else { "plan_error" }, sentence(message), position)
 }
 
-/// Shortens a message about argument types: DataFusion lists every signature that it tried.
-fn no_signature(message: &str) -> Option<String> {
-    let (before, after) = message.split_once("' failed to match any signature")?;
-    let name = before.rsplit('\'').next()?;
-    let received = after.split_once("received ").map(|(_, rest)| rest);
-    let of = received.and_then(|rest| rest.split([' ', ',', '.']).next()).unwrap_or("these types");
-    Some(format!("{name} takes no {of}"))
+/// Messages of DataFusion that have better words here.
+fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
+    if let Some((_, rest)) = message.split_once("Cannot access field at argument ")
+        && let Some((_, of)) = rest.split_once("type ")
+        && let Some((of, _)) = of.split_once(" is not Struct")
+    {
+        return Some(Error::Cells {
+            code: "type_error",
+            message: format!("{} has no fields", calls::spoken(of)),
+            position,
+            hint: Some("a field is one of a struct or a map: `st['a']`, `st.a`".to_string()),
+        });
+    }
+    if let Some(rest) = message.strip_prefix("Source table contains ")
+        && let Some((columns, rest)) = rest.split_once(" columns but only ")
+        && let Some((names, _)) = rest.split_once(' ')
+    {
+        return Some(Error::Cells {
+            code: "plan_error",
+            message: format!("the relation has {columns} columns, and its alias names {names}"),
+            position,
+            hint: Some("name all of them, or none".to_string()),
+        });
+    }
+    None
+}
+
+/// The error for syntax that DataFusion does not plan.
+fn not_implemented(message: &str, position: Option<Position>) -> Error {
+    let Some(node) = message.strip_prefix("Unsupported ast node in sqltorel: ") else {
+        return failed("unsupported", sentence(message), position);
+    };
+    // The node is printed as Rust: `AtTimeZone { timestamp: … }`.
+    let mut construct = String::new();
+    for c in node.chars().take_while(char::is_ascii_alphanumeric) {
+        if c.is_ascii_uppercase() && !construct.is_empty() {
+            construct.push(' ');
+        }
+        construct.push(c.to_ascii_uppercase());
+    }
+    Error::Unsupported { construct: format!("`{construct}`"), position, hint: None }
 }
 
 /// The ungrouped column, if the message quotes it.

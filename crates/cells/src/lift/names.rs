@@ -18,6 +18,8 @@ mod nested;
 mod numbers;
 mod order_keys;
 mod ours;
+mod spelling;
+mod subscripts;
 mod used;
 mod views;
 
@@ -34,14 +36,18 @@ use sqlparser::ast::{
 };
 
 use super::cube::Cube;
+use super::error::Call;
 use super::table::{CellSource, CellTable, Named};
 use super::{CellRelation, CellTables, Density};
 use columns::Columns;
 use known::Known;
 pub(super) use ours::call;
+use spelling::Spelling;
+use subscripts::Subscript;
 use tessera_frontend::ast::{self, Relation};
 use tessera_frontend::error::{Error, Position};
 use tessera_frontend::interrupt;
+use tessera_frontend::parameters;
 use tessera_frontend::scope::Scope;
 use tessera_frontend::seasons;
 use used::Used;
@@ -58,6 +64,8 @@ pub(crate) struct Prepared {
     pub(crate) tables: BTreeMap<String, Arc<dyn TableSource>>,
     /// The position of each text of the query (the last of equal ones): DataFusion's literals have no position.
     pub(crate) texts: BTreeMap<String, Position>,
+    /// The calls of functions in the query: DataFusion's errors about their arguments have no position.
+    pub(crate) calls: Vec<Call>,
     /// Variables that a misspelt name may mean: the tables contain only those along their dimensions.
     pub(crate) variables: BTreeSet<String>,
 }
@@ -90,6 +98,8 @@ pub(crate) fn prepare(
         tables: BTreeMap::new(),
         names: BTreeSet::new(),
         texts: BTreeMap::new(),
+        calls: Vec::new(),
+        subscripts: Vec::new(),
         variables: BTreeSet::new(),
     };
     let mut named = query.clone();
@@ -111,13 +121,16 @@ pub(crate) fn prepare(
         ControlFlow::Break(error) => return Err(error),
         ControlFlow::Continue(pass) => pass,
     };
-    let Relations { tables, mut names, texts, variables, views, .. } = pass;
+    let Relations { tables, mut names, texts, calls, subscripts, variables, views, .. } = pass;
+    if let Some(error) = subscripts::of_tensors(subscripts, &tables) {
+        return Err(error);
+    }
     views.define(&mut prepared);
     for table in tables.values() {
         names.extend(table.schema().fields().iter().map(|f| f.name().clone()));
     }
-    let _ = walk_mut(&mut prepared, &mut Spelling { names: &names });
-    Ok((prepared, Prepared { tables, texts, variables }))
+    let _ = walk_mut(&mut prepared, &mut Spelling::new(&names));
+    Ok((prepared, Prepared { tables, texts, calls, variables }))
 }
 
 /// A CTE in scope.
@@ -171,6 +184,8 @@ struct Relations<'a> {
     tables: BTreeMap<String, Arc<dyn TableSource>>,
     names: BTreeSet<String>,
     texts: BTreeMap<String, Position>,
+    calls: Vec<Call>,
+    subscripts: Vec<Subscript>,
     variables: BTreeSet<String>,
 }
 
@@ -302,7 +317,12 @@ impl VisitorMut for Relations<'_> {
         if let Err(error) = interrupt::check() {
             return ControlFlow::Break(error);
         }
-        if let Some(error) = self.refuse(expr) {
+        if let Some(element) = subscripts::element(expr) {
+            if let (Some(column), Some(error)) = (subscripts::column(expr), self.refuse(expr)) {
+                self.subscripts.push(Subscript { column, error });
+            }
+            *expr = element;
+        } else if let Some(error) = self.refuse(expr) {
             return ControlFlow::Break(error);
         }
         match seasons::numbered(expr) {
@@ -319,11 +339,24 @@ impl VisitorMut for Relations<'_> {
         {
             self.texts.insert(text.clone(), place);
         }
+        if let Value::Placeholder(name) = &value.value {
+            return ControlFlow::Break(parameters::missing(name, Position::of_span(value.span)));
+        }
         ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        let written = ast::function_name(expr).cloned();
         ours::rewrite(expr, self.catalog.now_us());
+        // Positions in the text of a view are not positions in the statement.
+        if let Some(written) = written
+            && let Some(position) = Position::of_span(written.span)
+            && !self.scopes.iter().any(|level| level.view.is_some())
+        {
+            let planned = ast::function_name(expr).map_or("date_part", |name| name.value.as_str());
+            let (written, planned) = (written.value, planned.to_string());
+            self.calls.push(Call { written, planned, position });
+        }
         ControlFlow::Continue(())
     }
 }
@@ -555,41 +588,4 @@ pub(super) fn span_is_operator(name: &Ident) -> bool {
     span.start.line == span.end.line
         && span.end.column.saturating_sub(span.start.column) <= 1
         && span.start.line > 0
-}
-
-/// Changes names to the spelling of the columns they resolve to.
-struct Spelling<'a> {
-    names: &'a BTreeSet<String>,
-}
-
-impl Spelling<'_> {
-    fn fix(&self, ident: &mut Ident) {
-        if self.names.contains(&ident.value) {
-            return;
-        }
-        let mut same = self.names.iter().filter(|n| n.eq_ignore_ascii_case(&ident.value));
-        if let (Some(one), None) = (same.next(), same.next()) {
-            ident.value.clone_from(one);
-        }
-    }
-}
-
-impl VisitorMut for Spelling<'_> {
-    type Break = ();
-
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        match expr {
-            Expr::Identifier(ident) => self.fix(ident),
-            Expr::CompoundIdentifier(parts) => parts.iter_mut().for_each(|part| self.fix(part)),
-            _ => {}
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_relation(&mut self, relation: &mut ObjectName) -> ControlFlow<()> {
-        if let [sqlparser::ast::ObjectNamePart::Identifier(ident)] = relation.0.as_mut_slice() {
-            self.fix(ident);
-        }
-        ControlFlow::Continue(())
-    }
 }

@@ -55,7 +55,14 @@ impl CellTables for Relations<'_, '_> {
         if let Relation::Cells { expr, alias, .. } = relation {
             return cells(expr, alias.map(|a| a.value.as_str()), scope, &mut context, self.tables);
         }
-        let Some(name) = bind::relation_ref(relation)? else { return Ok(CellRelation::Sql) };
+        let Some(name) = bind::relation_ref(relation)? else {
+            return match relation {
+                Relation::Function { name, .. } if !is_unnest(name) => {
+                    Err(bind::unknown_reader(name))
+                }
+                _ => Ok(CellRelation::Sql),
+            };
+        };
         named(relation, &name, &mut context, self.tables)
     }
 }
@@ -220,6 +227,10 @@ fn named(
     let (dataset, own) = bind::under_alias(dataset, alias.map(|a| a.value.as_str()));
     let also = own.into_iter().map(|own| (own, dataset.variables[0].name.clone())).collect();
     Ok(CellRelation::Cube(Arc::new(Cube { also, ..Cube::from(&*dataset) })))
+}
+
+fn is_unnest(name: &ObjectName) -> bool {
+    name.to_string().eq_ignore_ascii_case("unnest")
 }
 
 fn position_of(relation: &Relation<'_>) -> Option<Position> {

@@ -296,6 +296,7 @@ pub(crate) fn rows_error(error: CellsError) -> Error {
         CellsError::Storage(error) => Error::stage(error),
         CellsError::Rows { message, memory } => Error::stage(Failure::Rows { message, memory }),
         CellsError::Table { url, format, reason } => {
+            let reason = tessera_cells::table_reason(&reason).to_string();
             Error::stage(Failure::Table { url, format, reason })
         }
         CellsError::Timeout { limit_s } => Error::Timeout { limit_s },

@@ -53,7 +53,7 @@ pub enum BindError {
         rank: usize,
     },
     /// A coordinate has no such label.
-    #[error("dimension `{dim}` has no label {label}")]
+    #[error("dimension `{dim}` has no label {}{label}", within(tolerance.as_deref()))]
     LabelNotFound {
         /// The dimension.
         dim: String,
@@ -63,6 +63,8 @@ pub enum BindError {
         nearest: Vec<String>,
         /// True if the label bounds a range of labels that are not in order.
         is_unordered: bool,
+        /// The largest accepted distance, with its unit, if the nearest label was asked for.
+        tolerance: Option<String>,
     },
     /// A label that does not fit the coordinate's type.
     #[error("{label} cannot be a label of dimension `{dim}`: its labels are {kind}")]
@@ -170,10 +172,14 @@ impl BindError {
                  `sortby(x, '{dim}')` puts them in order"
             ),
             Self::LabelNotFound { nearest, .. } if nearest.is_empty() => return None,
-            Self::LabelNotFound { nearest, .. } => format!(
-                "the nearest {} {}; `sel(x, …, method => 'nearest')` takes the nearest",
+            Self::LabelNotFound { nearest, tolerance, .. } => format!(
+                "the nearest {} {}; {}",
                 if nearest.len() == 1 { "label is" } else { "labels are" },
-                nearest.join(" and ")
+                nearest.join(" and "),
+                match tolerance {
+                    Some(_) => "a larger `tolerance` takes the nearest",
+                    None => "`sel(x, …, method => 'nearest')` takes the nearest",
+                }
             ),
             Self::InvalidLabel { .. } => return None,
             Self::NotAligned { .. } => {
@@ -216,6 +222,10 @@ impl BindError {
             }),
         })
     }
+}
+
+fn within(tolerance: Option<&str>) -> String {
+    tolerance.map(|tolerance| format!("within {tolerance} of ")).unwrap_or_default()
 }
 
 fn or(found: &[String]) -> String {

@@ -7,10 +7,10 @@ use tessera_planner::error::Error as PlanError;
 
 use super::row::Parameters;
 use super::{Function, Open};
-use crate::ast::Call;
+use crate::ast::{self, Call};
 use crate::error::{BindError, Error, Position, nearest};
 use crate::lower::value::{Dim, Tensor, Value};
-use crate::lower::{At, Lowerer, fail, no_type, span_of, unknown_dim};
+use crate::lower::{At, Lowerer, TYPES, fail, no_type, span_of, unknown_dim};
 
 /// A call whose arguments are bound to parameters.
 pub(crate) struct Bound<'q> {
@@ -201,6 +201,16 @@ impl<'q> Bound<'q> {
             None => Ok(None),
             Some(name) => match DType::parse(&name) {
                 Some(dtype) => Ok(Some(dtype)),
+                None if self.expr("axis").is_some() => {
+                    let axis = self.expr("axis").and_then(ast::text).unwrap_or_default();
+                    let list = format!("several dimensions are one list: `[{axis}, '{name}']`");
+                    let error = BindError::Types {
+                        operation: self.name.into(),
+                        types: vec![format!("the type `{name}`")],
+                        hint: Some(format!("{TYPES}; {list}")),
+                    };
+                    fail(error, self.place("dtype"))
+                }
                 None => no_type(&name, self.place("dtype")),
             },
         }

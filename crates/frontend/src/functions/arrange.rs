@@ -9,6 +9,7 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::region::cells;
 use tessera_planner::scalar::Scalar;
 
+use super::layout::not_a_list;
 use super::{Bound, Open, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
@@ -313,7 +314,7 @@ fn stacked(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let place = a.place("tensors");
     let items = match a.value(l, "tensors")? {
         Value::List(items) if !items.is_empty() => items,
-        _ => return fail(a.invalid("the first argument", "must be a list of tensors"), place),
+        _ => return fail(not_a_list(a), place),
     };
     let items = l.settle(items, place)?;
     let dtype = l.meet(a.name, &items, place)?;

@@ -259,6 +259,17 @@ fn keys(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, by: &Expr) -> Result
     }
     let coords = t.dims.iter().filter_map(|dim| dim.coord.clone()).collect();
     let value = l.with_locals(coords, |l| l.expr(by))?;
+    if let Value::Str(text) = &value {
+        // xarray's 'time.month' is `month(time)`.
+        let example = match text.split_once('.') {
+            Some((dim, part)) => format!("{part}({dim})"),
+            None => "month(time)".to_string(),
+        };
+        let reason = format!(
+            "is the text '{text}'; write an expression of one coordinate, as in `{example}`"
+        );
+        return fail(a.invalid("`by`", reason), place);
+    }
     let key = l.tensor(value, place)?;
     let [dim] = key.dims.as_slice() else {
         return fail(

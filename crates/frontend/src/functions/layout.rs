@@ -13,6 +13,7 @@ use super::{Bound, Open, Row, row, scan};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, span_of};
+pub(super) use join::not_a_list;
 use join::{concat, stack};
 
 const MOVE: &str = "masks move with their cells";

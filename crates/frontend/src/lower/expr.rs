@@ -1,7 +1,8 @@
 //! Lowers expressions.
 
 use sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Ident, TypedString, UnaryOperator, Value as Literal,
+    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, Ident, TypedString, UnaryOperator, Value as Literal,
 };
 use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::DType;
@@ -14,6 +15,7 @@ use super::{At, Binary, Lowerer, RED_ZONE, STACK, fail, span_of, types, unsuppor
 use crate::ast;
 use crate::error::{BindError, Error, Position, nearest};
 use crate::interrupt;
+use crate::parameters;
 use crate::seasons;
 
 impl Lowerer<'_, '_> {
@@ -58,18 +60,9 @@ impl Lowerer<'_, '_> {
                     None => unsupported("this call", span),
                 }
             }
-            Expr::Function(_) => match ast::call(expr) {
+            Expr::Function(function) => match ast::call(expr) {
                 Some(call) => crate::functions::lower(self, &call, span),
-                None => {
-                    let name = ast::function_name(expr).map_or("this call", |n| n.value.as_str());
-                    Err(Error::Unsupported {
-                        construct: format!(
-                            "`{name}` with DISTINCT, FILTER, OVER, `*` or a subquery in a tensor block"
-                        ),
-                        position: Position::of_span(span),
-                        hint: Some("write FROM CELLS(x) to speak of cells".to_string()),
-                    })
-                }
+                None => Err(not_plain(function, span)),
             },
             Expr::UnaryOp { op, expr } => self.unary(*op, expr, span),
             Expr::BinaryOp { left, op, right } => self.operator(left, op, right, span),
@@ -100,6 +93,14 @@ impl Lowerer<'_, '_> {
                 let name = field.to_string().to_ascii_lowercase();
                 let name = name.trim_matches('\'').to_string();
                 self.date_part(value, &name, span).map(Value::Tensor)
+            }
+            Expr::Tuple(_) => {
+                let text = shorten(expr);
+                Err(Error::Unsupported {
+                    construct: format!("the tuple `{text}` in a tensor block"),
+                    position: Position::of_span(span),
+                    hint: Some("a list is written in brackets: `['time', 'lat']`, `[2, 3]`".into()),
+                })
             }
             Expr::Lambda(_) => unsupported("a lambda here", span),
             Expr::Subquery(query) => self.subquery(query, true, span),
@@ -390,6 +391,49 @@ impl Lowerer<'_, '_> {
     }
 }
 
+/// The error for a call that is more than a function and its arguments.
+fn not_plain(function: &Function, span: Span) -> Error {
+    let name = function.name.to_string();
+    let position = Position::of_span(span);
+    let Some((of, method)) = name.rsplit_once('.') else {
+        return Error::Unsupported {
+            construct: format!(
+                "`{name}` with DISTINCT, FILTER, OVER, `*` or a subquery in a tensor block"
+            ),
+            position,
+            hint: Some("write FROM CELLS(x) to speak of cells".to_string()),
+        };
+    };
+    Error::Unsupported {
+        construct: format!("the call `{name}(…)`"),
+        position,
+        hint: Some(match ["np", "numpy", "xr", "xarray", "jnp", "torch", "da"].contains(&of) {
+            true => format!("functions have no prefix: `{}`", called(function, method, None)),
+            false => format!("methods are functions: `{}`", called(function, method, Some(of))),
+        }),
+    }
+}
+
+/// A call with the arguments of another one, as text; `of` is the object of a method.
+fn called(function: &Function, name: &str, of: Option<&str>) -> String {
+    let text = |arg: &FunctionArg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => ast::text(expr),
+        other => Some(other.to_string()),
+    };
+    let mut args: Vec<String> = match &function.args {
+        FunctionArguments::List(list) => {
+            list.args.iter().map(|arg| text(arg).unwrap_or_else(|| "…".to_string())).collect()
+        }
+        _ => Vec::new(),
+    };
+    // Lengths are a list here.
+    if of.is_some() && name == "reshape" && args.len() > 1 {
+        args = vec![format!("[{}]", args.join(", "))];
+    }
+    let args: Vec<&str> = of.into_iter().chain(args.iter().map(String::as_str)).collect();
+    format!("{name}({})", args.join(", "))
+}
+
 fn shorten(expr: &Expr) -> String {
     let text: String = expr.to_string().chars().take(41).collect();
     if text.chars().count() > 40 { text.chars().take(40).chain(['…']).collect() } else { text }
@@ -406,6 +450,7 @@ pub(crate) fn literal(value: &Literal, span: Span) -> Result<Value, Error> {
         Literal::DollarQuotedString(text) => Ok(Value::Str(text.value.clone())),
         Literal::Boolean(value) => Ok(Value::Bool(*value)),
         Literal::Null => Ok(Value::Null),
+        Literal::Placeholder(name) => Err(parameters::missing(name, Position::of_span(span))),
         other => unsupported(&format!("the literal {other}"), span),
     }
 }
@@ -451,14 +496,20 @@ fn sql_type(data_type: &DataType, span: Span) -> Result<DType, Error> {
 
 /// The error for an unknown element type.
 pub(crate) fn no_type<T>(name: &str, span: Span) -> Result<T, Error> {
-    fail(
-        BindError::Types {
-            operation: "a tensor".into(),
-            types: vec![format!("the type `{name}`")],
-            hint: Some(
-                "types are bool, int8 to int64, uint8 to uint64, float32 and float64".into(),
-            ),
-        },
-        span,
-    )
+    let is_text = ["text", "varchar", "char", "string", "str"]
+        .iter()
+        .any(|known| name.to_ascii_lowercase().split('(').next() == Some(*known));
+    Err(Error::Cells {
+        code: "dtype_mismatch",
+        message: format!("a tensor has no cells of the type `{name}`"),
+        position: Position::of_span(span),
+        hint: Some(match is_text {
+            true => "texts are values of rows: `SELECT time::text FROM CELLS(x)`".to_string(),
+            false => TYPES.to_string(),
+        }),
+    })
 }
+
+/// The element types, for hints.
+pub(crate) const TYPES: &str =
+    "types are bool, int8 to int64, uint8 to uint64, float32 and float64";

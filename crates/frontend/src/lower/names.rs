@@ -164,9 +164,10 @@ impl Lowerer<'_, '_> {
                 return Err(Error::UnknownName {
                     kind: "name",
                     name: format!("{}.{}", first.value, second.value),
-                    candidates: nearest(&second.value, &found)
-                        .map(|name| vec![format!("{}.{name}", relation.name)])
-                        .unwrap_or_default(),
+                    candidates: match nearest(&second.value, &found) {
+                        Some(name) => vec![format!("{}.{name}", relation.name)],
+                        None => names.iter().map(|n| format!("{}.{n}", relation.name)).collect(),
+                    },
                     position: Position::of_span(second.span),
                 });
             }
@@ -266,10 +267,15 @@ impl Lowerer<'_, '_> {
             .flat_map(|r| std::iter::once(r.name.clone()).chain(names_of(r)))
             .collect();
         let found: Vec<&str> = known.iter().map(String::as_str).collect();
+        let candidates = match (nearest(name, &found), kind) {
+            (Some(near), _) => vec![near.to_string()],
+            (None, "name") => self.relations.iter().flat_map(names_of).collect(),
+            (None, _) => Vec::new(),
+        };
         Error::UnknownName {
             kind,
             name: name.into(),
-            candidates: nearest(name, &found).map(|name| vec![name.into()]).unwrap_or_default(),
+            candidates,
             position: Position::of_span(span),
         }
     }

@@ -106,6 +106,7 @@ impl Lowerer<'_, '_> {
                             n => vec![v.clamp(&0, &i128::from(n - 1)).to_string()],
                         },
                         is_unordered: false,
+                        tolerance: None,
                     },
                     span,
                 ),
@@ -335,6 +336,22 @@ fn missing(coord: &Coord, label: &Label, value: &Value) -> BindError {
         label: value.show(),
         nearest,
         is_unordered: false,
+        tolerance: None,
+    }
+}
+
+/// The error for a label without a neighbour within the tolerance, which is in microseconds for times.
+fn too_far(coord: &Coord, label: &Label, value: &Value, distance: f64) -> BindError {
+    let unit = match coord.values {
+        CoordValues::Time(..) => " µs",
+        _ => "",
+    };
+    match missing(coord, label, value) {
+        BindError::LabelNotFound { dim, label, nearest, is_unordered, .. } => {
+            let tolerance = Some(format!("{distance}{unit}"));
+            BindError::LabelNotFound { dim, label, nearest, is_unordered, tolerance }
+        }
+        other => other,
     }
 }
 
@@ -364,7 +381,10 @@ fn nearest_label(
     }
     match best {
         Some(i) if tolerance.is_none_or(|t| far[i] <= t) => Ok(i as u64),
-        _ => fail(missing(coord, label, value), span),
+        _ => match tolerance {
+            Some(distance) => fail(too_far(coord, label, value, distance), span),
+            None => fail(missing(coord, label, value), span),
+        },
     }
 }
 
@@ -493,8 +513,8 @@ fn is_circle(coord: &Coord) -> bool {
 /// Marks the error for a missing label at either end of a range of unordered labels.
 fn unordered(error: BindError) -> BindError {
     match error {
-        BindError::LabelNotFound { dim, label, nearest, .. } => {
-            BindError::LabelNotFound { dim, label, nearest, is_unordered: true }
+        BindError::LabelNotFound { dim, label, nearest, tolerance, .. } => {
+            BindError::LabelNotFound { dim, label, nearest, is_unordered: true, tolerance }
         }
         other => other,
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sqlparser::ast::Ident;
+use sqlparser::ast::{BinaryOperator, Expr, Ident};
 use sqlparser::tokenizer::Span;
 use tessera_planner::catalog::Coord;
 use tessera_planner::dtype::DType;
@@ -12,7 +12,7 @@ use tessera_planner::ir::NodeId;
 use super::masks::Masks;
 use super::value::{Dim, Tensor, Value};
 use super::{At, Lowerer, fail, span_of, types};
-use crate::ast::{Axis, Selection, Slice, Subscript};
+use crate::ast::{self, Axis, Selection, Slice, Subscript};
 use crate::error::{BindError, Error, Position};
 
 /// The positions of one dimension that are read.
@@ -122,7 +122,7 @@ impl Lowerer<'_, '_> {
                     next += 1;
                 }
                 let pick = match (axis, value.take()) {
-                    (_, Some((value, span))) => self.position(&base, next, value, span)?,
+                    (_, Some((value, span))) => self.unnamed(&base, next, axis, value, span)?,
                     (Axis::Slice(slice), _) => self.position_range(&base, next, slice)?,
                     _ => Pick::All,
                 };
@@ -302,6 +302,42 @@ impl Lowerer<'_, '_> {
         })
     }
 
+    /// As [`Lowerer::position`], for a subscript without a name. The error for a mask along another dimension of the
+    /// base says how to name that one.
+    fn unnamed(
+        &mut self,
+        base: &Tensor,
+        axis: usize,
+        written: &Axis<'_>,
+        value: Value,
+        span: Span,
+    ) -> Result<Pick, Error> {
+        let along = match &value {
+            Value::Tensor(mask) => match mask.dims.as_slice() {
+                [dim] => dim.name.clone(),
+                _ => None,
+            },
+            _ => None,
+        };
+        match self.position(base, axis, value, span) {
+            Err(Error::Plan {
+                error: PlanError::Shapes { operation, shapes_, hint },
+                position,
+            }) => {
+                let hint = match (along, written) {
+                    (Some(dim), Axis::Index(mask))
+                        if base.axis(&dim).is_some_and(|other| other != axis) =>
+                    {
+                        Some(by_name(&dim, mask))
+                    }
+                    _ => hint,
+                };
+                Err(Error::Plan { error: PlanError::Shapes { operation, shapes_, hint }, position })
+            }
+            other => other,
+        }
+    }
+
     fn position_range(
         &mut self,
         base: &Tensor,
@@ -361,6 +397,17 @@ impl Lowerer<'_, '_> {
         self.locals.truncate(outer);
         result
     }
+}
+
+/// The hint for a mask that stands at another dimension than the one that it lies along: `lat = 50`, `elev > 300`.
+fn by_name(dim: &str, mask: &Expr) -> String {
+    let text = |expr: &Expr| ast::text(expr).unwrap_or_else(|| "mask".to_string());
+    let is_dim = |expr: &Expr| matches!(expr, Expr::Identifier(name) if name.value == dim);
+    let selection = match mask {
+        Expr::BinaryOp { left, op: BinaryOperator::Eq, right } if is_dim(left) => text(right),
+        mask => text(mask),
+    };
+    format!("the mask is along `{dim}`: write `{dim} => {selection}`")
 }
 
 /// True if an array and an integer are separated by another subscript: then NumPy puts the array's

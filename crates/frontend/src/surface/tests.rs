@@ -47,12 +47,19 @@ fn the_deciding_clause_is_named() {
         ("SELECT v FROM x UNION SELECT v FROM y", "cell: a set operation at 1"),
         ("SELECT * FROM x", "cell: the item * at 8"),
         ("SELECT 2 * count(*) FROM x", "cell: count(*) at 12"),
+        ("SELECT count(DISTINCT v) FROM x", "cell: count(DISTINCT …) at 8"),
+        ("SELECT 1 + sum(v) FILTER (WHERE lat > 3) FROM x", "cell: FILTER at 12"),
+        ("SELECT mode() WITHIN GROUP (ORDER BY v) FROM x", "cell: WITHIN GROUP at 8"),
+        ("SELECT array_agg(v ORDER BY lat) FROM x", "cell: array_agg(… ORDER BY …) at 8"),
+        ("SELECT corr(v, w) FROM x", "cell: the aggregate corr at 8"),
+        ("SELECT corr(x.v, y.v) FROM x, y", "tensor: no clause that speaks of cells"),
+        ("SELECT (SELECT corr(v, w) FROM x) + v FROM x", "tensor: no clause that speaks of cells"),
         ("SELECT [lat], avg(v) FROM x", "cell: the item [lat] at 9"),
         ("SELECT v FROM CELLS(x)", "cell: FROM CELLS(…) at 15"),
-        ("SELECT v FROM t", "cell: the relation t, which is rows at 15"),
-        ("SELECT v FROM x, t", "cell: the relation t, which is rows at 18"),
-        ("SELECT v FROM read_parquet('a')", "cell: the relation read_parquet, which is rows at 15"),
-        ("SELECT v FROM 'a.parquet'", "cell: the relation 'a.parquet', which is rows at 15"),
+        ("SELECT v FROM t", "cell: the relation of rows t at 15"),
+        ("SELECT v FROM x, t", "cell: the relation of rows t at 18"),
+        ("SELECT v FROM read_parquet('a')", "cell: the relation of rows read_parquet at 15"),
+        ("SELECT v FROM 'a.parquet'", "cell: the relation of rows 'a.parquet' at 15"),
         ("VALUES (1)", "cell: VALUES at 8"),
     ];
     for (sql, expected) in cases {
@@ -69,10 +76,10 @@ fn a_relation_that_is_a_query_is_decided_by_its_own_clauses() {
         ("WITH t AS (SELECT v FROM x) SELECT v FROM t", tensor),
         ("WITH a AS (SELECT v FROM x), b AS (SELECT v FROM a) SELECT v FROM b", tensor),
         ("SELECT (SELECT count(*) FROM x) + v FROM x", tensor),
-        ("SELECT v FROM (SELECT * FROM x) y", "cell: the relation y, which is rows at 15"),
+        ("SELECT v FROM (SELECT * FROM x) y", "cell: the relation of rows y at 15"),
         (
             "WITH a AS (SELECT v FROM x LIMIT 1), b AS (SELECT v FROM a) SELECT v FROM b",
-            "cell: the relation b, which is rows at 75",
+            "cell: the relation of rows b at 75",
         ),
     ];
     for (sql, expected) in cases {

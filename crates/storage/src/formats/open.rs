@@ -80,7 +80,15 @@ async fn find(
     let file = Pages::new("", format.name(), len, &head, starts);
     let read = |view: &View<'_>| format.read(view, group);
     let Some(Group { arrays, mut groups, attrs }) = file.run(store, read).await? else {
-        return Err(SourceError::NotFound { what: format!("{}#{group}", store.root()) });
+        let root = file.run(store, |view: &View<'_>| format.read(view, "")).await?;
+        return Err(SourceError::NoGroup {
+            what: store.root().to_string(),
+            group: group.to_string(),
+            groups: root.map(|mut root| {
+                root.groups.sort();
+                root.groups
+            }),
+        });
     };
     groups.sort();
     let path = store.root().to_string();

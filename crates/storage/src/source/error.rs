@@ -33,10 +33,20 @@ pub enum SourceError {
         reason: String,
     },
     /// The object does not exist.
-    #[error("`{what}` does not exist")]
+    #[error("{}", absent(what))]
     NotFound {
-        /// The URL or object.
+        /// The URL or object, or a pattern that no file matches.
         what: String,
+    },
+    /// A file or store without that group.
+    #[error("`{what}` has no group `{group}`")]
+    NoGroup {
+        /// The file or store.
+        what: String,
+        /// The group.
+        group: String,
+        /// Its groups, where they are known.
+        groups: Option<Vec<String>>,
     },
     /// A bucket that does not exist.
     #[error("the bucket of `{what}` does not exist")]
@@ -338,6 +348,16 @@ pub enum SourceError {
     },
 }
 
+/// The most groups that a hint lists.
+const GROUPS_SHOWN: usize = 10;
+
+fn absent(what: &str) -> String {
+    match what.contains('*') {
+        true => format!("no file matches `{what}`"),
+        false => format!("`{what}` does not exist"),
+    }
+}
+
 impl SourceError {
     /// Stable name for programs.
     pub fn code(&self) -> &'static str {
@@ -349,7 +369,7 @@ impl SourceError {
             }
             UnsupportedDType { .. } => "unsupported_dtype",
             BadOption { .. } => "unknown_option",
-            NotFound { .. } | NoBucket { .. } => "not_found",
+            NotFound { .. } | NoGroup { .. } | NoBucket { .. } => "not_found",
             PermissionDenied { .. } => "permission_denied",
             NotAllowed { .. } => "not_allowed",
             Unreachable { .. } => "unreachable",
@@ -398,6 +418,18 @@ impl SourceError {
         }
         if let BadRow { hint, .. } = self {
             return hint.clone();
+        }
+        if let NoGroup { groups, .. } = self {
+            return Some(match groups.as_deref() {
+                None => "`DESCRIBE 'url'` lists the groups".to_string(),
+                Some([]) => "it has no groups: leave `#…` out".to_string(),
+                Some(known) => {
+                    let shown: Vec<String> =
+                        known.iter().take(GROUPS_SHOWN).map(|name| format!("`{name}`")).collect();
+                    let more = if known.len() > GROUPS_SHOWN { ", …" } else { "" };
+                    format!("it has {}{more}", shown.join(", "))
+                }
+            });
         }
         if let Region { region, .. } = self {
             return Some(format!("set AWS_REGION={region}, or OPTIONS ('aws.region' '{region}')"));

@@ -33,8 +33,7 @@ fn items(select: &mut Select) {
             expr,
             Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::CompoundFieldAccess { .. }
         );
-        // Tensor syntax is rejected later, in its original form.
-        if is_name || ast::subscript(expr).is_some() {
+        if is_name {
             continue;
         }
         let Some(text) = ast::text(expr) else { continue };

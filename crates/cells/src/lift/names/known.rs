@@ -123,11 +123,12 @@ impl Resolve<'_> {
             return None;
         }
         let words: Vec<&str> = known.columns.iter().map(String::as_str).collect();
-        let near = nearest(&column.value, &words).map(|near| format!("{}.{near}", relation.value));
+        let near = nearest(&column.value, &words);
+        let near = near.map_or(words, |near| vec![near]).into_iter();
         Some(Error::UnknownName {
             kind: "column",
             name: format!("{}.{}", relation.value, column.value),
-            candidates: near.into_iter().collect(),
+            candidates: near.map(|near| format!("{}.{near}", relation.value)).collect(),
             position: Position::of_span(column.span),
         })
     }

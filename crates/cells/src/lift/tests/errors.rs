@@ -45,3 +45,25 @@ fn an_error_in_a_view_names_it_and_is_where_the_text_names_it() {
         assert_eq!(error.position().map(|p| (p.line, p.column)), Some((1, column)), "{sql}");
     }
 }
+
+#[test]
+fn calls_that_fit_no_signature_are_placed_and_named_as_written() {
+    let told = code("SELECT sum(t2m > 3) FROM era5 WHERE lat > 0");
+    assert!(told.starts_with("type_error: `sum` is not defined for bool | Some((1, 8))"), "{told}");
+    assert!(told.contains("count(*) FILTER"), "{told}");
+    let told = code("SELECT mean(t2m, 'time') FROM era5 WHERE lat > 0");
+    assert!(told.starts_with("type_error: `mean` is not defined for float64 and text"), "{told}");
+    assert!(told.contains("Some((1, 8)) | over rows `mean` takes one column"), "{told}");
+}
+
+#[test]
+fn subscripts_of_tensors_are_refused_in_cell_blocks() {
+    for sql in ["SELECT t2m[0] FROM era5 LIMIT 1", "SELECT lat FROM era5 WHERE t2m['a'] > 1"] {
+        assert!(code(sql).starts_with("wrong_surface: a subscript"), "{}", code(sql));
+    }
+    let told = code("SELECT lat FROM era5 WHERE lat > $1");
+    assert!(
+        told.contains("the parameter `$1` has no value") && told.contains("--param 1=…"),
+        "{told}"
+    );
+}

@@ -2,22 +2,33 @@
 
 use std::sync::Arc;
 
+use sqlparser::ast::Expr;
 use sqlparser::tokenizer::Span;
 use tessera_planner::catalog::Coord;
 use tessera_planner::error::Error as PlanError;
 
-use crate::error::Error;
+use crate::ast;
+use crate::error::{BindError, Error};
 use crate::functions::Bound;
 use crate::labels;
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, unique};
+
+/// The error for tensors that are not in a list: `concat(a, b)`.
+pub(in crate::functions) fn not_a_list(a: &Bound<'_>) -> BindError {
+    let given = ["tensors", "axis"].into_iter().filter_map(|param| a.expr(param));
+    let given = given.filter(|expr| !matches!(expr, Expr::Value(_)));
+    let given: Vec<String> = given.filter_map(ast::text).collect();
+    let reason = format!("must be a list of tensors, as in `{}([{}])`", a.name, given.join(", "));
+    a.invalid("the first argument", reason)
+}
 
 /// The tensors of a list, in one type.
 fn list(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Vec<Tensor>, Error> {
     let place = a.place("tensors");
     let items = match a.value(l, "tensors")? {
         Value::List(items) if !items.is_empty() => items,
-        _ => return fail(a.invalid("the first argument", "must be a list of tensors"), place),
+        _ => return fail(not_a_list(a), place),
     };
     let items = l.settle(items, place)?;
     let dtype = l.meet(a.name, &items, place)?;

@@ -111,6 +111,36 @@ fn what_is_to_come() {
 }
 
 #[test]
+fn habits_of_numpy_and_xarray_get_a_hint() {
+    let cases = [
+        ("SELECT mean(x, axis = 0) FROM cases", "named arguments are written `axis => 0`"),
+        ("SELECT isel(t2m, time = 0) FROM era5", "named arguments are written `time => 0`"),
+        ("SELECT t2m.mean('time') FROM era5", "methods are functions: `mean(t2m, 'time')`"),
+        ("SELECT np.mean(x) FROM cases", "functions have no prefix: `mean(x)`"),
+        ("SELECT x.reshape(35, 1) FROM cases", "methods are functions: `reshape(x, [35, 1])`"),
+        ("SELECT mean(t2m, 'time', 'lat') FROM era5", "one list: `['time', 'lat']`"),
+        ("SELECT mean(t2m, axis => ('time', 'lat')) FROM era5", "a list is written in brackets"),
+        ("SELECT groupby(t2m, 'mean', by => 'time.month') FROM era5", "as in `month(time)`"),
+        ("SELECT concat(orog, sst) FROM era5", "as in `concat([orog, sst])`"),
+        ("SELECT time::text FROM era5", "`SELECT time::text FROM CELLS(x)`"),
+        ("SELECT t2m[lat = 60] FROM era5", "write `lat => 60`"),
+        ("SELECT t2m[lat > 30] FROM era5", "write `lat => lat > 30`"),
+        (
+            "SELECT sel(orog, lat => 50, method => 'nearest', tolerance => 1) FROM era5",
+            "dimension `lat` has no label within 1 of 50",
+        ),
+        ("SELECT x + $z FROM cases", "`--param z=…`"),
+        ("SELECT level FROM era5", "the names are `orog`, `sst`, `t2m`"),
+        ("SELECT x FROM \"a.zarr\"", "paths and URLs stand in quotes: `FROM 'a.zarr'`"),
+        ("SELECT corr(a.v, b.v) FROM a, b", "join several by their labels"),
+    ];
+    for (sql, expected) in cases {
+        let told = labels(sql);
+        assert!(told.contains(expected), "{sql}: {told}");
+    }
+}
+
+#[test]
 fn deep_expressions_do_not_overflow_the_stack() {
     let chain = format!("SELECT {} FROM cases", vec!["x"; 480].join(" + "));
     let lowered = super::fixture::lower(&chain).unwrap();

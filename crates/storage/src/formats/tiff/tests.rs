@@ -155,7 +155,8 @@ fn images_of_a_file_are_groups() {
     assert_eq!(groups("mixed.tif#page_2"), [""; 0]);
     for none in ["#overview_3", "#overview_0", "#overview_01", "#page_1", "#sub_1", "#x"] {
         let e = open_sample(&format!("cog.tif{none}"), true).unwrap_err();
-        assert!(matches!(e, SourceError::NotFound { .. }), "{none}: {e}");
+        assert!(matches!(e, SourceError::NoGroup { .. }), "{none}: {e}");
+        assert_eq!(e.hint().unwrap(), "it has `overview_1`, `overview_2`");
     }
 }
 

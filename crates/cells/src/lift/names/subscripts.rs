@@ -1,0 +1,80 @@
+//! Subscripts of lists and structs: `li[1]` becomes `array_element(li, 1)`, and `st['a']` becomes `get_field(st, 'a')`.
+//!
+//! Types are known only when the query is planned. So a subscript of a column of a tensor is rewritten, too, and refused
+//! once the tables of the query are known.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion::logical_expr::TableSource;
+use sqlparser::ast::{Expr, ObjectNamePart, Value};
+use tessera_frontend::ast::{self, Axis};
+use tessera_frontend::error::Error;
+use tessera_frontend::functions::is_tensor_function;
+
+use super::super::table::CellSource;
+use super::call;
+
+/// A rewritten subscript of a column, with the error for a column of a tensor.
+pub(super) struct Subscript {
+    pub(super) column: String,
+    pub(super) error: Error,
+}
+
+/// The call that selects what a subscript of one position or field does; `None` for other expressions.
+pub(super) fn element(expr: &Expr) -> Option<Expr> {
+    let subscript = ast::subscript(expr)?;
+    let [Axis::Index(index)] = subscript.axes.as_slice() else { return None };
+    let is_base = match subscript.base {
+        Expr::Function(_) => {
+            !ast::function_name(subscript.base).is_some_and(|name| is_tensor_function(&name.value))
+        }
+        Expr::Identifier(_)
+        | Expr::CompoundIdentifier(_)
+        | Expr::CompoundFieldAccess { .. }
+        | Expr::Nested(_)
+        | Expr::Array(_) => true,
+        _ => false,
+    };
+    if !is_base {
+        return None;
+    }
+    let is_field = matches!(
+        index,
+        Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_))
+    );
+    let function = if is_field { "get_field" } else { "array_element" };
+    let mut selected = call(function, vec![subscript.base.clone(), (*index).clone()]);
+    if let Expr::Function(function) = &mut selected
+        && let Some(ObjectNamePart::Identifier(name)) = function.name.0.first_mut()
+    {
+        name.span = subscript.span;
+    }
+    Some(selected)
+}
+
+/// The column that a subscript selects from, if it is one.
+pub(super) fn column(expr: &Expr) -> Option<String> {
+    match ast::subscript(expr)?.base {
+        Expr::Identifier(name) => Some(name.value.clone()),
+        Expr::CompoundIdentifier(parts) => parts.last().map(|name| name.value.clone()),
+        _ => None,
+    }
+}
+
+/// The error for the first subscript of a column that only tensors have.
+pub(super) fn of_tensors(
+    subscripts: Vec<Subscript>,
+    tables: &BTreeMap<String, Arc<dyn TableSource>>,
+) -> Option<Error> {
+    let has = |column: &str, is_tensor: bool| {
+        tables.values().any(|table| {
+            let schema = table.schema();
+            let mut fields = schema.fields().iter();
+            table.is::<CellSource>() == is_tensor
+                && fields.any(|field| field.name().eq_ignore_ascii_case(column))
+        })
+    };
+    let mut subscripts = subscripts.into_iter();
+    subscripts.find(|of| has(&of.column, true) && !has(&of.column, false)).map(|of| of.error)
+}

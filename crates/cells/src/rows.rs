@@ -45,6 +45,7 @@ mod top;
 mod wrapped;
 mod written;
 
+pub(crate) use csv::{Marks, State};
 pub(crate) use guard::Guarded;
 pub(crate) use ipc::IpcFormat;
 pub use operators::Operator;

@@ -4,6 +4,7 @@
 //! `GOOGLE_…`, `AZURE_…`) and `OPTIONS ('aws.endpoint' …)` configure access to a bucket, and a missing file is reported
 //! as for arrays.
 
+mod csv_columns;
 mod headers;
 mod options;
 mod partitions;
@@ -191,7 +192,7 @@ impl RowsState {
         let state = self.get()?;
         // Larger batches are refused: a batch is in memory as a whole and is not charged to the quota.
         let batch_bytes = (self.memory_limit() / 4).max(BATCH_BYTES_LEAST);
-        let Reading { format: reading, storage, header } =
+        let Reading { format: reading, storage, csv } =
             options::reader(format, url, options, batch_bytes)?;
         let within = (state.runtime_env(), self.places());
         let place = places::place(format, url, &storage, within, stores, versions).await?;
@@ -208,7 +209,10 @@ impl RowsState {
                 | SourceError::Damaged { .. }),
             ) => Error::Storage(told),
             _ if matches!(e, DataFusionError::ResourcesExhausted(_)) => e.into(),
-            _ => not_a_table(first_line(&e.strip_backtrace())),
+            _ => not_a_table(match &e {
+                DataFusionError::Plan(reason) => reason.clone(),
+                _ => first_line(&e.strip_backtrace()),
+            }),
         };
         if names.as_ref().is_some_and(Vec::is_empty) {
             let endings = format.endings();
@@ -223,16 +227,18 @@ impl RowsState {
                 };
                 all.try_for_each_concurrent(CHECKS, checked).await?;
             }
-            let differing = match header.filter(|_| names.is_some()) {
-                Some(header) => {
-                    let all = place.list_all_files(state, &files, "").await?;
-                    let mut all: Vec<ObjectMeta> = all.try_collect().await?;
-                    all.sort_by(|a, b| a.location.cmp(&b.location));
-                    headers::differing(&files, &all, &header).await?
-                }
-                None => None,
+            let Some(csv) = &csv else {
+                return Ok((listing.infer_schema(state, &place).await?, None));
             };
-            Ok((listing.infer_schema(state, &place).await?, differing))
+            let all = place.list_all_files(state, &files, "").await?;
+            let mut all: Vec<ObjectMeta> = all.try_collect().await?;
+            all.sort_by(|a, b| a.location.cmp(&b.location));
+            let differing = match csv.has_header && all.len() > 1 {
+                true => headers::differing(&files, &all, &csv.format().with_header(true)).await?,
+                false => None,
+            };
+            let shown = |file: &ObjectMeta| format!("{root}/{}", file.location);
+            Ok((csv.columns(&files, &all, shown).await?, differing))
         };
         let (schema, differing) = tokio::time::timeout(TIMEOUT, known)
             .await

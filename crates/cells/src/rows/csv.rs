@@ -16,6 +16,7 @@ mod quotes;
 mod tests;
 
 pub(super) use errors::bad_row;
+pub(crate) use quotes::{Marks, State};
 
 use super::opened::{Open, Scan};
 use bytes::Bytes;
@@ -28,7 +29,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use held::Held;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
-use quotes::{Ends, Marks, State};
+use quotes::Ends;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;

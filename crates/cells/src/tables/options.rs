@@ -1,9 +1,9 @@
 //! Options of the readers of tables.
 
 use super::TableFormat;
+use super::csv_columns::Layout;
 use crate::error::Error;
-use crate::rows::IpcFormat;
-use arrow::csv::reader::Format;
+use crate::rows::{IpcFormat, Marks};
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::csv::CsvFormat;
 use datafusion::datasource::file_format::json::JsonFormat;
@@ -56,8 +56,8 @@ fn known_of(format: TableFormat) -> &'static str {
 pub(super) struct Reading {
     pub(super) format: Arc<dyn FileFormat>,
     pub(super) storage: Options,
-    /// How the header line of a CSV file is read; `None` for files without one.
-    pub(super) header: Option<Format>,
+    /// Where the columns of CSV files come from; `None` where DataFusion finds them.
+    pub(super) csv: Option<Layout>,
 }
 
 /// The reader of the file format, and the options of its storage.
@@ -72,7 +72,7 @@ pub(super) fn reader(
 ) -> Result<Reading, Error> {
     let mut rest = Vec::new();
     let mut csv = CsvFormat::default().with_has_header(true).with_schema_infer_max_rec(SAMPLE_ROWS);
-    let mut has_header = true;
+    let (mut has_header, mut sample_rows) = (true, SAMPLE_ROWS);
     let mut json = JsonFormat::default().with_schema_infer_max_rec(SAMPLE_ROWS);
     if UrlKind::ending(url) == "tsv" {
         csv = csv.with_delimiter(b'\t');
@@ -92,7 +92,8 @@ pub(super) fn reader(
             (TableFormat::Csv, "escape") => csv = csv.with_escape(Some(character(key, value)?)),
             (TableFormat::Csv, "comment") => csv = csv.with_comment(Some(character(key, value)?)),
             (TableFormat::Csv, "sample_size") => {
-                csv = csv.with_schema_infer_max_rec(rows(key, value)?);
+                sample_rows = rows(key, value)?;
+                csv = csv.with_schema_infer_max_rec(sample_rows);
             }
             (TableFormat::Json, "sample_size") => {
                 json = json.with_schema_infer_max_rec(rows(key, value)?);
@@ -100,6 +101,7 @@ pub(super) fn reader(
             // Without a look at rows the columns are texts.
             (TableFormat::Csv, "all_varchar") => {
                 if flag(key, value)? {
+                    sample_rows = 0;
                     csv = csv.with_schema_infer_max_rec(0);
                 }
             }
@@ -111,9 +113,12 @@ pub(super) fn reader(
         }
     }
     let storage = Options::parse(rest).map_err(Error::Storage)?;
-    let header = (format == TableFormat::Csv && has_header).then(|| {
-        let format = Format::default().with_header(true);
-        format.with_delimiter(csv.delimiter()).with_quote(csv.quote())
+    let marks = Marks { delimiter: csv.delimiter(), quote: csv.quote() };
+    let is_plain = csv.options().escape.is_none() && csv.options().comment.is_none();
+    let own = (format == TableFormat::Csv && is_plain && sample_rows > 0).then_some(Layout {
+        marks,
+        has_header,
+        sample_rows,
     });
     let format: Arc<dyn FileFormat> = match format {
         TableFormat::Parquet => Arc::new(ParquetFormat::default().with_force_view_types(false)),
@@ -121,5 +126,5 @@ pub(super) fn reader(
         TableFormat::Json => Arc::new(json),
         TableFormat::Arrow => Arc::new(IpcFormat::new(batch_bytes)),
     };
-    Ok(Reading { format, storage, header })
+    Ok(Reading { format, storage, csv: own })
 }

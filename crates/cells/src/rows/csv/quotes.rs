@@ -7,12 +7,12 @@
 //! RFC 4180, as the crate `csv-core` reads it: a quote opens a field only as its first character; two quotes within
 //! quotes are one; what follows the closing quote belongs to the field.
 
-use memchr::memchr;
+use memchr::{memchr, memrchr};
 use std::ops::{ControlFlow, Range};
 
 /// The reader's state between two bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     /// A field begins.
     Start,
     /// In a field, outside quotes.
@@ -37,9 +37,9 @@ impl Ends {
 
 /// The characters that structure a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Marks {
-    pub(super) delimiter: u8,
-    pub(super) quote: u8,
+pub(crate) struct Marks {
+    pub(crate) delimiter: u8,
+    pub(crate) quote: u8,
 }
 
 /// Bytes behind which most states have become one or two.
@@ -126,6 +126,17 @@ impl Marks {
         }))
     }
 
+    /// The position behind the last line break outside quotes.
+    pub(crate) fn last_line_end(self, state: State, bytes: &[u8]) -> Option<usize> {
+        let mut last = None;
+        let _ = self.walk(state, bytes, |part| {
+            let found = memrchr(b'\n', &bytes[part.clone()]);
+            last = found.map(|distance| part.start + distance + 1).or(last);
+            ControlFlow::<()>::Continue(())
+        });
+        last
+    }
+
     /// The position behind the first line break outside quotes.
     pub(super) fn line_end(self, state: State, bytes: &[u8]) -> Option<usize> {
         let found = self.walk(state, bytes, |part| match memchr(b'\n', &bytes[part.clone()]) {
@@ -180,6 +191,8 @@ mod tests {
                 assert_eq!(MARKS.ends(behind).of(state), whole);
                 let end = MARKS.line_end(state, behind).map(|end| cut + end);
                 assert_eq!(end, want.iter().copied().find(|end| *end > cut));
+                let last = MARKS.last_line_end(state, behind).map(|end| cut + end);
+                assert_eq!(last, want.iter().copied().rfind(|end| *end > cut));
             }
         }
     }

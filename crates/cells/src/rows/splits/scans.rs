@@ -19,8 +19,8 @@ use tessera_storage::source::Packing;
 /// Largest number of splits of a scan that has fewer of the usual size.
 const SPLITS_FEW: u64 = 8;
 
-/// CSV files are not cut if none has more than this part of all bytes.
-const WHOLE_FILES: u64 = 4;
+/// So many CSV files are not cut if none has more than half of all bytes.
+const WHOLE_FILES: usize = 4;
 
 /// The scan with a partition for each split, or `None` if it has only one.
 pub(super) fn split(
@@ -58,7 +58,10 @@ fn files_of(
         && match scan.file_source.file_type() {
             "parquet" | "json" => true,
             // Files of similar sizes are splits as they are, which workers can compute, too.
-            "csv" => can_be_cut(&scan.file_source) && largest > total / WHOLE_FILES,
+            "csv" => {
+                let few = files.len() < WHOLE_FILES || largest > total / 2;
+                few && can_be_cut(&scan.file_source)
+            }
             _ => false,
         };
     let groups = groups(files.iter(), bytes, is_cut);

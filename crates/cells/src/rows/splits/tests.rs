@@ -77,7 +77,7 @@ pub(in crate::rows) const QUERIES: [&str; 35] = [
 
 /// Joins that yield rows without a match of a small first side.
 const LEFT: &str = "SELECT u.id, u.v, t.id FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u LEFT JOIN t ON t.id = u.k AND t.g > 8";
-const FULL: &str = "SELECT u.id, u.v, t.id FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u FULL JOIN (SELECT id, g FROM t WHERE id % 3 = 0) t ON t.id = u.k AND t.g > 8";
+const FULL: &str = "SELECT u.id, u.v, t.id FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u FULL JOIN (SELECT id, g FROM t WHERE id % 3 = 0) t ON t.id = u.k AND t.g > 8 ORDER BY u.id, t.id";
 
 /// Joins that yield rows of their first side.
 const SEMI: &str = "SELECT u.id, u.v FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u WHERE EXISTS (SELECT 1 FROM t WHERE t.id = u.k AND t.g > 8)";

@@ -1,0 +1,208 @@
+//! Names and types of the columns of CSV files.
+//!
+//! DataFusion looks for them as well, but takes each quote for a mark, also that of `5" pipe`.
+
+use crate::rows::{Marks, State};
+use arrow::csv::reader::Format;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::error::ArrowError;
+use datafusion::error::{DataFusionError, Result};
+use futures::TryStreamExt;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use std::io::Cursor;
+use std::sync::Arc;
+
+/// Bytes that are looked at together: whole rows, of which the longest may have more.
+const PART_BYTES: usize = 1 << 20;
+
+/// How CSV files are read.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    pub(super) marks: Marks,
+    pub(super) has_header: bool,
+    /// Rows that decide on types.
+    pub(super) sample_rows: usize,
+}
+
+/// What is known of the columns of a file.
+struct Columns {
+    fields: Vec<(String, DataType)>,
+    rows: usize,
+}
+
+impl Layout {
+    /// The columns of files in their order, by their first rows; `shown` is the name of a file in messages.
+    ///
+    /// # Errors
+    /// Those of the storage; [`DataFusionError::Plan`] for a row with more or fewer fields than the others.
+    pub(super) async fn columns(
+        &self,
+        store: &dyn ObjectStore,
+        files: &[ObjectMeta],
+        shown: impl Fn(&ObjectMeta) -> String,
+    ) -> Result<SchemaRef> {
+        let mut columns = Columns { fields: Vec::new(), rows: 0 };
+        for file in files {
+            if columns.rows < self.sample_rows {
+                self.add_file(store, file, &shown(file), &mut columns).await?;
+            }
+        }
+        // A column without a value may have one later.
+        let of = |of: DataType| if of == DataType::Null { DataType::Utf8 } else { of };
+        let fields =
+            columns.fields.into_iter().map(|(name, dtype)| Field::new(name, of(dtype), true));
+        Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
+    }
+
+    async fn add_file(
+        &self,
+        store: &dyn ObjectStore,
+        file: &ObjectMeta,
+        shown: &str,
+        columns: &mut Columns,
+    ) -> Result<()> {
+        let mut bytes = store.get(&file.location).await?.into_stream();
+        // `part` begins with a row.
+        let (mut part, mut line, mut has_header) = (Vec::new(), 1, self.has_header);
+        while columns.rows < self.sample_rows {
+            let more = bytes.try_next().await?;
+            part.extend_from_slice(more.as_deref().unwrap_or_default());
+            let end = match more {
+                None => part.len(),
+                Some(_) if part.len() < PART_BYTES => continue,
+                Some(_) => self.marks.last_line_end(State::Start, &part).unwrap_or(0),
+            };
+            if end > 0 {
+                self.add_rows(&part[..end], has_header, columns)
+                    .map_err(|e| placed(shown, line, &e))?;
+                line += memchr::memchr_iter(b'\n', &part[..end]).count();
+                part.drain(..end);
+                has_header = false;
+            }
+            if more.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_rows(
+        &self,
+        bytes: &[u8],
+        has_header: bool,
+        columns: &mut Columns,
+    ) -> std::result::Result<(), ArrowError> {
+        let left = self.sample_rows - columns.rows;
+        let format = self.format().with_header(has_header);
+        let (schema, rows) = format.infer_schema(Cursor::new(bytes), Some(left))?;
+        columns.rows += rows;
+        if columns.fields.is_empty() {
+            let fields = schema.fields().iter();
+            columns.fields =
+                fields.map(|field| (field.name().clone(), field.data_type().clone())).collect();
+            return Ok(());
+        }
+        let (known, found) = (columns.fields.len(), schema.fields().len());
+        if known != found {
+            return Err(ArrowError::CsvError(format!("expected {known} fields, got {found}")));
+        }
+        for ((_, known), field) in columns.fields.iter_mut().zip(schema.fields()) {
+            let of = std::mem::replace(known, DataType::Null);
+            *known = of_both(of, field.data_type().clone());
+        }
+        Ok(())
+    }
+
+    /// Reads the header line of a file.
+    pub(super) fn format(&self) -> Format {
+        Format::default().with_delimiter(self.marks.delimiter).with_quote(self.marks.quote)
+    }
+}
+
+/// A type for the values of both.
+fn of_both(a: DataType, b: DataType) -> DataType {
+    use DataType::{Date32, Float64, Int64, Null, Timestamp, Utf8};
+    match (a, b) {
+        (a, b) if a == b => a,
+        (Null, other) | (other, Null) => other,
+        (Int64, Float64) | (Float64, Int64) => Float64,
+        (Date32, Timestamp(unit, None)) | (Timestamp(unit, None), Date32) => Timestamp(unit, None),
+        (Timestamp(a, None), Timestamp(b, None)) => {
+            let order = [TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond];
+            let coarse = order.into_iter().find(|unit| *unit == a || *unit == b);
+            Timestamp(if coarse == Some(a) { b } else { a }, None)
+        }
+        _ => Utf8,
+    }
+}
+
+/// The error with the file and the line in it; `first` is the line that Arrow counts from.
+fn placed(shown: &str, first: usize, error: &ArrowError) -> DataFusionError {
+    let text = match error {
+        ArrowError::CsvError(text) | ArrowError::ParseError(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let lengths = "Encountered unequal lengths between records on CSV file. Expected ";
+    let parts = text.strip_prefix(lengths).and_then(|rest| {
+        let (expected, rest) = rest.split_once(" records, found ")?;
+        let (found, line) = rest.split_once(" records at line ")?;
+        Some((expected, found, line.parse::<usize>().ok()?))
+    });
+    DataFusionError::Plan(match parts {
+        Some((expected, found, line)) => {
+            let line = first + line - 1;
+            format!("`{shown}`, line {line}: it has {found} fields, and {expected} were expected")
+        }
+        None => format!("`{shown}`, from line {first}: {text}"),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use object_store::memory::InMemory;
+    use object_store::path::Path;
+    use std::fmt::Write as _;
+
+    async fn columns(text: &str, sample_rows: usize) -> Result<String> {
+        let store = InMemory::new();
+        let at = Path::from("a.csv");
+        store.put(&at, text.to_string().into()).await.unwrap();
+        let file = store.head(&at).await.unwrap();
+        let marks = Marks { delimiter: b',', quote: b'"' };
+        let layout = Layout { marks, has_header: true, sample_rows };
+        let schema = layout.columns(&store, &[file], |file| file.location.to_string()).await?;
+        let fields = schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type()));
+        Ok(fields.collect::<Vec<_>>().join(", "))
+    }
+
+    #[tokio::test]
+    async fn types_follow_from_all_rows_of_the_sample() {
+        // More than a part, with quotes that are no marks and line breaks within others.
+        let mut text = "id,when,size,note\n".to_string();
+        for id in 0..60_000 {
+            let size = if id < 50_000 { "" } else { "2.5" };
+            writeln!(text, "{id},2020-01-0{},{size},\"two\nlines\" and 5\" more", 1 + id % 9)
+                .unwrap();
+        }
+        text.push_str("7,2020-01-01T12:00:00,3,x\n");
+        let all = columns(&text, usize::MAX).await.unwrap();
+        assert_eq!(all, "id Int64, when Timestamp(s), size Float64, note Utf8");
+        let some = columns(&text, 20_000).await.unwrap();
+        assert_eq!(some, "id Int64, when Date32, size Utf8, note Utf8");
+        assert_eq!(columns("a,b\n", 9).await.unwrap(), "a Utf8, b Utf8");
+        assert_eq!(columns("a,b\n1,2", 9).await.unwrap(), "a Int64, b Int64");
+        assert_eq!(columns("a,b\n1,x\n2.5,3", 9).await.unwrap(), "a Float64, b Utf8");
+        assert_eq!(columns("", 9).await.unwrap(), "");
+    }
+
+    #[tokio::test]
+    async fn rows_of_other_lengths_are_named() {
+        let mut text = "a,b\n".to_string();
+        (0..200_000).for_each(|i| writeln!(text, "{i},{i}").unwrap());
+        text.push_str("1,2,3\n");
+        let error = columns(&text, usize::MAX).await.unwrap_err().to_string();
+        assert!(error.contains("`a.csv`, line 200002: it has 3 fields, and 2"), "{error}");
+    }
+}

@@ -12,9 +12,9 @@
 //!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. Where the result is tensors (`[lat]`), the items of
 //!    the outermost `SELECT` are part of it. `lower` lowers arguments to IR with exactly
 //!    DataFusion's semantics, or refuses them.
-//! 4. `order` adds the sorts that dimension order needs; `nan` clears the sign of NaN in computed rows; DataFusion
-//!    optimises the rest. A remaining table of cells becomes `rows`: a scan that streams one row for each
-//!    cell, sliced by the filters that were pushed into it.
+//! 4. `order` adds the sorts that dimension order needs; `nan` clears the sign of NaN in computed rows; `membership`
+//!    rewrites the forms of IN in which a NULL counts; DataFusion optimises the rest. A remaining table of cells becomes
+//!    `rows`: a scan that streams one row for each cell, sliced by the filters that were pushed into it.
 //! 5. The [`CellPlan`] holds the relational plan over named placeholders (`ScanSource`) and a [`TensorScan`] for
 //!    each.
 //!
@@ -22,6 +22,7 @@
 
 pub(crate) mod all_of;
 mod along;
+pub(crate) mod always;
 mod casts;
 mod context;
 mod cube;
@@ -38,6 +39,7 @@ mod labelled;
 mod labels;
 mod like;
 mod lower;
+mod membership;
 mod names;
 mod nan;
 mod operators;
@@ -324,8 +326,13 @@ impl Lift<'_> {
             Density::Off => logical,
         };
         let logical = order::ordered(logical, state).map_err(told)?;
-        let logical = nan::rewrite(logical).and_then(window_keys::rewrite).map_err(told)?;
-        let logical = state.optimize(&logical).map_err(told)?;
+        let logical = nan::rewrite(logical).and_then(membership::rewrite);
+        let logical = logical.and_then(window_keys::rewrite).map_err(told)?;
+        let optimized = state.optimize(&logical).map_err(|e| match error::correlated(&logical) {
+            Err(refused) if error::is_of_names(&e) => refused,
+            _ => told(e),
+        });
+        let logical = optimized?;
         error::correlated(&logical)?;
         let logical = join_keys::rewrite(logical).and_then(faster::rewrite);
         let logical = logical.and_then(|plan| self.rows(plan)).map_err(told)?;

@@ -33,7 +33,7 @@ pub(crate) fn plan(error: DataFusionError) -> Error {
 /// Rejects subqueries that the optimiser could not rewrite to joins: they cannot be executed.
 pub(crate) fn correlated(logical: &LogicalPlan) -> Result<(), Error> {
     let mut position = None;
-    let mut is_found = false;
+    let mut found = None;
     let walk = logical.apply_with_subqueries(|node| {
         node.apply_expressions(|expr| {
             expr.apply(|e| {
@@ -47,25 +47,35 @@ pub(crate) fn correlated(logical: &LogicalPlan) -> Result<(), Error> {
                 if inner.outer_ref_columns.is_empty() {
                     return Ok(TreeNodeRecursion::Continue);
                 }
-                is_found = true;
+                found = Some(matches!(e, Expr::ScalarSubquery(_)));
                 position = inner.spans.first().map(place);
                 Ok(TreeNodeRecursion::Stop)
             })
         })
     });
     walk.map_err(plan)?;
-    if !is_found {
-        return Ok(());
-    }
-    Err(Error::Unsupported {
-        construct: "a value of a subquery that compares with a column outside by anything but `=`"
-            .to_string(),
-        position,
-        hint: Some(
-            "join and aggregate instead: `SELECT a.x, count(b.x) FROM a LEFT JOIN b ON b.x < a.x GROUP BY a.x`"
-                .to_string(),
+    let (construct, hint) = match found {
+        None => return Ok(()),
+        Some(true) => (
+            "a value of a subquery that uses a column outside other than in `column = outside`",
+            "name an expression in a derived table, as in `FROM (SELECT *, k + 1 AS k1 FROM b) c WHERE c.k1 = a.k`; or join and aggregate: `SELECT a.x, count(b.x) FROM a LEFT JOIN b ON b.x < a.x GROUP BY a.x`",
         ),
-    })
+        Some(false) => (
+            "EXISTS, IN, ANY or ALL over a subquery of this form that uses a column outside",
+            "use that column in a WHERE without GROUP BY, DISTINCT or UNION around it; or join: `FROM a SEMI JOIN (SELECT max(v) AS m FROM b GROUP BY k) c ON c.m = a.x`",
+        ),
+    };
+    let (construct, hint) = (construct.to_string(), Some(hint.to_string()));
+    Err(Error::Unsupported { construct, position, hint })
+}
+
+/// True for an error about names, which were resolved before: a subquery could not become a join.
+pub(crate) fn is_of_names(error: &DataFusionError) -> bool {
+    match error.find_root() {
+        DataFusionError::SchemaError(..) => true,
+        DataFusionError::Plan(message) => message.contains("require unique expression names"),
+        _ => false,
+    }
 }
 
 /// Adds a hint for an unknown column that is a variable along other dimensions.

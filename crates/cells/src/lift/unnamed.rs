@@ -5,7 +5,7 @@ use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::ScalarUDF;
 
 use super::functions::{TimeText, opaque};
-use super::{all_of, decimals, join_keys, like, nan, order};
+use super::{all_of, always, decimals, join_keys, like, nan, order};
 
 /// The parts of such a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,8 +63,8 @@ impl Unnamed {
 /// The function without state that has that name.
 fn plain(name: &str) -> Option<ScalarUDF> {
     let [nan, zero, member] = nan::functions();
-    let (all, keys) = (all_of::function(), join_keys::function());
-    let ours = [nan, zero, member, all, keys, TimeText::default().into(), opaque()];
+    let (all, always, keys) = (all_of::function(), always::function(), join_keys::function());
+    let ours = [nan, zero, member, all, always, keys, TimeText::default().into(), opaque()];
     ours.into_iter().chain(decimals::functions()).find(|function| function.name() == name)
 }
 
@@ -97,7 +97,9 @@ mod tests {
         let names =
             names.into_iter().chain(["tessera_all", "tessera_join_key", "tessera_time_text"]);
         let decimals = ["add", "subtract", "multiply"].map(|op| format!("tessera_decimal_{op}"));
-        let names = names.chain(["tessera_opaque"]).chain(decimals.iter().map(String::as_str));
+        let names = names
+            .chain(["tessera_always", "tessera_opaque"])
+            .chain(decimals.iter().map(String::as_str));
         let plain = names.map(|name| plain(name).unwrap());
         for function in calls.into_iter().chain(plain) {
             let parts = Unnamed::of(&function).unwrap();

@@ -8,8 +8,10 @@
 //! where it may be NULL, and drops it from ORDER BY. A concatenation exposes no constants.
 
 use super::conditions::with_comparisons_together;
+use super::estimates::with_marks;
 use super::partition_top::with_tops;
 use super::remote::Spreading;
+use super::rules::guarded;
 use super::single;
 use super::splits::{SplitSize, with_splits};
 use datafusion::common::config::ConfigOptions;
@@ -49,12 +51,13 @@ pub(super) async fn physical(
 ) -> Result<Arc<dyn ExecutionPlan>> {
     // Before all other rules: they sort and group a union by its partitions, which a concatenation lacks.
     let ours: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(InOrder);
-    let rules = std::iter::once(ours).chain(state.physical_optimizers().iter().cloned()).collect();
+    let rules = std::iter::once(ours).chain(guarded(state.physical_optimizers())).collect();
     let planner = SessionStateBuilder::new_from_existing(state.clone())
         .with_physical_optimizer_rules(rules)
         .build();
     let quota = state.config().get_extension::<Quota>();
-    let plan = with_tops(planner.create_physical_plan(logical).await?)?;
+    let logical = with_marks(logical.clone())?;
+    let plan = with_tops(planner.create_physical_plan(&logical).await?)?;
     let plan = super::guard::guarded(plan, quota.as_ref(), state.config().batch_size())?;
     let plan = with_splits(plan, size)?;
     let plan = with_comparisons_together(plan, state.config_options())?;

@@ -1,0 +1,197 @@
+//! `IN (SELECT …)` where a NULL counts.
+//!
+//! DataFusion makes a join of each IN. Only one form of it knows NULL: `WHERE v NOT IN (SELECT …)` over a subquery that
+//! uses no column outside, which stays as it is. So does `v IN (SELECT …)` below AND and OR alone, where NULL and
+//! false are the same, and what has no NULL on either side. The others become EXISTS:
+//!
+//! ```text
+//! WHERE v NOT IN (SELECT w …)    ⇒    WHERE NOT EXISTS (SELECT … WHERE (v = w) IS NOT FALSE)
+//! … v IN (SELECT w …) …          ⇒    … CASE WHEN v IN (SELECT w …) THEN true
+//!                                            WHEN EXISTS (SELECT … WHERE (v = w) IS NULL) THEN NULL
+//!                                            ELSE false END …
+//! ```
+//! The column of such a subquery, and of one behind ANY and ALL, gets a name that no other column has: DataFusion takes
+//! two columns of one name for the same.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, ExprSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr::{Case, Exists, InSubquery};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
+    Subquery, lit, not,
+};
+
+/// The name of a subquery's column.
+const MEMBER: &str = "__member";
+
+/// Rewrites the conditions of a plan; the schema stays the same.
+pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|node| match node {
+        LogicalPlan::Filter(mut filter) if has_member(&filter.predicate)? => {
+            let condition = std::mem::take(&mut filter.predicate);
+            let rules = Rules { schema: filter.input.schema() };
+            let condition = rules.condition(condition, true)?;
+            let is_changed = condition.transformed;
+            filter.predicate = condition.data;
+            Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), is_changed))
+        }
+        node => Ok(Transformed::no(node)),
+    })
+    .map(|t| t.data)
+}
+
+fn has_member(condition: &Expr) -> Result<bool> {
+    condition.exists(|e| Ok(matches!(e, Expr::InSubquery(_) | Expr::SetComparison(_))))
+}
+
+/// The rules for a condition over columns of `schema`.
+struct Rules<'a> {
+    schema: &'a DFSchema,
+}
+
+impl Rules<'_> {
+    /// A condition for which NULL and false are the same. `is_whole` is true if no row is kept where it is false.
+    fn condition(&self, expr: Expr, is_whole: bool) -> Result<Transformed<Expr>> {
+        match expr {
+            Expr::BinaryExpr(BinaryExpr {
+                left,
+                op: op @ (Operator::And | Operator::Or),
+                right,
+            }) => {
+                let is_whole = is_whole && op == Operator::And;
+                let left = self.condition(*left, is_whole)?;
+                let right = self.condition(*right, is_whole)?;
+                let is_changed = left.transformed || right.transformed;
+                let both = BinaryExpr::new(Box::new(left.data), op, Box::new(right.data));
+                Ok(Transformed::new_transformed(Expr::BinaryExpr(both), is_changed))
+            }
+            Expr::Not(inner) => match *inner {
+                Expr::InSubquery(list) => {
+                    let negated = !list.negated;
+                    self.condition(Expr::InSubquery(InSubquery { negated, ..list }), is_whole)
+                }
+                inner => self.value(not(inner)),
+            },
+            Expr::InSubquery(list) if !list.negated => Ok(Transformed::no(Expr::InSubquery(list))),
+            Expr::InSubquery(list) if is_whole => self.absent(list),
+            other => self.value(other),
+        }
+    }
+
+    /// An expression whose value counts, be it true, false or NULL.
+    fn value(&self, expr: Expr) -> Result<Transformed<Expr>> {
+        expr.transform_down(|expr| match expr {
+            Expr::InSubquery(list) => self.three_valued(list),
+            Expr::SetComparison(mut comparison) => {
+                let inner = &comparison.subquery;
+                comparison.subquery = subquery(inner, LogicalPlan::Projection(named(inner)?));
+                Ok(Transformed::yes(Expr::SetComparison(comparison)))
+            }
+            other => Ok(Transformed::no(other)),
+        })
+    }
+
+    /// `NOT IN` that keeps only rows for which it is true.
+    fn absent(&self, list: InSubquery) -> Result<Transformed<Expr>> {
+        let is_joined = !is_correlated(&list.subquery) && !list.expr.column_refs().is_empty();
+        if is_joined || list.expr.contains_outer() {
+            return Ok(Transformed::no(Expr::InSubquery(list)));
+        }
+        let equal = self.equal(&list)?;
+        let wanted = match self.has_null(&list)? {
+            true => equal.is_not_false(),
+            false => equal,
+        };
+        let found = filtered(&list.subquery, wanted)?;
+        Ok(Transformed::yes(exists(subquery(&list.subquery, found), true)))
+    }
+
+    /// `IN` or `NOT IN` that is true, false or NULL.
+    fn three_valued(&self, list: InSubquery) -> Result<Transformed<Expr>> {
+        let jump = |expr, is_changed| Transformed::new(expr, is_changed, TreeNodeRecursion::Jump);
+        if !self.has_null(&list)? || list.expr.contains_outer() {
+            return Ok(jump(Expr::InSubquery(list), false));
+        }
+        let is_null = match is_correlated(&list.subquery) {
+            true => {
+                let null = filtered(&list.subquery, self.equal(&list)?.is_null())?;
+                exists(subquery(&list.subquery, null), false)
+            }
+            false => self.has_null_member(&list)?,
+        };
+        let answer = list.negated;
+        let found = Expr::InSubquery(InSubquery { negated: false, ..list });
+        let arms = vec![
+            (Box::new(found), Box::new(lit(!answer))),
+            (Box::new(is_null), Box::new(Expr::Literal(ScalarValue::Boolean(None), None))),
+        ];
+        let case = Case::new(None, arms, Some(Box::new(lit(answer))));
+        Ok(jump(Expr::Case(case), true))
+    }
+
+    /// For a subquery that uses no column outside: true if it has NULL, or if the left side is NULL and it has rows.
+    fn has_null_member(&self, list: &InSubquery) -> Result<Expr> {
+        let first = |plan: LogicalPlan| -> Result<Expr> {
+            let plan = LogicalPlanBuilder::from(plan).limit(0, Some(1))?.build()?;
+            Ok(exists(subquery(&list.subquery, plan), false))
+        };
+        let of_member = filtered(&list.subquery, member().is_null())?;
+        let of_left = LogicalPlan::Projection(named(&list.subquery)?);
+        let left = list.expr.as_ref().clone().is_null();
+        Ok(first(of_member)?.or(left.and(first(of_left)?)))
+    }
+
+    /// True if either side may be NULL.
+    fn has_null(&self, list: &InSubquery) -> Result<bool> {
+        let of_member = list.subquery.subquery.schema().fields().first();
+        Ok(of_member.is_none_or(|field| field.is_nullable()) || list.expr.nullable(self.schema)?)
+    }
+
+    /// `v = w` as a condition of the subquery.
+    fn equal(&self, list: &InSubquery) -> Result<Expr> {
+        let outside = list.expr.as_ref().clone().transform_up(|expr| match expr {
+            Expr::Column(column) => {
+                let field = self.schema.field_from_column(&column)?.clone();
+                Ok(Transformed::yes(Expr::OuterReferenceColumn(field, column)))
+            }
+            other => Ok(Transformed::no(other)),
+        })?;
+        Ok(outside.data.eq(member()))
+    }
+}
+
+fn member() -> Expr {
+    Expr::Column(Column::new_unqualified(MEMBER))
+}
+
+fn is_correlated(subquery: &Subquery) -> bool {
+    !subquery.outer_ref_columns.is_empty()
+}
+
+/// The subquery's column under its name here.
+fn named(subquery: &Subquery) -> Result<Projection> {
+    let columns = subquery.subquery.schema().columns();
+    let member = columns.into_iter().take(1).map(|column| Expr::Column(column).alias(MEMBER));
+    Projection::try_new(member.collect(), subquery.subquery.clone())
+}
+
+/// The subquery's rows that fulfil a condition.
+fn filtered(subquery: &Subquery, condition: Expr) -> Result<LogicalPlan> {
+    let named = Arc::new(LogicalPlan::Projection(named(subquery)?));
+    Ok(LogicalPlan::Filter(Filter::try_new(condition, named)?))
+}
+
+/// Another plan in the place of a subquery's.
+fn subquery(of: &Subquery, plan: LogicalPlan) -> Subquery {
+    Subquery {
+        outer_ref_columns: plan.all_out_ref_exprs(),
+        subquery: Arc::new(plan),
+        spans: of.spans.clone(),
+    }
+}
+
+fn exists(subquery: Subquery, negated: bool) -> Expr {
+    Expr::Exists(Exists { subquery, negated })
+}

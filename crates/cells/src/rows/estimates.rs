@@ -1,0 +1,53 @@
+//! Conditions from which DataFusion would conclude too much.
+//!
+//! ```text
+//! CAST(ts AS DATE) = '1995-01-01'   ⇒   tessera_always(ts) AND CAST(ts AS DATE) = '1995-01-01'
+//! ```
+//! For its estimates DataFusion computes the values of columns that a condition leaves. It inverts casts and arithmetic
+//! as if each of them kept all values apart: here `ts` would be midnight, and the same in all rows, so that `ORDER BY
+//! ts` is dropped. A range that the inversion makes wider is an internal error. It concludes nothing from a condition
+//! with a function that it does not know. The parts of the condition stay as they are, so files are pruned by them; as
+//! the function has the columns of the part, both are pushed to the same places.
+
+use crate::lift::always;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::logical_expr::utils::split_conjunction_owned;
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+use std::collections::BTreeSet;
+
+/// The plan with such conditions marked.
+pub(super) fn with_marks(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let always = always::function();
+    plan.transform_up_with_subqueries(|node| match node {
+        LogicalPlan::Filter(mut filter) if computes(&filter.predicate)? => {
+            let condition = std::mem::take(&mut filter.predicate);
+            let (mut parts, mut known) = (Vec::new(), BTreeSet::new());
+            for part in split_conjunction_owned(condition) {
+                let columns: BTreeSet<_> = part.column_refs().into_iter().cloned().collect();
+                if computes(&part)? && !columns.is_empty() && known.insert(columns.clone()) {
+                    parts.push(always.call(columns.into_iter().map(Expr::Column).collect()));
+                }
+                parts.push(part);
+            }
+            filter.predicate = parts.into_iter().reduce(Expr::and).unwrap_or_default();
+            Ok(Transformed::yes(LogicalPlan::Filter(filter)))
+        }
+        node => Ok(Transformed::no(node)),
+    })
+    .map(|t| t.data)
+}
+
+/// True for a condition with a cast or arithmetic.
+fn computes(condition: &Expr) -> Result<bool> {
+    condition.exists(|e| {
+        Ok(match e {
+            Expr::Cast(_) | Expr::Negative(_) => true,
+            Expr::BinaryExpr(BinaryExpr { op, .. }) => matches!(
+                op,
+                Operator::Plus | Operator::Minus | Operator::Multiply | Operator::Divide
+            ),
+            _ => false,
+        })
+    })
+}

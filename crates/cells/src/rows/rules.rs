@@ -1,0 +1,118 @@
+//! DataFusion's physical rules, guarded where they change rows or fail.
+//!
+//! * `FilterPushdown` finds columns by their names: see [`same_names`].
+//! * `AggregateStatistics` replaces `count(*)` by a number that is known. Where an aggregate without groups has FILTER,
+//!   it goes on to the aggregate below and puts that one's number in the place of both.
+//! * `SanityCheckPlan` rejects an input without the order that its operator requires. A sort moved below a join, where
+//!   one row needs none, leaves such an input. Here it is sorted.
+
+mod same_names;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::aggregate_statistics::AggregateStatistics;
+use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
+use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use std::sync::Arc;
+
+type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
+/// The rules with their guards.
+pub(super) fn guarded(rules: &[Rule]) -> impl Iterator<Item = Rule> {
+    let pushed = [FilterPushdown::new(), FilterPushdown::new_post_optimization()];
+    rules.iter().cloned().map(move |rule| {
+        let is = |other: &str| rule.name() == other;
+        let guard = if pushed.iter().any(|pushed| is(pushed.name())) {
+            Guard::Names
+        } else if is(AggregateStatistics::new().name()) {
+            Guard::Totals
+        } else if is(SanityCheckPlan::new().name()) {
+            Guard::Orders
+        } else {
+            return rule;
+        };
+        Arc::new(Guarded { rule, guard }) as Rule
+    })
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Guard {
+    Names,
+    Totals,
+    Orders,
+}
+
+#[derive(Debug)]
+struct Guarded {
+    rule: Rule,
+    guard: Guard,
+}
+
+impl PhysicalOptimizerRule for Guarded {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match self.guard {
+            Guard::Names => {
+                let plan = self.rule.optimize(same_names::hidden(plan)?, config)?;
+                same_names::shown(plan)
+            }
+            Guard::Totals if has_filtered_total(&plan)? => Ok(plan),
+            Guard::Totals => self.rule.optimize(plan, config),
+            Guard::Orders => self.rule.optimize(sorted(plan)?, config),
+        }
+    }
+
+    fn name(&self) -> &str {
+        self.rule.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        self.rule.schema_check()
+    }
+}
+
+/// True if an aggregate without groups has FILTER.
+fn has_filtered_total(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    plan.exists(|node| {
+        Ok(node.downcast_ref::<AggregateExec>().is_some_and(|aggregate| {
+            aggregate.group_expr().is_empty() && aggregate.filter_expr().iter().any(Option::is_some)
+        }))
+    })
+}
+
+/// The plan with sorts above inputs that lack a required order.
+fn sorted(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(|node| {
+        let mut is_changed = false;
+        let mut inputs = Vec::new();
+        for (input, order) in node.children().into_iter().zip(node.required_input_ordering()) {
+            let mut input = Arc::clone(input);
+            if let Some(order) = order {
+                let order = order.into_single();
+                let known = input.equivalence_properties();
+                if !known.ordering_satisfy_requirement(order.clone())? {
+                    let is_split = input.output_partitioning().partition_count() > 1;
+                    let sort = SortExec::new(order.into(), input);
+                    input = Arc::new(sort.with_preserve_partitioning(is_split));
+                    is_changed = true;
+                }
+            }
+            inputs.push(input);
+        }
+        if !is_changed {
+            return Ok(Transformed::no(node));
+        }
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        node.replace_children(inputs, options).map(Transformed::yes)
+    })
+    .map(|t| t.data)
+}

@@ -1,0 +1,137 @@
+//! Keeps filters away from columns of the same name.
+//!
+//! ```text
+//! FilterExec: b@0 IS NULL                         v.b IS NULL
+//!   ProjectionExec: expr=[b@1 as b, b@3 as b]     v.b, u.b
+//! ```
+//! `FilterPushdown` looks both columns up by their name, finds one of them twice, and pushes `u.b IS NULL` down. While
+//! it runs, each node whose rows, or the rows that it reads, have a name twice is below a node that lets only
+//! filters on other columns through.
+
+use arrow::datatypes::Schema;
+use datafusion::common::Statistics;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::filter_pushdown::{
+    ChildFilterDescription, FilterDescription, FilterPushdownPhase,
+};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+/// The plan with such nodes below a [`SameNamesExec`].
+pub(super) fn hidden(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(|node| {
+        let mut names = repeated(&node.schema());
+        names.extend(node.children().into_iter().flat_map(|input| repeated(&input.schema())));
+        if names.is_empty() {
+            return Ok(Transformed::no(node));
+        }
+        let node: Arc<dyn ExecutionPlan> = Arc::new(SameNamesExec { input: node, names });
+        Ok(Transformed::yes(node))
+    })
+    .map(|t| t.data)
+}
+
+/// The plan without the nodes that [`hidden`] adds.
+pub(super) fn shown(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(|node| match node.downcast_ref::<SameNamesExec>() {
+        Some(same) => Ok(Transformed::yes(same.input.clone())),
+        None => Ok(Transformed::no(node)),
+    })
+    .map(|t| t.data)
+}
+
+/// The names that several columns have.
+fn repeated(schema: &Schema) -> HashSet<String> {
+    let mut known = HashSet::new();
+    let names = schema.fields().iter().map(|field| field.name());
+    names.filter(|name| !known.insert(*name)).cloned().collect()
+}
+
+#[derive(Debug)]
+struct SameNamesExec {
+    input: Arc<dyn ExecutionPlan>,
+    /// The names of which no filter gets through.
+    names: HashSet<String>,
+}
+
+impl DisplayAs for SameNamesExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SameNamesExec")
+    }
+}
+
+impl ExecutionPlan for SameNamesExec {
+    fn name(&self) -> &str {
+        "SameNamesExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        _: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        let unknown = || Arc::new(Statistics::new_unknown(&self.schema()));
+        Ok(inputs.first().cloned().unwrap_or_else(unknown))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let input = children.into_iter().next().unwrap_or_else(|| self.input.clone());
+        Ok(Arc::new(SameNamesExec { input, names: self.names.clone() }))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        self.input.execute(partition, context)
+    }
+
+    fn gather_filters_for_pushdown(
+        &self,
+        _: FilterPushdownPhase,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        _: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        let schema = self.schema();
+        let columns = schema.fields().iter().enumerate();
+        let others = columns.filter(|(_, field)| !self.names.contains(field.name()));
+        let others = others.map(|(i, _)| i).collect();
+        let input =
+            ChildFilterDescription::from_child_with_allowed_indices(&filters, others, &self.input)?;
+        Ok(FilterDescription::new().with_child(input))
+    }
+}

@@ -28,6 +28,7 @@ mod cube;
 mod decimals;
 mod dense;
 mod error;
+mod escape;
 mod expansion;
 mod faster;
 mod float32;
@@ -38,6 +39,7 @@ mod labelled;
 mod labels;
 mod like;
 mod lower;
+mod mixed;
 mod names;
 mod nan;
 mod operators;
@@ -46,6 +48,7 @@ mod order;
 mod planner;
 mod relation;
 mod relations;
+mod rounded;
 mod rows;
 mod scan;
 mod shared;
@@ -264,8 +267,9 @@ fn logical(
     let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
     let plan = grouping::rewrite(plan)?;
     let plan = time::rewrite(plan, &prepared.texts, state)?;
+    let plan = mixed::rewrite(plan)?;
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
-    widen::rewrite(time::as_texts(plan)?)
+    widen::rewrite(rounded::rewrite(time::as_texts(plan)?, state)?)
 }
 
 struct Lift<'a> {

@@ -5,8 +5,9 @@
 //! 1. `names` replaces `era5` by a table over the dimensions that the block's names choose (`table`): its columns are
 //!    labels, known at bind, and variables. `using` expands the merged columns of joins.
 //!    CTEs that make a query too large are planned separately, once (`shared`).
-//! 2. DataFusion plans the statement with `context` as its provider; `time` turns `'2020'` into its first instant;
-//!    DataFusion's analyser coerces types.
+//! 2. DataFusion plans the statement with `context` as its provider; `time` turns `'2020'` into its first instant,
+//!    `mixed` casts decimals beside floats; DataFusion's analyser coerces types; `rounded` rounds what casts of decimals
+//!    would cut.
 //! 3. `dense` takes the largest parts of the plan that have a dense form (groups, joins on labels, windows over
 //!    filters and projections) and replaces each by a scan of its rows: `time >= …` is evaluated over the labels and is
 //!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. Where the result is tensors (`[lat]`), the items of

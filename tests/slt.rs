@@ -195,6 +195,7 @@ fn cell(column: &dyn Array, field: &Field, row: usize) -> String {
         DataType::UInt64 => column.as_primitive::<t::UInt64Type>().value(row).to_string(),
         DataType::Float32 => format!("{:?}", column.as_primitive::<t::Float32Type>().value(row)),
         DataType::Float64 => format!("{:?}", column.as_primitive::<t::Float64Type>().value(row)),
+        DataType::Decimal128(..) => column.as_primitive::<t::Decimal128Type>().value_as_string(row),
         DataType::Utf8 => column.as_string::<i32>().value(row).into(),
         DataType::Utf8View => column.as_string_view().value(row).into(),
         DataType::LargeUtf8 => column.as_string::<i64>().value(row).into(),

@@ -5,8 +5,9 @@
 //! 1. `names` replaces `era5` by a table over the dimensions that the block's names choose (`table`): its columns are
 //!    labels, known at bind, and variables. `using` expands the merged columns of joins.
 //!    CTEs that make a query too large are planned separately, once (`shared`).
-//! 2. DataFusion plans the statement with `context` as its provider; `time` turns `'2020'` into its first instant;
-//!    DataFusion's analyser coerces types.
+//! 2. DataFusion plans the statement with `context` as its provider; `time` turns `'2020'` into its first instant,
+//!    `mixed` casts decimals beside floats; DataFusion's analyser coerces types; `rounded` rounds what casts of decimals
+//!    would cut.
 //! 3. `dense` takes the largest parts of the plan that have a dense form (groups, joins on labels, windows over
 //!    filters and projections) and replaces each by a scan of its rows: `time >= …` is evaluated over the labels and is
 //!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. Where the result is tensors (`[lat]`), the items of
@@ -29,6 +30,7 @@ mod cube;
 mod decimals;
 mod dense;
 mod error;
+mod escape;
 mod expansion;
 mod faster;
 mod float32;
@@ -40,6 +42,7 @@ mod labels;
 mod like;
 mod lower;
 mod membership;
+mod mixed;
 mod names;
 mod nan;
 mod operators;
@@ -48,6 +51,7 @@ mod order;
 mod planner;
 mod relation;
 mod relations;
+mod rounded;
 mod rows;
 mod scan;
 mod shared;
@@ -268,8 +272,9 @@ fn logical(
     let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
     let plan = grouping::rewrite(plan)?;
     let plan = time::rewrite(plan, &prepared.texts, state)?;
+    let plan = mixed::rewrite(plan)?;
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
-    widen::rewrite(time::as_texts(plan)?)
+    widen::rewrite(rounded::rewrite(time::as_texts(plan)?, state)?)
 }
 
 struct Lift<'a> {

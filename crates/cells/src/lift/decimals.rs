@@ -2,13 +2,14 @@
 //!
 //! Arrow checks each step of each value for an overflow of 128 bits, which takes several times as long as the step. Here
 //! a batch whose values fit into 64 bits is computed without: its results fit into 128. Arrow computes other batches.
+//! It does not check that a result has at most 38 digits, so that is done here.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Datum, Decimal128Array};
 use arrow::buffer::NullBuffer;
 use arrow::compute::kernels::numeric;
-use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef};
 use arrow::error::ArrowError;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, internal_err};
@@ -18,6 +19,7 @@ use datafusion::logical_expr::{
     ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::physical_expr_common::datum::apply;
+use tessera_frontend::error::Error;
 
 /// The operators, and the names of their functions, which no text can produce.
 const OPERATORS: [(Operator, &str); 3] = [
@@ -92,16 +94,49 @@ impl ScalarUDFImpl for Operation {
         let kind = args.return_field.data_type();
         apply(left, right, |left, right| match self.narrow(left, right, kind)? {
             Some(result) => Ok(result),
-            None => match self.op {
-                Operator::Plus => numeric::add(left, right),
-                Operator::Minus => numeric::sub(left, right),
-                _ => numeric::mul(left, right),
-            },
+            None => self.wide(left, right),
         })
     }
 }
 
+/// True for numbers of at most as many digits as a decimal of 128 bits has.
+pub(super) fn is_within(digits: i128) -> bool {
+    const LIMIT: u128 = 10_u128.pow(DECIMAL128_MAX_PRECISION as u32);
+    digits.unsigned_abs() < LIMIT
+}
+
+/// The error of an operation whose result has more digits.
+pub(super) fn overflow(operation: &str) -> Error {
+    Error::Cells {
+        code: "decimal_overflow",
+        message: format!(
+            "{operation}: the result has more than the {DECIMAL128_MAX_PRECISION} digits of a decimal"
+        ),
+        position: None,
+        hint: Some("use `x::double` instead".to_string()),
+    }
+}
+
 impl Operation {
+    /// The result by Arrow, which reports an overflow of 128 bits.
+    fn wide(&self, left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef, ArrowError> {
+        let result = match self.op {
+            Operator::Plus => numeric::add(left, right),
+            Operator::Minus => numeric::sub(left, right),
+            _ => numeric::mul(left, right),
+        };
+        let overflow = || ArrowError::ExternalError(Box::new(overflow(&format!("`{}`", self.op))));
+        let result = result.map_err(|error| match error {
+            ArrowError::ArithmeticOverflow(_) => overflow(),
+            other => other,
+        })?;
+        let decimals = result.as_primitive_opt::<Decimal128Type>();
+        match decimals.is_none_or(|decimals| decimals.iter().flatten().all(is_within)) {
+            true => Ok(result),
+            false => Err(overflow()),
+        }
+    }
+
     /// The result, if the values of both sides fit into 64 bits.
     fn narrow(
         &self,
@@ -209,6 +244,24 @@ mod tests {
                     assert!(got.is_none_or(|got| got == want), "{op} {scale} {other_scale}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn results_have_at_most_38_digits() {
+        let (half, limit) = (5 * 10_i128.pow(37), 10_i128.pow(38));
+        let (half, less) = (decimals(&[Some(half)], 38, 0), decimals(&[Some(half - 1)], 38, 0));
+        let most = decimals(&[None, Some(limit - 1)], 38, 0);
+        let result = operation(Operator::Plus).wide(&half, &less).unwrap();
+        assert_eq!(result.as_primitive::<Decimal128Type>().value(0), limit - 1);
+        for (op, left, right) in [
+            (Operator::Plus, &half, &half),
+            // Beyond 128 bits.
+            (Operator::Plus, &most, &most),
+            (Operator::Multiply, &most, &most),
+        ] {
+            let error = operation(op).wide(left, right).unwrap_err();
+            assert!(matches!(error, ArrowError::ExternalError(_)), "{error}");
         }
     }
 

@@ -1,11 +1,13 @@
 //! Functions with Tessera's own definition, which the dense and the row path share: `//`, `^`, parts of dates in
-//! other calendars, roots without errors, sums of integers that do not wrap.
+//! other calendars, roots without errors, sums of integers and decimals that do not wrap.
 
 mod bounded;
 mod correlation;
 mod date_part;
+mod decimal_sum;
 mod extreme;
 mod inner;
+mod lengths;
 mod opaque;
 mod percentile;
 mod root;
@@ -33,6 +35,7 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionConfig;
 use date_part::DatePartOf;
 use extreme::Extreme;
+use lengths::Length;
 pub(super) use opaque::opaque;
 use percentile::Percentile;
 use root::Ieee;
@@ -90,12 +93,18 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
             ours.push(Ieee::new(inner.clone()).into());
         }
     }
+    for name in lengths::NAMES {
+        if let Some(inner) = state.scalar_functions().get(name) {
+            ours.push(Length::new(inner.clone()).into());
+        }
+    }
     for name in bounded::NAMES {
         if let Some(inner) = state.scalar_functions().get(name) {
             ours.push(Bounded::new(inner.clone(), memory / 4).into());
         }
     }
     ours.extend(super::operators::functions(memory / 4));
+    ours.push(super::escape::function());
     for udf in ours {
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }

@@ -7,6 +7,7 @@
 
 use super::remote::RemoteExec;
 use super::splits::WindowsExec;
+use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::expressions::Literal;
@@ -70,7 +71,7 @@ fn constant_bytes(expr: &Arc<dyn PhysicalExpr>) -> Result<u64> {
     let mut bytes = 0u64;
     expr.apply(|part| {
         if let Some(constant) = part.downcast_ref::<Literal>() {
-            let own = constant.value().size() as u64;
+            let own = size(constant.value());
             bytes = bytes.max(if own > SMALL_BYTES { own } else { 0 });
         }
         Ok(TreeNodeRecursion::Continue)
@@ -78,10 +79,19 @@ fn constant_bytes(expr: &Arc<dyn PhysicalExpr>) -> Result<u64> {
     Ok(bytes)
 }
 
+/// Bytes of a constant. A dictionary counts like its value, of which an array has one copy.
+fn size(constant: &ScalarValue) -> u64 {
+    match constant {
+        ScalarValue::Dictionary(_, value) => size(value),
+        constant => constant.size() as u64,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use datafusion::arrow::datatypes::DataType;
     use datafusion::prelude::SessionContext;
 
     #[tokio::test]
@@ -106,5 +116,12 @@ mod tests {
         assert!(rows(&listed).await.unwrap() > 4000);
         let over = format!("SELECT lag(a, 1, 0) OVER (ORDER BY a) FROM {table}");
         assert_eq!(rows(&over).await.unwrap(), 8192);
+    }
+
+    #[test]
+    fn a_dictionary_counts_like_its_value() {
+        let text = ScalarValue::Utf8(Some("key2".into()));
+        let (key, value) = (Box::new(DataType::Int32), Box::new(text.clone()));
+        assert_eq!(size(&ScalarValue::Dictionary(key, value)), size(&text));
     }
 }

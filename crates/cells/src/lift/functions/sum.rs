@@ -1,5 +1,5 @@
 //! `sum` of floats over moving frames does not subtract. `sum` of integers is exact in 128 bits, and an error if the
-//! total does not fit 64 bits, as in the dense path.
+//! total does not fit 64 bits, as in the dense path. `sum` of decimals is an error if the total has too many digits.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Int64Type, UIn
 use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl};
+use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator};
 
 use super::inner::of_inner;
-use super::sliding;
+use super::{decimal_sum, sliding};
 use tessera_frontend::error::Error;
 
-/// DataFusion's `sum`, except for integers.
+/// DataFusion's `sum`, except for integers and decimals with many digits.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct CheckedSum {
     inner: Arc<AggregateUDF>,
@@ -34,7 +34,7 @@ fn is_ours(result: &DataType, distinct: bool) -> bool {
 const STATE: DataType = DataType::Decimal128(38, 0);
 
 impl AggregateUDFImpl for CheckedSum {
-    of_inner!(signature, coerce_types, return_type, create_groups_accumulator);
+    of_inner!(signature, coerce_types, return_type);
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
         self.inner.order_sensitivity()
@@ -47,6 +47,9 @@ impl AggregateUDFImpl for CheckedSum {
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         if is_ours(args.return_type(), args.is_distinct) {
             return Ok(Box::new(Total::new(args.return_type().clone())));
+        }
+        if decimal_sum::is_ours(args.return_type(), args.is_distinct) {
+            return Ok(Box::new(decimal_sum::Total::new(args.return_type().clone())));
         }
         self.inner.accumulator(args)
     }
@@ -64,9 +67,22 @@ impl AggregateUDFImpl for CheckedSum {
             && self.inner.groups_accumulator_supported(args)
     }
 
+    fn create_groups_accumulator(
+        &self,
+        args: AccumulatorArgs,
+    ) -> Result<Box<dyn GroupsAccumulator>> {
+        if decimal_sum::is_ours(args.return_type(), args.is_distinct) {
+            return Ok(Box::new(decimal_sum::Groups::new(args.return_type().clone())));
+        }
+        self.inner.create_groups_accumulator(args)
+    }
+
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         if is_ours(args.return_type(), args.is_distinct) {
             return Ok(Box::new(Total::new(args.return_type().clone())));
+        }
+        if decimal_sum::is_ours(args.return_type(), args.is_distinct) {
+            return Ok(Box::new(decimal_sum::Total::new(args.return_type().clone())));
         }
         if *args.return_type() == DataType::Float64 && !args.is_distinct {
             return Ok(sliding::sum());

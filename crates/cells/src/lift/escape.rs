@@ -1,0 +1,137 @@
+//! `LIKE pattern ESCAPE '!'`: the pattern with a backslash as its escape character, the only one that Arrow knows.
+//!
+//! Runs before types are coerced.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, StringArray};
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
+};
+use tessera_frontend::error::Error;
+
+/// Name of the function, which no text can produce.
+const NAME: &str = "tessera_like_pattern";
+
+/// The function `tessera_like_pattern(pattern, escape)`.
+pub(super) fn function() -> ScalarUDF {
+    let signature = Signature::exact(vec![DataType::Utf8, DataType::Utf8], Volatility::Immutable);
+    ScalarUDF::new_from_impl(WithBackslashes { signature })
+}
+
+/// Replaces the pattern, if the expression is a `LIKE` with an escape character.
+pub(super) fn one(expr: Expr, state: &SessionState) -> Result<Transformed<Expr>> {
+    let Expr::Like(mut like) = expr else { return Ok(Transformed::no(expr)) };
+    let Some(escape) = like.escape_char.take_if(|escape| *escape != '\\') else {
+        return Ok(Transformed::no(Expr::Like(like)));
+    };
+    match (&*like.pattern, state.scalar_functions().get(NAME)) {
+        (
+            Expr::Literal(
+                ScalarValue::Utf8(Some(pattern))
+                | ScalarValue::LargeUtf8(Some(pattern))
+                | ScalarValue::Utf8View(Some(pattern)),
+                _,
+            ),
+            _,
+        ) => *like.pattern = lit(with_backslashes(pattern, escape)?),
+        (_, Some(function)) => {
+            let pattern = std::mem::take(&mut *like.pattern);
+            *like.pattern = function.call(vec![pattern, lit(escape.to_string())]);
+        }
+        (_, None) => return exec_err!("there is no function {NAME}"),
+    }
+    Ok(Transformed::yes(Expr::Like(like)))
+}
+
+/// The pattern that matches the same texts with a backslash as its escape character.
+fn with_backslashes(pattern: &str, escape: char) -> Result<String> {
+    let mut out = String::with_capacity(pattern.len());
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        let (c, is_text) = match c {
+            c if c != escape => (c, c == '\\'),
+            _ => match chars.next() {
+                Some(c) => (c, true),
+                None => return Err(ends_with_escape(pattern, escape)),
+            },
+        };
+        if is_text && matches!(c, '%' | '_' | '\\') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    Ok(out)
+}
+
+fn ends_with_escape(pattern: &str, escape: char) -> DataFusionError {
+    DataFusionError::External(Box::new(Error::Cells {
+        code: "invalid_argument",
+        message: format!("the pattern `{pattern}` ends with its escape character `{escape}`"),
+        position: None,
+        hint: Some("write the escape character twice to match it".to_string()),
+    }))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct WithBackslashes {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for WithBackslashes {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_constant = args.args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
+        let [patterns, escapes] = &ColumnarValue::values_to_arrays(&args.args)?[..] else {
+            return exec_err!("{NAME} takes two arguments");
+        };
+        let (patterns, escapes) = (patterns.as_string::<i32>(), escapes.as_string::<i32>());
+        let new = patterns.iter().zip(escapes).map(|(pattern, escape)| {
+            let escape = escape.and_then(|text| text.chars().next());
+            pattern
+                .zip(escape)
+                .map(|(pattern, escape)| with_backslashes(pattern, escape))
+                .transpose()
+        });
+        let new: ArrayRef = Arc::new(new.collect::<Result<StringArray>>()?);
+        match is_constant {
+            true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&new, 0)?)),
+            false => Ok(ColumnarValue::Array(new)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn patterns_have_backslashes() {
+        for (pattern, escape, want) in [
+            ("a!%b%", '!', r"a\%b%"),
+            ("a!!b!_c_", '!', r"a!b\_c_"),
+            (r"a\b\%", '!', r"a\\b\\%"),
+            (r"!\!x", '!', r"\\x"),
+            ("a%%b%_", '%', r"a\%b\_"),
+        ] {
+            assert_eq!(with_backslashes(pattern, escape).unwrap(), want, "{pattern}");
+        }
+        assert!(with_backslashes("ab!", '!').is_err());
+    }
+}

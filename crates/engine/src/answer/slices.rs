@@ -134,7 +134,8 @@ mod tests {
             assert!(few.get_array_memory_size() > whole / 2);
             let own = compact(few.clone());
             assert_eq!(own, few);
-            assert!(own.get_array_memory_size() < 16 << 10, "{}", own.get_array_memory_size());
+            // Arrow makes room for all values of a list.
+            assert!(own.get_array_memory_size() < whole / 8, "{}", own.get_array_memory_size());
         }
         // Nothing to gain.
         let most = batch.slice(1, 4998);

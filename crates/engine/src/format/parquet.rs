@@ -276,7 +276,8 @@ mod tests {
     #[test]
     fn options_set_the_compression_and_the_rows_of_a_group() {
         let options = ParquetOptions::default();
-        let batches: Vec<_> = [700, 0, 1, 1299].map(|rows| batch(0, rows)).into();
+        let all = batch(0, 1299);
+        let batches: Vec<_> = [700, 0, 1, 1299].map(|rows| all.slice(0, rows)).into();
         for (rows, groups) in [
             (3000, vec![2000]),
             (2000, vec![2000]),

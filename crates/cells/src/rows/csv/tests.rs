@@ -67,7 +67,8 @@ async fn rows(
     let mut splits = 1;
     if let Some(bytes) = split {
         plan = with_splits(plan, SplitSize::of(bytes))?;
-        splits = plan.children()[0].output_partitioning().partition_count();
+        let scan = plan.children().first().map(|scan| scan.output_partitioning().partition_count());
+        splits = scan.unwrap_or(1);
     }
     let schema = plan.schema();
     let batches = collect(plan, context.task_ctx()).await?;

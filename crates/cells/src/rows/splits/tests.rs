@@ -148,9 +148,11 @@ fn is_close(a: &RecordBatch, b: &RecordBatch) -> bool {
     let columns = a.columns().iter().zip(b.columns());
     columns.into_iter().all(|(a, b)| match (floats(a), floats(b)) {
         (Some(a), Some(b)) => {
-            let close = |(a, b): (f64, f64)| (a - b).abs() <= 1e-12 * a.abs().max(b.abs());
-            a.nulls() == b.nulls()
-                && a.values().iter().copied().zip(b.values().iter().copied()).all(close)
+            let close = |(a, b): (Option<f64>, Option<f64>)| match (a, b) {
+                (Some(a), Some(b)) => (a - b).abs() <= 1e-12 * a.abs().max(b.abs()),
+                (a, b) => a == b,
+            };
+            a.iter().zip(b.iter()).all(close)
         }
         _ => a == b,
     })

@@ -37,7 +37,7 @@ fn rows() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-pub(in crate::rows) const QUERIES: [&str; 35] = [
+pub(in crate::rows) const QUERIES: [&str; 36] = [
     "SELECT * FROM t",
     "SELECT id, v * 2 FROM t WHERE g = 3",
     "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
@@ -62,6 +62,7 @@ pub(in crate::rows) const QUERIES: [&str; 35] = [
     "SELECT id, row_number() OVER (PARTITION BY k ORDER BY v, id), rank() OVER (PARTITION BY k ORDER BY v), dense_rank() OVER (PARTITION BY g ORDER BY k) FROM t ORDER BY id",
     "SELECT id, sum(v) OVER (PARTITION BY k ORDER BY id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING), lag(v) OVER (PARTITION BY k ORDER BY id) FROM t ORDER BY id",
     "SELECT id, sum(v) FILTER (WHERE g > 3) OVER (PARTITION BY k), min(s) OVER (PARTITION BY s, k) FROM t ORDER BY id",
+    "SELECT max(n), sum(n * id) FROM (SELECT id, row_number() OVER (ORDER BY v, id) AS n FROM t) q",
     "SELECT g, median(length(r)), max(r) FROM (SELECT g, repeat(s, 400) AS r FROM t) q GROUP BY g ORDER BY g",
     "SELECT sum(v), count(*), max(id) FROM t WHERE k IN (SELECT k FROM t WHERE g = 3 AND s > 'text 250')",
     "SELECT u.g, sum(t.v) FROM t JOIN (SELECT k, g, s FROM t WHERE id % 1000 = 7) u ON t.k = u.k AND t.s = u.s GROUP BY u.g ORDER BY u.g",

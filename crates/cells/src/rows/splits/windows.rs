@@ -9,7 +9,7 @@
 //! to DataFusion's operator, part by part.
 
 use super::calls::Calls;
-use super::gather::{Unit, bounds};
+use super::gather::{Unit, bounds, memory_of};
 use super::in_order::{Begin, in_order};
 use super::once::OnceExec;
 use super::replaced;
@@ -31,6 +31,9 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use std::fmt;
 use std::sync::Arc;
+
+/// Above a sort that merges files, a partition may take this part of a statement's memory for rows.
+const MERGE_SHARE: usize = 4;
 
 /// A window operator above a sort.
 #[derive(Debug)]
@@ -136,10 +139,17 @@ impl ExecutionPlan for WindowsExec {
                     let held = bounds("windows", &context);
                     let (count, begin) = parts.all(large(&context).rows);
                     let begin: Begin<RecordBatch> =
-                        Box::new(move |part| each.clone().windowed(begin(part)));
+                        Box::new(move |part| each.clone().windowed(begin(part), usize::MAX));
                     in_order(count, begin, get_record_batch_memory_size, held)
                 }
-                sorted => each.windowed(sorted.rows(large(&context).rows, &context)),
+                sorted => {
+                    // A sort that merges files asks for memory as it goes on.
+                    let most = match &sorted {
+                        Sorted::Stream(_) => memory_of(&context) / MERGE_SHARE,
+                        Sorted::Parts(_) => usize::MAX,
+                    };
+                    each.windowed(sorted.rows(large(&context).rows, &context), most)
+                }
             };
             let rows = rows.map_ok(move |batch| slices(batch, batch_rows));
             Ok::<_, DataFusionError>(rows.try_flatten())
@@ -163,9 +173,11 @@ struct Each {
 }
 
 impl Each {
+    /// `most` is an upper bound on the memory of a partition.
     fn windowed(
         self: Arc<Self>,
         rows: BoxStream<'static, Result<RecordBatch>>,
+        most: usize,
     ) -> BoxStream<'static, Result<RecordBatch>> {
         let Some(calls) = self.calls.clone() else { return self.by_datafusion(rows) };
         let memory = MemoryConsumer::new("windows").register(self.context.memory_pool());
@@ -178,6 +190,7 @@ impl Each {
             counted: RecordBatchMemoryCounter::new(),
             wanted: usual,
             usual,
+            most,
             memory,
             calls,
         };
@@ -241,6 +254,8 @@ struct Partitions {
     wanted: Unit,
     /// Rows that are computed at a time, with the rest of their last partition.
     usual: Unit,
+    /// Upper bound on the memory of a partition.
+    most: usize,
     memory: MemoryReservation,
     calls: Arc<Calls>,
 }
@@ -263,11 +278,12 @@ impl Partitions {
                     Some(batch) if batch.num_rows() == 0 => {}
                     Some(batch) => {
                         let bytes = self.counted.count_batch(&batch);
-                        let fits = self.memory.try_grow(2 * bytes);
+                        let fits = self.memory.try_grow(2 * bytes).is_ok()
+                            && self.memory.size() <= self.most;
                         self.count += batch.num_rows();
                         self.bytes += bytes;
                         self.held.push(batch);
-                        if fits.is_err() {
+                        if !fits {
                             self.memory.free();
                             return Ok(Next::TooMany);
                         }

@@ -127,12 +127,14 @@ const SQL_AGGREGATES: [&str; 22] = [
 
 /// True if SQL has an aggregate function of that name.
 pub fn is_aggregate(name: &str) -> bool {
-    is_row_aggregate(name) || has(&[reduce::ROWS, order::ROWS], name)
+    SQL_AGGREGATES.iter().any(|known| known.eq_ignore_ascii_case(name))
+        || has(&[reduce::ROWS, order::ROWS], name)
 }
 
 /// True if cells have an aggregate of that name and tensors have no function of that name.
 pub(crate) fn is_row_aggregate(name: &str) -> bool {
-    SQL_AGGREGATES.iter().any(|known| known.eq_ignore_ascii_case(name))
+    let is = |known: &str| known.eq_ignore_ascii_case(name);
+    SQL_AGGREGATES.iter().any(|known| is(known)) && !functions().iter().any(|f| is(f.name))
 }
 
 pub(crate) fn lower(

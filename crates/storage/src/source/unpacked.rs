@@ -47,7 +47,7 @@ impl Packing {
 
     fn unpacker(self) -> io::Result<Unpacker> {
         Ok(match self {
-            Packing::Gzip => Unpacker::Gzip(MultiGzDecoder::new(Vec::new())),
+            Packing::Gzip => Unpacker::Gzip(Box::new(MultiGzDecoder::new(Vec::new()))),
             Packing::Bzip2 => Unpacker::Bzip2(Bzip2::new()),
             Packing::Zstd => Unpacker::Zstd(ZstdWriter::new(Vec::new(), ZstdDecoder::new()?)),
         })
@@ -55,7 +55,7 @@ impl Packing {
 }
 
 enum Unpacker {
-    Gzip(MultiGzDecoder<Vec<u8>>),
+    Gzip(Box<MultiGzDecoder<Vec<u8>>>),
     Bzip2(Bzip2),
     Zstd(ZstdWriter<Vec<u8>, ZstdDecoder<'static>>),
 }

@@ -46,8 +46,13 @@ impl Parameter {
     }
 }
 
-/// The error for a placeholder of a script without values.
+/// The error for a placeholder of a script without values, or for one that is no parameter: `@a`, `:a`.
 pub fn missing(name: &str, position: Option<Position>) -> Error {
+    if !name.starts_with(['$', '?']) {
+        let hint = Some("parameters are written `$name`, `$1` or `?`".into());
+        let construct = format!("the variable `{name}`");
+        return Error::Unsupported { construct, position, hint };
+    }
     Error::Syntax {
         message: format!("the parameter `{name}` has no value"),
         position,

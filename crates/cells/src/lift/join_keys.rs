@@ -34,25 +34,27 @@ fn of_join(mut join: Join) -> Result<Transformed<LogicalPlan>> {
         let kind = left.get_type(join.left.schema())?;
         if bits(&kind).is_some() && kind == right.get_type(join.right.schema())? {
             is_changed = true;
-            *left = key(left.clone());
-            *right = key(right.clone());
+            *left = key(left.clone(), &kind);
+            *right = key(right.clone(), &kind);
         }
     }
     Ok(Transformed::new_transformed(LogicalPlan::Join(join), is_changed))
 }
 
 /// The key of a float. DataFusion's name of an expression omits casts, so `x` as `float32` and `x` would be two columns
-/// of one name: a key with a cast is named by its text.
-fn key(float: Expr) -> Expr {
-    let key = function().call(vec![float]);
-    let text = key.to_string();
-    if key.schema_name().to_string() == text { key } else { key.alias(text) }
+/// of one name: each type has a function of its own.
+fn key(float: Expr, kind: &DataType) -> Expr {
+    let [of_float32, of_float64] = functions();
+    let function = if *kind == DataType::Float32 { of_float32 } else { of_float64 };
+    function.call(vec![float])
 }
 
-/// `tessera_join_key`.
-pub(super) fn function() -> ScalarUDF {
-    let signature = Signature::any(1, Volatility::Immutable);
-    ScalarUDF::new_from_impl(JoinKey { signature })
+/// `tessera_join_key_32` and `tessera_join_key`.
+pub(super) fn functions() -> [ScalarUDF; 2] {
+    ["tessera_join_key_32", "tessera_join_key"].map(|name| {
+        let signature = Signature::any(1, Volatility::Immutable);
+        ScalarUDF::new_from_impl(JoinKey { name, signature })
+    })
 }
 
 /// The type of the bits of a float.
@@ -66,12 +68,13 @@ fn bits(float: &DataType) -> Option<DataType> {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct JoinKey {
+    name: &'static str,
     signature: Signature,
 }
 
 impl ScalarUDFImpl for JoinKey {
     fn name(&self) -> &str {
-        "tessera_join_key"
+        self.name
     }
 
     fn signature(&self) -> &Signature {
@@ -119,8 +122,9 @@ mod tests {
     fn keys_of_one_column_in_two_types_have_two_names() {
         let d = Expr::Column(Column::from_qualified_name("a.d"));
         let as_float32 = cast(d.clone(), DataType::Float32);
-        let names = [key(d), key(as_float32)].map(|key| key.schema_name().to_string());
-        assert_eq!(names, ["tessera_join_key(a.d)", "tessera_join_key(CAST(a.d AS Float32))"]);
+        let keys = [key(d, &DataType::Float64), key(as_float32, &DataType::Float32)];
+        let names = keys.map(|key| key.schema_name().to_string());
+        assert_eq!(names, ["tessera_join_key(a.d)", "tessera_join_key_32(a.d)"]);
     }
 
     #[test]
@@ -136,7 +140,7 @@ mod tests {
             return_field: Arc::new(Field::new("k", DataType::Int64, true)),
             config_options: Arc::default(),
         };
-        let made = JoinKey { signature: Signature::any(1, Volatility::Immutable) };
+        let made = JoinKey { name: "key", signature: Signature::any(1, Volatility::Immutable) };
         let keys = made.invoke_with_args(args).unwrap().to_array(floats.len()).unwrap();
         let keys: Vec<_> = keys.as_primitive::<Int64Type>().iter().collect();
         assert_eq!(keys[0], keys[1]);

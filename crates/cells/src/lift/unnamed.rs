@@ -63,9 +63,10 @@ impl Unnamed {
 /// The function without state that has that name.
 fn plain(name: &str) -> Option<ScalarUDF> {
     let [nan, zero, member] = nan::functions();
-    let (all, always, keys) = (all_of::function(), always::function(), join_keys::function());
-    let ours = [nan, zero, member, all, always, keys, TimeText::default().into(), opaque()];
-    ours.into_iter().chain(decimals::functions()).find(|function| function.name() == name)
+    let (all, always) = (all_of::function(), always::function());
+    let ours = [nan, zero, member, all, always, TimeText::default().into(), opaque()];
+    let mut ours = ours.into_iter().chain(join_keys::functions()).chain(decimals::functions());
+    ours.find(|function| function.name() == name)
 }
 
 /// The function that ranks labels, one array for each argument.
@@ -98,7 +99,7 @@ mod tests {
             names.into_iter().chain(["tessera_all", "tessera_join_key", "tessera_time_text"]);
         let decimals = ["add", "subtract", "multiply"].map(|op| format!("tessera_decimal_{op}"));
         let names = names
-            .chain(["tessera_always", "tessera_opaque"])
+            .chain(["tessera_always", "tessera_opaque", "tessera_join_key_32"])
             .chain(decimals.iter().map(String::as_str));
         let plain = names.map(|name| plain(name).unwrap());
         for function in calls.into_iter().chain(plain) {

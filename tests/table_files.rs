@@ -47,11 +47,13 @@ fn directories_patterns_and_lists_are_tables() {
     put(&place, "t/b.csv", "id,x\n2,2.5\n");
     put(&place, "t/sub/deep/c.csv", "id,x\n3,3.5\n");
     put(&place, "t/d.txt", "no table");
-    put(&place, "t/_SUCCESS.csv", "no table either");
+    put(&place, "written/a.csv", "id,x\n5,5.5\n");
+    put(&place, "written/_SUCCESS.csv", "no table either");
     put(&place, "u.csv", "id,x\n4,4.5\n");
     for (from, want) in [
         ("read_csv('@/t')", "3 7.5"),
         ("read_csv('@/t/')", "3 7.5"),
+        ("read_csv('@/written')", "1 5.5"),
         ("'@/t/*.csv'", "2 4.0"),
         ("read_csv('@/t/?.csv')", "2 4.0"),
         ("'@/t/**/[a-c].csv'", "3 7.5"),
@@ -88,8 +90,8 @@ fn directories_with_keys_are_columns() {
     is(&place, "SELECT x, year + 1 AS y FROM read_csv('@/h/year=2021') t WHERE x > 0", &["4 2022"]);
     is(
         &place,
-        "SELECT d + INTERVAL '1 day' AS d, k FROM read_csv('@/day') t WHERE d >= DATE '2020-02-01' ORDER BY d",
-        &["2020-02-06T00:00:00 k2", "2021-01-06T00:00:00 k1"],
+        "SELECT CAST(d + INTERVAL '1 day' AS VARCHAR) AS s, k FROM read_csv('@/day') t WHERE d >= DATE '2020-02-01' ORDER BY d",
+        &["2020-02-06 k2", "2021-01-06 k1"],
     );
     // A column of the files has their values.
     put(&place, "own/k=1/a.csv", "k\n7\n");
@@ -133,7 +135,7 @@ fn types_that_the_first_rows_do_not_show() {
     fails(
         &place,
         sum,
-        &["bad_row", "later.csv`, line 30002", "column 1: `7.5` cannot be read as int64"],
+        &["bad_row", "later.csv`, row 30001", "column 1: `7.5` cannot be read as int64"],
     );
     let all = "SELECT sum(a) AS s FROM read_csv('@/later.csv', sample_size => -1) t";
     is(&place, all, &["449985007.5"]);
@@ -145,7 +147,7 @@ fn types_that_the_first_rows_do_not_show() {
     text.push_str("{\"a\":7.5}\n");
     put(&place, "later.ndjson", &text);
     let sum = "SELECT sum(a) AS s FROM '@/later.ndjson' t";
-    fails(&place, sum, &["bad_row", "line 30001", "`7.5` cannot be read as int64"]);
+    fails(&place, sum, &["bad_row", "row 30001", "`7.5` cannot be read as int64"]);
     is(
         &place,
         &sum.replace("'@/later.ndjson'", "read_json('@/later.ndjson', sample_size => -1)"),

@@ -214,6 +214,12 @@ impl RowsState {
                 _ => first_line(&e.strip_backtrace()),
             }),
         };
+        let is_xz = |name: &str| name.ends_with(".xz");
+        if is_xz(&url) || names.iter().flatten().any(|name| is_xz(name)) {
+            return Err(not_a_table(
+                "`.xz` is not unpacked, but `.gz`, `.bz2` and `.zst` are".into(),
+            ));
+        }
         if names.as_ref().is_some_and(Vec::is_empty) {
             let endings = format.endings();
             return Err(not_a_table(format!("the directory has no files of {endings}")));

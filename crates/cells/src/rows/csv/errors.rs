@@ -27,16 +27,16 @@ pub(in crate::rows) fn bad_row(path: &str, error: &DataFusionError) -> Option<So
         Some((what, first)) => (what, format!("{BEHIND}{first}")),
         None => (what.as_str(), String::new()),
     };
-    let (line, column, reason, hint) = not_of_type(what).or_else(|| of_other_length(what))?;
-    let (path, place) = (path.to_string(), format!("line {line}{behind}{column}"));
+    let (row, column, reason, hint) = not_of_type(what).or_else(|| of_other_length(what))?;
+    let (path, place) = (path.to_string(), format!("{row}{behind}{column}"));
     Some(SourceError::BadRow { path, place, reason, hint: Some(hint.into()) })
 }
 
-/// Line, column, reason and remedy.
-type Parts<'a> = (&'a str, String, String, &'static str);
+/// Row, column, reason and remedy.
+type Parts = (String, String, String, &'static str);
 
 /// `Error while parsing value 'x' as type 'Int64' for column 0 at line 3. Row data: …`
-fn not_of_type(what: &str) -> Option<Parts<'_>> {
+fn not_of_type(what: &str) -> Option<Parts> {
     let rest = what.strip_prefix("Error while parsing value '")?;
     let (value, rest) = rest.split_once("' as type '")?;
     let (dtype, rest) = rest.split_once("' for column ")?;
@@ -46,16 +46,17 @@ fn not_of_type(what: &str) -> Option<Parts<'_>> {
     let reason = format!("`{value}` cannot be read as {}", dtype.to_lowercase());
     let hint = "the first rows decide on the types of columns: `sample_size => -1` looks at all \
                 rows, and `all_varchar => true` reads the columns of a CSV file as texts";
-    Some((line, column, reason, hint))
+    // A header line is not counted.
+    Some((format!("row {line}"), column, reason, hint))
 }
 
 /// `incorrect number of fields for line 3, expected 3 got 5`
-fn of_other_length(what: &str) -> Option<Parts<'_>> {
+fn of_other_length(what: &str) -> Option<Parts> {
     let rest = what.strip_prefix("incorrect number of fields for line ")?;
     let (line, rest) = rest.split_once(", expected ")?;
     let (expected, got) = rest.split_once(" got ")?;
     let reason = format!("it has {got} fields, and the first line has {expected}");
     let hint = "a text with delimiters needs quotes; `read_csv('…', delimiter => ';', quote => '|')` \
                 reads files with other ones";
-    Some((line, String::new(), reason, hint))
+    Some((format!("line {line}"), String::new(), reason, hint))
 }

@@ -112,7 +112,7 @@ async fn errors_tell_where_a_row_is() {
     let error = rows(&text, Some(1000), None, true).await.unwrap_err();
     let told = error.find_root().to_string();
     let place =
-        "t.csv`, line 48 behind byte 53534, column 1: `not a number` cannot be read as int64";
+        "t.csv`, row 48 behind byte 53534, column 1: `not a number` cannot be read as int64";
     assert!(told.contains(place), "{told}");
     let ids: Vec<i64> = (0..3).collect();
     let (split, _) = rows(&file("\n", 3), Some(1 << 20), None, true).await.unwrap();

@@ -208,7 +208,10 @@ mod tests {
             });
             let format = |number, _: &RecordBatch, out: &mut Vec<u8>| match number == wrong_piece {
                 true => Err(failed()),
-                false => Ok(out.push(b'.')),
+                false => {
+                    out.push(b'.');
+                    Ok(())
+                }
             };
             write_batches(batches, format, out)
         };

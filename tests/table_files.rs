@@ -132,11 +132,7 @@ fn types_that_the_first_rows_do_not_show() {
     text.push_str("7.5,y\n");
     put(&place, "later.csv", &text);
     let sum = "SELECT sum(a) AS s FROM '@/later.csv' t";
-    fails(
-        &place,
-        sum,
-        &["bad_row", "later.csv`, row 30001", "column 1: `7.5` cannot be read as int64"],
-    );
+    fails(&place, sum, &["later.csv`, row 30001", "column 1: `7.5` cannot be read as int64"]);
     let all = "SELECT sum(a) AS s FROM read_csv('@/later.csv', sample_size => -1) t";
     is(&place, all, &["449985007.5"]);
     let texts =
@@ -147,7 +143,7 @@ fn types_that_the_first_rows_do_not_show() {
     text.push_str("{\"a\":7.5}\n");
     put(&place, "later.ndjson", &text);
     let sum = "SELECT sum(a) AS s FROM '@/later.ndjson' t";
-    fails(&place, sum, &["bad_row", "row 30001", "`7.5` cannot be read as int64"]);
+    fails(&place, sum, &["row 30001", "`7.5` cannot be read as int64"]);
     is(
         &place,
         &sum.replace("'@/later.ndjson'", "read_json('@/later.ndjson', sample_size => -1)"),

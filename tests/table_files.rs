@@ -133,29 +133,6 @@ fn types_that_the_first_rows_do_not_show() {
     put(&place, "later.csv", &text);
     let sum = "SELECT sum(a) AS s FROM '@/later.csv' t";
     fails(&place, sum, &["later.csv`, row 30001", "column 1: `7.5` cannot be read as int64"]);
-    let all = "SELECT sum(a) AS s FROM read_csv('@/later.csv', sample_size => -1) t";
-    is(&place, all, &["449985007.5"]);
-    let texts =
-        "SELECT a || '!' AS a FROM read_csv('@/later.csv', all_varchar => true) t WHERE b = 'y'";
-    is(&place, texts, &["7.5!"]);
-    let mut text = String::new();
-    (0..30_000).for_each(|i| writeln!(text, "{{\"a\":{i}}}").unwrap());
-    text.push_str("{\"a\":7.5}\n");
-    put(&place, "later.ndjson", &text);
-    let sum = "SELECT sum(a) AS s FROM '@/later.ndjson' t";
-    fails(&place, sum, &["row 30001", "`7.5` cannot be read as int64"]);
-    is(
-        &place,
-        &sum.replace("'@/later.ndjson'", "read_json('@/later.ndjson', sample_size => -1)"),
-        &["449985007.5"],
-    );
-    // Integers as they are, and as other programs write them.
-    put(&place, "whole.ndjson", "{\"a\":9007199254740993}\n{\"a\":2.0}\n{\"a\":null}\n{\"b\":1}\n");
-    is(
-        &place,
-        "SELECT a FROM read_json('@/whole.ndjson', sample_size => 1) t WHERE a > 0",
-        &["9007199254740993", "2"],
-    );
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn not_of_type(what: &str) -> Option<Parts> {
     let line = rest.split_once('.').map_or(rest, |(line, _)| line);
     let column = format!(", column {}", column.parse::<usize>().ok()? + 1);
     let reason = format!("`{value}` cannot be read as {}", dtype.to_lowercase());
-    let hint = "the first rows decide on the types of columns: `sample_size => -1` looks at all \
+    let hint = "the first rows decide on the types of columns: `sample_size => '-1'` looks at all \
                 rows, and `all_varchar => true` reads the columns of a CSV file as texts";
     // A header line is not counted.
     Some((format!("row {line}"), column, reason, hint))

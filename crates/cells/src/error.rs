@@ -100,11 +100,13 @@ impl Error {
 }
 
 /// DataFusion's and Arrow's words for the stage that failed. Codes of this project say it.
-const STAGES: [&str; 7] = [
+const STAGES: [&str; 9] = [
     "Execution error: ",
     "Error during planning: ",
     "External error: ",
     "Arrow error: ",
+    "Ipc error: ",
+    "Parquet argument error: ",
     "Parquet error: ",
     "Invalid argument error: ",
     "This feature is not implemented: ",

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, Result};
+use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{Cast, TryCast};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -17,7 +17,9 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, ScalarUDF, lit}
 
 /// Rewrites the casts of a plan; names stay the same.
 pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
-    let Some(round) = state.scalar_functions().get("round") else { return Ok(plan) };
+    let Some(round) = state.scalar_functions().get("round") else {
+        return internal_err!("there is no function round");
+    };
     plan.transform_up_with_subqueries(|node| {
         let schema = merge_schema(&node.inputs());
         let names = NamePreserver::new(&node);

@@ -22,6 +22,7 @@ use datafusion::execution::SessionState;
 use sqlparser::ast::{Cte, Expr, Query, Select, SetExpr, TableFactor, VisitorMut};
 
 use super::names::Prepared;
+pub(super) use names::replace_in;
 use tessera_frontend::error::Error;
 
 /// Rewrites all blocks of a prepared query.
@@ -50,7 +51,7 @@ struct Level {
 }
 
 /// The expressions of merged names.
-type Merged = BTreeMap<String, Expr>;
+pub(super) type Merged = BTreeMap<String, Expr>;
 
 struct Pass<'a> {
     prepared: &'a Prepared,

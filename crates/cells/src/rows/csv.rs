@@ -15,9 +15,10 @@ mod quotes;
 #[cfg(test)]
 mod tests;
 
-pub(super) use errors::bad_row;
+pub(super) use errors::{bad_row, behind};
 pub(crate) use quotes::{Marks, State};
 
+use super::memory::charged_bytes;
 use super::opened::{Open, Scan};
 use bytes::Bytes;
 use datafusion::datasource::listing::PartitionedFile;
@@ -33,7 +34,7 @@ use quotes::Ends;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use tessera_exec::quota::{Account, Charge};
+use tessera_exec::quota::Account;
 use tokio::sync::OnceCell;
 
 /// Bytes behind a range that are read first to find the end of its last row.
@@ -159,7 +160,7 @@ impl Reader {
         let Scan { inner, config, partition, .. } = &self.scan;
         let inner = inner.create_file_opener(Arc::new(held), config, *partition)?;
         let rows = inner.open(rows)?.await?;
-        Ok(rows.map_err(move |e| errors::behind(first, e)).boxed())
+        Ok(rows.map_err(move |e| behind(first, e)).boxed())
     }
 
     /// The reader's state where the range begins, and the one behind it for each state.
@@ -223,20 +224,8 @@ impl Reader {
         let charge = charge.transpose()?;
         let bytes = self.scan.store.get_range(at, range).await?;
         Ok(match charge {
-            Some(charge) => Bytes::from_owner(Charged { bytes, _charge: charge }),
+            Some(charge) => charged_bytes(bytes, charge),
             None => bytes,
         })
-    }
-}
-
-/// Bytes with their charge.
-struct Charged {
-    bytes: Bytes,
-    _charge: Charge,
-}
-
-impl AsRef<[u8]> for Charged {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
     }
 }

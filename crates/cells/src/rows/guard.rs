@@ -15,6 +15,7 @@ use super::keyed::Keyed;
 use super::opened::Opened;
 use super::parquet::charged;
 use super::written::{cut, rows_of_fixed};
+use crate::error::plain;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
@@ -285,10 +286,6 @@ fn caught_now<T>(file: &File, work: impl FnOnce() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Prefixes of errors that are redundant where the file is named.
-const WHOSE: [&str; 4] =
-    ["Arrow error: ", "Ipc error: ", "Parquet argument error: ", "Parquet error: "];
-
 /// Adds the file to a reader's error about the bytes; an error of the storage is returned unchanged.
 fn named(path: &str, error: DataFusionError) -> DataFusionError {
     if let Some(error) = csv::bad_row(path, &error) {
@@ -308,14 +305,7 @@ fn named(path: &str, error: DataFusionError) -> DataFusionError {
         _ => false,
     };
     match is_of_bytes && tessera_storage::source::passing(&error).is_none() {
-        true => {
-            let text = error.strip_backtrace();
-            let mut text = text.as_str();
-            while let Some(rest) = WHOSE.iter().find_map(|whose| text.strip_prefix(whose)) {
-                text = rest;
-            }
-            damaged(path, text)
-        }
+        true => damaged(path, plain(&error.strip_backtrace())),
         false => error,
     }
 }

@@ -3,6 +3,7 @@
 //! The first rows of a file decide on the types of its columns, and Arrow's reader makes 2 of a 2.5 in a column of
 //! integers. So these columns are read as texts, and a text that is no integer is an error.
 
+use super::csv;
 use super::opened::{Open, Scan};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -74,6 +75,7 @@ impl Opener {
             .with_batch_size(self.scan.batch_rows)
             .with_coerce_primitive(true)
             .build_decoder()?;
+        let first = file.range.as_ref().map_or(0, |range| range.start.max(0) as u64);
         let bytes = bytes.map_err(DataFusionError::from).fuse();
         let decoder = DecoderDeserializer::new(JsonDecoder::new(decoder));
         let mut rows = 0;
@@ -82,7 +84,7 @@ impl Opener {
             rows += batch.num_rows();
             Ok(batch)
         });
-        Ok(batches.boxed())
+        Ok(batches.map_err(move |e| csv::behind(first, e)).boxed())
     }
 
     /// The batch with integers; `rows` is the number of rows before it.

@@ -12,17 +12,32 @@
 //! Statements that use rows at the same time have equal parts of the share, but always at least the memory for some
 //! batches. Bytes by which this exceeds the shares of a tiny limit are not counted: plans would have nothing left.
 
+use bytes::Bytes;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tessera_exec::quota::{Account, Quota, Reservation};
+use tessera_exec::quota::{Account, Charge, Quota, Reservation};
 
 /// A statement may use the limit divided by this, all statements together twice that.
 const SHARE: u64 = 4;
 /// Minimum share of a statement: less does not fit some batches of rows.
 const LEAST: u64 = 4 << 20;
+
+/// Bytes that are charged for as long as they live, also where arrays share them.
+pub(super) fn charged_bytes(bytes: Bytes, charge: Charge) -> Bytes {
+    struct Charged {
+        bytes: Bytes,
+        _charge: Charge,
+    }
+    impl AsRef<[u8]> for Charged {
+        fn as_ref(&self) -> &[u8] {
+            &self.bytes
+        }
+    }
+    Bytes::from_owner(Charged { bytes, _charge: charge })
+}
 
 /// The part of the budget that rows may use.
 #[derive(Debug)]

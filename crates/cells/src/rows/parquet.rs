@@ -11,6 +11,7 @@
 //!
 //! Source of the format: the Thrift definition of `PageHeader` (parquet.thrift of Apache Parquet).
 
+use super::memory::charged_bytes;
 use super::thrift::Compact;
 use bytes::buf::Reader;
 use bytes::{Buf, Bytes};
@@ -88,24 +89,12 @@ impl ChargedReader {
     }
 }
 
-/// Bytes with their charge.
-struct ChargedBytes {
-    bytes: Bytes,
-    _charge: Charge,
-}
-
-impl AsRef<[u8]> for ChargedBytes {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
 impl AsyncFileReader for ChargedReader {
     fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Read<Bytes>> {
         async move {
             let charge = reserve(&self.account, range.end.saturating_sub(range.start))?;
             let bytes = self.inner.get_bytes(range).await?;
-            Ok(Bytes::from_owner(ChargedBytes { bytes, _charge: charge }))
+            Ok(charged_bytes(bytes, charge))
         }
         .boxed()
     }
@@ -123,7 +112,7 @@ impl AsyncFileReader for ChargedReader {
                     let unpacked = self.charge_unpacked(start, &bytes)?;
                     let mut charge = stored.split(bytes.len() as u64);
                     charge.join(unpacked);
-                    Ok(Bytes::from_owner(ChargedBytes { bytes, _charge: charge }))
+                    Ok(charged_bytes(bytes, charge))
                 })
                 .collect()
         }

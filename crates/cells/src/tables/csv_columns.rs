@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// Bytes that are looked at together: whole rows, of which the longest may have more.
 const PART_BYTES: usize = 1 << 20;
 
+/// Upper bound on the bytes of a row that is looked at: behind a quote that is not closed, all of the file is one.
+const ROW_BYTES_MAX: usize = 64 << 20;
+
 /// How CSV files are read.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
@@ -81,6 +84,11 @@ impl Layout {
             }
             if more.is_none() {
                 break;
+            }
+            if part.len() > ROW_BYTES_MAX {
+                return Err(DataFusionError::Plan(format!(
+                    "`{shown}`, line {line}: a row has more than {ROW_BYTES_MAX} bytes; a quote may not be closed"
+                )));
             }
         }
         Ok(())
@@ -195,6 +203,13 @@ mod tests {
         assert_eq!(columns("a,b\n1,2", 9).await.unwrap(), "a Int64, b Int64");
         assert_eq!(columns("a,b\n1,x\n2.5,3", 9).await.unwrap(), "a Float64, b Utf8");
         assert_eq!(columns("", 9).await.unwrap(), "");
+    }
+
+    #[tokio::test]
+    async fn a_quote_that_is_not_closed_does_not_fill_the_memory() {
+        let text = format!("a,b\n1,2\n3,\"{}", "x\n".repeat(ROW_BYTES_MAX / 2 + PART_BYTES));
+        let error = columns(&text, usize::MAX).await.unwrap_err().to_string();
+        assert!(error.contains("`a.csv`, line 3: a row has more than"), "{error}");
     }
 
     #[tokio::test]

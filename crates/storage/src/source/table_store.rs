@@ -71,17 +71,19 @@ impl TableStore {
         versions: &Arc<Versions>,
     ) -> Self {
         let fence = reached.fence.clone();
-        Self::new(client.store.clone(), (root, origin_of(options)), false, versions, fence)
+        let files = Listing::All;
+        Self::new(client.store.clone(), (root, origin_of(options)), files, false, versions, fence)
     }
 
     /// Creates a storage of local files, through a store that is rooted at `/`.
     pub fn local(reached: &Reached, store: Arc<dyn ObjectStore>, versions: &Arc<Versions>) -> Self {
-        Self::new(store, ("", 0), true, versions, reached.fence.clone())
+        Self::new(store, ("", 0), Listing::All, true, versions, reached.fence.clone())
     }
 
     fn new(
         store: Arc<dyn ObjectStore>,
         (root, origin): (&str, u64),
+        files: Listing,
         is_local: bool,
         versions: &Arc<Versions>,
         fence: Option<Arc<Fenced>>,
@@ -90,7 +92,7 @@ impl TableStore {
             store,
             root: root.into(),
             origin,
-            files: Listing::All,
+            files,
             is_local,
             versions: versions.clone(),
             fence,
@@ -102,10 +104,7 @@ impl TableStore {
     /// The storage with nothing but those files in its listings.
     pub fn with_files(&self, files: Listing) -> Self {
         let Inner { store, root, origin, is_local, versions, fence, .. } = &*self.0;
-        let root = (root.as_str(), *origin);
-        let new = Self::new(store.clone(), root, *is_local, versions, fence.clone());
-        let inner = Arc::into_inner(new.0).map(|inner| Arc::new(Inner { files, ..inner }));
-        inner.map_or_else(|| self.clone(), TableStore)
+        Self::new(store.clone(), (root, *origin), files, *is_local, versions, fence.clone())
     }
 
     /// A text that changes with the set of files found so far, or with one of their versions.

@@ -12,13 +12,14 @@ use std::ops::ControlFlow;
 
 use sqlparser::ast::{
     ExcludeSelectItem, Expr, Ident, ObjectName, OrderBy, OrderByKind, Query, SelectItem, SetExpr,
-    TableWithJoins, Value, Visitor, VisitorMut, WildcardAdditionalOptions,
+    TableWithJoins, Value, Visitor, WildcardAdditionalOptions,
 };
-use tessera_frontend::walk::{walk, walk_mut};
+use tessera_frontend::walk::walk;
 
+use super::super::using::replace_in;
 use super::derived::{all_of, derived};
 
-/// The items with an alias, by the alias.
+/// The items with an alias, in parentheses, by the alias.
 type Items = BTreeMap<String, Expr>;
 
 /// Moves the items and keys of such a query into a subquery.
@@ -28,7 +29,9 @@ pub(super) fn apart(query: &mut Query) {
     };
     let SetExpr::Select(select) = &mut *query.body else { return };
     let aliased = |item: &SelectItem| match item {
-        SelectItem::ExprWithAlias { expr, alias } => Some((alias.value.clone(), expr.clone())),
+        SelectItem::ExprWithAlias { expr, alias } => {
+            Some((alias.value.clone(), Expr::Nested(Box::new(expr.clone()))))
+        }
         _ => None,
     };
     let items: Items = select.projection.iter().filter_map(aliased).collect();
@@ -55,7 +58,8 @@ pub(super) fn apart(query: &mut Query) {
         }
         let name = Ident::with_quote('"', format!("tessera_order_{}", hidden.len()));
         let mut expr = std::mem::replace(&mut key.expr, Expr::Identifier(name.clone()));
-        let _ = walk_mut(&mut expr, &mut Aliases { items: &items, depth: 0 });
+        // The subquery that computes the key does not know the aliases.
+        replace_in(&mut expr, &items);
         select.projection.push(SelectItem::ExprWithAlias { expr, alias: name.clone() });
         hidden.push(ObjectName::from(vec![name]));
     }
@@ -85,35 +89,4 @@ fn names_hidden(key: &Expr, items: &Items) -> bool {
         }
     }
     walk(key, &mut Search(items)).is_break()
-}
-
-/// Replaces aliases by their items, because the subquery that computes a key does not know them.
-struct Aliases<'a> {
-    items: &'a Items,
-    /// The number of open inner queries.
-    depth: usize,
-}
-
-impl VisitorMut for Aliases<'_> {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if self.depth == 0
-            && let Expr::Identifier(name) = expr
-            && let Some(item) = self.items.get(&name.value)
-        {
-            *expr = Expr::Nested(Box::new(item.clone()));
-        }
-        ControlFlow::Continue(())
-    }
 }

@@ -35,7 +35,7 @@ pub(super) fn replace(select: &mut Select, merged: &Merged, all: &[Column]) {
 }
 
 /// As [`replace`], for one expression.
-pub(super) fn replace_in(expr: &mut Expr, merged: &Merged) {
+pub(in crate::lift) fn replace_in(expr: &mut Expr, merged: &Merged) {
     let _ = walk_mut(expr, &mut Names { merged, depth: 0 });
 }
 

@@ -1,4 +1,4 @@
-//! Errors of rows that do not fit the columns of their file.
+//! Errors of rows that do not fit the columns of their file, of CSV and NDJSON.
 
 use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
@@ -8,7 +8,7 @@ use tessera_storage::source::SourceError;
 const BEHIND: &str = " behind byte ";
 
 /// The error of a reader that counts lines from a byte of the file.
-pub(super) fn behind(first: u64, error: DataFusionError) -> DataFusionError {
+pub(in crate::rows) fn behind(first: u64, error: DataFusionError) -> DataFusionError {
     let DataFusionError::ArrowError(e, _) = &error else { return error };
     let text = |text: &String| format!("{text}{BEHIND}{first}");
     let of_range = match &**e {
@@ -19,7 +19,7 @@ pub(super) fn behind(first: u64, error: DataFusionError) -> DataFusionError {
     DataFusionError::ArrowError(Box::new(of_range), None)
 }
 
-/// The error of a row, by the words of Arrow's reader of CSV; `None` for other errors.
+/// The error of a row, by the words of Arrow's reader of CSV, which that of NDJSON uses, too; `None` for other errors.
 pub(in crate::rows) fn bad_row(path: &str, error: &DataFusionError) -> Option<SourceError> {
     let DataFusionError::ArrowError(e, _) = error else { return None };
     let (ArrowError::ParseError(what) | ArrowError::CsvError(what)) = &**e else { return None };

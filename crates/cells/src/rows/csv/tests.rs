@@ -111,9 +111,13 @@ async fn errors_tell_where_a_row_is() {
     text.push_str("not a number,a,b\n");
     let error = rows(&text, Some(1000), None, true).await.unwrap_err();
     let told = error.find_root().to_string();
-    let place =
-        "t.csv`, row 48 behind byte 53534, column 1: `not a number` cannot be read as int64";
-    assert!(told.contains(place), "{told}");
+    let (_, place) = told.split_once("t.csv`, row ").unwrap();
+    let (row, place) = place.split_once(" behind byte ").unwrap();
+    let (first, reason) = place.split_once(", ").unwrap();
+    assert_eq!(reason, "column 1: `not a number` cannot be read as int64");
+    // The last row but one has the id 1999.
+    let first: usize = text[first.parse().unwrap()..].split(',').next().unwrap().parse().unwrap();
+    assert_eq!(row.parse::<usize>().unwrap(), 2000 - first + 1, "{told}");
     let ids: Vec<i64> = (0..3).collect();
     let (split, _) = rows(&file("\n", 3), Some(1 << 20), None, true).await.unwrap();
     let read = split.column(0).as_primitive::<datafusion::arrow::datatypes::Int64Type>();

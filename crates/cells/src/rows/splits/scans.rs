@@ -68,8 +68,8 @@ fn files_of(
     if groups.len() == 1 {
         return None;
     }
-    let source = of_ranges(&scan.file_source, &groups).filter(|_| is_cut);
-    let source = source.unwrap_or_else(|| scan.file_source.clone());
+    let of_csv = if is_cut { of_ranges(&scan.file_source, &groups) } else { None };
+    let source = of_csv.unwrap_or_else(|| scan.file_source.clone());
     let is_ordered = node.properties().output_ordering().is_some();
     let order = if is_ordered { scan.output_ordering.clone() } else { Vec::new() };
     let scan = FileScanConfigBuilder::from(scan.clone())

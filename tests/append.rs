@@ -1,7 +1,17 @@
-//! Appends to Zarr stores: `COPY … OPTIONS (append …)` and `INSERT INTO`, with readers beside them.
+//! Appends to Zarr stores: `COPY … OPTIONS (append …)` and `INSERT INTO`, with readers and other appends beside them.
 
-use crate::common::Place;
+use crate::common::{Place, until};
+use crate::restart::{self, result, submit};
+use crate::web;
 use std::fs;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// The numbers in the answers.
+fn numbers(place: &Place, sql: &str) -> Vec<f64> {
+    let text = place.lines(sql).unwrap_or_else(|e| panic!("{sql}: {e}")).join(" ");
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
 
 /// A store of days 0 to 49, and one of days 50 to 82, with cells that tell their day.
 fn stores(place: &Place, format: u8) -> (String, String) {
@@ -143,6 +153,19 @@ fn a_tensor_and_an_external_store_take_inserts() {
         let again =
             place.lines(&format!("INSERT INTO {name} SELECT u FROM (SELECT v AS u FROM '{new}')"));
         assert!(again.unwrap_err().starts_with("cannot_insert: "));
+        // `float32` has all values of `int16`, and not those of `float64` and `int32`.
+        let insert = |dtype: &str| {
+            let cells = format!("assign_coords(v::{dtype}, day => arange(83, 116)) AS v");
+            place.lines(&format!("INSERT INTO {name} SELECT {cells} FROM '{new}'"))
+        };
+        for dtype in ["float64", "int32"] {
+            let told = insert(dtype).unwrap_err();
+            assert!(told.contains(&format!("`v` is {dtype}, ")), "{name}: {told}");
+        }
+        insert("int16").unwrap();
+        let sql = format!("SELECT v[114:116, 0, 0] AS v FROM {name}");
+        assert_eq!(numbers(&place, &sql), [81.0, 82.0], "{name}");
+        assert!(place.lines(&sql).unwrap().concat().contains("float32"), "{name}");
     }
     let none = place.lines("INSERT INTO nobody SELECT arange(3)").unwrap_err();
     assert!(none.starts_with("unknown_name: "), "{none}");
@@ -225,4 +248,111 @@ fn results_of_many_chunks_are_appended_to_other_chunks() {
     let text = lines.unwrap().join(" ");
     let numbers: Vec<f64> = text.split_whitespace().filter_map(|w| w.parse().ok()).collect();
     assert_eq!(numbers, [3500.0, 0.0], "{text}");
+}
+
+#[test]
+fn appends_at_the_same_time_go_one_behind_the_other() {
+    let place = Place::open(&[]);
+    // Another process on the same warehouse.
+    let warehouse = place.path("warehouse").display().to_string();
+    let other = Place::open(&[("warehouse", warehouse.as_str())]);
+    let store = place.shown("s.zarr");
+    let cells = |first: u64, last: u64| {
+        format!("SELECT rename(arange({first}, {last}), dim_0 => 'd') AS v")
+    };
+    let copy = |query: &str, options: &str| {
+        format!("COPY ({query}) TO '{store}' STORED AS ZARR OPTIONS ({options})")
+    };
+    place.run(&format!("CREATE TENSOR t AS {}", cells(0, 4)));
+    place.run(&copy(&cells(0, 4), "overwrite false"));
+    place.run(&format!("CREATE EXTERNAL TABLE e STORED AS ZARR LOCATION '{store}'"));
+    place.run(&format!("COPY (SELECT arange(10, 13) AS x) TO '{}'", place.shown("new.npy")));
+    let (address, served) = web::serve(place.path("output"));
+    let held = |name: &str| {
+        format!(
+            "INSERT INTO {name} SELECT rename(new, dim_0 => 'd') AS v FROM 'http://{address}/new.npy'"
+        )
+    };
+    let wait = Duration::from_secs(60);
+    // The tensor is replaced after the first INSERT has read it.
+    served.is_held.store(true, Relaxed);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| place.lines(&held("t")));
+        until("it reads", wait, || served.requests.load(Relaxed) > 0);
+        other.run(&format!("INSERT INTO t {}", cells(20, 22)));
+        served.is_held.store(false, Relaxed);
+        first.join().unwrap().unwrap();
+    });
+    let expected = [0.0, 1.0, 2.0, 3.0, 20.0, 21.0, 10.0, 11.0, 12.0];
+    assert_eq!(numbers(&place, "SELECT v FROM t"), expected);
+    // In one process the second append waits for the first.
+    served.take();
+    served.is_held.store(true, Relaxed);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| place.lines(&held("e")));
+        until("it reads", wait, || served.requests.load(Relaxed) > 0);
+        let second = scope.spawn(|| place.lines(&copy(&cells(20, 22), "append 'd'")));
+        until("the second one waits", wait, || {
+            place.lines("SHOW QUERIES").unwrap().join(" ").contains("QUEUED")
+        });
+        served.is_held.store(false, Relaxed);
+        first.join().unwrap().unwrap();
+        second.join().unwrap().unwrap();
+    });
+    let expected = [0.0, 1.0, 2.0, 3.0, 10.0, 11.0, 12.0, 20.0, 21.0];
+    assert_eq!(numbers(&place, "SELECT v FROM e"), expected);
+}
+
+#[test]
+fn an_append_that_was_committed_is_done_when_its_server_dies() {
+    let p = restart::Place::new();
+    let output = p.directory.path().join("output");
+    fs::create_dir(&output).unwrap();
+    let store = output.join("s.zarr").display().to_string();
+    let days = |first: u64, last: u64| {
+        let cells = format!("rename(arange({first}, {last}), dim_0 => 'day')");
+        format!("SELECT assign_coords({cells}, day => arange({first}, {last})) AS v")
+    };
+    let copy = |query: &str, options: &str| {
+        format!("COPY ({query}) TO '{store}' STORED AS ZARR OPTIONS ({options})")
+    };
+    p.query(&format!("CREATE TENSOR t AS {}", days(0, 4)));
+    p.query(&copy(&days(0, 4), "overwrite false"));
+    p.query(&format!("CREATE EXTERNAL TABLE e STORED AS ZARR LOCATION '{store}'"));
+    p.query(&format!("COPY (SELECT arange(2) AS x) TO '{}'", output.join("new.npy").display()));
+    // Statements read it, and so do not end before they are acknowledged.
+    let (address, served) = web::serve(output);
+    let held = |first: u64| {
+        let cells = format!("rename(new + {first}, dim_0 => 'day')");
+        let coords = format!("day => arange({first}, {})", first + 2);
+        format!("SELECT assign_coords({cells}, {coords}) AS v FROM 'http://{address}/new.npy'")
+    };
+    let died = |fail: &str, sql: Option<&str>| {
+        served.is_held.store(true, Relaxed);
+        let s = p.serve_with(&[("TESSERA_FAIL", fail)]);
+        let id = sql.map(|sql| submit(&s, sql));
+        served.is_held.store(false, Relaxed);
+        until("the server dies", Duration::from_secs(60), || !s.is_alive());
+        id
+    };
+    // It dies between the commit and its note. Then others append, too.
+    let insert = format!("INSERT INTO t {}", held(4));
+    let inserted = died("catalog.named=abort@1", Some(insert.as_str()));
+    p.query(&format!("INSERT INTO t {}", days(6, 8)));
+    let script = format!("{}; INSERT INTO e {}", copy(&held(4), "append 'day'"), held(8));
+    let copied = died("append.committed=abort@1", Some(script.as_str()));
+    p.query(&copy(&days(6, 8), "append 'day'"));
+    // The next server knows that the first statement of the script is done, and dies of the second one.
+    died("append.committed=abort@1", None);
+    p.query(&format!("INSERT INTO e {}", days(10, 12)));
+    let s = p.serve();
+    for id in [inserted, copied].into_iter().flatten() {
+        result(&s, &id);
+    }
+    for (name, length) in [("t", 8), ("e", 12)] {
+        let answer = p.query(&format!("SELECT sum(v) AS s, count(v) AS n FROM {name}"));
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        let (sum, count) = (&answer["tensors"][0]["data"], &answer["tensors"][1]["data"]);
+        assert_eq!((sum.as_i64(), count.as_i64()), (Some(length * (length - 1) / 2), Some(length)));
+    }
 }

@@ -52,7 +52,7 @@ impl Place {
     }
 
     /// What a process that nobody kills answers.
-    fn query(&self, sql: &str) -> String {
+    pub(crate) fn query(&self, sql: &str) -> String {
         let out = self.tessera().args(["query", "--format", "json", sql]).output().unwrap();
         assert!(out.status.success(), "{sql}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap()

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// What the server has answered.
 #[derive(Default)]
@@ -14,6 +15,8 @@ pub(crate) struct Answered {
     pub(crate) bytes: AtomicU64,
     /// True if it ignores ranges.
     pub(crate) is_whole: AtomicBool,
+    /// Requests wait as long as this is true.
+    pub(crate) is_held: AtomicBool,
 }
 
 impl Answered {
@@ -56,6 +59,9 @@ fn answer(mut stream: &TcpStream, directory: &std::path::Path, answered: &Answer
         }
     }
     answered.requests.fetch_add(1, Relaxed);
+    while answered.is_held.load(Relaxed) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
     let mut words = first.split(' ');
     let (method, path) = (words.next()?, words.next()?.trim_start_matches('/'));
     let file = std::fs::File::open(directory.join(path)).ok();

@@ -86,8 +86,8 @@ _CLASSES: dict[type[DatabaseError], str] = {
     ),
     OperationalError: (
         "cancelled corrupt corrupt_chunk corrupt_file document_changed forbidden invalid_metadata no_space not_allowed "
-        "not_found permission_denied source_changed storage_error storage_timeout unauthorized unknown_session "
-        "unreachable"
+        "not_found outcome_unknown permission_denied source_changed storage_error storage_timeout unauthorized "
+        "unknown_session unreachable"
     ),
 }
 _CLASS_OF = {code: cls for cls, codes in _CLASSES.items() for code in codes.split()}

@@ -88,6 +88,8 @@ pub struct Host {
     seeds: AtomicU64,
     queries: Arc<Queries>,
     admission: Arc<Admission>,
+    /// Statements that append to one target run one after the other.
+    appends: append::AppendTurns,
     /// Stores results that are too large for memory.
     scratch: Arc<Scratch>,
     /// Memory for results that are rows.
@@ -185,6 +187,7 @@ impl Host {
             seeds: AtomicU64::new(seed),
             queries: Arc::default(),
             admission: Arc::default(),
+            appends: append::AppendTurns::default(),
             scratch,
             rows_room: RowsRoom::new(&quota),
             rows,

@@ -153,6 +153,17 @@ pub struct Variable {
     pub attrs: Attrs,
 }
 
+impl Variable {
+    /// The type of its decoded cells.
+    pub fn dtype(&self) -> DType {
+        match (&self.decode.time, &self.decode.unpack) {
+            (Some(time), _) => DType::Datetime(time.calendar),
+            (None, Some(unpack)) => unpack.dtype,
+            (None, None) => self.source.dtype,
+        }
+    }
+}
+
 /// The labels along one dimension, read at bind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Coord {

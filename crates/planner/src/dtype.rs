@@ -158,6 +158,13 @@ impl DType {
         })
     }
 
+    /// True if `other` has every value of this type, so that a cast to it changes none: `int16` fits `float32`, `int64`
+    /// does not fit `float64`. `bool` and datetimes fit only themselves.
+    pub fn fits(self, other: DType) -> bool {
+        let is_rounded = self.is_integer() && self.size() == 8 && other.is_float();
+        self == other || self.is_numeric() && self.promote(other) == Some(other) && !is_rounded
+    }
+
     /// The floating type in which a function such as `sqrt` computes: `float32` for types that it represents exactly
     /// (8- and 16-bit integers and `bool`, where NumPy would take `float16` for 8 bits), else `float64`.
     pub fn to_float(self) -> DType {
@@ -250,5 +257,25 @@ mod tests {
             assert_eq!(b.promote(a), Some(want), "{b} {a}");
         }
         assert_eq!(DType::parse("datetime").and_then(|d| d.promote(Int64)), None);
+    }
+
+    #[test]
+    fn a_type_fits_one_that_has_its_values() {
+        for (a, fitting) in [
+            (Bool, vec![]),
+            (Int8, vec![Int16, Int32, Int64, Float32, Float64]),
+            (UInt16, vec![Int32, Int64, UInt32, UInt64, Float32, Float64]),
+            (Int32, vec![Int64, Float64]),
+            (Int64, vec![]),
+            (UInt64, vec![]),
+            (Float32, vec![Float64]),
+            (Float64, vec![]),
+        ] {
+            let all =
+                [Bool, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float32, Float64];
+            let found: Vec<DType> = all.into_iter().filter(|&b| a != b && a.fits(b)).collect();
+            assert_eq!(found, fitting, "{a}");
+            assert!(a.fits(a));
+        }
     }
 }

@@ -21,7 +21,7 @@ const DOCUMENTS: [&str; 3] = ["catalog", "statements", "epochs"];
 /// object); when the document has its name; before it is removed, and after.
 const STEPS: [&str; 5] = ["put", "stored", "named", "remove", "removed"];
 /// All other fail-points.
-const PLACES: [&str; 18] = [
+const PLACES: [&str; 19] = [
     "warehouse.json.put",
     "warehouse.json.stored",
     "warehouse.json.named",
@@ -32,6 +32,7 @@ const PLACES: [&str; 18] = [
     "data.marks_removed",
     "zarr.object",
     "zarr.metadata",
+    "append.committed",
     "file.write",
     "file.finish",
     "publish",

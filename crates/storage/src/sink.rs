@@ -22,7 +22,7 @@ mod promise;
 mod target;
 mod zarr;
 
-pub use append::{Append, check_labels};
+pub use append::{Append, Earlier, check_labels};
 pub use error::SinkError;
 pub use file::{Failure, ObjectWriter};
 pub use folder::{FileLock, Folder, Mode, Version};

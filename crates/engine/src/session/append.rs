@@ -1,22 +1,29 @@
 //! `COPY … OPTIONS (append 'dim')` and `INSERT INTO`: appends a result to a Zarr store, or to a tensor.
+//!
+//! Appends of this process to one target [take turns](turns). Another process may change the target at any time. So a
+//! commit replaces what the append has read, and nothing else; if the target changed, the append begins again, behind
+//! what was appended.
+//!
+//! A server may be killed between a commit and its note in the journal. So a commit lists its append: in the root's
+//! document of a store, or in the entry of a tensor. The statement that runs again finds itself there.
+
+mod insert;
+mod turns;
+
+pub(super) use turns::AppendTurns;
 
 use crate::Handle;
 use crate::answer::{Answer, Chunked, Reply};
 use crate::error::Error;
 use crate::session::ddl::item;
-use crate::session::open::{Found, Opener, bare};
-use crate::session::warehouse::Definition;
+use crate::session::open::absolute;
 use crate::session::{Failure, Session};
 use crate::statement::Intent;
 use futures::stream::{self, StreamExt};
 use sqlparser::ast::Query;
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use tessera_frontend::labels::Labels;
-use tessera_frontend::statement::{CreateTensor, Insert, Statement};
-use tessera_planner::catalog::{CoordValues, Dataset, DimLabel};
 use tessera_planner::region::Region;
-use tessera_storage::sink::{Append, Item, Shards, SinkError, check_labels};
+use tessera_storage::sink::{Append, Earlier, Item, Shards, SinkError};
 use tessera_storage::source::Options;
 
 /// Bytes that are held of a box for each byte of its cells: the cells, what is stored of them, an object.
@@ -25,22 +32,48 @@ const COPIES: u64 = 4;
 /// Objects that are written at the same time, if the memory suffices.
 const AT_ONCE: u64 = 8;
 
+/// Attempts of an append whose target other processes change.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// A Zarr store that is appended to.
+struct Store<'a> {
+    url: &'a str,
+    options: &'a Options,
+}
+
 impl Session {
-    /// Appends the result of a COPY along `dim`. The result is computed first; large ones go to the scratch directory.
+    /// Appends the result of a COPY along `dim`.
     pub(super) async fn append(
         &self,
         query: &Query,
         url: &str,
         dim: &str,
-        storage: &Options,
+        options: &Options,
         statement: &Handle,
     ) -> Result<Reply, Error> {
-        let noted = statement.entry().step(|s| match &s.intent {
-            Some(Intent::Publish { target }) => {
-                target.strip_prefix(&prefix(url, dim))?.parse().ok()
-            }
-            _ => None,
-        });
+        let _turn = self.host.appends.turn(&absolute(url), statement).await?;
+        let store = Store { url, options };
+        if self.has_appended(&store, statement).await? {
+            return Ok(Answer::Done(format!("appended to {url}")).into());
+        }
+        self.append_in_turn(query, &store, dim, statement).await
+    }
+
+    /// True if an earlier run of the statement appended to the store, and could not say so.
+    async fn has_appended(&self, store: &Store<'_>, statement: &Handle) -> Result<bool, Error> {
+        let Some((mark, _)) = noted(statement) else { return Ok(false) };
+        let committed = Append::is_committed(store.url, &mark, store.options, &self.host.stores);
+        committed.await.map_err(Error::stage)
+    }
+
+    /// Appends a result, which is computed first; large ones go to the scratch directory.
+    async fn append_in_turn(
+        &self,
+        query: &Query,
+        store: &Store<'_>,
+        dim: &str,
+        statement: &Handle,
+    ) -> Result<Reply, Error> {
         let mut reply = self.query_tensors(query, statement).await?;
         let Answer::Chunked(results) =
             std::mem::replace(&mut reply.answer, Answer::Done(String::new()))
@@ -48,53 +81,104 @@ impl Session {
             return Err(Error::Internal { what: "an append of no tensors".into() });
         };
         let items = items(&results);
-        let stores = &self.host.stores;
+        let results: Vec<Arc<Chunked>> = results.into_iter().map(Arc::new).collect();
+        let (mark, mut earlier) = match noted(statement) {
+            Some((mark, before)) => (mark, Some(before)),
+            None => (uuid::Uuid::new_v4().simple().to_string(), None),
+        };
+        let mut attempts = 0..ATTEMPTS_MAX;
+        loop {
+            attempts.next();
+            let attempt = (mark.as_str(), earlier.take());
+            match self.append_once((&results, &items), store, dim, attempt, statement).await {
+                Err(e) if e.code() == "document_changed" && !attempts.is_empty() => {
+                    tracing::info!(id = statement.id(), "appends again: {e}");
+                }
+                done => {
+                    reply.answer = Answer::Done(done?);
+                    return Ok(reply);
+                }
+            }
+        }
+    }
+
+    /// One attempt to append results. `mark` lists it in the store; `earlier` is the length that an earlier run had
+    /// found, whose commit is in question.
+    async fn append_once(
+        &self,
+        (results, items): (&[Arc<Chunked>], &[Item]),
+        store: &Store<'_>,
+        dim: &str,
+        (mark, earlier): (&str, Option<u64>),
+        statement: &Handle,
+    ) -> Result<String, Error> {
+        let done = || format!("appended to {}", store.url);
         // It may wait for the lock of an append that was killed.
-        let append = tokio::select! {
+        let opened = tokio::select! {
             biased;
             () = statement.cancelled() => return Err(Error::Cancelled),
-            append = Append::open(url, dim, &items, storage, stores) => append,
+            opened = Append::open(store.url, dim, items, store.options, &self.host.stores) => opened,
         };
-        let append = append.map_err(Error::stage)?;
-        let more = append.after() - append.before();
-        // An earlier run of the statement may have ended before it could say so.
-        if noted.is_some_and(|before: u64| append.before() >= before + more) {
-            append.abandon().await;
-            reply.answer = Answer::Done(format!("appended to {url}"));
-            return Ok(reply);
-        }
-        let intent = format!("{}{}", prefix(url, dim), append.before());
-        let written = match self.publishes_as(intent, statement).await {
-            Ok(()) => self.append_cells(&append, results, &items, statement).await,
-            Err(e) => Err(e),
-        };
-        let length = match written {
-            Ok(()) => append.finish().await.map_err(Error::stage)?,
+        let append = match opened {
+            Ok(append) => append,
+            // Labels that were appended do not continue themselves.
             Err(e) => {
-                append.abandon().await;
-                return Err(e);
+                return match self.has_appended(store, statement).await? {
+                    true => Ok(done()),
+                    false => Err(Error::stage(e)),
+                };
             }
         };
-        reply.answer = Answer::Done(format!("appended {more} to {url} along {dim} ({length} now)"));
-        Ok(reply)
+        let (before, more) = (append.before(), append.after() - append.before());
+        match append.earlier(mark, earlier) {
+            Earlier::Absent => {}
+            Earlier::Committed => {
+                append.abandon().await;
+                return Ok(done());
+            }
+            Earlier::Unknown => {
+                append.abandon().await;
+                return Err(Error::stage(Failure::OutcomeUnknown { what: store.url.into() }));
+            }
+        }
+        let intent = Intent::Append { mark: mark.into(), before };
+        statement.entry().step(|s| s.intent = Some(intent));
+        let written = match statement.entry().keep().await {
+            Ok(()) => self.append_cells(&append, results, items, statement).await,
+            Err(e) => Err(e),
+        };
+        if let Err(e) = written {
+            append.abandon().await;
+            // Nothing was committed.
+            statement.entry().step(|s| s.intent = None);
+            return Err(e);
+        }
+        if let Err(e) = append.finish(mark).await {
+            // The commit may have succeeded although its answer was lost.
+            match self.has_appended(store, statement).await {
+                Ok(true) => {}
+                Ok(false) | Err(_) => return Err(Error::stage(e)),
+            }
+        }
+        let after = before + more;
+        Ok(format!("appended {more} to {} along {dim} ({after} now)", store.url))
     }
 
     /// Writes all cells of the results, several objects at a time.
     async fn append_cells(
         &self,
         append: &Append,
-        results: Vec<Chunked>,
+        results: &[Arc<Chunked>],
         items: &[Item],
         statement: &Handle,
     ) -> Result<(), Error> {
-        for (result, item) in results.into_iter().zip(items) {
-            let result = Arc::new(result);
+        for (result, item) in results.iter().zip(items) {
             let quota = self.sink_host(statement).quota;
             let largest = append.boxes(&item.name).map(|b| bytes_of(&b, item)).max().unwrap_or(1);
             let free = quota.limit().saturating_sub(quota.used());
             let at_once = (free / largest.max(1)).clamp(1, AT_ONCE) as usize;
             let boxes = stream::iter(append.boxes(&item.name));
-            let put = boxes.map(|region| self.append_box(append, &result, item, region, statement));
+            let put = boxes.map(|region| self.append_box(append, result, item, region, statement));
             let mut put = std::pin::pin!(put.buffer_unordered(at_once));
             while let Some(done) = tokio::select! {
                 biased;
@@ -105,55 +189,6 @@ impl Session {
             }
         }
         Ok(())
-    }
-
-    /// `INSERT INTO name query`: appends along the dimension whose labels, or length, the result does not share.
-    ///
-    /// A tensor of the warehouse never changes: it is replaced by the old cells and the new ones, in one step. An
-    /// external Zarr store is appended to in place.
-    pub(super) async fn insert(&self, insert: &Insert, statement: &Handle) -> Result<Reply, Error> {
-        let name = insert.name.to_string();
-        let key = bare(&name);
-        let done = || Answer::Done(format!("inserted into {name}"));
-        if self.was_defined(&key, statement).await? {
-            return Ok(done().into());
-        }
-        let mut opener = Opener::new(self, Vec::new(), statement);
-        let refused = |kind| Err(Error::stage(Failure::NotATensor { name: name.clone(), kind }));
-        let dataset = match opener.find(&key).await? {
-            Some(Found::Dataset(dataset)) => dataset,
-            Some(Found::View(_)) => return refused("a view"),
-            Some(Found::Table(_)) => {
-                let is_of_files = self.host.warehouse.entry(&key).await?.is_some();
-                return refused(if is_of_files { "a table of files" } else { "a table of rows" });
-            }
-            None => {
-                let known = self.host.warehouse.names().await?;
-                return Err(self.unknown(&key, known));
-            }
-        };
-        let labels = self.plan(&insert.query, statement).await?.labels;
-        let dim = grown(&dataset, &labels)
-            .map_err(|reason| Error::stage(Failure::Insert { name: name.clone(), reason }))?;
-        let entry = self.host.warehouse.entry(&key).await?;
-        let mut reply = match entry.map(|e| e.definition) {
-            Some(Definition::External { stored_as, location, options }) if stored_as == "zarr" => {
-                let options = options.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-                let options = Options::parse(options).map_err(Error::stage)?;
-                self.append(&insert.query, &location, &dim, &options, statement).await?
-            }
-            Some(Definition::Tensor { .. }) => {
-                check_continued(&name, &dataset, &labels, &dim)?;
-                let create = replacement(&name, insert, &dataset, &dim)?;
-                self.create_tensor(&create, statement).await?
-            }
-            _ => {
-                let reason = "it is neither a tensor nor a table STORED AS ZARR".into();
-                return Err(Error::stage(Failure::Insert { name, reason }));
-            }
-        };
-        reply.answer = done();
-        Ok(reply)
     }
 
     async fn append_box(
@@ -184,91 +219,17 @@ impl Session {
     }
 }
 
+/// The mark of the append that the statement was about to commit, and the length that it had found.
+fn noted(statement: &Handle) -> Option<(String, u64)> {
+    statement.entry().step(|s| match &s.intent {
+        Some(Intent::Append { mark, before }) => Some((mark.clone(), *before)),
+        _ => None,
+    })
+}
+
 /// Bytes that are held while a box is written.
 fn bytes_of(region: &Region, item: &Item) -> u64 {
     region.cells().saturating_mul(item.dtype.size() as u64).saturating_mul(COPIES)
-}
-
-/// The one dimension along which results differ from the dataset.
-fn grown(dataset: &Dataset, results: &[Labels]) -> Result<String, String> {
-    let mut dims = BTreeSet::new();
-    for result in results {
-        let known = dataset.variables.iter().find(|v| *v.name == *result.name);
-        let Some(v) = known else { return Err(format!("it has no variable `{}`", result.name)) };
-        for (dim, (was, is)) in result.dims.iter().zip(v.source.shape.iter().zip(&result.shape)) {
-            let Some(name) = &dim.name else { continue };
-            let old = dataset.index_coord(name).map(|c| &c.values);
-            let new = dim.coord.as_ref().map(|c| &c.values);
-            if was != is || (old.is_some() && old != new) {
-                dims.insert(name.to_string());
-            }
-        }
-    }
-    let mut dims = dims.into_iter();
-    match (dims.next(), dims.next()) {
-        (Some(dim), None) => Ok(dim),
-        (None, _) => Err("the result has the labels that are there already".into()),
-        (Some(a), Some(b)) => Err(format!(
-            "the result has other labels along `{a}` and along `{b}`; one dimension may grow"
-        )),
-    }
-}
-
-/// Checks that new labels along `dim` continue those of a tensor, as those of a store are checked. Labels of another
-/// type are refused, too: `concat` drops labels of two types.
-fn check_continued(
-    name: &str,
-    dataset: &Dataset,
-    results: &[Labels],
-    dim: &str,
-) -> Result<(), Error> {
-    let Some(old) = dataset.index_coord(dim) else { return Ok(()) };
-    let of_dim = |d: &DimLabel| d.coord.clone().filter(|_| d.name.as_deref() == Some(dim));
-    let new = results.iter().flat_map(|r| &r.dims).find_map(of_dim).map(|c| c.values.clone());
-    if let Some(new) = &new
-        && new.dtype() != old.values.dtype()
-    {
-        let shown = |v: &CoordValues| v.dtype().map_or("texts".into(), |dtype| dtype.to_string());
-        let (is, was) = (shown(new), shown(&old.values));
-        let reason = format!("the labels of `{dim}` are {is}, those that it has are {was}");
-        return Err(Error::stage(Failure::Insert { name: name.into(), reason }));
-    }
-    check_labels(&format!("tensor `{name}`"), old, new).map(drop).map_err(Error::stage)
-}
-
-/// The statement that replaces a tensor by its cells and the new ones.
-fn replacement(
-    name: &str,
-    insert: &Insert,
-    dataset: &Dataset,
-    dim: &str,
-) -> Result<CreateTensor, Error> {
-    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
-    let items = dataset.variables.iter().map(|v| {
-        let own = quoted(&v.name);
-        match v.dims.iter().any(|d| d.as_deref() == Some(dim)) {
-            true => format!(
-                "concat([__old.{own}, __new.{own}], axis => '{}') AS {own}",
-                dim.replace('\'', "''")
-            ),
-            false => format!("__old.{own} AS {own}"),
-        }
-    });
-    let text = format!(
-        "CREATE OR REPLACE TENSOR {name} AS WITH __new AS ({}) SELECT {} FROM {name} AS __old, __new",
-        insert.query_text,
-        items.collect::<Vec<_>>().join(", ")
-    );
-    let mut parsed = tessera_frontend::parse(&text).map_err(Error::stage)?;
-    match parsed.pop().map(|p| p.statement) {
-        Some(Statement::CreateTensor(create)) => Ok(create),
-        _ => Err(Error::Internal { what: "an INSERT that creates no tensor".into() }),
-    }
-}
-
-/// The intent of an append, without the length before it.
-fn prefix(url: &str, dim: &str) -> String {
-    format!("{url} along {dim} after ")
 }
 
 fn items(results: &[Chunked]) -> Vec<Item> {

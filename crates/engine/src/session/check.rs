@@ -48,7 +48,7 @@ pub async fn check(config: &Config, out: &mut (dyn Write + Send)) -> Result<u64,
             Err(e) => return Err(e),
         };
         lines.files += 1;
-        let Definition::Tensor { data, manifest } = &entry.definition else { continue };
+        let Definition::Tensor { data, manifest, .. } = &entry.definition else { continue };
         named.insert(data.clone());
         let found = check_store(warehouse.folder(), data, manifest.as_ref(), &stores).await;
         let found = found.map_err(Error::stage)?;

@@ -5,7 +5,7 @@ use crate::answer::{Answer, Reply, Stats, Surface};
 use crate::error::{Class, Error, Position};
 use crate::session::open::{self, Opener, bare};
 use crate::session::run::Results;
-use crate::session::warehouse::Definition;
+use crate::session::warehouse::{Definition, Entry};
 use crate::session::{Failure, Session};
 use crate::statement::Intent;
 use sqlparser::ast::Query;
@@ -18,11 +18,49 @@ use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::dtype::DType;
 use tessera_planner::explain::bytes;
 use tessera_storage::sink::{
-    Host as SinkHost, Item, Layout, Mode, Shards, Target, Written, ZarrWriter,
+    Host as SinkHost, Item, Layout, Shards, SinkError, Target, Written, ZarrWriter,
 };
 
 /// Attempts to define a name that other statements define at the same time.
 const PUTS_MAX: u32 = 64;
+
+/// What a new definition of a name may replace.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Replaces<'a> {
+    Nothing,
+    /// Any definition of its kind.
+    Any,
+    /// The definition of a tensor whose cells the new one has.
+    Only(&'a Definition),
+}
+
+impl Replaces<'_> {
+    pub(super) fn of(or_replace: bool) -> Self {
+        if or_replace { Replaces::Any } else { Replaces::Nothing }
+    }
+
+    /// Checks that a definition of the kind `kind` may replace the one of the name.
+    ///
+    /// # Errors
+    /// `already_exists`, `wrong_kind`, `document_changed`.
+    pub(super) fn check(
+        self,
+        key: &str,
+        now: Option<&Definition>,
+        kind: &'static str,
+    ) -> Result<(), Error> {
+        match (self, now) {
+            (Replaces::Only(expected), Some(now)) if now == expected => Ok(()),
+            (Replaces::Only(_), _) => Err(Error::stage(SinkError::Changed { what: key.into() })),
+            (Replaces::Nothing | Replaces::Any, None) => Ok(()),
+            (Replaces::Any, Some(now)) if now.kind() == kind => Ok(()),
+            (Replaces::Any, Some(now)) => {
+                Err(Error::stage(Failure::WrongKind { name: key.into(), kind: now.kind() }))
+            }
+            (Replaces::Nothing, Some(_)) => Err(Error::stage(Failure::Exists { name: key.into() })),
+        }
+    }
+}
 
 /// Parameters of writing a store.
 pub(super) struct ZarrWrite<'a> {
@@ -36,7 +74,7 @@ pub(super) struct ZarrWrite<'a> {
 }
 
 impl Session {
-    /// `CREATE [OR REPLACE] TENSOR`: writes the cells under an unused name, then the entry.
+    /// `CREATE [OR REPLACE] TENSOR`.
     pub(super) async fn create_tensor(
         &self,
         create: &CreateTensor,
@@ -52,24 +90,47 @@ impl Session {
         {
             return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
         }
+        let replaces = Replaces::of(create.or_replace);
+        let (written, mut reply) =
+            self.write_tensor(&key, &create.query, replaces, statement).await?;
+        reply.answer = Answer::Done(format!("created tensor {name} ({})", amount(&written)));
+        Ok(reply)
+    }
+
+    /// Writes the cells of a tensor under an unused name, then its entry.
+    pub(super) async fn write_tensor(
+        &self,
+        key: &str,
+        query: &Query,
+        replaces: Replaces<'_>,
+        statement: &Handle,
+    ) -> Result<(Written, Reply), Error> {
         let warehouse = &self.host.warehouse;
         let (data, target, _claim) = warehouse.room().await?;
         let write = ZarrWrite {
             target: &target,
             layout: Layout::warehouse(),
-            name: Some(&key),
+            name: Some(key),
             overwrite: false,
             warehouse: true,
         };
-        let (written, mut reply) = self.write_zarr(&create.query, write, statement).await?;
-        let definition =
-            Definition::Tensor { data: data.clone(), manifest: written.manifest.clone() };
-        if let Err(e) = self.define(&key, definition.clone(), create.or_replace, statement).await {
+        let (written, reply) = self.write_zarr(query, write, statement).await?;
+        let follows = match replaces {
+            Replaces::Only(old) => old.followed(),
+            Replaces::Nothing | Replaces::Any => Vec::new(),
+        };
+        let manifest = written.manifest.clone();
+        let definition = Definition::Tensor { data: data.clone(), manifest, follows };
+        if let Err(e) = self.define(key, definition.clone(), replaces, statement).await {
             // The put may have succeeded although it failed here. Cells that the entry names, or may name, stay.
-            match warehouse.entry(&key).await {
-                Ok(Some(entry)) if entry.definition == definition => {}
+            let is_refused = e.code() == "document_changed";
+            match warehouse.entry(key).await {
+                Ok(Some(Entry { definition: now, .. }))
+                    if now == definition || now.continues(&data) => {}
                 // A request without a response may still take effect.
-                Ok(_) if warehouse.is_remote() && e.class() == Class::Retry => return Err(e),
+                Ok(_) if warehouse.is_remote() && e.class() == Class::Retry && !is_refused => {
+                    return Err(e);
+                }
                 Ok(_) => {
                     warehouse.remove_data(&data).await?;
                     return Err(e);
@@ -80,18 +141,16 @@ impl Session {
                 }
             }
         }
-        reply.answer = Answer::Done(format!("created tensor {name} ({})", amount(&written)));
-        Ok(reply)
+        Ok((written, reply))
     }
 
-    /// Defines a name durably. With `or_replace` it replaces an entry of the same kind, whose cells are removed. The
-    /// intent is noted before, so that a recovered statement can detect that it already defined the name
-    /// ([`Session::was_defined`]).
+    /// Defines a name durably. The cells of the definition that it replaces are removed. The intent is noted before, so
+    /// that a recovered statement can detect that it already defined the name ([`Session::was_defined`]).
     pub(super) async fn define(
         &self,
         key: &str,
         definition: Definition,
-        or_replace: bool,
+        replaces: Replaces<'_>,
         statement: &Handle,
     ) -> Result<(), Error> {
         let warehouse = &self.host.warehouse;
@@ -104,29 +163,20 @@ impl Session {
             }
             _ => Vec::new(),
         };
-        let exists = || Error::stage(Failure::Exists { name: key.into() });
-        let mut there = match or_replace || !tried.is_empty() {
-            true => warehouse.entry_version(key).await?,
-            false => None,
+        let mut there = match matches!(replaces, Replaces::Nothing) && tried.is_empty() {
+            true => None,
+            false => warehouse.entry_version(key).await?,
         };
         for _ in 0..PUTS_MAX {
-            if let Some((entry, _)) = &there
-                && !tried.contains(&entry.definition)
-            {
-                let kind = entry.definition.kind();
-                match or_replace {
-                    true if kind == definition.kind() => {}
-                    true => {
-                        return Err(Error::stage(Failure::WrongKind { name: key.into(), kind }));
-                    }
-                    false => return Err(exists()),
-                }
+            let now = there.as_ref().map(|(entry, _)| &entry.definition);
+            // The put was refused after it had succeeded.
+            if now == Some(&definition) {
+                return Ok(());
             }
-            let (before, mode) = match there {
-                Some((entry, version)) => (Some(entry.definition), Mode::Update(version)),
-                None => (None, Mode::Create),
-            };
-            let before = before.as_ref().and_then(Definition::data).map(String::from);
+            if !now.is_some_and(|now| tried.contains(now)) {
+                replaces.check(key, now, definition.kind())?;
+            }
+            let before = now.and_then(Definition::data).map(String::from);
             let intent = Intent::Define {
                 definition: definition.clone(),
                 before: before.clone(),
@@ -134,7 +184,7 @@ impl Session {
             };
             statement.entry().step(|s| s.intent = Some(intent));
             statement.entry().keep().await?;
-            match warehouse.put(key, definition.clone(), mode).await {
+            match warehouse.put(key, definition.clone(), there.as_ref()).await {
                 Err(e) if e.code() == "already_exists" => {
                     there = warehouse.entry_version(key).await?;
                 }
@@ -147,7 +197,7 @@ impl Session {
                 }
             }
         }
-        Err(exists())
+        Err(Error::stage(Failure::Exists { name: key.into() }))
     }
 
     /// True if an earlier run of the statement already defined the name.
@@ -317,15 +367,7 @@ impl Session {
 
     /// Notes the intent before an output appears.
     pub(super) async fn publishes(&self, target: &Target, statement: &Handle) -> Result<(), Error> {
-        self.publishes_as(target.display().to_string(), statement).await
-    }
-
-    /// As [`Session::publishes`], with the text that says what appears.
-    pub(super) async fn publishes_as(
-        &self,
-        target: String,
-        statement: &Handle,
-    ) -> Result<(), Error> {
+        let target = target.display().to_string();
         statement.entry().step(|s| s.intent = Some(Intent::Publish { target }));
         statement.entry().keep().await
     }
@@ -463,7 +505,7 @@ impl Session {
         // Absolute, so that it is valid from every working directory.
         let location = open::absolute(&create.location.text);
         let definition = Definition::External { stored_as: format, location, options };
-        self.define(&key, definition, create.or_replace, statement).await?;
+        self.define(&key, definition, Replaces::of(create.or_replace), statement).await?;
         Ok(Answer::Done(format!("created table {name}")).into())
     }
 }

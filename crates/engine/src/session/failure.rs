@@ -136,6 +136,16 @@ pub enum Failure {
         name: String,
         /// The reason.
         reason: String,
+        /// How to fix it.
+        hint: String,
+    },
+    /// A statement that a killed server ran: whether it appended is not known.
+    #[error(
+        "whether an earlier run of the statement appended to `{what}` is not known: other programs changed it since"
+    )]
+    OutcomeUnknown {
+        /// The tensor or store.
+        what: String,
     },
     /// A view or a table of rows after `INSERT INTO`.
     #[error("cannot insert into `{name}`: it is {kind}")]
@@ -188,6 +198,7 @@ impl Report for Failure {
             Failure::Definition { .. } => "invalid_definition",
             Failure::StoredAs { .. } | Failure::LargeLabel { .. } => "unsupported",
             Failure::Insert { .. } | Failure::NotATensor { .. } => "cannot_insert",
+            Failure::OutcomeUnknown { .. } => "outcome_unknown",
             Failure::NoLabels { code, .. } => code,
             Failure::HiddenName { .. } => "invalid_name",
             Failure::Rows { message, memory } => RowsErrorKind::of(message, *memory).code(),
@@ -219,7 +230,7 @@ impl Report for Failure {
             Failure::WrongKind { name, kind } => {
                 Some(format!("write DROP {} {name}", kind.to_uppercase()))
             }
-            Failure::Option { hint, .. } => Some(hint.clone()),
+            Failure::Option { hint, .. } | Failure::Insert { hint, .. } => Some(hint.clone()),
             Failure::Setting { .. } => Some("SHOW ALL lists the settings".into()),
             Failure::Table { format, .. } => Some(table_hint(format).into()),
             Failure::SourceChanged { .. } => Some("run the statement again".into()),
@@ -231,7 +242,9 @@ impl Report for Failure {
             Failure::DeepView { .. } => {
                 Some("store an intermediate result with CREATE TENSOR or CREATE TEMP TENSOR".into())
             }
-            Failure::Insert { .. } => Some("the result has the variables and labels of what it is inserted into, but along one dimension".into()),
+            Failure::OutcomeUnknown { .. } => {
+                Some("look for the cells, and run the statement again if they are missing".into())
+            }
             Failure::NotATensor { .. } => {
                 Some("INSERT appends to tensors and to tables STORED AS ZARR; COPY writes files".into())
             }

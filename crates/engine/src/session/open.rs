@@ -436,7 +436,7 @@ impl<'a> Opener<'a> {
                     }
                     self.url(location, &with_format(options, stored_as)).await
                 }
-                Definition::Tensor { data, manifest } => {
+                Definition::Tensor { data, manifest, .. } => {
                     let warehouse = &self.session.host.warehouse;
                     self.handle.entry().pin(warehouse.pin(data));
                     // Its contents never change, but another process may drop it while it is read.

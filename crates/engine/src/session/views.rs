@@ -4,7 +4,7 @@ use crate::Handle;
 use crate::answer::{Answer, Reply};
 use crate::error::Error;
 use crate::session::bind::Binding;
-use crate::session::ddl::Free;
+use crate::session::ddl::{Free, Replaces};
 use crate::session::open::{Opener, absolute, bare};
 use crate::session::warehouse::Definition;
 use crate::session::{Failure, Session};
@@ -44,7 +44,7 @@ impl Session {
             (absolute != url).then_some(absolute)
         });
         let definition = Definition::View { query: query.map_err(Error::stage)? };
-        self.define(&key, definition, create.or_replace, statement).await?;
+        self.define(&key, definition, Replaces::of(create.or_replace), statement).await?;
         Ok(Answer::Done(format!("created view {name}")).into())
     }
 }

@@ -11,6 +11,7 @@
 //!   data/<uuid>.lock          held by the writer of the cells, until then
 //!   files/                    files that statements copy; they read by path only here and below data/
 //!   statements/, epochs/      the journal of servers ([`crate::journal`])
+//!   epochs/catalog.lock       held while an entry of a directory is compared and replaced, or removed
 //! ```
 //! Cells are written first and never change. The entry makes them a tensor, and is removed first when the tensor is
 //! dropped. Cells that statements of this process still read are removed with the last of these ([`Pin`]). Leftovers of
@@ -32,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tessera_storage::sink::{Claim, Folder, Mode, SinkError, Target, Version};
+use tessera_storage::sink::{Claim, FileLock, Folder, Mode, SinkError, Target, Version};
 use tessera_storage::source::{Options, SourceError, Stores};
 
 /// The format that this version reads and writes.
@@ -58,6 +59,9 @@ const CLAIMS_MAX: u32 = 16;
 
 /// Cells that no entry names and that have no lock are leftovers after this time: no statement takes so long.
 const AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// The lock of processes that replace or remove entries of a directory. Below `catalog/` it would be listed.
+const CHANGES: &str = "epochs/catalog.lock";
 
 /// Keeps cells of the warehouse until it drops, even if their entry is removed.
 #[derive(Debug)]
@@ -108,6 +112,8 @@ pub(crate) struct Warehouse {
     /// True once its format has been checked.
     checked: AtomicBool,
     marked: AtomicBool,
+    /// Statements of this process that replace or remove entries of a directory.
+    changing: tokio::sync::Mutex<()>,
     /// Cells that statements of this process may read.
     readers: Mutex<BTreeMap<String, Readers>>,
     /// Cells to remove, while a server does not yet know which cells the statements accepted before it read; `None`
@@ -138,6 +144,7 @@ impl Warehouse {
             folder,
             checked: AtomicBool::new(false),
             marked: AtomicBool::new(false),
+            changing: tokio::sync::Mutex::default(),
             readers: Mutex::default(),
             waiting: Mutex::default(),
             is_left: AtomicBool::new(false),
@@ -313,18 +320,30 @@ impl Warehouse {
         Error::stage(SourceError::Corrupt { path: self.folder.url(key), expected, found })
     }
 
-    /// Writes an entry.
+    /// Writes an entry in place of `before`, or as a new one.
     ///
     /// # Errors
-    /// `already_exists` if the existing entry does not meet `mode`.
+    /// `already_exists` if another entry has the name.
     pub(super) async fn put(
         &self,
         name: &str,
         definition: Definition,
-        mode: Mode,
+        before: Option<&(Entry, Version)>,
     ) -> Result<(), Error> {
         self.check().await?;
         let _right = self.epoch.right().await?;
+        let exists = || Error::stage(Failure::Exists { name: name.into() });
+        let (mode, _lock) = match before {
+            None => (Mode::Create, None),
+            Some((entry, version)) => {
+                let lock = self.lock_entries().await?;
+                // A directory has no versions that the put could compare.
+                if lock.is_some() && self.entry(name).await?.as_ref() != Some(entry) {
+                    return Err(exists());
+                }
+                (Mode::Update(version.clone()), lock)
+            }
+        };
         if !self.marked.load(Ordering::Relaxed) {
             let text = serde_json::json!({"format_version": FORMAT_VERSION}).to_string();
             match self.folder.put(MARK, text.into(), Mode::Create).await {
@@ -340,16 +359,27 @@ impl Warehouse {
         self.sealer.seal(&mut document).await?;
         let text = sealed::seal(&serde_json::to_vec_pretty(&document).map_err(bad)?);
         match self.folder.put(&key(name), text, mode).await {
-            Err(SinkError::Exists { .. } | SinkError::Changed { .. }) => {
-                Err(Error::stage(Failure::Exists { name: name.into() }))
-            }
+            Err(SinkError::Exists { .. } | SinkError::Changed { .. }) => Err(exists()),
             other => other.map(drop).map_err(Error::stage),
         }
+    }
+
+    /// The right to compare and replace entries of a directory; `None` in a bucket, which compares by itself.
+    async fn lock_entries(
+        &self,
+    ) -> Result<Option<(tokio::sync::MutexGuard<'_, ()>, FileLock)>, Error> {
+        if self.folder.is_remote() {
+            return Ok(None);
+        }
+        let own = self.changing.lock().await;
+        let lock = self.folder.hold(CHANGES, true).await.map_err(Error::stage)?;
+        Ok(lock.map(|lock| (own, lock)))
     }
 
     /// Removes an entry; true if it existed.
     pub(super) async fn remove(&self, name: &str) -> Result<bool, Error> {
         let _right = self.epoch.right().await?;
+        let _lock = self.lock_entries().await?;
         self.folder.remove(&key(name)).await.map_err(Error::stage)
     }
 

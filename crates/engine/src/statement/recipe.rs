@@ -80,6 +80,13 @@ pub(crate) enum Intent {
         /// The URL of the output.
         target: String,
     },
+    /// A store grows.
+    Append {
+        /// What the store lists the append as.
+        mark: String,
+        /// Cells along the dimension before.
+        before: u64,
+    },
 }
 
 impl Intent {
@@ -87,7 +94,7 @@ impl Intent {
     fn made(&self) -> impl Iterator<Item = &str> {
         let all = match self {
             Intent::Define { definition, tried, .. } => Some((definition, tried)),
-            Intent::Drop { .. } | Intent::Publish { .. } => None,
+            Intent::Drop { .. } | Intent::Publish { .. } | Intent::Append { .. } => None,
         };
         all.into_iter()
             .flat_map(|(last, tried)| tried.iter().chain([last]))

@@ -86,7 +86,7 @@ impl Handle {
     }
 
     /// Waits for `turn` as a QUEUED statement.
-    async fn queued<T>(&self, turn: impl Future<Output = T>) -> Result<T, Error> {
+    pub(crate) async fn queued<T>(&self, turn: impl Future<Output = T>) -> Result<T, Error> {
         // One of its plans may have run already.
         self.move_to(StatementState::Planning);
         self.move_to(StatementState::Queued);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   1. chunks     the last ones of the old length are written again with their old cells and more, others are new
-//!   2. commit     one document, that of the root, has the new lengths
+//!   2. commit     one document, that of the root, has the new lengths and the mark of the append
 //!   3. arrays     the documents of the arrays follow it
 //! ```
 //! Readers take lengths from the root's consolidated metadata, so each sees the old or the new length; cells beyond the
@@ -10,19 +10,26 @@
 //! A killed append leaves chunks beyond the length, which the next one overwrites.
 //!
 //! One statement appends to a store at a time: it holds a lock of the directory, or a document in the bucket ([`lease`]).
+//! Writers that do not know the lock, and requests of a writer that lost it, are found by what they changed: the commit
+//! replaces the document that was read at the start, and no other. In a bucket each object replaces the one that was
+//! read under the lock.
+//!
+//! A statement that runs again because its server was killed looks for its mark ([`Append::earlier`]).
 
 mod cells;
 mod documents;
 mod lease;
 mod order;
 
-use super::folder::{FileLock, Folder, Mode, Version};
+use super::folder::{FileLock, Folder, Mode};
 use super::{Item, SinkError};
+use crate::fail;
 use crate::source::cells::Raw;
 use crate::source::location::{Location, Options, Root, StoragePath};
 use crate::source::{Access, ArrayReader, Stores, cf};
+use bytes::Bytes;
 use cells::Encoding;
-use documents::Documents;
+use documents::{Documents, Stored};
 use lease::Lease;
 pub use order::check_labels;
 use std::borrow::Cow;
@@ -40,8 +47,9 @@ use zarrs::array::{Array, ArrayBytes};
 pub struct Append {
     folder: Folder,
     documents: Documents,
-    /// The version of the root's document, which the commit replaces.
-    root: Version,
+    /// The root's document, which the commit replaces; `None` if it does not exist.
+    root: Option<Stored>,
+    dim: String,
     arrays: Vec<Growing>,
     /// Stored labels, by the index of their array.
     labels: Vec<(usize, Vec<u8>)>,
@@ -50,6 +58,17 @@ pub struct Append {
     after: u64,
     lease: Option<Lease>,
     _lock: Option<FileLock>,
+}
+
+/// What became of an attempt to append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Earlier {
+    /// The store has its cells.
+    Committed,
+    /// The store does not have its cells.
+    Absent,
+    /// The store has grown since, and its metadata do not list all appends.
+    Unknown,
 }
 
 /// An array that grows.
@@ -81,11 +100,7 @@ impl Append {
         options: &Options,
         stores: &Stores,
     ) -> Result<Append, SinkError> {
-        let location = Location::parse(url)?;
-        if let StoragePath::Object { root: root @ Root::Http { .. }, .. } = &location.path {
-            return Err(SinkError::ReadOnly { scheme: format!("{}://", root.scheme()) });
-        }
-        let folder = Folder::below(&location, stores.at(&location, options, Access::Write)?);
+        let folder = folder_at(url, options, stores)?;
         let lock = folder.try_hold_directory()?;
         let lease = Lease::take(&folder).await?;
         match Append::open_locked(url, dim, items, options, stores, folder).await {
@@ -163,9 +178,37 @@ impl Append {
             labels.push((arrays.len(), encoding.labels(&new).map_err(&fault)?));
             arrays.push(Growing::new(&documents, &folder, &coord.name, 0, more, encoding)?);
         }
-        let after = before + more;
+        let (after, dim) = (before + more, dim.to_string());
         let (lease, _lock) = (None, None);
-        Ok(Append { folder, documents, root, arrays, labels, before, after, lease, _lock })
+        Ok(Append { folder, documents, root, dim, arrays, labels, before, after, lease, _lock })
+    }
+
+    /// True if the store at `url` lists an append of that mark.
+    ///
+    /// # Errors
+    /// A store that does not exist; errors of the storage.
+    pub async fn is_committed(
+        url: &str,
+        mark: &str,
+        options: &Options,
+        stores: &Stores,
+    ) -> Result<bool, SinkError> {
+        let (documents, _) = Documents::read(&folder_at(url, options, stores)?).await?;
+        Ok(documents.has_append(mark))
+    }
+
+    /// What became of an attempt of that mark, which had found `before` cells along the dimension; `None` if only a
+    /// commit is in question.
+    pub fn earlier(&self, mark: &str, before: Option<u64>) -> Earlier {
+        match before {
+            _ if self.documents.has_append(mark) => Earlier::Committed,
+            Some(before)
+                if self.before > before && !self.documents.has_append_at(&self.dim, before) =>
+            {
+                Earlier::Unknown
+            }
+            _ => Earlier::Absent,
+        }
     }
 
     /// Cells along the dimension before the append.
@@ -237,20 +280,57 @@ impl Append {
             let index = position(&objects, i);
             let whole = grid.region(&index);
             let Some(new) = whole.intersect(at) else { continue };
-            let object = growing.object(&index, &whole, &new, (at, cells), self.before).await?;
             let key = format!("{}/{}", growing.name, growing.array.chunk_key(&index).as_str());
+            let has_old = whole.start[growing.axis] < self.before;
+            let old = match has_old && self.folder.is_remote() {
+                true => Some(self.folder.version(&key).await?.map_or(Mode::Create, Mode::Update)),
+                false => None,
+            };
+            let object = growing.object(&index, &whole, &new, (at, cells), self.before).await?;
             self.check_lock()?;
-            self.folder.put(&key, object, Mode::Replace).await?;
+            self.put_object(&key, object, old).await?;
         }
         Ok(())
     }
 
-    /// Gives the store its new length.
+    /// Puts an object. In a bucket it replaces the one that its old cells were read from (`old`), or, beyond the old
+    /// length, what a killed append left: a late request of an append that has lost the lock is refused.
+    async fn put_object(
+        &self,
+        key: &str,
+        object: Vec<u8>,
+        old: Option<Mode>,
+    ) -> Result<(), SinkError> {
+        if !self.folder.is_remote() {
+            return self.folder.put(key, object, Mode::Replace).await.map(drop);
+        }
+        let object = Bytes::from(object);
+        let is_new = old.is_none();
+        match self.folder.put_bytes(key, object.clone(), old.unwrap_or(Mode::Create)).await {
+            Err(SinkError::Exists { .. }) => {}
+            put => return put.map(drop),
+        }
+        let left = if is_new { self.folder.version(key).await? } else { None };
+        let Some(left) = left else {
+            return Err(SinkError::Changed { what: self.folder.url(key) });
+        };
+        self.folder.put_bytes(key, object, Mode::Update(left)).await.map(drop)
+    }
+
+    /// Gives the store its new length, and lists the append with `mark`, which no other append has.
     ///
     /// # Errors
-    /// [`SinkError::Changed`] if another writer changed the store; errors of the storage.
-    pub async fn finish(mut self) -> Result<u64, SinkError> {
-        let done = self.commit().await;
+    /// [`SinkError::Changed`] if another writer changed the store, which is then as that writer left it; errors of the
+    /// storage, after which the store may have the new length: [`Append::is_committed`] tells.
+    pub async fn finish(mut self, mark: &str) -> Result<u64, SinkError> {
+        let done = self.commit(mark).await;
+        if done.is_ok()
+            && let Err(e) = self.update_arrays().await
+        {
+            // The append is done, and most readers take lengths from the root.
+            let store = self.folder.display();
+            tracing::warn!(store, error = %e, "the documents of single arrays have the old length until the next append");
+        }
         let length = self.after;
         self.abandon().await;
         done.map(|()| length)
@@ -267,7 +347,7 @@ impl Append {
         self.lease.as_ref().map_or(Ok(()), Lease::check)
     }
 
-    async fn commit(&mut self) -> Result<(), SinkError> {
+    async fn commit(&mut self, mark: &str) -> Result<(), SinkError> {
         for (i, labels) in &self.labels {
             let growing = &self.arrays[*i];
             let at = Region { start: Dims::from_slice(&[self.before]), end: growing.shape.clone() };
@@ -276,24 +356,61 @@ impl Append {
             }
         }
         self.check_lock()?;
-        let root = std::mem::take(&mut self.root);
-        let key = self.documents.root_key();
-        let root = match self.documents.consolidate() {
+        if self.documents.consolidate() {
             // From now on readers see the old lengths in one document.
-            true => self.folder.put(key, self.documents.root(), Mode::Update(root)).await?,
-            false => root,
-        };
+            self.put_root().await?;
+        }
         for growing in &self.arrays {
             self.documents.set_shape(&growing.name, &growing.shape);
         }
-        self.folder.put(key, self.documents.root(), Mode::Update(root)).await?;
+        self.documents.add_append(mark, &self.dim, self.before);
+        self.put_root().await
+    }
+
+    /// Replaces the root's document, which has to be the one that was read or put last.
+    async fn put_root(&mut self) -> Result<(), SinkError> {
+        let (key, text) = (self.documents.root_key(), Bytes::from(self.documents.root()));
+        let changed = || SinkError::Changed { what: self.folder.url(key) };
+        let mode = match &self.root {
+            None => Mode::Create,
+            Some((stored, version)) => {
+                // A directory has no versions that the put could compare.
+                if !self.folder.is_remote() && self.folder.get(key).await?.as_ref() != Some(stored)
+                {
+                    return Err(changed());
+                }
+                Mode::Update(version.clone())
+            }
+        };
+        match self.folder.put_bytes(key, text.clone(), mode).await {
+            Err(SinkError::Exists { .. }) => Err(changed()),
+            put => {
+                self.root = Some((text, put?));
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives the documents of the arrays their new lengths.
+    async fn update_arrays(&self) -> Result<(), SinkError> {
+        fail::point("append.committed").map_err(|e| SinkError::io(self.folder.display(), &e))?;
         for growing in &self.arrays {
             if let Some((key, text)) = self.documents.array(&growing.name) {
+                self.check_lock()?;
                 self.folder.put(&key, text, Mode::Replace).await?;
             }
         }
         Ok(())
     }
+}
+
+/// The store at `url`, to be written.
+fn folder_at(url: &str, options: &Options, stores: &Stores) -> Result<Folder, SinkError> {
+    let location = Location::parse(url)?;
+    if let StoragePath::Object { root: root @ Root::Http { .. }, .. } = &location.path {
+        return Err(SinkError::ReadOnly { scheme: format!("{}://", root.scheme()) });
+    }
+    Ok(Folder::below(&location, stores.at(&location, options, Access::Write)?))
 }
 
 fn internal(what: &str, reason: &str) -> SinkError {
@@ -351,10 +468,10 @@ fn check_item(
             ));
         }
     }
-    let dtype = cells::decoded_type(v);
+    let dtype = v.dtype();
     // What is packed takes floats of any width.
     let is_packed = v.decode.unpack.is_some() && item.dtype.is_float();
-    if item.dtype != dtype && !is_packed {
+    if !item.dtype.fits(dtype) && !is_packed {
         return Err(fault(
             format!("`{}` is {}, in the store {}", item.name, item.dtype.name(), dtype.name()),
             "a cast changes its type: `x::float32`",

@@ -261,6 +261,16 @@ impl Folder {
     /// [`SinkError::Exists`] if the document already exists in [`Mode::Create`], [`SinkError::Changed`] if the stored
     /// version does not match that of [`Mode::Update`]; errors of the storage.
     pub async fn put(&self, key: &str, bytes: Vec<u8>, mode: Mode) -> Result<Version, SinkError> {
+        self.put_bytes(key, bytes.into(), mode).await
+    }
+
+    /// As [`Folder::put`], of shared bytes.
+    pub(super) async fn put_bytes(
+        &self,
+        key: &str,
+        bytes: Bytes,
+        mode: Mode,
+    ) -> Result<Version, SinkError> {
         match &self.destination {
             Destination::Local { root, private, .. } => {
                 let (path, shown) = (root.join(key), self.destination.show(key));
@@ -306,7 +316,7 @@ impl Folder {
             }
             Destination::Object { .. } => {
                 let mode = before.map_or(Mode::Replace, Mode::Update);
-                let version = self.put_object(key, bytes, &mode).await?;
+                let version = self.put_object(key, bytes.into(), &mode).await?;
                 version.ok_or_else(|| SinkError::Changed { what: show() })
             }
         }
@@ -316,7 +326,7 @@ impl Folder {
     async fn put_object(
         &self,
         key: &str,
-        bytes: Vec<u8>,
+        bytes: Bytes,
         mode: &Mode,
     ) -> Result<Option<Version>, SinkError> {
         let Destination::Object { client, .. } = &self.destination else {

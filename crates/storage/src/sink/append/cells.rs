@@ -15,15 +15,6 @@ pub(super) struct Encoding {
     decode: Decode,
 }
 
-/// The type of decoded cells.
-pub(super) fn decoded_type(v: &Variable) -> DType {
-    match (&v.decode.time, &v.decode.unpack) {
-        (Some(time), _) => DType::Datetime(time.calendar),
-        (None, Some(unpack)) => unpack.dtype,
-        (None, None) => v.source.dtype,
-    }
-}
-
 impl Encoding {
     /// The encoding of cells of type `decoded`.
     pub(super) fn of(v: &Variable, decoded: DType) -> Result<Encoding, String> {
@@ -149,7 +140,7 @@ impl Encoding {
                 }
             }
         } else if self.stored.is_float() {
-            // Labels: a `float32` label was widened exactly.
+            // Labels, and cells of a type that fits: `float32` was widened exactly.
             Scalar::from_f64(self.stored, cell.as_f64())
         } else {
             match cell.dtype().is_float() {

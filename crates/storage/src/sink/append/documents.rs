@@ -3,8 +3,30 @@
 use super::super::folder::{Folder, Version};
 use crate::sink::SinkError;
 use crate::source::meta::{ArrayMeta, Who, json_object};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+
+/// The list of appends in the root's document: a member of `consolidated_metadata`, or of `.zmetadata`. Readers of Zarr
+/// pass over it; a program that writes these metadata anew drops it.
+const APPENDS: &str = "tessera_appends";
+
+/// Upper bound on the appends in the list; the oldest are dropped.
+const APPENDS_MAX: usize = 64;
+
+/// A document as it is stored, and its version.
+pub(super) type Stored = (Bytes, Version);
+
+/// An append that was committed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Committed {
+    /// The mark of its statement.
+    mark: String,
+    dim: String,
+    /// Cells along the dimension before.
+    before: u64,
+}
 
 /// The documents of a group, as they were read, and then as they will be.
 #[derive(Debug)]
@@ -19,6 +41,8 @@ pub(super) struct Documents {
     attrs: BTreeMap<String, Map<String, Value>>,
     /// True if the store has consolidated metadata.
     is_consolidated: bool,
+    /// The last appends, the latest at the end.
+    appends: Vec<Committed>,
 }
 
 fn unsupported(reason: String) -> SinkError {
@@ -26,8 +50,9 @@ fn unsupported(reason: String) -> SinkError {
 }
 
 impl Documents {
-    /// Reads the documents of the store, and the version of the one that a commit replaces.
-    pub(super) async fn read(folder: &Folder) -> Result<(Documents, Version), SinkError> {
+    /// Reads the documents of the store, and the one that a commit replaces as it is stored; `None` if it does not
+    /// exist.
+    pub(super) async fn read(folder: &Folder) -> Result<(Documents, Option<Stored>), SinkError> {
         let parse = |key: &str, bytes: &[u8]| {
             let path = folder.url(key);
             json_object(Who { array: "", path: &path }, bytes).map_err(SinkError::Source)
@@ -66,7 +91,9 @@ impl Documents {
                     }
                 }
             }
-            return Ok((Documents { format: 3, root, arrays, attrs, is_consolidated }, version));
+            let appends = listed(root.get("consolidated_metadata").and_then(|c| c.get(APPENDS)));
+            let documents = Documents { format: 3, root, arrays, attrs, is_consolidated, appends };
+            return Ok((documents, Some((bytes, version))));
         }
         if let Some((bytes, version)) = folder.get_version(".zmetadata").await? {
             let root = parse(".zmetadata", &bytes)?;
@@ -80,8 +107,10 @@ impl Documents {
                     _ => {}
                 }
             }
-            let documents = Documents { format: 2, root, arrays, attrs, is_consolidated: true };
-            return Ok((documents, version));
+            let appends = listed(root.get(APPENDS));
+            let documents =
+                Documents { format: 2, root, arrays, attrs, is_consolidated: true, appends };
+            return Ok((documents, Some((bytes, version))));
         }
         let Some(group) = folder.get(".zgroup").await? else {
             return Err(unsupported(format!("`{}` is no Zarr group", folder.display())));
@@ -108,8 +137,9 @@ impl Documents {
         let mut root = Map::new();
         root.insert("zarr_consolidated_format".into(), 1.into());
         root.insert("metadata".into(), Value::Object(nodes));
-        let documents = Documents { format: 2, root, arrays, attrs, is_consolidated: false };
-        Ok((documents, Version::default()))
+        let (is_consolidated, appends) = (false, Vec::new());
+        let documents = Documents { format: 2, root, arrays, attrs, is_consolidated, appends };
+        Ok((documents, None))
     }
 
     /// The key of the document that a commit replaces.
@@ -123,9 +153,27 @@ impl Documents {
         !std::mem::replace(&mut self.is_consolidated, true)
     }
 
+    /// True if the append of that mark was committed.
+    pub(super) fn has_append(&self, mark: &str) -> bool {
+        self.appends.iter().any(|one| one.mark == mark)
+    }
+
+    /// True if an append along the dimension is listed that began after `before` cells.
+    pub(super) fn has_append_at(&self, dim: &str, before: u64) -> bool {
+        self.appends.iter().any(|one| one.dim == dim && one.before == before)
+    }
+
+    /// Lists an append.
+    pub(super) fn add_append(&mut self, mark: &str, dim: &str, before: u64) {
+        let old = (self.appends.len() + 1).saturating_sub(APPENDS_MAX);
+        self.appends.drain(..old);
+        self.appends.push(Committed { mark: mark.into(), dim: dim.into(), before });
+    }
+
     /// The root's document with those of all arrays.
     pub(super) fn root(&self) -> Vec<u8> {
         let mut root = self.root.clone();
+        let appends = json!(self.appends);
         let suffix = if self.format == 3 { "" } else { "/.zarray" };
         let mut nodes = match self.format {
             3 => consolidated(&root).cloned().unwrap_or_default(),
@@ -136,10 +184,15 @@ impl Documents {
         }
         match self.format {
             3 => {
-                let kind = json!({"kind": "inline", "must_understand": false, "metadata": nodes});
+                let kind = json!({
+                    "kind": "inline", "must_understand": false, "metadata": nodes, APPENDS: appends
+                });
                 root.insert("consolidated_metadata".into(), kind);
             }
-            _ => drop(root.insert("metadata".into(), Value::Object(nodes))),
+            _ => {
+                root.insert("metadata".into(), Value::Object(nodes));
+                root.insert(APPENDS.into(), appends);
+            }
         }
         Value::Object(root).to_string().into_bytes()
     }
@@ -173,6 +226,11 @@ impl Documents {
         };
         meta.map_err(SinkError::Source)
     }
+}
+
+/// The list of appends. One of another form is not ours.
+fn listed(list: Option<&Value>) -> Vec<Committed> {
+    list.and_then(|list| Vec::deserialize(list).ok()).unwrap_or_default()
 }
 
 fn consolidated(root: &Map<String, Value>) -> Option<&Map<String, Value>> {

@@ -52,6 +52,20 @@ impl Folder {
             Err(e) => Err(e),
         }
     }
+
+    /// The version of an object in a bucket; `None` if it does not exist, and in a directory.
+    ///
+    /// # Errors
+    /// Errors of the storage.
+    pub(in crate::sink) async fn version(&self, key: &str) -> Result<Option<Version>, SinkError> {
+        let Destination::Object { client, .. } = &self.destination else { return Ok(None) };
+        let path = self.destination.key(key)?;
+        match self.destination.within(key, client.head(&path)).await {
+            Ok(meta) => Ok(Some(Version { e_tag: meta.e_tag, number: meta.version })),
+            Err(SinkError::Source(SourceError::NotFound { .. })) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
 }
 
 /// Puts an object; `None` if its precondition fails. A store without conditions on versions puts it regardless of the

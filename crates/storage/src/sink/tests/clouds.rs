@@ -127,18 +127,44 @@ fn a_store_is_appended_to_once_whatever_happens_to_the_answers() {
         // Another append while this one runs.
         let e = try_open().unwrap_err();
         assert_eq!((e.code(), e.class()), ("busy", Class::Retry), "{url}: {e}");
-        assert_eq!(io.block_on(append.finish()).unwrap(), 8);
+        assert_eq!(io.block_on(append.finish("first")).unwrap(), 8);
         // One that is killed leaves the lock: the next one waits until it is not renewed for long enough.
         drop(try_open().unwrap());
+        let late = try_open().unwrap();
+        assert_eq!((late.before(), late.after()), (8, 12));
+        for (mark, before, found) in [
+            ("first", Some(4), Earlier::Committed),
+            ("second", Some(4), Earlier::Absent),
+            ("second", Some(8), Earlier::Absent),
+            ("second", Some(5), Earlier::Unknown),
+            ("second", None, Earlier::Absent),
+        ] {
+            assert_eq!(late.earlier(mark, before), found, "{url}: {mark} {before:?}");
+        }
+        // One that loses its lock commits nothing, and what it wrote is behind the end.
+        for region in late.boxes("x") {
+            let cells = bytes(region.start[0] as i64 + 80..region.end[0] as i64 + 80);
+            io.block_on(late.put("x", &region, &cells, None)).unwrap();
+        }
+        let folder = Folder::open(&url, &options, stores).unwrap();
+        assert!(io.block_on(folder.remove(".tessera-append.json")).unwrap());
         let next = try_open().unwrap();
-        assert_eq!((next.before(), next.after()), (8, 12));
-        io.block_on(next.abandon());
+        for region in next.boxes("x") {
+            let cells = bytes(region.start[0] as i64 + 8..region.end[0] as i64 + 8);
+            io.block_on(next.put("x", &region, &cells, None)).unwrap();
+        }
+        assert_eq!(io.block_on(next.finish("next")).unwrap(), 12);
+        let e = io.block_on(late.finish("late")).unwrap_err();
+        assert_eq!((e.code(), e.class()), ("document_changed", Class::Retry), "{url}: {e}");
+        let is_committed =
+            |mark: &str| io.block_on(Append::is_committed(&url, mark, &options, stores)).unwrap();
+        assert!(is_committed("first") && is_committed("next") && !is_committed("late"), "{url}");
         let lock = format!("{url}/.tessera-append.json");
         let e = io.block_on(crate::source::open(&lock, &options, stores)).unwrap_err();
         assert_eq!(e.code(), "not_found", "{url}: {e}");
         let opened = io.block_on(crate::source::open(&url, &options, stores)).unwrap();
-        let cells = io.block_on(opened.readers[0].read(&Region::whole(&[8]))).unwrap();
-        assert_eq!(cells, bytes(0..8), "{url}");
+        let cells = io.block_on(opened.readers[0].read(&Region::whole(&[12]))).unwrap();
+        assert_eq!(cells, bytes(0..12), "{url}");
     }
 }
 

@@ -6,11 +6,12 @@ use tessera_engine::config::Config;
 use tessera_engine::session::Session;
 use tessera_engine::{Engine, Handle};
 
-const DENSE: [&str; 43] = [
+const DENSE: [&str; 44] = [
     "SELECT lat, avg(t) FROM wx GROUP BY lat",
     "SELECT lat, avg(t), count(*) FROM wx WHERE t > 1 AND p < 3 GROUP BY lat",
     "SELECT lat, avg(t) FROM wx WHERE lat IN (60, 47.5, -10) AND lon <> 5 GROUP BY lat",
     "SELECT avg(t) FILTER (WHERE n > 2), count(*) FILTER (WHERE b) FROM wx",
+    "SELECT lat, avg(clip(log1p(square(t)), 0, 5)), sum(isfinite(t)), mean(t > 1), nanmax(t), sum(digitize(t, [0, 10])) FROM wx WHERE less(hypot(t, n), 50) GROUP BY lat",
     "SELECT DISTINCT lat, lon FROM wx",
     "SELECT DISTINCT date_part('month', time) FROM wx WHERE lat > 0",
     "SELECT count(DISTINCT time), count(DISTINCT lat), count(*) FROM wx",

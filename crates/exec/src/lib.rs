@@ -11,11 +11,14 @@
 //!    run after a failure ([`durable`]).
 //! 6. On a worker of a cluster the same threads run a part of a plan ([`order`]); chunks of other parts are fetched.
 //!
+//! Outside of plans, [`columns`] runs elementwise functions over columns of rows.
+//!
 //! Invariants: exec does not know the frontend, file formats or object stores; an operand's memory is reserved before
 //! it runs; tokio does I/O only.
 
 pub mod cancel;
 pub mod chunk;
+pub mod columns;
 pub mod config;
 pub mod distinct;
 pub mod durable;

@@ -65,6 +65,7 @@ const TENSOR_GROUPS: &[&[Row]] = &[
     resample::ROWS,
     arrange::ROWS,
     compare::ROWS,
+    compare::CELL_ROWS,
     grouping::ROWS,
     layout::ROWS,
     coords::ROWS,
@@ -77,6 +78,18 @@ const TENSOR_GROUPS: &[&[Row]] = &[
     elementwise::TENSOR_ROWS,
 ];
 
+/// Groups of functions that compute each cell from the cells of their arguments at the same place.
+const ELEMENTWISE_GROUPS: &[&[Row]] = &[
+    elementwise::floats::ROWS,
+    elementwise::rounding::ROWS,
+    elementwise::arithmetic::ROWS,
+    elementwise::logic::ROWS,
+    elementwise::missing::ROWS,
+    elementwise::ROWS,
+    elementwise::TENSOR_ROWS,
+    compare::CELL_ROWS,
+];
+
 /// All functions of the tensor surface, by name.
 pub fn functions() -> &'static [Function] {
     static ALL: LazyLock<Vec<Function>> = LazyLock::new(|| {
@@ -86,6 +99,11 @@ pub fn functions() -> &'static [Function] {
         all
     });
     &ALL
+}
+
+/// The elementwise functions of numbers, by name. Parts of dates are not among them.
+pub fn elementwise() -> impl Iterator<Item = &'static Function> {
+    functions().iter().filter(|f| has(ELEMENTWISE_GROUPS, f.name))
 }
 
 /// True if a block without `FROM` that calls this function is a tensor block: true for functions

@@ -16,7 +16,8 @@
 //!    [`Labels`] of each item.
 //! 6. Parts that decide a shape, and rows that become tensors, must run first: lowering stops for an [`island`] and
 //!    is called again when the island has run.
-//! 7. The crate `tessera-cells` plans cell blocks; [`cells`] is the interface through which lowering calls it.
+//! 7. The crate `tessera-cells` plans cell blocks; [`cells`] is the interface through which lowering calls it. It calls
+//!    [`columns`] for elementwise functions, which cell blocks have in common with tensor blocks.
 //!
 //! Every position in an [`Error`] is a line and a column of the script as the user typed it.
 //!
@@ -29,6 +30,7 @@ pub mod ast;
 pub mod bind;
 pub mod cells;
 mod check;
+pub mod columns;
 mod dialect;
 pub mod error;
 pub mod functions;

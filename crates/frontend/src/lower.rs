@@ -13,6 +13,7 @@
 
 mod align;
 mod arith;
+mod columns;
 mod consteval;
 mod coords;
 mod expr;
@@ -47,6 +48,7 @@ use crate::scope::Scope;
 use crate::surface;
 pub(crate) use align::unique;
 pub(crate) use arith::{Binary, types};
+pub(crate) use columns::over_columns;
 pub(crate) use consteval::evaluate;
 pub(crate) use expr::{TYPES, no_type};
 pub(crate) use labelled::ascending;

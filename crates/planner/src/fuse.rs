@@ -18,6 +18,7 @@
 //! ```
 
 mod batch;
+mod columns;
 mod contract;
 mod cut;
 mod factor;
@@ -40,6 +41,7 @@ use crate::reduce::ReduceKind;
 use crate::region::{Dims, Region};
 use crate::sort::{SortOrder, SortWhat};
 use crate::view::{AxisView, View};
+pub use columns::program;
 use needs::Needs;
 use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;

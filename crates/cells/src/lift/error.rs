@@ -12,7 +12,7 @@ use tessera_frontend::error::{Error, Position, nearest};
 use tessera_frontend::functions::functions;
 
 use crate::error::plain;
-pub(crate) use calls::{Call, name_in, placed};
+pub(crate) use calls::{Call, InCall, name_in, placed, spoken};
 
 /// An error of the planner's constructors.
 pub(crate) fn planner(error: tessera_planner::error::Error) -> Error {
@@ -158,7 +158,17 @@ fn read(error: DataFusionError, position: &mut Option<Position>) -> Error {
         }
         DataFusionError::External(inner) => match inner.downcast::<Error>() {
             Ok(ours) => *ours,
-            Err(other) => failed("plan_error", plain(&other.to_string()).to_string(), *position),
+            Err(other) => match other.downcast::<InCall>() {
+                Ok(call) => Error::Cells {
+                    code: call.error.code(),
+                    message: call.error.to_string(),
+                    position: *position,
+                    hint: call.error.hint(),
+                },
+                Err(other) => {
+                    failed("plan_error", plain(&other.to_string()).to_string(), *position)
+                }
+            },
         },
         DataFusionError::SchemaError(inner, _) => schema(*inner, *position),
         DataFusionError::NotImplemented(message) => not_implemented(&message, *position),

@@ -1,10 +1,13 @@
 //! Functions with Tessera's own definition, which the dense and the row path share: `//`, `^`, parts of dates in
-//! other calendars, roots without errors, sums of integers and decimals that do not wrap.
+//! other calendars, roots without errors, sums of integers and decimals that do not wrap, and the elementwise functions
+//! of tensors.
 
+mod booleans;
 mod bounded;
 mod correlation;
 mod date_part;
 mod decimal_sum;
+mod elementwise;
 mod extreme;
 mod inner;
 mod lengths;
@@ -34,6 +37,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::prelude::SessionConfig;
 use date_part::DatePartOf;
+pub(super) use elementwise::{EDGES_MAX, WITHOUT_NAN, is_elementwise, parts};
 use extreme::Extreme;
 use lengths::Length;
 pub(super) use opaque::opaque;
@@ -105,6 +109,7 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     }
     ours.extend(super::operators::functions(memory / 4));
     ours.push(super::escape::function());
+    ours.extend(elementwise::functions());
     for udf in ours {
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }

@@ -24,6 +24,7 @@ use tessera_planner::scalar::Scalar;
 
 use super::along::Along;
 use super::dense::bound;
+use super::functions::parts;
 use super::labels::{Kept, constant};
 use super::relation::{Column, Relation};
 use super::table::dtype_of;
@@ -114,7 +115,10 @@ impl Lower<'_> {
                 let from = self.expr(expr)?;
                 self.cast(from, to)
             }
-            Expr::ScalarFunction(f) => self.function(f.name(), &f.args),
+            Expr::ScalarFunction(f) => match parts(f) {
+                Some((text, columns)) => self.elementwise(text, columns),
+                None => self.function(f.name(), &f.args),
+            },
             other => Err(format!("`{other}` has no dense form")),
         }
     }

@@ -3,12 +3,13 @@
 //! 1. Numbered tables replace relations that are tensors, each over the dimensions that the names of its
 //!    block choose; queries replace views; CTEs that are tensor blocks are removed.
 //! 2. Names take the spelling of the column they resolve to: an exact match, else a unique case-insensitive one.
-//! 3. `//` and `^` become functions of this crate, `month(t)` becomes `date_part('month', t)`; the name of an item
-//!    without an alias is its source text.
+//! 3. `//` and `^` become functions of this crate, `month(t)` becomes `date_part('month', t)`, functions that only
+//!    tensors have are calls with a text; the name of an item without an alias is its source text.
 //! 4. Numeric items of a block without `FROM` become columns of a tensor block, so that `7 / 2` follows NumPy.
 //! 5. Subqueries replace joins with an alias, and blocks whose `ORDER BY` names a column that an alias hides.
 //! 6. Tensor syntax is rejected.
 
+mod aggregates;
 mod columns;
 mod derived;
 mod headings;
@@ -20,6 +21,7 @@ mod order_keys;
 mod ours;
 mod spelling;
 mod subscripts;
+mod tensors;
 mod used;
 mod views;
 
@@ -316,6 +318,9 @@ impl VisitorMut for Relations<'_> {
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         if let Err(error) = interrupt::check() {
             return ControlFlow::Break(error);
+        }
+        if let Some(call) = tensors::rewritten(expr) {
+            *expr = call;
         }
         if let Some(element) = subscripts::element(expr) {
             if let (Some(column), Some(error)) = (subscripts::column(expr), self.refuse(expr)) {

@@ -2,6 +2,7 @@
 //! Plans of cell queries over a small dataset: the relational plan, the IR of each scan, and the notes.
 
 mod data;
+mod elementwise;
 mod errors;
 mod inside;
 mod queries;

@@ -22,14 +22,6 @@ pub(super) const ROWS: &[Row] = &[
     .missing("cells masked in either are skipped; NaN equals nothing, or NaN with `equal_nan`")
     .example("SELECT allclose(a, b) FROM a, b"),
     row(
-        "isclose(x, y, rtol => 1e-5, atol => 1e-8, equal_nan => false)",
-        close,
-        "Is each cell equal within atol + rtol * |y|?",
-    )
-    .dtypes("numeric give bool")
-    .missing("NULL where either is masked; NaN equals nothing, or NaN with `equal_nan`")
-    .example("SELECT isclose(a, b) FROM a, b"),
-    row(
         "array_equal(x, y, equal_nan => false)",
         array_equal,
         "Have both the same shape and the same cells?",
@@ -38,6 +30,16 @@ pub(super) const ROWS: &[Row] = &[
     .missing("cells masked in either are skipped; NaN equals nothing, or NaN with `equal_nan`")
     .example("SELECT array_equal(a, b) FROM a, b"),
 ];
+
+/// Comparisons of single cells.
+pub(super) const CELL_ROWS: &[Row] = &[row(
+    "isclose(x, y, rtol => 1e-5, atol => 1e-8, equal_nan => false)",
+    close,
+    "Is each cell equal within atol + rtol * |y|?",
+)
+.dtypes("numeric give bool")
+.missing("NULL where either is masked; NaN equals nothing, or NaN with `equal_nan`")
+.example("SELECT isclose(a, b) FROM a, b")];
 
 fn close(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let values = vec![a.value(l, "x")?, a.value(l, "y")?];

@@ -2,6 +2,8 @@
 //!
 //! DataFusion reports them with every signature that it tried, under its own name of the function, and without a position.
 
+use std::fmt;
+
 use datafusion::common::DataFusionError;
 use datafusion::execution::SessionState;
 use tessera_frontend::error::{Error, Position};
@@ -18,6 +20,23 @@ pub(crate) struct Call {
     /// Its position.
     pub(crate) position: Position,
 }
+
+/// An error of the arguments of a call, which [`placed`] gives the position of the call.
+#[derive(Debug)]
+pub(crate) struct InCall {
+    /// The function that is planned.
+    pub(crate) function: String,
+    /// The error, without a position.
+    pub(crate) error: Error,
+}
+
+impl fmt::Display for InCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl std::error::Error for InCall {}
 
 /// DataFusion's words before and after the function and the types of its arguments.
 const BEFORE: &str = "No function matches the given name and argument types '";
@@ -60,7 +79,7 @@ fn apart(types: &str) -> Vec<&str> {
 }
 
 /// The name of a type of Arrow in this dialect.
-pub(super) fn spoken(arrow: &str) -> String {
+pub(crate) fn spoken(arrow: &str) -> String {
     match arrow.split(['(', ' ']).next().unwrap_or(arrow) {
         "Utf8" | "LargeUtf8" | "Utf8View" => "text".to_string(),
         "Boolean" => "bool".to_string(),
@@ -117,9 +136,6 @@ fn hint(name: &str, types: &[String]) -> Option<String> {
         (_, [_, _, ..]) if is_aggregate => format!(
             "over rows `{name}` takes one column, and GROUP BY names what remains; `{name}(x, 'time')` reduces a tensor, in a block without WHERE, GROUP BY and the like"
         ),
-        ("sum", [one]) if one == "bool" => {
-            "count what is true with `count(*) FILTER (WHERE …)`, or convert: `sum(x::int)`".into()
-        }
         (_, [one]) if is_aggregate && one == "bool" => {
             format!("convert it: `{name}(x::int)` takes 1 for true and 0 for false")
         }
@@ -141,6 +157,11 @@ fn hint(name: &str, types: &[String]) -> Option<String> {
 
 /// The function that an error of DataFusion is about.
 pub(crate) fn name_in(error: &DataFusionError) -> Option<String> {
+    if let DataFusionError::External(inner) = error.find_root()
+        && let Some(call) = inner.downcast_ref::<InCall>()
+    {
+        return Some(call.function.clone());
+    }
     let text = error.to_string();
     refused(&text).map(|(name, _)| name.to_string())
 }
@@ -152,9 +173,7 @@ pub(crate) fn placed(
     calls: &[Call],
     state: &SessionState,
 ) -> Error {
-    let (Some(name), Error::Cells { code: "type_error", message, position: None, hint }) =
-        (name, &error)
-    else {
+    let (Some(name), Error::Cells { message, position: None, hint, .. }) = (name, &error) else {
         return error;
     };
     let is_meant = |call: &&Call| {
@@ -167,7 +186,7 @@ pub(crate) fn placed(
     let (Some(call), None) = (found.next(), found.next()) else { return error };
     let written = |text: &str| text.replace(&format!("`{name}"), &format!("`{}", call.written));
     Error::Cells {
-        code: "type_error",
+        code: error.code(),
         message: written(message),
         position: Some(call.position),
         hint: hint.as_deref().map(written),

@@ -1,4 +1,4 @@
-//! Sums, means and variances of floats over moving frames, without subtraction.
+//! Sums, means and variances of floats over moving frames, without subtraction. Means of Booleans.
 //!
 //! DataFusion's accumulators subtract a value that leaves the frame from a running sum: after a NaN or an infinity
 //! has left, the sum stays NaN, and a large value leaves its rounding error behind. Here the frame is two stacks:
@@ -9,11 +9,15 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
+use datafusion::common::types::logical_float64;
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, ReversedUDAF};
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, ReversedUDAF, Signature,
+};
 
+use super::booleans::with_booleans;
 use super::inner::of_inner;
 
 /// A partial aggregate of some values of a frame.
@@ -161,15 +165,17 @@ fn mean() -> Box<dyn Accumulator> {
     Box::new(Frame::new(|count, sum: f64| (count > 0).then_some(sum / count as f64)))
 }
 
-/// DataFusion's `avg`, except for moving frames.
+/// DataFusion's `avg`, except for Booleans and moving frames.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Mean {
     inner: Arc<AggregateUDF>,
+    signature: Signature,
 }
 
 impl Mean {
     pub(super) fn new(inner: Arc<AggregateUDF>) -> Self {
-        Self { inner }
+        let signature = with_booleans(inner.signature(), logical_float64());
+        Self { inner, signature }
     }
 }
 
@@ -177,7 +183,6 @@ impl AggregateUDFImpl for Mean {
     of_inner!(
         name,
         aliases,
-        signature,
         coerce_types,
         return_type,
         accumulator,
@@ -185,6 +190,10 @@ impl AggregateUDFImpl for Mean {
         groups_accumulator_supported,
         create_groups_accumulator
     );
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
 
     /// Insensitive: the inner order requirement is not forwarded, as the accumulators do not support it.
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {

@@ -1,28 +1,34 @@
-//! `sum` of floats over moving frames does not subtract. `sum` of integers is exact in 128 bits, and an error if the
+//! `sum` of Booleans counts what is true. `sum` of floats over moving frames does not subtract. `sum` of integers is exact in 128 bits, and an error if the
 //! total does not fit 64 bits, as in the dense path. `sum` of decimals is an error if the total has too many digits.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Int64Type, UInt64Type};
+use datafusion::common::types::logical_int64;
 use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator};
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator, Signature,
+};
 
+use super::booleans::with_booleans;
 use super::inner::of_inner;
 use super::{decimal_sum, sliding};
 use tessera_frontend::error::Error;
 
-/// DataFusion's `sum`, except for integers and decimals with many digits.
+/// DataFusion's `sum`, except for Booleans, integers and decimals with many digits.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct CheckedSum {
     inner: Arc<AggregateUDF>,
+    signature: Signature,
 }
 
 impl CheckedSum {
     pub(super) fn new(inner: Arc<AggregateUDF>) -> Self {
-        Self { inner }
+        let signature = with_booleans(inner.signature(), logical_int64());
+        Self { inner, signature }
     }
 }
 
@@ -34,7 +40,11 @@ fn is_ours(result: &DataType, distinct: bool) -> bool {
 const STATE: DataType = DataType::Decimal128(38, 0);
 
 impl AggregateUDFImpl for CheckedSum {
-    of_inner!(signature, coerce_types, return_type);
+    of_inner!(coerce_types, return_type);
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
         self.inner.order_sensitivity()

@@ -7,7 +7,7 @@ use tessera_planner::program::ScalarOp;
 
 use super::super::names::{FLOOR_DIVIDE, POWER};
 use super::super::operators::{SHIFT_LEFT, SHIFT_RIGHT};
-use super::{Lower, Lowered};
+use super::{Lower, Lowered, refused};
 
 /// Functions of one float with the same meaning.
 const OF_ONE: [(&str, ScalarOp); 23] = [
@@ -38,6 +38,19 @@ const OF_ONE: [(&str, ScalarOp); 23] = [
 ];
 
 impl Lower<'_> {
+    /// Lowers a call of an elementwise function of tensors: its text, and its columns.
+    pub(super) fn elementwise(&mut self, text: &str, columns: &[Expr]) -> Lowered {
+        let nodes =
+            columns.iter().map(|c| self.expr(c)).collect::<Result<Vec<NodeId>, String>>()?;
+        let node = tessera_frontend::columns::lower(text, self.b, &nodes);
+        let node = node.map_err(|error| error.to_string())?;
+        if self.b.node(node).shape.len() == self.rank() {
+            return Ok(node);
+        }
+        let shape = vec![1; self.rank()];
+        self.b.broadcast_to(node, &shape).map_err(refused)
+    }
+
     pub(super) fn function(&mut self, name: &str, args: &[Expr]) -> Lowered {
         let nodes = args.iter().map(|a| self.expr(a)).collect::<Result<Vec<NodeId>, String>>()?;
         let all_float = |lower: &Self| {

@@ -9,6 +9,7 @@
 //! | `where(c, x, y)` | `CASE WHEN c THEN x ELSE y END` |
 //! | `e()`, `nan()`, `inf()` | the `float64` |
 //! | `std(x)`, `sign(x)` | DataFusion's names: `stddev(x)`, `signum(x)` |
+//! | `quantile(x, 0.9)`, `nanmean(x)` | SQL's aggregates: see [`aggregates`] |
 //! | `a = any(b)`, `a < all(b)` | SQL's quantifiers over a list |
 
 use sqlparser::ast::helpers::attached_token::AttachedToken;
@@ -17,7 +18,7 @@ use sqlparser::ast::{
     FunctionArgumentList, FunctionArguments, Ident, ObjectName, Value,
 };
 
-use super::{FLOOR_DIVIDE, POWER, span_is_operator};
+use super::{FLOOR_DIVIDE, POWER, aggregates, span_is_operator};
 
 /// Rewrites one expression whose operands are already rewritten.
 pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
@@ -69,6 +70,8 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
                 *name = Ident::with_span(name.span, "date_part");
                 let part = std::mem::replace(expr, nothing());
                 *expr = counted(part, &lower);
+            } else if let Some(new) = aggregates::rewritten(function, &lower) {
+                *expr = new;
             }
         }
         _ => {}

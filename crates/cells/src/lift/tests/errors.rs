@@ -48,12 +48,32 @@ fn an_error_in_a_view_names_it_and_is_where_the_text_names_it() {
 
 #[test]
 fn calls_that_fit_no_signature_are_placed_and_named_as_written() {
-    let told = code("SELECT sum(t2m > 3) FROM era5 WHERE lat > 0");
-    assert!(told.starts_with("type_error: `sum` is not defined for bool | Some((1, 8))"), "{told}");
-    assert!(told.contains("count(*) FILTER"), "{told}");
+    let told = code("SELECT std(t2m > 3) FROM era5 WHERE lat > 0");
+    assert!(told.starts_with("type_error: `std` is not defined for bool | Some((1, 8))"), "{told}");
+    assert!(told.contains("convert it: `std(x::int)`"), "{told}");
     let told = code("SELECT mean(t2m, 'time') FROM era5 WHERE lat > 0");
     assert!(told.starts_with("type_error: `mean` is not defined for float64 and text"), "{told}");
     assert!(told.contains("Some((1, 8)) | over rows `mean` takes one column"), "{told}");
+}
+
+#[test]
+fn calls_of_functions_of_tensors_are_placed() {
+    for (call, told) in [
+        ("Clip(place, 0, 1)", "dtype_mismatch: `clip` is not defined for text | Some((1, 8))"),
+        ("clip(t2m, 0)", "argument_count: "),
+        (
+            "reciprocal(flag)",
+            "dtype_mismatch: `reciprocal` is not defined for int16 | Some((1, 8))",
+        ),
+        ("isclose(t2m, 1, rtol => t2m)", "invalid_argument: "),
+        ("nanmean(place)", "dtype_mismatch: `isnan` is not defined for text"),
+        ("cumsum(t2m)", "wrong_surface: "),
+        ("quantile(t2m, [0.5, 0.9])", "wrong_surface: "),
+        ("digitize(t2m, [1, 3, 2])", "invalid_argument: `digitize` in a cell block"),
+    ] {
+        let got = code(&format!("SELECT {call} FROM era5 WHERE lat > 0"));
+        assert!(got.starts_with(told), "{call}: {got}");
+    }
 }
 
 #[test]

@@ -1,0 +1,111 @@
+//! Aggregates of the tensor surface in a cell block.
+//!
+//! | written | becomes |
+//! |---|---|
+//! | `quantile(x, 0.9)`, `percentile(x, 90)` | `percentile_cont(x, 0.9)`, `percentile_cont(x, 90 / 100.0)` |
+//! | `ptp(x)` | `max(x) - min(x)` |
+//! | `nanmean(x)`, `nanmax(x)`, … | `avg(y)`, `max(y)`, … of y, which is x with NULL for NaN |
+
+use sqlparser::ast::{
+    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    ObjectName, Value,
+};
+use sqlparser::tokenizer::Span;
+use tessera_frontend::functions::is_aggregate;
+use tessera_frontend::surface::walk;
+
+use super::super::functions::WITHOUT_NAN;
+
+/// Aggregates that leave out NaN, without their first letters, and what they are otherwise.
+const NAN: [(&str, &str); 9] = [
+    ("max", "max"),
+    ("mean", "avg"),
+    ("median", "median"),
+    ("min", "min"),
+    ("percentile", "percentile"),
+    ("quantile", "quantile"),
+    ("std", "stddev"),
+    ("sum", "sum"),
+    ("var", "var"),
+];
+
+/// What a call becomes, whose function is `name` in lower case; `None` for others.
+pub(super) fn rewritten(function: &Function, name: &str) -> Option<Expr> {
+    let known = name.strip_prefix("nan").and_then(|rest| NAN.iter().find(|(own, _)| *own == rest));
+    let plain = known.map_or(name, |(_, sql)| *sql);
+    if known.is_none() && !matches!(plain, "percentile" | "ptp" | "quantile") {
+        return None;
+    }
+    let mut args = arguments(function)?;
+    if known.is_some()
+        && let Some(x) = args.first_mut()
+    {
+        *x = without_nan(std::mem::replace(x, null()));
+    }
+    let called = |name: &str, args: Vec<Expr>| Expr::Function(with(function, name, args));
+    match (plain, args.len()) {
+        ("ptp", 1) if !has_aggregate(&args) => {
+            let (left, right) = (called("max", args.clone()), called("min", args));
+            let (left, right) = (Box::new(left), Box::new(right));
+            let range = Expr::BinaryOp { left, op: BinaryOperator::Minus, right };
+            Some(Expr::Nested(Box::new(range)))
+        }
+        ("quantile", 2) if !is_list(&args[1]) => Some(called("percentile_cont", args)),
+        ("percentile", 2) if !is_list(&args[1]) => {
+            let q = Box::new(Expr::Nested(Box::new(args.pop()?)));
+            let hundred = Expr::Value(Value::Number("100.0".to_string(), false).into());
+            let (op, right) = (BinaryOperator::Divide, Box::new(hundred));
+            args.push(Expr::BinaryOp { left: q, op, right });
+            Some(called("percentile_cont", args))
+        }
+        ("ptp" | "quantile" | "percentile", _) => None,
+        (sql, 1) => Some(called(sql, args)),
+        _ => None,
+    }
+}
+
+/// The arguments of a call, if they are expressions without names.
+fn arguments(function: &Function) -> Option<Vec<Expr>> {
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let arg = |arg: &FunctionArg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    };
+    list.args.iter().map(arg).collect()
+}
+
+/// The same call, with its clauses, of another function.
+fn with(function: &Function, name: &str, args: Vec<Expr>) -> Function {
+    let mut new = function.clone();
+    let span = function.name.0.first().and_then(|part| part.as_ident()).map(|own| own.span);
+    let name = Ident::with_span(span.unwrap_or_else(Span::empty), name);
+    new.name = ObjectName::from(vec![name]);
+    if let FunctionArguments::List(list) = &mut new.args {
+        list.args =
+            args.into_iter().map(|e| FunctionArg::Unnamed(FunctionArgExpr::Expr(e))).collect();
+    }
+    new
+}
+
+/// `x`, and NULL for NaN.
+fn without_nan(x: Expr) -> Expr {
+    let text = Value::SingleQuotedString("where(isnan(x0), NULL, x0)".to_string());
+    super::call(WITHOUT_NAN, vec![Expr::Value(text.into()), x])
+}
+
+/// True if an argument has an aggregate itself: of nested ranges each would be twice the one inside.
+fn has_aggregate(args: &[Expr]) -> bool {
+    let found = |expr: &Expr| match expr {
+        Expr::Function(function) => is_aggregate(&function.name.to_string()).then_some(()),
+        _ => None,
+    };
+    args.iter().any(|arg| walk::find(arg, &found).is_some())
+}
+
+fn is_list(expr: &Expr) -> bool {
+    matches!(expr, Expr::Array(_))
+}
+
+fn null() -> Expr {
+    Expr::Value(Value::Null.into())
+}

@@ -147,9 +147,9 @@ fn a_tensor_and_an_external_store_take_inserts() {
     for name in ["t", "e"] {
         place.run(&format!("INSERT INTO {name} SELECT v FROM '{new}'"));
         let lines = place.lines(&format!("SELECT count(v) AS n, sum(v) AS s FROM {name}"));
-        let numbers: Vec<f64> =
+        let found: Vec<f64> =
             lines.unwrap().join(" ").split_whitespace().filter_map(|w| w.parse().ok()).collect();
-        assert_eq!(numbers, [996.0, 12.0 * 3403.0], "{name}");
+        assert_eq!(found, [996.0, 12.0 * 3403.0], "{name}");
         let again =
             place.lines(&format!("INSERT INTO {name} SELECT u FROM (SELECT v AS u FROM '{new}')"));
         assert!(again.unwrap_err().starts_with("cannot_insert: "));

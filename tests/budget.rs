@@ -171,8 +171,10 @@ fn a_statement_keeps_to_the_memory_that_its_session_gives_it() {
         Answer::Rows { batches, .. } => batches,
         other => panic!("{sql}: {other:?}"),
     };
+    // The table of the smaller side has 300,000 rows.
+    let join = "SELECT count(*) AS n, count(b.k) AS m, sum(a.y * b.x) AS s, sum(a.k + b.k) AS k FROM (SELECT CAST(v * 100000 AS BIGINT) AS k, v, y FROM wide WHERE t < 6) a LEFT JOIN (SELECT CAST(v * 100000 AS BIGINT) AS k, v, x FROM wide WHERE t >= 54) b ON a.k = b.k";
     let all = [cells(&p, fold), cells(&p, rows)];
-    let grouped = table(groups);
+    let (grouped, joined) = (table(groups), table(join));
     assert_eq!(spilled(), 0, "there is room for all of it");
     p.run("SET tessera.query_memory_limit = '16MiB'; SET tessera.lift = 'auto'");
     assert_eq!(cells(&p, fold), all[0]);
@@ -181,6 +183,9 @@ fn a_statement_keeps_to_the_memory_that_its_session_gives_it() {
     assert_eq!(cells(&p, rows), all[1]);
     assert!(spilled() > first + (8 << 20), "{} bytes were put aside", spilled() - first);
     assert_eq!(table(groups), grouped);
+    let before = spilled();
+    assert_eq!(table(join), joined);
+    assert!(spilled() > before + (8 << 20), "{} bytes were put aside", spilled() - before);
     match p.run(&format!("EXPLAIN ANALYZE {fold}")).pop().unwrap().answer {
         Answer::Text(text) => {
             let peak = text.split("measured: peak ").nth(1).unwrap().split(' ').next().unwrap();

@@ -7,7 +7,7 @@ use super::large_top::with_large_limits_sorted;
 use super::remote::{RowsOnWorkers, RowsSpread, Spreading};
 use super::runtime::{RowsRuntime, RowsState};
 use super::shared::{SharedProvider, SharedTable};
-use super::splits::SplitSize;
+use super::splits::{JoinRules, SplitSize, with_grace_joins};
 use super::stop::{await_in_place, stoppable};
 use super::table::{TensorTable, tensor_scans};
 use super::{IsStopped, RunTensor, attach};
@@ -130,14 +130,17 @@ impl PhysicalRows {
         let share = runtime.memory.share_within(budget);
         let usual = state.config().batch_size();
         let mut batch_rows = usual;
+        let (tables, mut plans): (Vec<_>, Vec<_>) = shared.into_iter().unzip();
+        plans.push(plan);
+        let rules = JoinRules::of(&plans)?;
         let mut ready = |plan| {
             let plan = with_large_limits_sorted(plan, share)?;
             batch_rows = batch_rows.min(rows_of_batches(&plan, usual, share / 4)?);
+            let plan = with_grace_joins(plan, rules, &is_stopped)?;
             // Last: it hides the operators that the other steps look for.
             stoppable(plan, &is_stopped)
         };
-        let (tables, plans): (Vec<_>, Vec<_>) = shared.into_iter().unzip();
-        let plans = plans.into_iter().chain([plan]).map(&mut ready);
+        let plans = plans.into_iter().map(&mut ready);
         let plans = plans.collect::<Result<Vec<_>, DataFusionError>>()?;
         // After all that wraps operators: parts that compute elsewhere remain as they were encoded.
         let (mut plans, config) = match &spreading {

@@ -14,6 +14,7 @@
 mod calls;
 mod first;
 mod gather;
+mod grace;
 mod groups;
 mod in_order;
 mod key_filter;
@@ -47,6 +48,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrd
 pub(super) use first::FirstExec;
 use gather::shares_matches;
 pub(super) use gather::{GatherExec, RowsThreads, SPLIT_BYTES, gathered};
+pub(super) use grace::{JoinRules, with_grace_joins};
 use groups::GroupsExec;
 use key_filter::Applied;
 pub(super) use key_filter::{Keys, KeysExec, has_rare_keys};

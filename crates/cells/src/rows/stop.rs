@@ -61,11 +61,8 @@ pub(super) fn stoppable(
     is_stopped: &IsStopped,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| {
-        let checked = |child: &Arc<dyn ExecutionPlan>| {
-            let (child, is_stopped) = (child.clone(), is_stopped.clone());
-            Arc::new(Checked { child, is_stopped }) as Arc<dyn ExecutionPlan>
-        };
-        let children: Vec<_> = node.children().into_iter().map(checked).collect();
+        let children = node.children().into_iter();
+        let children: Vec<_> = children.map(|child| checked(child.clone(), is_stopped)).collect();
         if children.is_empty() {
             return Ok(Transformed::no(node));
         }
@@ -91,6 +88,14 @@ pub(super) fn stoppable(
         Ok(Transformed::yes(Arc::new(join) as Arc<dyn ExecutionPlan>))
     })
     .map(|t| t.data)
+}
+
+/// A plan whose stream ends with [`Error::Cancelled`] at the next batch after `is_stopped` returns true.
+pub(super) fn checked(
+    child: Arc<dyn ExecutionPlan>,
+    is_stopped: &IsStopped,
+) -> Arc<dyn ExecutionPlan> {
+    Arc::new(Checked { child, is_stopped: is_stopped.clone() })
 }
 
 /// The operator itself, where it is wrapped by [`stoppable`].

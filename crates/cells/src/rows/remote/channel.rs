@@ -16,6 +16,7 @@ use super::message::{Answer, BatchReader, Request, broken};
 use super::task::TaskExec;
 use super::{Part, RowsFault, RowsPeers, RowsTask};
 use crate::rows::IsStopped;
+use crate::rows::splits::{JoinRules, with_grace_joins};
 use crate::rows::stop::stoppable;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -107,7 +108,9 @@ impl TaskChannel {
         if let Some(template) = templates.get(&part.number) {
             return Ok(template.clone());
         }
-        let template = stoppable(part.template.clone(), &self.0.is_stopped)?;
+        let (template, is_stopped) = (part.template.clone(), &self.0.is_stopped);
+        let template = with_grace_joins(template, JoinRules::IN_PLACE_OF_WORKERS, is_stopped)?;
+        let template = stoppable(template, is_stopped)?;
         templates.insert(part.number, template.clone());
         Ok(template)
     }

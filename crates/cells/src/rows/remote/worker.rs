@@ -16,7 +16,7 @@ use super::message::{self, BatchWriter, Request, lacks};
 use super::stage::anywhere;
 use super::task::TaskExec;
 use crate::error::Error;
-use crate::rows::splits::SPLIT_BYTES;
+use crate::rows::splits::{JoinRules, SPLIT_BYTES, with_grace_joins};
 use crate::rows::stop::stoppable;
 use crate::rows::{IsStopped, RowsRuntime};
 use bytes::Bytes;
@@ -272,7 +272,9 @@ impl RowsTasks {
         let flag = stage.is_stopped.clone();
         let is_stopped: IsStopped = Arc::new(move || flag.load(Relaxed));
         // After it was decoded: what checks for the end is not part of the plan.
-        let template = stoppable(decoded.plan.clone(), &is_stopped)?;
+        let template = decoded.plan.clone();
+        let template = with_grace_joins(template, JoinRules::ON_WORKERS, &is_stopped)?;
+        let template = stoppable(template, &is_stopped)?;
         let config = state.config().clone();
         let context = Arc::new(self.runtime.task_context(state, config, None, batch_rows.max(1)));
         let task = Arc::new(TaskExec::here(&template, &context));

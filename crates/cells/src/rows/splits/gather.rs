@@ -1,5 +1,6 @@
 //! The rows of all splits, in the order of the splits.
 
+use super::grace::GraceJoinExec;
 use super::in_order::{Anew, Begin, Bounds, in_order, in_order_sharing};
 use super::last::{LastExec, Others};
 use super::replaced;
@@ -61,13 +62,19 @@ pub(in crate::rows) fn gathered(input: Arc<dyn ExecutionPlan>) -> Arc<dyn Execut
 /// True for joins that yield rows of their first input by whether they have a match. All partitions share the matches,
 /// and the one that ends last yields these rows.
 pub(super) fn shares_matches(node: &Arc<dyn ExecutionPlan>) -> bool {
-    use JoinType::{Full, Left, LeftAnti, LeftMark, LeftSemi};
-    node.downcast_ref::<HashJoinExec>().is_some_and(|join| {
+    let join = node.downcast_ref::<GraceJoinExec>().map(GraceJoinExec::join);
+    join.or_else(|| node.downcast_ref::<HashJoinExec>()).is_some_and(|join| {
         *join.partition_mode() == PartitionMode::CollectLeft
             && join.fetch().is_none()
             && !join.null_aware
-            && matches!(join.join_type(), Full | Left | LeftAnti | LeftMark | LeftSemi)
+            && yields_build_side(*join.join_type())
     })
+}
+
+/// True for joins that yield rows of their first input by whether they have a match.
+pub(super) fn yields_build_side(kind: JoinType) -> bool {
+    use JoinType::{Full, Left, LeftAnti, LeftMark, LeftSemi};
+    matches!(kind, Full | Left | LeftAnti | LeftMark | LeftSemi)
 }
 
 /// Begins the partitions of such a join, which has not found any matches yet. Its last partition ends behind the others,
@@ -86,6 +93,9 @@ fn sharing_matches(
 }
 
 fn unmatched(plan: &Arc<dyn ExecutionPlan>, others: &Others) -> Result<Arc<dyn ExecutionPlan>> {
+    if let Some(join) = plan.downcast_ref::<GraceJoinExec>() {
+        return Ok(Arc::new(join.ending_last(others)));
+    }
     let inputs: Vec<_> = plan.children().into_iter().cloned().collect();
     match (plan.downcast_ref::<HashJoinExec>(), inputs.as_slice()) {
         (Some(join), [build, probe]) => {
@@ -191,6 +201,22 @@ pub(super) fn coalesced(
 ) -> BoxStream<'static, Result<RecordBatch>> {
     let joined = BatchCoalescer::new(schema, batch_rows)
         .with_biggest_coalesce_batch_size(Some(batch_rows / 2));
+    through(joined, rows)
+}
+
+/// Batches of exactly so many rows, and a last one of fewer.
+pub(super) fn exactly(
+    rows: BoxStream<'static, Result<RecordBatch>>,
+    schema: SchemaRef,
+    batch_rows: usize,
+) -> BoxStream<'static, Result<RecordBatch>> {
+    through(BatchCoalescer::new(schema, batch_rows), rows)
+}
+
+fn through(
+    joined: BatchCoalescer,
+    rows: BoxStream<'static, Result<RecordBatch>>,
+) -> BoxStream<'static, Result<RecordBatch>> {
     let batches = stream::try_unfold((Some(rows), joined), |(mut rows, mut joined)| async move {
         loop {
             if let Some(batch) = joined.next_completed_batch() {

@@ -19,7 +19,6 @@ use super::replaced;
 use super::scatter::{Scatter, Scattered, scattered, value_bytes};
 use crate::rows::single;
 use datafusion::arrow::array::ArrayRef;
-use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -32,7 +31,6 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
     PlanProperties,
@@ -260,7 +258,7 @@ async fn groups(
     let parts = (splits * PARTS_OF_SPLIT).clamp(*PARTS.start(), *PARTS.end());
     let schema = aggregate.schema();
     let of =
-        scattered(input, Scatter { keys, parts, state: STATE }, WAITING_SHARE, &context).await?;
+        scattered(input, Scatter::by_keys(keys, parts, STATE), WAITING_SHARE, &context).await?;
     let (bounds, batch_rows) = (bounds("groups", &context), context.session_config().batch_size());
     let groups = Arc::new(PartGroups { aggregate, context });
     let of = Arc::new(of);
@@ -293,15 +291,12 @@ impl PartGroups {
         part: usize,
         depth: usize,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let (bytes, input) = (of.bytes(part), self.aggregate.input().schema());
-        let rows = Arc::new(Part { of, part, schema: input.clone() });
-        let rows = StreamingTableExec::try_new(input, vec![rows], None, [], false, None)?;
-        let rows: Arc<dyn ExecutionPlan> = Arc::new(rows);
+        let (bytes, rows) = (of.bytes(part), of.plan(part)?);
         if bytes <= PART_BYTES || depth == DEPTH_MAX {
             return Ok(over(&self.aggregate, rows)?.execute(0, self.context.clone())?.boxed());
         }
         let parts = (2 * bytes / PART_BYTES).min(PARTS_OF_PART);
-        let scatter = Scatter { keys: keys(&self.aggregate), parts, state: state(depth + 1) };
+        let scatter = Scatter::by_keys(keys(&self.aggregate), parts, state(depth + 1));
         let of = Arc::new(scattered(rows, scatter, 4 * WAITING_SHARE, &self.context).await?);
         let part = move |part| self.clone().of(of.clone(), part, depth + 1);
         Ok(stream::iter(0..parts).flat_map(part).boxed())
@@ -319,26 +314,6 @@ fn over(
 
 fn keys(aggregate: &AggregateExec) -> Vec<Arc<dyn PhysicalExpr>> {
     aggregate.group_expr().expr().iter().map(|(key, _)| key.clone()).collect()
-}
-
-/// The rows of one part of the keys.
-#[derive(Debug)]
-struct Part {
-    of: Arc<Scattered>,
-    part: usize,
-    schema: SchemaRef,
-}
-
-impl PartitionStream for Part {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (of, part) = (self.of.clone(), self.part);
-        let rows = stream::once(async move { of.rows(part) }).try_flatten();
-        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), rows))
-    }
 }
 
 /// Evaluates the keys of a batch.

@@ -252,7 +252,8 @@ impl<T: Send + 'static> InOrder<T> {
     }
 }
 
-fn is_out_of_memory(error: &DataFusionError) -> bool {
+/// True if memory was refused.
+pub(super) fn is_out_of_memory(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 

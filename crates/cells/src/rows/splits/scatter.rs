@@ -1,4 +1,4 @@
-//! Distributes rows to parts by the hashes of their keys. A part has its rows in the order of the input.
+//! Distributes rows to parts, mostly by the hashes of their keys. A part has its rows in the order of the input.
 //!
 //! ```text
 //! split ──▶ units of rows, sorted by part ──▶ in order ──▶ part 0: slices of all units
@@ -15,23 +15,27 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::common::utils::memory::get_record_batch_memory_size;
 use datafusion::error::Result;
-use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::spill_file::SpillFile;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SpillMetrics};
 use datafusion::physical_plan::spill::SpillManager;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use std::fmt;
 use std::sync::Arc;
 
+/// The part of each row; a row that is in none has the number of parts.
+type PartsOf = Box<dyn Fn(&RecordBatch) -> Result<Vec<u32>> + Send + Sync>;
+
 /// What decides the part of a row.
 pub(super) struct Scatter {
-    pub(super) keys: Vec<Arc<dyn PhysicalExpr>>,
     pub(super) parts: usize,
-    pub(super) state: RandomState,
+    pub(super) of: PartsOf,
 }
 
 /// Rows sorted by part.
@@ -42,32 +46,51 @@ struct Sorted {
 }
 
 impl Scatter {
+    /// Rows with equal keys have one part.
+    pub(super) fn by_keys(
+        keys: Vec<Arc<dyn PhysicalExpr>>,
+        parts: usize,
+        state: RandomState,
+    ) -> Self {
+        let of = move |rows: &RecordBatch| -> Result<Vec<u32>> {
+            let mut hashes = vec![0; rows.num_rows()];
+            create_hashes(&evaluated(&keys, rows)?, &state, &mut hashes)?;
+            Ok(hashes.into_iter().map(|hash| part_of(hash, parts)).collect())
+        };
+        Scatter { parts, of: Box::new(of) }
+    }
+
     fn sorted(&self, rows: &RecordBatch) -> Result<Sorted> {
-        let mut hashes = vec![0; rows.num_rows()];
-        create_hashes(&evaluated(&self.keys, rows)?, &self.state, &mut hashes)?;
-        // The upper half of the product is below `parts`.
-        let parts = self.parts as u64;
-        let of = |hash: u64| (((hash >> 32) * parts) >> 32) as usize;
-        let mut ends = vec![0u32; self.parts];
-        for &hash in &hashes {
-            ends[of(hash)] += 1;
+        let parts = (self.of)(rows)?;
+        // Behind the parts are the rows that are in none.
+        let mut ends = vec![0u32; self.parts + 1];
+        for &part in &parts {
+            ends[part as usize] += 1;
         }
         let mut start = 0;
         for end in &mut ends {
             (*end, start) = (start, start + *end);
         }
-        let mut order = vec![0u32; hashes.len()];
-        for (row, &hash) in hashes.iter().enumerate() {
-            let next = &mut ends[of(hash)];
+        let mut order = vec![0u32; parts.len()];
+        for (row, &part) in parts.iter().enumerate() {
+            let next = &mut ends[part as usize];
             order[*next as usize] = row as u32;
             *next += 1;
         }
+        ends.truncate(self.parts);
+        order.truncate(ends.last().map_or(0, |end| *end as usize));
         Ok(Sorted { rows: take_record_batch(rows, &UInt32Array::from(order))?, ends })
     }
 }
 
+/// The part of a hash: the upper half of the product is below `parts`.
+pub(super) fn part_of(hash: u64, parts: usize) -> u32 {
+    (((hash >> 32) * parts as u64) >> 32) as u32
+}
+
 /// The rows of a part: first those in its file, then those in memory.
 struct PartRows {
+    count: usize,
     bytes: usize,
     file: Option<Arc<dyn SpillFile>>,
     rows: Vec<RecordBatch>,
@@ -87,9 +110,21 @@ impl fmt::Debug for Scattered {
 }
 
 impl Scattered {
+    /// The number of the rows of a part.
+    pub(super) fn count(&self, part: usize) -> usize {
+        self.parts[part].count
+    }
+
     /// Bytes of the values of a part.
     pub(super) fn bytes(&self, part: usize) -> usize {
         self.parts[part].bytes
+    }
+
+    /// The rows of a part, as the input of other operators.
+    pub(super) fn plan(self: &Arc<Self>, part: usize) -> Result<Arc<dyn ExecutionPlan>> {
+        let schema = self.files.schema().clone();
+        let rows = Arc::new(Part { of: self.clone(), part });
+        Ok(Arc::new(StreamingTableExec::try_new(schema, vec![rows], None, [], false, None)?))
     }
 
     /// The rows of a part, in order.
@@ -105,6 +140,25 @@ impl Scattered {
     }
 }
 
+/// The rows of one part.
+#[derive(Debug)]
+struct Part {
+    of: Arc<Scattered>,
+    part: usize,
+}
+
+impl PartitionStream for Part {
+    fn schema(&self) -> &SchemaRef {
+        self.of.files.schema()
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let (of, part) = (self.of.clone(), self.part);
+        let rows = stream::once(async move { of.rows(part) }).try_flatten();
+        Box::pin(RecordBatchStreamAdapter::new(self.schema().clone(), rows))
+    }
+}
+
 /// Reads all splits of the input and distributes their rows. They may take a `share`-th of a statement's memory: the
 /// groups of a part need some too.
 pub(super) async fn scattered(
@@ -113,16 +167,8 @@ pub(super) async fn scattered(
     share: usize,
     context: &Arc<TaskContext>,
 ) -> Result<Scattered> {
-    let (schema, parts) = (input.schema(), scatter.parts);
-    let splits = input.output_partitioning().partition_count();
-    let rows = partitions_of(input, context.clone());
-    let begin = units(rows, schema.clone(), Unit::of(context), Arc::new(scatter));
-    let size = |unit: &Sorted| get_record_batch_memory_size(&unit.rows);
-    let mut units = in_order(splits, begin, size, bounds("scattered rows", context));
-    let mut lists = Lists::new(schema, parts, share, context);
-    while let Some(unit) = units.try_next().await? {
-        lists.add(unit)?;
-    }
+    let mut lists = Lists::new(input.schema(), scatter, share, context);
+    lists.read(input, context).await?;
     lists.finish()
 }
 
@@ -156,13 +202,16 @@ type Open = Box<dyn FnMut(Option<&RecordBatch>) -> Result<Option<Arc<dyn SpillFi
 /// A part while rows arrive.
 #[derive(Default)]
 struct Arriving {
+    count: usize,
     bytes: usize,
     file: Option<Open>,
     rows: Vec<RecordBatch>,
 }
 
 /// The parts while rows arrive.
-struct Lists {
+pub(super) struct Lists {
+    schema: SchemaRef,
+    scatter: Arc<Scatter>,
     files: SpillManager,
     parts: Vec<Arriving>,
     memory: MemoryReservation,
@@ -171,14 +220,39 @@ struct Lists {
 }
 
 impl Lists {
-    fn new(schema: SchemaRef, parts: usize, share: usize, context: &TaskContext) -> Self {
+    /// No rows yet. Those in memory may take a `share`-th of a statement's memory.
+    pub(super) fn new(
+        schema: SchemaRef,
+        scatter: Scatter,
+        share: usize,
+        context: &TaskContext,
+    ) -> Self {
         let metrics = SpillMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
         Lists {
-            files: SpillManager::new(context.runtime_env(), metrics, schema),
-            parts: (0..parts).map(|_| Arriving::default()).collect(),
+            files: SpillManager::new(context.runtime_env(), metrics, schema.clone()),
+            schema,
+            parts: (0..scatter.parts).map(|_| Arriving::default()).collect(),
+            scatter: Arc::new(scatter),
             memory: MemoryConsumer::new("scattered rows").register(context.memory_pool()),
             most: memory_of(context) / share,
         }
+    }
+
+    /// Distributes the rows of all splits of an input, behind those that are there.
+    pub(super) async fn read(
+        &mut self,
+        input: Arc<dyn ExecutionPlan>,
+        context: &Arc<TaskContext>,
+    ) -> Result<()> {
+        let splits = input.output_partitioning().partition_count();
+        let rows = partitions_of(input, context.clone());
+        let begin = units(rows, self.schema.clone(), Unit::of(context), self.scatter.clone());
+        let size = |unit: &Sorted| get_record_batch_memory_size(&unit.rows);
+        let mut units = in_order(splits, begin, size, bounds("scattered rows", context));
+        while let Some(unit) = units.try_next().await? {
+            self.add(unit)?;
+        }
+        Ok(())
     }
 
     fn add(&mut self, unit: Sorted) -> Result<()> {
@@ -188,6 +262,7 @@ impl Lists {
         for (part, &end) in self.parts.iter_mut().zip(&unit.ends) {
             if start < end {
                 let rows = unit.rows.slice(start as usize, (end - start) as usize);
+                part.count += rows.num_rows();
                 part.bytes += value_bytes(&rows);
                 part.rows.push(rows);
             }
@@ -200,7 +275,7 @@ impl Lists {
     }
 
     /// Appends the rows in memory to the files of their parts.
-    fn spill(&mut self) -> Result<()> {
+    pub(super) fn spill(&mut self) -> Result<()> {
         for Arriving { file, rows, .. } in &mut self.parts {
             if rows.is_empty() {
                 continue;
@@ -208,7 +283,7 @@ impl Lists {
             let mut open = match file.take() {
                 Some(open) => open,
                 None => {
-                    let mut created = self.files.create_in_progress_file("rows of groups")?;
+                    let mut created = self.files.create_in_progress_file("scattering rows")?;
                     Box::new(move |rows: Option<&RecordBatch>| match rows {
                         Some(rows) => created.append_batch(rows).map(|_| None),
                         None => created.finish(),
@@ -224,10 +299,11 @@ impl Lists {
         Ok(())
     }
 
-    fn finish(self) -> Result<Scattered> {
-        let parts = self.parts.into_iter().map(|Arriving { bytes, file, rows }| {
+    /// All rows.
+    pub(super) fn finish(self) -> Result<Scattered> {
+        let parts = self.parts.into_iter().map(|Arriving { count, bytes, file, rows }| {
             let file = file.map(|mut open| open(None)).transpose()?.flatten();
-            Ok(PartRows { bytes, file, rows })
+            Ok(PartRows { count, bytes, file, rows })
         });
         let parts = parts.collect::<Result<_>>()?;
         Ok(Scattered { files: self.files, parts, _memory: self.memory })

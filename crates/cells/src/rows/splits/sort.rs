@@ -67,7 +67,8 @@ impl SortSplitsExec {
         }
     }
 
-    fn new(
+    /// A sort by keys that this operator can compare.
+    pub(super) fn new(
         input: Arc<dyn ExecutionPlan>,
         order: LexOrdering,
         limit: Option<usize>,
@@ -307,7 +308,7 @@ impl Sort {
 }
 
 /// The first rows.
-fn limited(
+pub(super) fn limited(
     rows: BoxStream<'static, Result<RecordBatch>>,
     limit: Option<usize>,
 ) -> BoxStream<'static, Result<RecordBatch>> {

@@ -14,6 +14,7 @@ use super::remote::Spreading;
 use super::rules::guarded;
 use super::single;
 use super::splits::{SplitSize, with_splits};
+use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, Statistics};
@@ -49,12 +50,7 @@ pub(super) async fn physical(
     size: SplitSize,
     spreading: Option<&Spreading>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    // Before all other rules: they sort and group a union by its partitions, which a concatenation lacks.
-    let ours: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(InOrder);
-    let rules = std::iter::once(ours).chain(guarded(state.physical_optimizers())).collect();
-    let planner = SessionStateBuilder::new_from_existing(state.clone())
-        .with_physical_optimizer_rules(rules)
-        .build();
+    let planner = in_order(state);
     let quota = state.config().get_extension::<Quota>();
     let logical = with_marks(logical.clone())?;
     let plan = with_tops(planner.create_physical_plan(&logical).await?)?;
@@ -65,6 +61,16 @@ pub(super) async fn physical(
         Some(spreading) => spreading.with_stages(plan, state),
         None => Ok(plan),
     }
+}
+
+/// The state, whose physical plans keep rows in order.
+pub(super) fn in_order(state: &SessionState) -> SessionState {
+    // Before all other rules: they sort and group a union by its partitions, which a concatenation lacks.
+    let ours: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(InOrder);
+    let rules = std::iter::once(ours).chain(guarded(state.physical_optimizers())).collect();
+    SessionStateBuilder::new_from_existing(state.clone())
+        .with_physical_optimizer_rules(rules)
+        .build()
 }
 
 /// Replaces unions of a physical plan by concatenations, and wraps the nullable inputs of outer joins.
@@ -128,21 +134,35 @@ fn missing(
         .map(Transformed::yes)
 }
 
-/// Concatenates inputs of one schema into one partition.
+/// Concatenates inputs of one schema, into one partition or as splits.
 #[derive(Debug)]
 pub(super) struct ConcatExec {
     inputs: Vec<Arc<dyn ExecutionPlan>>,
+    /// True if the partitions are those of the first input, then those of the second one, and so on.
+    is_split: bool,
     properties: Arc<PlanProperties>,
 }
 
 impl ConcatExec {
-    pub(super) fn new(
-        schema: arrow::datatypes::SchemaRef,
-        inputs: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> ConcatExec {
-        let properties = single::properties(schema);
-        ConcatExec { inputs, properties }
+    /// One partition.
+    pub(super) fn new(schema: SchemaRef, inputs: Vec<Arc<dyn ExecutionPlan>>) -> ConcatExec {
+        ConcatExec { inputs, is_split: false, properties: single::properties(schema) }
     }
+
+    /// The splits of all inputs.
+    pub(super) fn of_splits(schema: SchemaRef, inputs: Vec<Arc<dyn ExecutionPlan>>) -> ConcatExec {
+        let splits = inputs.iter().map(partitions).sum();
+        ConcatExec { inputs, is_split: true, properties: single::properties_of(schema, splits) }
+    }
+
+    /// True if the rows are in splits.
+    pub(super) fn is_split(&self) -> bool {
+        self.is_split
+    }
+}
+
+fn partitions(input: &Arc<dyn ExecutionPlan>) -> usize {
+    input.output_partitioning().partition_count()
 }
 
 impl DisplayAs for ConcatExec {
@@ -187,7 +207,11 @@ impl ExecutionPlan for ConcatExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(ConcatExec { inputs: children, properties: self.properties.clone() }))
+        let schema = self.schema();
+        Ok(Arc::new(match self.is_split {
+            true => ConcatExec::of_splits(schema, children),
+            false => ConcatExec::new(schema, children),
+        }))
     }
 
     fn execute(
@@ -195,20 +219,21 @@ impl ExecutionPlan for ConcatExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        single::check(self.name(), partition)?;
+        let parts = self.inputs.iter().flat_map(|input| {
+            (0..partitions(input)).map(move |partition| (input.clone(), partition))
+        });
+        let parts: Vec<_> = match self.is_split {
+            true => parts.skip(partition).take(1).collect(),
+            false => {
+                single::check(self.name(), partition)?;
+                parts.collect()
+            }
+        };
         let schema = self.schema();
-        let parts: Vec<_> = self
-            .inputs
-            .iter()
-            .flat_map(|input| {
-                let partitions = input.output_partitioning().partition_count();
-                (0..partitions).map(move |p| (input.clone(), p))
-            })
-            .collect();
         let own = schema.clone();
         // An input starts when the one before it has ended.
         let batches = stream::iter(parts)
-            .map(move |(input, p)| input.execute(p, context.clone()))
+            .map(move |(input, partition)| input.execute(partition, context.clone()))
             .try_flatten()
             .map(move |batch| Ok(batch?.with_schema(own.clone())?));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))

@@ -1,4 +1,4 @@
-//! Shared code of this crate's physical nodes: one partition, rows in arrival order.
+//! Shared code of this crate's physical nodes, most of which have one partition: rows in arrival order.
 
 use arrow::datatypes::SchemaRef;
 use datafusion::error::{DataFusionError, Result};
@@ -9,7 +9,12 @@ use std::sync::Arc;
 
 /// The properties of a node with one partition that emits batches incrementally.
 pub(super) fn properties(schema: SchemaRef) -> Arc<PlanProperties> {
-    properties_in_order(schema, None)
+    properties_of(schema, 1)
+}
+
+/// As [`properties`], with so many partitions.
+pub(super) fn properties_of(schema: SchemaRef, partitions: usize) -> Arc<PlanProperties> {
+    with_partitions(EquivalenceProperties::new(schema), partitions)
 }
 
 /// As [`properties`], with the key by which the rows are ordered.
@@ -18,9 +23,13 @@ pub(super) fn properties_in_order(
     key: Option<PhysicalSortExpr>,
 ) -> Arc<PlanProperties> {
     let orders = key.map(|key| [key]);
+    with_partitions(EquivalenceProperties::new_with_orderings(schema, orders), 1)
+}
+
+fn with_partitions(equivalence: EquivalenceProperties, partitions: usize) -> Arc<PlanProperties> {
     Arc::new(PlanProperties::new(
-        EquivalenceProperties::new_with_orderings(schema, orders),
-        Partitioning::UnknownPartitioning(1),
+        equivalence,
+        Partitioning::UnknownPartitioning(partitions),
         EmissionType::Incremental,
         Boundedness::Bounded,
     ))

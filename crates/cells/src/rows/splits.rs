@@ -29,6 +29,7 @@ mod sort;
 pub(super) mod tests;
 mod windows;
 
+use super::concat::ConcatExec;
 use super::partition_top::PartitionTopExec;
 use super::table::TensorExec;
 use datafusion::common::JoinType;
@@ -177,6 +178,9 @@ fn split(
         return Ok(scan.split(size));
     }
     let inputs: Vec<_> = node.children().into_iter().cloned().collect();
+    if node.is::<ConcatExec>() && inputs.iter().any(is_split) {
+        return Ok(Some(Arc::new(ConcatExec::of_splits(node.schema(), inputs))));
+    }
     if let Some(sort) = node.downcast_ref::<SortExec>() {
         match sort.fetch() {
             Some(rows) if rows <= FIRST_ROWS_MAX => {

@@ -263,15 +263,22 @@ struct Operator {
 enum Kind {
     #[prost(bool, tag = "1")]
     Gather(bool),
-    /// With its columns.
     #[prost(message, tag = "2")]
-    Concat(protobuf::Schema),
+    Concat(Concat),
     #[prost(message, tag = "3")]
     First(FirstRows),
     #[prost(message, tag = "4")]
     Keys(Box<JoinKeys>),
     #[prost(message, tag = "5")]
     Scan(Box<scans::Scan>),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Concat {
+    #[prost(message, optional, tag = "1")]
+    schema: Option<protobuf::Schema>,
+    #[prost(bool, tag = "2")]
+    is_split: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -398,8 +405,9 @@ impl PhysicalExtensionCodec for RowsCodec {
             Kind::Scan(Box::new(scans::encoded(self, scan, converter)?))
         } else if node.is::<GatherExec>() {
             Kind::Gather(true)
-        } else if node.is::<ConcatExec>() {
-            Kind::Concat(schema_to(&node.schema())?)
+        } else if let Some(concat) = node.downcast_ref::<ConcatExec>() {
+            let schema = Some(schema_to(&node.schema())?);
+            Kind::Concat(Concat { schema, is_split: concat.is_split() })
         } else if let Some(first) = node.downcast_ref::<FirstExec>() {
             Kind::First(self.first(first, converter)?)
         } else if let Some(keys) = node.downcast_ref::<KeysExec>() {
@@ -421,9 +429,13 @@ impl PhysicalExtensionCodec for RowsCodec {
         let operator = Operator::decode(bytes).map_err(|_| broken("an operator"))?;
         match operator.kind.ok_or_else(|| broken("an operator"))? {
             Kind::Gather(_) => Ok(gathered(one(inputs)?)),
-            Kind::Concat(schema) => {
-                let schema = Arc::new(schema_of(Some(&schema))?);
-                Ok(Arc::new(ConcatExec::new(schema, inputs.to_vec())))
+            Kind::Concat(Concat { schema, is_split }) => {
+                let schema = Arc::new(schema_of(schema.as_ref())?);
+                let inputs = inputs.to_vec();
+                Ok(Arc::new(match is_split {
+                    true => ConcatExec::of_splits(schema, inputs),
+                    false => ConcatExec::new(schema, inputs),
+                }))
             }
             Kind::First(sent) => self.first_of(sent, one(inputs)?, session, converter),
             Kind::Keys(sent) => self.keys_of(*sent, one(inputs)?, session, converter),

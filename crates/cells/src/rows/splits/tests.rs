@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::lift::session_state;
+use crate::rows::concat::in_order;
 use crate::rows::guard::guarded;
 use datafusion::arrow::array::{Array, ArrayRef, Float64Array, Int64Array, StringArray};
 use datafusion::arrow::compute::concat_batches;
@@ -37,7 +38,7 @@ fn rows() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-pub(in crate::rows) const QUERIES: [&str; 36] = [
+pub(in crate::rows) const QUERIES: [&str; 38] = [
     "SELECT * FROM t",
     "SELECT id, v * 2 FROM t WHERE g = 3",
     "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
@@ -74,7 +75,13 @@ pub(in crate::rows) const QUERIES: [&str; 36] = [
     MARK,
     LEFT,
     FULL,
+    UNION,
+    "SELECT g, sum(v), count(*), min(s) FROM (SELECT g, v, s FROM t UNION ALL SELECT k, v, s FROM t WHERE k < 20) q GROUP BY g ORDER BY g",
 ];
+
+/// Rows of two inputs, those of the first one first.
+const UNION: &str = "SELECT id, v FROM t WHERE g = 7 UNION ALL SELECT k, v FROM t WHERE g = 3";
+
 
 /// Joins that yield rows without a match of a small first side.
 const LEFT: &str = "SELECT u.id, u.v, t.id FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u LEFT JOIN t ON t.id = u.k AND t.g > 8";
@@ -121,7 +128,7 @@ async fn run(
         .with_config(config)
         .with_runtime_env(environment)
         .build();
-    let context = SessionContext::new_with_state(state);
+    let context = SessionContext::new_with_state(in_order(&state));
     match sql.contains("a.") {
         // Ranges of one file hold its row groups.
         false => {
@@ -252,6 +259,7 @@ async fn readers_leave_out_rows_where_keys_are_rare() {
 async fn plans_are_split_where_rows_are_independent() {
     let (_directory, path) = file();
     let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
+    let context = SessionContext::new_with_state(in_order(&context.state()));
     let file = path.to_str().unwrap();
     context.register_parquet("t", file, ParquetReadOptions::default()).await.unwrap();
     let shown = async |sql: &str| {
@@ -297,6 +305,8 @@ async fn plans_are_split_where_rows_are_independent() {
         FilterExec
           DataSourceExec
     ");
+    insta::assert_snapshot!(shown(LEFT).await, @"");
+    insta::assert_snapshot!(shown(UNION).await, @"");
     let joined = "SELECT sum(a.v) FROM t a JOIN t b ON a.k = b.id WHERE b.g = 5";
     insta::assert_snapshot!(shown(joined).await, @r"
     AggregateExec

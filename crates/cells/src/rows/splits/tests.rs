@@ -82,7 +82,6 @@ pub(in crate::rows) const QUERIES: [&str; 38] = [
 /// Rows of two inputs, those of the first one first.
 const UNION: &str = "SELECT id, v FROM t WHERE g = 7 UNION ALL SELECT k, v FROM t WHERE g = 3";
 
-
 /// Joins that yield rows without a match of a small first side.
 const LEFT: &str = "SELECT u.id, u.v, t.id FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u LEFT JOIN t ON t.id = u.k AND t.g > 8";
 const FULL: &str = "SELECT u.id, u.v, t.id FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u FULL JOIN (SELECT id, g FROM t WHERE id % 3 = 0) t ON t.id = u.k AND t.g > 8 ORDER BY u.id, t.id";

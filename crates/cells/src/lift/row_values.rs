@@ -15,12 +15,14 @@ use std::ops::ControlFlow;
 
 use sqlparser::ast::{
     BinaryOperator, Expr, Ident, Query, SelectItem, SetExpr, Spanned, TableAlias,
-    TableAliasColumnDef, TableFactor, TableWithJoins, UnaryOperator, Value, VisitMut, VisitorMut,
+    TableAliasColumnDef, TableFactor, TableWithJoins, UnaryOperator, Value, VisitMut, Visitor,
+    VisitorMut,
 };
 use tessera_frontend::error::{Error, Position};
 use tessera_frontend::scope;
-use tessera_frontend::walk::walk_mut;
+use tessera_frontend::walk::{walk, walk_mut};
 
+use super::expansion::PARTS_MAX;
 use super::markers::ROW_IN;
 use super::names::{all_of, call, query};
 
@@ -72,32 +74,69 @@ impl VisitorMut for Rows {
 fn rewritten(expr: &Expr) -> Result<Option<Expr>, Error> {
     use BinaryOperator::{And, GtEq, LtEq, Or};
     let is_row = |expr: &Expr| values(expr).is_some();
+    // Comparisons inside of comparisons would double with each step.
+    let is_small = |total: u64| match total {
+        0..=PARTS_MAX => Ok(()),
+        parts => Err(Error::TooComplex {
+            what: format!(
+                "an expression has {parts} parts once its rows of values are written out"
+            ),
+            limit: PARTS_MAX as usize,
+            position: Position::of(expr),
+        }),
+    };
     Ok(Some(match expr {
         Expr::BinaryOp { left, op, right }
             if is_comparison(op) && (is_row(left) || is_row(right)) =>
         {
+            is_small(parts(expr).saturating_mul(2))?;
             compare(left, op, right)?
         }
         Expr::IsDistinctFrom(left, right) if is_row(left) || is_row(right) => {
             not(same(left, right)?)
         }
         Expr::IsNotDistinctFrom(left, right) if is_row(left) || is_row(right) => same(left, right)?,
-        Expr::InList { expr, list, negated } if is_row(expr) => {
-            let equal = list.iter().map(|item| compare(expr, &BinaryOperator::Eq, item));
+        Expr::InList { expr: row, list, negated } if is_row(row) => {
+            // The row is written once for each item.
+            let rows = parts(row).saturating_mul(list.len() as u64);
+            is_small(parts(expr).saturating_add(rows))?;
+            let equal = list.iter().map(|item| compare(row, &BinaryOperator::Eq, item));
             let any = balanced(&Or, equal.collect::<Result<_, _>>()?);
             if *negated { not(any) } else { any }
         }
-        Expr::Between { expr, negated, low, high } if is_row(expr) => {
-            let inside = vec![compare(expr, &GtEq, low)?, compare(expr, &LtEq, high)?];
+        Expr::Between { expr: row, negated, low, high } if is_row(row) => {
+            is_small(parts(expr).saturating_mul(4))?;
+            let inside = vec![compare(row, &GtEq, low)?, compare(row, &LtEq, high)?];
             let inside = balanced(&And, inside);
             if *negated { not(inside) } else { inside }
         }
-        Expr::InSubquery { expr, subquery, negated } => match values(expr) {
-            Some(row) => member(expr, row, subquery, *negated)?,
+        Expr::InSubquery { expr: row, subquery, negated } => match values(row) {
+            Some(values) => member(row, values, subquery, *negated)?,
             None => return Ok(None),
         },
         _ => return Ok(None),
     }))
+}
+
+/// The number of parts of an expression, with those of its subqueries.
+fn parts(expr: &Expr) -> u64 {
+    struct Parts(u64);
+    impl Visitor for Parts {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
+            self.0 += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_table_factor(&mut self, _: &TableFactor) -> ControlFlow<()> {
+            self.0 += 1;
+            ControlFlow::Continue(())
+        }
+    }
+    let mut parts = Parts(0);
+    let _ = walk(expr, &mut parts);
+    parts.0
 }
 
 /// The values of a row.

@@ -16,11 +16,9 @@ use tessera_frontend::error::{Error, Position};
 use tessera_frontend::surface::walk::find;
 use tessera_frontend::walk::walk;
 
+use super::super::expansion::PARTS_MAX;
 use super::super::using::replace_in;
 use super::columns::Columns;
-
-/// Maximum parts of an expression whose aliases are written out.
-const PARTS_MAX: usize = 20_000;
 
 /// Functions that have another value at each call.
 const VOLATILE: [&str; 2] = ["random", "uuid"];
@@ -62,7 +60,7 @@ pub(super) fn replace(
 #[derive(Default)]
 struct Known {
     exprs: BTreeMap<String, Expr>,
-    parts: BTreeMap<String, usize>,
+    parts: BTreeMap<String, u64>,
 }
 
 impl Known {
@@ -82,7 +80,7 @@ impl Known {
         if parts > PARTS_MAX {
             return Err(Error::TooComplex {
                 what: format!("an expression has {parts} parts once its aliases are written out"),
-                limit: PARTS_MAX,
+                limit: PARTS_MAX as usize,
                 position: Position::of(&*expr),
             });
         }
@@ -125,8 +123,8 @@ fn names_of(expr: &Expr, aliases: &BTreeSet<String>) -> BTreeSet<String> {
 }
 
 /// The number of parts of an expression in which names have so many.
-fn parts(expr: &Expr, names: &BTreeMap<String, usize>) -> usize {
-    let mut total = 0_usize;
+fn parts(expr: &Expr, names: &BTreeMap<String, u64>) -> u64 {
+    let mut total = 0_u64;
     each(expr, &mut |expr| {
         let own = match expr {
             Expr::Identifier(name) => names.get(&name.value).copied().unwrap_or(1),

@@ -3,19 +3,20 @@
 //! The life of `SELECT lat, avg(t2m) FROM era5 WHERE time >= '2020' GROUP BY lat ORDER BY lat`:
 //!
 //! 1. `names` replaces `era5` by a table over the dimensions that the block's names choose (`table`): its columns are
-//!    labels, known at bind, and variables. `using` expands the merged columns of joins.
-//!    CTEs that make a query too large are planned separately, once (`shared`).
+//!    labels, known at bind, and variables. `using` expands the merged columns of joins, and `row_values` comparisons of
+//!    rows. CTEs that make a query too large are planned separately, once (`shared`).
 //! 2. DataFusion plans the statement with `context` as its provider; `time` turns `'2020'` into its first instant,
 //!    `mixed` casts decimals beside floats; DataFusion's analyser coerces types; `rounded` rounds what casts of decimals
-//!    would cut.
+//!    would cut. `asof` and `counted` build joins that DataFusion does not have.
 //! 3. `dense` takes the largest parts of the plan that have a dense form (groups, joins on labels, windows over
 //!    filters and projections) and replaces each by a scan of its rows: `time >= …` is evaluated over the labels and is
 //!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. Where the result is tensors (`[lat]`), the items of
 //!    the outermost `SELECT` are part of it. `lower` lowers arguments to IR with exactly
 //!    DataFusion's semantics, or refuses them.
 //! 4. `order` adds the sorts that dimension order needs; `nan` clears the sign of NaN in computed rows; `membership`
-//!    rewrites the forms of IN in which a NULL counts; DataFusion optimises the rest. A remaining table of cells becomes
-//!    `rows`: a scan that streams one row for each cell, sliced by the filters that were pushed into it.
+//!    rewrites the forms of IN in which a NULL counts, `marks` subqueries outside of conditions; DataFusion optimises
+//!    the rest. A remaining table of cells becomes `rows`: a scan that streams one row for each cell, sliced by the
+//!    filters that were pushed into it.
 //! 5. The [`CellPlan`] holds the relational plan over named placeholders (`ScanSource`) and a [`TensorScan`] for
 //!    each.
 //!
@@ -24,8 +25,10 @@
 pub(crate) mod all_of;
 mod along;
 pub(crate) mod always;
+mod asof;
 mod casts;
 mod context;
+mod counted;
 mod cube;
 mod decimals;
 mod dense;
@@ -41,10 +44,13 @@ mod labelled;
 mod labels;
 mod like;
 mod lower;
+mod markers;
+mod marks;
 mod membership;
 mod mixed;
 mod names;
 mod nan;
+mod numbered;
 mod operators;
 mod optimizer;
 mod order;
@@ -52,6 +58,7 @@ mod planner;
 mod relation;
 mod relations;
 mod rounded;
+mod row_values;
 mod rows;
 mod scan;
 mod shared;
@@ -274,7 +281,8 @@ fn logical(
     let plan = time::rewrite(plan, &prepared.texts, state)?;
     let plan = mixed::rewrite(plan)?;
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
-    widen::rewrite(rounded::rewrite(time::as_texts(plan)?, state)?)
+    let plan = widen::rewrite(rounded::rewrite(time::as_texts(plan)?, state)?)?;
+    counted::rewrite(asof::rewrite(plan, state)?, state)
 }
 
 struct Lift<'a> {
@@ -308,6 +316,7 @@ impl Lift<'_> {
                         let error = error::of_surface(error::plan(e), because);
                         let error = error::of_text(error, &prepared.texts);
                         let error = error::placed(error, call.as_deref(), &prepared.calls, state);
+                        let error = error::of_alias(error, &prepared.aliases);
                         error::near(error, &prepared.variables)
                     }
                 });
@@ -331,14 +340,15 @@ impl Lift<'_> {
             Density::Off => logical,
         };
         let logical = order::ordered(logical, state).map_err(told)?;
-        let logical = nan::rewrite(logical).and_then(membership::rewrite);
-        let logical = logical.and_then(window_keys::rewrite).map_err(told)?;
+        let logical = nan::rewrite(logical).and_then(|plan| membership::rewrite(plan, state));
+        let logical = logical.and_then(window_keys::rewrite);
+        let logical = logical.and_then(|plan| marks::rewrite(plan, state)).map_err(told)?;
         let optimized = state.optimize(&logical).map_err(|e| match error::correlated(&logical) {
             Err(refused) if error::is_of_names(&e) => refused,
             _ => told(e),
         });
         let logical = optimized?;
-        error::correlated(&logical)?;
+        error::remaining(&logical)?;
         let logical = join_keys::rewrite(logical).and_then(faster::rewrite);
         let logical = logical.and_then(|plan| self.rows(plan)).map_err(told)?;
         Ok((logical, orders))

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use sqlparser::ast::{
     BinaryOperator, Expr, FunctionArg, FunctionArgExpr, ObjectName, Query, Select, SetExpr,
-    TableFactor, TableWithJoins, Value, Visit, Visitor,
+    TableFactor, TableWithJoins, UnaryOperator, Value, Visit, Visitor,
 };
 use tessera_planner::catalog::Dataset;
 use tessera_planner::config::Config;
@@ -490,6 +490,14 @@ fn literal(expr: &Expr) -> Option<String> {
             _ => None,
         },
         Expr::Nested(inner) => literal(inner),
+        Expr::UnaryOp { op, expr } => {
+            let Expr::Value(value) = &**expr else { return None };
+            match (op, &value.value) {
+                (UnaryOperator::Minus, Value::Number(digits, _)) => Some(format!("-{digits}")),
+                (UnaryOperator::Plus, Value::Number(digits, _)) => Some(digits.clone()),
+                _ => None,
+            }
+        }
         _ => None,
     }
 }

@@ -7,12 +7,12 @@ use crate::walk::walk;
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    Expr, OrderByKind, Query, Select, SetExpr, SetOperator, SetQuantifier, Spanned, TableAlias,
-    TableFactor, Visitor,
+    Expr, OrderByKind, Query, Select, SetExpr, Spanned, TableAlias, TableFactor, Visitor,
 };
 use sqlparser::tokenizer::Span;
 
 use crate::error::{Error, Position};
+use crate::limits;
 use crate::statement::Statement;
 use crate::surface::has_star;
 
@@ -31,9 +31,6 @@ pub(crate) fn statement(statement: &Statement) -> Result<(), Error> {
 /// Maximum CTEs of one statement. Each is processed with all CTEs that it sees.
 const CTES_MAX: usize = 500;
 
-/// Maximum keys of one `ORDER BY`. DataFusion's time grows with the cube of their number.
-const KEYS_MAX: usize = 250;
-
 struct Refuse {
     ctes: usize,
 }
@@ -49,20 +46,6 @@ fn refuse(condition: bool, construct: &str, span: Span, hint: &str) -> Flow {
         position: Position::of_span(span),
         hint: (!hint.is_empty()).then(|| hint.to_string()),
     }))
-}
-
-/// Rejects `EXCEPT ALL` and `INTERSECT ALL`. DataFusion does not count how often a row occurs: `EXCEPT ALL` would be
-/// `EXCEPT` that keeps the duplicates of the left side.
-fn counted_sets(body: &SetExpr) -> Flow {
-    use SetOperator::{Except, Intersect, Minus};
-    let SetExpr::SetOperation { op, set_quantifier, left, right } = body else {
-        return ControlFlow::Continue(());
-    };
-    let counts = matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName);
-    let counts = counts && matches!(op, Except | Intersect | Minus);
-    refuse(counts, &format!("{op} ALL"), body.span(), &format!("{op} gives each row once"))?;
-    counted_sets(left)?;
-    counted_sets(right)
 }
 
 impl Visitor for Refuse {
@@ -82,21 +65,16 @@ impl Visitor for Refuse {
         }
         if let Some(order_by) = &query.order_by
             && let OrderByKind::Expressions(keys) = &order_by.kind
-            && keys.len() > KEYS_MAX
+            && let Err(error) = limits::check_keys(keys.len(), keys.first().map(Spanned::span))
         {
-            return ControlFlow::Break(Box::new(Error::TooComplex {
-                what: format!("ORDER BY has {} keys", keys.len()),
-                limit: KEYS_MAX,
-                position: keys.first().and_then(|key| Position::of_span(key.span())),
-            }));
+            return ControlFlow::Break(Box::new(error));
         }
         refuse(!query.locks.is_empty(), "FOR UPDATE", span, "queries never lock")?;
         let dml = matches!(
             *query.body,
             SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_)
         );
-        refuse(dml, "a statement that changes data inside a query", span, "")?;
-        counted_sets(&query.body)
+        refuse(dml, "a statement that changes data inside a query", span, "")
     }
 
     fn pre_visit_select(&mut self, select: &Select) -> Flow {
@@ -136,17 +114,6 @@ impl Visitor for Refuse {
             refuse(*with_ordinality, "WITH ORDINALITY", name.span(), "use row_number() OVER ()")?;
             let hint = "filter by positions or labels, as in `WHERE dim % 10 = 0`";
             refuse(sample.is_some(), "TABLESAMPLE", name.span(), hint)?;
-        }
-        if let TableFactor::Pivot { .. } | TableFactor::Unpivot { .. } = factor {
-            let hint =
-                "write a column for each value, as in `sum(t) FILTER (WHERE lat = 10) AS lat_10`";
-            refuse(matches!(factor, TableFactor::Pivot { .. }), "PIVOT", factor.span(), hint)?;
-            refuse(
-                true,
-                "UNPIVOT",
-                factor.span(),
-                "write a block for each column, with UNION ALL",
-            )?;
         }
         if let TableFactor::Derived { sample: Some(_), subquery, .. } = factor {
             refuse(true, "TABLESAMPLE", subquery.span(), "")?;

@@ -101,6 +101,7 @@ impl Dialect for TesseraDialect {
         supports_left_associative_joins_without_parens
         supports_nested_comments
         supports_numeric_literal_underscores
+        supports_order_by_all
         supports_parens_around_table_factor
         supports_select_wildcard_except
         supports_select_wildcard_exclude

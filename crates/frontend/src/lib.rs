@@ -5,7 +5,8 @@
 //! 1. [`parse()`] splits the script into statements and reads each one into a [`Statement`]:
 //!    `tokens` splits the script, `limits` rejects statements that nest too deeply, [`TesseraDialect`] adds the
 //!    tensor syntax to sqlparser, `statement` parses the statements that sqlparser does not know
-//!    (`CREATE TENSOR`, `CANCEL QUERY`, `EXPLAIN (FORMAT json)`).
+//!    (`CREATE TENSOR`, `CANCEL QUERY`, `EXPLAIN (FORMAT json)`), `clauses` writes `FETCH`, `PIVOT` and `UNPIVOT` with
+//!    others.
 //! 2. [`surface::decide`] classifies a query block as a tensor block or a cell block, and reports the
 //!    clause that decided it.
 //! 3. [`ast`] gives typed views of the tensor syntax: [`ast::subscript`], [`ast::call`],
@@ -26,10 +27,12 @@
 //! 2 MiB stack in any build; code that clones, binds or lowers one runs inside
 //! [`limits::with_stack`], because frames over sqlparser's types are large in debug builds.
 
+pub mod asof;
 pub mod ast;
 pub mod bind;
 pub mod cells;
 mod check;
+mod clauses;
 pub mod columns;
 mod dialect;
 pub mod error;

@@ -13,7 +13,7 @@
 use std::cell::Cell;
 
 use sqlparser::keywords::Keyword;
-use sqlparser::tokenizer::{Token, TokenWithSpan};
+use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 
 use crate::error::{Error, Position};
 
@@ -79,6 +79,24 @@ pub fn nested<T>(plan: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         });
     }
     plan()
+}
+
+/// Maximum keys of one `ORDER BY`. DataFusion's time grows with the cube of their number.
+const KEYS_MAX: usize = 250;
+
+/// Checks the number of keys of an `ORDER BY`; `first` is the span of the first one.
+///
+/// # Errors
+/// [`Error::TooComplex`] beyond 250 keys.
+pub fn check_keys(keys: usize, first: Option<Span>) -> Result<(), Error> {
+    if keys <= KEYS_MAX {
+        return Ok(());
+    }
+    Err(Error::TooComplex {
+        what: format!("ORDER BY has {keys} keys"),
+        limit: KEYS_MAX,
+        position: first.and_then(Position::of_span),
+    })
 }
 
 /// Checks the tokens of one statement.

@@ -12,7 +12,7 @@ use crate::dialect::TesseraDialect;
 use crate::error::{Error, Position, from_parser};
 use crate::statement::{self, Statement};
 use crate::tokens::{self, Piece, is_keyword};
-use crate::{check, limits};
+use crate::{check, clauses, limits};
 
 /// Recursion limit: sqlparser counts several calls for one level of a tree.
 const RECURSION_MAX: usize = 16 * limits::DEPTH_MAX;
@@ -108,6 +108,7 @@ fn parse_piece(piece: &Piece) -> Result<Statement, Error> {
         let mut statement = statement::read(parser(&dialect, piece, 0), piece)
             .map_err(|error| deepest(error, piece))?;
         place_urls(&mut statement, piece);
+        clauses::rewrite(&mut statement)?;
         check::statement(&statement)?;
         Ok(statement)
     })

@@ -5,6 +5,7 @@ use std::ops::Range;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer, Whitespace, Word};
 
+use crate::asof;
 use crate::dialect::TesseraDialect;
 use crate::error::{Error, Position};
 
@@ -84,6 +85,7 @@ fn piece(
     split_double_colons(&mut tokens);
     name_all(&mut tokens);
     name_lists(&mut tokens);
+    asof::mark(&mut tokens);
     Some(Piece { tokens, bytes, terminated })
 }
 

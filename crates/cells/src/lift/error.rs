@@ -1,12 +1,13 @@
 //! Converts DataFusion's and the planner's errors to the frontend's.
 
 mod calls;
+mod counterparts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, SchemaError};
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 
 use tessera_frontend::error::{Error, Position, nearest};
 use tessera_frontend::functions::functions;
@@ -30,10 +31,58 @@ pub(crate) fn plan(error: DataFusionError) -> Error {
     read(error, &mut position)
 }
 
-/// Rejects subqueries that the optimiser could not rewrite to joins: they cannot be executed.
+/// Rejects subqueries that use a column outside and that the optimiser could not rewrite to joins.
 pub(crate) fn correlated(logical: &LogicalPlan) -> Result<(), Error> {
-    let mut position = None;
-    let mut found = None;
+    first_subquery(logical, |e, inner, _| {
+        let is_value = matches!(e, Expr::ScalarSubquery(_));
+        (!inner.outer_ref_columns.is_empty()).then(|| of_outside(is_value, inner))
+    })
+}
+
+/// Rejects subqueries of an optimised plan that cannot be executed: the optimiser could not rewrite them to joins.
+pub(crate) fn remaining(logical: &LogicalPlan) -> Result<(), Error> {
+    correlated(logical)?;
+    first_subquery(logical, |e, inner, node| {
+        if matches!(e, Expr::ScalarSubquery(_)) {
+            return None;
+        }
+        let (construct, hint) = match node {
+            LogicalPlan::Join(_) => (
+                "EXISTS, IN, ANY or ALL over a subquery in the condition of an outer join",
+                "join a subquery whose WHERE has the condition: `LEFT JOIN (SELECT * FROM b WHERE k IN (SELECT …)) b ON …`",
+            ),
+            _ => (
+                "EXISTS, IN, ANY or ALL over a subquery at this place",
+                "use it in WHERE, or as an item of a subquery: `FROM (SELECT *, k IN (SELECT …) AS found FROM a)`",
+            ),
+        };
+        let (construct, hint) = (construct.to_string(), Some(hint.to_string()));
+        Some(Error::Unsupported { construct, position: inner.spans.first().map(place), hint })
+    })
+}
+
+/// The error for a subquery that uses a column outside; `is_value` for a scalar one.
+pub(super) fn of_outside(is_value: bool, inner: &Subquery) -> Error {
+    let (construct, hint) = match is_value {
+        true => (
+            "a value of a subquery that uses a column outside other than in `column = outside`",
+            "name an expression in a derived table, as in `FROM (SELECT *, k + 1 AS k1 FROM b) c WHERE c.k1 = a.k`; or join and aggregate: `SELECT a.x, count(b.x) FROM a LEFT JOIN b ON b.x < a.x GROUP BY a.x`",
+        ),
+        false => (
+            "EXISTS, IN, ANY or ALL over a subquery of this form that uses a column outside",
+            "use that column in a WHERE without GROUP BY, DISTINCT or UNION around it; or join: `FROM a SEMI JOIN (SELECT max(v) AS m FROM b GROUP BY k) c ON c.m = a.x`",
+        ),
+    };
+    let (construct, hint) = (construct.to_string(), Some(hint.to_string()));
+    Error::Unsupported { construct, position: inner.spans.first().map(place), hint }
+}
+
+/// The first error of `check` for a subquery in an expression of a plan's node.
+fn first_subquery(
+    logical: &LogicalPlan,
+    check: impl Fn(&Expr, &Subquery, &LogicalPlan) -> Option<Error>,
+) -> Result<(), Error> {
+    let mut found: Option<Error> = None;
     let walk = logical.apply_with_subqueries(|node| {
         node.apply_expressions(|expr| {
             expr.apply(|e| {
@@ -44,29 +93,16 @@ pub(crate) fn correlated(logical: &LogicalPlan) -> Result<(), Error> {
                     Expr::SetComparison(comparison) => &comparison.subquery,
                     _ => return Ok(TreeNodeRecursion::Continue),
                 };
-                if inner.outer_ref_columns.is_empty() {
-                    return Ok(TreeNodeRecursion::Continue);
-                }
-                found = Some(matches!(e, Expr::ScalarSubquery(_)));
-                position = inner.spans.first().map(place);
-                Ok(TreeNodeRecursion::Stop)
+                found = found.take().or_else(|| check(e, inner, node));
+                Ok(match found {
+                    Some(_) => TreeNodeRecursion::Stop,
+                    None => TreeNodeRecursion::Continue,
+                })
             })
         })
     });
     walk.map_err(plan)?;
-    let (construct, hint) = match found {
-        None => return Ok(()),
-        Some(true) => (
-            "a value of a subquery that uses a column outside other than in `column = outside`",
-            "name an expression in a derived table, as in `FROM (SELECT *, k + 1 AS k1 FROM b) c WHERE c.k1 = a.k`; or join and aggregate: `SELECT a.x, count(b.x) FROM a LEFT JOIN b ON b.x < a.x GROUP BY a.x`",
-        ),
-        Some(false) => (
-            "EXISTS, IN, ANY or ALL over a subquery of this form that uses a column outside",
-            "use that column in a WHERE without GROUP BY, DISTINCT or UNION around it; or join: `FROM a SEMI JOIN (SELECT max(v) AS m FROM b GROUP BY k) c ON c.m = a.x`",
-        ),
-    };
-    let (construct, hint) = (construct.to_string(), Some(hint.to_string()));
-    Err(Error::Unsupported { construct, position, hint })
+    found.map_or(Ok(()), Err)
 }
 
 /// True for an error about names, which were resolved before: a subquery could not become a join.
@@ -95,6 +131,23 @@ pub(crate) fn near(error: Error, variables: &BTreeSet<String>) -> Error {
                 }
             }
             Error::UnknownName { kind: "column", name, candidates, position }
+        }
+        other => other,
+    }
+}
+
+/// Adds a hint for an unknown column that has the name of an item.
+pub(crate) fn of_alias(error: Error, aliases: &BTreeSet<String>) -> Error {
+    match error {
+        Error::UnknownName { kind: "column", name, position, .. } if aliases.contains(&name) => {
+            Error::Cells {
+                code: "unknown_name",
+                message: format!("unknown column `{name}`"),
+                position,
+                hint: Some(format!(
+                    "`{name}` is an item; here write its expression, or name it inside: `FROM (SELECT … AS {name} FROM …)`"
+                )),
+            }
         }
         other => other,
     }
@@ -258,6 +311,14 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
                 hint: Some(format!("write `{name}(…) OVER (ORDER BY …)`")),
             };
         }
+        if let Some(hint) = counterparts::hint(&name) {
+            return Error::Cells {
+                code: "unknown_name",
+                message: format!("unknown function `{name}`"),
+                position,
+                hint: Some(hint),
+            };
+        }
         // DataFusion suggests a function however far its name is.
         let offered: Vec<&str> = parts.nth(1).into_iter().collect();
         let candidates = nearest(&name, &offered).map(str::to_string).into_iter().collect();
@@ -306,6 +367,16 @@ fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
             message: format!("{} has no fields", calls::spoken(of)),
             position,
             hint: Some("a field is one of a struct or a map: `st['a']`, `st.a`".to_string()),
+        });
+    }
+    if message.starts_with("In/Exist/SetComparison subquery can only be used in") {
+        return Some(Error::Cells {
+            code: "unsupported",
+            message: "EXISTS, IN, ANY or ALL over a subquery is not supported at this place".into(),
+            position,
+            hint: Some(
+                "name it as an item and use the name: `SELECT k IN (SELECT …) AS found … ORDER BY found`".into(),
+            ),
         });
     }
     if let Some(rest) = message.strip_prefix("Source table contains ")
@@ -360,6 +431,14 @@ fn sentence(message: &str) -> String {
         line = line[..end].trim_end();
     }
     line.trim_end_matches('.').to_string()
+}
+
+/// The position of the first column in an expression.
+pub(super) fn position_of(expr: &Expr) -> Option<Position> {
+    let columns = expr.column_refs();
+    let mut spans: Vec<_> = columns.iter().filter_map(|column| column.spans().first()).collect();
+    spans.sort_by_key(|span| (span.start.line, span.start.column));
+    spans.first().copied().map(place)
 }
 
 fn place(span: datafusion::common::Span) -> Position {

@@ -29,7 +29,7 @@ const WALKS: u64 = 3;
 const WALKED_MAX: u64 = 5_000_000;
 
 /// Maximum nodes of one expression after substitution of the columns that it references.
-const PARTS_MAX: u64 = 20_000;
+pub(super) const PARTS_MAX: u64 = 20_000;
 
 /// Rejects a prepared query with too many relations, or with too deeply nested subqueries.
 ///

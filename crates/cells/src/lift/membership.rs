@@ -10,45 +10,79 @@
 //!                                            WHEN EXISTS (SELECT … WHERE (v = w) IS NULL) THEN NULL
 //!                                            ELSE false END …
 //! ```
+//! [`rows`] has the rules for rows of values on the left.
+//!
 //! The column of such a subquery, and of one behind ANY and ALL, gets a name that no other column has: DataFusion takes
 //! two columns of one name for the same.
+
+mod rows;
 
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ExprSchema, Result, ScalarValue};
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{Case, Exists, InSubquery};
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
     Subquery, lit, not,
 };
+use rows::RowIn;
 
 /// The name of a subquery's column.
 const MEMBER: &str = "__member";
 
-/// Rewrites the conditions of a plan; the schema stays the same.
-pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// Rewrites the conditions of a plan; the schema stays the same. [`marks`](super::marks) rewrites other expressions.
+pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| match node {
         LogicalPlan::Filter(mut filter) if has_member(&filter.predicate)? => {
             let condition = std::mem::take(&mut filter.predicate);
-            let rules = Rules { schema: filter.input.schema() };
+            let rules = Rules { schema: filter.input.schema(), state };
             let condition = rules.condition(condition, true)?;
             let is_changed = condition.transformed;
             filter.predicate = condition.data;
             Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), is_changed))
+        }
+        // The optimiser moves conditions of joins to filters where it can.
+        LogicalPlan::Join(mut join) if has_row(join.filter.as_ref())? => {
+            let rules = Rules { schema: &join.schema, state };
+            let condition = join.filter.take().map(|condition| rules.condition(condition, true));
+            join.filter = condition.transpose()?.map(|condition| condition.data);
+            Ok(Transformed::yes(LogicalPlan::Join(join)))
         }
         node => Ok(Transformed::no(node)),
     })
     .map(|t| t.data)
 }
 
+/// An expression over columns of `schema` whose value counts.
+pub(super) fn value(
+    expr: Expr,
+    schema: &DFSchema,
+    state: &SessionState,
+) -> Result<Transformed<Expr>> {
+    Rules { schema, state }.value(expr)
+}
+
 fn has_member(condition: &Expr) -> Result<bool> {
-    condition.exists(|e| Ok(matches!(e, Expr::InSubquery(_) | Expr::SetComparison(_))))
+    condition.exists(|e| {
+        Ok(match e {
+            Expr::InSubquery(_) | Expr::SetComparison(_) => true,
+            Expr::Exists(exists) => RowIn::of(exists).is_some(),
+            _ => false,
+        })
+    })
+}
+
+fn has_row(condition: Option<&Expr>) -> Result<bool> {
+    let Some(condition) = condition else { return Ok(false) };
+    condition.exists(|e| Ok(matches!(e, Expr::Exists(exists) if RowIn::of(exists).is_some())))
 }
 
 /// The rules for a condition over columns of `schema`.
 struct Rules<'a> {
     schema: &'a DFSchema,
+    state: &'a SessionState,
 }
 
 impl Rules<'_> {
@@ -72,7 +106,15 @@ impl Rules<'_> {
                     let negated = !list.negated;
                     self.condition(Expr::InSubquery(InSubquery { negated, ..list }), is_whole)
                 }
+                Expr::Exists(exists) => match RowIn::of(&exists) {
+                    Some(row) => Ok(Transformed::yes(row.condition(true, self.state)?)),
+                    None => Ok(Transformed::no(not(Expr::Exists(exists)))),
+                },
                 inner => self.value(not(inner)),
+            },
+            Expr::Exists(exists) => match RowIn::of(&exists) {
+                Some(row) => Ok(Transformed::yes(row.condition(false, self.state)?)),
+                None => Ok(Transformed::no(Expr::Exists(exists))),
             },
             Expr::InSubquery(list) if !list.negated => Ok(Transformed::no(Expr::InSubquery(list))),
             Expr::InSubquery(list) if is_whole => self.absent(list),
@@ -84,6 +126,13 @@ impl Rules<'_> {
     fn value(&self, expr: Expr) -> Result<Transformed<Expr>> {
         expr.transform_down(|expr| match expr {
             Expr::InSubquery(list) => self.three_valued(list),
+            Expr::Exists(exists) => match RowIn::of(&exists) {
+                Some(row) => {
+                    let new = row.value(self.state)?;
+                    Ok(Transformed::new(new, true, TreeNodeRecursion::Jump))
+                }
+                None => Ok(Transformed::no(Expr::Exists(exists))),
+            },
             Expr::SetComparison(mut comparison) => {
                 let inner = &comparison.subquery;
                 comparison.subquery = subquery(inner, LogicalPlan::Projection(named(inner)?));
@@ -121,14 +170,9 @@ impl Rules<'_> {
             }
             false => self.has_null_member(&list)?,
         };
-        let answer = list.negated;
+        let negated = list.negated;
         let found = Expr::InSubquery(InSubquery { negated: false, ..list });
-        let arms = vec![
-            (Box::new(found), Box::new(lit(!answer))),
-            (Box::new(is_null), Box::new(Expr::Literal(ScalarValue::Boolean(None), None))),
-        ];
-        let case = Case::new(None, arms, Some(Box::new(lit(answer))));
-        Ok(jump(Expr::Case(case), true))
+        Ok(jump(answers(found, is_null, negated), true))
     }
 
     /// For a subquery that uses no column outside: true if it has NULL, or if the left side is NULL and it has rows.
@@ -160,6 +204,15 @@ impl Rules<'_> {
         })?;
         Ok(outside.data.eq(member()))
     }
+}
+
+/// The value of IN or NOT IN.
+fn answers(found: Expr, is_null: Expr, negated: bool) -> Expr {
+    let arms = vec![
+        (Box::new(found), Box::new(lit(!negated))),
+        (Box::new(is_null), Box::new(Expr::Literal(ScalarValue::Boolean(None), None))),
+    ];
+    Expr::Case(Case::new(None, arms, Some(Box::new(lit(negated)))))
 }
 
 fn member() -> Expr {

@@ -7,9 +7,11 @@
 //!    tensors have are calls with a text; the name of an item without an alias is its source text.
 //! 4. Numeric items of a block without `FROM` become columns of a tensor block, so that `7 / 2` follows NumPy.
 //! 5. Subqueries replace joins with an alias, and blocks whose `ORDER BY` names a column that an alias hides.
-//! 6. Tensor syntax is rejected.
+//! 6. Expressions replace aliases of items in WHERE and in later items.
+//! 7. Tensor syntax is rejected.
 
 mod aggregates;
+mod aliases;
 mod columns;
 mod derived;
 mod headings;
@@ -21,6 +23,7 @@ mod order_keys;
 mod ours;
 mod spelling;
 mod subscripts;
+mod surface;
 mod tensors;
 mod used;
 mod views;
@@ -33,8 +36,8 @@ use tessera_frontend::walk::walk_mut;
 use datafusion::datasource::DefaultTableSource;
 use datafusion::logical_expr::TableSource;
 use sqlparser::ast::{
-    Expr, FunctionArg, FunctionArguments, Ident, ObjectName, OrderBy, Query, Select, SelectItem,
-    SetExpr, TableAlias, TableFactor, Value, ValueWithSpan, VisitorMut,
+    Expr, Ident, ObjectName, OrderBy, Query, Select, SelectItem, SetExpr, TableAlias, TableFactor,
+    Value, ValueWithSpan, VisitorMut,
 };
 
 use super::cube::Cube;
@@ -42,10 +45,12 @@ use super::error::Call;
 use super::table::{CellSource, CellTable, Named};
 use super::{CellRelation, CellTables, Density};
 use columns::Columns;
+pub(super) use derived::{all_of, query};
 use known::Known;
 pub(super) use ours::call;
 use spelling::Spelling;
 use subscripts::Subscript;
+use surface::span_is_operator;
 use tessera_frontend::ast::{self, Relation};
 use tessera_frontend::error::{Error, Position};
 use tessera_frontend::interrupt;
@@ -70,6 +75,8 @@ pub(crate) struct Prepared {
     pub(crate) calls: Vec<Call>,
     /// Variables that a misspelt name may mean: the tables contain only those along their dimensions.
     pub(crate) variables: BTreeSet<String>,
+    /// The aliases of items.
+    pub(crate) aliases: BTreeSet<String>,
 }
 
 impl Prepared {
@@ -103,6 +110,8 @@ pub(crate) fn prepare(
         calls: Vec::new(),
         subscripts: Vec::new(),
         variables: BTreeSet::new(),
+        expressions: 0,
+        aliases: BTreeSet::new(),
     };
     let mut named = query.clone();
     headings::name(&mut named);
@@ -123,7 +132,9 @@ pub(crate) fn prepare(
         ControlFlow::Break(error) => return Err(error),
         ControlFlow::Continue(pass) => pass,
     };
-    let Relations { tables, mut names, texts, calls, subscripts, variables, views, .. } = pass;
+    let Relations {
+        tables, mut names, texts, calls, subscripts, variables, aliases, views, ..
+    } = pass;
     if let Some(error) = subscripts::of_tensors(subscripts, &tables) {
         return Err(error);
     }
@@ -132,7 +143,7 @@ pub(crate) fn prepare(
         names.extend(table.schema().fields().iter().map(|f| f.name().clone()));
     }
     let _ = walk_mut(&mut prepared, &mut Spelling::new(&names));
-    Ok((prepared, Prepared { tables, texts, calls, variables }))
+    Ok((prepared, Prepared { tables, texts, calls, variables, aliases }))
 }
 
 /// A CTE in scope.
@@ -159,6 +170,8 @@ struct Level {
     order: Option<OrderBy>,
     /// The relations of that block, once it is visited.
     known: Vec<Known>,
+    /// [`Relations::expressions`] around the query.
+    expressions: usize,
 }
 
 /// A block that is being visited.
@@ -189,6 +202,9 @@ struct Relations<'a> {
     calls: Vec<Call>,
     subscripts: Vec<Subscript>,
     variables: BTreeSet<String>,
+    /// Number of open expressions, and of relations that see those beside them.
+    expressions: usize,
+    aliases: BTreeSet<String>,
 }
 
 impl VisitorMut for Relations<'_> {
@@ -208,8 +224,12 @@ impl VisitorMut for Relations<'_> {
             SetExpr::Select(_) => query.order_by.clone(),
             _ => None,
         };
-        let (known, definitions) = (Vec::new(), VecDeque::new());
-        self.scopes.push(Level { ctes: BTreeMap::new(), written, definitions, view, order, known });
+        let (known, definitions, expressions) = (Vec::new(), VecDeque::new(), self.expressions);
+        if view.is_some() {
+            self.expressions = 0;
+        }
+        let ctes = BTreeMap::new();
+        self.scopes.push(Level { ctes, written, definitions, view, order, known, expressions });
         let Some(with) = &mut query.with else { return ControlFlow::Continue(()) };
         let (mut kept, mut seen) = (Vec::new(), VecDeque::new());
         for cte in std::mem::take(&mut with.cte_tables) {
@@ -255,8 +275,9 @@ impl VisitorMut for Relations<'_> {
     }
 
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
-        if let Some(level) = self.scopes.pop()
-            && matches!(&*query.body, SetExpr::Select(_))
+        let Some(level) = self.scopes.pop() else { return ControlFlow::Continue(()) };
+        self.expressions = level.expressions;
+        if matches!(&*query.body, SetExpr::Select(_))
             && let Some(order) = &mut query.order_by
         {
             let resolved = known::resolve(order, &level.known);
@@ -267,6 +288,12 @@ impl VisitorMut for Relations<'_> {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        // The columns of an outer query are names, too.
+        if self.expressions == 0
+            && let Err(error) = aliases::replace(select, |select| self.of_relations(select))
+        {
+            return ControlFlow::Break(error);
+        }
         if let Some(error) = items::refused(select) {
             return ControlFlow::Break(error);
         }
@@ -275,6 +302,7 @@ impl VisitorMut for Relations<'_> {
         for item in &select.projection {
             if let SelectItem::ExprWithAlias { alias, .. } = item {
                 self.names.insert(alias.value.clone());
+                self.aliases.insert(alias.value.clone());
             }
             if let Some((dim, _)) = ast::bracket_dim(item) {
                 return ControlFlow::Break(Error::Unsupported {
@@ -305,7 +333,13 @@ impl VisitorMut for Relations<'_> {
         resolved
     }
 
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        self.expressions -= usize::from(is_lateral(factor));
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        self.expressions += usize::from(is_lateral(factor));
         if self.nested(factor) {
             return ControlFlow::Continue(());
         }
@@ -316,6 +350,7 @@ impl VisitorMut for Relations<'_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        self.expressions += 1;
         if let Err(error) = interrupt::check() {
             return ControlFlow::Break(error);
         }
@@ -351,6 +386,7 @@ impl VisitorMut for Relations<'_> {
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        self.expressions -= 1;
         let written = ast::function_name(expr).cloned();
         ours::rewrite(expr, self.catalog.now_us());
         // Positions in the text of a view are not positions in the statement.
@@ -485,56 +521,6 @@ impl Relations<'_> {
         static NOTHING: std::sync::LazyLock<Scope> = std::sync::LazyLock::new(Scope::default);
         self.scopes.last().map_or(&NOTHING, |level| &level.written)
     }
-
-    /// The error for an expression of the tensor surface.
-    fn refuse(&self, expr: &Expr) -> Option<Error> {
-        let wrong = |what: String, position| {
-            Some(Error::Cells {
-                code: "wrong_surface",
-                message: format!(
-                    "{what} belongs to the tensor surface, and {} makes this a cell block",
-                    self.because
-                ),
-                position,
-                hint: Some(
-                    "put the tensor part into a subquery: `FROM (SELECT … AS name FROM x)`"
-                        .to_string(),
-                ),
-            })
-        };
-        if let Some(subscript) = ast::subscript(expr) {
-            return wrong("a subscript".to_string(), Position::of_span(subscript.span));
-        }
-        let Expr::Function(function) = expr else { return None };
-        let name = ast::function_name(expr)?;
-        if ast::tensor_of(function).is_some() {
-            return Some(Error::Cells {
-                code: "wrong_surface",
-                message: format!(
-                    "tensor(…) gives a tensor, and {} makes this a block of cells, whose expressions are about one cell",
-                    self.because
-                ),
-                position: Position::of_span(name.span),
-                hint: Some(
-                    "join its rows by their labels: `FROM x JOIN (SELECT …) t USING (dim)`; one value is `(SELECT …)` without tensor; or compute with it in a tensor block inside: `FROM (SELECT v - tensor(SELECT …) AS d FROM x)`"
-                        .to_string(),
-                ),
-            });
-        }
-        if name.value == "matmul" {
-            let what = if span_is_operator(name) { "`@`" } else { "matmul" };
-            return wrong(what.to_string(), Position::of_span(name.span));
-        }
-        if let FunctionArguments::List(list) = &function.args
-            && list.args.iter().any(|arg| matches!(arg, FunctionArg::Named { .. }))
-        {
-            return wrong(
-                format!("the call of {name} with named arguments"),
-                Position::of_span(name.span),
-            );
-        }
-        None
-    }
 }
 
 fn are_rows(name: &Ident) -> Error {
@@ -557,6 +543,10 @@ impl Named for AllNamed {
     fn is_named(&self, _: &str) -> bool {
         false
     }
+}
+
+fn is_lateral(factor: &TableFactor) -> bool {
+    matches!(factor, TableFactor::Derived { lateral: true, .. })
 }
 
 fn alias_of(factor: &TableFactor) -> Option<TableAlias> {
@@ -585,12 +575,4 @@ fn table_factor(name: Ident, alias: Option<TableAlias>) -> TableFactor {
 
 fn plain_alias(name: Ident) -> TableAlias {
     TableAlias { explicit: true, name, columns: vec![], at: None }
-}
-
-/// True if a call represents an operator of one character.
-pub(super) fn span_is_operator(name: &Ident) -> bool {
-    let span = name.span;
-    span.start.line == span.end.line
-        && span.end.column.saturating_sub(span.start.column) <= 1
-        && span.start.line > 0
 }

@@ -1,4 +1,5 @@
-//! `JOIN … USING (x)` and `NATURAL JOIN`: x is one merged column.
+//! What needs the columns of relations: `JOIN … USING (x)` and `NATURAL JOIN`, where x is one merged column, `ASOF
+//! JOIN`, `ORDER BY ALL`.
 //!
 //! ```text
 //! SELECT x, sum(v) FROM a FULL JOIN b USING (x) WHERE x > 1 GROUP BY x
@@ -11,8 +12,10 @@
 //!
 //! To find a relation's columns, DataFusion plans `SELECT * FROM relation`.
 
+mod asof;
 mod columns;
 mod names;
+mod order_all;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -22,6 +25,7 @@ use datafusion::execution::SessionState;
 use sqlparser::ast::{Cte, Expr, Query, Select, SetExpr, TableFactor, VisitorMut};
 
 use super::names::Prepared;
+use super::row_values;
 pub(super) use names::replace_in;
 use tessera_frontend::error::Error;
 
@@ -82,6 +86,9 @@ impl VisitorMut for Pass<'_> {
         {
             names::replace_in_order(order, select, &level.merged);
         }
+        if let Err(error) = self.order(query) {
+            return ControlFlow::Break(error);
+        }
         // The queries of WITH are visited before all others.
         if let Some(outer) = self.levels.last_mut()
             && let Some(mut cte) = outer.waiting.pop_front()
@@ -93,21 +100,10 @@ impl VisitorMut for Pass<'_> {
     }
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
-        if !select.from.iter().any(columns::merges) {
-            return ControlFlow::Continue(());
+        match self.joins(select).and_then(|()| row_values::rewrite(select)) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
         }
-        for from in &mut select.from {
-            self.name(&mut from.relation);
-            from.joins.iter_mut().for_each(|join| self.name(&mut join.relation));
-        }
-        let merged = match self.block(select) {
-            Ok(merged) => merged,
-            Err(error) => return ControlFlow::Break(error),
-        };
-        if let Some(level) = self.levels.last_mut() {
-            level.merged = merged;
-        }
-        ControlFlow::Continue(())
     }
 }
 
@@ -134,6 +130,30 @@ impl Pass<'_> {
         }
     }
 
+    /// Rewrites the joins of a block, and the names that they merge.
+    fn joins(&mut self, select: &mut Select) -> Result<(), Error> {
+        if !select.from.iter().any(columns::merges) {
+            return Ok(());
+        }
+        for from in &mut select.from {
+            self.name(&mut from.relation);
+            from.joins.iter_mut().for_each(|join| self.name(&mut join.relation));
+        }
+        let merged = self.block(select)?;
+        if let Some(level) = self.levels.last_mut() {
+            level.merged = merged;
+        }
+        Ok(())
+    }
+
+    /// Rewrites the ORDER BY of a query whose blocks are rewritten.
+    fn order(&self, query: &mut Query) -> Result<(), Error> {
+        if let Some(order) = &mut query.order_by {
+            row_values::rewrite(order)?;
+        }
+        self.order_all(query)
+    }
+
     fn block(&self, select: &mut Select) -> Result<Merged, Error> {
         let mut all = Vec::new();
         for from in &mut select.from {
@@ -147,7 +167,9 @@ impl Pass<'_> {
                 merged.insert(column.name.clone(), column.expr.clone());
             }
         }
-        names::replace(select, &merged, &all);
+        if all.iter().any(|column| column.is_merged) {
+            names::replace(select, &merged, &all);
+        }
         Ok(merged)
     }
 }

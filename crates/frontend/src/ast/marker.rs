@@ -14,8 +14,12 @@ pub(crate) const SLICE: &str = "__slice";
 pub(crate) const ELLIPSIS: &str = "__ellipsis";
 pub(crate) const NEWAXIS: &str = "__newaxis";
 pub(crate) const NUMBERS: &str = "__numbers";
+/// The match condition of `ASOF JOIN … ON`.
+pub(crate) const ASOF: &str = "__asof";
+/// The match condition of `ASOF LEFT JOIN … ON`.
+pub(crate) const ASOF_LEFT: &str = "__asof_left";
 
-const QUOTE: char = '[';
+pub(crate) const QUOTE: char = '[';
 
 /// The name of a marker; its span is that of the syntax it represents.
 pub(crate) fn name(text: &str, span: Span) -> Ident {

@@ -1,10 +1,12 @@
 //! Converts sqlparser's text errors to this crate's, with a position, a plain sentence and a hint.
 
+use sqlparser::keywords::Keyword;
 use sqlparser::parser::ParserError;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::{Error, Position, nearest};
 use crate::limits;
+use crate::tokens::is_keyword;
 
 /// The words that may follow a select list or a relation; a neighbour of one is a misspelling.
 const CLAUSES: [&str; 13] = [
@@ -111,6 +113,12 @@ fn hint(tokens: &[TokenWithSpan], at: Option<usize>, text: &str) -> Option<Strin
     let at = at?;
     let previous = at.checked_sub(1).map(|at| &tokens[at].token);
     let found = &tokens[at].token;
+    if text.contains("MATCH_CONDITION") {
+        return Some("write `ASOF JOIN q ON t.k = q.k AND t.ts >= q.ts`".to_string());
+    }
+    if previous.is_some_and(|token| is_keyword(token, Keyword::ASOF)) {
+        return Some("write `ASOF JOIN`, or `ASOF LEFT JOIN` for all rows of the left side".into());
+    }
     if previous == Some(&Token::Mul) && *found == Token::Mul {
         return Some("power is written `^`".to_string());
     }

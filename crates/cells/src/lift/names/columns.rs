@@ -16,11 +16,17 @@ pub(super) type Columns = Option<BTreeSet<String>>;
 impl Relations<'_> {
     /// The names that resolve in a block: the columns of its relations, and its items.
     pub(super) fn columns(&self, select: &Select) -> Columns {
+        let mut out = self.of_relations(select)?;
+        out.extend(items(select).flatten());
+        Some(out)
+    }
+
+    /// The columns of a block's relations.
+    pub(super) fn of_relations(&self, select: &Select) -> Columns {
         let mut out = BTreeSet::new();
         for from in &select.from {
             self.joined(from, &mut out)?;
         }
-        out.extend(items(select).flatten());
         Some(out)
     }
 

@@ -6,9 +6,15 @@ use tessera_frontend::scope;
 
 /// `(select) alias`.
 pub(super) fn derived(select: Select, alias: Option<TableAlias>) -> TableFactor {
-    let query = Query {
+    let subquery = Box::new(query(SetExpr::Select(Box::new(select))));
+    TableFactor::Derived { lateral: false, subquery, alias, sample: None }
+}
+
+/// A query without clauses around its body.
+pub(in crate::lift) fn query(body: SetExpr) -> Query {
+    Query {
         with: None,
-        body: Box::new(SetExpr::Select(Box::new(select))),
+        body: Box::new(body),
         order_by: None,
         limit_clause: None,
         fetch: None,
@@ -17,12 +23,11 @@ pub(super) fn derived(select: Select, alias: Option<TableAlias>) -> TableFactor 
         settings: None,
         format_clause: None,
         pipe_operators: vec![],
-    };
-    TableFactor::Derived { lateral: false, subquery: Box::new(query), alias, sample: None }
+    }
 }
 
 /// `SELECT * FROM from`.
-pub(super) fn all_of(from: TableWithJoins) -> Option<Select> {
+pub(in crate::lift) fn all_of(from: TableWithJoins) -> Option<Select> {
     let template = tessera_frontend::parse("SELECT * FROM x").ok()?.into_iter().next()?;
     let tessera_frontend::Statement::Query(mut query) = template.statement else { return None };
     let select = scope::innermost_mut(&mut query)?;

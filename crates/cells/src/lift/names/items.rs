@@ -1,4 +1,5 @@
-//! Rejects items and joins that plans of cells do not support before planning, because DataFusion's errors are unclear.
+//! Rejects items and conditions that plans of cells do not support before planning, because DataFusion's errors are
+//! unclear.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +8,10 @@ use sqlparser::ast::{Expr, JoinOperator, Select, SelectItem, Spanned};
 use tessera_frontend::error::{BindError, Error, Position};
 use tessera_frontend::surface::walk;
 
-/// The error for the first unsupported item of a block.
+/// The error for the first unsupported item of a block, or for its WHERE.
 pub(super) fn refused(select: &Select) -> Option<Error> {
     let mut known = BTreeSet::new();
-    select.projection.iter().find_map(|item| {
+    let of_items = select.projection.iter().find_map(|item| {
         if let Some((name, position)) = named(item)
             && !known.insert(name.clone())
         {
@@ -24,7 +25,8 @@ pub(super) fn refused(select: &Select) -> Option<Error> {
             SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => value(expr),
             _ => None,
         }
-    })
+    });
+    of_items.or_else(|| select.selection.as_ref().and_then(window))
 }
 
 /// The name of a result column, for columns that nothing else distinguishes.
@@ -42,32 +44,24 @@ fn named(item: &SelectItem) -> Option<(Vec<String>, Option<Position>)> {
 
 /// The error for an expression that is not a value in a cell block.
 fn value(expr: &Expr) -> Option<Error> {
-    let unsupported = |construct: &str, at: &Expr, hint: &str| {
-        Some(Error::Unsupported {
-            construct: construct.to_string(),
-            position: Position::of_span(at.span()),
-            hint: Some(hint.to_string()),
-        })
-    };
-    if let Expr::Lambda(lambda) = expr {
-        let name = lambda.params.first();
-        return Some(Error::Unsupported {
-            construct: "a lambda as an item".to_string(),
-            position: Position::of_span(name.map_or_else(|| expr.span(), |name| name.name.span)),
-            hint: Some("`->` stands in arguments of functions only".to_string()),
-        });
-    }
-    walk::find(expr, &|e| match e {
-        Expr::InSubquery { .. } => unsupported(
-            "IN (SELECT …) as a value",
-            e,
-            "use it in WHERE; or as a value `(SELECT count(*) FROM r WHERE r.a = c.a) > 0`",
-        ),
-        Expr::Exists { .. } => unsupported(
-            "EXISTS (SELECT …) as a value",
-            e,
-            "use it in WHERE; or as a value `(SELECT count(*) FROM …) > 0`",
-        ),
+    let Expr::Lambda(lambda) = expr else { return None };
+    let name = lambda.params.first();
+    Some(Error::Unsupported {
+        construct: "a lambda as an item".to_string(),
+        position: Position::of_span(name.map_or_else(|| expr.span(), |name| name.name.span)),
+        hint: Some("`->` stands in arguments of functions only".to_string()),
+    })
+}
+
+/// The error for a window function in WHERE.
+fn window(condition: &Expr) -> Option<Error> {
+    walk::find(condition, &|e| match e {
+        Expr::Function(function) if function.over.is_some() => Some(Error::Cells {
+            code: "plan_error",
+            message: format!("{} with OVER is computed after WHERE", function.name),
+            position: Position::of_span(function.name.span()),
+            hint: Some("filter with QUALIFY: `QUALIFY row_number() OVER (ORDER BY v) <= 3`".into()),
+        }),
         _ => None,
     })
 }

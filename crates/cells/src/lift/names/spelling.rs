@@ -1,6 +1,8 @@
 //! The spelling of names.
 
-use sqlparser::ast::{Expr, Ident, ObjectName, VisitorMut};
+use sqlparser::ast::{
+    ExcludeSelectItem, Expr, Ident, ObjectName, ObjectNamePart, Select, SelectItem, VisitorMut,
+};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
@@ -37,8 +39,28 @@ impl VisitorMut for Spelling<'_> {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        for item in &mut select.projection {
+            let (SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options)) = item
+            else {
+                continue;
+            };
+            let excluded = match &mut options.opt_exclude {
+                Some(ExcludeSelectItem::Single(name)) => std::slice::from_mut(name),
+                Some(ExcludeSelectItem::Multiple(names)) => names.as_mut_slice(),
+                None => continue,
+            };
+            for name in excluded {
+                if let [ObjectNamePart::Identifier(ident)] = name.0.as_mut_slice() {
+                    self.fix(ident);
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_relation(&mut self, relation: &mut ObjectName) -> ControlFlow<()> {
-        if let [sqlparser::ast::ObjectNamePart::Identifier(ident)] = relation.0.as_mut_slice() {
+        if let [ObjectNamePart::Identifier(ident)] = relation.0.as_mut_slice() {
             self.fix(ident);
         }
         ControlFlow::Continue(())

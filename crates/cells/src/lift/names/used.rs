@@ -150,6 +150,9 @@ impl Names<'_> {
     }
 
     fn join(&mut self, operator: &JoinOperator) {
+        if let JoinOperator::AsOf { match_condition, .. } = operator {
+            let _ = walk(match_condition, self);
+        }
         let Some(constraint) = constraint(operator) else { return };
         match constraint {
             JoinConstraint::On(condition) => {

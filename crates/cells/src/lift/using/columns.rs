@@ -10,7 +10,7 @@ use sqlparser::ast::{
 
 use super::super::names::call;
 use super::super::{context, error};
-use super::{Pass, names};
+use super::{Pass, asof, names};
 use tessera_frontend::error::{Error, Position};
 
 /// A column visible in a block.
@@ -23,7 +23,7 @@ pub(super) struct Column {
     pub(super) is_merged: bool,
 }
 
-/// True if a tree of joins has a `USING` or `NATURAL` join.
+/// True if a tree of joins has a `USING`, `NATURAL` or `ASOF` join.
 pub(super) fn merges(from: &TableWithJoins) -> bool {
     let nested = |factor: &TableFactor| match factor {
         TableFactor::NestedJoin { table_with_joins, .. } => merges(table_with_joins),
@@ -36,6 +36,7 @@ pub(super) fn merges(from: &TableWithJoins) -> bool {
                     constraint(&join.join_operator),
                     Some(JoinConstraint::Using(_) | JoinConstraint::Natural)
                 )
+                || matches!(&join.join_operator, JoinOperator::AsOf { .. })
         })
 }
 
@@ -79,6 +80,11 @@ pub(super) fn joined(from: &mut TableWithJoins, pass: &Pass<'_>) -> Result<Vec<C
 fn one_join(left: Vec<Column>, right: Vec<Column>, join: &mut Join) -> Result<Vec<Column>, Error> {
     use JoinOperator::*;
     let position = Position::of_span(join.relation.span());
+    if let AsOf { match_condition, constraint } = &join.join_operator {
+        let (operator, columns) = asof::joined(left, right, match_condition, constraint, position)?;
+        join.join_operator = operator;
+        return Ok(columns);
+    }
     let (whose, sides) = match &join.join_operator {
         Right(_) | RightOuter(_) => (Whose::Right, (true, true)),
         FullOuter(_) => (Whose::Both, (true, true)),
@@ -155,12 +161,12 @@ fn one_join(left: Vec<Column>, right: Vec<Column>, join: &mut Join) -> Result<Ve
     Ok(out)
 }
 
-fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+pub(super) fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
     Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
 }
 
 /// The name of a USING column in the left side's spelling.
-fn spelled(column: &ObjectName, left: &[Column]) -> Result<String, Error> {
+pub(super) fn spelled(column: &ObjectName, left: &[Column]) -> Result<String, Error> {
     let [ObjectNamePart::Identifier(ident)] = column.0.as_slice() else {
         return Err(Error::Cells {
             code: "plan_error",
@@ -181,7 +187,11 @@ fn spelled(column: &ObjectName, left: &[Column]) -> Result<String, Error> {
 }
 
 /// The only column of that name.
-fn one(columns: &[Column], name: &str, position: Option<Position>) -> Result<Expr, Error> {
+pub(super) fn one(
+    columns: &[Column],
+    name: &str,
+    position: Option<Position>,
+) -> Result<Expr, Error> {
     let mut same = columns.iter().filter(|c| c.name == name);
     match (same.next(), same.next()) {
         (Some(column), None) => Ok(column.expr.clone()),
@@ -256,10 +266,15 @@ impl Pass<'_> {
         {
             return Ok(table.schema().fields().iter().map(|f| f.name().clone()).collect());
         }
-        let Some(mut query) = select_all(factor) else {
+        let Some(query) = select_all(factor) else {
             let message = "a relation could not be written as a query".to_string();
             return Err(Error::Cells { code: "internal", message, position: None, hint: None });
         };
+        self.names(query)
+    }
+
+    /// The names of the columns of a query without WITH.
+    pub(super) fn names(&self, mut query: Query) -> Result<Vec<String>, Error> {
         let cte_tables = self.ctes();
         if !cte_tables.is_empty() {
             query.with =

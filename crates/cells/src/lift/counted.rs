@@ -1,0 +1,74 @@
+//! `INTERSECT ALL` and `EXCEPT ALL`: rows count as often as they occur.
+//!
+//! ```text
+//! LeftAnti Join: l.k = r.k          Sort: row
+//!   l                         ⇒       LeftAnti Join: l.k = r.k, nth = number
+//!   r                                   Window: row_number() PARTITION BY k ORDER BY row AS nth
+//!                                         Window: row_number() AS row
+//!                                           l
+//!                                       Window: row_number() PARTITION BY k AS number
+//!                                         r
+//! ```
+//! DataFusion's joins keep all equal rows of the left side, or none. The n-th of equal rows on the left is paired with
+//! the n-th on the right; the rows are in the order of the left side. Without ALL the left side is a DISTINCT, for
+//! which the join is right as it is.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{JoinType, NullEquality, Result};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{Distinct, Expr, Join, LogicalPlan, Projection, Sort};
+
+use super::numbered::{column, numbered};
+
+const ROW: &str = "__set_row";
+const NTH: &str = "__set_nth";
+const NUMBER: &str = "__set_number";
+
+/// Rewrites the set operations of a plan; the schema stays the same.
+pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|node| match node {
+        LogicalPlan::Join(join) if counts(&join) => one(join, state).map(Transformed::yes),
+        other => Ok(Transformed::no(other)),
+    })
+    .map(|t| t.data)
+}
+
+/// True for the join of a set operation with ALL. Joins that are written have no keys before they are optimised.
+fn counts(join: &Join) -> bool {
+    matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
+        && join.null_equality == NullEquality::NullEqualsNull
+        && !join.on.is_empty()
+        && !is_distinct(&join.left)
+}
+
+fn is_distinct(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::Distinct(Distinct::All(_)))
+}
+
+fn one(mut join: Join, state: &SessionState) -> Result<LogicalPlan> {
+    let schema = join.schema.clone();
+    let (lefts, rights) = join.on.iter().cloned().unzip();
+    let order = || vec![column(ROW).sort(true, false)];
+    let left = numbered(Arc::unwrap_or_clone(join.left), Vec::new(), Vec::new(), ROW, state)?;
+    let left = numbered(left, lefts, order(), NTH, state)?;
+    let right = Arc::unwrap_or_clone(join.right);
+    let right = numbered(right, rights, Vec::new(), NUMBER, state)?;
+    join.on.push((column(NTH), column(NUMBER)));
+    let join = Join::try_new(
+        Arc::new(left),
+        Arc::new(right),
+        join.on,
+        join.filter,
+        join.join_type,
+        join.join_constraint,
+        join.null_equality,
+        join.null_aware,
+    )?;
+    let input = Arc::new(LogicalPlan::Join(join));
+    let sorted = LogicalPlan::Sort(Sort { expr: order(), input, fetch: None });
+    let columns = schema.columns().into_iter().map(Expr::Column).collect();
+    let plan = Projection::try_new_with_schema(columns, Arc::new(sorted), schema)?;
+    Ok(LogicalPlan::Projection(plan))
+}

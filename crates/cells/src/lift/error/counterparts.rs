@@ -1,0 +1,44 @@
+//! Functions of other dialects, and what is written here.
+
+/// Each function in small letters.
+const COUNTERPARTS: [(&str, &str); 32] = [
+    ("approx_count_distinct", "approx_distinct(x)"),
+    ("approx_quantile", "approx_percentile_cont(x, 0.5)"),
+    ("arg_max", "first_value(x ORDER BY y DESC NULLS LAST)"),
+    ("arg_min", "first_value(x ORDER BY y)"),
+    ("count_if", "count(*) FILTER (WHERE x > 0)"),
+    ("countif", "count(*) FILTER (WHERE x > 0)"),
+    ("date_add", "t + INTERVAL '1 day'"),
+    ("date_diff", "date_part('day', t2 - t1)`, `epoch(t2) - epoch(t1)"),
+    ("date_format", "to_char(t, '%Y-%m-%d')"),
+    ("dateadd", "t + INTERVAL '1 day'"),
+    ("datediff", "date_part('day', t2 - t1)`, `epoch(t2) - epoch(t1)"),
+    ("dayname", "to_char(t, '%A')"),
+    ("group_concat", "string_agg(s, ',')"),
+    ("if", "CASE WHEN x > 0 THEN 1 ELSE 2 END"),
+    ("iif", "CASE WHEN x > 0 THEN 1 ELSE 2 END"),
+    ("last_day", "date_trunc('month', t) + INTERVAL '1 month' - INTERVAL '1 day'"),
+    ("lcase", "lower(s)"),
+    ("len", "length(s)"),
+    ("list", "array_agg(x)"),
+    ("list_value", "make_array(1, 2)"),
+    ("max_by", "first_value(x ORDER BY y DESC NULLS LAST)"),
+    ("min_by", "first_value(x ORDER BY y)"),
+    ("mode", "SELECT x FROM t GROUP BY x ORDER BY count(*) DESC LIMIT 1"),
+    ("monthname", "to_char(t, '%B')"),
+    ("regexp_matches", "regexp_like(s, 'a.*')"),
+    ("strftime", "to_char(t, '%Y-%m-%d')"),
+    ("string_split", "string_to_array(s, ',')"),
+    ("strptime", "to_timestamp(s, '%Y/%m/%d')"),
+    ("time_bucket", "date_bin(INTERVAL '15 minutes', t)"),
+    ("typeof", "arrow_typeof(x)"),
+    ("ucase", "upper(s)"),
+    ("variance", "var(x)"),
+];
+
+/// The hint for an unknown function that has a counterpart.
+pub(super) fn hint(function: &str) -> Option<String> {
+    let function = function.to_ascii_lowercase();
+    let known = COUNTERPARTS.iter().find(|(name, _)| *name == function);
+    known.map(|(_, counterpart)| format!("here it is `{counterpart}`"))
+}

@@ -1,0 +1,44 @@
+//! Functions that carry a construct through DataFusion's planner, which has none for it. What they stand for replaces
+//! them before the plan is optimised.
+
+use arrow::datatypes::DataType;
+use datafusion::common::{Result, exec_err};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+/// `(a, b) IN (SELECT …)`: the equalities of its columns. See [`row_values`](super::row_values).
+pub(super) const ROW_IN: &str = "tessera_row_in";
+/// `ASOF JOIN`: its condition. See [`asof`](super::asof).
+pub(super) const ASOF: &str = "tessera_asof";
+
+/// The marker of that name.
+pub(super) fn function(name: &str) -> Option<ScalarUDF> {
+    let name = [ROW_IN, ASOF].into_iter().find(|known| *known == name)?;
+    let signature = Signature::variadic_any(Volatility::Immutable);
+    Some(ScalarUDF::new_from_impl(Marker { name, signature }))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Marker {
+    name: &'static str,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Marker {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        exec_err!("{} stands for a part of a query and has no value", self.name)
+    }
+}

@@ -1,0 +1,173 @@
+//! Aliases of items as names in WHERE and in later items, if no column has the name.
+//!
+//! ```text
+//! SELECT t2m - 273.15 AS c, c * 1.8 + 32 AS f FROM era5 WHERE c > 20
+//!   ⇒  SELECT t2m - 273.15 AS c, (t2m - 273.15) * 1.8 + 32 AS f FROM era5 WHERE (t2m - 273.15) > 20
+//! ```
+//! DataFusion knows aliases in GROUP BY, HAVING, QUALIFY and ORDER BY. An alias of an expression that has another value
+//! each time (`random()`) is no name here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use sqlparser::ast::{Expr, Query, Select, SelectItem, Visitor};
+use tessera_frontend::ast::function_name;
+use tessera_frontend::error::{Error, Position};
+use tessera_frontend::surface::walk::find;
+use tessera_frontend::walk::walk;
+
+use super::super::expansion::PARTS_MAX;
+use super::super::using::replace_in;
+use super::columns::Columns;
+
+/// Functions that have another value at each call.
+const VOLATILE: [&str; 2] = ["random", "uuid"];
+
+/// Replaces aliases in a block; `columns` has the names of its relations' columns.
+///
+/// # Errors
+/// `too_complex` if an expression becomes too large.
+pub(super) fn replace(
+    select: &mut Select,
+    columns: impl Fn(&Select) -> Columns,
+) -> Result<(), Error> {
+    let names = mentioned(select);
+    if names.is_empty() {
+        return Ok(());
+    }
+    let Some(columns) = columns(select) else { return Ok(()) };
+    let mut known = Known::default();
+    for item in &mut select.projection {
+        match item {
+            SelectItem::UnnamedExpr(expr) => known.replace(expr)?,
+            SelectItem::ExprWithAlias { expr, alias } => {
+                known.replace(expr)?;
+                let is_column = columns.contains(&alias.value.to_lowercase());
+                if !is_column && !is_volatile(expr) {
+                    known.add(&alias.value, expr, &names);
+                }
+            }
+            _ => {}
+        }
+    }
+    match &mut select.selection {
+        Some(condition) => known.replace(condition),
+        None => Ok(()),
+    }
+}
+
+/// Aliases, in all spellings that occur, with their expressions and the numbers of parts of these.
+#[derive(Default)]
+struct Known {
+    exprs: BTreeMap<String, Expr>,
+    parts: BTreeMap<String, u64>,
+}
+
+impl Known {
+    fn add(&mut self, alias: &str, expr: &Expr, names: &BTreeSet<String>) {
+        let parts = parts(expr, &BTreeMap::new());
+        for name in names.iter().filter(|name| name.eq_ignore_ascii_case(alias)) {
+            self.exprs.insert(name.clone(), Expr::Nested(Box::new(expr.clone())));
+            self.parts.insert(name.clone(), parts);
+        }
+    }
+
+    fn replace(&self, expr: &mut Expr) -> Result<(), Error> {
+        if self.exprs.is_empty() {
+            return Ok(());
+        }
+        let parts = parts(expr, &self.parts);
+        if parts > PARTS_MAX {
+            return Err(Error::TooComplex {
+                what: format!("an expression has {parts} parts once its aliases are written out"),
+                limit: PARTS_MAX as usize,
+                position: Position::of(&*expr),
+            });
+        }
+        replace_in(expr, &self.exprs);
+        Ok(())
+    }
+}
+
+/// The names in WHERE, and in items behind one with such an alias, that are aliases of items.
+fn mentioned(select: &Select) -> BTreeSet<String> {
+    let mut aliases: BTreeSet<String> = BTreeSet::new();
+    let mut found = BTreeSet::new();
+    for item in &select.projection {
+        match item {
+            SelectItem::UnnamedExpr(expr) => found.extend(names_of(expr, &aliases)),
+            SelectItem::ExprWithAlias { expr, alias } => {
+                found.extend(names_of(expr, &aliases));
+                aliases.insert(alias.value.to_lowercase());
+            }
+            _ => {}
+        }
+    }
+    found.extend(select.selection.iter().flat_map(|condition| names_of(condition, &aliases)));
+    found
+}
+
+/// The names in an expression that are aliases.
+fn names_of(expr: &Expr, aliases: &BTreeSet<String>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    if !aliases.is_empty() {
+        each(expr, &mut |expr| {
+            if let Expr::Identifier(name) = expr
+                && aliases.contains(&name.value.to_lowercase())
+            {
+                found.insert(name.value.clone());
+            }
+        });
+    }
+    found
+}
+
+/// The number of parts of an expression in which names have so many.
+fn parts(expr: &Expr, names: &BTreeMap<String, u64>) -> u64 {
+    let mut total = 0_u64;
+    each(expr, &mut |expr| {
+        let own = match expr {
+            Expr::Identifier(name) => names.get(&name.value).copied().unwrap_or(1),
+            _ => 1,
+        };
+        total = total.saturating_add(own);
+    });
+    total
+}
+
+/// Calls `f` with each part of an expression, without those of its subqueries.
+fn each(expr: &Expr, f: &mut dyn FnMut(&Expr)) {
+    struct Each<'a> {
+        f: &'a mut dyn FnMut(&Expr),
+        depth: usize,
+    }
+    impl Visitor for Each<'_> {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.depth += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.depth -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            if self.depth == 0 {
+                (self.f)(expr);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = walk(expr, &mut Each { f, depth: 0 });
+}
+
+fn is_volatile(expr: &Expr) -> bool {
+    let is_call = |expr: &Expr| {
+        let name = function_name(expr)?.value.to_lowercase();
+        VOLATILE.contains(&name.as_str()).then_some(())
+    };
+    find(expr, &is_call).is_some()
+}

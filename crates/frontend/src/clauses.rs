@@ -1,0 +1,88 @@
+//! Clauses that mean the same as others, with which they are written here. Names and types play no part in it.
+//!
+//! | written | becomes |
+//! |---|---|
+//! | `FETCH FIRST 3 ROWS ONLY` | `LIMIT 3` |
+//! | `t PIVOT (sum(v) FOR k IN ('a', 'b'))` | `(SELECT * EXCLUDE (v, k), sum(v) FILTER (WHERE k = 'a') AS a, sum(v) FILTER (WHERE k = 'b') AS b FROM t GROUP BY ALL)` |
+//! | `t UNPIVOT (v FOR k IN (a, b))` | `(SELECT * FROM (SELECT * EXCLUDE (a, b), unnest(make_array('a', 'b')) AS k, unnest(make_array(a, b)) AS v FROM t) WHERE v IS NOT NULL)` |
+
+mod pivot;
+
+use std::ops::ControlFlow;
+
+use sqlparser::ast::{Expr, Fetch, LimitClause, Query, Spanned, TableFactor, Value, VisitorMut};
+
+use crate::error::{Error, Position};
+use crate::statement::Statement;
+use crate::walk::walk_mut;
+
+/// Rewrites the query of a statement.
+///
+/// # Errors
+/// `unsupported` for forms that the other clauses do not have; `syntax` for `LIMIT` and `FETCH` in one query.
+pub(crate) fn rewrite(statement: &mut Statement) -> Result<(), Error> {
+    let Some(query) = statement.query_mut() else { return Ok(()) };
+    match walk_mut(query, &mut Clauses) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(*error),
+    }
+}
+
+struct Clauses;
+
+impl VisitorMut for Clauses {
+    type Break = Box<Error>;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Box<Error>> {
+        let Some(fetch) = query.fetch.take() else { return ControlFlow::Continue(()) };
+        match limit(fetch, query) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(Box::new(error)),
+        }
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Box<Error>> {
+        match pivot::rewritten(factor) {
+            Ok(Some(new)) => *factor = new,
+            Ok(None) => {}
+            Err(error) => return ControlFlow::Break(Box::new(error)),
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Sets the limit of a query that has a `FETCH`.
+fn limit(fetch: Fetch, query: &mut Query) -> Result<(), Error> {
+    let position = Position::of_span(query.body.span());
+    let unsupported = |construct: &str, hint: &str| Error::Unsupported {
+        construct: construct.to_string(),
+        position,
+        hint: Some(hint.to_string()),
+    };
+    if fetch.with_ties {
+        let hint = "number the rows: `QUALIFY rank() OVER (ORDER BY …) <= 3`";
+        return Err(unsupported("FETCH … WITH TIES", hint));
+    }
+    if fetch.percent {
+        let hint = "number the rows: `QUALIFY percent_rank() OVER (ORDER BY …) < 0.1`";
+        return Err(unsupported("FETCH … PERCENT", hint));
+    }
+    let one = || Expr::Value(Value::Number("1".to_string(), false).into());
+    let rows = fetch.quantity.unwrap_or_else(one);
+    let clause = query.limit_clause.get_or_insert_with(|| LimitClause::LimitOffset {
+        limit: None,
+        offset: None,
+        limit_by: Vec::new(),
+    });
+    match clause {
+        LimitClause::LimitOffset { limit: limit @ None, limit_by, .. } if limit_by.is_empty() => {
+            *limit = Some(rows);
+            Ok(())
+        }
+        _ => Err(Error::Syntax {
+            message: "a query has LIMIT or FETCH, not both".to_string(),
+            position,
+            hint: None,
+        }),
+    }
+}

@@ -1,0 +1,226 @@
+//! `PIVOT` and `UNPIVOT`.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use sqlparser::ast::helpers::attached_token::AttachedToken;
+use sqlparser::ast::{
+    BinaryOperator, ExcludeSelectItem, Expr, ExprWithAlias, GroupByExpr, Ident, NullInclusion,
+    ObjectName, PivotValueSource, Query, Select, SelectItem, SetExpr, Spanned, TableAlias,
+    TableFactor, TableWithJoins, Value, Visitor, WildcardAdditionalOptions,
+};
+use sqlparser::tokenizer::Span;
+
+use crate::ast::{self, marker};
+use crate::error::{Error, Position};
+use crate::scope;
+use crate::walk::walk;
+
+/// The subquery that replaces a `PIVOT` or an `UNPIVOT`; `None` for other relations.
+///
+/// # Errors
+/// `unsupported` for values that are known only when the query runs, and for several columns at once.
+pub(super) fn rewritten(factor: &TableFactor) -> Result<Option<TableFactor>, Error> {
+    let span = factor.span();
+    match factor {
+        TableFactor::Pivot {
+            table,
+            aggregate_functions,
+            value_column,
+            value_source,
+            default_on_null,
+            alias,
+        } => {
+            if default_on_null.is_some() {
+                return Err(unsupported("DEFAULT ON NULL", span, "use coalesce on the columns"));
+            }
+            let [column] = value_column.as_slice() else {
+                let hint = "name a text of them in a subquery: `a || '_' || b AS k`";
+                return Err(unsupported("PIVOT … FOR several columns", span, hint));
+            };
+            let PivotValueSource::List(values) = value_source else {
+                let hint = "list the values: `PIVOT (sum(v) FOR k IN ('a', 'b'))`";
+                return Err(unsupported("PIVOT with values of a query", span, hint));
+            };
+            let items = pivoted(aggregate_functions, column, values);
+            let Some(mut select) = block(items, (**table).clone()) else { return Ok(None) };
+            select.group_by = GroupByExpr::All(Vec::new());
+            Ok(Some(derived(select, alias.clone())))
+        }
+        TableFactor::Unpivot { table, value, name, columns, null_inclusion, alias } => {
+            let Expr::Identifier(value) = value else {
+                let hint = "unpivot one column of values, and join the results";
+                return Err(unsupported("UNPIVOT into several columns", span, hint));
+            };
+            let items = unpivoted(value, name, columns);
+            let Some(inner) = block(items, (**table).clone()) else { return Ok(None) };
+            if *null_inclusion == Some(NullInclusion::IncludeNulls) {
+                return Ok(Some(derived(inner, alias.clone())));
+            }
+            let all = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
+            let Some(mut outer) = block(all, derived(inner, None)) else { return Ok(None) };
+            outer.selection = Some(Expr::IsNotNull(Box::new(Expr::Identifier(value.clone()))));
+            Ok(Some(derived(outer, alias.clone())))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn unsupported(construct: &str, span: Span, hint: &str) -> Error {
+    Error::Unsupported {
+        construct: construct.to_string(),
+        position: Position::of_span(span),
+        hint: Some(hint.to_string()),
+    }
+}
+
+/// All columns that the aggregates do not use, and the aggregates for each value.
+fn pivoted(calls: &[ExprWithAlias], column: &Expr, values: &[ExprWithAlias]) -> Vec<SelectItem> {
+    let mut used = names_in(column);
+    calls.iter().for_each(|call| used.extend(names_in(&call.expr)));
+    let mut items = vec![all_but(used.into_iter().map(Ident::new))];
+    for value in values {
+        let of = match &value.alias {
+            Some(alias) => alias.value.clone(),
+            None => shown(&value.expr),
+        };
+        for call in calls {
+            let name = match &call.alias {
+                Some(alias) => format!("{of}_{}", alias.value),
+                None if calls.len() == 1 => of.clone(),
+                None => {
+                    let text = ast::text(&call.expr).unwrap_or_else(|| call.expr.to_string());
+                    format!("{of}_{text}")
+                }
+            };
+            items.push(SelectItem::ExprWithAlias {
+                expr: filtered(&call.expr, is(column, &value.expr)),
+                alias: Ident::with_quote('"', name),
+            });
+        }
+    }
+    items
+}
+
+/// All columns but some, the names of these, and their values.
+fn unpivoted(value: &Ident, name: &Ident, columns: &[ExprWithAlias]) -> Vec<SelectItem> {
+    let all: BTreeSet<String> = columns.iter().flat_map(|column| names_in(&column.expr)).collect();
+    let named = |column: &ExprWithAlias| {
+        let name = match &column.alias {
+            Some(alias) => alias.value.clone(),
+            None => names_in(&column.expr).into_iter().next().unwrap_or_default(),
+        };
+        Expr::Value(Value::SingleQuotedString(name).into())
+    };
+    let list = |values: Vec<Expr>| call("unnest", vec![call("make_array", values)]);
+    let names = list(columns.iter().map(named).collect());
+    let values = list(columns.iter().map(|column| column.expr.clone()).collect());
+    vec![
+        all_but(all.into_iter().map(Ident::new)),
+        SelectItem::ExprWithAlias { expr: names, alias: name.clone() },
+        SelectItem::ExprWithAlias { expr: values, alias: value.clone() },
+    ]
+}
+
+/// The names of columns in an expression.
+fn names_in(expr: &Expr) -> BTreeSet<String> {
+    struct Names(BTreeSet<String>);
+    impl Visitor for Names {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            let name = match expr {
+                Expr::Identifier(name) => Some(name),
+                Expr::CompoundIdentifier(parts) => parts.last(),
+                _ => None,
+            };
+            self.0.extend(name.map(|name| name.value.clone()));
+            ControlFlow::Continue(())
+        }
+    }
+    let mut names = Names(BTreeSet::new());
+    let _ = walk(expr, &mut names);
+    names.0
+}
+
+/// `* EXCLUDE (…)`.
+fn all_but(names: impl Iterator<Item = Ident>) -> SelectItem {
+    let names: Vec<ObjectName> = names.map(|name| ObjectName::from(vec![name])).collect();
+    SelectItem::Wildcard(WildcardAdditionalOptions {
+        opt_exclude: (!names.is_empty()).then_some(ExcludeSelectItem::Multiple(names)),
+        ..WildcardAdditionalOptions::default()
+    })
+}
+
+/// The name of a value.
+fn shown(value: &Expr) -> String {
+    match value {
+        Expr::Value(literal) => match &literal.value {
+            Value::SingleQuotedString(text) | Value::Number(text, _) => text.clone(),
+            other => other.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// The condition that a column has a value.
+fn is(column: &Expr, value: &Expr) -> Expr {
+    match value {
+        Expr::Value(literal) if literal.value == Value::Null => {
+            Expr::IsNull(Box::new(column.clone()))
+        }
+        value => Expr::BinaryOp {
+            left: Box::new(column.clone()),
+            op: BinaryOperator::Eq,
+            right: Box::new(value.clone()),
+        },
+    }
+}
+
+/// The aggregate over the rows that fulfil a condition.
+fn filtered(aggregate: &Expr, condition: Expr) -> Expr {
+    let mut aggregate = aggregate.clone();
+    if let Expr::Function(function) = &mut aggregate {
+        let condition = match function.filter.take() {
+            Some(own) => {
+                Expr::BinaryOp { left: own, op: BinaryOperator::And, right: Box::new(condition) }
+            }
+            None => condition,
+        };
+        function.filter = Some(Box::new(condition));
+    }
+    aggregate
+}
+
+fn call(name: &str, args: Vec<Expr>) -> Expr {
+    marker::call(Ident::new(name), args.into_iter().map(marker::positional).collect())
+}
+
+/// `SELECT items FROM relation`.
+fn block(items: Vec<SelectItem>, relation: TableFactor) -> Option<Select> {
+    let template = crate::parse("SELECT x FROM y").ok()?.into_iter().next()?;
+    let crate::Statement::Query(mut query) = template.statement else { return None };
+    let select = scope::innermost_mut(&mut query)?;
+    select.select_token = AttachedToken::empty();
+    select.projection = items;
+    select.from = vec![TableWithJoins { relation, joins: Vec::new() }];
+    Some(select.clone())
+}
+
+/// `(select) alias`.
+fn derived(select: Select, alias: Option<TableAlias>) -> TableFactor {
+    let subquery = Query {
+        with: None,
+        body: Box::new(SetExpr::Select(Box::new(select))),
+        order_by: None,
+        limit_clause: None,
+        fetch: None,
+        locks: Vec::new(),
+        for_clause: None,
+        settings: None,
+        format_clause: None,
+        pipe_operators: Vec::new(),
+    };
+    let subquery = Box::new(subquery);
+    TableFactor::Derived { lateral: false, subquery, alias, sample: None }
+}

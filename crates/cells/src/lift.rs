@@ -54,6 +54,7 @@ mod numbered;
 mod operators;
 mod optimizer;
 mod order;
+mod parts;
 mod planner;
 mod relation;
 mod relations;

@@ -42,6 +42,7 @@ use sqlparser::ast::{
 
 use super::cube::Cube;
 use super::error::Call;
+use super::parts::Written;
 use super::table::{CellSource, CellTable, Named};
 use super::{CellRelation, CellTables, Density};
 use columns::Columns;
@@ -112,6 +113,7 @@ pub(crate) fn prepare(
         variables: BTreeSet::new(),
         expressions: 0,
         aliases: BTreeSet::new(),
+        written: Written::default(),
     };
     let mut named = query.clone();
     headings::name(&mut named);
@@ -205,6 +207,7 @@ struct Relations<'a> {
     /// Number of open expressions, and of relations that see those beside them.
     expressions: usize,
     aliases: BTreeSet<String>,
+    written: Written,
 }
 
 impl VisitorMut for Relations<'_> {
@@ -289,10 +292,13 @@ impl VisitorMut for Relations<'_> {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
         // The columns of an outer query are names, too.
-        if self.expressions == 0
-            && let Err(error) = aliases::replace(select, |select| self.of_relations(select))
-        {
-            return ControlFlow::Break(error);
+        if self.expressions == 0 {
+            let mut written = self.written;
+            let columns = |select: &Select| self.of_relations(select);
+            if let Err(error) = aliases::replace(select, columns, &mut written) {
+                return ControlFlow::Break(error);
+            }
+            self.written = written;
         }
         if let Some(error) = items::refused(select) {
             return ControlFlow::Break(error);

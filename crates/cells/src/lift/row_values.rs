@@ -11,20 +11,20 @@
 //! The first three are true, false or NULL as in the SQL standard. An EXISTS is never NULL, so
 //! [`membership`](super::membership) replaces the last one where NULL counts.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
     BinaryOperator, Expr, Ident, Query, SelectItem, SetExpr, Spanned, TableAlias,
-    TableAliasColumnDef, TableFactor, TableWithJoins, UnaryOperator, Value, VisitMut, Visitor,
-    VisitorMut,
+    TableAliasColumnDef, TableFactor, TableWithJoins, UnaryOperator, Value, VisitMut, VisitorMut,
 };
 use tessera_frontend::error::{Error, Position};
 use tessera_frontend::scope;
-use tessera_frontend::walk::{walk, walk_mut};
+use tessera_frontend::walk::walk_mut;
 
-use super::expansion::PARTS_MAX;
 use super::markers::ROW_IN;
 use super::names::{all_of, call, query};
+use super::parts::{Parts, Written};
 
 /// Maximum values of a row: a comparison nests as deep.
 const VALUES_MAX: usize = 64;
@@ -32,20 +32,21 @@ const VALUES_MAX: usize = 64;
 /// Rewrites the expressions of a part of a block, without those of queries inside.
 ///
 /// # Errors
-/// `type_error` for rows of different lengths; `unsupported` for a row beside the value of a subquery.
-pub(super) fn rewrite<T: VisitMut>(part: &mut T) -> Result<(), Error> {
-    match walk_mut(part, &mut Rows { depth: 0 }) {
+/// `type_error` for rows of different lengths; `unsupported` for a row beside the value of a subquery; `too_complex`.
+pub(super) fn rewrite<T: VisitMut>(part: &mut T, written: &mut Written) -> Result<(), Error> {
+    match walk_mut(part, &mut Rows { depth: 0, written }) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
 }
 
-struct Rows {
+struct Rows<'a> {
     /// Number of enclosing queries.
     depth: usize,
+    written: &'a mut Written,
 }
 
-impl VisitorMut for Rows {
+impl VisitorMut for Rows<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
@@ -62,34 +63,39 @@ impl VisitorMut for Rows {
         if self.depth > 0 {
             return ControlFlow::Continue(());
         }
-        match rewritten(expr) {
-            Ok(Some(new)) => *expr = new,
-            Ok(None) => {}
+        let new = match rewritten(expr) {
+            Ok(Some(new)) => new,
+            Ok(None) => return ControlFlow::Continue(()),
             Err(error) => return ControlFlow::Break(error),
+        };
+        // Only comparisons write their operands out.
+        let is_compared = !matches!(expr, Expr::InSubquery { .. });
+        if is_compared && let Err(error) = self.written.add(size(&new), expr) {
+            return ControlFlow::Break(error);
         }
+        *expr = new;
         ControlFlow::Continue(())
     }
+}
+
+fn size(expr: &Expr) -> Parts {
+    Parts::of(expr, &BTreeMap::new())
 }
 
 fn rewritten(expr: &Expr) -> Result<Option<Expr>, Error> {
     use BinaryOperator::{And, GtEq, LtEq, Or};
     let is_row = |expr: &Expr| values(expr).is_some();
     // Comparisons inside of comparisons would double with each step.
-    let is_small = |total: u64| match total {
-        0..=PARTS_MAX => Ok(()),
-        parts => Err(Error::TooComplex {
-            what: format!(
-                "an expression has {parts} parts once its rows of values are written out"
-            ),
-            limit: PARTS_MAX as usize,
-            position: Position::of(expr),
-        }),
+    let check = |times: u64, of: &Expr| {
+        let (all, copied) = (size(expr), size(of));
+        let more = copied.count.saturating_mul(times);
+        Parts { count: all.count.saturating_add(more), ..all }.check(expr)
     };
     Ok(Some(match expr {
         Expr::BinaryOp { left, op, right }
             if is_comparison(op) && (is_row(left) || is_row(right)) =>
         {
-            is_small(parts(expr).saturating_mul(2))?;
+            check(1, expr)?;
             compare(left, op, right)?
         }
         Expr::IsDistinctFrom(left, right) if is_row(left) || is_row(right) => {
@@ -98,14 +104,13 @@ fn rewritten(expr: &Expr) -> Result<Option<Expr>, Error> {
         Expr::IsNotDistinctFrom(left, right) if is_row(left) || is_row(right) => same(left, right)?,
         Expr::InList { expr: row, list, negated } if is_row(row) => {
             // The row is written once for each item.
-            let rows = parts(row).saturating_mul(list.len() as u64);
-            is_small(parts(expr).saturating_add(rows))?;
+            check(list.len() as u64, row)?;
             let equal = list.iter().map(|item| compare(row, &BinaryOperator::Eq, item));
             let any = balanced(&Or, equal.collect::<Result<_, _>>()?);
             if *negated { not(any) } else { any }
         }
         Expr::Between { expr: row, negated, low, high } if is_row(row) => {
-            is_small(parts(expr).saturating_mul(4))?;
+            check(3, expr)?;
             let inside = vec![compare(row, &GtEq, low)?, compare(row, &LtEq, high)?];
             let inside = balanced(&And, inside);
             if *negated { not(inside) } else { inside }
@@ -116,27 +121,6 @@ fn rewritten(expr: &Expr) -> Result<Option<Expr>, Error> {
         },
         _ => return Ok(None),
     }))
-}
-
-/// The number of parts of an expression, with those of its subqueries.
-fn parts(expr: &Expr) -> u64 {
-    struct Parts(u64);
-    impl Visitor for Parts {
-        type Break = ();
-
-        fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
-            self.0 += 1;
-            ControlFlow::Continue(())
-        }
-
-        fn pre_visit_table_factor(&mut self, _: &TableFactor) -> ControlFlow<()> {
-            self.0 += 1;
-            ControlFlow::Continue(())
-        }
-    }
-    let mut parts = Parts(0);
-    let _ = walk(expr, &mut parts);
-    parts.0
 }
 
 /// The values of a row.

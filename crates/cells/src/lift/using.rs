@@ -25,6 +25,7 @@ use datafusion::execution::SessionState;
 use sqlparser::ast::{Cte, Expr, Query, Select, SetExpr, TableFactor, VisitorMut};
 
 use super::names::Prepared;
+use super::parts::Written;
 use super::row_values;
 pub(super) use names::replace_in;
 use tessera_frontend::error::Error;
@@ -35,7 +36,8 @@ pub(super) fn rewrite(
     prepared: &Prepared,
     state: &SessionState,
 ) -> Result<(), Error> {
-    let mut pass = Pass { prepared, state, levels: Vec::new(), aliases: 0 };
+    let written = Written::default();
+    let mut pass = Pass { prepared, state, levels: Vec::new(), aliases: 0, written };
     match walk_mut(query, &mut pass) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
@@ -63,6 +65,7 @@ struct Pass<'a> {
     levels: Vec<Level>,
     /// Number of generated aliases of subqueries.
     aliases: usize,
+    written: Written,
 }
 
 impl VisitorMut for Pass<'_> {
@@ -100,7 +103,8 @@ impl VisitorMut for Pass<'_> {
     }
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
-        match self.joins(select).and_then(|()| row_values::rewrite(select)) {
+        let joined = self.joins(select);
+        match joined.and_then(|()| row_values::rewrite(select, &mut self.written)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
         }
@@ -147,9 +151,9 @@ impl Pass<'_> {
     }
 
     /// Rewrites the ORDER BY of a query whose blocks are rewritten.
-    fn order(&self, query: &mut Query) -> Result<(), Error> {
+    fn order(&mut self, query: &mut Query) -> Result<(), Error> {
         if let Some(order) = &mut query.order_by {
-            row_values::rewrite(order)?;
+            row_values::rewrite(order, &mut self.written)?;
         }
         self.order_all(query)
     }

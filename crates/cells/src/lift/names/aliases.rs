@@ -12,11 +12,11 @@ use std::ops::ControlFlow;
 
 use sqlparser::ast::{Expr, Query, Select, SelectItem, Visitor};
 use tessera_frontend::ast::function_name;
-use tessera_frontend::error::{Error, Position};
+use tessera_frontend::error::Error;
 use tessera_frontend::surface::walk::find;
 use tessera_frontend::walk::walk;
 
-use super::super::expansion::PARTS_MAX;
+use super::super::parts::{Parts, Written};
 use super::super::using::replace_in;
 use super::columns::Columns;
 
@@ -30,13 +30,14 @@ const VOLATILE: [&str; 2] = ["random", "uuid"];
 pub(super) fn replace(
     select: &mut Select,
     columns: impl Fn(&Select) -> Columns,
+    written: &mut Written,
 ) -> Result<(), Error> {
     let names = mentioned(select);
     if names.is_empty() {
         return Ok(());
     }
     let Some(columns) = columns(select) else { return Ok(()) };
-    let mut known = Known::default();
+    let mut known = Known { exprs: BTreeMap::new(), sizes: BTreeMap::new(), written };
     for item in &mut select.projection {
         match item {
             SelectItem::UnnamedExpr(expr) => known.replace(expr)?,
@@ -56,34 +57,28 @@ pub(super) fn replace(
     }
 }
 
-/// Aliases, in all spellings that occur, with their expressions and the numbers of parts of these.
-#[derive(Default)]
-struct Known {
+/// Aliases, in all spellings that occur, with their expressions and the sizes of these.
+struct Known<'a> {
     exprs: BTreeMap<String, Expr>,
-    parts: BTreeMap<String, u64>,
+    sizes: BTreeMap<String, Parts>,
+    written: &'a mut Written,
 }
 
-impl Known {
+impl Known<'_> {
     fn add(&mut self, alias: &str, expr: &Expr, names: &BTreeSet<String>) {
-        let parts = parts(expr, &BTreeMap::new());
+        let expr = Expr::Nested(Box::new(expr.clone()));
+        let size = Parts::of(&expr, &BTreeMap::new());
         for name in names.iter().filter(|name| name.eq_ignore_ascii_case(alias)) {
-            self.exprs.insert(name.clone(), Expr::Nested(Box::new(expr.clone())));
-            self.parts.insert(name.clone(), parts);
+            self.exprs.insert(name.clone(), expr.clone());
+            self.sizes.insert(name.clone(), size);
         }
     }
 
-    fn replace(&self, expr: &mut Expr) -> Result<(), Error> {
+    fn replace(&mut self, expr: &mut Expr) -> Result<(), Error> {
         if self.exprs.is_empty() {
             return Ok(());
         }
-        let parts = parts(expr, &self.parts);
-        if parts > PARTS_MAX {
-            return Err(Error::TooComplex {
-                what: format!("an expression has {parts} parts once its aliases are written out"),
-                limit: PARTS_MAX as usize,
-                position: Position::of(&*expr),
-            });
-        }
+        self.written.add(Parts::of(expr, &self.sizes), expr)?;
         replace_in(expr, &self.exprs);
         Ok(())
     }
@@ -120,19 +115,6 @@ fn names_of(expr: &Expr, aliases: &BTreeSet<String>) -> BTreeSet<String> {
         });
     }
     found
-}
-
-/// The number of parts of an expression in which names have so many.
-fn parts(expr: &Expr, names: &BTreeMap<String, u64>) -> u64 {
-    let mut total = 0_u64;
-    each(expr, &mut |expr| {
-        let own = match expr {
-            Expr::Identifier(name) => names.get(&name.value).copied().unwrap_or(1),
-            _ => 1,
-        };
-        total = total.saturating_add(own);
-    });
-    total
 }
 
 /// Calls `f` with each part of an expression, without those of its subqueries.

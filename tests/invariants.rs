@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -232,6 +233,46 @@ fn one_version_of_each() {
             || name.starts_with("datafusion")
             || ["sqlparser", "object_store", "tonic", "prost", "zarrs"].contains(&name);
         assert!(!single || n == 1, "{n} versions of {name}");
+    }
+}
+
+/// The licences that deny.toml allows.
+fn allowed_licences() -> Vec<String> {
+    let text = fs::read_to_string(root().join("deny.toml")).unwrap();
+    let (_, list) = text.split_once("\nallow = [").unwrap();
+    let (list, _) = list.split_once(']').unwrap();
+    list.split('"').skip(1).step_by(2).map(str::to_string).collect()
+}
+
+/// True if a package may be used under allowed licences alone.
+fn is_allowed(expression: &str, allowed: &[String]) -> bool {
+    let parsed = spdx::Expression::parse_mode(expression, spdx::ParseMode::LAX);
+    parsed.is_ok_and(|e| e.evaluate(|need| allowed.contains(&need.to_string())))
+}
+
+/// What `cargo deny check licenses sources` checks. Building that program would take minutes of each `.ci/run`.
+#[test]
+fn licences_and_sources_of_dependencies_are_allowed() {
+    let allowed = allowed_licences();
+    assert!(is_allowed("(MIT OR GPL-3.0-only) AND Apache-2.0 WITH LLVM-exception", &allowed));
+    assert!(!is_allowed("MIT AND GPL-3.0-only", &allowed) && !is_allowed("", &allowed));
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    assert!(packages.len() > 300, "{} packages", packages.len());
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        let licence = package["license"].as_str().unwrap_or_default();
+        assert!(is_allowed(licence, &allowed), "{name}: licence `{licence}`");
+        let source = package["source"].as_str();
+        let registry = "registry+https://github.com/rust-lang/crates.io-index";
+        assert!(source.is_none_or(|source| source == registry), "{name}: from {source:?}");
     }
 }
 

@@ -6,7 +6,7 @@ use tessera_engine::config::Config;
 use tessera_engine::session::Session;
 use tessera_engine::{Engine, Handle};
 
-const DENSE: [&str; 44] = [
+const DENSE: [&str; 46] = [
     "SELECT lat, avg(t) FROM wx GROUP BY lat",
     "SELECT lat, avg(t), count(*) FROM wx WHERE t > 1 AND p < 3 GROUP BY lat",
     "SELECT lat, avg(t) FROM wx WHERE lat IN (60, 47.5, -10) AND lon <> 5 GROUP BY lat",
@@ -52,10 +52,12 @@ const DENSE: [&str; 44] = [
     "SELECT lat, sum(t * o) FILTER (WHERE n > 0) FROM wx GROUP BY lat",
     "SELECT time, max(k) FROM (SELECT time, row_number() OVER (PARTITION BY time, lat ORDER BY lon) AS k FROM wx WHERE t > 0) GROUP BY time",
     "WITH warm AS (SELECT lat, t + 1 AS u FROM wx WHERE lon < 12) SELECT lat, max(u) FROM warm GROUP BY lat",
+    "SELECT r.name, avg(l.t), max(l.t), stddev(l.p) FROM wx l JOIN 'tests/data/tables/regions.csv' r ON l.lat BETWEEN r.lat0 AND r.lat1 AND l.lon >= r.lon0 WHERE l.n > 0 GROUP BY r.name",
+    "SELECT r.name, date_part('month', l.time) AS m, sum(l.t * r.lat0), count(*) FROM 'tests/data/tables/regions.csv' r, wx l WHERE l.lat > r.lat0 AND l.lat <= r.lat1 GROUP BY r.name, m",
 ];
 
 /// What needs rows, and the word by which EXPLAIN says why.
-const ROWS: [(&str, &str); 11] = [
+const ROWS: [(&str, &str); 12] = [
     ("SELECT median(t), count(*) FROM wx", "median"),
     ("SELECT k, count(*) FROM wx GROUP BY k", "GROUP BY"),
     ("SELECT lat, count(DISTINCT t) FROM wx GROUP BY lat", "DISTINCT"),
@@ -70,6 +72,10 @@ const ROWS: [(&str, &str); 11] = [
     ("SELECT r.lat, l.t FROM wx l RIGHT JOIN st r USING (lat)", "stand alone"),
     ("SELECT CASE WHEN t > 0 THEN 'a' ELSE 'b' END AS s, t FROM wx ORDER BY s LIMIT 2", "tensors"),
     ("SELECT l.y, r.lat FROM gr l JOIN wx r ON l.m = r.k", "join"),
+    (
+        "SELECT r.name, l.t FROM wx l JOIN 'tests/data/tables/regions.csv' r ON l.lat > r.lat0",
+        "not grouped",
+    ),
 ];
 
 /// What is told of a clause though what is below it stays dense.

@@ -1,4 +1,4 @@
-"""sql/cells/tables: joins of cells with tables of rows on labels, expected from DuckDB over the same cells as rows."""
+"""sql/cells/{tables, boxes}: joins of cells with tables of rows, expected from DuckDB over the same cells as rows."""
 
 import duckdb
 import numpy as np
@@ -11,7 +11,8 @@ con = duckdb.connect()
 con.execute("SET threads = 1")
 con.execute("CREATE TABLE era5 AS SELECT * FROM cells")
 TABLES = ("weights", "zones", "places", "seasons")
-for name in TABLES:
+BOXES = ("boxes", "places", "weights")
+for name in sorted({*TABLES, *BOXES}):
     con.execute(f"CREATE TABLE {name} AS SELECT * FROM read_csv('tests/data/tables/{name}.csv')")
 
 f = Script(
@@ -59,3 +60,26 @@ same("SELECT w.belt, count(*) AS n FROM era5 t JOIN weights w ON t.lat = w.lat A
 same("SELECT count(*) AS n FROM era5 t JOIN weights w ON t.lat < w.lat AND w.w > 0.5")
 f.note("No label stands on both sides.")
 f.rows("SELECT count(*) AS n FROM era5 t JOIN weights w ON t.lat = w.lat + 1000", [[0]])
+
+f = Script(
+    "cells/boxes",
+    "Joins of cells with tables whose rows are boxes: ranges of labels. Expected values from DuckDB.",
+    1e-12,
+    setup=[ERA5] + [f"CREATE EXTERNAL TABLE {n} STORED AS CSV LOCATION 'tests/data/tables/{n}.csv'" for n in BOXES],
+)
+BOX = "t.lat BETWEEN r.lat0 AND r.lat1 AND t.lon BETWEEN r.lon0 AND r.lon1"
+f.note("Boxes that overlap, share a name, have no cells, or a bound that is NULL.")
+same(f"SELECT r.name, avg(t.t2m) AS m, min(t.t2m) AS lo, max(t.precip) AS hi, sum(t.t2m) AS s, count(*) AS n, count(t.t2m) AS c FROM era5 t JOIN boxes r ON {BOX} GROUP BY r.name ORDER BY r.name")
+same("SELECT r.name, stddev(t.t2m) AS s, var_pop(t.t2m) AS v, count(*) AS n FROM boxes r JOIN era5 t ON t.lat >= r.lat0 AND r.lat1 > t.lat AND t.time >= r.start AND t.time < r.stop WHERE t.lon > 0 GROUP BY r.name ORDER BY r.name")
+same("SELECT r.name, date_part('month', t.time) AS mon, max(t.t2m) AS hi, count(*) AS n FROM era5 t, boxes r WHERE t.lat BETWEEN r.lat0 AND r.lat1 AND t.t2m > 280 AND t.time < '2019-04-01' GROUP BY r.name, mon ORDER BY mon, r.name")
+same("SELECT r.name, t.lat, avg(t.t2m) AS m, stddev_pop(t.t2m) AS s, count(*) AS n FROM era5 t JOIN boxes r ON t.lat > r.lat0 AND t.lat <= r.lat1 AND t.lon < r.lon1 GROUP BY r.name, t.lat ORDER BY t.lat, r.name")
+same("SELECT r.name, date_part('month', t.time) AS mon, avg(t.t2m) AS m, var_samp(t.t2m) AS v FROM era5 t JOIN boxes r ON t.time >= r.start AND t.time < r.stop AND t.lat >= r.lat0 WHERE r.shift > 0 GROUP BY r.name, mon ORDER BY mon, r.name")
+f.note("Values that depend on the row of the table; conditions that are no ranges.")
+same(f"SELECT sum(t.t2m + r.shift) AS s, avg(t.lat) AS lat, sum(t.lon) AS lon, min(r.shift) AS lo, count(r.shift) AS n FROM era5 t JOIN boxes r ON {BOX}")
+same(f"SELECT r.name, count(*) AS n, var_pop(t.t2m - r.shift) AS v FROM era5 t JOIN boxes r ON {BOX} AND t.t2m > 283 + r.shift GROUP BY r.name ORDER BY r.name")
+same("SELECT r.name, r.shift, count(*) FILTER (WHERE t.t2m > 290) AS n, bool_or(t.t2m > 300) AS b FROM era5 t JOIN boxes r ON abs(t.lat - r.lat0) < 8 AND (t.lon >= r.lon1 OR t.lon < r.lon0) GROUP BY r.name, r.shift ORDER BY r.name, r.shift")
+f.note("Another table on labels; labels that a table has twice.")
+same(f"SELECT r.name, sum(t.t2m * w.w) / sum(w.w) AS m, count(*) AS n FROM era5 t JOIN boxes r ON {BOX} JOIN weights w ON t.lat = w.lat GROUP BY r.name ORDER BY r.name")
+same("SELECT p.name, avg(t.t2m) AS m, count(*) AS n FROM places p JOIN era5 t ON t.lat = p.lat WHERE p.height IS NOT NULL GROUP BY p.name ORDER BY p.name")
+f.note("No cell is in a box.")
+same(f"SELECT sum(t.t2m) AS s, count(*) AS n FROM era5 t JOIN boxes r ON {BOX} WHERE r.name = 'empty'")

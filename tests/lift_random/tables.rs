@@ -1,9 +1,10 @@
-//! Joins with tables of rows: the queries of `sql/cells/tables.slt` without their ORDER BY, dense and as rows.
+//! Joins with tables of rows: the queries of `sql/cells/tables.slt` and `boxes.slt` without their ORDER BY, dense and as
+//! rows.
 
 use super::World;
 use std::path::Path;
 
-const TABLES: [&str; 4] = ["weights", "zones", "places", "seasons"];
+const TABLES: [&str; 5] = ["weights", "zones", "places", "seasons", "boxes"];
 
 fn world(lift: &str) -> World {
     let world = World::new(lift);
@@ -18,8 +19,10 @@ fn world(lift: &str) -> World {
 }
 
 fn queries() -> Vec<String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql/cells/tables.slt");
-    let text = std::fs::read_to_string(script).unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql/cells");
+    let text =
+        ["tables.slt", "boxes.slt"].map(|s| std::fs::read_to_string(folder.join(s)).unwrap());
+    let text = text.concat();
     let queries = text.lines().filter(|line| line.starts_with("SELECT"));
     queries.map(|q| q.split(" ORDER BY ").next().unwrap_or(q).to_string()).collect()
 }
@@ -28,7 +31,7 @@ fn queries() -> Vec<String> {
 fn joins_with_tables_keep_their_order() {
     let (dense, rows) = (world("auto"), world("off"));
     let queries = queries();
-    assert!(queries.len() > 20);
+    assert!(queries.len() > 30);
     for sql in queries {
         let (a, b) = (dense.answer(&sql).unwrap(), rows.answer(&sql).unwrap());
         assert_eq!(a.len(), b.len(), "{sql}");
@@ -58,11 +61,13 @@ fn explain_names_what_is_dense() {
         "SELECT w.belt, count(*) FROM era5 t LEFT JOIN weights w USING (lat) GROUP BY w.belt",
         "SELECT sum(t.t2m * z.zone) FROM era5 t JOIN zones z USING (lat, lon)",
         "SELECT sum(t.t2m * p.height) FROM era5 t JOIN places p ON t.lat = p.lat AND t.lon = p.lon",
+        "SELECT p.name, avg(t.t2m) FROM era5 t JOIN places p ON t.lat = p.lat GROUP BY p.name",
+        "SELECT b.name, avg(t.t2m) FROM era5 t JOIN boxes b ON t.lat BETWEEN b.lat0 AND b.lat1 AND t.time >= b.start GROUP BY b.name",
     ] {
         let text = notes(sql);
         assert!(text.contains("dense: Aggregate"), "{text}");
         assert!(!text.contains("rows: "), "{text}");
     }
-    let twice = notes("SELECT sum(t.t2m * p.height) FROM era5 t JOIN places p ON t.lat = p.lat");
-    assert!(twice.contains("because a label stands twice"), "{twice}");
+    let twice = notes("SELECT t.t2m * p.height FROM era5 t JOIN places p ON t.lat = p.lat");
+    assert!(twice.contains("because its cells match several rows of the table"), "{twice}");
 }

@@ -66,11 +66,13 @@ def workloads(context):
         },
     )
     weights, zones = context.data / f"weights-{lat}.parquet", context.data / f"zones-{lat}-{lon}.parquet"
+    regions = context.data / "regions.parquet"
 
     def tables():
         prepare()
         files.once(weights, lambda part: weights_of(lat, part))
         files.once(zones, lambda part: zones_of(lat, lon, part))
+        files.once(regions, regions_of)
 
     def with_table(path, keys, f):
         """A DataArray of each column over the keys, as one makes it of a table."""
@@ -99,6 +101,24 @@ def workloads(context):
             "xarray": with_table(zones, ["lat", "lon"], lambda v, z: v.groupby(z.zone).mean(...)),
             "duckdb, Parquet": duckdb(f"SELECT z.zone, avg(t.v) AS r {join.format(parquet)}"),
         },
+    )
+
+    def slices():
+        """A slice for each region, in the order of names."""
+        import pandas as pd
+        import xarray as xr
+
+        def run():
+            v, table = xr.open_zarr(str(store), chunks=None)["v"], pd.read_parquet(regions).sort_values("name")
+            return np.array([v.sel(lat=slice(r.lat0, r.lat1), lon=slice(r.lon0, r.lon1)).mean(dtype="f8").values for r in table.itertuples()])
+
+        return run
+
+    join = f"FROM '{{}}' t JOIN '{regions}' r ON t.lat BETWEEN r.lat0 AND r.lat1 AND t.lon BETWEEN r.lon0 AND r.lon1 GROUP BY r.name ORDER BY r.name"
+    yield Workload(
+        "avg(t.v) of 20 regions, a table of boxes", f"SELECT r.name, avg(t.v) AS r {join.format(store)}",
+        prepare=tables, limit=Limit("decode zstd", size), rtol=1e-5,
+        peers={"xarray, slices": slices, "duckdb, Parquet": duckdb(f"SELECT r.name, avg(t.v) AS r {join.format(parquet)}")},
     )
     yield Workload(
         "avg(v) by month", f"SELECT date_part('month', time) AS m, avg(v) AS r FROM '{store}' GROUP BY m ORDER BY m",
@@ -160,3 +180,12 @@ def zones_of(lat, lon, path):
     y, x = np.meshgrid(np.linspace(-90, 90, lat), np.linspace(0, 360, lon, endpoint=False), indexing="ij")
     zone = (np.arange(lat)[:, None] // 12 * 7 + np.arange(lon) // 20) % 40
     pd.DataFrame({"lat": y.ravel(), "lon": x.ravel(), "zone": zone.ravel().astype(np.int32)}).to_parquet(path)
+
+
+def regions_of(path):
+    """20 boxes of 24 by 40 degrees, some of which overlap."""
+    import pandas as pd
+
+    n = np.arange(20)
+    south, west = -80.0 + n * 37 % 130, n * 61.0 % 310
+    pd.DataFrame({"name": [f"region {k:02}" for k in n], "lat0": south, "lat1": south + 24, "lon0": west, "lon1": west + 40}).to_parquet(path)

@@ -26,6 +26,7 @@ pub(crate) mod all_of;
 mod along;
 pub(crate) mod always;
 mod asof;
+mod boxes;
 mod casts;
 mod context;
 mod counted;

@@ -6,6 +6,7 @@
 //! | a filter on values | a condition on the relation; groups without rows are dropped by it |
 //! | GROUP BY, DISTINCT | a reduction that keeps or groups axes |
 //! | an equi-join on labels | alignment: matching positions of both sides along one axis |
+//! | groups of a join on ranges with a small table | a reduction of the cells that no row of the table tells apart, then of the boxes of each group |
 //! | `sum(a * b)` over a join | a contraction |
 //! | OVER (PARTITION BY dims ORDER BY dim) | a shift, a scan, a window along one axis |
 //! | ORDER BY value LIMIT k | only the rows that can be among the first k |
@@ -13,6 +14,7 @@
 //! Every operator either yields exactly SQL's rows or is refused with a reason; then its input is tried on its own.
 
 mod aggregate;
+mod boxes;
 mod finite;
 mod functions;
 mod join;
@@ -148,7 +150,7 @@ impl Dense<'_> {
         }
         let schema = scan.projected_schema.clone();
         let whole = table.axes.iter().map(|a| a.len).collect();
-        Ok(Relation { whole, kept, columns, schema, keep: None, is_table: false })
+        Ok(Relation { whole, kept, columns, schema, keep: None, boxes: None, is_table: false })
     }
 
     /// A projected expression as a column.
@@ -209,7 +211,7 @@ impl Dense<'_> {
         name: String,
         first: Option<top::First>,
     ) -> Result<TensorScan, Reason> {
-        relation.check_cells()?;
+        relation.check_rows()?;
         let shape = relation.shape();
         let (mut columns, mut nodes) = (Vec::new(), Vec::new());
         let mut origins = BTreeMap::new();
@@ -308,6 +310,7 @@ fn table_of_rows(rows: &RecordBatch, schema: DFSchemaRef) -> Relation {
         columns: rows.columns().iter().map(label).collect(),
         schema,
         keep: None,
+        boxes: None,
         is_table: true,
     }
 }

@@ -10,7 +10,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array,
+};
+use arrow::compute::take;
 use arrow::datatypes::{Field, Schema};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DFSchemaRef, Result, internal_err};
@@ -20,7 +23,8 @@ use tessera_planner::build::Builder;
 use tessera_planner::ir::NodeId;
 
 use super::along::Along;
-use super::labels::{Kept, parts, physical, select as select_positions};
+use super::boxes::Boxes;
+use super::labels::{BLOCK, Kept, canonical, parts, physical, select as select_positions};
 use super::lower::{Reason, refused};
 use super::table::Dependence;
 
@@ -37,6 +41,8 @@ pub(crate) struct Relation {
     pub(crate) schema: DFSchemaRef,
     /// The condition (`bool` without NULLs) of rows that are present; without one, all are.
     pub(crate) keep: Option<NodeId>,
+    /// If set, only rows that are inside of a box are present. Only groups read these, and other joins.
+    pub(crate) boxes: Option<Boxes>,
     /// True for a table of rows in memory: each row is a position of its one axis. Only a join reads it.
     pub(crate) is_table: bool,
 }
@@ -64,6 +70,17 @@ impl Relation {
         match self.is_table {
             true => Err("a table of rows stands alone".to_string()),
             false => Ok(()),
+        }
+    }
+
+    /// Refuses a table of rows, and rows of boxes.
+    pub(crate) fn check_rows(&self) -> std::result::Result<(), Reason> {
+        self.check_cells()?;
+        match self.boxes {
+            Some(_) => {
+                Err("its cells match several rows of the table, and are not grouped".to_string())
+            }
+            None => Ok(()),
         }
     }
 
@@ -155,7 +172,7 @@ impl Relation {
             Column::Label { origin: Some(origin), .. } => Ok(origin.clone().into()),
             _ => internal_err!("a label of groups has an origin"),
         };
-        self.evaluate_columns(expr, Some(axis), rows as u64, state, origin).map(Some)
+        self.evaluate_columns(expr, &[axis], rows as u64, state, origin).map(Some)
     }
 
     fn evaluate_over(
@@ -166,17 +183,51 @@ impl Relation {
         state: &SessionState,
         cut: impl Fn(&Kept, &Along) -> Result<Along>,
     ) -> Result<ArrayRef> {
-        self.evaluate_columns(expr, axis, rows, state, |column| match column {
+        self.evaluate_columns(expr, axis.as_slice(), rows, state, |column| match column {
             Column::Label { axis, values, .. } => cut(&self.kept[*axis], values),
             _ => internal_err!("only labels are evaluated along an axis"),
         })
     }
 
-    /// Evaluates an expression over the labels of an axis; `along` selects the labels.
+    /// For each kept position of the axis `outer`, the kept positions of `inner` for which a condition on labels of both
+    /// is true.
+    pub(crate) fn evaluate_inside(
+        &self,
+        condition: &Expr,
+        (outer, inner): (usize, usize),
+        state: &SessionState,
+    ) -> Result<Vec<BooleanArray>> {
+        let (all, len) = (self.kept[outer].len(), self.kept[inner].len());
+        let at_once = (BLOCK / len.max(1)).max(1);
+        let mut inside = Vec::with_capacity(all as usize);
+        for from in (0..all).step_by(at_once as usize) {
+            super::go_on()?;
+            let count = at_once.min(all - from);
+            let rows = count * len;
+            let met = self.evaluate_columns(condition, &[outer, inner], rows, state, |column| {
+                let Column::Label { axis, values, .. } = column else {
+                    return internal_err!("only labels are evaluated along an axis");
+                };
+                let is_outer = *axis == outer;
+                let places = (0..rows).map(|i| if is_outer { from + i / len } else { i % len });
+                let values = canonical(&values.kept(&self.kept[*axis])?.array(state)?);
+                Ok(take(&values, &UInt64Array::from_iter_values(places), None)?.into())
+            })?;
+            let met = met.as_boolean();
+            let is_met = |i: u64| met.is_valid(i as usize) && met.value(i as usize);
+            for row in 0..count {
+                let positions: Vec<bool> = (0..len).map(|p| is_met(row * len + p)).collect();
+                inside.push(BooleanArray::from(positions));
+            }
+        }
+        Ok(inside)
+    }
+
+    /// Evaluates an expression over the labels of axes; `along` selects the labels.
     fn evaluate_columns(
         &self,
         expr: &Expr,
-        axis: Option<usize>,
+        axes: &[usize],
         rows: u64,
         state: &SessionState,
         along: impl Fn(&Column) -> Result<Along>,
@@ -201,8 +252,8 @@ impl Relation {
         let (mut fields, mut arrays) = (Vec::new(), Vec::new());
         for i in wanted {
             let column = &self.columns[i];
-            if let Column::Label { axis: a, .. } = column
-                && Some(*a) == axis
+            if let Column::Label { axis, .. } = column
+                && axes.contains(axis)
             {
                 let values = along(column)?;
                 let field: &Field = self.schema.field(i);
@@ -265,6 +316,9 @@ impl Relation {
         }
         if let Some(keep) = &mut self.keep {
             *keep = select(b, *keep, axis, before, after)?;
+        }
+        if let Some(boxes) = &mut self.boxes {
+            boxes.narrow(axis, after).map_err(|e| e.strip_backtrace())?;
         }
         Ok(())
     }

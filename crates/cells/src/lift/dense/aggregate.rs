@@ -23,6 +23,7 @@ use super::super::labels::{Factors, Kept, canonical};
 use super::super::lower::{Lower, Reason, refused};
 use super::super::relation::{Column, Relation};
 use super::Dense;
+use super::boxes::Split;
 
 /// How one axis is grouped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,22 @@ pub(super) enum Fate {
     All,
     /// Positions with one code are a group.
     Group(Factors),
+}
+
+impl Fate {
+    /// The reduction of an axis, over which the node may only be broadcast.
+    pub(super) fn reduce(&self, repeats: bool) -> AxisReduce {
+        match self {
+            Fate::Keep => AxisReduce::Keep,
+            Fate::Group(factors) if !repeats => AxisReduce::Group(groups(factors)),
+            Fate::All | Fate::Group(_) => AxisReduce::All,
+        }
+    }
+}
+
+/// The groups of a reduction.
+pub(super) fn groups(factors: &Factors) -> Groups {
+    Groups { codes: factors.codes.clone().into(), count: factors.first.len() as u32 }
 }
 
 /// The groups of a relation under group expressions.
@@ -55,6 +72,8 @@ pub(super) struct Reduction<'a> {
     pub(super) out: Vec<u64>,
     /// The filter on values, `bool` without NULLs.
     pub(super) keep: Option<NodeId>,
+    /// The boxes that the cells were joined with.
+    pub(super) split: Option<&'a Split<'a>>,
 }
 
 impl Dense<'_> {
@@ -71,6 +90,7 @@ impl Dense<'_> {
         }
         let input = self.relation(&aggregate.input)?;
         input.check_cells()?;
+        let input = self.covered(input)?;
         let Grouping { fates, keys: mut columns, order } = self.grouping(&input, &groups)?;
         let shape = input.shape();
         let out: Vec<u64> = shape
@@ -83,8 +103,10 @@ impl Dense<'_> {
             })
             .collect();
         let keep = input.keep;
+        let split = Split::of(&input, &fates)?;
+        let split = split.as_ref();
         let lower = self.lower(&input);
-        let mut reduction = Reduction { lower, shape, fates, out, keep };
+        let mut reduction = Reduction { lower, shape, fates, out, keep, split };
         for (i, call) in aggregate.aggr_expr.iter().enumerate() {
             let field = aggregate.schema.field(groups.len() + i);
             let mut call = call;
@@ -98,7 +120,7 @@ impl Dense<'_> {
         }
         // Without GROUP BY there is always one row.
         let mut presence = None;
-        if keep.is_some() && !groups.is_empty() {
+        if (keep.is_some() || split.is_some()) && !groups.is_empty() {
             let rows = reduction.rows(None)?;
             let none = reduction.lower.constant(Scalar::i64(0))?;
             presence = Some(reduction.lower.map(ScalarOp::Gt, &[rows, none])?);
@@ -106,7 +128,8 @@ impl Dense<'_> {
         let whole = reduction.out.clone();
         let kept = whole.iter().map(|&len| Kept::Range { start: 0, len }).collect();
         let schema = aggregate.schema.clone();
-        let out = Relation { whole, kept, columns, schema, keep: presence, is_table: false };
+        let keep = presence;
+        let out = Relation { whole, kept, columns, schema, keep, boxes: None, is_table: false };
         self.in_order(out, &order)
     }
 
@@ -258,32 +281,27 @@ impl Reduction<'_> {
 
     /// Broadcasts the node over all cells of the table.
     pub(super) fn whole(&mut self, node: NodeId) -> Result<NodeId, Reason> {
-        let shape = self.shape.clone();
+        let mut shape = self.shape.clone();
+        if let Some(split) = self.split {
+            shape[split.axis()] = self.lower.b.node(node).shape[split.axis()];
+        }
         self.broadcast(node, &shape)
     }
 
-    /// True for axes over which a node is only broadcast.
+    /// True for axes, other than those of boxes, over which a node is only broadcast.
     pub(super) fn repeats(&self, node: NodeId) -> Vec<bool> {
-        let own = &self.lower.b.node(node).shape;
-        own.iter().zip(&self.shape).map(|(&own, &all)| own == 1 && all > 1).collect()
+        let own = self.lower.b.node(node).shape.iter().zip(&self.shape).enumerate();
+        own.map(|(a, (&own, &all))| own == 1 && all > 1 && !self.is_split(a)).collect()
     }
 
     /// Reduces a node over its own axes; the result has the groups' shape, or 1 where the node is only broadcast.
     pub(super) fn reduce(&mut self, node: NodeId, kind: ReduceKind) -> Result<NodeId, Reason> {
+        if let Some(split) = self.split {
+            return self.reduce_boxes(node, kind, split);
+        }
         let repeats = self.repeats(node);
-        let axes: SmallVec<[AxisReduce; 6]> = self
-            .fates
-            .iter()
-            .zip(&repeats)
-            .map(|(fate, &repeats)| match fate {
-                Fate::Keep => AxisReduce::Keep,
-                Fate::Group(f) if !repeats => AxisReduce::Group(Groups {
-                    codes: f.codes.clone().into(),
-                    count: f.first.len() as u32,
-                }),
-                Fate::All | Fate::Group(_) => AxisReduce::All,
-            })
-            .collect();
+        let axes: SmallVec<[AxisReduce; 6]> =
+            self.fates.iter().zip(&repeats).map(|(fate, &repeats)| fate.reduce(repeats)).collect();
         self.lower.b.reduce(node, kind, &axes).map_err(refused)
     }
 
@@ -317,7 +335,10 @@ impl Reduction<'_> {
     /// Number of rows in each group for which a condition (without NULLs) is true.
     pub(super) fn rows(&mut self, keep: Option<NodeId>) -> Result<NodeId, Reason> {
         match self.both(keep)? {
-            None => self.times(&vec![true; self.shape.len()]),
+            None => match self.split {
+                None => self.times(&vec![true; self.shape.len()]),
+                Some(split) => self.rows_of_boxes(split),
+            },
             Some(keep) => {
                 let one = self.lower.constant(Scalar::i64(1))?;
                 let ones = self.lower.map_op(MapOp::Mask, &[one, keep])?;

@@ -32,7 +32,8 @@ impl Reduction<'_> {
             return Err(format!("{name} of {} arguments has no dense form", params.args.len()));
         };
         if params.distinct && !matches!(name, "min" | "max" | "bool_and" | "bool_or") {
-            if name == "count" && params.filter.is_none() && self.keep.is_none() {
+            let is_plain = params.filter.is_none() && self.keep.is_none() && self.split.is_none();
+            if name == "count" && is_plain {
                 return self.count_distinct(arg);
             }
             return Err(format!("{name}(DISTINCT …) has no dense form here"));

@@ -8,9 +8,10 @@
 //! join keeps unmatched positions, with NULLs for the right side. A right or a full join is one of these if every label
 //! of the right side matches one of the left. A right label is NULL wherever the whole row is unmatched; if
 //! another dimension decides too, it becomes cells under a condition. Labels are equal as in a hash join: NULL equals
-//! nothing, NaN equals NaN, and -0.0 equals 0.0. [`table`] joins tables of rows.
+//! nothing, NaN equals NaN, and -0.0 equals 0.0. [`table`] joins tables of rows, [`boxes`] those whose rows match many labels.
 
 mod align;
+mod boxes;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,8 @@ use super::super::labels::{Kept, canonical};
 use super::super::lower::Reason;
 use super::super::relation::Relation;
 use super::Dense;
+
+const NOT_ON_LABELS: &str = "the join is not on labels of dimensions";
 
 /// Keys of one pair of axes.
 #[derive(Default)]
@@ -83,17 +86,23 @@ impl Dense<'_> {
             plan => self.relation(plan)?,
         };
         let right = self.relation(&join.right)?;
+        if right.boxes.is_some() {
+            return Err("the right side is a join on ranges".to_string());
+        }
         if left.is_table || right.is_table {
             return self.join_with_table(join, conditions, left, right);
         }
         if right.keep.is_some() && is_outer {
             return Err("rows of the right side of the join may be missing".to_string());
         }
-        if left.keep.is_some() && all_right {
+        if (left.keep.is_some() || left.boxes.is_some()) && all_right {
             return Err("rows of the left side of the join may be missing".to_string());
         }
         let conditions = join.filter.iter().chain(&conditions);
         let (pairs, rest) = self.pairs(join.on.clone(), conditions, &left, &right)?;
+        if pairs.is_empty() {
+            return Err(NOT_ON_LABELS.to_string());
+        }
         let mut seen = (Vec::new(), Vec::new());
         for &(i, j) in pairs.keys() {
             if seen.0.contains(&i) || seen.1.contains(&j) {
@@ -156,9 +165,6 @@ impl Dense<'_> {
             };
             keys.left.push(evaluated(left, a, i)?);
             keys.right.push(evaluated(right, b, j)?);
-        }
-        if pairs.is_empty() {
-            return Err("the join is not on labels of dimensions".to_string());
         }
         Ok((pairs, rest))
     }

@@ -8,7 +8,7 @@
 //! * With NULLs if the other side is finite: a masked factor becomes 0, and 0 times an infinity would be NaN.
 //! * Under WHERE and FILTER if their condition depends on one side: it masks that side.
 //!
-//! Any other sum of products is a reduction over all cells of the join: dense too, but slower.
+//! Any other sum of products, and one over boxes, is a reduction over all cells of the join: dense too, but slower.
 
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use tessera_planner::dtype::DType;
@@ -29,6 +29,9 @@ impl Reduction<'_> {
         arg: &Expr,
         own: Option<NodeId>,
     ) -> Result<Option<NodeId>, Reason> {
+        if self.split.is_some() {
+            return Ok(None);
+        }
         let mut arg = arg;
         while let Expr::Alias(alias) = arg {
             arg = &alias.expr;

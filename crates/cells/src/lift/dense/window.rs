@@ -38,7 +38,7 @@ use line::{Line, Parts, RowPosition};
 impl Dense<'_> {
     pub(super) fn window(&mut self, window: &Window) -> Result<Relation, Reason> {
         let input = self.relation(&window.input)?;
-        input.check_cells()?;
+        input.check_rows()?;
         let mut columns = input.columns.clone();
         for (i, expr) in window.window_expr.iter().enumerate() {
             let mut expr = expr;
@@ -137,7 +137,7 @@ impl Dense<'_> {
             })
             .collect();
         let lower = self.lower(input);
-        let mut reduction = Reduction { lower, shape, fates, out, keep: input.keep };
+        let mut reduction = Reduction { lower, shape, fates, out, keep: input.keep, split: None };
         let mut node = reduction.aggregate(&call, &tessera_exec::chunk::arrow_type(result))?;
         // Broadcasts each group's value to its rows.
         for (&axis, factors) in &parts.groups {

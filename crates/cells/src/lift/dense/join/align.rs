@@ -82,10 +82,14 @@ impl Dense<'_> {
         let mut whole = left.whole.clone();
         whole.extend(free.iter().map(|&a| right.whole[a]));
         kept.extend(free.iter().map(|&a| right.kept[a].clone()));
+        let mut boxes = left.boxes.clone();
         for (&(i, _), m) in matched {
             kept[i] = kept[i].within(&m.left);
+            if let Some(boxes) = &mut boxes {
+                boxes.narrow(i, &m.left).map_err(|e| e.strip_backtrace())?;
+            }
         }
-        Ok(Relation { whole, kept, columns, schema, keep, is_table: false })
+        Ok(Relation { whole, kept, columns, schema, keep, boxes, is_table: false })
     }
 
     /// A column of the left side at the rows that the join keeps.

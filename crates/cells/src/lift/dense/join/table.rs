@@ -5,6 +5,7 @@
 //! t [time, lat, lon] JOIN z (lat, lon, z)   a row for each pair of labels at most: z is cells [1, lat, lon], and rows of
 //!                                           pairs that the table lacks are not kept
 //! ```
+//! A table whose rows match many labels, or of which several match one, is joined as boxes: see [`super::boxes`].
 //! A table has no order of its own, so rows are in the order of the cells on whichever side these are.
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,7 +21,7 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 
 use super::align::spread;
-use super::{Keys, Matches, Pairs, matches};
+use super::{Keys, Matches, NOT_ON_LABELS, Pairs, matches};
 use crate::lift::dense::{Dense, gathered};
 use crate::lift::labels::{Kept, canonical, constant};
 use crate::lift::lower::{Reason, refused};
@@ -60,12 +61,14 @@ impl Dense<'_> {
             return Err("the condition of the outer join is not on labels alone".to_string());
         }
         let count = cells.columns.len();
-        let mut joined = match pairs.len() {
-            1 => {
-                let matched = matches(&pairs, keeps_cells)?;
-                self.align(cells, table, &matched, (keeps_cells, false), join.schema.clone())?
+        let sides = (cells.clone(), table.clone());
+        let mut joined = match self.along_keys(join, cells, table, &pairs, keeps_cells) {
+            Ok(joined) => joined,
+            Err(reason) if keeps_cells => return Err(reason),
+            Err(reason) => {
+                let joined = self.join_boxes(join, &conditions, sides, is_first, &by_value);
+                return joined.map_err(|own| if pairs.is_empty() { own } else { reason });
             }
-            _ => self.place(cells, table, &pairs, keeps_cells)?,
         };
         if is_first {
             joined.columns.rotate_left(count);
@@ -82,6 +85,25 @@ impl Dense<'_> {
             joined = self.filter(joined, &condition)?;
         }
         Ok(joined)
+    }
+
+    /// The cells, each with the columns of the row of the table that has its keys.
+    fn along_keys(
+        &mut self,
+        join: &Join,
+        cells: Relation,
+        table: Relation,
+        pairs: &Pairs,
+        keeps_cells: bool,
+    ) -> Result<Relation, Reason> {
+        match pairs.len() {
+            0 => Err(NOT_ON_LABELS.to_string()),
+            1 => {
+                let matched = matches(pairs, keeps_cells)?;
+                self.align(cells, table, &matched, (keeps_cells, false), join.schema.clone())
+            }
+            _ => self.place(cells, table, pairs, keeps_cells),
+        }
     }
 
     /// The cells with the columns of a table that has several of their axes as keys.

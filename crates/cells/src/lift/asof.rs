@@ -22,7 +22,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{
     DFSchema, DataFusionError, JoinConstraint, NullEquality, Result, ScalarValue,
 };

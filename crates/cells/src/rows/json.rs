@@ -84,7 +84,7 @@ impl Opener {
             rows += batch.num_rows();
             Ok(batch)
         });
-        Ok(batches.map_err(move |e| csv::behind(first, e)).boxed())
+        Ok(batches.map_err(move |e| csv::behind(first, 1, e)).boxed())
     }
 
     /// The batch with integers; `rows` is the number of rows before it.

@@ -7,10 +7,10 @@ use tessera_storage::source::SourceError;
 /// Between the words of an error in a range and the position of the first byte of the range.
 const BEHIND: &str = " behind byte ";
 
-/// The error of a reader that counts lines from a byte of the file.
-pub(in crate::rows) fn behind(first: u64, error: DataFusionError) -> DataFusionError {
+/// The error of a reader that counts rows from a byte of the file; `one` is its number of the first row.
+pub(in crate::rows) fn behind(first: u64, one: usize, error: DataFusionError) -> DataFusionError {
     let DataFusionError::ArrowError(e, _) = &error else { return error };
-    let text = |text: &String| format!("{text}{BEHIND}{first}");
+    let text = |text: &String| format!("{text}{BEHIND}{first}:{one}");
     let of_range = match &**e {
         ArrowError::ParseError(what) if first > 0 => ArrowError::ParseError(text(what)),
         ArrowError::CsvError(what) if first > 0 => ArrowError::CsvError(text(what)),
@@ -23,11 +23,14 @@ pub(in crate::rows) fn behind(first: u64, error: DataFusionError) -> DataFusionE
 pub(in crate::rows) fn bad_row(path: &str, error: &DataFusionError) -> Option<SourceError> {
     let DataFusionError::ArrowError(e, _) = error else { return None };
     let (ArrowError::ParseError(what) | ArrowError::CsvError(what)) = &**e else { return None };
-    let (what, behind) = match what.rsplit_once(BEHIND) {
-        Some((what, first)) => (what, format!("{BEHIND}{first}")),
-        None => (what.as_str(), String::new()),
+    let (what, behind, one) = match what.rsplit_once(BEHIND) {
+        Some((what, range)) => {
+            let (first, one) = range.split_once(':')?;
+            (what, format!("{BEHIND}{first}"), one.parse().ok()?)
+        }
+        None => (what.as_str(), String::new(), 1),
     };
-    let (row, column, reason, hint) = not_of_type(what).or_else(|| of_other_length(what))?;
+    let (row, column, reason, hint) = not_of_type(what, one).or_else(|| of_other_length(what))?;
     let (path, place) = (path.to_string(), format!("{row}{behind}{column}"));
     Some(SourceError::BadRow { path, place, reason, hint: Some(hint.into()) })
 }
@@ -36,7 +39,7 @@ pub(in crate::rows) fn bad_row(path: &str, error: &DataFusionError) -> Option<So
 type Parts = (String, String, String, &'static str);
 
 /// `Error while parsing value 'x' as type 'Int64' for column 0 at line 3. Row data: …`
-fn not_of_type(what: &str) -> Option<Parts> {
+fn not_of_type(what: &str, one: usize) -> Option<Parts> {
     let rest = what.strip_prefix("Error while parsing value '")?;
     let (value, rest) = rest.split_once("' as type '")?;
     let (dtype, rest) = rest.split_once("' for column ")?;
@@ -44,10 +47,10 @@ fn not_of_type(what: &str) -> Option<Parts> {
     let line = rest.split_once('.').map_or(rest, |(line, _)| line);
     let column = format!(", column {}", column.parse::<usize>().ok()? + 1);
     let reason = format!("`{value}` cannot be read as {}", dtype.to_lowercase());
-    let hint = "the first rows decide on the types of columns: `sample_size => '-1'` looks at all \
+    let hint = "the first rows decide on the types of columns: `sample_size => -1` looks at all \
                 rows, and `all_varchar => true` reads the columns of a CSV file as texts";
-    // A header line is not counted.
-    Some((format!("row {line}"), column, reason, hint))
+    let row = line.parse::<usize>().ok()? + 1 - one;
+    Some((format!("row {row}"), column, reason, hint))
 }
 
 /// `incorrect number of fields for line 3, expected 3 got 5`

@@ -160,9 +160,8 @@ impl Reader {
         let Scan { inner, config, partition, .. } = &self.scan;
         let inner = inner.create_file_opener(Arc::new(held), config, *partition)?;
         let rows = inner.open(rows)?.await?;
-        // Where a header is the first row, it has the number 0; ranges behind it have none.
-        let one = usize::from(first == 0);
-        Ok(rows.map_err(move |e| behind(first, one, e)).boxed())
+        // Behind the first range there is no header, and the reader counts rows from 0.
+        Ok(rows.map_err(move |e| behind(first, 0, e)).boxed())
     }
 
     /// The reader's state where the range begins, and the one behind it for each state.

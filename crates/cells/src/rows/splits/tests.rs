@@ -76,7 +76,7 @@ pub(in crate::rows) const QUERIES: [&str; 38] = [
     LEFT,
     FULL,
     UNION,
-    "SELECT g, sum(v), count(*), min(s) FROM (SELECT g, v, s FROM t UNION ALL SELECT k, v, s FROM t WHERE k < 20) q GROUP BY g ORDER BY g",
+    "SELECT g, sum(v), count(*), min(s) FROM (SELECT g, v, s FROM t UNION ALL SELECT g, v, s FROM t WHERE k < 2000) q GROUP BY g ORDER BY g",
 ];
 
 /// Rows of two inputs, those of the first one first.
@@ -304,8 +304,24 @@ async fn plans_are_split_where_rows_are_independent() {
         FilterExec
           DataSourceExec
     ");
-    insta::assert_snapshot!(shown(LEFT).await, @"");
-    insta::assert_snapshot!(shown(UNION).await, @"");
+    insta::assert_snapshot!(shown(LEFT).await, @r"
+    GatherExec
+      HashJoinExec
+        FilterExec
+          GatherExec
+            DataSourceExec
+        ConcatExec
+          FilterExec
+            DataSourceExec
+    ");
+    insta::assert_snapshot!(shown(UNION).await, @r"
+    GatherExec
+      ConcatExec
+        FilterExec
+          DataSourceExec
+        FilterExec
+          DataSourceExec
+    ");
     let joined = "SELECT sum(a.v) FROM t a JOIN t b ON a.k = b.id WHERE b.g = 5";
     insta::assert_snapshot!(shown(joined).await, @r"
     AggregateExec

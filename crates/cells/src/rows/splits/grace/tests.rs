@@ -286,6 +286,7 @@ const TOTALS: [[(usize, i64, i64); 10]; 2] = [
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn joins_in_files_have_the_rows_and_the_batches_of_joins_in_memory() {
     let (first, second) = (first_side(), second_side());
+    let mut divided = 0;
     for (is_all, totals) in [false, true].into_iter().zip(TOTALS) {
         let on = On { is_all };
         for (kind, total) in KINDS.into_iter().zip(totals) {
@@ -296,16 +297,29 @@ async fn joins_in_files_have_the_rows_and_the_batches_of_joins_in_memory() {
             });
             assert_eq!((want.len(), sums.0, sums.1), total, "{kind} {on:?}");
             // The table is refused memory, and that of each pair fits; the rows are refused it, and pairs are divided.
-            for (splits, most) in [(1, [usize::MAX, 100 << 10]), (3, [0, 6 << 10])] {
+            let little = [0, 6 << 10];
+            for (splits, most) in [(1, [usize::MAX, 100 << 10]), (3, [0, 64 << 10]), (3, little)] {
                 let (left, right) = (scan(&first, 1500), scan(&second, 2000usize.div_ceil(splits)));
                 let join = on.join(kind, left, right);
                 let whole = run(join.clone(), MUCH, 1 << 30, false).await.unwrap();
-                assert_eq!(found(kind, &whole), want, "{kind} {on:?}, {splits} splits");
-                let files = run(join, most, 1 << 30, false).await.unwrap();
-                assert_eq!(files, whole, "{kind} {on:?}, {splits} splits");
+                let case = format!("{kind} {on:?}, {splits} splits, {most:?} bytes");
+                assert_eq!(found(kind, &whole), want, "{case}");
+                match run(join, most, 1 << 30, false).await {
+                    Ok(files) => {
+                        assert_eq!(files, whole, "{case}");
+                        divided += usize::from(most == little);
+                    }
+                    // Rows of one key need more.
+                    Err(e) => {
+                        let is_refused =
+                            matches!(e.find_root(), DataFusionError::ResourcesExhausted(_));
+                        assert!(is_refused && most == little, "{case}: {e}");
+                    }
+                }
             }
         }
     }
+    assert!(divided > 4, "{divided} joins of divided pairs");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -158,11 +158,11 @@ class Script:
 
 # ---------------------------------------------------------------- inputs
 def read(array):
-    """An array with its masks: v2's fill_value, _FillValue, missing_value, valid_range; NaN of a NaN fill too."""
+    """An array with its masks: the fill_value of xarray's v2, _FillValue, missing_value, valid_range; NaN of a NaN fill too."""
     attrs, data = dict(array.attrs), np.asarray(array[...]).reshape(array.shape)
     hidden = np.zeros(data.shape, bool)
     marks = [attrs[k] for k in ("_FillValue", "missing_value") if k in attrs]
-    if array.metadata.zarr_format == 2 and array.metadata.fill_value is not None:
+    if array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attrs and array.metadata.fill_value is not None:
         marks.append(array.metadata.fill_value)
     for mark in marks:
         if isinstance(mark, str):

@@ -34,7 +34,8 @@ pub(crate) struct ArrayMeta {
     pub(crate) raw: Raw,
     /// Codecs that are decoded here instead of in zarrs.
     pub(crate) taken: Taken,
-    /// Zarr v2's `fill_value` if it is not null: xarray reads it as a missing value.
+    /// Zarr v2's `fill_value` if it marks missing cells: it is not null, and `_ARRAY_DIMENSIONS` says that the array is
+    /// xarray's. That of another array is the value of absent chunks, no more.
     pub(crate) fill_v2: Option<Value>,
     /// Attributes without `_ARRAY_DIMENSIONS`.
     pub(crate) attrs: Attrs,
@@ -230,13 +231,14 @@ impl ArrayMeta {
             }
         };
         let mut attrs = attributes(who, attrs)?;
-        let names = match attrs.remove("_ARRAY_DIMENSIONS") {
-            None | Some(Value::Null) => vec![None; shape.len()],
+        let names = attrs.remove("_ARRAY_DIMENSIONS").filter(|v| !v.is_null());
+        let fill_v2 = doc.get("fill_value").filter(|v| names.is_some() && !v.is_null()).cloned();
+        let names = match names {
+            None => vec![None; shape.len()],
             Some(Value::Array(v)) => v.iter().map(|n| n.as_str().map(Arc::from)).collect(),
             Some(_) => return Err(who.bad("`_ARRAY_DIMENSIONS` is not a list")),
         };
         let dims = dim_names(who, &shape, names)?;
-        let fill_v2 = doc.get("fill_value").filter(|v| !v.is_null()).cloned();
         doc.entry("fill_value").or_insert(Value::Null);
         doc.entry("compressor").or_insert(Value::Null);
         doc.entry("order").or_insert_with(|| "C".into());
@@ -366,10 +368,7 @@ fn take_delta(
     if first.get("id").and_then(Value::as_str) != Some("delta") {
         return Ok(false);
     }
-    let is_same = |key: &str| match first.get(key).and_then(Value::as_str) {
-        None => true,
-        Some(name) => name == dtype,
-    };
+    let is_same = |key: &str| first.get(key).and_then(Value::as_str).is_none_or(|n| n == dtype);
     if fortran || !is_same("dtype") || !is_same("astype") || !matches!(raw, Raw::Plain(_)) {
         return Err(who.unsupported("codec `delta` with another type or in column order"));
     }

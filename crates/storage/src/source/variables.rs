@@ -4,17 +4,20 @@ use crate::sink::VALID_KEY;
 use crate::sink::cf::UNNAMED_KEY;
 use crate::source::Opened;
 use crate::source::ahead::Ahead;
+use crate::source::cells::Raw;
 use crate::source::cf;
 use crate::source::coords::labels;
 use crate::source::error::SourceError;
 use crate::source::found::{Found, Node, Unread};
 use crate::source::location::{Location, Options};
+use crate::source::meta::ArrayMeta;
 use crate::source::moments::{CfTimes, Moments};
 use crate::source::reader::ArrayReader;
 use crate::source::store::Store;
 use crate::source::time_units::is_time;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_planner::catalog::{
@@ -406,7 +409,7 @@ fn text_error(name: &str) -> SourceError {
 fn entry(
     store: &Store,
     name: &str,
-    node: Node,
+    mut node: Node,
     options: &Options,
     axis: Option<&BoundedAxis>,
 ) -> Result<Entry, SourceError> {
@@ -425,12 +428,20 @@ fn entry(
     if options.decode_cf {
         attrs.remove("coordinates");
     }
-    let (dtype, mut decode, times, mut attrs) = if options.decode_cf && !is_text {
+    let (mut dtype, mut decode, times, mut attrs) = if options.decode_cf && !is_text {
         let d = cf::decode(name, dtype, attrs, meta.fill_v2.as_ref(), &meta.narrow)?;
         (d.dtype, d.decode, d.times, d.attrs)
     } else {
         (dtype, Decode::default(), None, attrs)
     };
+    if options.decode_cf && is_truth(&node.meta, &decode, &attrs) {
+        attrs.remove("dtype");
+        dtype = DType::Bool;
+        node.meta.raw = Raw::Plain(dtype);
+        let fill = Cow::Owned(std::mem::take(&mut node.meta.fill));
+        node.meta.fill = node.meta.raw.convert(fill).into_owned();
+    }
+    let meta = &node.meta;
     if let (Some((key, units)), true) = (cf::span_units(&meta.raw), options.decode_cf) {
         let nat = Scalar::i64(i64::MIN);
         if !decode.missing.contains(&nat) {
@@ -478,6 +489,15 @@ fn entry(
     let variable = Variable { name: name.into(), dims, source, decode, attrs };
     let (reader, bounds_of) = (Arc::new(reader), axis.map(|axis| axis.name.clone()));
     Ok(Entry { variable, reader, is_text, times, bounds_of })
+}
+
+/// True if bytes are truth values: xarray marks them so in formats that have no such type. Those with missing values
+/// stay numbers.
+fn is_truth(meta: &ArrayMeta, decode: &Decode, attrs: &Attrs) -> bool {
+    attrs.get("dtype").and_then(Value::as_str) == Some("bool")
+        && decode.is_identity()
+        && meta.taken.scaled.is_none()
+        && matches!(meta.raw, Raw::Plain(DType::Int8 | DType::UInt8))
 }
 
 /// Checks that all dimensions of one name have one length.

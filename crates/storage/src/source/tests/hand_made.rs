@@ -79,6 +79,30 @@ fn companions_are_no_data() {
 }
 
 #[test]
+fn bytes_marked_as_bool_are_truth_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    put(root, ".zgroup", r#"{"zarr_format":2}"#);
+    for (name, attrs) in [("m", ""), ("n", r#","_FillValue":-1"#)] {
+        put(root, &format!("{name}/.zarray"), zarray("[3]", "|i1", "null"));
+        let attrs = format!(r#"{{"_ARRAY_DIMENSIONS":["x"],"dtype":"bool"{attrs}}}"#);
+        put(root, &format!("{name}/.zattrs"), attrs);
+        put(root, &format!("{name}/0"), [0u8, 1, 254]);
+    }
+    let url = root.to_str().unwrap();
+    let opened = open_local(url).unwrap();
+    let [m, n] = &opened.dataset.variables[..] else { panic!("{:?}", opened.dataset) };
+    // xarray: [False, True, True].
+    assert_eq!((m.source.dtype, m.attrs.len()), (DType::Bool, 0));
+    assert_eq!(whole(opened.reader(&m.source).unwrap()), [0, 1, 1]);
+    // A missing truth value stays a number.
+    assert_eq!((n.source.dtype, n.attrs.len()), (DType::Int8, 1));
+    let raw = Options::parse([("decode_cf", "false")]).unwrap();
+    let opened = run(open(url, &raw, &stores())).unwrap();
+    assert_eq!(whole(opened.reader(&opened.dataset.variables[0].source).unwrap()), [0, 1, 254]);
+}
+
+#[test]
 fn nothing_outside_the_store_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("s.zarr");

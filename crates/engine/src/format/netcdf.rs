@@ -269,7 +269,7 @@ impl<'a> Variable<'a> {
         if let Some(fill) = self.fill {
             attrs.insert("_FillValue".into(), attributes::typed(kind, fill));
         }
-        header::Variable { name: &self.name, dims: &self.dims, attrs, kind, bytes: self.bytes }
+        header::Variable { name: &self.name, dims: &self.dims, attrs, kind }
     }
 
     fn write(&self, out: &mut dyn Write) -> Result<(), Error> {

@@ -43,8 +43,6 @@ pub(super) struct Variable<'a> {
     pub(super) dims: &'a [usize],
     pub(super) attrs: Attributes,
     pub(super) kind: Kind,
-    /// Bytes of all cells, without padding.
-    pub(super) bytes: u64,
 }
 
 impl Kind {
@@ -79,7 +77,8 @@ impl Kind {
     }
 }
 
-/// The whole header. Cells of variables follow it in their order, each padded to four bytes.
+/// The whole header. Cells of variables follow it in their order, each padded to four bytes. Those with records have
+/// none, and begin behind all others, where readers check that they do not overlap.
 pub(super) fn encode(
     is_wide: bool,
     dims: &[Dimension],
@@ -90,9 +89,12 @@ pub(super) fn encode(
     let mut offsets = vec![0; variables.len()];
     let blank = Encoder::new(is_wide).whole(dims, attrs, variables, &offsets);
     let mut at = blank.len() as u64;
-    for (offset, v) in offsets.iter_mut().zip(variables) {
-        *offset = at;
-        at += v.bytes.next_multiple_of(4);
+    for has_records in [false, true] {
+        let of = |v: &Variable<'_>| v.dims.first().is_some_and(|d| dims[*d].len == 0);
+        for (offset, v) in offsets.iter_mut().zip(variables).filter(|(_, v)| of(v) == has_records) {
+            *offset = at;
+            at = at.saturating_add(record_bytes(dims, v).next_multiple_of(4));
+        }
     }
     Encoder::new(is_wide).whole(dims, attrs, variables, &offsets)
 }

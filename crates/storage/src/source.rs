@@ -72,7 +72,7 @@ use dataset_cache::{Noticed, Seen};
 use location::Location;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tessera_planner::catalog::{Dataset, SourceRef};
+use tessera_planner::catalog::{CoordValues, Dataset, SourceRef};
 
 /// An opened dataset.
 #[derive(Debug)]
@@ -86,6 +86,8 @@ pub struct Opened {
     pub unsupported: BTreeMap<String, SourceError>,
     /// Groups inside the group: `url#group` opens them.
     pub groups: Vec<String>,
+    /// The value of the scalar that is called like the dimension to join along (`concat`), of one of several files.
+    pub(crate) label: Option<CoordValues>,
     /// Objects that were read for labels, and the files of arrays, with their versions.
     pub(crate) read: Vec<Noted>,
 }

@@ -484,7 +484,7 @@ impl Chunked {
         }
     }
 
-    /// Reads all texts of a 1-d array of texts, in order.
+    /// Reads all texts of an array of texts with one dimension or none, in order.
     pub(crate) async fn texts(
         &self,
         reader: &ArrayReader,
@@ -495,8 +495,9 @@ impl Chunked {
             if bytes.is_none() && !self.is_listed() {
                 reader.rests.meets();
             }
-            let from = at[0] * self.meta.unit[0];
-            let len = (region.end[0] - from).min(self.meta.unit[0]) as usize;
+            let unit = self.meta.unit.first().copied().unwrap_or(1);
+            let from = at.first().map_or(0, |i| i * unit);
+            let len = (region.end.first().copied().unwrap_or(1) - from).min(unit) as usize;
             let cells = match bytes {
                 None => vec![String::new(); len],
                 Some(b) => {

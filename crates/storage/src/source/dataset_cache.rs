@@ -252,6 +252,7 @@ fn again(opened: &Opened) -> Opened {
         readers: opened.readers.iter().map(|r| Arc::new(r.fresh())).collect(),
         unsupported: opened.unsupported.clone(),
         groups: opened.groups.clone(),
+        label: None,
         read: opened.read.clone(),
     }
 }

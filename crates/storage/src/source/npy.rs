@@ -59,6 +59,7 @@ pub(crate) async fn open(
         readers: vec![Arc::new(reader)],
         unsupported: BTreeMap::new(),
         groups: Vec::new(),
+        label: None,
         read: Vec::new(),
     }))
 }

@@ -56,6 +56,7 @@ pub(crate) async fn open(
         readers: Vec::new(),
         unsupported: BTreeMap::new(),
         groups: Vec::new(),
+        label: None,
         read: Vec::new(),
     };
     let mut room = UNPACKED_BYTES_MAX;

@@ -261,14 +261,16 @@ impl ArrayReader {
         Ok(out)
     }
 
-    /// Reads the texts of a 1-d array of texts.
+    /// Reads the texts of an array of texts with one dimension or none.
     pub(crate) async fn texts(&self, region: &Region) -> Result<Vec<String>, SourceError> {
         match &self.layout {
             Layout::Chunked(c) => c.texts(self, region).await,
             Layout::Flat(f) => f.texts(self, region).await,
             Layout::Joined(_) => Err(self.internal("texts are not joined")),
             Layout::Texts(texts) => {
-                let part = texts.get(region.start[0] as usize..region.end[0] as usize);
+                let (start, end) = (region.start.first(), region.end.first());
+                let range = start.zip(end).map_or(0..1, |(s, e)| *s as usize..*e as usize);
+                let part = texts.get(range);
                 part.map(<[String]>::to_vec)
                     .ok_or_else(|| self.internal(format!("{region} of {} texts", texts.len())))
             }

@@ -24,7 +24,7 @@ use tessera_planner::catalog::{
     Attrs, Coord, CoordValues, Dataset, Decode, NoLabels, SourceRef, Unreadable, Variable,
 };
 use tessera_planner::dtype::{Calendar, DType};
-use tessera_planner::region::{Dims, Region};
+use tessera_planner::region::Region;
 use tessera_planner::scalar::Scalar;
 
 /// Upper bound on the labels of a coordinate that is read at bind.
@@ -100,6 +100,10 @@ pub(crate) async fn assemble(
         false => Vec::new(),
     };
     check_dims(&entries)?;
+    let label = match &options.concat {
+        Some(dim) => scalar_label(&entries, dim).await?,
+        None => None,
+    };
     if options.decode_cf
         && let Some(Value::String(s)) = attrs.get("coordinates")
     {
@@ -142,7 +146,7 @@ pub(crate) async fn assemble(
     dataset.coords.extend(unread);
     dataset.coords.sort_by(|a, b| a.name.cmp(&b.name));
     dataset.groups = groups.clone();
-    Ok(Opened { dataset, readers, unsupported, groups, read: Vec::new() })
+    Ok(Opened { dataset, readers, unsupported, groups, label, read: Vec::new() })
 }
 
 /// Coordinates for dimensions whose labels exist and cannot be read.
@@ -531,20 +535,35 @@ async fn coordinate(e: &Entry) -> Result<Option<Coord>, SourceError> {
     if len > LABELS_MAX {
         return Err(no_labels(format!("it has {len} labels, and at most {LABELS_MAX} are read")));
     }
-    let (region, reader) = (Region::whole(&Dims::from_slice(&[len])), e.reader.opening());
-    let values = if e.is_text {
-        let texts = reader.texts(&region).await?;
-        CoordValues::Text(texts.into())
-    } else {
-        // Dates before the reform of 1582 are checked with the labels, which may have them.
-        let moments = reader.moments.clone().filter(|m| !matches!(**m, Moments::Cf(_)));
-        let reader = ArrayReader { moments, ..reader };
-        let cells = reader.read(&region).await?;
-        let made = labels(&cells, v.source.dtype, &v.decode, e.times.as_ref());
-        made.map_err(|reason| match e.times {
-            Some(_) => SourceError::TimeValue { array: v.name.to_string(), reason },
-            None => no_labels(reason),
-        })?
-    };
+    let values = label_values(e).await?;
     Ok(Some(Coord { name: v.name.clone(), dim: dim.clone(), values, attrs: v.attrs.clone() }))
+}
+
+/// The value of the scalar called `dim`; `None` if there is none, or if an array has a dimension of that name.
+async fn scalar_label(entries: &[Entry], dim: &str) -> Result<Option<CoordValues>, SourceError> {
+    if entries.iter().flat_map(|e| e.variable.dims.iter().flatten()).any(|d| **d == *dim) {
+        return Ok(None);
+    }
+    match entries.iter().find(|e| *e.variable.name == *dim && e.variable.dims.is_empty()) {
+        Some(e) => label_values(e).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Reads all cells of an array as labels.
+async fn label_values(e: &Entry) -> Result<CoordValues, SourceError> {
+    let (v, reader) = (&e.variable, e.reader.opening());
+    let region = Region::whole(&v.source.shape);
+    if e.is_text {
+        return Ok(CoordValues::Text(reader.texts(&region).await?.into()));
+    }
+    // Dates before the reform of 1582 are checked with the labels, which may have them.
+    let moments = reader.moments.clone().filter(|m| !matches!(**m, Moments::Cf(_)));
+    let reader = ArrayReader { moments, ..reader };
+    let cells = reader.read(&region).await?;
+    let made = labels(&cells, v.source.dtype, &v.decode, e.times.as_ref());
+    made.map_err(|reason| match e.times {
+        Some(_) => SourceError::TimeValue { array: v.name.to_string(), reason },
+        None => SourceError::NoLabels { array: v.name.to_string(), reason },
+    })
 }

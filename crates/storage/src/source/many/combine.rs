@@ -1,7 +1,7 @@
 //! Datasets of several files become one: xarray's `combine_by_coords` and `combine_nested`.
 
 use super::labels::{
-    are_same, compare, first_difference, index_coords, joined, lengths, names, shown,
+    are_same, compare, first_difference, index_coords, joined, label_scalar, lengths, names, shown,
 };
 use crate::source::Opened;
 use crate::source::ahead::Ahead;
@@ -36,7 +36,15 @@ pub(super) fn combine(
     mut parts: Vec<Part>,
     options: &Options,
 ) -> Result<Opened, SourceError> {
-    let job = Job { url, options, tolerance: options.tolerance.unwrap_or(0.0) };
+    let has_scalars = parts.len() > 1 && parts.iter().all(|p| p.opened.label.is_some());
+    if let (Some(dim), true) = (&options.concat, has_scalars) {
+        for part in &mut parts {
+            if let Some(label) = part.opened.label.take() {
+                label_scalar(&mut part.opened, dim, label);
+            }
+        }
+    }
+    let job = Job { url, options, tolerance: options.tolerance.unwrap_or(0.0), has_scalars };
     let out = match (&options.concat, options.combine) {
         _ if parts.len() == 1 => parts.remove(0).opened,
         (Some(dim), Combine::Nested) => job.join(parts, dim)?,
@@ -61,6 +69,8 @@ struct Job<'a> {
     url: &'a str,
     options: &'a Options,
     tolerance: f64,
+    /// True if each file has a scalar as its label along the dimension, which no array has.
+    has_scalars: bool,
 }
 
 impl Job<'_> {
@@ -256,7 +266,8 @@ impl Job<'_> {
 
     /// Joins files along a dimension, in their order.
     fn join(&self, parts: Vec<Part>, dim: &str) -> Result<Opened, SourceError> {
-        let is_new = !parts.iter().any(|p| lengths(&p.opened.dataset).contains_key(dim));
+        let is_new =
+            self.has_scalars || !parts.iter().any(|p| lengths(&p.opened.dataset).contains_key(dim));
         let coords = self.coords(&parts, dim)?;
         let first = &parts[0].opened;
         let mut out = Opened {
@@ -270,6 +281,7 @@ impl Job<'_> {
             readers: Vec::new(),
             unsupported: BTreeMap::new(),
             groups: first.groups.clone(),
+            label: None,
             read: parts.iter().flat_map(|p| p.opened.read.iter().copied()).collect(),
         };
         for part in &parts {

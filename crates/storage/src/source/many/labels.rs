@@ -1,5 +1,6 @@
 //! Labels of several files: compared, sorted and joined.
 
+use crate::source::Opened;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,6 +104,21 @@ pub(super) fn joined(parts: &[&CoordValues]) -> Option<CoordValues> {
         Text(_) => Text(all!(Text(v) => v)),
         Unreadable(_) => return None,
     })
+}
+
+/// Makes the scalar `dim` of a file its label along a new dimension of that name, as xarray's `concat` does.
+pub(super) fn label_scalar(opened: &mut Opened, dim: &str, values: CoordValues) {
+    opened.unsupported.remove(dim);
+    let dataset = &mut opened.dataset;
+    dataset.unreadable.retain(|u| *u.name != *dim);
+    let is = |v: &Variable| *v.name == *dim;
+    let attrs = dataset.variables.iter().chain(&dataset.auxiliary).find(|v| is(v));
+    let attrs = attrs.map(|v| v.attrs.clone()).unwrap_or_default();
+    dataset.variables.retain(|v| !is(v));
+    dataset.auxiliary.retain(|v| !is(v));
+    let name: Arc<str> = dim.into();
+    dataset.coords.push(Arc::new(Coord { dim: name.clone(), name, values, attrs }));
+    dataset.coords.sort_by(|a, b| a.name.cmp(&b.name));
 }
 
 /// The coordinates that label their own dimensions.

@@ -103,6 +103,46 @@ fn bytes_marked_as_bool_are_truth_values() {
 }
 
 #[test]
+fn scalars_label_a_new_dimension() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut urls = Vec::new();
+    for (name, day) in [("a", 10u8), ("b", 3)] {
+        let root = dir.path().join(name);
+        put(&root, ".zgroup", r#"{"zarr_format":2}"#);
+        put(&root, "time/.zarray", zarray("[]", "<i2", "null"));
+        let units = r#"{"_ARRAY_DIMENSIONS":[],"units":"days since 2000-01-01"}"#;
+        put(&root, "time/.zattrs", units);
+        put(&root, "time/0", [day, 0]);
+        put(&root, "run/.zarray", zarray("[]", "<U1", "null"));
+        put(&root, "run/.zattrs", r#"{"_ARRAY_DIMENSIONS":[]}"#);
+        put(&root, "run/0", u32::from(name.as_bytes()[0]).to_le_bytes());
+        put(&root, "v/.zarray", zarray("[2]", "|u1", "null"));
+        put(&root, "v/.zattrs", r#"{"_ARRAY_DIMENSIONS":["x"],"coordinates":"time"}"#);
+        put(&root, "v/0", [day, day + 1]);
+        urls.push(root.to_str().unwrap().to_string());
+    }
+    let opened = |dim: &str, combine: &str| {
+        let options = Options::parse([("concat", dim), ("combine", combine)]).unwrap();
+        let opened = run(open(&many::list_of(&urls), &options, &stores())).unwrap();
+        let labels = opened.dataset.index_coord(dim).unwrap();
+        let labels: Vec<String> =
+            (0..labels.values.len()).map(|i| labels.values.display(i)).collect();
+        let v = opened.dataset.variables.iter().find(|v| &*v.name == "v").unwrap();
+        let dims: Vec<&str> = v.dims.iter().flatten().map(|d| &**d).collect();
+        assert_eq!(dims, [dim, "x"]);
+        (labels, whole(opened.reader(&v.source).unwrap()))
+    };
+    // xr.open_mfdataset(…, combine="nested", concat_dim="time"): 2000-01-11 and 2000-01-04.
+    let days = ["2000-01-11T00:00:00", "2000-01-04T00:00:00"].map(String::from);
+    let nested = opened("time", "nested");
+    assert_eq!((nested.0.as_slice(), nested.1), (&days[..], vec![10, 11, 3, 4]));
+    let (labels, cells) = opened("time", "by_coords");
+    assert_eq!((&labels[0], &labels[1], cells), (&days[1], &days[0], vec![3, 4, 10, 11]));
+    let (labels, _) = opened("run", "nested");
+    assert_eq!(labels, ["a", "b"]);
+}
+
+#[test]
 fn nothing_outside_the_store_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("s.zarr");

@@ -32,7 +32,7 @@ mod texts;
 #[cfg(test)]
 mod tests;
 
-use crate::formats::hdf5::dims::{Part, Scales};
+use crate::formats::hdf5::dims::{Lengths, Part, Scales};
 use crate::formats::hdf5::file::File;
 use crate::formats::hdf5::groups::Target;
 use crate::formats::hdf5::header::{Header, kind};
@@ -127,13 +127,17 @@ fn arrays_of(file: &File<'_>, path: &[u64], header: &Header) -> Result<Group, Fa
     // A damaged text is an error of its array.
     let named =
         reason(dims::coordinates(file, of_objects.chain([&attrs[..]])))?.unwrap_or_default();
+    // What the arrays need is fetched together with what the lengths need.
+    let (lengths, none) = (scales.lengths(), Lengths::new());
     let shown = objects.iter().filter(|(_, o)| o.part != Part::Bare);
     let made = file.each(shown, |(link, object)| {
         let name = dims::name_of_variable(link);
         let is_named = object.part == Part::Labels || named.contains(name);
-        let array = object.array(file, is_named, |rank| scales.names(link, object, rank))?;
+        let names = |rank| scales.names(link, object, rank);
+        let array = object.array(file, is_named, names, lengths.as_ref().unwrap_or(&none))?;
         Ok((name.to_string(), array))
     })?;
+    lengths?;
     out.arrays.extend(made);
     out.attrs = attributes::report(file, &attrs)?.0;
     Ok(out)

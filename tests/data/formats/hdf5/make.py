@@ -259,6 +259,18 @@ def netcdf(name, form):
             g.createVariable("w", "f4", ("time", "z", "lat"))[:] = np.arange(40).reshape(4, 2, 5)
 
 
+def short():
+    """Variables that end before their unlimited dimension does: netCDF4 reads the fill value there."""
+    import netCDF4
+    with netCDF4.Dataset(path("short.nc"), "w") as h:
+        h.createDimension("t", None)
+        h.createDimension("x", 2)
+        h.createVariable("t", "i4", ("t",))[:] = [1, 2, 3]
+        h.createVariable("v", "f4", ("t", "x"), fill_value=-9.0)[:2] = [[1, 2], [3, 4]]
+        h.createVariable("w", "i2", ("t", "x"))
+        h.createVariable("k", "f8", ("t",), chunksizes=(2,))[0] = 5.0
+
+
 NAMES = {"|b1": "bool", "f2": "float32"}
 HIDDEN = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS", "_Netcdf4Dimid", "_Netcdf4Coordinates",
           "_NCProperties", "_nc3_strict", "_NCCOPY"}
@@ -354,6 +366,7 @@ def main():
     if sys.argv[1:] == ["netcdf"]:
         for name, form in NETCDF.items():
             netcdf(name, form)
+        short()
         found = json.load(sys.stdin)
         for name in NETCDF:
             found[name] = expected(name)

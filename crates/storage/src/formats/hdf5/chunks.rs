@@ -26,6 +26,7 @@ pub(super) struct Chunks {
     pub(super) index: Index,
     /// Address of the index; `None` if no chunk was written.
     pub(super) address: Option<u64>,
+    /// The stored lengths.
     pub(super) shape: Dims,
     /// The greatest lengths that the axes may have.
     pub(super) max: Vec<u64>,
@@ -43,7 +44,8 @@ impl ChunkIndex for Chunks {
     fn find(&self, view: &View<'_>, units: &[Dims]) -> Result<Vec<Option<Place>>, Fault> {
         let Some(address) = self.address else { return Ok(vec![None; units.len()]) };
         let file = File::new(view, self.sizes);
-        let mut order: Vec<usize> = (0..units.len()).collect();
+        // The array may be longer than what is stored of it.
+        let mut order: Vec<usize> = (0..units.len()).filter(|i| self.has(&units[*i])).collect();
         order.sort_by(|a, b| units[*a].cmp(&units[*b]));
         let sorted: Vec<&Dims> = order.iter().map(|i| &units[*i]).collect();
         let found = match self.index {
@@ -81,6 +83,12 @@ impl ChunkIndex for Chunks {
 }
 
 impl Chunks {
+    /// True if a chunk begins within the stored lengths.
+    fn has(&self, at: &Dims) -> bool {
+        let mut axes = at.iter().zip(&self.unit).zip(&self.shape);
+        axes.all(|((i, u), n)| i.saturating_mul(*u) < *n)
+    }
+
     /// True if a chunk reaches beyond the array.
     fn is_edge(&self, at: &Dims) -> bool {
         let mut axes = at.iter().zip(&self.unit).zip(&self.shape);

@@ -7,7 +7,8 @@ use crate::formats::hdf5::attributes::{self, Attribute};
 use crate::formats::hdf5::file::File;
 use crate::formats::hdf5::groups::{self, Link};
 use crate::formats::hdf5::header::Header;
-use crate::formats::hdf5::objects::Object;
+use crate::formats::hdf5::messages::{Space, UNLIMITED};
+use crate::formats::hdf5::objects::{Object, reason};
 use crate::formats::view::Fault;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,8 +48,11 @@ pub(super) enum Part {
     Bare,
 }
 
+/// Lengths of dimensions by name.
+pub(super) type Lengths = BTreeMap<Arc<str>, u64>;
+
 /// The attribute of a name.
-fn attribute<'a>(all: &'a [Attribute], name: &str) -> Option<&'a Attribute> {
+pub(super) fn attribute<'a>(all: &'a [Attribute], name: &str) -> Option<&'a Attribute> {
     all.iter().find(|a| a.name == name)
 }
 
@@ -132,6 +136,33 @@ impl<'a, 'f> Scales<'a, 'f> {
             }
         }
         Ok(out)
+    }
+
+    /// Lengths of the dimensions without a bound. As netCDF-4 has them: arrays that were not written to the end are
+    /// shorter in the file, and their other cells are the fill value.
+    pub(super) fn lengths(&self) -> Result<Lengths, Fault> {
+        // A damaged array is an error where it is read.
+        let found = self.file.each(self.objects, |(name, o)| reason(self.growing(name, o)))?;
+        let mut out = Lengths::new();
+        for (name, len) in found.into_iter().flatten().flatten() {
+            let known = out.entry(name).or_default();
+            *known = len.max(*known);
+        }
+        Ok(out)
+    }
+
+    /// Names and stored lengths of the axes of an array that have no bound.
+    fn growing(&self, name: &str, object: &Object) -> Result<Vec<(Arc<str>, u64)>, Fault> {
+        if !object.is_scaled() {
+            return Ok(Vec::new());
+        }
+        let Space { shape, max, .. } = object.space(self.file)?;
+        if !max.contains(&UNLIMITED) {
+            return Ok(Vec::new());
+        }
+        let axes = self.names(name, object, shape.len())?.into_iter().zip(shape).zip(max);
+        let growing = axes.filter(|(_, max)| *max == UNLIMITED);
+        Ok(growing.filter_map(|((name, len), _)| Some((name?, len))).collect())
     }
 
     /// The name of the scale at an address: that of its link in the group or in one above it, or what it says.

@@ -5,10 +5,10 @@ use crate::formats::hdf5::attributes::{self, Attribute};
 use crate::formats::hdf5::bits::Widen;
 use crate::formats::hdf5::chunks::Chunks;
 use crate::formats::hdf5::datatype::{Class, Type};
-use crate::formats::hdf5::dims::{self, Part};
+use crate::formats::hdf5::dims::{self, Lengths, Part};
 use crate::formats::hdf5::file::File;
 use crate::formats::hdf5::header::{Header, kind};
-use crate::formats::hdf5::messages::{self, Chunked, Index, Layout, Space};
+use crate::formats::hdf5::messages::{self, Chunked, Index, Layout, Space, UNLIMITED};
 use crate::formats::hdf5::pipeline::{self, Pipeline};
 use crate::formats::hdf5::texts;
 use crate::formats::view::Fault;
@@ -100,12 +100,19 @@ impl Object {
         }
     }
 
-    /// The array, with the names of its dimensions. `is_named`: others refer to it as their coordinate.
+    /// True if its dimensions are those of scales, as netCDF-4's are.
+    pub(super) fn is_scaled(&self) -> bool {
+        self.part != Part::Along || dims::attribute(&self.attrs, "DIMENSION_LIST").is_some()
+    }
+
+    /// The array, with the names of its dimensions and the lengths of those without a bound. `is_named`: others refer
+    /// to it as their coordinate.
     pub(super) fn array(
         &self,
         file: &File<'_>,
         is_named: bool,
         names: impl FnOnce(usize) -> Result<Names, Fault>,
+        lengths: &Lengths,
     ) -> Result<Result<FileArray, Unreadable>, Fault> {
         let none = |why| Ok(Err(Unreadable { why, dims: Vec::new(), attrs: Attrs::new() }));
         let said = reason(attributes::report(file, &self.attrs))?;
@@ -113,7 +120,7 @@ impl Object {
             Ok(said) => said,
             Err(why) => return none(why),
         };
-        let space = match reason(self.space(file))? {
+        let mut space = match reason(self.space(file))? {
             Ok(space) => space,
             Err(why) => return none(why),
         };
@@ -121,6 +128,15 @@ impl Object {
             Ok(names) => (names, None),
             Err(why) => (vec![None; space.shape.len()], Some(why)),
         };
+        let stored = space.shape.clone();
+        for ((len, max), name) in space.shape.iter_mut().zip(&space.max).zip(&names) {
+            if let Some(n) = name.as_ref().and_then(|name| lengths.get(name))
+                && *max == UNLIMITED
+                && self.is_scaled()
+            {
+                *len = (*len).max(*n);
+            }
+        }
         let known = names.iter().cloned().zip(space.shape.iter().copied()).collect();
         let fail = |why, attrs| Ok(Err(Unreadable { why, dims: known, attrs }));
         if let Some(why) = why {
@@ -131,7 +147,7 @@ impl Object {
             Err(why) => return fail(why, attrs),
         };
         add_flags(&of, &mut attrs);
-        match self.made(file, of, space, (names, is_named))? {
+        match self.made(file, of, (space, stored), (names, is_named))? {
             Ok(array) => Ok(Ok(FileArray { attrs, narrow, ..array })),
             Err(why) => fail(why, attrs),
         }
@@ -141,7 +157,7 @@ impl Object {
         &self,
         file: &File<'_>,
         of: Type,
-        space: Space,
+        (space, stored): (Space, Vec<u64>),
         (names, is_named): (Names, bool),
     ) -> Result<Result<FileArray, Why>, Fault> {
         if space.is_null {
@@ -161,7 +177,7 @@ impl Object {
         if raw.dtype().is_none() && of.size > TEXT_BYTES_MAX {
             return Ok(Err(Why::DType(format!("string of {} bytes", of.size))));
         }
-        let data = Data { file, object: self, of, space };
+        let data = Data { file, object: self, of, space, stored };
         let made = match raw {
             Raw::Utf8 if is_named && names.len() == 1 => reason(data.texts(names))?,
             Raw::Utf8 => Ok(Err(Why::DType(TEXT.into()))),
@@ -201,6 +217,8 @@ pub(super) struct Data<'a, 'f> {
     object: &'a Object,
     pub(super) of: Type,
     pub(super) space: Space,
+    /// The lengths in the file, which are shorter if cells at the end were not written.
+    stored: Vec<u64>,
 }
 
 /// An array's type, dimensions and cells.
@@ -333,7 +351,7 @@ impl Data<'_, '_> {
             sizes: file.sizes,
             index,
             address,
-            shape: self.space.shape.iter().copied().collect(),
+            shape: self.stored.iter().copied().collect(),
             max: self.space.max.clone(),
             unit: unit.clone(),
             bytes,

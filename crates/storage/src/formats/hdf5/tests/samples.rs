@@ -182,6 +182,21 @@ fn siblings_are_fetched_together() {
 }
 
 #[test]
+fn arrays_that_end_before_their_dimension_go_on_with_the_fill_value() {
+    let opened = open_raw(&path("short.nc"), "").unwrap();
+    let cells = |name: &str| {
+        let v = opened.dataset.variables.iter().find(|v| &*v.name == name).unwrap();
+        let reader = opened.reader(&v.source).unwrap();
+        run(reader.read(&Region::whole(&v.source.shape))).unwrap()
+    };
+    // As netCDF4 reads them: two of three rows, none, and one of three cells.
+    assert_eq!(cells("v"), [1f32, 2.0, 3.0, 4.0, -9.0, -9.0].map(f32::to_ne_bytes).concat());
+    assert_eq!(cells("w"), [-32767i16; 6].map(i16::to_ne_bytes).concat());
+    let fill = 9.969209968386869e36;
+    assert_eq!(cells("k"), [5.0, fill, fill].map(f64::to_ne_bytes).concat());
+}
+
+#[test]
 fn netcdf_is_decoded_by_cf() {
     let opened = run(open(&path("netcdf4.nc"), &Options::default(), &stores())).unwrap();
     let d = &opened.dataset;

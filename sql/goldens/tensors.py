@@ -202,6 +202,9 @@ for part, freq in {"hour": "h", "minute": "min", "second": "s"}.items():
     f.q(f"date_trunc('{part}', time[0:5])", T(stamps[:5].floor(freq).values, ["time"]))
 f.q("SELECT date_trunc('week', ['2024-12-29', '2024-12-30', '1969-12-28T23:59:59', '1700-02-28']), date_trunc('quarter', ['1969-12-31', '2024-02-29', '1900-08-01'])",
     np.array(["2024-12-23", "2024-12-30", "1969-12-22", "1700-02-22"], "M8[ns]"), np.array(["1969-10-01", "2024-01-01", "1900-07-01"], "M8[ns]"))
+day360 = xr.open_zarr(DATA / "cf/day360.zarr", consolidated=False).time.values[:9]
+f.q("SELECT epoch(time[0:9]) - epoch(date_trunc('week', time[0:9])) FROM 'tests/data/cf/day360.zarr'",
+    T(np.array([86400.0 * t.dayofwk + 3600 * t.hour + 60 * t.minute + t.second for t in day360]), ["time"]))
 f.q("groupby(t2m[:, 0, 0], 'mean', by => date_trunc('quarter', time))", T(ma.masked_invalid(t2m[:, 0, 0].to_series().groupby(stamps.to_period("Q").start_time).mean().values), ["date_trunc"]))
 f.q("season(time)[0:12], where(season(time) = 2, t2m[:, 0, 0], NULL)[0:40]", T((at.astype("M8[M]").astype(int) % 12 + 1)[:12] % 12 // 3, ["time"]),
     T(ma.masked_where(((at.astype("M8[M]").astype(int) % 12 + 1) % 12 // 3 != 2) | ma.getmaskarray(da(t2m[:, 0, 0]).values), t2m[:, 0, 0].values)[:40], ["time"]))

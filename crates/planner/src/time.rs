@@ -116,7 +116,7 @@ impl DatePart {
 }
 
 /// Day of the week of the calendar's 1970-01-01, Monday 0, as in cftime.
-fn first_weekday(calendar: Calendar) -> i64 {
+pub fn first_weekday(calendar: Calendar) -> i64 {
     match calendar {
         Calendar::Standard | Calendar::Mixed | Calendar::NoLeap => 3,
         Calendar::Day360 | Calendar::Julian => 2,

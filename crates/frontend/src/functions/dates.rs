@@ -5,7 +5,7 @@ use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::ir::NodeId;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
-use tessera_planner::time::{DAY_US, DatePart};
+use tessera_planner::time::{DAY_US, DatePart, first_weekday};
 
 use super::{Bound, Row, row};
 use crate::error::Error;
@@ -131,7 +131,7 @@ fn date_trunc(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let part = a.text(l, "part")?.unwrap_or_default().to_ascii_lowercase();
     let t = a.tensor(l, "time")?;
     let dtype = l.b.dtype(t.node);
-    let DType::Datetime(_) = dtype else {
+    let DType::Datetime(calendar) = dtype else {
         return fail(types(a.name, vec![dtype.name()]), a.place("time"));
     };
     let time = Truncation { span: a.span, dtype };
@@ -141,8 +141,7 @@ fn date_trunc(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         "minute" => time.floor(l, us, 60_000_000, 0)?,
         "hour" => time.floor(l, us, 3_600_000_000, 0)?,
         "day" => time.floor(l, us, DAY_US, 0)?,
-        // 1970-01-01 was a Thursday, the fourth day of its week.
-        "week" => time.floor(l, us, 7 * DAY_US, 3 * DAY_US)?,
+        "week" => time.floor(l, us, 7 * DAY_US, first_weekday(calendar) * DAY_US)?,
         "month" => time.first_day(l, us, DatePart::Day)?,
         "quarter" => time.quarter(l, us)?,
         "year" => time.first_day(l, us, DatePart::DayOfYear)?,

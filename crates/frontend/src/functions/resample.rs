@@ -6,7 +6,7 @@ use tessera_planner::catalog::{Coord, CoordValues};
 use tessera_planner::dtype::Calendar;
 use tessera_planner::ir::{Groups, MapOp};
 use tessera_planner::scalar::Scalar;
-use tessera_planner::time::{DAY_US, DateTime, join, split};
+use tessera_planner::time::{DAY_US, DateTime, first_weekday, join, split};
 
 use super::{Bound, Open, Row, grouping, row};
 use crate::error::{BindError, Error};
@@ -112,11 +112,11 @@ fn periods(times: &[i64], calendar: Calendar, period: Period) -> Option<(Vec<u32
             let origin = first.div_euclid(DAY_US) * DAY_US;
             Some((origin + (first - origin).div_euclid(n) * n, n, 0))
         }
-        Period::Weeks(n) => Some((week(first, 6), n.checked_mul(7 * DAY_US)?, 0)),
+        Period::Weeks(n) => Some((week(first, 6, calendar), n.checked_mul(7 * DAY_US)?, 0)),
         // The first period ends with the week of the first time.
         Period::WeeksTo(n, end) => {
             let n = n.checked_mul(7 * DAY_US)?;
-            Some((week(first, end) + 7 * DAY_US - n, n, n - DAY_US))
+            Some((week(first, end, calendar) + 7 * DAY_US - n, n, n - DAY_US))
         }
         Period::Months { .. } => None,
     };
@@ -147,10 +147,9 @@ fn periods(times: &[i64], calendar: Calendar, period: Period) -> Option<(Vec<u32
 }
 
 /// Midnight of the first day of the week of `t`; the week ends with the day `end`, Monday being 0.
-fn week(t: i64, end: i64) -> i64 {
+fn week(t: i64, end: i64, calendar: Calendar) -> i64 {
     let day = t.div_euclid(DAY_US);
-    // 1970-01-01 was a Thursday.
-    let weekday = (day + 3).rem_euclid(7);
+    let weekday = (day + first_weekday(calendar)).rem_euclid(7);
     (day - (weekday - end - 1).rem_euclid(7)) * DAY_US
 }
 
@@ -238,5 +237,9 @@ mod tests {
         assert_eq!(starts, [0, day(31), day(59), day(90)]);
         let (codes, starts) = periods(&times, Calendar::Day360, months(1, 12, 0).unwrap()).unwrap();
         assert_eq!((codes, starts), (vec![0, 0, 0], vec![0]));
+        // 2001-01-01, -03 and -04 of 360_day: cftime's `dayofwk` is 4, 6 and 0.
+        let times = [day(11_160), day(11_162), day(11_163)];
+        let (codes, ends) = periods(&times, Calendar::Day360, Period::WeeksTo(1, 6)).unwrap();
+        assert_eq!((codes, ends), (vec![0, 0, 1], vec![day(11_162), day(11_169)]));
     }
 }

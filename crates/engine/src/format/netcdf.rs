@@ -100,16 +100,17 @@ impl<'a> File<'a> {
             }
         }
         check_empty(&dims, axes.iter().map(|a| &a.dims))?;
+        let names = cf::names(&items, &coords);
         let mut variables = Vec::new();
         for at in 0..dims.len() {
             if let Some(coord) = coords.get(&dims[at].name) {
-                variables.push(Variable::of_labels(at, coord, &mut dims));
+                variables.push(Variable::of_labels(at, coord, &names, &mut dims));
             }
         }
         for ((tensor, item), axes) in tensors.iter().zip(items).zip(axes) {
             let place = |name: &String| dims.iter().position(|d| d.name == *name);
             let places = axes.dims.iter().filter_map(place).collect();
-            let mut v = Variable::of_tensor(item.name, places, *tensor, out)?;
+            let mut v = Variable::of_tensor(item.name, places, *tensor, &names, out)?;
             if !axes.unnamed.is_empty() {
                 v.attrs.insert(cf::UNNAMED_KEY.into(), json!(axes.unnamed));
             }
@@ -179,10 +180,10 @@ fn check_empty<'d>(
 
 impl<'a> Variable<'a> {
     /// The labels of the dimension at `at`.
-    fn of_labels(at: usize, coord: &Coord, dims: &mut Vec<Dimension>) -> Self {
+    fn of_labels(at: usize, coord: &Coord, names: &[String], dims: &mut Vec<Dimension>) -> Self {
         let name = dims[at].name.clone();
         let mut places = vec![at];
-        let mut attrs = cf::kept(&coord.attrs, coord.values.dtype());
+        let mut attrs = cf::kept(&coord.attrs, coord.values.dtype(), names);
         let mut fill = None;
         let (kind, cells) = match &coord.values {
             CoordValues::Int(d, v) => {
@@ -230,10 +231,11 @@ impl<'a> Variable<'a> {
         name: String,
         dims: Vec<usize>,
         tensor: &'a dyn Windows,
+        names: &[String],
         out: &mut dyn Write,
     ) -> Result<Self, Error> {
         let head = tensor.head();
-        let mut attrs = cf::kept(head.attrs, Some(head.dtype));
+        let mut attrs = cf::kept(head.attrs, Some(head.dtype), names);
         let (stored, fill, times) = match head.dtype {
             DType::Datetime(calendar) => {
                 let facts = Facts::of(tensor, out)?;

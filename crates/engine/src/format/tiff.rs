@@ -211,7 +211,7 @@ fn metadata(bands: &[Band<'_>], is_one: bool) -> String {
     };
     let attributes = |band: &Band<'_>| {
         let head = band.tensor.head();
-        let kept = cf::kept(head.attrs, Some(head.dtype));
+        let kept = cf::kept(head.attrs, Some(head.dtype), &[]);
         kept.into_iter().filter(|(name, _)| !geo::KEYS.contains(&name.as_str()))
     };
     if let Some(band) = bands.first().filter(|_| is_one) {

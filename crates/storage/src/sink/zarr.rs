@@ -47,7 +47,9 @@ use uploads::Uploads;
 /// Names, labels and attributes of a dataset in CF's notation, for every format that has them.
 pub mod cf {
     pub use super::encode::meets;
-    pub use super::labels::{Axes, Coords, UNNAMED_KEY, fill_value, kept, shared, time_attrs};
+    pub use super::labels::{
+        Axes, Coords, UNNAMED_KEY, fill_value, kept, names, shared, time_attrs,
+    };
 }
 
 /// Labels in one object of a coordinate.
@@ -126,7 +128,8 @@ impl ZarrWriter {
         (overwrite, in_place, durable): (bool, bool, bool),
         host: &Host,
     ) -> Result<Arc<ZarrWriter>, SinkError> {
-        let (axes, coords) = labels::resolve(&items)?;
+        // In the warehouse each tensor of a dataset is data.
+        let (axes, coords) = labels::resolve(&items, !layout.listed)?;
         let mut taken: Vec<String> = items
             .iter()
             .map(|i| i.name.clone())

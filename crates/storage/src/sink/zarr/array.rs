@@ -125,7 +125,8 @@ impl Array {
     ) -> Result<Array, SinkError> {
         let stands = labels::fill_value(item.dtype).filter(|_| item.nullable);
         let fill = stands.unwrap_or(Scalar::zero(item.dtype));
-        let mut attrs = labels::kept(&item.attrs, Some(item.dtype));
+        let written: &[String] = if layout.listed { &[] } else { taken.as_slice() };
+        let mut attrs = labels::kept(&item.attrs, Some(item.dtype), written);
         if let DType::Datetime(calendar) = item.dtype {
             attrs.extend(labels::time_attrs(calendar, "microseconds"));
         }

@@ -24,7 +24,7 @@ pub(crate) const VALID_KEY: &str = "tessera_valid";
 
 /// Attributes that describe the encoding of cells. A result's cells are plain values, so those of its sources would
 /// be wrong.
-const ENCODING: [&str; 17] = [
+const ENCODING: [&str; 14] = [
     "_FillValue",
     "missing_value",
     "scale_factor",
@@ -34,15 +34,15 @@ const ENCODING: [&str; 17] = [
     "valid_range",
     "_Unsigned",
     "coordinates",
-    "bounds",
-    "climatology",
-    "grid_mapping",
     "calendar",
     "dtype",
     "_ARRAY_DIMENSIONS",
     UNNAMED_KEY,
     VALID_KEY,
 ];
+
+/// Attributes that name other variables.
+const LINKS: [&str; 3] = ["bounds", "climatology", "grid_mapping"];
 
 /// The stored names of a tensor's dimensions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -78,13 +78,23 @@ impl Labels {
     }
 }
 
-/// Returns the names of dimensions for each item, and the coordinates of all.
+/// Returns the names of dimensions for each item, and the coordinates of all; `is_linked`: attributes may name other
+/// variables.
 ///
 /// # Errors
 /// Those of [`shared`].
-pub(super) fn resolve(items: &[Item]) -> Result<(Vec<Axes>, Vec<Labels>), SinkError> {
+pub(super) fn resolve(
+    items: &[Item],
+    is_linked: bool,
+) -> Result<(Vec<Axes>, Vec<Labels>), SinkError> {
     let (axes, coords) = shared(items)?;
-    Ok((axes, coords.into_iter().filter_map(|(name, c)| labels(name, &c)).collect()))
+    let written = if is_linked { names(items, &coords) } else { Vec::new() };
+    Ok((axes, coords.into_iter().filter_map(|(name, c)| labels(name, &c, &written)).collect()))
+}
+
+/// The names of all variables of a dataset.
+pub fn names(items: &[Item], coords: &Coords) -> Vec<String> {
+    items.iter().map(|i| i.name.clone()).chain(coords.keys().cloned()).collect()
 }
 
 /// Returns the names of dimensions for each item of a dataset, and the coordinates of all.
@@ -186,13 +196,18 @@ fn check_name(name: &str) -> Result<(), SinkError> {
     Ok(())
 }
 
-/// Attributes that stay valid for decoded values.
-pub fn kept(attrs: &Attrs, dtype: Option<DType>) -> Attrs {
+/// Attributes that stay valid for decoded values. Those that name other variables do if all of these are in `written`.
+pub fn kept(attrs: &Attrs, dtype: Option<DType>, written: &[String]) -> Attrs {
+    // `crs` or `crs: x y`.
+    let is_written = |word: &str| written.iter().any(|name| name == word.trim_end_matches(':'));
     let is_time =
         |v: &Value| v.as_str().is_some_and(|s| s.to_ascii_lowercase().contains(" since "));
     let stays = |k: &str, v: &Value| match k {
         // A number in units of time would be read as a datetime; a datetime gets its own units.
         "units" => !is_time(v) && !dtype.is_some_and(DType::is_datetime),
+        _ if LINKS.contains(&k) => {
+            v.as_str().is_some_and(|names| names.split_whitespace().all(is_written))
+        }
         _ => !ENCODING.contains(&k),
     };
     attrs.iter().filter(|(k, v)| stays(k, v)).map(|(k, v)| (k.clone(), v.clone())).collect()
@@ -273,8 +288,8 @@ const UNITS: [(&str, i64); 6] = [
 ];
 
 /// Returns the labels in their stored form; `None` if they cannot be read, which is rejected earlier.
-fn labels(name: String, coord: &Coord) -> Option<Labels> {
-    let mut attrs = kept(&coord.attrs, coord.values.dtype());
+fn labels(name: String, coord: &Coord, written: &[String]) -> Option<Labels> {
+    let mut attrs = kept(&coord.attrs, coord.values.dtype(), written);
     let mut offsets = Vec::new();
     let (cells, bytes) = match &coord.values {
         CoordValues::Int(d, v) => (*d, v.iter().flat_map(|&x| raw(*d, x)).collect()),
@@ -319,6 +334,18 @@ fn raw(dtype: DType, v: i64) -> impl Iterator<Item = u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_stay_if_what_they_name_is_written() {
+        let links = [("bounds", "lat_bnds"), ("grid_mapping", "crs: lat lon"), ("units", "m")];
+        let attrs: Attrs = links.map(|(k, v)| (k.to_string(), v.into())).into();
+        let keys = |written: &[&str]| {
+            let written: Vec<String> = written.iter().map(|name| name.to_string()).collect();
+            kept(&attrs, None, &written).into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(keys(&["lat", "lon", "crs"]), ["grid_mapping", "units"]);
+        assert_eq!(keys(&["lat", "lat_bnds", "crs"]), ["bounds", "units"]);
+    }
 
     #[test]
     fn fill_values_are_written_as_xarray_does() {

@@ -1,7 +1,8 @@
 //! Datasets of several files become one: xarray's `combine_by_coords` and `combine_nested`.
 
 use super::labels::{
-    are_same, compare, first_difference, index_coords, joined, label_scalar, lengths, names, shown,
+    are_same, compare, first_difference, index_coords, is_in_order, joined, label_by_scalar,
+    lengths, names, shown,
 };
 use crate::source::Opened;
 use crate::source::ahead::Ahead;
@@ -38,11 +39,7 @@ pub(super) fn combine(
 ) -> Result<Opened, SourceError> {
     let has_scalars = parts.len() > 1 && parts.iter().all(|p| p.opened.label.is_some());
     if let (Some(dim), true) = (&options.concat, has_scalars) {
-        for part in &mut parts {
-            if let Some(label) = part.opened.label.take() {
-                label_scalar(&mut part.opened, dim, label);
-            }
-        }
+        parts.iter_mut().for_each(|p| label_by_scalar(&mut p.opened, dim));
     }
     let job = Job { url, options, tolerance: options.tolerance.unwrap_or(0.0), has_scalars };
     let out = match (&options.concat, options.combine) {
@@ -237,6 +234,12 @@ impl Job<'_> {
             compare(&c.values, 0, &c.values, c.values.len() - 1) == Some(Ordering::Greater)
         });
         let direct = |o: Ordering| if is_falling { o.reverse() } else { o };
+        if let Some((_, p)) = keyed.iter().find(|(c, _)| !is_in_order(&c.values, is_falling)) {
+            return Err(self.fault(format!(
+                "the labels of `{dim}` in `{}` are not sorted; `combine => 'nested'` joins files in their order",
+                p.name
+            )));
+        }
         for (c, p) in &keyed {
             if compare(&c.values, 0, &keyed[0].0.values, 0).is_none() {
                 return Err(self.fault(format!(

@@ -58,6 +58,12 @@ pub(super) fn compare(a: &CoordValues, i: usize, b: &CoordValues, j: usize) -> O
     }
 }
 
+/// True if no label is after the next one.
+pub(super) fn is_in_order(values: &CoordValues, is_falling: bool) -> bool {
+    let wrong = if is_falling { Ordering::Less } else { Ordering::Greater };
+    (1..values.len()).all(|i| compare(values, i - 1, values, i).is_some_and(|o| o != wrong))
+}
+
 /// Labels one after another; `None` if they are of different kinds.
 pub(super) fn joined(parts: &[&CoordValues]) -> Option<CoordValues> {
     use CoordValues::*;
@@ -107,7 +113,8 @@ pub(super) fn joined(parts: &[&CoordValues]) -> Option<CoordValues> {
 }
 
 /// Makes the scalar `dim` of a file its label along a new dimension of that name, as xarray's `concat` does.
-pub(super) fn label_scalar(opened: &mut Opened, dim: &str, values: CoordValues) {
+pub(super) fn label_by_scalar(opened: &mut Opened, dim: &str) {
+    let Some(values) = opened.label.take() else { return };
     opened.unsupported.remove(dim);
     let dataset = &mut opened.dataset;
     dataset.unreadable.retain(|u| *u.name != *dim);
@@ -149,4 +156,17 @@ pub(super) fn shown(v: &Variable) -> String {
     let dims: Vec<String> =
         dims.map(|(d, n)| format!("{}: {n}", d.as_deref().unwrap_or("?"))).collect();
     format!("[{}]", dims.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_sorted_in_one_direction() {
+        let of = |v: &[i64]| CoordValues::Int(DType::Int64, v.into());
+        assert!(is_in_order(&of(&[1, 2, 2]), false) && is_in_order(&of(&[7]), true));
+        assert!(is_in_order(&of(&[3, 1]), true) && !is_in_order(&of(&[3, 1]), false));
+        assert!(!is_in_order(&of(&[4, 2, 3]), false) && !is_in_order(&of(&[4, 2, 3]), true));
+    }
 }

@@ -1,10 +1,11 @@
 //! Coordinates: raw cells of a 1-d variable become labels, decoded as the plan decodes tensors.
 
 use crate::source::moments::CfTimes;
-use tessera_planner::catalog::{CoordValues, Decode, NAT};
+use serde_json::Value;
+use tessera_planner::catalog::{Attrs, CoordValues, Decode, NAT};
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::scalar::Scalar;
-use tessera_planner::time::REFORM_US;
+use tessera_planner::time::{REFORM_US, parse_period};
 
 /// Decodes the labels in `cells` (native-endian, of type `dtype`). `times` has their time units.
 ///
@@ -51,6 +52,32 @@ pub(crate) fn labels(
     };
     let value = |s: Scalar| if missing(&s) { f64::NAN } else { unpacked(&s, decode) };
     Ok(CoordValues::Float(result, scalars(cells, dtype).map(value).collect()))
+}
+
+/// The label along `dim` that attributes of all variables of a GRIB file have; `None` if it is not one.
+pub(crate) fn label_of_grib<'a>(
+    variables: impl Iterator<Item = &'a Attrs>,
+    dim: &str,
+) -> Option<CoordValues> {
+    let mut all = variables.filter(|attrs| is_grib(attrs)).map(|attrs| attrs.get(dim));
+    let first = all.next()??;
+    if all.any(|other| other != Some(first)) {
+        return None;
+    }
+    match (first, dim) {
+        (Value::String(text), "time" | "valid_time") => {
+            let (us, _) = parse_period(text, Calendar::Standard)?;
+            Some(CoordValues::Time(Calendar::Standard, [us].into()))
+        }
+        (Value::Number(n), "number") => Some(CoordValues::Int(DType::Int64, [n.as_i64()?].into())),
+        (Value::Number(n), _) => Some(CoordValues::Float(DType::Float64, [n.as_f64()?].into())),
+        _ => None,
+    }
+}
+
+/// True for the attributes of a variable of a GRIB file.
+pub(crate) fn is_grib(attrs: &Attrs) -> bool {
+    attrs.contains_key("GRIB_shortName")
 }
 
 pub(crate) fn scalars(cells: &[u8], dtype: DType) -> impl Iterator<Item = Scalar> {

@@ -6,7 +6,7 @@ use crate::source::Opened;
 use crate::source::ahead::Ahead;
 use crate::source::cells::Raw;
 use crate::source::cf;
-use crate::source::coords::labels;
+use crate::source::coords::{label_of_grib, labels};
 use crate::source::error::SourceError;
 use crate::source::found::{Found, Node, Unread};
 use crate::source::location::{Location, Options};
@@ -539,14 +539,15 @@ async fn coordinate(e: &Entry) -> Result<Option<Coord>, SourceError> {
     Ok(Some(Coord { name: v.name.clone(), dim: dim.clone(), values, attrs: v.attrs.clone() }))
 }
 
-/// The value of the scalar called `dim`; `None` if there is none, or if an array has a dimension of that name.
+/// The value of the scalar called `dim`, which is an attribute in GRIB; `None` if there is none, or if an array has a
+/// dimension of that name.
 async fn scalar_label(entries: &[Entry], dim: &str) -> Result<Option<CoordValues>, SourceError> {
     if entries.iter().flat_map(|e| e.variable.dims.iter().flatten()).any(|d| **d == *dim) {
         return Ok(None);
     }
     match entries.iter().find(|e| *e.variable.name == *dim && e.variable.dims.is_empty()) {
         Some(e) => label_values(e).await.map(Some),
-        None => Ok(None),
+        None => Ok(label_of_grib(entries.iter().map(|e| &e.variable.attrs), dim)),
     }
 }
 

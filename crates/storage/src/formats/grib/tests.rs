@@ -9,6 +9,7 @@ mod shapes;
 
 use crate::source::Options;
 use crate::source::error::SourceError;
+use crate::source::many::list_of;
 
 use crate::source::{ArrayReader, Opened, Stores, open};
 use std::time::Duration;
@@ -82,6 +83,38 @@ fn labels(opened: &Opened, dim: &str) -> Option<Vec<f64>> {
         CoordValues::Time(_, v) => v.iter().map(|us| *us as f64 / 1e6).collect(),
         other => panic!("{dim}: {other:?}"),
     })
+}
+
+#[test]
+fn files_of_one_time_each_are_joined_along_it() {
+    let all = bytes("cube1.grib");
+    let mut messages = Vec::new();
+    let mut rest = &all[..];
+    while rest.len() > 8 {
+        let len = usize::from(rest[4]) << 16 | usize::from(rest[5]) << 8 | usize::from(rest[6]);
+        let (message, after) = rest.split_at(len);
+        messages.push(message);
+        rest = after;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    // They differ in their time alone: 2024-01-01, 12:00 and 00:00.
+    let files = [6, 0].map(|i| {
+        let file = dir.path().join(format!("{i}.grib"));
+        std::fs::write(&file, messages[i]).unwrap();
+        file.to_str().unwrap().to_string()
+    });
+    let stores = Stores::with_environment(Duration::from_secs(30), []);
+    for (combine, want) in [
+        ("nested", [1_704_110_400.0, 1_704_067_200.0]),
+        ("by_coords", [1_704_067_200.0, 1_704_110_400.0]),
+    ] {
+        let options = Options::parse([("concat", "time"), ("combine", combine)]).unwrap();
+        let opened = run(open(&list_of(&files), &options, &stores)).unwrap();
+        assert_eq!(labels(&opened, "time").unwrap(), want);
+        let t = variable(&opened, "t");
+        assert_eq!(dims(t), ["time", "latitude", "longitude"]);
+        assert!(!t.attrs.contains_key("time"));
+    }
 }
 
 fn dims(v: &Variable) -> Vec<&str> {

@@ -1,6 +1,7 @@
 //! Labels of several files: compared, sorted and joined.
 
 use crate::source::Opened;
+use crate::source::coords::is_grib;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -123,6 +124,13 @@ pub(super) fn label_by_scalar(opened: &mut Opened, dim: &str) {
     let attrs = attrs.map(|v| v.attrs.clone()).unwrap_or_default();
     dataset.variables.retain(|v| !is(v));
     dataset.auxiliary.retain(|v| !is(v));
+    for v in dataset.variables.iter_mut().filter(|v| is_grib(&v.attrs)) {
+        // They are those of one file.
+        v.attrs.remove(dim);
+        if dim == "time" {
+            v.attrs.remove("valid_time");
+        }
+    }
     let name: Arc<str> = dim.into();
     dataset.coords.push(Arc::new(Coord { dim: name.clone(), name, values, attrs }));
     dataset.coords.sort_by(|a, b| a.name.cmp(&b.name));

@@ -7,7 +7,7 @@ import pandas as pd
 import xarray as xr
 
 from .core import CASES, DATA, ERA5, Cases, Script, T, da
-from .labels import air, era5, lat, t2m, time
+from .labels import air, era5, lat, precip, t2m, time
 
 orog = air.orog
 
@@ -256,6 +256,13 @@ for freq in ("W", "W-WED", "2W", "QS", "QS-DEC", "QS-FEB", "YS-JUL", "2QS", "6MS
     for op in ("mean", "count"):
         f.q(f"resample(t2m[lat => 45, lon => 0.5], '{op}', time => '{freq}')", da(getattr(one.resample(time=freq), op)()))
     f.q(f"SELECT v.time FROM (SELECT resample(t2m[lat => 45, lon => 0.5], 'mean', time => '{freq}') AS r FROM era5) v", time=raw(one.resample(time=freq).mean().time))
+f.q("time[argmax(t2m, 'time')][lat => 45], take(t2m[:, 0, 0], argmax(t2m, 'time'), axis => 0)[lat => 45]", raw(time[t2m.argmax("time")].sel(lat=45)), da(t2m[:, 0, 0].drop_vars(["lat", "lon"])[t2m.argmax("time")].sel(lat=45)))
+ends = one.resample(time="2ME"), one.resample(time="QE-NOV"), one.resample(time="YE")
+f.q("resample(t2m[lat => 45, lon => 0.5], 'mean', time => '2ME'), resample(t2m[lat => 45, lon => 0.5], 'first', time => 'QE-NOV'), resample(t2m[lat => 45, lon => 0.5], 'last', time => 'YE')",
+    da(ends[0].mean()), da(ends[1].first()), da(ends[2].last()))
+f.q("SELECT v.time FROM (SELECT resample(t2m, 'mean', time => '2ME') AS r FROM era5) v", time=raw(ends[0].mean().time))
+f.q("groupby(t2m, 'first', by => month(time))[:, 2], groupby(precip, 'last', by => season(time), skipna => true)[:, 0]",
+    da(t2m.groupby("time.month").first()[:, 2]), da(precip.groupby(time.dt.month % 12 // 3).last().rename(month="season")[:, 0]))
 f.note("A calendar week begins on Monday; seven days are counted from the first one.")
 weeks = one.resample(time="W-MON", label="left", closed="left").mean()
 f.q("resample(t2m[lat => 45, lon => 0.5], 'mean', time => '1 week'), resample(t2m[lat => 45, lon => 0.5], 'mean', time => '7 days')", da(weeks), da(one.resample(time="7D").mean()))

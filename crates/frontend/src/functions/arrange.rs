@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::error::Error as PlanError;
-use tessera_planner::ir::NodeId;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::region::cells;
 use tessera_planner::scalar::Scalar;
 
-use super::layout::not_a_list;
+use super::layout::{joined, list};
 use super::{Bound, Open, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
@@ -311,40 +310,27 @@ fn rot90(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 }
 
 fn stacked(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
-    let place = a.place("tensors");
-    let items = match a.value(l, "tensors")? {
-        Value::List(items) if !items.is_empty() => items,
-        _ => return fail(not_a_list(a), place),
+    let mut parts = list(l, a)?;
+    // NumPy's atleast_1d, atleast_2d and atleast_3d.
+    let least = match a.name {
+        "hstack" => 1,
+        "vstack" => 2,
+        _ => 3,
     };
-    let items = l.settle(items, place)?;
-    let dtype = l.meet(a.name, &items, place)?;
-    let mut parts = Vec::with_capacity(items.len());
-    for item in items {
-        let mut t = l.typed(item, dtype, a.name, place)?;
-        // NumPy's atleast_1d, atleast_2d and atleast_3d.
-        let least = match a.name {
-            "hstack" => 1,
-            "vstack" => 2,
-            _ => 3,
-        };
+    for t in &mut parts {
         while t.dims.len() < least {
             // A row gets its first dimension in front, a matrix its third behind.
             let axis = if t.dims.len() == 2 || least == 1 { t.dims.len() } else { 0 };
             t.node = l.b.expand_dims(t.node, axis).at(a.span)?;
             t.dims.insert(axis, Dim::default());
         }
-        parts.push(t);
     }
     let axis = match a.name {
         "hstack" => usize::from(parts[0].dims.len() > 1),
         "vstack" => 0,
         _ => 2,
     };
-    let nodes: Vec<NodeId> = parts.iter().map(|t| t.node).collect();
-    let node = l.b.concat(&nodes, axis).at(a.span)?;
-    let mut dims = parts.swap_remove(0).dims;
-    dims[axis] = dims[axis].bare();
-    Ok(Value::Tensor(Tensor::new(node, dims)))
+    joined(l, a, parts, axis).map(Value::Tensor)
 }
 
 fn diag(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

@@ -256,6 +256,14 @@ for freq in ("W", "W-WED", "2W", "QS", "QS-DEC", "QS-FEB", "YS-JUL", "2QS", "6MS
     for op in ("mean", "count"):
         f.q(f"resample(t2m[lat => 45, lon => 0.5], '{op}', time => '{freq}')", da(getattr(one.resample(time=freq), op)()))
     f.q(f"SELECT v.time FROM (SELECT resample(t2m[lat => 45, lon => 0.5], 'mean', time => '{freq}') AS r FROM era5) v", time=raw(one.resample(time=freq).mean().time))
+f.note("Times move by intervals; their means and medians are times, their ranges seconds.")
+f.q("(time + INTERVAL '1 day 6 hours')[0:3], INTERVAL 90 MINUTE + time[0], DATE '2020-02-28' + INTERVAL '2 days'",
+    raw(time[:3] + np.timedelta64(30, "h")), raw(time[0] + np.timedelta64(90, "m")), np.datetime64("2020-03-01", "us"))
+f.q("SELECT v.time[0:3] AS t FROM (SELECT assign_coords(t2m, time => time - INTERVAL '6 hours') AS r FROM era5) v", t=raw(time[:3] - np.timedelta64(6, "h")))
+f.q("mean(time), mean(time[0:6]), median(time), ptp(time[0:3]), groupby(time, 'mean', by => year(time)), isnan(time[0:2])",
+    raw(time.mean()), raw(time[:6].mean()), raw(time[69:71].mean()), np.float64(np.ptp(time.values[:3]) / np.timedelta64(1, "s")), raw(time.groupby("time.year").mean()), T(np.isnat(time.values[:2]), ["time"]))
+f.error("time + 3", "dtype_mismatch")
+f.error("time + INTERVAL '1 month'", "invalid_argument")
 f.q("time[argmax(t2m, 'time')][lat => 45], take(t2m[:, 0, 0], argmax(t2m, 'time'), axis => 0)[lat => 45]", raw(time[t2m.argmax("time")].sel(lat=45)), da(t2m[:, 0, 0].drop_vars(["lat", "lon"])[t2m.argmax("time")].sel(lat=45)))
 ends = one.resample(time="2ME"), one.resample(time="QE-NOV"), one.resample(time="YE")
 f.q("resample(t2m[lat => 45, lon => 0.5], 'mean', time => '2ME'), resample(t2m[lat => 45, lon => 0.5], 'first', time => 'QE-NOV'), resample(t2m[lat => 45, lon => 0.5], 'last', time => 'YE')",

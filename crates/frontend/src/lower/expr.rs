@@ -11,7 +11,7 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::time::DatePart;
 
 use super::value::{Tensor, Value};
-use super::{At, Binary, Lowerer, RED_ZONE, STACK, fail, span_of, types, unsupported};
+use super::{At, Binary, Lowerer, RED_ZONE, STACK, fail, intervals, span_of, types, unsupported};
 use crate::ast;
 use crate::error::{BindError, Error, Position, nearest};
 use crate::interrupt;
@@ -102,6 +102,7 @@ impl Lowerer<'_, '_> {
                     hint: Some("a list is written in brackets: `['time', 'lat']`, `[2, 3]`".into()),
                 })
             }
+            Expr::Interval(interval) => Err(intervals::alone(interval, span)),
             Expr::Lambda(_) => unsupported("a lambda here", span),
             Expr::Subquery(query) => self.subquery(query, true, span),
             Expr::Exists { .. } | Expr::InSubquery { .. } => {
@@ -220,6 +221,9 @@ impl Lowerer<'_, '_> {
             }
             op => return unsupported(&format!("the operator `{op}` in a tensor block"), span),
         };
+        if let Some(moved) = self.moved(left, op, right, span)? {
+            return Ok(moved);
+        }
         let (l, r) = (self.expr(left)?, self.expr(right)?);
         self.binary(binary, l, r, span)
     }

@@ -291,6 +291,10 @@ f.error("groupby(t2m, 'mean', by => month(time), q => 0.5)", "invalid_argument")
 f.error("resample(t2m, 'quantile', time => 'MS', q => 1.5)", "invalid_argument")
 for bad in ("QS-XYZ", "MS-DEC", "W-MONDAY", "month-2"):
     f.error(f"resample(t2m, 'mean', time => '{bad}')", "invalid_argument")
+low = t2m[:60, 0, 0].to_series()
+f.q("rolling(t2m[:60, 0, 0], 'quantile', time => 5, q => 0.9, min_periods => 3), coarsen(t2m[:60, 0, 0], 'quantile', time => 6, q => 0.25)",
+    T(ma.masked_invalid(low.rolling(5, min_periods=3).quantile(0.9).values), ["time"]), T(ma.masked_invalid(np.nanquantile(low.values.reshape(10, 6), 0.25, axis=1)), ["time"]))
+f.error("rolling(t2m, 'first', time => 5)", "invalid_argument")
 f.note("A window that lasts as long is one of so many cells: pandas' count of them.")
 step = (one.time[1] - one.time[0]).item() / 3.6e12  # hours
 for text, width in {"30 days": int(np.ceil(30 * 24 / step)), "20 days": int(np.ceil(20 * 24 / step)), "2 weeks": int(np.ceil(14 * 24 / step))}.items():

@@ -42,7 +42,7 @@ enum GroupKey {
 
 fn groupby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
-    let how = operation(l, a)?;
+    let how = operation(l, a, OPERATIONS)?;
     let dtype = a.dtype(l)?;
     let skipna = a.flag(l, "skipna")?;
     let Some(by) = a.expr("by") else {
@@ -121,12 +121,16 @@ pub(super) enum Operation {
     Last,
 }
 
-/// The names of the operations.
+/// The names of the operations of groups.
 pub(super) const OPERATIONS: &str = "'sum', 'prod', 'mean', 'median', 'quantile', 'var', 'std', 'min', 'max', 'ptp', \
                                      'any', 'all', 'count', 'count_nonzero', 'first' or 'last'";
 
-/// The argument `op`, with `q` for 'quantile' and `ddof` for 'var' and 'std'.
-pub(super) fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Operation, Error> {
+/// The argument `op`, with `q` for 'quantile' and `ddof` for 'var' and 'std'. `known` are the names for errors.
+pub(super) fn operation(
+    l: &mut Lowerer<'_, '_>,
+    a: &Bound<'_>,
+    known: &str,
+) -> Result<Operation, Error> {
     let ddof = reduce::ddof(l, a)?;
     let op = a.text(l, "op")?.unwrap_or_default().to_ascii_lowercase();
     let q = a.float(l, "q")?;
@@ -150,10 +154,9 @@ pub(super) fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Operat
         .filter(|kind| !matches!(kind, reduce::Reduction::ArgMin | reduce::Reduction::ArgMax));
     match kind {
         Some(kind) => Ok(Operation::Reduce(kind)),
-        None => fail(
-            a.invalid("`op`", format!("is '{op}'; it must be one of {OPERATIONS}")),
-            a.place("op"),
-        ),
+        None => {
+            fail(a.invalid("`op`", format!("is '{op}'; it must be one of {known}")), a.place("op"))
+        }
     }
 }
 
@@ -239,7 +242,7 @@ fn quantile_of_groups(
     let lines = positions_of(groups);
     let x = lines_of_groups(l, t.node, axis, &lines, span)?;
     let apart = Tensor::unnamed(x, t.dims.len() + 1);
-    let node = order::quantile_along(l, &apart, axis + 1, q, skipna, span)?;
+    let node = order::quantile_over(l, &apart, &[axis + 1], q, skipna, span)?;
     let dtype = l.b.dtype(node);
     let has_empty = lines.iter().any(Vec::is_empty);
     if has_empty || l.b.node(t.node).nullable || !l.b.node(node).nullable || !dtype.is_float() {

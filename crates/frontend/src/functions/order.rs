@@ -241,30 +241,8 @@ fn quantile(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(Tensor::new(node, dims)))
 }
 
-/// The median over some axes, which are dropped.
-pub(super) fn median(
-    l: &mut Lowerer<'_, '_>,
-    t: &Tensor,
-    axes: &[usize],
-    skipna: bool,
-    span: Span,
-) -> Result<NodeId, Error> {
-    one_quantile(l, t, axes, 0.5, skipna, span)
-}
-
-/// A quantile along one axis, which is dropped.
-pub(super) fn quantile_along(
-    l: &mut Lowerer<'_, '_>,
-    t: &Tensor,
-    axis: usize,
-    q: f64,
-    skipna: bool,
-    span: Span,
-) -> Result<NodeId, Error> {
-    one_quantile(l, t, &[axis], q, skipna, span)
-}
-
-fn one_quantile(
+/// A quantile over some axes, which are dropped.
+pub(super) fn quantile_over(
     l: &mut Lowerer<'_, '_>,
     t: &Tensor,
     axes: &[usize],

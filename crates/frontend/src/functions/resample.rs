@@ -169,7 +169,7 @@ fn week(t: i64, end: i64) -> i64 {
 
 fn resample(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let mut t = a.tensor(l, "x")?;
-    let how = grouping::operation(l, a)?;
+    let how = grouping::operation(l, a, grouping::OPERATIONS)?;
     let skipna = a.flag(l, "skipna")?;
     let [(name, expr)] = a.dims[..] else {
         return fail(a.invalid("one dimension", "must be given, as in `time => '1 day'`"), a.span);

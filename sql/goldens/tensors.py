@@ -262,7 +262,8 @@ f.q("(time + INTERVAL '1 day 6 hours')[0:3], INTERVAL 90 MINUTE + time[0], DATE 
 f.q("SELECT v.time[0:3] AS t FROM (SELECT assign_coords(t2m, time => time - INTERVAL '6 hours') AS r FROM era5) v", t=raw(time[:3] - np.timedelta64(6, "h")))
 f.q("mean(time), mean(time[0:6]), median(time), ptp(time[0:3]), groupby(time, 'mean', by => year(time)), isnan(time[0:2])",
     raw(time.mean()), raw(time[:6].mean()), raw(time[69:71].mean()), np.float64(np.ptp(time.values[:3]) / np.timedelta64(1, "s")), raw(time.groupby("time.year").mean()), T(np.isnat(time.values[:2]), ["time"]))
-f.error("time + 3", "dtype_mismatch")
+f.error("time + 3", "dtype_mismatch: `.` is not defined for datetime64.us. and an integer")
+f.error("sum(t2m, time)", "invalid_argument: .*not the tensor `time`")
 f.error("time + INTERVAL '1 month'", "invalid_argument")
 f.q("time[argmax(t2m, 'time')][lat => 45], take(t2m[:, 0, 0], argmax(t2m, 'time'), axis => 0)[lat => 45]", raw(time[t2m.argmax("time")].sel(lat=45)), da(t2m[:, 0, 0].drop_vars(["lat", "lon"])[t2m.argmax("time")].sel(lat=45)))
 ends = one.resample(time="2ME"), one.resample(time="QE-NOV"), one.resample(time="YE")

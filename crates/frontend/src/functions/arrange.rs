@@ -41,7 +41,8 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "repeat(x, n, axis => NULL)",
         repeat,
-        "Each cell n times along a dimension; of all cells in row-major order without `axis`.",
+        "Each cell n times along a dimension, or as often as a list has it for each; of all cells in \
+         row-major order without `axis`.",
     )
     .missing(MOVE)
     .example("SELECT repeat(x, 3, axis => 0) FROM x"),
@@ -236,18 +237,31 @@ fn tile(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 
 fn repeat(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
-    let times = match a.int(l, "n")?.map(u64::try_from) {
-        Some(Ok(n)) => n,
-        _ => return fail(a.invalid("`n`", "must be 0 or more"), a.place("n")),
+    let times: Option<Vec<u64>> = match a.ints(l, "n")? {
+        Some(times) => times.into_iter().map(|n| u64::try_from(n).ok()).collect(),
+        None => None,
+    };
+    let Some(times) = times else {
+        return fail(a.invalid("`n`", "must be 0 or more"), a.place("n"));
     };
     let (mut t, axis) = match a.axis(l, &t, "axis")? {
         Some(axis) => (t, axis),
         None => (super::scan::flat(l, t, a.span)?, 0),
     };
     let n = l.b.shape(t.node)[axis];
-    let total = n.saturating_mul(times);
+    if times.len() != 1 && times.len() as u64 != n {
+        let reason = format!("has {} numbers for {n} cells of `{}`", times.len(), t.dim_name(axis));
+        return fail(a.invalid("`n`", reason), a.place("n"));
+    }
+    let total = match times[..] {
+        [every] => n.saturating_mul(every),
+        _ => times.iter().fold(0u64, |total, &n| total.saturating_add(n)),
+    };
     check_positions(l, a, total)?;
-    let positions: Arc<[u64]> = (0..total).map(|i| i / times).collect();
+    let positions: Arc<[u64]> = match times[..] {
+        [every] => (0..total).map(|i| i / every).collect(),
+        _ => (0..n).zip(&times).flat_map(|(i, &n)| (0..n).map(move |_| i)).collect(),
+    };
     t.dims[axis] = t.dims[axis].take(&positions);
     let node = l.b.take(t.node, axis, positions).at(a.span)?;
     Ok(Value::Tensor(Tensor::new(node, t.dims)))

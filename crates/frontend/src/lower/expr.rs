@@ -5,6 +5,7 @@ use sqlparser::ast::{
     FunctionArguments, Ident, TypedString, UnaryOperator, Value as Literal,
 };
 use sqlparser::tokenizer::Span;
+use tessera_planner::catalog::CoordValues;
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::MapOp;
 use tessera_planner::program::ScalarOp;
@@ -135,11 +136,27 @@ impl Lowerer<'_, '_> {
             let order: Vec<usize> = (0..tensor.dims.len()).rev().collect();
             return self.transposed(tensor, &order, field.span).map(Value::Tensor);
         }
-        Err(Error::UnknownName {
-            kind: "field",
-            name: field.value.clone(),
-            candidates: vec!["T".into()],
+        let (name, of) = (&field.value, tensor.name.as_deref().unwrap_or("x"));
+        let coord =
+            tensor.dims.iter().filter_map(|dim| dim.coord.as_ref()).find(|c| *c.name == **name);
+        let is_time = self.b.dtype(tensor.node).is_datetime();
+        let hint = match coord {
+            Some(coord) if matches!(coord.values, CoordValues::Time(..)) => {
+                format!(
+                    "coordinates are names of their own: write `{name}`, and its parts as `month({name})`"
+                )
+            }
+            Some(_) => format!("coordinates are names of their own: write `{name}`"),
+            None if is_time && DatePart::parse(name).is_some() => {
+                format!("parts of times are functions: write `{name}({of})`")
+            }
+            None => "the only field of a tensor is `T`, its transpose".into(),
+        };
+        Err(Error::Cells {
+            code: "unknown_name",
+            message: format!("unknown field `{name}`"),
             position: Position::of_span(field.span),
+            hint: Some(hint),
         })
     }
 

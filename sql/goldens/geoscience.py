@@ -1,5 +1,7 @@
 """sql/geoscience: means by level, climatologies and anomalies, other calendars, from xarray."""
 
+import datetime
+
 import numpy as np
 import xarray as xr
 
@@ -102,6 +104,8 @@ for name, path in (("noleap", "cf/noleap.zarr"), ("day360", "cf/day360.zarr")):
 f.note("30 February is a day of 360_day and of no other calendar; 29 February is none of noleap.")
 v360 = xr.open_zarr(DATA / "cf/day360.zarr", consolidated=False).load().v
 f.q("SELECT v[time => '2000-02-30', x => 1.0] FROM day360", da(v360.sel(time="2000-02-30", x=1.0)))
+f.q("SELECT (time + INTERVAL '40 days')[0:3] FROM day360", da(v360.time[:3] + datetime.timedelta(days=40), masked=False))
+f.error("SELECT noleap.v + day360.v FROM noleap, day360", "not_aligned: .*of the calendar noleap and .*of the calendar 360_day")
 f.error("SELECT v[time => '2000-02-29':'2000-03-05'] FROM noleap", "invalid_label")
 f.error("SELECT v[time => '2000-02-31'] FROM day360", "invalid_label")
 u = xr.open_zarr(DATA / "cf/units.zarr", consolidated=False).load()

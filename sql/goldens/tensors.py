@@ -7,7 +7,7 @@ import pandas as pd
 import xarray as xr
 
 from .core import CASES, DATA, ERA5, Cases, Script, T, da
-from .labels import air, era5, lat, t2m, time
+from .labels import air, era5, lat, precip, t2m, time
 
 orog = air.orog
 
@@ -259,6 +259,22 @@ for freq in ("W", "W-WED", "2W", "QS", "QS-DEC", "QS-FEB", "YS-JUL", "2QS", "6MS
     for op in ("mean", "count"):
         f.q(f"resample(t2m[lat => 45, lon => 0.5], '{op}', time => '{freq}')", da(getattr(one.resample(time=freq), op)()))
     f.q(f"SELECT v.time FROM (SELECT resample(t2m[lat => 45, lon => 0.5], 'mean', time => '{freq}') AS r FROM era5) v", time=raw(one.resample(time=freq).mean().time))
+f.note("Times move by intervals; their means and medians are times, their ranges seconds.")
+f.q("(time + INTERVAL '1 day 6 hours')[0:3], INTERVAL 90 MINUTE + time[0], DATE '2020-02-28' + INTERVAL '2 days'",
+    raw(time[:3] + np.timedelta64(30, "h")), raw(time[0] + np.timedelta64(90, "m")), np.datetime64("2020-03-01", "us"))
+f.q("SELECT v.time[0:3] AS t FROM (SELECT assign_coords(t2m, time => time - INTERVAL '6 hours') AS r FROM era5) v", t=raw(time[:3] - np.timedelta64(6, "h")))
+f.q("mean(time), mean(time[0:6]), median(time), ptp(time[0:3]), groupby(time, 'mean', by => year(time)), isnan(time[0:2])",
+    raw(time.mean()), raw(time[:6].mean()), raw(time[69:71].mean()), np.float64(np.ptp(time.values[:3]) / np.timedelta64(1, "s")), raw(time.groupby("time.year").mean()), T(np.isnat(time.values[:2]), ["time"]))
+f.error("time + 3", "dtype_mismatch: `.` is not defined for datetime64.us. and an integer")
+f.error("sum(t2m, time)", "invalid_argument: .*not the tensor `time`")
+f.error("time + INTERVAL '1 month'", "invalid_argument")
+f.q("time[argmax(t2m, 'time')][lat => 45], take(t2m[:, 0, 0], argmax(t2m, 'time'), axis => 0)[lat => 45]", raw(time[t2m.argmax("time")].sel(lat=45)), da(t2m[:, 0, 0].drop_vars(["lat", "lon"])[t2m.argmax("time")].sel(lat=45)))
+ends = one.resample(time="2ME"), one.resample(time="QE-NOV"), one.resample(time="YE")
+f.q("resample(t2m[lat => 45, lon => 0.5], 'mean', time => '2ME'), resample(t2m[lat => 45, lon => 0.5], 'first', time => 'QE-NOV'), resample(t2m[lat => 45, lon => 0.5], 'last', time => 'YE')",
+    da(ends[0].mean()), da(ends[1].first()), da(ends[2].last()))
+f.q("SELECT v.time FROM (SELECT resample(t2m, 'mean', time => '2ME') AS r FROM era5) v", time=raw(ends[0].mean().time))
+f.q("groupby(t2m, 'first', by => month(time))[:, 2], groupby(precip, 'last', by => season(time), skipna => true)[:, 0]",
+    da(t2m.groupby("time.month").first()[:, 2]), da(precip.groupby(time.dt.month % 12 // 3).last().rename(month="season")[:, 0]))
 f.note("A calendar week begins on Monday; seven days are counted from the first one.")
 weeks = one.resample(time="W-MON", label="left", closed="left").mean()
 f.q("resample(t2m[lat => 45, lon => 0.5], 'mean', time => '1 week'), resample(t2m[lat => 45, lon => 0.5], 'mean', time => '7 days')", da(weeks), da(one.resample(time="7D").mean()))
@@ -279,6 +295,10 @@ f.error("groupby(t2m, 'mean', by => month(time), q => 0.5)", "invalid_argument")
 f.error("resample(t2m, 'quantile', time => 'MS', q => 1.5)", "invalid_argument")
 for bad in ("QS-XYZ", "MS-DEC", "W-MONDAY", "month-2"):
     f.error(f"resample(t2m, 'mean', time => '{bad}')", "invalid_argument")
+low = t2m[:60, 0, 0].to_series()
+f.q("rolling(t2m[:60, 0, 0], 'quantile', time => 5, q => 0.9, min_periods => 3), coarsen(t2m[:60, 0, 0], 'quantile', time => 6, q => 0.25)",
+    T(ma.masked_invalid(low.rolling(5, min_periods=3).quantile(0.9).values), ["time"]), T(ma.masked_invalid(np.nanquantile(low.values.reshape(10, 6), 0.25, axis=1)), ["time"]))
+f.error("rolling(t2m, 'first', time => 5)", "invalid_argument")
 f.note("A window that lasts as long is one of so many cells: pandas' count of them.")
 step = (one.time[1] - one.time[0]).item() / 3.6e12  # hours
 for text, width in {"30 days": int(np.ceil(30 * 24 / step)), "20 days": int(np.ceil(20 * 24 / step)), "2 weeks": int(np.ceil(14 * 24 / step))}.items():

@@ -71,6 +71,7 @@ f.error("convolve(v, [1.0], 'wide')", "invalid_argument")
 f.error("convolve(arange(1000), arange(300))", "invalid_argument")
 f.q("average(x, weights => w), average(x, axis => 0, weights => w), average(x, axis => 1, weights => [1, 2, 3, 4, 5, 6, 7]), average(i, axis => 0), average(x, axis => 0, weights => w, keepdims => true)",
     np.average(d.x, weights=d.w), np.average(d.x, 0, d.w), np.average(d.x, 1, [1, 2, 3, 4, 5, 6, 7]), np.average(d.i, 0), np.average(d.x, 0, d.w, keepdims=True))
+f.q("average(i::int16::float32, axis => 1, weights => [1, 2, 3, 4, 5, 6, 7])", np.average(d.i.astype("i2").astype("f4"), 1, [1, 2, 3, 4, 5, 6, 7]))
 there = ~ma.getmaskarray(d.m)
 of_m = np.where(there, ma.getdata(d.m) * d.w, 0).sum(0) / np.where(there, d.w, 0).sum(0)
 f.q("average(m, axis => 0, weights => w), average(n, axis => 0, weights => w)", ma.array(of_m, mask=~there.any(0)) if not there.any(0).all() else of_m, np.average(d.n, 0, d.w))
@@ -90,6 +91,10 @@ for k in (-1, 0, 1, 2, 3):
 f.q("fliplr(x), flipud(x), flipud(v)", np.fliplr(d.x), np.flipud(d.x), np.flipud(d.v))
 f.q("hstack([v, k]), hstack([x, y]), vstack([v, v]), vstack([x, i]), dstack([x, y]), dstack([v, v]), hstack([s, s])",
     np.hstack([d.v, d.k]), np.hstack([d.x, d.y]), np.vstack([d.v, d.v]), np.vstack([d.x, d.i]), np.dstack([d.x, d.y]), np.dstack([d.v, d.v]), np.hstack([d.s, d.s]))
+f.q("repeat(x, [1, 0, 2, 3, 1], axis => 0), roll(x, [1, 2], axis => [0, 1]), roll(x, [3, 4]), clip(x, 0), mean(x, dim => 1)",
+    np.repeat(d.x, [1, 0, 2, 3, 1], 0), np.roll(d.x, [1, 2], (0, 1)), np.roll(d.x, [3, 4]), np.clip(d.x, 0, None), d.x.mean(1))
+f.error("repeat(x, [1, 2], axis => 0)", "invalid_argument")
+f.q("SELECT r.time FROM (SELECT vstack([t2m[0:1, :, 0], t2m[3:5, :, 0]]) AS v FROM era5) r", ("time", da(t2m.time[[0, 3, 4]], masked=False)))
 for k in (-2, 0, 3):
     f.q(f"diag(k, {k}), diag(x, {k}), diag(transpose(x), {k})", np.diag(d.k, k), np.diag(d.x, k), np.diag(d.x.T, k))
 f.q("diag(x, 9), diag(x, -9), diag(allnull)", np.zeros(0), np.zeros(0), ma.array(np.zeros((3, 3)), mask=np.eye(3)))
@@ -111,6 +116,9 @@ for text, freq in (("1 day", "1D"), ("7 days", "7D"), ("12 hours", "12h"), ("1 m
         f.q(f"SELECT resample(t2m[lat => 45, lon => 0.5], '{op}', time => '{text}') FROM era5", da(getattr(one.resample(time=freq), op)()))
 f.q("SELECT r.time FROM (SELECT resample(t2m, 'mean', time => '1 month') AS v FROM era5) r", ("time", da(one.resample(time="MS").mean().time, masked=False)))
 f.q("SELECT resample(t2m, 'mean', time => '1 year') FROM era5", da(t2m.resample(time="YS").mean().transpose("time", ...)))
+warm = (one > 273).to_series().resample("2D")
+f.q("SELECT resample(t2m[lat => 45, lon => 0.5] > 273, 'any', time => '2 days')[0:9], resample(t2m[lat => 45, lon => 0.5] > 273, 'all', time => '2 days')[0:9] FROM era5",
+    *(T(ma.array(v.fillna(False).astype(bool), mask=warm.count() == 0)[:9], ["time"]) for v in (warm.max(), warm.min())))
 f.error("SELECT resample(t2m, 'mean', lat => '1 day') FROM era5", "invalid_argument")
 f.error("SELECT resample(t2m, 'mean', time => 'fortnight') FROM era5", "invalid_argument")
 f.error("SELECT resample(t2m, 'mean', time => 6) FROM era5", "invalid_argument")

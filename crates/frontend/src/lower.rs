@@ -17,6 +17,7 @@ mod columns;
 mod consteval;
 mod coords;
 mod expr;
+mod intervals;
 mod labelled;
 mod masks;
 mod names;

@@ -153,6 +153,9 @@ impl Error {
     /// How to resolve the error, if known.
     pub fn hint(&self) -> Option<String> {
         match self {
+            Error::DTypes { dtypes, .. } if dtypes.iter().any(|dtype| dtype.is_datetime()) => {
+                Some("`epoch(x)` has times in seconds, `x::bigint` in microseconds".into())
+            }
             Error::DTypes { .. } => {
                 Some("convert with `cast(x AS float64)` or `x::float64`".into())
             }

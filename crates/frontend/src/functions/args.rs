@@ -57,6 +57,11 @@ impl<'q> Bound<'q> {
             // A dimension may have the name of the first parameter: if that was given by position, the name is the
             // dimension's.
             let known = known.filter(|&at| *open != Open::Dims || bound.slots[at].is_none());
+            // xarray's name of `axis`.
+            let known = known.or_else(|| match *open != Open::Dims && name.value == "dim" {
+                true => params.iter().position(|p| *p == "axis"),
+                false => None,
+            });
             match known {
                 Some(at) if bound.slots[at].is_none() => bound.slots[at] = Some(expr),
                 Some(_) => return fail(bound.twice(&name.value), name.span),
@@ -358,6 +363,15 @@ impl<'q> Bound<'q> {
     ) -> Result<usize, Error> {
         if let Value::Str(name) = &value {
             return t.axis(name).ok_or_else(|| unknown_dim(t, name, self.place(param)));
+        }
+        if let Value::Tensor(Tensor { name: Some(name), dims, .. }) = &value
+            && !dims.is_empty()
+            && t.axis(name).is_some()
+        {
+            let reason = format!(
+                "must be a position or a name, not the tensor `{name}`; a name is a text: `'{name}'`"
+            );
+            return fail(self.invalid(&format!("`{param}`"), reason), self.place(param));
         }
         let Some(axis) = self.as_int(l, param, value)? else {
             return fail(

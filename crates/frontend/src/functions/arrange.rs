@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::error::Error as PlanError;
-use tessera_planner::ir::NodeId;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::region::cells;
 use tessera_planner::scalar::Scalar;
 
-use super::layout::not_a_list;
+use super::layout::{joined, list};
 use super::{Bound, Open, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
@@ -42,7 +41,8 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "repeat(x, n, axis => NULL)",
         repeat,
-        "Each cell n times along a dimension; of all cells in row-major order without `axis`.",
+        "Each cell n times along a dimension, or as often as a list has it for each; of all cells in \
+         row-major order without `axis`.",
     )
     .missing(MOVE)
     .example("SELECT repeat(x, 3, axis => 0) FROM x"),
@@ -237,18 +237,31 @@ fn tile(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 
 fn repeat(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
-    let times = match a.int(l, "n")?.map(u64::try_from) {
-        Some(Ok(n)) => n,
-        _ => return fail(a.invalid("`n`", "must be 0 or more"), a.place("n")),
+    let times: Option<Vec<u64>> = match a.ints(l, "n")? {
+        Some(times) => times.into_iter().map(|n| u64::try_from(n).ok()).collect(),
+        None => None,
+    };
+    let Some(times) = times else {
+        return fail(a.invalid("`n`", "must be 0 or more"), a.place("n"));
     };
     let (mut t, axis) = match a.axis(l, &t, "axis")? {
         Some(axis) => (t, axis),
         None => (super::scan::flat(l, t, a.span)?, 0),
     };
     let n = l.b.shape(t.node)[axis];
-    let total = n.saturating_mul(times);
+    if times.len() != 1 && times.len() as u64 != n {
+        let reason = format!("has {} numbers for {n} cells of `{}`", times.len(), t.dim_name(axis));
+        return fail(a.invalid("`n`", reason), a.place("n"));
+    }
+    let total = match times[..] {
+        [every] => n.saturating_mul(every),
+        _ => times.iter().fold(0u64, |total, &n| total.saturating_add(n)),
+    };
     check_positions(l, a, total)?;
-    let positions: Arc<[u64]> = (0..total).map(|i| i / times).collect();
+    let positions: Arc<[u64]> = match times[..] {
+        [every] => (0..total).map(|i| i / every).collect(),
+        _ => (0..n).zip(&times).flat_map(|(i, &n)| (0..n).map(move |_| i)).collect(),
+    };
     t.dims[axis] = t.dims[axis].take(&positions);
     let node = l.b.take(t.node, axis, positions).at(a.span)?;
     Ok(Value::Tensor(Tensor::new(node, t.dims)))
@@ -311,40 +324,27 @@ fn rot90(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 }
 
 fn stacked(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
-    let place = a.place("tensors");
-    let items = match a.value(l, "tensors")? {
-        Value::List(items) if !items.is_empty() => items,
-        _ => return fail(not_a_list(a), place),
+    let mut parts = list(l, a)?;
+    // NumPy's atleast_1d, atleast_2d and atleast_3d.
+    let least = match a.name {
+        "hstack" => 1,
+        "vstack" => 2,
+        _ => 3,
     };
-    let items = l.settle(items, place)?;
-    let dtype = l.meet(a.name, &items, place)?;
-    let mut parts = Vec::with_capacity(items.len());
-    for item in items {
-        let mut t = l.typed(item, dtype, a.name, place)?;
-        // NumPy's atleast_1d, atleast_2d and atleast_3d.
-        let least = match a.name {
-            "hstack" => 1,
-            "vstack" => 2,
-            _ => 3,
-        };
+    for t in &mut parts {
         while t.dims.len() < least {
             // A row gets its first dimension in front, a matrix its third behind.
             let axis = if t.dims.len() == 2 || least == 1 { t.dims.len() } else { 0 };
             t.node = l.b.expand_dims(t.node, axis).at(a.span)?;
             t.dims.insert(axis, Dim::default());
         }
-        parts.push(t);
     }
     let axis = match a.name {
         "hstack" => usize::from(parts[0].dims.len() > 1),
         "vstack" => 0,
         _ => 2,
     };
-    let nodes: Vec<NodeId> = parts.iter().map(|t| t.node).collect();
-    let node = l.b.concat(&nodes, axis).at(a.span)?;
-    let mut dims = parts.swap_remove(0).dims;
-    dims[axis] = dims[axis].bare();
-    Ok(Value::Tensor(Tensor::new(node, dims)))
+    joined(l, a, parts, axis).map(Value::Tensor)
 }
 
 fn diag(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

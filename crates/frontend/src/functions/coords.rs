@@ -296,9 +296,8 @@ fn sortby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         };
         order[..numbers].reverse();
     }
-    let count = order.len() as u64;
     let mut picks = vec![Pick::All; t.dims.len()];
-    picks[axis] = Pick::Take(order, vec![count]);
+    picks[axis] = Pick::list(order);
     let name = t.name.clone();
     let sorted = l.pick(t, &picks, a.span)?;
     Ok(Value::Tensor(Tensor { name, ..sorted }))

@@ -7,7 +7,7 @@ use sqlparser::tokenizer::Span;
 use tessera_planner::catalog::{Attrs, Coord, CoordValues};
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error as PlanError;
-use tessera_planner::ir::{AxisReduce, Groups, MapOp, NodeId, Op};
+use tessera_planner::ir::{AxisReduce, Groups, MapOp, NodeId, Op, ScanKind};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 use tessera_planner::time::DatePart;
@@ -23,8 +23,8 @@ pub(super) const ROWS: &[Row] = &[row(
          false)",
     groupby,
     "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'count', 'prod', 'any', \
-         'all', 'median', 'quantile' with `q`) of the cells with one key; the keys, sorted, \
-         are the new coordinate, called by the function that made them. Where the result meets \
+         'all', 'median', 'quantile' with `q`, 'first', 'last') of the cells with one key; the keys, \
+         sorted, are the new coordinate, called by the function that made them. Where the result meets \
          the dimension that was grouped, it is gathered back along it.",
 )
 .takes(&["x", "op", "by", "q", "ddof", "dtype", "skipna"], 3, Open::No)
@@ -42,7 +42,7 @@ enum GroupKey {
 
 fn groupby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
-    let how = operation(l, a)?;
+    let how = operation(l, a, OPERATIONS)?;
     let dtype = a.dtype(l)?;
     let skipna = a.flag(l, "skipna")?;
     let Some(by) = a.expr("by") else {
@@ -115,10 +115,22 @@ pub(super) enum Operation {
     Reduce(reduce::Reduction),
     /// The quantile at a probability.
     Quantile(f64),
+    /// The first cell.
+    First,
+    /// The last cell.
+    Last,
 }
 
-/// The argument `op`, with `q` for 'quantile' and `ddof` for 'var' and 'std'.
-pub(super) fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Operation, Error> {
+/// The names of the operations of groups.
+pub(super) const OPERATIONS: &str = "'sum', 'prod', 'mean', 'median', 'quantile', 'var', 'std', 'min', 'max', 'ptp', \
+                                     'any', 'all', 'count', 'count_nonzero', 'first' or 'last'";
+
+/// The argument `op`, with `q` for 'quantile' and `ddof` for 'var' and 'std'. `known` are the names for errors.
+pub(super) fn operation(
+    l: &mut Lowerer<'_, '_>,
+    a: &Bound<'_>,
+    known: &str,
+) -> Result<Operation, Error> {
     let ddof = reduce::ddof(l, a)?;
     let op = a.text(l, "op")?.unwrap_or_default().to_ascii_lowercase();
     let q = a.float(l, "q")?;
@@ -127,6 +139,8 @@ pub(super) fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Operat
     }
     match (op.as_str(), q) {
         ("median", _) => return Ok(Operation::Quantile(0.5)),
+        ("first", _) => return Ok(Operation::First),
+        ("last", _) => return Ok(Operation::Last),
         ("quantile", Some(q)) if (0.0..=1.0).contains(&q) => return Ok(Operation::Quantile(q)),
         ("quantile", Some(q)) => {
             return fail(a.invalid("`q`", format!("is {q}; it must be 0 to 1")), a.place("q"));
@@ -140,10 +154,9 @@ pub(super) fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Operat
         .filter(|kind| !matches!(kind, reduce::Reduction::ArgMin | reduce::Reduction::ArgMax));
     match kind {
         Some(kind) => Ok(Operation::Reduce(kind)),
-        None => fail(
-            a.invalid("`op`", format!("is '{op}'; it must be the name of a reduction")),
-            a.place("op"),
-        ),
+        None => {
+            fail(a.invalid("`op`", format!("is '{op}'; it must be one of {known}")), a.place("op"))
+        }
     }
 }
 
@@ -159,23 +172,64 @@ pub(super) fn of_groups(
     skipna: bool,
     span: Span,
 ) -> Result<NodeId, Error> {
-    match operation {
+    let node = match operation {
         Operation::Reduce(kind) => {
             let mut how = vec![AxisReduce::Keep; t.dims.len()];
             how[axis] = AxisReduce::Group(groups);
-            reduce::reduce(l, t, kind, &how, dtype, skipna, span)
+            return reduce::reduce(l, t, kind, &how, dtype, skipna, span);
         }
-        Operation::Quantile(q) => {
-            let node = quantile_of_groups(l, t, q, axis, &groups, skipna, span)?;
-            match dtype {
-                Some(dtype) => l.b.cast(node, dtype).at(span),
-                None => Ok(node),
-            }
+        Operation::Quantile(q) => quantile_of_groups(l, t, q, axis, &groups, skipna, span)?,
+        Operation::First | Operation::Last => {
+            end_of_groups(l, t, operation == Operation::Last, axis, &groups, skipna, span)?
         }
+    };
+    match dtype {
+        Some(dtype) => l.b.cast(node, dtype).at(span),
+        None => Ok(node),
     }
 }
 
-/// Pads each group to a line of the length of the largest group; the padding is masked.
+/// The positions of the cells of each group.
+fn positions_of(groups: &Groups) -> Vec<Vec<u64>> {
+    let mut lines: Vec<Vec<u64>> = vec![Vec::new(); groups.count as usize];
+    for (at, &code) in groups.codes.iter().enumerate() {
+        lines[code as usize].push(at as u64);
+    }
+    lines
+}
+
+/// The first or last cell of each group that is not masked.
+fn end_of_groups(
+    l: &mut Lowerer<'_, '_>,
+    t: &Tensor,
+    is_last: bool,
+    axis: usize,
+    groups: &Groups,
+    skipna: bool,
+    span: Span,
+) -> Result<NodeId, Error> {
+    let mut lines = positions_of(groups);
+    if !is_last {
+        lines.iter_mut().for_each(|line| line.reverse());
+    }
+    let skip = skipna && l.b.dtype(t.node).is_float();
+    let x = if skip { reduce::without_nan(l, t.node, span)? } else { t.node };
+    let ends: Option<Vec<u64>> = lines.iter().map(|line| line.last().copied()).collect();
+    if let (false, Some(ends)) = (l.b.node(x).nullable, ends) {
+        return l.b.take(x, axis, ends.into()).at(span);
+    }
+    let x = lines_of_groups(l, x, axis, &lines, span)?;
+    let filled = l.b.scan(x, ScanKind::Last, axis + 1).at(span)?;
+    let end = l.b.shape(filled)[axis + 1] - 1;
+    let node = l.b.index(filled, axis + 1, end).at(span)?;
+    if !skip {
+        return Ok(node);
+    }
+    let mut how = vec![AxisReduce::Keep; t.dims.len()];
+    how[axis] = AxisReduce::Group(groups.clone());
+    reduce::nan_of_nothing(l, node, t.node, &how, span)
+}
+
 fn quantile_of_groups(
     l: &mut Lowerer<'_, '_>,
     t: &Tensor,
@@ -185,26 +239,43 @@ fn quantile_of_groups(
     skipna: bool,
     span: Span,
 ) -> Result<NodeId, Error> {
-    let shape = l.b.shape(t.node);
-    let mut lines: Vec<Vec<u64>> = vec![Vec::new(); groups.count as usize];
-    for (at, &code) in groups.codes.iter().enumerate() {
-        lines[code as usize].push(at as u64);
+    let lines = positions_of(groups);
+    let x = lines_of_groups(l, t.node, axis, &lines, span)?;
+    let apart = Tensor::unnamed(x, t.dims.len() + 1);
+    let node = order::quantile_over(l, &apart, &[axis + 1], q, skipna, span)?;
+    let dtype = l.b.dtype(node);
+    let has_empty = lines.iter().any(Vec::is_empty);
+    if has_empty || l.b.node(t.node).nullable || !l.b.node(node).nullable || !dtype.is_float() {
+        return Ok(node);
     }
+    // Only the padding was masked, so no result is masked.
+    let nan = l.b.constant(Scalar::from_f64(dtype, f64::NAN)).at(span)?;
+    l.b.map_op(MapOp::Coalesce, &[node, nan]).at(span)
+}
+
+/// The cells of each group as a line along a new axis behind `axis`. A line has the length of the longest one; its
+/// padding is masked.
+fn lines_of_groups(
+    l: &mut Lowerer<'_, '_>,
+    mut x: NodeId,
+    axis: usize,
+    lines: &[Vec<u64>],
+    span: Span,
+) -> Result<NodeId, Error> {
+    let shape = l.b.shape(x);
     let longest = lines.iter().map(Vec::len).max().unwrap_or(0).max(1);
     let cells = (lines.len() as u64).saturating_mul(longest as u64);
     // Groups of similar sizes need about as many cells as the input.
     if cells > shape[axis].saturating_mul(16).max(1 << 20) {
         return Err(PlanError::Unsupported {
             construct: format!(
-                "an order statistic of {} groups of which one has {longest} cells and most far fewer",
+                "this operation on {} groups of which one has {longest} cells and most far fewer",
                 lines.len()
             ),
         })
         .at(span);
     }
     let is_even = lines.iter().all(|line| line.len() == longest);
-    let has_empty = lines.iter().any(Vec::is_empty);
-    let mut x = t.node;
     if !is_even {
         let mut one = shape.to_vec();
         one[axis] = 1;
@@ -221,16 +292,7 @@ fn quantile_of_groups(
     x = l.b.take(x, axis, positions.into()).at(span)?;
     let mut apart = shape.to_vec();
     apart.splice(axis..=axis, [lines.len() as u64, longest as u64]);
-    x = l.b.reshape(x, &apart).at(span)?;
-    let apart = Tensor::unnamed(x, apart.len());
-    let node = order::quantile_along(l, &apart, axis + 1, q, skipna, span)?;
-    let dtype = l.b.dtype(node);
-    if has_empty || l.b.node(t.node).nullable || !l.b.node(node).nullable || !dtype.is_float() {
-        return Ok(node);
-    }
-    // Only the padding was masked, so no result is masked.
-    let nan = l.b.constant(Scalar::from_f64(dtype, f64::NAN)).at(span)?;
-    l.b.map_op(MapOp::Coalesce, &[node, nan]).at(span)
+    l.b.reshape(x, &apart).at(span)
 }
 
 /// The keys of the positions along one dimension.

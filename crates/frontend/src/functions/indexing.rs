@@ -204,9 +204,8 @@ fn compress(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let known = l.cells(&condition, "the condition of `compress`", place)?;
     let kept: Vec<u64> =
         (0..given).filter(|&i| known[i as usize].is_some_and(|v| v.as_i128() != 0)).collect();
-    let count = kept.len() as u64;
     let mut picks = vec![Pick::All; t.dims.len()];
-    picks[axis] = Pick::Take(kept, vec![count]);
+    picks[axis] = Pick::list(kept);
     l.pick(t, &picks, a.span).map(Value::Tensor)
 }
 

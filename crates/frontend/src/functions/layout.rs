@@ -13,8 +13,8 @@ use super::{Bound, Open, Row, row, scan};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, span_of};
-pub(super) use join::not_a_list;
 use join::{concat, stack};
+pub(super) use join::{joined, list};
 
 const MOVE: &str = "masks move with their cells";
 

@@ -10,6 +10,7 @@ use tessera_planner::ir::{AxisReduce, NodeId};
 use tessera_planner::region::cells;
 use tessera_planner::sort::{QuantileMethod, Quantiles, SortOrder, SortWhat};
 
+use super::reduce::times;
 use super::{Bound, Row, reduce, row, scan};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
@@ -17,7 +18,7 @@ use crate::lower::{At, Lowerer, fail};
 
 const LAST: &str = "NaN come after the numbers, masked cells after those, in either direction";
 const INTERPOLATES: &str =
-    "bool and integers give float64 where the method interpolates; floats stay";
+    "bool and integers give float64 where the method interpolates; floats and datetimes stay";
 const PROPAGATES: &str =
     "masked cells are skipped, NULL if all are masked; NaN propagates unless `skipna => true`";
 const SKIPPED: &str = "masked cells and NaN are skipped; NaN if all cells that are not masked are NaN, NULL if all are masked";
@@ -80,7 +81,7 @@ pub(super) const ROWS: &[Row] = &[
         quantile,
         "The middle cell, or the mean of the two in the middle; exact.",
     )
-    .dtypes("bool and integers give float64; floats stay")
+    .dtypes("bool and integers give float64; floats and datetimes stay")
     .missing(PROPAGATES)
     .example("SELECT median(t2m, axis => 'time') FROM era5"),
     row("nanmedian(x, axis => NULL, keepdims => false)", quantile, "Median without NaN.")
@@ -240,30 +241,8 @@ fn quantile(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(Tensor::new(node, dims)))
 }
 
-/// The median over some axes, which are dropped.
-pub(super) fn median(
-    l: &mut Lowerer<'_, '_>,
-    t: &Tensor,
-    axes: &[usize],
-    skipna: bool,
-    span: Span,
-) -> Result<NodeId, Error> {
-    one_quantile(l, t, axes, 0.5, skipna, span)
-}
-
-/// A quantile along one axis, which is dropped.
-pub(super) fn quantile_along(
-    l: &mut Lowerer<'_, '_>,
-    t: &Tensor,
-    axis: usize,
-    q: f64,
-    skipna: bool,
-    span: Span,
-) -> Result<NodeId, Error> {
-    one_quantile(l, t, &[axis], q, skipna, span)
-}
-
-fn one_quantile(
+/// A quantile over some axes, which are dropped.
+pub(super) fn quantile_over(
     l: &mut Lowerer<'_, '_>,
     t: &Tensor,
     axes: &[usize],
@@ -296,6 +275,16 @@ fn statistics(
         x = l.b.cast(x, DType::Float64).at(span)?;
     }
     let rank = t.dims.len();
+    if from.is_datetime() && !quantiles.method.is_discrete() {
+        let mut how = vec![AxisReduce::Keep; rank];
+        axes.iter().for_each(|&axis| how[axis] = AxisReduce::All);
+        let (since, least) = times::since_least(l, x, &how, span)?;
+        let since = Tensor::new(since, t.dims.clone());
+        let result = statistics(l, &since, axes, quantiles, false, span)?;
+        let least = l.b.squeeze(least, axes).at(span)?;
+        let least = l.b.expand_dims(least, rank - axes.len()).at(span)?;
+        return times::after_least(l, result, least, from, span);
+    }
     let kept: Vec<usize> = (0..rank).filter(|axis| !axes.contains(axis)).collect();
     let order: Vec<usize> = kept.iter().chain(axes).copied().collect();
     x = lines_of(l, x, &order, kept.len(), span)?;

@@ -2,6 +2,7 @@
 
 mod average;
 mod reduction;
+pub(super) mod times;
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::DType;
@@ -47,7 +48,7 @@ pub(super) const ROWS: &[Row] = &[
         call,
         "Arithmetic mean.",
     )
-    .dtypes("bool and integers give float64; floats stay")
+    .dtypes("bool and integers give float64; floats and datetimes stay")
     .missing(SKIPS)
     .example("SELECT mean(t2m, axis => 'time') FROM era5"),
     row(
@@ -141,7 +142,7 @@ pub(super) const ROWS: &[Row] = &[
         call,
         "Greatest less least value.",
     )
-    .dtypes("numeric")
+    .dtypes("numeric; datetimes give seconds in float64")
     .missing(SKIPS)
     .example("SELECT ptp(t2m, axis => 'time') FROM era5"),
     row(
@@ -371,6 +372,11 @@ pub(super) fn reduce(
     span: Span,
 ) -> Result<NodeId, Error> {
     let from = l.b.dtype(t.node);
+    if from.is_datetime()
+        && let Some(result) = times::reduce(l, t.node, kind, how, dtype, span)?
+    {
+        return Ok(result);
+    }
     let skip = skipna && from.is_float();
     let mut x = t.node;
     if skip {
@@ -432,17 +438,8 @@ pub(super) fn reduce(
             let op = if kind == Reduction::Any { ReduceKind::Any } else { ReduceKind::All };
             l.b.reduce(x, op, how).at(span)?
         }
-        Reduction::BoolOr | Reduction::BoolAnd => {
-            if from != DType::Bool {
-                return fail(types(name, vec![from.name()]), span);
-            }
-            let op = if kind == Reduction::BoolOr { ReduceKind::Any } else { ReduceKind::All };
-            let answer = l.b.reduce(x, op, how).at(span)?;
-            // SQL's result for no rows is NULL.
-            let there = l.b.map_op(MapOp::IsValid, &[x]).at(span)?;
-            let some = l.b.reduce(there, ReduceKind::Any, how).at(span)?;
-            l.b.map_op(MapOp::Mask, &[answer, some]).at(span)?
-        }
+        Reduction::BoolOr => bools(l, x, ReduceKind::Any, name, how, span)?,
+        Reduction::BoolAnd => bools(l, x, ReduceKind::All, name, how, span)?,
         Reduction::Count => l.b.reduce(x, ReduceKind::Count, how).at(span)?,
         Reduction::CountNonzero => {
             let mut x = truth(l, x, name, span)?;
@@ -459,6 +456,24 @@ pub(super) fn reduce(
         true => nan_of_nothing(l, result, t.node, how, span),
         false => Ok(result),
     }
+}
+
+/// SQL's `bool_or` and `bool_and`, whose result for no rows is NULL.
+fn bools(
+    l: &mut Lowerer<'_, '_>,
+    x: NodeId,
+    op: ReduceKind,
+    name: &str,
+    how: &[AxisReduce],
+    span: Span,
+) -> Result<NodeId, Error> {
+    if l.b.dtype(x) != DType::Bool {
+        return fail(types(name, vec![l.b.dtype(x).name()]), span);
+    }
+    let answer = l.b.reduce(x, op, how).at(span)?;
+    let there = l.b.map_op(MapOp::IsValid, &[x]).at(span)?;
+    let some = l.b.reduce(there, ReduceKind::Any, how).at(span)?;
+    l.b.map_op(MapOp::Mask, &[answer, some]).at(span)
 }
 
 /// Replaces NULL by NaN in a result over the cells without NaN, where unmasked cells exist: all of those were NaN.

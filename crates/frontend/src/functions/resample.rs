@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use tessera_planner::catalog::{Coord, CoordValues};
-use tessera_planner::dtype::Calendar;
-use tessera_planner::ir::{Groups, MapOp};
+use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::ir::{ConstArray, Groups, MapOp};
 use tessera_planner::scalar::Scalar;
 use tessera_planner::time::{DAY_US, DateTime, first_weekday, join, split};
 
-use super::{Bound, Open, Row, grouping, row};
+use super::grouping::{self, Operation};
+use super::reduce::Reduction;
+use super::{Bound, Open, Row, row};
 use crate::error::{BindError, Error};
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, span_of};
@@ -17,12 +19,12 @@ pub(super) const ROWS: &[Row] = &[row(
     "resample(x, op, time => '1 day', q => NULL, ddof => 0, skipna => false)",
     resample,
     "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'count', 'prod', 'any', \
-         'all', 'median', 'quantile' with `q`) of the cells of each period of a time \
+         'all', 'median', 'quantile' with `q`, 'first', 'last') of the cells of each period of a time \
          coordinate: '6 hours', '1 day', '1 week', '1 month', '1 quarter', '1 year', or 'h', \
-         'D', 'W', 'MS', 'QS', 'YS', with an anchor as in 'QS-DEC', 'YS-OCT' and 'W-WED'. \
-         Hours and days are counted from the first day on, weeks from Monday, months, quarters \
-         and years from that of the first cell. The new labels are the starts; those of 'W' \
-         are the last days, as pandas'.",
+         'D', 'W', 'MS', 'ME', 'QS', 'QE', 'YS', 'YE', with an anchor as in 'QS-DEC', 'YE-SEP' \
+         and 'W-WED'. Hours and days are counted from the first day on, weeks from Monday, months, \
+         quarters and years from that of the first cell. The new labels are the starts; those of \
+         'W', 'ME', 'QE' and 'YE' are the last days, as pandas'.",
 )
 .takes(&["x", "op", "q", "ddof", "skipna"], 2, Open::Dims)
 .dtypes("as the reduction")
@@ -42,8 +44,9 @@ pub(super) enum Period {
     Weeks(i64),
     /// Weeks that end with a given day (Monday is 0), labelled by it.
     WeeksTo(i64, i64),
-    /// `count` units of `unit` months (one, three or twelve), which begin with the month `anchor` (January is 0).
-    Months { count: i64, unit: i64, anchor: i64 },
+    /// `count` units of `unit` months (one, three or twelve), which begin with the month `anchor` (January is 0). With
+    /// `ends` their last days label them, and the first period ends with the unit of the first time.
+    Months { count: i64, unit: i64, anchor: i64, ends: bool },
 }
 
 const DAYS: [&str; 7] = ["MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"];
@@ -60,16 +63,21 @@ pub(super) fn period(text: &str) -> Option<Period> {
     let place = |names: &[&str], name: &str| {
         names.iter().position(|known| known.eq_ignore_ascii_case(name)).map(|at| at as i64)
     };
+    // Quarters from December on are the same as those from March on.
+    let months = |unit, start: i64, ends| {
+        Some(Period::Months { count: n, unit, anchor: start % unit, ends })
+    };
     if let Some((unit, anchor)) = unit.split_once('-') {
-        return Some(match unit {
-            "W" => Period::WeeksTo(n, place(&DAYS, anchor)?),
-            // Quarters from December on are the same as those from March on.
-            "QS" => Period::Months { count: n, unit: 3, anchor: place(&MONTHS, anchor)? % 3 },
-            "YS" => Period::Months { count: n, unit: 12, anchor: place(&MONTHS, anchor)? },
-            _ => return None,
-        });
+        return match unit {
+            "W" => Some(Period::WeeksTo(n, place(&DAYS, anchor)?)),
+            "QS" => months(3, place(&MONTHS, anchor)?, false),
+            "YS" => months(12, place(&MONTHS, anchor)?, false),
+            // What ends with a month begins with the next one.
+            "QE" => months(3, place(&MONTHS, anchor)? + 1, true),
+            "YE" => months(12, place(&MONTHS, anchor)? + 1, true),
+            _ => None,
+        };
     }
-    let months = |unit| Some(Period::Months { count: n, unit, anchor: 0 });
     let long = unit.to_ascii_lowercase();
     let micros = match (unit, long.strip_suffix('s').unwrap_or(&long)) {
         ("s", _) | (_, "second") => 1_000_000,
@@ -78,9 +86,12 @@ pub(super) fn period(text: &str) -> Option<Period> {
         ("D", _) | (_, "day") => DAY_US,
         ("W", _) => return Some(Period::WeeksTo(n, 6)),
         (_, "week") => return Some(Period::Weeks(n)),
-        ("MS", _) | (_, "month") => return months(1),
-        ("QS", _) | (_, "quarter") => return months(3),
-        ("YS", _) | (_, "year") => return months(12),
+        ("MS", _) | (_, "month") => return months(1, 0, false),
+        ("QS", _) | (_, "quarter") => return months(3, 0, false),
+        ("YS", _) | (_, "year") => return months(12, 0, false),
+        ("ME", _) => return months(1, 0, true),
+        ("QE", _) => return months(3, 0, true),
+        ("YE", _) => return months(12, 0, true),
         _ => return None,
     };
     Some(Period::Micros(n.checked_mul(micros)?))
@@ -126,15 +137,17 @@ fn periods(times: &[i64], calendar: Calendar, period: Period) -> Option<(Vec<u32
             Box::new(move |t| (t - origin).div_euclid(n)),
             Box::new(move |i| origin.checked_add(i.checked_mul(n)?)?.checked_add(shift)),
         ),
-        (None, Period::Months { count, unit, anchor }) => {
+        (None, Period::Months { count, unit, anchor, ends }) => {
             let n = count.checked_mul(unit)?;
-            let origin = (month(first) - anchor).div_euclid(unit) * unit + anchor;
-            let start = move |i: i64| {
-                let m = origin + i * n;
+            let begin = (month(first) - anchor).div_euclid(unit) * unit + anchor;
+            let origin = if ends { begin + unit - n } else { begin };
+            let label = move |i: i64| {
+                let m = origin + (i + i64::from(ends)) * n;
                 let (year, month) = (m.div_euclid(12), (m.rem_euclid(12) + 1) as u32);
-                join(DateTime { year, month, day: 1, micros: 0 }, calendar)
+                let start = join(DateTime { year, month, day: 1, micros: 0 }, calendar)?;
+                start.checked_sub(if ends { DAY_US } else { 0 })
             };
-            (Box::new(move |t| (month(t) - origin).div_euclid(n)), Box::new(start))
+            (Box::new(move |t| (month(t) - origin).div_euclid(n)), Box::new(label))
         }
         _ => return None,
     };
@@ -155,7 +168,7 @@ fn week(t: i64, end: i64, calendar: Calendar) -> i64 {
 
 fn resample(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let mut t = a.tensor(l, "x")?;
-    let how = grouping::operation(l, a)?;
+    let how = grouping::operation(l, a, grouping::OPERATIONS)?;
     let skipna = a.flag(l, "skipna")?;
     let [(name, expr)] = a.dims[..] else {
         return fail(a.invalid("one dimension", "must be given, as in `time => '1 day'`"), a.span);
@@ -171,10 +184,7 @@ fn resample(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         }
     };
     let Some(length) = period(&text) else {
-        let reason = format!(
-            "is '{text}'; it must be a number and hours, days, weeks, months, quarters or years, or a unit such as 'D', 'W', 'MS', 'QS-DEC'"
-        );
-        return fail(a.invalid(&argument, reason), place);
+        return fail(a.invalid(&argument, not_a_period(&text)), place);
     };
     let Some(coord) = t.dims[axis].coord.clone() else {
         return fail(a.invalid(&argument, "has no coordinate of times"), place);
@@ -203,11 +213,34 @@ fn resample(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         t.node = l.b.map_op(MapOp::Mask, &[t.node, yes]).at(a.span)?;
     }
     let groups = Groups { codes: codes.into(), count: starts.len() as u32 };
-    let node = grouping::of_groups(l, &t, how, axis, groups, None, skipna, a.span)?;
+    let mut node = grouping::of_groups(l, &t, how, axis, groups, None, skipna, a.span)?;
+    if matches!(how, Operation::Reduce(Reduction::Any | Reduction::All)) && filled.contains(&false)
+    {
+        // These are not NULL of no cells.
+        let mut shape = vec![1; t.dims.len()];
+        shape[axis] = filled.len() as u64;
+        let filled: Vec<Option<Scalar>> = filled.iter().map(|&f| Some(Scalar::bool(f))).collect();
+        let filled = l.b.array(ConstArray::new(DType::Bool, &shape, &filled)).at(a.span)?;
+        node = l.b.map_op(MapOp::Mask, &[node, filled]).at(a.span)?;
+    }
     let coord = Coord { values: CoordValues::Time(*calendar, starts.into()), ..(*coord).clone() };
     let mut dims = t.dims.clone();
     dims[axis] = Dim { coord: Some(Arc::new(coord)), ..t.dims[axis].bare() };
     Ok(Value::Tensor(Tensor::new(node, dims)))
+}
+
+/// The fault of a text that is not a period.
+fn not_a_period(text: &str) -> String {
+    let rest = text.trim().trim_start_matches(|c: char| c.is_ascii_digit());
+    match rest.contains(|c: char| c.is_ascii_digit()) {
+        true => format!(
+            "is '{text}'; it must be a whole number of one unit: give it in a smaller unit, as 1.5 days are '36 hours'"
+        ),
+        false => format!(
+            "is '{text}'; it must be a number and hours, days, weeks, months, quarters or years, or a unit such as \
+             'D', 'W', 'MS' (months labelled by their starts), 'ME' (by their ends), 'QS-DEC'"
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -219,7 +252,8 @@ mod tests {
     fn periods_are_read_and_counted() {
         assert_eq!(period("6 hours"), Some(Period::Micros(6 * 3_600_000_000)));
         assert_eq!(period("D"), Some(Period::Micros(DAY_US)));
-        let months = |count, unit, anchor| Some(Period::Months { count, unit, anchor });
+        let months =
+            |count, unit, anchor| Some(Period::Months { count, unit, anchor, ends: false });
         assert_eq!(period("2MS"), months(2, 1, 0));
         assert_eq!((period("QS-DEC"), period("2YS-oct")), (months(1, 3, 2), months(2, 12, 9)));
         assert_eq!(
@@ -235,6 +269,11 @@ mod tests {
             periods(&times, Calendar::Standard, months(1, 1, 0).unwrap()).unwrap();
         assert_eq!(codes, [0, 1, 3]);
         assert_eq!(starts, [0, day(31), day(59), day(90)]);
+        // As pandas has them: two months to January's end, then two more.
+        let (codes, ends) = periods(&times, Calendar::Standard, period("2ME").unwrap()).unwrap();
+        assert_eq!((codes, ends), (vec![0, 1, 2], vec![day(30), day(89), day(150)]));
+        let quarters = periods(&times, Calendar::Standard, period("QE-NOV").unwrap()).unwrap();
+        assert_eq!(quarters, (vec![0, 0, 1], vec![day(58), day(150)]));
         let (codes, starts) = periods(&times, Calendar::Day360, months(1, 12, 0).unwrap()).unwrap();
         assert_eq!((codes, starts), (vec![0, 0, 0], vec![0]));
         // 2001-01-01, -03 and -04 of 360_day: cftime's `dayofwk` is 4, 6 and 0.

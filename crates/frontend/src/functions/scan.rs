@@ -71,8 +71,8 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "roll(x, shift, axis => NULL)",
         roll,
-        "Cells moved by positions along a dimension, those that fall out come in at the other \
-         end.",
+        "Cells moved by positions along a dimension, or by a list along a list of them; those that \
+         fall out come in at the other end.",
     )
     .missing("masks move with their cells")
     .example("SELECT roll(x, 1, axis => 0) FROM x"),
@@ -224,16 +224,32 @@ fn shift(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 
 fn roll(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
-    let by = a.int(l, "shift")?.unwrap_or(0);
-    let axis = a.axis(l, &t, "axis")?;
+    let by = a.ints(l, "shift")?.unwrap_or_default();
+    let axes = a.axes(l, &t, "axis")?;
     let shape = l.b.shape(t.node);
-    let (flat_node, axis) = match axis {
-        Some(axis) => (t.node, axis),
-        None => (flat(l, t.clone(), a.span)?.node, 0),
+    let mut dims = t.dims.clone();
+    for at in axes.clone().unwrap_or_else(|| (0..dims.len()).collect()) {
+        dims[at].group = None;
+    }
+    let mut node = t.node;
+    let moves: Vec<(usize, i128)> = match axes.as_deref() {
+        None => {
+            node = flat(l, t, a.span)?.node;
+            by.into_iter().map(|by| (0, by)).collect()
+        }
+        Some(&[axis]) => by.into_iter().map(|by| (axis, by)).collect(),
+        Some(axes) if by.len() == 1 => axes.iter().map(|&axis| (axis, by[0])).collect(),
+        Some(axes) if by.len() == axes.len() => axes.iter().copied().zip(by).collect(),
+        Some(axes) => {
+            let reason = format!("has {} numbers for {} dimensions", by.len(), axes.len());
+            return fail(a.invalid("`shift`", reason), a.place("shift"));
+        }
     };
-    let length = l.b.shape(flat_node)[axis];
-    let mut node = flat_node;
-    if length > 0 {
+    for (axis, by) in moves {
+        let length = l.b.shape(node)[axis];
+        if length == 0 {
+            continue;
+        }
         let by = by.rem_euclid(i128::from(length)) as u64;
         if by > 0 {
             let tail = l.b.slice(node, axis, (length - by) as i64, 1, by).at(a.span)?;
@@ -242,11 +258,5 @@ fn roll(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         }
     }
     node = l.b.reshape(node, &shape).at(a.span)?;
-    let mut dims = t.dims;
-    let moved: Vec<usize> =
-        if a.expr("axis").is_some() { vec![axis] } else { (0..dims.len()).collect() };
-    for at in moved {
-        dims[at] = Dim { group: None, ..dims[at].clone() };
-    }
     Ok(Value::Tensor(Tensor::new(node, dims)))
 }

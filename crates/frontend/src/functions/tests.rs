@@ -25,7 +25,7 @@ fn parameters_follow_from_the_signature() {
     };
     for (name, names, required, open) in [
         ("now", "", 0, Open::No),
-        ("clip", "x lo hi", 3, Open::No),
+        ("clip", "x lo hi", 2, Open::No),
         ("histogram", "x bins range weights density", 1, Open::No),
         ("stack", "tensors axis dim", 1, Open::No),
         ("greatest", "x", 1, Open::Many),

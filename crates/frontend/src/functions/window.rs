@@ -13,9 +13,10 @@ use tessera_planner::region::cells;
 use tessera_planner::scalar::Scalar;
 use tessera_planner::window::Frame;
 
+use super::grouping::{self, Operation};
 use super::reduce::Reduction;
 use super::scan::known_int;
-use super::{Bound, Row, reduce, row};
+use super::{Bound, Row, order, reduce, row};
 use crate::error::{BindError, Error};
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, span_of, unsupported};
@@ -23,13 +24,13 @@ use crate::lower::{At, Lowerer, fail, span_of, unsupported};
 pub(super) const ROWS: &[Row] = &[
     row(
         "rolling(x, op, dim => n, …, center => false, min_periods => n, ddof => 0, skipna => \
-         false)",
+         false, q => NULL)",
         rolling,
         "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'prod', 'count', 'any', \
-         'all', 'median') of the n cells that end at each cell, or lie around it with `center` \
-         (n // 2 of them before it). Along times at equal distances n may be a duration such \
+         'all', 'median', 'quantile' with `q`) of the n cells that end at each cell, or lie around \
+         it with `center` (n // 2 of them before it). Along times at equal distances n may be a duration such \
          as '30 days', which means the cells of that time. The window of several dimensions is \
-         a box. 'median', and 'var' and 'std' of boxes, take windows of at most 128 cells.",
+         a box. 'median', 'quantile', and 'var' and 'std' of boxes, take windows of at most 128 cells.",
     )
     .dtypes("as the reduction")
     .missing(
@@ -40,10 +41,10 @@ pub(super) const ROWS: &[Row] = &[
     .example("SELECT rolling(t2m, 'mean', time => 7, center => true, min_periods => 1) FROM era5")
     .numpy("xarray.DataArray.rolling"),
     row(
-        "coarsen(x, op, dim => n, …, boundary => 'exact', ddof => 0, skipna => false)",
+        "coarsen(x, op, dim => n, …, boundary => 'exact', ddof => 0, skipna => false, q => NULL)",
         coarsen,
         "A reduction ('sum', 'mean', 'min', 'max', 'var', 'std', 'prod', 'count', 'any', \
-         'all', 'median') of blocks of n cells; a coordinate becomes the mean of each block. \
+         'all', 'median', 'quantile' with `q`) of blocks of n cells; a coordinate becomes the mean of each block. \
          Where n does not divide a length: 'exact' is an error, 'trim' leaves the rest out, \
          'pad' makes a shorter last block of it.",
     )
@@ -124,28 +125,27 @@ fn too_short<T>(a: &Bound<'_>, name: &str, n: i128, expr: &Expr) -> Result<T, Er
     fail(a.invalid(&format!("`{name}`"), reason), span_of(expr))
 }
 
-fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Reduction, Error> {
-    let ddof = reduce::ddof(l, a)?;
-    let op = a.text(l, "op")?.unwrap_or_default().to_ascii_lowercase();
-    let kind = reduce::reduction(&op, ddof).filter(|k| {
-        !matches!(
-            k,
-            Reduction::ArgMin | Reduction::ArgMax | Reduction::Ptp | Reduction::CountNonzero
-        )
-    });
-    match kind {
-        Some(kind) => Ok(kind),
-        None => fail(
-            a.invalid("`op`", format!("is '{op}'; it must be the name of a reduction")),
-            a.place("op"),
-        ),
+/// The names of the operations of windows and blocks.
+const OPERATIONS: &str = "'sum', 'mean', 'median', 'quantile', 'min', 'max', 'var', 'std', 'prod', 'count', 'any' or \
+                          'all'";
+
+fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Operation, Error> {
+    let how = grouping::operation(l, a, OPERATIONS)?;
+    let is_of_groups = matches!(
+        how,
+        Operation::First
+            | Operation::Last
+            | Operation::Reduce(Reduction::Ptp | Reduction::CountNonzero)
+    );
+    match is_of_groups {
+        false => Ok(how),
+        true => fail(a.invalid("`op`", format!("must be one of {OPERATIONS}")), a.place("op")),
     }
 }
 
 fn rolling(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
-    let median = a.text(l, "op")?.is_some_and(|op| op.eq_ignore_ascii_case("median"));
-    let kind = if median { Reduction::Mean } else { operation(l, a)? };
+    let how = operation(l, a)?;
     let windows = lengths(l, a, &t)?;
     let center = a.flag(l, "center")?;
     let size = windows.iter().fold(1u64, |n, (_, w)| n.saturating_mul(*w));
@@ -172,23 +172,27 @@ fn rolling(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     if a.flag(l, "skipna")? && from.is_float() {
         x = reduce::without_nan(l, x, a.span)?;
     }
-    let x = match kind {
-        Reduction::Mean | Reduction::Var(_) | Reduction::Std(_) if !from.is_float() => {
+    let x = match how {
+        Operation::Quantile(_)
+        | Operation::Reduce(Reduction::Mean | Reduction::Var(_) | Reduction::Std(_))
+            if !from.is_float() =>
+        {
             l.b.cast(x, DType::Float64).at(a.span)?
         }
-        Reduction::Any | Reduction::All => reduce::truth(l, x, a.name, a.span)?,
+        Operation::Reduce(Reduction::Any | Reduction::All) => reduce::truth(l, x, a.name, a.span)?,
         _ => x,
     };
-    let spread = matches!(kind, Reduction::Var(_) | Reduction::Std(_)) && frames.len() > 1;
-    let node = if median || spread {
-        if size > STACK_MAX {
+    let node = match how {
+        Operation::Reduce(kind)
+            if frames.len() == 1 || !matches!(kind, Reduction::Var(_) | Reduction::Std(_)) =>
+        {
+            moving(l, x, kind, &frames, min_count, a.span)?
+        }
+        _ if size > STACK_MAX => {
             let reason = format!("makes windows of {size} cells; here they may have {STACK_MAX}");
             return fail(a.invalid("a dimension", reason), a.span);
         }
-        let kind = (!median).then_some(kind);
-        side_by_side(l, x, kind, &frames, min_count, a.span)?
-    } else {
-        moving(l, x, kind, &frames, min_count, a.span)?
+        how => side_by_side(l, x, how, &frames, min_count, a.span)?,
     };
     let dims = t.dims.iter().map(|d| Dim { group: None, ..d.clone() }).collect();
     Ok(Value::Tensor(Tensor::new(node, dims)))
@@ -263,12 +267,12 @@ fn moving(
 /// Maximum cells of a window whose cells are stacked along a new axis.
 const STACK_MAX: u64 = 128;
 
-/// Stacks the cells of each window along a new axis, for reductions without a sliding form (medians, and variances of
-/// boxes). `None` is the median.
+/// Stacks the cells of each window along a new axis, for reductions without a sliding form (quantiles, and variances of
+/// boxes).
 fn side_by_side(
     l: &mut Lowerer<'_, '_>,
     x: NodeId,
-    kind: Option<Reduction>,
+    how: Operation,
     frames: &[(usize, Frame)],
     min_count: u64,
     span: Span,
@@ -306,15 +310,7 @@ fn side_by_side(
     }
     let lines = l.b.concat(&cells, rank).at(span)?;
     let lines = Tensor::unnamed(lines, rank + 1);
-    let value = match kind {
-        None => super::order::median(l, &lines, &[rank], false, span)?,
-        Some(kind) => {
-            let mut how = vec![AxisReduce::Keep; rank];
-            how.push(AxisReduce::All);
-            let node = reduce::reduce(l, &lines, kind, &how, None, false, span)?;
-            l.b.squeeze(node, &[rank]).at(span)?
-        }
-    };
+    let value = over(l, &lines, how, &[rank], false, span)?;
     let count = l.b.reduce_axes(lines.node, ReduceKind::Count, &[rank]).at(span)?;
     let count = l.b.squeeze(count, &[rank]).at(span)?;
     let least = l.b.constant(Scalar::i64(min_count.max(1) as i64)).at(span)?;
@@ -324,8 +320,7 @@ fn side_by_side(
 
 fn coarsen(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let mut t = a.tensor(l, "x")?;
-    let median = a.text(l, "op")?.is_some_and(|op| op.eq_ignore_ascii_case("median"));
-    let kind = if median { Reduction::Mean } else { operation(l, a)? };
+    let how = operation(l, a)?;
     let blocks = lengths(l, a, &t)?;
     let skipna = a.flag(l, "skipna")?;
     let boundary = a.text(l, "boundary")?.unwrap_or_else(|| "exact".into());
@@ -358,29 +353,19 @@ fn coarsen(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     });
     let inputs = blocks.iter().fold(1u64, |s, &(axis, _)| s.saturating_mul(shape[axis]));
     let groups = blocks.iter().all(|&(axis, n)| u32::try_from(count(axis, n)).is_ok());
-    let node = if !median && groups && states <= inputs.saturating_mul(2) {
-        let mut how = vec![AxisReduce::Keep; t.dims.len()];
-        for &(axis, n) in &blocks {
-            let codes = (0..shape[axis]).map(|i| (i / n) as u32).collect();
-            how[axis] = AxisReduce::Group(Groups { codes, count: count(axis, n) as u32 });
+    let node = match how {
+        Operation::Reduce(kind) if groups && states <= inputs.saturating_mul(2) => {
+            let mut how = vec![AxisReduce::Keep; t.dims.len()];
+            for &(axis, n) in &blocks {
+                let codes = (0..shape[axis]).map(|i| (i / n) as u32).collect();
+                how[axis] = AxisReduce::Group(Groups { codes, count: count(axis, n) as u32 });
+            }
+            reduce::reduce(l, &t, kind, &how, None, skipna, a.span)?
         }
-        reduce::reduce(l, &t, kind, &how, None, skipna, a.span)?
-    } else {
-        let split = split_blocks(l, &t, &blocks, a.span)?;
-        let rank = l.b.shape(split.0).len();
-        if median {
-            let flat = Tensor::unnamed(split.0, rank);
-            super::order::median(l, &flat, &split.1, skipna, a.span)?
-        } else {
-            let how: Vec<AxisReduce> = (0..rank)
-                .map(|axis| match split.1.contains(&axis) {
-                    true => AxisReduce::All,
-                    false => AxisReduce::Keep,
-                })
-                .collect();
-            let flat = Tensor::unnamed(split.0, rank);
-            let node = reduce::reduce(l, &flat, kind, &how, None, skipna, a.span)?;
-            l.b.squeeze(node, &split.1).at(a.span)?
+        how => {
+            let (split, axes) = split_blocks(l, &t, &blocks, a.span)?;
+            let split = Tensor::unnamed(split, l.b.shape(split).len());
+            over(l, &split, how, &axes, skipna, a.span)?
         }
     };
     let mut dims = t.dims.clone();
@@ -392,6 +377,27 @@ fn coarsen(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         };
     }
     Ok(Value::Tensor(Tensor::new(node, dims)))
+}
+
+/// A quantile or a reduction over some axes, which are dropped.
+fn over(
+    l: &mut Lowerer<'_, '_>,
+    t: &Tensor,
+    how: Operation,
+    axes: &[usize],
+    skipna: bool,
+    span: Span,
+) -> Result<NodeId, Error> {
+    let kind = match how {
+        Operation::Quantile(q) => return order::quantile_over(l, t, axes, q, skipna, span),
+        Operation::Reduce(kind) => kind,
+        Operation::First | Operation::Last => return unsupported("an end of a window", span),
+    };
+    let how: Vec<AxisReduce> = (0..t.dims.len())
+        .map(|axis| if axes.contains(&axis) { AxisReduce::All } else { AxisReduce::Keep })
+        .collect();
+    let node = reduce::reduce(l, t, kind, &how, None, skipna, span)?;
+    l.b.squeeze(node, axes).at(span)
 }
 
 /// Splits an axis into blocks with a new axis directly behind it; masked cells pad a short last block. The second part

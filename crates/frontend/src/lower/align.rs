@@ -158,8 +158,16 @@ impl Lowerer<'_, '_> {
         if let Some(error) = BindError::no_labels(a).or_else(|| BindError::no_labels(b)) {
             return fail(error, span);
         }
-        let show = |values: &CoordValues| {
-            if at < values.len() { values.display(at) } else { "no label".into() }
+        let calendars = match (&a.values, &b.values) {
+            (CoordValues::Time(a, _), CoordValues::Time(b, _)) => a != b,
+            _ => false,
+        };
+        let show = |values: &CoordValues| match values {
+            CoordValues::Time(calendar, _) if calendars && at < values.len() => {
+                format!("{} of the calendar {}", values.display(at), calendar.name())
+            }
+            values if at < values.len() => values.display(at),
+            _ => "no label".into(),
         };
         fail(
             BindError::NotAligned {

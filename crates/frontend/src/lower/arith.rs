@@ -272,6 +272,11 @@ impl Lowerer<'_, '_> {
             Binary::Rem => ScalarOp::Rem,
             Binary::Bits(bits) => bits,
         };
+        if matches!(op, Binary::Add | Binary::Sub)
+            && let Some(error) = self.time_and_number(name, &values)
+        {
+            return fail(error, span);
+        }
         let met = self.meet(name, &values, span)?;
         if met.is_datetime() {
             let both = values.iter().all(|v| matches!(v, Value::Tensor(_) | Value::Str(_)));
@@ -330,7 +335,7 @@ impl Lowerer<'_, '_> {
     }
 
     /// Microseconds as seconds.
-    fn seconds(&mut self, mut t: Tensor, span: Span) -> Result<Tensor, Error> {
+    pub(crate) fn seconds(&mut self, mut t: Tensor, span: Span) -> Result<Tensor, Error> {
         t.node = self.b.cast(t.node, DType::Float64).at(span)?;
         let unit = self.b.constant(Scalar::f64(1e6)).at(span)?;
         t.node = self.b.map(ScalarOp::Div, &[t.node, unit]).at(span)?;

@@ -5,13 +5,14 @@ use sqlparser::ast::{
     FunctionArguments, Ident, TypedString, UnaryOperator, Value as Literal,
 };
 use sqlparser::tokenizer::Span;
+use tessera_planner::catalog::CoordValues;
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::MapOp;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::time::DatePart;
 
 use super::value::{Tensor, Value};
-use super::{At, Binary, Lowerer, RED_ZONE, STACK, fail, span_of, types, unsupported};
+use super::{At, Binary, Lowerer, RED_ZONE, STACK, fail, intervals, span_of, types, unsupported};
 use crate::ast;
 use crate::error::{BindError, Error, Position, nearest};
 use crate::interrupt;
@@ -102,6 +103,7 @@ impl Lowerer<'_, '_> {
                     hint: Some("a list is written in brackets: `['time', 'lat']`, `[2, 3]`".into()),
                 })
             }
+            Expr::Interval(interval) => Err(intervals::alone(interval, span)),
             Expr::Lambda(_) => unsupported("a lambda here", span),
             Expr::Subquery(query) => self.subquery(query, true, span),
             Expr::Exists { .. } | Expr::InSubquery { .. } => {
@@ -134,11 +136,27 @@ impl Lowerer<'_, '_> {
             let order: Vec<usize> = (0..tensor.dims.len()).rev().collect();
             return self.transposed(tensor, &order, field.span).map(Value::Tensor);
         }
-        Err(Error::UnknownName {
-            kind: "field",
-            name: field.value.clone(),
-            candidates: vec!["T".into()],
+        let (name, of) = (&field.value, tensor.name.as_deref().unwrap_or("x"));
+        let coord =
+            tensor.dims.iter().filter_map(|dim| dim.coord.as_ref()).find(|c| *c.name == **name);
+        let is_time = self.b.dtype(tensor.node).is_datetime();
+        let hint = match coord {
+            Some(coord) if matches!(coord.values, CoordValues::Time(..)) => {
+                format!(
+                    "coordinates are names of their own: write `{name}`, and its parts as `month({name})`"
+                )
+            }
+            Some(_) => format!("coordinates are names of their own: write `{name}`"),
+            None if is_time && DatePart::parse(name).is_some() => {
+                format!("parts of times are functions: write `{name}({of})`")
+            }
+            None => "the only field of a tensor is `T`, its transpose".into(),
+        };
+        Err(Error::Cells {
+            code: "unknown_name",
+            message: format!("unknown field `{name}`"),
             position: Position::of_span(field.span),
+            hint: Some(hint),
         })
     }
 
@@ -220,6 +238,9 @@ impl Lowerer<'_, '_> {
             }
             op => return unsupported(&format!("the operator `{op}` in a tensor block"), span),
         };
+        if let Some(moved) = self.moved(left, op, right, span)? {
+            return Ok(moved);
+        }
         let (l, r) = (self.expr(left)?, self.expr(right)?);
         self.binary(binary, l, r, span)
     }

@@ -43,7 +43,7 @@ impl Lowerer<'_, '_> {
         let shapes: Vec<Dims> = taken
             .iter()
             .map(|&axis| match &picks[axis] {
-                Pick::Take(_, shape) => shape.as_slice().into(),
+                Pick::Take(_, shape, _) => shape.as_slice().into(),
                 _ => SmallVec::new(),
             })
             .collect();
@@ -57,7 +57,7 @@ impl Lowerer<'_, '_> {
             let lead = points.len() - shapes[n].len();
             for (i, row) in rows.iter_mut().enumerate() {
                 let position = match &picks[axis] {
-                    Pick::Take(positions, shape) => {
+                    Pick::Take(positions, shape, _) => {
                         let read: i64 = (0..shape.len())
                             .filter(|&d| shape[d] != 1)
                             .map(|d| {

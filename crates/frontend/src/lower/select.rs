@@ -49,15 +49,14 @@ impl Lowerer<'_, '_> {
                 for item in items {
                     match self.label_pick(t, axis, item, method, span)? {
                         Pick::At(at) => positions.push(at),
-                        Pick::Take(more, _) => positions.extend(more),
+                        Pick::Take(more, ..) => positions.extend(more),
                         Pick::Range { start, step, len } => {
                             positions.extend((0..len as i64).map(|i| (start + i * step) as u64));
                         }
                         Pick::All => {}
                     }
                 }
-                let count = positions.len() as u64;
-                Ok(Pick::Take(positions, vec![count]))
+                Ok(Pick::list(positions))
             }
             Value::Tensor(tensor) => {
                 let dtype = self.b.dtype(tensor.node);
@@ -193,9 +192,7 @@ impl Lowerer<'_, '_> {
                     // From the first label to the end of the circle, and on from its start.
                     let round = (start..length).chain(0..end);
                     let step = usize::try_from(step).unwrap_or(usize::MAX);
-                    let positions: Vec<u64> = round.step_by(step).collect();
-                    let count = positions.len() as u64;
-                    return Ok(Pick::Take(positions, vec![count]));
+                    return Ok(Pick::list(round.step_by(step).collect()));
                 }
                 span_of_labels(&coord, from, to, [&lo, &hi], span)?
             }
@@ -278,10 +275,9 @@ fn matches(values: &CoordValues, label: &Label) -> (Vec<u64>, bool) {
 fn run(positions: Vec<u64>) -> Pick {
     let first = positions.first().copied().unwrap_or(0);
     let is_run = positions.iter().enumerate().all(|(i, &p)| p == first + i as u64);
-    let count = positions.len() as u64;
     match is_run {
-        true => Pick::Range { start: first as i64, step: 1, len: count },
-        false => Pick::Take(positions, vec![count]),
+        true => Pick::Range { start: first as i64, step: 1, len: positions.len() as u64 },
+        false => Pick::list(positions),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::ast::{self, Axis, Selection, Slice, Subscript};
 use crate::error::{BindError, Error, Position};
 
 /// The positions of one dimension that are read.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Pick {
     /// All positions.
     All,
@@ -31,8 +31,17 @@ pub(crate) enum Pick {
         /// Number of positions.
         len: u64,
     },
-    /// These positions, in this order, in an array of that shape.
-    Take(Vec<u64>, Vec<u64>),
+    /// These positions, in this order, in an array of that shape. Its dimensions are those of the array, or the one
+    /// that is read if there are none.
+    Take(Vec<u64>, Vec<u64>, Vec<Dim>),
+}
+
+impl Pick {
+    /// These positions along the dimension that is read.
+    pub(crate) fn list(positions: Vec<u64>) -> Self {
+        let count = positions.len() as u64;
+        Pick::Take(positions, vec![count], Vec::new())
+    }
 }
 
 /// A position in the result of a subscript.
@@ -172,7 +181,7 @@ impl Lowerer<'_, '_> {
                 Pick::Range { start, step, len } => {
                     self.b.slice(node, axis, *start, *step, *len).at(span)?
                 }
-                Pick::Take(positions, _) => {
+                Pick::Take(positions, ..) => {
                     self.b.take(node, axis, positions.as_slice().into()).at(span)?
                 }
             };
@@ -194,14 +203,14 @@ impl Lowerer<'_, '_> {
                     Pick::Range { start, step, len } => {
                         dims.push(base.dims[axis].slice(*start, *step, *len));
                     }
-                    Pick::Take(positions, shape) => {
-                        wide = Some((dims.len(), shape.clone()));
+                    Pick::Take(positions, shape, named) => {
+                        wide = Some((dims.len(), shape.clone(), named.clone()));
                         dims.push(base.dims[axis].take(positions));
                     }
                 },
             }
         }
-        if let Some((mut at, shape)) = wide {
+        if let Some((mut at, shape, named)) = wide {
             if to_front {
                 let order: Vec<usize> =
                     std::iter::once(at).chain((0..dims.len()).filter(|&a| a != at)).collect();
@@ -214,7 +223,9 @@ impl Lowerer<'_, '_> {
                 let mut all = self.b.shape(node).to_vec();
                 all.splice(at..at + 1, shape.iter().copied());
                 node = self.b.reshape(node, &all).at(span)?;
-                dims.splice(at..at + 1, vec![Dim::default(); shape.len()]);
+            }
+            if !named.is_empty() {
+                dims.splice(at..at + 1, named);
             }
         }
         Ok(Tensor { node, dims, name: None, attrs: base.attrs })
@@ -255,7 +266,7 @@ impl Lowerer<'_, '_> {
                 return range(known, length, span);
             }
             Value::List(items) if items.is_empty() => {
-                return Ok(Pick::Take(Vec::new(), vec![0]));
+                return Ok(Pick::list(Vec::new()));
             }
             Value::List(items) => self.array(&items, span)?,
             Value::Tensor(tensor) => tensor,
@@ -294,11 +305,8 @@ impl Lowerer<'_, '_> {
         }
         Ok(match shape.as_slice() {
             [] => Pick::At(positions[0]),
-            _ if dtype == DType::Bool => {
-                let count = positions.len() as u64;
-                Pick::Take(positions, vec![count])
-            }
-            _ => Pick::Take(positions, shape),
+            _ if dtype == DType::Bool => Pick::list(positions),
+            _ => Pick::Take(positions, shape, index_dims(base, axis, &tensor)),
         })
     }
 
@@ -408,6 +416,26 @@ fn by_name(dim: &str, mask: &Expr) -> String {
         mask => text(mask),
     };
     format!("the mask is along `{dim}`: write `{dim} => {selection}`")
+}
+
+/// The dimensions of an array of positions in the result, with their names and labels as in xarray. A name that the
+/// base has too is dropped: each position is read at all cells of that dimension. A list without a name of its own lies
+/// along the dimension that it reads: it has none.
+fn index_dims(base: &Tensor, axis: usize, index: &Tensor) -> Vec<Dim> {
+    let is_free = |dim: &Dim| {
+        let mut others = base.dims.iter().enumerate().filter(|(other, _)| *other != axis);
+        dim.name.is_some() && others.all(|(_, other)| other.name != dim.name)
+    };
+    if let [dim] = index.dims.as_slice()
+        && (!is_free(dim) || dim.name == base.dims[axis].name)
+    {
+        return Vec::new();
+    }
+    let kept = |dim: &Dim| match is_free(dim) {
+        true => Dim { group: None, ..dim.clone() },
+        false => Dim::default(),
+    };
+    index.dims.iter().map(kept).collect()
 }
 
 /// True if an array and an integer are separated by another subscript: then NumPy puts the array's

@@ -174,8 +174,12 @@ macro_rules! keyed_floats {
             }
             fn between(a: $t, b: $t, t: f64) -> $t {
                 let (x, y) = (f64::from(a), f64::from(b));
-                if t == 0.0 || x == y {
+                if t == 0.0 {
                     return a;
+                }
+                if x == y {
+                    // Of -0.0 and 0.0 it is 0.0, as in NumPy.
+                    return if x == 0.0 { a + b } else { a };
                 }
                 if t == 0.5 {
                     // The mean of two: of a number and an infinity it is the infinity.

@@ -308,6 +308,14 @@ mod tests {
         [n, n].into_iter().chain(run.iter().step_by(every).copied()).collect()
     }
 
+    #[test]
+    fn between_zeros_is_the_positive_one() {
+        let mut cell = [1; 8];
+        let keys = [-0.0f64, 0.0].map(|zero| zero.key().unwrap());
+        between(DType::Float64, Some(keys), 0.5, &mut cell, 0);
+        assert_eq!(cell, 0.0f64.to_le_bytes());
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
         #[test]

@@ -28,7 +28,7 @@ pub(in crate::functions) const ROWS: &[Row] = &[
     row("bitwise_not(x)", invert, "Bitwise not; of bools the logical one.")
         .dtypes("integers and bool"),
     row("invert(x)", invert, "Bitwise not; of bools the logical one.").dtypes("integers and bool"),
-    row("isnan(x)", predicate, "Is it NaN?").dtypes(BOOL),
+    row("isnan(x)", predicate, "Is it NaN, or a time that is missing?").dtypes(BOOL),
     row("isinf(x)", predicate, "Is it an infinity?").dtypes(BOOL),
     row("isfinite(x)", predicate, "Is it neither NaN nor infinite?").dtypes(BOOL),
     row("signbit(x)", predicate, "Is the sign set?").dtypes(BOOL),
@@ -71,6 +71,12 @@ fn predicate(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
     let dtype = l.b.dtype(t.node);
     let op = op_of(a)?;
+    if dtype.is_datetime() && op == ScalarOp::IsNan {
+        // A time that is missing, NaT, is masked.
+        let valid = l.b.map_op(MapOp::IsValid, &[t.node]).at(a.span)?;
+        let node = l.b.map(ScalarOp::Not, &[valid]).at(a.span)?;
+        return Ok(tensor(l, node, t));
+    }
     let defined = dtype.is_float() || (op == ScalarOp::SignBit && dtype.is_signed());
     if !defined && !dtype.is_datetime() {
         // Integers are all finite; their sign bit is that of a float.

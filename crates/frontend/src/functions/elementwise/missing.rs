@@ -27,9 +27,13 @@ pub(in crate::functions) const ROWS: &[Row] = &[
     )
     .dtypes("type stays")
     .missing("masked cells stay masked"),
-    row("clip(x, lo, hi)", clip, "Cells below lo as lo, above hi as hi; NULL means no bound.")
-        .dtypes(MEET)
-        .example("SELECT clip(x, -1, 1) FROM x"),
+    row(
+        "clip(x, lo, hi => NULL)",
+        clip,
+        "Cells below lo as lo, above hi as hi; NULL means no bound.",
+    )
+    .dtypes(MEET)
+    .example("SELECT clip(x, -1, 1) FROM x"),
     row("coalesce(x, y, …)", coalesce, "The first argument that is not masked.")
         .dtypes(MEET)
         .missing("masked where all are")

@@ -15,7 +15,7 @@ use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, unique};
 
 /// The error for tensors that are not in a list: `concat(a, b)`.
-pub(in crate::functions) fn not_a_list(a: &Bound<'_>) -> BindError {
+fn not_a_list(a: &Bound<'_>) -> BindError {
     let given = ["tensors", "axis"].into_iter().filter_map(|param| a.expr(param));
     let given = given.filter(|expr| !matches!(expr, Expr::Value(_)));
     let given: Vec<String> = given.filter_map(ast::text).collect();
@@ -24,7 +24,10 @@ pub(in crate::functions) fn not_a_list(a: &Bound<'_>) -> BindError {
 }
 
 /// The tensors of a list, in one type.
-fn list(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Vec<Tensor>, Error> {
+pub(in crate::functions) fn list(
+    l: &mut Lowerer<'_, '_>,
+    a: &Bound<'_>,
+) -> Result<Vec<Tensor>, Error> {
     let place = a.place("tensors");
     let items = match a.value(l, "tensors")? {
         Value::List(items) if !items.is_empty() => items,
@@ -36,7 +39,21 @@ fn list(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Vec<Tensor>, Error> {
 }
 
 pub(super) fn concat(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
-    let mut parts = list(l, a)?;
+    let parts = list(l, a)?;
+    let axis = match parts[0].dims.is_empty() {
+        true => 0,
+        false => a.axis(l, &parts[0].clone(), "axis")?.unwrap_or(0),
+    };
+    joined(l, a, parts, axis).map(Value::Tensor)
+}
+
+/// Joins tensors of one type along an axis of the first one; the labels along it follow one another.
+pub(in crate::functions) fn joined(
+    l: &mut Lowerer<'_, '_>,
+    a: &Bound<'_>,
+    mut parts: Vec<Tensor>,
+    axis: usize,
+) -> Result<Tensor, Error> {
     let rank = parts[0].dims.len();
     let shapes: Vec<Vec<u64>> = parts.iter().map(|t| l.b.shape(t.node).to_vec()).collect();
     let mismatch = |hint: &str| {
@@ -68,7 +85,6 @@ pub(super) fn concat(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Er
             }
         }
     }
-    let axis = a.axis(l, &parts[0].clone(), "axis")?.unwrap_or(0);
     let mut dims = parts[0].dims.clone();
     for t in &parts[1..] {
         for (at, dim) in t.dims.iter().enumerate() {
@@ -102,7 +118,7 @@ pub(super) fn concat(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Er
     dims[axis] = Dim { name, coord, group: None };
     let nodes: Vec<_> = parts.iter().map(|t| t.node).collect();
     let node = l.b.concat(&nodes, axis).at(a.span)?;
-    Ok(Value::Tensor(Tensor::new(node, dims)))
+    Ok(Tensor::new(node, dims))
 }
 
 pub(super) fn stack(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

@@ -20,11 +20,15 @@ pub(super) fn average(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, E
     let rank = t.dims.len();
     let axes = a.axes(l, &t, "axis")?;
     let from = l.b.dtype(t.node);
-    let (real, weight_type) =
-        (if from.is_float() { from } else { DType::Float64 }, l.b.dtype(weights.node));
+    let weight_type = l.b.dtype(weights.node);
     if from.is_datetime() || weight_type.is_datetime() {
         return fail(types("average", vec![from.name(), weight_type.name()]), a.span);
     }
+    // As in NumPy: integers count as float64, and floats meet the type of the weights.
+    let real = match from.is_float() {
+        true => from.promote(weight_type).unwrap_or(DType::Float64),
+        false => DType::Float64,
+    };
     // As in NumPy: a 1-d list of weights lies along the reduced axis.
     if let (Some([axis]), 1, 2..) = (axes.as_deref(), weights.dims.len(), rank)
         && weights.dims[0].name.is_none()

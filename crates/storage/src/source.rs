@@ -39,6 +39,7 @@ pub(crate) mod rests;
 pub(crate) mod retry;
 mod root;
 mod scaled;
+pub(crate) mod scope;
 pub(crate) mod store;
 mod table_files;
 mod table_store;

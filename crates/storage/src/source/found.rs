@@ -15,13 +15,15 @@ use std::sync::Arc;
 use tessera_planner::catalog::Attrs;
 use tessera_planner::grid::Grid;
 
+/// Arrays of a group, by name.
+pub(crate) type Arrays = BTreeMap<String, Result<Node, Unread>>;
+
 /// The node at a location.
 pub(crate) enum Found {
     Array(Box<Node>),
     /// A group with the arrays directly in it.
     Group {
-        /// By name.
-        arrays: BTreeMap<String, Result<Node, Unread>>,
+        arrays: Arrays,
         /// Names of the groups directly in it.
         groups: Vec<String>,
         attrs: Attrs,

@@ -39,6 +39,35 @@ fn texts_label_a_dimension() {
 }
 
 #[test]
+fn groups_have_the_coordinates_of_their_parents() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let put_x = |at: &str, x: &[i8]| {
+        put(root, &format!("{at}.zarray"), zarray(&format!("[{}]", x.len()), "|i1", "null"));
+        put(root, &format!("{at}.zattrs"), r#"{"_ARRAY_DIMENSIONS":["x"]}"#);
+        put(root, &format!("{at}0"), x.iter().map(|v| v.cast_unsigned()).collect::<Vec<_>>());
+    };
+    for group in ["", "a/", "a/b/", "a/b/c/", "a/d/"] {
+        put(root, &format!("{group}.zgroup"), r#"{"zarr_format":2}"#);
+    }
+    put_x("x/", &[1, 0]);
+    put_x("a/v/", &[5, 6]);
+    put_x("a/b/x/", &[10, 20]);
+    put_x("a/b/c/v/", &[7, 8]);
+    put_x("a/d/v/", &[7, 8, 9]);
+    let x = |group: &str| {
+        let opened = open_local(&format!("{}#{group}", root.display())).unwrap();
+        assert_eq!(opened.dataset.variables.len(), 1, "{group}");
+        opened.dataset.index_coord("x").map(|c| c.values.clone())
+    };
+    let labels = |v: &[i64]| Some(CoordValues::Int(DType::Int8, v.into()));
+    // xr.open_datatree(root)["a"].x and ["a/b/c"].x.
+    assert_eq!((x("a"), x("a/b/c")), (labels(&[1, 0]), labels(&[10, 20])));
+    // An axis of another length is another dimension.
+    assert_eq!(x("a/d"), None);
+}
+
+#[test]
 fn companions_are_no_data() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();

@@ -41,6 +41,7 @@ mod root;
 mod scaled;
 pub(crate) mod scope;
 pub(crate) mod store;
+pub(crate) mod sum;
 mod table_files;
 mod table_store;
 mod taken;

@@ -96,7 +96,7 @@ impl Node {
     pub(crate) fn layout(self, store: &Store) -> (Layout, Rests) {
         let flat = |key: &str, offset, swapped, memory| {
             let (key, raw) = (key.to_string(), self.meta.raw.clone());
-            Layout::Flat(Flat { key, raw, swapped, fortran: false, offset, memory })
+            Layout::Flat(Flat { key, raw, swapped, fortran: false, offset, memory, sum: None })
         };
         match self.place {
             Place::Zarr { document } => {

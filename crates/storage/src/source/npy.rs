@@ -188,6 +188,7 @@ impl Header {
             fortran: self.fortran,
             offset: base + self.offset,
             memory: None,
+            sum: None,
         }
     }
 }

@@ -70,6 +70,31 @@ fn names_of_relations_are_all_of_them() {
     assert!(!plan.unwrap().is_empty());
 }
 
+/// Dimensions and cells are those of netCDF4 for the source.
+#[test]
+fn all_of_a_dataset_keeps_the_dimensions_of_its_variables() {
+    let place = Place::open(&[]);
+    let all = "FROM 'tests/data/formats/hdf5/netcdf4.nc'";
+    let (store, file) = (place.shown("all.zarr"), place.shown("all.nc"));
+    let (told, hint) = refused(&place, &format!("COPY (SELECT * {all}) TO '{store}'"));
+    assert!(told.contains("`pairs`") && hint.contains("* EXCLUDE (pairs)"), "{told} {hint}");
+    let most = format!("SELECT * EXCLUDE (pairs, ragged, growing_names, label) {all}");
+    let (told, _) = refused(&place, &format!("COPY ({most}) TO '{store}'"));
+    assert!(told.contains("`names` of texts"), "{told}");
+    let most = most.replace("label)", "label, names)");
+    place.run(&format!("COPY ({most}) TO '{store}' (chunks '[1, 5, 7]')"));
+    place.run(&format!("CREATE VIEW w AS {most}; COPY w TO '{file}'"));
+    for out in [store, file] {
+        let shapes = place.lines(&format!("SELECT pair, scalar, sky, t2m FROM '{out}'")).unwrap();
+        for shape in ["pair int8 [bare=3, x=4]", "scalar float64 []", "sky uint8 [lat=5]"] {
+            assert!(shapes.iter().any(|line| line == shape), "{out}: {shape} in {shapes:?}");
+        }
+        let cell = "t2m[time => '2000-01-01', lat => -80, lon => 'c'] AS v";
+        let cell = place.lines(&format!("SELECT {cell} FROM '{out}'")).unwrap();
+        assert_eq!(cell.last().map(String::as_str), Some("2.5"), "{out}");
+    }
+}
+
 /// The texts are those of DuckDB for the same options.
 #[test]
 fn csv_has_the_options_of_other_databases() {

@@ -59,6 +59,6 @@ pub use error::{Class, Error, Position};
 pub use functions::{Function, functions};
 pub use island::Islands;
 pub use labels::Labels;
-pub use lower::{Lowered, flatten, lower_any, lower_inside, lower_tensor, span_of};
+pub use lower::{Lowered, flatten, is_star, lower_any, lower_inside, lower_tensor, span_of};
 pub use parse::{Parsed, is_complete, parse, parse_at_most};
 pub use statement::Statement;

@@ -12,6 +12,7 @@
 //! while binding (groups, positions) from coordinates and literals alone.
 
 mod align;
+mod all;
 mod arith;
 mod columns;
 mod consteval;
@@ -48,6 +49,7 @@ use crate::labels::Labels;
 use crate::scope::Scope;
 use crate::surface;
 pub(crate) use align::unique;
+pub use all::is_star;
 pub(crate) use arith::{Binary, types};
 pub(crate) use columns::over_columns;
 pub(crate) use consteval::evaluate;
@@ -307,6 +309,12 @@ impl Lowerer<'_, '_> {
             let (expr, alias) = match item {
                 SelectItem::UnnamedExpr(expr) => (expr, None),
                 SelectItem::ExprWithAlias { expr, alias } => (expr, Some(alias)),
+                SelectItem::Wildcard(options) => {
+                    items.extend(self.everything(options, item.span())?);
+                    given.resize(items.len(), None);
+                    texts.resize(items.len(), None);
+                    continue;
+                }
                 other => return wrong_surface("the tensor block", "the item *", other.span()),
             };
             let value = self.expr(expr)?;

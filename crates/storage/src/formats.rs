@@ -67,6 +67,11 @@ pub(crate) trait Format: Sync {
         Vec::new()
     }
 
+    /// True if a group sees the coordinates of the groups above it.
+    fn is_scoped(&self) -> bool {
+        false
+    }
+
     /// The arrays of a group of the file; the root is the empty path. `None` if there is no such group.
     fn read(&self, file: &View<'_>, group: &str) -> Result<Option<Group>, Fault>;
 }

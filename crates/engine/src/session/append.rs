@@ -75,11 +75,16 @@ impl Session {
         statement: &Handle,
     ) -> Result<Reply, Error> {
         let mut reply = self.query_tensors(query, statement).await?;
-        let Answer::Chunked(results) =
+        let Answer::Chunked(mut results) =
             std::mem::replace(&mut reply.answer, Answer::Done(String::new()))
         else {
             return Err(Error::Internal { what: "an append of no tensors".into() });
         };
+        if tessera_frontend::is_star(query) {
+            // The others stay as they are.
+            let grows = |r: &Chunked| r.labels.dims.iter().any(|d| d.name.as_deref() == Some(dim));
+            results.retain(grows);
+        }
         let items = items(&results);
         let results: Vec<Arc<Chunked>> = results.into_iter().map(Arc::new).collect();
         let (mark, mut earlier) = match noted(statement) {

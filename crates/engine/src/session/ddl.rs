@@ -404,8 +404,14 @@ fn fit(lowered: &mut Lowered, layout: &Layout, config: &PlanConfig) -> Result<Ve
     let mut b = Builder::new(config.clone());
     b.graph = graph;
     let mut chunks = Vec::with_capacity(lowered.outputs.len());
+    // Lengths are for the results that have as many dimensions, if there are any; the others keep their chunks.
+    let rank = layout.chunks.as_ref().or(layout.shards.as_ref()).map(Vec::len);
+    let is_of = |labels: &Labels| Some(labels.shape.len()) == rank;
+    let has_some = lowered.outputs.iter().any(is_of);
+    let computed = Layout { chunks: None, shards: None, ..layout.clone() };
     for (root, labels) in lowered.rooted.roots.iter_mut().zip(&lowered.outputs) {
         let node = b.node(*root);
+        let layout = if is_of(labels) || !has_some { layout } else { &computed };
         let of =
             layout.fit(&labels.name, &node.shape, node.dtype, &node.grid).map_err(Error::stage)?;
         *root = b.rechunk(*root, of.object()).map_err(Error::stage)?;

@@ -30,6 +30,9 @@ impl Lowerer<'_, '_> {
         if decision.surface == Surface::Tensor || decision.reason == surface::Reason::NoFrom {
             return self.inner(query);
         }
+        if decision.reason == surface::Reason::Wildcard && self.is_all(&whole) {
+            return self.inner(query);
+        }
         let labelled = scope::innermost(query)
             .is_some_and(|s| s.projection.iter().any(|i| crate::ast::bracket_dim(i).is_some()));
         if !labelled {
@@ -44,11 +47,13 @@ impl Lowerer<'_, '_> {
         self.cells_as_tensors(&whole, &decision.reason.to_string(), query.span())
     }
 
-    /// The tensors of a query of either surface, with or without `[dim]` items.
+    /// The tensors of a query of either surface, with or without `[dim]` items. `SELECT *` of a relation of tensors is
+    /// its variables, each with its own dimensions.
     pub(super) fn any_block(&mut self, query: &Query) -> Result<Vec<Item>, Error> {
         let whole = self.scope.close(query);
         let decision = surface::decide(&whole, &CatalogNames(self.context.catalog));
-        if decision.surface == Surface::Tensor {
+        let is_all = decision.reason == surface::Reason::Wildcard && self.is_all(&whole);
+        if decision.surface == Surface::Tensor || is_all {
             return self.block(query);
         }
         self.cells_as_tensors(&whole, &decision.reason.to_string(), query.span())

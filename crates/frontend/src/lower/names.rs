@@ -260,7 +260,7 @@ impl Lowerer<'_, '_> {
         })
     }
 
-    fn unknown(&self, kind: &'static str, name: &str, span: Span) -> Error {
+    pub(super) fn unknown(&self, kind: &'static str, name: &str, span: Span) -> Error {
         let known: Vec<String> = self
             .relations
             .iter()
@@ -295,7 +295,7 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    fn variable(&mut self, v: Variable, span: Span) -> Result<Tensor, Error> {
+    pub(super) fn variable(&mut self, v: Variable, span: Span) -> Result<Tensor, Error> {
         match v {
             Variable::Lowered(tensor) => Ok(tensor),
             Variable::Data(dataset, at) => self.load(&dataset, &dataset.variables[at], span),
@@ -333,7 +333,7 @@ impl Lowerer<'_, '_> {
     }
 
     /// A coordinate as a 1-d tensor.
-    fn coordinate(
+    pub(super) fn coordinate(
         &mut self,
         coord: &Arc<Coord>,
         all: &[Arc<Coord>],
@@ -377,7 +377,7 @@ fn coord_array(values: &CoordValues) -> Option<ConstArray> {
     Some(ConstArray { dtype, shape, bytes: bytes.into(), valid })
 }
 
-fn names_of(relation: &Relation) -> Vec<String> {
+pub(super) fn names_of(relation: &Relation) -> Vec<String> {
     let variables = relation.variables.iter().chain(&relation.auxiliary);
     let coords = relation.coords.iter().map(|coord| coord.name.to_string());
     let unreadable = relation.unreadable.iter().map(|u| u.name.to_string());

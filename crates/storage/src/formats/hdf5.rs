@@ -69,6 +69,10 @@ impl Format for Hdf5 {
         file::has_signature(head)
     }
 
+    fn is_scoped(&self) -> bool {
+        true
+    }
+
     fn read(&self, view: &View<'_>, group: &str) -> Result<Option<Group>, Fault> {
         let (file, root) = File::open(view)?;
         let mut path = vec![root];

@@ -6,9 +6,10 @@ use crate::source::Opened;
 use crate::source::chunked::InFile;
 use crate::source::codecs::Codecs;
 use crate::source::error::SourceError;
-use crate::source::found::{Found, Node, Place, Unread};
+use crate::source::found::{Arrays, Found, Node, Place, Unread};
 use crate::source::location::{Location, Options};
 use crate::source::meta::{ArrayMeta, Who, check_lengths, check_unit, dim_names};
+use crate::source::scope::{self, Scope};
 use crate::source::store::Store;
 use crate::source::variables;
 use bytes::Bytes;
@@ -17,6 +18,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tessera_planner::region::Dims;
+
+/// Arrays of a group of a file, by name.
+type FileArrays = BTreeMap<String, Result<FileArray, Unreadable>>;
 
 /// Files from these bytes on are worth a look for one beside them.
 const SIDECAR_OF: u64 = 4 << 20;
@@ -91,18 +95,34 @@ async fn find(
         });
     };
     groups.sort();
-    let path = store.root().to_string();
-    let arrays = arrays.into_iter().map(|(name, array)| {
-        let who = Who { array: &name, path: &path };
-        let made = match array {
-            Ok(array) => node(who, array, group, &file, version.clone()),
-            Err(Unreadable { why, dims, attrs }) => {
-                Err(Unread { error: error(who, why), dims, attrs })
+    let nodes = |group: &str, arrays: FileArrays| -> Arrays {
+        let path = store.root().to_string();
+        let made = arrays.into_iter().map(|(name, array)| {
+            let who = Who { array: &name, path: &path };
+            let made = match array {
+                Ok(array) => node(who, array, group, &file, version.clone()),
+                Err(Unreadable { why, dims, attrs }) => {
+                    Err(Unread { error: error(who, why), dims, attrs })
+                }
+            };
+            (name, made)
+        });
+        made.collect()
+    };
+    let mut arrays = nodes(group, arrays);
+    if format.is_scoped() {
+        let mut scope = Scope::of(&arrays);
+        for above in scope::above(group) {
+            if scope.is_complete() {
+                break;
             }
-        };
-        (name, made)
-    });
-    Ok(Found::Group { arrays: arrays.collect::<BTreeMap<_, _>>(), groups, attrs })
+            let read = |view: &View<'_>| format.read(view, above);
+            if let Some(found) = file.run(store, read).await? {
+                scope.take(nodes(above, found.arrays), &mut arrays);
+            }
+        }
+    }
+    Ok(Found::Group { arrays, groups, attrs })
 }
 
 /// Where parts of a remote file may begin, as a file beside it says; nothing if there is none that can be read.

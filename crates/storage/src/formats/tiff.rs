@@ -27,7 +27,7 @@ mod tags;
 mod tests;
 
 use crate::formats::view::{Fault, View};
-use crate::formats::{Cells, FileArray, FileChunks, Format, Group, Unreadable};
+use crate::formats::{Cells, FileArray, FileChunks, Format, Group, Unreadable, Why};
 use crate::sink::VALID_KEY;
 use crate::source::cells::Raw;
 use geo::Geo;
@@ -242,34 +242,79 @@ fn add_pages(file: &View<'_>, pages: &[Page<'_>], out: &mut Group) -> Result<(),
         }
     }
     let [first, rest @ ..] = &images[..] else { return Ok(()) };
-    if rest.is_empty() || rest.iter().any(|i| !i.is_like(first)) {
+    if rest.is_empty() {
+        return add_stack(file, &pages[0].image.ifd, first, out);
+    }
+    if rest.iter().any(|i| !i.is_like(first)) {
         return Ok(());
     }
-    let Some(Ok(FileArray { attrs, .. })) = out.arrays.get(DATA) else { return Ok(()) };
+    let unit = std::iter::once(1).chain(first.unit()).collect();
+    let fill = match out.arrays.get(DATA) {
+        Some(Ok(data)) => metadata::fill(&data.attrs, &first.raw),
+        _ => return Ok(()),
+    };
+    let cells = chunks(&images, (unit, first.layout.clone()), fill);
+    insert_pages(pages.len() as u64, first, (cells, false), out);
+    Ok(())
+}
+
+/// Adds the images of an ImageJ stack that has one directory: they follow the first one.
+///
+/// # Source
+/// ImageJ's `ij/io/TiffDecoder.java`; tifffile 2025, `series_imagej`.
+fn add_stack(file: &View<'_>, ifd: &Ifd<'_>, first: &Image, out: &mut Group) -> Result<(), Fault> {
+    let text = ifd.text(file, tags::DESCRIPTION)?.unwrap_or_default();
+    let Some(count) = metadata::images_of_imagej(&text).filter(|n| *n > 1) else { return Ok(()) };
+    let dims = [("band", first.bands), ("y", first.height), ("x", first.width)];
+    let dims: Vec<(Option<Arc<str>>, u64)> =
+        dims.iter().map(|(name, n)| (Some(Arc::from(*name)), *n)).collect();
+    let unreadable = |why, dims| Err(Unreadable { why, dims, attrs: Attrs::new() });
+    let Some(start) = first.start(file, ifd)? else {
+        let what = format!(
+            "an ImageJ stack of {count} images in one directory that are not one after another"
+        );
+        out.arrays.insert(DATA.into(), unreadable(Why::Unsupported(what), dims));
+        return Ok(());
+    };
+    let bytes = first.raw.size().saturating_mul(first.shape().iter().product());
+    let end = count.checked_mul(bytes).and_then(|n| n.checked_add(start));
+    if end.is_none_or(|end| end > file.len()) {
+        let reason = format!(
+            "its description has {count} images of {bytes} bytes from byte {start} on, the file has {} bytes",
+            file.len()
+        );
+        let pages = std::iter::once((Some(Arc::from("page")), count)).chain(dims).collect();
+        out.arrays.insert(PAGES.into(), unreadable(Why::Bad(reason), pages));
+        return Ok(());
+    }
+    let big_endian = first.layout.segment.big_endian;
+    insert_pages(count, first, (Cells::Flat(start), big_endian), out);
+    Ok(())
+}
+
+/// Adds `count` images like the first one as one array, with its labels.
+fn insert_pages(count: u64, first: &Image, (cells, big_endian): (Cells, bool), out: &mut Group) {
+    let Some(Ok(FileArray { attrs, .. })) = out.arrays.get(DATA) else { return };
     let mut attrs = attrs.clone();
     attrs.remove(VALID_KEY);
-    let lead = |n: u64, rest: Dims| std::iter::once(n).chain(rest).collect::<Dims>();
-    let (shape, unit) = (lead(pages.len() as u64, first.shape()), lead(1, first.unit()));
-    let fill = metadata::fill(&attrs, &first.raw);
     let array = FileArray {
-        shape,
+        shape: std::iter::once(count).chain(first.shape()).collect(),
         dims: names(&["page", "band", "y", "x"]),
         raw: first.raw.clone(),
-        big_endian: false,
+        big_endian,
         attrs,
         narrow: Vec::new(),
-        cells: chunks(&images, (unit, first.layout.clone()), fill),
+        cells,
     };
     out.arrays.insert(PAGES.into(), Ok(array));
     let labels = FileArray {
-        shape: Dims::from_slice(&[pages.len() as u64]),
+        shape: Dims::from_slice(&[count]),
         dims: names(&["page"]),
         raw: Raw::Plain(DType::Int64),
         big_endian: false,
         attrs: Attrs::new(),
         narrow: Vec::new(),
-        cells: Cells::Inline(numbers(pages.len() as u64)),
+        cells: Cells::Inline(numbers(count)),
     };
     out.arrays.insert("page".into(), Ok(labels));
-    Ok(())
 }

@@ -11,10 +11,12 @@ use crate::source::cells::{Raw, swap_bytes};
 use crate::source::error::SourceError;
 use crate::source::reader::{ArrayReader, Fetched, Piece};
 use crate::source::store::LocalFile;
+use crate::source::sum::Sum;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::{Dims, Region};
@@ -42,6 +44,8 @@ pub(crate) struct Flat {
     pub(crate) offset: u64,
     /// The file's content, if it was unpacked into memory.
     pub(crate) memory: Option<Bytes>,
+    /// The checksum of the cells, if there is one.
+    pub(crate) sum: Option<Arc<Sum>>,
 }
 
 /// The logical grid of cells that are contiguous in a file or in memory: slabs of about 8 MiB along the slowest axes.
@@ -66,6 +70,11 @@ impl Flat {
     /// True if cells in the file have the same bytes as in memory.
     pub(crate) fn is_verbatim(&self) -> bool {
         self.raw.is_verbatim() && !self.swapped
+    }
+
+    /// The same layout without state of earlier reads.
+    pub(crate) fn fresh(&self) -> Flat {
+        Flat { sum: self.sum.as_ref().map(|sum| Arc::new(sum.fresh())), ..self.clone() }
     }
 
     pub(crate) async fn fetch(
@@ -213,6 +222,7 @@ impl Flat {
                     reader.ahead.lines_at(file, range.start, &mut last);
                 }
                 reader.store.read_exact_at(file, &mut out[to..to + n], range.start)?;
+                self.check(reader, &part, range.start, &out[to..to + n])?;
                 continue;
             }
             let bytes: &[u8] = match (&piece.bytes, &self.memory, &file) {
@@ -233,9 +243,27 @@ impl Flat {
                     reason: format!("the file ends within it: {} of {n} bytes", bytes.len()),
                 });
             }
+            self.check(reader, &part, range.start, bytes)?;
             scatter(bytes, &piece.len, &file_strides, &mut out[to..], &out_strides, size);
         }
         file.map_or(Ok(()), |file| reader.store.check_same(&file))
+    }
+
+    /// Adds bytes that were read to the checksum.
+    fn check(
+        &self,
+        reader: &ArrayReader,
+        part: &Region,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<(), SourceError> {
+        let Some(sum) = &self.sum else { return Ok(()) };
+        sum.add(at, bytes).map_err(|reason| SourceError::Chunk {
+            array: reader.name.clone(),
+            chunk: part.to_string(),
+            path: reader.store.show(&self.key),
+            reason: format!("all cells of the array were read: {reason}"),
+        })
     }
 
     /// The parts to read, in the file's order of axes.

@@ -15,13 +15,15 @@ use std::sync::Arc;
 use tessera_planner::catalog::Attrs;
 use tessera_planner::grid::Grid;
 
+/// Arrays of a group, by name.
+pub(crate) type Arrays = BTreeMap<String, Result<Node, Unread>>;
+
 /// The node at a location.
 pub(crate) enum Found {
     Array(Box<Node>),
     /// A group with the arrays directly in it.
     Group {
-        /// By name.
-        arrays: BTreeMap<String, Result<Node, Unread>>,
+        arrays: Arrays,
         /// Names of the groups directly in it.
         groups: Vec<String>,
         attrs: Attrs,
@@ -94,7 +96,7 @@ impl Node {
     pub(crate) fn layout(self, store: &Store) -> (Layout, Rests) {
         let flat = |key: &str, offset, swapped, memory| {
             let (key, raw) = (key.to_string(), self.meta.raw.clone());
-            Layout::Flat(Flat { key, raw, swapped, fortran: false, offset, memory })
+            Layout::Flat(Flat { key, raw, swapped, fortran: false, offset, memory, sum: None })
         };
         match self.place {
             Place::Zarr { document } => {

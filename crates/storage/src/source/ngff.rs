@@ -17,14 +17,13 @@ mod tests;
 use crate::source::cells::Raw;
 use crate::source::codecs::Codecs;
 use crate::source::error::SourceError;
-use crate::source::found::{Found, Node, Place, Unread};
+use crate::source::found::{Arrays, Found, Node, Place, Unread};
 use crate::source::meta::{ArrayMeta, Who, dim_names};
 use crate::source::store::Store;
 use crate::source::time_units::is_time;
 use crate::source::variables::LABELS_MAX;
 use crate::source::zarr;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_planner::catalog::Attrs;
 use tessera_planner::dtype::DType;
@@ -40,8 +39,6 @@ const DEFAULT_AXES: [&str; 5] = ["t", "c", "z", "y", "x"];
 /// Groups above an array that are looked at.
 const ABOVE_MAX: usize = 3;
 
-type Arrays = BTreeMap<String, Result<Node, Unread>>;
-
 /// Finds the node `group` of the store, as [`zarr::find`]; levels of images have dimensions and labels.
 pub(crate) async fn find(store: &Store, group: &str) -> Result<Option<Found>, SourceError> {
     match zarr::find(store, group).await? {
@@ -50,7 +47,8 @@ pub(crate) async fn find(store: &Store, group: &str) -> Result<Option<Found>, So
                 image_of(store, group, images, (arrays, groups, attrs)).await.map(Some)
             }
             _ => {
-                let arrays = with_labels(store, group, arrays).await?;
+                let mut arrays = with_labels(store, group, arrays).await?;
+                zarr::inherit(store, group, &mut arrays).await?;
                 Ok(Some(Found::Group { arrays, groups, attrs }))
             }
         },

@@ -189,6 +189,7 @@ impl Header {
             fortran: self.fortran,
             offset: base + self.offset,
             memory: None,
+            sum: None,
         }
     }
 }

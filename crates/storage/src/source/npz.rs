@@ -1,7 +1,8 @@
 //! NumPy's archives: `.npz`, a ZIP of `.npy` members.
 //!
 //! Uncompressed members are read in place; compressed ones are unpacked into memory when the archive is opened,
-//! within a limit.
+//! within a limit. The CRC-32 of a compressed or small member is checked when the archive is opened, that of another
+//! one by the reader that reads its last part; a reader that reads parts of it does not check them.
 //!
 //! # Source
 //! PKWARE APPNOTE.TXT 6.3, sections 4.3 and 4.5.3; only what `numpy.savez` writes is read.
@@ -13,6 +14,7 @@ use crate::source::location::Location;
 use crate::source::meta::Who;
 use crate::source::npy::{HEADER_BYTES_MAX, Header, variable};
 use crate::source::store::Store;
+use crate::source::sum::Sum;
 use crate::source::variables::unreadable;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -108,7 +110,12 @@ async fn read_member(
             let head = part(store, who, start..end.min(start + HEADER_BYTES_MAX + 12), len).await?;
             let header = Header::parse(who, &head)?;
             header.check_len(who, member.packed)?;
-            let flat = header.flat("", start);
+            if head.len() as u64 == end - start && crc32fast::hash(&head) != member.crc {
+                return Err(who.bad("its checksum is wrong: the member is damaged"));
+            }
+            let mut flat = header.flat("", start);
+            let before = head.get(..(flat.offset - start) as usize).unwrap_or_default();
+            flat.sum = Some(Arc::new(Sum::new(before, flat.offset..end, member.crc)));
             Ok((header, flat))
         }
         8 => {

@@ -216,7 +216,7 @@ impl ArrayReader {
     pub(crate) fn fresh(&self) -> ArrayReader {
         let layout = match &self.layout {
             Layout::Chunked(c) => Layout::Chunked(Box::new(c.fresh())),
-            Layout::Flat(f) => Layout::Flat(f.clone()),
+            Layout::Flat(f) => Layout::Flat(f.fresh()),
             Layout::Texts(texts) => Layout::Texts(texts.clone()),
             Layout::Joined(j) => Layout::Joined(j.read_for(None)),
         };

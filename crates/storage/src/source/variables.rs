@@ -263,7 +263,7 @@ fn lengths(entries: &[Entry]) -> BTreeMap<String, u64> {
 }
 
 /// Names and lengths of an array's dimensions, as far as they are known.
-fn dims_of(node: &Result<Node, Unread>) -> Vec<(Option<Arc<str>>, u64)> {
+pub(crate) fn dims_of(node: &Result<Node, Unread>) -> Vec<(Option<Arc<str>>, u64)> {
     match node {
         Ok(n) => n.meta.dims.iter().cloned().zip(n.meta.shape.iter().copied()).collect(),
         Err(n) => n.dims.clone(),

@@ -1,10 +1,11 @@
 //! Finds the arrays of a Zarr store: one array, a group, consolidated metadata or a listing.
 
 use crate::source::error::SourceError;
-use crate::source::found::{Found, Node, Place, Unread};
+use crate::source::found::{Arrays, Found, Node, Place, Unread};
 use crate::source::meta::{ArrayMeta, Who, json_object};
 use crate::source::ngff;
 use crate::source::references;
+use crate::source::scope::{self, Scope};
 use crate::source::store::Store;
 use crate::source::taken::extensions_of_group;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -181,7 +182,17 @@ async fn listed(store: &Store, group: &str, attrs: Attrs) -> Result<Found, Sourc
         (Err(e), names) if !names.is_empty() && (is_web(store) || is_refused(&e)) => names,
         (Err(e), _) => return Err(e),
     };
-    let looked: Vec<Looked> = stream::iter(directories)
+    let (arrays, groups) = looked(store, group, directories).await?;
+    Ok(Found::Group { arrays, groups, attrs })
+}
+
+/// The arrays and groups of these names directly in a group.
+async fn looked(
+    store: &Store,
+    group: &str,
+    names: Vec<String>,
+) -> Result<(Arrays, Vec<String>), SourceError> {
+    let looked: Vec<Looked> = stream::iter(names)
         .map(|name| async move {
             let at = key(group, &name);
             match look(store, &at).await {
@@ -196,7 +207,7 @@ async fn listed(store: &Store, group: &str, attrs: Attrs) -> Result<Found, Sourc
         .buffered(CONCURRENT_MAX)
         .try_collect()
         .await?;
-    let mut arrays = BTreeMap::new();
+    let mut arrays = Arrays::new();
     let mut groups = Vec::new();
     for (name, document, is_group) in looked {
         if is_group {
@@ -211,7 +222,40 @@ async fn listed(store: &Store, group: &str, attrs: Attrs) -> Result<Found, Sourc
             arrays.insert(name, made);
         }
     }
-    Ok(Found::Group { arrays, groups, attrs })
+    Ok((arrays, groups))
+}
+
+/// Adds to the arrays of a group the coordinates that groups above it have for its dimensions, as [`Scope`] says.
+pub(crate) async fn inherit(
+    store: &Store,
+    group: &str,
+    arrays: &mut Arrays,
+) -> Result<(), SourceError> {
+    let mut scope = Scope::of(arrays);
+    if group.is_empty() || scope.is_complete() {
+        return Ok(());
+    }
+    let root = document(store, "zarr.json").await?;
+    for above in scope::above(group) {
+        let found = match &root {
+            Some(doc) => inline(store, doc, "", above)?,
+            None => consolidated(store, "", above).await?,
+        };
+        let found = match found {
+            Some(Found::Group { arrays, .. }) => arrays,
+            Some(_) => continue,
+            None => {
+                let mut names = scope.names();
+                names.retain(|name| is_name(name) && !name.contains('/'));
+                looked(store, above, names).await?.0
+            }
+        };
+        scope.take(found, arrays);
+        if scope.is_complete() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 enum Look {

@@ -197,7 +197,8 @@ fn grown(name: &str, dataset: &Dataset, results: &[Labels]) -> Result<String, Er
     let fault = |reason: String| Err(cannot(name, reason, FITTING.into()));
     let mut dims = BTreeSet::new();
     for result in results {
-        let known = dataset.variables.iter().find(|v| *v.name == *result.name);
+        let mut all = dataset.variables.iter().chain(&dataset.auxiliary);
+        let known = all.find(|v| *v.name == *result.name);
         let Some(v) = known else { return fault(format!("it has no variable `{}`", result.name)) };
         for (dim, (was, is)) in result.dims.iter().zip(v.source.shape.iter().zip(&result.shape)) {
             let Some(name) = &dim.name else { continue };

@@ -13,6 +13,9 @@ use tessera_planner::region::Dims;
 /// Upper bound on the bands of an image: that of classic TIFF.
 const BANDS_MAX: u64 = u16::MAX as u64;
 
+/// Upper bound on the strips of which [`Image::start`] reads the offsets.
+const STRIPS_MAX: u64 = 1 << 16;
+
 /// Why an image cannot be read.
 pub(super) enum Stop {
     /// The file is damaged, or the bytes are missing.
@@ -72,6 +75,12 @@ impl Image {
             None => Err(bad(format!("it has no {name}"))),
         };
         let (width, height) = (length(tags::WIDTH, "width")?, length(tags::HEIGHT, "height")?);
+        if let Some(depth) = one(tags::IMAGE_DEPTH)?.filter(|n| *n > 1) {
+            return Err(unsupported(format!("a volume of {depth} planes (ImageDepth)")));
+        }
+        if let Some(stack) = ifd.get(tags::METAMORPH)?.filter(|v| v.count > 1) {
+            return Err(unsupported(format!("a MetaMorph stack of {} planes", stack.count)));
+        }
         let bands = one(tags::SAMPLES)?.unwrap_or(1);
         if !(1..=BANDS_MAX).contains(&bands) {
             return Err(bad(format!("it has {bands} samples per pixel")));
@@ -163,6 +172,21 @@ impl Image {
         let stored = self.lengths.map_or(Ok(bytes), |l| l.first(file))?;
         let offset = self.offsets.first(file)?;
         Ok(Some(offset).filter(|offset| *offset > 0 && stored >= bytes))
+    }
+
+    /// Offset of the cells, if they are stored one after another in their order and are all there, in one strip or in
+    /// several.
+    pub(super) fn start(&self, file: &View<'_>, ifd: &Ifd<'_>) -> Result<Option<u64>, Fault> {
+        let Layout { segment, down, across, .. } = &self.layout;
+        let is_column = self.bands == 1 && *across == 1 && segment.width as u64 == self.width;
+        if *down == 1 || !is_column || !segment.is_plain() {
+            return self.flat(file);
+        }
+        let offsets = ifd.uints(file, tags::STRIP_OFFSETS, STRIPS_MAX)?;
+        let bytes = segment.bytes().map(|n| n as u64);
+        let is_next = |w: &[u64]| w[1].checked_sub(w[0]) == bytes;
+        let is_run = offsets.len() as u64 == *down && offsets.windows(2).all(is_next);
+        Ok(offsets.first().copied().filter(|first| is_run && *first > 0))
     }
 
     /// Lengths of the array.

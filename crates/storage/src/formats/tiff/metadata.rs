@@ -102,6 +102,13 @@ pub(super) fn describe(
     Ok(())
 }
 
+/// The number of images that ImageJ says are in a file, by its description.
+pub(super) fn images_of_imagej(description: &str) -> Option<u64> {
+    let mut lines = description.lines();
+    lines.next().filter(|line| line.starts_with("ImageJ="))?;
+    lines.find_map(|line| line.strip_prefix("images="))?.trim().parse().ok()
+}
+
 /// Adds a number that all bands have under the first name, different ones under the second.
 fn numbers(attrs: &mut Attrs, (one, many): (&str, &str), all: &[f64], default: f64) {
     if all.iter().any(|v| *v != all[0]) {

@@ -1,7 +1,8 @@
 //! Tags that are read.
 //!
 //! # Source
-//! TIFF revision 6.0, appendix A; OGC GeoTIFF 1.1, section 7; GDAL's documentation of its GTiff driver.
+//! TIFF revision 6.0, appendix A; OGC GeoTIFF 1.1, section 7; GDAL's documentation of its GTiff driver; libtiff's
+//! `tiff.h` (ImageDepth); tifffile 2025 (`UIC2tag`).
 
 pub(super) const NEW_SUBFILE_TYPE: u16 = 254;
 pub(super) const SUBFILE_TYPE: u16 = 255;
@@ -30,8 +31,11 @@ pub(super) const TILE_BYTES: u16 = 325;
 pub(super) const SUB_IFDS: u16 = 330;
 pub(super) const SAMPLE_FORMAT: u16 = 339;
 pub(super) const JPEG_TABLES: u16 = 347;
+pub(super) const IMAGE_DEPTH: u16 = 32997;
 pub(super) const COPYRIGHT: u16 = 33432;
 pub(super) const PIXEL_SCALE: u16 = 33550;
+/// UIC2Tag: a value for each plane of a stack.
+pub(super) const METAMORPH: u16 = 33629;
 pub(super) const TIE_POINTS: u16 = 33922;
 pub(super) const TRANSFORMATION: u16 = 34264;
 pub(super) const GEO_KEYS: u16 = 34735;

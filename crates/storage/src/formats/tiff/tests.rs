@@ -226,6 +226,61 @@ fn progressive_jpeg_is_an_error_of_the_chunk() {
     assert!(e.contains("progressive JPEG is not supported"), "{e}");
 }
 
+/// `tifffile.imwrite(f, np.arange(24, dtype="<u2").reshape(4, 2, 3), imagej=True, truncate=True)`, but for its strips of
+/// one row, and a tag beside those.
+fn imagej(images: u32, tag: u16, count: u32) -> Vec<u8> {
+    let text = format!("ImageJ=1.11a\nimages={images}\nslices={images}\n\0");
+    let (offsets_at, cells_at) = (400u32, 416u32);
+    let entries: [(u16, u16, u32, u32); 11] = [
+        (256, 3, 1, 3),
+        (257, 3, 1, 2),
+        (258, 3, 1, 16),
+        (259, 3, 1, 1),
+        (262, 3, 1, 1),
+        (270, 2, text.len() as u32, 300),
+        (273, 4, 2, offsets_at),
+        (277, 3, 1, 1),
+        (278, 3, 1, 1),
+        (279, 4, 2, offsets_at + 8),
+        (tag, 4, count, if count == 1 { 4 } else { 300 }),
+    ];
+    let mut out = b"II*\0\x08\0\0\0\x0b\0".to_vec();
+    for (tag, kind, count, value) in entries {
+        out.extend([tag.to_le_bytes(), kind.to_le_bytes()].concat());
+        out.extend([count.to_le_bytes(), value.to_le_bytes()].concat());
+    }
+    out.resize(300, 0);
+    out.extend(text.as_bytes());
+    out.resize(offsets_at as usize, 0);
+    out.extend([cells_at, cells_at + 6, 6, 6].map(u32::to_le_bytes).concat());
+    out.extend((0..24u16).flat_map(u16::to_le_bytes));
+    out
+}
+
+#[test]
+fn stacks_of_one_directory_are_read_or_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.tif");
+    let open = |bytes: Vec<u8>| {
+        std::fs::write(&path, bytes).unwrap();
+        run(open(path.to_str().unwrap(), &Options::default(), &stores())).unwrap()
+    };
+    let opened = open(imagej(4, 65000, 1));
+    let pages = reader(&opened, "pages");
+    assert_eq!(pages.source().shape.to_vec(), [4, 1, 2, 3]);
+    let want: Vec<u8> = (0..24u16).flat_map(u16::to_ne_bytes).collect();
+    assert_eq!(read(&pages, &Region::whole(&[4, 1, 2, 3])), want);
+    for (bytes, array, wanted) in [
+        (imagej(5, 65000, 1), "pages", "has 5 images of 12 bytes from byte 416 on"),
+        (imagej(4, 32997, 1), "band_data", "a volume of 4 planes"),
+        (imagej(4, 33629, 4), "band_data", "a MetaMorph stack of 4 planes"),
+    ] {
+        let opened = open(bytes);
+        let e = opened.unsupported.get(array).map(ToString::to_string);
+        assert!(e.as_ref().is_some_and(|e| e.contains(wanted)), "{wanted}: {e:?}");
+    }
+}
+
 /// Sets the first value of a tag of a classic little-endian file.
 fn patch(name: &str, tag: u16, value: u16) -> Vec<u8> {
     let mut bytes = std::fs::read(folder().join(name)).unwrap();

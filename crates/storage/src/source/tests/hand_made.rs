@@ -39,6 +39,35 @@ fn texts_label_a_dimension() {
 }
 
 #[test]
+fn groups_have_the_coordinates_of_their_parents() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let put_x = |at: &str, x: &[i8]| {
+        put(root, &format!("{at}.zarray"), zarray(&format!("[{}]", x.len()), "|i1", "null"));
+        put(root, &format!("{at}.zattrs"), r#"{"_ARRAY_DIMENSIONS":["x"]}"#);
+        put(root, &format!("{at}0"), x.iter().map(|v| v.cast_unsigned()).collect::<Vec<_>>());
+    };
+    for group in ["", "a/", "a/b/", "a/b/c/", "a/d/"] {
+        put(root, &format!("{group}.zgroup"), r#"{"zarr_format":2}"#);
+    }
+    put_x("x/", &[1, 0]);
+    put_x("a/v/", &[5, 6]);
+    put_x("a/b/x/", &[10, 20]);
+    put_x("a/b/c/v/", &[7, 8]);
+    put_x("a/d/v/", &[7, 8, 9]);
+    let x = |group: &str| {
+        let opened = open_local(&format!("{}#{group}", root.display())).unwrap();
+        assert_eq!(opened.dataset.variables.len(), 1, "{group}");
+        opened.dataset.index_coord("x").map(|c| c.values.clone())
+    };
+    let labels = |v: &[i64]| Some(CoordValues::Int(DType::Int8, v.into()));
+    // xr.open_datatree(root)["a"].x and ["a/b/c"].x.
+    assert_eq!((x("a"), x("a/b/c")), (labels(&[1, 0]), labels(&[10, 20])));
+    // An axis of another length is another dimension.
+    assert_eq!(x("a/d"), None);
+}
+
+#[test]
 fn companions_are_no_data() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
@@ -207,28 +236,40 @@ fn large_npy_files_are_read_in_parts() {
     }
 }
 
-#[test]
-fn compressed_archives_are_unpacked() {
-    // np.savez_compressed(f, a=np.arange(6, dtype="<i2").reshape(2, 3)), built here byte by byte.
-    let text = "{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }";
+/// `np.save` of an array of `<i2`.
+fn npy(shape: &str, cells: impl Iterator<Item = i16>) -> Vec<u8> {
+    let text = format!("{{'descr': '<i2', 'fortran_order': False, 'shape': {shape}, }}");
     let mut npy = b"\x93NUMPY\x01\x00".to_vec();
     npy.extend_from_slice(&(text.len() as u16).to_le_bytes());
     npy.extend_from_slice(text.as_bytes());
-    (0..6i16).for_each(|v| npy.extend_from_slice(&v.to_le_bytes()));
-    let mut packed = Vec::new();
-    let mut encoder = flate2::read::DeflateEncoder::new(&*npy, flate2::Compression::best());
-    std::io::copy(&mut encoder, &mut packed).unwrap();
-    let crc = crc32fast::hash(&npy).to_le_bytes();
+    cells.for_each(|v| npy.extend_from_slice(&v.to_le_bytes()));
+    npy
+}
+
+/// An archive of one member `a.npy`, and the offset of its directory.
+fn archive(method: u8, packed: &[u8], npy: &[u8]) -> (Vec<u8>, usize) {
+    let crc = crc32fast::hash(npy).to_le_bytes();
     let sizes = [(packed.len() as u32).to_le_bytes(), (npy.len() as u32).to_le_bytes()].concat();
-    let mut zip = b"PK\x03\x04\x14\0\0\0\x08\0\0\0\0\0".to_vec();
-    zip.extend([&crc[..], &sizes, b"\x05\0\0\0a.npy", &packed].concat());
-    let at = zip.len() as u32;
-    let mut entry = b"PK\x01\x02\x14\0\x14\0\0\0\x08\0\0\0\0\0".to_vec();
+    let mut zip = [&b"PK\x03\x04\x14\0\0\0"[..], &[method, 0, 0, 0, 0, 0]].concat();
+    zip.extend([&crc[..], &sizes, b"\x05\0\0\0a.npy", packed].concat());
+    let at = zip.len();
+    let mut entry = [&b"PK\x01\x02\x14\0\x14\0\0\0"[..], &[method, 0, 0, 0, 0, 0]].concat();
     entry.extend([&crc[..], &sizes, b"\x05\0", &[0; 16], b"a.npy"].concat());
     zip.extend(&entry);
     zip.extend(b"PK\x05\x06\0\0\0\0\x01\0\x01\0");
-    zip.extend([(entry.len() as u32).to_le_bytes(), at.to_le_bytes()].concat());
+    zip.extend([(entry.len() as u32).to_le_bytes(), (at as u32).to_le_bytes()].concat());
     zip.extend([0, 0]);
+    (zip, at)
+}
+
+#[test]
+fn compressed_archives_are_unpacked() {
+    // np.savez_compressed(f, a=np.arange(6, dtype="<i2").reshape(2, 3)), built here byte by byte.
+    let npy = npy("(2, 3)", 0..6);
+    let mut packed = Vec::new();
+    let mut encoder = flate2::read::DeflateEncoder::new(&*npy, flate2::Compression::best());
+    std::io::copy(&mut encoder, &mut packed).unwrap();
+    let (zip, at) = archive(8, &packed, &npy);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.npz");
     fs::write(&path, zip).unwrap();
@@ -238,9 +279,37 @@ fn compressed_archives_are_unpacked() {
     assert_eq!(whole(&opened.readers[0]), want);
     // Changes a byte of the directory's checksum.
     let mut damaged = fs::read(&path).unwrap();
-    damaged[at as usize + 16] ^= 1;
+    damaged[at + 16] ^= 1;
     fs::write(&path, damaged).unwrap();
     let opened = open_local(path.to_str().unwrap()).unwrap();
     let error = opened.unsupported.get("a").unwrap().to_string();
     assert!(error.contains("checksum is wrong"), "{error}");
+}
+
+#[test]
+fn stored_archives_are_checked_once_all_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.npz");
+    let npy = npy("(200, 200)", (0..200 * 200).map(|v: i32| v as i16));
+    let (mut zip, at) = archive(0, &npy, &npy);
+    let all = Region::whole(&[200, 200]);
+    fs::write(&path, &zip).unwrap();
+    let opened = open_local(path.to_str().unwrap()).unwrap();
+    assert_eq!(whole(&opened.readers[0]), npy[npy.len() - 80_000..]);
+    // A bit of the last cell, as numpy.load finds it: Bad CRC-32 for file 'a.npy'.
+    zip[at - 1] ^= 1;
+    fs::write(&path, &zip).unwrap();
+    for boxes in [
+        vec![all.clone()],
+        vec![Region::at(&[90, 0], &[110, 200]), Region::at(&[0, 0], &[90, 200])],
+    ] {
+        let opened = open_local(path.to_str().unwrap()).unwrap();
+        let reader = opened.readers[0].fresh();
+        let (last, before) = boxes.split_last().unwrap();
+        before.iter().for_each(|part| drop(read(&reader, part).unwrap()));
+        let error = read(&reader, last).unwrap_err();
+        assert_eq!(error.code(), "corrupt_chunk", "{error}");
+        // A part alone has no checksum.
+        assert!(read(&opened.readers[0].fresh(), &Region::at(&[199, 0], &[1, 200])).is_ok());
+    }
 }

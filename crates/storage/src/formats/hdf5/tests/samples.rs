@@ -224,6 +224,11 @@ fn netcdf_is_decoded_by_cf() {
     let w = nested.dataset.variables.iter().find(|v| &*v.name == "w").unwrap();
     let dims: Vec<_> = w.dims.iter().flatten().map(|d| &**d).collect();
     assert_eq!(dims, ["time", "z", "lat"]);
+    // np.linspace(-80, 80, 5) of the root, as `xr.open_datatree(…)["model/run"].lat` has it.
+    match &nested.dataset.index_coord("lat").unwrap().values {
+        CoordValues::Float(_, v) => assert_eq!(**v, [-80.0, -40.0, 0.0, 40.0, 80.0]),
+        other => panic!("{other:?}"),
+    }
     let missing = open_raw(&path("netcdf4.nc"), "model/none").unwrap_err();
     assert!(missing.to_string().contains("model/none"), "{missing}");
 }

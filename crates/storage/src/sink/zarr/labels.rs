@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn links_stay_if_what_they_name_is_written() {
         let links = [("bounds", "lat_bnds"), ("grid_mapping", "crs: lat lon"), ("units", "m")];
-        let attrs: Attrs = links.map(|(k, v)| (k.to_string(), v.into())).into();
+        let attrs: Attrs = links.map(|(k, v)| (k.to_string(), Value::from(v))).into();
         let keys = |written: &[&str]| {
             let written: Vec<String> = written.iter().map(|name| name.to_string()).collect();
             kept(&attrs, None, &written).into_keys().collect::<Vec<_>>()

@@ -10,7 +10,7 @@ use tessera_planner::scalar::Scalar;
 
 use super::{Bound, Open, Row, row};
 use crate::error::Error;
-use crate::lower::value::{Dim, Tensor, Value};
+use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Lowerer, fail, span_of};
 
 const SKIP: &str = "masked cells are skipped and stay masked; NaN stays from its cell on";

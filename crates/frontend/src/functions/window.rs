@@ -267,6 +267,31 @@ fn moving(
 /// Maximum cells of a window whose cells are stacked along a new axis.
 const STACK_MAX: u64 = 128;
 
+/// Bytes of a chunk that is not divided for windows.
+const CHUNK_MIN: u64 = 256 << 10;
+
+/// Cells in chunks that are small enough for their windows: an operand reads a chunk for each cell of a window.
+fn divided(
+    l: &mut Lowerer<'_, '_>,
+    x: NodeId,
+    frames: &[(usize, Frame)],
+    span: Span,
+) -> Result<NodeId, Error> {
+    let size = frames.iter().fold(1u64, |n, (_, f)| n.saturating_mul(f.width().max(1) as u64));
+    let node = l.b.node(x);
+    let bytes = (l.b.config.chunk_bytes_target / size).max(CHUNK_MIN);
+    let room = (bytes / node.dtype.size() as u64).max(1);
+    let own: Vec<u64> = node.grid.axes.iter().map(|axis| axis.chunk.max(1)).collect();
+    let mut chunks = own.clone();
+    while cells(&chunks).is_none_or(|n| n > room) {
+        match chunks.iter_mut().max() {
+            Some(longest) if *longest > 1 => *longest = longest.div_ceil(2),
+            _ => break,
+        }
+    }
+    if chunks == own { Ok(x) } else { l.b.rechunk(x, &chunks).at(span) }
+}
+
 /// Stacks the cells of each window along a new axis, for reductions without a sliding form (quantiles, and variances of
 /// boxes).
 fn side_by_side(
@@ -277,6 +302,7 @@ fn side_by_side(
     min_count: u64,
     span: Span,
 ) -> Result<NodeId, Error> {
+    let x = divided(l, x, frames, span)?;
     let shape = l.b.shape(x);
     let mut padded = x;
     for &(axis, frame) in frames {

@@ -319,8 +319,9 @@ async fn plans_are_split_where_rows_are_independent() {
       ConcatExec
         FilterExec
           DataSourceExec
-        FilterExec
-          DataSourceExec
+        ProjectionExec
+          FilterExec
+            DataSourceExec
     ");
     let joined = "SELECT sum(a.v) FROM t a JOIN t b ON a.k = b.id WHERE b.g = 5";
     insta::assert_snapshot!(shown(joined).await, @r"

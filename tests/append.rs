@@ -146,10 +146,8 @@ fn a_tensor_and_an_external_store_take_inserts() {
     place.run(&format!("CREATE EXTERNAL TABLE e STORED AS ZARR LOCATION '{old}'"));
     for name in ["t", "e"] {
         place.run(&format!("INSERT INTO {name} SELECT v FROM '{new}'"));
-        let lines = place.lines(&format!("SELECT count(v) AS n, sum(v) AS s FROM {name}"));
-        let found: Vec<f64> =
-            lines.unwrap().join(" ").split_whitespace().filter_map(|w| w.parse().ok()).collect();
-        assert_eq!(found, [996.0, 12.0 * 3403.0], "{name}");
+        let sql = format!("SELECT count(v) AS n, sum(v) AS s FROM {name}");
+        assert_eq!(numbers(&place, &sql), [996.0, 12.0 * 3403.0], "{name}");
         let again =
             place.lines(&format!("INSERT INTO {name} SELECT u FROM (SELECT v AS u FROM '{new}')"));
         assert!(again.unwrap_err().starts_with("cannot_insert: "));
@@ -200,12 +198,10 @@ fn labels_that_do_not_go_on_are_refused_by_tensors_as_by_stores() {
         let told = insert(&format!("SELECT values(v) AS v FROM '{new}'")).unwrap_err();
         let none = format!("the results have no labels `day` along `day`, {shown} has");
         assert_eq!(told, format!("name_conflict: {none}"));
-        let lines = place.lines(&format!(
+        let sql = format!(
             "SELECT count(v) AS n, sum(v) AS s FROM {name}; SELECT max(day), count(*) FROM {name}"
-        ));
-        let text = lines.unwrap().join(" ");
-        let numbers: Vec<f64> = text.split_whitespace().filter_map(|w| w.parse().ok()).collect();
-        assert_eq!(numbers, [996.0, 12.0 * 3403.0, 82.0, 996.0], "{name}: {text}");
+        );
+        assert_eq!(numbers(&place, &sql), [996.0, 12.0 * 3403.0, 82.0, 996.0], "{name}");
     }
     // Labels of two types would be dropped.
     let floats = format!(
@@ -242,12 +238,10 @@ fn results_of_many_chunks_are_appended_to_other_chunks() {
     for query in [format!("SELECT v FROM '{new}'"), days(18, 25)] {
         copy(&query, &old, "append 'day'");
     }
-    let lines = place.lines(&format!(
+    let sql = format!(
         "SELECT count(v) AS n, sum(abs(v - reshape(arange(3500), [25, 10, 14]))) AS s FROM '{old}'"
-    ));
-    let text = lines.unwrap().join(" ");
-    let numbers: Vec<f64> = text.split_whitespace().filter_map(|w| w.parse().ok()).collect();
-    assert_eq!(numbers, [3500.0, 0.0], "{text}");
+    );
+    assert_eq!(numbers(&place, &sql), [3500.0, 0.0]);
 }
 
 #[test]

@@ -48,6 +48,11 @@ pub(crate) fn mark(tokens: &mut Vec<TokenWithSpan>) {
             && let Some((words, is_left)) = kind(&tokens[at + 1..])
             && let Some((end, has_condition)) = end_of_relation(tokens, at + 1 + words)
         {
+            // sqlparser refuses INNER there: that form keeps all rows of the left side.
+            if has_condition && is_keyword(&tokens[at + 1].token, Keyword::INNER) {
+                at += 1;
+                continue;
+            }
             let span = tokens[at].span;
             if !has_condition {
                 let name = if is_left { marker::ASOF_LEFT } else { marker::ASOF };
@@ -123,6 +128,8 @@ mod tests {
             tokens("a ASOF JOIN b MATCH_CONDITION (c) ON d"),
             "a ASOF JOIN b MATCH_CONDITION ( c ) ON d"
         );
+        let inner = "a ASOF INNER JOIN b MATCH_CONDITION ( c ) ON d";
+        assert_eq!(tokens(inner), inner);
         assert_eq!(tokens("a ASOF JOIN b JOIN c ON d"), "a ASOF JOIN b JOIN c ON d");
         assert_eq!(tokens("a ASOF"), "a ASOF");
     }

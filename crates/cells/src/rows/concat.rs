@@ -17,7 +17,7 @@ use super::splits::{SplitSize, with_splits};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{JoinType, Statistics};
+use datafusion::common::{JoinType, Statistics, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::{
     SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext,
@@ -155,6 +155,17 @@ impl ConcatExec {
         ConcatExec { inputs, is_split: true, properties: single::properties_of(schema, splits) }
     }
 
+    pub(super) fn of(
+        schema: SchemaRef,
+        inputs: Vec<Arc<dyn ExecutionPlan>>,
+        is_split: bool,
+    ) -> ConcatExec {
+        match is_split {
+            true => ConcatExec::of_splits(schema, inputs),
+            false => ConcatExec::new(schema, inputs),
+        }
+    }
+
     /// True if the rows are in splits.
     pub(super) fn is_split(&self) -> bool {
         self.is_split
@@ -207,11 +218,7 @@ impl ExecutionPlan for ConcatExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let schema = self.schema();
-        Ok(Arc::new(match self.is_split {
-            true => ConcatExec::of_splits(schema, children),
-            false => ConcatExec::new(schema, children),
-        }))
+        Ok(Arc::new(ConcatExec::of(self.schema(), children, self.is_split)))
     }
 
     fn execute(
@@ -219,11 +226,14 @@ impl ExecutionPlan for ConcatExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let parts = self.inputs.iter().flat_map(|input| {
+        let mut parts = self.inputs.iter().flat_map(|input| {
             (0..partitions(input)).map(move |partition| (input.clone(), partition))
         });
         let parts: Vec<_> = match self.is_split {
-            true => parts.skip(partition).take(1).collect(),
+            true => match parts.nth(partition) {
+                Some(part) => vec![part],
+                None => return internal_err!("ConcatExec has no partition {partition}"),
+            },
             false => {
                 single::check(self.name(), partition)?;
                 parts.collect()

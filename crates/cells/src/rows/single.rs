@@ -26,7 +26,11 @@ pub(super) fn properties_in_order(
     with_partitions(EquivalenceProperties::new_with_orderings(schema, orders), 1)
 }
 
-fn with_partitions(equivalence: EquivalenceProperties, partitions: usize) -> Arc<PlanProperties> {
+/// The properties of a node with so many partitions that emits batches incrementally.
+pub(super) fn with_partitions(
+    equivalence: EquivalenceProperties,
+    partitions: usize,
+) -> Arc<PlanProperties> {
     Arc::new(PlanProperties::new(
         equivalence,
         Partitioning::UnknownPartitioning(partitions),

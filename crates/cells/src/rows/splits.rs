@@ -27,6 +27,7 @@ mod scatter;
 mod sort;
 #[cfg(test)]
 pub(super) mod tests;
+mod through;
 mod windows;
 
 use super::concat::ConcatExec;

@@ -8,7 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Upper bound on the parts that are remembered. Parts beyond it are not, so the stretch is not checked.
 const PARTS_MAX: usize = 4096;
 
-/// Checks a stretch once all of its bytes were read. Parts that overlap earlier ones count once.
+/// Checks a stretch once all of its bytes were read in parts that do not overlap. A part that overlaps an earlier one is
+/// left out, its new bytes too; the stretch is then not checked.
 #[derive(Debug)]
 pub(crate) struct Sum {
     /// The state after what precedes the stretch.

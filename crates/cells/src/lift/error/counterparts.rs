@@ -40,5 +40,5 @@ const COUNTERPARTS: [(&str, &str); 32] = [
 pub(super) fn hint(function: &str) -> Option<String> {
     let function = function.to_ascii_lowercase();
     let known = COUNTERPARTS.iter().find(|(name, _)| *name == function);
-    known.map(|(_, counterpart)| format!("here it is `{counterpart}`"))
+    known.map(|(_, counterpart)| format!("write `{counterpart}`"))
 }

@@ -194,7 +194,7 @@ impl Elementwise {
             return Error::Cells {
                 code: "invalid_argument",
                 message: format!(
-                    "`{}` in a cell block takes a list of at most {EDGES_MAX} numbers of the query, which rise or fall",
+                    "`{}` in a cell block takes a list of at most {EDGES_MAX} literal numbers in ascending or descending order",
                     self.name
                 ),
                 position: None,
@@ -206,7 +206,7 @@ impl Elementwise {
         Error::Unsupported {
             construct: format!("`{}` with DISTINCT, FILTER or the like", self.name),
             position: None,
-            hint: Some("it takes arguments alone".to_string()),
+            hint: Some("remove that clause: the function takes arguments only".to_string()),
         }
     }
 

@@ -45,6 +45,10 @@ impl VisitorMut for Spelling<'_> {
             else {
                 continue;
             };
+            if let Some(except) = &mut options.opt_except {
+                self.fix(&mut except.first_element);
+                except.additional_elements.iter_mut().for_each(|name| self.fix(name));
+            }
             let excluded = match &mut options.opt_exclude {
                 Some(ExcludeSelectItem::Single(name)) => std::slice::from_mut(name),
                 Some(ExcludeSelectItem::Multiple(names)) => names.as_mut_slice(),

@@ -11,9 +11,14 @@ const BEHIND: &str = " behind byte ";
 pub(in crate::rows) fn behind(first: u64, one: usize, error: DataFusionError) -> DataFusionError {
     let DataFusionError::ArrowError(e, _) = &error else { return error };
     let text = |text: &String| format!("{text}{BEHIND}{first}:{one}");
+    let is_of_row = |what: &str| not_of_type(what, one).or_else(|| of_other_length(what)).is_some();
     let of_range = match &**e {
-        ArrowError::ParseError(what) if first > 0 => ArrowError::ParseError(text(what)),
-        ArrowError::CsvError(what) if first > 0 => ArrowError::CsvError(text(what)),
+        ArrowError::ParseError(what) if first > 0 && is_of_row(what) => {
+            ArrowError::ParseError(text(what))
+        }
+        ArrowError::CsvError(what) if first > 0 && is_of_row(what) => {
+            ArrowError::CsvError(text(what))
+        }
         _ => return error,
     };
     DataFusionError::ArrowError(Box::new(of_range), None)

@@ -431,11 +431,7 @@ impl PhysicalExtensionCodec for RowsCodec {
             Kind::Gather(_) => Ok(gathered(one(inputs)?)),
             Kind::Concat(Concat { schema, is_split }) => {
                 let schema = Arc::new(schema_of(schema.as_ref())?);
-                let inputs = inputs.to_vec();
-                Ok(Arc::new(match is_split {
-                    true => ConcatExec::of_splits(schema, inputs),
-                    false => ConcatExec::new(schema, inputs),
-                }))
+                Ok(Arc::new(ConcatExec::of(schema, inputs.to_vec(), is_split)))
             }
             Kind::First(sent) => self.first_of(sent, one(inputs)?, session, converter),
             Kind::Keys(sent) => self.keys_of(*sent, one(inputs)?, session, converter),

@@ -2,7 +2,7 @@
 
 use super::grace::GraceJoinExec;
 use super::in_order::{Anew, Begin, Bounds, in_order, in_order_sharing};
-use super::last::{LastExec, Others};
+use super::last::{Others, ending_last};
 use super::replaced;
 use crate::rows::remote::RemoteExec;
 use crate::rows::single;
@@ -99,8 +99,7 @@ fn unmatched(plan: &Arc<dyn ExecutionPlan>, others: &Others) -> Result<Arc<dyn E
     let inputs: Vec<_> = plan.children().into_iter().cloned().collect();
     match (plan.downcast_ref::<HashJoinExec>(), inputs.as_slice()) {
         (Some(join), [build, probe]) => {
-            let probe = Arc::new(LastExec::new(probe.clone(), others.clone()));
-            let inputs = vec![build.clone(), probe];
+            let inputs = vec![build.clone(), ending_last(probe.clone(), others)];
             join.builder().with_new_children(inputs)?.reset_state().build_exec()
         }
         // A check for cancellation.

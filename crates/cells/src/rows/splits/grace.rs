@@ -23,9 +23,10 @@ mod tests;
 
 use super::gather::{coalesced, exactly, yields_build_side};
 use super::in_order::is_out_of_memory;
-use super::last::{LastExec, Others};
+use super::last::{Others, ending_last};
 use super::once::OnceExec;
 use super::sort::limited;
+use super::through::Rows;
 use crate::rows::IsStopped;
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -43,9 +44,9 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use files::Spilled;
 use futures::future::{BoxFuture, Shared};
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
-use numbers::{numbered, over, reordered, when_read};
+use numbers::{numbered, over, reordered, when_read, without_numbers};
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -53,8 +54,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 /// The columns of the numbers of rows.
 const NUMBER_OF_FIRST: &str = "__first";
 const NUMBER_OF_SECOND: &str = "__second";
-
-type Rows = BoxStream<'static, Result<RecordBatch>>;
 
 /// What the partitions of a join wait for together.
 type Once<T> = Shared<BoxFuture<'static, std::result::Result<Arc<T>, Arc<DataFusionError>>>>;
@@ -127,7 +126,7 @@ pub(in crate::rows) fn with_grace_joins(
         let Some(join) = join else { return Ok(Transformed::no(node)) };
         let join = Arc::new(join.builder().build()?);
         let (how, others) = (How { rules, is_stopped: is_stopped.clone() }, None);
-        let join = GraceJoinExec { join, how, others, build: OnceLock::new() };
+        let join = GraceJoinExec::new(join, how, others);
         Ok(Transformed::yes(Arc::new(join) as Arc<dyn ExecutionPlan>))
     })
     .map(|t| t.data)
@@ -150,6 +149,10 @@ pub(super) struct GraceJoinExec {
 }
 
 impl GraceJoinExec {
+    fn new(join: Arc<HashJoinExec>, how: How, others: Option<Others>) -> Self {
+        GraceJoinExec { join, how, others, build: OnceLock::new() }
+    }
+
     /// The join.
     pub(super) fn join(&self) -> &HashJoinExec {
         &self.join
@@ -157,13 +160,11 @@ impl GraceJoinExec {
 
     /// The same join, which has not begun. Its last partition ends behind the others.
     pub(super) fn ending_last(&self, others: &Others) -> Self {
-        let (join, how) = (self.join.clone(), self.how.clone());
-        GraceJoinExec { join, how, others: Some(others.clone()), build: OnceLock::new() }
+        GraceJoinExec::new(self.join.clone(), self.how.clone(), Some(others.clone()))
     }
 
     fn of(&self, join: HashJoinExec) -> Arc<dyn ExecutionPlan> {
-        let (join, how, others) = (Arc::new(join), self.how.clone(), self.others.clone());
-        Arc::new(GraceJoinExec { join, how, others, build: OnceLock::new() })
+        Arc::new(GraceJoinExec::new(Arc::new(join), self.how.clone(), self.others.clone()))
     }
 }
 
@@ -304,7 +305,10 @@ impl Build {
         let has_files = context.runtime_env().disk_manager.tmp_files_enabled();
         let may_spill = how.rules.may_spill && has_files;
         let memory = MemoryConsumer::new("table of a join").register(context.memory_pool());
-        let mut rest = join.left().execute(0, context.clone())?;
+        let rest = join.left().execute(0, context.clone())?;
+        let schema = rest.schema();
+        // It may be read behind its end.
+        let mut rest = rest.fuse();
         // Batches may be slices of the same rows.
         let (mut batches, mut counted) = (Vec::new(), RecordBatchMemoryCounter::new());
         let mut refused = None;
@@ -323,7 +327,7 @@ impl Build {
                 refused = hashes.try_grow(rows * size_of::<u64>()).err();
             }
             if refused.is_none() {
-                let one = concat_batches(&rest.schema(), batches.iter().map(|(batch, _)| batch))?;
+                let one = concat_batches(&schema, batches.iter().map(|(batch, _)| batch))?;
                 batches = vec![(one, memory.size())];
             }
         }
@@ -384,12 +388,8 @@ impl Build {
         };
         let mut rows = stream::iter(first).chain(rows).boxed();
         if *self.join.join_type() == JoinType::Full {
-            let schema = self.join.schema();
-            let columns: Vec<usize> = (0..schema.fields().len()).collect();
             let ordered = reordered(rows, table.schema(), self.batch_rows());
-            let ordered = ordered
-                .map(move |batch| Ok(batch?.project(&columns)?.with_schema(schema.clone())?));
-            rows = ordered.boxed();
+            rows = without_numbers(ordered, self.join.schema());
         }
         Ok(Ok(match self.how.rules.is_exact {
             true => exactly(rows, self.join.schema(), self.batch_rows()),
@@ -425,7 +425,7 @@ fn table(
     let first = Arc::new(OnceExec::new(join.left().properties().clone(), first));
     let mut second = join.right().clone();
     if let Some(others) = others {
-        second = Arc::new(LastExec::new(second, others));
+        second = ending_last(second, &others);
     }
     if matches!(kind, JoinType::Right | JoinType::Full) {
         (second, _) = numbered(second, NUMBER_OF_SECOND);

@@ -212,7 +212,7 @@ fn grown(name: &str, dataset: &Dataset, results: &[Labels]) -> Result<String, Er
     let mut dims = dims.into_iter();
     match (dims.next(), dims.next()) {
         (Some(dim), None) => Ok(dim),
-        (None, _) => fault("the result has the labels that are there already".into()),
+        (None, _) => fault("all labels of the result are stored already".into()),
         (Some(a), Some(b)) => fault(format!(
             "the result has other labels along `{a}` and along `{b}`; one dimension may grow"
         )),

@@ -16,7 +16,7 @@
 //! Pairs whose table is refused memory are joined after the others, one at a time, so that a pair is divided only for its
 //! own size.
 
-use super::numbers::{first_of, numbered, of_split, over, when_read};
+use super::numbers::{first_of, numbered, of_split, over, when_read, without_numbers};
 use super::{NUMBER_OF_FIRST, NUMBER_OF_SECOND, Rows};
 use crate::rows::IsStopped;
 use crate::rows::single;
@@ -200,12 +200,12 @@ impl Pairs {
             Ok(rows) => return Ok(rows),
             Err(e) => e,
         };
-        let bytes = sides.first.bytes(part);
-        let aim = (memory_of(&self.context) / DIVIDED_SHARE).max(1);
-        let parts = (bytes / aim).clamp(PARTS_LEAST, PARTS);
         if depth == DEPTH_MAX {
             return self.in_blocks(&sides, part, &error);
         }
+        let bytes = sides.first.bytes(part);
+        let aim = (memory_of(&self.context) / DIVIDED_SHARE).max(1);
+        let parts = (bytes / aim).clamp(PARTS_LEAST, PARTS);
         let input = self.plan(&sides.first, part)?;
         let scatter = self.first.scatter(parts, depth + 1);
         let first = in_files(vec![input], scatter, &self.context).await?;
@@ -235,7 +235,7 @@ impl Pairs {
             let (count, bytes) = (sides.first.count(part), sides.first.bytes(part));
             let reason = error.strip_backtrace();
             return Err(DataFusionError::ResourcesExhausted(format!(
-                "{count} rows ({bytes} bytes) of one side of a join share a key, and their table does not fit into memory ({reason}); a further key, or a condition that leaves out some of these rows, would help"
+                "{count} rows ({bytes} bytes) of one side of a join share a key, or could not be divided by their keys, and their table does not fit into memory ({reason}); a further key, or a condition that leaves out some of these rows, would help"
             )));
         }
         let most = memory_of(&self.context) / BLOCK_SHARE;
@@ -468,11 +468,7 @@ impl Spilled {
         let order = LexOrdering::new([key]);
         let order = order.ok_or_else(|| internal_datafusion_err!("a sort has no keys"))?;
         let sorted = SortSplitsExec::new(rows, order, None)?.execute(0, self.context.clone())?;
-        let schema = self.schema.clone();
-        let columns: Vec<usize> = (0..schema.fields().len()).collect();
-        let rows =
-            sorted.map(move |batch| Ok(batch?.project(&columns)?.with_schema(schema.clone())?));
-        Ok(rows.boxed())
+        Ok(without_numbers(sorted.boxed(), self.schema.clone()))
     }
 }
 
@@ -491,7 +487,7 @@ async fn result_in_files(
     let all: Arc<dyn ExecutionPlan> = Arc::new(all);
     // The others are known once all pairs were tried.
     let rest = pairs.clone();
-    let rest = stream::once(async move { Ok::<_, DataFusionError>(rest.rest()) }).try_flatten();
+    let rest = stream::once(async move { rest.rest() }).flatten();
     let rest = OnceExec::new(single::properties(schema), rest.boxed());
     let rest: Arc<dyn ExecutionPlan> = Arc::new(rest);
     let parts = places.count();

@@ -1,27 +1,19 @@
 //! Rows of the inputs of a join with their numbers, by which its rows are put in order.
 
-use super::Rows;
+use crate::rows::single;
+use crate::rows::splits::through::{Rows, through};
 use datafusion::arrow::array::{Array, AsArray, UInt32Array, UInt64Array};
 use datafusion::arrow::compute::{SortOptions, concat_batches, take_record_batch};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, UInt64Type};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::JoinType;
-use datafusion::common::internal_datafusion_err;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalSortExpr};
 use datafusion::physical_plan::joins::{HashJoinExec, HashJoinExecBuilder};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
-    PlanProperties,
-};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::stream;
 use futures::{StreamExt, TryStreamExt};
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -31,16 +23,6 @@ const ROW_BITS: u32 = 40;
 /// The first number of a split.
 pub(super) fn first_of(split: usize) -> u64 {
     (split as u64) << ROW_BITS
-}
-
-/// What becomes of the rows of a partition.
-type Through = Arc<dyn Fn(usize, Rows) -> Rows + Send + Sync>;
-
-/// The rows of its input, on their way to a join.
-struct ThroughExec {
-    input: Arc<dyn ExecutionPlan>,
-    properties: Arc<PlanProperties>,
-    through: Through,
 }
 
 /// The input, whose rows have their numbers as their last column; and the number of rows of each split, as far as they
@@ -56,15 +38,11 @@ pub(super) fn numbered(
     let number = Arc::new(Column::new(name, columns.fields().len()));
     let order = [PhysicalSortExpr::new(number, SortOptions::default())];
     let splits = input.output_partitioning().partition_count();
-    let properties = Arc::new(PlanProperties::new(
-        EquivalenceProperties::new_with_orderings(schema.clone(), [order]),
-        Partitioning::UnknownPartitioning(splits),
-        EmissionType::Incremental,
-        Boundedness::Bounded,
-    ));
+    let equivalence = EquivalenceProperties::new_with_orderings(schema.clone(), [order]);
+    let properties = single::with_partitions(equivalence, splits);
     let counts: Arc<[AtomicU64]> = (0..splits).map(|_| AtomicU64::new(0)).collect();
     let seen = counts.clone();
-    let through: Through = Arc::new(move |split, rows| {
+    let rows = move |split: usize, rows: Rows| {
         let (schema, seen) = (schema.clone(), seen.clone());
         let mut next = 0;
         let rows = rows.map(move |batch| {
@@ -79,8 +57,8 @@ pub(super) fn numbered(
             Ok(RecordBatch::try_new(schema.clone(), columns)?)
         });
         rows.boxed()
-    });
-    (Arc::new(ThroughExec { input, properties, through }), counts)
+    };
+    (through(input, properties, rows), counts)
 }
 
 /// The input; `began` is called when the first row of a split is asked for.
@@ -90,15 +68,14 @@ pub(super) fn when_read(
 ) -> Arc<dyn ExecutionPlan> {
     let properties = input.properties().clone();
     let began = Arc::new(began);
-    let through: Through = Arc::new(move |_, rows| {
+    through(input, properties, move |_, rows| {
         let began = began.clone();
         let first = async move {
             began();
             rows
         };
         stream::once(first).flatten().boxed()
-    });
-    Arc::new(ThroughExec { input, properties, through })
+    })
 }
 
 /// The rows of one split, of those of several.
@@ -108,7 +85,7 @@ pub(super) fn of_split(
     split: usize,
 ) -> Arc<dyn ExecutionPlan> {
     let properties = input.properties().clone();
-    let through: Through = Arc::new(move |_, rows| {
+    through(input, properties, move |_, rows| {
         let rows = rows.map(move |batch| {
             let batch = batch?;
             let numbers = batch.column(number).as_primitive::<UInt64Type>().values();
@@ -118,8 +95,7 @@ pub(super) fn of_split(
             Ok(take_record_batch(&batch, &own)?)
         });
         rows.boxed()
-    });
-    Arc::new(ThroughExec { input, properties, through })
+    })
 }
 
 /// The join over other inputs, which may have numbers as their last columns. With `shows` these are the last columns of
@@ -183,6 +159,12 @@ pub(super) fn reordered(rows: Rows, schema: SchemaRef, most: usize) -> Rows {
     ordered.boxed()
 }
 
+/// The rows of a join without the numbers, which are their last columns.
+pub(super) fn without_numbers(rows: Rows, schema: SchemaRef) -> Rows {
+    let columns: Vec<usize> = (0..schema.fields().len()).collect();
+    rows.map(move |batch| Ok(batch?.project(&columns)?.with_schema(schema.clone())?)).boxed()
+}
+
 /// The rows in the order of the numbers in their last column.
 fn sorted(rows: RecordBatch) -> Result<RecordBatch> {
     let numbers = rows.column(rows.num_columns() - 1).as_primitive::<UInt64Type>();
@@ -196,61 +178,4 @@ fn sorted(rows: RecordBatch) -> Result<RecordBatch> {
     }
     order.sort_by_key(|row| number(*row));
     Ok(take_record_batch(&rows, &UInt32Array::from(order))?)
-}
-
-impl fmt::Debug for ThroughExec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.input.fmt(f)
-    }
-}
-
-impl DisplayAs for ThroughExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ThroughExec")
-    }
-}
-
-impl ExecutionPlan for ThroughExec {
-    fn name(&self) -> &str {
-        "ThroughExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let [input] = <[_; 1]>::try_from(children)
-            .map_err(|all| internal_datafusion_err!("ThroughExec has {} inputs", all.len()))?;
-        let (properties, through) = (self.properties.clone(), self.through.clone());
-        Ok(Arc::new(ThroughExec { input, properties, through }))
-    }
-
-    fn execute(
-        &self,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
-        let rows = self.input.execute(partition, context)?;
-        let rows = (self.through)(partition, rows.boxed());
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
-    }
 }

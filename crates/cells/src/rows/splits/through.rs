@@ -1,0 +1,91 @@
+//! An operator that does something with the rows of each partition.
+
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::internal_datafusion_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use std::fmt;
+use std::sync::Arc;
+
+pub(super) type Rows = BoxStream<'static, Result<RecordBatch>>;
+
+/// What becomes of the rows of a partition.
+type Through = Arc<dyn Fn(usize, Rows) -> Rows + Send + Sync>;
+
+struct ThroughExec {
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+    rows: Through,
+}
+
+/// The input, with what `rows` makes of the rows of a partition. `properties` describe the result.
+pub(super) fn through(
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+    rows: impl Fn(usize, Rows) -> Rows + Send + Sync + 'static,
+) -> Arc<dyn ExecutionPlan> {
+    Arc::new(ThroughExec { input, properties, rows: Arc::new(rows) })
+}
+
+impl fmt::Debug for ThroughExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.input.fmt(f)
+    }
+}
+
+impl DisplayAs for ThroughExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ThroughExec")
+    }
+}
+
+impl ExecutionPlan for ThroughExec {
+    fn name(&self) -> &str {
+        "ThroughExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let [input] = <[_; 1]>::try_from(children)
+            .map_err(|all| internal_datafusion_err!("ThroughExec has {} inputs", all.len()))?;
+        let (properties, rows) = (self.properties.clone(), self.rows.clone());
+        Ok(Arc::new(ThroughExec { input, properties, rows }))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let rows = self.input.execute(partition, context)?;
+        let rows = (self.rows)(partition, rows.boxed());
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+    }
+}

@@ -212,6 +212,9 @@ fn grown(name: &str, dataset: &Dataset, results: &[Labels]) -> Result<String, Er
     let mut dims = dims.into_iter();
     match (dims.next(), dims.next()) {
         (Some(dim), None) => Ok(dim),
+        (None, _) if results.iter().flat_map(|r| &r.dims).any(|dim| dim.name.is_none()) => {
+            fault("only a dimension with a name can grow".into())
+        }
         (None, _) => fault("all labels of the result are stored already".into()),
         (Some(a), Some(b)) => fault(format!(
             "the result has other labels along `{a}` and along `{b}`; one dimension may grow"

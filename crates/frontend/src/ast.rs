@@ -13,6 +13,7 @@ use sqlparser::ast::{
 };
 use sqlparser::tokenizer::Span;
 
+pub use marker::null;
 pub use relation::{Relation, TENSOR_FORMATS, UrlKind, relation};
 pub use text::text;
 

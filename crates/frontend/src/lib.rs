@@ -34,6 +34,7 @@ pub mod cells;
 mod check;
 mod clauses;
 pub mod columns;
+pub mod derived;
 mod dialect;
 pub mod error;
 pub mod functions;
@@ -59,6 +60,9 @@ pub use error::{Class, Error, Position};
 pub use functions::{Function, functions};
 pub use island::Islands;
 pub use labels::Labels;
-pub use lower::{Lowered, flatten, is_star, lower_any, lower_inside, lower_tensor, span_of};
+pub use lower::{
+    Lowered, excluded, flatten, is_star, lower_any, lower_inside, lower_tensor, only_excludes,
+    span_of,
+};
 pub use parse::{Parsed, is_complete, parse, parse_at_most};
 pub use statement::Statement;

@@ -49,7 +49,7 @@ use crate::labels::Labels;
 use crate::scope::Scope;
 use crate::surface;
 pub(crate) use align::unique;
-pub use all::is_star;
+pub use all::{excluded, is_star, only_excludes};
 pub(crate) use arith::{Binary, types};
 pub(crate) use columns::over_columns;
 pub(crate) use consteval::evaluate;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{Cte, Query, Select, SetExpr, Spanned, With};
 
+use crate::derived;
 use crate::island::Site;
 
 /// The CTEs in scope of a block, and the text that contains it.
@@ -66,15 +67,7 @@ impl Scope {
                 recursive: level.recursive,
                 cte_tables: level.ctes.iter().map(|cte| Cte::clone(cte)).collect(),
             }),
-            body: Box::new(SetExpr::Query(Box::new(inner))),
-            order_by: None,
-            limit_clause: None,
-            fetch: None,
-            locks: Vec::new(),
-            for_clause: None,
-            settings: None,
-            format_clause: None,
-            pipe_operators: Vec::new(),
+            ..derived::query(SetExpr::Query(Box::new(inner)))
         })
     }
 }

@@ -13,7 +13,6 @@
 mod aggregates;
 mod aliases;
 mod columns;
-mod derived;
 mod headings;
 mod items;
 mod known;
@@ -46,7 +45,6 @@ use super::parts::Written;
 use super::table::{CellSource, CellTable, Named};
 use super::{CellRelation, CellTables, Density};
 use columns::Columns;
-pub(super) use derived::{all_of, query};
 use known::Known;
 pub(super) use ours::call;
 use spelling::Spelling;

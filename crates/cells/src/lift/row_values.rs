@@ -16,14 +16,16 @@ use std::ops::ControlFlow;
 
 use sqlparser::ast::{
     BinaryOperator, Expr, Ident, Query, SelectItem, SetExpr, Spanned, TableAlias,
-    TableAliasColumnDef, TableFactor, TableWithJoins, UnaryOperator, Value, VisitMut, VisitorMut,
+    TableAliasColumnDef, TableFactor, TableWithJoins, UnaryOperator, VisitMut, VisitorMut,
 };
+use tessera_frontend::ast::null;
+use tessera_frontend::derived::{all_of, query};
 use tessera_frontend::error::{Error, Position};
 use tessera_frontend::scope;
 use tessera_frontend::walk::walk_mut;
 
 use super::markers::ROW_IN;
-use super::names::{all_of, call, query};
+use super::names::call;
 use super::parts::{Parts, Written};
 
 /// Maximum values of a row: a comparison nests as deep.
@@ -281,8 +283,4 @@ fn binary(left: Expr, op: &BinaryOperator, right: Expr) -> Expr {
 
 fn not(expr: Expr) -> Expr {
     Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(expr) }
-}
-
-fn null() -> Expr {
-    Expr::Value(Value::Null.into())
 }

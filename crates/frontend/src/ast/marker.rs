@@ -49,8 +49,8 @@ pub(crate) fn named(name: Ident, expr: Expr) -> FunctionArg {
     FunctionArg::Named { name, arg: FunctionArgExpr::Expr(expr), operator }
 }
 
-/// An omitted bound of a slice.
-pub(crate) fn null() -> Expr {
+/// The literal `NULL`, which also stands for an omitted bound of a slice.
+pub fn null() -> Expr {
     Expr::Value(Value::Null.into())
 }
 

@@ -6,14 +6,14 @@ use std::ops::ControlFlow;
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
     BinaryOperator, ExcludeSelectItem, Expr, ExprWithAlias, GroupByExpr, Ident, NullInclusion,
-    ObjectName, PivotValueSource, Query, Select, SelectItem, SetExpr, Spanned, TableAlias,
-    TableFactor, TableWithJoins, Value, Visitor, WildcardAdditionalOptions,
+    ObjectName, PivotValueSource, Select, SelectItem, Spanned, TableFactor, TableWithJoins, Value,
+    Visitor, WildcardAdditionalOptions,
 };
 use sqlparser::tokenizer::Span;
 
 use crate::ast::{self, marker};
+use crate::derived::{all_of, derived};
 use crate::error::{Error, Position};
-use crate::scope;
 use crate::walk::walk;
 
 /// The subquery that replaces a `PIVOT` or an `UNPIVOT`; `None` for other relations.
@@ -198,29 +198,8 @@ fn call(name: &str, args: Vec<Expr>) -> Expr {
 
 /// `SELECT items FROM relation`.
 fn block(items: Vec<SelectItem>, relation: TableFactor) -> Option<Select> {
-    let template = crate::parse("SELECT x FROM y").ok()?.into_iter().next()?;
-    let crate::Statement::Query(mut query) = template.statement else { return None };
-    let select = scope::innermost_mut(&mut query)?;
+    let mut select = all_of(TableWithJoins { relation, joins: Vec::new() })?;
     select.select_token = AttachedToken::empty();
     select.projection = items;
-    select.from = vec![TableWithJoins { relation, joins: Vec::new() }];
-    Some(select.clone())
-}
-
-/// `(select) alias`.
-fn derived(select: Select, alias: Option<TableAlias>) -> TableFactor {
-    let subquery = Query {
-        with: None,
-        body: Box::new(SetExpr::Select(Box::new(select))),
-        order_by: None,
-        limit_clause: None,
-        fetch: None,
-        locks: Vec::new(),
-        for_clause: None,
-        settings: None,
-        format_clause: None,
-        pipe_operators: Vec::new(),
-    };
-    let subquery = Box::new(subquery);
-    TableFactor::Derived { lateral: false, subquery, alias, sample: None }
+    Some(select)
 }

@@ -29,11 +29,7 @@ fn star(query: &Query) -> Option<&WildcardAdditionalOptions> {
     else {
         return None;
     };
-    let is_plain = options.opt_ilike.is_none()
-        && options.opt_replace.is_none()
-        && options.opt_rename.is_none()
-        && options.opt_alias.is_none();
-    (is_plain && from.joins.is_empty()).then_some(options)
+    (only_excludes(options) && from.joins.is_empty()).then_some(options)
 }
 
 /// True if the only item of a block over one relation is `*`, which may leave columns out.
@@ -41,8 +37,16 @@ pub fn is_star(query: &Query) -> bool {
     star(query).is_some()
 }
 
+/// True if the options of a `*` only leave columns out.
+pub fn only_excludes(options: &WildcardAdditionalOptions) -> bool {
+    options.opt_ilike.is_none()
+        && options.opt_replace.is_none()
+        && options.opt_rename.is_none()
+        && options.opt_alias.is_none()
+}
+
 /// The columns that a `*` leaves out.
-fn excluded(options: &WildcardAdditionalOptions) -> Vec<Ident> {
+pub fn excluded(options: &WildcardAdditionalOptions) -> Vec<Ident> {
     let last = |name: &ObjectName| name.0.last().and_then(|part| part.as_ident()).cloned();
     let mut out: Vec<Ident> = match &options.opt_exclude {
         Some(ExcludeSelectItem::Single(name)) => last(name).into_iter().collect(),

@@ -35,9 +35,12 @@ impl<T> Visitor for Search<'_, T> {
     }
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
-        match (self.subqueries, (self.look)(expr)) {
-            (0, Some(found)) => ControlFlow::Break(Box::new(found)),
-            _ => ControlFlow::Continue(()),
+        if self.subqueries > 0 {
+            return ControlFlow::Continue(());
+        }
+        match (self.look)(expr) {
+            Some(found) => ControlFlow::Break(Box::new(found)),
+            None => ControlFlow::Continue(()),
         }
     }
 }

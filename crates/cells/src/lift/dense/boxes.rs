@@ -366,7 +366,8 @@ impl Reduction<'_> {
         let means = self.parts(node, ReduceKind::Mean, split)?;
         let variances = self.parts(node, ReduceKind::Var { ddof: 0 }, split)?;
         let sums = self.lower.map(Mul, &[counts, means])?;
-        let count = self.together(counts, ReduceKind::Sum, split, listed)?;
+        let counts = self.placed(counts, split, listed)?;
+        let count = self.grouped(counts, ReduceKind::Sum, split, listed)?;
         let sum = self.together(sums, ReduceKind::Sum, split, listed)?;
         let mut mean = self.lower.map(Div, &[sum, count])?;
         // The group's mean at each class.
@@ -383,7 +384,6 @@ impl Reduction<'_> {
         let away = self.lower.map(Mul, &[away, away])?;
         let variances = self.placed(variances, split, listed)?;
         let squares = self.lower.map(Add, &[variances, away])?;
-        let counts = self.placed(counts, split, listed)?;
         let squares = self.lower.map(Mul, &[counts, squares])?;
         let squares = self.grouped(squares, ReduceKind::Sum, split, listed)?;
         let ddof = self.lower.constant(Scalar::f64(f64::from(ddof)))?;

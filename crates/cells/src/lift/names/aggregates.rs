@@ -11,6 +11,7 @@ use sqlparser::ast::{
     ObjectName, Value,
 };
 use sqlparser::tokenizer::Span;
+use tessera_frontend::ast::null;
 use tessera_frontend::functions::is_aggregate;
 use tessera_frontend::surface::walk;
 
@@ -104,8 +105,4 @@ fn has_aggregate(args: &[Expr]) -> bool {
 
 fn is_list(expr: &Expr) -> bool {
     matches!(expr, Expr::Array(_))
-}
-
-fn null() -> Expr {
-    Expr::Value(Value::Null.into())
 }

@@ -7,14 +7,13 @@
 //! DataFusion knows aliases in GROUP BY, HAVING, QUALIFY and ORDER BY. An alias of an expression that has another value
 //! each time (`random()`) is no name here.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 
-use sqlparser::ast::{Expr, Query, Select, SelectItem, Visitor};
+use sqlparser::ast::{Expr, Select, SelectItem};
 use tessera_frontend::ast::function_name;
 use tessera_frontend::error::Error;
 use tessera_frontend::surface::walk::find;
-use tessera_frontend::walk::walk;
 
 use super::super::parts::{Parts, Written};
 use super::super::using::replace_in;
@@ -104,46 +103,18 @@ fn mentioned(select: &Select) -> BTreeSet<String> {
 
 /// The names in an expression that are aliases.
 fn names_of(expr: &Expr, aliases: &BTreeSet<String>) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
+    let found = RefCell::new(BTreeSet::new());
     if !aliases.is_empty() {
-        each(expr, &mut |expr| {
+        let _: Option<()> = find(expr, &|expr| {
             if let Expr::Identifier(name) = expr
                 && aliases.contains(&name.value.to_lowercase())
             {
-                found.insert(name.value.clone());
+                found.borrow_mut().insert(name.value.clone());
             }
+            None
         });
     }
-    found
-}
-
-/// Calls `f` with each part of an expression, without those of its subqueries.
-fn each(expr: &Expr, f: &mut dyn FnMut(&Expr)) {
-    struct Each<'a> {
-        f: &'a mut dyn FnMut(&Expr),
-        depth: usize,
-    }
-    impl Visitor for Each<'_> {
-        type Break = ();
-
-        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-            self.depth += 1;
-            ControlFlow::Continue(())
-        }
-
-        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-            self.depth -= 1;
-            ControlFlow::Continue(())
-        }
-
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            if self.depth == 0 {
-                (self.f)(expr);
-            }
-            ControlFlow::Continue(())
-        }
-    }
-    let _ = walk(expr, &mut Each { f, depth: 0 });
+    found.into_inner()
 }
 
 fn is_volatile(expr: &Expr) -> bool {

@@ -43,7 +43,7 @@ fn items(select: &mut Select) {
             number += 1;
             name = format!("{text} ({number})");
         }
-        let expr = std::mem::replace(expr, Expr::Value(sqlparser::ast::Value::Null.into()));
+        let expr = std::mem::replace(expr, ast::null());
         *item = SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', name) };
     }
 }

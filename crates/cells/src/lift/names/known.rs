@@ -76,7 +76,7 @@ pub(super) fn keep_names(select: &mut Select, known: &[Known]) {
         let alias = Ident::with_quote('"', name.value.clone());
         let is_other = |relation: &Known| relation.other(&name.value).is_some();
         if known.iter().any(is_other) {
-            let expr = std::mem::replace(expr, Expr::Value(sqlparser::ast::Value::Null.into()));
+            let expr = std::mem::replace(expr, tessera_frontend::ast::null());
             *item = SelectItem::ExprWithAlias { expr, alias };
         }
     }

@@ -4,9 +4,9 @@
 //! join have rows for the cells that the names of the surrounding block choose, as they have without the alias.
 
 use sqlparser::ast::TableFactor;
+use tessera_frontend::derived::{all_of, derived};
 
 use super::Relations;
-use super::derived::{all_of, derived};
 use super::used::Used;
 
 impl Relations<'_> {

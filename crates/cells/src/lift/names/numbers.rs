@@ -10,8 +10,8 @@ use sqlparser::ast::{
 };
 use tessera_planner::dtype::DType;
 
-use super::derived::derived;
 use tessera_frontend::ast;
+use tessera_frontend::derived::derived;
 use tessera_frontend::functions::{functions, is_aggregate};
 
 /// The relation of the items. No text can produce this name.

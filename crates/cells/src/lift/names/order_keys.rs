@@ -14,10 +14,10 @@ use sqlparser::ast::{
     ExcludeSelectItem, Expr, Ident, ObjectName, OrderBy, OrderByKind, Query, SelectItem, SetExpr,
     TableWithJoins, Value, Visitor, WildcardAdditionalOptions,
 };
+use tessera_frontend::derived::{all_of, derived};
 use tessera_frontend::walk::walk;
 
 use super::super::using::replace_in;
-use super::derived::{all_of, derived};
 
 /// The items with an alias, in parentheses, by the alias.
 type Items = BTreeMap<String, Expr>;

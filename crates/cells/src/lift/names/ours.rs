@@ -18,13 +18,15 @@ use sqlparser::ast::{
     FunctionArgumentList, FunctionArguments, Ident, ObjectName, Value,
 };
 
+use tessera_frontend::ast::null;
+
 use super::{FLOOR_DIVIDE, POWER, aggregates, span_is_operator};
 
 /// Rewrites one expression whose operands are already rewritten.
 pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
     match expr {
         Expr::BinaryOp { left, op: BinaryOperator::DuckIntegerDivide, right } => {
-            let args = [left, right].map(|e| std::mem::replace(&mut **e, nothing()));
+            let args = [left, right].map(|e| std::mem::replace(&mut **e, null()));
             *expr = call(FLOOR_DIVIDE, args.into());
         }
         Expr::BinaryOp { left, op, right } if is_quantifier(op, right) => {
@@ -32,7 +34,7 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
         }
         Expr::Extract { field, expr: time, .. } => {
             let part = Value::SingleQuotedString(field.to_string().to_lowercase());
-            let time = std::mem::replace(&mut **time, nothing());
+            let time = std::mem::replace(&mut **time, null());
             *expr = call("date_part", vec![Expr::Value(part.into()), time]);
         }
         Expr::Function(function) => {
@@ -68,7 +70,7 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
                 let text = Expr::Value(Value::SingleQuotedString(part.to_string()).into());
                 list.args.insert(0, FunctionArg::Unnamed(FunctionArgExpr::Expr(text)));
                 *name = Ident::with_span(name.span, "date_part");
-                let part = std::mem::replace(expr, nothing());
+                let part = std::mem::replace(expr, null());
                 *expr = counted(part, &lower);
             } else if let Some(new) = aggregates::rewritten(function, &lower) {
                 *expr = new;
@@ -100,7 +102,7 @@ fn quantify(expr: &mut Expr) {
     let is_all = function.name.to_string().eq_ignore_ascii_case("all");
     let FunctionArguments::List(list) = &mut function.args else { return };
     let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(list))) = list.args.pop() else { return };
-    let (left, right) = (std::mem::replace(left, Box::new(nothing())), Box::new(list));
+    let (left, right) = (std::mem::replace(left, Box::new(null())), Box::new(list));
     let compare_op = op.clone();
     *expr = match is_all {
         true => Expr::AllOp { left, compare_op, right },
@@ -159,10 +161,6 @@ fn counted(part: Expr, function: &str) -> Expr {
     }
 }
 
-fn nothing() -> Expr {
-    Expr::Value(Value::Null.into())
-}
-
 pub(in crate::lift) fn call(name: &str, args: Vec<Expr>) -> Expr {
     let args = args.into_iter().map(|e| FunctionArg::Unnamed(FunctionArgExpr::Expr(e))).collect();
     Expr::Function(Function {
@@ -204,7 +202,7 @@ fn three(args: &mut FunctionArguments) -> Option<[Expr; 3]> {
     else {
         return None;
     };
-    Some([a, b, c].map(|e| std::mem::replace(e, nothing())))
+    Some([a, b, c].map(|e| std::mem::replace(e, null())))
 }
 
 /// Microseconds since 1970 as a timestamp or a date.

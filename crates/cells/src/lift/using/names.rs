@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use tessera_frontend::walk::walk_mut;
 
 use sqlparser::ast::{
-    ExceptSelectItem, ExcludeSelectItem, Expr, Ident, ObjectName, OrderBy, OrderByKind, Query,
-    Select, SelectItem, VisitorMut, WildcardAdditionalOptions,
+    Expr, Ident, OrderBy, OrderByKind, Query, Select, SelectItem, VisitorMut,
+    WildcardAdditionalOptions,
 };
 
 use super::Merged;
@@ -16,7 +16,7 @@ pub(super) fn replace(select: &mut Select, merged: &Merged, all: &[Column]) {
     let projection = std::mem::take(&mut select.projection);
     for item in projection {
         match item {
-            SelectItem::Wildcard(options) if is_listed(&options) => {
+            SelectItem::Wildcard(options) if tessera_frontend::only_excludes(&options) => {
                 select.projection.extend(listed(&options, all));
             }
             // The result column keeps the merged name.
@@ -62,30 +62,11 @@ fn named(expr: Expr, name: &str) -> SelectItem {
     }
 }
 
-/// True if `*` can be expanded to a list of columns.
-fn is_listed(options: &WildcardAdditionalOptions) -> bool {
-    options.opt_ilike.is_none()
-        && options.opt_replace.is_none()
-        && options.opt_rename.is_none()
-        && options.opt_alias.is_none()
-}
-
 /// The columns of `*`, each merged one once.
 fn listed(options: &WildcardAdditionalOptions, all: &[Column]) -> Vec<SelectItem> {
-    let mut left_out: Vec<&str> = Vec::new();
-    let last = |name: &'_ ObjectName| name.0.last().and_then(|p| p.as_ident()).cloned();
-    let excluded: Vec<Ident> = match &options.opt_exclude {
-        Some(ExcludeSelectItem::Single(name)) => last(name).into_iter().collect(),
-        Some(ExcludeSelectItem::Multiple(names)) => names.iter().filter_map(last).collect(),
-        None => Vec::new(),
-    };
-    left_out.extend(excluded.iter().map(|name| name.value.as_str()));
-    if let Some(ExceptSelectItem { first_element, additional_elements }) = &options.opt_except {
-        left_out.push(&first_element.value);
-        left_out.extend(additional_elements.iter().map(|name| name.value.as_str()));
-    }
+    let excluded = tessera_frontend::excluded(options);
     all.iter()
-        .filter(|column| !left_out.contains(&column.name.as_str()))
+        .filter(|column| !excluded.iter().any(|name| name.value == column.name))
         .map(|column| named(column.expr.clone(), &column.name))
         .collect()
 }

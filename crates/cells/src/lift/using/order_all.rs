@@ -1,10 +1,10 @@
 //! `ORDER BY ALL`: the keys are the positions of all items, `ORDER BY 1, 2, …`.
 
 use sqlparser::ast::{Expr, OrderBy, OrderByExpr, OrderByKind, Query, SetExpr, Value};
+use tessera_frontend::derived::query;
 use tessera_frontend::error::Error;
 use tessera_frontend::limits;
 
-use super::super::names::query;
 use super::super::row_values::columns_of;
 use super::Pass;
 

@@ -53,9 +53,7 @@ impl Scatter {
         state: RandomState,
     ) -> Self {
         let of = move |rows: &RecordBatch| -> Result<Vec<u32>> {
-            let mut hashes = vec![0; rows.num_rows()];
-            create_hashes(&evaluated(&keys, rows)?, &state, &mut hashes)?;
-            Ok(hashes.into_iter().map(|hash| part_of(hash, parts)).collect())
+            parts_of(&evaluated(&keys, rows)?, rows.num_rows(), &state, parts)
         };
         Scatter { parts, of: Box::new(of) }
     }
@@ -83,9 +81,18 @@ impl Scatter {
     }
 }
 
-/// The part of a hash: the upper half of the product is below `parts`.
-pub(super) fn part_of(hash: u64, parts: usize) -> u32 {
-    (((hash >> 32) * parts as u64) >> 32) as u32
+/// The part of each of `rows` rows, by the hash of its keys.
+pub(super) fn parts_of(
+    keys: &[ArrayRef],
+    rows: usize,
+    state: &RandomState,
+    parts: usize,
+) -> Result<Vec<u32>> {
+    let mut hashes = vec![0; rows];
+    create_hashes(keys, state, &mut hashes)?;
+    // The upper half of the product is below `parts`.
+    let part_of = |hash: u64| (((hash >> 32) * parts as u64) >> 32) as u32;
+    Ok(hashes.into_iter().map(part_of).collect())
 }
 
 /// The rows of a part: first those in its file, then those in memory.

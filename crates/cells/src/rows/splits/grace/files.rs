@@ -24,7 +24,7 @@ use crate::rows::splits::gather::{memory_of, yields_build_side};
 use crate::rows::splits::groups::evaluated;
 use crate::rows::splits::in_order::is_out_of_memory;
 use crate::rows::splits::once::OnceExec;
-use crate::rows::splits::scatter::{Lists, Scatter, Scattered, part_of};
+use crate::rows::splits::scatter::{Lists, Scatter, Scattered, parts_of};
 use crate::rows::splits::sort::SortSplitsExec;
 use crate::rows::stop::checked;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
@@ -32,7 +32,7 @@ use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::compute::SortOptions;
 use datafusion::arrow::datatypes::{SchemaRef, UInt64Type};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::hash_utils::{RandomState, create_hashes};
+use datafusion::common::hash_utils::RandomState;
 use datafusion::common::utils::memory::get_record_batch_memory_size;
 use datafusion::common::{JoinType, NullEquality, internal_datafusion_err};
 use datafusion::error::{DataFusionError, Result};
@@ -94,11 +94,7 @@ impl Side {
     }
 
     fn parts_of(&self, rows: &RecordBatch, parts: usize, depth: usize) -> Result<Vec<u32>> {
-        let hashed = |columns: &[ArrayRef]| -> Result<Vec<u32>> {
-            let mut hashes = vec![0; rows.num_rows()];
-            create_hashes(columns, &state(depth), &mut hashes)?;
-            Ok(hashes.into_iter().map(|hash| part_of(hash, parts)).collect())
-        };
+        let hashed = |keys: &[ArrayRef]| parts_of(keys, rows.num_rows(), &state(depth), parts);
         let keys = evaluated(&self.keys, rows)?;
         let mut of = hashed(&keys)?;
         if self.is_null_equal {

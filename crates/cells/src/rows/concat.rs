@@ -12,18 +12,17 @@ use super::estimates::with_marks;
 use super::partition_top::with_tops;
 use super::remote::Spreading;
 use super::rules::guarded;
-use super::single;
+use super::single::{self, without};
 use super::splits::{SplitSize, with_splits};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{JoinType, Statistics, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::{
     SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext,
 };
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
@@ -195,12 +194,7 @@ impl ExecutionPlan for ConcatExec {
         self.inputs.iter().collect()
     }
 
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
+    without!(expressions);
 
     /// The number of rows of all inputs, by which a join chooses the side that it keeps in memory.
     fn statistics_from_inputs(

@@ -13,13 +13,14 @@
 //! of the rows passes.
 
 use super::splits::keys::{Keys, RowKeys, first_bytes};
+use crate::rows::single::only_input;
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{SortOptions, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::row::{RowConverter, SortField};
+use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{ScalarValue, internal_datafusion_err};
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -201,8 +202,7 @@ impl ExecutionPlan for PartitionTopExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let [input] = <[_; 1]>::try_from(children)
-            .map_err(|all| internal_datafusion_err!("PartitionTopExec has {} inputs", all.len()))?;
+        let input = only_input(self.name(), children)?;
         let (partitions, order) = (self.partitions.clone(), self.order.clone());
         Ok(Arc::new(PartitionTopExec { input, partitions, order, rows: self.rows }))
     }

@@ -1,11 +1,57 @@
 //! Shared code of this crate's physical nodes, most of which have one partition: rows in arrival order.
 
 use arrow::datatypes::SchemaRef;
+use datafusion::common::internal_datafusion_err;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
-use datafusion::physical_plan::{Partitioning, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use std::sync::Arc;
+
+/// The methods of an `ExecutionPlan` without inputs, or without expressions.
+macro_rules! without {
+    ($($what:ident),+ $(,)?) => { $(without!(@ $what);)+ };
+    (@ inputs) => {
+        fn children(
+            &self,
+        ) -> Vec<&::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>> {
+            vec![]
+        }
+
+        fn with_new_children(
+            self: ::std::sync::Arc<Self>,
+            _: Vec<::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>>,
+        ) -> ::datafusion::error::Result<
+            ::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>,
+        > {
+            Ok(self)
+        }
+    };
+    (@ expressions) => {
+        fn apply_expressions(
+            &self,
+            _: &mut dyn FnMut(
+                &::std::sync::Arc<dyn ::datafusion::physical_expr::PhysicalExpr>,
+            ) -> ::datafusion::error::Result<
+                ::datafusion::common::tree_node::TreeNodeRecursion,
+            >,
+        ) -> ::datafusion::error::Result<::datafusion::common::tree_node::TreeNodeRecursion> {
+            Ok(::datafusion::common::tree_node::TreeNodeRecursion::Continue)
+        }
+    };
+}
+
+pub(super) use without;
+
+/// The input of a node that has one, among its new children.
+pub(super) fn only_input(
+    node: &str,
+    children: Vec<Arc<dyn ExecutionPlan>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let [input] = <[_; 1]>::try_from(children)
+        .map_err(|all| internal_datafusion_err!("{node} has {} inputs", all.len()))?;
+    Ok(input)
+}
 
 /// The properties of a node with one partition that emits batches incrementally.
 pub(super) fn properties(schema: SchemaRef) -> Arc<PlanProperties> {

@@ -1,22 +1,22 @@
 //! The table provider for a tensor plan with labels.
 
 use super::shared_run::SharedRun;
+use super::single::{self, without};
 use super::splits::SplitSize;
 use super::stream::{Rows, rows};
-use super::{BoxError, Piece, RunTensor, single};
+use super::{BoxError, Piece, RunTensor};
 use crate::lift::{ScanColumn, TensorScan, Top};
 use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Statistics, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_expr::PhysicalSortExpr;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
@@ -228,16 +228,7 @@ impl ExecutionPlan for TensorExec {
         &self.properties
     }
 
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
+    without!(inputs, expressions);
 
     /// The number of rows, by which a join chooses the side that it keeps in memory.
     fn statistics_from_inputs(
@@ -250,13 +241,6 @@ impl ExecutionPlan for TensorExec {
         let mut statistics = Statistics::new_unknown(&self.scan.schema);
         statistics.num_rows = Precision::Inexact(rows.min(self.limit.unwrap_or(usize::MAX)));
         Ok(Arc::new(statistics))
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
     }
 
     fn execute(

@@ -12,11 +12,11 @@
 
 use super::message::broken;
 use super::{Part, RowsPeers};
-use datafusion::common::tree_node::TreeNodeRecursion;
+use crate::rows::single::without;
 use datafusion::common::{internal_datafusion_err, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
@@ -101,23 +101,7 @@ impl ExecutionPlan for TaskExec {
         &self.properties
     }
 
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
+    without!(inputs, expressions);
 
     /// The rows of the split that has the number of the task. Of `context` only that number is taken.
     fn execute(
@@ -216,13 +200,8 @@ impl ExecutionPlan for RemoteExec {
         vec![false; self.children().len()]
     }
 
-    /// None: those of the template are visited by whom they concern.
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
+    // Those of the template are visited by whom they concern.
+    without!(expressions);
 
     fn with_new_children(
         self: Arc<Self>,

@@ -3,8 +3,8 @@
 //! DataFusion's top-k operator drops rows of one partition that are behind those of another, so ties would depend on
 //! which of them ran first. Here each split has an operator of its own.
 
+use crate::rows::single::only_input;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::internal_datafusion_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -79,8 +79,7 @@ impl ExecutionPlan for FirstExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let [input] = <[_; 1]>::try_from(children)
-            .map_err(|all| internal_datafusion_err!("FirstExec has {} inputs", all.len()))?;
+        let input = only_input(self.name(), children)?;
         let sort = SortExec::new(self.sort.expr().clone(), input).with_fetch(self.sort.fetch());
         Ok(Arc::new(FirstExec::new(sort)))
     }

@@ -17,7 +17,7 @@ use super::gather::{bounds, coalesced, gathered};
 use super::in_order::in_order;
 use super::replaced;
 use super::scatter::{Scatter, Scattered, scattered, value_bytes};
-use crate::rows::single;
+use crate::rows::single::{self, only_input, without};
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
@@ -409,19 +409,13 @@ impl ExecutionPlan for Begun {
         vec![&self.input]
     }
 
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
+    without!(expressions);
 
     fn with_new_children(
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let [input] = <[_; 1]>::try_from(children)
-            .map_err(|all| internal_datafusion_err!("Begun has {} inputs", all.len()))?;
+        let input = only_input(self.name(), children)?;
         Ok(Arc::new(Begun { input, first: self.first.clone() }))
     }
 

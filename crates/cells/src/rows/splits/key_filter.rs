@@ -14,13 +14,12 @@
 //! on threads.
 
 use super::groups::{GroupsExec, evaluated};
-use crate::rows::single;
+use crate::rows::single::{self, only_input};
 use datafusion::arrow::array::{ArrayRef, BooleanArray};
 use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
-use datafusion::common::internal_datafusion_err;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{ColumnStatistics, NullEquality, Statistics};
 use datafusion::datasource::physical_plan::FileScanConfig;
@@ -210,8 +209,7 @@ impl ExecutionPlan for KeysExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let [input] = <[_; 1]>::try_from(children)
-            .map_err(|all| internal_datafusion_err!("KeysExec has {} inputs", all.len()))?;
+        let input = only_input(self.name(), children)?;
         Ok(Arc::new(KeysExec { input, keys: self.keys.clone() }))
     }
 

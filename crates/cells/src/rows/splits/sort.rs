@@ -14,14 +14,14 @@ use super::gather::{Unit, bounds, partitions_of};
 use super::in_order::{Begin, in_order};
 use super::keys::{Entry, Keys, Run};
 use super::once::OnceExec;
-use crate::rows::single;
+use crate::rows::single::{self, only_input};
 use datafusion::arrow::array::{Array, ArrayRef, UInt64Array};
 use datafusion::arrow::compute::{SortOptions, interleave_record_batch};
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_batch_memory_size};
-use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
@@ -158,8 +158,7 @@ impl ExecutionPlan for SortSplitsExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let [input] = <[_; 1]>::try_from(children)
-            .map_err(|all| internal_datafusion_err!("SortSplitsExec has {} inputs", all.len()))?;
+        let input = only_input(self.name(), children)?;
         Ok(Arc::new(SortSplitsExec::new(input, self.order.clone(), self.limit)?))
     }
 

@@ -1,11 +1,9 @@
 //! An operator that does something with the rows of each partition.
 
+use crate::rows::single::{only_input, without};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::internal_datafusion_err;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
@@ -62,19 +60,13 @@ impl ExecutionPlan for ThroughExec {
         vec![true]
     }
 
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
+    without!(expressions);
 
     fn with_new_children(
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let [input] = <[_; 1]>::try_from(children)
-            .map_err(|all| internal_datafusion_err!("ThroughExec has {} inputs", all.len()))?;
+        let input = only_input(self.name(), children)?;
         let (properties, rows) = (self.properties.clone(), self.rows.clone());
         Ok(Arc::new(ThroughExec { input, properties, rows }))
     }

@@ -36,6 +36,7 @@ use holders::{Holders, is_permanent};
 use leave::Flights;
 use output::Output;
 use round::{Job, Stop};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -529,7 +530,8 @@ impl Drop for Drive {
             // Chunks are removed when no worker writes any more.
             let writes = self.stored.as_ref().map(|stored| stored.durable().other());
             let writes = (writes, self.output.as_ref().map(Output::other));
-            let forgotten = forget(self.cluster.clone(), worker, self.id.clone());
+            let name = PlanName { plan: self.id.clone() };
+            let forgotten = forget(self.cluster.clone(), worker, ("forget", "chunks"), name);
             io.spawn(async move {
                 forgotten.await;
                 drop(writes);
@@ -544,16 +546,19 @@ async fn apart<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Res
     found.map_err(|e| Error::Broken { what: format!("a plan was lost: {e}") })
 }
 
-/// Sends a worker the request to forget a plan, until it responds or is lost.
-async fn forget(cluster: Arc<Cluster>, worker: u32, plan: String) {
+/// Sends a worker the request `kind` to forget the `what` of a statement, until it responds or is lost.
+pub(crate) async fn forget(
+    cluster: Arc<Cluster>,
+    worker: u32,
+    (kind, what): (&'static str, &'static str),
+    message: impl Serialize + Send + Sync,
+) {
     let mut pause = Duration::from_millis(100);
-    let message = PlanName { plan };
     while let Some(member) = cluster.registry().member(worker).filter(|m| m.state.is_here()) {
         let address = member.hello.address;
-        let result: Result<(), Fault> =
-            cluster.peers().call(&address, "forget", &message, CALL).await;
+        let result: Result<(), Fault> = cluster.peers().call(&address, kind, &message, CALL).await;
         let Err(fault) = result else { return };
-        tracing::warn!(address, %fault, "a worker still has chunks of a statement that is over");
+        tracing::warn!(address, %fault, "a worker still has {what} of a statement that is over");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(2));
     }

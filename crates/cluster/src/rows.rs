@@ -21,9 +21,8 @@ pub(crate) mod slots;
 
 pub use figures::{RowsOfWorker, RowsTotals};
 
-use crate::drive::FAILURES_MAX;
 use crate::drive::suspects::Suspects;
-use crate::net::Fault;
+use crate::drive::{FAILURES_MAX, forget};
 use crate::server::Cluster;
 use crate::wire::RowsName;
 use assign::Tried;
@@ -290,7 +289,9 @@ impl Drop for RowsPlan {
         let known = std::mem::take(&mut *self.known());
         let workers: BTreeSet<u32> = known.into_keys().map(|(worker, _)| worker).collect();
         for worker in workers {
-            self.cluster.io().spawn(forget(self.cluster.clone(), worker, self.query));
+            let name = RowsName { query: self.query };
+            let rows = ("forget_rows", "rows");
+            self.cluster.io().spawn(forget(self.cluster.clone(), worker, rows, name));
         }
     }
 }
@@ -340,21 +341,6 @@ impl Reader {
                 }
             }
         }
-    }
-}
-
-/// Sends a worker the request to forget a statement's rows, until it responds or is lost.
-async fn forget(cluster: Arc<Cluster>, worker: u32, query: [u8; 16]) {
-    let mut pause = Duration::from_millis(100);
-    let message = RowsName { query };
-    while let Some(member) = cluster.registry().member(worker).filter(|m| m.state.is_here()) {
-        let address = member.hello.address;
-        let forgotten: Result<(), Fault> =
-            cluster.peers().call(&address, "forget_rows", &message, CALL).await;
-        let Err(fault) = forgotten else { return };
-        tracing::warn!(address, %fault, "a worker still has rows of a statement that is over");
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(2));
     }
 }
 

@@ -390,11 +390,11 @@ impl Tiling for Order {
     }
 }
 
-/// Sink for the assigned operands of an order: the shelf has already seen their chunks.
+/// Sink that drops every chunk: for orders, whose shelf has seen the chunks, and for plans that only run to be measured.
 #[derive(Debug)]
-pub struct Seen;
+pub struct Discard;
 
-impl Sink for Seen {
+impl Sink for Discard {
     fn chunk(&self, _: usize, _: ChunkIndex, _: Region, _: Arc<Chunk>) -> Result<(), Error> {
         Ok(())
     }

@@ -412,21 +412,8 @@ pub fn dot(tiling: &Tiling) -> String {
     for (i, s) in tiling.plan().stages.iter().enumerate() {
         let name = match &s.task {
             Task::Load { source, .. } => format!("load {}", source_name(&source.url, &source.path)),
-            Task::Const(_) => "const".into(),
-            Task::Fused(_) => "fused".into(),
-            Task::Combine { kind, .. } => format!("combine {kind}"),
-            Task::Scan { .. } => "scan".into(),
-            Task::Window { kind, .. } => format!("window {kind}"),
-            Task::Sort { .. } => "sort".into(),
-            Task::Runs { .. } => "sort runs".into(),
-            Task::Merge { .. } => "merge runs".into(),
-            Task::Select { .. } => "select from runs".into(),
-            Task::Quantile { .. } => "quantile".into(),
-            Task::Lookup { .. } => "lookup".into(),
-            Task::Bin { .. } => "bin".into(),
-            Task::Contract { .. } => "contract".into(),
             Task::Factor { kind, parts, .. } => format!("{kind} {}", part_names(*kind, parts)),
-            Task::Copy => "copy".into(),
+            task => task.name(),
         };
         let name = name.replace('\\', "\\\\").replace('"', "\\\"");
         let _ = writeln!(out, "  s{i} [label=\"#{i} {name}\\n{} × {}\"];", s.grid.count(), s.grid);

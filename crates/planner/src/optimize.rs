@@ -114,17 +114,7 @@ fn run(
 
 /// Rebuilds the graph from the roots' ancestors, node by node; nodes that no root needs are dropped.
 fn apply(pass: &Pass, old: &Rooted, config: &Config) -> Result<Rooted, Error> {
-    let mut needed = vec![false; old.graph.len()];
-    for r in &old.roots {
-        needed[r.0 as usize] = true;
-    }
-    for (id, node) in old.graph.nodes().rev() {
-        if needed[id.0 as usize] {
-            for i in &node.inputs {
-                needed[i.0 as usize] = true;
-            }
-        }
-    }
+    let needed = needed(old);
     let mut b = Builder::new(config.clone());
     let mut new: Vec<Option<NodeId>> = vec![None; old.graph.len()];
     let at = |new: &[Option<NodeId>], id: NodeId| {
@@ -144,19 +134,25 @@ fn apply(pass: &Pass, old: &Rooted, config: &Config) -> Result<Rooted, Error> {
     Ok(prune(&Rooted { graph: b.graph, roots }))
 }
 
-/// Returns the graph without the nodes that no root needs.
-fn prune(old: &Rooted) -> Rooted {
-    let mut needed = vec![false; old.graph.len()];
-    for r in &old.roots {
+/// Whether each node is a root or one of its ancestors.
+fn needed(of: &Rooted) -> Vec<bool> {
+    let mut needed = vec![false; of.graph.len()];
+    for r in &of.roots {
         needed[r.0 as usize] = true;
     }
-    for (id, node) in old.graph.nodes().rev() {
+    for (id, node) in of.graph.nodes().rev() {
         if needed[id.0 as usize] {
             for i in &node.inputs {
                 needed[i.0 as usize] = true;
             }
         }
     }
+    needed
+}
+
+/// Returns the graph without the nodes that no root needs.
+fn prune(old: &Rooted) -> Rooted {
+    let needed = needed(old);
     let mut graph = Graph::new();
     let mut new = vec![NodeId(0); old.graph.len()];
     for (id, node) in old.graph.nodes() {

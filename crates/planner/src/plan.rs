@@ -376,6 +376,28 @@ impl Plan {
 }
 
 impl Task {
+    /// What the task does, without its parameters.
+    pub fn name(&self) -> String {
+        match self {
+            Task::Load { .. } => "load".into(),
+            Task::Const(_) => "const".into(),
+            Task::Fused(_) => "fused".into(),
+            Task::Combine { kind, .. } => format!("combine {kind}"),
+            Task::Scan { .. } => "scan".into(),
+            Task::Window { kind, .. } => format!("window {kind}"),
+            Task::Sort { .. } => "sort".into(),
+            Task::Quantile { .. } => "quantile".into(),
+            Task::Runs { .. } => "sort runs".into(),
+            Task::Merge { .. } => "merge runs".into(),
+            Task::Select { .. } => "select from runs".into(),
+            Task::Lookup { .. } => "lookup".into(),
+            Task::Bin { .. } => "bin".into(),
+            Task::Contract { .. } => "contract".into(),
+            Task::Factor { kind, .. } => kind.name().into(),
+            Task::Copy => "copy".into(),
+        }
+    }
+
     /// True if an operand reads few cells per output cell and does little work for each.
     fn is_streamed(&self) -> bool {
         match self {

@@ -52,6 +52,7 @@ pub(crate) mod variables;
 mod versions;
 mod zarr;
 
+pub use cells::swap_bytes;
 pub use error::SourceError;
 pub(crate) use fence::Access;
 pub use fence::{Lent, Rules};

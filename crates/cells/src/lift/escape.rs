@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, StringArray};
+use arrow::array::{AsArray, StringArray};
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err};
@@ -108,11 +108,7 @@ impl ScalarUDFImpl for WithBackslashes {
                 .map(|(pattern, escape)| with_backslashes(pattern, escape))
                 .transpose()
         });
-        let new: ArrayRef = Arc::new(new.collect::<Result<StringArray>>()?);
-        match is_constant {
-            true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&new, 0)?)),
-            false => Ok(ColumnarValue::Array(new)),
-        }
+        super::functions::columnar(Arc::new(new.collect::<Result<StringArray>>()?), is_constant)
     }
 }
 

@@ -213,11 +213,16 @@ impl ScalarUDFImpl for Arithmetic {
                 Arc::new(cells.collect::<Float64Array>())
             }
         };
-        if scalar {
-            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&out, 0)?));
-        }
-        Ok(ColumnarValue::Array(out))
+        columnar(out, scalar)
     }
+}
+
+/// The result of a function: one value if all of its arguments are scalars, else an array.
+pub(super) fn columnar(out: ArrayRef, is_scalar: bool) -> Result<ColumnarValue> {
+    Ok(match is_scalar {
+        true => ColumnarValue::Scalar(ScalarValue::try_from_array(&out, 0)?),
+        false => ColumnarValue::Array(out),
+    })
 }
 
 impl Arithmetic {

@@ -17,6 +17,7 @@ use datafusion::logical_expr::expr::{Cast, TryCast};
 use datafusion::logical_expr::{Aggregate, Expr, GroupingSet, LogicalPlan, Projection};
 
 use super::casts::bare;
+use super::marks::renamed;
 
 /// Rewrites all aggregates of a plan; the columns stay the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
@@ -68,17 +69,8 @@ fn one(aggregate: Aggregate, names: &mut usize) -> Result<Transformed<LogicalPla
     let input = Arc::new(LogicalPlan::Projection(Projection::try_new(exprs, aggregate.input)?));
     let schema = aggregate.schema;
     let new = Aggregate::try_new(input, groups, aggregate.aggr_expr)?;
-    let columns = new.schema.columns();
-    let columns =
-        columns.into_iter().zip(schema.iter()).map(|(column, (relation, field))| {
-            match (column.relation.as_ref(), &column.name) == (relation, field.name()) {
-                true => Expr::Column(column),
-                false => Expr::Column(column).alias_qualified(relation.cloned(), field.name()),
-            }
-        });
-    let columns = columns.collect();
-    let plan = Projection::try_new(columns, Arc::new(LogicalPlan::Aggregate(new)))?;
-    Ok(Transformed::yes(LogicalPlan::Projection(plan)))
+    let columns = 0..new.schema.fields().len();
+    renamed(LogicalPlan::Aggregate(new), columns, &schema)
 }
 
 /// True if the expression is a cast of another key.

@@ -156,7 +156,7 @@ fn refused(expr: &Expr) -> Result<Expr> {
 }
 
 /// Some columns of a plan, under the names of a schema.
-fn renamed(
+pub(super) fn renamed(
     plan: LogicalPlan,
     columns: impl Iterator<Item = usize>,
     schema: &DFSchemaRef,

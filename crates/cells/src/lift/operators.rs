@@ -15,7 +15,7 @@ use arrow::datatypes::{
     UInt32Type, UInt64Type,
 };
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result, ScalarValue, exec_err, internal_err};
+use datafusion::common::{DFSchema, Result, exec_err, internal_err};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{
@@ -108,10 +108,7 @@ impl ScalarUDFImpl for Operation {
             Operator::StringConcat => concat_elements_dyn(left, right)?,
             op => shifted(op, left, right)?,
         };
-        match is_constant {
-            true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&out, 0)?)),
-            false => Ok(ColumnarValue::Array(out)),
-        }
+        super::functions::columnar(out, is_constant)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::wire::{Learned, Said};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tessera_exec::order::Seen;
+use tessera_exec::order::Discard;
 use tessera_exec::schedule::{Outcome, Sink};
 use tessera_storage::sink::{Memory, PartBatch, PartWriter, SharedOutput};
 use tokio::runtime::Handle;
@@ -43,7 +43,7 @@ pub(super) fn begin(known: &Known, writes: bool) -> Option<Arc<PartBatch>> {
 pub(super) fn sink(output: &Option<Arc<PartBatch>>) -> Arc<dyn Sink> {
     match output {
         Some(batch) => batch.clone(),
-        None => Arc::new(Seen),
+        None => Arc::new(Discard),
     }
 }
 

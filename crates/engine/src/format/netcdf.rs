@@ -36,6 +36,7 @@ use tessera_planner::dtype::DType;
 use tessera_planner::region::cells;
 use tessera_planner::scalar::Scalar;
 use tessera_storage::sink::{Item, Shards, cf};
+use tessera_storage::source::swap_bytes;
 use times::{Code, Facts};
 
 const FORMAT: &str = "netcdf";
@@ -190,7 +191,7 @@ impl<'a> Variable<'a> {
                 mark(*d, false, &mut attrs);
                 let mut cells: Vec<u8> =
                     v.iter().flat_map(|x| x.to_le_bytes().into_iter().take(d.size())).collect();
-                swap(&mut cells, d.size());
+                swap_bytes(&mut cells, d.size());
                 (Kind::of(*d), cells)
             }
             CoordValues::Float(DType::Float32, v) => {
@@ -290,7 +291,7 @@ impl<'a> Variable<'a> {
                     if let (Some(valid), Some(fill)) = (valid, self.fill) {
                         fill::put(&mut bytes, size, valid, fill);
                     }
-                    swap(&mut bytes, size);
+                    swap_bytes(&mut bytes, size);
                     bytes
                 }
             };
@@ -319,16 +320,6 @@ fn letters(len: u64, dims: &mut Vec<Dimension>) -> usize {
 fn mark(dtype: DType, is_masked: bool, attrs: &mut Attrs) {
     if dtype == DType::Bool && !is_masked {
         attrs.insert("dtype".into(), "bool".into());
-    }
-}
-
-/// Reverses the bytes of each cell.
-fn swap(cells: &mut [u8], size: usize) {
-    match size {
-        2 => cells.as_chunks_mut::<2>().0.iter_mut().for_each(|c| c.reverse()),
-        4 => cells.as_chunks_mut::<4>().0.iter_mut().for_each(|c| c.reverse()),
-        8 => cells.as_chunks_mut::<8>().0.iter_mut().for_each(|c| c.reverse()),
-        _ => {}
     }
 }
 

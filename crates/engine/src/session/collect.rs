@@ -179,21 +179,3 @@ impl Sink for Store {
         true
     }
 }
-
-/// Drops every chunk: for plans that only run to be measured.
-#[derive(Debug)]
-pub(super) struct Discard;
-
-impl Sink for Discard {
-    fn chunk(&self, _: usize, _: ChunkIndex, _: Region, _: Arc<Chunk>) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn drains(&self) -> bool {
-        true
-    }
-
-    fn waits(&self) -> bool {
-        false
-    }
-}

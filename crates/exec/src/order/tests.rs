@@ -111,7 +111,13 @@ fn parts_make_the_whole() {
             let shelved = Some(Shelved { shelf: shelf.clone(), recovery });
             let how = How { shelved, ..How::default() };
             let running = runtime
-                .start_as(Arc::new(order), runner.clone(), Arc::new(Seen), &CancelToken::new(), how)
+                .start_as(
+                    Arc::new(order),
+                    runner.clone(),
+                    Arc::new(Discard),
+                    &CancelToken::new(),
+                    how,
+                )
                 .unwrap();
             let outcome = running.wait();
             outcome.result.unwrap();

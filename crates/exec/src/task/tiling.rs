@@ -32,19 +32,6 @@ impl Tiling for tile::Tiling {
     fn name(&self, stage: StageId) -> String {
         match &self.plan().stage(stage).task {
             Task::Load { source, .. } => format!("load {}#{}", source.url, source.path),
-            Task::Const(_) => "const".into(),
-            Task::Fused(_) => "fused".into(),
-            Task::Combine { kind, .. } => format!("combine {kind}"),
-            Task::Scan { .. } => "scan".into(),
-            Task::Window { kind, .. } => format!("window {kind}"),
-            Task::Sort { .. } => "sort".into(),
-            Task::Quantile { .. } => "quantile".into(),
-            Task::Runs { .. } => "sort runs".into(),
-            Task::Merge { .. } => "merge runs".into(),
-            Task::Select { .. } => "select from runs".into(),
-            Task::Lookup { .. } => "lookup".into(),
-            Task::Bin { .. } => "bin".into(),
-            Task::Contract { .. } => "contract".into(),
             Task::Factor { kind, .. } => {
                 let (m, n) = kind.matrix(&self.plan().stage(stage).grid.longest());
                 match kind {
@@ -54,7 +41,7 @@ impl Tiling for tile::Tiling {
                     _ => format!("{} of a {WHOLE} [{m}, {n}]", kind.name()),
                 }
             }
-            Task::Copy => "copy".into(),
+            task => task.name(),
         }
     }
 

@@ -48,7 +48,7 @@ use uploads::Uploads;
 pub mod cf {
     pub use super::encode::meets;
     pub use super::labels::{
-        Axes, Coords, UNNAMED_KEY, fill_value, kept, names, shared, time_attrs,
+        Axes, Coords, UNITS, UNNAMED_KEY, fill_value, kept, names, shared, time_attrs,
     };
 }
 

@@ -217,7 +217,7 @@ fn e4m3(bits: u8) -> f32 {
 }
 
 /// Reverses the bytes of each cell of `size` bytes.
-pub(crate) fn swap_bytes(cells: &mut [u8], size: usize) {
+pub fn swap_bytes(cells: &mut [u8], size: usize) {
     match size {
         2 => cells.as_chunks_mut::<2>().0.iter_mut().for_each(|c| c.reverse()),
         4 => cells.as_chunks_mut::<4>().0.iter_mut().for_each(|c| c.reverse()),

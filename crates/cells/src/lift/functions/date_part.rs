@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array};
+use arrow::array::{AsArray, Float64Array, Int32Array};
 use arrow::datatypes::{DataType, Field, FieldRef, Int64Type, TimeUnit};
-use datafusion::common::{Result, ScalarValue, exec_err, internal_err, plan_err};
+use datafusion::common::{Result, exec_err, internal_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     Volatility,
@@ -102,17 +102,13 @@ impl ScalarUDFImpl for DatePartOf {
         let Some(Some(part)) = part.try_as_str() else {
             return exec_err!("date_part: the part is a text such as 'month'");
         };
+        let is_scalar = matches!(time, ColumnarValue::Scalar(_));
+        let times = time.to_array(1)?;
+        let times = times.as_primitive::<Int64Type>();
         let lower = part.to_lowercase();
         if lower == "epoch" {
-            let times = time.to_array(1)?;
-            let seconds = times.as_primitive::<Int64Type>().iter().map(|t| Some(t? as f64 / 1e6));
-            let out: ArrayRef = Arc::new(seconds.collect::<Float64Array>());
-            return match time {
-                ColumnarValue::Scalar(_) => {
-                    Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&out, 0)?))
-                }
-                ColumnarValue::Array(_) => Ok(ColumnarValue::Array(out)),
-            };
+            let seconds = times.iter().map(|t| Some(t? as f64 / 1e6));
+            return super::columnar(Arc::new(seconds.collect::<Float64Array>()), is_scalar);
         }
         let name = if lower == "dow" { "dayofweek" } else { lower.as_str() };
         let Some(kind) = DatePart::parse(name) else {
@@ -120,13 +116,7 @@ impl ScalarUDFImpl for DatePartOf {
         };
         // DataFusion's `dow` counts from Sunday as 0, Tessera's from Monday.
         let shift = |v: i64| if lower == "dow" { (v + 1) % 7 } else { v };
-        let times = time.to_array(1)?;
-        let times = times.as_primitive::<Int64Type>();
         let parts = times.iter().map(|t| Some(shift(kind.of(t?, calendar)) as i32));
-        let out: ArrayRef = Arc::new(parts.collect::<Int32Array>());
-        if matches!(time, ColumnarValue::Scalar(_)) {
-            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&out, 0)?));
-        }
-        Ok(ColumnarValue::Array(out))
+        super::columnar(Arc::new(parts.collect::<Int32Array>()), is_scalar)
     }
 }

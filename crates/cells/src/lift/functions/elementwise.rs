@@ -150,10 +150,7 @@ impl ScalarUDFImpl for Elementwise {
         let rows = if is_scalar { 1 } else { args.number_rows };
         let out = program.run(&arrays, rows);
         let out = out.map_err(|error| DataFusionError::External(Box::new(error)))?;
-        Ok(match is_scalar {
-            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&out, 0)?),
-            false => ColumnarValue::Array(out),
-        })
+        super::columnar(out, is_scalar)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
-use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
 
@@ -49,9 +49,6 @@ impl ScalarUDFImpl for Ieee {
                 return internal_err!("{} of {types:?}", self.name());
             }
         };
-        Ok(match scalar {
-            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&out, 0)?),
-            false => ColumnarValue::Array(out),
-        })
+        super::columnar(out, scalar)
     }
 }

@@ -36,6 +36,16 @@ fn is_ours(result: &DataType, distinct: bool) -> bool {
     !distinct && matches!(result, DataType::Int64 | DataType::UInt64)
 }
 
+/// The total of integers or of decimals; `None` for other sums.
+fn total(args: &AccumulatorArgs<'_>) -> Option<Box<dyn Accumulator>> {
+    let result = args.return_type();
+    if is_ours(result, args.is_distinct) {
+        return Some(Box::new(Total::new(result.clone())));
+    }
+    let is_decimal = decimal_sum::is_ours(result, args.is_distinct);
+    is_decimal.then(|| Box::new(decimal_sum::Total::new(result.clone())) as Box<dyn Accumulator>)
+}
+
 /// A 128-bit total holds any number of 64-bit values that a query could read.
 const STATE: DataType = DataType::Decimal128(38, 0);
 
@@ -55,11 +65,8 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        if is_ours(args.return_type(), args.is_distinct) {
-            return Ok(Box::new(Total::new(args.return_type().clone())));
-        }
-        if decimal_sum::is_ours(args.return_type(), args.is_distinct) {
-            return Ok(Box::new(decimal_sum::Total::new(args.return_type().clone())));
+        if let Some(total) = total(&args) {
+            return Ok(total);
         }
         self.inner.accumulator(args)
     }
@@ -88,11 +95,8 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        if is_ours(args.return_type(), args.is_distinct) {
-            return Ok(Box::new(Total::new(args.return_type().clone())));
-        }
-        if decimal_sum::is_ours(args.return_type(), args.is_distinct) {
-            return Ok(Box::new(decimal_sum::Total::new(args.return_type().clone())));
+        if let Some(total) = total(&args) {
+            return Ok(total);
         }
         if *args.return_type() == DataType::Float64 && !args.is_distinct {
             return Ok(sliding::sum());

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, StringArray};
+use arrow::array::{AsArray, StringArray};
 use arrow::datatypes::{DataType, Int64Type};
-use datafusion::common::{Result, ScalarValue, exec_err};
+use datafusion::common::{Result, exec_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
@@ -45,10 +45,7 @@ impl ScalarUDFImpl for TimeText {
         let times = time.to_array(1)?;
         let times = times.as_primitive::<Int64Type>();
         let texts = times.iter().map(|t| Some(format_micros(t?, calendar)));
-        let out: ArrayRef = Arc::new(texts.collect::<StringArray>());
-        if matches!(time, ColumnarValue::Scalar(_)) {
-            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&out, 0)?));
-        }
-        Ok(ColumnarValue::Array(out))
+        let texts = Arc::new(texts.collect::<StringArray>());
+        super::columnar(texts, matches!(time, ColumnarValue::Scalar(_)))
     }
 }

@@ -9,18 +9,9 @@ use std::io::Write;
 use tessera_planner::catalog::NAT;
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::scalar::Scalar;
-use tessera_planner::time::DAY_US;
-use tessera_storage::sink::cf;
+use tessera_storage::sink::cf::{self, UNITS};
 
-/// Units and their microseconds, the coarsest first. Whole numbers of the first four may be stored in 32 bits.
-const UNITS: [(&str, i64); 6] = [
-    ("days", DAY_US),
-    ("hours", 3_600_000_000),
-    ("minutes", 60_000_000),
-    ("seconds", 1_000_000),
-    ("milliseconds", 1000),
-    ("microseconds", 1),
-];
+/// So many of the coarsest [`UNITS`] may be stored as whole numbers of 32 bits.
 const NARROW_UNITS: usize = 4;
 
 /// Microseconds of 1/64 second: a whole number of them is exact as a binary fraction of seconds.

@@ -277,8 +277,8 @@ fn base64_f64(value: f64) -> String {
     (0..11).map(digit).chain(['=']).collect()
 }
 
-/// Units of time, the coarsest first.
-const UNITS: [(&str, i64); 6] = [
+/// Units of time and their microseconds, the coarsest first.
+pub const UNITS: [(&str, i64); 6] = [
     ("days", DAY_US),
     ("hours", 3_600_000_000),
     ("minutes", 60_000_000),

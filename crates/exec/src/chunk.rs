@@ -23,7 +23,7 @@ use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::datatypes::{ArrowNativeType, DataType, TimeUnit};
 use arrow::error::ArrowError;
 use facts::Facts;
-use ndarray::{ArrayD, ArrayViewD, IxDyn};
+use ndarray::{ArrayViewD, IxDyn};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -163,19 +163,6 @@ impl Chunk {
     /// Creates a chunk of one field that takes ownership of a vector.
     pub fn from_vec<T: Element>(shape: &[u64], values: Vec<T>) -> Result<Self, Error> {
         Chunk::new(shape, [Field::from_vec(T::DTYPE, values)?])
-    }
-
-    /// Creates a chunk of one field from an array, without a copy if the array is in standard layout.
-    pub fn from_ndarray<T: Element>(array: ArrayD<T>) -> Result<Self, Error> {
-        let shape: Dims = array.shape().iter().map(|&n| n as u64).collect();
-        if array.is_standard_layout() {
-            let (values, offset) = array.into_raw_vec_and_offset();
-            let len = cells(&shape).unwrap_or(0) as usize * size_of::<T>();
-            let start = offset.unwrap_or(0) * size_of::<T>();
-            let data = Buffer::from_vec(values).slice_with_length(start, len);
-            return Chunk::new(&shape, [Field::new(T::DTYPE, data)?]);
-        }
-        Chunk::from_vec(&shape, array.iter().copied().collect())
     }
 
     /// Length of each axis.
@@ -356,17 +343,15 @@ mod tests {
 
     #[test]
     fn arrays_come_and_go_without_a_copy() {
-        let a = array![[1.5f64, 2.0], [3.0, 4.0], [5.0, 6.0]].into_dyn();
-        let at = a.as_ptr();
-        let chunk = Chunk::from_ndarray(a.clone()).unwrap();
-        assert_eq!(chunk.view::<f64>(0).unwrap(), a.view());
-        let chunk = Arc::new(Chunk::from_ndarray(a).unwrap());
-        assert_eq!(chunk.view::<f64>(0).unwrap().as_ptr(), at);
+        let values = vec![1.5f64, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let at = values.as_ptr();
+        let chunk = Arc::new(Chunk::from_vec(&[3, 2], values).unwrap());
+        let view = chunk.view::<f64>(0).unwrap();
+        assert_eq!(view, array![[1.5, 2.0], [3.0, 4.0], [5.0, 6.0]].into_dyn());
+        assert_eq!(view.as_ptr(), at);
         let arrow = chunk.to_array().unwrap();
         let values = arrow.as_primitive::<types::Float64Type>().values();
         assert_eq!((values.as_ptr(), values.len()), (at, 6));
-        let t = array![[1i32, 2], [3, 4]].reversed_axes().into_dyn();
-        assert_eq!(Chunk::from_ndarray(t.clone()).unwrap().view::<i32>(0).unwrap(), t.view());
     }
 
     #[test]

@@ -1,8 +1,5 @@
 //! NumPy's `.npy`.
 //!
-//! [`Layout`] computes the offset of every cell, so a file can be written in any order: the header first, then each
-//! chunk's rows at their offsets.
-//!
 //! # Source
 //! NEP 1 and `numpy.lib.format`, version 1.0.
 
@@ -11,9 +8,8 @@ use super::writer::output;
 use crate::answer::{Windows, windows};
 use crate::error::Error;
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io::Write;
 use tessera_planner::dtype::{Calendar, DType};
-use tessera_planner::region::{Dims, Region, cells};
 use tessera_planner::scalar::Scalar;
 
 const FORMAT: &str = "npy";
@@ -23,127 +19,50 @@ const GROWTH_DIGITS: usize = 21;
 /// Data begins at a multiple of this.
 const ALIGN: usize = 64;
 
-/// The offsets of a file's contents.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
-    dtype: DType,
-    shape: Dims,
-    header: Vec<u8>,
-}
-
-impl Layout {
-    /// The layout of an array.
-    ///
-    /// # Errors
-    /// NumPy has no type for datetimes of other calendars than the standard one.
-    pub fn new(dtype: DType, shape: &[u64]) -> Result<Self, Error> {
-        let descr = match dtype {
-            DType::Bool => "|b1",
-            DType::Int8 => "|i1",
-            DType::Int16 => "<i2",
-            DType::Int32 => "<i4",
-            DType::Int64 => "<i8",
-            DType::UInt8 => "|u1",
-            DType::UInt16 => "<u2",
-            DType::UInt32 => "<u4",
-            DType::UInt64 => "<u8",
-            DType::Float32 => "<f4",
-            DType::Float64 => "<f8",
-            DType::Datetime(Calendar::Standard) => "<M8[us]",
-            DType::Datetime(c) => {
-                return Err(Error::Format {
-                    format: "npy",
-                    reason: format!("NumPy has no datetimes of the calendar `{}`", c.name()),
-                    hint: Some("cast to int64, or use json, csv or arrow".into()),
-                });
-            }
-        };
-        let mut dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (");
-        for (i, n) in shape.iter().enumerate() {
-            dict.push_str(&format!("{}{n}", if i > 0 { ", " } else { "" }));
+/// The bytes before the cells of an array.
+///
+/// # Errors
+/// NumPy has no type for datetimes of other calendars than the standard one.
+pub(super) fn header(dtype: DType, shape: &[u64]) -> Result<Vec<u8>, Error> {
+    let descr = match dtype {
+        DType::Bool => "|b1",
+        DType::Int8 => "|i1",
+        DType::Int16 => "<i2",
+        DType::Int32 => "<i4",
+        DType::Int64 => "<i8",
+        DType::UInt8 => "|u1",
+        DType::UInt16 => "<u2",
+        DType::UInt32 => "<u4",
+        DType::UInt64 => "<u8",
+        DType::Float32 => "<f4",
+        DType::Float64 => "<f8",
+        DType::Datetime(Calendar::Standard) => "<M8[us]",
+        DType::Datetime(c) => {
+            return Err(Error::Format {
+                format: "npy",
+                reason: format!("NumPy has no datetimes of the calendar `{}`", c.name()),
+                hint: Some("cast to int64, or use json, csv or arrow".into()),
+            });
         }
-        dict.push_str(if shape.len() == 1 { ",), }" } else { "), }" });
-        if let Some(n) = shape.first() {
-            dict.push_str(&" ".repeat(GROWTH_DIGITS - n.to_string().len()));
-        }
-        // Magic, version and the length of the rest take ten bytes; the newline is the last.
-        let used = 10 + dict.len() + 1;
-        dict.push_str(&" ".repeat(ALIGN - used % ALIGN));
-        dict.push('\n');
-        let length = u16::try_from(dict.len()).map_err(|_| Error::Internal {
-            what: format!("an npy header of {} bytes", dict.len()),
-        })?;
-        let mut header = b"\x93NUMPY\x01\x00".to_vec();
-        header.extend_from_slice(&length.to_le_bytes());
-        header.extend_from_slice(dict.as_bytes());
-        Ok(Layout { dtype, shape: shape.into(), header })
+    };
+    let mut dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (");
+    for (i, n) in shape.iter().enumerate() {
+        dict.push_str(&format!("{}{n}", if i > 0 { ", " } else { "" }));
     }
-
-    /// The first bytes of the file.
-    pub fn header(&self) -> &[u8] {
-        &self.header
+    dict.push_str(if shape.len() == 1 { ",), }" } else { "), }" });
+    if let Some(n) = shape.first() {
+        dict.push_str(&" ".repeat(GROWTH_DIGITS - n.to_string().len()));
     }
-
-    /// The offset of the cell with this row-major number.
-    pub fn offset(&self, cell: u64) -> u64 {
-        self.header.len() as u64 + cell * self.dtype.size() as u64
-    }
-
-    /// Size of the whole file in bytes; `None` on overflow.
-    pub fn file_bytes(&self) -> Option<u64> {
-        cells(&self.shape)?
-            .checked_mul(self.dtype.size() as u64)?
-            .checked_add(self.header.len() as u64)
-    }
-
-    /// Calls `put` with the bytes of a chunk, run by run, and the offset of each run in the file.
-    ///
-    /// `data` holds the cells of `region`, dense and row-major; `valid` one byte for each, 0 where masked. Masked
-    /// floats are written as NaN.
-    ///
-    /// ```text
-    ///   . . . . . .       a region [1:3, 2:5] of [3, 6] is two runs of three cells;
-    ///   . . # # # .       a region of whole rows is one run
-    ///   . . # # # .
-    /// ```
-    ///
-    /// # Errors
-    /// A masked cell of another type, or an error of `put`.
-    pub fn put_region(
-        &self,
-        region: &Region,
-        data: &[u8],
-        valid: Option<&[u8]>,
-        mut put: impl FnMut(u64, &[u8]) -> io::Result<()>,
-    ) -> Result<(), Error> {
-        let size = self.dtype.size();
-        let data = filled(FORMAT, self.dtype, data, valid)?;
-        let rank = self.shape.len();
-        // The inner axes that the region spans, and one more, make a run.
-        let mut whole = rank;
-        while whole > 0 && region.len(whole - 1) == self.shape[whole - 1] {
-            whole -= 1;
-        }
-        let outer = whole.saturating_sub(1);
-        let run: u64 = (outer..rank).map(|a| region.len(a)).product();
-        if run == 0 || region.is_empty() {
-            return Ok(());
-        }
-        let mut index: Dims = region.start.clone();
-        let run_bytes = run as usize * size;
-        for bytes in data.chunks(run_bytes) {
-            let cell = index.iter().zip(&self.shape).fold(0, |n, (i, len)| n * len + i);
-            put(self.offset(cell), bytes).map_err(output)?;
-            for a in (0..outer).rev() {
-                index[a] += 1;
-                if index[a] < region.end[a] {
-                    break;
-                }
-                index[a] = region.start[a];
-            }
-        }
-        Ok(())
-    }
+    // Magic, version and the length of the rest take ten bytes; the newline is the last.
+    let used = 10 + dict.len() + 1;
+    dict.push_str(&" ".repeat(ALIGN - used % ALIGN));
+    dict.push('\n');
+    let length = u16::try_from(dict.len())
+        .map_err(|_| Error::Internal { what: format!("an npy header of {} bytes", dict.len()) })?;
+    let mut header = b"\x93NUMPY\x01\x00".to_vec();
+    header.extend_from_slice(&length.to_le_bytes());
+    header.extend_from_slice(dict.as_bytes());
+    Ok(header)
 }
 
 /// The cells of a format without masks: masked floats are NaN.
@@ -172,9 +91,9 @@ pub(super) fn filled<'a>(
 pub fn write(t: &dyn Windows, out: &mut dyn Write) -> Result<(), Error> {
     let head = t.head();
     let (dtype, shape) = (head.dtype, head.shape());
-    let layout = Layout::new(dtype, &shape)?;
-    check(t, out)?;
-    out.write_all(layout.header()).map_err(output)?;
+    let header = header(dtype, &shape)?;
+    check_masks(FORMAT, t, out)?;
+    out.write_all(&header).map_err(output)?;
     for window in windows(&shape, WINDOW_CELLS) {
         let cells = t.window(&window)?;
         let bytes = filled(FORMAT, dtype, &cells.data, cells.valid.as_deref())?;
@@ -185,7 +104,7 @@ pub fn write(t: &dyn Windows, out: &mut dyn Write) -> Result<(), Error> {
 
 /// Checks that a tensor can be written, before the first byte is.
 pub(super) fn check(t: &dyn Windows, out: &mut dyn Write) -> Result<(), Error> {
-    Layout::new(t.head().dtype, &t.head().shape())?;
+    header(t.head().dtype, &t.head().shape())?;
     check_masks(FORMAT, t, out)
 }
 

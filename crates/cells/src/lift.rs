@@ -122,7 +122,6 @@ pub(crate) enum CellRelation {
     Rows {
         /// The table.
         source: Arc<dyn TableSource>,
-        /// Its name.
         name: String,
     },
     /// A view of cells, which its query replaces.

@@ -85,7 +85,6 @@ macro_rules! masks {
     }};
 }
 
-/// A float.
 pub(crate) trait Float: Elem {
     fn div(self, o: Self) -> Self;
     fn nan() -> Self;

@@ -50,7 +50,6 @@ fn to_float(bits53: u64) -> f64 {
 
 const STEP: f64 = 1.0 / 9_007_199_254_740_992.0; // 2^-53
 
-/// A distribution.
 pub(crate) trait Distribution {
     /// Two uniform numbers of a block.
     fn draw(block: u64, seed: u64) -> (f64, f64);

@@ -130,7 +130,6 @@ pub(crate) enum Cells {
     Inline(Bytes),
     /// The texts of a 1-d array.
     Texts(Arc<[String]>),
-    /// In chunks.
     Chunks(FileChunks),
 }
 

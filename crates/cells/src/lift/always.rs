@@ -7,7 +7,6 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// The function.
 pub(crate) fn function() -> ScalarUDF {
     let signature = Signature::variadic_any(Volatility::Immutable);
     ScalarUDF::new_from_impl(Always { signature })

@@ -51,7 +51,6 @@ pub(crate) enum Cells {
     },
     /// A tensor that a tensor block computes.
     Planned {
-        /// The block.
         block: Arc<Lowered>,
         /// The tensor.
         node: NodeId,

@@ -31,7 +31,6 @@ const OPERATORS: [(Operator, &str); 3] = [
 /// Largest power of ten, as its exponent, whose product with 64 bits has fewer than 127 bits.
 const EXPONENT_MAX: u8 = 18;
 
-/// The functions.
 pub(super) fn functions() -> [ScalarUDF; 3] {
     OPERATORS.map(|(op, name)| {
         let signature = Signature::any(2, Volatility::Immutable);

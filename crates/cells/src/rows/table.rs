@@ -129,7 +129,6 @@ pub(super) struct TensorExec {
     runner: Arc<dyn RunTensor>,
     exploded: Option<Arc<AtomicU64>>,
     limit: Option<usize>,
-    /// Rows of a split.
     split_rows: u64,
     /// The run that the splits share.
     run: Mutex<Option<Arc<SharedRun>>>,

@@ -167,7 +167,6 @@ pub(crate) enum Value {
     List(Vec<Value>),
     /// `slice(lo, hi, step)`.
     Slice(Box<[Value; 3]>),
-    /// A tensor.
     Tensor(Tensor),
     /// The tensors that one function returns: `qr(a)`, with its fields `q` and `r`.
     Record(Record),

@@ -56,7 +56,6 @@ pub(super) struct InputSlot {
 pub(super) enum InputSource {
     /// The field with that index among the inputs of a run.
     Field(usize, DType),
-    /// An index.
     Index(Index),
 }
 

@@ -16,7 +16,6 @@ pub(super) enum Run {
         /// True if the run is long enough for lanes.
         lanes: bool,
     },
-    /// Kept.
     Kept,
     /// Accumulated by group.
     Grouped,

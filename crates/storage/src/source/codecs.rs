@@ -23,7 +23,6 @@ use zarrs::array::{ArrayBytes, BytesRepresentation, DataType, FillValue};
 /// The codecs of an array's chunks.
 #[derive(Debug)]
 pub(crate) enum Codecs {
-    /// Of Zarr.
     Zarr(Box<Chain>),
     /// Of a file of another format.
     File(Filters),

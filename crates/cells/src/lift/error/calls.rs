@@ -17,7 +17,6 @@ pub(crate) struct Call {
     pub(crate) written: String,
     /// The function that is planned: `date_part` for `month(t)`.
     pub(crate) planned: String,
-    /// Its position.
     pub(crate) position: Position,
 }
 

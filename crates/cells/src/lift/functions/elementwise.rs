@@ -72,7 +72,6 @@ pub(in crate::lift) fn is_elementwise(name: &str) -> bool {
     names().contains(name)
 }
 
-/// The functions.
 pub(super) fn functions() -> impl Iterator<Item = ScalarUDF> {
     names().iter().copied().chain(OF_TEXTS).map(|name| {
         let signature = Signature::user_defined(Volatility::Immutable);

@@ -16,7 +16,6 @@ const VIEWS_MAX: usize = 1024;
 
 /// A view whose query is visited.
 pub(super) struct Entered {
-    /// Its text.
     pub(super) text: u64,
     pub(super) name: String,
     /// Where it is referenced.

@@ -153,7 +153,6 @@ impl Attribute {
         }
     }
 
-    /// Its integers.
     pub(super) fn as_integers(&self) -> Vec<i128> {
         self.bytes
             .chunks_exact(self.of.size.max(1) as usize)

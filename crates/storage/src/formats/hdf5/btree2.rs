@@ -22,7 +22,6 @@ const NODE_BYTES: u64 = 10;
 /// A record, and its offset in the file.
 pub(super) type Record = (Vec<u8>, u64);
 
-/// A tree.
 pub(super) struct Tree {
     pub(super) kind: u8,
     node_bytes: u64,

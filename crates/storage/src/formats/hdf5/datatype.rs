@@ -199,7 +199,6 @@ impl Type {
         })
     }
 
-    /// The value of an integer.
     pub(super) fn integer(&self, bytes: &[u8]) -> Option<i128> {
         let Class::Integer { signed, big, bits: (low, count) } = self.class else { return None };
         self.bits_of_integer()?;

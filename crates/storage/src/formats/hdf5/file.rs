@@ -48,7 +48,6 @@ impl Sizes {
         self.address(r)?.ok_or_else(|| Fault::bad(at, "an address is undefined"))
     }
 
-    /// A length.
     pub(super) fn length(&self, r: &mut Reader<'_>) -> Result<u64, Fault> {
         r.uint(self.length)
     }

@@ -27,7 +27,6 @@ const BLOCK_BYTES_MAX: u64 = 1 << 31;
 /// Upper bound on an object.
 const OBJECT_BYTES_MAX: u64 = 64 << 20;
 
-/// A heap.
 pub(super) struct Heap<'f> {
     /// Offset of its header.
     at: u64,

@@ -188,7 +188,6 @@ pub(super) fn fill(attrs: &Attrs, raw: &Raw) -> Vec<u8> {
 /// The items of GDAL's metadata: `<Item name="…" sample="0" role="scale">0.5</Item>`.
 struct Items<'a>(&'a str);
 
-/// One item.
 struct Item<'a> {
     /// What follows `<Item`, up to `>`.
     head: &'a str,

@@ -88,6 +88,7 @@ use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     Distinct, Expr, Filter, Limit, LogicalPlan, Projection, Sort, TableScanBuilder, TableSource,
 };
@@ -498,6 +499,19 @@ impl Lift<'_> {
 /// Fails if planning was cancelled.
 fn go_on() -> datafusion::error::Result<()> {
     tessera_frontend::interrupt::check().map_err(|e| DataFusionError::External(Box::new(e)))
+}
+
+/// Rewrites each part of a node's expressions, operands first; the columns keep their names.
+fn map_parts(
+    node: LogicalPlan,
+    mut one: impl FnMut(Expr) -> datafusion::error::Result<Transformed<Expr>>,
+) -> datafusion::error::Result<Transformed<LogicalPlan>> {
+    let names = NamePreserver::new(&node);
+    node.map_expressions(|expr| {
+        let name = names.save(&expr);
+        let new = expr.transform_up(&mut one)?;
+        Ok(new.update_data(|expr| name.restore(expr)))
+    })
 }
 
 /// The names of the columns in expressions of a plan, without their qualifiers: a subquery has others.

@@ -236,13 +236,18 @@ pub fn field(expr: &Expr) -> Option<(&Expr, Vec<&Ident>)> {
     Some((root, fields))
 }
 
+/// The expression of a select item, with its alias.
+pub fn expr_of(item: &SelectItem) -> Option<(&Expr, Option<&Ident>)> {
+    match item {
+        SelectItem::UnnamedExpr(expr) => Some((expr, None)),
+        SelectItem::ExprWithAlias { expr, alias } => Some((expr, Some(alias))),
+        _ => None,
+    }
+}
+
 /// The dimension of a select item `[dim]`, with its alias: an array literal of one bare name.
 pub fn bracket_dim(item: &SelectItem) -> Option<(&Ident, Option<&Ident>)> {
-    let (expr, alias) = match item {
-        SelectItem::UnnamedExpr(expr) => (expr, None),
-        SelectItem::ExprWithAlias { expr, alias } => (expr, Some(alias)),
-        _ => return None,
-    };
+    let (expr, alias) = expr_of(item)?;
     match expr {
         Expr::Array(array) if !array.named => match array.elem.as_slice() {
             [Expr::Identifier(dim)] => Some((dim, alias)),

@@ -2,9 +2,8 @@
 
 use super::{decimals, like};
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 
 /// Rewrites the expressions of a plan; the schema stays the same.
@@ -15,14 +14,9 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
         node @ LogicalPlan::TableScan(_) => Ok(Transformed::no(node)),
         node => {
             let schema = merge_schema(&node.inputs());
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let new = expr.transform_up(|expr| {
-                    like::of_like(expr)?
-                        .transform_data(|expr| decimals::of_operator(expr, &schema, &functions))
-                })?;
-                Ok(new.update_data(|expr| name.restore(expr)))
+            super::map_parts(node, |expr| {
+                like::of_like(expr)?
+                    .transform_data(|expr| decimals::of_operator(expr, &schema, &functions))
             })
         }
     })

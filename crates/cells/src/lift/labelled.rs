@@ -252,11 +252,7 @@ fn grouped(block: &Select) -> impl Fn(usize, &SelectItem) -> bool + use<> {
         GroupByExpr::All(_) => Vec::new(),
     };
     move |at, item| {
-        let (expr, alias) = match item {
-            SelectItem::UnnamedExpr(expr) => (expr, None),
-            SelectItem::ExprWithAlias { expr, alias } => (expr, Some(alias)),
-            _ => return false,
-        };
+        let Some((expr, alias)) = ast::expr_of(item) else { return false };
         let last = |e: &Expr| match e {
             Expr::Identifier(name) => Some(name.value.to_lowercase()),
             Expr::CompoundIdentifier(parts) => parts.last().map(|p| p.value.to_lowercase()),

@@ -10,10 +10,9 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Between, Case};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::expr_schema::cast_subquery;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
@@ -50,12 +49,7 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
             }
             node => node,
         };
-        let names = NamePreserver::new(&node);
-        let node = node.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let new = expr.transform_up(|expr| one(expr, &schema))?;
-            Ok(new.update_data(|expr| name.restore(expr)))
-        })?;
+        let node = super::map_parts(node, |expr| one(expr, &schema))?;
         is_changed |= node.transformed;
         if !is_changed {
             return Ok(node);

@@ -57,6 +57,7 @@ use tessera_frontend::parameters;
 use tessera_frontend::scope::Scope;
 use tessera_frontend::seasons;
 use used::Used;
+pub(super) use used::constraint;
 use views::{Entered, Views};
 
 /// Names of the functions that implement operators: `//`.

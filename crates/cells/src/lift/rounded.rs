@@ -7,11 +7,10 @@
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{Cast, TryCast};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, ScalarUDF, lit};
 
@@ -22,12 +21,7 @@ pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<Logical
     };
     plan.transform_up_with_subqueries(|node| {
         let schema = merge_schema(&node.inputs());
-        let names = NamePreserver::new(&node);
-        node.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let new = expr.transform_up(|expr| Ok(one(expr, &schema, round)))?;
-            Ok(new.update_data(|expr| name.restore(expr)))
-        })
+        super::map_parts(node, |expr| Ok(one(expr, &schema, round)))
     })
     .map(|t| t.data)
 }

@@ -114,28 +114,22 @@ fn one(
 pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| {
         let schema = merge_schema(&node.inputs());
-        let names = NamePreserver::new(&node);
-        node.map_expressions(|expr| {
-            let name = names.save(&expr);
-            expr.transform_up(|e| {
-                let Expr::Cast(Cast { expr: inner, field }) = &e else {
-                    return Ok(Transformed::no(e));
-                };
-                let is_other = |c| c != Calendar::Standard;
-                if !is_text(field.data_type()) || !calendar_of(inner, &schema).is_some_and(is_other)
-                {
-                    return Ok(Transformed::no(e));
-                }
-                let text = Expr::ScalarFunction(ScalarFunction::new_udf(
-                    Arc::new(TimeText::default().into()),
-                    vec![Expr::clone(inner)],
-                ));
-                Ok(Transformed::yes(match field.data_type() {
-                    DataType::Utf8 => text,
-                    _ => Expr::Cast(Cast { expr: Box::new(text), field: field.clone() }),
-                }))
-            })?
-            .map_data(|e| Ok(name.restore(e)))
+        super::map_parts(node, |e| {
+            let Expr::Cast(Cast { expr: inner, field }) = &e else {
+                return Ok(Transformed::no(e));
+            };
+            let is_other = |c| c != Calendar::Standard;
+            if !is_text(field.data_type()) || !calendar_of(inner, &schema).is_some_and(is_other) {
+                return Ok(Transformed::no(e));
+            }
+            let text = Expr::ScalarFunction(ScalarFunction::new_udf(
+                Arc::new(TimeText::default().into()),
+                vec![Expr::clone(inner)],
+            ));
+            Ok(Transformed::yes(match field.data_type() {
+                DataType::Utf8 => text,
+                _ => Expr::Cast(Cast { expr: Box::new(text), field: field.clone() }),
+            }))
         })
     })
     .map(|t| t.data)

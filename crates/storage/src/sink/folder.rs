@@ -413,22 +413,21 @@ fn put_local(
         File::open(parent)?.sync_all()
     };
     let written = write();
-    written.map_err(|e| {
-        // The rest of the attempt is useless; the first error is the one to report.
-        let _ = fs::remove_file(&temporary);
-        SinkError::io(shown, &e)
-    })
+    written.map_err(|e| abandoned(&temporary, shown, &e))
+}
+
+/// The error of a write, whose temporary file is removed.
+fn abandoned(temporary: &Path, shown: &str, e: &io::Error) -> SinkError {
+    // The rest of the attempt is useless; the first error is the one to report.
+    let _ = fs::remove_file(temporary);
+    SinkError::io(shown, e)
 }
 
 /// Writes a file under a temporary name and renames it, without syncing it to the device.
 fn replace_local(path: &Path, shown: &str, bytes: &[u8], private: bool) -> Result<(), SinkError> {
     let (temporary, mut file) = part(path, shown, private)?;
     let written = file.write_all(bytes).and_then(|()| fs::rename(&temporary, path));
-    written.map_err(|e| {
-        // The rest of the attempt is useless; the first error is the one to report.
-        let _ = fs::remove_file(&temporary);
-        SinkError::io(shown, &e)
-    })
+    written.map_err(|e| abandoned(&temporary, shown, &e))
 }
 
 /// Creates a temporary file beside `path`. Its lock shows that its writer lives ([`Folder::remove_parts`]).

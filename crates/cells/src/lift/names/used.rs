@@ -184,7 +184,8 @@ impl Names<'_> {
     }
 }
 
-pub(super) fn constraint(operator: &JoinOperator) -> Option<&JoinConstraint> {
+/// The condition of a join, if it may have one.
+pub(in crate::lift) fn constraint(operator: &JoinOperator) -> Option<&JoinConstraint> {
     use JoinOperator::*;
     match operator {
         Join(c) | Inner(c) | Left(c) | LeftOuter(c) | Right(c) | RightOuter(c) | FullOuter(c)

@@ -1,6 +1,6 @@
 //! Large objects of a folder: written in parts, atomically, and listed with their sizes.
 
-use super::Folder;
+use super::{Folder, abandoned};
 use crate::fail;
 use crate::sink::SinkError;
 use crate::sink::destination::{Destination, make_all, new, remove_tree};
@@ -147,11 +147,7 @@ fn write(root: &Path, path: &Path, shown: &str, parts: Vec<Bytes>) -> Result<(),
         fail::point("chunk.named")?;
         fs::File::open(parent)?.sync_all()
     };
-    write().map_err(|e| {
-        // The rest of the attempt is useless; the first error is the one to report.
-        let _ = fs::remove_file(&temporary);
-        SinkError::io(shown, &e)
-    })
+    write().map_err(|e| abandoned(&temporary, shown, &e))
 }
 
 /// Makes a directory and its parents below `root`, and syncs their names to the device.

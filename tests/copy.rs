@@ -35,7 +35,7 @@ fn the_ending_of_the_target_chooses_the_format() {
     for name in ["by.foo", "by", "by.json", "by.txt", "by.parquet.gz"] {
         let out = place.shown(name);
         let (told, hint) = refused(&place, &format!("COPY (SELECT v FROM t) TO '{out}'"));
-        let reason = format!("the name `{out}` does not tell a format that is written");
+        let reason = format!("cannot infer an output format from the name `{out}`");
         assert_eq!(told, format!("invalid_option: `STORED AS`: {reason}"));
         assert!(hint.contains("ZARR, NPY, NPZ, NETCDF") && hint.contains("ARROW"), "{hint}");
         assert!(!fs::exists(out).unwrap(), "{name}");
@@ -150,9 +150,9 @@ fn options_that_a_format_does_not_have_are_refused() {
         ("(FORMAT csv, QUOTE '''')", "`QUOTE`: unknown option", "header, delimiter, null"),
         ("(FORMAT csv, COMPRESSION zstd)", "unknown option", "STORED AS PARQUET"),
         ("(FORMAT parquet, HEADER)", "`HEADER`: unknown option", "STORED AS CSV"),
-        ("(FORMAT parquet, COMPRESSION gzip)", "no compression `gzip`", "'snappy', 'zstd'"),
-        ("(FORMAT parquet, ROW_GROUP_SIZE 0)", "`0` is no number of rows", "1 or more"),
-        ("(FORMAT parquet, ROW_GROUP_SIZE -1)", "`-1` is no number of rows", "1 or more"),
+        ("(FORMAT parquet, COMPRESSION gzip)", "unknown compression `gzip`", "'snappy', 'zstd'"),
+        ("(FORMAT parquet, ROW_GROUP_SIZE 0)", "`0` is not a row count", "1 or more"),
+        ("(FORMAT parquet, ROW_GROUP_SIZE -1)", "`-1` is not a row count", "1 or more"),
         ("(FORMAT feather)", "`feather` cannot be written", "ARROW"),
     ] {
         let (told, hint) = refused(&place, &format!("COPY ({ROWS}) TO '{out}' {options}"));

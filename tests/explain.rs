@@ -101,7 +101,7 @@ fn query_24_tells_the_plan_and_its_cost() {
     let json = db.json("EXPLAIN (FORMAT json) SELECT matmul(a, b) FROM a, b");
     check_plan(&json);
     assert_eq!(json["surface"], "tensor");
-    assert_eq!(json["reason"], "no clause that speaks of cells");
+    assert_eq!(json["reason"], "no clause that refers to cells");
     let tasks: Vec<&str> =
         json["stages"].as_array().unwrap().iter().map(|s| s["task"].as_str().unwrap()).collect();
     assert_eq!(tasks, ["load", "load", "contract"]);

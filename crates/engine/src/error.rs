@@ -444,7 +444,7 @@ impl Error {
                 Some("connect to `localhost`, not from a web page of another site, or send a token".into())
             }
             Error::Unauthorized { sent: false } => Some(
-                "send it as `Authorization: Bearer TOKEN`: a server that makes its own token prints it at start".into(),
+                "send `Authorization: Bearer TOKEN`; a server that generates its token prints it at startup".into(),
             ),
             Error::Unauthorized { sent: true } => Some(
                 "use the `token` of the server's configuration (TESSERA_TOKEN), or the one that the server printed at start"
@@ -480,7 +480,7 @@ impl Error {
             }
             Error::Poison { .. } => Some("find out why they died (out of memory?), then submit it again".into()),
             Error::Connect { .. } => Some("start a server with `tessera serve`".into()),
-            Error::Timeout { .. } => Some("raise `query-timeout` of the server, or what `SET tessera.query_timeout` gave the session, or ask for less".into()),
+            Error::Timeout { .. } => Some("raise the server's `query-timeout` or the session's `tessera.query_timeout`, or ask for less".into()),
             Error::OpenListen { .. } => Some(
                 "give `--certificate FILE --key FILE`, or listen on 127.0.0.1; behind a proxy that does TLS, or in a \
                  network that you trust, `--insecure` listens without TLS, and `--no-token --insecure` without TLS and \

@@ -121,7 +121,7 @@ impl Format {
             "nc" => Ok(Format::NetCdf),
             "tif" => Ok(Format::Tiff),
             other => Format::parse(other).map_err(|_| Error::Usage {
-                reason: format!("the name `{}` does not tell a format", path.display()),
+                reason: format!("cannot infer a format from the name `{}`", path.display()),
                 hint: Some(format!("add `--format`; formats are {}", Format::names())),
             }),
         }

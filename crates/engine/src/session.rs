@@ -455,7 +455,7 @@ impl Session {
         let key = open::bare(&name);
         if self.temps().contains_key(&key) {
             if create.if_not_exists {
-                return Ok(Answer::Done(format!("temp tensor {name} exists already")).into());
+                return Ok(Answer::Done(format!("temp tensor {name} already exists")).into());
             }
             if !create.or_replace {
                 return Err(Error::stage(Failure::Exists { name }));

@@ -203,7 +203,7 @@ fn unknown(name: &Ident, span: Span) -> Result<Value, Error> {
         return Err(Error::Cells {
             code: "wrong_surface",
             message: format!(
-                "the function {name} belongs to the cell surface, and this is a tensor block: it has no clause that speaks of cells"
+                "the function {name} belongs to the cell surface, and this is a tensor block: it has no clause that refers to cells"
             ),
             position: Position::of_span(name.span),
             hint: Some(

@@ -100,7 +100,7 @@ pub fn bind(script: &str, parameters: &Parameters) -> Result<String, Error> {
         };
         if marks > 0 && numbers {
             return Err(refuse(
-                "`?` and `$1` are in one script".into(),
+                "the script mixes `?` and `$1`".into(),
                 position,
                 "use one of them",
             ));
@@ -136,8 +136,12 @@ pub fn bind(script: &str, parameters: &Parameters) -> Result<String, Error> {
     match unused {
         Some(key) => Err(refuse(
             match parameters {
-                Parameters::Positional(_) => format!("nothing takes value {key} of `params`"),
-                Parameters::Named(_) => format!("no `${key}` takes the value `{key}` of `params`"),
+                Parameters::Positional(_) => {
+                    format!("the script does not use value {key} of `params`")
+                }
+                Parameters::Named(_) => {
+                    format!("the script does not use `{key}` of `params`: it has no `${key}`")
+                }
             },
             None,
             "each value has a place in the script: `?`, `$1` or `$name`",
@@ -194,6 +198,6 @@ mod tests {
             |sql: &str, values: &[&str]| bind(sql, &numbers(values)).unwrap_err().to_string();
         assert_eq!(told("SELECT ?, ?", &["1"]), "the parameter `?` number 2 has no value");
         assert_eq!(told("SELECT $3", &["1"]), "the parameter `$3` has no value");
-        assert_eq!(told("SELECT ?", &["1", "2"]), "nothing takes value 2 of `params`");
+        assert_eq!(told("SELECT ?", &["1", "2"]), "the script does not use value 2 of `params`");
     }
 }

@@ -125,7 +125,7 @@ impl fmt::Display for Reason {
             Self::OrderBy => f.write_str("ORDER BY"),
             Self::Limit => f.write_str("LIMIT"),
             Self::NoFrom => f.write_str("no FROM and no tensor function or literal"),
-            Self::OnlyTensors => f.write_str("no clause that speaks of cells"),
+            Self::OnlyTensors => f.write_str("no clause that refers to cells"),
             Self::TensorItem(name) => write!(f, "{name}, without FROM"),
         }
     }

@@ -156,7 +156,7 @@ fn nearest(join: Join, condition: Condition, state: &SessionState) -> Result<Log
     let right = Arc::unwrap_or_clone(join.right);
     if is_volatile(&right)? {
         return Err(unsupported(
-            "ASOF JOIN with a right side that has other rows at each reading".to_string(),
+            "ASOF JOIN with a right side whose rows differ each time it is read".to_string(),
             None,
             "store it first: `CREATE TEMP TENSOR`, or COPY to Parquet",
         ));

@@ -263,10 +263,10 @@ fn schema(error: SchemaError, mut position: Option<Position>) -> Error {
             position = position.or_else(|| field.spans().first().map(place));
             Error::Cells {
                 code: "ambiguous_name",
-                message: format!("`{}` may be several columns", field.name),
+                message: format!("`{}` is ambiguous: several columns have this name", field.name),
                 position,
                 hint: Some(format!(
-                    "write `relation.{}`, and give a result that is called like a column another name with `AS`",
+                    "write `relation.{}`; if a result has the name of a column, rename it with `AS`",
                     field.name
                 )),
             }
@@ -306,7 +306,7 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
         if WINDOW.contains(&name.to_ascii_lowercase().as_str()) {
             return Error::Cells {
                 code: "plan_error",
-                message: format!("{name} is about rows in an order, which OVER gives"),
+                message: format!("{name} needs ordered rows, which OVER defines"),
                 position,
                 hint: Some(format!("write `{name}(…) OVER (ORDER BY …)`")),
             };
@@ -412,7 +412,7 @@ fn not_implemented(message: &str, position: Option<Position>) -> Error {
 /// The ungrouped column, if the message quotes it.
 fn not_grouped(message: &str) -> String {
     match message.split("olumn \"").nth(1).and_then(|rest| rest.split('"').next()) {
-        Some(column) => format!("`{column}` stands neither in GROUP BY nor in an aggregate"),
+        Some(column) => format!("`{column}` is neither in GROUP BY nor in an aggregate"),
         None => sentence(message),
     }
 }

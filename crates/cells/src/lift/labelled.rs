@@ -61,7 +61,7 @@ pub(crate) fn labelled(
         return Err(Error::Cells {
             code: "ambiguous_dims",
             message: format!(
-                "the block has {} columns, and {} are written",
+                "the block has {} columns, but names {}",
                 plan.logical.schema().fields().len(),
                 columns.len()
             ),
@@ -145,7 +145,7 @@ fn by_labels(query: &Query, plan: &CellPlan, state: &SessionState) -> Result<Col
     }
     let keys = columns.iter().filter(|c| matches!(c, RowsColumn::Key(_))).count();
     if keys == 0 && columns.len() > 1 {
-        return Err(unclear("nothing says which columns are dimensions".into(), position));
+        return Err(unclear("no column is marked as a dimension".into(), position));
     }
     if keys == columns.len() {
         return Err(unclear("the block has no item besides its dimensions".into(), position));
@@ -214,7 +214,7 @@ fn columns(query: &mut Query) -> Result<Option<Columns>, Error> {
         }
         if !matches!(item, SelectItem::ExprWithAlias { .. } | SelectItem::UnnamedExpr(_)) {
             return Err(unclear(
-                format!("`{item}` says not which columns are dimensions"),
+                format!("`{item}` does not mark which columns are dimensions"),
                 Position::of_span(item.span()),
             ));
         }

@@ -192,7 +192,7 @@ impl MemoryPool for RowsPool {
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         self.take(additional as u64, false).map_err(|room| {
             DataFusionError::ResourcesExhausted(format!(
-                "`{}` asks for {additional} bytes in addition to {}, and {room} are left of the {} that rows may use",
+                "`{}` needs {additional} bytes in addition to its {}, but only {room} of the {} bytes for rows are free",
                 reservation.consumer().name(),
                 reservation.size(),
                 self.part()

@@ -292,7 +292,7 @@ fn https(at: &Written) -> Result<(Option<PathBuf>, Option<PathBuf>), Error> {
     let (certificate, key) = (at.file("certificate")?, at.file("key")?);
     if certificate.is_some() != key.is_some() {
         let which = if certificate.is_some() { "key" } else { "certificate" };
-        let hint = Some("HTTPS wants both: `certificate` and `key`, PEM files");
+        let hint = Some("HTTPS needs both `certificate` and `key` (PEM files)");
         return Err(at.error(which, "it is not set, but the other one is", hint));
     }
     Ok((certificate, key))
@@ -380,7 +380,7 @@ fn durable_limit(warehouse: &str, at: &Written) -> Result<u64, Error> {
                 true => Ok(OF_A_BUCKET),
                 false => Err(at.error(
                     "durable-limit",
-                    "a bucket does not tell what is free",
+                    "a bucket does not report its free space",
                     Some("write a number of bytes: `100GiB`"),
                 )),
             };

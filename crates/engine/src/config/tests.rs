@@ -88,7 +88,10 @@ fn what_is_kept_is_bounded_by_bytes_or_a_part_of_what_is_free() {
     let c = load("warehouse = 's3://b/w'", &[], &[]).unwrap();
     assert_eq!(c.durable_limit_bytes, 1 << 40);
     for (file, reason) in [
-        ("warehouse = 's3://b/w'\ndurable-limit = '10%'", "a bucket does not tell what is free"),
+        (
+            "warehouse = 's3://b/w'\ndurable-limit = '10%'",
+            "a bucket does not report its free space",
+        ),
         ("durable-limit = '101%'", "is not a percentage from 0% to 100%"),
         ("durable-ttl = 0", "is not a whole number from 1 on"),
     ] {

@@ -58,7 +58,7 @@ impl<'a> Tiles<'a> {
         let (Ok(_), Ok(rank)) = (i32::try_from(chunk), rank) else {
             return Err(Error::Format {
                 format: "arrow",
-                reason: format!("a chunk of {chunk} cells is more than a list of it counts"),
+                reason: format!("a chunk of {chunk} cells is too long for a list"),
                 hint: Some("leave `layout=chunks` away, or use npy".into()),
             });
         };

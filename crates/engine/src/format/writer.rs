@@ -148,7 +148,7 @@ impl<W: Write> Writer<W> {
         }
         if self.pending.is_some() {
             return refuse(
-                "it is one result, and several statements give one".into(),
+                "it holds one result, but several statements return one".into(),
                 "run one query at a time, or use json",
             );
         }
@@ -310,7 +310,7 @@ fn write_arrow(reply: &Reply, o: &Options, out: &mut dyn Write) -> Result<(), Er
     if o.arrow_chunks {
         let tensors = reply.answer.tensors().ok_or_else(|| Error::Format {
             format: "arrow",
-            reason: "it is rows, and tensors alone have chunks".into(),
+            reason: "the result is rows, and only tensors have chunks".into(),
             hint: Some("leave `layout=chunks` away".into()),
         })?;
         let tiles = Tiles::new(&tensors, reply.surface)?;

@@ -203,7 +203,7 @@ fn check_append(copy: &Copy) -> Result<(), Error> {
         None => Ok(()),
         Some(setting) => Err(Error::stage(Failure::Option {
             name: setting.key.text.clone(),
-            reason: "an append has the layout of its store".into(),
+            reason: "an append uses the layout of the existing store".into(),
             hint: "leave it out".into(),
             position: place(&setting.key),
         })),
@@ -251,7 +251,7 @@ fn kind_by_ending(url: &Literal) -> Result<CopyFormat, Error> {
         Ok(format) if FORMATS.contains(&format.name()) => Ok(CopyFormat::Stream(format)),
         _ => Err(Error::stage(Failure::Option {
             name: "STORED AS".into(),
-            reason: format!("the name `{}` does not tell a format that is written", url.text),
+            reason: format!("cannot infer an output format from the name `{}`", url.text),
             hint: format!("add STORED AS; {}", formats()),
             position: place(url),
         })),
@@ -336,7 +336,7 @@ impl CopyOptions {
                 Some(options) => self.format.parquet = options,
                 None => {
                     return bad(
-                        format!("there is no compression `{value}`"),
+                        format!("unknown compression `{value}`"),
                         "write 'snappy', 'zstd', 'zstd:1' to 'zstd:22', 'lz4' or 'none'",
                     );
                 }
@@ -346,7 +346,7 @@ impl CopyOptions {
                 match rows.and_then(|rows| self.format.parquet.grouped(rows)) {
                     Some(options) => self.format.parquet = options,
                     None => {
-                        return bad(format!("`{value}` is no number of rows"), "write 1 or more");
+                        return bad(format!("`{value}` is not a row count"), "write 1 or more");
                     }
                 }
             }
@@ -354,7 +354,7 @@ impl CopyOptions {
             "zarr_format" => match value {
                 "2" => self.layout.format = 2,
                 "3" => self.layout.format = 3,
-                _ => return bad(format!("there is no Zarr format `{value}`"), "write 2 or 3"),
+                _ => return bad(format!("unknown Zarr format `{value}`"), "write 2 or 3"),
             },
             "codec" => self.layout.codec = Codec::parse(value).map_err(Error::stage)?,
             "crs" => match Crs::parse(value) {

@@ -88,7 +88,7 @@ impl Session {
         if let Free::Keep(kind) =
             self.free(&key, "tensor", create.or_replace, create.if_not_exists).await?
         {
-            return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
+            return Ok(Answer::Done(format!("{kind} {name} already exists")).into());
         }
         let replaces = Replaces::of(create.or_replace);
         let (written, mut reply) =
@@ -483,7 +483,10 @@ impl Session {
             return Err(Error::stage(Failure::Option {
                 name: "STORED AS".into(),
                 position: Position::of_span(create.format.span),
-                reason: format!("`{}` is no {format} by its name", create.location.text),
+                reason: format!(
+                    "the extension of `{}` is not that of {format} files",
+                    create.location.text
+                ),
                 hint: match said(&extension) {
                     true => format!("write STORED AS {}", extension.to_uppercase()),
                     false => format!("files of that format end in .{format}"),
@@ -493,7 +496,7 @@ impl Session {
         if let Free::Keep(kind) =
             self.free(&key, "table", create.or_replace, create.if_not_exists).await?
         {
-            return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
+            return Ok(Answer::Done(format!("{kind} {name} already exists")).into());
         }
         let options: Vec<(String, String)> =
             create.options.iter().map(|o| (o.key.text.clone(), o.value.text.clone())).collect();

@@ -96,7 +96,7 @@ pub enum Failure {
     },
     /// Arrays or tables that a client sent to a server that ended, or to a session that ended.
     #[error(
-        "arrays or tables that the client sent for the statement ended with their server or session"
+        "arrays or tables uploaded for the statement were lost when their server or session ended"
     )]
     UploadsGone,
     /// Views that refer to each other.
@@ -141,7 +141,7 @@ pub enum Failure {
     },
     /// A statement that a killed server ran: whether it appended is not known.
     #[error(
-        "whether an earlier run of the statement appended to `{what}` is not known: other programs changed it since"
+        "cannot determine whether an earlier run of the statement appended to `{what}`: another program has changed it since"
     )]
     OutcomeUnknown {
         /// The tensor or store.
@@ -235,7 +235,7 @@ impl Report for Failure {
             Failure::Table { format, .. } => Some(table_hint(format).into()),
             Failure::SourceChanged { .. } => Some("run the statement again".into()),
             Failure::UploadsGone => Some(
-                "send them again and run the statement again; a change that it made before its server ended is permanent"
+                "upload them again and rerun the statement; changes that it made before its server ended are permanent"
                     .into(),
             ),
             Failure::CyclicView { .. } => Some("create one of them again without the other".into()),
@@ -243,18 +243,17 @@ impl Report for Failure {
                 Some("store an intermediate result with CREATE TENSOR or CREATE TEMP TENSOR".into())
             }
             Failure::OutcomeUnknown { .. } => {
-                Some("look for the cells, and run the statement again if they are missing".into())
+                Some("check whether the cells were appended, and rerun the statement if they are missing".into())
             }
             Failure::NotATensor { .. } => {
                 Some("INSERT appends to tensors and to tables STORED AS ZARR; COPY writes files".into())
             }
             Failure::HiddenName { .. } => Some("give it another name".into()),
             Failure::NoLabels { dim, .. } => Some(format!(
-                "a row for each cell, and a tensor that is kept, have the labels of `{dim}`: `drop_coords(x, '{dim}')` \
-                 leaves them out"
+                "rows and stored tensors carry the labels of `{dim}`; `drop_coords(x, '{dim}')` removes them"
             )),
             Failure::LargeLabel { dim, .. } => {
-                Some(format!("cast `{dim}`, to a text for example, or keep it as a value"))
+                Some(format!("cast `{dim}`, for example to text, or select it as a value"))
             }
             Failure::Definition { .. } => Some("DROP TABLE removes it".into()),
             Failure::StoredAs { .. } => {

@@ -28,7 +28,7 @@ impl Session {
         if let Free::Keep(kind) =
             self.free(&key, "view", create.or_replace, create.if_not_exists).await?
         {
-            return Ok(Answer::Done(format!("{kind} {name} exists already")).into());
+            return Ok(Answer::Done(format!("{kind} {name} already exists")).into());
         }
         let relations = tessera_frontend::relations(&create.query).map_err(Error::stage)?;
         let itself = |r: &RelationRef| matches!(r, RelationRef::Name(n) if bare(n).eq_ignore_ascii_case(&key));

@@ -168,8 +168,7 @@ impl BindError {
             }
             Self::TooManySubscripts { .. } => "`NEWAXIS` makes a new dimension".into(),
             Self::LabelNotFound { dim, is_unordered: true, .. } => format!(
-                "the labels are not in order, so a range begins and ends at labels that are there; \
-                 `sortby(x, '{dim}')` puts them in order"
+                "the labels are not sorted, so a range must begin and end at existing labels; `sortby(x, '{dim}')` sorts them"
             ),
             Self::LabelNotFound { nearest, .. } if nearest.is_empty() => return None,
             Self::LabelNotFound { nearest, tolerance, .. } => format!(

@@ -48,8 +48,8 @@ impl Lowerer<'_, '_> {
                 operation: operation.into(),
                 shapes_: shapes,
                 hint: Some(
-                    "some dimensions have no name, and which of them meet is not clear; \
-                     `keepdims => true`, `expand_dims` and `rename` help"
+                    "some dimensions have no name, so it is unclear which of them match; \
+                     use `keepdims => true`, `expand_dims` or `rename`"
                         .into(),
                 ),
             })

@@ -399,7 +399,7 @@ impl Lowerer<'_, '_> {
                 BindError::InvalidArgument {
                     function: "date_part".into(),
                     argument: format!("'{name}'"),
-                    reason: "is no part of a date; parts are year, quarter, month, week, day, \
+                    reason: "is not a part of a date; parts are year, quarter, month, week, day, \
                              dayofyear, dayofweek, hour, minute, second, season and epoch"
                         .into(),
                 },
@@ -422,7 +422,7 @@ fn not_plain(function: &Function, span: Span) -> Error {
                 "`{name}` with DISTINCT, FILTER, OVER, `*` or a subquery in a tensor block"
             ),
             position,
-            hint: Some("write FROM CELLS(x) to speak of cells".to_string()),
+            hint: Some("write FROM CELLS(x) to refer to cells".to_string()),
         };
     };
     Error::Unsupported {

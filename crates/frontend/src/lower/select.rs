@@ -441,7 +441,7 @@ fn span_of_labels(
                         function: "a slice of labels".into(),
                         argument: format!("the label {}", value.show()),
                         reason: format!(
-                            "stands several times in `{}`, which is not in order",
+                            "occurs several times in `{}`, which is not sorted",
                             coord.dim
                         ),
                     },
@@ -455,8 +455,8 @@ fn span_of_labels(
                     function: "a slice of labels".into(),
                     argument: format!("{}:{}", written[0].show(), written[1].show()),
                     reason: format!(
-                        "holds nothing: the labels of `{dim}` are not in order, and {} stands before {}; \
-                         `sortby(x, '{dim}')` puts them in order",
+                        "is empty: the labels of `{dim}` are not sorted, and {} comes before {}; \
+                         `sortby(x, '{dim}')` sorts them",
                         written[1].show(),
                         written[0].show(),
                         dim = coord.dim,

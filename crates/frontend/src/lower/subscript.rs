@@ -112,7 +112,7 @@ impl Lowerer<'_, '_> {
                         let error = BindError::InvalidArgument {
                             function: "a subscript".into(),
                             argument: "`...`".into(),
-                            reason: "may stand once only".into(),
+                            reason: "may occur only once".into(),
                         };
                         return fail(error, *span);
                     }

@@ -32,10 +32,10 @@ fn surface(sql: &str) -> String {
 #[test]
 fn the_deciding_clause_is_named() {
     let cases = [
-        ("SELECT x + 1 FROM x", "tensor: no clause that speaks of cells"),
-        ("SELECT a @ b FROM a, b", "tensor: no clause that speaks of cells"),
-        ("SELECT v FROM 'a.zarr'", "tensor: no clause that speaks of cells"),
-        ("SELECT v FROM read_npy('a')", "tensor: no clause that speaks of cells"),
+        ("SELECT x + 1 FROM x", "tensor: no clause that refers to cells"),
+        ("SELECT a @ b FROM a, b", "tensor: no clause that refers to cells"),
+        ("SELECT v FROM 'a.zarr'", "tensor: no clause that refers to cells"),
+        ("SELECT v FROM read_npy('a')", "tensor: no clause that refers to cells"),
         ("SELECT avg(v) FROM x WHERE lat > 3", "cell: WHERE at 28"),
         ("SELECT avg(v) FROM x GROUP BY lat", "cell: GROUP BY at 31"),
         ("SELECT avg(v) FROM x HAVING avg(v) > 0", "cell: HAVING at 29"),
@@ -52,8 +52,8 @@ fn the_deciding_clause_is_named() {
         ("SELECT mode() WITHIN GROUP (ORDER BY v) FROM x", "cell: WITHIN GROUP at 8"),
         ("SELECT array_agg(v ORDER BY lat) FROM x", "cell: array_agg(… ORDER BY …) at 8"),
         ("SELECT corr(v, w) FROM x", "cell: the aggregate corr at 8"),
-        ("SELECT corr(x.v, y.v) FROM x, y", "tensor: no clause that speaks of cells"),
-        ("SELECT (SELECT corr(v, w) FROM x) + v FROM x", "tensor: no clause that speaks of cells"),
+        ("SELECT corr(x.v, y.v) FROM x, y", "tensor: no clause that refers to cells"),
+        ("SELECT (SELECT corr(v, w) FROM x) + v FROM x", "tensor: no clause that refers to cells"),
         ("SELECT [lat], avg(v) FROM x", "cell: the item [lat] at 9"),
         ("SELECT v FROM CELLS(x)", "cell: FROM CELLS(…) at 15"),
         ("SELECT v FROM t", "cell: the relation of rows t at 15"),
@@ -69,7 +69,7 @@ fn the_deciding_clause_is_named() {
 
 #[test]
 fn a_relation_that_is_a_query_is_decided_by_its_own_clauses() {
-    let tensor = "tensor: no clause that speaks of cells";
+    let tensor = "tensor: no clause that refers to cells";
     let cases = [
         ("SELECT v FROM (SELECT v + 1 AS v FROM x) y", tensor),
         ("SELECT v FROM (SELECT [lat], avg(v) AS v FROM x GROUP BY lat) y", tensor),

@@ -154,7 +154,7 @@ fn answers_go_where_they_are_sent() {
         shell(&format!(".once {store}\n.once {odd}\n.mode csv\n.once {plain}\nSHOW FUNCTIONS;\n"));
     assert!(failed && !Path::new(&store).exists() && !Path::new(&odd).exists());
     assert!(told_odd.contains("a Zarr store cannot be streamed"), "{told_odd}");
-    assert!(told_odd.contains("does not tell a format"), "{told_odd}");
+    assert!(told_odd.contains("cannot infer a format"), "{told_odd}");
     assert_eq!(asked, ["SHOW FUNCTIONS;"]);
     assert!(std::fs::read_to_string(&plain).unwrap().contains("mean(x)"));
     assert!(

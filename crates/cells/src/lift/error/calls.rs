@@ -133,7 +133,7 @@ fn hint(name: &str, types: &[String]) -> Option<String> {
     let is_aggregate = AGGREGATES.contains(&name);
     Some(match (name, types) {
         (_, [_, _, ..]) if is_aggregate => format!(
-            "over rows `{name}` takes one column, and GROUP BY names what remains; `{name}(x, 'time')` reduces a tensor, in a block without WHERE, GROUP BY and the like"
+            "over rows, `{name}` takes one column, and GROUP BY names the dimensions that remain; `{name}(x, 'time')` reduces a tensor, in a block without WHERE, GROUP BY and other clauses of rows"
         ),
         (_, [one]) if is_aggregate && one == "bool" => {
             format!("convert it: `{name}(x::int)` takes 1 for true and 0 for false")

@@ -32,7 +32,7 @@ impl Relations<'_> {
             return Some(Error::Cells {
                 code: "wrong_surface",
                 message: format!(
-                    "tensor(…) gives a tensor, and {} makes this a block of cells, whose expressions are about one cell",
+                    "tensor(…) returns a tensor, but {} makes this a cell block, whose expressions refer to single cells",
                     self.because
                 ),
                 position: Position::of_span(name.span),

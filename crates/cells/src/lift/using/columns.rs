@@ -193,7 +193,9 @@ pub(super) fn one(
         }
         _ => Err(Error::Cells {
             code: "ambiguous_name",
-            message: format!("`{name}` may be several columns of one side of the join"),
+            message: format!(
+                "`{name}` is ambiguous: several columns of one side of the join have this name"
+            ),
             position,
             hint: Some("write ON with a condition".to_string()),
         }),

@@ -406,18 +406,26 @@ impl Error {
         }
     }
 
+    /// True if a limit on what happens at the same time is reached.
+    fn is_busy(&self) -> bool {
+        matches!(
+            self,
+            Error::Busy { .. }
+                | Error::TooManyStreams { .. }
+                | Error::TooManyLookUps { .. }
+                | Error::TooManyBodies { .. }
+                | Error::TooManySessions { .. }
+                | Error::MemoryBusy { .. }
+        )
+    }
+
     /// Who has to act.
     pub fn class(&self) -> Class {
         match self {
             Error::Stage(s) => s.0.class(),
+            _ if self.is_busy() => Class::Limit,
             Error::RequestTooLarge { .. }
             | Error::ResultStorage { .. }
-            | Error::Busy { .. }
-            | Error::TooManyStreams { .. }
-            | Error::TooManyLookUps { .. }
-            | Error::TooManyBodies { .. }
-            | Error::TooManySessions { .. }
-            | Error::MemoryBusy { .. }
             | Error::TooManyTries { .. }
             | Error::WaitTimeout { .. }
             | Error::Poison { .. }
@@ -457,13 +465,9 @@ impl Error {
             Error::ResultStorage { .. } => {
                 Some("ask for fewer cells, or read and delete the results of other statements".into())
             }
-            Error::Busy { .. }
-            | Error::TooManyStreams { .. }
-            | Error::TooManyLookUps { .. }
-            | Error::TooManyBodies { .. }
-            | Error::TooManySessions { .. }
-            | Error::Starting
-            | Error::MemoryBusy { .. } => Some("try again in a moment".into()),
+            _ if self.is_busy() || matches!(self, Error::Starting) => {
+                Some("try again in a moment".into())
+            }
             Error::UnknownStatement { .. } => Some(
                 "finished statements expire (`result-ttl`)".into(),
             ),
@@ -539,13 +543,8 @@ impl Error {
             Error::Method { .. } => 405,
             Error::NotAcceptable { .. } => 406,
             Error::NotFinished { .. } | Error::RequestIdReused { .. } => 409,
-            Error::Busy { .. }
-            | Error::TooManyStreams { .. }
-            | Error::TooManyLookUps { .. }
-            | Error::TooManyBodies { .. }
-            | Error::TooManySessions { .. }
-            | Error::TooManyTries { .. }
-            | Error::MemoryBusy { .. } => 429,
+            Error::TooManyTries { .. } => 429,
+            _ if self.is_busy() => 429,
             Error::Timeout { .. } | Error::WaitTimeout { .. } | Error::ShuttingDown => 503,
             _ if self.code() == "cancelled" => 409,
             _ if self.code() == "not_allowed" => 403,

@@ -191,16 +191,20 @@ pub fn run_chunks(axes: &[AxisGrid], axis: usize, room: u64) -> Dims {
         run = least.max(room / beside);
     }
     chunks[axis] = run;
-    while lines(&chunks).saturating_mul(run) > room {
-        let others = (0..chunks.len()).filter(|&a| a != axis);
-        match others.max_by_key(|&a| (chunks[a], chunks.len() - a)) {
-            Some(a) if chunks[a] > 1 => chunks[a] = chunks[a].div_ceil(2),
-            _ => break,
-        }
-    }
+    while lines(&chunks).saturating_mul(run) > room && halve_other(&mut chunks, axis) {}
     // Positions within a run have 32 bits.
     chunks[axis] = run.min(axes[axis].len).clamp(1, u64::from(u32::MAX));
     chunks
+}
+
+/// Halves the longest chunk along another axis than `axis`, of equal ones the first; false if all have one cell.
+pub(crate) fn halve_other(chunks: &mut [u64], axis: usize) -> bool {
+    let others = (0..chunks.len()).filter(|&a| a != axis);
+    match others.max_by_key(|&a| (chunks[a], chunks.len() - a)) {
+        Some(a) if chunks[a] > 1 => chunks[a] = chunks[a].div_ceil(2),
+        _ => return false,
+    }
+    true
 }
 
 /// The cuts of sorted lines of `kept` cells along an axis: chunks near `room` cells, of as few lines as possible.

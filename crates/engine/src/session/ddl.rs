@@ -85,10 +85,10 @@ impl Session {
         if self.was_defined(&key, statement).await? {
             return Ok(Answer::Done(format!("created tensor {name}")).into());
         }
-        if let Free::Keep(kind) =
-            self.free(&key, "tensor", create.or_replace, create.if_not_exists).await?
+        if let Some(kept) =
+            self.free(&name, "tensor", create.or_replace, create.if_not_exists).await?
         {
-            return Ok(Answer::Done(format!("{kind} {name} already exists")).into());
+            return Ok(kept);
         }
         let replaces = Replaces::of(create.or_replace);
         let (written, mut reply) =
@@ -269,29 +269,33 @@ impl Session {
         Ok(Answer::Done(format!("dropped {kind} {name}")).into())
     }
 
-    /// Checks if a `kind` may take the name. Only an entry of the same kind is replaced: a view must not replace a
-    /// tensor and remove its cells.
+    /// Checks if a `kind` may take the name; with `if_not_exists`, returns the reply if an entry has the name and stays.
+    /// Only an entry of the same kind is replaced: a view must not replace a tensor and remove its cells.
     pub(super) async fn free(
         &self,
-        key: &str,
+        name: &str,
         kind: &'static str,
         or_replace: bool,
         if_not_exists: bool,
-    ) -> Result<Free, Error> {
+    ) -> Result<Option<Reply>, Error> {
+        let key = bare(name);
+        let kept = |kind: &str| -> Option<Reply> {
+            Some(Answer::Done(format!("{kind} {name} already exists")).into())
+        };
         if key.starts_with('.') {
-            return Err(Error::stage(Failure::HiddenName { name: key.into() }));
+            return Err(Error::stage(Failure::HiddenName { name: key }));
         }
-        if self.temps().contains_key(key) {
+        if self.temps().contains_key(&key) {
             if if_not_exists {
-                return Ok(Free::Keep("temp tensor"));
+                return Ok(kept("temp tensor"));
             }
             // It would hide the new entry.
-            return Err(Error::stage(Failure::Exists { name: key.into() }));
+            return Err(Error::stage(Failure::Exists { name: key }));
         }
-        let Some(entry) = self.host.warehouse.entry(key).await? else { return Ok(Free::Yes) };
+        let Some(entry) = self.host.warehouse.entry(&key).await? else { return Ok(None) };
         match (if_not_exists, or_replace) {
-            (true, _) => Ok(Free::Keep(entry.definition.kind())),
-            (_, true) if entry.definition.kind() == kind => Ok(Free::Yes),
+            (true, _) => Ok(kept(entry.definition.kind())),
+            (_, true) if entry.definition.kind() == kind => Ok(None),
             (_, true) => {
                 let kind = entry.definition.kind();
                 Err(Error::stage(Failure::WrongKind { name: entry.name, kind }))
@@ -382,14 +386,6 @@ impl Session {
             store: self.host.runtime.store().clone(),
         }
     }
-}
-
-/// The availability of a name.
-pub(super) enum Free {
-    /// The name is free, or its entry is replaced.
-    Yes,
-    /// An entry of this kind has the name and stays.
-    Keep(&'static str),
 }
 
 /// `3 objects, 1.2 MiB`.
@@ -493,10 +489,10 @@ impl Session {
                 },
             }));
         }
-        if let Free::Keep(kind) =
-            self.free(&key, "table", create.or_replace, create.if_not_exists).await?
+        if let Some(kept) =
+            self.free(&name, "table", create.or_replace, create.if_not_exists).await?
         {
-            return Ok(Answer::Done(format!("{kind} {name} already exists")).into());
+            return Ok(kept);
         }
         let options: Vec<(String, String)> =
             create.options.iter().map(|o| (o.key.text.clone(), o.value.text.clone())).collect();

@@ -4,7 +4,7 @@ use crate::Handle;
 use crate::answer::{Answer, Reply};
 use crate::error::Error;
 use crate::session::bind::Binding;
-use crate::session::ddl::{Free, Replaces};
+use crate::session::ddl::Replaces;
 use crate::session::open::{Opener, absolute, bare};
 use crate::session::warehouse::Definition;
 use crate::session::{Failure, Session};
@@ -25,10 +25,10 @@ impl Session {
         if self.was_defined(&key, statement).await? {
             return Ok(Answer::Done(format!("created view {name}")).into());
         }
-        if let Free::Keep(kind) =
-            self.free(&key, "view", create.or_replace, create.if_not_exists).await?
+        if let Some(kept) =
+            self.free(&name, "view", create.or_replace, create.if_not_exists).await?
         {
-            return Ok(Answer::Done(format!("{kind} {name} already exists")).into());
+            return Ok(kept);
         }
         let relations = tessera_frontend::relations(&create.query).map_err(Error::stage)?;
         let itself = |r: &RelationRef| matches!(r, RelationRef::Name(n) if bare(n).eq_ignore_ascii_case(&key));

@@ -154,13 +154,7 @@ impl Builder {
         chunks[axis] = least;
         let room = self.config.chunk_bytes_target / node.dtype.size() as u64;
         let cells = |c: &[u64]| c.iter().fold(1u128, |n, &d| n.saturating_mul(u128::from(d)));
-        while cells(&chunks) > u128::from(room) {
-            let others = (0..chunks.len()).filter(|&a| a != axis);
-            match others.max_by_key(|&a| (chunks[a], chunks.len() - a)) {
-                Some(a) if chunks[a] > 1 => chunks[a] = chunks[a].div_ceil(2),
-                _ => break,
-            }
-        }
+        while cells(&chunks) > u128::from(room) && runs::halve_other(&mut chunks, axis) {}
         self.rechunk(input, &chunks)
     }
 

@@ -140,6 +140,7 @@ fn moments<'a>(data: &'a [u8], valid: Option<&'a [u8]>) -> impl Iterator<Item = 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tessera_planner::time::DAY_US;
 
     #[test]
     fn times_have_the_narrowest_exact_form() {

@@ -22,6 +22,7 @@ use super::KernelError;
 use super::combine::Cell;
 use super::copy::Strided;
 use super::elem::MachineType;
+use super::partial::all;
 use key::Keyed;
 use order::{first_sorted, place};
 use tessera_planner::dtype::DType;
@@ -129,29 +130,16 @@ pub fn sort(
     out: LinesOut<'_>,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<(), KernelError> {
-    macro_rules! run {
-        ($t:ident) => {
-            match what {
-                SortWhat::Values => {
-                    Walk::new(lines, out, lines.dtype, cancelled)?.sort::<$t>(order)
-                }
-                SortWhat::Positions => {
-                    Walk::new(lines, out, DType::Int64, cancelled)?.argsort::<$t>(order)
-                }
-            }
-        };
-    }
-    match MachineType::of(lines.dtype) {
-        MachineType::Bool | MachineType::U8 => run!(u8),
-        MachineType::I8 => run!(i8),
-        MachineType::I16 => run!(i16),
-        MachineType::I32 => run!(i32),
-        MachineType::I64 => run!(i64),
-        MachineType::U16 => run!(u16),
-        MachineType::U32 => run!(u32),
-        MachineType::U64 => run!(u64),
-        MachineType::F32 => run!(f32),
-        MachineType::F64 => run!(f64),
+    let k = MachineType::of(lines.dtype);
+    match what {
+        SortWhat::Values => {
+            let walk = Walk::new(lines, out, lines.dtype, cancelled)?;
+            all!(k, T => walk.sort::<T>(order))
+        }
+        SortWhat::Positions => {
+            let walk = Walk::new(lines, out, DType::Int64, cancelled)?;
+            all!(k, T => walk.argsort::<T>(order))
+        }
     }
 }
 
@@ -166,18 +154,7 @@ pub fn quantile(
     cancelled: &dyn Fn() -> bool,
 ) -> Result<(), KernelError> {
     let walk = Walk::new(lines, out, lines.dtype, cancelled)?;
-    match MachineType::of(lines.dtype) {
-        MachineType::Bool | MachineType::U8 => walk.quantile::<u8>(quantiles),
-        MachineType::I8 => walk.quantile::<i8>(quantiles),
-        MachineType::I16 => walk.quantile::<i16>(quantiles),
-        MachineType::I32 => walk.quantile::<i32>(quantiles),
-        MachineType::I64 => walk.quantile::<i64>(quantiles),
-        MachineType::U16 => walk.quantile::<u16>(quantiles),
-        MachineType::U32 => walk.quantile::<u32>(quantiles),
-        MachineType::U64 => walk.quantile::<u64>(quantiles),
-        MachineType::F32 => walk.quantile::<f32>(quantiles),
-        MachineType::F64 => walk.quantile::<f64>(quantiles),
-    }
+    all!(MachineType::of(lines.dtype), T => walk.quantile::<T>(quantiles))
 }
 
 /// Sorts keys.

@@ -3,6 +3,7 @@
 use super::key::{Key, Keyed};
 use crate::KernelError;
 use crate::elem::MachineType;
+use crate::partial::all;
 use tessera_planner::dtype::DType;
 use tessera_planner::runs::INDEX_HEAD;
 
@@ -266,23 +267,6 @@ fn entry<K: Key>(part: &[K], at: usize, number: usize) -> u128 {
     part.get(at).map_or(OVER, |k| u128::from(k.wide()) << 32 | number as u128)
 }
 
-macro_rules! by_type {
-    ($dtype:expr, $f:ident($($arg:expr),*)) => {
-        match MachineType::of($dtype) {
-            MachineType::Bool | MachineType::U8 => $f::<u8>($($arg),*),
-            MachineType::I8 => $f::<i8>($($arg),*),
-            MachineType::I16 => $f::<i16>($($arg),*),
-            MachineType::I32 => $f::<i32>($($arg),*),
-            MachineType::I64 => $f::<i64>($($arg),*),
-            MachineType::U16 => $f::<u16>($($arg),*),
-            MachineType::U32 => $f::<u32>($($arg),*),
-            MachineType::U64 => $f::<u64>($($arg),*),
-            MachineType::F32 => $f::<f32>($($arg),*),
-            MachineType::F64 => $f::<f64>($($arg),*),
-        }
-    };
-}
-
 /// Writes the interpolation at the fraction `t` between the numbers of two keys as a cell; NaN without keys.
 pub fn between(dtype: DType, keys: Option<[u64; 2]>, t: f64, to: &mut [u8], at: usize) {
     fn write<T: Keyed>(keys: Option<[u64; 2]>, t: f64, to: &mut [u8], at: usize) {
@@ -292,7 +276,7 @@ pub fn between(dtype: DType, keys: Option<[u64; 2]>, t: f64, to: &mut [u8], at: 
         };
         cell.write(to, at);
     }
-    by_type!(dtype, write(keys, t, to, at));
+    all!(MachineType::of(dtype), T => write::<T>(keys, t, to, at));
 }
 
 #[cfg(test)]

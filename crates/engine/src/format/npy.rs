@@ -15,6 +15,7 @@ use std::io::{self, Write};
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::region::{Dims, Region, cells};
 use tessera_planner::scalar::Scalar;
+use tessera_storage::sink::cf;
 
 const FORMAT: &str = "npy";
 
@@ -99,7 +100,7 @@ impl Layout {
     /// Calls `put` with the bytes of a chunk, run by run, and the offset of each run in the file.
     ///
     /// `data` holds the cells of `region`, dense and row-major; `valid` one byte for each, 0 where masked. Masked
-    /// floats are written as NaN.
+    /// floats are written as NaN, masked datetimes as NaT.
     ///
     /// ```text
     ///   . . . . . .       a region [1:3, 2:5] of [3, 6] is two runs of three cells;
@@ -146,7 +147,7 @@ impl Layout {
     }
 }
 
-/// The cells of a format without masks: masked floats are NaN.
+/// The cells of a format without masks: masked floats are NaN, masked datetimes NaT.
 pub(super) fn filled<'a>(
     format: &'static str,
     dtype: DType,
@@ -154,7 +155,7 @@ pub(super) fn filled<'a>(
     valid: Option<&[u8]>,
 ) -> Result<Cow<'a, [u8]>, Error> {
     let Some(valid) = valid.filter(|v| v.contains(&0)) else { return Ok(data.into()) };
-    if !dtype.is_float() {
+    let Some(missing) = missing(dtype) else {
         let masked = valid.iter().filter(|v| **v == 0).count();
         let who = if format == FORMAT { "NumPy" } else { "it" };
         return Err(Error::Format {
@@ -162,10 +163,15 @@ pub(super) fn filled<'a>(
             reason: format!("{who} has no masked {dtype}, and {masked} cells are masked"),
             hint: Some("cast to float64, or fill with `coalesce(x, 0)`".into()),
         });
-    }
+    };
     let mut out = data.to_vec();
-    fill::put(&mut out, dtype.size(), valid, Scalar::from_f64(dtype, f64::NAN));
+    fill::put(&mut out, dtype.size(), valid, missing);
     Ok(out.into())
+}
+
+/// NaN or NaT; `None` for types without such a value.
+fn missing(dtype: DType) -> Option<Scalar> {
+    cf::fill_value(dtype).filter(|_| dtype.is_float() || dtype.is_datetime())
 }
 
 /// Writes a whole tensor, window by window.
@@ -189,14 +195,14 @@ pub(super) fn check(t: &dyn Windows, out: &mut dyn Write) -> Result<(), Error> {
     check_masks(FORMAT, t, out)
 }
 
-/// Checks that only floats are masked. `out` is only flushed: an output that was cancelled fails.
+/// Checks that no cells are masked but floats and datetimes. `out` is only flushed: an output that was cancelled fails.
 pub(super) fn check_masks(
     format: &'static str,
     t: &dyn Windows,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     let head = t.head();
-    if head.nullable && !head.dtype.is_float() {
+    if head.nullable && missing(head.dtype).is_none() {
         for window in windows(&head.shape(), WINDOW_CELLS) {
             let cells = t.window(&window)?;
             filled(format, head.dtype, &cells.data, cells.valid.as_deref())?;

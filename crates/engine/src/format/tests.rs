@@ -223,11 +223,19 @@ fn npy_has_numpys_bytes() {
 }
 
 #[test]
-fn masked_floats_are_nan_in_npy_and_others_are_refused() {
+fn masked_floats_are_nan_and_datetimes_nat_in_npy_and_others_are_refused() {
     let bytes = write(Format::Npy, vec![Answer::Tensors(vec![t2m()])]).unwrap();
     let cells: Vec<f32> =
         bytes[128..].chunks(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect();
     assert!(cells[4].is_nan() && cells[5] == 1e10 && cells[0] == 0.1, "{cells:?}");
+    let standard = DType::Datetime(Calendar::Standard);
+    let days = vec![86_400_000_000i64, 5, -1];
+    let times = tensor("t", standard, vec![DimLabel::default()], &[3], days, Some(vec![1, 0, 1]));
+    let bytes = write(Format::Npy, vec![Answer::Tensors(vec![times])]).unwrap();
+    let cells: Vec<i64> =
+        bytes[128..].chunks(8).map(|c| i64::from_le_bytes(c.try_into().unwrap())).collect();
+    // numpy.datetime64('NaT') is the least integer.
+    assert_eq!(cells, [86_400_000_000, i64::MIN, -1]);
     let masked =
         tensor("n", DType::Int8, vec![DimLabel::default()], &[2], vec![1i8, 2], Some(vec![1, 0]));
     let e = write(Format::Npy, vec![Answer::Tensors(vec![masked])]).unwrap_err();

@@ -102,6 +102,11 @@ impl<'a> File<'a> {
         check_empty(&dims, axes.iter().map(|a| &a.dims))?;
         let names = cf::names(&items, &coords);
         let mut variables = Vec::new();
+        items
+            .iter()
+            .map(|i| i.name.as_str())
+            .chain(dims.iter().map(|d| d.name.as_str()))
+            .try_for_each(check_name)?;
         for at in 0..dims.len() {
             if let Some(coord) = coords.get(&dims[at].name) {
                 variables.push(Variable::of_labels(at, coord, &names, &mut dims));
@@ -172,6 +177,26 @@ fn check_empty<'d>(
         format: FORMAT,
         reason: format!(
             "`{}` has length 0, which only one dimension can have, as the first of its variables",
+/// Checks that the netCDF library would create a variable or dimension of that name.
+///
+/// # Source
+/// `NC_check_name` of netCDF-C 4.9; what it refuses beside this is no name in any store.
+fn check_name(name: &str) -> Result<(), Error> {
+    let begins = |c: char| !c.is_ascii() || c.is_ascii_alphanumeric() || c == '_';
+    if name.starts_with(begins) && !name.ends_with(' ') {
+        return Ok(());
+    }
+    Err(Error::Format {
+        format: FORMAT,
+        reason: format!(
+            "`{name}` cannot be a name: names begin with a letter, a digit or `_`, and end with no space"
+        ),
+        hint: Some(
+            "give it another name with AS, a dimension with `rename(x, \"…\" => 'd')`".into(),
+        ),
+    })
+}
+
             first.name
         ),
         hint: Some("write ZARR".into()),

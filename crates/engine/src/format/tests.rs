@@ -357,7 +357,7 @@ fn data_cannot_move_the_cursor() {
 #[test]
 fn npz_is_a_zip_archive() {
     let a = tensor("a", DType::UInt8, vec![DimLabel::default()], &[3], vec![1u8, 2, 3], None);
-    let b = tensor("a", DType::Float64, vec![], &[], vec![2.5f64], None);
+    let b = tensor("a_1", DType::Float64, vec![], &[], vec![2.5f64], None);
     let bytes = write(Format::Npz, vec![Answer::Tensors(vec![a, b])]).unwrap();
     if let Ok(path) = std::env::var("TESSERA_KEEP_NPZ") {
         std::fs::write(path, &bytes).unwrap();
@@ -379,6 +379,27 @@ fn npz_is_a_zip_archive() {
     let start = 30 + 5 + 20;
     assert_eq!(u64_at(directory + 51 + 4), 131);
     assert_eq!(crc, crc32fast::hash(&bytes[start..start + 131]));
+}
+
+#[test]
+fn names_in_an_npz_are_those_of_numpy_or_refused() {
+    let of = |name: &str| tensor(name, DType::UInt8, vec![], &[], vec![1u8], None);
+    // np.savez(f, **{"a/b": 1}) has a member of that name.
+    let bytes = write(Format::Npz, vec![Answer::Tensors(vec![of("a/b")])]).unwrap();
+    assert_eq!(&bytes[30..37], b"a/b.npy");
+    for (name, why) in [
+        ("", "no path"),
+        ("/a", "no path"),
+        ("a//b", "no path"),
+        ("a/../../b", "no path"),
+        ("a\\b", "a backslash"),
+        ("a\nb", "a control character"),
+    ] {
+        let e = write(Format::Npz, vec![Answer::Tensors(vec![of(name)])]).unwrap_err();
+        assert!(e.to_string().contains(why) && e.code() == "format", "{name:?}: {e}");
+    }
+    let e = write(Format::Npz, vec![Answer::Tensors(vec![of("a"), of("a")])]).unwrap_err();
+    assert!(e.to_string().contains("two tensors are called `a`"), "{e}");
 }
 
 #[test]

@@ -22,6 +22,9 @@ pub const UNNAMED_KEY: &str = "tessera_unnamed_dims";
 /// where no value was free to stand for masked cells.
 pub(crate) const VALID_KEY: &str = "tessera_valid";
 
+/// Upper bound on the bytes of a name.
+const NAME_BYTES_MAX: usize = 200;
+
 /// Attributes that describe the encoding of cells. A result's cells are plain values, so those of its sources would
 /// be wrong.
 const ENCODING: [&str; 14] = [
@@ -106,7 +109,7 @@ pub fn shared(items: &[Item]) -> Result<(Vec<Axes>, Coords), SinkError> {
     let mut lengths: BTreeMap<String, u64> = BTreeMap::new();
     let mut coords = Coords::new();
     for (i, item) in items.iter().enumerate() {
-        check_name(&item.name)?;
+        check_name(&item.name, Of::Array)?;
         if items[..i].iter().any(|other| other.name == item.name) {
             return Err(conflict(
                 format!("two results are called `{}`", item.name),
@@ -115,7 +118,7 @@ pub fn shared(items: &[Item]) -> Result<(Vec<Axes>, Coords), SinkError> {
         }
         for (d, &len) in item.dims.iter().zip(&item.shape) {
             let Some(name) = &d.name else { continue };
-            check_name(name)?;
+            check_name(name, Of::Dimension)?;
             let seen = *lengths.entry(name.to_string()).or_insert(len);
             if seen != len {
                 return Err(conflict(
@@ -179,21 +182,39 @@ fn suffix(k: u64) -> String {
     if k == 0 { String::new() } else { format!("_{k}") }
 }
 
+/// What a name is of.
+#[derive(Clone, Copy)]
+enum Of {
+    Array,
+    Dimension,
+}
+
 /// Checks that a name can be the name of a directory.
-fn check_name(name: &str) -> Result<(), SinkError> {
+fn check_name(name: &str, of: Of) -> Result<(), SinkError> {
     let reserved = ["zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata", ".", ".."];
-    let bad = name.is_empty()
-        || name.len() > 200
-        || name.starts_with("__")
-        || name.contains(|c: char| c == '/' || c == '\\' || c.is_control())
-        || reserved.contains(&name);
-    if bad {
-        return Err(SinkError::Names {
-            reason: format!("`{name}` cannot be the name of an array"),
-            hint: "give it another name with AS".into(),
-        });
-    }
-    Ok(())
+    let why = if name.is_empty() {
+        "it has no letters".to_string()
+    } else if name.len() > NAME_BYTES_MAX {
+        format!("it has {} bytes (limit {NAME_BYTES_MAX})", name.len())
+    } else if name.starts_with("__") {
+        "names that begin with `__` are reserved".into()
+    } else if name.contains(|c: char| c == '/' || c == '\\' || c.is_control()) {
+        "it has a slash, a backslash or a control character".into()
+    } else if reserved.contains(&name) {
+        "files have this name".into()
+    } else {
+        return Ok(());
+    };
+    let shown: String = name.chars().take(NAME_BYTES_MAX).collect();
+    let (what, hint) = match of {
+        Of::Array => ("an array", "give it another name with AS".to_string()),
+        Of::Dimension => {
+            let quoted = shown.replace('"', "\"\"");
+            ("a dimension", format!("rename it: `rename(x, \"{quoted}\" => 'd')`"))
+        }
+    };
+    let reason = format!("`{shown}` cannot be the name of {what}: {why}");
+    Err(SinkError::Names { reason, hint })
 }
 
 /// Attributes that stay valid for decoded values. Those that name other variables do if all of these are in `written`.

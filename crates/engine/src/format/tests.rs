@@ -480,6 +480,8 @@ fn in_a_file(t: &Tensor, dir: &std::path::Path) -> Answer {
             dtype: t.dtype(),
             nullable: true,
             attrs: t.attrs().clone(),
+            is_coordinate: false,
+            dataset: Default::default(),
         },
         grid: t.grid().clone(),
         chunks: Chunks::File(file, starts),

@@ -95,6 +95,41 @@ fn all_of_a_dataset_keeps_the_dimensions_of_its_variables() {
     }
 }
 
+/// The attributes of an array of a store, or of the store.
+fn attributes(store: &str, array: &str) -> serde_json::Value {
+    let text = fs::read_to_string(format!("{store}/{array}/zarr.json")).unwrap();
+    serde_json::from_str::<serde_json::Value>(&text).unwrap()["attributes"].take()
+}
+
+/// The attributes are those of netCDF4 for the source; `coordinates` is where xarray writes it.
+#[test]
+fn all_of_a_dataset_keeps_its_attributes_and_coordinates() {
+    let place = Place::open(&[]);
+    let copy = |query: &str, out: &str| {
+        let out = place.shown(out);
+        place.run(&format!("COPY ({query}) TO '{out}'"));
+        out
+    };
+    let cells = copy("SELECT t2m, sky FROM 'tests/data/formats/hdf5/netcdf4.nc'", "a.zarr");
+    let cells = copy(&format!("SELECT * FROM '{cells}'"), "a.nc");
+    let cells = copy(&format!("SELECT t2m * 2 AS v FROM '{cells}'"), "b.zarr");
+    let of = attributes(&cells, ".");
+    assert_eq!(of["title"], "t");
+    assert_eq!(of["number"], 2.5);
+    assert_eq!(of["list"], serde_json::json!([0, 1, 2]));
+    assert_eq!(of["Conventions"], "CF-1.11");
+    let height = copy("SELECT ta, height FROM 'tests/data/stores/cmip.zarr'", "c.zarr");
+    let height = copy(&format!("SELECT * FROM '{height}'"), "c.nc");
+    place.run(&format!("CREATE TENSOR c AS SELECT * FROM '{height}'"));
+    let height = copy("SELECT * FROM c", "d.zarr");
+    assert_eq!(attributes(&height, "ta")["coordinates"], "height");
+    assert!(attributes(&height, "height").get("coordinates").is_none());
+    assert!(attributes(&height, ".").get("coordinates").is_none());
+    // A coordinate of nothing is data.
+    let alone = copy("SELECT height FROM 'tests/data/stores/cmip.zarr'", "e.zarr");
+    assert!(attributes(&alone, ".").get("coordinates").is_none());
+}
+
 /// The texts are those of DuckDB for the same options.
 #[test]
 fn csv_has_the_options_of_other_databases() {

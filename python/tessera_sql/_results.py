@@ -131,12 +131,19 @@ def to_dataarray(tensor: _native.Tensor) -> xr.DataArray:
 
 
 def to_dataset(reply: _native.Reply) -> xr.Dataset:
-    """The tensors of an answer as a dataset. Items that only repeat labels of others are coordinates."""
+    """The tensors of an answer as a dataset.
+
+    Items that are coordinates of their dataset are coordinates, and so are those that only repeat labels of others.
+    """
     import xarray as xr
+
+    # Coordinates of nothing are data.
+    has_data = not all(tensor.is_coordinate for tensor in reply.tensors)
 
     lengths: dict[str, int] = {}
     variables: dict[str, xr.Variable] = {}
     coords: dict[str, xr.Variable] = {}
+    named: list[str] = []
     for tensor, is_label in zip(reply.tensors, reply.labels_of_others(), strict=True):
         if is_label:
             continue
@@ -158,7 +165,11 @@ def to_dataset(reply: _native.Reply) -> xr.Dataset:
         if tensor.name in variables:
             raise usage(f"two items are named `{tensor.name}`", "give each a name of its own: `… AS a`")
         variables[tensor.name] = variable
-    return xr.Dataset({k: v for k, v in variables.items() if k not in coords}, coords=coords)
+        if tensor.is_coordinate and has_data:
+            named.append(tensor.name)
+    data = {k: v for k, v in variables.items() if k not in coords}
+    attrs = json.loads(reply.tensors[0].dataset_attrs) if reply.tensors else {}
+    return xr.Dataset(data, coords=coords, attrs=attrs).set_coords([k for k in named if k in data])
 
 
 def _differ(dim: str) -> UserError:

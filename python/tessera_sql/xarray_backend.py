@@ -389,7 +389,9 @@ def _lazy_dataset(
     entries = _fitted(entries)
     coordinates = {e.name for e in entries if e.kind == "coordinate"}
     entries = [e for e in entries if e.kind != "result" or e.name not in coordinates]
-    attributes = _attributes(door.connection, source, [e for e in entries if not e.is_index])
+    attributes, of_dataset = _attributes(
+        door.connection, source, [e for e in entries if not e.is_index]
+    )
     variables: dict[str, xr.Variable] = {}
     coords = _labels(door.connection, source, [e for e in entries if e.is_index])
     for e in entries:
@@ -405,7 +407,7 @@ def _lazy_dataset(
             mask.attrs = {"long_name": f"True where {e.name} is masked"}
             coords[f"{e.name}_mask"] = mask
     # The caller creates the indexes, unless it was asked not to.
-    return xr.Dataset(variables, coords=xr.Coordinates(coords, indexes={}))
+    return xr.Dataset(variables, coords=xr.Coordinates(coords, indexes={}), attrs=of_dataset)
 
 
 def _variable(
@@ -467,14 +469,22 @@ def _labels(
 
 def _attributes(
     connection: Connection, source: _Source, entries: list[_Entry]
-) -> dict[str, dict[str, Any]]:
-    """Reads the attributes of variables from selections without cells (of one cell, if a variable has no dimension)."""
-    items = [(e, _item(e, ["0:0"] * len(e.dims))) for e in entries if e.note]
+) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Reads the attributes of variables, and of the dataset.
+
+    They come with selections without cells (of one cell, if a variable has no dimension).
+    """
+    with_some = [e for e in entries if e.note]
+    # Any selection has the attributes of the dataset.
+    chosen = with_some or [e for e in entries if e.dims and e.kind == "variable"][:1]
+    items = [(e, _item(e, ["0:0"] * len(e.dims))) for e in chosen]
     out: dict[str, dict[str, Any]] = {}
+    of_dataset: dict[str, Any] = {}
     for start in range(0, len(items), _ITEMS_MAX):
         for e, tensor in _tensors(connection, source, items[start : start + _ITEMS_MAX]):
             out[e.name] = json.loads(tensor.attrs)
-    return out
+            of_dataset = json.loads(tensor.dataset_attrs)
+    return out, of_dataset
 
 
 def _item(e: _Entry, subscripts: list[str] | None = None) -> str:

@@ -201,6 +201,8 @@ pub struct Tensor {
     data: Buffer,
     valid: Option<Buffer>,
     attrs: Attrs,
+    is_coordinate: bool,
+    dataset: Arc<Attrs>,
 }
 
 /// One cell, or one label.
@@ -268,7 +270,14 @@ impl Tensor {
         } else {
             Buffer::from_slice_ref(data.as_slice())
         };
-        Ok(Tensor { name, dtype, dims, grid, data, valid, attrs })
+        let (is_coordinate, dataset) = (false, Arc::default());
+        Ok(Tensor { name, dtype, dims, grid, data, valid, attrs, is_coordinate, dataset })
+    }
+
+    /// The same tensor in a dataset of these attributes; `is_coordinate` as of [`Labels`](tessera_frontend::Labels).
+    pub fn in_dataset(mut self, dataset: Arc<Attrs>, is_coordinate: bool) -> Self {
+        (self.dataset, self.is_coordinate) = (dataset, is_coordinate);
+        self
     }
 
     /// The name.

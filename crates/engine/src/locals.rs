@@ -200,7 +200,10 @@ impl Local {
         for array in &arrays {
             let (source, origin) = array.source(name, number)?;
             let variables = match array.is_auxiliary {
-                true => &mut dataset.auxiliary,
+                true => {
+                    dataset.coordinates.insert(array.name.as_str().into());
+                    &mut dataset.auxiliary
+                }
                 false => &mut dataset.variables,
             };
             variables.push(Variable {

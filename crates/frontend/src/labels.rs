@@ -22,6 +22,11 @@ pub struct Labels {
     pub nullable: bool,
     /// Attributes. Names and subscripts preserve them, arithmetic drops them, as in xarray.
     pub attrs: Attrs,
+    /// True if it is a coordinate of other results without being the labels of a dimension, such as `lat(y, x)`. Names
+    /// and subscripts preserve this as they preserve attributes.
+    pub is_coordinate: bool,
+    /// Attributes of the dataset that the results of the block form: those of the first relation that it reads.
+    pub dataset: Arc<Attrs>,
 }
 
 impl Labels {

@@ -166,7 +166,7 @@ fn lower_here(
     let mut outputs = Vec::with_capacity(items.len());
     let mut roots = Vec::with_capacity(items.len());
     let names = value::names(&items);
-    for (Item { tensor: item, .. }, name) in items.into_iter().zip(names) {
+    for (Item { tensor: item, dataset, .. }, name) in items.into_iter().zip(names) {
         let node = lowerer.b.node(item.node);
         outputs.push(Labels {
             named: item.name.is_some(),
@@ -176,6 +176,8 @@ fn lower_here(
             dtype: node.dtype,
             nullable: node.nullable,
             attrs: item.attrs,
+            is_coordinate: item.is_coordinate,
+            dataset,
         });
         roots.push(item.node);
     }
@@ -352,8 +354,9 @@ impl Lowerer<'_, '_> {
             item.name = item.name.take().filter(|name| keeps.get(name) == Some(&at));
         }
         self.coordinates(&mut items, &given)?;
+        let dataset = self.relations.first().map(|of| of.attrs.clone()).unwrap_or_default();
         let items = items.into_iter().zip(texts);
-        Ok(items.map(|(tensor, text)| Item { tensor, text }).collect())
+        Ok(items.map(|(tensor, text)| Item { tensor, text, dataset: dataset.clone() }).collect())
     }
 
     fn relation(&mut self, factor: &TableFactor) -> Result<Bound, Error> {
@@ -458,6 +461,7 @@ impl Bound {
     /// The dataset that a subquery or CTE yields: its items by name, and their coordinates.
     fn lowered(name: &str, items: Vec<Item>) -> Self {
         let names = value::names(&items);
+        let attrs = items.first().map(|item| item.dataset.clone()).unwrap_or_default();
         let items: Vec<Tensor> = items.into_iter().map(|item| item.tensor).collect();
         let mut coords: Vec<Arc<Coord>> = Vec::new();
         for coord in items.iter().flat_map(|item| &item.dims).filter_map(|d| d.coord.as_ref()) {
@@ -477,7 +481,7 @@ impl Bound {
             }
             variables.push((name, Variable::Lowered(item)));
         }
-        Bound { name: name.to_string(), variables, also, coords, ..Bound::default() }
+        Bound { name: name.to_string(), variables, also, coords, attrs, ..Bound::default() }
     }
 }
 

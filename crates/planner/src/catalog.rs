@@ -5,7 +5,7 @@ use crate::grid::Grid;
 use crate::region::Dims;
 use crate::scalar::Scalar;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Attributes of a dataset or a variable: JSON values by name.
@@ -386,6 +386,9 @@ pub struct Dataset {
     pub coords: Vec<Arc<Coord>>,
     /// Auxiliary coordinates and bounds: variables that are not data. Queries reach them by name; they add no rows.
     pub auxiliary: Vec<Variable>,
+    /// Names of the variables that are coordinates of others, such as `lat(y, x)` or a scalar height. The other
+    /// auxiliary ones are bounds, grid mappings and the like.
+    pub coordinates: BTreeSet<Arc<str>>,
     /// Arrays that cannot be read; a query that uses one fails.
     pub unreadable: Vec<Arc<Unreadable>>,
     /// Names of the nested groups; `url#group` opens one.

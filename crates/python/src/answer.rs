@@ -155,6 +155,8 @@ struct Head {
     grid: Grid,
     nullable: bool,
     attrs: Attrs,
+    is_coordinate: bool,
+    dataset: Arc<Attrs>,
 }
 
 /// Where the cells are.
@@ -181,9 +183,11 @@ impl Part {
         match self {
             Part::Chunked(chunked) => chunked.whole(),
             Part::Whole(tensor) => Ok(*tensor),
-            Part::Made(head, data, valid) => answer::Tensor::new(
-                head.name, head.dtype, head.dims, head.grid, data, valid, head.attrs,
-            ),
+            Part::Made(head, data, valid) => {
+                let Head { name, dtype, dims, grid, attrs, dataset, is_coordinate, .. } = *head;
+                let made = answer::Tensor::new(name, dtype, dims, grid, data, valid, attrs)?;
+                Ok(made.in_dataset(dataset, is_coordinate))
+            }
         }
     }
 }
@@ -228,6 +232,8 @@ impl Head {
             grid: head.grid.clone(),
             nullable: head.nullable,
             attrs: head.attrs.clone(),
+            is_coordinate: head.is_coordinate,
+            dataset: head.dataset.clone(),
         }
     }
 }
@@ -273,6 +279,18 @@ impl Tensor {
     #[getter]
     fn attrs(&self) -> PyResult<String> {
         json(&self.head.attrs)
+    }
+
+    /// The attributes of the dataset that the items form, as JSON.
+    #[getter]
+    fn dataset_attrs(&self) -> PyResult<String> {
+        json(&self.head.dataset)
+    }
+
+    /// True for a coordinate of other items that is not the labels of a dimension.
+    #[getter]
+    fn is_coordinate(&self) -> bool {
+        self.head.is_coordinate
     }
 
     /// The labels of each dimension, or `None`: name, dtype (`str` for texts), values as memory or a list of texts,

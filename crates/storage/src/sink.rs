@@ -29,11 +29,11 @@ pub use folder::{FileLock, Folder, Mode, Version};
 pub use leftovers::{Claim, Leftover};
 pub use promise::Promise;
 pub use target::{Target, Written};
-pub(crate) use zarr::VALID_KEY;
 pub use zarr::{
     Codec, Encoded, EncodedPart, Item, Layout, Other, PartBatch, PartEntry, PartWriter, Shards,
     SharedOutput, ZarrWriter, cf,
 };
+pub(crate) use zarr::{ROLE_KEY, VALID_KEY};
 
 use crate::source::Stores;
 use std::any::Any;

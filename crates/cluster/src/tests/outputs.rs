@@ -35,6 +35,7 @@ async fn writer(bench: &Bench, t: &Tiling, name: &str) -> Arc<ZarrWriter> {
             chunks: layout.fit(&name, &shape, DType::Float64, &grid).unwrap(),
             dims: vec![DimLabel { name: None, coord: None }; shape.len()],
             attrs: Attrs::new(),
+            is_coordinate: false,
             dtype: DType::Float64,
             nullable: false,
             name,

@@ -64,7 +64,8 @@ impl Chunked {
             }
         };
         let l = self.labels;
-        Tensor::new(l.name, l.dtype, l.dims, self.grid, data, valid, l.attrs)
+        let whole = Tensor::new(l.name, l.dtype, l.dims, self.grid, data, valid, l.attrs)?;
+        Ok(whole.in_dataset(l.dataset, l.is_coordinate))
     }
 
     /// The cells in memory of the caller's own, and a validity byte for each if any cell is masked. Masked floats are NaN,
@@ -292,6 +293,8 @@ impl Windows for Chunked {
             grid: &self.grid,
             nullable: l.nullable,
             attrs: &l.attrs,
+            is_coordinate: l.is_coordinate,
+            dataset: &l.dataset,
         }
     }
 
@@ -396,6 +399,8 @@ mod tests {
                 dtype: DType::Int32,
                 nullable: true,
                 attrs: Default::default(),
+                is_coordinate: false,
+                dataset: Default::default(),
             },
             grid: grid.clone(),
             chunks,

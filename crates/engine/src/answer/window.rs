@@ -36,6 +36,10 @@ pub struct Head<'a> {
     pub nullable: bool,
     /// The attributes of the result.
     pub attrs: &'a Attrs,
+    /// True for a coordinate of other results that is not the labels of a dimension.
+    pub is_coordinate: bool,
+    /// The attributes of the dataset that the results form.
+    pub dataset: &'a Arc<Attrs>,
 }
 
 /// A tensor whose cells are read window by window.
@@ -115,6 +119,8 @@ impl Windows for Tensor {
             grid: &self.grid,
             nullable: self.valid.is_some(),
             attrs: &self.attrs,
+            is_coordinate: self.is_coordinate,
+            dataset: &self.dataset,
         }
     }
 

@@ -44,6 +44,9 @@ const HEADER_MAX: u64 = 256 << 20;
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     answer: AnswerKind,
+    /// Attributes of the dataset that the tensors of an answer form.
+    #[serde(default)]
+    dataset: Attrs,
     surface: Option<String>,
     plan_s: f64,
     total_s: f64,
@@ -85,6 +88,8 @@ struct Shape {
     grid: Grid,
     dims: Vec<Dim>,
     attrs: Attrs,
+    #[serde(default)]
+    is_coordinate: bool,
 }
 
 fn is_named() -> bool {
@@ -139,8 +144,10 @@ pub fn write<W: Write>(replies: &[Reply], mut out: W) -> Result<W, Error> {
         (Answer::Json(v), _) => AnswerKind::Json(v.clone()),
         _ => AnswerKind::Rows(reply.answer.row_count()),
     };
+    let first = tensors.iter().flatten().next();
     let header = Header {
         answer,
+        dataset: first.map(|t| Attrs::clone(t.head().dataset)).unwrap_or_default(),
         surface: reply.surface.map(|s| s.name().into()),
         plan_s: reply.stats.plan_s,
         total_s: reply.stats.total_s,
@@ -225,6 +232,7 @@ fn shape(t: Head<'_>) -> Shape {
         grid: t.grid.clone(),
         dims: t.dims.iter().map(dim).collect(),
         attrs: t.attrs.clone(),
+        is_coordinate: t.is_coordinate,
     }
 }
 
@@ -247,6 +255,7 @@ fn write_labels(values: &CoordValues, out: &mut dyn Write) -> Result<(), Error> 
 /// The file was not written by [`write()`].
 pub fn read(file: &Arc<ScratchFile>, pool: &Arc<Pool>) -> Result<Reply, Error> {
     let (header, mut at) = header(file, HEADER_MAX)?;
+    let dataset = Arc::new(header.dataset);
     let answer = match header.answer {
         AnswerKind::Text(t) => Answer::Text(t),
         AnswerKind::Done(t) => Answer::Done(t),
@@ -257,7 +266,10 @@ pub fn read(file: &Arc<ScratchFile>, pool: &Arc<Pool>) -> Result<Reply, Error> {
             Answer::Stored(rows)
         }
         AnswerKind::Tensors(shapes) => Answer::Chunked(
-            shapes.into_iter().map(|s| tensor(s, file, &mut at, pool)).collect::<Result<_, _>>()?,
+            shapes
+                .into_iter()
+                .map(|s| tensor(s, &dataset, file, &mut at, pool))
+                .collect::<Result<_, _>>()?,
         ),
     };
     let surface = match header.surface.as_deref() {
@@ -322,6 +334,7 @@ impl Shape {
 
 fn tensor(
     s: Shape,
+    dataset: &Arc<Attrs>,
     file: &Arc<ScratchFile>,
     at: &mut u64,
     pool: &Arc<Pool>,
@@ -346,6 +359,8 @@ fn tensor(
             dtype,
             nullable: s.nullable,
             attrs: s.attrs,
+            is_coordinate: s.is_coordinate,
+            dataset: dataset.clone(),
         },
         grid: s.grid,
         chunks: Chunks::Dense(file.clone(), start),

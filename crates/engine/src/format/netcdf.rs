@@ -41,6 +41,9 @@ use times::{Code, Facts};
 
 const FORMAT: &str = "netcdf";
 
+/// The conventions of a dataset that names none.
+const CONVENTIONS: &str = "CF-1.11";
+
 /// Upper bound on the bytes of a variable in CDF-2.
 const VARIABLE_BYTES_MAX: u64 = u32::MAX as u64 - 3;
 
@@ -67,6 +70,7 @@ enum Source<'a> {
 }
 
 struct File<'a> {
+    attrs: Attrs,
     dims: Vec<Dimension>,
     variables: Vec<Variable<'a>>,
 }
@@ -75,8 +79,7 @@ struct File<'a> {
 pub(super) fn write(tensors: &[&dyn Windows], out: &mut dyn Write) -> Result<(), Error> {
     let file = File::new(&fill::variables(tensors), out)?;
     let is_wide = file.is_wide();
-    let attrs = Attrs::from([("Conventions".to_string(), "CF-1.11".into())]);
-    let attrs = attributes::of(&attrs, is_wide);
+    let attrs = attributes::of(&file.attrs, is_wide);
     let variables: Vec<header::Variable<'_>> =
         file.variables.iter().map(|v| v.described(is_wide)).collect();
     out.write_all(&header::encode(is_wide, &file.dims, &attrs, &variables)).map_err(output)?;
@@ -100,24 +103,38 @@ impl<'a> File<'a> {
                 }
             }
         }
+        items
+            .iter()
+            .map(|i| i.name.as_str())
+            .chain(dims.iter().map(|d| d.name.as_str()))
+            .try_for_each(check_name)?;
         check_empty(&dims, axes.iter().map(|a| &a.dims))?;
         let names = cf::names(&items, &coords);
+        let linked = cf::linked(&items, &axes);
+        let of = tensors.first().map(|t| Attrs::clone(t.head().dataset)).unwrap_or_default();
+        let mut attrs = cf::of_dataset(&of, &linked);
+        attrs.entry("Conventions".into()).or_insert_with(|| CONVENTIONS.into());
         let mut variables = Vec::new();
         for at in 0..dims.len() {
             if let Some(coord) = coords.get(&dims[at].name) {
                 variables.push(Variable::of_labels(at, coord, &names, &mut dims));
             }
         }
-        for ((tensor, item), axes) in tensors.iter().zip(items).zip(axes) {
+        for (((tensor, item), axes), coordinates) in
+            tensors.iter().zip(items).zip(axes).zip(linked.items)
+        {
             let place = |name: &String| dims.iter().position(|d| d.name == *name);
             let places = axes.dims.iter().filter_map(place).collect();
             let mut v = Variable::of_tensor(item.name, places, *tensor, &names, out)?;
+            if let Some(coordinates) = coordinates {
+                v.attrs.insert(cf::COORDINATES_KEY.into(), coordinates.into());
+            }
             if !axes.unnamed.is_empty() {
                 v.attrs.insert(cf::UNNAMED_KEY.into(), json!(axes.unnamed));
             }
             variables.push(v);
         }
-        Ok(File { dims, variables })
+        Ok(File { attrs, dims, variables })
     }
 
     /// True if only CDF-5 can hold it.
@@ -138,6 +155,8 @@ fn items(tensors: &[&dyn Windows]) -> Vec<Item> {
         dtype: h.dtype,
         nullable: h.nullable,
         attrs: Attrs::new(),
+        is_coordinate: h.is_coordinate,
+        dataset: h.dataset.clone(),
     };
     let names = identifiers(&heads.iter().map(bare).collect::<Vec<_>>());
     let item = |(h, name): (&Head<'_>, String)| Item {
@@ -153,9 +172,30 @@ fn items(tensors: &[&dyn Windows]) -> Vec<Item> {
         nullable: h.nullable,
         shape: h.shape(),
         attrs: Attrs::new(),
+        is_coordinate: h.is_coordinate,
         chunks: Shards { chunks: h.shape(), shards: None },
     };
     heads.iter().zip(names).map(item).collect()
+}
+
+/// Checks that the netCDF library would create a variable or dimension of that name.
+///
+/// # Source
+/// `NC_check_name` of netCDF-C 4.9; what it refuses beside this is no name in any store.
+fn check_name(name: &str) -> Result<(), Error> {
+    let begins = |c: char| !c.is_ascii() || c.is_ascii_alphanumeric() || c == '_';
+    if name.starts_with(begins) && !name.ends_with(' ') {
+        return Ok(());
+    }
+    Err(Error::Format {
+        format: FORMAT,
+        reason: format!(
+            "`{name}` cannot be a name: names begin with a letter, a digit or `_`, and end with no space"
+        ),
+        hint: Some(
+            "give it another name with AS, a dimension with `rename(x, \"…\" => 'd')`".into(),
+        ),
+    })
 }
 
 /// A dimension of length 0 is stored as the record dimension, of which there is one, the first of its variables.

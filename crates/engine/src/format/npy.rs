@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::io::Write;
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::scalar::Scalar;
+use tessera_storage::sink::cf;
 
 const FORMAT: &str = "npy";
 
@@ -65,7 +66,7 @@ pub(super) fn header(dtype: DType, shape: &[u64]) -> Result<Vec<u8>, Error> {
     Ok(header)
 }
 
-/// The cells of a format without masks: masked floats are NaN.
+/// The cells of a format without masks: masked floats are NaN, masked datetimes NaT.
 pub(super) fn filled<'a>(
     format: &'static str,
     dtype: DType,
@@ -73,7 +74,7 @@ pub(super) fn filled<'a>(
     valid: Option<&[u8]>,
 ) -> Result<Cow<'a, [u8]>, Error> {
     let Some(valid) = valid.filter(|v| v.contains(&0)) else { return Ok(data.into()) };
-    if !dtype.is_float() {
+    let Some(missing) = missing(dtype) else {
         let masked = valid.iter().filter(|v| **v == 0).count();
         let who = if format == FORMAT { "NumPy" } else { "it" };
         return Err(Error::Format {
@@ -81,10 +82,15 @@ pub(super) fn filled<'a>(
             reason: format!("{who} has no masked {dtype}, and {masked} cells are masked"),
             hint: Some("cast to float64, or fill with `coalesce(x, 0)`".into()),
         });
-    }
+    };
     let mut out = data.to_vec();
-    fill::put(&mut out, dtype.size(), valid, Scalar::from_f64(dtype, f64::NAN));
+    fill::put(&mut out, dtype.size(), valid, missing);
     Ok(out.into())
+}
+
+/// NaN or NaT; `None` for types without such a value.
+fn missing(dtype: DType) -> Option<Scalar> {
+    cf::fill_value(dtype).filter(|_| dtype.is_float() || dtype.is_datetime())
 }
 
 /// Writes a whole tensor, window by window.
@@ -108,14 +114,14 @@ pub(super) fn check(t: &dyn Windows, out: &mut dyn Write) -> Result<(), Error> {
     check_masks(FORMAT, t, out)
 }
 
-/// Checks that only floats are masked. `out` is only flushed: an output that was cancelled fails.
+/// Checks that no cells are masked but floats and datetimes. `out` is only flushed: an output that was cancelled fails.
 pub(super) fn check_masks(
     format: &'static str,
     t: &dyn Windows,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     let head = t.head();
-    if head.nullable && !head.dtype.is_float() {
+    if head.nullable && missing(head.dtype).is_none() {
         for window in windows(&head.shape(), WINDOW_CELLS) {
             let cells = t.window(&window)?;
             filled(format, head.dtype, &cells.data, cells.valid.as_deref())?;

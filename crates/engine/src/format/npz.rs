@@ -4,7 +4,7 @@
 //! PKWARE APPNOTE 6.3.10: local headers (4.3.7), central directory (4.3.12 to 4.3.16), Zip64 (4.5.3).
 
 use super::{npy, writer::output};
-use crate::answer::Windows;
+use crate::answer::{Head, Windows};
 use crate::error::Error;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -23,22 +23,20 @@ struct Member {
     offset: u64,
 }
 
-/// Writes the archive; a tensor with the name of an earlier one gets `_1`, ….
+/// Upper bound on the bytes of a name: a member is called so, with `.npy`.
+const NAME_BYTES_MAX: usize = 65_000;
+/// Upper bound on the characters of a name that is the text of an expression.
+const TEXT_MAX: usize = 1000;
+
+/// Writes the archive.
 pub(super) fn write(tensors: &[&dyn Windows], out: &mut dyn Write) -> Result<(), Error> {
     let mut out = Counted { out, bytes: 0 };
     let mut members: Vec<Member> = Vec::new();
-    let mut names = BTreeSet::new();
+    let names = names(&tensors.iter().map(|t| t.head()).collect::<Vec<_>>())?;
     // Refuse before the first byte is written.
     tensors.iter().try_for_each(|t| npy::check(*t, &mut out))?;
-    for &t in tensors {
-        // A slash would make a directory.
-        let own = t.head().name.replace(['/', '\\'], "_");
-        let mut name = format!("{own}.npy");
-        let mut suffix = 1;
-        while !names.insert(name.clone()) {
-            name = format!("{own}_{suffix}.npy");
-            suffix += 1;
-        }
+    for (&t, name) in tensors.iter().zip(names) {
+        let name = format!("{name}.npy");
         // Zip needs length and checksum in front of the data, so the cells are read twice.
         let mut check = Check { crc: crc32fast::Hasher::new(), bytes: 0 };
         npy::write(t, &mut check)?;
@@ -48,6 +46,53 @@ pub(super) fn write(tensors: &[&dyn Windows], out: &mut dyn Write) -> Result<(),
         members.push(m);
     }
     directory(&members, &mut out).map_err(output)
+}
+
+/// The names of the tensors, as NumPy has them, also with slashes. A tensor without a name is called as its text,
+/// without slashes; a number follows if another one is called so.
+fn names(heads: &[Head<'_>]) -> Result<Vec<String>, Error> {
+    let mut taken = BTreeSet::new();
+    for head in heads.iter().filter(|head| head.named) {
+        check_name(head.name)?;
+        if !taken.insert(head.name.to_string()) {
+            return Err(refused(format!("two tensors are called `{}`", head.name)));
+        }
+    }
+    let unique = |head: &Head<'_>| {
+        if head.named {
+            return head.name.to_string();
+        }
+        let plain = |c: char| if matches!(c, '/' | '\\') || c.is_control() { '_' } else { c };
+        let own: String = head.name.chars().take(TEXT_MAX).map(plain).collect();
+        let (mut name, mut number) = (own.clone(), 1);
+        while !taken.insert(name.clone()) {
+            name = format!("{own}_{number}");
+            number += 1;
+        }
+        name
+    };
+    Ok(heads.iter().map(unique).collect())
+}
+
+/// Refuses a name that no archive has, or that would be unpacked outside of its directory.
+fn check_name(name: &str) -> Result<(), Error> {
+    let is_path = name.split('/').all(|part| !matches!(part, "" | "." | ".."));
+    let why = if name.len() > NAME_BYTES_MAX {
+        format!("it has {} bytes (limit {NAME_BYTES_MAX})", name.len())
+    } else if !is_path {
+        "it is no path within a directory".into()
+    } else if name.contains(|c: char| c == '\\' || c.is_control()) {
+        "it has a backslash or a control character".into()
+    } else {
+        return Ok(());
+    };
+    let shown: String = name.chars().take(TEXT_MAX).collect();
+    Err(refused(format!("`{shown}` cannot be the name of a member: {why}")))
+}
+
+fn refused(reason: String) -> Error {
+    let hint = Some("give each tensor a name of its own with AS".into());
+    Error::Format { format: "npz", reason, hint }
 }
 
 fn local_header(m: &Member, out: &mut dyn Write) -> io::Result<()> {

@@ -206,11 +206,19 @@ fn npy_has_numpys_bytes() {
 }
 
 #[test]
-fn masked_floats_are_nan_in_npy_and_others_are_refused() {
+fn masked_floats_are_nan_and_datetimes_nat_in_npy_and_others_are_refused() {
     let bytes = write(Format::Npy, vec![Answer::Tensors(vec![t2m()])]).unwrap();
     let cells: Vec<f32> =
         bytes[128..].chunks(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect();
     assert!(cells[4].is_nan() && cells[5] == 1e10 && cells[0] == 0.1, "{cells:?}");
+    let standard = DType::Datetime(Calendar::Standard);
+    let days = vec![86_400_000_000i64, 5, -1];
+    let times = tensor("t", standard, vec![DimLabel::default()], &[3], days, Some(vec![1, 0, 1]));
+    let bytes = write(Format::Npy, vec![Answer::Tensors(vec![times])]).unwrap();
+    let cells: Vec<i64> =
+        bytes[128..].chunks(8).map(|c| i64::from_le_bytes(c.try_into().unwrap())).collect();
+    // numpy.datetime64('NaT') is the least integer.
+    assert_eq!(cells, [86_400_000_000, i64::MIN, -1]);
     let masked =
         tensor("n", DType::Int8, vec![DimLabel::default()], &[2], vec![1i8, 2], Some(vec![1, 0]));
     let e = write(Format::Npy, vec![Answer::Tensors(vec![masked])]).unwrap_err();
@@ -332,7 +340,7 @@ fn data_cannot_move_the_cursor() {
 #[test]
 fn npz_is_a_zip_archive() {
     let a = tensor("a", DType::UInt8, vec![DimLabel::default()], &[3], vec![1u8, 2, 3], None);
-    let b = tensor("a", DType::Float64, vec![], &[], vec![2.5f64], None);
+    let b = tensor("a_1", DType::Float64, vec![], &[], vec![2.5f64], None);
     let bytes = write(Format::Npz, vec![Answer::Tensors(vec![a, b])]).unwrap();
     if let Ok(path) = std::env::var("TESSERA_KEEP_NPZ") {
         std::fs::write(path, &bytes).unwrap();
@@ -354,6 +362,27 @@ fn npz_is_a_zip_archive() {
     let start = 30 + 5 + 20;
     assert_eq!(u64_at(directory + 51 + 4), 131);
     assert_eq!(crc, crc32fast::hash(&bytes[start..start + 131]));
+}
+
+#[test]
+fn names_in_an_npz_are_those_of_numpy_or_refused() {
+    let of = |name: &str| tensor(name, DType::UInt8, vec![], &[], vec![1u8], None);
+    // np.savez(f, **{"a/b": 1}) has a member of that name.
+    let bytes = write(Format::Npz, vec![Answer::Tensors(vec![of("a/b")])]).unwrap();
+    assert_eq!(&bytes[30..37], b"a/b.npy");
+    for (name, why) in [
+        ("", "no path"),
+        ("/a", "no path"),
+        ("a//b", "no path"),
+        ("a/../../b", "no path"),
+        ("a\\b", "a backslash"),
+        ("a\nb", "a control character"),
+    ] {
+        let e = write(Format::Npz, vec![Answer::Tensors(vec![of(name)])]).unwrap_err();
+        assert!(e.to_string().contains(why) && e.code() == "format", "{name:?}: {e}");
+    }
+    let e = write(Format::Npz, vec![Answer::Tensors(vec![of("a"), of("a")])]).unwrap_err();
+    assert!(e.to_string().contains("two tensors are called `a`"), "{e}");
 }
 
 #[test]
@@ -434,6 +463,8 @@ fn in_a_file(t: &Tensor, dir: &std::path::Path) -> Answer {
             dtype: t.dtype(),
             nullable: true,
             attrs: t.attrs().clone(),
+            is_coordinate: false,
+            dataset: Default::default(),
         },
         grid: t.grid().clone(),
         chunks: Chunks::File(file, starts),

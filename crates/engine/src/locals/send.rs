@@ -12,8 +12,9 @@ use arrow::buffer::MutableBuffer;
 use arrow::ipc::writer::StreamWriter;
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::sync::Arc;
 use tessera_exec::task::Lent;
-use tessera_planner::catalog::{Dataset, DimLabel};
+use tessera_planner::catalog::{Attrs, Dataset, DimLabel};
 use tessera_planner::grid::Grid;
 use tessera_planner::region::Region;
 use tessera_storage::source::slabs;
@@ -27,6 +28,8 @@ struct Unlabelled<'a> {
     cells: Lent,
     dims: Vec<DimLabel>,
     grid: Grid,
+    /// None: those of the dataset are sent beside its arrays.
+    dataset: Arc<Attrs>,
 }
 
 impl Unlabelled<'_> {
@@ -37,6 +40,7 @@ impl Unlabelled<'_> {
             cells: Lent::new(array.dtype, array.data.clone(), array.offset, &array.strides),
             dims: array.dims.iter().map(dim).collect(),
             grid: slabs(&array.shape, array.dtype.size() as u64, false),
+            dataset: Arc::default(),
         }
     }
 }
@@ -51,6 +55,8 @@ impl Windows for Unlabelled<'_> {
             grid: &self.grid,
             nullable: self.array.valid.is_some(),
             attrs: &self.array.attrs,
+            is_coordinate: self.array.is_auxiliary,
+            dataset: &self.dataset,
         }
     }
 

@@ -340,7 +340,8 @@ impl Session {
         if !warehouse {
             self.publishes(target, statement).await?;
         }
-        let writer = ZarrWriter::create(target, items, Attrs::new(), layout, how, &host)
+        let attrs = planned.labels.first().map(|l| Attrs::clone(&l.dataset)).unwrap_or_default();
+        let writer = ZarrWriter::create(target, items, attrs, layout, how, &host)
             .await
             .map_err(Error::stage)?;
         let done = async {
@@ -448,6 +449,7 @@ pub(super) fn item(labels: &Labels, name: String, chunks: Shards) -> Item {
         },
         shape: labels.shape.iter().copied().collect(),
         attrs: labels.attrs.clone(),
+        is_coordinate: labels.is_coordinate,
         chunks,
     }
 }

@@ -18,7 +18,7 @@ use tessera_cells::tables::{Table, TableFormat, Tables};
 use tessera_exec::quota::Charge;
 use tessera_exec::task::{Origin, Resident, SourceLocation, Sources};
 use tessera_frontend::{Catalog, Labels, RelationRef, View};
-use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
+use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, Variable};
 use tessera_storage::source::{self, Opened, Options, many};
 
 /// A temp relation of a session.
@@ -81,6 +81,10 @@ impl Temp {
             let l = kept.labels;
             // An unnamed single variable takes the tensor's name.
             let own = if single && !l.named { name.to_string() } else { own };
+            if l.is_coordinate {
+                dataset.coordinates.insert(own.as_str().into());
+            }
+            dataset.attrs = Attrs::clone(&l.dataset);
             let source = SourceRef {
                 url: format!("temp:{name}@{number}"),
                 path: own.clone(),
@@ -138,7 +142,10 @@ impl Temp {
             variable.source.url = format!("temp:{name}@{}", made.number);
             origins.push((variable.source.clone(), Origin::Resident(array)));
             match is_auxiliary {
-                true => dataset.auxiliary.push(variable),
+                true => {
+                    dataset.coordinates.insert(variable.name.clone());
+                    dataset.auxiliary.push(variable);
+                }
                 false => dataset.variables.push(variable),
             }
         }

@@ -165,7 +165,7 @@ fn gather(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
             false => t.dims[d].bare(),
         })
         .collect();
-    Ok(Value::Tensor(Tensor { node, dims, name: None, attrs: t.attrs }))
+    Ok(Value::Tensor(Tensor { node, dims, name: None, ..t }))
 }
 
 fn compress(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

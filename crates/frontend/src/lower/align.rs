@@ -88,7 +88,7 @@ impl Lowerer<'_, '_> {
                 false => self.b.view(t.node, View { axes }, &shape).at(span)?,
             };
             let dims = if t.dims.is_empty() { Vec::new() } else { dims };
-            out.push(Tensor { node, dims, name: t.name.clone(), attrs: t.attrs.clone() });
+            out.push(Tensor { node, dims, ..t.clone() });
         }
         Ok(Some(out))
     }

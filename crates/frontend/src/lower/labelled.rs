@@ -138,7 +138,12 @@ impl Lowerer<'_, '_> {
             }
         };
         let items = items.into_iter().zip(labelled.texts());
-        Ok(items.map(|(tensor, text)| Item { tensor, text: Some(text.clone()) }).collect())
+        let item = |(tensor, text): (Tensor, &Arc<str>)| Item {
+            tensor,
+            text: Some(text.clone()),
+            dataset: Arc::default(),
+        };
+        Ok(items.map(item).collect())
     }
 
     /// The plan of a block, computed once for the statement.

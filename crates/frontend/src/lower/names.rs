@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use sqlparser::ast::Ident;
 use sqlparser::tokenizer::Span;
-use tessera_planner::catalog::{Coord, CoordValues, Dataset, Unreadable, Variable as Stored};
+use tessera_planner::catalog::{
+    Attrs, Coord, CoordValues, Dataset, Unreadable, Variable as Stored,
+};
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::ConstArray;
 use tessera_planner::region::Dims;
@@ -26,6 +28,8 @@ pub(crate) struct Relation {
     pub(crate) auxiliary: Vec<(Arc<str>, Variable)>,
     pub(crate) coords: Vec<Arc<Coord>>,
     pub(crate) unreadable: Vec<Arc<Unreadable>>,
+    /// Attributes of the dataset.
+    pub(crate) attrs: Arc<Attrs>,
 }
 
 /// A variable in scope.
@@ -63,7 +67,8 @@ impl Relation {
             .map(|i| (dataset.auxiliary[i].name.clone(), Variable::Auxiliary(dataset.clone(), i)))
             .collect();
         let (coords, unreadable) = (dataset.coords.clone(), dataset.unreadable.clone());
-        Relation { name, variables, also: Vec::new(), auxiliary, coords, unreadable }
+        let attrs = Arc::new(dataset.attrs.clone());
+        Relation { name, variables, also: Vec::new(), auxiliary, coords, unreadable, attrs }
     }
 
     fn variable(&self, fits: &dyn Fn(&str) -> bool) -> Vec<(String, Meaning)> {
@@ -329,7 +334,13 @@ impl Lowerer<'_, '_> {
                 Dim { name, coord, group: None }
             })
             .collect();
-        Ok(Tensor { node, dims: unique(dims), name: Some(v.name.clone()), attrs: v.attrs.clone() })
+        Ok(Tensor {
+            node,
+            dims: unique(dims),
+            name: Some(v.name.clone()),
+            attrs: v.attrs.clone(),
+            is_coordinate: dataset.coordinates.contains(&v.name),
+        })
     }
 
     /// A coordinate as a 1-d tensor.
@@ -353,6 +364,7 @@ impl Lowerer<'_, '_> {
             dims: vec![dim],
             name: Some(coord.name.clone()),
             attrs: coord.attrs.clone(),
+            is_coordinate: coord.name != coord.dim,
         })
     }
 }

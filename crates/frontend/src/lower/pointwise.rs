@@ -108,7 +108,7 @@ impl Lowerer<'_, '_> {
         }
         let kept = t.dims[at.len()..].iter().cloned();
         let dims: Vec<Dim> = vec![Dim::default(); width].into_iter().chain(kept).collect();
-        let t = Tensor { node, dims, name: None, attrs: t.attrs };
+        let t = Tensor { node, dims, name: None, ..t };
         let mut t = self.transposed(t, &order, span)?;
         for axis in new {
             t.node = self.b.expand_dims(t.node, axis).at(span)?;

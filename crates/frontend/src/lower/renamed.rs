@@ -49,6 +49,7 @@ impl Lowerer<'_, '_> {
             };
             return fail(error, first.name.span);
         }
+        let dataset = items.first().map(|item| item.dataset.clone()).unwrap_or_default();
         let (mut tensors, texts): (Vec<Tensor>, Vec<_>) =
             items.into_iter().map(|item| (item.tensor, item.text)).unzip();
         let mut spans = vec![None; tensors.len()];
@@ -92,7 +93,7 @@ impl Lowerer<'_, '_> {
         }
         self.coordinates(&mut tensors, &spans)?;
         let items = tensors.into_iter().zip(texts);
-        Ok(items.map(|(tensor, text)| Item { tensor, text }).collect())
+        Ok(items.map(|(tensor, text)| Item { tensor, text, dataset: dataset.clone() }).collect())
     }
 }
 

@@ -109,7 +109,7 @@ impl Lowerer<'_, '_> {
             [one] => vec![one.bare()],
             _ => vec![Dim::default()],
         };
-        Ok(Tensor { node, dims, name: None, attrs: t.attrs })
+        Ok(Tensor { node, dims, name: None, ..t })
     }
 
     /// A mask with its axes in the order of `dims`, whose lengths are `shape`. Axes match by name, then by position.

@@ -228,7 +228,7 @@ impl Lowerer<'_, '_> {
                 dims.splice(at..at + 1, named);
             }
         }
-        Ok(Tensor { node, dims, name: None, attrs: base.attrs })
+        Ok(Tensor { node, dims, name: None, ..base })
     }
 
     /// A position from the start; negative ones count from the end.
@@ -390,7 +390,7 @@ impl Lowerer<'_, '_> {
     ) -> Result<Tensor, Error> {
         let node: NodeId = self.b.transpose(t.node, order).at(span)?;
         let dims = order.iter().map(|&axis| t.dims[axis].clone()).collect();
-        Ok(Tensor { node, dims, name: None, attrs: t.attrs })
+        Ok(Tensor { node, dims, name: None, ..t })
     }
 
     /// Runs `f` with the coordinates of a tensor in scope.

@@ -78,11 +78,13 @@ pub(crate) struct Tensor {
     /// The name, if it is that of a variable or coordinate.
     pub(crate) name: Option<Arc<str>>,
     pub(crate) attrs: Attrs,
+    /// True for a coordinate that is not the labels of a dimension; see [`Labels`](crate::Labels::is_coordinate).
+    pub(crate) is_coordinate: bool,
 }
 
 impl Tensor {
     pub(crate) fn new(node: NodeId, dims: Vec<Dim>) -> Self {
-        Tensor { node, dims, name: None, attrs: Attrs::new() }
+        Tensor { node, dims, name: None, attrs: Attrs::new(), is_coordinate: false }
     }
 
     /// A tensor of `rank` dimensions without names.
@@ -124,6 +126,8 @@ pub(crate) struct Item {
     pub(crate) tensor: Tensor,
     /// Its source text.
     pub(crate) text: Option<Arc<str>>,
+    /// Attributes of the dataset that its block yields.
+    pub(crate) dataset: Arc<Attrs>,
 }
 
 /// Unique names of the items of a block: their own names, else their source texts.

@@ -41,6 +41,10 @@ use crate::formats::view::{Fault, View};
 use crate::formats::{Format, Group, Unreadable, Why};
 use tessera_planner::catalog::Attrs;
 
+/// Groups of the root in which MATLAB 7.3 stores what the cells of its arrays refer to, and objects of its classes. They
+/// are no variables of the user's, so they are not listed.
+const INTERNAL: [&str; 2] = ["#refs#", "#subsystem#"];
+
 /// See the module.
 pub(crate) struct Hdf5;
 
@@ -101,12 +105,14 @@ fn arrays_of(file: &File<'_>, path: &[u64], header: &Header) -> Result<Group, Fa
         [] => return Ok(Group::default()),
     };
     let links = groups::links(file, here)?;
-    for link in links.values() {
+    let is_shown = |name: &str| here != root || !INTERNAL.contains(&name);
+    let links: Vec<_> = links.iter().filter(|(name, _)| is_shown(name)).collect();
+    for (_, link) in &links {
         if let groups::Link::Hard(address) = link {
             file.will_read(*address, groups::HEADER_BYTES);
         }
     }
-    let found = file.each(links.iter(), |(name, link)| {
+    let found = file.each(links, |(name, link)| {
         let found = reason(groups::target(file, root, here, link).and_then(|t| look(file, t)))?;
         Ok((name.clone(), found.unwrap_or_else(Found::Broken)))
     })?;

@@ -139,8 +139,15 @@ impl Append {
         if lengths.any(|n| n != more) {
             return Err(fault(format!("results have different lengths along `{dim}`")));
         }
+        let along = decoded.dataset.coords.iter().filter(|c| *c.dim == *dim);
+        let along: Vec<_> = along.collect();
+        let is_item = |c: &Coord| c.name != c.dim && items.iter().any(|i| i.name == *c.name);
+        let mut beside = Vec::new();
+        for coord in along.iter().filter(|c| is_item(c)) {
+            beside.extend(documents.beside(coord)?);
+        }
         let known = decoded.dataset.variables.iter().chain(&decoded.dataset.auxiliary);
-        let known: BTreeMap<&str, _> = known.map(|v| (&*v.name, v)).collect();
+        let known: BTreeMap<&str, _> = known.chain(&beside).map(|v| (&*v.name, v)).collect();
         for item in items {
             if !known.contains_key(item.name.as_str()) {
                 return Err(fault(format!("the store has no array `{}`", item.name)));
@@ -167,7 +174,13 @@ impl Append {
             return Err(fault(format!("no array of the store has the dimension `{dim}`")));
         };
         let mut labels = Vec::new();
-        for coord in decoded.dataset.coords.iter().filter(|c| *c.dim == *dim) {
+        for coord in along.iter().filter(|c| !known.contains_key(&*c.name)) {
+            if coord.name != coord.dim {
+                return Err(fault(format!(
+                    "the coordinate `{}` of the store has the dimension `{dim}`, too",
+                    coord.name
+                )));
+            }
             let new = check_labels("the store", coord, new_labels(items, dim, coord))?;
             let meta = documents.meta(&coord.name)?;
             let stored =

@@ -69,6 +69,7 @@ impl Bench {
             dims: vec![none.clone(), none],
             shape: shape.as_slice().into(),
             attrs: Attrs::new(),
+            is_coordinate: false,
             chunks,
         };
         let io = &self.host.io;

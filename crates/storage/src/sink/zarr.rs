@@ -17,7 +17,7 @@ mod share;
 mod uploads;
 
 pub use codec::Codec;
-pub(crate) use labels::VALID_KEY;
+pub(crate) use labels::{ROLE_KEY, VALID_KEY};
 pub use layout::{Layout, Shards};
 pub use part::{EncodedPart, PartBatch, PartWriter};
 pub use share::{Other, PartEntry, SharedOutput};
@@ -48,7 +48,8 @@ use uploads::Uploads;
 pub mod cf {
     pub use super::encode::meets;
     pub use super::labels::{
-        Axes, Coords, UNITS, UNNAMED_KEY, fill_value, kept, names, shared, time_attrs,
+        Axes, COORDINATES_KEY, Coords, Linked, UNITS, UNNAMED_KEY, fill_value, kept, linked, names,
+        of_dataset, shared, time_attrs,
     };
 }
 
@@ -70,6 +71,8 @@ pub struct Item {
     pub shape: Dims,
     /// Attributes; those that describe the encoding of cells are left out.
     pub attrs: Attrs,
+    /// True for a coordinate of other items that is not the labels of a dimension.
+    pub is_coordinate: bool,
     /// Chunks and shards; the plan computes the tensor on the grid [`Shards::grid`].
     pub chunks: Shards,
 }
@@ -116,7 +119,7 @@ impl ZarrWriter {
     ///
     /// `overwrite` replaces an existing store (below S3 it is removed now). `in_place` writes under the final name,
     /// for names that nothing refers to yet; then, and for S3, the group's metadata are written last. `durable` waits
-    /// for the device.
+    /// for the device. `attrs` are those of the dataset.
     ///
     /// # Errors
     /// A target that cannot be written, names or labels that conflict, too little memory for the buffers.
@@ -135,10 +138,17 @@ impl ZarrWriter {
             .map(|i| i.name.clone())
             .chain(coords.iter().map(|c| c.name.clone()))
             .collect();
+        let linked = match layout.listed {
+            true => labels::Linked::none(&items),
+            false => labels::linked(&items, &axes),
+        };
+        let attrs = labels::of_dataset(&attrs, &linked);
         let mut arrays = Vec::with_capacity(items.len());
         let (mut peak, mut chunk_bytes) = (0, 0);
-        for (item, axes) in items.into_iter().zip(axes) {
-            let array = Array::new(item, axes, &layout, &mut taken)?;
+        for ((item, axes), coordinates) in items.into_iter().zip(axes).zip(linked.items) {
+            let is_coordinate = item.is_coordinate;
+            let mut array = Array::new(item, axes, &layout, &mut taken)?;
+            array.link(coordinates, is_coordinate, &layout);
             let sharded = layout.shards.is_some();
             let valid = array.valid.as_ref().map_or(0, |v| v.encoder.peak(sharded));
             peak = peak.max(array.encoder.peak(sharded) + valid);

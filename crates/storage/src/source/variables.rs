@@ -1,7 +1,7 @@
 //! Assembles a dataset from the arrays of a group: data, labels and others.
 
-use crate::sink::VALID_KEY;
-use crate::sink::cf::UNNAMED_KEY;
+use crate::sink::cf::{COORDINATES_KEY, UNNAMED_KEY};
+use crate::sink::{ROLE_KEY, VALID_KEY};
 use crate::source::Opened;
 use crate::source::ahead::Ahead;
 use crate::source::cells::Raw;
@@ -43,6 +43,8 @@ struct Entry {
     times: Option<CfTimes>,
     /// The time axis of which it is the bounds.
     bounds_of: Option<String>,
+    /// True for data of the warehouse that is a coordinate in copies.
+    is_coordinate: bool,
 }
 
 /// Arrays that cannot be read, by name.
@@ -60,7 +62,8 @@ pub(crate) async fn assemble(
     let mut unsupported = Unsupported::new();
     let mut entries = Vec::new();
     let (mut named, mut dims) = (BTreeSet::new(), BTreeMap::new());
-    let (mut attrs, groups) = match found {
+    let mut coordinates: BTreeSet<String> = BTreeSet::new();
+    let (attrs, groups) = match found {
         Found::Array(node) => {
             // For a single array, an array that cannot be read is the error itself.
             entries.push(entry(store, &location.stem(), *node, options, None)?);
@@ -69,13 +72,17 @@ pub(crate) async fn assemble(
             }
             (Attrs::new(), Vec::new())
         }
-        Found::Group { arrays, groups, attrs } => {
+        Found::Group { arrays, groups, mut attrs } => {
             let axes = match options.decode_cf {
                 true => bounded_axes(&arrays),
                 false => BTreeMap::new(),
             };
             if options.decode_cf {
+                let of_all = arrays.values().flat_map(|n| words(attrs_of(n), COORDINATES_KEY));
+                coordinates = of_all.chain(words(&attrs, COORDINATES_KEY)).collect();
                 named = companions(&arrays);
+                named.extend(coordinates.iter().cloned());
+                attrs.remove(COORDINATES_KEY);
             }
             for (name, node) in arrays {
                 let known = dims_of(&node);
@@ -104,12 +111,6 @@ pub(crate) async fn assemble(
         Some(dim) => scalar_label(&entries, dim).await?,
         None => None,
     };
-    if options.decode_cf
-        && let Some(Value::String(s)) = attrs.get("coordinates")
-    {
-        named.extend(s.split_whitespace().map(str::to_string));
-        attrs.remove("coordinates");
-    }
     let mut dataset = Dataset { name: location.stem(), attrs, ..Dataset::default() };
     let single = entries.len() == 1 && unsupported.is_empty();
     let lengths = lengths(&entries);
@@ -132,6 +133,10 @@ pub(crate) async fn assemble(
     for (e, is_companion) in others {
         let e = in_calendar_of_axis(e, &dataset.coords);
         readers.push(e.reader);
+        let name = &e.variable.name;
+        if e.is_coordinate || (is_companion && coordinates.contains(&**name)) {
+            dataset.coordinates.insert(name.clone());
+        }
         match is_companion {
             true => dataset.auxiliary.push(e.variable),
             false => dataset.variables.push(e.variable),
@@ -277,19 +282,19 @@ fn attrs_of(node: &Result<Node, Unread>) -> &Attrs {
     }
 }
 
-/// Names of arrays that belong to others, by CF: coordinates, bounds, grid mappings, and the terms of a formula's
-/// bounds.
+/// The names that an attribute lists, of `a: x b: y` each of them.
+fn words(attrs: &Attrs, key: &str) -> Vec<String> {
+    let text = attrs.get(key).and_then(Value::as_str).unwrap_or_default();
+    text.split_whitespace().map(|word| word.trim_end_matches(':').to_string()).collect()
+}
+
+/// Names of arrays that belong to others, by CF, and are no coordinates: bounds, grid mappings, and the terms of a
+/// formula's bounds.
 fn companions(arrays: &BTreeMap<String, Result<Node, Unread>>) -> BTreeSet<String> {
-    let words = |attrs: &Attrs, key: &str| -> Vec<String> {
-        let text = attrs.get(key).and_then(Value::as_str).unwrap_or_default();
-        text.split_whitespace().map(|w| w.trim_end_matches(':').to_string()).collect()
-    };
     let mut out = BTreeSet::new();
     for node in arrays.values() {
         let attrs = attrs_of(node);
-        for key in ["coordinates", "grid_mapping"] {
-            out.extend(words(attrs, key));
-        }
+        out.extend(words(attrs, "grid_mapping"));
         for key in ["bounds", "climatology"] {
             for bounds in words(attrs, key) {
                 // `a: a_bnds ps: ps` beside `a: a ps: ps`: a term that is the same for both is data.
@@ -430,8 +435,9 @@ fn entry(
         }
     }
     if options.decode_cf {
-        attrs.remove("coordinates");
+        attrs.remove(COORDINATES_KEY);
     }
+    let is_coordinate = attrs.remove(ROLE_KEY).is_some();
     let (mut dtype, mut decode, times, mut attrs) = if options.decode_cf && !is_text {
         let d = cf::decode(name, dtype, attrs, meta.fill_v2.as_ref(), &meta.narrow)?;
         (d.dtype, d.decode, d.times, d.attrs)
@@ -492,7 +498,7 @@ fn entry(
     };
     let variable = Variable { name: name.into(), dims, source, decode, attrs };
     let (reader, bounds_of) = (Arc::new(reader), axis.map(|axis| axis.name.clone()));
-    Ok(Entry { variable, reader, is_text, times, bounds_of })
+    Ok(Entry { variable, reader, is_text, times, bounds_of, is_coordinate })
 }
 
 /// True if bytes are truth values: xarray marks them so in formats that have no such type. Those with missing values

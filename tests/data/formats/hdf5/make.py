@@ -271,6 +271,26 @@ def short():
         h.createVariable("k", "f8", ("t",), chunksizes=(2,))[0] = 5.0
 
 
+def matlab():
+    """A file of the form of MATLAB's `save -v7.3`: cells of arrays are references to what is in `#refs#`."""
+    with h5py.File(path("matlab.mat"), "w", userblock_size=512, libver="earliest") as h:
+        x = h.create_dataset("x", data=numbers((3, 4), "f8"))
+        x.attrs["MATLAB_class"] = np.bytes_("double")
+        refs = h.create_group("#refs#")
+        a = refs.create_dataset("a", data=numbers((2, 1), "f8"))
+        b = refs.create_dataset("b", data=np.frombuffer("text".encode("utf-16-le"), "u2").reshape(4, 1))
+        b.attrs["MATLAB_class"] = np.bytes_("char")
+        cell = h.create_dataset("cell", (1, 2), dtype=h5py.ref_dtype)
+        cell[0] = [a.ref, b.ref]
+        cell.attrs["MATLAB_class"] = np.bytes_("cell")
+        h.create_group("#subsystem#").create_dataset("MCOS", data=numbers((6,), "u1"))
+        s = h.create_group("s")
+        s.attrs["MATLAB_class"] = np.bytes_("struct")
+        s.create_dataset("y", data=numbers((5, 1), "f8"))
+    with open(path("matlab.mat"), "r+b") as f:
+        f.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(116) + bytes(8) + b"\x00\x02IM")
+
+
 NAMES = {"|b1": "bool", "f2": "float32"}
 HIDDEN = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS", "_Netcdf4Dimid", "_Netcdf4Coordinates",
           "_NCProperties", "_nc3_strict", "_NCCOPY"}
@@ -381,6 +401,7 @@ def main():
     groups("groups_new.h5", "latest", 200)
     filters()
     scales()
+    matlab()
     found = {n: expected(n) for n in sorted(os.listdir(HERE)) if n.endswith(".h5")}
     for at, names in {"d": ["y", "x", "zed"], "labelled": ["row", "x"], "x": ["x"], "y": ["y"]}.items():
         found["scales.h5"][""]["arrays"][at]["dims"] = names

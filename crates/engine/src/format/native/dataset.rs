@@ -51,6 +51,7 @@ impl<'a> Sent<'a> {
         };
         let header = Header {
             answer: AnswerKind::Dataset(head),
+            dataset: Attrs::new(),
             surface: None,
             plan_s: 0.0,
             total_s: 0.0,
@@ -149,7 +150,7 @@ fn received(
     let (header, mut at) = header(file, header_max)?;
     let (attrs, own, shapes, auxiliary) = match header.answer {
         AnswerKind::Dataset(d) => (d.attrs, d.coords, d.arrays, d.auxiliary),
-        AnswerKind::Tensors(shapes) => (Attrs::new(), Vec::new(), shapes, BTreeSet::new()),
+        AnswerKind::Tensors(shapes) => (header.dataset, Vec::new(), shapes, BTreeSet::new()),
         AnswerKind::Rows(_) => {
             return Err(bad("it is rows: send them as application/vnd.apache.arrow.stream"));
         }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::answer::Tensor;
 use crate::format::tests::{dim, tensor};
+use std::sync::Arc;
 use tessera_planner::catalog::NAT;
 use tessera_planner::dtype::Calendar;
 use tessera_planner::time::DAY_US;
@@ -198,4 +199,40 @@ fn attributes_have_the_narrowest_type() {
     assert_eq!(narrow.len(), 5);
     let wide = attributes::of(&attrs, true);
     assert_eq!(wide["big"], Attribute::Numbers(Kind::Int64, (1i64 << 40).to_be_bytes().to_vec()));
+}
+
+#[test]
+fn a_copy_has_the_attributes_and_the_coordinates_of_its_dataset() {
+    let of: Attrs = [("Conventions", "CF-1.6"), ("title", "t"), ("coordinates", "gone")]
+        .map(|(key, value)| (key.to_string(), json!(value)))
+        .into();
+    let of = Arc::new(of);
+    let plane = || vec![dim("y", None), dim("x", None)];
+    let t = tensor("t", DType::Int8, plane(), &[1, 2], vec![1i8, 2], None);
+    let lat = tensor("lat", DType::Int8, plane(), &[1, 2], vec![3i8, 4], None);
+    let (t, lat) = (t.in_dataset(of.clone(), false), lat.in_dataset(of, true));
+    let tensors: [&dyn Windows; 2] = [&t, &lat];
+    let file = File::new(&tensors, &mut Vec::new()).unwrap();
+    let attrs: Vec<_> = file.attrs.iter().map(|(key, v)| (key.as_str(), v.as_str())).collect();
+    assert_eq!(attrs, [("Conventions", Some("CF-1.6")), ("title", Some("t"))]);
+    let named: Vec<_> = file.variables.iter().map(|v| v.attrs.get(cf::COORDINATES_KEY)).collect();
+    assert_eq!(named, [Some(&json!("lat")), None]);
+    let alone = File::new(&tensors[1..], &mut Vec::new()).unwrap();
+    assert!(alone.variables[0].attrs.is_empty() && !alone.attrs.contains_key("coordinates"));
+}
+
+#[test]
+fn names_that_the_library_refuses_are_errors() {
+    let refused = |name: &str, along: &str| {
+        let t = tensor(name, DType::Int8, vec![dim(along, None)], &[1], vec![1i8], None);
+        written(&[&t]).map(|_| String::new()).unwrap_or_else(|e| e.to_string())
+    };
+    // netCDF4 1.7.5 refuses to create these, and creates those below.
+    for (name, along) in [("-x", "d"), ("(a)", "d"), (" a", "d"), ("x ", "d"), ("x", "+d")] {
+        let e = refused(name, along);
+        assert!(e.contains("cannot be a name"), "{name} {along}: {e}");
+    }
+    for name in ["2x", "_x", "é", "a b", "a-b"] {
+        assert_eq!(refused(name, "d"), "", "{name}");
+    }
 }

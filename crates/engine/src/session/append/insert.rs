@@ -199,6 +199,10 @@ fn grown(name: &str, dataset: &Dataset, results: &[Labels]) -> Result<String, Er
     for result in results {
         let mut all = dataset.variables.iter().chain(&dataset.auxiliary);
         let known = all.find(|v| *v.name == *result.name);
+        // A coordinate that is not the labels of a dimension.
+        if dataset.coords.iter().any(|c| *c.name == *result.name && c.name != c.dim) {
+            continue;
+        }
         let Some(v) = known else { return fault(format!("it has no variable `{}`", result.name)) };
         for (dim, (was, is)) in result.dims.iter().zip(v.source.shape.iter().zip(&result.shape)) {
             let Some(name) = &dim.name else { continue };

@@ -118,7 +118,11 @@ pub(in crate::functions) fn joined(
     dims[axis] = Dim { name, coord, group: None };
     let nodes: Vec<_> = parts.iter().map(|t| t.node).collect();
     let node = l.b.concat(&nodes, axis).at(a.span)?;
-    Ok(Tensor::new(node, dims))
+    // What is true of all parts is true of the whole.
+    let mut attrs = parts[0].attrs.clone();
+    attrs.retain(|key, value| parts.iter().all(|t| t.attrs.get(key) == Some(&*value)));
+    let is_coordinate = parts.iter().all(|t| t.is_coordinate);
+    Ok(Tensor { node, dims, name: None, attrs, is_coordinate })
 }
 
 pub(super) fn stack(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

@@ -39,6 +39,7 @@ impl Catalog for Fixture {
             "cases" => Some(Arc::new(cases())),
             "a" => Some(Arc::new(single("a", "v", &[4, 3]))),
             "b" => Some(Arc::new(single("b", "v", &[3, 5]))),
+            "curved" => Some(Arc::new(curved())),
             _ => None,
         }
     }
@@ -105,6 +106,26 @@ fn era5() -> Dataset {
             &[40, 2],
             &[Some("time"), Some("nv")],
         )],
+        ..Dataset::default()
+    }
+}
+
+/// A grid without labels of its own: `lat` and `height` are coordinates, `crs` is a grid mapping, `station` labels `x`
+/// beside its positions.
+fn curved() -> Dataset {
+    let plane = [Some("y"), Some("x")];
+    let aux = |name, shape: &[u64], dims: &[Option<&str>]| {
+        variable("curved", name, DType::Float64, shape, dims)
+    };
+    let mut attrs = Attrs::new();
+    attrs.insert("title".into(), "on a curved grid".into());
+    Dataset {
+        name: "curved".into(),
+        variables: vec![aux("v", &[2, 3], &plane)],
+        coords: vec![coord("station", "x", CoordValues::Int(DType::Int64, [7, 8, 9].into()))],
+        auxiliary: vec![aux("crs", &[], &[]), aux("height", &[], &[]), aux("lat", &[2, 3], &plane)],
+        coordinates: ["height", "lat"].into_iter().map(Arc::from).collect(),
+        attrs,
         ..Dataset::default()
     }
 }

@@ -1,6 +1,6 @@
 //! Names, dimensions and coordinates of results.
 
-use super::fixture::labels;
+use super::fixture::{labels, lower};
 use super::graphs::each;
 
 #[test]
@@ -57,4 +57,26 @@ fn selections() {
         ",
         labels
     ));
+}
+
+#[test]
+fn results_keep_their_coordinates_and_the_attributes_of_their_dataset() {
+    let of = |sql: &str| {
+        let outputs = lower(sql).unwrap().outputs;
+        let title = outputs[0].dataset.get("title").cloned();
+        assert!(outputs.iter().all(|l| l.dataset == outputs[0].dataset), "{sql}");
+        let named = outputs.into_iter().filter(|l| l.is_coordinate);
+        (named.map(|l| l.name).collect::<Vec<_>>().join(" "), title.is_some())
+    };
+    let all = "SELECT v, crs, height, lat, station FROM curved";
+    assert_eq!(of(all), ("height lat station".into(), true));
+    assert_eq!(of("SELECT lat[0] AS first, v * 2 AS v FROM curved"), ("first".into(), true));
+    assert_eq!(of("SELECT concat([lat, lat]) AS lat FROM curved"), ("lat".into(), true));
+    // What is computed is another thing.
+    assert_eq!(of("SELECT lat + 1 AS lat, mean(v) AS h FROM curved"), (String::new(), true));
+    assert_eq!(of("WITH c AS (SELECT v, lat FROM curved) SELECT lat FROM c"), ("lat".into(), true));
+    assert_eq!(of("SELECT q.lat FROM (SELECT lat FROM curved) q, a"), ("lat".into(), true));
+    // Of several relations those of the first.
+    assert_eq!(of("SELECT lat FROM a, curved"), ("lat".into(), false));
+    assert_eq!(of("SELECT ones([2]) AS x"), (String::new(), false));
 }

@@ -2,11 +2,14 @@
 
 use super::super::folder::{Folder, Version};
 use crate::sink::SinkError;
+use crate::source::cf;
 use crate::source::meta::{ArrayMeta, Who, json_object};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use tessera_planner::catalog::{Coord, SourceRef, Variable};
+use tessera_planner::grid::Grid;
 
 /// The list of appends in the root's document: a member of `consolidated_metadata`, or of `.zmetadata`. Readers of Zarr
 /// pass over it; a program that writes these metadata anew drops it.
@@ -225,6 +228,27 @@ impl Documents {
             }
         };
         meta.map_err(SinkError::Source)
+    }
+
+    /// A coordinate that is not the labels of its dimension, as an array; texts are none.
+    pub(super) fn beside(&self, coord: &Coord) -> Result<Option<Variable>, SinkError> {
+        let meta = self.meta(&coord.name)?;
+        let Some(stored) = meta.dtype() else { return Ok(None) };
+        let attrs = meta.attrs.clone();
+        let read = cf::decode(&coord.name, stored, attrs, meta.fill_v2.as_ref(), &meta.narrow);
+        let read = read.map_err(SinkError::Source)?;
+        let source = SourceRef {
+            url: String::new(),
+            path: coord.name.to_string(),
+            dtype: read.dtype,
+            grid: Grid::regular(&meta.shape, &meta.unit),
+            shape: meta.shape,
+            nullable: false,
+            version: None,
+            plain: false,
+        };
+        let (name, dims) = (coord.name.clone(), vec![Some(coord.dim.clone())]);
+        Ok(Some(Variable { name, dims, source, decode: read.decode, attrs: read.attrs }))
     }
 }
 

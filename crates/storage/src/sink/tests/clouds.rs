@@ -89,6 +89,7 @@ fn item(layout: &Layout) -> Item {
         dims: vec![DimLabel { name: Some("t".into()), coord: None }],
         shape: [4].as_slice().into(),
         attrs: Attrs::new(),
+        is_coordinate: false,
         chunks: layout.fit("x", &[4], DType::Int64, &grid).unwrap(),
     }
 }

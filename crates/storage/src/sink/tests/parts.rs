@@ -22,6 +22,7 @@ fn items(layout: &Layout) -> Vec<Item> {
         dims: vec![DimLabel { name: None, coord: None }; 2],
         shape: SHAPE.as_slice().into(),
         attrs: Attrs::from([("units".to_string(), "m".into())]),
+        is_coordinate: false,
         chunks: layout.fit(name, &SHAPE, dtype, &grid).unwrap(),
     };
     vec![item("x", DType::Int64, false), item("y", DType::Int16, true)]

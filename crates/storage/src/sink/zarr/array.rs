@@ -2,7 +2,7 @@
 
 use super::document::{ArrayDocument, Cells};
 use super::encode::Encoder;
-use super::labels::{UNNAMED_KEY, VALID_KEY};
+use super::labels::{COORDINATES_KEY, ROLE_KEY, UNNAMED_KEY, VALID_KEY};
 use super::layout::Layout;
 use super::{Item, LABELS_OBJECT, labels};
 use crate::manifest::{Seal, number_of};
@@ -175,6 +175,17 @@ impl Array {
         };
         let encoder = Encoder::new(&document)?;
         Ok(Array { dtype: item.dtype, document, encoder, fill, stands, valid })
+    }
+
+    /// Notes the names of its coordinates, and in the warehouse that it is one.
+    pub(super) fn link(&mut self, coordinates: Option<String>, is_one: bool, layout: &Layout) {
+        let attrs = &mut self.document.attrs;
+        if let Some(coordinates) = coordinates {
+            attrs.insert(COORDINATES_KEY.into(), coordinates.into());
+        }
+        if is_one && layout.listed {
+            attrs.insert(ROLE_KEY.into(), true.into());
+        }
     }
 
     /// Encodes the chunk `index`, of lengths `shape`. `fields` are the bytes of its cells and, if cells can be masked,

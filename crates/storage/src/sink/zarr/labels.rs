@@ -7,7 +7,7 @@ use super::Item;
 use super::document::Cells;
 use crate::sink::SinkError;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_planner::catalog::{Attrs, Coord, CoordValues, NAT};
 use tessera_planner::dtype::{Calendar, DType};
@@ -22,9 +22,19 @@ pub const UNNAMED_KEY: &str = "tessera_unnamed_dims";
 /// where no value was free to stand for masked cells.
 pub(crate) const VALID_KEY: &str = "tessera_valid";
 
+/// Attribute of an array, and of a dataset: names of coordinates that are not the labels of a dimension.
+pub const COORDINATES_KEY: &str = "coordinates";
+
+/// Attribute of an array of the warehouse: true for a coordinate that is not the labels of a dimension. There it is
+/// data as any other array, and a coordinate again where the dataset is copied.
+pub(crate) const ROLE_KEY: &str = "tessera_coordinate";
+
+/// Upper bound on the bytes of a name.
+const NAME_BYTES_MAX: usize = 200;
+
 /// Attributes that describe the encoding of cells. A result's cells are plain values, so those of its sources would
 /// be wrong.
-const ENCODING: [&str; 14] = [
+const ENCODING: [&str; 15] = [
     "_FillValue",
     "missing_value",
     "scale_factor",
@@ -33,12 +43,27 @@ const ENCODING: [&str; 14] = [
     "valid_max",
     "valid_range",
     "_Unsigned",
-    "coordinates",
+    COORDINATES_KEY,
     "calendar",
     "dtype",
     "_ARRAY_DIMENSIONS",
     UNNAMED_KEY,
     VALID_KEY,
+    ROLE_KEY,
+];
+
+/// Attributes of a dataset that describe how it is stored: by the netCDF library, and as the levels of an image in
+/// OME-Zarr.
+const STORAGE: [&str; 9] = [
+    COORDINATES_KEY,
+    "_NCProperties",
+    "_nc3_strict",
+    "ome",
+    "multiscales",
+    "omero",
+    "image-label",
+    "plate",
+    "well",
 ];
 
 /// Attributes that name other variables.
@@ -51,6 +76,22 @@ pub struct Axes {
     pub dims: Vec<String>,
     /// Dimensions with a generated name.
     pub unnamed: Vec<usize>,
+}
+
+/// Names of coordinates that are not the labels of a dimension, as CF's attribute `coordinates` has them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Linked {
+    /// Those of each item.
+    pub items: Vec<Option<String>>,
+    /// Those of the dataset, which no item has.
+    pub dataset: Option<String>,
+}
+
+impl Linked {
+    /// No item names a coordinate.
+    pub fn none(items: &[Item]) -> Self {
+        Linked { items: vec![None; items.len()], dataset: None }
+    }
 }
 
 /// Coordinates of dimensions, by their names.
@@ -106,7 +147,7 @@ pub fn shared(items: &[Item]) -> Result<(Vec<Axes>, Coords), SinkError> {
     let mut lengths: BTreeMap<String, u64> = BTreeMap::new();
     let mut coords = Coords::new();
     for (i, item) in items.iter().enumerate() {
-        check_name(&item.name)?;
+        check_name(&item.name, Of::Array)?;
         if items[..i].iter().any(|other| other.name == item.name) {
             return Err(conflict(
                 format!("two results are called `{}`", item.name),
@@ -115,7 +156,7 @@ pub fn shared(items: &[Item]) -> Result<(Vec<Axes>, Coords), SinkError> {
         }
         for (d, &len) in item.dims.iter().zip(&item.shape) {
             let Some(name) = &d.name else { continue };
-            check_name(name)?;
+            check_name(name, Of::Dimension)?;
             let seen = *lengths.entry(name.to_string()).or_insert(len);
             if seen != len {
                 return Err(conflict(
@@ -179,21 +220,85 @@ fn suffix(k: u64) -> String {
     if k == 0 { String::new() } else { format!("_{k}") }
 }
 
-/// Checks that a name can be the name of a directory.
-fn check_name(name: &str) -> Result<(), SinkError> {
-    let reserved = ["zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata", ".", ".."];
-    let bad = name.is_empty()
-        || name.len() > 200
-        || name.starts_with("__")
-        || name.contains(|c: char| c == '/' || c == '\\' || c.is_control())
-        || reserved.contains(&name);
-    if bad {
-        return Err(SinkError::Names {
-            reason: format!("`{name}` cannot be the name of an array"),
-            hint: "give it another name with AS".into(),
-        });
+/// The coordinates that each item has: those that lie along some of its dimensions. Coordinates have none themselves,
+/// and coordinates alone are data.
+///
+/// # Source
+/// `_encode_coordinates` of xarray 2026, for its default `decode_coords`.
+pub fn linked(items: &[Item], axes: &[Axes]) -> Linked {
+    let is_index = |item: &Item, axes: &Axes| axes.dims.contains(&item.name);
+    let mut coordinates: Vec<(&str, &Axes)> = Vec::new();
+    for (item, axes) in items.iter().zip(axes) {
+        // A name with a space would be read as two.
+        let is_word = !item.name.contains(char::is_whitespace);
+        if item.is_coordinate && is_word && !is_index(item, axes) {
+            coordinates.push((&item.name, axes));
+        }
     }
-    Ok(())
+    if coordinates.len() == items.len() {
+        return Linked::none(items);
+    }
+    coordinates.sort_by_key(|(name, _)| *name);
+    let joined = |names: Vec<&str>| (!names.is_empty()).then(|| names.join(" "));
+    let mut named = BTreeSet::new();
+    let mut out = Linked::default();
+    for (item, axes) in items.iter().zip(axes) {
+        let has_none =
+            is_index(item, axes) || coordinates.iter().any(|(name, _)| *name == item.name);
+        let lies_along = |of: &Axes| !has_none && of.dims.iter().all(|dim| axes.dims.contains(dim));
+        let own = coordinates.iter().filter(|(_, of)| lies_along(of));
+        let own: Vec<&str> = own.map(|(name, _)| *name).collect();
+        named.extend(own.iter().copied());
+        out.items.push(joined(own));
+    }
+    let rest = coordinates.iter().map(|(name, _)| *name).filter(|name| !named.contains(name));
+    out.dataset = joined(rest.collect());
+    out
+}
+
+/// Attributes of a dataset that stay valid for a copy, and the names of coordinates that no item has.
+pub fn of_dataset(attrs: &Attrs, linked: &Linked) -> Attrs {
+    let own = attrs.iter().filter(|(key, _)| !STORAGE.contains(&key.as_str()));
+    let mut out: Attrs = own.map(|(key, value)| (key.clone(), value.clone())).collect();
+    if let Some(names) = &linked.dataset {
+        out.insert(COORDINATES_KEY.into(), names.as_str().into());
+    }
+    out
+}
+
+/// What a name is of.
+#[derive(Clone, Copy)]
+enum Of {
+    Array,
+    Dimension,
+}
+
+/// Checks that a name can be the name of a directory.
+fn check_name(name: &str, of: Of) -> Result<(), SinkError> {
+    let reserved = ["zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata", ".", ".."];
+    let why = if name.is_empty() {
+        "it has no letters".to_string()
+    } else if name.len() > NAME_BYTES_MAX {
+        format!("it has {} bytes (limit {NAME_BYTES_MAX})", name.len())
+    } else if name.starts_with("__") {
+        "names that begin with `__` are reserved".into()
+    } else if name.contains(|c: char| c == '/' || c == '\\' || c.is_control()) {
+        "it has a slash, a backslash or a control character".into()
+    } else if reserved.contains(&name) {
+        "files have this name".into()
+    } else {
+        return Ok(());
+    };
+    let shown: String = name.chars().take(NAME_BYTES_MAX).collect();
+    let (what, hint) = match of {
+        Of::Array => ("an array", "give it another name with AS".to_string()),
+        Of::Dimension => {
+            let quoted = shown.replace('"', "\"\"");
+            ("a dimension", format!("rename it: `rename(x, \"{quoted}\" => 'd')`"))
+        }
+    };
+    let reason = format!("`{shown}` cannot be the name of {what}: {why}");
+    Err(SinkError::Names { reason, hint })
 }
 
 /// Attributes that stay valid for decoded values. Those that name other variables do if all of these are in `written`.
@@ -334,6 +439,7 @@ fn raw(dtype: DType, v: i64) -> impl Iterator<Item = u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tessera_planner::catalog::DimLabel;
 
     #[test]
     fn links_stay_if_what_they_name_is_written() {
@@ -345,6 +451,76 @@ mod tests {
         };
         assert_eq!(keys(&["lat", "lon", "crs"]), ["grid_mapping", "units"]);
         assert_eq!(keys(&["lat", "lat_bnds", "crs"]), ["bounds", "units"]);
+    }
+
+    fn item(name: &str, dims: &[&str], is_coordinate: bool) -> (Item, Axes) {
+        let dims: Vec<String> = dims.iter().map(|dim| dim.to_string()).collect();
+        let shape: tessera_planner::region::Dims = dims.iter().map(|_| 2).collect();
+        let label = |dim: &String| DimLabel { name: Some(Arc::from(dim.as_str())), coord: None };
+        let item = Item {
+            name: name.into(),
+            dtype: DType::Int8,
+            nullable: false,
+            dims: dims.iter().map(label).collect(),
+            chunks: crate::sink::Shards { chunks: shape.clone(), shards: None },
+            shape,
+            attrs: Attrs::new(),
+            is_coordinate,
+        };
+        (item, Axes { dims, unnamed: Vec::new() })
+    }
+
+    #[test]
+    fn coordinates_are_named_as_xarray_does() {
+        let all = [
+            item("t", &["time", "y", "x"], false),
+            item("lat", &["y", "x"], true),
+            item("height", &[], true),
+            item("area name", &["y"], true),
+            item("crs", &[], false),
+            item("station", &["station"], true),
+            item("lon", &["z", "x"], true),
+        ];
+        let (items, axes): (Vec<Item>, Vec<Axes>) = all.into_iter().unzip();
+        let found = linked(&items, &axes);
+        let names: Vec<Option<&str>> = found.items.iter().map(Option::as_deref).collect();
+        // As `Dataset.to_zarr` writes this dataset, which warns of the space.
+        let height = Some("height");
+        assert_eq!(names, [Some("height lat"), None, None, height, height, None, None]);
+        assert_eq!(found.dataset.as_deref(), Some("lon"));
+        let attrs: Attrs = [("title", "x"), ("coordinates", "a"), ("_NCProperties", "b")]
+            .map(|(key, value)| (key.to_string(), Value::from(value)))
+            .into();
+        let kept = of_dataset(&attrs, &found);
+        assert_eq!(
+            kept.into_iter().collect::<Vec<_>>(),
+            [
+                ("coordinates".to_string(), Value::from("lon")),
+                ("title".to_string(), Value::from("x")),
+            ]
+        );
+        // Coordinates alone are data.
+        assert_eq!(linked(&items[1..3], &axes[1..3]), Linked::none(&items[1..3]));
+    }
+
+    #[test]
+    fn names_that_cannot_be_stored_are_refused() {
+        let refused = |name: &str, dims: &[&str]| match shared(&[item(name, dims, false).0]) {
+            Err(SinkError::Names { reason, hint }) => format!("{reason} / {hint}"),
+            other => format!("{other:?}"),
+        };
+        assert_eq!(
+            refused("a/b", &["x"]),
+            "`a/b` cannot be the name of an array: it has a slash, a backslash or a control \
+             character / give it another name with AS"
+        );
+        assert_eq!(
+            refused("a", &["__x"]),
+            "`__x` cannot be the name of a dimension: names that begin with `__` are reserved / \
+             rename it: `rename(x, \"__x\" => 'd')`"
+        );
+        assert!(refused("zarr.json", &[]).contains("files have this name"));
+        assert!(refused(&"é".repeat(101), &[]).contains("it has 202 bytes (limit 200)"));
     }
 
     #[test]

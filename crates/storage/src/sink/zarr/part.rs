@@ -217,6 +217,7 @@ fn opened(shared: &super::share::SharedArray, layout: &Layout) -> Result<Array, 
         dims: vec![DimLabel { name: None, coord: None }; shared.shape.len()],
         shape: shared.shape.clone(),
         attrs: Attrs::new(),
+        is_coordinate: false,
         chunks: Shards { chunks: shared.chunks.clone(), shards: shared.shards.clone() },
     };
     let axes = labels::Axes { dims, unnamed: Vec::new() };

@@ -89,10 +89,9 @@ impl Job<'_> {
                 }
             }
         }
-        let unlabelled = |d: &Dataset| lengths(d);
-        let known = unlabelled(&first.opened.dataset);
+        let known = lengths(&first.opened.dataset);
         for part in &parts[1..] {
-            for (dim, len) in unlabelled(&part.opened.dataset) {
+            for (dim, len) in lengths(&part.opened.dataset) {
                 if known.get(&dim).is_some_and(|k| *k != len) && !dims.contains(&dim) {
                     return Err(self.fault(format!(
                         "dimension `{dim}`, which has no labels, has length {} in `{}` and {len} in `{}`; write \
@@ -201,6 +200,7 @@ impl Job<'_> {
                     out.dataset.coords.push(c);
                 }
             }
+            out.dataset.coordinates.extend(dataset.coordinates);
             out.dataset.unreadable.extend(dataset.unreadable);
         }
         out.dataset.variables.sort_by(|a, b| a.name.cmp(&b.name));
@@ -272,12 +272,14 @@ impl Job<'_> {
         let is_new =
             self.has_scalars || !parts.iter().any(|p| lengths(&p.opened.dataset).contains_key(dim));
         let coords = self.coords(&parts, dim)?;
+        let named = |p: &Part| p.opened.dataset.coordinates.clone();
         let first = &parts[0].opened;
         let mut out = Opened {
             dataset: Dataset {
                 name: first.dataset.name.clone(),
                 attrs: first.dataset.attrs.clone(),
                 groups: first.groups.clone(),
+                coordinates: parts.iter().flat_map(named).collect(),
                 coords,
                 ..Dataset::default()
             },

@@ -141,6 +141,17 @@ fn what_cannot_be_read_is_named() {
 }
 
 #[test]
+fn groups_of_matlab_are_not_listed() {
+    let file = bytes("matlab.mat");
+    let root = group(&file, "").unwrap().unwrap();
+    assert_eq!(root.groups, ["s"]);
+    assert!(root.arrays.keys().eq(["cell", "x"]), "{:?}", root.arrays.keys());
+    assert!(root.arrays["x"].is_ok() && root.arrays["cell"].is_err());
+    let refs = group(&file, "#refs#").unwrap().unwrap();
+    assert!(refs.arrays.keys().eq(["a", "b"]), "{:?}", refs.arrays.keys());
+}
+
+#[test]
 fn names_of_an_enumeration_are_flags() {
     let found = group(&bytes("types_new.h5"), "").unwrap().unwrap();
     let attrs = &found.arrays["enum"].as_ref().unwrap().attrs;

@@ -1,0 +1,174 @@
+"""What a dataset keeps on its way through Tessera: what it keeps on its way through xarray."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import tessera_sql as ts
+
+TITLE = {"title": "on a curved grid", "Conventions": "CF-1.8, ACDD-1.3", "history": "made\nby hand", "version": 3}
+
+
+def curved(first: str = "2020-01-01", title: str = TITLE["title"]) -> xr.Dataset:
+    """Two-dimensional latitudes, a scalar height, a second coordinate along `x`, bounds, a grid mapping."""
+    rng = np.random.default_rng(7)
+    plane, corners = ("y", "x"), ("y", "x", "corner")
+    t2m = rng.normal(280, 5, (3, 4, 5)).astype("f4")
+    return xr.Dataset(
+        {
+            "t2m": (("time", *plane), t2m, {"units": "K", "grid_mapping": "crs", "cell_methods": "time: mean"}),
+            "orog": (plane, rng.integers(0, 900, (4, 5)).astype("i2"), {"units": "m"}),
+            "lat_bnds": (corners, rng.random((4, 5, 4))),
+            "crs": ((), np.int32(0), {"grid_mapping_name": "rotated_latitude_longitude"}),
+        },
+        coords={
+            "time": ("time", pd.date_range(first, periods=3), {"axis": "T"}),
+            "lat": (plane, rng.random((4, 5)), {"units": "degrees_north", "bounds": "lat_bnds"}),
+            "lon": (plane, rng.random((4, 5)), {"units": "degrees_east"}),
+            "column": ("x", np.arange(7, 12, dtype="i4"), {"long_name": "number of the column"}),
+            "height": ((), 2.0, {"units": "m"}),
+        },
+        attrs={**TITLE, "title": title},
+    )
+
+
+def opened(path: Path) -> xr.Dataset:
+    with xr.open_dataset(path, **({"engine": "zarr"} if path.suffix == ".zarr" else {})) as ds:
+        return ds.load()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source.nc"
+    curved().to_netcdf(path)
+    return path
+
+
+def test_a_dataset_is_the_same_after_netcdf_zarr_and_netcdf(con: ts.Connection, source: Path, tmp_path: Path) -> None:
+    want = opened(source)
+    assert set(want.coords) == {"time", "lat", "lon", "column", "height"}
+    at = source
+    for name in ["a.zarr", "b.nc", "c.zarr", "d.nc"]:
+        con.sql(f"COPY (SELECT * FROM '{at}') TO '{tmp_path / name}'")
+        at = tmp_path / name
+        xr.testing.assert_identical(opened(at), want)
+    # Names of coordinates are where CF has them, and no variable has its own dimension among them.
+    with xr.open_dataset(at, decode_coords=False) as raw:
+        named = {k: v.attrs["coordinates"] for k, v in raw.variables.items() if "coordinates" in v.attrs}
+        assert "coordinates" not in raw.attrs
+    assert named == {
+        "t2m": "column height lat lon",
+        "orog": "column height lat lon",
+        "lat_bnds": "column height lat lon",
+        "crs": "height",
+    }
+
+
+def test_datasets_of_the_program_keep_their_coordinates(con: ts.Connection, tmp_path: Path) -> None:
+    ds = curved()
+    con.sql("SELECT * FROM ds").to_zarr(tmp_path / "a.zarr")
+    ds.to_zarr(tmp_path / "theirs.zarr")
+    xr.testing.assert_identical(opened(tmp_path / "a.zarr"), opened(tmp_path / "theirs.zarr"))
+
+
+def test_a_tensor_of_the_warehouse_is_the_dataset(con: ts.Connection, source: Path, tmp_path: Path) -> None:
+    con.sql(f"CREATE TENSOR stored AS SELECT * FROM '{source}'")
+    con.sql(f"CREATE TEMP TENSOR held AS SELECT * FROM '{source}'")
+    want = opened(source)
+    for name in ["stored", "held"]:
+        con.sql(f"COPY {name} TO '{tmp_path / name}.nc'")
+        got = opened(tmp_path / f"{name}.nc")
+        assert got.attrs == want.attrs and set(got.coords) == set(want.coords)
+        xr.testing.assert_equal(got, want)
+    # There they are variables as any others.
+    kinds = dict(row[:2] for row in con.sql("DESCRIBE stored").fetchall())
+    assert kinds["lat"] == "variable"
+    later = "SELECT assign_coords(t2m, time => time + INTERVAL '10 days') AS t2m FROM stored"
+    con.sql(f"INSERT INTO stored {later}")
+    con.sql(f"COPY stored TO '{tmp_path / 'longer.nc'}'")
+    longer = opened(tmp_path / "longer.nc")
+    assert longer.sizes["time"] == 6 and longer.t2m.attrs["units"] == "K"
+    assert longer.attrs == want.attrs and set(longer.coords) == set(want.coords)
+
+
+def test_items_that_are_coordinates_stay_coordinates(con: ts.Connection, source: Path, tmp_path: Path) -> None:
+    want = opened(source)
+    query = f"SELECT t2m - 273.15 AS t, lat AS south, lon, height FROM '{source}'"
+    con.sql(f"COPY ({query}) TO '{tmp_path / 'a.nc'}'")
+    got = opened(tmp_path / "a.nc")
+    assert set(got.data_vars) == {"t"} and set(got.coords) == {"time", "south", "lon", "height"}
+    # What is computed has no units of the cells that it was computed from; the dataset keeps its title.
+    assert got.t.attrs == {} and got.south.attrs["units"] == "degrees_north"
+    assert got.attrs == want.attrs
+    here = con.sql(f"SELECT t2m, lat, lon FROM '{source}'").to_xarray()
+    assert isinstance(here, xr.Dataset)
+    assert set(here.data_vars) == {"t2m"} and set(here.coords) == {"time", "lat", "lon"}
+    assert here.attrs == want.attrs
+    # Coordinates alone are data.
+    con.sql(f"COPY (SELECT lat FROM '{source}') TO '{tmp_path / 'lat.zarr'}'")
+    assert set(opened(tmp_path / "lat.zarr").data_vars) == {"lat"}
+
+
+def test_many_files_have_the_attributes_of_the_first(con: ts.Connection, tmp_path: Path) -> None:
+    curved("2020-01-01", "first").to_netcdf(tmp_path / "part1.nc")
+    curved("2020-01-04", "second").to_netcdf(tmp_path / "part2.nc")
+    con.sql(f"COPY (SELECT * FROM '{tmp_path}/part*.nc') TO '{tmp_path / 'all.zarr'}'")
+    got = opened(tmp_path / "all.zarr")
+    theirs = xr.open_mfdataset(
+        str(tmp_path / "part*.nc"), data_vars="minimal", coords="minimal", compat="override", combine_attrs="override"
+    )
+    assert got.sizes["time"] == 6
+    assert got.attrs == theirs.attrs and got.attrs["title"] == "first"
+    assert set(got.coords) == set(theirs.coords)
+
+
+def test_coordinates_along_the_dimension_are_appended(con: ts.Connection, tmp_path: Path) -> None:
+    parts = [
+        curved(first).assign_coords(lead=("time", lead))
+        for first, lead in [("2020-01-01", [6, 12, 18]), ("2020-01-04", [6, 24, 30])]
+    ]
+    for i, part in enumerate(parts):
+        part.to_netcdf(tmp_path / f"{i}.nc")
+    store = tmp_path / "all.zarr"
+    con.sql(f"COPY (SELECT * FROM '{tmp_path / '0.nc'}') TO '{store}'")
+    con.sql(f"COPY (SELECT * FROM '{tmp_path / '1.nc'}') TO '{store}' STORED AS ZARR OPTIONS (append 'time')")
+    minimal = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "combine_attrs": "override"}
+    want = xr.concat(parts, "time", join="override", **minimal)
+    got = opened(store)
+    xr.testing.assert_equal(got, want)
+    assert "lead" in got.coords and got.attrs == want.attrs
+    # The coordinate has to grow, too.
+    with pytest.raises(ts.Error) as e:
+        con.sql(f"COPY (SELECT t2m FROM '{tmp_path / '1.nc'}') TO '{store}' STORED AS ZARR OPTIONS (append 'time')")
+    assert "`lead` of the store has the dimension `time`" in str(e.value)
+
+
+def test_a_dataset_of_the_engine_has_its_attributes(con: ts.Connection, source: Path) -> None:
+    ds = xr.open_dataset(source, engine="tessera", connection=con)
+    assert ds.attrs == opened(source).attrs
+
+
+def test_masked_datetimes_are_nat_in_numpy(con: ts.Connection, tmp_path: Path) -> None:
+    times = np.array(["2020-01-01", "NaT", "2020-03-01T12"], "datetime64[us]")
+    xr.Dataset({"when": ("x", times.astype("datetime64[ns]")), "n": ("x", [1, 2, 3])}).to_netcdf(tmp_path / "t.nc")
+    query = f"SELECT \"when\" FROM '{tmp_path / 't.nc'}'"
+    con.sql(f"COPY ({query}) TO '{tmp_path / 't.npy'}'")
+    con.sql(f"COPY ({query}) TO '{tmp_path / 't.npz'}'")
+    np.testing.assert_array_equal(np.load(tmp_path / "t.npy"), times)
+    np.testing.assert_array_equal(np.load(tmp_path / "t.npz")["when"], times)
+    np.testing.assert_array_equal(np.asarray(con.sql(query).to_numpy()), times)
+
+
+def test_names_that_a_format_forbids_are_named(con: ts.Connection, tmp_path: Path) -> None:
+    x = np.arange(3)
+    for name, ending, hint in [("a/b", "zarr", "AS"), ("-a", "nc", "AS"), ("../a", "npz", "AS")]:
+        with pytest.raises(ts.Error) as e:
+            con.sql(f"COPY (SELECT x AS \"{name}\" FROM x) TO '{tmp_path / 'out'}.{ending}'")
+        assert name in str(e.value) and hint in str(e.value)
+    con.sql(f"COPY (SELECT x AS \"a/b\" FROM x) TO '{tmp_path / 'out.npz'}'")
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["a/b"], x)

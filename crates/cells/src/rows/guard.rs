@@ -6,10 +6,11 @@
 //! ```
 //! The formats are DataFusion's, which trust a file's own metadata more than is safe for files of
 //! strangers. The scans of a plan are wrapped after the optimizer, which recognizes sources by their types.
-//! The wrapper also charges Parquet's pages to the budget, lets its reader leave out rows by rare keys of a join, and
-//! splits batches that are large when materialized.
+//! The wrapper also charges the pages of Parquet and the batches of Arrow to the budget, lets the reader of Parquet leave
+//! out rows by rare keys of a join, and splits batches that are large when materialized.
 
 use super::csv::{self, CsvRanges};
+use super::ipc;
 use super::json::JsonLines;
 use super::keyed::Keyed;
 use super::opened::Opened;
@@ -220,7 +221,7 @@ pub(super) fn of_ranges(
     Some(Arc::new(GuardedSource { inner, ..guarded.clone() }))
 }
 
-/// The reader; one of Parquet charges its pages, one of NDJSON checks integers.
+/// The reader; those of Parquet and Arrow charge what they read, one of NDJSON checks integers.
 fn charging(
     inner: Arc<dyn FileSource>,
     quota: Option<&Arc<Quota>>,
@@ -228,6 +229,9 @@ fn charging(
 ) -> Arc<dyn FileSource> {
     if inner.is::<JsonSource>() {
         return Arc::new(Opened::new(inner, JsonLines));
+    }
+    if let Some(arrow) = quota.and_then(|quota| ipc::charged(&inner, quota)) {
+        return arrow;
     }
     let pages = inner.downcast_ref::<ParquetSource>();
     match pages.zip(quota).and_then(|(source, quota)| charged(source, quota, batch_rows)) {
@@ -291,9 +295,9 @@ fn named(path: &str, error: DataFusionError) -> DataFusionError {
     if let Some(error) = csv::bad_row(path, &error) {
         return DataFusionError::External(Box::new(error));
     }
-    if let (DataFusionError::ParquetError(_), DataFusionError::ResourcesExhausted(what)) =
-        (&error, error.find_root())
-    {
+    let is_of_reader =
+        matches!(error, DataFusionError::ParquetError(_) | DataFusionError::ArrowError(..));
+    if let (true, DataFusionError::ResourcesExhausted(what)) = (is_of_reader, error.find_root()) {
         return DataFusionError::ResourcesExhausted(format!("`{path}`: {what}"));
     }
     let is_of_bytes = match &error {

@@ -133,6 +133,10 @@ fn types_that_the_first_rows_do_not_show() {
     put(&place, "later.csv", &text);
     let sum = "SELECT sum(a) AS s FROM '@/later.csv' t";
     fails(&place, sum, &["later.csv`, row 30001", "column 1: `7.5` cannot be read as int64"]);
+    // Without a header the first row is the first line.
+    put(&place, "bare.csv", text.trim_start_matches("a,b\n"));
+    let sum = "SELECT sum(column_1) AS s FROM read_csv('@/bare.csv', header => false) t";
+    fails(&place, sum, &["bare.csv`, row 30001", "column 1: `7.5` cannot be read as int64"]);
 }
 
 #[test]

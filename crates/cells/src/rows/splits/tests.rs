@@ -217,6 +217,22 @@ async fn splits_have_the_same_bits_in_little_memory() {
     assert!(fitting > 12, "{fitting} queries fit");
 }
 
+/// Of narrow rows the keys and numbers take more memory than the values.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sorts_and_windows_of_narrow_rows_fit_into_little_memory() {
+    let (_directory, path) = file();
+    for sql in [
+        "SELECT v FROM t ORDER BY v",
+        "SELECT id, v FROM t ORDER BY v DESC, id",
+        "SELECT max(n), sum(n * id) FROM (SELECT id, row_number() OVER (ORDER BY v) AS n FROM t) q",
+    ] {
+        let world = |memory| World { threads: 4, memory, is_split: true };
+        let much = answers(&world(1 << 30), sql, &path).await.unwrap();
+        let little = answers(&world(512 << 10), sql, &path).await;
+        assert_eq!(much, little.unwrap_or_else(|e| panic!("{sql}: {e}")), "{sql}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn percentiles_that_spill_have_all_their_values() {
     let (_directory, path) = file();

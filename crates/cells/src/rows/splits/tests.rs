@@ -38,7 +38,7 @@ fn rows() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-pub(in crate::rows) const QUERIES: [&str; 38] = [
+pub(in crate::rows) const QUERIES: [&str; 39] = [
     "SELECT * FROM t",
     "SELECT id, v * 2 FROM t WHERE g = 3",
     "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
@@ -76,11 +76,15 @@ pub(in crate::rows) const QUERIES: [&str; 38] = [
     LEFT,
     FULL,
     UNION,
+    UNION_OF_CONSTANTS,
     "SELECT g, sum(v), count(*), min(s) FROM (SELECT g, v, s FROM t UNION ALL SELECT g, v, s FROM t WHERE k < 2000) q GROUP BY g ORDER BY g",
 ];
 
 /// Rows of two inputs, those of the first one first.
 const UNION: &str = "SELECT id, v FROM t WHERE g = 7 UNION ALL SELECT k, v FROM t WHERE g = 3";
+
+/// The second input has columns without NULL, and other names.
+const UNION_OF_CONSTANTS: &str = "SELECT g, sum(x), count(*) FROM (SELECT g, v AS x FROM t UNION ALL SELECT 5 AS h, coalesce(v, 0.5) FROM t WHERE k < 2000) q GROUP BY g ORDER BY g";
 
 /// Joins that yield rows without a match of a small first side.
 const LEFT: &str = "SELECT u.id, u.v, t.id FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u LEFT JOIN t ON t.id = u.k AND t.g > 8";

@@ -353,7 +353,8 @@ impl IpcFile {
         columns: Vec<usize>,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let is_first = bytes.as_ref().is_none_or(|bytes| bytes.start == 0);
-        let opened = match form.get_or_try_init(|| self.form()).await? {
+        let found = form.get_or_try_init(|| self.form()).await?;
+        let opened = match found {
             Form::Listed(footer) => {
                 let batches = footer.batches_within(bytes);
                 if batches.is_empty() {

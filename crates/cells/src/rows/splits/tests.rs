@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 //! Plans with and without splits, on one thread and on several, with much memory and with little.
 
 use super::*;

@@ -265,10 +265,11 @@ impl Sort {
         let begin = runs(begin, Unit::of(&self.context), self.keys.clone());
         let ahead = bounds("sort", &self.context);
         let mut runs = in_order(splits, begin, SortedRun::bytes, ahead);
+        let has_files = self.context.runtime_env().disk_manager.tmp_files_enabled();
         let (mut held, mut files) = (Held::new(&self.context), None);
         while let Some(run) = runs.try_next().await? {
             if let Err(e) = held.try_grow(&run) {
-                if held.runs.is_empty() {
+                if held.runs.is_empty() || !has_files {
                     return Err(e);
                 }
                 let files = files.get_or_insert_with(|| self.files());

@@ -77,7 +77,7 @@ impl SortedFiles {
         let (parts, begin) = Arc::new(rows).all(self.batch_rows);
         let ahead = bounds("sorted rows", &self.context);
         let mut rows = in_order(parts, begin, get_record_batch_memory_size, ahead);
-        let mut file = self.manager.create_in_progress_file("sorted rows")?;
+        let mut file = self.manager.create_in_progress_file("sorting rows")?;
         let mut max_record_batch_memory = 0;
         while let Some(batch) = rows.try_next().await? {
             max_record_batch_memory = file.append_batch(&batch)?.max(max_record_batch_memory);

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use crate::rows::splits::gather::RowsThreads;
 use crate::rows::splits::sort::SortSplitsExec;
@@ -13,6 +13,7 @@ use datafusion::common::utils::memory::get_record_batch_memory_size;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_expr::expressions::col;
@@ -59,13 +60,23 @@ async fn sorted(
     memory: usize,
     fan_in: usize,
 ) -> Result<RecordBatch> {
+    let disk = DiskManagerBuilder::default().with_max_spill_merge_fan_in(fan_in);
+    sorted_on(disk, batches, (key, options), memory).await
+}
+
+async fn sorted_on(
+    disk: DiskManagerBuilder,
+    batches: &[RecordBatch],
+    (key, options): (&str, SortOptions),
+    memory: usize,
+) -> Result<RecordBatch> {
     let schema = batches[0].schema();
     let input = MemorySourceConfig::try_new_exec(&[batches.to_vec()], schema.clone(), None)?;
     let sort = SortSplitsExec::new(input, order(&batches[0], key, options)?, None)?;
     let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(memory));
     let environment = RuntimeEnvBuilder::new()
         .with_memory_pool(pool.clone())
-        .with_max_spill_merge_fan_in(fan_in)
+        .with_disk_manager_builder(disk)
         .build_arc()?;
     let config = SessionConfig::new().with_batch_size(BATCH_ROWS);
     let config = config.with_extension(Arc::new(RowsThreads(4)));
@@ -112,4 +123,11 @@ async fn rows_that_do_not_fit_at_all_are_an_error() {
     let batches = rows(3 * BATCH_ROWS, 400);
     let error = sorted(&batches, ("v", SortOptions::default()), 100_000, 0).await.unwrap_err();
     assert!(matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)), "{error}");
+    // Without files, all rows have to fit.
+    let disk = || DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
+    let key = ("v", SortOptions::default());
+    assert!(sorted_on(disk(), &batches, key, 8 << 20).await.is_ok());
+    let error = sorted_on(disk(), &batches, key, 1 << 20).await.unwrap_err();
+    let DataFusionError::ResourcesExhausted(what) = error.find_root() else { panic!("{error}") };
+    assert!(what.contains("sort"), "the request and its number: {what}");
 }

@@ -157,6 +157,34 @@ fn groups_of_rows_and_spilled_chunks_stay_within_the_limit_together() {
     });
 }
 
+/// Of narrow rows the keys and numbers of a sort take more memory than the values.
+#[test]
+fn sorts_of_narrow_rows_and_windows_above_them_use_files() {
+    let p = Place::open(&[("memory-limit", "32MiB"), ("spill-limit", "1GiB")]);
+    let file = p.shown("narrow.parquet");
+    p.run(&format!(
+        "CREATE TEMP TENSOR t AS SELECT random_normal([1000000], seed => 3) AS v; \
+         COPY (SELECT v FROM t WHERE dim_0 >= 0) TO '{file}'; DROP TENSOR t"
+    ));
+    let is = |sql: &str, want: &str| {
+        let sql = sql.replace('?', &format!("'{file}'"));
+        let got = p.lines(&sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        assert_eq!(got, [want], "{sql}");
+    };
+    is(
+        "SELECT max(r) AS m, sum(r) AS s FROM (SELECT row_number() OVER (ORDER BY v) AS r FROM ?) AS q",
+        "1000000 500000500000",
+    );
+    is(
+        "SELECT count(*) AS n FROM (SELECT v, lag(v) OVER (ORDER BY v DESC) AS w FROM ?) AS q WHERE v > w",
+        "0",
+    );
+    is(
+        "SELECT count(*) AS n, count(DISTINCT s) AS m FROM (SELECT v * 0 AS s FROM ? ORDER BY v LIMIT 500000) AS q",
+        "500000 1",
+    );
+}
+
 /// Different values of so many cells: 16 bytes each while they are found, and as many once more at the end.
 /// A statement may be given less than there is: it puts chunks and rows aside as if that were all.
 #[test]

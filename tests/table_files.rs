@@ -133,6 +133,10 @@ fn types_that_the_first_rows_do_not_show() {
     put(&place, "later.csv", &text);
     let sum = "SELECT sum(a) AS s FROM '@/later.csv' t";
     fails(&place, sum, &["later.csv`, row 30001", "column 1: `7.5` cannot be read as int64"]);
+    // Without a header the first row is the first line.
+    put(&place, "bare.csv", text.trim_start_matches("a,b\n"));
+    let sum = "SELECT sum(column_1) AS s FROM read_csv('@/bare.csv', header => false) t";
+    fails(&place, sum, &["bare.csv`, row 30001", "column 1: `7.5` cannot be read as int64"]);
 }
 
 #[test]
@@ -153,4 +157,42 @@ fn rows_that_do_not_fit_are_named() {
     // The name of a directory says nothing of a format.
     put(&place, "exp.json/x.csv", "a\n1\n");
     is(&place, "SELECT a FROM '@/exp.json/x.csv' t WHERE a > 0", &["1"]);
+}
+
+#[test]
+fn arrow_files_are_read_in_ranges_of_their_batches() {
+    let place = Place::open(&[]);
+    let copy = |name: &str| {
+        format!(
+            "COPY (SELECT dim_0 AS i, dim_0 % 7 AS g, v FROM t WHERE dim_0 >= 0) TO '{}'",
+            place.shown(name)
+        )
+    };
+    let copies = [copy("a.arrow"), copy("a.parquet")].join("; ");
+    place.run(&format!(
+        "CREATE TEMP TENSOR t AS SELECT random_normal([100000], seed => 3) AS v; {copies}"
+    ));
+    // Under the name of a stream, a file is not cut.
+    fs::copy(place.shown("a.arrow"), place.shown("whole.arrows")).unwrap();
+    place.run("SET tessera.chunk_bytes_target = '64KiB'");
+    let explained = |name: &str| {
+        lines(&place, &format!("EXPLAIN SELECT sum(i) AS s FROM '@/{name}'")).unwrap().join("\n")
+    };
+    assert!(explained("a.arrow").contains("DataSourceExec: "), "{}", explained("a.arrow"));
+    let whole = explained("whole.arrows");
+    assert!(!whole.contains("DataSourceExec: "), "{whole}");
+    is(
+        &place,
+        "SELECT count(*) AS n, sum(i) AS s, max(i) AS m FROM '@/a.arrow'",
+        &["100000 4999950000 99999"],
+    );
+    for sql in [
+        "SELECT i, v FROM ? WHERE v > 2.5",
+        "SELECT g, count(*) AS n, max(v) AS m FROM ? GROUP BY g ORDER BY g",
+        "SELECT i FROM ? ORDER BY v DESC LIMIT 20",
+    ] {
+        let of = |name: &str| lines(&place, &sql.replace('?', &format!("'@/{name}'"))).unwrap();
+        assert_eq!(of("a.arrow"), of("a.parquet"), "{sql}");
+        assert_eq!(of("a.arrow"), of("whole.arrows"), "{sql}");
+    }
 }

@@ -190,7 +190,7 @@ impl RowsState {
         versions: &Arc<Versions>,
     ) -> Result<OpenedTable, Error> {
         let state = self.get()?;
-        // Larger batches are refused: a batch is in memory as a whole and is not charged to the quota.
+        // Larger batches are refused: a batch of an Arrow file is in memory as a whole.
         let batch_bytes = (self.memory_limit() / 4).max(BATCH_BYTES_LEAST);
         let Reading { format: reading, storage, csv } =
             options::reader(format, url, options, batch_bytes)?;

@@ -14,7 +14,7 @@ use super::remote::Spreading;
 use super::rules::guarded;
 use super::single::{self, without};
 use super::splits::{SplitSize, with_splits};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{JoinType, Statistics, internal_err};
@@ -23,9 +23,12 @@ use datafusion::execution::{
     SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext,
 };
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::union::UnionExec;
@@ -89,7 +92,8 @@ impl PhysicalOptimizerRule for InOrder {
             if !node.is::<UnionExec>() {
                 return Ok(Transformed::no(node));
             }
-            let inputs = node.children().into_iter().cloned().collect();
+            let inputs = node.children().into_iter().map(without_own_casts);
+            let inputs = inputs.collect::<Result<_>>()?;
             let concat: Arc<dyn ExecutionPlan> = Arc::new(ConcatExec::new(node.schema(), inputs));
             Ok(Transformed::yes(concat))
         })
@@ -131,6 +135,41 @@ fn missing(
     let inputs = inputs.collect();
     join.replace_children(inputs, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
         .map(Transformed::yes)
+}
+
+/// The input of a union without casts of columns to the types that they have. DataFusion adds them to inputs whose columns
+/// have no NULL, where those of other inputs may. A concatenation's batches have its schema anyway, and the encoding of
+/// plans for workers lacks what such a cast is for.
+fn without_own_casts(input: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let Some(projection) = input.downcast_ref::<ProjectionExec>() else {
+        return Ok(input.clone());
+    };
+    let below = projection.input();
+    let schema = below.schema();
+    let columns = projection.expr().iter().map(|one| {
+        let expr = of_own_cast(&one.expr, &schema).unwrap_or_else(|| one.expr.clone());
+        ProjectionExpr { expr, alias: one.alias.clone() }
+    });
+    let columns: Vec<ProjectionExpr> = columns.collect();
+    let is_input = columns.len() == schema.fields().len()
+        && columns.iter().enumerate().all(|(at, one)| {
+            let column = one.expr.downcast_ref::<Column>();
+            column.is_some_and(|c| c.index() == at && c.name() == one.alias)
+        });
+    match is_input {
+        true => Ok(below.clone()),
+        false => Ok(Arc::new(ProjectionExec::try_new(columns, below.clone())?)),
+    }
+}
+
+/// The column of a cast to its own type that at most permits NULL.
+fn of_own_cast(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Arc<dyn PhysicalExpr>> {
+    let cast = expr.downcast_ref::<CastExpr>()?;
+    let field = schema.fields().get(cast.expr().downcast_ref::<Column>()?.index())?;
+    let is_own = field.data_type() == cast.cast_type()
+        && cast.target_metadata() == Some(field.metadata())
+        && cast.target_nullable().is_some_and(|may_be_null| may_be_null || !field.is_nullable());
+    is_own.then(|| cast.expr().clone())
 }
 
 /// Concatenates inputs of one schema, into one partition or as splits.

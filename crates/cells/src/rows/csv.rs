@@ -19,7 +19,7 @@ pub(super) use errors::{bad_row, behind};
 pub(crate) use quotes::{Marks, State};
 
 use super::memory::charged_bytes;
-use super::opened::{Open, Scan};
+use super::opened::{Open, Opened, Scan};
 use bytes::Bytes;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
@@ -66,6 +66,12 @@ pub(super) fn can_be_cut(source: &Arc<dyn FileSource>) -> bool {
     source.downcast_ref::<CsvSource>().is_some_and(|csv| {
         csv.escape().is_none() && csv.comment().is_none() && csv.terminator().is_none()
     })
+}
+
+/// The number of a file's first row in errors of its reader: Arrow counts from 0, and a header is a row for it.
+pub(super) fn first_row(source: &Arc<dyn FileSource>) -> usize {
+    let source = source.downcast_ref::<Opened>().map_or(source, Opened::inner);
+    usize::from(source.downcast_ref::<CsvSource>().is_none_or(CsvSource::has_header))
 }
 
 impl CsvRanges {

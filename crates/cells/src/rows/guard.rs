@@ -6,10 +6,11 @@
 //! ```
 //! The formats are DataFusion's, which trust a file's own metadata more than is safe for files of
 //! strangers. The scans of a plan are wrapped after the optimizer, which recognizes sources by their types.
-//! The wrapper also charges Parquet's pages to the budget, lets its reader leave out rows by rare keys of a join, and
-//! splits batches that are large when materialized.
+//! The wrapper also charges the pages of Parquet and the batches of Arrow to the budget, lets the reader of Parquet leave
+//! out rows by rare keys of a join, and splits batches that are large when materialized.
 
 use super::csv::{self, CsvRanges};
+use super::ipc;
 use super::json::JsonLines;
 use super::keyed::Keyed;
 use super::opened::Opened;
@@ -220,7 +221,7 @@ pub(super) fn of_ranges(
     Some(Arc::new(GuardedSource { inner, ..guarded.clone() }))
 }
 
-/// The reader; one of Parquet charges its pages, one of NDJSON checks integers.
+/// The reader; those of Parquet and Arrow charge what they read, one of NDJSON checks integers.
 fn charging(
     inner: Arc<dyn FileSource>,
     quota: Option<&Arc<Quota>>,
@@ -228,6 +229,9 @@ fn charging(
 ) -> Arc<dyn FileSource> {
     if inner.is::<JsonSource>() {
         return Arc::new(Opened::new(inner, JsonLines));
+    }
+    if let Some(arrow) = quota.and_then(|quota| ipc::charged(&inner, quota)) {
+        return arrow;
     }
     let pages = inner.downcast_ref::<ParquetSource>();
     match pages.zip(quota).and_then(|(source, quota)| charged(source, quota, batch_rows)) {
@@ -268,6 +272,8 @@ struct File {
     path: String,
     /// Maximum bytes of the materialized texts of a batch.
     text_bytes: u64,
+    /// The number of its first row in errors of the reader.
+    first_row: usize,
 }
 
 /// Converts a panic to an error of the file.
@@ -281,19 +287,20 @@ async fn caught<T>(path: &str, work: impl Future<Output = Result<T>>) -> Result<
 /// As [`caught`], for synchronous work; a reader's error about the bytes names the file too.
 fn caught_now<T>(file: &File, work: impl FnOnce() -> Result<T>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(done) => done.map_err(|e| named(&file.path, e)),
+        Ok(done) => done.map_err(|e| named(file, e)),
         Err(payload) => Err(damaged(&file.path, &message(&*payload))),
     }
 }
 
 /// Adds the file to a reader's error about the bytes; an error of the storage is returned unchanged.
-fn named(path: &str, error: DataFusionError) -> DataFusionError {
-    if let Some(error) = csv::bad_row(path, &error) {
+fn named(file: &File, error: DataFusionError) -> DataFusionError {
+    let path = &file.path;
+    if let Some(error) = csv::bad_row(path, file.first_row, &error) {
         return DataFusionError::External(Box::new(error));
     }
-    if let (DataFusionError::ParquetError(_), DataFusionError::ResourcesExhausted(what)) =
-        (&error, error.find_root())
-    {
+    let is_of_reader =
+        matches!(error, DataFusionError::ParquetError(_) | DataFusionError::ArrowError(..));
+    if let (true, DataFusionError::ResourcesExhausted(what)) = (is_of_reader, error.find_root()) {
         return DataFusionError::ResourcesExhausted(format!("`{path}`: {what}"));
     }
     let is_of_bytes = match &error {
@@ -359,7 +366,8 @@ impl FileSource for GuardedSource {
         let inner = self.inner.create_morselizer(store.clone(), config, partition)?;
         let keyed = Keyed::of(&self.inner, store, config, partition, self.text_bytes);
         let (root, text_bytes) = (self.root.clone(), self.text_bytes);
-        Ok(Box::new(GuardedMorselizer { inner, keyed, root, text_bytes }))
+        let first_row = csv::first_row(&self.inner);
+        Ok(Box::new(GuardedMorselizer { inner, keyed, root, text_bytes, first_row }))
     }
 
     fn table_schema(&self) -> &TableSchema {
@@ -410,12 +418,13 @@ struct GuardedMorselizer {
     keyed: Option<Keyed>,
     root: String,
     text_bytes: u64,
+    first_row: usize,
 }
 
 impl Morselizer for GuardedMorselizer {
     fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
         let path = shown(&self.root, &file.object_meta.location);
-        let of = File { path, text_bytes: self.text_bytes };
+        let of = File { path, text_bytes: self.text_bytes, first_row: self.first_row };
         // Only now the keys of joins are known.
         let by_keys = self.keyed.as_ref().map_or(Ok(None), Keyed::morselizer)?;
         let reader = by_keys.as_ref().unwrap_or(&self.inner);
@@ -454,7 +463,7 @@ async fn guarded_pending(
     pending: PendingMorselPlanner,
     of: Arc<File>,
 ) -> Result<Box<dyn MorselPlanner>> {
-    let inner = caught(&of.path, pending.into_future()).await.map_err(|e| named(&of.path, e))?;
+    let inner = caught(&of.path, pending.into_future()).await.map_err(|e| named(&of, e))?;
     Ok(Box::new(GuardedPlanner { inner, of }))
 }
 
@@ -476,7 +485,7 @@ impl Morsel for GuardedMorsel {
         caught
             .flat_map(move |batch| {
                 let batch = match batch {
-                    Ok(batch) => batch.map_err(|e| named(&of.path, e)),
+                    Ok(batch) => batch.map_err(|e| named(&of, e)),
                     Err(payload) => Err(damaged(&of.path, &message(&*payload))),
                 };
                 stream::iter(match batch {

@@ -6,16 +6,23 @@
 //! message length · metadata (flatbuffer) · body
 //! ```
 //! No memory is allocated by a message's claims alone: lengths and offsets are compared with the file first
-//! ([`mod@check`]), and a batch beyond the limit is refused before it is read. Only one batch is in memory at a time.
+//! ([`mod@check`]), and a batch beyond the limit is refused before it is read. Only one batch of a range is in memory at a
+//! time; it is charged to the budget.
+//!
+//! The ranges of a file are read at the same time: a range has the batches that begin in it, by the footer. A stream is
+//! read by one thread.
 
+mod ahead;
 mod check;
+mod footer;
 
 use super::in_place;
+use super::memory::charged_bytes;
+use ahead::Ahead;
 use arrow::buffer::Buffer;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::reader::FileDecoder;
-use arrow::ipc::{MessageHeader, convert, root_as_footer, root_as_message};
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use check::MessageSpan;
@@ -26,27 +33,30 @@ use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
-    FileGroupPartitioner, FileOpenFuture, FileOpener, FileScanConfig, FileSource,
+    FileOpenFuture, FileOpener, FileScanConfig, FileSource,
 };
 use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
+use footer::{Footer, Footers, Form};
 use futures::stream::{self, BoxStream};
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use tessera_exec::quota::{Account, Charge, Quota};
+use tokio::sync::OnceCell;
 
 const MAGIC: &[u8] = b"ARROW1";
 /// Maximum bytes of the schema or the footer.
 const HEAD_BYTES_MAX: u64 = 64 << 20;
-/// Minimum bytes of a read from a stream of messages.
+/// Minimum bytes of a read of messages.
 const AHEAD_BYTES: u64 = 1 << 20;
 
 /// Arrow IPC files, with a footer or as streams.
@@ -88,8 +98,9 @@ impl FileFormat for IpcFormat {
     ) -> Result<SchemaRef> {
         let mut all = Vec::with_capacity(objects.len());
         for object in objects {
-            let file = IpcFile { store: store.clone(), meta: object.clone(), limit: self.limit };
-            all.push(Schema::clone(&file.open().await?.schema));
+            let (store, meta) = (store.clone(), object.clone());
+            let file = IpcFile { store, meta, limit: self.limit, account: None };
+            all.push(Schema::clone(&*file.schema().await?));
         }
         Ok(Arc::new(Schema::try_merge(all)?))
     }
@@ -118,16 +129,36 @@ impl FileFormat for IpcFormat {
             projection: SplitProjection::unprojected(&schema),
             schema,
             limit: self.limit,
+            footers: Arc::default(),
+            account: None,
         })
     }
 }
 
+/// The reader of a scan. Its ranges share the footers of files.
 #[derive(Clone)]
 struct IpcSource {
     metrics: ExecutionPlanMetricsSet,
     projection: SplitProjection,
     schema: TableSchema,
     limit: u64,
+    footers: Arc<Footers>,
+    /// Counts what is read.
+    account: Option<Arc<Account>>,
+}
+
+/// The reader, which charges what it reads to the budget; `None` for readers of other formats.
+pub(super) fn charged(
+    source: &Arc<dyn FileSource>,
+    quota: &Arc<Quota>,
+) -> Option<Arc<dyn FileSource>> {
+    let source = source.downcast_ref::<IpcSource>()?;
+    Some(Arc::new(IpcSource { account: Some(quota.account()), ..source.clone() }))
+}
+
+/// True for the name of a stream, which has no footer to find batches by.
+pub(super) fn is_stream(file: &Path) -> bool {
+    file.as_ref().ends_with(".arrows")
 }
 
 impl FileSource for IpcSource {
@@ -138,8 +169,13 @@ impl FileSource for IpcSource {
         _: usize,
     ) -> Result<Arc<dyn FileOpener>> {
         let projection = self.projection.clone();
-        let columns = projection.file_indices.clone();
-        let opener = Arc::new(IpcOpener { store, columns, limit: self.limit });
+        let opener = Arc::new(IpcOpener {
+            store,
+            columns: projection.file_indices.clone(),
+            limit: self.limit,
+            footers: self.footers.clone(),
+            account: self.account.clone(),
+        });
         ProjectionOpener::try_new(projection, opener, self.schema.file_schema())
     }
 
@@ -161,26 +197,6 @@ impl FileSource for IpcSource {
 
     fn file_type(&self) -> &str {
         "arrow"
-    }
-
-    fn repartitioned(
-        &self,
-        partitions: usize,
-        size_min: usize,
-        order: Option<LexOrdering>,
-        config: &FileScanConfig,
-    ) -> Result<Option<FileScanConfig>> {
-        // A stream has no index, so files are distributed over threads but never split.
-        let groups = FileGroupPartitioner::new()
-            .with_target_partitions(partitions)
-            .with_repartition_file_min_size(size_min.max(usize::MAX / 2))
-            .with_preserve_order_within_groups(order.is_some())
-            .repartition_file_groups(&config.file_groups);
-        Ok(groups.map(|file_groups| {
-            let mut config = config.clone();
-            config.file_groups = file_groups;
-            config
-        }))
     }
 
     fn try_pushdown_projection(
@@ -211,13 +227,34 @@ struct IpcOpener {
     store: Arc<dyn ObjectStore>,
     columns: Vec<usize>,
     limit: u64,
+    footers: Arc<Footers>,
+    account: Option<Arc<Account>>,
 }
 
 impl FileOpener for IpcOpener {
     fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
-        let columns = self.columns.clone();
-        let file = IpcFile { store: self.store.clone(), meta: file.object_meta, limit: self.limit };
-        Ok(Box::pin(async move { file.open().await?.batches(columns).await }))
+        let bytes = file.range.as_ref().map(|range| {
+            let at = |offset: i64| u64::try_from(offset).unwrap_or(0);
+            at(range.start)..at(range.end)
+        });
+        let (columns, form) = (self.columns.clone(), self.footers.of(&file.object_meta.location));
+        let file = IpcFile {
+            store: self.store.clone(),
+            meta: file.object_meta,
+            limit: self.limit,
+            account: self.account.clone(),
+        };
+        Ok(file.opened(form, bytes, columns).boxed())
+    }
+}
+
+/// A refusal of memory as an error of the reader, to which the name of the file is added.
+fn of_reader(error: DataFusionError) -> DataFusionError {
+    match error {
+        DataFusionError::ResourcesExhausted(_) => {
+            DataFusionError::ArrowError(Box::new(ArrowError::ExternalError(Box::new(error))), None)
+        }
+        other => other,
     }
 }
 
@@ -225,104 +262,123 @@ impl FileOpener for IpcOpener {
 struct IpcFile {
     store: Arc<dyn ObjectStore>,
     meta: ObjectMeta,
+    /// Maximum bytes of one batch.
     limit: u64,
+    account: Option<Arc<Account>>,
 }
 
-/// A file whose schema is known.
+/// A file whose messages are decoded.
 struct Opened {
     file: IpcFile,
-    schema: SchemaRef,
     decoder: FileDecoder,
     rest: Rest,
+    /// Bytes read ahead.
+    ahead: Ahead,
+    /// Counts the unpacked bytes of dictionaries, by their ids.
+    dictionaries: HashMap<i64, Charge>,
+    /// Counts the unpacked bytes of the last batch.
+    unpacked: Option<Charge>,
 }
 
 /// The messages after the schema.
 enum Rest {
-    /// Messages listed in the footer.
-    Listed { dictionaries: Vec<MessageSpan>, batches: VecDeque<MessageSpan> },
-    /// The messages of a stream.
-    Stream(Ahead),
+    /// Those of the footer with these numbers.
+    Listed { form: Arc<OnceCell<Form>>, batches: Range<usize> },
+    /// Those of a stream.
+    Stream,
 }
 
 fn said(reason: impl Into<String>) -> DataFusionError {
-    DataFusionError::ArrowError(Box::new(arrow::error::ArrowError::IpcError(reason.into())), None)
+    DataFusionError::ArrowError(Box::new(ArrowError::IpcError(reason.into())), None)
 }
 
 impl IpcFile {
-    async fn read(&self, range: Range<u64>) -> Result<Bytes> {
-        let mut parts = self.store.get_ranges(&self.meta.location, &[range]).await?;
-        Ok(parts.pop().unwrap_or_default())
+    /// Counts bytes; `None` without a budget.
+    fn reserve(&self, what: &str, bytes: u64) -> Result<Option<Charge>> {
+        let Some(account) = &self.account else { return Ok(None) };
+        let charge = account.try_reserve(bytes).ok_or_else(|| {
+            let (used, limit) = (account.quota().used(), account.quota().limit());
+            DataFusionError::ResourcesExhausted(format!(
+                "{what} of an Arrow file needs {bytes} bytes of memory, and {used} of {limit} are in use; write smaller \
+                 record batches"
+            ))
+        })?;
+        Ok(Some(charge))
     }
 
-    async fn open(self) -> Result<Opened> {
-        let size = self.meta.size;
-        let head = self.read(0..size.min(8)).await?;
+    /// Reads bytes, which are counted for as long as they live.
+    async fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        let charge = self.reserve("reading a part", range.end.saturating_sub(range.start))?;
+        let mut parts = self.store.get_ranges(&self.meta.location, &[range]).await?;
+        let bytes = parts.pop().unwrap_or_default();
+        Ok(match charge {
+            Some(charge) => charged_bytes(bytes, charge),
+            None => bytes,
+        })
+    }
+
+    /// Finds out whether the file has a footer, and reads it.
+    async fn form(&self) -> Result<Form> {
+        let head = self.read(0..self.meta.size.min(8)).await?;
         match head.starts_with(MAGIC) {
-            true => self.open_listed(size).await,
-            false => self.open_stream(size).await,
+            true => Ok(Form::Listed(Footer::read(self).await?)),
+            false => Ok(Form::Stream),
         }
     }
 
-    async fn open_listed(self, size: u64) -> Result<Opened> {
-        let tail = match size {
-            20.. => self.read(size - 10..size).await?,
-            _ => return Err(said("the file is too short")),
-        };
-        let length = match tail.split_first_chunk::<4>() {
-            Some((length, MAGIC)) => i32::from_le_bytes(*length),
-            _ => return Err(said("the file does not end as an Arrow file")),
-        };
-        let length = u64::try_from(length).ok().filter(|l| (1..=size - 18).contains(l));
-        let length = length.filter(|l| *l <= HEAD_BYTES_MAX);
-        let Some(length) = length else {
-            return Err(said(format!("the footer does not fit into the file's {size} bytes")));
-        };
-        let bytes = self.read(size - 10 - length..size - 10).await?;
-        let footer = root_as_footer(&bytes).map_err(|e| said(format!("the footer: {e}")))?;
-        let schema = footer.schema().ok_or_else(|| said("the footer has no schema"))?;
-        let schema = Arc::new(convert::fb_to_schema(schema));
-        let decoder = FileDecoder::new(schema.clone(), footer.version());
-        let dictionaries = footer.dictionaries().into_iter().flatten();
-        let dictionaries = dictionaries.map(|b| MessageSpan::of(b, size)).collect::<Result<_>>()?;
-        let batches = footer.recordBatches().into_iter().flatten();
-        let batches = batches.map(|b| MessageSpan::of(b, size)).collect::<Result<_>>()?;
-        let rest = Rest::Listed { dictionaries, batches };
-        Ok(Opened { file: self, schema, decoder, rest })
+    async fn schema(&self) -> Result<SchemaRef> {
+        match self.form().await? {
+            Form::Listed(footer) => Ok(footer.schema().clone()),
+            Form::Stream => Ok(Ahead::default().schema(self).await?.0),
+        }
     }
 
-    async fn open_stream(self, size: u64) -> Result<Opened> {
-        let mut ahead = Ahead { at: 0, size, bytes: Bytes::new(), start: 0 };
-        let Some((_, bytes)) = ahead.message(&self, HEAD_BYTES_MAX).await? else {
-            return Err(said("the file has no schema"));
-        };
-        let message =
-            root_as_message(check::told(&bytes)).map_err(|e| said(format!("the schema: {e}")))?;
-        let schema =
-            message.header_as_schema().ok_or_else(|| said("the file begins with no schema"))?;
-        let schema = Arc::new(convert::fb_to_schema(schema));
-        let decoder = FileDecoder::new(schema.clone(), message.version());
-        Ok(Opened { file: self, schema, decoder, rest: Rest::Stream(ahead) })
-    }
-}
-
-impl Opened {
-    /// Yields the batches of these columns, one after another.
-    async fn batches(
-        mut self,
+    /// As [`Self::batches`], with errors of the reader.
+    async fn opened(
+        self,
+        form: Arc<OnceCell<Form>>,
+        bytes: Option<Range<u64>>,
         columns: Vec<usize>,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        self.decoder = self.decoder.with_projection(columns);
-        if let Rest::Listed { dictionaries, .. } = &mut self.rest {
-            let dictionaries = std::mem::take(dictionaries);
-            let all = dictionaries.iter().map(|d| d.length).fold(0, u64::saturating_add);
-            check::fits("dictionaries", all, self.file.limit)?;
-            for place in dictionaries {
-                let bytes = self.file.read(place.range()).await?;
-                self.decode(place, bytes)?;
+        let batches = self.batches(form, bytes, columns).await.map_err(of_reader)?;
+        Ok(batches.map_err(of_reader).boxed())
+    }
+
+    /// Yields those batches of these columns that begin within `bytes`, one after another. A stream has no index: all
+    /// its batches belong to the range that begins the file.
+    async fn batches(
+        self,
+        form: Arc<OnceCell<Form>>,
+        bytes: Option<Range<u64>>,
+        columns: Vec<usize>,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let is_first = bytes.as_ref().is_none_or(|bytes| bytes.start == 0);
+        let found = form.get_or_try_init(|| self.form()).await?;
+        let opened = match found {
+            Form::Listed(footer) => {
+                let batches = footer.batches_within(bytes);
+                if batches.is_empty() {
+                    return Ok(stream::empty().boxed());
+                }
+                let decoder = footer.decoder().with_projection(columns);
+                let rest = Rest::Listed { form: form.clone(), batches };
+                let mut opened = Opened::new(self, decoder, rest, Ahead::default());
+                for (place, bytes) in footer.dictionaries(&opened.file).await? {
+                    opened.decode(place, bytes)?;
+                }
+                opened
             }
-        }
-        let batches = stream::try_unfold(self, |mut file| async move {
+            Form::Stream if is_first => {
+                let mut ahead = Ahead::default();
+                let (schema, version) = ahead.schema(&self).await?;
+                let decoder = FileDecoder::new(schema, version).with_projection(columns);
+                Opened::new(self, decoder, Rest::Stream, ahead)
+            }
+            Form::Stream => return Ok(stream::empty().boxed()),
+        };
+        let batches = stream::try_unfold(opened, |mut file| async move {
             loop {
+                file.unpacked = None;
                 let Some((place, bytes)) = file.next().await? else { return Ok(None) };
                 if let Some(batch) = file.decode(place, bytes)? {
                     return Ok(Some((batch, file)));
@@ -331,99 +387,64 @@ impl Opened {
         });
         Ok(batches.into_stream().boxed())
     }
+}
+
+impl Opened {
+    fn new(file: IpcFile, decoder: FileDecoder, rest: Rest, ahead: Ahead) -> Self {
+        Opened { file, decoder, rest, ahead, dictionaries: HashMap::new(), unpacked: None }
+    }
 
     /// The next message and its location.
     async fn next(&mut self) -> Result<Option<(MessageSpan, Bytes)>> {
         let limit = self.file.limit;
-        match &mut self.rest {
-            Rest::Listed { batches, .. } => {
-                let Some(place) = batches.pop_front() else { return Ok(None) };
-                check::fits("a batch", place.length, limit)?;
-                Ok(Some((place, self.file.read(place.range()).await?)))
-            }
-            Rest::Stream(ahead) => ahead.message(&self.file, limit).await,
-        }
+        let Rest::Listed { form, batches } = &mut self.rest else {
+            return self.ahead.message(&self.file, limit).await;
+        };
+        let Some(footer) = form.get().and_then(Form::footer) else { return Ok(None) };
+        let Some(place) = batches.next().and_then(|number| footer.batch(number)) else {
+            return Ok(None);
+        };
+        check::fits("a batch", place.length, limit)?;
+        let range = place.range();
+        let to = || footer.read_to(range.start, batches.clone());
+        let bytes = self.ahead.get(&self.file, range.clone(), to).await?;
+        Ok(Some((place, bytes)))
     }
 
     /// Decodes a batch; `None` for a dictionary.
     fn decode(&mut self, place: MessageSpan, bytes: Bytes) -> Result<Option<RecordBatch>> {
-        let kind = check::message(&bytes, place, self.file.limit)?;
+        let message = check::message(&bytes, place, self.file.limit)?;
+        let charge = match message.unpacked {
+            0 => None,
+            bytes => self.file.reserve("unpacking a batch", bytes)?,
+        };
         let (block, bytes) = (place.block(), Buffer::from(bytes));
+        let decoded = in_place(|| match message.dictionary {
+            Some(_) => self.decoder.read_dictionary(&block, &bytes).map(|()| None),
+            None => self.decoder.read_record_batch(&block, &bytes),
+        });
+        match message.dictionary {
+            Some(id) => self.hold_dictionary(id, message.is_delta, charge),
+            None => self.unpacked = charge,
+        }
         // Any error of the decoder is about the bytes.
-        let told = |e: ArrowError| match e {
+        decoded.map_err(|e| match e {
             ArrowError::IpcError(reason) => said(reason),
             other => said(other.to_string()),
-        };
-        in_place(|| match kind {
-            MessageHeader::DictionaryBatch => {
-                self.decoder.read_dictionary(&block, &bytes).map_err(told)?;
-                Ok(None)
-            }
-            _ => self.decoder.read_record_batch(&block, &bytes).map_err(told),
         })
     }
-}
 
-/// Reads consecutive messages, with read-ahead.
-struct Ahead {
-    /// Offset of the next message.
-    at: u64,
-    size: u64,
-    /// The bytes read so far, from offset `start`.
-    bytes: Bytes,
-    start: u64,
-}
-
-impl Ahead {
-    /// The next message, with its location; `None` at the end.
-    async fn message(
-        &mut self,
-        file: &IpcFile,
-        limit: u64,
-    ) -> Result<Option<(MessageSpan, Bytes)>> {
-        if self.size - self.at < 4 {
-            return Ok(None);
+    /// Counts a dictionary, which replaces that of its id or continues it.
+    fn hold_dictionary(&mut self, id: i64, is_delta: bool, charge: Option<Charge>) {
+        if !is_delta {
+            self.dictionaries.remove(&id);
         }
-        let head = self.get(file, self.at..self.size.min(self.at + 8)).await?;
-        // Files from before 2019 lack the marker before the length.
-        let (prefix, length) = match (&head[..4], head.get(4..8)) {
-            ([0xff, 0xff, 0xff, 0xff], Some(length)) => (8, length),
-            ([0xff, 0xff, 0xff, 0xff], None) => return Ok(None),
-            (length, _) => (4, length),
-        };
-        let length = length.try_into().map_or(0, i32::from_le_bytes);
-        let left = self.size - self.at - prefix;
-        let length = match u64::try_from(length) {
-            Ok(0) => return Ok(None),
-            Ok(length) if length <= left => length,
-            _ => {
-                let reason = format!("a message at byte {} would have {length} bytes", self.at);
-                return Err(said(reason));
+        let Some(charge) = charge else { return };
+        match self.dictionaries.get_mut(&id) {
+            Some(known) => known.join(charge),
+            None => {
+                self.dictionaries.insert(id, charge);
             }
-        };
-        check::fits("a message", length, HEAD_BYTES_MAX)?;
-        let told = self.get(file, self.at..self.at + prefix + length).await?;
-        let message = root_as_message(check::told(&told))
-            .map_err(|e| said(format!("a message at byte {}: {e}", self.at)))?;
-        let place = MessageSpan::new(self.at, prefix + length, message.bodyLength(), self.size)?;
-        check::fits("a batch", place.length, limit)?;
-        let bytes = self.get(file, place.range()).await?;
-        self.at += place.length;
-        Ok(Some((place, bytes)))
-    }
-
-    async fn get(&mut self, file: &IpcFile, range: Range<u64>) -> Result<Bytes> {
-        let end = self.start + self.bytes.len() as u64;
-        if range.start < self.start || range.end > end {
-            let to = range.end.max(range.start.saturating_add(AHEAD_BYTES)).min(self.size);
-            self.bytes = file.read(range.start..to).await?;
-            self.start = range.start;
-        }
-        let from = (range.start - self.start) as usize;
-        let to = from + (range.end - range.start) as usize;
-        match to <= self.bytes.len() {
-            true => Ok(self.bytes.slice(from..to)),
-            false => Err(said("the file ends in the middle of a message")),
         }
     }
 }

@@ -15,6 +15,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tessera_exec::error::Error;
 use tessera_exec::store::{Directory, Space, Store};
 
+/// Files of sorted rows that are merged at a time. Each needs memory, and a descriptor.
+pub(super) const FAN_IN: usize = 32;
+
 /// Bytes read at a time.
 const PIECE: usize = 256 << 10;
 
@@ -46,7 +49,7 @@ struct Shared(Arc<RowsFile>);
 impl RowsScratch {
     /// The disk manager of DataFusion's environment. Without space for files nothing is spilled.
     pub(super) fn disk_manager(store: &Arc<Store>) -> DiskManagerBuilder {
-        let builder = DiskManagerBuilder::default();
+        let builder = DiskManagerBuilder::default().with_max_spill_merge_fan_in(FAN_IN);
         match store.is_on() {
             true => builder.with_temp_file_factory(Arc::new(RowsScratch { store: store.clone() })),
             false => builder.with_mode(DiskManagerMode::Disabled),

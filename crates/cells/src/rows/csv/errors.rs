@@ -25,7 +25,12 @@ pub(in crate::rows) fn behind(first: u64, one: usize, error: DataFusionError) ->
 }
 
 /// The error of a row, by the words of Arrow's reader of CSV, which that of NDJSON uses, too; `None` for other errors.
-pub(in crate::rows) fn bad_row(path: &str, error: &DataFusionError) -> Option<SourceError> {
+/// `one` is the reader's number of the first row, unless [`behind`] has added another one.
+pub(in crate::rows) fn bad_row(
+    path: &str,
+    one: usize,
+    error: &DataFusionError,
+) -> Option<SourceError> {
     let DataFusionError::ArrowError(e, _) = error else { return None };
     let (ArrowError::ParseError(what) | ArrowError::CsvError(what)) = &**e else { return None };
     let (what, behind, one) = match what.rsplit_once(BEHIND) {
@@ -33,7 +38,7 @@ pub(in crate::rows) fn bad_row(path: &str, error: &DataFusionError) -> Option<So
             let (first, one) = range.split_once(':')?;
             (what, format!("{BEHIND}{first}"), one.parse().ok()?)
         }
-        None => (what.as_str(), String::new(), 1),
+        None => (what.as_str(), String::new(), one),
     };
     let (row, column, reason, hint) = not_of_type(what, one).or_else(|| of_other_length(what))?;
     let (path, place) = (path.to_string(), format!("{row}{behind}{column}"));

@@ -48,12 +48,23 @@ async fn rows(
     quota: Option<&Arc<Quota>>,
     has_header: bool,
 ) -> datafusion::error::Result<(RecordBatch, usize)> {
+    // DataFusion takes each quote for a mark where it looks at types.
+    let of_id = if has_header { DataType::Int64 } else { DataType::Utf8 };
+    rows_with(text, split, quota, has_header, of_id).await
+}
+
+/// As [`rows`], with that type of the first column.
+async fn rows_with(
+    text: &str,
+    split: Option<u64>,
+    quota: Option<&Arc<Quota>>,
+    has_header: bool,
+    of_id: DataType,
+) -> datafusion::error::Result<(RecordBatch, usize)> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.csv");
     std::fs::write(&path, text).unwrap();
     let context = SessionContext::new_with_state(session_state(1 << 30).unwrap());
-    // DataFusion takes each quote for a mark where it looks at types.
-    let of_id = if has_header { DataType::Int64 } else { DataType::Utf8 };
     let schema = Schema::new(vec![
         Field::new("id", of_id, true),
         Field::new("a", DataType::Utf8, true),
@@ -122,4 +133,32 @@ async fn errors_tell_where_a_row_is() {
     let (split, _) = rows(&file("\n", 3), Some(1 << 20), None, true).await.unwrap();
     let read = split.column(0).as_primitive::<datafusion::arrow::datatypes::Int64Type>();
     assert_eq!(read.values().to_vec(), ids);
+}
+
+/// With and without a header, in whole files, in the first range and in others.
+#[tokio::test]
+async fn numbers_of_rows_count_from_one() {
+    for has_header in [true, false] {
+        for bad in [1, 2, 7, 150] {
+            let mut text = if has_header { "id,a,b\n".to_string() } else { String::new() };
+            for row in 1..=200 {
+                let id = if row == bad { "x".to_string() } else { row.to_string() };
+                let _ = writeln!(text, "{id},a,b");
+            }
+            for split in [None, Some(1 << 20), Some(300)] {
+                let read = rows_with(&text, split, None, has_header, DataType::Int64).await;
+                let told = read.unwrap_err().find_root().to_string();
+                let (_, place) = told.split_once("t.csv`, row ").unwrap();
+                let (place, _) = place.split_once(", column 1: `x` cannot be read").unwrap();
+                let number: usize = match place.split_once(" behind byte ") {
+                    None => place.parse().unwrap(),
+                    Some((row, first)) => {
+                        let before = text[..first.parse().unwrap()].lines().count();
+                        row.parse::<usize>().unwrap() + before - usize::from(has_header)
+                    }
+                };
+                assert_eq!(number, bad, "header {has_header}, splits of {split:?}: {told}");
+            }
+        }
+    }
 }

@@ -67,8 +67,18 @@ pub(super) fn told(bytes: &[u8]) -> &[u8] {
     bytes.get(prefix..).unwrap_or_default()
 }
 
+/// A message with a batch.
+pub(super) struct Batch {
+    /// The id of a dictionary.
+    pub(super) dictionary: Option<i64>,
+    /// True if it continues the dictionary.
+    pub(super) is_delta: bool,
+    /// Bytes that it unpacks to; 0 if it is not compressed.
+    pub(super) unpacked: u64,
+}
+
 /// Validates a message before it is decoded.
-pub(super) fn message(bytes: &[u8], place: MessageSpan, limit: u64) -> Result<MessageHeader> {
+pub(super) fn message(bytes: &[u8], place: MessageSpan, limit: u64) -> Result<Batch> {
     let at = place.start;
     let (head, body) = match bytes.split_at_checked(place.head as usize) {
         Some(parts) => parts,
@@ -76,11 +86,10 @@ pub(super) fn message(bytes: &[u8], place: MessageSpan, limit: u64) -> Result<Me
     };
     let message =
         root_as_message(told(head)).map_err(|e| said(format!("the message at byte {at}: {e}")))?;
+    let dictionary = message.header_as_dictionary_batch();
     let batch = match message.header_type() {
         MessageHeader::RecordBatch => message.header_as_record_batch(),
-        MessageHeader::DictionaryBatch => {
-            message.header_as_dictionary_batch().and_then(|d| d.data())
-        }
+        MessageHeader::DictionaryBatch => dictionary.and_then(|d| d.data()),
         other => return Err(said(format!("the message at byte {at} is {other:?}, no batch"))),
     };
     let batch = batch.ok_or_else(|| said(format!("the batch at byte {at} is missing")))?;
@@ -95,7 +104,11 @@ pub(super) fn message(bytes: &[u8], place: MessageSpan, limit: u64) -> Result<Me
         let reason = format!("the batch at byte {at} would have {rows} rows in {bytes} bytes");
         return Err(said(reason));
     }
-    Ok(message.header_type())
+    Ok(Batch {
+        dictionary: dictionary.map(|dictionary| dictionary.id()),
+        is_delta: dictionary.is_some_and(|dictionary| dictionary.isDelta()),
+        unpacked: if batch.compression().is_some() { bytes } else { 0 },
+    })
 }
 
 /// The bytes of a batch after decompression.

@@ -17,12 +17,10 @@ use datafusion::error::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
-    PlanProperties,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -238,13 +236,7 @@ impl GatherExec {
     fn new(input: Arc<dyn ExecutionPlan>) -> Self {
         // Splits follow each other as the rows do, so an order within each is one of all. Constants follow from the
         // query, so they are the same in all.
-        let order = input.properties().equivalence_properties().clone();
-        let properties = Arc::new(PlanProperties::new(
-            order,
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        ));
+        let properties = single::with_partitions(input.equivalence_properties().clone(), 1);
         GatherExec { input, properties }
     }
 }

@@ -1,10 +1,11 @@
 //! Scans of files and of rows in memory, cut into splits.
 //!
 //! The cuts follow from the files' sizes and the numbers of rows alone, never from threads. A range of a Parquet file
-//! has the row groups that begin in it, a range of an NDJSON file the lines that begin in it, one of a CSV file the rows
-//! ([`super::super::csv`]). Splits of other formats are whole files.
+//! has the row groups that begin in it, one of an Arrow file the record batches, a range of an NDJSON file the lines that
+//! begin in it, one of a CSV file the rows ([`super::super::csv`]). Arrow streams are not cut: nothing lists their batches.
 
 use super::super::guard::{can_be_cut, of_ranges};
+use super::super::ipc;
 use super::{SPLITS_MAX, SplitSize};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::memory::MemorySourceConfig;
@@ -56,7 +57,7 @@ fn files_of(
         |file: &PartitionedFile| Packing::of(file.object_meta.location.as_ref()).is_some();
     let is_cut = !files.iter().any(is_packed)
         && match scan.file_source.file_type() {
-            "parquet" | "json" => true,
+            "parquet" | "json" | "arrow" => true,
             // Files of similar sizes are splits as they are, which workers can compute, too.
             "csv" => {
                 let few = files.len() < WHOLE_FILES || largest > total / 2;
@@ -64,7 +65,11 @@ fn files_of(
             }
             _ => false,
         };
-    let groups = groups(files.iter(), bytes, is_cut);
+    let is_arrow = scan.file_source.file_type() == "arrow";
+    let cuts = |file: &PartitionedFile| {
+        is_cut && !(is_arrow && ipc::is_stream(&file.object_meta.location))
+    };
+    let groups = groups(files.iter(), bytes, cuts);
     if groups.len() == 1 {
         return None;
     }
@@ -86,12 +91,12 @@ fn files_of(
 fn groups<'a>(
     files: impl Iterator<Item = &'a PartitionedFile>,
     bytes: u64,
-    is_cut: bool,
+    is_cut: impl Fn(&PartitionedFile) -> bool,
 ) -> Vec<FileGroup> {
     let (mut groups, mut group, mut filled) = (Vec::new(), Vec::new(), 0);
     for file in files {
         let (mut start, end) = file.range();
-        if !is_cut || end <= start {
+        if !is_cut(file) || end <= start {
             group.push(file.clone());
             filled += end.saturating_sub(start);
             start = end;
@@ -164,7 +169,7 @@ mod tests {
             let (start, end) = file.range();
             (file.object_meta.location.to_string(), start, end)
         };
-        let groups = groups(files.iter(), bytes, is_cut);
+        let groups = groups(files.iter(), bytes, |_| is_cut);
         groups.iter().map(|group| group.iter().map(shown).collect()).collect()
     }
 

@@ -8,23 +8,23 @@
 //! Keys of fixed width become numbers that compare as the keys do ([`super::keys`]). Equal keys keep the order of their
 //! rows, so the result is the same whatever the threads, and keys by which the input is ordered already are left out.
 //!
-//! Rows that do not fit into memory are sorted by DataFusion, which spills.
+//! Rows that do not fit into memory go to [`files`], as many at a time as fit.
+
+mod files;
 
 use super::gather::{Unit, bounds, partitions_of};
 use super::in_order::{Begin, in_order};
 use super::keys::{Entry, Keys, Run};
-use super::once::OnceExec;
 use crate::rows::single::{self, only_input};
 use datafusion::arrow::array::{Array, ArrayRef, UInt64Array};
-use datafusion::arrow::compute::{SortOptions, interleave_record_batch};
-use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::arrow::compute::interleave_record_batch;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_batch_memory_size};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{
     Boundedness, EmissionType, apply_expression_roots,
@@ -35,6 +35,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
     PlanProperties,
 };
+use files::SortedFiles;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use std::fmt;
@@ -224,85 +225,88 @@ impl SortedRun {
     }
 }
 
+/// Sorted runs in memory.
+struct Held {
+    batches: Vec<RecordBatch>,
+    runs: Vec<Run>,
+    /// Batches may be slices of the same rows.
+    counted: RecordBatchMemoryCounter,
+    memory: MemoryReservation,
+}
+
+impl Held {
+    fn new(context: &TaskContext) -> Self {
+        Held {
+            batches: Vec::new(),
+            runs: Vec::new(),
+            counted: RecordBatchMemoryCounter::new(),
+            memory: MemoryConsumer::new("sort").register(context.memory_pool()),
+        }
+    }
+
+    /// Asks for the memory of a run.
+    fn try_grow(&mut self, SortedRun { batches, run }: &SortedRun) -> Result<()> {
+        let bytes: usize = batches.iter().map(|batch| self.counted.count_batch(batch)).sum();
+        self.memory.try_grow(bytes + run.bytes())
+    }
+
+    fn add(&mut self, SortedRun { batches, mut run }: SortedRun) {
+        run.number(self.batches.len());
+        self.batches.extend(batches);
+        self.runs.push(run);
+    }
+}
+
 impl Sort {
     async fn sorted(self) -> Result<Sorted> {
         let splits = self.input.output_partitioning().partition_count();
         let begin = partitions_of(self.input.clone(), self.context.clone());
         let begin = runs(begin, Unit::of(&self.context), self.keys.clone());
-        let held = bounds("sort", &self.context);
-        let memory = MemoryConsumer::new("sort").register(self.context.memory_pool());
-        let mut runs = in_order(splits, begin, SortedRun::bytes, held);
-        let (mut batches, mut sorted) = (Vec::new(), Vec::new());
-        // Batches may be slices of the same rows.
-        let mut counted = RecordBatchMemoryCounter::new();
-        while let Some(SortedRun { batches: more, mut run }) = runs.try_next().await? {
-            let bytes: usize = more.iter().map(|batch| counted.count_batch(batch)).sum();
-            let fits = memory.try_grow(bytes + run.bytes()).is_ok();
-            run.number(batches.len());
-            batches.extend(more);
-            if !fits {
-                drop((memory, sorted));
-                let rest = runs.map_ok(|run| stream::iter(run.batches.into_iter().map(Ok)));
-                let all = stream::iter(batches.into_iter().map(Ok)).chain(rest.try_flatten());
-                return self.spilling(all.boxed()).map(Sorted::Stream);
+        let ahead = bounds("sort", &self.context);
+        let mut runs = in_order(splits, begin, SortedRun::bytes, ahead);
+        let has_files = self.context.runtime_env().disk_manager.tmp_files_enabled();
+        let (mut held, mut files) = (Held::new(&self.context), None);
+        while let Some(run) = runs.try_next().await? {
+            if let Err(e) = held.try_grow(&run) {
+                if held.runs.is_empty() || !has_files {
+                    return Err(e);
+                }
+                let files = files.get_or_insert_with(|| self.files());
+                let full = std::mem::replace(&mut held, Held::new(&self.context));
+                files.write(self.merged(full)).await?;
+                held.try_grow(&run)?;
             }
-            sorted.push(run);
+            held.add(run);
         }
+        // What is computed ahead has memory, which the merge of files may need.
         drop(runs);
-        let bytes = counted.memory_usage();
-        Ok(Sorted::Parts(Arc::new(self.merged(batches, bytes, sorted, memory))))
+        let Some(mut files) = files else {
+            return Ok(Sorted::Parts(Arc::new(self.merged(held))));
+        };
+        files.write(self.merged(held)).await?;
+        files.merged(self.order, self.input.schema()).map(Sorted::Stream)
     }
 
-    fn merged(
-        self,
-        batches: Vec<RecordBatch>,
-        bytes: usize,
-        runs: Vec<Run>,
-        memory: MemoryReservation,
-    ) -> Merge {
+    fn files(&self) -> SortedFiles {
+        SortedFiles::new(&self.input.schema(), &self.context)
+    }
+
+    fn merged(&self, held: Held) -> Merge {
+        let Held { batches, runs, counted, memory } = held;
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
-        let row_bytes = (bytes / rows.max(1)).max(1);
+        let row_bytes = (counted.memory_usage() / rows.max(1)).max(1);
         let batch_rows = self.context.session_config().batch_size().max(1);
         Merge {
             cuts: self.keys.cuts(&runs, rows.div_ceil(PART_ROWS), SAMPLES, self.whole),
-            keys: self.keys,
+            keys: self.keys.clone(),
             batches,
             runs,
+            row_bytes,
             most: (Unit::of(&self.context).bytes / row_bytes).max(batch_rows),
             slice: (batch_rows / SLICE_SHARE).max(1),
+            numbers: None,
             _memory: memory,
         }
-    }
-
-    /// Lets DataFusion sort the rows, by their numbers where keys are equal.
-    fn spilling(
-        self,
-        rows: BoxStream<'static, Result<RecordBatch>>,
-    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let schema = self.input.schema();
-        let mut fields: Vec<_> = schema.fields().iter().cloned().collect();
-        fields.push(Arc::new(Field::new("__number", DataType::UInt64, false)));
-        let numbered = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
-        let own = numbered.clone();
-        let mut seen = 0;
-        let rows = rows.map(move |batch| {
-            let batch = batch?;
-            let next = seen + batch.num_rows() as u64;
-            let numbers = UInt64Array::from_iter_values(seen..next);
-            seen = next;
-            let mut columns = batch.columns().to_vec();
-            columns.push(Arc::new(numbers));
-            Ok(RecordBatch::try_new(own.clone(), columns)?)
-        });
-        let number = Column::new("__number", schema.fields().len());
-        let mut order = self.order;
-        order.push(PhysicalSortExpr::new(Arc::new(number), SortOptions::default()));
-        let input = OnceExec::new(single::properties(numbered), rows.boxed());
-        let sorted = SortExec::new(order, Arc::new(input)).execute(0, self.context)?;
-        let columns: Vec<usize> = (0..schema.fields().len()).collect();
-        let rows =
-            sorted.map(move |batch| Ok(batch?.project(&columns)?.with_schema(schema.clone())?));
-        Ok(rows.boxed())
     }
 }
 
@@ -350,11 +354,32 @@ pub(super) struct Merge {
     runs: Vec<Run>,
     /// For each bound, the first entry of each run that is not before it.
     cuts: Vec<Vec<usize>>,
+    /// Bytes of a row, on average.
+    row_bytes: usize,
     /// Upper bound on the rows of a batch that is asked for: rows with long texts are fewer.
     most: usize,
     /// Consecutive rows that are not copied.
     slice: usize,
+    /// `None` for rows without their numbers.
+    numbers: Option<Numbers>,
     _memory: MemoryReservation,
+}
+
+/// The numbers of rows in the order of the input, as their last column.
+struct Numbers {
+    schema: SchemaRef,
+    /// The number of the first row of each batch.
+    starts: Vec<u64>,
+}
+
+impl Numbers {
+    /// The rows of these entries with their numbers.
+    fn with(&self, rows: &RecordBatch, entries: &[Entry]) -> Result<RecordBatch> {
+        let numbers = entries.iter().map(|&(batch, row)| self.starts[batch] + row as u64);
+        let mut columns = rows.columns().to_vec();
+        columns.push(Arc::new(UInt64Array::from_iter_values(numbers)));
+        Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
+    }
 }
 
 impl Merge {
@@ -383,8 +408,11 @@ impl Merge {
             if start == end {
                 return Ok(None);
             }
-            let batch = all.batch(&entries[start..end])?;
+            let mut batch = all.batch(&entries[start..end])?;
             let next = start + batch.num_rows();
+            if let Some(numbers) = &all.numbers {
+                batch = numbers.with(&batch, &entries[start..next])?;
+            }
             Ok(Some((batch, (all, entries, next))))
         });
         Ok(batches.boxed())
@@ -425,6 +453,7 @@ fn is_mostly_own(rows: &RecordBatch) -> bool {
 mod tests {
     use super::*;
     use datafusion::arrow::array::Int64Array;
+    use datafusion::arrow::datatypes::{DataType, Field, Schema};
 
     #[test]
     fn rows_that_follow_each_other_are_straight() {

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 //! Plans with and without splits, on one thread and on several, with much memory and with little.
 
 use super::*;
@@ -38,7 +38,7 @@ fn rows() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-pub(in crate::rows) const QUERIES: [&str; 38] = [
+pub(in crate::rows) const QUERIES: [&str; 39] = [
     "SELECT * FROM t",
     "SELECT id, v * 2 FROM t WHERE g = 3",
     "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
@@ -76,11 +76,15 @@ pub(in crate::rows) const QUERIES: [&str; 38] = [
     LEFT,
     FULL,
     UNION,
+    UNION_OF_CONSTANTS,
     "SELECT g, sum(v), count(*), min(s) FROM (SELECT g, v, s FROM t UNION ALL SELECT g, v, s FROM t WHERE k < 2000) q GROUP BY g ORDER BY g",
 ];
 
 /// Rows of two inputs, those of the first one first.
 const UNION: &str = "SELECT id, v FROM t WHERE g = 7 UNION ALL SELECT k, v FROM t WHERE g = 3";
+
+/// The second input has columns without NULL, and other names.
+const UNION_OF_CONSTANTS: &str = "SELECT g, sum(x), count(*) FROM (SELECT g, v AS x FROM t UNION ALL SELECT 5 AS h, coalesce(v, 0.5) FROM t WHERE k < 2000) q GROUP BY g ORDER BY g";
 
 /// Joins that yield rows without a match of a small first side.
 const LEFT: &str = "SELECT u.id, u.v, t.id FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u LEFT JOIN t ON t.id = u.k AND t.g > 8";
@@ -215,6 +219,22 @@ async fn splits_have_the_same_bits_in_little_memory() {
         }
     }
     assert!(fitting > 12, "{fitting} queries fit");
+}
+
+/// Of narrow rows the keys and numbers take more memory than the values.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sorts_and_windows_of_narrow_rows_fit_into_little_memory() {
+    let (_directory, path) = file();
+    for sql in [
+        "SELECT v FROM t ORDER BY v",
+        "SELECT id, v FROM t ORDER BY v DESC, id",
+        "SELECT max(n), sum(n * id) FROM (SELECT id, row_number() OVER (ORDER BY v) AS n FROM t) q",
+    ] {
+        let world = |memory| World { threads: 4, memory, is_split: true };
+        let much = answers(&world(1 << 30), sql, &path).await.unwrap();
+        let little = answers(&world(512 << 10), sql, &path).await;
+        assert_eq!(much, little.unwrap_or_else(|e| panic!("{sql}: {e}")), "{sql}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -172,6 +172,24 @@ async fn parts_have_the_same_text_rows_and_bits_in_another_process() {
     assert!(sent >= 24 && with_keys > 0, "{sent} parts, {with_keys} with keys");
 }
 
+/// DataFusion casts a column without NULL to its own type, so that it may be NULL as that of the other input.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn unions_with_columns_without_null_are_sent() {
+    let (_directory, path) = file();
+    let (here, there) = (Process::new(), Process::new());
+    let table = here.table(TableFormat::Parquet, &path).await;
+    for sql in [
+        "SELECT sum(x), count(y) FROM (SELECT g AS x, s AS y FROM t UNION ALL SELECT 5, 'a' FROM t WHERE k < 2000) q",
+        "SELECT sum(x), max(y) FROM (SELECT 1 AS x, 'b' AS z, v AS y FROM t WHERE g = 3 UNION ALL SELECT g, s, 2.5 FROM t) q",
+        "SELECT sum(x) FROM (SELECT coalesce(k, 0) AS x FROM t WHERE g = 3 UNION ALL SELECT v FROM t) q",
+    ] {
+        let parts = here.parts(&table, sql).await;
+        assert_eq!(parts.len(), 1, "{sql}");
+        assert!(text(&parts[0]).contains("ConcatExec"), "{sql}");
+        is_same_there(&here, &there, &parts[0], sql).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn scans_of_other_formats_are_the_same_in_another_process() {
     let directory = tempfile::tempdir().unwrap();

@@ -15,7 +15,7 @@ use datafusion::physical_plan::collect;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use datafusion::prelude::SessionConfig;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use tessera_exec::error::Error;
 
 /// A row: its number, a key that may be missing, another key, a value for a condition.
@@ -174,10 +174,25 @@ fn found(kind: JoinType, batches: &[RecordBatch]) -> Vec<Found> {
 /// Refuses memory for the tables of joins alone.
 #[derive(Debug)]
 struct Pool {
-    /// Bytes of the first side, and of a table with its rows.
+    /// Bytes of the first side with the hashes of its rows, and of a table with its rows.
     most: [usize; 2],
+    /// What of these was granted at most.
+    peaks: [AtomicUsize; 2],
     limit: usize,
     used: AtomicUsize,
+    /// Bytes of the first side and its hashes.
+    first: AtomicUsize,
+    has_files: AtomicBool,
+}
+
+/// The consumer of the first side's memory.
+const FIRST: &str = "table of a join";
+
+impl Pool {
+    fn new(most: [usize; 2], limit: usize) -> Arc<Self> {
+        let (peaks, used, first, has_files) = Default::default();
+        Arc::new(Pool { most, peaks, limit, used, first, has_files })
+    }
 }
 
 impl fmt::Display for Pool {
@@ -191,22 +206,34 @@ impl MemoryPool for Pool {
         "pool"
     }
 
-    fn grow(&self, _: &MemoryReservation, additional: usize) {
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         self.used.fetch_add(additional, SeqCst);
+        if reservation.consumer().name() == FIRST {
+            self.first.fetch_add(additional, SeqCst);
+        }
     }
 
-    fn shrink(&self, _: &MemoryReservation, shrink: usize) {
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         self.used.fetch_sub(shrink, SeqCst);
+        if reservation.consumer().name() == FIRST {
+            self.first.fetch_sub(shrink, SeqCst);
+        }
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        let most = match reservation.consumer().name() {
-            "table of a join" => self.most[0],
-            "HashJoinInput" => self.most[1],
-            _ => usize::MAX,
+        let wanted = match reservation.consumer().name() {
+            FIRST => Some((0, self.first.load(SeqCst) + additional)),
+            "HashJoinInput" => Some((1, reservation.size() + additional)),
+            name => {
+                self.has_files.fetch_or(name == "scattered rows", SeqCst);
+                None
+            }
         };
-        if reservation.size() + additional > most {
-            return Err(DataFusionError::ResourcesExhausted("on purpose".into()));
+        if let Some((of, bytes)) = wanted {
+            if bytes > self.most[of] {
+                return Err(DataFusionError::ResourcesExhausted("on purpose".into()));
+            }
+            self.peaks[of].fetch_max(bytes, SeqCst);
         }
         self.grow(reservation, additional);
         Ok(())
@@ -230,9 +257,17 @@ async fn run(
     limit: usize,
     is_stopped: bool,
 ) -> Result<Vec<RecordBatch>> {
+    run_in(&Pool::new(most, limit), RULES, join, is_stopped).await
+}
+
+async fn run_in(
+    pool: &Arc<Pool>,
+    rules: JoinRules,
+    join: Arc<dyn ExecutionPlan>,
+    is_stopped: bool,
+) -> Result<Vec<RecordBatch>> {
     let is_stopped: IsStopped = Arc::new(move || is_stopped);
-    let plan = gathered(with_grace_joins(join, RULES, &is_stopped)?);
-    let pool = Arc::new(Pool { most, limit, used: AtomicUsize::new(0) });
+    let plan = gathered(with_grace_joins(join, rules, &is_stopped)?);
     let environment = RuntimeEnvBuilder::new().with_memory_pool(pool.clone()).build_arc()?;
     let config = SessionConfig::new().with_batch_size(64);
     let config = config.with_extension(Arc::new(RowsThreads(4)));
@@ -320,6 +355,70 @@ async fn joins_in_files_have_the_rows_and_the_batches_of_joins_in_memory() {
         }
     }
     assert!(divided > 4, "{divided} joins of divided pairs");
+}
+
+/// The last request is refused: for the hashes of the first side or else its last rows, and for the table over all rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn joins_go_to_files_where_the_rows_fit_and_their_table_does_not() {
+    let (first, second) = (first_side(), second_side());
+    for (is_exact, is_all) in [(true, false), (true, true), (false, false), (false, true)] {
+        let (rules, on) = (JoinRules { may_spill: true, is_exact }, On { is_all });
+        for kind in KINDS {
+            let want = expected(kind, on, &first, &second);
+            let join = on.join(kind, scan(&first, 1500), scan(&second, 700));
+            let much = Pool::new(MUCH, 1 << 30);
+            let whole = run_in(&much, rules, join.clone(), false).await.unwrap();
+            assert_eq!(found(kind, &whole), want, "{kind} {on:?}");
+            assert!(!much.has_files.load(SeqCst), "{kind} {on:?}");
+            let [rows, table] = [0, 1].map(|of| much.peaks[of].load(SeqCst));
+            for most in [[rows - 1, usize::MAX], [usize::MAX, table - 1]] {
+                let case = format!("{kind} {on:?}, exact: {is_exact}, {most:?} bytes");
+                let little = Pool::new(most, 1 << 30);
+                let files = run_in(&little, rules, join.clone(), false).await;
+                let files = files.unwrap_or_else(|e| panic!("{case}: {e}"));
+                assert!(little.has_files.load(SeqCst), "{case}");
+                assert_eq!(found(kind, &files), want, "{case}");
+                assert!(!is_exact || files == whole, "{case}");
+            }
+        }
+    }
+}
+
+/// DataFusion hashes a batch at a time, so the hashes of one large batch need memory, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_hashes_of_the_first_side_are_counted_where_it_is_one_batch() {
+    let (first, second) = (first_side(), second_side());
+    let on = On { is_all: false };
+    let rows = async |kind: JoinType| {
+        let join = on.join(kind, scan(&first, 1500), scan(&second, 2000));
+        let much = Pool::new(MUCH, 1 << 30);
+        run_in(&much, RULES, join, false).await.unwrap();
+        much.peaks[0].load(SeqCst)
+    };
+    let inner = rows(JoinType::Inner).await;
+    for kind in [JoinType::Left, JoinType::Full, JoinType::LeftSemi, JoinType::LeftAnti] {
+        assert_eq!(rows(kind).await, inner + first.len() * size_of::<u64>(), "{kind}");
+        let join = on.join(kind, scan(&first, 1500), scan(&second, 2000));
+        let pool = Pool::new([inner, usize::MAX], 1 << 30);
+        let files = run_in(&pool, RULES, join, false).await.unwrap();
+        assert_eq!(found(kind, &files), expected(kind, on, &first, &second), "{kind}");
+        assert!(pool.has_files.load(SeqCst), "{kind}");
+        assert_eq!(pool.peaks[0].load(SeqCst), inner, "{kind}: all rows fit");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn joins_that_may_not_use_files_are_refused_memory() {
+    let on = On { is_all: false };
+    for kind in [JoinType::Inner, JoinType::Left] {
+        for most in [[0, usize::MAX], [usize::MAX, 64 << 10]] {
+            let join = on.join(kind, scan(&first_side(), 1500), scan(&second_side(), 2000));
+            let pool = Pool::new(most, 1 << 30);
+            let error = run_in(&pool, JoinRules::ON_WORKERS, join, false).await.unwrap_err();
+            assert!(matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)), "{error}");
+            assert!(!pool.has_files.load(SeqCst), "{kind}, {most:?} bytes");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

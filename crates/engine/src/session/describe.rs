@@ -213,6 +213,10 @@ fn describe(dataset: &Dataset, name: &str) -> Result<Reply, Error> {
     for c in dataset.coords.iter().filter(is_listed) {
         rows.push(coordinate(c));
     }
+    for text in &dataset.scalars {
+        let [name, kind, dtype, _, value, attrs] = coordinate(text);
+        rows.push([name, kind, dtype, String::new(), value, attrs]);
+    }
     for v in &dataset.auxiliary {
         rows.push(variable("auxiliary", v)?);
     }

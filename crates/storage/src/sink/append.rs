@@ -168,10 +168,10 @@ impl Append {
         };
         let mut labels = Vec::new();
         for coord in decoded.dataset.coords.iter().filter(|c| *c.dim == *dim) {
-            let new = check_labels("the store", coord, new_labels(items, dim, coord))?;
             let meta = documents.meta(&coord.name)?;
-            let stored =
-                meta.dtype().ok_or_else(|| fault(format!("`{}` has texts", coord.name)))?;
+            let is_text = || fault(format!("`{}` has texts, which are not appended", coord.name));
+            let stored = meta.dtype().ok_or_else(is_text)?;
+            let new = check_labels("the store", coord, new_labels(items, dim, coord))?;
             let read = cf::decode(&coord.name, stored, meta.attrs, meta.fill_v2.as_ref(), &[]);
             let read = read.map_err(SinkError::Source)?;
             let encoding = Encoding::of_labels(coord, read.dtype, &read.decode).map_err(&fault)?;

@@ -491,7 +491,10 @@ impl Chunked {
         region: &Region,
     ) -> Result<Vec<String>, SourceError> {
         let (mut out, mut sum) = (Vec::new(), 0);
-        for Piece { at, bytes, skipped, .. } in self.fetch(reader, region).await? {
+        let mut pieces = self.fetch(reader, region).await?;
+        // Those of one object come in its order, absent ones first.
+        pieces.sort_by(|a, b| a.at.cmp(&b.at));
+        for Piece { at, bytes, skipped, .. } in pieces {
             if bytes.is_none() && !self.is_listed() {
                 reader.rests.meets();
             }

@@ -569,7 +569,12 @@ async fn label_values(e: &Entry) -> Result<CoordValues, SourceError> {
     let (v, reader) = (&e.variable, e.reader.opening());
     let region = Region::whole(&v.source.shape);
     if e.is_text {
-        let texts = reader.texts(&region).await?;
+        // By CF a grid mapping is its attributes: what its one letter is says nothing, and is not worth a request.
+        let is_container = v.dims.is_empty() && v.attrs.contains_key("grid_mapping_name");
+        let texts = match is_container {
+            true => vec![String::new()],
+            false => reader.texts(&region).await?,
+        };
         // The labels of a dimension are there, whatever they are.
         let is_index = v.dims.first().is_some_and(|dim| dim.as_ref() == Some(&v.name));
         let is_missing = |text: &str| !is_index && e.markers.iter().any(|marker| marker == text);

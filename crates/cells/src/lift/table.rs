@@ -82,13 +82,14 @@ impl CellTable {
     /// `ambiguous_dims` if several sets of dimensions remain; the message lists them.
     pub(crate) fn new(cube: &Cube, named: &dyn Named) -> Result<Self, Error> {
         let mut axes = choose(cube, named)?;
-        // One label multiplies no row.
-        let scalars = cube.scalars.iter().filter(|c| named.all() || named.is_named(&c.name));
-        axes.extend(scalars.map(axis_of));
+        let dims = axes.len();
+        // Texts without a dimension share one of one position, which multiplies no row.
+        let is_used = |text: &&Arc<Coord>| named.all() || named.is_named(&text.name);
+        let texts: Vec<&Arc<Coord>> = cube.scalars.iter().filter(is_used).collect();
+        axes.extend(texts.first().map(|text| axis_of(text)));
         let mut table = Build { axes: &axes, columns: Vec::new(), fields: Vec::new() };
-        for (a, axis) in axes.iter().enumerate() {
-            let mut coords = cube.coords.iter().chain(&cube.scalars);
-            match coords.find(|c| c.dim == axis.name && c.name == c.dim) {
+        for (a, axis) in axes.iter().enumerate().take(dims) {
+            match cube.coords.iter().find(|c| c.dim == axis.name && c.name == c.dim) {
                 Some(c) if c.values.len() as u64 == axis.len => match BindError::no_labels(c) {
                     None => table.label(&axis.name, a, &c.values)?,
                     // The array itself may be readable, although it labels nothing: then its cells are the column.
@@ -99,6 +100,9 @@ impl CellTable {
                 _ if cube.variables.iter().any(|v| is_own(v, axis)) => {}
                 _ => table.positions(axis, a),
             }
+        }
+        for text in texts {
+            table.label(&text.name, dims, &text.values)?;
         }
         for c in &cube.coords {
             if let Some(a) = axes.iter().position(|x| x.name == c.dim)

@@ -62,6 +62,7 @@ for name in ("classic.nc", "netcdf4.nc", "zarr2.zarr", "zarr3.zarr"):
     f.note("Tensors have no texts.")
     f.error(f"SELECT station_name FROM {place}", "unsupported")
     f.error(f"SELECT centre FROM {place}", "unsupported")
+    f.rows(f"SELECT station_name || '!' AS s, network FROM CELLS({place})", zip(map(mark, names), networks))
     f.note("All columns.")
     lost = " EXCLUDE (pairs)" if name.endswith("zarr") else ""
     f.rows(f"SELECT network, centre, station, t FROM (SELECT *{lost} FROM {place}) WHERE height > 80", [(networks[k], centre, k, t[i, k]) for i in range(3) for k in range(5) if height[k] > 80])

@@ -74,6 +74,7 @@ f.note("Bytes, and texts in shards; the cells of a chunk that is not stored.")
 for name in ("zarr2.zarr", "zarr3.zarr"):
     ds = opened(name)
     aliases = [v if isinstance(v, str) else None for v in ds.alias.values]
+    f.q(f"SELECT swap_dims(t, 'station', 'code')[code => 'x9'] AS v FROM {at(name)}", v=T(ds.t.values[:, 2], ["time"]))
     f.rows(f"SELECT code || '!' AS c, alias || '!' AS a FROM {at(name)} WHERE height > 0", zip((mark(v.decode()) for v in ds.code.values), map(mark, aliases)))
 
 f.note("Several files: the same texts in all of them, others, and a text without a dimension in each.")

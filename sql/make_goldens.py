@@ -1,6 +1,6 @@
 """Writes sql/**/*.slt (all but sql/errors, written by hand) and sql/quickstart.expected.md.
 
-    pip install numpy xarray zarr numcodecs pandas cftime scipy duckdb h5netcdf dask tifffile imagecodecs cfgrib eccodes safetensors && python sql/make_goldens.py
+    pip install numpy xarray zarr numcodecs pandas cftime scipy duckdb h5netcdf netCDF4 dask tifffile imagecodecs cfgrib eccodes safetensors && python sql/make_goldens.py
 
 The expected values come from NumPy and xarray; running it again gives the same bytes. The cases are in
 sql/goldens/*.py, one line each.
@@ -17,7 +17,7 @@ warnings.simplefilter("ignore")
 
 from goldens import core  # noqa: E402
 
-for name in ("queries", "keep", "subscripts", "labels", "geoscience", "cells", "elementwise", "dense", "keys", "tables", "formats", "dialect", "forms", "linalg", "quickstart", "islands", "bridges", "neighbours", "order", "bins", "tier1", "accuracy", "tensors", "coverage", "real_files", "masks", "stores", "names", "merged", "floats", "narrow", "ties", "shifts", "files", "standard"):
+for name in ("queries", "keep", "subscripts", "labels", "geoscience", "cells", "elementwise", "dense", "keys", "tables", "formats", "dialect", "forms", "linalg", "quickstart", "islands", "bridges", "neighbours", "order", "bins", "tier1", "accuracy", "tensors", "coverage", "real_files", "masks", "stores", "names", "merged", "floats", "narrow", "ties", "shifts", "files", "standard", "texts"):
     if (HERE / "goldens" / f"{name}.py").exists():
         importlib.import_module(f"goldens.{name}")
 

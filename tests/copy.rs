@@ -196,3 +196,30 @@ fn options_that_a_format_does_not_have_are_refused() {
         assert!(!fs::exists(&out).unwrap(), "{options}");
     }
 }
+
+#[test]
+fn texts_are_columns_of_tables_and_no_arrays() {
+    let place = Place::open(&[]);
+    let file = "tests/data/texts/classic.nc";
+    let out = place.shown("stations.csv");
+    place.run(&format!(
+        "COPY (SELECT station_name, network, height FROM '{file}' WHERE height > 10) TO '{out}'"
+    ));
+    let text = fs::read_to_string(out).unwrap();
+    assert_eq!(text, "station_name,network,height\nOslo,A,94\nKöln,B,53\n,A,12\nOslo,A,80\n");
+    let all = place.shown("all.parquet");
+    place.run(&format!("COPY (SELECT * FROM '{file}') TO '{all}'"));
+    // 15 cells, of which those of one station have no name.
+    let counted = place.lines(&format!(
+        "SELECT count(*) AS n, count(station_name) AS named, max(centre) AS c FROM '{all}'"
+    ));
+    let counted = counted.unwrap().concat();
+    assert!(counted.contains("15 12 Zürich"), "{counted}");
+    let store = place.shown("all.zarr");
+    let (told, _) = refused(&place, &format!("COPY (SELECT * FROM '{file}') TO '{store}'"));
+    assert!(told.starts_with("unsupported: ") && told.contains("EXCLUDE (network)"), "{told}");
+    let rest = "* EXCLUDE (network, station_name, centre, crs)";
+    place.run(&format!("COPY (SELECT {rest} FROM '{file}') TO '{store}'"));
+    let kept = place.lines(&format!("SELECT max(height) AS h FROM '{store}'")).unwrap().concat();
+    assert!(kept.contains("94"), "{kept}");
+}

@@ -189,13 +189,24 @@ def _labels(name: str, dim: str, values: Any, attrs: Mapping[Any, Any]) -> _Labe
     if kind == "M":
         moments = array.astype("datetime64[us]").view(np.int64)
         return name, dim, "datetime64[us]", np.ascontiguousarray(moments), _json(attrs)
-    if kind in "UT" or (kind == "O" and all(isinstance(v, str) for v in array.flat)):
-        return name, dim, "str", [str(v) for v in array.tolist()], _json(attrs)
+    if _is_text(array):
+        texts = [v if isinstance(v, str) else None for v in array.tolist()]
+        return name, dim, "str", texts, _json(attrs)
     dated = _dates(array)
     if dated is not None:
         dtype, moments = dated
         return name, dim, dtype, moments, _json(attrs)
     raise Unsupported(f"labels of dtype {array.dtype}", f"drop them: `x.drop_vars('{name}')`")
+
+
+def _is_text(array: np.ndarray[Any, Any]) -> bool:
+    """Is it an array of texts, of which some may be missing (None or NaN)?"""
+    kind = array.dtype.kind
+    if kind != "O":
+        return kind in "UT"
+    is_missing = [v is None or (isinstance(v, float) and v != v) for v in array.flat]
+    known = [v for v, missing in zip(array.flat, is_missing, strict=True) if not missing]
+    return bool(known or not array.size) and all(isinstance(v, str) for v in known)
 
 
 def _dates(array: np.ndarray[Any, Any]) -> tuple[str, np.ndarray[Any, Any]] | None:
@@ -252,7 +263,8 @@ def _of_dataset(name: str, dataset: xr.Dataset, reader: Reader) -> _native.Local
         _check_multi_index(name, dataset, key)
         try:
             _check_computed(variable)
-            if is_coord and variable.ndim == 1:
+            # Texts have no form but labels.
+            if variable.ndim == 1 and (is_coord or (variable.dtype.kind in "OUT" and _is_text(variable.values))):
                 labels.append(_labels(of, str(variable.dims[0]), variable.values, variable.attrs))
                 continue
             dtype, memory, valid = _cells(np.asanyarray(variable.data))

@@ -84,6 +84,11 @@ class _Entry:
         """Is it the coordinate of the dimension of its own name?"""
         return self.kind == "coordinate" and self.names == (self.name,)
 
+    @property
+    def is_text(self) -> bool:
+        """Are its values texts, which only rows have?"""
+        return self.kind == "coordinate" and self.dtype == "text"
+
 
 class _Door:
     """The connection of lazy arrays. Another process, also a fork, connects with the same settings.
@@ -289,9 +294,9 @@ class TesseraBackendEntrypoint(BackendEntrypoint):
         processes connect with the same settings; temporary tensors do not exist there, and relative paths in a query
         start at their working directory.
 
-        Variables are lazy and have the chunks of the store or of the plan as `preferred_chunks`. Labels of dimensions are
-        read at once. A query whose result is rows runs at once. A lazy query runs for each access: whatever it reduces is
-        computed again.
+        Variables are lazy and have the chunks of the store or of the plan as `preferred_chunks`. Labels of dimensions and
+        texts are read at once; texts are coordinates, without attributes. A query whose result is rows runs at once. A
+        lazy query runs for each access: whatever it reduces is computed again.
         Masked cells are NaN or NaT, so integers that may be masked become floats, as in xarray's other engines, and
         booleans become objects. With `integer_masks` both keep their dtype, and the lazy coordinate `NAME_mask` is True
         where a cell of `NAME` is masked, as in `Relation.to_xarray`.
@@ -389,11 +394,13 @@ def _lazy_dataset(
     entries = _fitted(entries)
     coordinates = {e.name for e in entries if e.kind == "coordinate"}
     entries = [e for e in entries if e.kind != "result" or e.name not in coordinates]
+    texts, entries = [e for e in entries if e.is_text], [e for e in entries if not e.is_text]
     attributes, of_dataset = _attributes(
         door.connection, source, [e for e in entries if not e.is_index]
     )
     variables: dict[str, xr.Variable] = {}
     coords = _labels(door.connection, source, [e for e in entries if e.is_index])
+    coords |= {e.name: _texts(door.connection, source, e) for e in texts}
     for e in entries:
         if e.is_index:
             continue
@@ -465,6 +472,20 @@ def _labels(
         dtype = _dtype(str(cells.dtype), bool(np.ma.is_masked(cells)))
         variables[e.name] = xr.Variable(e.names, _plain(cells, dtype), json.loads(tensor.attrs))
     return variables
+
+
+def _texts(connection: Connection, source: _Source, e: _Entry) -> xr.Variable:
+    """Reads texts as rows; a missing one is None. Rows have no attributes."""
+    count = int(np.prod(e.shape))
+    rows: list[tuple[Any, ...]] = []
+    if count:
+        sql = f"SELECT {_item(e)} AS v FROM {source.relation} AS {_ALIAS} LIMIT {count}"
+        rows = _query(connection, sql).fetchall()
+    if len(rows) != count:
+        raise RuntimeError(f"{e.name!r} has {len(rows)} texts, not {count}")
+    texts = [text for (text,) in rows]
+    values = np.array(texts, dtype=object if None in texts else np.str_)
+    return xr.Variable(e.names, values.reshape(e.shape))
 
 
 def _attributes(

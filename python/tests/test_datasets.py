@@ -118,6 +118,23 @@ def test_what_cannot_be_read_is_said(con: ts.Connection, ds: xr.Dataset) -> None
         con.sql("SELECT c FROM odd").run()
 
 
+def test_texts_along_a_dimension_are_columns(con: ts.Connection, ds: xr.Dataset) -> None:
+    named = ds.assign(name=("lat", np.array(["a", None, "a"], dtype=object)), code=("lon", ["w", "x", "y", "z"]))
+    got = con.sql("SELECT name, max(orog) AS m FROM named GROUP BY name").fetchall()
+    rows = ds.orog.max("lon").values
+    assert got == [("a", max(rows[0], rows[2])), (None, rows[1])]
+    frame = con.sql("SELECT code, lat, orog FROM named WHERE name = 'a' AND code <> 'x'").df()
+    part = ds.orog.values[[0, 2]][:, [0, 2, 3]]
+    assert frame.code.tolist() == ["w", "y", "z"] * 2 and frame.lat.tolist() == [10.0] * 3 + [30.0] * 3
+    assert frame.orog.tolist() == part.ravel().tolist()
+    table = con.sql("SELECT name, orog FROM named WHERE lon = 0").arrow()
+    assert table.column("name").to_pylist() == ["a", None, "a"]
+    assert table.column("orog").to_pylist() == ds.orog.values[:, 0].tolist()
+    with pytest.raises(ts.UserError, match="the text `name`") as told:
+        con.sql("SELECT name FROM named").run()
+    assert "CELLS" in str(told.value)
+
+
 def test_a_lazy_store_is_read_by_the_engine(
     con: ts.Connection, ds: xr.Dataset, tmp_path: Path
 ) -> None:

@@ -343,6 +343,24 @@ def test_unreadable_variables_are_left_out_with_a_warning(tmp_path: Path, con: t
         opened(store, con, drop_variables="sst")
 
 
+def test_texts_are_coordinates(con: ts.Connection) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ds = opened(DATA / "texts" / "netcdf4.nc", con)
+    # As xarray reads them, which has NaN for the name that is missing.
+    assert ds["station_name"].dims == ("station",)
+    assert ds["station_name"].values.tolist() == ["Oslo", "Köln", None, "Oslo", ""]
+    assert ds["network"].values.tolist() == ["A", "B", "A", "A", "B"]
+    assert ds["centre"].shape == () and ds["centre"].item() == "Zürich"
+    assert {"station_name", "network", "centre"} <= set(ds.coords) and set(ds.data_vars) == {"height", "t"}
+    oslo = ds["t"][:, ds["station_name"].values == "Oslo"].values
+    np.testing.assert_array_equal(oslo, [[1.5, 4.5], [6.5, 9.5], [11.5, 14.5]])
+    # Also as labels of a dimension.
+    named = opened(DATA / "formats" / "netcdf" / "fixed.nc", con)
+    assert named["station"].values.tolist() == ["Kiel", "Köln", "Ulm"]
+    assert named["obs"].sel(station="Köln").shape == (12,)
+
+
 def test_masked_integers_stay_integers_on_demand(con: ts.Connection) -> None:
     ds = opened(AIR, con, integer_masks=True)
     assert ds["flag"].dtype == np.int16

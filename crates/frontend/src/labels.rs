@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tessera_planner::catalog::{Attrs, Coord, CoordValues, DimLabel, NoLabels, Unreadable};
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, DimLabel, NoLabels, Texts, Unreadable};
 use tessera_planner::dtype::DType;
 
 /// The labels of one result.
@@ -115,7 +115,7 @@ pub(crate) fn first_difference(a: &CoordValues, b: &CoordValues) -> Option<usize
         (CoordValues::Int(_, a), CoordValues::Float(_, b)) => scan(a, b, |x, y| *x as f64 == *y),
         (CoordValues::Float(_, a), CoordValues::Int(_, b)) => scan(a, b, |x, y| *x == *y as f64),
         (CoordValues::Time(c, a), CoordValues::Time(d, b)) if c == d => scan(a, b, |x, y| x == y),
-        (CoordValues::Text(a), CoordValues::Text(b)) => scan(a, b, |x, y| x == y),
+        (CoordValues::Text(a), CoordValues::Text(b)) => a.first_difference(b),
         (CoordValues::Unreadable(a), CoordValues::Unreadable(b)) if a == b => None,
         _ => Some(0),
     }
@@ -158,10 +158,13 @@ pub(crate) fn concat(parts: &[&CoordValues]) -> Option<CoordValues> {
                 _ => None,
             })?,
         ),
-        CoordValues::Text(_) => CoordValues::Text(join(parts, |p| match p {
-            CoordValues::Text(v) => Some(v),
-            _ => None,
-        })?),
+        CoordValues::Text(_) => {
+            let texts = parts.iter().map(|part| match part {
+                CoordValues::Text(v) => Some(v),
+                _ => None,
+            });
+            CoordValues::Text(Texts::joined(&texts.collect::<Option<Vec<_>>>()?))
+        }
         CoordValues::Unreadable(_) => return None,
     })
 }

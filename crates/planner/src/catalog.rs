@@ -1,5 +1,9 @@
 //! Stored arrays as the planner sees them: names, labels, chunking, and the decoding of raw cells.
 
+mod texts;
+
+pub use texts::Texts;
+
 use crate::dtype::{Calendar, DType};
 use crate::grid::Grid;
 use crate::region::Dims;
@@ -271,7 +275,7 @@ pub enum CoordValues {
     /// Moments, microseconds since 1970-01-01 of the calendar; [`NAT`] where the label is missing.
     Time(Calendar, Arc<[i64]>),
     /// Strings.
-    Text(Arc<[String]>),
+    Text(Texts),
     /// Labels that cannot be read: using them is an error.
     Unreadable(NoLabels),
 }
@@ -285,7 +289,7 @@ impl PartialEq for CoordValues {
                 d == e && a.len() == b.len() && a.iter().zip(b.iter()).all(is_same)
             }
             (Self::Time(c, a), Self::Time(d, b)) => c == d && a == b,
-            (Self::Text(a), Self::Text(b)) => a == b,
+            (Self::Text(a), Self::Text(b)) => a.first_difference(b).is_none(),
             (Self::Unreadable(a), Self::Unreadable(b)) => a == b,
             _ => false,
         }
@@ -313,7 +317,11 @@ impl CoordValues {
 
     /// True if the label is missing: NULL in SQL.
     pub fn is_missing(&self, i: usize) -> bool {
-        matches!(self, CoordValues::Time(_, v) if v[i] == NAT)
+        match self {
+            CoordValues::Time(_, v) => v[i] == NAT,
+            CoordValues::Text(v) => v.is_missing(i),
+            _ => false,
+        }
     }
 
     /// True if there are no labels.
@@ -339,7 +347,7 @@ impl CoordValues {
             CoordValues::Int(d, v) => CoordValues::Int(*d, pick(v, positions)),
             CoordValues::Float(d, v) => CoordValues::Float(*d, pick(v, positions)),
             CoordValues::Time(c, v) => CoordValues::Time(*c, pick(v, positions)),
-            CoordValues::Text(v) => CoordValues::Text(pick(v, positions)),
+            CoordValues::Text(v) => CoordValues::Text(v.take(positions)),
             CoordValues::Unreadable(none) => CoordValues::Unreadable(none.take(positions)),
         }
     }
@@ -360,7 +368,7 @@ impl CoordValues {
             CoordValues::Float(_, v) => format!("{}", v[i]),
             CoordValues::Time(_, v) if v[i] == NAT => "NULL".into(),
             CoordValues::Time(c, v) => crate::time::format_micros(v[i], *c),
-            CoordValues::Text(v) => v[i].clone(),
+            CoordValues::Text(v) => v.at(i).unwrap_or("NULL").into(),
             CoordValues::Unreadable(none) => format!("(unreadable) {}", none.position(i)),
         }
     }
@@ -384,6 +392,8 @@ pub struct Dataset {
     pub variables: Vec<Variable>,
     /// Coordinates along its dimensions.
     pub coords: Vec<Arc<Coord>>,
+    /// Texts without a dimension, each as the one label of a dimension of its own name. No variable is along it.
+    pub scalars: Vec<Arc<Coord>>,
     /// Auxiliary coordinates and bounds: variables that are not data. Queries reach them by name; they add no rows.
     pub auxiliary: Vec<Variable>,
     /// Names of the variables that are coordinates of others, such as `lat(y, x)` or a scalar height. The other

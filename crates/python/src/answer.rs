@@ -366,7 +366,7 @@ fn labels<'py>(py: Python<'py>, values: &CoordValues) -> PyResult<(String, Bound
         CoordValues::Float(_, v) => {
             (dtype, memory(v.iter().flat_map(|v| v.to_ne_bytes()).collect())?)
         }
-        CoordValues::Text(v) => (dtype, PyList::new(py, v.iter())?.into_any()),
+        CoordValues::Text(v) => (dtype, PyList::new(py, v.options())?.into_any()),
         CoordValues::Unreadable(none) => {
             let of = &none.of;
             let (reason, hint) = (of.reason.clone(), of.hint.clone());

@@ -123,7 +123,7 @@ fn array(array: Array<'_>) -> PyResult<LocalArray> {
 fn coord(labels: Labels<'_>) -> PyResult<Coord> {
     let Labels(name, dim, dtype, values, attrs) = labels;
     let values = match dtype.as_str() {
-        "str" => CoordValues::Text(values.extract::<Vec<String>>()?.into()),
+        "str" => CoordValues::Text(values.extract::<Vec<Option<String>>>()?.into_iter().collect()),
         _ => match dtype_of(&dtype)? {
             DType::Datetime(calendar) => CoordValues::Time(calendar, numbers(&values)?.into()),
             dtype if dtype.is_float() => CoordValues::Float(dtype, numbers(&values)?.into()),

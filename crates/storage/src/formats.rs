@@ -128,7 +128,7 @@ pub(crate) enum Cells {
     Flat(u64),
     /// In the metadata, row-major.
     Inline(Bytes),
-    /// The texts of a 1-d array.
+    /// The texts of an array of one dimension or none.
     Texts(Arc<[String]>),
     Chunks(FileChunks),
 }

@@ -45,6 +45,7 @@ pub(crate) mod sum;
 mod table_files;
 mod table_store;
 mod taken;
+pub(crate) mod texts;
 mod time_units;
 pub(crate) mod unpack;
 mod unpacked;

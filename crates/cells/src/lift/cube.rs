@@ -20,6 +20,8 @@ pub(crate) struct Cube {
     pub variables: Vec<CubeVariable>,
     /// 1-d coordinates, known at bind.
     pub coords: Vec<Arc<Coord>>,
+    /// Texts without a dimension, each along a dimension of its own name.
+    pub scalars: Vec<Arc<Coord>>,
     /// Auxiliary coordinates and bounds: accessible by name, they add no rows.
     pub auxiliary: Vec<CubeVariable>,
     /// Unreadable arrays: columns whose use is an error.
@@ -71,6 +73,7 @@ impl From<&Dataset> for Cube {
             name: dataset.name.clone(),
             variables: variables(&dataset.variables),
             coords: dataset.coords.clone(),
+            scalars: dataset.scalars.clone(),
             auxiliary: variables(&dataset.auxiliary),
             unreadable: dataset.unreadable.clone(),
             also: Vec::new(),

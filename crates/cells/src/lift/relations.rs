@@ -216,7 +216,8 @@ fn named(
         let error = BindError::unreadable(of);
         return Err(Error::Bind { error, position: position_of(relation) });
     }
-    if dataset.variables.is_empty() && dataset.coords.is_empty() {
+    let has_labels = !dataset.coords.is_empty() || !dataset.scalars.is_empty();
+    if dataset.variables.is_empty() && !has_labels {
         return Err(Error::Cells {
             code: "empty_dataset",
             message: format!("`{}` has no variables, so it has no rows", dataset.name),

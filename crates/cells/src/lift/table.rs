@@ -17,7 +17,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableSource};
 use tessera_exec::chunk::arrow_type;
-use tessera_planner::catalog::{CoordValues, NAT};
+use tessera_planner::catalog::{Coord, CoordValues, NAT};
 use tessera_planner::dtype::{Calendar, DType};
 
 use super::along::Along;
@@ -81,9 +81,14 @@ impl CellTable {
     /// # Errors
     /// `ambiguous_dims` if several sets of dimensions remain; the message lists them.
     pub(crate) fn new(cube: &Cube, named: &dyn Named) -> Result<Self, Error> {
-        let axes = choose(cube, named)?;
+        let mut axes = choose(cube, named)?;
+        let dims = axes.len();
+        // Texts without a dimension share one of one position, which multiplies no row.
+        let is_used = |text: &&Arc<Coord>| named.all() || named.is_named(&text.name);
+        let texts: Vec<&Arc<Coord>> = cube.scalars.iter().filter(is_used).collect();
+        axes.extend(texts.first().map(|text| axis_of(text)));
         let mut table = Build { axes: &axes, columns: Vec::new(), fields: Vec::new() };
-        for (a, axis) in axes.iter().enumerate() {
+        for (a, axis) in axes.iter().enumerate().take(dims) {
             match cube.coords.iter().find(|c| c.dim == axis.name && c.name == c.dim) {
                 Some(c) if c.values.len() as u64 == axis.len => match BindError::no_labels(c) {
                     None => table.label(&axis.name, a, &c.values)?,
@@ -95,6 +100,9 @@ impl CellTable {
                 _ if cube.variables.iter().any(|v| is_own(v, axis)) => {}
                 _ => table.positions(axis, a),
             }
+        }
+        for text in texts {
+            table.label(&text.name, dims, &text.values)?;
         }
         for c in &cube.coords {
             if let Some(a) = axes.iter().position(|x| x.name == c.dim)
@@ -152,7 +160,7 @@ impl Build<'_> {
         let has_missing = (0..values.len()).any(|i| values.is_missing(i));
         let field = match values.dtype() {
             Some(dtype) => field(name, dtype, has_missing),
-            None => Field::new(name, DataType::Utf8, false),
+            None => Field::new(name, DataType::Utf8, has_missing),
         };
         self.fields.push(field);
         self.columns.push(Column::Label { axis, values: label_array(values)?.into() });
@@ -226,7 +234,8 @@ fn choose(cube: &Cube, named: &dyn Named) -> Result<Vec<Axis>, Error> {
     };
     let used: Vec<&CubeVariable> = variables().filter(is_named).collect();
     let dims = if named.all() { Vec::new() } else { named_dims(cube, named) };
-    let names_some = !used.is_empty() || !dims.is_empty();
+    let names_text = cube.scalars.iter().any(|c| named.is_named(&c.name));
+    let names_some = !used.is_empty() || !dims.is_empty() || names_text;
     if !named.all() && names_some {
         let mut wanted: Vec<Axis> = Vec::new();
         for axis in used.iter().flat_map(|v| axes_of(v)) {
@@ -261,14 +270,25 @@ fn choose(cube: &Cube, named: &dyn Named) -> Result<Vec<Axis>, Error> {
     }
     match all.len() {
         1 => Ok(all.remove(0)),
-        0 => Ok(cube
-            .coords
-            .iter()
-            .filter(|c| c.name == c.dim)
-            .map(|c| Axis { name: c.dim.clone(), len: c.values.len() as u64 })
-            .collect()),
+        0 => Ok(labelled(cube)),
         _ => Err(ambiguous(cube, &all)),
     }
+}
+
+/// The dimensions of the coordinates of a cube without variables; those with labels of their own come first.
+fn labelled(cube: &Cube) -> Vec<Axis> {
+    let (own, beside): (Vec<_>, Vec<_>) = cube.coords.iter().partition(|c| c.name == c.dim);
+    let mut out: Vec<Axis> = Vec::new();
+    for axis in own.into_iter().chain(beside).map(axis_of) {
+        if !out.iter().any(|known| known.name == axis.name) {
+            out.push(axis);
+        }
+    }
+    out
+}
+
+fn axis_of(coord: &Arc<Coord>) -> Axis {
+    Axis { name: coord.dim.clone(), len: coord.values.len() as u64 }
 }
 
 /// The dimensions that the block uses, by their own name or by a coordinate along them.
@@ -291,7 +311,7 @@ fn lengths(cube: &Cube, dim: &str) -> Vec<Axis> {
     let variables = cube.variables.iter().chain(&cube.auxiliary);
     let axes = variables.flat_map(axes_of).filter(|axis| &*axis.name == dim);
     let coords = cube.coords.iter().filter(|c| &*c.dim == dim);
-    let coords = coords.map(|c| Axis { name: c.dim.clone(), len: c.values.len() as u64 });
+    let coords = coords.map(axis_of);
     let mut out: Vec<Axis> = Vec::new();
     for axis in axes {
         if !out.contains(&axis) {
@@ -403,7 +423,7 @@ fn label_array(values: &CoordValues) -> Result<ArrayRef, Error> {
             Arc::new(v.iter().map(|&t| (t != NAT).then_some(t)).collect::<Int64Array>())
         }
         CoordValues::Unreadable(_) => Arc::new(NullArray::new(values.len())),
-        CoordValues::Text(v) => Arc::new(StringArray::from_iter_values(v.iter())),
+        CoordValues::Text(v) => Arc::new(v.options().collect::<StringArray>()),
     };
     match values {
         // The bits of an unsigned 64-bit label are stored in an `i64`.

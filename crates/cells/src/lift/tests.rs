@@ -6,6 +6,7 @@ mod elementwise;
 mod errors;
 mod inside;
 mod queries;
+mod texts;
 
 use std::fmt::Write;
 

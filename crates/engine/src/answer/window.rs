@@ -260,7 +260,9 @@ pub(super) fn label(dim: &DimLabel, position: usize) -> Cell<'_> {
         Some(CoordValues::Time(c, v)) => {
             Cell::Text(tessera_planner::time::format_micros(v[position], *c).into())
         }
-        Some(CoordValues::Text(v)) => Cell::Text(Cow::Borrowed(v[position].as_str())),
+        Some(CoordValues::Text(v)) => {
+            v.at(position).map_or(Cell::Null, |text| Cell::Text(Cow::Borrowed(text)))
+        }
     }
 }
 

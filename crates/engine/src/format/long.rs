@@ -222,7 +222,7 @@ fn axis(name: &str, dim: &DimLabel) -> Result<(Field, Option<ArrayRef>), Error> 
     let has_missing = (0..coord.values.len()).any(|i| coord.values.is_missing(i));
     let f = match dtype {
         Some(d) => field(name, d, has_missing),
-        None => Field::new(name, DataType::Utf8, false),
+        None => Field::new(name, DataType::Utf8, has_missing),
     };
     let array: ArrayRef = match &coord.values {
         CoordValues::Int(DType::UInt64, v) => {
@@ -238,7 +238,7 @@ fn axis(name: &str, dim: &DimLabel) -> Result<(Field, Option<ArrayRef>), Error> 
             Arc::new(Float32Array::from_iter_values(v.iter().map(|&x| x as f32)))
         }
         CoordValues::Float(_, v) => Arc::new(Float64Array::from_iter_values(v.iter().copied())),
-        CoordValues::Text(v) => Arc::new(StringArray::from_iter_values(v.iter())),
+        CoordValues::Text(v) => Arc::new(v.options().collect::<StringArray>()),
     };
     Ok((f, Some(array)))
 }

@@ -117,7 +117,8 @@ enum Values {
     Int(String, u64),
     Float(String, u64),
     Time(Calendar, u64),
-    Text(Vec<String>),
+    /// `None` for missing texts.
+    Text(Vec<Option<String>>),
     /// The labels cannot be read and are not sent.
     Unreadable {
         name: String,
@@ -208,7 +209,9 @@ fn labelled(c: &Coord) -> Labelled {
             CoordValues::Int(d, v) => Values::Int(d.to_string(), v.len() as u64),
             CoordValues::Float(d, v) => Values::Float(d.to_string(), v.len() as u64),
             CoordValues::Time(c, v) => Values::Time(*c, v.len() as u64),
-            CoordValues::Text(v) => Values::Text(v.to_vec()),
+            CoordValues::Text(v) => {
+                Values::Text(v.options().map(|text| text.map(String::from)).collect())
+            }
             CoordValues::Unreadable(of) => Values::Unreadable {
                 name: of.of.name.to_string(),
                 reason: of.of.reason.clone(),
@@ -413,7 +416,7 @@ fn labels(c: Labelled, len: Option<u64>, file: &ScratchFile, at: &mut u64) -> Re
         Values::Time(calendar, _) => {
             CoordValues::Time(calendar, words()?.into_iter().map(i64::from_le_bytes).collect())
         }
-        Values::Text(v) => CoordValues::Text(v.into()),
+        Values::Text(v) => CoordValues::Text(v.into_iter().collect()),
         Values::Unreadable { name, reason, hint, .. } => {
             let (name, dims) = (name.into(), Vec::new());
             let of = Unreadable { name, dims, code: "unreadable", reason, hint };

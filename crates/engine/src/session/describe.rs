@@ -15,6 +15,9 @@ use tessera_frontend::statement::{Described, Show};
 use tessera_planner::catalog::{Coord, Dataset, Variable};
 use tessera_planner::dtype::{Calendar, DType};
 
+/// Upper bound on the characters of a label in DESCRIBE.
+const LABEL_CHARS: usize = 64;
+
 /// The columns of DESCRIBE. A coordinate has its first and last label in place of chunks.
 const COLUMNS: [&str; 6] = ["name", "kind", "dtype", "dims", "chunks", "attributes"];
 
@@ -213,6 +216,10 @@ fn describe(dataset: &Dataset, name: &str) -> Result<Reply, Error> {
     for c in dataset.coords.iter().filter(is_listed) {
         rows.push(coordinate(c));
     }
+    for text in &dataset.scalars {
+        let [name, kind, dtype, _, value, attrs] = coordinate(text);
+        rows.push([name, kind, dtype, String::new(), value, attrs]);
+    }
     for v in &dataset.auxiliary {
         rows.push(variable("auxiliary", v)?);
     }
@@ -268,10 +275,17 @@ fn coordinate(c: &Coord) -> [String; 6] {
         let dims = format!("{}={n}", c.dim);
         return [&*c.name, "unreadable", "", &*dims, "", &*of.reason].map(String::from);
     }
+    // A text may be a document.
+    let shown = |i: usize| match c.values.display(i) {
+        text if text.chars().nth(LABEL_CHARS).is_some() => {
+            format!("{}…", text.chars().take(LABEL_CHARS).collect::<String>())
+        }
+        text => text,
+    };
     let range = match n {
         0 => String::new(),
-        1 => c.values.display(0),
-        _ => format!("{} to {}", c.values.display(0), c.values.display(n - 1)),
+        1 => shown(0),
+        _ => format!("{} to {}", shown(0), shown(n - 1)),
     };
     let dtype = c.values.dtype().map_or("text".into(), |d| d.name());
     [

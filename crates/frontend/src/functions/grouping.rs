@@ -314,7 +314,7 @@ fn keys(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, by: &Expr) -> Result
         return Ok(Keys {
             dim: coord.dim.to_string(),
             name: coord.name.to_string(),
-            keys: texts.iter().map(|text| Some(GroupKey::Text(text.clone()))).collect(),
+            keys: texts.options().map(|text| text.map(|t| GroupKey::Text(t.into()))).collect(),
             values: coord.values.clone(),
             part: None,
         });

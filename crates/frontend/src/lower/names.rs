@@ -66,7 +66,8 @@ impl Relation {
         let auxiliary = (0..dataset.auxiliary.len())
             .map(|i| (dataset.auxiliary[i].name.clone(), Variable::Auxiliary(dataset.clone(), i)))
             .collect();
-        let (coords, unreadable) = (dataset.coords.clone(), dataset.unreadable.clone());
+        let coords = dataset.coords.iter().chain(&dataset.scalars).cloned().collect();
+        let unreadable = dataset.unreadable.clone();
         let attrs = Arc::new(dataset.attrs.clone());
         Relation { name, variables, also: Vec::new(), auxiliary, coords, unreadable, attrs }
     }
@@ -354,7 +355,13 @@ impl Lowerer<'_, '_> {
             return fail(error, span);
         }
         let Some(array) = coord_array(&coord.values) else {
-            return unsupported(&format!("the text coordinate `{}` as a tensor", coord.name), span);
+            return Err(Error::Unsupported {
+                construct: format!("the text `{}` in an expression of tensors", coord.name),
+                position: Position::of_span(span),
+                hint: Some(
+                    "cell blocks read texts: `FROM CELLS('url')`, or a block with WHERE, GROUP BY or ORDER BY".into(),
+                ),
+            });
         };
         let node = self.b.array(array).at(span)?;
         let index = all.iter().find(|c| c.name == coord.dim && c.dim == coord.dim).cloned();

@@ -262,7 +262,10 @@ fn matches(values: &CoordValues, label: &Label) -> (Vec<u64>, bool) {
         (CoordValues::Int(_, v), Label::Integer(x)) => (all(v, |y| i128::from(*y) == *x), true),
         (CoordValues::Int(_, v), Label::Number(x)) => (all(v, |y| *y as f64 == *x), true),
         (CoordValues::Float(_, v), Label::Number(x)) => (all(v, |y| y == x), true),
-        (CoordValues::Text(v), Label::Text(x)) => (all(v, |y| y == x), true),
+        (CoordValues::Text(v), Label::Text(x)) => {
+            let is_met = |i: &usize| v.at(*i) == Some(x.as_str());
+            ((0..v.len()).filter(is_met).map(|i| i as u64).collect(), true)
+        }
         (CoordValues::Time(_, v), Label::Period(start, _, true)) => (all(v, |y| y == start), true),
         (CoordValues::Time(_, v), Label::Period(start, end, false)) => {
             (all(v, |y| start <= y && y < end), false)

@@ -133,18 +133,13 @@ fn arrays_of(file: &File<'_>, path: &[u64], header: &Header) -> Result<Group, Fa
     }
     let scales = Scales::new(file, path, &objects);
     let attrs = attributes::read(file, header)?;
-    let of_objects = objects.iter().map(|(_, o)| &o.attrs[..]);
-    // A damaged text is an error of its array.
-    let named =
-        reason(dims::coordinates(file, of_objects.chain([&attrs[..]])))?.unwrap_or_default();
     // What the arrays need is fetched together with what the lengths need.
     let (lengths, none) = (scales.lengths(), Lengths::new());
     let shown = objects.iter().filter(|(_, o)| o.part != Part::Bare);
     let made = file.each(shown, |(link, object)| {
         let name = dims::name_of_variable(link);
-        let is_named = object.part == Part::Labels || named.contains(name);
         let names = |rank| scales.names(link, object, rank);
-        let array = object.array(file, is_named, names, lengths.as_ref().unwrap_or(&none))?;
+        let array = object.array(file, names, lengths.as_ref().unwrap_or(&none))?;
         Ok((name.to_string(), array))
     })?;
     lengths?;

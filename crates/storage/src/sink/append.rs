@@ -175,6 +175,9 @@ impl Append {
         };
         let mut labels = Vec::new();
         for coord in along.iter().filter(|c| !known.contains_key(&*c.name)) {
+            let meta = documents.meta(&coord.name)?;
+            let is_text = || fault(format!("`{}` has texts, which are not appended", coord.name));
+            let stored = meta.dtype().ok_or_else(is_text)?;
             if coord.name != coord.dim {
                 return Err(fault(format!(
                     "the coordinate `{}` of the store has the dimension `{dim}`, too",
@@ -182,9 +185,6 @@ impl Append {
                 )));
             }
             let new = check_labels("the store", coord, new_labels(items, dim, coord))?;
-            let meta = documents.meta(&coord.name)?;
-            let stored =
-                meta.dtype().ok_or_else(|| fault(format!("`{}` has texts", coord.name)))?;
             let read = cf::decode(&coord.name, stored, meta.attrs, meta.fill_v2.as_ref(), &[]);
             let read = read.map_err(SinkError::Source)?;
             let encoding = Encoding::of_labels(coord, read.dtype, &read.decode).map_err(&fault)?;

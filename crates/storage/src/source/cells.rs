@@ -21,11 +21,11 @@ pub(crate) enum Raw {
     Time { multiply: i64, divide: i64 },
     /// `numpy.timedelta64`: counts of `count` units; `NaT` is `i64::MIN`.
     Span { unit: &'static str, count: i64 },
-    /// Texts of a fixed number of UTF-32 characters. Only coordinates can be texts.
+    /// Texts of a fixed number of UTF-32 characters. All of them are read at bind.
     Utf32 { chars: u64 },
-    /// Texts of any length. Only coordinates can be texts.
+    /// Texts of any length. All of them are read at bind.
     Utf8,
-    /// Texts of a fixed number of bytes, padded with zeros. Only coordinates can be texts.
+    /// Texts of a fixed number of bytes, padded with zeros. All of them are read at bind.
     Bytes { len: u64 },
 }
 

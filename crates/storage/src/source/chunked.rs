@@ -10,13 +10,13 @@ mod requests;
 use crate::formats::ChunkIndex;
 use crate::formats::view::{Pages, View};
 use crate::manifest::{Chunks, Seal};
-use crate::source::cells::Raw;
 use crate::source::codecs;
 use crate::source::cut::CutsOf;
 use crate::source::error::SourceError;
 use crate::source::meta::{ArrayMeta, CHUNK_BYTES_MAX, Shard, index_shape, show};
 use crate::source::reader::{ArrayReader, Piece};
 use crate::source::store::Store;
+use crate::source::texts;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use std::borrow::Cow;
@@ -25,7 +25,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_planner::region::{Dims, Region};
-use zarrs::array::{ArrayBytes, FillValue, data_type};
+use zarrs::array::{FillValue, data_type};
 
 /// Upper bound on the chunks fetched concurrently for one region.
 const CONCURRENT_MAX: usize = 16;
@@ -490,8 +490,11 @@ impl Chunked {
         reader: &ArrayReader,
         region: &Region,
     ) -> Result<Vec<String>, SourceError> {
-        let mut out = Vec::new();
-        for Piece { at, bytes, skipped, .. } in self.fetch(reader, region).await? {
+        let (mut out, mut sum) = (Vec::new(), 0);
+        let mut pieces = self.fetch(reader, region).await?;
+        // Those of one object come in its order, absent ones first.
+        pieces.sort_by(|a, b| a.at.cmp(&b.at));
+        for Piece { at, bytes, skipped, .. } in pieces {
             if bytes.is_none() && !self.is_listed() {
                 reader.rests.meets();
             }
@@ -499,13 +502,20 @@ impl Chunked {
             let from = at.first().map_or(0, |i| i * unit);
             let len = (region.end.first().copied().unwrap_or(1) - from).min(unit) as usize;
             let cells = match bytes {
-                None => vec![String::new(); len],
+                None => {
+                    let fill = texts::fill(&self.meta);
+                    vec![fill.map_err(|reason| self.damaged(reader, &at, reason))?; len]
+                }
                 Some(b) => {
                     let b = self.opened(reader, &at, &b)?;
                     self.decode_texts(b, skipped)
                         .map_err(|reason| self.damaged(reader, &at, reason))?
                 }
             };
+            sum += texts::bytes(&cells);
+            if sum > texts::BYTES_MAX {
+                return Err(texts::too_large(&reader.name));
+            }
             out.extend(cells.into_iter().take(len));
         }
         reader.check_absent().await?;
@@ -513,38 +523,7 @@ impl Chunked {
     }
 
     fn decode_texts(&self, bytes: &[u8], skipped: u32) -> Result<Vec<String>, String> {
-        let decoded = self.meta.codecs.decode(bytes, skipped)?;
-        match decoded {
-            ArrayBytes::Variable(v) => {
-                let (data, offsets) = v.into_parts();
-                offsets
-                    .windows(2)
-                    .map(|w| {
-                        let cell = data.get(w[0]..w[1]).ok_or("a text lies beyond the chunk")?;
-                        String::from_utf8(cell.to_vec()).map_err(|_| "a text is no UTF-8".into())
-                    })
-                    .collect()
-            }
-            ArrayBytes::Fixed(cells) if matches!(self.meta.raw, Raw::Bytes { .. }) => {
-                self.meta.raw.texts(&cells)
-            }
-            ArrayBytes::Fixed(cells) => {
-                let size = self.meta.raw.size().max(4) as usize;
-                cells
-                    .chunks_exact(size)
-                    .map(|cell| {
-                        cell.as_chunks::<4>()
-                            .0
-                            .iter()
-                            .map(|c| u32::from_ne_bytes(*c))
-                            .take_while(|&c| c != 0)
-                            .map(|c| char::from_u32(c).ok_or("a text is no Unicode".to_string()))
-                            .collect()
-                    })
-                    .collect()
-            }
-            ArrayBytes::Optional(_) => Err("texts that may be null are not supported".into()),
-        }
+        texts::of_chunk(&self.meta.raw, self.meta.codecs.decode(bytes, skipped)?)
     }
 }
 

@@ -9,6 +9,7 @@
 use crate::source::Opened;
 use crate::source::reader::{ArrayReader, Layout};
 use crate::source::store::Store;
+use crate::source::texts;
 use crate::source::versions::Versions;
 use futures::{StreamExt, stream};
 use object_store::ObjectMeta;
@@ -18,6 +19,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
+use tessera_planner::catalog::CoordValues;
 
 /// A file that changed so recently may change again with the same time stamp: clocks of file systems tick slowly.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -258,9 +260,13 @@ fn again(opened: &Opened) -> Opened {
 }
 
 fn bytes_of(opened: &Opened) -> u64 {
-    // A text is a pointer, two lengths, and some letters.
-    let known = opened.dataset.coords.iter().filter(|c| c.values.unreadable().is_none());
-    let labels: u64 = known.map(|c| 48 * c.values.len() as u64).sum();
+    // A text is a pointer, two lengths, and its letters.
+    let bytes = |values: &CoordValues| match values {
+        CoordValues::Text(texts) => 32 * texts.len() as u64 + texts::bytes(texts),
+        CoordValues::Unreadable(_) => 0,
+        numbers => 48 * numbers.len() as u64,
+    };
+    let labels: u64 = opened.dataset.coords.iter().map(|c| bytes(&c.values)).sum();
     let listed = opened.readers.first().and_then(|r| r.store.manifest());
     let parts = opened.readers.iter().map(|r| match &r.layout {
         Layout::Joined(j) => j.parts.len() as u64,

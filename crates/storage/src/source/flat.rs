@@ -12,6 +12,7 @@ use crate::source::error::SourceError;
 use crate::source::reader::{ArrayReader, Fetched, Piece};
 use crate::source::store::LocalFile;
 use crate::source::sum::Sum;
+use crate::source::texts;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -138,8 +139,12 @@ impl Flat {
         reader: &ArrayReader,
         region: &Region,
     ) -> Result<Vec<String>, SourceError> {
+        let size = region.cells().saturating_mul(self.raw.size());
+        if size > texts::BYTES_MAX {
+            return Err(texts::too_large(&reader.name));
+        }
         let fetched = Fetched::new(self.fetch(reader, region).await?);
-        let mut cells = vec![0; (region.cells() * self.raw.size()) as usize];
+        let mut cells = vec![0; size as usize];
         self.gather(reader, fetched, region, &mut cells)?;
         self.raw.texts(&cells).map_err(|reason| SourceError::Metadata {
             array: reader.name.clone(),

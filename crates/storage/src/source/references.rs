@@ -40,6 +40,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tables::Tables;
 
+pub(super) use part::base64;
 pub(super) use tables::is_document;
 
 /// Opens the location as a document of references if it is one, or as references of either form if the options say so;

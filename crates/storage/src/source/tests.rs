@@ -11,6 +11,7 @@ mod kept;
 mod requests;
 mod s3;
 mod table_store;
+mod texts;
 mod thin;
 mod web;
 

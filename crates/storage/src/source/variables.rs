@@ -14,6 +14,7 @@ use crate::source::meta::ArrayMeta;
 use crate::source::moments::{CfTimes, Moments};
 use crate::source::reader::ArrayReader;
 use crate::source::store::Store;
+use crate::source::texts;
 use crate::source::time_units::is_time;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
@@ -21,7 +22,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_planner::catalog::{
-    Attrs, Coord, CoordValues, Dataset, Decode, NoLabels, SourceRef, Unreadable, Variable,
+    Attrs, Coord, CoordValues, Dataset, Decode, NoLabels, SourceRef, Texts, Unreadable, Variable,
 };
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::region::Region;
@@ -37,8 +38,10 @@ const CONCURRENT_MAX: usize = 8;
 struct Entry {
     variable: Variable,
     reader: Arc<ArrayReader>,
-    /// True if its cells are texts: it can only be a coordinate.
+    /// True if its cells are texts, which are read at bind as the labels of a coordinate are.
     is_text: bool,
+    /// Texts that mark missing cells.
+    markers: Vec<String>,
     /// Time units, if CF's attributes declare them.
     times: Option<CfTimes>,
     /// The time axis of which it is the bounds.
@@ -62,14 +65,12 @@ pub(crate) async fn assemble(
     let mut unsupported = Unsupported::new();
     let mut entries = Vec::new();
     let (mut named, mut dims) = (BTreeSet::new(), BTreeMap::new());
-    let mut coordinates: BTreeSet<String> = BTreeSet::new();
+    let mut coordinates = BTreeSet::new();
     let (attrs, groups) = match found {
         Found::Array(node) => {
-            // For a single array, an array that cannot be read is the error itself.
-            entries.push(entry(store, &location.stem(), *node, options, None)?);
-            if let Some(e) = entries.first().filter(|e| e.is_text) {
-                return Err(text_error(&e.variable.name));
-            }
+            let e = entry(store, &location.stem(), *node, options, None)?;
+            texts::check_alone(&e.variable, e.is_text)?;
+            entries.push(e);
             (Attrs::new(), Vec::new())
         }
         Found::Group { arrays, groups, mut attrs } => {
@@ -120,6 +121,7 @@ pub(crate) async fn assemble(
     for (e, role) in read {
         match role {
             Role::Labels(coord) => dataset.coords.push(Arc::new(coord)),
+            Role::Scalar(coord) => dataset.scalars.push(Arc::new(coord)),
             Role::Unreadable(error) => {
                 unsupported.insert(e.variable.name.to_string(), error);
             }
@@ -150,6 +152,7 @@ pub(crate) async fn assemble(
     let unread = without_labels(&dataset, lengths, &unlabelled, &dims, single);
     dataset.coords.extend(unread);
     dataset.coords.sort_by(|a, b| a.name.cmp(&b.name));
+    dataset.scalars.sort_by(|a, b| a.name.cmp(&b.name));
     dataset.groups = groups.clone();
     Ok(Opened { dataset, readers, unsupported, groups, label, read: Vec::new() })
 }
@@ -195,27 +198,34 @@ enum Role {
     Data,
     /// The labels of a dimension.
     Labels(Coord),
+    /// A text without a dimension.
+    Scalar(Coord),
     /// Accessible by name; with the reason if it should label its dimension and does not.
     Companion(Option<SourceError>),
     /// Cannot be read.
     Unreadable(SourceError),
 }
 
-/// Returns the role of each array. `named` are the arrays that others refer to as theirs; a single array is data.
+/// Returns the role of each array. `named` are the arrays that others refer to as theirs. A single array is data; texts
+/// are a coordinate, whoever refers to them.
 async fn roles(
     entries: Vec<Entry>,
     named: &BTreeSet<String>,
     single: bool,
 ) -> Result<Vec<(Entry, Role)>, SourceError> {
+    let dims = entries.iter().flat_map(|e| e.variable.dims.iter().flatten().cloned());
+    let dims: BTreeSet<Arc<str>> = dims.collect();
     stream::iter(entries)
         .map(|e| {
-            let dims: Vec<_> = e.variable.dims.iter().flatten().collect();
-            let is_label =
-                !single && (named.contains(&*e.variable.name) || dims.contains(&&e.variable.name));
+            let name = &e.variable.name;
+            let is_along = e.variable.dims.iter().flatten().any(|dim| dim == name);
+            let is_label = !single && (named.contains(&**name) || is_along);
+            // They would hide the positions of the dimension of that name.
+            let is_other = e.is_text && !is_along && dims.contains(name);
             async move {
-                let role = match is_label {
+                let role = match is_label || e.is_text {
+                    _ if is_other => Role::Unreadable(texts::refused(&e.variable.name)),
                     true => role(&e).await?,
-                    false if e.is_text => Role::Unreadable(text_error(&e.variable.name)),
                     false => Role::Data,
                 };
                 Ok::<_, SourceError>((e, role))
@@ -229,11 +239,8 @@ async fn roles(
 /// The role of an array that is a coordinate or belongs to one.
 async fn role(e: &Entry) -> Result<Role, SourceError> {
     let v = &e.variable;
-    if v.dims.len() != 1 {
+    if v.dims.len() != 1 && !e.is_text {
         // Bounds and other companions have more axes than labels can have.
-        if e.is_text {
-            return Ok(Role::Unreadable(text_error(&v.name)));
-        }
         let labels_none = SourceError::NoLabels {
             array: v.name.to_string(),
             reason: format!("it has {} dimensions, so it labels none", v.dims.len()),
@@ -241,8 +248,12 @@ async fn role(e: &Entry) -> Result<Role, SourceError> {
         return Ok(Role::Companion(Some(labels_none)));
     }
     match coordinate(e).await {
+        Ok(Some(coord)) if v.dims.is_empty() => Ok(Role::Scalar(coord)),
         Ok(Some(coord)) => Ok(Role::Labels(coord)),
+        // Texts have no form but labels.
+        Ok(None) if e.is_text => Ok(Role::Unreadable(texts::refused(&v.name))),
         Ok(None) => Ok(Role::Companion(None)),
+        Err(why @ SourceError::NoLabels { .. }) if e.is_text => Ok(Role::Unreadable(why)),
         Err(e @ SourceError::NoLabels { .. }) => Ok(Role::Companion(Some(e))),
         // Faults of the array itself; failures of the storage are errors.
         Err(
@@ -408,13 +419,6 @@ fn attach_masks(entries: &mut Vec<Entry>, unsupported: &mut Unsupported) -> Vec<
     readers
 }
 
-fn text_error(name: &str) -> SourceError {
-    SourceError::UnsupportedDType {
-        array: name.to_string(),
-        dtype: "string (but as a 1-d coordinate)".into(),
-    }
-}
-
 fn entry(
     store: &Store,
     name: &str,
@@ -424,6 +428,10 @@ fn entry(
 ) -> Result<Entry, SourceError> {
     let meta = &node.meta;
     let is_text = meta.dtype().is_none();
+    let markers = match is_text && options.decode_cf {
+        true => texts::markers(meta),
+        false => Vec::new(),
+    };
     let dtype = meta.dtype().unwrap_or(DType::UInt8);
     let mut attrs = meta.attrs.clone();
     if let Some(axis) = axis.filter(|axis| axis.name != name) {
@@ -498,7 +506,7 @@ fn entry(
     };
     let variable = Variable { name: name.into(), dims, source, decode, attrs };
     let (reader, bounds_of) = (Arc::new(reader), axis.map(|axis| axis.name.clone()));
-    Ok(Entry { variable, reader, is_text, times, bounds_of, is_coordinate })
+    Ok(Entry { variable, reader, is_text, markers, times, bounds_of, is_coordinate })
 }
 
 /// True if bytes are truth values: xarray marks them so in formats that have no such type. Those with missing values
@@ -531,11 +539,13 @@ fn check_dims(entries: &[Entry]) -> Result<(), SourceError> {
     Ok(())
 }
 
-/// Reads the labels of a 1-d variable; `None` if its dimension has no name.
+/// Reads the labels of a 1-d variable, or a text without a dimension; `None` if its dimension has no name.
 async fn coordinate(e: &Entry) -> Result<Option<Coord>, SourceError> {
     let v = &e.variable;
-    let (Some(Some(dim)), Some(&len)) = (v.dims.first(), v.source.shape.first()) else {
-        return Ok(None);
+    let (dim, len) = match (&v.dims[..], &v.source.shape[..]) {
+        ([Some(dim)], [len]) => (dim, *len),
+        ([], []) => (&v.name, 1),
+        _ => return Ok(None),
     };
     let no_labels = |reason| SourceError::NoLabels { array: v.name.to_string(), reason };
     if len > LABELS_MAX {
@@ -562,7 +572,16 @@ async fn label_values(e: &Entry) -> Result<CoordValues, SourceError> {
     let (v, reader) = (&e.variable, e.reader.opening());
     let region = Region::whole(&v.source.shape);
     if e.is_text {
-        return Ok(CoordValues::Text(reader.texts(&region).await?.into()));
+        // By CF a grid mapping is its attributes: what its one letter is says nothing, and is not worth a request.
+        let is_container = v.dims.is_empty() && v.attrs.contains_key("grid_mapping_name");
+        let texts = match is_container {
+            true => vec![String::new()],
+            false => reader.texts(&region).await?,
+        };
+        // The labels of a dimension are there, whatever they are.
+        let is_index = v.dims.first().is_some_and(|dim| dim.as_ref() == Some(&v.name));
+        let is_missing = |text: &str| !is_index && e.markers.iter().any(|marker| marker == text);
+        return Ok(CoordValues::Text(Texts::marked(texts, is_missing)));
     }
     // Dates before the reform of 1582 are checked with the labels, which may have them.
     let moments = reader.moments.clone().filter(|m| !matches!(**m, Moments::Cf(_)));

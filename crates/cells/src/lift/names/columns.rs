@@ -123,7 +123,8 @@ fn of_cube(cube: &Cube) -> Vec<String> {
     let variables = cube.variables.iter().chain(&cube.auxiliary);
     let own = variables.clone().map(|v| v.name.to_lowercase());
     let dims = variables.flat_map(|v| v.dims.iter().flatten()).map(|dim| dim.to_lowercase());
-    let coords = cube.coords.iter().map(|coord| coord.name.to_lowercase());
+    let coords = cube.coords.iter().chain(&cube.scalars);
+    let coords = coords.map(|coord| coord.name.to_lowercase());
     let also = cube.also.iter().map(|(name, _)| name.to_lowercase());
     own.chain(dims).chain(coords).chain(also).collect()
 }

@@ -1,4 +1,4 @@
-//! `era5`: t2m [time=4, lat=3, lon=2], precip (f32, no mask), orog [lat, lon], flag (int16 with a mask).
+//! `era5`: t2m [time=4, lat=3, lon=2], precip (f32, no mask), orog [lat, lon], flag (int16 with a mask). `stations`: texts.
 
 use std::sync::Arc;
 
@@ -92,6 +92,21 @@ fn two_sets() -> Dataset {
     }
 }
 
+/// t [time=2, station=3] and height [station], stations that have a name or none, and a text without a dimension.
+fn stations() -> Dataset {
+    let names = [Some("a"), Some("b"), None].map(|name| name.map(String::from));
+    Dataset {
+        name: "stations".into(),
+        variables: vec![
+            variable("height", &["station"], &[3], DType::Int16, Decode::default()),
+            variable("t", &["time", "station"], &[2, 3], DType::Float32, Decode::default()),
+        ],
+        coords: vec![coord("name", "station", CoordValues::Text(names.into_iter().collect()))],
+        scalars: vec![coord("centre", "centre", CoordValues::Text(["x".to_string()].into()))],
+        ..Dataset::default()
+    }
+}
+
 impl CellTables for Tables {
     fn now_us(&self) -> i64 {
         1_600_000_000_000_000
@@ -108,6 +123,8 @@ impl CellTables for Tables {
                 "era5" => cube(&era5(Calendar::Standard)),
                 "noleap" => cube(&era5(Calendar::NoLeap)),
                 "two" => cube(&two_sets()),
+                "stations" => cube(&stations()),
+                "names" => cube(&Dataset { variables: Vec::new(), ..stations() }),
                 "warm" => Ok(CellRelation::Query {
                     text: 1,
                     query: Box::new(super::query(

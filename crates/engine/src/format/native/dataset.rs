@@ -96,7 +96,10 @@ impl Values {
     /// Bytes of the labels in memory.
     fn memory_bytes(&self) -> u64 {
         match self {
-            Values::Text(v) => v.iter().map(|t| t.len() as u64 + TEXT_BYTES).sum(),
+            Values::Text(v) => {
+                let letters = |text: &Option<String>| text.as_ref().map_or(0, String::len) as u64;
+                v.iter().map(|text| letters(text) + TEXT_BYTES).sum()
+            }
             other => other.payload_bytes(),
         }
     }

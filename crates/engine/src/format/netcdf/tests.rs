@@ -106,7 +106,7 @@ fn cdf_2_has_netcdfs_bytes() {
 
 #[test]
 fn wide_types_and_texts_are_cdf_5() {
-    let name = dim("name", Some(CoordValues::Text(["Züri".into(), "Bern".into()].into())));
+    let name = dim("name", Some(CoordValues::Text(["Züri".to_string(), "Bern".into()].into())));
     let cells = vec![1i64, 2, 3, 4, 5, 1 << 40];
     let valid = Some(vec![1, 1, 1, 0, 1, 1]);
     let count = tensor("count", DType::Int64, vec![name, dim("x", None)], &[2, 3], cells, valid);

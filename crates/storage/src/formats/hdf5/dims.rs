@@ -11,7 +11,7 @@ use crate::formats::hdf5::messages::{Space, UNLIMITED};
 use crate::formats::hdf5::objects::{Object, reason};
 use crate::formats::view::Fault;
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Beginning of the `NAME` of a scale that is a dimension without labels.
@@ -70,19 +70,6 @@ pub(super) fn part(file: &File<'_>, attrs: &[Attribute]) -> Result<Part, Fault> 
         Some(name) if name.starts_with(BARE) => Ok(Part::Bare),
         _ => Ok(Part::Labels),
     }
-}
-
-/// Names in the attributes `coordinates` of these objects.
-pub(super) fn coordinates<'a>(
-    file: &File<'_>,
-    all: impl Iterator<Item = &'a [Attribute]>,
-) -> Result<BTreeSet<String>, Fault> {
-    let mut out = BTreeSet::new();
-    for attrs in all {
-        let text = first_text(file, attrs, "coordinates")?.unwrap_or_default();
-        out.extend(text.split_whitespace().map(str::to_string));
-    }
-    Ok(out)
 }
 
 impl<'a, 'f> Scales<'a, 'f> {

@@ -14,6 +14,7 @@ use crate::formats::hdf5::texts;
 use crate::formats::view::Fault;
 use crate::formats::{Cells, FileArray, FileChunks, Unreadable, Why};
 use crate::source::cells::Raw;
+use crate::source::texts::REFUSED;
 use serde_json::Value;
 use std::sync::Arc;
 use tessera_planner::catalog::Attrs;
@@ -24,9 +25,6 @@ const UNWRITTEN_CELLS: u64 = 1 << 20;
 
 /// Upper bound on the bytes of a text of a fixed length.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
-
-/// The type of texts that are no coordinate.
-const TEXT: &str = "string (but as a 1-d coordinate)";
 
 /// A dataset.
 #[derive(Debug)]
@@ -105,12 +103,10 @@ impl Object {
         self.part != Part::Along || dims::attribute(&self.attrs, "DIMENSION_LIST").is_some()
     }
 
-    /// The array, with the names of its dimensions and the lengths of those without a bound. `is_named`: others refer
-    /// to it as their coordinate.
+    /// The array, with the names of its dimensions and the lengths of those without a bound.
     pub(super) fn array(
         &self,
         file: &File<'_>,
-        is_named: bool,
         names: impl FnOnce(usize) -> Result<Names, Fault>,
         lengths: &Lengths,
     ) -> Result<Result<FileArray, Unreadable>, Fault> {
@@ -147,7 +143,7 @@ impl Object {
             Err(why) => return fail(why, attrs),
         };
         add_flags(&of, &mut attrs);
-        match self.made(file, of, (space, stored), (names, is_named))? {
+        match self.made(file, of, (space, stored), names)? {
             Ok(array) => Ok(Ok(FileArray { attrs, narrow, ..array })),
             Err(why) => fail(why, attrs),
         }
@@ -158,7 +154,7 @@ impl Object {
         file: &File<'_>,
         of: Type,
         (space, stored): (Space, Vec<u64>),
-        (names, is_named): (Names, bool),
+        names: Names,
     ) -> Result<Result<FileArray, Why>, Fault> {
         if space.is_null {
             return Ok(Err(Why::Unsupported("an array without cells (null dataspace)".into())));
@@ -179,8 +175,11 @@ impl Object {
         }
         let data = Data { file, object: self, of, space, stored };
         let made = match raw {
-            Raw::Utf8 if is_named && names.len() == 1 => reason(data.texts(names))?,
-            Raw::Utf8 => Ok(Err(Why::DType(TEXT.into()))),
+            // Texts of any length are read with the metadata: no more than can be addressed.
+            Raw::Utf8 if names.len() < 2 && names.iter().all(Option::is_some) => {
+                reason(data.texts(names))?
+            }
+            Raw::Utf8 => Ok(Err(Why::DType(REFUSED.into()))),
             Raw::Bytes { len: 1 } if !names.is_empty() => reason(data.letters(names))?,
             raw => reason(data.cells().map(|made| made.map(|cells| (raw, names, cells))))?,
         };
@@ -257,7 +256,7 @@ impl Data<'_, '_> {
                 let texts = texts::of_letters(self, &cells, len)?;
                 texts.map(|texts| (Raw::Utf8, names, Cells::Texts(texts)))
             }
-            Cells::Chunks(_) => Err(Why::DType(TEXT.into())),
+            Cells::Chunks(_) => Err(Why::DType(REFUSED.into())),
             // Texts of no letters.
             Cells::Flat(_) if len == 0 => {
                 let n = self.space.shape[..names.len()]

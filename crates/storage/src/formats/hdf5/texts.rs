@@ -1,4 +1,4 @@
-//! Texts that are read with the metadata, as they can only be coordinates.
+//! Texts that are read with the metadata: labels of a dimension, or texts beside them.
 
 use crate::formats::hdf5::datatype::Pad;
 use crate::formats::hdf5::heap;

@@ -1,8 +1,8 @@
 //! Datasets of several files become one: xarray's `combine_by_coords` and `combine_nested`.
 
 use super::labels::{
-    are_same, compare, first_difference, index_coords, is_in_order, joined, label_by_scalar,
-    lengths, names, shown,
+    add_missing, are_same, compare, first_difference, index_coords, is_in_order, join_texts,
+    joined, label_by_scalar, lengths, names, shown,
 };
 use crate::source::Opened;
 use crate::source::ahead::Ahead;
@@ -195,11 +195,8 @@ impl Job<'_> {
                     out.dataset.auxiliary.push(v);
                 }
             }
-            for c in dataset.coords {
-                if !out.dataset.coords.iter().any(|o| o.name == c.name) {
-                    out.dataset.coords.push(c);
-                }
-            }
+            add_missing(&mut out.dataset.coords, dataset.coords);
+            add_missing(&mut out.dataset.scalars, dataset.scalars);
             out.dataset.coordinates.extend(dataset.coordinates);
             out.dataset.unreadable.extend(dataset.unreadable);
         }
@@ -299,6 +296,7 @@ impl Job<'_> {
                 }
             }
         }
+        join_texts(&parts, (dim, is_new), &mut out.dataset);
         let data: BTreeSet<Arc<str>> = parts
             .iter()
             .flat_map(|p| &p.opened.dataset.variables)

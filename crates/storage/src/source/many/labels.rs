@@ -1,11 +1,13 @@
 //! Labels of several files: compared, sorted and joined.
 
-use crate::source::Opened;
+use super::combine::Part;
 use crate::source::coords::is_grib;
+use crate::source::error::SourceError;
+use crate::source::{Opened, variables};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tessera_planner::catalog::{Coord, CoordValues, Dataset, Variable};
+use tessera_planner::catalog::{Coord, CoordValues, Dataset, Texts, Unreadable, Variable};
 use tessera_planner::dtype::DType;
 
 /// True if the labels are the same, floats within `tolerance`.
@@ -25,7 +27,7 @@ pub(super) fn first_difference(a: &CoordValues, b: &CoordValues, tolerance: f64)
         }
         (Int(_, a), Int(_, b)) => (0..n).find(|&i| a[i] != b[i]),
         (Time(c, a), Time(d, b)) if c == d => (0..n).find(|&i| a[i] != b[i]),
-        (Text(a), Text(b)) => (0..n).find(|&i| a[i] != b[i]),
+        (Text(a), Text(b)) => a.first_difference(b),
         (Int(..), Float(..)) | (Float(..), Int(..)) => {
             let (a, b) = (floats(a), floats(b));
             return first_difference(&a, &b, tolerance);
@@ -108,7 +110,13 @@ pub(super) fn joined(parts: &[&CoordValues]) -> Option<CoordValues> {
         Int(d, _) => Int(*d, all!(Int(_, v) => v)),
         Float(d, _) => Float(*d, all!(Float(_, v) => v)),
         Time(c, _) => Time(*c, all!(Time(_, v) => v)),
-        Text(_) => Text(all!(Text(v) => v)),
+        Text(_) => {
+            let texts = parts.iter().map(|part| match part {
+                Text(v) => Some(v),
+                _ => None,
+            });
+            Text(Texts::joined(&texts.collect::<Option<Vec<_>>>()?))
+        }
         Unreadable(_) => return None,
     })
 }
@@ -119,6 +127,7 @@ pub(super) fn label_by_scalar(opened: &mut Opened, dim: &str) {
     opened.unsupported.remove(dim);
     let dataset = &mut opened.dataset;
     dataset.unreadable.retain(|u| *u.name != *dim);
+    dataset.scalars.retain(|text| *text.name != *dim);
     let is = |v: &Variable| *v.name == *dim;
     let attrs = dataset.variables.iter().chain(&dataset.auxiliary).find(|v| is(v));
     let attrs = attrs.map(|v| v.attrs.clone()).unwrap_or_default();
@@ -134,6 +143,69 @@ pub(super) fn label_by_scalar(opened: &mut Opened, dim: &str) {
     let name: Arc<str> = dim.into();
     dataset.coords.push(Arc::new(Coord { dim: name.clone(), name, values, attrs }));
     dataset.coords.sort_by(|a, b| a.name.cmp(&b.name));
+}
+
+/// Adds the texts of several files to the dataset `out` that joins them along `dim`, which already has the coordinates
+/// that it keeps. Texts without a dimension are a coordinate of a dimension that is new; else they must be the same.
+///
+/// Texts that are not in all files, or differ, cannot be read: those of one file are not those of the others.
+pub(super) fn join_texts(parts: &[Part], (dim, is_new): (&str, bool), out: &mut Dataset) {
+    for (i, part) in parts.iter().enumerate() {
+        let dataset = &part.opened.dataset;
+        let beside = dataset.coords.iter().filter(|c| c.name != c.dim);
+        for text in beside.chain(&dataset.scalars) {
+            let is_known = |other: &Arc<Coord>| other.name == text.name;
+            let is_done = out.coords.iter().chain(&out.scalars).any(is_known)
+                || out.unreadable.iter().any(|u| u.name == text.name);
+            if is_done || !matches!(text.values, CoordValues::Text(_)) {
+                continue;
+            }
+            let of = |p: &Part| p.opened.dataset.scalars.iter().find(|c| is_known(c)).cloned();
+            let all: Vec<Arc<Coord>> = parts.iter().filter_map(of).collect();
+            let values: Vec<&CoordValues> = all.iter().map(|text| &text.values).collect();
+            let is_whole = all.len() == parts.len();
+            let is_same = values.windows(2).all(|pair| pair[0] == pair[1]);
+            match joined(&values) {
+                Some(values) if is_whole && is_new => out.coords.push(Arc::new(Coord {
+                    dim: dim.into(),
+                    values,
+                    ..Coord::clone(text)
+                })),
+                Some(_) if is_whole && is_same => out.scalars.push(text.clone()),
+                _ => out.unreadable.push(Arc::new(differing(parts, i, text))),
+            }
+        }
+    }
+    out.coords.sort_by(|a, b| a.name.cmp(&b.name));
+    out.scalars.sort_by(|a, b| a.name.cmp(&b.name));
+}
+
+/// Adds the coordinates whose names are new.
+pub(super) fn add_missing(known: &mut Vec<Arc<Coord>>, more: Vec<Arc<Coord>>) {
+    let new = more.into_iter().filter(|c| !known.iter().any(|k| k.name == c.name));
+    let new: Vec<_> = new.collect();
+    known.extend(new);
+}
+
+/// The texts `text` of the file `i`, as those of no dataset.
+fn differing(parts: &[Part], i: usize, text: &Coord) -> Unreadable {
+    let of = |p: &Part| {
+        let dataset = &p.opened.dataset;
+        dataset.coords.iter().chain(&dataset.scalars).find(|c| c.name == text.name).cloned()
+    };
+    let is_other = |p: &&Part| of(p).is_none_or(|c| c.dim != text.dim || c.values != text.values);
+    let (here, other) =
+        (&parts[i].name, parts.iter().find(is_other).map_or("", |p| p.name.as_str()));
+    let reason = format!("its texts in `{here}` are not those of `{other}`");
+    let dims = match text.dim == text.name {
+        true => Vec::new(),
+        false => vec![(Some(text.dim.clone()), text.values.len() as u64)],
+    };
+    variables::unreadable(
+        &text.name,
+        &SourceError::NoLabels { array: text.name.to_string(), reason },
+        Some(dims.as_slice()),
+    )
 }
 
 /// The coordinates that label their own dimensions.

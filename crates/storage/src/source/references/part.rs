@@ -222,7 +222,7 @@ pub(super) fn inline(text: &[u8]) -> Option<Bytes> {
 }
 
 /// Decodes base64, with or without padding.
-fn base64(text: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn base64(text: &[u8]) -> Option<Vec<u8>> {
     let mut digits = text.trim_ascii_end();
     while let Some(rest) = digits.strip_suffix(b"=") {
         digits = rest;

@@ -1,0 +1,111 @@
+//! Arrays of texts: their cells, within a bound, and the texts that mark missing ones.
+
+use crate::source::cells::Raw;
+use crate::source::error::SourceError;
+use crate::source::meta::ArrayMeta;
+use crate::source::references;
+use serde_json::Value;
+use tessera_planner::catalog::Variable;
+use zarrs::array::ArrayBytes;
+
+/// Upper bound on the bytes of the texts of an array, which are all read at bind.
+pub(crate) const BYTES_MAX: u64 = 256 << 20;
+
+/// The type, in messages, of texts that have no form here.
+pub(crate) const REFUSED: &str = "string (but along one dimension with a name, or none)";
+
+/// The error for an array of texts that is not along one dimension with a name.
+pub(crate) fn refused(array: &str) -> SourceError {
+    SourceError::UnsupportedDType { array: array.into(), dtype: REFUSED.into() }
+}
+
+/// Checks an array that is opened alone.
+///
+/// # Errors
+/// [`refused`].
+pub(crate) fn check_alone(variable: &Variable, is_text: bool) -> Result<(), SourceError> {
+    match is_text && (variable.dims.len() > 1 || variable.dims.contains(&None)) {
+        true => Err(refused(&variable.name)),
+        false => Ok(()),
+    }
+}
+
+/// The error for an array with more texts than are read.
+pub(crate) fn too_large(array: &str) -> SourceError {
+    let reason = format!("its texts have more than {BYTES_MAX} bytes, which is the limit");
+    SourceError::NoLabels { array: array.into(), reason }
+}
+
+/// The texts that mark missing cells, as in CF and xarray: `_FillValue`, `missing_value`, and the `fill_value` of a
+/// Zarr v2 array that is xarray's.
+pub(crate) fn markers(meta: &ArrayMeta) -> Vec<String> {
+    let is_of_letters = matches!(meta.raw, Raw::Bytes { .. });
+    let mut out = Vec::new();
+    for key in ["_FillValue", "missing_value"] {
+        let values = match meta.attrs.get(key) {
+            Some(Value::Array(list)) => list.as_slice(),
+            Some(one) => std::slice::from_ref(one),
+            None => &[],
+        };
+        // The fill value of letters is often the zero that ends a text: it marks no text as missing.
+        let texts = values.iter().filter_map(Value::as_str);
+        out.extend(texts.filter(|t| !(is_of_letters && t.is_empty())).map(String::from));
+    }
+    if meta.fill_v2.as_ref().is_some_and(Value::is_string) {
+        out.extend(fill(meta).ok());
+    }
+    out
+}
+
+/// The text of the cells of absent chunks.
+pub(crate) fn fill(meta: &ArrayMeta) -> Result<String, String> {
+    match (&meta.raw, &meta.fill_v2) {
+        (Raw::Bytes { .. }, Some(Value::String(encoded))) => {
+            let cell = references::base64(encoded.as_bytes());
+            padded(&cell.ok_or("the fill value is no base64")?)
+        }
+        (Raw::Utf32 { .. }, _) => utf32(&meta.fill),
+        _ => padded(&meta.fill),
+    }
+}
+
+/// The texts of a decoded chunk.
+pub(crate) fn of_chunk(raw: &Raw, cells: ArrayBytes<'_>) -> Result<Vec<String>, String> {
+    match cells {
+        ArrayBytes::Variable(v) => {
+            let (data, offsets) = v.into_parts();
+            offsets
+                .windows(2)
+                .map(|w| {
+                    let cell = data.get(w[0]..w[1]).ok_or("a text lies beyond the chunk")?;
+                    String::from_utf8(cell.to_vec()).map_err(|_| "a text is no UTF-8".into())
+                })
+                .collect()
+        }
+        ArrayBytes::Fixed(cells) if matches!(raw, Raw::Bytes { .. }) => raw.texts(&cells),
+        ArrayBytes::Fixed(cells) => {
+            cells.chunks_exact(raw.size().max(4) as usize).map(utf32).collect()
+        }
+        ArrayBytes::Optional(_) => Err("texts that may be null are not supported".into()),
+    }
+}
+
+/// The sum of the bytes of texts.
+pub(crate) fn bytes(texts: &[String]) -> u64 {
+    texts.iter().map(|text| text.len() as u64).sum()
+}
+
+/// A text of bytes that is padded with zeros.
+fn padded(cell: &[u8]) -> Result<String, String> {
+    let end = cell.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
+    String::from_utf8(cell[..end].to_vec()).map_err(|_| "a text is no UTF-8".to_string())
+}
+
+/// A text of characters of 4 bytes that ends with a zero, or with the cell.
+fn utf32(cell: &[u8]) -> Result<String, String> {
+    let characters = cell.as_chunks::<4>().0.iter().map(|c| u32::from_ne_bytes(*c));
+    let characters = characters.take_while(|&c| c != 0);
+    characters
+        .map(|c| char::from_u32(c).ok_or_else(|| "a text is no Unicode".to_string()))
+        .collect()
+}

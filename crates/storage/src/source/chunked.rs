@@ -503,8 +503,11 @@ impl Chunked {
             let len = (region.end.first().copied().unwrap_or(1) - from).min(unit) as usize;
             let cells = match bytes {
                 None => {
-                    let fill = texts::fill(&self.meta);
-                    vec![fill.map_err(|reason| self.damaged(reader, &at, reason))?; len]
+                    let fill = texts::fill(&self.meta)
+                        .map_err(|reason| self.damaged(reader, &at, reason))?;
+                    let more = texts::bytes_of(len as u64, fill.len() as u64);
+                    texts::check(&reader.name, sum + more)?;
+                    vec![fill; len]
                 }
                 Some(b) => {
                     let b = self.opened(reader, &at, &b)?;
@@ -513,9 +516,7 @@ impl Chunked {
                 }
             };
             sum += texts::bytes(&cells);
-            if sum > texts::BYTES_MAX {
-                return Err(texts::too_large(&reader.name));
-            }
+            texts::check(&reader.name, sum)?;
             out.extend(cells.into_iter().take(len));
         }
         reader.check_absent().await?;

@@ -260,9 +260,8 @@ fn again(opened: &Opened) -> Opened {
 }
 
 fn bytes_of(opened: &Opened) -> u64 {
-    // A text is a pointer, two lengths, and its letters.
     let bytes = |values: &CoordValues| match values {
-        CoordValues::Text(texts) => 32 * texts.len() as u64 + texts::bytes(texts),
+        CoordValues::Text(texts) => texts::bytes(texts),
         CoordValues::Unreadable(_) => 0,
         numbers => 48 * numbers.len() as u64,
     };

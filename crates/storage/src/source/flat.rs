@@ -139,12 +139,9 @@ impl Flat {
         reader: &ArrayReader,
         region: &Region,
     ) -> Result<Vec<String>, SourceError> {
-        let size = region.cells().saturating_mul(self.raw.size());
-        if size > texts::BYTES_MAX {
-            return Err(texts::too_large(&reader.name));
-        }
+        texts::check(&reader.name, texts::bytes_of(region.cells(), self.raw.size()))?;
         let fetched = Fetched::new(self.fetch(reader, region).await?);
-        let mut cells = vec![0; size as usize];
+        let mut cells = vec![0; (region.cells() * self.raw.size()) as usize];
         self.gather(reader, fetched, region, &mut cells)?;
         self.raw.texts(&cells).map_err(|reason| SourceError::Metadata {
             array: reader.name.clone(),

@@ -5,11 +5,15 @@ use crate::source::error::SourceError;
 use crate::source::meta::ArrayMeta;
 use crate::source::references;
 use serde_json::Value;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tessera_planner::catalog::Variable;
 use zarrs::array::ArrayBytes;
 
-/// Upper bound on the bytes of the texts of an array, which are all read at bind.
-pub(crate) const BYTES_MAX: u64 = 256 << 20;
+/// Upper bound on the bytes in memory of the texts of a dataset, which are all read at bind.
+const BYTES_MAX: u64 = 512 << 20;
+
+/// Bytes of a text in memory beside its letters.
+const EACH: u64 = size_of::<String>() as u64;
 
 /// The type, in messages, of texts that have no form here.
 pub(crate) const REFUSED: &str = "string (but along one dimension with a name, or none)";
@@ -30,10 +34,47 @@ pub(crate) fn check_alone(variable: &Variable, is_text: bool) -> Result<(), Sour
     }
 }
 
-/// The error for an array with more texts than are read.
-pub(crate) fn too_large(array: &str) -> SourceError {
-    let reason = format!("its texts have more than {BYTES_MAX} bytes, which is the limit");
-    SourceError::NoLabels { array: array.into(), reason }
+/// Checks the bytes in memory of the texts of an array.
+///
+/// # Errors
+/// [`SourceError::NoLabels`] for more than are read.
+pub(crate) fn check(array: &str, bytes: u64) -> Result<(), SourceError> {
+    if bytes <= BYTES_MAX {
+        return Ok(());
+    }
+    let reason = format!(
+        "with its texts, those of the dataset take {bytes} bytes or more, and at most {BYTES_MAX} are read"
+    );
+    Err(SourceError::NoLabels { array: array.into(), reason })
+}
+
+/// Memory for the texts of a dataset.
+#[derive(Debug, Default)]
+pub(crate) struct Room(AtomicU64);
+
+impl Room {
+    /// Takes the memory of `count` texts of an array, without their letters.
+    ///
+    /// # Errors
+    /// [`SourceError::NoLabels`] if the arrays before it leave too little.
+    pub(crate) fn take(&self, array: &str, count: u64) -> Result<(), SourceError> {
+        self.more(array, bytes_of(count, 0))
+    }
+
+    /// Takes the memory of the letters of texts.
+    ///
+    /// # Errors
+    /// [`SourceError::NoLabels`] if the arrays before it leave too little.
+    pub(crate) fn letters(&self, array: &str, texts: &[String]) -> Result<(), SourceError> {
+        self.more(array, bytes(texts) - bytes_of(texts.len() as u64, 0))
+    }
+
+    fn more(&self, array: &str, bytes: u64) -> Result<(), SourceError> {
+        let taken = self.0.fetch_add(bytes, Relaxed);
+        check(array, taken.saturating_add(bytes)).inspect_err(|_| {
+            self.0.fetch_sub(bytes, Relaxed);
+        })
+    }
 }
 
 /// The texts that mark missing cells, as in CF and xarray: `_FillValue`, `missing_value`, and the `fill_value` of a
@@ -90,9 +131,14 @@ pub(crate) fn of_chunk(raw: &Raw, cells: ArrayBytes<'_>) -> Result<Vec<String>, 
     }
 }
 
-/// The sum of the bytes of texts.
+/// The bytes of texts in memory.
 pub(crate) fn bytes(texts: &[String]) -> u64 {
-    texts.iter().map(|text| text.len() as u64).sum()
+    texts.iter().map(|text| EACH + text.len() as u64).sum()
+}
+
+/// The bytes in memory of `count` texts of `letters` bytes each.
+pub(crate) fn bytes_of(count: u64, letters: u64) -> u64 {
+    count.saturating_mul(letters.saturating_add(EACH))
 }
 
 /// A text of bytes that is padded with zeros.
@@ -108,4 +154,23 @@ fn utf32(cell: &[u8]) -> Result<String, String> {
     characters
         .map(|c| char::from_u32(c).ok_or_else(|| "a text is no Unicode".to_string()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn the_texts_of_a_dataset_are_bounded() {
+        let (room, all) = (Room::default(), BYTES_MAX / EACH);
+        room.take("a", all - 2).unwrap();
+        let why = room.take("b", 3).unwrap_err().to_string();
+        assert!(why.contains("`b`") && why.contains("536870912"), "{why}");
+        // What is refused takes nothing.
+        room.take("c", 1).unwrap();
+        room.letters("c", &["x".repeat(EACH as usize)]).unwrap();
+        let why = room.letters("d", &["y".repeat(EACH as usize)]).unwrap_err();
+        assert_eq!(why.code(), "no_labels");
+    }
 }

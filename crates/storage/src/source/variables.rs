@@ -214,7 +214,7 @@ async fn roles(
     single: bool,
 ) -> Result<Vec<(Entry, Role)>, SourceError> {
     let dims = entries.iter().flat_map(|e| e.variable.dims.iter().flatten().cloned());
-    let dims: BTreeSet<Arc<str>> = dims.collect();
+    let (dims, room) = (dims.collect::<BTreeSet<Arc<str>>>(), &texts::Room::default());
     stream::iter(entries)
         .map(|e| {
             let name = &e.variable.name;
@@ -225,7 +225,7 @@ async fn roles(
             async move {
                 let role = match is_label || e.is_text {
                     _ if is_other => Role::Unreadable(texts::refused(&e.variable.name)),
-                    true => role(&e).await?,
+                    true => role(&e, room).await?,
                     false => Role::Data,
                 };
                 Ok::<_, SourceError>((e, role))
@@ -237,17 +237,15 @@ async fn roles(
 }
 
 /// The role of an array that is a coordinate or belongs to one.
-async fn role(e: &Entry) -> Result<Role, SourceError> {
+async fn role(e: &Entry, room: &texts::Room) -> Result<Role, SourceError> {
     let v = &e.variable;
     if v.dims.len() != 1 && !e.is_text {
         // Bounds and other companions have more axes than labels can have.
-        let labels_none = SourceError::NoLabels {
-            array: v.name.to_string(),
-            reason: format!("it has {} dimensions, so it labels none", v.dims.len()),
-        };
-        return Ok(Role::Companion(Some(labels_none)));
+        let reason = format!("it has {} dimensions, so it labels none", v.dims.len());
+        let none = SourceError::NoLabels { array: v.name.to_string(), reason };
+        return Ok(Role::Companion(Some(none)));
     }
-    match coordinate(e).await {
+    match coordinate(e, room).await {
         Ok(Some(coord)) if v.dims.is_empty() => Ok(Role::Scalar(coord)),
         Ok(Some(coord)) => Ok(Role::Labels(coord)),
         // Texts have no form but labels.
@@ -540,7 +538,7 @@ fn check_dims(entries: &[Entry]) -> Result<(), SourceError> {
 }
 
 /// Reads the labels of a 1-d variable, or a text without a dimension; `None` if its dimension has no name.
-async fn coordinate(e: &Entry) -> Result<Option<Coord>, SourceError> {
+async fn coordinate(e: &Entry, room: &texts::Room) -> Result<Option<Coord>, SourceError> {
     let v = &e.variable;
     let (dim, len) = match (&v.dims[..], &v.source.shape[..]) {
         ([Some(dim)], [len]) => (dim, *len),
@@ -551,7 +549,13 @@ async fn coordinate(e: &Entry) -> Result<Option<Coord>, SourceError> {
     if len > LABELS_MAX {
         return Err(no_labels(format!("it has {len} labels, and at most {LABELS_MAX} are read")));
     }
+    if e.is_text {
+        room.take(&v.name, len)?;
+    }
     let values = label_values(e).await?;
+    if let CoordValues::Text(texts) = &values {
+        room.letters(&v.name, texts)?;
+    }
     Ok(Some(Coord { name: v.name.clone(), dim: dim.clone(), values, attrs: v.attrs.clone() }))
 }
 

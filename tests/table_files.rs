@@ -195,4 +195,33 @@ fn arrow_files_are_read_in_ranges_of_their_batches() {
         assert_eq!(of("a.arrow"), of("a.parquet"), "{sql}");
         assert_eq!(of("a.arrow"), of("whole.arrows"), "{sql}");
     }
+/// As `json.dumps` and `DataFrame.to_json(orient='records')` write them.
+#[test]
+fn json_files_may_be_one_array() {
+    let place = Place::open(&[]);
+    put(&place, "a.json", "[{\"id\":1,\"x\":1.5,\"s\":\"a,]\"},{\"id\":2,\"x\":null,\"s\":\"b\"}]");
+    put(&place, "b.json", "\u{feff}[\n  {\n    \"id\": 3,\n    \"x\": 2\n  },\n  {\"id\": 4}\n]\n");
+    put(&place, "c.ndjson", "\u{feff}{\"id\":5,\"x\":7}\n\n{\"id\":6}");
+    is(&place, "SELECT id, x, s FROM '@/a.json' t", &["1 1.5 a,]", "2 NULL b"]);
+    is(&place, "SELECT sum(id) AS i, sum(x) AS x FROM '@/b.json' t", &["7 2"]);
+    is(&place, "SELECT id, x FROM '@/c.ndjson' t", &["5 7", "6 NULL"]);
+    // The types are those of all files: 1.5 and 2 are floats.
+    let of_all = "read_json(['@/a.json', '@/b.json', '@/c.ndjson'])";
+    is(&place, &format!("SELECT sum(id) AS i, sum(x) AS x FROM {of_all} t"), &["21 10.5"]);
+    // A file that is large enough for several ranges.
+    let rows: Vec<String> = (0..200_000).map(|id| format!("{{\"id\": {id}, \"v\": 1}}")).collect();
+    put(&place, "large.json", format!("[{}]", rows.join(", ")));
+    is(
+        &place,
+        "SELECT count(*) AS n, sum(id) AS i, sum(v) AS v FROM '@/large.json' t",
+        &["200000 19999900000 200000"],
+    );
+    put(&place, "cut.json", format!("[{}", rows.join(", ")));
+    fails(&place, "SELECT sum(id) FROM '@/cut.json' t", &["cut.json", "ends at byte", "array"]);
+    put(&place, "numbers.json", "[1, 2]");
+    fails(
+        &place,
+        "SELECT * FROM '@/numbers.json' t",
+        &["not_a_table", "`1` at byte 1 instead of an object or `]`"],
+    );
 }

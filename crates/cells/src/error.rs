@@ -136,7 +136,7 @@ pub const NOT_A_TABLE: &str = "not_a_table";
 /// What to do about a file that is not a table of its format.
 pub fn table_hint(format: &str) -> &'static str {
     match format {
-        "NDJSON" => "the file must contain one JSON object per line",
+        "NDJSON" => "the file must contain one JSON object per line, or be one array of objects",
         _ => {
             "if the file name does not show the format, use read_parquet, read_csv, read_json or read_arrow"
         }

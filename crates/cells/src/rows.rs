@@ -50,6 +50,7 @@ mod written;
 pub(crate) use csv::{Marks, State};
 pub(crate) use guard::Guarded;
 pub(crate) use ipc::IpcFormat;
+pub(crate) use json::JsonFiles;
 pub use operators::Operator;
 pub use pieces::{PieceSink, Pieces};
 pub use remote::{

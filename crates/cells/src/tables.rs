@@ -53,7 +53,7 @@ pub enum TableFormat {
     Parquet,
     /// Values separated by commas or by another character.
     Csv,
-    /// One JSON object per line.
+    /// JSON objects, one per line or in one array.
     Json,
     /// Arrow IPC, as a file or as a stream.
     Arrow,

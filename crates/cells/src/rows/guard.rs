@@ -307,7 +307,10 @@ fn named(file: &File, error: DataFusionError) -> DataFusionError {
         DataFusionError::ParquetError(_) => true,
         // Division by zero is not an error of the bytes: the reader may evaluate expressions over the columns.
         DataFusionError::ArrowError(e, _) => {
-            matches!(**e, ArrowError::IpcError(_) | ArrowError::ParquetError(_))
+            matches!(
+                **e,
+                ArrowError::IpcError(_) | ArrowError::ParquetError(_) | ArrowError::JsonError(_)
+            )
         }
         _ => false,
     };

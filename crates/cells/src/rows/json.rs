@@ -1,7 +1,12 @@
-//! NDJSON whose integers are checked.
+//! Files of JSON objects, one per line or in one array, whose integers are checked.
 //!
 //! The first rows of a file decide on the types of its columns, and Arrow's reader makes 2 of a 2.5 in a column of
 //! integers. So these columns are read as texts, and a text that is no integer is an error.
+
+mod array;
+mod types;
+
+pub(crate) use types::JsonFiles;
 
 use super::csv;
 use super::opened::{Open, Scan};
@@ -16,12 +21,11 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion_datasource::boundary_stream::AlignedBoundaryStream;
 use datafusion_datasource::decoder::{DecoderDeserializer, deserialize_stream};
 use datafusion_datasource::projection::{ProjectionOpener, SplitProjection};
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt, TryStreamExt};
-use object_store::ObjectStoreExt;
 use std::sync::Arc;
 
-/// Opens files of lines.
+/// Opens files of objects.
 pub(super) struct JsonLines;
 
 impl Open for JsonLines {
@@ -57,13 +61,24 @@ impl FileOpener for Opener {
 impl Opener {
     async fn rows(self, file: PartitionedFile) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let (store, at) = (self.scan.store.clone(), file.object_meta.location.clone());
+        let size = file.object_meta.size;
         let bytes = match &file.range {
+            None => array::objects(&store, &at).await?,
+            // The first range has all of an array.
+            Some(range) if array::is_array(&store, &at, size).await? => match range.start {
+                0 => array::objects(&store, &at).await?,
+                _ => stream::empty().boxed(),
+            },
             Some(range) => {
                 let (start, end) = (range.start.max(0) as u64, range.end.max(0) as u64);
-                let size = file.object_meta.size;
-                AlignedBoundaryStream::new(store, at, start, end, size, b'\n').await?.boxed()
+                let lines = AlignedBoundaryStream::new(store, at, start, end, size, b'\n').await?;
+                let mut is_start = start == 0;
+                let lines = lines.map_ok(move |part| match std::mem::take(&mut is_start) {
+                    true => array::without_mark(part),
+                    false => part,
+                });
+                lines.map_err(DataFusionError::from).boxed()
             }
-            None => store.get(&at).await?.into_stream(),
         };
         let is_integer = |field: &Arc<Field>| *field.data_type() == DataType::Int64;
         let as_text = |field: &Arc<Field>| match is_integer(field) {
@@ -76,10 +91,9 @@ impl Opener {
             .with_coerce_primitive(true)
             .build_decoder()?;
         let first = file.range.as_ref().map_or(0, |range| range.start.max(0) as u64);
-        let bytes = bytes.map_err(DataFusionError::from).fuse();
         let decoder = DecoderDeserializer::new(JsonDecoder::new(decoder));
         let mut rows = 0;
-        let batches = deserialize_stream(bytes, decoder).map(move |batch| {
+        let batches = deserialize_stream(bytes.fuse(), decoder).map(move |batch| {
             let batch = self.with_integers(&batch?, rows)?;
             rows += batch.num_rows();
             Ok(batch)

@@ -3,10 +3,9 @@
 use super::TableFormat;
 use super::csv_columns::Layout;
 use crate::error::Error;
-use crate::rows::{IpcFormat, Marks};
+use crate::rows::{IpcFormat, JsonFiles, Marks};
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::csv::CsvFormat;
-use datafusion::datasource::file_format::json::JsonFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use std::sync::Arc;
 use tessera_frontend::ast::UrlKind;
@@ -73,7 +72,6 @@ pub(super) fn reader(
     let mut rest = Vec::new();
     let mut csv = CsvFormat::default().with_has_header(true).with_schema_infer_max_rec(SAMPLE_ROWS);
     let (mut has_header, mut sample_rows) = (true, SAMPLE_ROWS);
-    let mut json = JsonFormat::default().with_schema_infer_max_rec(SAMPLE_ROWS);
     if UrlKind::ending(url) == "tsv" {
         csv = csv.with_delimiter(b'\t');
     }
@@ -95,9 +93,7 @@ pub(super) fn reader(
                 sample_rows = rows(key, value)?;
                 csv = csv.with_schema_infer_max_rec(sample_rows);
             }
-            (TableFormat::Json, "sample_size") => {
-                json = json.with_schema_infer_max_rec(rows(key, value)?);
-            }
+            (TableFormat::Json, "sample_size") => sample_rows = rows(key, value)?,
             // Without a look at rows the columns are texts.
             (TableFormat::Csv, "all_varchar") => {
                 if flag(key, value)? {
@@ -123,7 +119,7 @@ pub(super) fn reader(
     let format: Arc<dyn FileFormat> = match format {
         TableFormat::Parquet => Arc::new(ParquetFormat::default().with_force_view_types(false)),
         TableFormat::Csv => Arc::new(csv),
-        TableFormat::Json => Arc::new(json),
+        TableFormat::Json => Arc::new(JsonFiles::new(sample_rows, batch_bytes)),
         TableFormat::Arrow => Arc::new(IpcFormat::new(batch_bytes)),
     };
     Ok(Reading { format, storage, csv: own })

@@ -195,6 +195,8 @@ fn arrow_files_are_read_in_ranges_of_their_batches() {
         assert_eq!(of("a.arrow"), of("a.parquet"), "{sql}");
         assert_eq!(of("a.arrow"), of("whole.arrows"), "{sql}");
     }
+}
+
 /// As `json.dumps` and `DataFrame.to_json(orient='records')` write them.
 #[test]
 fn json_files_may_be_one_array() {

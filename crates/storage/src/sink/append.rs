@@ -503,7 +503,7 @@ impl Growing {
             reason: format!("`{name}` has {what}, which is not written"),
             hint: Some("write a new store with COPY".into()),
         };
-        if meta.delta || meta.taken.scaled.is_some() || meta.taken.lz4 {
+        if meta.taken.is_any {
             return Err(unsupported("filters of numcodecs"));
         }
         if !matches!(meta.raw, Raw::Plain(_)) {

@@ -20,6 +20,7 @@ pub(crate) mod cut;
 mod dataset_cache;
 pub(crate) mod error;
 mod fence;
+mod fills;
 mod flat;
 pub(crate) mod found;
 pub(crate) mod inflate;

@@ -459,6 +459,24 @@ impl SourceError {
             TimeValue { reason, .. } if reason.contains("microsecond") => {
                 "times are stored in microseconds: store it as datetime64[us], or as integers"
             }
+            UnsupportedDType { dtype, .. }
+                if dtype.contains("complex") || dtype.ends_with("c8") || dtype.ends_with("c16") =>
+            {
+                "store the real and the imaginary part as two arrays"
+            }
+            UnsupportedDType { dtype, .. } if dtype == "structured" || dtype.starts_with("[[") => {
+                "store each field as an array of its own"
+            }
+            UnsupportedDType { dtype, .. }
+                if dtype.contains("datetime64") || dtype.contains("M8") =>
+            {
+                "of these types the units W, D, h, m, s, ms, us and ns are read: store it as datetime64[us]"
+            }
+            UnsupportedDType { dtype, .. }
+                if dtype.contains("timedelta64") || dtype.contains("m8") =>
+            {
+                "of these types the units W, D, h, m, s, ms, us and ns are read: store it as integers"
+            }
             TimeUnits { .. } | Attribute { .. } | TimeValue { .. } => {
                 "`read_zarr('url', decode_cf => false)` reads the numbers as they are stored"
             }

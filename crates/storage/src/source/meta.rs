@@ -3,6 +3,7 @@
 use crate::source::cells::Raw;
 use crate::source::codecs::{Chain, Codecs};
 use crate::source::error::SourceError;
+use crate::source::fills;
 use crate::source::json;
 use crate::source::taken::{self, Taken};
 use serde_json::Value;
@@ -151,6 +152,7 @@ impl ArrayMeta {
             array: who.array.into(),
             dtype: type_shown(&type_name, type_config),
         })?;
+        fills::spell_out(&mut doc, &raw);
         let taken = taken::take_v3(who, &mut doc, &raw)?;
         let raw = taken.steps.as_ref().map_or(raw, |(steps, _)| steps.stored.clone());
         let names = match doc.get("dimension_names") {
@@ -226,6 +228,7 @@ impl ArrayMeta {
                 });
             }
         };
+        fills::spell_out(&mut doc, &raw);
         let mut attrs = attributes(who, attrs)?;
         let names = attrs.remove("_ARRAY_DIMENSIONS").filter(|v| !v.is_null());
         let fill_v2 = doc.get("fill_value").filter(|v| names.is_some() && !v.is_null()).cloned();
@@ -247,7 +250,7 @@ impl ArrayMeta {
         }
         // zarrs has no default for these where the fill value is null.
         let default = match &raw {
-            Raw::Time { .. } | Raw::Span { .. } => Some(Value::from(0)),
+            Raw::Time { .. } | Raw::Span { .. } => Some(Value::from(i64::MIN)),
             Raw::Utf32 { .. } | Raw::Utf8 => Some(Value::from("")),
             _ => None,
         };

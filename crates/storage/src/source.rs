@@ -8,6 +8,7 @@
 //! Values are raw: CF's masks, factors and calendars are [`tessera_planner::catalog::Decode`], which the plan applies.
 
 pub(crate) mod ahead;
+mod archive;
 pub(crate) mod blosc;
 pub(crate) mod boxes;
 pub(crate) mod cells;
@@ -54,6 +55,7 @@ mod unpacked;
 pub(crate) mod variables;
 mod versions;
 mod zarr;
+mod zip;
 
 pub use error::SourceError;
 pub(crate) use fence::Access;
@@ -104,8 +106,8 @@ impl Opened {
     }
 }
 
-/// Opens a path or URL: a Zarr v2 or v3 group or array, an `.npy`, an `.npz`, or a file of one of the [`formats`];
-/// `url#group/path` is a nested group.
+/// Opens a path or URL: a Zarr v2 or v3 group or array, a ZIP archive of one, an `.npy`, an `.npz`, or a file of one of
+/// the [`formats`]; `url#group/path` is a nested group.
 ///
 /// A cached dataset of the same options is returned if the objects read for it are unchanged.
 ///
@@ -202,6 +204,9 @@ async fn open_anew(
     if may_be("npz")
         && let Some(opened) = npz::open(&store, location).await?
     {
+        return Ok(opened);
+    }
+    if let Some(opened) = archive::open(&store, location, options).await? {
         return Ok(opened);
     }
     if let Some(opened) = references::open(&store, location, options, stores).await? {

@@ -22,6 +22,7 @@ mod lease;
 mod order;
 
 use super::folder::{FileLock, Folder, Mode};
+use super::target::check_no_archive;
 use super::{Item, SinkError};
 use crate::fail;
 use crate::source::cells::Raw;
@@ -410,6 +411,7 @@ fn folder_at(url: &str, options: &Options, stores: &Stores) -> Result<Folder, Si
     if let StoragePath::Object { root: root @ Root::Http { .. }, .. } = &location.path {
         return Err(SinkError::ReadOnly { scheme: format!("{}://", root.scheme()) });
     }
+    check_no_archive(&location.display)?;
     Ok(Folder::below(&location, stores.at(&location, options, Access::Write)?))
 }
 

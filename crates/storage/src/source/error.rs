@@ -142,6 +142,14 @@ pub enum SourceError {
         /// The URL.
         what: String,
     },
+    /// An archive without Zarr metadata at its root.
+    #[error("the archive `{what}` has no Zarr store at its root")]
+    NoStore {
+        /// The URL.
+        what: String,
+        /// Directories at its root.
+        directories: Vec<String>,
+    },
     /// The location is of another format than the one requested.
     #[error("`{what}` is not {format}")]
     OtherFormat {
@@ -376,7 +384,7 @@ impl SourceError {
             Timeout { .. } => "storage_timeout",
             Storage { .. } | Refused { .. } | Region { .. } | Clock { .. } => "storage_error",
             Changed { .. } => "source_changed",
-            NotAnArray { .. } | OtherFormat { .. } => "not_an_array",
+            NotAnArray { .. } | NoStore { .. } | OtherFormat { .. } => "not_an_array",
             Metadata { .. } | DimConflict { .. } | Attribute { .. } => "invalid_metadata",
             Combine { .. } | LabelsDiffer { .. } => "not_one_dataset",
             TimeUnits { .. } => "invalid_metadata",
@@ -430,6 +438,10 @@ impl SourceError {
                     format!("it has {}{more}", shown.join(", "))
                 }
             });
+        }
+        if let NoStore { what, directories } = self {
+            let first = directories.first()?;
+            return Some(format!("if its directory `{first}` is one, write '{what}#{first}'"));
         }
         if let Region { region, .. } = self {
             return Some(format!("set AWS_REGION={region}, or OPTIONS ('aws.region' '{region}')"));

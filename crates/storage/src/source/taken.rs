@@ -106,7 +106,7 @@ pub(crate) fn take_v3(
     // zarrs rounds nothing when it undoes `bitround`, and an append needs the codec.
     let count = steps::count(list);
     let is_bitround = |codec: &Value| steps::misplaced(std::slice::from_ref(codec)).is_none();
-    let first = match list[..count].iter().all(is_bitround) {
+    let first: Vec<Value> = match list[..count].iter().all(is_bitround) {
         true => Vec::new(),
         false => list.drain(..count).collect(),
     };

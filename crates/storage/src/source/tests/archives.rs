@@ -128,7 +128,7 @@ fn damage_is_found() {
     let mut bytes = archive("groups");
     let header = b"w/c/0";
     let place =
-        |of: &[u8]| of.windows(5).enumerate().filter(|(_, w)| w == header).nth(1).unwrap().0;
+        |of: &[u8]| of.windows(5).enumerate().filter(|(_, w)| **w == header[..]).nth(1).unwrap().0;
     let last = place(&bytes) + 5 + 7;
     bytes[last] ^= 1;
     fs::write(path, &bytes).unwrap();

@@ -150,6 +150,10 @@ for fmt in (2, 3):
         f.q(f"SELECT {name} FROM {place}", **{name: T(g[name][...], dims)})
         part = g[name][3:6]
         f.q(f"SELECT {name}[3:6] FROM {place}", T(part, dims))
+    if fmt == 2:
+        for name in ("columns", "column_bits"):
+            f.q(f"SELECT {name} FROM {place}", **{name: T(g[name][...])})
+            f.q(f"SELECT {name}[2:, 5] FROM {place}", T(g[name][2:, 5]))
     if fmt == 3:
         f.q(f"SELECT shards FROM {place}", shards=T(g["shards"][...], dims))
         f.q(f"SELECT shards[5] FROM {place}", g["shards"][5])

@@ -213,6 +213,11 @@ def codecs(root, fmt):
         a = g.create_array(name, shape=(12,), chunks=(4,), dtype=v.dtype, fill_value=fill, **how)
         with no_time:
             a[:8] = v
+    if fmt == 2:
+        cube = np.arange(24).reshape(4, 6)
+        for name, v, of in (("columns", cube, [numcodecs.Delta("<i8", "<i4")]), ("column_bits", cube % 3 == 0, [numcodecs.PackBits()])):
+            a = g.create_array(name, shape=v.shape, chunks=(3, 4), dtype=v.dtype, order="F", filters=of, compressors=None)
+            a[...] = v
     if fmt == 3:
         inner = [v3.Delta(dtype="<f8"), BytesCodec(), v3.Shuffle(elementsize=8), v3.Zstd(), v3.CRC32()]
         shards = ShardingCodec(chunk_shape=(2,), codecs=inner)

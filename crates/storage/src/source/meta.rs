@@ -85,7 +85,7 @@ impl ArrayMeta {
     /// Converts decoded cells to the type of [`ArrayMeta::dtype`]; the error describes the damage.
     pub(crate) fn finish<'a>(&self, cells: Cow<'a, [u8]>) -> Result<Cow<'a, [u8]>, String> {
         match &self.taken.steps {
-            Some((steps, _)) => steps.undo(cells, self.unit.iter().product()),
+            Some((steps, _)) => steps.undo(cells, &self.unit),
             None => Ok(self.raw.convert(cells)),
         }
     }

@@ -49,6 +49,8 @@ pub(crate) struct Steps {
     pub(crate) name: String,
     /// The type of the array.
     pub(crate) dtype: DType,
+    /// True if stored cells have the first axis of a chunk fastest: they are put into the order of rows at the end.
+    pub(crate) is_fortran: bool,
 }
 
 /// The name of a codec, without `numcodecs.`, if it is one of these. In Zarr v3 `packbits` alone is another codec.
@@ -95,7 +97,7 @@ pub(crate) fn numpy_type(name: &str) -> Option<(Raw, String)> {
 
 impl Steps {
     /// Parses the codecs of an array of `raw`, whose NumPy name is `name`; `None` if they change nothing when they are
-    /// undone. `is_fortran`: chunks have their first axis fastest, and more than one.
+    /// undone. `is_fortran`: see [`Steps::is_fortran`].
     ///
     /// # Errors
     /// The codec that is not supported, and why.
@@ -105,12 +107,9 @@ impl Steps {
         name: &str,
         is_fortran: bool,
     ) -> Result<Option<Steps>, String> {
-        let mut out = match raw.dtype() {
-            Some(dtype) => {
-                Steps { list: Vec::new(), stored: raw.clone(), name: name.to_string(), dtype }
-            }
-            None => return Err("codecs of numbers for an array of texts".into()),
-        };
+        let dtype = raw.dtype().ok_or("codecs of numbers for an array of texts")?;
+        let (stored, name) = (raw.clone(), name.to_string());
+        let mut out = Steps { list: Vec::new(), stored, name, dtype, is_fortran };
         for codec in list {
             let name = name_of(codec).unwrap_or_default();
             // In Zarr v2 the configuration is beside the name.
@@ -118,18 +117,13 @@ impl Steps {
                 Some(config) => config.as_object().cloned(),
                 None => codec.as_object().cloned(),
             };
-            out.add(name, &config.unwrap_or_default(), is_fortran)
+            out.add(name, &config.unwrap_or_default())
                 .map_err(|reason| format!("codec `{name}`: {reason}; it"))?;
         }
         Ok((!out.list.is_empty()).then_some(out))
     }
 
-    fn add(
-        &mut self,
-        name: &str,
-        config: &Map<String, Value>,
-        is_fortran: bool,
-    ) -> Result<(), String> {
+    fn add(&mut self, name: &str, config: &Map<String, Value>) -> Result<(), String> {
         let named = |key: &str| config.get(key).filter(|v| !v.is_null());
         let type_of = |key: &str| match named(key) {
             None => Ok(None),
@@ -156,9 +150,6 @@ impl Steps {
             }
             "delta" => {
                 own(&type_of("dtype")?, "dtype")?;
-                if is_fortran {
-                    return Err("chunks in column order".into());
-                }
                 match &self.stored {
                     Raw::Plain(dtype) if dtype.is_numeric() => self.list.push(Step::Sums(*dtype)),
                     _ => return Err(format!("cells of {}", self.name)),
@@ -173,8 +164,8 @@ impl Steps {
                 Ok(())
             }
             "packbits" => {
-                if is_fortran || self.stored != Raw::Plain(DType::Bool) {
-                    return Err("anything but truth values in row order".into());
+                if self.stored != Raw::Plain(DType::Bool) {
+                    return Err(format!("cells of {}", self.name));
                 }
                 (self.stored, self.name) = (Raw::Plain(DType::UInt8), "|u1".into());
                 self.list.push(Step::Bits);
@@ -216,12 +207,13 @@ impl Steps {
         }
     }
 
-    /// Decodes stored cells in native byte order to the `cells` cells of a chunk of the array.
+    /// Decodes stored cells in native byte order to those of a chunk of the array, which has the shape `unit`.
     pub(crate) fn undo<'a>(
         &self,
         stored: Cow<'a, [u8]>,
-        cells: u64,
+        unit: &[u64],
     ) -> Result<Cow<'a, [u8]>, String> {
+        let cells = unit.iter().product::<u64>() as usize;
         let is_wide = matches!(self.list.last(), Some(Step::Cast { .. } | Step::Sums(_)));
         // `fixedscaleoffset` computes in the stored type.
         let mut now = if is_wide { self.stored.convert(stored) } else { stored };
@@ -230,11 +222,32 @@ impl Steps {
                 Step::Cast { from, to } => Cow::Owned(cast(&now, *from, *to)),
                 Step::Sums(dtype) => Raw::Plain(*dtype).sum_up(now),
                 Step::Scaled(scaled) => scaled.undo(&now),
-                Step::Bits => Cow::Owned(unpacked(&now, cells as usize)?),
+                Step::Bits => Cow::Owned(unpacked(&now, cells)?),
             };
         }
-        Ok(now)
+        match self.is_fortran {
+            true => Ok(Cow::Owned(in_rows(&now, unit, self.dtype.size()))),
+            false => Ok(now),
+        }
     }
+}
+
+/// Cells of a chunk with its last axis fastest, of those with its first axis fastest.
+fn in_rows(cells: &[u8], unit: &[u64], size: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(cells.len());
+    let mut at = vec![0u64; unit.len()];
+    for _ in 0..cells.len() / size.max(1) {
+        let from = at.iter().zip(unit).rev().fold(0u64, |n, (i, len)| n * len + i) as usize * size;
+        out.extend_from_slice(cells.get(from..from + size).unwrap_or_default());
+        for (i, len) in at.iter_mut().zip(unit).rev() {
+            *i += 1;
+            if *i < *len {
+                break;
+            }
+            *i = 0;
+        }
+    }
+    out
 }
 
 /// Converts cells as NumPy's `astype`.
@@ -298,7 +311,7 @@ mod tests {
         assert_eq!((steps.name.as_str(), steps.dtype), ("<i2", DType::Int64));
         let stored: Vec<u8> = [300i16, 1, -306].into_iter().flat_map(i16::to_ne_bytes).collect();
         let want: Vec<u8> = [300i64, 301, -5].into_iter().flat_map(i64::to_ne_bytes).collect();
-        assert_eq!(*steps.undo(Cow::Owned(stored), 3).unwrap(), want[..]);
+        assert_eq!(*steps.undo(Cow::Owned(stored), &[3]).unwrap(), want[..]);
     }
 
     #[test]
@@ -306,10 +319,22 @@ mod tests {
         // numcodecs.PackBits().encode([1, 0, 0, 1, 1, 1, 0, 0, 1, 0]) is [6, 156, 128].
         let packed = steps(&json!([{"id": "packbits"}]), "|b1").unwrap().unwrap();
         assert_eq!((packed.stored_cells(10), packed.dtype), (3, DType::Bool));
-        let cells = packed.undo(Cow::Borrowed(&[6, 156, 128]), 10).unwrap();
+        let cells = packed.undo(Cow::Borrowed(&[6, 156, 128]), &[10]).unwrap();
         assert_eq!(*cells, [1, 0, 0, 1, 1, 1, 0, 0, 1, 0]);
-        assert!(packed.undo(Cow::Borrowed(&[5, 156, 128]), 10).is_err());
-        assert!(packed.undo(Cow::Borrowed(&[]), 10).is_err());
+        assert!(packed.undo(Cow::Borrowed(&[5, 156, 128]), &[10]).is_err());
+        assert!(packed.undo(Cow::Borrowed(&[]), &[10]).is_err());
+    }
+
+    #[test]
+    fn columns_become_rows() {
+        // np.arange(24, dtype="u2").reshape(2, 3, 4).tobytes("F") is the input.
+        let at = |i: u16, j: u16, k: u16| 12 * i + 4 * j + k;
+        let columns =
+            (0..4).flat_map(|k| (0..3).flat_map(move |j| (0..2).map(move |i| at(i, j, k))));
+        let bytes: Vec<u8> = columns.flat_map(u16::to_ne_bytes).collect();
+        let want: Vec<u8> = (0..24u16).flat_map(u16::to_ne_bytes).collect();
+        assert_eq!(in_rows(&bytes, &[2, 3, 4], 2), want);
+        assert_eq!(in_rows(&[7, 8], &[], 2), [7, 8]);
     }
 
     #[test]

@@ -163,6 +163,8 @@ pub(crate) fn take_v2(
         let fill = fill_cell(who, doc.get("fill_value"), steps.dtype)?;
         doc.insert("dtype".into(), steps.name.clone().into());
         doc.insert("fill_value".into(), no_fill(&steps));
+        // Filters see cells in the order in which they are stored; so zarrs leaves it to the steps.
+        doc.insert("order".into(), "C".into());
         taken.steps = Some((steps, fill));
     }
     Ok(taken)

@@ -59,11 +59,11 @@ fn causes() -> Vec<Cause> {
         ),
         cause(
             "filter",
-            Some(json!({"filters": [{"id": "quantize"}]})),
+            Some(json!({"filters": [{"id": "categorize"}]})),
             None,
             none(),
             "unsupported",
-            "quantize",
+            "categorize",
         ),
         cause(
             "extension",

@@ -11,7 +11,7 @@ import zarr
 from .core import DATA, Script, T, cell, da
 
 sys.path.insert(0, str(DATA))
-from make_stores import AXES, STORED  # noqa: E402
+from make_stores import AXES, BYTES, FILLS, FILLS2, FILLS3, FILTERS, STORED, TYPES  # noqa: E402
 
 at = lambda name: f"'tests/data/stores/{name}'"
 
@@ -136,3 +136,66 @@ for name in ("words2", "words2c", "words3", "words3c"):
     f.q(f"SELECT lat, v, w FROM {place}", lat=T(ds.lat.values, ["lat"]), v=da(ds.v), w=T(ds.w.values, ["lat"]))
     f.q(f"SELECT v[lat => 4], w[lat => 8] FROM {place}", ds.v.sel(lat=4).values[()], ds.w.sel(lat=8).values[()])
     f.rows(f"SELECT * FROM {place} WHERE lat > 2", [(a, None if np.isnan(v) else v, w) for a, v, w in zip(ds.lat.values, ds.v.values, ds.w.values) if a > 2])
+
+packed = lambda name: zarr.open_group(zarr.storage.ZipStore(DATA / f"stores/{name}.zarr.zip", mode="r"), mode="r")
+
+f = Script("stores/codecs", "Each codec of numcodecs in both formats of Zarr; of each array the last chunk is absent.", source=None)
+for fmt in (2, 3):
+    g, place, dims = packed(f"codecs{fmt}"), at(f"codecs{fmt}.zarr.zip"), ["x"] if fmt == 3 else ["dim_0"]
+    f.note(f"Zarr v{fmt}.")
+    for name in {**FILTERS, **BYTES}:
+        if name == "lzma":
+            f.error(f"SELECT lzma FROM {place}", "unsupported")
+            continue
+        f.q(f"SELECT {name} FROM {place}", **{name: T(g[name][...], dims)})
+        part = g[name][3:6]
+        f.q(f"SELECT {name}[3:6] FROM {place}", T(part, dims))
+    if fmt == 2:
+        for name in ("columns", "column_bits"):
+            f.q(f"SELECT {name} FROM {place}", **{name: T(g[name][...])})
+            f.q(f"SELECT {name}[2:, 5] FROM {place}", T(g[name][2:, 5]))
+    if fmt == 3:
+        f.q(f"SELECT shards FROM {place}", shards=T(g["shards"][...], dims))
+        f.q(f"SELECT shards[5] FROM {place}", g["shards"][5])
+
+f = Script("stores/archives", "Stores in ZIP archives: groups, shards, members that were written twice, compressed members.", source=None)
+for name in ("groups", "deflated", "bzip2"):
+    g, place = packed(name), f"{name}.zarr.zip"
+    w, x, v = g["w"][...], g["x"][...], g["deep/v"][...]
+    f.q(f"SELECT w FROM {at(place)}", w=T(w, ["x"]))
+    f.rows(f"SELECT x, w FROM {at(place)} WHERE w > 1", [(a, b) for a, b in zip(x, w) if b > 1])
+    f.q(f"SELECT v FROM {at(place + '#deep')}", v=T(v, ["y", "x"]))
+    f.q(f"SELECT v[2:5, x => 3] FROM {at(place + '#deep')}", T(v[2:5, 2], ["y"]))
+    f.q(f"SELECT sum(v) FROM {at(place + '#deep/v')}", v.sum())
+f.note("A store below a directory of the archive is its group.")
+f.q(f"SELECT w FROM {at('below.zarr.zip#inner')}", w=T(packed("groups")["w"][...], ["x"]))
+f.error(f"SELECT w FROM {at('below.zarr.zip')}", "not_an_array")
+f.error(f"SELECT w FROM {at('groups.zarr.zip#none')}", "not_found")
+f.note("Members that are compressed otherwise are refused by name.")
+f.error(f"SELECT w FROM {at('lzma.zarr.zip')}", "unsupported")
+
+f = Script("stores/types", "NumPy's types in Zarr v3, fill values in the forms of other writers.", source=None)
+place = at("types3.zarr.zip")
+for name, v in TYPES.items():
+    if v.dtype.kind in "Mm" and name not in ("months", "years"):
+        v = np.ma.MaskedArray(v.astype("M8[us]" if v.dtype.kind == "M" else "i8"), np.isnat(v))
+    elif name in ("texts", "letters"):
+        texts = [t.decode() if isinstance(t, bytes) else str(t) for t in v]
+        f.rows(f"SELECT {name} || '!' AS t, v_{name} FROM {place} WHERE v_{name} >= 0", [(t + "!", float(i)) for i, t in enumerate(texts)])
+        f.q(f"SELECT v_{name}[{name} => '{texts[1]}'] FROM {place}", np.float64(1))
+        continue
+    elif name == "half":
+        v = v.astype("f4")
+    elif name != "truth":
+        f.error(f'SELECT "{name}" FROM {place}', "unsupported_dtype")
+        continue
+    f.q(f"SELECT {name} FROM {place}", **{name: T(v, ["n"])})
+for fmt in (2, 3):
+    g, place = packed(f"fills{fmt}"), at(f"fills{fmt}.zarr.zip")
+    f.note(f"Fill values of Zarr v{fmt}.")
+    for name in {**FILLS, **(FILLS3 if fmt == 3 else FILLS2)}:
+        v = g[name][...]
+        if v.dtype.kind in "Mm":
+            v = np.ma.MaskedArray(v.astype("M8[us]" if v.dtype.kind == "M" else "i8"), np.isnat(v))
+        v = v.astype("f4") if v.dtype == np.float16 else v
+        f.q(f"SELECT {name} FROM {place}", **{name: T(v)})

@@ -6,13 +6,20 @@ Deterministic. The golden scripts `sql/stores/*.slt` (`sql/goldens/stores.py`) r
 zarr-python, numcodecs and cftime.
 """
 
+import json
 import shutil
+import tempfile
 import warnings
+import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import numcodecs
 import numpy as np
 import zarr
+from zarr.codecs import BytesCodec, ShardingCodec
+from zarr.codecs import numcodecs as v3
 from zarr.codecs.numcodecs import LZ4, FixedScaleOffset
 
 HERE = Path(__file__).parent / "stores"
@@ -149,6 +156,156 @@ def words():
                 zarr.consolidate_metadata(str(HERE / name), zarr_format=fmt)
 
 
+# Codecs of numcodecs by the names of their arrays: those of arrays (filters), and those of bytes.
+NUMBERS = np.array([0.25, 1.75, -3.5, 0, 8, 8.25, 1e3, -0.75])
+FILTERS = {
+    "delta": [("Delta", dict(dtype="<f8"))],
+    "delta_as": [("Delta", dict(dtype="<f8", astype="<f4"))],
+    "delta_i2": [("Delta", dict(dtype="<i4", astype="<i2"))],
+    "quantize": [("Quantize", dict(digits=1, dtype="<f8"))],
+    "bitround": [("BitRound", dict(keepbits=12))],
+    "bitround_delta": [("BitRound", dict(keepbits=12)), ("Delta", dict(dtype="<f8"))],
+    "astype": [("AsType", dict(encode_dtype="<f4", decode_dtype="<f8"))],
+    "astype_i2": [("AsType", dict(encode_dtype="<i2", decode_dtype="<f8"))],
+    "scaled_delta": [("FixedScaleOffset", dict(offset=0, scale=4, dtype="<f8", astype="<i4")), ("Delta", dict(dtype="<i4"))],
+    "packbits": [("PackBits", {})],
+}
+BYTES = {
+    "blosc": [("Blosc", dict(cname="zstd", shuffle=2))],
+    "zstd": [("Zstd", dict(level=3))],
+    "zlib": [("Zlib", {})],
+    "gzip": [("GZip", {})],
+    "bz2": [("BZ2", {})],
+    "lzma": [("LZMA", dict(preset=1))],
+    "shuffle_zlib": [("Shuffle", dict(elementsize=8)), ("Zlib", dict(level=9))],
+    "lz4_zstd": [("LZ4", {}), ("Zstd", {})],
+    "crc32": [("CRC32", {})],
+    "crc32_end": [("CRC32", dict(location="end"))],
+    "crc32c": [("CRC32C", {})],
+    "crc32c_start": [("CRC32C", dict(location="start"))],
+    "adler32": [("Adler32", {})],
+    "fletcher32": [("Fletcher32", {})],
+    "jenkins": [("JenkinsLookup3", {})],
+    "mixed": [("Shuffle", {}), ("CRC32", {}), ("Blosc", {}), ("Fletcher32", {}), ("BZ2", {}), ("GZip", {}), ("Zlib", {}), ("Shuffle", dict(elementsize=1))],
+}
+
+
+def numbers(name):
+    """The cells of the array of that name."""
+    if name == "packbits":
+        return NUMBERS > 0.5
+    return NUMBERS.astype("i4") if name == "delta_i2" else NUMBERS
+
+
+def codecs(root, fmt):
+    """Each codec in an array of two chunks, the last one of three absent."""
+    g = zarr.open_group(root, mode="w", zarr_format=fmt)
+    # gzip writes the time.
+    no_time = mock.patch("gzip.time", SimpleNamespace(time=lambda: 0))
+    made = lambda of: [getattr(v3 if fmt == 3 else numcodecs, name)(**how) for name, how in of]
+    for name in {**FILTERS, **BYTES}:
+        v = numbers(name)
+        # The filters of Zarr v2 are those of bytes, too.
+        how = dict(filters=made(FILTERS.get(name, BYTES.get(name) if fmt == 2 else [])), compressors=None)
+        if fmt == 3:
+            how = dict(how, compressors=made(BYTES.get(name, [])), dimension_names=["x"])
+        fill = True if name == "packbits" else 7
+        a = g.create_array(name, shape=(12,), chunks=(4,), dtype=v.dtype, fill_value=fill, **how)
+        with no_time:
+            a[:8] = v
+    if fmt == 2:
+        cube = np.arange(24).reshape(4, 6)
+        for name, v, of in (("columns", cube, [numcodecs.Delta("<i8", "<i4")]), ("column_bits", cube % 3 == 0, [numcodecs.PackBits()])):
+            a = g.create_array(name, shape=v.shape, chunks=(3, 4), dtype=v.dtype, order="F", filters=of, compressors=None)
+            a[...] = v
+    if fmt == 3:
+        inner = [v3.Delta(dtype="<f8"), BytesCodec(), v3.Shuffle(elementsize=8), v3.Zstd(), v3.CRC32()]
+        shards = ShardingCodec(chunk_shape=(2,), codecs=inner)
+        a = g.create_array("shards", shape=(12,), chunks=(4,), dtype="f8", fill_value=7, serializer=shards, compressors=None, dimension_names=["x"])
+        a[:8] = NUMBERS
+
+
+# Fill values in the forms of other writers, with the dtype.
+FILLS = {"i_float": ("i4", -3.0), "i_text": ("i4", "3"), "f_text": ("f4", "3.5"), "f_whole": ("f8", 3), "f_inf": ("f4", "-Infinity"), "b_number": ("bool", 0)}
+FILLS3 = {"f_bits": ("f4", "0xbf800000"), "f2_bits": ("f2", "0x3e00"), "u8_max": ("u8", 2**64 - 1)}
+FILLS2 = {"f_nan": ("f4", "nan"), "f_null": ("f8", None), "dt_null": ("M8[s]", None), "td_null": ("m8[s]", None)}
+
+
+def fills(root, fmt):
+    """Arrays of which nothing is stored."""
+    g = zarr.open_group(root, mode="w", zarr_format=fmt)
+    for name, (dtype, fill) in {**FILLS, **(FILLS3 if fmt == 3 else FILLS2)}.items():
+        g.create_array(name, shape=(3,), chunks=(2,), dtype=dtype)
+        path = Path(root) / name / ("zarr.json" if fmt == 3 else ".zarray")
+        path.write_text(json.dumps({**json.loads(path.read_text()), "fill_value": fill}))
+
+
+TYPES = {
+    "ten": np.array([1, "NaT", 3], "M8[10s]"),
+    "days": np.array(["2020-01-01", "NaT", "1969-07-20"], "M8[D]"),
+    "nanos": np.array(["2020-01-01", "NaT", "2021-05-05T01:02:03.000004"], "M8[ns]"),
+    "five": np.array([1, "NaT", 3], "m8[5m]"),
+    "half": np.array([1.5, np.nan, -np.inf], "f2"),
+    "truth": np.array([True, False, True]),
+    "texts": np.array(["ab", "xyz", "\u00e9"], "<U5"),
+    "letters": np.array([b"ab", b"c", b""], "S4"),
+    "months": np.array(["2020-01", "NaT", "2020-02"], "M8[M]"),
+    "years": np.array([1, 2, 3], "m8[Y]"),
+    "complex": np.array([1 + 2j, 0, 3]),
+    "records": np.array([(1, 2.5)] * 3, [("a", "i4"), ("b", "f8")]),
+    "raw": np.array([b"ab", b"cd", b"ef"], "V2"),
+}
+
+
+def types(root):
+    g = zarr.open_group(root, mode="w", zarr_format=3)
+    for name, v in TYPES.items():
+        # Texts label a dimension of their own.
+        put(g, name, v, [name if name in ("texts", "letters") else "n"])
+    put(g, "v_texts", np.arange(3.0), ["texts"])
+    put(g, "v_letters", np.arange(3.0), ["letters"])
+
+
+def packed(root, target, method=zipfile.ZIP_STORED, first=()):
+    """Packs a store, as `zarr.storage.ZipStore` writes it; `first`: members before those of the store."""
+    with zipfile.ZipFile(HERE / target, "w", method) as z:
+        for name, content in first:
+            z.writestr(zipfile.ZipInfo(name), content)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for path in sorted(p for p in Path(root).rglob("*") if p.is_file()):
+                z.writestr(zipfile.ZipInfo(path.relative_to(root).as_posix()), path.read_bytes(), method)
+
+
+def archives():
+    """Stores in archives: codecs; groups with shards, stored, compressed, and below a directory; members written twice."""
+    for fmt in (2, 3):
+        with tempfile.TemporaryDirectory() as root:
+            codecs(root, fmt)
+            packed(root, f"codecs{fmt}.zarr.zip")
+        with tempfile.TemporaryDirectory() as root:
+            fills(root, fmt)
+            packed(root, f"fills{fmt}.zarr.zip")
+    with tempfile.TemporaryDirectory() as root:
+        types(root)
+        packed(root, "types3.zarr.zip")
+    with tempfile.TemporaryDirectory() as root:
+        top = Path(root) / "inner"
+        g = zarr.open_group(str(top), mode="w", zarr_format=3, attributes={"title": "packed"})
+        put(g, "x", np.array([10.0, 20, 30, 40]), ["x"])
+        a = g.create_group("deep").create_array("v", shape=(8, 4), chunks=(2, 2), shards=(4, 4), dtype="f4", dimension_names=["y", "x"])
+        a[:4] = np.arange(16).reshape(4, 4)
+        put(g["deep"], "x", np.array([1.0, 2, 3, 4]), ["x"])
+        put(g, "w", np.arange(4, dtype="i2"), ["x"])
+        # What a writer replaced is still in the archive, before it.
+        old = [("w/c/0", bytes(8)), ("zarr.json", b"{}"), ("x/zarr.json", b"damaged"), ("deep/", b"")]
+        packed(top, "groups.zarr.zip", first=old)
+        packed(top, "deflated.zarr.zip", zipfile.ZIP_DEFLATED)
+        packed(top, "bzip2.zarr.zip", zipfile.ZIP_BZIP2)
+        packed(top, "lzma.zarr.zip", zipfile.ZIP_LZMA)
+        packed(root, "below.zarr.zip")
+
+
 if __name__ == "__main__":
     shutil.rmtree(HERE, ignore_errors=True)
     HERE.mkdir()
@@ -157,3 +314,4 @@ if __name__ == "__main__":
     scaled()
     cmip()
     words()
+    archives()

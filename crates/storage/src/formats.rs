@@ -13,7 +13,7 @@
 mod aec;
 pub(crate) mod filters;
 mod grib;
-mod hdf5;
+pub(crate) mod hdf5;
 mod netcdf;
 mod numbers;
 mod open;

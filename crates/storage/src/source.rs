@@ -8,6 +8,7 @@
 //! Values are raw: CF's masks, factors and calendars are [`tessera_planner::catalog::Decode`], which the plan applies.
 
 pub(crate) mod ahead;
+mod archive;
 pub(crate) mod blosc;
 pub(crate) mod boxes;
 pub(crate) mod cells;
@@ -20,6 +21,7 @@ pub(crate) mod cut;
 mod dataset_cache;
 pub(crate) mod error;
 mod fence;
+mod fills;
 mod flat;
 pub(crate) mod found;
 pub(crate) mod inflate;
@@ -40,10 +42,12 @@ pub(crate) mod retry;
 mod root;
 mod scaled;
 pub(crate) mod scope;
+mod steps;
 pub(crate) mod store;
 pub(crate) mod sum;
 mod table_files;
 mod table_store;
+mod tail;
 mod taken;
 pub(crate) mod texts;
 mod time_units;
@@ -52,6 +56,7 @@ mod unpacked;
 pub(crate) mod variables;
 mod versions;
 mod zarr;
+mod zip;
 
 pub use cells::swap_bytes;
 pub use error::SourceError;
@@ -103,8 +108,8 @@ impl Opened {
     }
 }
 
-/// Opens a path or URL: a Zarr v2 or v3 group or array, an `.npy`, an `.npz`, or a file of one of the [`formats`];
-/// `url#group/path` is a nested group.
+/// Opens a path or URL: a Zarr v2 or v3 group or array, a ZIP archive of one, an `.npy`, an `.npz`, or a file of one of
+/// the [`formats`]; `url#group/path` is a nested group.
 ///
 /// A cached dataset of the same options is returned if the objects read for it are unchanged.
 ///
@@ -201,6 +206,9 @@ async fn open_anew(
     if may_be("npz")
         && let Some(opened) = npz::open(&store, location).await?
     {
+        return Ok(opened);
+    }
+    if let Some(opened) = archive::open(&store, location, options).await? {
         return Ok(opened);
     }
     if let Some(opened) = references::open(&store, location, options, stores).await? {

@@ -32,6 +32,9 @@ mod texts;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use codecs::{Blosc, Bzip2};
+pub(crate) use file::lookup3;
+
 use crate::formats::hdf5::dims::{Lengths, Part, Scales};
 use crate::formats::hdf5::file::File;
 use crate::formats::hdf5::groups::Target;

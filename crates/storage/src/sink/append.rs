@@ -22,6 +22,7 @@ mod lease;
 mod order;
 
 use super::folder::{FileLock, Folder, Mode};
+use super::target::check_no_archive;
 use super::{Item, SinkError};
 use crate::fail;
 use crate::source::cells::Raw;
@@ -423,6 +424,7 @@ fn folder_at(url: &str, options: &Options, stores: &Stores) -> Result<Folder, Si
     if let StoragePath::Object { root: root @ Root::Http { .. }, .. } = &location.path {
         return Err(SinkError::ReadOnly { scheme: format!("{}://", root.scheme()) });
     }
+    check_no_archive(&location.display)?;
     Ok(Folder::below(&location, stores.at(&location, options, Access::Write)?))
 }
 
@@ -516,7 +518,7 @@ impl Growing {
             reason: format!("`{name}` has {what}, which is not written"),
             hint: Some("write a new store with COPY".into()),
         };
-        if meta.delta || meta.taken.scaled.is_some() || meta.taken.lz4 {
+        if meta.taken.is_any {
             return Err(unsupported("filters of numcodecs"));
         }
         if !matches!(meta.raw, Raw::Plain(_)) {

@@ -139,8 +139,12 @@ impl Target {
     /// Fails if the target already exists. The check is cheap and precedes the computation.
     ///
     /// # Errors
-    /// [`SinkError::Exists`] without `overwrite`; [`SinkError::Foreign`] for files that overwriting must not destroy.
+    /// [`SinkError::Exists`] without `overwrite`; [`SinkError::Foreign`] for files that overwriting must not destroy;
+    /// [`SinkError::Option`] for a store in an archive.
     pub async fn check(&self, file: bool, overwrite: bool) -> Result<(), SinkError> {
+        if !file {
+            check_no_archive(&self.display)?;
+        }
         let found = self.existing(file).await?;
         let what = self.display.clone();
         match (found, file) {
@@ -214,6 +218,21 @@ impl Target {
         let to = root.clone();
         Ok((destination, Publish::Rename { staging, to, replace: overwrite, _promise: promise }))
     }
+}
+
+/// Checks that a store to be written is not called as an archive, of which stores are only read.
+pub(super) fn check_no_archive(display: &str) -> Result<(), SinkError> {
+    let Some(stem) = display.to_ascii_lowercase().strip_suffix(".zip").map(str::len) else {
+        return Ok(());
+    };
+    let directory = display.get(..stem).unwrap_or(display);
+    Err(SinkError::Option {
+        option: "STORED AS ZARR",
+        reason: format!("`{display}` is a ZIP archive: stores in archives are read, not written"),
+        hint: Some(format!(
+            "write `{directory}`; `zip -0 -r ../name.zarr.zip .` in a copy on a disk packs it"
+        )),
+    })
 }
 
 /// The error of making something in the parent of `path`.

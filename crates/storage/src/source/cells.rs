@@ -97,6 +97,20 @@ impl Raw {
         (order != b'|' || raw.size() == 1).then_some((raw, big))
     }
 
+    /// NumPy's name of a number's type, in the machine's byte order; empty for others.
+    pub(crate) fn numpy_name(&self) -> String {
+        let kind = match self {
+            Raw::Half => return "<f2".into(),
+            Raw::Plain(DType::Bool) => "b",
+            Raw::Plain(d) if d.is_float() => "f",
+            Raw::Plain(DType::UInt8 | DType::UInt16 | DType::UInt32 | DType::UInt64) => "u",
+            Raw::Plain(d) if d.is_numeric() => "i",
+            _ => return String::new(),
+        };
+        let order = if self.size() == 1 { '|' } else { '<' };
+        format!("{order}{kind}{}", self.size())
+    }
+
     /// `datetime64` of `count` units; `None` for units that are not a whole fraction or multiple of a microsecond,
     /// and for months and years, which have no fixed length.
     pub(crate) fn time(unit: &str, count: i64) -> Option<Raw> {

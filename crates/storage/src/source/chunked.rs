@@ -416,7 +416,7 @@ impl Chunked {
         let cells = self.meta.unit.iter().fold(1u64, |n, &d| n.saturating_mul(d));
         let raw = self.meta.unit_bytes();
         let same = self.meta.raw.size() as usize == reader.source.dtype.size();
-        let converted = match same && self.meta.taken.scaled.is_none() {
+        let converted = match same && self.meta.taken.steps.is_none() {
             true => 0,
             false => cells.saturating_mul(reader.source.dtype.size() as u64),
         };

@@ -5,7 +5,8 @@
 
 use crate::formats::filters::Filters;
 use crate::manifest::TRAILER;
-use crate::source::{blosc, inflate, lz4, unpack};
+use crate::source::tail::Tail;
+use crate::source::{blosc, inflate, unpack};
 use std::borrow::Cow;
 use std::io::Read;
 use std::num::NonZeroU64;
@@ -125,8 +126,10 @@ pub(crate) struct Chain {
     limit: u64,
     /// True if the compressors decode to the cells in memory order.
     plain: bool,
-    /// True if numcodecs' LZ4 compresses the output of all these codecs.
-    lz4: bool,
+    /// Codecs of numcodecs that come after all these.
+    tail: Tail,
+    /// Upper bound on the output of one of them when it is undone.
+    tail_limit: usize,
     /// True if the output of these codecs is followed by its CRC-32C: see [`Chain::opened`].
     checked: bool,
 }
@@ -139,7 +142,7 @@ impl Chain {
         dtype: &DataType,
         fill: &FillValue,
         limit: u64,
-        lz4: bool,
+        tail: Tail,
     ) -> Result<Chain, String> {
         let shape: Vec<NonZeroU64> = shape.iter().filter_map(|&n| NonZeroU64::new(n)).collect();
         let fence = catch_unwind(AssertUnwindSafe(|| {
@@ -154,19 +157,23 @@ impl Chain {
                 outer.push((codec.clone(), encoded));
                 encoded = codec.encoded_representation(&encoded);
             }
-            let checked = !lz4 && outer.last().is_some_and(|(codec, _)| ends_with_crc32c(codec));
+            let checked =
+                tail.is_empty() && outer.last().is_some_and(|(codec, _)| ends_with_crc32c(codec));
             if checked {
                 outer.pop();
             }
-            Ok::<_, CodecError>((inner, outer, checked))
+            Ok::<_, CodecError>((inner, outer, checked, encoded.size()))
         }));
-        let (inner, outer, checked) = match fence {
+        let (inner, outer, checked, encoded) = match fence {
             Ok(made) => made.map_err(|e| e.to_string())?,
             Err(_) => return Err("the codecs do not go together".into()),
         };
         let plain = is_plain(&inner, dtype, fill);
         let (dtype, fill) = (dtype.clone(), fill.clone());
-        Ok(Chain { inner, outer, shape, dtype, fill, limit, plain, lz4, checked })
+        // Codecs add a header or a checksum to what they cannot compress.
+        let encoded = encoded.unwrap_or(limit).min(limit) as usize;
+        let tail_limit = encoded.saturating_add(encoded / 8).saturating_add(4096);
+        Ok(Chain { inner, outer, shape, dtype, fill, limit, plain, tail, tail_limit, checked })
     }
 
     /// Verifies and strips the checksum at the end of a chunk, if it has one. The other functions take the rest.
@@ -186,13 +193,13 @@ impl Chain {
 
     /// True if a chunk is stored as its cells in memory order.
     fn is_raw(&self) -> bool {
-        self.plain && self.outer.is_empty() && !self.lz4 && !self.checked
+        self.plain && self.outer.is_empty() && self.tail.is_empty() && !self.checked
     }
 
     /// True if parts of a chunk are decoded without the bytes before them.
     fn is_in_parts(&self) -> bool {
         self.plain
-            && !self.lz4
+            && self.tail.is_empty()
             && match &self.outer[..] {
                 [] => true,
                 [(codec, _)] => codec.as_any().is::<BloscCodec>(),
@@ -204,8 +211,10 @@ impl Chain {
     /// `None` if these codecs need intermediate steps.
     fn decode_to(&self, bytes: &[u8], out: &mut [u8]) -> Result<Option<usize>, String> {
         match &self.outer[..] {
-            [] if self.plain && self.lz4 => lz4::unpack(bytes, out).map(Some),
-            _ if self.lz4 => Ok(None),
+            [] if self.plain && self.tail.len() == 1 => {
+                Ok(self.tail[0].undo_to(bytes, out)?.then_some(out.len()))
+            }
+            _ if !self.tail.is_empty() => Ok(None),
             [(codec, _)] if self.plain && codec.as_any().is::<ZstdCodec>() => {
                 unpack::whole(bytes, out).map(Some)
             }
@@ -231,7 +240,7 @@ impl Chain {
         out: &mut [u8],
     ) -> Result<bool, String> {
         match &self.outer[..] {
-            _ if self.lz4 => Ok(false),
+            _ if !self.tail.is_empty() => Ok(false),
             [(codec, decoded)] if self.plain && codec.as_any().is::<BloscCodec>() => {
                 let limit = decoded.size().unwrap_or(self.limit).min(self.limit);
                 blosc::Buffer::new(bytes, limit)?.decode_part(range, out)
@@ -253,16 +262,8 @@ impl Chain {
     /// Returns the cells of a chunk, native-endian; the error describes the damage.
     fn decode<'a>(&self, bytes: &'a [u8]) -> Result<ArrayBytes<'a>, String> {
         let mut bytes = Cow::Borrowed(bytes);
-        if self.lz4 {
-            let len = lz4::length(&bytes)?;
-            // The output of the codecs before it is not much longer than the cells, if its size is known at all.
-            let limit = self.limit.saturating_mul(2);
-            if len > limit {
-                return Err(format!("lz4: it decodes to {len} bytes, expected at most {limit}"));
-            }
-            let mut out = vec![0; len as usize];
-            lz4::unpack(&bytes, &mut out)?;
-            bytes = Cow::Owned(out);
+        for filter in self.tail.iter().rev() {
+            bytes = filter.undo(bytes, self.tail_limit)?;
         }
         for (codec, decoded) in self.outer.iter().rev() {
             bytes = self.undo(codec, decoded, bytes)?;

@@ -142,6 +142,14 @@ pub enum SourceError {
         /// The URL.
         what: String,
     },
+    /// An archive without Zarr metadata at its root.
+    #[error("the archive `{what}` has no Zarr store at its root")]
+    NoStore {
+        /// The URL.
+        what: String,
+        /// Directories at its root.
+        directories: Vec<String>,
+    },
     /// The location is of another format than the one requested.
     #[error("`{what}` is not {format}")]
     OtherFormat {
@@ -376,7 +384,7 @@ impl SourceError {
             Timeout { .. } => "storage_timeout",
             Storage { .. } | Refused { .. } | Region { .. } | Clock { .. } => "storage_error",
             Changed { .. } => "source_changed",
-            NotAnArray { .. } | OtherFormat { .. } => "not_an_array",
+            NotAnArray { .. } | NoStore { .. } | OtherFormat { .. } => "not_an_array",
             Metadata { .. } | DimConflict { .. } | Attribute { .. } => "invalid_metadata",
             Combine { .. } | LabelsDiffer { .. } => "not_one_dataset",
             TimeUnits { .. } => "invalid_metadata",
@@ -431,6 +439,10 @@ impl SourceError {
                 }
             });
         }
+        if let NoStore { what, directories } = self {
+            let first = directories.first()?;
+            return Some(format!("if its directory `{first}` is one, write '{what}#{first}'"));
+        }
         if let Region { region, .. } = self {
             return Some(format!("set AWS_REGION={region}, or OPTIONS ('aws.region' '{region}')"));
         }
@@ -458,6 +470,24 @@ impl SourceError {
             }
             TimeValue { reason, .. } if reason.contains("microsecond") => {
                 "times are stored in microseconds: store it as datetime64[us], or as integers"
+            }
+            UnsupportedDType { dtype, .. }
+                if dtype.contains("complex") || dtype.ends_with("c8") || dtype.ends_with("c16") =>
+            {
+                "store the real and the imaginary part as two arrays"
+            }
+            UnsupportedDType { dtype, .. } if dtype == "structured" || dtype.starts_with("[[") => {
+                "store each field as an array of its own"
+            }
+            UnsupportedDType { dtype, .. }
+                if dtype.contains("datetime64") || dtype.contains("M8") =>
+            {
+                "of these types the units W, D, h, m, s, ms, us and ns are read: store it as datetime64[us]"
+            }
+            UnsupportedDType { dtype, .. }
+                if dtype.contains("timedelta64") || dtype.contains("m8") =>
+            {
+                "of these types the units W, D, h, m, s, ms, us and ns are read: store it as integers"
             }
             TimeUnits { .. } | Attribute { .. } | TimeValue { .. } => {
                 "`read_zarr('url', decode_cf => false)` reads the numbers as they are stored"

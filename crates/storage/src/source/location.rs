@@ -357,6 +357,8 @@ impl Location {
     pub(crate) fn stem(&self) -> String {
         let path = if self.group.is_empty() { self.display.as_str() } else { self.group.as_str() };
         let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or(path);
+        // An archive of a store is named after the store.
+        let name = name.strip_suffix(".zip").filter(|n| n.ends_with(".zarr")).unwrap_or(name);
         match name.rsplit_once('.') {
             Some((stem, _)) if !stem.is_empty() => stem.to_string(),
             _ => name.to_string(),
@@ -397,6 +399,7 @@ mod tests {
         assert_eq!(p("/a/b.zarr/").display, "/a/b.zarr");
         assert_eq!(p("/a/b.zarr#x/y").group, "x/y");
         assert_eq!(p("/a/b.zarr").stem(), "b");
+        assert_eq!((p("/a/b.zarr.zip").stem(), p("/a/c.zip").stem()), ("b".into(), "c".into()));
         assert_eq!(p("file:///a/b%20c.npy").path, StoragePath::Local("/a/b c.npy".into()));
         let s3 = p("s3://bkt/p/q.zarr#g");
         let object = |root, prefix: &str| StoragePath::Object { root, prefix: prefix.into() };

@@ -3,6 +3,7 @@
 use crate::source::cells::Raw;
 use crate::source::codecs::{Chain, Codecs};
 use crate::source::error::SourceError;
+use crate::source::fills;
 use crate::source::json;
 use crate::source::taken::{self, Taken};
 use serde_json::Value;
@@ -49,8 +50,6 @@ pub(crate) struct ArrayMeta {
     pub(crate) fill: Vec<u8>,
     /// Codecs of a unit.
     pub(crate) codecs: Codecs,
-    /// True if each cell but the first is stored as its difference to the previous one: numcodecs' `delta`.
-    pub(crate) delta: bool,
     /// Layout of units in shards.
     pub(crate) shard: Option<Shard>,
 }
@@ -72,23 +71,22 @@ pub(crate) struct Shard {
 impl ArrayMeta {
     /// True if a decoded chunk has its cells in their form in memory.
     pub(crate) fn is_in_memory_order(&self) -> bool {
-        self.raw.is_verbatim() && !self.delta && self.taken.scaled.is_none()
+        self.raw.is_verbatim() && self.taken.steps.is_none()
     }
 
     /// The type that readers return; texts have none.
     pub(crate) fn dtype(&self) -> Option<DType> {
-        match &self.taken.scaled {
-            Some((scaled, _)) => Some(scaled.dtype),
+        match &self.taken.steps {
+            Some((steps, _)) => Some(steps.dtype),
             None => self.raw.dtype(),
         }
     }
 
-    /// Converts decoded cells to the type of [`ArrayMeta::dtype`].
-    pub(crate) fn finish<'a>(&self, cells: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
-        let cells = if self.delta { self.raw.sum_up(cells) } else { cells };
-        match &self.taken.scaled {
-            Some((scaled, _)) => scaled.undo(&cells),
-            None => self.raw.convert(cells),
+    /// Converts decoded cells to the type of [`ArrayMeta::dtype`]; the error describes the damage.
+    pub(crate) fn finish<'a>(&self, cells: Cow<'a, [u8]>) -> Result<Cow<'a, [u8]>, String> {
+        match &self.taken.steps {
+            Some((steps, _)) => steps.undo(cells, &self.unit),
+            None => Ok(self.raw.convert(cells)),
         }
     }
 
@@ -152,10 +150,11 @@ impl ArrayMeta {
         let (type_name, type_config) = extension(&doc, "data_type");
         let raw = raw_v3(&type_name, type_config).ok_or_else(|| SourceError::UnsupportedDType {
             array: who.array.into(),
-            dtype: type_name.clone(),
+            dtype: type_shown(&type_name, type_config),
         })?;
+        fills::spell_out(&mut doc, &raw);
         let taken = taken::take_v3(who, &mut doc, &raw)?;
-        let raw = taken.scaled.as_ref().map_or(raw, |(scaled, _)| scaled.stored.clone());
+        let raw = taken.steps.as_ref().map_or(raw, |(steps, _)| steps.stored.clone());
         let names = match doc.get("dimension_names") {
             None | Some(Value::Null) => vec![None; shape.len()],
             Some(Value::Array(v)) => v.iter().map(|n| n.as_str().map(Arc::from)).collect(),
@@ -181,7 +180,7 @@ impl ArrayMeta {
             }
         };
         check_unit(who, &unit, &raw)?;
-        let codecs = codecs(who, &array, &chain, &unit, taken.lz4)?;
+        let codecs = codecs(who, &array, &chain, &unit, &taken)?;
         let fill = fill(&taken, &raw, &array);
         Ok(ArrayMeta {
             shape,
@@ -195,7 +194,6 @@ impl ArrayMeta {
             zarr: Some(array),
             fill,
             codecs,
-            delta: false,
             shard,
         })
     }
@@ -230,6 +228,7 @@ impl ArrayMeta {
                 });
             }
         };
+        fills::spell_out(&mut doc, &raw);
         let mut attrs = attributes(who, attrs)?;
         let names = attrs.remove("_ARRAY_DIMENSIONS").filter(|v| !v.is_null());
         let fill_v2 = doc.get("fill_value").filter(|v| names.is_some() && !v.is_null()).cloned();
@@ -251,22 +250,18 @@ impl ArrayMeta {
         }
         // zarrs has no default for these where the fill value is null.
         let default = match &raw {
-            Raw::Time { .. } | Raw::Span { .. } => Some(Value::from(0)),
+            Raw::Time { .. } | Raw::Span { .. } => Some(Value::from(i64::MIN)),
             Raw::Utf32 { .. } | Raw::Utf8 => Some(Value::from("")),
             _ => None,
         };
         if let (Some(default), Some(Value::Null)) = (default, doc.get("fill_value")) {
             doc.insert("fill_value".into(), default);
         }
-        let taken = taken::take_v2(who, &mut doc, &raw)?;
-        let (raw, stored_name) = match &taken.scaled {
-            Some((scaled, _)) => (scaled.stored.clone(), scaled.name.clone()),
-            None => (raw, type_name.clone()),
-        };
+        let taken = taken::take_v2(who, &mut doc, (&raw, &type_name), unit.len())?;
+        let raw = taken.steps.as_ref().map_or(raw, |(steps, _)| steps.stored.clone());
         check_unit(who, &unit, &raw)?;
-        let delta = take_delta(who, &mut doc, &stored_name, &raw, unit.len())?;
         let array = create(who, &type_name, Value::Object(doc), true)?;
-        let codecs = codecs(who, &array, &array.codecs(), &unit, taken.lz4)?;
+        let codecs = codecs(who, &array, &array.codecs(), &unit, &taken)?;
         let fill = fill(&taken, &raw, &array);
         Ok(ArrayMeta {
             shape,
@@ -280,7 +275,6 @@ impl ArrayMeta {
             zarr: Some(array),
             fill,
             codecs,
-            delta,
             shard: None,
         })
     }
@@ -306,14 +300,21 @@ impl ArrayMeta {
             zarr: None,
             fill,
             codecs,
-            delta: false,
             shard: None,
         }
     }
 
-    /// Bytes of a unit as the codecs decode it.
+    /// Bytes of the cells of a unit, each with the size of a stored one.
     pub(crate) fn unit_bytes(&self) -> u64 {
         self.unit.iter().fold(self.raw.size(), |n, &d| n.saturating_mul(d))
+    }
+
+    /// Bytes of a unit as the codecs decode it.
+    pub(crate) fn decoded_bytes(&self) -> u64 {
+        match &self.taken.steps {
+            Some((steps, _)) if steps.is_packed() => steps.stored_cells(self.unit.iter().product()),
+            _ => self.unit_bytes(),
+        }
     }
 }
 
@@ -336,47 +337,24 @@ fn codecs(
     array: &Array<()>,
     chain: &CodecChain,
     unit: &Dims,
-    lz4: bool,
+    taken: &Taken,
 ) -> Result<Codecs, SourceError> {
-    Chain::new(chain, unit, array.data_type(), array.fill_value(), CHUNK_BYTES_MAX, lz4)
+    let packed = match &taken.steps {
+        Some((steps, _)) if steps.is_packed() => vec![steps.stored_cells(unit.iter().product())],
+        _ => unit.to_vec(),
+    };
+    let (dtype, fill) = (array.data_type(), array.fill_value());
+    Chain::new(chain, &packed, dtype, fill, CHUNK_BYTES_MAX, taken.tail.clone())
         .map(|chain| Codecs::Zarr(Box::new(chain)))
         .map_err(|reason| who.bad(format!("codecs: {reason}")))
 }
 
 /// The cell of absent chunks.
 fn fill(taken: &Taken, raw: &Raw, array: &Array<()>) -> Vec<u8> {
-    match &taken.scaled {
+    match &taken.steps {
         Some((_, fill)) => fill.clone(),
         None => raw.convert(Cow::Borrowed(array.fill_value().as_ne_bytes())).into_owned(),
     }
-}
-
-/// Removes numcodecs' `delta` from the filters, if it is the first one and keeps the type: zarrs does not support it.
-///
-/// # Source
-/// numcodecs 0.16, `numcodecs.delta.Delta`.
-fn take_delta(
-    who: Who<'_>,
-    doc: &mut serde_json::Map<String, Value>,
-    dtype: &str,
-    raw: &Raw,
-    rank: usize,
-) -> Result<bool, SourceError> {
-    let fortran = doc.get("order").and_then(Value::as_str) == Some("F") && rank > 1;
-    let Some(Value::Array(filters)) = doc.get_mut("filters") else { return Ok(false) };
-    let Some(first) = filters.first() else { return Ok(false) };
-    if first.get("id").and_then(Value::as_str) != Some("delta") {
-        return Ok(false);
-    }
-    let is_same = |key: &str| first.get(key).and_then(Value::as_str).is_none_or(|n| n == dtype);
-    if fortran || !is_same("dtype") || !is_same("astype") || !matches!(raw, Raw::Plain(_)) {
-        return Err(who.unsupported("codec `delta` with another type or in column order"));
-    }
-    filters.remove(0);
-    if filters.is_empty() {
-        doc.insert("filters".into(), Value::Null);
-    }
-    Ok(true)
 }
 
 /// Formats lengths as `[2, 3]`.
@@ -505,6 +483,15 @@ fn raw_v3(name: &str, config: Option<&serde_json::Map<String, Value>>) -> Option
         "fixed_length_utf32" => Raw::Utf32 { chars: number("length_bytes")? / 4 },
         _ => return None,
     })
+}
+
+/// A type in messages, with its unit: `numpy.datetime64[M]`.
+fn type_shown(name: &str, config: Option<&serde_json::Map<String, Value>>) -> String {
+    let unit = config.and_then(|c| c.get("unit")).and_then(Value::as_str);
+    match unit {
+        Some(unit) => format!("{name}[{unit}]"),
+        None => name.to_string(),
+    }
 }
 
 /// Passes validated metadata to zarrs, which implements the codecs.

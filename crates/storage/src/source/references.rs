@@ -32,7 +32,7 @@ use object_store::{
     MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
     PutResult, Result,
 };
-use part::{Of, Reference, failed, within};
+use part::{Of, Reference};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -40,7 +40,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tables::Tables;
 
-pub(super) use part::base64;
+pub(super) use part::{base64, failed, within};
 pub(super) use tables::is_document;
 
 /// Opens the location as a document of references if it is one, or as references of either form if the options say so;

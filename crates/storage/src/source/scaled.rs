@@ -9,14 +9,12 @@
 
 use crate::source::cells::Raw;
 use crate::source::coords::scalars;
+use crate::source::steps::numpy_type;
 use half::f16;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use tessera_planner::dtype::DType;
 use tessera_planner::scalar::Scalar;
-
-/// The codec's names, in Zarr v2 and v3.
-const NAMES: [&str; 2] = ["fixedscaleoffset", "numcodecs.fixedscaleoffset"];
 
 /// Conversion of stored numbers to those of the array.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,12 +27,6 @@ pub(crate) struct Scaled {
     offset: f64,
 }
 
-/// True for the codec with that name or id.
-pub(crate) fn is_scaled(codec: &Value) -> bool {
-    let name = codec.get("id").or_else(|| codec.get("name")).and_then(Value::as_str);
-    name.is_some_and(|name| NAMES.contains(&name))
-}
-
 impl Scaled {
     /// Parses the codec's configuration, for cells of `dtype`; the error says what is wrong with it.
     pub(crate) fn parse(config: &Map<String, Value>, dtype: DType) -> Result<Self, String> {
@@ -44,16 +36,7 @@ impl Scaled {
                 .and_then(Value::as_f64)
                 .ok_or(format!("`{key}` is missing or no number"))
         };
-        let of = |key: &str| -> Option<(Raw, String)> {
-            let name = config.get(key)?.as_str()?;
-            // numcodecs also accepts names without a byte order.
-            let full = match name.starts_with(['<', '>', '|', '=']) {
-                true => name.to_string(),
-                false if name.ends_with('1') => format!("|{name}"),
-                false => format!("<{name}"),
-            };
-            Some((Raw::parse_numpy(&full)?.0, full))
-        };
+        let of = |key: &str| numpy_type(config.get(key)?.as_str()?);
         let is_number = |raw: &Raw| match raw {
             Raw::Plain(d) => d.is_numeric(),
             Raw::Half => true,

@@ -18,6 +18,7 @@ pub(crate) use clients::{key_of, origin_of};
 pub use counters::Counters;
 pub use failure::passing;
 pub(crate) use local::LocalFile;
+pub(crate) use within::Known;
 
 use crate::disk;
 use crate::manifest::{Manifest, ManifestRef, Seal};
@@ -71,6 +72,8 @@ pub(crate) struct Store {
     fence: Option<Arc<Fenced>>,
     /// False if the storage does not return the last bytes of an object without knowing its size (Azure).
     has_suffixes: bool,
+    /// True if the first read of a part of an object takes another request, for the header of a member of an archive.
+    has_headers: bool,
 }
 
 #[derive(Clone)]
@@ -492,11 +495,6 @@ impl Store {
                 Ok(got.map(|(bytes, _)| bytes))
             }
         }
-    }
-
-    /// Number of requests that [`Store::get_suffix`] makes.
-    pub(crate) fn suffix_requests(&self) -> u64 {
-        if self.has_suffixes { 1 } else { 2 }
     }
 
     /// Size of an object in bytes, and its version; `None` if it does not exist.

@@ -5,7 +5,8 @@ use crate::source::cells::Raw;
 use crate::source::cf;
 use crate::source::error::SourceError;
 use crate::source::meta::Who;
-use crate::source::scaled::{Scaled, is_scaled};
+use crate::source::steps::{self, Steps};
+use crate::source::tail::{self, Tail};
 use serde_json::{Map, Value};
 use tessera_planner::dtype::DType;
 use tessera_planner::scalar::Scalar;
@@ -13,10 +14,12 @@ use tessera_planner::scalar::Scalar;
 /// Removed codecs, which are decoded here.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
-    /// True if chunks are compressed by numcodecs' LZ4, after all other codecs.
-    pub(crate) lz4: bool,
-    /// The conversion of stored numbers, and the cell value of absent chunks.
-    pub(crate) scaled: Option<(Scaled, Vec<u8>)>,
+    /// Codecs of bytes, after all other codecs.
+    pub(crate) tail: Tail,
+    /// The conversion of stored cells, and the cell value of absent chunks.
+    pub(crate) steps: Option<(Steps, Vec<u8>)>,
+    /// True if anything was removed, also codecs that change nothing when they are undone.
+    pub(crate) is_any: bool,
 }
 
 /// Top-level keys of Zarr v3's array metadata.
@@ -96,54 +99,73 @@ pub(crate) fn take_v3(
     }
     let mut taken = Taken::default();
     let Some(list) = innermost(doc) else { return Ok(taken) };
-    let named = |codec: &Value, names: &[&str]| {
-        let name = codec.get("name").or(Some(codec)).and_then(Value::as_str);
-        name.is_some_and(|n| names.contains(&n))
-    };
-    if list.last().is_some_and(|c| named(c, &["numcodecs.lz4", "lz4"])) {
-        list.pop();
-        taken.lz4 = true;
+    if let Some(at) = tail::position(list) {
+        taken.tail = tail_of(who, &list.split_off(at))?;
     }
-    if let Some(codec) = take_scaled(who, list)? {
-        let config = codec.get("configuration").cloned().unwrap_or_default();
-        let scaled = scaled(who, &config, raw)?;
-        let fill = fill_cell(who, doc.get("fill_value"), scaled.dtype)?;
-        let stored = match &scaled.stored {
+    tail::spell_out(list, raw.size());
+    // zarrs rounds nothing when it undoes `bitround`, and an append needs the codec.
+    let count = steps::count(list);
+    let is_bitround = |codec: &Value| steps::misplaced(std::slice::from_ref(codec)).is_none();
+    let first: Vec<Value> = match list[..count].iter().all(is_bitround) {
+        true => Vec::new(),
+        false => list.drain(..count).collect(),
+    };
+    check_rest(who, list)?;
+    taken.is_any = !taken.tail.is_empty() || !first.is_empty();
+    if let Some(steps) = steps_of(who, &first, raw, &raw.numpy_name(), false)? {
+        let fill = fill_cell(who, doc.get("fill_value"), steps.dtype)?;
+        let stored = match &steps.stored {
             Raw::Half => "float16".to_string(),
             raw => raw.dtype().map_or_else(String::new, DType::name),
         };
         doc.insert("data_type".into(), stored.into());
-        doc.insert("fill_value".into(), 0.into());
-        taken.scaled = Some((scaled, fill));
+        doc.insert("fill_value".into(), no_fill(&steps));
+        taken.steps = Some((steps, fill));
     }
     Ok(taken)
 }
 
-/// As [`take_v3`], from Zarr v2's metadata.
+/// As [`take_v3`], from Zarr v2's metadata of an array of NumPy's type `dtype`.
 pub(crate) fn take_v2(
     who: Who<'_>,
     doc: &mut Map<String, Value>,
-    raw: &Raw,
+    (raw, dtype): (&Raw, &str),
+    rank: usize,
 ) -> Result<Taken, SourceError> {
     if let Raw::Bytes { len } = raw {
         doc.insert("dtype".into(), format!("|V{len}").into());
         doc.insert("fill_value".into(), vec![0; *len as usize].into());
     }
     let mut taken = Taken::default();
-    if doc.get("compressor").and_then(|c| c.get("id")).and_then(Value::as_str) == Some("lz4") {
+    let is_fortran = doc.get("order").and_then(Value::as_str) == Some("F") && rank > 1;
+    let mut list = match doc.get("filters") {
+        Some(Value::Array(filters)) => filters.clone(),
+        _ => Vec::new(),
+    };
+    let filters = list.len();
+    list.extend(doc.get("compressor").filter(|c| !c.is_null()).cloned());
+    // zarrs takes `blosc` as the compressor alone.
+    let is_blosc = |f: &Value| f.get("id").and_then(Value::as_str) == Some("blosc");
+    let blosc = list[..filters].iter().position(is_blosc);
+    if let Some(at) = tail::position(&list).into_iter().chain(blosc).min() {
+        taken.tail = tail_of(who, &list.split_off(at))?;
         doc.insert("compressor".into(), Value::Null);
-        taken.lz4 = true;
     }
-    let Some(Value::Array(filters)) = doc.get_mut("filters") else { return Ok(taken) };
-    if let Some(codec) = take_scaled(who, filters)? {
-        if filters.is_empty() {
-            doc.insert("filters".into(), Value::Null);
-        }
-        let scaled = scaled(who, &codec, raw)?;
-        let fill = fill_cell(who, doc.get("fill_value"), scaled.dtype)?;
-        doc.insert("dtype".into(), scaled.name.clone().into());
-        doc.insert("fill_value".into(), 0.into());
-        taken.scaled = Some((scaled, fill));
+    list.truncate(filters);
+    let first: Vec<Value> = list.drain(..steps::count(&list)).collect();
+    check_rest(who, &list)?;
+    taken.is_any = !taken.tail.is_empty() || !first.is_empty();
+    if taken.is_any {
+        let rest = if list.is_empty() { Value::Null } else { list.into() };
+        doc.insert("filters".into(), rest);
+    }
+    if let Some(steps) = steps_of(who, &first, raw, dtype, is_fortran)? {
+        let fill = fill_cell(who, doc.get("fill_value"), steps.dtype)?;
+        doc.insert("dtype".into(), steps.name.clone().into());
+        doc.insert("fill_value".into(), no_fill(&steps));
+        // Filters see cells in the order in which they are stored; so zarrs leaves it to the steps.
+        doc.insert("order".into(), "C".into());
+        taken.steps = Some((steps, fill));
     }
     Ok(taken)
 }
@@ -158,21 +180,39 @@ fn innermost(doc: &mut Map<String, Value>) -> Option<&mut Vec<Value>> {
     }
 }
 
-/// Removes the codec if it is the first one.
-fn take_scaled(who: Who<'_>, list: &mut Vec<Value>) -> Result<Option<Value>, SourceError> {
-    match list.iter().position(is_scaled) {
-        None => Ok(None),
-        Some(0) if !list[1..].iter().any(is_scaled) => Ok(Some(list.remove(0))),
-        Some(_) => Err(who.unsupported("codec `fixedscaleoffset` behind other filters")),
+fn tail_of(who: Who<'_>, list: &[Value]) -> Result<Tail, SourceError> {
+    tail::parse(list).map_err(|what| who.unsupported(what))
+}
+
+/// Checks that no codec is left that is undone here.
+fn check_rest(who: Who<'_>, list: &[Value]) -> Result<(), SourceError> {
+    match steps::misplaced(list) {
+        Some(name) => Err(who.unsupported(format!("codec `{name}` behind other filters"))),
+        None => Ok(()),
     }
 }
 
-fn scaled(who: Who<'_>, config: &Value, raw: &Raw) -> Result<Scaled, SourceError> {
-    let Some((config, dtype)) = config.as_object().zip(raw.dtype()) else {
-        return Err(who.bad("codec `fixedscaleoffset` has no configuration"));
-    };
-    Scaled::parse(config, dtype)
-        .map_err(|reason| who.unsupported(format!("codec `fixedscaleoffset`: {reason}; it")))
+fn steps_of(
+    who: Who<'_>,
+    list: &[Value],
+    raw: &Raw,
+    name: &str,
+    is_fortran: bool,
+) -> Result<Option<Steps>, SourceError> {
+    match list.is_empty() {
+        true => Ok(None),
+        false => {
+            Steps::parse(list, raw, name, is_fortran).map_err(|reason| who.unsupported(reason))
+        }
+    }
+}
+
+/// A fill value of the stored type: absent chunks have that of the array.
+fn no_fill(steps: &Steps) -> Value {
+    match steps.stored {
+        Raw::Plain(DType::Bool) => false.into(),
+        _ => 0.into(),
+    }
 }
 
 fn fill_cell(who: Who<'_>, value: Option<&Value>, dtype: DType) -> Result<Vec<u8>, SourceError> {

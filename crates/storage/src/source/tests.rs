@@ -1,6 +1,7 @@
 //! The fixtures in `tests/data`, read as zarr-python, NumPy and xarray read them (`tests/make_expected.py`).
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod archives;
 mod bad;
 mod changed;
 pub(crate) mod cloud;

@@ -512,7 +512,7 @@ fn entry(
 fn is_truth(meta: &ArrayMeta, decode: &Decode, attrs: &Attrs) -> bool {
     attrs.get("dtype").and_then(Value::as_str) == Some("bool")
         && decode.is_identity()
-        && meta.taken.scaled.is_none()
+        && meta.taken.steps.is_none()
         && matches!(meta.raw, Raw::Plain(DType::Int8 | DType::UInt8))
 }
 

@@ -53,7 +53,7 @@ fn unlzf(mut from: &[u8], limit: usize) -> Option<Vec<u8>> {
 
 /// Blosc 1.
 #[derive(Debug)]
-pub(super) struct Blosc;
+pub(crate) struct Blosc;
 
 impl Filter for Blosc {
     fn undo<'a>(&self, bytes: Cow<'a, [u8]>, limit: usize) -> Result<Cow<'a, [u8]>, String> {
@@ -74,7 +74,7 @@ impl Filter for Blosc {
 
 /// Bzip2.
 #[derive(Debug)]
-pub(super) struct Bzip2;
+pub(crate) struct Bzip2;
 
 impl Filter for Bzip2 {
     fn undo<'a>(&self, bytes: Cow<'a, [u8]>, limit: usize) -> Result<Cow<'a, [u8]>, String> {

@@ -322,10 +322,14 @@ pub(super) fn bytes_for(max: u64) -> usize {
     (max.max(1).ilog2() / 8 + 1) as usize
 }
 
-/// # Source
-/// Bob Jenkins (2006), lookup3.c, `hashlittle` with initial value 0.
 pub(super) fn checksum(bytes: &[u8]) -> u32 {
-    let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32);
+    lookup3(bytes, 0)
+}
+
+/// # Source
+/// Bob Jenkins (2006), lookup3.c, `hashlittle` with the initial value `seed`.
+pub(crate) fn lookup3(bytes: &[u8], seed: u32) -> u32 {
+    let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32).wrapping_add(seed);
     let (mut a, mut b, mut c) = (start, start, start);
     let word = |w: &[u8]| w.iter().rev().fold(0u32, |v, b| v << 8 | u32::from(*b));
     let whole = bytes.len().saturating_sub(1) / 12 * 12;

@@ -384,13 +384,10 @@ impl Chunked {
             .decode(bytes, skipped)
             .and_then(|cells| cells.into_fixed().map_err(|e| e.to_string()))
             .map_err(|reason| self.damaged(reader, at, reason))?;
-        if cells.len() as u64 != self.meta.unit_bytes() {
-            return Err(self.damaged(
-                reader,
-                at,
-                format!("{} bytes, expected {}", cells.len(), self.meta.unit_bytes()),
-            ));
+        let all = self.meta.decoded_bytes();
+        if cells.len() as u64 != all {
+            return Err(self.damaged(reader, at, format!("{} bytes, expected {all}", cells.len())));
         }
-        Ok(self.meta.finish(cells))
+        self.meta.finish(cells).map_err(|reason| self.damaged(reader, at, reason))
     }
 }

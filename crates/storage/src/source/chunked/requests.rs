@@ -57,7 +57,7 @@ impl Chunked {
 
     /// Requests for the indices of the touched shards.
     fn indices(&self, store: &Store, shard: &Shard, grid: &Grid, origin: &[u64]) -> u64 {
-        let each = if shard.at_end { store.suffix_requests() } else { 1 };
+        let each = store.first_part_requests(shard.at_end);
         grid.axes.iter().zip(origin).enumerate().fold(each, |n, (a, (g, o))| {
             let whole = AxisGrid::regular(g.len, g.len);
             n.saturating_mul(touched(&whole, *o, self.meta.unit[a] * shard.counts[a]))

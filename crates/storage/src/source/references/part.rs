@@ -143,12 +143,12 @@ fn get_local(
     Ok(Answer { bytes: bytes.into(), size, range: own, of: Of::Local(version) })
 }
 
-pub(super) fn failed(e: SourceError) -> Error {
+pub(in crate::source) fn failed(e: SourceError) -> Error {
     Error::Generic { store: "references", source: Box::new(e) }
 }
 
 /// The requested part of an object that has the bytes `all`.
-pub(super) fn within(range: Option<&GetRange>, all: Range<u64>) -> Range<u64> {
+pub(in crate::source) fn within(range: Option<&GetRange>, all: Range<u64>) -> Range<u64> {
     match range {
         None => all,
         Some(GetRange::Bounded(r)) => r.start.min(all.end)..r.end.min(all.end),

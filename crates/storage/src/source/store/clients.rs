@@ -236,6 +236,7 @@ impl Stores {
             warehouse: options.warehouse,
             manifest: None,
             has_suffixes,
+            has_headers: false,
         })
     }
 

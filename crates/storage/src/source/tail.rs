@@ -198,10 +198,13 @@ impl Filter for Zlib {
     }
 }
 
+/// The checksum of bytes.
+type Sum = Box<dyn Fn(&[u8]) -> u32 + Send + Sync>;
+
 /// A checksum of 32 bits, the lowest byte first, before or after the bytes.
 struct Checksum {
     name: &'static str,
-    sum: Box<dyn Fn(&[u8]) -> u32 + Send + Sync>,
+    sum: Sum,
     is_first: bool,
 }
 

@@ -29,7 +29,7 @@ const BATCH_ROWS: usize = 1024;
 fn rows(count: usize, text: usize) -> Vec<RecordBatch> {
     let value = |i: usize| {
         let hash = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        (hash % 17 > 0).then(|| (hash % 5003) as f64 - 2500.5)
+        (!hash.is_multiple_of(17)).then_some((hash % 5003) as f64 - 2500.5)
     };
     let batch = |start: usize| {
         let of = start..(start + BATCH_ROWS).min(count);

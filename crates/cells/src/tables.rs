@@ -256,8 +256,10 @@ impl RowsState {
             )));
         }
         let schema = match format {
-            TableFormat::Csv | TableFormat::Json => with_texts(&schema),
-            _ => schema,
+            TableFormat::Csv | TableFormat::Json => with_types(&schema, of_text),
+            // One of several files may lack a column that the others require.
+            TableFormat::Parquet if names.is_some() => nullable(&schema),
+            TableFormat::Parquet | TableFormat::Arrow => schema,
         };
         if schema.fields().is_empty() {
             return Err(not_a_table("it has no columns".into()));
@@ -318,12 +320,26 @@ impl RowsState {
     }
 }
 
+/// The schema with other types of columns.
+fn with_types(schema: &SchemaRef, of: impl Fn(&DataType) -> DataType) -> SchemaRef {
+    let fields = schema.fields().iter();
+    let fields =
+        fields.map(|field| Arc::new(field.as_ref().clone().with_data_type(of(field.data_type()))));
+    Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
+}
+
 /// Columns without a value in the first rows are texts: they may have values later.
-fn with_texts(schema: &SchemaRef) -> SchemaRef {
-    let fields = schema.fields().iter().map(|field| match field.data_type() {
-        DataType::Null => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8)),
-        _ => field.clone(),
-    });
+fn of_text(of: &DataType) -> DataType {
+    match of {
+        DataType::Null => DataType::Utf8,
+        other => other.clone(),
+    }
+}
+
+/// The schema with columns that may be NULL.
+fn nullable(schema: &SchemaRef) -> SchemaRef {
+    let fields = schema.fields().iter();
+    let fields = fields.map(|field| Arc::new(field.as_ref().clone().with_nullable(true)));
     Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
 }
 

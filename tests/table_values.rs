@@ -1,6 +1,7 @@
 //! Values of tables of files: those that the first rows do not show, missing ones, and errors of rows.
 
 use crate::common::Place;
+use std::fmt::Write as _;
 use std::fs;
 
 /// As pyarrow writes it: `a` and `b`, both required.
@@ -71,4 +72,22 @@ fn a_required_column_is_null_where_a_file_lacks_it() {
     put(&place, "req/2.parquet", bytes_of(ONE_COLUMN));
     is(&place, "SELECT count(*) AS n FROM '@/req/*.parquet' t WHERE b IS NULL", &["1"]);
     is(&place, "SELECT a, b FROM '@/req/*.parquet' t ORDER BY a", &["1 3", "2 4", "5 NULL"]);
+}
+
+#[test]
+fn times_keep_fractions_that_the_first_rows_do_not_have() {
+    let place = Place::open(&[]);
+    let mut text = "id,t\n".to_string();
+    (0..20_500).for_each(|id| writeln!(text, "{id},2020-01-01 00:00:00").unwrap());
+    text.push_str("20500,2020-01-01 00:00:01.123456\n");
+    put(&place, "late.csv", &text);
+    // The options are those of DataFusion's own look at types.
+    put(&place, "also.csv", &text);
+    for from in ["'@/late.csv'", "read_csv('@/also.csv', comment => '#')"] {
+        let sql = format!("SELECT CAST(max(t) AS VARCHAR) AS s FROM {from} t");
+        is(&place, &sql, &["2020-01-01T00:00:01.123456"]);
+        let sql =
+            format!("SELECT id FROM {from} t WHERE t > TIMESTAMP '2020-01-01 00:00:01.123455'");
+        is(&place, &sql, &["20500"]);
+    }
 }

@@ -16,7 +16,7 @@ pub(crate) use places::{Places, StoreRecipe};
 use crate::error::Error;
 use crate::rows::{Guarded, RowsState, check_parquet};
 use arrow::compute::concat_batches;
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig};
 use datafusion::datasource::{DefaultTableSource, MemTable, TableProvider, provider_as_source};
@@ -256,7 +256,8 @@ impl RowsState {
             )));
         }
         let schema = match format {
-            TableFormat::Csv | TableFormat::Json => with_types(&schema, of_text),
+            TableFormat::Csv => with_types(&schema, of_csv),
+            TableFormat::Json => with_types(&schema, of_text),
             // One of several files may lack a column that the others require.
             TableFormat::Parquet if names.is_some() => nullable(&schema),
             TableFormat::Parquet | TableFormat::Arrow => schema,
@@ -333,6 +334,16 @@ fn of_text(of: &DataType) -> DataType {
     match of {
         DataType::Null => DataType::Utf8,
         other => other.clone(),
+    }
+}
+
+/// Times have microseconds, too: later ones may have fractions that the first rows do not have.
+fn of_csv(of: &DataType) -> DataType {
+    match of {
+        DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, zone) => {
+            DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
+        }
+        other => of_text(other),
     }
 }
 

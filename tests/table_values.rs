@@ -91,3 +91,48 @@ fn times_keep_fractions_that_the_first_rows_do_not_have() {
         is(&place, &sql, &["20500"]);
     }
 }
+
+#[test]
+fn keys_behind_the_first_rows_are_errors() {
+    let place = Place::open(&[]);
+    let mut text = String::new();
+    (0..30_000)
+        .for_each(|i| writeln!(text, "{{\"a\": {i}, \"o\": {{\"x\": 1}}, \"s\": \"b\"}}").unwrap());
+    put(&place, "top.ndjson", format!("{text}{{\"a\": 1, \"y\": 2}}\n"));
+    put(&place, "inner.ndjson", format!("{text}{{\"o\": {{\"z\": 2}}}}\n"));
+    for (file, key) in [("top", "y"), ("inner", "z")] {
+        let (key, name) = (format!("its key `{key}`"), format!("{file}.ndjson`, row 30001"));
+        // Also where the query reads some columns.
+        for items in ["*", "sum(a) AS s", "max(s) AS m, sum(o.x) AS x"] {
+            let sql = format!("SELECT {items} FROM '@/{file}.ndjson' t");
+            fails(&place, &sql, &["bad_row", &name, &key]);
+        }
+        let all = format!("read_json('@/{file}.ndjson', sample_size => -1)");
+        is(&place, &format!("SELECT sum(a) > 0 AS s, count(*) AS n FROM {all} t"), &["true 30001"]);
+    }
+    let z = "SELECT sum(t.o.z) AS z FROM read_json('@/inner.ndjson', sample_size => -1) t";
+    is(&place, z, &["2"]);
+    // A range says where it begins.
+    place.run("SET tessera.chunk_bytes_target = '64KiB'");
+    let sum = "SELECT sum(a) AS s FROM '@/top.ndjson' t";
+    fails(&place, sum, &["bad_row", " behind byte ", "its key `y`"]);
+}
+
+#[test]
+fn errors_of_json_name_the_file_and_the_row() {
+    let place = Place::open(&[]);
+    put(&place, "cut.ndjson", "{\"a\": 1}\n{\"a\": \n{\"a\": 3}\n");
+    fails(&place, "SELECT * FROM '@/cut.ndjson' t", &["not_a_table", "`cut.ndjson`, row 2: "]);
+    put(&place, "types.ndjson", "{\"a\": 1}\n\n{\"a\": {\"b\": 1}}\n");
+    fails(&place, "SELECT * FROM '@/types.ndjson' t", &["not_a_table", "`types.ndjson`, row 2: "]);
+    let both = "SELECT * FROM read_json(['@/one.ndjson', '@/types.ndjson']) t";
+    put(&place, "one.ndjson", "{\"a\": 1}\n{\"a\": 2}");
+    fails(&place, both, &["not_a_table", "`types.ndjson`, row 2: "]);
+    let mut text = String::new();
+    (0..30_000).for_each(|i| writeln!(text, "{{\"a\": \"{i}\", \"l\": [1]}}").unwrap());
+    put(&place, "later.ndjson", format!("{text}{{\"a\": \"x\", \"l\": {{\"b\": 1}}}}\n"));
+    let sql = "SELECT * FROM '@/later.ndjson' t";
+    fails(&place, sql, &["bad_row", "later.ndjson`, row 30001, `l`: expected "]);
+    put(&place, "broken.ndjson", format!("{text}{{\"a\" \"x\"}}\n"));
+    fails(&place, "SELECT * FROM '@/broken.ndjson' t", &["broken.ndjson", "at row 30001: "]);
+}

@@ -15,7 +15,7 @@ mod quotes;
 #[cfg(test)]
 mod tests;
 
-pub(super) use errors::{bad_row, behind};
+pub(super) use errors::{at_row, at_row_behind, bad_row, behind, has_row};
 pub(crate) use quotes::{Marks, State};
 
 use super::memory::charged_bytes;

@@ -47,7 +47,7 @@ mod top;
 mod wrapped;
 mod written;
 
-pub(crate) use csv::{Marks, State};
+pub(crate) use csv::{CsvLines, Marks, State};
 pub(crate) use guard::Guarded;
 pub(crate) use ipc::IpcFormat;
 pub(crate) use json::JsonFiles;

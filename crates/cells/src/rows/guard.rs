@@ -27,8 +27,8 @@ use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
-    FileGroup, FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource, JsonSource,
-    ParquetSource,
+    CsvSource, FileGroup, FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource,
+    JsonSource, ParquetSource,
 };
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
@@ -185,10 +185,14 @@ pub(super) fn within(source: &Arc<dyn FileSource>) -> Option<(&Arc<dyn FileSourc
     let source = source.downcast_ref::<GuardedSource>()?;
     let bounds = Bounds { rows_max: source.rows_max, text_bytes: source.text_bytes };
     let inner = match source.inner.downcast_ref::<Opened>() {
-        Some(lines) if lines.inner().is::<JsonSource>() => lines.inner(),
+        Some(text) if text.is_whole() && is_text(text.inner()) => text.inner(),
         _ => &source.inner,
     };
     Some((inner, bounds))
+}
+
+fn is_text(source: &Arc<dyn FileSource>) -> bool {
+    source.is::<JsonSource>() || source.is::<CsvSource>()
 }
 
 /// Wraps the reader of files of `store` as [`guarded`] does, with the bounds of another process: they cut batches.
@@ -216,12 +220,13 @@ pub(super) fn of_ranges(
     groups: &[FileGroup],
 ) -> Option<Arc<dyn FileSource>> {
     let guarded = source.downcast_ref::<GuardedSource>()?;
-    let open = CsvRanges::new(&guarded.inner, groups, guarded.account.clone())?;
-    let inner = Arc::new(Opened::new(guarded.inner.clone(), open));
+    let plain = csv::plain(&guarded.inner);
+    let open = CsvRanges::new(plain, groups, guarded.account.clone())?;
+    let inner = Arc::new(Opened::new(plain.clone(), open));
     Some(Arc::new(GuardedSource { inner, ..guarded.clone() }))
 }
 
-/// The reader; those of Parquet and Arrow charge what they read, one of NDJSON checks integers.
+/// The reader; those of Parquet and Arrow charge what they read, those of text check it.
 fn charging(
     inner: Arc<dyn FileSource>,
     quota: Option<&Arc<Quota>>,
@@ -229,6 +234,9 @@ fn charging(
 ) -> Arc<dyn FileSource> {
     if inner.is::<JsonSource>() {
         return Arc::new(Opened::new(inner, JsonLines));
+    }
+    if let Some(whole) = CsvRanges::whole(&inner) {
+        return Arc::new(Opened::new(inner, whole));
     }
     if let Some(arrow) = quota.and_then(|quota| ipc::charged(&inner, quota)) {
         return arrow;

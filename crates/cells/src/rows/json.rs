@@ -23,7 +23,7 @@ use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener};
 use datafusion::error::{DataFusionError, Result};
 use datafusion_datasource::boundary_stream::AlignedBoundaryStream;
 use datafusion_datasource::decoder::{DecoderDeserializer, deserialize_stream};
-use datafusion_datasource::projection::{ProjectionOpener, SplitProjection};
+use datafusion_datasource::projection::ProjectionOpener;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use keys::Keys;
@@ -35,15 +35,10 @@ pub(super) struct JsonLines;
 
 impl Open for JsonLines {
     fn opener(&self, scan: Scan) -> Result<Arc<dyn FileOpener>> {
-        let table = scan.inner.table_schema();
-        let files = table.file_schema();
-        let split = match scan.inner.projection() {
-            Some(projection) => SplitProjection::new(files, projection),
-            None => SplitProjection::unprojected(table),
-        };
+        let files = scan.inner.table_schema().file_schema().clone();
+        let split = scan.split();
         let schema = Arc::new(files.project(&split.file_indices)?);
         let places = split.file_indices.clone();
-        let files = files.clone();
         ProjectionOpener::try_new(split, Arc::new(Opener { scan, schema, places }), &files)
     }
 }

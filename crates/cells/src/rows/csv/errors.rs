@@ -36,7 +36,7 @@ pub(in crate::rows) fn has_row(what: &str) -> bool {
 pub(in crate::rows) fn behind(first: u64, one: usize, error: DataFusionError) -> DataFusionError {
     let DataFusionError::ArrowError(e, _) = &error else { return error };
     let text = |text: &String| format!("{text}{BEHIND}{first}:{one}");
-    let is_of_row = |what: &str| not_of_type(what, one).or_else(|| of_other_length(what)).is_some();
+    let is_of_row = |what: &str| parts_of(what, one).is_some();
     let of_range = match &**e {
         ArrowError::ParseError(what) if first > 0 && is_of_row(what) => {
             ArrowError::ParseError(text(what))
@@ -69,7 +69,7 @@ pub(in crate::rows) fn bad_row(
         }
         None => (what.as_str(), String::new(), one),
     };
-    let (row, column, reason, hint) = not_of_type(what, one).or_else(|| of_other_length(what))?;
+    let (row, column, reason, hint) = parts_of(what, one)?;
     let (path, place) = (path.to_string(), format!("{row}{behind}{column}"));
     Some(SourceError::BadRow { path, place, reason, hint: Some(hint.into()) })
 }
@@ -105,6 +105,25 @@ fn bad_object(path: &str, what: &str) -> Option<SourceError> {
 
 /// Row, column, reason and remedy.
 type Parts = (String, String, String, &'static str);
+
+fn parts_of(what: &str, one: usize) -> Option<Parts> {
+    not_of_type(what, one).or_else(|| of_other_length(what)).or_else(|| open_at_end(what))
+}
+
+/// Before the line of a quote that is not closed.
+const NOT_CLOSED: &str = "a quote is not closed that opens in line ";
+
+/// The error of a file that ends within quotes; they open in that line.
+pub(super) fn not_closed(line: u64) -> ArrowError {
+    ArrowError::CsvError(format!("{NOT_CLOSED}{line}"))
+}
+
+fn open_at_end(what: &str) -> Option<Parts> {
+    let line = what.strip_prefix(NOT_CLOSED)?;
+    let reason = "a quote that opens there is not closed".to_string();
+    let hint = "`read_csv('…', quote => '|')` reads files whose quotes are part of their texts";
+    Some((format!("line {line}"), String::new(), reason, hint))
+}
 
 /// `Error while parsing value 'x' as type 'Int64' for column 0 at line 3. Row data: …`
 fn not_of_type(what: &str, one: usize) -> Option<Parts> {

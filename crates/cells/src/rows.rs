@@ -20,6 +20,7 @@ mod constants;
 mod csv;
 mod estimates;
 mod guard;
+mod intervals;
 mod ipc;
 mod json;
 mod keyed;

@@ -10,6 +10,7 @@
 //! out rows by rare keys of a join, and splits batches that are large when materialized.
 
 use super::csv::{self, CsvRanges};
+use super::intervals;
 use super::ipc;
 use super::json::JsonLines;
 use super::keyed::Keyed;
@@ -155,6 +156,10 @@ pub(super) fn guarded(
             .and_then(|s| (s.data_source().as_ref() as &dyn Any).downcast_ref::<FileScanConfig>());
         let Some(scan) = scan else { return Ok(Transformed::no(node)) };
         let root = root_of(scan.object_store_url.as_str());
+        intervals::refuse(scan, || {
+            let first = scan.file_groups.iter().flat_map(FileGroup::iter).next();
+            first.map_or(root.clone(), |file| shown(&root, &file.object_meta.location))
+        })?;
         let files = scan.file_groups.iter().flat_map(|group| group.files());
         let largest = files.map(|file| file.object_meta.size).max().unwrap_or(0);
         let inner = charging(scan.file_source.clone(), quota, batch_rows);

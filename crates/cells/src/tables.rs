@@ -206,6 +206,7 @@ impl RowsState {
             Some(
                 told @ (SourceError::Changed { .. }
                 | SourceError::NotAllowed { .. }
+                | SourceError::PermissionDenied { .. }
                 | SourceError::Damaged { .. }),
             ) => Error::Storage(told),
             _ if matches!(e, DataFusionError::ResourcesExhausted(_)) => e.into(),

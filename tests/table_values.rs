@@ -239,3 +239,32 @@ fn intervals_of_parquet_are_refused_by_name() {
         );
     }
 }
+
+/// As DuckDB reads them.
+#[test]
+fn directories_of_hive_may_say_null() {
+    let place = Place::open(&[]);
+    for (k, x) in [("1", 1), ("2", 2), ("__HIVE_DEFAULT_PARTITION__", 4)] {
+        put(&place, &format!("h/d=2020-01-01/k={k}/a.csv"), format!("x\n{x}\n"));
+    }
+    put(&place, "t/s=__HIVE_DEFAULT_PARTITION__/a.csv", "x\n1\n");
+    put(&place, "t/s=b/a.csv", "x\n2\n");
+    let all = "SELECT k, x FROM read_csv('@/h') t ORDER BY x";
+    is(&place, all, &["1 1", "2 2", "NULL 4"]);
+    for (condition, want) in [
+        ("k IS NULL", "4"),
+        ("k IS NOT NULL", "3"),
+        ("k + 1 = 3", "2"),
+        ("k > 0 AND d = DATE '2020-01-01'", "3"),
+        ("x > 1", "6"),
+    ] {
+        is(
+            &place,
+            &format!("SELECT sum(x) AS s FROM read_csv('@/h') t WHERE {condition}"),
+            &[want],
+        );
+    }
+    is(&place, "SELECT count(*) AS n, count(k) AS k FROM read_csv('@/h') t", &["3 2"]);
+    is(&place, "SELECT sum(x) AS s FROM read_csv('@/t') t WHERE s IS NULL", &["1"]);
+    is(&place, "SELECT x FROM read_csv('@/t') t WHERE s = 'b'", &["2"]);
+}

@@ -25,6 +25,7 @@ use datafusion::logical_expr::TableSource;
 use futures::TryStreamExt;
 use object_store::ObjectMeta;
 use options::Reading;
+use partitions::WithNulls;
 use places::Place;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -266,15 +267,21 @@ impl RowsState {
         if schema.fields().is_empty() {
             return Err(not_a_table("it has no columns".into()));
         }
-        let keys = names.as_deref().map(partitions::keys).unwrap_or_default();
+        let mut keys = names.as_deref().map(partitions::keys).unwrap_or_default();
         // Columns of the files have their own values.
-        if keys.iter().all(|(key, _)| schema.column_with_name(key).is_none()) {
-            listing = listing.with_table_partition_cols(keys);
+        if keys.iter().any(|key| schema.column_with_name(&key.name).is_some()) {
+            keys.clear();
         }
+        let listed = keys.iter().map(|key| (key.name.clone(), key.listed()));
+        listing = listing.with_table_partition_cols(listed.collect());
         let version = files.version();
         let config =
             ListingTableConfig::new(place).with_listing_options(listing).with_schema(schema);
-        let table = Table(Arc::new(ListingTable::try_new(config).map_err(failed)?));
+        let files = ListingTable::try_new(config).map_err(failed)?;
+        let table = Table(match keys.iter().any(|key| key.has_null) {
+            true => Arc::new(WithNulls::new(files, keys)),
+            false => Arc::new(files),
+        });
         Ok(OpenedTable { table, url, version, store })
     }
 
@@ -292,7 +299,8 @@ impl RowsState {
 
     async fn read_small(&self, table: &Table, limit: u64) -> Option<(Table, u64)> {
         let state = self.get().ok()?;
-        if let Some(files) = table.0.downcast_ref::<ListingTable>() {
+        let with_nulls = table.0.downcast_ref::<WithNulls>().map(WithNulls::files);
+        if let Some(files) = with_nulls.or_else(|| table.0.downcast_ref::<ListingTable>()) {
             let mut bytes = 0;
             for place in files.table_paths() {
                 let store = state.runtime_env().object_store(place).ok()?;

@@ -75,5 +75,6 @@ mod standby;
 mod stores;
 mod subscripts;
 mod table_files;
+mod table_values;
 mod ways;
 mod web;

@@ -20,6 +20,7 @@ mod constants;
 mod csv;
 mod estimates;
 mod guard;
+mod intervals;
 mod ipc;
 mod json;
 mod keyed;
@@ -47,7 +48,7 @@ mod top;
 mod wrapped;
 mod written;
 
-pub(crate) use csv::{Marks, State};
+pub(crate) use csv::{CsvLines, Marks, State};
 pub(crate) use guard::Guarded;
 pub(crate) use ipc::IpcFormat;
 pub(crate) use json::JsonFiles;

@@ -16,7 +16,7 @@ pub(crate) use places::{Places, StoreRecipe};
 use crate::error::Error;
 use crate::rows::{Guarded, RowsState, check_parquet};
 use arrow::compute::concat_batches;
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig};
 use datafusion::datasource::{DefaultTableSource, MemTable, TableProvider, provider_as_source};
@@ -25,6 +25,7 @@ use datafusion::logical_expr::TableSource;
 use futures::TryStreamExt;
 use object_store::ObjectMeta;
 use options::Reading;
+use partitions::WithNulls;
 use places::Place;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -206,6 +207,7 @@ impl RowsState {
             Some(
                 told @ (SourceError::Changed { .. }
                 | SourceError::NotAllowed { .. }
+                | SourceError::PermissionDenied { .. }
                 | SourceError::Damaged { .. }),
             ) => Error::Storage(told),
             _ if matches!(e, DataFusionError::ResourcesExhausted(_)) => e.into(),
@@ -256,21 +258,30 @@ impl RowsState {
             )));
         }
         let schema = match format {
-            TableFormat::Csv | TableFormat::Json => with_texts(&schema),
-            _ => schema,
+            TableFormat::Csv => with_types(&schema, of_csv),
+            TableFormat::Json => with_types(&schema, of_text),
+            // One of several files may lack a column that the others require.
+            TableFormat::Parquet if names.is_some() => nullable(&schema),
+            TableFormat::Parquet | TableFormat::Arrow => schema,
         };
         if schema.fields().is_empty() {
             return Err(not_a_table("it has no columns".into()));
         }
-        let keys = names.as_deref().map(partitions::keys).unwrap_or_default();
+        let mut keys = names.as_deref().map(partitions::keys).unwrap_or_default();
         // Columns of the files have their own values.
-        if keys.iter().all(|(key, _)| schema.column_with_name(key).is_none()) {
-            listing = listing.with_table_partition_cols(keys);
+        if keys.iter().any(|key| schema.column_with_name(&key.name).is_some()) {
+            keys.clear();
         }
+        let listed = keys.iter().map(|key| (key.name.clone(), key.listed()));
+        listing = listing.with_table_partition_cols(listed.collect());
         let version = files.version();
         let config =
             ListingTableConfig::new(place).with_listing_options(listing).with_schema(schema);
-        let table = Table(Arc::new(ListingTable::try_new(config).map_err(failed)?));
+        let files = ListingTable::try_new(config).map_err(failed)?;
+        let table = Table(match keys.iter().any(|key| key.has_null) {
+            true => Arc::new(WithNulls::new(files, keys)),
+            false => Arc::new(files),
+        });
         Ok(OpenedTable { table, url, version, store })
     }
 
@@ -288,7 +299,8 @@ impl RowsState {
 
     async fn read_small(&self, table: &Table, limit: u64) -> Option<(Table, u64)> {
         let state = self.get().ok()?;
-        if let Some(files) = table.0.downcast_ref::<ListingTable>() {
+        let with_nulls = table.0.downcast_ref::<WithNulls>().map(WithNulls::files);
+        if let Some(files) = with_nulls.or_else(|| table.0.downcast_ref::<ListingTable>()) {
             let mut bytes = 0;
             for place in files.table_paths() {
                 let store = state.runtime_env().object_store(place).ok()?;
@@ -318,12 +330,36 @@ impl RowsState {
     }
 }
 
+/// The schema with other types of columns.
+fn with_types(schema: &SchemaRef, of: impl Fn(&DataType) -> DataType) -> SchemaRef {
+    let fields = schema.fields().iter();
+    let fields =
+        fields.map(|field| Arc::new(field.as_ref().clone().with_data_type(of(field.data_type()))));
+    Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
+}
+
 /// Columns without a value in the first rows are texts: they may have values later.
-fn with_texts(schema: &SchemaRef) -> SchemaRef {
-    let fields = schema.fields().iter().map(|field| match field.data_type() {
-        DataType::Null => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8)),
-        _ => field.clone(),
-    });
+fn of_text(of: &DataType) -> DataType {
+    match of {
+        DataType::Null => DataType::Utf8,
+        other => other.clone(),
+    }
+}
+
+/// Times have microseconds, too: later ones may have fractions that the first rows do not have.
+fn of_csv(of: &DataType) -> DataType {
+    match of {
+        DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, zone) => {
+            DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
+        }
+        other => of_text(other),
+    }
+}
+
+/// The schema with columns that may be NULL.
+fn nullable(schema: &SchemaRef) -> SchemaRef {
+    let fields = schema.fields().iter();
+    let fields = fields.map(|field| Arc::new(field.as_ref().clone().with_nullable(true)));
     Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
 }
 

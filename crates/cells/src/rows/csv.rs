@@ -1,4 +1,4 @@
-//! Ranges of CSV files, which are read at the same time.
+//! CSV files and their ranges, which are read at the same time.
 //!
 //! ```text
 //!   split 0           split 1          split 2
@@ -6,28 +6,34 @@
 //!   rows 1 2  rows 3 4         row 5
 //! ```
 //! A range has the rows that begin in it. The reader of a split holds its bytes and computes where each state of a
-//! reader leads to ([`quotes`]); the state in which a split begins follows from those of the splits before it. DataFusion
-//! then reads the rows of the split from memory.
+//! reader leads to ([`quotes`]); the state in which a split begins follows from those of the splits before it. Arrow's
+//! decoder then reads the rows of the split from memory. What it would misread in silence is mended before ([`lines`]).
 
 mod errors;
-mod held;
+mod lines;
 mod quotes;
 #[cfg(test)]
 mod tests;
 
-pub(super) use errors::{bad_row, behind};
+pub(super) use errors::{at_row, at_row_behind, bad_row, behind, has_row};
+pub(crate) use lines::CsvLines;
 pub(crate) use quotes::{Marks, State};
 
 use super::memory::charged_bytes;
 use super::opened::{Open, Opened, Scan};
+use arrow::array::RecordBatch;
+use arrow::csv::ReaderBuilder;
 use bytes::Bytes;
+use datafusion::datasource::file_format::csv::CsvDecoder;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
     CsvSource, FileGroup, FileOpenFuture, FileOpener, FileSource,
 };
 use datafusion::error::{DataFusionError, Result};
-use futures::{FutureExt, StreamExt, TryStreamExt, stream};
-use held::Held;
+use datafusion_datasource::decoder::{DecoderDeserializer, deserialize_stream};
+use datafusion_datasource::projection::ProjectionOpener;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use quotes::Ends;
@@ -42,10 +48,12 @@ const MORE_BYTES: u64 = 64 << 10;
 /// Upper bound on the bytes that are read next.
 const MORE_BYTES_MAX: u64 = 8 << 20;
 
-/// Opens CSV files of which some are cut into ranges.
+/// Opens CSV files of which some may be cut into ranges.
 pub(super) struct CsvRanges(Arc<Ranges>);
 
 struct Ranges {
+    /// Has the options of the files.
+    csv: CsvSource,
     marks: Marks,
     cuts: Cuts,
     /// Counts the bytes of ranges.
@@ -63,15 +71,20 @@ struct Cut {
 
 /// True for a reader whose files can be cut: where a row may begin follows from quotes alone.
 pub(super) fn can_be_cut(source: &Arc<dyn FileSource>) -> bool {
-    source.downcast_ref::<CsvSource>().is_some_and(|csv| {
-        csv.escape().is_none() && csv.comment().is_none() && csv.terminator().is_none()
+    let is_whole = source.downcast_ref::<Opened>().is_none_or(Opened::is_whole);
+    plain(source).downcast_ref::<CsvSource>().is_some_and(|csv| {
+        is_whole && csv.escape().is_none() && csv.comment().is_none() && csv.terminator().is_none()
     })
+}
+
+/// DataFusion's reader, also of one that is wrapped by [`CsvRanges`].
+pub(super) fn plain(source: &Arc<dyn FileSource>) -> &Arc<dyn FileSource> {
+    source.downcast_ref::<Opened>().map_or(source, Opened::inner)
 }
 
 /// The number of a file's first row in errors of its reader: Arrow counts from 0, and a header is a row for it.
 pub(super) fn first_row(source: &Arc<dyn FileSource>) -> usize {
-    let source = source.downcast_ref::<Opened>().map_or(source, Opened::inner);
-    usize::from(source.downcast_ref::<CsvSource>().is_none_or(CsvSource::has_header))
+    usize::from(plain(source).downcast_ref::<CsvSource>().is_none_or(CsvSource::has_header))
 }
 
 impl CsvRanges {
@@ -90,7 +103,16 @@ impl CsvRanges {
                 of_file.insert(range.start, Cut { range, ends: OnceCell::new() });
             }
         }
-        Some(CsvRanges(Arc::new(Ranges { marks, cuts: Cuts(cuts), account })))
+        let csv = csv.clone();
+        Some(CsvRanges(Arc::new(Ranges { csv, marks, cuts: Cuts(cuts), account })))
+    }
+
+    /// Opens files that are not cut; `None` for another format.
+    pub(super) fn whole(inner: &Arc<dyn FileSource>) -> Option<Self> {
+        let csv = inner.downcast_ref::<CsvSource>()?.clone();
+        let marks = Marks { delimiter: csv.delimiter(), quote: csv.quote() };
+        let cuts = Cuts(BTreeMap::new());
+        Some(CsvRanges(Arc::new(Ranges { csv, marks, cuts, account: None })))
     }
 }
 
@@ -101,40 +123,73 @@ fn range_of(file: &PartitionedFile) -> Option<Range<u64>> {
 
 impl Open for CsvRanges {
     fn opener(&self, scan: Scan) -> Result<Arc<dyn FileOpener>> {
-        let Scan { store, config, partition, .. } = &scan;
-        let whole = scan.inner.create_file_opener(store.clone(), config, *partition)?;
-        Ok(Arc::new(Opener { whole, reader: Reader { scan, ranges: self.0.clone() } }))
+        let files = scan.inner.table_schema().file_schema().clone();
+        let split = scan.split();
+        let (ranges, columns) = (self.0.clone(), split.file_indices.clone());
+        let opener = Opener(Reader { scan, ranges, columns });
+        ProjectionOpener::try_new(split, Arc::new(opener), &files)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.0.cuts.0.is_empty()
     }
 }
 
-struct Opener {
-    /// Opens files that are not cut.
-    whole: Arc<dyn FileOpener>,
-    reader: Reader,
-}
+struct Opener(Reader);
 
 impl FileOpener for Opener {
     fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
-        match range_of(&file) {
-            None => self.whole.open(file),
-            Some(range) => Ok(self.reader.clone().open(file, range).boxed()),
-        }
+        let reader = self.0.clone();
+        Ok(match range_of(&file) {
+            None => reader.whole(file).boxed(),
+            Some(range) => reader.open(file, range).boxed(),
+        })
     }
 }
+
+type Parts<T> = BoxStream<'static, Result<T>>;
 
 #[derive(Clone)]
 struct Reader {
     scan: Scan,
     ranges: Arc<Ranges>,
+    /// The positions of the columns that are read.
+    columns: Vec<usize>,
 }
 
 impl Reader {
+    /// The rows of a file.
+    async fn whole(self, file: PartitionedFile) -> Result<Parts<RecordBatch>> {
+        let bytes = self.scan.store.get(&file.object_meta.location).await?.into_stream();
+        let csv = &self.ranges.csv;
+        let lines = CsvLines::new(csv, csv.has_header());
+        let bytes = lines::checked(lines, bytes.map_err(DataFusionError::from).boxed());
+        Ok(self.rows(csv.has_header(), bytes))
+    }
+
+    /// The rows of bytes that begin with one, or with the header.
+    fn rows(&self, has_header: bool, bytes: Parts<Bytes>) -> Parts<RecordBatch> {
+        let csv = &self.ranges.csv;
+        let schema = csv.table_schema().file_schema().clone();
+        let mut builder = ReaderBuilder::new(schema)
+            .with_delimiter(csv.delimiter())
+            .with_quote(csv.quote())
+            .with_header(has_header)
+            .with_truncated_rows(csv.truncate_rows())
+            .with_batch_size(self.scan.batch_rows)
+            .with_projection(self.columns.clone());
+        if let Some(escape) = csv.escape() {
+            builder = builder.with_escape(escape);
+        }
+        if let Some(comment) = csv.comment() {
+            builder = builder.with_comment(comment);
+        }
+        let decoder = DecoderDeserializer::new(CsvDecoder::new(builder.build_decoder()));
+        deserialize_stream(bytes.fuse(), decoder).map_err(DataFusionError::from).boxed()
+    }
+
     /// The rows that begin in the range.
-    async fn open(
-        self,
-        file: PartitionedFile,
-        range: Range<u64>,
-    ) -> Result<stream::BoxStream<'static, Result<arrow::array::RecordBatch>>> {
+    async fn open(self, file: PartitionedFile, range: Range<u64>) -> Result<Parts<RecordBatch>> {
         let (at, marks) = (&file.object_meta.location, self.ranges.marks);
         // With the byte before it: a row begins behind a line break.
         let before = range.start.min(1);
@@ -150,23 +205,20 @@ impl Reader {
             return Ok(stream::empty().boxed());
         };
         let first = range.start + skipped as u64;
-        // DataFusion's reader looks for a line break before the first row.
-        let mut parts = Vec::new();
-        if first > 0 {
-            parts.push(Bytes::from_static(b"\n"));
-        }
-        parts.push(own.slice(skipped..));
+        let mut parts = vec![own.slice(skipped..)];
         let is_whole = ends.of(state) == State::Start && own.last() == Some(&b'\n');
-        let end = match is_whole {
-            true => range.end,
-            false => self.read_row_end(&file, range.end, ends.of(state), &mut parts).await?,
-        };
-        let held = Held { file: file.object_meta.clone(), first: first.saturating_sub(1), parts };
-        let rows = file.with_range(first as i64, end as i64);
-        let Scan { inner, config, partition, .. } = &self.scan;
-        let inner = inner.create_file_opener(Arc::new(held), config, *partition)?;
-        let rows = inner.open(rows)?.await?;
+        if !is_whole {
+            let end = self.read_row_end(&file, range.end, ends.of(state), &mut parts).await;
+            end.map_err(|e| behind(first, 0, e))?;
+        }
+        let csv = &self.ranges.csv;
         // Behind the first range there is no header, and the reader counts rows from 0.
+        let has_header = first == 0 && csv.has_header();
+        if lines::csv_columns(csv) == 1 {
+            let mut lines = CsvLines::new(csv, has_header);
+            parts.iter_mut().for_each(|part| *part = lines.next(part));
+        }
+        let rows = self.rows(has_header, stream::iter(parts.into_iter().map(Ok)).boxed());
         Ok(rows.map_err(move |e| behind(first, 0, e)).boxed())
     }
 
@@ -192,14 +244,17 @@ impl Reader {
         Ok((state, ends))
     }
 
-    /// Reads on to the end of a row that goes on at `from`. Returns the position of its end.
+    /// Reads on to the end of a row that goes on at `from`. `parts` begin with a row.
+    ///
+    /// # Errors
+    /// Those of the store; the file ends within quotes.
     async fn read_row_end(
         &self,
         file: &PartitionedFile,
         from: u64,
         mut state: State,
         parts: &mut Vec<Bytes>,
-    ) -> Result<u64> {
+    ) -> Result<()> {
         let (at, size, marks) =
             (&file.object_meta.location, file.object_meta.size, self.ranges.marks);
         let (mut from, mut length) = (from, MORE_BYTES);
@@ -207,14 +262,19 @@ impl Reader {
             let more = self.read(at, from..(from + length).min(size)).await?;
             if let Some(end) = marks.line_end(state, &more) {
                 parts.push(more.slice(..end));
-                return Ok(from + end as u64);
+                return Ok(());
             }
             state = marks.behind(state, &more);
             from += more.len() as u64;
             length = (length * 2).min(MORE_BYTES_MAX);
             parts.push(more);
         }
-        Ok(size)
+        if state != State::Within {
+            return Ok(());
+        }
+        let mut lines = CsvLines::new(&self.ranges.csv, false);
+        parts.iter().for_each(|part| drop(lines.next(part)));
+        lines.end().map_err(|e| DataFusionError::ArrowError(Box::new(e), None))
     }
 
     /// Reads bytes, which are counted for as long as they live.

@@ -10,6 +10,7 @@
 //! out rows by rare keys of a join, and splits batches that are large when materialized.
 
 use super::csv::{self, CsvRanges};
+use super::intervals;
 use super::ipc;
 use super::json::JsonLines;
 use super::keyed::Keyed;
@@ -27,8 +28,8 @@ use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
-    FileGroup, FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource, JsonSource,
-    ParquetSource,
+    CsvSource, FileGroup, FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource,
+    JsonSource, ParquetSource,
 };
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
@@ -155,6 +156,10 @@ pub(super) fn guarded(
             .and_then(|s| (s.data_source().as_ref() as &dyn Any).downcast_ref::<FileScanConfig>());
         let Some(scan) = scan else { return Ok(Transformed::no(node)) };
         let root = root_of(scan.object_store_url.as_str());
+        intervals::refuse(scan, || {
+            let first = scan.file_groups.iter().flat_map(FileGroup::iter).next();
+            first.map_or(root.clone(), |file| shown(&root, &file.object_meta.location))
+        })?;
         let files = scan.file_groups.iter().flat_map(|group| group.files());
         let largest = files.map(|file| file.object_meta.size).max().unwrap_or(0);
         let inner = charging(scan.file_source.clone(), quota, batch_rows);
@@ -185,10 +190,14 @@ pub(super) fn within(source: &Arc<dyn FileSource>) -> Option<(&Arc<dyn FileSourc
     let source = source.downcast_ref::<GuardedSource>()?;
     let bounds = Bounds { rows_max: source.rows_max, text_bytes: source.text_bytes };
     let inner = match source.inner.downcast_ref::<Opened>() {
-        Some(lines) if lines.inner().is::<JsonSource>() => lines.inner(),
+        Some(text) if text.is_whole() && is_text(text.inner()) => text.inner(),
         _ => &source.inner,
     };
     Some((inner, bounds))
+}
+
+fn is_text(source: &Arc<dyn FileSource>) -> bool {
+    source.is::<JsonSource>() || source.is::<CsvSource>()
 }
 
 /// Wraps the reader of files of `store` as [`guarded`] does, with the bounds of another process: they cut batches.
@@ -216,12 +225,13 @@ pub(super) fn of_ranges(
     groups: &[FileGroup],
 ) -> Option<Arc<dyn FileSource>> {
     let guarded = source.downcast_ref::<GuardedSource>()?;
-    let open = CsvRanges::new(&guarded.inner, groups, guarded.account.clone())?;
-    let inner = Arc::new(Opened::new(guarded.inner.clone(), open));
+    let plain = csv::plain(&guarded.inner);
+    let open = CsvRanges::new(plain, groups, guarded.account.clone())?;
+    let inner = Arc::new(Opened::new(plain.clone(), open));
     Some(Arc::new(GuardedSource { inner, ..guarded.clone() }))
 }
 
-/// The reader; those of Parquet and Arrow charge what they read, one of NDJSON checks integers.
+/// The reader; those of Parquet and Arrow charge what they read, those of text check it.
 fn charging(
     inner: Arc<dyn FileSource>,
     quota: Option<&Arc<Quota>>,
@@ -229,6 +239,9 @@ fn charging(
 ) -> Arc<dyn FileSource> {
     if inner.is::<JsonSource>() {
         return Arc::new(Opened::new(inner, JsonLines));
+    }
+    if let Some(whole) = CsvRanges::whole(&inner) {
+        return Arc::new(Opened::new(inner, whole));
     }
     if let Some(arrow) = quota.and_then(|quota| ipc::charged(&inner, quota)) {
         return arrow;

@@ -1,9 +1,11 @@
 //! Files of JSON objects, one per line or in one array, whose integers are checked.
 //!
-//! The first rows of a file decide on the types of its columns, and Arrow's reader makes 2 of a 2.5 in a column of
-//! integers. So these columns are read as texts, and a text that is no integer is an error.
+//! The first rows of a file decide on its columns and their types. Arrow's reader makes 2 of a 2.5 in a column of
+//! integers: so these columns are read as texts, and a text that is no integer is an error. A key that is no column is an
+//! error, too. The reader does not say in which row its errors are: then the file is read again, row by row.
 
 mod array;
+mod keys;
 mod types;
 
 pub(crate) use types::JsonFiles;
@@ -14,15 +16,18 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
+use bytes::Bytes;
 use datafusion::datasource::file_format::json::JsonDecoder;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener};
 use datafusion::error::{DataFusionError, Result};
 use datafusion_datasource::boundary_stream::AlignedBoundaryStream;
 use datafusion_datasource::decoder::{DecoderDeserializer, deserialize_stream};
-use datafusion_datasource::projection::{ProjectionOpener, SplitProjection};
+use datafusion_datasource::projection::ProjectionOpener;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt, TryStreamExt};
+use keys::Keys;
+use std::future::ready;
 use std::sync::Arc;
 
 /// Opens files of objects.
@@ -30,15 +35,10 @@ pub(super) struct JsonLines;
 
 impl Open for JsonLines {
     fn opener(&self, scan: Scan) -> Result<Arc<dyn FileOpener>> {
-        let table = scan.inner.table_schema();
-        let files = table.file_schema();
-        let split = match scan.inner.projection() {
-            Some(projection) => SplitProjection::new(files, projection),
-            None => SplitProjection::unprojected(table),
-        };
+        let files = scan.inner.table_schema().file_schema().clone();
+        let split = scan.split();
         let schema = Arc::new(files.project(&split.file_indices)?);
         let places = split.file_indices.clone();
-        let files = files.clone();
         ProjectionOpener::try_new(split, Arc::new(Opener { scan, schema, places }), &files)
     }
 }
@@ -58,16 +58,48 @@ impl FileOpener for Opener {
     }
 }
 
+/// Rows of a file, or its bytes.
+type Parts<T> = BoxStream<'static, Result<T>>;
+
 impl Opener {
-    async fn rows(self, file: PartitionedFile) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    async fn rows(self, file: PartitionedFile) -> Result<Parts<RecordBatch>> {
+        let batches = self.clone().batches(&file, self.scan.batch_rows).await?;
+        Ok(batches.or_else(move |e| self.clone().with_row(file.clone(), e)).boxed())
+    }
+
+    /// The error with its row.
+    async fn with_row(self, file: PartitionedFile, error: DataFusionError) -> Result<RecordBatch> {
+        if !what_of(&error).is_some_and(is_without_row) {
+            return Err(error);
+        }
+        let Ok(mut again) = self.batches(&file, 1).await else { return Err(error) };
+        let mut row = 1;
+        loop {
+            match again.next().await {
+                Some(Ok(batch)) => row += batch.num_rows() as u64,
+                Some(Err(found)) => {
+                    let Some(what) = what_of(&found).filter(|what| is_without_row(what)) else {
+                        return Err(found);
+                    };
+                    let what = csv::at_row_behind(first_of(&file), row, what);
+                    let error = Box::new(ArrowError::JsonError(what));
+                    return Err(DataFusionError::ArrowError(error, None));
+                }
+                None => return Err(error),
+            }
+        }
+    }
+
+    /// The bytes of the file or of its range: whole objects, one per line.
+    async fn bytes(&self, file: &PartitionedFile) -> Result<Parts<Bytes>> {
         let (store, at) = (self.scan.store.clone(), file.object_meta.location.clone());
         let size = file.object_meta.size;
-        let bytes = match &file.range {
-            None => array::objects(&store, &at).await?,
+        match &file.range {
+            None => array::objects(&store, &at).await,
             // The first range has all of an array.
             Some(range) if array::is_array(&store, &at, size).await? => match range.start {
-                0 => array::objects(&store, &at).await?,
-                _ => stream::empty().boxed(),
+                0 => array::objects(&store, &at).await,
+                _ => Ok(stream::empty().boxed()),
             },
             Some(range) => {
                 let (start, end) = (range.start.max(0) as u64, range.end.max(0) as u64);
@@ -77,9 +109,30 @@ impl Opener {
                     true => array::without_mark(part),
                     false => part,
                 });
-                lines.map_err(DataFusionError::from).boxed()
+                Ok(lines.map_err(DataFusionError::from).boxed())
             }
-        };
+        }
+    }
+
+    async fn batches(
+        self,
+        file: &PartitionedFile,
+        batch_rows: usize,
+    ) -> Result<Parts<RecordBatch>> {
+        let mut bytes = self.bytes(file).await?;
+        let first = first_of(file);
+        let columns = self.scan.inner.table_schema().file_schema();
+        let is_whole = self.places.len() == columns.fields().len();
+        // Where no column is read, no key is missed.
+        if !is_whole && !self.places.is_empty() {
+            let mut keys = Keys::new(columns);
+            bytes = bytes
+                .and_then(move |part| {
+                    let checked = keys.check(&part).map_err(|e| in_range(first, e));
+                    ready(checked.map(|()| part))
+                })
+                .boxed();
+        }
         let is_integer = |field: &Arc<Field>| *field.data_type() == DataType::Int64;
         let as_text = |field: &Arc<Field>| match is_integer(field) {
             true => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8)),
@@ -87,10 +140,10 @@ impl Opener {
         };
         let texts = Schema::new(self.schema.fields().iter().map(as_text).collect::<Vec<_>>());
         let decoder = ReaderBuilder::new(Arc::new(texts))
-            .with_batch_size(self.scan.batch_rows)
+            .with_batch_size(batch_rows)
             .with_coerce_primitive(true)
+            .with_strict_mode(is_whole)
             .build_decoder()?;
-        let first = file.range.as_ref().map_or(0, |range| range.start.max(0) as u64);
         let decoder = DecoderDeserializer::new(JsonDecoder::new(decoder));
         let mut rows = 0;
         let batches = deserialize_stream(bytes.fuse(), decoder).map(move |batch| {
@@ -120,6 +173,34 @@ impl Opener {
             arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
     }
+}
+
+/// The position of the first byte that is read.
+fn first_of(file: &PartitionedFile) -> u64 {
+    file.range.as_ref().map_or(0, |range| range.start.max(0) as u64)
+}
+
+/// True for the words of an error that do not say where it is.
+fn is_without_row(what: &str) -> bool {
+    !csv::has_row(what) && !array::has_place(what)
+}
+
+/// The words of an error of Arrow's reader.
+fn what_of(error: &DataFusionError) -> Option<&str> {
+    let DataFusionError::ArrowError(e, _) = error else { return None };
+    match &**e {
+        ArrowError::JsonError(what) => Some(what),
+        _ => None,
+    }
+}
+
+/// The error in a range that begins at the byte `first`.
+fn in_range(first: u64, error: ArrowError) -> DataFusionError {
+    let error = match error {
+        ArrowError::JsonError(what) => ArrowError::JsonError(csv::at_row_behind(first, 0, &what)),
+        other => other,
+    };
+    DataFusionError::ArrowError(Box::new(error), None)
 }
 
 /// The integers that texts are; the row of the first that is none.

@@ -7,6 +7,7 @@ use datafusion::error::Result;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, PhysicalExpr};
+use datafusion_datasource::projection::SplitProjection;
 use object_store::ObjectStore;
 use std::fmt;
 use std::sync::Arc;
@@ -16,17 +17,31 @@ pub(super) trait Open: Send + Sync + 'static {
     /// # Errors
     /// DataFusion's.
     fn opener(&self, scan: Scan) -> Result<Arc<dyn FileOpener>>;
+
+    /// False if the reader has to know the ranges that files are cut into.
+    fn is_whole(&self) -> bool {
+        true
+    }
 }
 
-/// A partition of a scan.
+/// A scan whose files are opened.
 #[derive(Clone)]
 pub(super) struct Scan {
     /// DataFusion's reader.
     pub(super) inner: Arc<dyn FileSource>,
     pub(super) store: Arc<dyn ObjectStore>,
-    pub(super) config: Arc<FileScanConfig>,
-    pub(super) partition: usize,
     pub(super) batch_rows: usize,
+}
+
+impl Scan {
+    /// The columns that are read of a file, and what is made of them.
+    pub(super) fn split(&self) -> SplitProjection {
+        let table = self.inner.table_schema();
+        match self.inner.projection() {
+            Some(projection) => SplitProjection::new(table.file_schema(), projection),
+            None => SplitProjection::unprojected(table),
+        }
+    }
 }
 
 /// Rows of a batch until DataFusion sets them.
@@ -49,17 +64,22 @@ impl Opened {
     pub(super) fn inner(&self) -> &Arc<dyn FileSource> {
         &self.inner
     }
+
+    /// False if the reader has to know the ranges that files are cut into.
+    pub(super) fn is_whole(&self) -> bool {
+        self.open.is_whole()
+    }
 }
 
 impl FileSource for Opened {
     fn create_file_opener(
         &self,
         store: Arc<dyn ObjectStore>,
-        config: &FileScanConfig,
-        partition: usize,
+        _: &FileScanConfig,
+        _: usize,
     ) -> Result<Arc<dyn FileOpener>> {
-        let (inner, config) = (self.inner.clone(), Arc::new(config.clone()));
-        self.open.opener(Scan { inner, store, config, partition, batch_rows: self.batch_rows })
+        let inner = self.inner.clone();
+        self.open.opener(Scan { inner, store, batch_rows: self.batch_rows })
     }
 
     fn table_schema(&self) -> &TableSchema {

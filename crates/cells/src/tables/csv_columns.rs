@@ -2,7 +2,7 @@
 //!
 //! DataFusion looks for them as well, but takes each quote for a mark, also that of `5" pipe`.
 
-use crate::rows::{Marks, State};
+use crate::rows::{CsvLines, Marks, State};
 use arrow::csv::reader::Format;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
@@ -75,6 +75,9 @@ impl Layout {
                 Some(_) if part.len() < PART_BYTES => continue,
                 Some(_) => self.marks.last_line_end(State::Start, &part).unwrap_or(0),
             };
+            if more.is_none() && self.marks.behind(State::Start, &part) == State::Within {
+                return Err(self.not_closed(shown, line, part));
+            }
             if end > 0 {
                 self.add_rows(&part[..end], has_header, columns)
                     .map_err(|e| placed(shown, line, &e))?;
@@ -92,6 +95,17 @@ impl Layout {
             }
         }
         Ok(())
+    }
+
+    /// The error of a file whose last bytes, from this line, end within quotes.
+    fn not_closed(&self, shown: &str, line: usize, part: Vec<u8>) -> DataFusionError {
+        let mut lines = CsvLines::of(self.marks.delimiter, self.marks.quote);
+        lines.next(&part.into());
+        let line = lines.open_in().map_or(line as u64, |within| line as u64 + within - 1);
+        DataFusionError::Plan(format!(
+            "`{shown}`, line {line}: a quote that opens there is not closed; \
+             `read_csv('…', quote => '|')` reads files whose quotes are part of their texts"
+        ))
     }
 
     fn add_rows(

@@ -206,6 +206,10 @@ impl TableStore {
                     false => Err(self.changed(at)),
                 }
             }
+            Err(e) if self.0.is_local && is_denied(&e) => {
+                let (what, reason) = (self.shown(at), "the file's permissions".to_string());
+                Err(refused(at, SourceError::PermissionDenied { what, reason }))
+            }
             Err(e) => Err(e),
         }
     }
@@ -263,6 +267,19 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn refused(at: &Path, source: SourceError) -> Error {
     Error::PermissionDenied { path: at.to_string(), source: Box::new(source) }
+}
+
+/// True if the operating system denied access.
+fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(e) = next {
+        let kind = e.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        if kind == Some(std::io::ErrorKind::PermissionDenied) {
+            return true;
+        }
+        next = e.source();
+    }
+    false
 }
 
 fn failed(at: &Path, source: std::io::Error) -> Error {
@@ -387,5 +404,26 @@ impl ObjectStore for TableStore {
 
     async fn copy_opts(&self, from: &Path, to: &Path, o: CopyOptions) -> Result<()> {
         self.0.store.copy_opts(from, to, o).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::source::passing;
+
+    #[test]
+    fn files_that_may_not_be_read_are_told_from_others() {
+        let of = |kind: std::io::ErrorKind| Error::Generic {
+            store: "local files",
+            source: Box::new(std::io::Error::from(kind)),
+        };
+        assert!(is_denied(&of(std::io::ErrorKind::PermissionDenied)));
+        assert!(!is_denied(&of(std::io::ErrorKind::InvalidInput)));
+        let denied = SourceError::PermissionDenied { what: "/t.csv".into(), reason: "no".into() };
+        let told = passing(&refused(&Path::from("t.csv"), denied)).unwrap();
+        assert_eq!(told.code(), "permission_denied");
+        assert!(told.to_string().contains("/t.csv"), "{told}");
     }
 }

@@ -110,7 +110,7 @@ impl Marks {
     }
 
     /// The state behind `bytes`.
-    pub(super) fn behind(self, state: State, bytes: &[u8]) -> State {
+    pub(crate) fn behind(self, state: State, bytes: &[u8]) -> State {
         match self.walk(state, bytes, |_| ControlFlow::<State>::Continue(())) {
             ControlFlow::Break(state) | ControlFlow::Continue(state) => state,
         }

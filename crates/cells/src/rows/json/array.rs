@@ -164,6 +164,11 @@ impl Array {
     }
 }
 
+/// True for the words of an error that say where in the file it is.
+pub(super) fn has_place(what: &str) -> bool {
+    what.starts_with("it has ") || what.starts_with("it ends at byte ")
+}
+
 fn of_array(reason: String) -> DataFusionError {
     DataFusionError::ArrowError(Box::new(ArrowError::JsonError(reason)), None)
 }

@@ -33,9 +33,10 @@ impl JsonFiles {
     }
 
     /// The first rows of the files, one per line.
-    async fn sample(&self, store: &Arc<dyn ObjectStore>, files: &[ObjectMeta]) -> Result<Vec<u8>> {
-        let (mut sample, mut rows) = (Vec::new(), 0);
+    async fn sample(&self, store: &Arc<dyn ObjectStore>, files: &[ObjectMeta]) -> Result<Sample> {
+        let (mut sample, mut rows, mut starts) = (Vec::new(), 0, Vec::new());
         for file in files {
+            starts.push((sample.len(), file.location.filename().unwrap_or_default().to_string()));
             let mut bytes = array::objects(store, &file.location).await?;
             while let Some(part) = bytes.try_next().await? {
                 if (sample.len() + part.len()) as u64 > self.limit {
@@ -51,7 +52,7 @@ impl JsonFiles {
                 if rows >= self.sample_rows {
                     let end = sample.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
                     sample.truncate(end);
-                    return Ok(sample);
+                    return Ok(Sample { lines: sample, starts });
                 }
             }
             if sample.last().is_some_and(|byte| *byte != b'\n') {
@@ -59,7 +60,53 @@ impl JsonFiles {
                 rows += 1;
             }
         }
-        Ok(sample)
+        Ok(Sample { lines: sample, starts })
+    }
+}
+
+/// The first rows of files.
+struct Sample {
+    lines: Vec<u8>,
+    /// Where each file begins, and its name.
+    starts: Vec<(usize, String)>,
+}
+
+impl Sample {
+    fn schema(&self, rows: usize) -> std::result::Result<SchemaRef, ArrowError> {
+        let (schema, _) = infer_json_schema(self.lines.as_slice(), Some(rows))?;
+        Ok(Arc::new(schema))
+    }
+
+    /// The error of [`Self::schema`] with its file and row: the first one that does not fit those before it.
+    fn placed(&self, error: ArrowError) -> DataFusionError {
+        let ArrowError::JsonError(what) = &error else {
+            return DataFusionError::ArrowError(Box::new(error), None);
+        };
+        let mut at = 0;
+        let lines = self.lines.split_inclusive(|byte| *byte == b'\n').map(|line| {
+            at += line.len();
+            (at - line.len(), line)
+        });
+        let rows: Vec<usize> = lines
+            .filter(|(_, line)| !line.trim_ascii().is_empty())
+            .map(|(start, _)| start)
+            .collect();
+        let (mut fitting, mut failing) = (0, rows.len());
+        while failing - fitting > 1 {
+            let half = fitting + (failing - fitting) / 2;
+            match self.schema(half) {
+                Ok(_) => fitting = half,
+                Err(_) => failing = half,
+            }
+        }
+        let start = failing.checked_sub(1).and_then(|row| rows.get(row)).copied().unwrap_or(0);
+        let file = self.starts.partition_point(|(first, _)| *first <= start).saturating_sub(1);
+        let (first, name) =
+            self.starts.get(file).map_or((0, ""), |(at, name)| (*at, name.as_str()));
+        let row = 1 + rows.iter().filter(|row| (first..start).contains(*row)).count();
+        // The reader counts lines of one line.
+        let what = what.replace(" at line 1 column ", " at character ");
+        DataFusionError::Plan(format!("`{name}`, row {row}: {what}"))
     }
 }
 
@@ -84,10 +131,7 @@ impl FileFormat for JsonFiles {
         files: &[ObjectMeta],
     ) -> Result<SchemaRef> {
         let sample = self.sample(store, files).await?;
-        let of_json = |e: ArrowError| DataFusionError::ArrowError(Box::new(e), None);
-        let (schema, _) =
-            infer_json_schema(sample.as_slice(), Some(self.sample_rows)).map_err(of_json)?;
-        Ok(Arc::new(schema))
+        sample.schema(self.sample_rows).map_err(|e| sample.placed(e))
     }
 
     async fn infer_stats(

@@ -133,6 +133,8 @@ pub fn passing(error: &(dyn std::error::Error + 'static)) -> Option<SourceError>
             e @ (SourceError::Changed { .. }
             | SourceError::NotAllowed { .. }
             | SourceError::Region { .. }
+            | SourceError::PermissionDenied { .. }
+            | SourceError::UnsupportedFile { .. }
             | SourceError::Damaged { .. }
             | SourceError::BadRow { .. }),
         ) = e.downcast_ref()

@@ -475,7 +475,7 @@ def _labels(
 
 
 def _texts(connection: Connection, source: _Source, e: _Entry) -> xr.Variable:
-    """Reads texts as rows; a missing one is None. Rows have no attributes."""
+    """Reads texts as rows; a missing one is NaN, as in xarray. Rows have no attributes."""
     count = int(np.prod(e.shape))
     rows: list[tuple[Any, ...]] = []
     if count:
@@ -483,8 +483,8 @@ def _texts(connection: Connection, source: _Source, e: _Entry) -> xr.Variable:
         rows = _query(connection, sql).fetchall()
     if len(rows) != count:
         raise RuntimeError(f"{e.name!r} has {len(rows)} texts, not {count}")
-    texts = [text for (text,) in rows]
-    values = np.array(texts, dtype=object if None in texts else np.str_)
+    texts = [np.nan if text is None else text for (text,) in rows]
+    values = np.array(texts, dtype=object if np.nan in texts else np.str_)
     return xr.Variable(e.names, values.reshape(e.shape))
 
 

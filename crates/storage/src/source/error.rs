@@ -492,6 +492,9 @@ impl SourceError {
             TimeUnits { .. } | Attribute { .. } | TimeValue { .. } => {
                 "`read_zarr('url', decode_cf => false)` reads the numbers as they are stored"
             }
+            Unsupported { what, .. } if what.starts_with("codec ") => {
+                "store the array with another codec, such as zstd or blosc"
+            }
             Changed { .. } => "run the statement again",
             ChunkTooLarge { .. } => "store the array in smaller chunks",
             Chunk { .. } | Damaged { .. } | BadFile { .. } => {

@@ -126,6 +126,8 @@ f.q("maximum(x, y), minimum(x, y), maximum(x, n), fmax(x, n), fmin(n, x)",
     np.maximum(d.x, d.y), np.minimum(d.x, d.y), np.maximum(d.x, d.n), np.fmax(d.x, d.n), np.fmin(d.n, d.x))
 f.q("maximum(i, j), minimum(i, 2), power(pos, 0.5)", np.maximum(d.i, d.j), np.minimum(d.i, 2), np.power(d.pos, 0.5))
 f.q("clip(x, -1, 1), clip(i, 0, 5)", np.clip(d.x, -1, 1), np.clip(d.i, 0, 5))
+f.q("clip(t_u1, -5, 300), clip(t_u1, -5, 3), clip(t_u1, 3, 256), clip(t_i2, -40000, 70000), clip(t_i8, -9223372036854775809, 9223372036854775808), clip(t_u8, -1, 18446744073709551616)",
+    np.clip(d.t_u1, -5, 300), np.clip(d.t_u1, -5, 3), np.clip(d.t_u1, 3, 256), np.clip(d.t_i2, -40000, 70000), np.clip(d.t_i8, -9223372036854775809, 9223372036854775808), np.clip(d.t_u8, -1, 18446744073709551616))
 f.q("isnan(w), isinf(w), isfinite(w), signbit(w)", np.isnan(d.w), np.isinf(d.w), np.isfinite(d.w), np.signbit(d.w))
 f.q("sqrt(w), log(x), exp(w), abs(w)", np.sqrt(d.w), np.log(d.x), np.exp(d.w), np.abs(d.w))
 f.q("floor(w), sign(w), tanh(w)", np.floor(d.w), np.sign(d.w), np.tanh(d.w))

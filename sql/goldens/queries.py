@@ -260,6 +260,10 @@ f.q("mean(m, axis => 1, keepdims => true), m - mean(m, 0)", ma.mean(d.m, 1, keep
 f.note("A slice without any value: NULL, and a count of 0.")
 f.q("mean(mcol, 0), max(mcol, 0), var(mcol, 0), count(mcol, 0)", d.mcol.mean(0), d.mcol.max(0), d.mcol.var(0), d.mcol.count(0))
 f.q("mean(allnull), min(allnull), count(allnull)", ma.array(0.0, mask=True), ma.array(0.0, mask=True), np.int64(0))
+truths = ma.array(d.mcol.data > 2, mask=d.mcol.mask)
+f.q("any(mcol, 0), all(mcol, 0), any(mcol > 2, axis => 0, keepdims => true), all(mcol > 2, 0), any(allnull), all(allnull), any(m), all(m > 0, 1)",
+    d.mcol.any(0), d.mcol.all(0), truths.any(0, keepdims=True), truths.all(0), ma.masked_all((), bool), ma.masked_all((), bool), np.bool_(d.m.any()), (d.m > 0).all(1))
+f.q("coarsen(mcol, 'any', dim_0 => 5), coarsen(mcol, 'all', dim_0 => 5)", d.mcol.any(0, keepdims=True), d.mcol.all(0, keepdims=True))
 f.q("sum(mcol, 0), sum(allnull)", d.mcol.sum(0), ma.array(0.0, mask=True))
 f.q("sum(mi), mean(mi), max(mi, 0), sum(mi, 1), count(mi)", d.mi.sum(), d.mi.mean(), d.mi.max(0), d.mi.sum(1), np.int64(d.mi.count()))
 f.note("NULL and NaN together.")

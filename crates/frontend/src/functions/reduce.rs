@@ -438,10 +438,7 @@ pub(super) fn reduce(
             let op = if kind == Reduction::Any { ReduceKind::Any } else { ReduceKind::All };
             let answer = l.b.reduce(x, op, how).at(span)?;
             // NaN that are skipped are no masked cells.
-            match l.b.node(t.node).nullable {
-                true => where_some(l, answer, t.node, how, span)?,
-                false => answer,
-            }
+            where_some(l, answer, t.node, how, span)?
         }
         Reduction::BoolOr => bools(l, x, ReduceKind::Any, name, how, span)?,
         Reduction::BoolAnd => bools(l, x, ReduceKind::All, name, how, span)?,
@@ -476,11 +473,25 @@ fn bools(
         return fail(types(name, vec![l.b.dtype(x).name()]), span);
     }
     let answer = l.b.reduce(x, op, how).at(span)?;
-    where_some(l, answer, x, how, span)
+    no_rows(l, answer, x, how, span)
 }
 
-/// The answers, NULL where all cells of `x` are masked.
+/// The answers, NULL where all cells of `x` are masked, if some can be.
 fn where_some(
+    l: &mut Lowerer<'_, '_>,
+    answer: NodeId,
+    x: NodeId,
+    how: &[AxisReduce],
+    span: Span,
+) -> Result<NodeId, Error> {
+    match l.b.node(x).nullable {
+        true => no_rows(l, answer, x, how, span),
+        false => Ok(answer),
+    }
+}
+
+/// The answers, NULL where no cell of `x` is unmasked, or there is none.
+fn no_rows(
     l: &mut Lowerer<'_, '_>,
     answer: NodeId,
     x: NodeId,

@@ -44,12 +44,12 @@ pub(crate) fn position(list: &[Value]) -> Option<usize> {
 }
 
 /// True if all codecs are written, too.
-pub(crate) fn is_written(tail: &Tail) -> bool {
+pub(crate) fn is_written(tail: &[Arc<dyn Filter>]) -> bool {
     tail.iter().all(|codec| codec.encode(Vec::new()).is_some())
 }
 
 /// Encodes bytes by codecs; `None` if one of them is not written.
-pub(crate) fn encode(tail: &Tail, bytes: Vec<u8>) -> Option<Vec<u8>> {
+pub(crate) fn encode(tail: &[Arc<dyn Filter>], bytes: Vec<u8>) -> Option<Vec<u8>> {
     tail.iter().try_fold(bytes, |bytes, codec| codec.encode(bytes))
 }
 

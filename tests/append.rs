@@ -170,6 +170,22 @@ fn a_tensor_and_an_external_store_take_inserts() {
 }
 
 #[test]
+fn what_has_no_names_or_labels_is_refused_with_the_reason() {
+    let place = Place::open(&[]);
+    place.run("CREATE TENSOR bare AS SELECT arange(3) AS v");
+    place.run("CREATE TENSOR named AS SELECT rename(arange(3), dim_0 => 'd') AS v");
+    let told = |sql: &str| place.lines(sql).unwrap_err();
+    assert_eq!(
+        told("INSERT INTO bare SELECT arange(3) AS v"),
+        "cannot_insert: cannot insert into `bare`: only a dimension with a name can grow"
+    );
+    assert_eq!(
+        told("INSERT INTO named SELECT rename(arange(3), dim_0 => 'd') AS v"),
+        "cannot_insert: cannot insert into `named`: no dimension has labels, which would tell new cells from stored ones"
+    );
+}
+
+#[test]
 fn labels_that_do_not_go_on_are_refused_by_tensors_as_by_stores() {
     let place = Place::open(&[]);
     let (old, new) = stores(&place, 3);

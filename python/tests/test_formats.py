@@ -105,6 +105,29 @@ def test_many_files_are_one_dataset(tmp_path):
         np.testing.assert_array_equal(ours, theirs.n.values)
 
 
+@pytest.mark.parametrize("fmt", [2, 3])
+def test_appends_write_the_checksums_of_numcodecs(tmp_path, fmt):
+    numcodecs, zarr = pytest.importorskip("numcodecs"), pytest.importorskip("zarr")
+    of_v3 = pytest.importorskip("zarr.codecs.numcodecs")
+    store, names = tmp_path / "sums.zarr", ("Fletcher32", "Adler32", "CRC32")
+    group = zarr.open_group(store, mode="w", zarr_format=fmt)
+    for name in names:
+        # The last chunk is read, checked and written again.
+        if fmt == 2:
+            how = {"filters": [getattr(numcodecs, name)()], "compressors": None}
+        else:
+            how = {"compressors": [getattr(of_v3, name)()], "dimension_names": ["x"]}
+        array = group.create_array(name, shape=(6,), chunks=(4,), dtype="f8", **how)
+        if fmt == 2:
+            array.attrs["_ARRAY_DIMENSIONS"] = ["x"]
+        array[:] = np.arange(1.0, 7)
+    new = "rename(astype(arange(7, 12), 'float64'), dim_0 => 'x')"
+    items = ", ".join(f'{new} AS "{name}"' for name in names)
+    ts.sql(f"COPY (SELECT {items}) TO '{store}' STORED AS ZARR OPTIONS (append 'x')")
+    for name in names:
+        np.testing.assert_array_equal(zarr.open_group(store, mode="r")[name][:], np.arange(1.0, 12))
+
+
 def test_appends_are_read_by_xarray(tmp_path):
     whole = a_cube(np.random.default_rng(2))[["t2m", "pr"]]
     store, new = tmp_path / "store.zarr", tmp_path / "new.zarr"

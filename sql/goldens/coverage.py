@@ -58,6 +58,7 @@ f.q("atan2(x, y), atan2(m, y), atan2(n, x), atan2(w, w), atan2(x32, x32[::-1, :]
     np.arctan2(d.i, d.j), d.z, np.arctan2(d.s, d.v), np.arctan2(t["i2"], t["i2"]), np.arctan2(t["u8"].astype("f8"), t["i1"].astype("f8")))
 f.note("The signs of zeros choose the half plane.")
 f.q("atan2([0.0, -0.0, 0.0, -0.0], [1.0, 1.0, -1.0, -1.0])", np.arctan2([0.0, -0.0, 0.0, -0.0], [1.0, 1.0, -1.0, -1.0]))
+f.q("sinc(t_i1), sinc(t_u2), sinc(t_i2), sinc(t_i8), sinc(t_f4 + 0.25)", np.sinc(d.t_i1), np.sinc(d.t_u2), np.sinc(d.t_i2), np.sinc(d.t_i8), np.sinc(d.t_f4 + np.float32(0.25)))
 f.q("sinc([0.0, -0.0, 1.0, 0.5, -2.5]), deg2rad(180), rad2deg(pi())", np.sinc([0.0, -0.0, 1.0, 0.5, -2.5]), np.asarray(np.pi), np.asarray(180.0))
 f.q("x * pi(), pi(), pi() / 2 + v", d.x * np.pi, np.asarray(np.pi), np.pi / 2 + d.v)
 f.q("x32 * pi(), z1 * pi(), m * pi(), pi() * s", d.x32 * np.float32(np.pi), d.z1, d.m * np.pi, np.pi * d.s)

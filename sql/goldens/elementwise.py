@@ -66,7 +66,7 @@ items([("log1p(v)", (np.log1p, v)), ("expm1(v)", (np.expm1, v)), ("exp2(f)", (np
        ("isinf(v)", (np.isinf, v)), ("isfinite(v)", (np.isfinite, v)), ("isfinite(k)", (np.isfinite, k)), ("signbit(k)", (np.signbit, k)), ("invert(k)", (np.invert, k)), ("bitwise_not(b)", (np.invert, b)),
        ("logical_not(v)", (np.logical_not, v)), ("nan_to_num(v, nan => -1, posinf => 9)", (lambda x: np.nan_to_num(x, nan=-1, posinf=9), v)), ("astype(k, 'float32')", (lambda x: x.astype("f4"), k))])
 s.note("Functions of several: a number has the type of the column, two columns meet as in NumPy.")
-items([("clip(v, -1, 1.5)", (lambda x: np.clip(x, -1, 1.5), v)), ("clip(f, 0, 1.5)", (lambda x: np.clip(x, 0, np.float32(1.5)), f)), ("clip(k, NULL, 5)", (lambda x: np.minimum(x, 5), k)),
+items([("clip(v, -1, 1.5)", (lambda x: np.clip(x, -1, 1.5), v)), ("clip(f, 0, 1.5)", (lambda x: np.clip(x, 0, np.float32(1.5)), f)), ("clip(k, NULL, 5)", (lambda x: np.minimum(x, 5), k)), ("clip(k, -3000000000, 3000000000)", (lambda x: np.clip(x, -3000000000, 3000000000), k)),
        ("maximum(v, f)", (np.maximum, v, f)), ("minimum(f, 0.25)", (lambda x: np.minimum(x, np.float32(0.25)), f)), ("fmax(v, f)", (np.fmax, v, f)), ("fmin(v, 0)", (lambda x: np.fmin(x, 0.0), v)),
        ("maximum(k, 2)", (lambda x: np.maximum(x, 2), k)), ("maximum(k, f)", (np.maximum, k, f)), ("hypot(v, f)", (np.hypot, v, f)), ("hypot(k, 3)", (lambda x: np.hypot(x, 3), k)),
        ("copysign(k, v)", (np.copysign, k, v)), ("nextafter(f, 0)", (lambda x: np.nextafter(x, np.float32(0)), f)), ("logaddexp(v, 0)", (lambda x: np.logaddexp(x, 0.0), v)),

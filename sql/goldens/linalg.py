@@ -258,12 +258,12 @@ f.q("pinv(p), pinv(q), pinv(cube), pinv(p[:, 0:2] @ q[0:2]), pinv(z), pinv(zeros
 x, res, rank, s = np.linalg.lstsq(d.q, d.x[:5, :6].T)
 f.q("lstsq(q, transpose(x[:, 0:6]))", x=x, residuals=res, rank=np.asarray(3), s=s)
 x, res, rank, s = np.linalg.lstsq(d.q, d.p[0])
-f.q("lstsq(q, p[0])", x=x, residuals=np.asarray(res[0]), rank=np.asarray(3), s=s)
+f.q("lstsq(q, p[0])", x=x, residuals=res, rank=np.asarray(3), s=s)
 f.note("Too few rows, and columns that depend on each other: no residuals.")
 x, res, rank, s = np.linalg.lstsq(d.p, d.p @ d.q)
 f.q("lstsq(p, p @ q)", x=x, residuals=ma.masked_all(3), rank=np.asarray(4), s=s)
 x = np.linalg.lstsq(d.q[:, [0, 1, 0]], d.p[0])[0]
-f.q("lstsq(q[:, [0, 1, 0]], p[0]).x AS x, lstsq(q[:, [0, 1, 0]], p[0]).rank AS rank, lstsq(q[:, [0, 1, 0]], p[0]).residuals IS NULL", x=x, rank=np.asarray(2), v2=np.asarray(True))
+f.q("lstsq(q[:, [0, 1, 0]], p[0]).x AS x, lstsq(q[:, [0, 1, 0]], p[0]).rank AS rank, lstsq(q[:, [0, 1, 0]], p[0]).residuals IS NULL", x=x, rank=np.asarray(2), v2=np.asarray([True]))
 f.note("Norms.")
 N = np.linalg.norm
 f.q("norm(v), norm(x), norm(cube), norm(s), norm(i), norm(z)", *[np.asarray(N(a)) for a in (d.v, d.x, d.cube.ravel(), d.s, d.i)], np.asarray(0.0))

@@ -72,6 +72,9 @@ f.q("SELECT rolling(t2m[lat => 45, lon => 0.5], 'mean', time => 7), rolling(prec
 f.error("rolling(x, 'mean')", "invalid_argument")
 f.error("rolling(x, 'mean', dim_0 => 0)", "invalid_argument")
 f.error("rolling(x, 'nothing', dim_0 => 2)", "invalid_argument")
+for call in ("rolling({}, 'mean', q => 2)", "rolling({}, 'mean', dim_1 => 2, q => 2)", "coarsen({}, 'sum', q => 2)"):
+    f.error(call.format("rename(x, dim_0 => 'q')"), "invalid_argument: .*rename")
+f.error("rolling(rename(x, dim_0 => 'center'), 'mean', center => true)", "invalid_argument: .*rename")
 f.error("rolling(x, 'mean', depth => 2)", "unknown_dimension")
 f.error("rolling(x, 'mean', dim_0 => 2, min_periods => 3)", "invalid_argument")
 f.error("rolling(x, 'mean', dim_0 => 2.5)", "invalid_argument")

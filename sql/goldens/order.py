@@ -50,7 +50,15 @@ f.q("sort(cube, axis => 1), argsort(icube, axis => 0)", np.sort(d.cube, 1), np.a
 f.q("sort(x, axis => NULL), sort(x[::-1, ::2], axis => 0), sort(transpose(x), axis => 0)", np.sort(d.x, None), np.sort(d.x[::-1, ::2], 0), np.sort(d.x.T, 0))
 f.q("sort(z), sort(z, axis => 0), sort(z1), argsort(z1), sort(allnull), sort(allnan), argsort(allnull)",
     d.z, d.z, d.z1, np.zeros(0, "i8"), d.allnull, d.allnan, np.arange(3))
-f.note("Equal cells keep their order.")
+f.note("Equal cells keep their order, -0.0 and 0.0 too.")
+f.q("sort([0.0, -0.0, 0.0, -0.0]), argsort([0.0, -0.0, 0.0, -0.0]), topk([0.0, -0.0, 0.0, -0.0], 3), argtopk([0.0, -0.0, 0.0, -0.0], 3), topk([1.0, -0.0, 0.0, -0.0], 2, largest => false)",
+    np.array([0.0, -0.0, 0.0, -0.0]), np.arange(4), np.array([0.0, -0.0, 0.0]), np.arange(3), np.array([-0.0, 0.0]))
+at = np.arange(300)
+zeros = np.where(at % 3 == 1, -0.0, np.where(at % 5 == 0, 0.0, at - 150.0))
+ZEROS = "where(arange(300) % 3 = 1, -0.0, where(arange(300) % 5 = 0, 0.0, arange(300) - 150.0))"
+f.q(f"1 / sort({ZEROS}), argsort({ZEROS}), 1 / sort({ZEROS}::float32, descending => true), 1 / topk({ZEROS}, 180), 1 / topk({ZEROS}, 90, largest => false)",
+    1 / np.sort(zeros, kind="stable"), np.argsort(zeros, kind="stable"), 1 / sort(zeros.astype("f4"), 0, True), 1 / sort(zeros, 0, True)[:180], 1 / np.sort(zeros, kind="stable")[:90])
+f.q(f"all(1 / take({ZEROS}, argsort({ZEROS})) = 1 / sort({ZEROS}))", np.bool_(np.array_equal(1 / zeros[np.argsort(zeros, kind="stable")], 1 / np.sort(zeros, kind="stable"))))
 f.q("argsort([2, 1, 2, 1, 2]), argsort([2, 1, 2, 1, 2], descending => true)", np.array([1, 3, 0, 2, 4]), np.array([0, 2, 4, 1, 3]))
 f.q("topk(x, 3), topk(x, 2, axis => 0), topk(x, 2, largest => false), topk(i, 100, axis => 0), topk(x, 0)",
     sort(d.x, 1, True)[:, :3], sort(d.x, 0, True)[:2], np.sort(d.x, 1)[:, :2], sort(d.i, 0, True), np.zeros((5, 0)))

@@ -126,6 +126,8 @@ f.q("maximum(x, y), minimum(x, y), maximum(x, n), fmax(x, n), fmin(n, x)",
     np.maximum(d.x, d.y), np.minimum(d.x, d.y), np.maximum(d.x, d.n), np.fmax(d.x, d.n), np.fmin(d.n, d.x))
 f.q("maximum(i, j), minimum(i, 2), power(pos, 0.5)", np.maximum(d.i, d.j), np.minimum(d.i, 2), np.power(d.pos, 0.5))
 f.q("clip(x, -1, 1), clip(i, 0, 5)", np.clip(d.x, -1, 1), np.clip(d.i, 0, 5))
+f.q("clip(t_u1, -5, 300), clip(t_u1, -5, 3), clip(t_u1, 3, 256), clip(t_i2, -40000, 70000), clip(t_i8, -9223372036854775809, 9223372036854775808), clip(t_u8, -1, 18446744073709551616)",
+    np.clip(d.t_u1, -5, 300), np.clip(d.t_u1, -5, 3), np.clip(d.t_u1, 3, 256), np.clip(d.t_i2, -40000, 70000), np.clip(d.t_i8, -9223372036854775809, 9223372036854775808), np.clip(d.t_u8, -1, 18446744073709551616))
 f.q("isnan(w), isinf(w), isfinite(w), signbit(w)", np.isnan(d.w), np.isinf(d.w), np.isfinite(d.w), np.signbit(d.w))
 f.q("sqrt(w), log(x), exp(w), abs(w)", np.sqrt(d.w), np.log(d.x), np.exp(d.w), np.abs(d.w))
 f.q("floor(w), sign(w), tanh(w)", np.floor(d.w), np.sign(d.w), np.tanh(d.w))
@@ -258,6 +260,10 @@ f.q("mean(m, axis => 1, keepdims => true), m - mean(m, 0)", ma.mean(d.m, 1, keep
 f.note("A slice without any value: NULL, and a count of 0.")
 f.q("mean(mcol, 0), max(mcol, 0), var(mcol, 0), count(mcol, 0)", d.mcol.mean(0), d.mcol.max(0), d.mcol.var(0), d.mcol.count(0))
 f.q("mean(allnull), min(allnull), count(allnull)", ma.array(0.0, mask=True), ma.array(0.0, mask=True), np.int64(0))
+truths = ma.array(d.mcol.data > 2, mask=d.mcol.mask)
+f.q("any(mcol, 0), all(mcol, 0), any(mcol > 2, axis => 0, keepdims => true), all(mcol > 2, 0), any(allnull), all(allnull), any(m), all(m > 0, 1)",
+    d.mcol.any(0), d.mcol.all(0), truths.any(0, keepdims=True), truths.all(0), ma.masked_all((), bool), ma.masked_all((), bool), np.bool_(d.m.any()), (d.m > 0).all(1))
+f.q("coarsen(mcol, 'any', dim_0 => 5), coarsen(mcol, 'all', dim_0 => 5)", d.mcol.any(0, keepdims=True), d.mcol.all(0, keepdims=True))
 f.q("sum(mcol, 0), sum(allnull)", d.mcol.sum(0), ma.array(0.0, mask=True))
 f.q("sum(mi), mean(mi), max(mi, 0), sum(mi, 1), count(mi)", d.mi.sum(), d.mi.mean(), d.mi.max(0), d.mi.sum(1), np.int64(d.mi.count()))
 f.note("NULL and NaN together.")

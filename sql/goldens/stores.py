@@ -177,7 +177,7 @@ f.error(f"SELECT w FROM {at('lzma.zarr.zip')}", "unsupported")
 f = Script("stores/types", "NumPy's types in Zarr v3, fill values in the forms of other writers.", source=None)
 place = at("types3.zarr.zip")
 for name, v in TYPES.items():
-    if v.dtype.kind in "Mm" and name not in ("months", "years"):
+    if v.dtype.kind in "Mm" and name != "years":
         v = np.ma.MaskedArray(v.astype("M8[us]" if v.dtype.kind == "M" else "i8"), np.isnat(v))
     elif name in ("texts", "letters"):
         texts = [t.decode() if isinstance(t, bytes) else str(t) for t in v]

@@ -2,7 +2,8 @@
 //!
 //! A line's cells become keys, integers in the order of the cells. Keys are sorted with vectors if the machine has them
 //! for the key's size, else by the standard library. In lines that fit in a chunk, NaN and masked cells are set aside
-//! first: only numbers have keys. Longer lines are cut into runs; each run is sorted, then the runs are merged.
+//! first: only numbers have keys. Longer lines are cut into runs; each run is sorted, then the runs are merged. -0.0
+//! and 0.0 are equal and keep their order.
 
 mod blocks;
 mod key;
@@ -11,6 +12,7 @@ mod order;
 mod runs;
 #[cfg(target_arch = "x86_64")]
 mod vector;
+mod zeros;
 
 pub use blocks::{Pieces, merge_cells};
 pub use key::Key;
@@ -252,6 +254,19 @@ impl<'a> Walk<'a> {
                 keys.iter_mut().for_each(|k| *k = !*k);
             }
             place(keys, Wanted::First(kept));
+            if let Some(zeros) = T::ZEROS
+                && let Some(places) = zeros.mixed(keys, kept)
+            {
+                let mut to = keys[places].iter_mut();
+                self.input.cells::<T>(from, |_, cell| {
+                    let key = cell.and_then(T::key).map(|k| if order.descending { !k } else { k });
+                    if let Some(key) = key.filter(|k| zeros.has(*k))
+                        && let Some(to) = to.next()
+                    {
+                        *to = key;
+                    }
+                });
+            }
             let back = |k: &T::Key| (T::of(if order.descending { !*k } else { *k }), true);
             let mut at = 0;
             for part in parts(order) {
@@ -399,12 +414,15 @@ mod tests {
             v.iter().map(|x| (*x != "NULL").then(|| x.to_string())).collect::<Vec<_>>()
         };
         let order = SortOrder::default();
-        assert_eq!(values(order, 7), s(&["-inf", "-1", "-0", "0", "3", "NaN", "NULL"]));
+        assert_eq!(values(order, 7), s(&["-inf", "-1", "0", "-0", "3", "NaN", "NULL"]));
         assert_eq!(values(order, 2), s(&["-inf", "-1"]));
         let down = SortOrder { descending: true, ..order };
         assert_eq!(values(down, 7), s(&["3", "0", "-0", "-1", "-inf", "NaN", "NULL"]));
         let sql = SortOrder { descending: true, nan_first: true, masked_first: true };
         assert_eq!(values(sql, 3), s(&["NULL", "NaN", "3"]));
+        // The first zeros in the order of the line, also if others are not written.
+        assert_eq!(values(order, 3), s(&["-inf", "-1", "0"]));
+        assert_eq!(values(down, 2), s(&["3", "0"]));
 
         let positions = |order, kept: u64| {
             let mut at = vec![0; 56];

@@ -21,7 +21,7 @@ mod hash;
 
 /// Version of all code that computes cells. Increment it with any change to the bits of a kernel: chunks stored under
 /// the previous version are then no longer found, and a server does not accept workers that have another version.
-pub const KERNELS: u32 = 4;
+pub const KERNELS: u32 = 5;
 
 /// Identity of a stage's output.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

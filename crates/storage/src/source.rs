@@ -47,7 +47,7 @@ pub(crate) mod store;
 pub(crate) mod sum;
 mod table_files;
 mod table_store;
-mod tail;
+pub(crate) mod tail;
 mod taken;
 pub(crate) mod texts;
 mod time_units;

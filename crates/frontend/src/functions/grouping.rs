@@ -42,7 +42,7 @@ enum GroupKey {
 
 fn groupby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
-    let how = operation(l, a, OPERATIONS)?;
+    let how = operation(l, a, &t, OPERATIONS)?;
     let dtype = a.dtype(l)?;
     let skipna = a.flag(l, "skipna")?;
     let Some(by) = a.expr("by") else {
@@ -125,17 +125,23 @@ pub(super) enum Operation {
 pub(super) const OPERATIONS: &str = "'sum', 'prod', 'mean', 'median', 'quantile', 'var', 'std', 'min', 'max', 'ptp', \
                                      'any', 'all', 'count', 'count_nonzero', 'first' or 'last'";
 
-/// The argument `op`, with `q` for 'quantile' and `ddof` for 'var' and 'std'. `known` are the names for errors.
+/// The argument `op` for `t`, with `q` for 'quantile' and `ddof` for 'var' and 'std'. `known` are the names for errors.
 pub(super) fn operation(
     l: &mut Lowerer<'_, '_>,
     a: &Bound<'_>,
+    t: &Tensor,
     known: &str,
 ) -> Result<Operation, Error> {
     let ddof = reduce::ddof(l, a)?;
     let op = a.text(l, "op")?.unwrap_or_default().to_ascii_lowercase();
     let q = a.float(l, "q")?;
     if q.is_some() && op != "quantile" {
-        return fail(a.invalid("`q`", format!("is for 'quantile', not for '{op}'")), a.place("q"));
+        let hint = match t.axis("q") {
+            Some(_) if a.name != "groupby" => format!("; {}", as_dimension("q")),
+            _ => String::new(),
+        };
+        let reason = format!("is for 'quantile', not for '{op}'{hint}");
+        return fail(a.invalid("`q`", reason), a.place("q"));
     }
     match (op.as_str(), q) {
         ("median", _) => return Ok(Operation::Quantile(0.5)),
@@ -156,6 +162,27 @@ pub(super) fn operation(
         Some(kind) => Ok(Operation::Reduce(kind)),
         None => {
             fail(a.invalid("`op`", format!("is '{op}'; it must be one of {known}")), a.place("op"))
+        }
+    }
+}
+
+/// The way out where an option has the name of a dimension of the tensor.
+fn as_dimension(name: &str) -> String {
+    format!("to name the dimension `{name}`, rename it first, as in `rename(x, {name} => 'dim')`")
+}
+
+/// Refuses a call without dimensions if one of its options has the name of a dimension, which must have been meant.
+pub(super) fn check_dimensions(a: &Bound<'_>, t: &Tensor) -> Result<(), Error> {
+    const OPTIONS: [&str; 6] = ["q", "ddof", "skipna", "center", "min_periods", "boundary"];
+    if !a.dims.is_empty() {
+        return Ok(());
+    }
+    let meant = OPTIONS.into_iter().find(|name| a.expr(name).is_some() && t.axis(name).is_some());
+    match meant {
+        None => Ok(()),
+        Some(name) => {
+            let reason = format!("is the option of that name; {}", as_dimension(name));
+            fail(a.invalid(&format!("`{name}`"), reason), a.place(name))
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) use reduction::{Reduction, reduction};
 const SKIPS: &str =
     "masked cells are skipped, NULL if all are masked; NaN propagates unless `skipna => true`";
 const COUNTS: &str = "masked cells are not counted";
-const TRUTH: &str = "masked cells are skipped; NaN is true";
+const TRUTH: &str = "masked cells are skipped, NULL if all are masked; NaN is true";
 const PLACES: &str = "masked cells and NaN are skipped, NULL if no cell is left";
 const SUMS: &str = "masked cells and NaN are skipped, NULL if all are masked; nothing but NaN is 0, or 1 of `nanprod`";
 const NAN: &str = "masked cells and NaN are skipped; NaN if all cells that are not masked are NaN, NULL if all are masked";
@@ -436,7 +436,9 @@ pub(super) fn reduce(
         Reduction::Any | Reduction::All => {
             let x = truth(l, x, name, span)?;
             let op = if kind == Reduction::Any { ReduceKind::Any } else { ReduceKind::All };
-            l.b.reduce(x, op, how).at(span)?
+            let answer = l.b.reduce(x, op, how).at(span)?;
+            // NaN that are skipped are no masked cells.
+            where_some(l, answer, t.node, how, span)?
         }
         Reduction::BoolOr => bools(l, x, ReduceKind::Any, name, how, span)?,
         Reduction::BoolAnd => bools(l, x, ReduceKind::All, name, how, span)?,
@@ -471,6 +473,31 @@ fn bools(
         return fail(types(name, vec![l.b.dtype(x).name()]), span);
     }
     let answer = l.b.reduce(x, op, how).at(span)?;
+    no_rows(l, answer, x, how, span)
+}
+
+/// The answers, NULL where all cells of `x` are masked, if some can be.
+fn where_some(
+    l: &mut Lowerer<'_, '_>,
+    answer: NodeId,
+    x: NodeId,
+    how: &[AxisReduce],
+    span: Span,
+) -> Result<NodeId, Error> {
+    match l.b.node(x).nullable {
+        true => no_rows(l, answer, x, how, span),
+        false => Ok(answer),
+    }
+}
+
+/// The answers, NULL where no cell of `x` is unmasked, or there is none.
+fn no_rows(
+    l: &mut Lowerer<'_, '_>,
+    answer: NodeId,
+    x: NodeId,
+    how: &[AxisReduce],
+    span: Span,
+) -> Result<NodeId, Error> {
     let there = l.b.map_op(MapOp::IsValid, &[x]).at(span)?;
     let some = l.b.reduce(there, ReduceKind::Any, how).at(span)?;
     l.b.map_op(MapOp::Mask, &[answer, some]).at(span)

@@ -168,7 +168,8 @@ fn week(t: i64, end: i64, calendar: Calendar) -> i64 {
 
 fn resample(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let mut t = a.tensor(l, "x")?;
-    let how = grouping::operation(l, a, grouping::OPERATIONS)?;
+    grouping::check_dimensions(a, &t)?;
+    let how = grouping::operation(l, a, &t, grouping::OPERATIONS)?;
     let skipna = a.flag(l, "skipna")?;
     let [(name, expr)] = a.dims[..] else {
         return fail(a.invalid("one dimension", "must be given, as in `time => '1 day'`"), a.span);

@@ -129,8 +129,9 @@ fn too_short<T>(a: &Bound<'_>, name: &str, n: i128, expr: &Expr) -> Result<T, Er
 const OPERATIONS: &str = "'sum', 'mean', 'median', 'quantile', 'min', 'max', 'var', 'std', 'prod', 'count', 'any' or \
                           'all'";
 
-fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Operation, Error> {
-    let how = grouping::operation(l, a, OPERATIONS)?;
+fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor) -> Result<Operation, Error> {
+    grouping::check_dimensions(a, t)?;
+    let how = grouping::operation(l, a, t, OPERATIONS)?;
     let is_of_groups = matches!(
         how,
         Operation::First
@@ -145,7 +146,7 @@ fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Operation, Error>
 
 fn rolling(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
-    let how = operation(l, a)?;
+    let how = operation(l, a, &t)?;
     let windows = lengths(l, a, &t)?;
     let center = a.flag(l, "center")?;
     let size = windows.iter().fold(1u64, |n, (_, w)| n.saturating_mul(*w));
@@ -346,7 +347,7 @@ fn side_by_side(
 
 fn coarsen(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let mut t = a.tensor(l, "x")?;
-    let how = operation(l, a)?;
+    let how = operation(l, a, &t)?;
     let blocks = lengths(l, a, &t)?;
     let skipna = a.flag(l, "skipna")?;
     let boundary = a.text(l, "boundary")?.unwrap_or_else(|| "exact".into());

@@ -9,6 +9,7 @@
 
 use super::key::{Key, Keyed, by_cell, cell, other_size};
 use super::order::{Wanted, place};
+use super::zeros::{Zeros, same};
 use crate::KernelError;
 use tessera_planner::dtype::DType;
 use tessera_planner::runs::Blocks;
@@ -28,7 +29,7 @@ pub enum Pieces<'a> {
 }
 
 /// Writes the cells of type `dtype` with the ranks `skip..skip + count` among the keys of runs, to every `step`-th
-/// place from `start` on.
+/// place from `start` on. Zeros keep the order of the runs and the order in them.
 ///
 /// # Errors
 /// [`KernelError::Cancelled`]; [`KernelError::Buffer`] if there are too few keys, or keys of another size.
@@ -44,9 +45,11 @@ pub fn merge_cells(
     macro_rules! run {
         ($t:ident, $width:ident) => {
             match runs {
-                Pieces::$width(runs) => merged(runs, wanted, cancelled, |first, keys| {
-                    write::<$t>(keys, order, out, (to.0 + first * to.1, to.1));
-                }),
+                Pieces::$width(runs) => {
+                    merged(runs, wanted, <$t as Keyed>::ZEROS, cancelled, |first, keys| {
+                        write::<$t>(keys, order, out, (to.0 + first * to.1, to.1));
+                    })
+                }
                 _ => Err(other_size(dtype)),
             }
         };
@@ -84,10 +87,10 @@ enum Bound<K> {
 
 impl<K: Key> Bound<K> {
     /// Number of keys of a run before the bound. If there are few, few keys are compared.
-    fn before(self, run: &[K]) -> usize {
+    fn before(self, run: &[K], zeros: Option<Zeros<K>>) -> usize {
         let is_before = |k: &K| match self {
-            Bound::At(key) => *k < key,
-            Bound::After(key) => *k <= key,
+            Bound::At(key) => same(zeros, *k) < key,
+            Bound::After(key) => same(zeros, *k) <= key,
         };
         let mut within = 8;
         while run.get(within).is_some_and(is_before) {
@@ -97,11 +100,20 @@ impl<K: Key> Bound<K> {
     }
 }
 
+/// Writes the zeros of pieces of runs into their sorted keys, in the order of the pieces.
+fn zeros_in_order<K: Key>(zeros: Zeros<K>, pieces: &[&[K]], sorted: &mut [K]) {
+    if let Some(places) = zeros.mixed(sorted, sorted.len()) {
+        let from = pieces.iter().flat_map(|piece| &piece[zeros.places(piece)]);
+        sorted[places].iter_mut().zip(from).for_each(|(to, key)| *to = *key);
+    }
+}
+
 /// Calls `emit` with the keys of some ranks among those of runs, in sorted order. Arguments: the rank of the first key,
 /// and consecutive keys.
 fn merged<K: Key>(
     runs: &[&[K]],
     (skip, count): (usize, usize),
+    zeros: Option<Zeros<K>>,
     cancelled: &dyn Fn() -> bool,
     mut emit: impl FnMut(usize, &[K]),
 ) -> Result<(), KernelError> {
@@ -113,7 +125,8 @@ fn merged<K: Key>(
     let blocks = Blocks::of(runs.len() as u64);
     let every = blocks.every as usize;
     let mut sample: Vec<K> = Vec::with_capacity(cells / every + runs.len());
-    runs.iter().for_each(|run| sample.extend(run.iter().step_by(every)));
+    let of_sample = |key: &K| same(zeros, *key);
+    runs.iter().for_each(|run| sample.extend(run.iter().step_by(every).map(of_sample)));
     sample.sort_unstable();
     let mut bounds = sample.iter().step_by((blocks.cells as usize / every).max(1)).skip(1);
     let mut together: Vec<K> = Vec::with_capacity(cells.min(blocks.longest() as usize));
@@ -134,7 +147,7 @@ fn merged<K: Key>(
         let bound = bounds.find_map(after);
         pieces.clear();
         for run in &mut rest {
-            let here = bound.map_or(run.len(), |bound| bound.before(run));
+            let here = bound.map_or(run.len(), |bound| bound.before(run, zeros));
             let (piece, after) = run.split_at(here);
             *run = after;
             if !piece.is_empty() {
@@ -168,6 +181,9 @@ fn merged<K: Key>(
             together.clear();
             pieces.iter().for_each(|piece| together.extend_from_slice(piece));
             place(&mut together, Wanted::All);
+            if let Some(zeros) = zeros {
+                zeros_in_order(zeros, &pieces, &mut together);
+            }
             give(here.start, &together);
         }
     }
@@ -203,20 +219,55 @@ mod tests {
             let count = count.min(want.len() - skip);
             let runs: Vec<&[u64]> = runs.iter().map(Vec::as_slice).collect();
             let mut got = Vec::new();
-            merged(&runs, (skip, count), &|| false, |first, keys| {
+            merged(&runs, (skip, count), None, &|| false, |first, keys| {
                 assert_eq!(first, got.len());
                 got.extend_from_slice(keys);
             })
             .unwrap();
             prop_assert_eq!(&got[..], &want[skip..skip + count]);
-            prop_assert!(merged(&runs, (skip, want.len() + 1 - skip), &|| false, |_, _| ()).is_err());
+            prop_assert!(merged(&runs, (skip, want.len() + 1 - skip), None, &|| false, |_, _| ()).is_err());
         }
     }
 
     #[test]
     fn merging_ends_when_it_is_cancelled() {
-        let cancelled = merged(&[&[1u64, 2][..]], (0, 2), &|| true, |_, _| ());
+        let cancelled = merged(&[&[1u64, 2][..]], (0, 2), None, &|| true, |_, _| ());
         assert!(matches!(cancelled, Err(KernelError::Cancelled)));
+    }
+
+    #[test]
+    fn zeros_keep_the_order_of_the_runs() {
+        let mut state = 7u64;
+        let mut cell = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            [0.0, -0.0, -1.5, 2.0, 0.0, -0.0, -0.0, 7.0][(state >> 61) as usize]
+        };
+        let runs: Vec<Vec<f64>> = (1..40).map(|n| (0..n * 70).map(|_| cell()).collect()).collect();
+        for descending in [false, true] {
+            let order = SortOrder { descending, ..SortOrder::default() };
+            // The standard library's stable sort, to which -0.0 and 0.0 are equal.
+            let stable = |mut cells: Vec<f64>| {
+                cells.sort_by(|a, b| {
+                    let order = a.partial_cmp(b).unwrap();
+                    if descending { order.reverse() } else { order }
+                });
+                cells
+            };
+            let want = stable(runs.concat());
+            let keys: Vec<Vec<u64>> = runs
+                .iter()
+                .map(|run| stable(run.clone()).iter().map(|c| ordered(c.key(), order)).collect())
+                .collect();
+            for (skip, count) in [(0, want.len()), (want.len() / 3, want.len() / 2), (9, 1)] {
+                let pieces = Pieces::U64(keys.iter().map(Vec::as_slice).collect());
+                let mut out = vec![0; 8 * count];
+                let (to, dtype) = ((0, 1), DType::Float64);
+                merge_cells(dtype, &pieces, (skip, count), order, &mut out, to, &|| false).unwrap();
+                for (i, cell) in want[skip..skip + count].iter().enumerate() {
+                    assert_eq!(out[8 * i..8 * i + 8], cell.to_ne_bytes(), "{order} {i}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::Cell;
 use super::order::Wanted;
+use super::zeros::Zeros;
 use crate::KernelError;
 #[cfg(target_arch = "x86_64")]
 use crate::Level;
@@ -82,6 +83,8 @@ pub(super) trait Keyed: Cell + Default {
     type Key: Key + Cell;
     /// True if the type has NaN.
     const HAS_NAN: bool;
+    /// Keys of the zeros, if the type has two of them.
+    const ZEROS: Option<Zeros<Self::Key>>;
     /// Key of the cell; `None` for NaN. -0.0 precedes 0.0.
     fn key(self) -> Option<Self::Key>;
     /// Cell of the key.
@@ -127,6 +130,7 @@ macro_rules! keyed_ints {
         impl Keyed for $t {
             type Key = $u;
             const HAS_NAN: bool = false;
+            const ZEROS: Option<Zeros<$u>> = None;
             #[inline(always)]
             fn key(self) -> Option<$u> {
                 // Counted from the least value.
@@ -153,6 +157,8 @@ macro_rules! keyed_floats {
         impl Keyed for $t {
             type Key = $u;
             const HAS_NAN: bool = true;
+            const ZEROS: Option<Zeros<$u>> =
+                Some(Zeros { less: $u::MAX >> 1, more: ($u::MAX >> 1) + 1 });
             #[inline(always)]
             fn key(self) -> Option<$u> {
                 const SIGN: $u = 1 << ($u::BITS - 1);

@@ -5,11 +5,12 @@
 //!           positions  7 1 4 0 5   2 6    from the first cell of the part; the masked cells' come last
 //!   index   5 4 3 5 MAX                   unmasked cells, numbers, every second key
 //! ```
-//! Equal keys retain the order of their positions.
+//! Equal keys retain the order of their positions, and so do the keys of zeros, which the index does not tell apart.
 
 use super::LinesIn;
 use super::key::{Key, Keyed, by_cell, nan_key, ordered, other_size};
 use super::order::{Wanted, arrange, first_sorted, place};
+use super::zeros::same;
 use crate::KernelError;
 use tessera_planner::runs::INDEX_HEAD;
 use tessera_planner::sort::SortOrder;
@@ -130,8 +131,10 @@ fn each<T: Keyed>(
         let index = &mut out.index[line * wide..][..wide];
         let (head, samples) = index.split_at_mut(INDEX_HEAD as usize);
         head.copy_from_slice(&[made.keyed as u64, made.numbers as u64]);
+        // Runs of which only the keys in the index are in order have -0.0 before 0.0.
+        let zeros = T::ZEROS.filter(|_| !out.marked);
         for (sample, key) in samples.iter_mut().zip(keys.iter().step_by(out.every)) {
-            *sample = key.wide();
+            *sample = same(zeros, *key).wide();
         }
     }
     Ok(())
@@ -158,6 +161,28 @@ fn each_key<T: Keyed>(lines: LinesIn<'_>, from: i64, order: SortOrder, mut f: im
     });
 }
 
+/// Writes the zeros of a line into sorted keys in the order of the cells.
+fn zeros_in_order<T: Keyed>(
+    lines: LinesIn<'_>,
+    from: i64,
+    order: SortOrder,
+    keys: &mut [T::Key],
+    sorted: usize,
+) {
+    if let Some(zeros) = T::ZEROS
+        && let Some(places) = zeros.mixed(keys, sorted)
+    {
+        let mut to = keys[places].iter_mut();
+        each_key::<T>(lines, from, order, |key| {
+            if zeros.has(key)
+                && let Some(to) = to.next()
+            {
+                *to = key;
+            }
+        });
+    }
+}
+
 /// Writes a run without positions.
 fn values<T: Keyed>(
     lines: LinesIn<'_>,
@@ -173,6 +198,7 @@ fn values<T: Keyed>(
         let nan = nan::<T>(&all, order);
         let made = keep(keys.len(), (all.len() - nan, nan, len - all.len()), order);
         place(&mut all, Wanted::First(made.keyed));
+        zeros_in_order::<T>(lines, from, order, &mut all, made.keyed);
         keys[..made.keyed].copy_from_slice(&all[..made.keyed]);
         keys[made.keyed..].fill(T::Key::default());
         return made;
@@ -193,6 +219,9 @@ fn values<T: Keyed>(
     masked.fill(T::Key::default());
     let nan = nan::<T>(keys, order);
     arrange(keys, wanted);
+    if matches!(wanted, Wanted::All) {
+        zeros_in_order::<T>(lines, from, order, keys, keyed);
+    }
     keep(len, (keyed - nan, nan, masked.len()), order)
 }
 

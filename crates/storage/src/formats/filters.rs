@@ -19,6 +19,11 @@ pub(crate) trait Filter: fmt::Debug + Send + Sync {
     fn undo_to(&self, _bytes: &[u8], _out: &mut [u8]) -> Result<bool, String> {
         Ok(false)
     }
+
+    /// Encodes `bytes`; `None` if the codec is not written.
+    fn encode(&self, _bytes: Vec<u8>) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// The codecs of a chunk, in the order in which a writer applied them.
@@ -230,6 +235,12 @@ impl Filter for Fletcher32 {
                 Cow::Owned(all)
             }
         })
+    }
+
+    fn encode(&self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let sum = fletcher32(&bytes);
+        bytes.extend(sum.to_le_bytes());
+        Some(bytes)
     }
 }
 

@@ -27,6 +27,7 @@ use super::{Item, SinkError};
 use crate::fail;
 use crate::source::cells::Raw;
 use crate::source::location::{Location, Options, Root, StoragePath};
+use crate::source::tail::{self, Tail};
 use crate::source::{Access, ArrayReader, Stores, cf};
 use bytes::Bytes;
 use cells::Encoding;
@@ -84,6 +85,8 @@ struct Growing {
     object: Dims,
     array: Array<()>,
     encoding: Encoding,
+    /// Checksums of numcodecs, behind the codecs of `array`.
+    tail: Tail,
     /// Reads the old cells, as they are stored.
     reader: ArrayReader,
 }
@@ -518,7 +521,9 @@ impl Growing {
             reason: format!("`{name}` has {what}, which is not written"),
             hint: Some("write a new store with COPY".into()),
         };
-        if meta.taken.is_any {
+        // The codecs of the inner chunks of a shard are written by zarrs alone.
+        let is_outer = meta.taken.tail.is_empty() || meta.shard.is_none();
+        if meta.taken.has_filters || !is_outer || !tail::is_written(&meta.taken.tail) {
             return Err(unsupported("filters of numcodecs"));
         }
         if !matches!(meta.raw, Raw::Plain(_)) {
@@ -532,7 +537,8 @@ impl Growing {
         };
         let Some(array) = meta.zarr else { return Err(internal(name, "it is not of Zarr")) };
         let reader = folder.reader(name, documents.meta(name)?, encoding.stored());
-        Ok(Growing { name: name.into(), axis, shape, object, array, encoding, reader })
+        let tail = meta.taken.tail;
+        Ok(Growing { name: name.into(), axis, shape, object, array, encoding, tail, reader })
     }
 
     /// The encoded object `index`, which spans `whole`: the cells `new` of `cells` (those of the region `at`), the old
@@ -578,7 +584,8 @@ impl Growing {
             self.array.codecs().encode(cells, &shape, dtype, fill, &options)
         };
         match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(Ok(bytes)) => Ok(bytes.into_owned()),
+            Ok(Ok(bytes)) => tail::encode(&self.tail, bytes.into_owned())
+                .ok_or_else(|| internal(&self.name, "its codec is not written")),
             Ok(Err(e)) => Err(internal(&self.name, &e.to_string())),
             Err(_) => Err(internal(&self.name, "its codec failed")),
         }

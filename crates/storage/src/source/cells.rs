@@ -19,6 +19,8 @@ pub(crate) enum Raw {
     /// `numpy.datetime64`: `cell * multiply / divide` microseconds since 1970; `NaT` is `i64::MIN` on both sides.
     /// [`crate::source::moments`] converts to microseconds.
     Time { multiply: i64, divide: i64 },
+    /// `numpy.datetime64` of `count` months: microseconds of the first day; `NaT` as for `Time`.
+    Months { count: i64 },
     /// `numpy.timedelta64`: counts of `count` units; `NaT` is `i64::MIN`.
     Span { unit: &'static str, count: i64 },
     /// Texts of a fixed number of UTF-32 characters. All of them are read at bind.
@@ -35,7 +37,7 @@ impl Raw {
         match self {
             Raw::Plain(d) => Some(*d),
             Raw::Half | Raw::Brain | Raw::E4M3 | Raw::E5M2 => Some(DType::Float32),
-            Raw::Time { .. } => Some(DType::Datetime(Calendar::Standard)),
+            Raw::Time { .. } | Raw::Months { .. } => Some(DType::Datetime(Calendar::Standard)),
             Raw::Span { .. } => Some(DType::Int64),
             Raw::Utf32 { .. } | Raw::Utf8 | Raw::Bytes { .. } => None,
         }
@@ -47,7 +49,7 @@ impl Raw {
             Raw::Plain(d) => d.size() as u64,
             Raw::Half | Raw::Brain => 2,
             Raw::E4M3 | Raw::E5M2 => 1,
-            Raw::Time { .. } | Raw::Span { .. } => 8,
+            Raw::Time { .. } | Raw::Months { .. } | Raw::Span { .. } => 8,
             Raw::Bytes { len } => *len,
             Raw::Utf32 { chars } => chars.saturating_mul(4),
             Raw::Utf8 => 16,
@@ -111,8 +113,7 @@ impl Raw {
         format!("{order}{kind}{}", self.size())
     }
 
-    /// `datetime64` of `count` units; `None` for units that are not a whole fraction or multiple of a microsecond,
-    /// and for months and years, which have no fixed length.
+    /// `datetime64` of `count` units; `None` for units that are not a whole fraction or multiple of a microsecond.
     pub(crate) fn time(unit: &str, count: i64) -> Option<Raw> {
         let (multiply, divide): (i64, i64) = match unit {
             "W" => (7 * 86_400_000_000, 1),
@@ -123,6 +124,10 @@ impl Raw {
             "ms" => (1000, 1),
             "us" | "μs" => (1, 1),
             "ns" => (1, 1000),
+            "M" | "Y" if count > 0 => {
+                let months = if unit == "M" { 1 } else { 12 };
+                return count.checked_mul(months).map(|count| Raw::Months { count });
+            }
             _ => return None,
         };
         let multiply = multiply.checked_mul(count)?;
@@ -184,7 +189,7 @@ impl Raw {
     pub(crate) fn is_verbatim(&self) -> bool {
         match self {
             Raw::Plain(dtype) => *dtype != DType::Bool,
-            Raw::Time { .. } | Raw::Span { .. } => true,
+            Raw::Time { .. } | Raw::Months { .. } | Raw::Span { .. } => true,
             _ => false,
         }
     }

@@ -482,7 +482,7 @@ impl SourceError {
             UnsupportedDType { dtype, .. }
                 if dtype.contains("datetime64") || dtype.contains("M8") =>
             {
-                "of these types the units W, D, h, m, s, ms, us and ns are read: store it as datetime64[us]"
+                "of these types the units Y, M, W, D, h, m, s, ms, us and ns are read: store it as datetime64[us]"
             }
             UnsupportedDType { dtype, .. }
                 if dtype.contains("timedelta64") || dtype.contains("m8") =>

@@ -242,7 +242,7 @@ impl ArrayMeta {
         doc.entry("compressor").or_insert(Value::Null);
         doc.entry("order").or_insert_with(|| "C".into());
         // zarrs supports `datetime64` only in Zarr v3: here its cells are plain integers.
-        if let Raw::Time { .. } | Raw::Span { .. } = raw {
+        if let Raw::Time { .. } | Raw::Months { .. } | Raw::Span { .. } = raw {
             doc.insert("dtype".into(), format!("{}i8", &type_name[..1]).into());
             if doc.get("fill_value").and_then(Value::as_str) == Some("NaT") {
                 doc.insert("fill_value".into(), i64::MIN.into());
@@ -250,7 +250,7 @@ impl ArrayMeta {
         }
         // zarrs has no default for these where the fill value is null.
         let default = match &raw {
-            Raw::Time { .. } | Raw::Span { .. } => Some(Value::from(i64::MIN)),
+            Raw::Time { .. } | Raw::Months { .. } | Raw::Span { .. } => Some(Value::from(i64::MIN)),
             Raw::Utf32 { .. } | Raw::Utf8 => Some(Value::from("")),
             _ => None,
         };

@@ -5,9 +5,9 @@
 
 use crate::source::coords::{is_missing, scalars, unpacked};
 use tessera_planner::catalog::{Decode, TimeUnits};
-use tessera_planner::dtype::DType;
+use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::scalar::Scalar;
-use tessera_planner::time::{REFORM_US, format_micros};
+use tessera_planner::time::{DateTime, REFORM_US, format_micros, join};
 
 use crate::source::cells::Raw;
 
@@ -16,6 +16,8 @@ use crate::source::cells::Raw;
 pub(crate) enum Moments {
     /// `numpy.datetime64`: `cell * multiply / divide` microseconds since 1970.
     Native { multiply: i64, divide: i64 },
+    /// `numpy.datetime64` of months: `cell * count` months since January 1970.
+    Months { count: i64 },
     /// CF's units, which the plan applies.
     Cf(Box<CfTimes>),
 }
@@ -38,6 +40,7 @@ impl Moments {
         match *raw {
             Raw::Time { multiply: 1, divide: 1 } => None,
             Raw::Time { multiply, divide } => Some(Moments::Native { multiply, divide }),
+            Raw::Months { count } => Some(Moments::Months { count }),
             _ => None,
         }
     }
@@ -49,6 +52,12 @@ impl Moments {
                 for cell in cells.as_chunks_mut::<8>().0 {
                     let us = native_us(i64::from_ne_bytes(*cell), *multiply, *divide)?;
                     *cell = us.to_ne_bytes();
+                }
+                Ok(())
+            }
+            Moments::Months { count } => {
+                for cell in cells.as_chunks_mut::<8>().0 {
+                    *cell = month_us(i64::from_ne_bytes(*cell), *count)?.to_ne_bytes();
                 }
                 Ok(())
             }
@@ -85,6 +94,20 @@ fn native_us(v: i64, multiply: i64, divide: i64) -> Result<i64, String> {
     })
 }
 
+/// Microseconds since 1970 of the first day of `v * count` months since January 1970; NaT is `i64::MIN`.
+fn month_us(v: i64, count: i64) -> Result<i64, String> {
+    if v == i64::MIN {
+        return Ok(v);
+    }
+    let months = i128::from(v) * i128::from(count);
+    let year = i64::try_from(months.div_euclid(12)).ok().and_then(|years| years.checked_add(1970));
+    let month = months.rem_euclid(12) as u32 + 1;
+    year.and_then(|year| join(DateTime { year, month, day: 1, micros: 0 }, Calendar::Standard))
+        .ok_or_else(|| {
+            format!("the value {months} months since 1970-01 is beyond the years ±290,000")
+        })
+}
+
 impl CfTimes {
     /// Microseconds since 1970 of a raw cell; `None` where it is missing.
     pub(crate) fn micros(&self, s: &Scalar) -> Result<Option<i64>, String> {
@@ -113,5 +136,43 @@ impl CfTimes {
         };
         let us = i64::try_from(since + i128::from(origin_us)).ok().filter(|&us| us != i64::MIN);
         us.filter(|_| i64::try_from(since).is_ok()).map(Some).ok_or_else(beyond)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn months_are_their_first_days() {
+        // np.array([-1, 0, 1, 601, -1201, NaT], "M8[M]").astype("M8[us]").astype("i8"), and of M8[Y].
+        let months: [(i64, i64); 6] = [
+            (-1, -2_678_400_000_000),
+            (0, 0),
+            (1, 2_678_400_000_000),
+            (601, 1_580_515_200_000_000),
+            (-1201, -3_158_352_000_000_000),
+            (i64::MIN, i64::MIN),
+        ];
+        for (v, us) in months {
+            assert_eq!(month_us(v, 1).unwrap(), us, "{v}");
+        }
+        assert_eq!(month_us(-1, 12).unwrap(), -31_536_000_000_000);
+        assert_eq!(month_us(50, 12).unwrap(), 1_577_836_800_000_000);
+        for v in [i64::MAX, i64::MIN + 1, 12 * 290_000, -12 * 300_000] {
+            assert!(month_us(v, 12).unwrap_err().contains("beyond the years"), "{v}");
+        }
+        assert!(month_us(i64::MAX, i64::MAX).is_err());
+    }
+
+    #[test]
+    fn types_of_months_are_known() {
+        assert_eq!(Raw::parse_numpy("<M8[M]"), Some((Raw::Months { count: 1 }, false)));
+        assert_eq!(Raw::parse_numpy(">M8[3M]"), Some((Raw::Months { count: 3 }, true)));
+        assert_eq!(Raw::parse_numpy("<M8[2Y]"), Some((Raw::Months { count: 24 }, false)));
+        assert_eq!(Raw::parse_numpy("<m8[Y]"), None);
+        assert_eq!(Raw::time("Y", i64::MAX), None);
+        assert_eq!(Raw::time("M", 0), None);
     }
 }

@@ -87,7 +87,7 @@ pub(crate) fn variable(
         plain,
     };
     let mut decode = Decode::default();
-    if matches!(flat.raw, Raw::Time { .. } | Raw::Span { .. }) {
+    if matches!(flat.raw, Raw::Time { .. } | Raw::Months { .. } | Raw::Span { .. }) {
         decode.missing.push(Scalar::from_le_bytes(source.dtype, &i64::MIN.to_le_bytes()));
     }
     let variable = Variable {

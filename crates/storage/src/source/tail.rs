@@ -43,6 +43,16 @@ pub(crate) fn position(list: &[Value]) -> Option<usize> {
     })
 }
 
+/// True if all codecs are written, too.
+pub(crate) fn is_written(tail: &[Arc<dyn Filter>]) -> bool {
+    tail.iter().all(|codec| codec.encode(Vec::new()).is_some())
+}
+
+/// Encodes bytes by codecs; `None` if one of them is not written.
+pub(crate) fn encode(tail: &[Arc<dyn Filter>], bytes: Vec<u8>) -> Option<Vec<u8>> {
+    tail.iter().try_fold(bytes, |bytes, codec| codec.encode(bytes))
+}
+
 /// Parses codecs that were removed from the metadata.
 ///
 /// # Errors
@@ -238,6 +248,13 @@ impl Filter for Checksum {
             }
         })
     }
+
+    fn encode(&self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let sum = (self.sum)(&bytes).to_le_bytes();
+        let at = if self.is_first { 0 } else { bytes.len() };
+        bytes.splice(at..at, sum);
+        Some(bytes)
+    }
 }
 
 /// # Source
@@ -281,6 +298,9 @@ mod tests {
         ];
         for (codec, bytes) in cases {
             assert_eq!(undone(codec.clone(), &bytes).unwrap(), text, "{codec}");
+            let tail = parse(std::slice::from_ref(&codec)).unwrap();
+            assert!(is_written(&tail));
+            assert_eq!(encode(&tail, text.to_vec()).unwrap(), bytes, "{codec}");
             for bit in 0..8 * bytes.len() {
                 let mut flipped = bytes.clone();
                 flipped[bit / 8] ^= 1 << (bit % 8);
@@ -306,6 +326,8 @@ mod tests {
         let place = json!({"id": "crc32", "location": "middle"});
         assert_eq!(named(place), "codec `crc32` with its checksum at `middle`");
         assert!(undone(json!({"id": "lz4"}), &[255, 0, 0, 0, 0]).is_err());
+        let tail = parse(&[json!({"id": "crc32"}), json!({"id": "lz4"})]).unwrap();
+        assert!(!is_written(&tail) && encode(&tail, vec![1]).is_none());
     }
 
     #[test]

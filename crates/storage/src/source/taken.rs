@@ -18,8 +18,8 @@ pub(crate) struct Taken {
     pub(crate) tail: Tail,
     /// The conversion of stored cells, and the cell value of absent chunks.
     pub(crate) steps: Option<(Steps, Vec<u8>)>,
-    /// True if anything was removed, also codecs that change nothing when they are undone.
-    pub(crate) is_any: bool,
+    /// True if codecs of cells were removed, also those that change nothing when they are undone.
+    pub(crate) has_filters: bool,
 }
 
 /// Top-level keys of Zarr v3's array metadata.
@@ -111,7 +111,7 @@ pub(crate) fn take_v3(
         false => list.drain(..count).collect(),
     };
     check_rest(who, list)?;
-    taken.is_any = !taken.tail.is_empty() || !first.is_empty();
+    taken.has_filters = !first.is_empty();
     if let Some(steps) = steps_of(who, &first, raw, &raw.numpy_name(), false)? {
         let fill = fill_cell(who, doc.get("fill_value"), steps.dtype)?;
         let stored = match &steps.stored {
@@ -154,8 +154,8 @@ pub(crate) fn take_v2(
     list.truncate(filters);
     let first: Vec<Value> = list.drain(..steps::count(&list)).collect();
     check_rest(who, &list)?;
-    taken.is_any = !taken.tail.is_empty() || !first.is_empty();
-    if taken.is_any {
+    taken.has_filters = !first.is_empty();
+    if taken.has_filters || !taken.tail.is_empty() {
         let rest = if list.is_empty() { Value::Null } else { list.into() };
         doc.insert("filters".into(), rest);
     }

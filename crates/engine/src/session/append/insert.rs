@@ -25,6 +25,10 @@ use tessera_storage::source::{self, Options};
 const FITTING: &str =
     "the result has the variables and labels of what it is inserted into, but along one dimension";
 
+/// The way out where names or labels are missing.
+const NAMED: &str = "give names and labels to both, as in `assign_coords(rename(x, dim_0 => 'time'), time => arange(9, \
+                     12))`; a Zarr store grows without labels by `COPY … STORED AS ZARR OPTIONS (append 'time')`";
+
 impl Session {
     /// `INSERT INTO name query`.
     pub(in crate::session) async fn insert(
@@ -217,7 +221,11 @@ fn grown(name: &str, dataset: &Dataset, results: &[Labels]) -> Result<String, Er
     match (dims.next(), dims.next()) {
         (Some(dim), None) => Ok(dim),
         (None, _) if results.iter().flat_map(|r| &r.dims).any(|dim| dim.name.is_none()) => {
-            fault("only a dimension with a name can grow".into())
+            Err(cannot(name, "only a dimension with a name can grow".into(), NAMED.into()))
+        }
+        (None, _) if !results.iter().flat_map(|r| &r.dims).any(|dim| dim.coord.is_some()) => {
+            let reason = "no dimension has labels, which would tell new cells from stored ones";
+            Err(cannot(name, reason.into(), NAMED.into()))
         }
         (None, _) => fault("all labels of the result are stored already".into()),
         (Some(a), Some(b)) => fault(format!(

@@ -52,7 +52,8 @@ pub(in crate::functions) const ROWS: &[Row] = &[
     row("radians(x)", float1, "Degrees as radians.").dtypes(FLOAT),
     row("rad2deg(x)", float1, "Radians as degrees.").dtypes(FLOAT),
     row("deg2rad(x)", float1, "Degrees as radians.").dtypes(FLOAT),
-    row("sinc(x)", float1, "sin(pi x) / (pi x), 1 at 0.").dtypes(FLOAT),
+    row("sinc(x)", float1, "sin(pi x) / (pi x), 1 at 0.")
+        .dtypes("floats stay; all else gives float64"),
     row("arctan2(x, y)", float2, "Angle of the point with the ordinate x and the abscissa y.")
         .dtypes(FLOAT),
     row("atan2(x, y)", float2, "As arctan2.").dtypes(FLOAT),
@@ -70,7 +71,12 @@ fn float_of(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Tensor, Error> {
     if from.is_datetime() {
         return fail(types(a.name, vec![from.name()]), a.span);
     }
-    l.typed(Value::Tensor(t), from.to_float(), a.name, a.span)
+    // NumPy multiplies by pi first, which makes float64 of every integer.
+    let to = match a.name == "sinc" && !from.is_float() {
+        true => DType::Float64,
+        false => from.to_float(),
+    };
+    l.typed(Value::Tensor(t), to, a.name, a.span)
 }
 
 pub(super) fn float1(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

@@ -30,7 +30,8 @@ pub(in crate::functions) const ROWS: &[Row] = &[
     row(
         "clip(x, lo, hi => NULL)",
         clip,
-        "Cells below lo as lo, above hi as hi; NULL means no bound.",
+        "Cells below lo as lo, above hi as hi; NULL means no bound, and so does an integer \
+         literal that no cell of the type can pass.",
     )
     .dtypes(MEET)
     .example("SELECT clip(x, -1, 1) FROM x"),
@@ -114,12 +115,20 @@ fn clip(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let mut result = a.value(l, "x")?;
     for (param, op) in [("lo", ScalarOp::Maximum), ("hi", ScalarOp::Minimum)] {
         let bound = a.value(l, param)?;
-        if !matches!(bound, Value::Null) {
+        if !matches!(bound, Value::Null) && !is_beyond(l, &result, param, &bound) {
             let pair = vec![result, bound];
             result = Value::Tensor(l.map_values(op, a.name, pair, |d| d, a.span)?);
         }
     }
     l.tensor(result, a.span).map(Value::Tensor)
+}
+
+/// True of an integer literal that lies outside the type of integer cells where it bounds none of them, as in NumPy.
+fn is_beyond(l: &Lowerer<'_, '_>, cells: &Value, param: &str, bound: &Value) -> bool {
+    let (Value::Tensor(t), Value::Int(v)) = (cells, bound) else { return false };
+    let dtype = l.b.dtype(t.node);
+    let is_outward = if param == "lo" { *v < 0 } else { *v > 0 };
+    dtype.is_integer() && is_outward && Scalar::from_i128(dtype, *v).is_none()
 }
 
 /// The arguments in one type.

@@ -309,7 +309,7 @@ fn arrow_comes_in_chunks() {
     }
     assert!(ask(chunks, "DROP TENSOR IF EXISTS nothing").json()["ok"].is_string());
     for (path, sql, reason) in [
-        (chunks, "SELECT * FROM CELLS(arange(3))", "it is rows"),
+        (chunks, "SELECT * FROM CELLS(arange(3))", "the result is rows"),
         ("/v1/query?format=npy&layout=chunks", "SELECT 1", "`layout=chunks` is for"),
         ("/v1/query?format=arrow&layout=tall", "SELECT 1", "`long` or `chunks`"),
     ] {

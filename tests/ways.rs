@@ -302,7 +302,7 @@ fn the_server_answers_and_survives_bad_input() {
 #[test]
 fn a_file_beyond_the_limit_of_the_shell_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
-    let script = "ulimit -f 4; exec \"$0\" --warehouse \"$1/w\" query -o \"$1/x.csv\" \"$2\"";
+    let script = "ulimit -f 64; exec \"$0\" --warehouse \"$1/w\" query -o \"$1/x.csv\" \"$2\"";
     let out = Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_tessera")])
         .arg(dir.path())

@@ -297,3 +297,20 @@ fn the_server_answers_and_survives_bad_input() {
     );
     assert_eq!(status, 200, "{body}");
 }
+
+#[cfg(unix)]
+#[test]
+fn a_file_beyond_the_limit_of_the_shell_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "ulimit -f 64; exec \"$0\" --warehouse \"$1/w\" query -o \"$1/x.csv\" \"$2\"";
+    let out = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_tessera")])
+        .arg(dir.path())
+        .arg("SELECT arange(100000) AS x")
+        .output()
+        .unwrap();
+    let told = text(&out.stderr);
+    assert!(out.status.code() == Some(1) && told.contains("error[no_space]"), "{told}");
+    let left = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(left.into_iter().all(|name| name == "w"), "{told}");
+}

@@ -257,13 +257,7 @@ impl RowsState {
                 "its files have different header lines: `{file}` has {columns}, and the first file has {first}"
             )));
         }
-        let schema = match format {
-            TableFormat::Csv => with_types(&schema, of_csv),
-            TableFormat::Json => with_types(&schema, of_text),
-            // One of several files may lack a column that the others require.
-            TableFormat::Parquet if names.is_some() => nullable(&schema),
-            TableFormat::Parquet | TableFormat::Arrow => schema,
-        };
+        let schema = of_all_rows(format, schema, names.is_some());
         if schema.fields().is_empty() {
             return Err(not_a_table("it has no columns".into()));
         }
@@ -327,6 +321,17 @@ impl RowsState {
         let rows = concat_batches(&table.schema(), &batches).ok()?;
         let bytes = rows.get_array_memory_size() as u64;
         Some((Table::of_rows(rows).ok()?, bytes))
+    }
+}
+
+/// The schema of all rows of the files, from what is known of the first ones.
+fn of_all_rows(format: TableFormat, schema: SchemaRef, is_several: bool) -> SchemaRef {
+    match format {
+        TableFormat::Csv => with_types(&schema, of_csv),
+        TableFormat::Json => with_types(&schema, of_text),
+        // One of several files may lack a column that the others require.
+        TableFormat::Parquet if is_several => nullable(&schema),
+        TableFormat::Parquet | TableFormat::Arrow => schema,
     }
 }
 

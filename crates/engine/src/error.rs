@@ -369,6 +369,7 @@ impl Error {
             Error::Unsupported { .. } => "unsupported",
             Error::Config { .. } => "config",
             Error::Usage { .. } => "usage",
+            Error::Io { .. } if self.is_no_space() => "no_space",
             Error::Io { .. } => "io",
             Error::ResultStorage { .. } => "result_storage",
             Error::Format { .. } => "format",
@@ -423,7 +424,7 @@ impl Error {
     pub fn class(&self) -> Class {
         match self {
             Error::Stage(s) => s.0.class(),
-            _ if self.is_busy() => Class::Limit,
+            _ if self.is_busy() || self.is_no_space() => Class::Limit,
             Error::RequestTooLarge { .. }
             | Error::ResultStorage { .. }
             | Error::TooManyTries { .. }
@@ -567,8 +568,28 @@ impl Error {
         }
     }
 
+    /// True if the output did not fit where it was written.
+    fn is_no_space(&self) -> bool {
+        use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        let Error::Io { source, .. } = self else { return false };
+        matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+    }
+
     /// True if the reader of our output closed it, which is not an error (`tessera … | head`).
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_without_space_is_told_from_others() {
+        let of = |kind: std::io::ErrorKind| Error::io("write", "the output", kind.into());
+        assert_eq!(of(std::io::ErrorKind::StorageFull).code(), "no_space");
+        assert_eq!(of(std::io::ErrorKind::FileTooLarge).code(), "no_space");
+        assert_eq!(of(std::io::ErrorKind::BrokenPipe).code(), "io");
     }
 }

@@ -129,6 +129,18 @@ fn versions() -> &'static str {
     &VERSIONS
 }
 
+/// A write beyond the limit on the size of files fails (`no_space`) instead of ending the process: its signal is caught
+/// from now on.
+#[cfg(unix)]
+fn survive_file_limit(runtime: &Runtime) -> Result<(), Error> {
+    use tokio::signal::unix::{SignalKind, signal};
+    /// `SIGXFSZ`, on Linux, macOS and the BSDs.
+    const FILE_SIZE: i32 = 25;
+    let _inside = runtime.enter();
+    // The handler stays when its receiver is dropped.
+    signal(SignalKind::from_raw(FILE_SIZE)).map(drop).map_err(|e| Error::io("catch", "signals", e))
+}
+
 /// Opens the engine of a configuration. Called inside the runtime.
 pub type Open<'a> = &'a (dyn Fn(&Config) -> Result<Arc<dyn Engine>, Error> + Sync);
 
@@ -197,6 +209,8 @@ fn dispatch(cli: &Cli, parts: &Parts<'_>) -> Result<u8, Error> {
         runtime.thread_keep_alive(Duration::MAX).max_blocking_threads(WORKER_BLOCKING_MAX);
     }
     let runtime = runtime.build().map_err(|e| Error::io("start", "the runtime", e))?;
+    #[cfg(unix)]
+    survive_file_limit(&runtime)?;
     let open = || {
         let _inside = runtime.enter();
         (parts.open)(&config)

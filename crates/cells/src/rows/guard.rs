@@ -158,7 +158,7 @@ pub(super) fn guarded(
         let root = root_of(scan.object_store_url.as_str());
         intervals::refuse(scan, || {
             let first = scan.file_groups.iter().flat_map(FileGroup::iter).next();
-            first.map_or(root.clone(), |file| shown(&root, &file.object_meta.location))
+            first.map_or_else(|| root.clone(), |file| shown(&root, &file.object_meta.location))
         })?;
         let files = scan.file_groups.iter().flat_map(|group| group.files());
         let largest = files.map(|file| file.object_meta.size).max().unwrap_or(0);

@@ -4,7 +4,7 @@ use crate::answer::Cell;
 use crate::error::Error;
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, GenericListArray, LargeStringArray,
-    OffsetSizeTrait, PrimitiveArray, StringArray, StringViewArray,
+    MapArray, OffsetSizeTrait, PrimitiveArray, StringArray, StringViewArray,
 };
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{self as ty, ArrowPrimitiveType, DataType, Field, TimeUnit};
@@ -43,6 +43,7 @@ pub(super) enum Column<'a> {
     Bool(&'a BooleanArray),
     Signed(&'a dyn Array, ReadInt),
     Unsigned(&'a dyn Array, fn(&dyn Array, usize) -> u64),
+    F16(&'a PrimitiveArray<ty::Float16Type>),
     F32(&'a PrimitiveArray<ty::Float32Type>),
     F64(&'a PrimitiveArray<ty::Float64Type>),
     /// Counts of a unit, converted to microseconds.
@@ -52,6 +53,8 @@ pub(super) enum Column<'a> {
     List(&'a dyn Array, fn(&dyn Array, usize) -> ArrayRef, &'a Field),
     /// Named columns of the same rows.
     Record(&'a dyn Array, Vec<(&'a str, Column<'a>)>),
+    /// Pairs of keys and values, which are shown as records.
+    Map(&'a MapArray, &'a Field, &'a Field),
     /// Any other type, formatted by Arrow, and its NULLs: a dictionary's NULLs may be among its values.
     Other(&'a dyn Array, ArrayFormatter<'a>, Option<NullBuffer>),
 }
@@ -113,6 +116,7 @@ impl<'a> Column<'a> {
             DataType::UInt16 => Unsigned(array, |a, i| read::<ty::UInt16Type>(a, i).into()),
             DataType::UInt32 => Unsigned(array, |a, i| read::<ty::UInt32Type>(a, i).into()),
             DataType::UInt64 => Unsigned(array, |a, i| read::<ty::UInt64Type>(a, i)),
+            DataType::Float16 => F16(array.as_primitive()),
             DataType::Float32 => F32(array.as_primitive()),
             DataType::Float64 => F64(array.as_primitive()),
             DataType::Timestamp(unit, zone) => {
@@ -148,12 +152,20 @@ impl<'a> Column<'a> {
                 let columns = columns.map(|(a, f)| Ok((f.name().as_str(), Column::new(a, f)?)));
                 Record(array, columns.collect::<Result<_, Error>>()?)
             }
-            _ => Other(
-                array,
-                ArrayFormatter::try_new(array, &PLAIN).map_err(|source| Error::Rows { source })?,
-                array.logical_nulls(),
-            ),
+            DataType::Map(pairs, _) => match pairs.data_type() {
+                DataType::Struct(pair) if pair.len() == 2 => {
+                    Map(array.as_map(), &pair[0], &pair[1])
+                }
+                _ => Self::other(array)?,
+            },
+            _ => Self::other(array)?,
         })
+    }
+
+    fn other(array: &'a dyn Array) -> Result<Self, Error> {
+        let format = ArrayFormatter::try_new(array, &PLAIN);
+        let format = format.map_err(|source| Error::Rows { source })?;
+        Ok(Column::Other(array, format, array.logical_nulls()))
     }
 
     fn array(&self) -> &dyn Array {
@@ -163,8 +175,10 @@ impl<'a> Column<'a> {
             Text(Texts::Small(a)) => *a,
             Text(Texts::Large(a)) => *a,
             Text(Texts::View(a)) => *a,
+            F16(a) => *a,
             F32(a) => *a,
             F64(a) => *a,
+            Map(a, ..) => *a,
             Signed(a, _)
             | Unsigned(a, _)
             | Time(a, ..)
@@ -214,6 +228,7 @@ impl<'a> Column<'a> {
             Bool(a) => Cell::Bool(a.value(row)),
             Signed(a, get) => Cell::Int(get(*a, row)),
             Unsigned(a, get) => Cell::UInt(get(*a, row)),
+            F16(a) => Cell::F32(a.value(row).to_f32()),
             F32(a) => Cell::F32(a.value(row)),
             F64(a) => Cell::F64(a.value(row)),
             Time(a, get, ..) | Date(a, get) => {
@@ -233,6 +248,13 @@ impl<'a> Column<'a> {
                     .map(|(name, c)| Ok((name.to_string(), c.cell(row)?)))
                     .collect::<Result<_, Error>>()?,
             ),
+            Map(a, key, value) => {
+                let pairs = a.value(row);
+                let keys = Column::new(pairs.column(0), key)?;
+                let values = Column::new(pairs.column(1), value)?;
+                let pair = |i| Ok::<_, Error>((keys.cell(i)?.text(), values.cell(i)?));
+                Cell::Record((0..pairs.len()).map(pair).collect::<Result<_, Error>>()?)
+            }
             Other(_, f, _) => {
                 let text = f.value(row).try_to_string().map_err(|source| Error::Rows { source })?;
                 Cell::Text(text.into())
@@ -246,8 +268,9 @@ impl<'a> Column<'a> {
 mod tests {
     use super::*;
     use arrow::array::{
-        Date32Array, DictionaryArray, Int8Array, Int64Array, ListArray, NullArray, StringArray,
-        TimestampNanosecondArray, TimestampSecondArray,
+        Date32Array, DictionaryArray, Float16Array, Int8Array, Int64Array, Int64Builder, ListArray,
+        MapBuilder, NullArray, StringArray, StringBuilder, TimestampNanosecondArray,
+        TimestampSecondArray,
     };
     use std::sync::Arc;
 
@@ -279,6 +302,22 @@ mod tests {
         let noleap = tessera_cells::lift::field("t", DType::Datetime(Calendar::NoLeap), false);
         assert_eq!(texts(&t, &noleap), ["1972-03-01T00:00:00"]);
         assert_eq!(type_name(&noleap), "datetime64[us, noleap]");
+    }
+
+    #[test]
+    fn halves_are_numbers_and_maps_are_records() {
+        let halves = Float16Array::from(vec![Some(half::f16::from_f32(1.5)), None]);
+        let field = Field::new("h", DataType::Float16, true);
+        assert_eq!(texts(&halves, &field), ["1.5", ""]);
+        assert!(matches!(Column::new(&halves, &field).unwrap().cell(0), Ok(Cell::F32(_))));
+        let mut maps = MapBuilder::new(None, StringBuilder::new(), Int64Builder::new());
+        maps.keys().append_value("k\"");
+        maps.values().append_value(3);
+        maps.append(true).unwrap();
+        maps.append(false).unwrap();
+        let maps = maps.finish();
+        let field = Field::new("m", maps.data_type().clone(), true);
+        assert_eq!(texts(&maps, &field), [r#"{"k\"":3}"#, ""]);
     }
 
     #[test]

@@ -79,9 +79,12 @@ impl Field<'_> {
             Column::Unsigned(a, get) => {
                 out.extend_from_slice(itoa::Buffer::new().format(get(*a, row)).as_bytes());
             }
+            Column::F16(a) if a.value(row).is_finite() => {
+                notation.float(a.value(row).to_f32().into(), out);
+            }
             Column::F32(a) if a.value(row).is_finite() => notation.float(a.value(row).into(), out),
             Column::F64(a) if a.value(row).is_finite() => notation.float(a.value(row).into(), out),
-            Column::F32(_) | Column::F64(_) => {
+            Column::F16(_) | Column::F32(_) | Column::F64(_) => {
                 out.extend_from_slice(N::QUOTE);
                 out.extend_from_slice(self.column.cell(row)?.text().as_bytes());
                 out.extend_from_slice(N::QUOTE);
@@ -103,7 +106,7 @@ impl Field<'_> {
                 }
             }
             Column::Text(a) => notation.text(a.value(row), out).map_err(output)?,
-            Column::List(..) | Column::Record(..) => {
+            Column::List(..) | Column::Record(..) | Column::Map(..) => {
                 notation.nested(&self.column.cell(row)?, out).map_err(output)?;
             }
             Column::Other(..) => match self.column.cell(row)? {

@@ -27,6 +27,7 @@ mod along;
 pub(crate) mod always;
 mod asof;
 mod boxes;
+mod calendars;
 mod casts;
 mod context;
 mod counted;

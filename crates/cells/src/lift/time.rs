@@ -1,7 +1,7 @@
 //! Converts texts compared with times to instants of the time's calendar.
 //!
 //! It runs on the plan before types are coerced, because coercion would read `'2020-01'` as text. A text compared with
-//! a time is its first instant: `time >= '2020'` begins with the year. [`unsigned`], [`float32`], [`zones`],
+//! a time is its first instant: `time >= '2020'` begins with the year. [`calendars`], [`unsigned`], [`float32`], [`zones`],
 //! [`operators`] and [`escape`] run in the same traversal. `time - '2020'` has no type with a text, so [`Since`]
 //! converts it while the plan is built.
 
@@ -21,9 +21,9 @@ use sqlparser::ast::BinaryOperator;
 use tessera_planner::dtype::Calendar;
 use tessera_planner::time::parse_period;
 
+use super::calendars::{calendar_of, is_text, meets};
 use super::functions::TimeText;
-use super::table::calendar;
-use super::{escape, float32, operators, unsigned, zones};
+use super::{calendars, escape, float32, operators, unsigned, zones};
 use tessera_frontend::error::{Error, Position};
 
 /// Rewrites all expressions of a plan.
@@ -34,6 +34,7 @@ pub(crate) fn rewrite(
 ) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| {
         let schema = merge_schema(&node.inputs());
+        calendars::check_node(&node)?;
         if let LogicalPlan::Join(join) = &node {
             for (left, right) in &join.on {
                 meets(left, Operator::Eq, right, &schema)?;
@@ -62,6 +63,7 @@ fn one(
     schema: &DFSchema,
     texts: &BTreeMap<String, Position>,
 ) -> Result<Transformed<Expr>> {
+    calendars::check(&expr, schema)?;
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right })
             if is_comparison(op) || op == Operator::Minus =>
@@ -135,10 +137,6 @@ pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
     .map(|t| t.data)
 }
 
-fn is_text(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
-}
-
 /// Converts texts in subtractions with times.
 #[derive(Debug)]
 pub(super) struct Since {
@@ -168,41 +166,6 @@ impl ExprPlanner for Since {
 pub(super) fn is_comparison(op: Operator) -> bool {
     use Operator::*;
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
-}
-
-fn calendar_of(expr: &Expr, schema: &DFSchema) -> Option<Calendar> {
-    // An error here is not lost: later planning of the same expression reports it.
-    let (_, field) = expr.to_field(schema).ok()?;
-    calendar(&field)
-}
-
-/// Rejects comparisons of times in calendars that Arrow does not support with incompatible values. SQL would compare
-/// them as integers; the error names the calendar instead.
-fn meets(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Result<()> {
-    let calendars = (calendar_of(left, schema), calendar_of(right, schema));
-    let is_other = |c: Option<Calendar>| c.is_some_and(|c| c != Calendar::Standard);
-    if calendars.0 == calendars.1 || !(is_other(calendars.0) || is_other(calendars.1)) {
-        return Ok(());
-    }
-    let mut words = Vec::new();
-    for (expr, calendar) in [(left, calendars.0), (right, calendars.1)] {
-        // Later planning of the expression reports an unknown type.
-        let Ok(data_type) = expr.get_type(schema) else { return Ok(()) };
-        words.push(match calendar {
-            Some(calendar) => format!("a time of the calendar {}", calendar.name()),
-            None if data_type.is_null() || is_text(&data_type) => return Ok(()),
-            None => format!("{data_type}"),
-        });
-    }
-    Err(DataFusionError::External(Box::new(Error::Cells {
-        code: "type_error",
-        message: format!("`{op}` is not defined for {}", words.join(" and ")),
-        position: None,
-        hint: Some(
-            "compare times with dates as texts, as in `time >= '2000-01-30'`, or parts of dates: `date_part('year', time)`"
-                .into(),
-        ),
-    })))
 }
 
 /// The literal that replaces a text compared with a time.

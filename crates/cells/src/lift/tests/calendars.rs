@@ -1,0 +1,75 @@
+//! Times of several calendars do not meet.
+use super::planned;
+
+fn told(sql: &str) -> String {
+    match planned(sql) {
+        Ok(_) => format!("{sql} is planned"),
+        Err(error) => format!("{}: {error}", error.code()),
+    }
+}
+
+#[test]
+fn a_column_has_times_of_one_calendar() {
+    for union in ["UNION", "UNION ALL"] {
+        let sql = |left: &str, right: &str| {
+            format!("SELECT time, t2m FROM {left} {union} SELECT time, t2m FROM {right}")
+        };
+        let of = |calendar: &str| format!("a time of the calendar {calendar}");
+        for (left, right, calendars) in [
+            ("noleap", "day360", ["noleap", "360_day"]),
+            ("noleap", "era5", ["noleap", "standard"]),
+            ("era5", "day360", ["standard", "360_day"]),
+        ] {
+            let [a, b] = calendars.map(of);
+            let want = format!("type_error: `UNION` is not defined for {a} and {b}");
+            assert_eq!(told(&sql(left, right)), want);
+        }
+        assert!(planned(&sql("noleap", "noleap")).is_ok());
+        let three = format!("{} {union} SELECT time, t2m FROM day360", sql("noleap", "noleap"));
+        assert!(told(&three).starts_with("type_error: `UNION`"), "{three}");
+    }
+    // NULL has no calendar, and texts are dates of their own.
+    for sql in [
+        "SELECT time FROM noleap UNION ALL SELECT NULL",
+        "SELECT time FROM noleap UNION ALL SELECT 'none'",
+        "SELECT time::text AS t FROM noleap UNION ALL SELECT time::text FROM day360",
+    ] {
+        assert!(planned(sql).is_ok(), "{}", told(sql));
+    }
+    let sql = "SELECT time FROM noleap UNION ALL SELECT 5";
+    assert!(told(sql).ends_with("a time of the calendar noleap and int64"), "{}", told(sql));
+}
+
+#[test]
+fn values_that_are_compared_are_of_one_calendar() {
+    let other = "SELECT time FROM day360";
+    for (what, item) in [
+        ("IN", format!("time IN ({other})")),
+        ("IN", format!("time NOT IN ({other})")),
+        ("=", format!("time = ANY ({other})")),
+        ("IN", "n.time IN (n.time, d.time)".to_string()),
+        ("BETWEEN", "n.time BETWEEN '2019' AND d.time".to_string()),
+        ("nullif", "nullif(n.time, d.time) IS NULL".to_string()),
+        ("coalesce", "coalesce(n.time, d.time) IS NULL".to_string()),
+        ("greatest", "greatest('2019', n.time, d.time) IS NULL".to_string()),
+        ("CASE", "CASE WHEN n.t2m > 1 THEN n.time ELSE d.time END IS NULL".to_string()),
+        ("CASE", "CASE n.time WHEN d.time THEN 1 END = 1".to_string()),
+    ] {
+        let from = if item.contains("d.time") { "noleap n, day360 d" } else { "noleap n" };
+        let sql = format!("SELECT n.t2m FROM {from} WHERE {item}");
+        let want = format!(
+            "type_error: `{what}` is not defined for a time of the calendar noleap and a time of the calendar 360_day"
+        );
+        assert_eq!(told(&sql), want, "{sql}");
+    }
+    for item in [
+        "time IN (SELECT time FROM noleap)",
+        "time IN (SELECT NULL)",
+        "time BETWEEN '2019' AND time",
+        "coalesce(time, NULL) = time",
+        "CASE WHEN t2m > 1 THEN time ELSE NULL END = time",
+    ] {
+        let sql = format!("SELECT t2m FROM noleap WHERE {item}");
+        assert!(planned(&sql).is_ok(), "{}", told(&sql));
+    }
+}

@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::expr::{Between, Cast, InList, ScalarFunction};
+use datafusion::logical_expr::expr::{Between, Cast, InList, ScalarFunction, TryCast};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::utils::merge_schema;
@@ -110,31 +110,58 @@ fn one(
     }
 }
 
-/// Casts of times in non-standard calendars to text yield dates of their calendar, not SQL's integers.
+/// Casts of times in non-standard calendars to text yield dates of their calendar, not SQL's integers; casts to the
+/// times of SQL yield the same dates there, and NULL or an error for a date that SQL's calendar does not have.
 ///
 /// Runs on the analysed plan, which has the implicit casts too.
 pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| {
         let schema = merge_schema(&node.inputs());
         super::map_parts(node, |e| {
-            let Expr::Cast(Cast { expr: inner, field }) = &e else {
-                return Ok(Transformed::no(e));
+            let (inner, field, is_tried) = match &e {
+                Expr::Cast(Cast { expr, field }) => (expr, field, false),
+                Expr::TryCast(TryCast { expr, field }) => (expr, field, true),
+                _ => return Ok(Transformed::no(e)),
             };
+            let (is_text, is_moment) = (is_text(field.data_type()), is_moment(field.data_type()));
             let is_other = |c| c != Calendar::Standard;
-            if !is_text(field.data_type()) || !calendar_of(inner, &schema).is_some_and(is_other) {
+            if !(is_text || is_moment) || !calendar_of(inner, &schema).is_some_and(is_other) {
                 return Ok(Transformed::no(e));
             }
+            let cast_to = |value: Expr, field: FieldRef| match is_tried {
+                true => Expr::TryCast(TryCast::new_from_field(Box::new(value), field)),
+                false => Expr::Cast(Cast::new_from_field(Box::new(value), field)),
+            };
             let text = Expr::ScalarFunction(ScalarFunction::new_udf(
                 Arc::new(TimeText::default().into()),
                 vec![Expr::clone(inner)],
             ));
             Ok(Transformed::yes(match field.data_type() {
                 DataType::Utf8 => text,
-                _ => Expr::Cast(Cast { expr: Box::new(text), field: field.clone() }),
+                DataType::Timestamp(..) => cast_to(text, field.clone()),
+                _ if is_moment => {
+                    // A date or a clock is no text of both.
+                    let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
+                    let moment = cast_to(text, Arc::new(Field::new("", micros, true)));
+                    cast_to(moment, field.clone())
+                }
+                _ => cast_to(text, field.clone()),
             }))
         })
     })
     .map(|t| t.data)
+}
+
+/// True for the times of SQL.
+fn is_moment(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Timestamp(..)
+            | DataType::Date32
+            | DataType::Date64
+            | DataType::Time32(_)
+            | DataType::Time64(_)
+    )
 }
 
 /// Converts texts in subtractions with times.

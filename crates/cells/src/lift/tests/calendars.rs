@@ -73,3 +73,19 @@ fn values_that_are_compared_are_of_one_calendar() {
         assert!(planned(&sql).is_ok(), "{}", told(&sql));
     }
 }
+
+#[test]
+fn casts_to_timestamps_keep_the_date() {
+    for (cast, want) in [
+        ("try_cast(time AS timestamp)", "tessera_time_text("),
+        ("time::timestamp", "tessera_time_text("),
+        ("time::date", "tessera_time_text("),
+        ("try_cast(time AS text)", "tessera_time_text("),
+        ("time::bigint", "time"),
+    ] {
+        let plan = planned(&format!("SELECT t2m, {cast} AS t FROM noleap LIMIT 3")).unwrap();
+        let plan = plan.logical.display_indent().to_string();
+        assert!(plan.contains(want), "{cast}: {plan}");
+        assert_eq!(plan.contains("tessera_time_text"), want != "time", "{cast}: {plan}");
+    }
+}

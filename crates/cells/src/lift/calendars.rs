@@ -94,7 +94,7 @@ fn results(case: &Case) -> impl Iterator<Item = &Expr> {
 }
 
 /// The arguments of a function that returns one of them, or compares them.
-fn of_one_kind<'a>(name: &str, args: &'a [Expr]) -> Option<&'a [Expr]> {
+pub(super) fn of_one_kind<'a>(name: &str, args: &'a [Expr]) -> Option<&'a [Expr]> {
     match name {
         "coalesce" | "greatest" | "least" | "nullif" | "nvl" => Some(args),
         "nvl2" => args.get(1..),

@@ -179,14 +179,25 @@ impl ExprPlanner for Since {
     ) -> Result<PlannerResult<RawBinaryExpr>> {
         super::go_on()?;
         if expr.op == BinaryOperator::Minus {
-            if let Some(moment) = meet(&expr.left, &expr.right, schema, &self.texts)? {
+            let (left, right) = (&expr.left, &expr.right);
+            if let Some(moment) = moment(left, right, schema, &self.texts)? {
                 expr.right = moment;
-            } else if let Some(moment) = meet(&expr.right, &expr.left, schema, &self.texts)? {
+            } else if let Some(moment) = moment(right, left, schema, &self.texts)? {
                 expr.left = moment;
             }
         }
         Ok(PlannerResult::Original(expr))
     }
+}
+
+/// The time that replaces a text beside a time, with or without a zone.
+fn moment(
+    time: &Expr,
+    text: &Expr,
+    schema: &DFSchema,
+    texts: &BTreeMap<String, Position>,
+) -> Result<Option<Expr>> {
+    Ok(meet(time, text, schema, texts)?.or_else(|| zones::instant(time, text, schema)))
 }
 
 /// Operators that compare two values.

@@ -47,3 +47,31 @@ f.rows("SELECT time::timestamp AS t, time::date AS d FROM noleap WHERE x = 1 AND
        [(gregorian(t), str(gregorian(t))[:10]) for t in early["noleap"]])
 f.rows("SELECT count(*) AS n FROM noleap WHERE time::timestamp >= TIMESTAMP '2001-03-08'", [(3 * sum(t.isoformat() >= "2001-03-08" for t in TIMES["noleap"]),)])
 f.error("SELECT time::timestamp AS t FROM day360 WHERE x = 1", "(execution|type_error): .*2000-02-30")
+
+
+def start(t, part):
+    """The first moment of the part in which a time lies."""
+    if part == "week":
+        return (t - datetime.timedelta(days=t.dayofwk)).replace(hour=0)
+    first = {"year": {"month": 1, "day": 1}, "quarter": {"month": (t.month - 1) // 3 * 3 + 1, "day": 1}, "month": {"day": 1}, "day": {}}[part]
+    return t.replace(hour=0, **first)
+
+
+f.note("date_trunc, in items, keys and conditions.")
+for name, ds in STORES.items():
+    some = [t for t in TIMES[name] if t.isoformat() < "2000-06-15"]
+    f.rows(f"SELECT time, date_trunc('year', time) AS y, date_trunc('quarter', time) AS q, date_trunc('month', time) AS m, date_trunc('week', time) AS w, date_trunc('day', time) AS d FROM {name} WHERE x = 2 AND time < '2000-06-15'",
+           [(t, *[start(t, part) for part in ("year", "quarter", "month", "week", "day")]) for t in some])
+    for part in ("month", "quarter", "year"):
+        groups = {}
+        for i, t in enumerate(TIMES[name]):
+            groups.setdefault(start(t, part), []).append(i)
+        of = lambda ix: ds.v.isel(time=ix).values.ravel()
+        rows = [(key, np.nanmean(of(ix)), int(np.sum(~np.isnan(of(ix)))), TIMES[name][ix[-1]]) for key, ix in groups.items()]
+        f.rows(f"SELECT date_trunc('{part}', time) AS p, avg(v) AS a, count(v) AS n, max(time) AS t FROM {name} GROUP BY date_trunc('{part}', time)", rows)
+        f.rows(f"SELECT p, year(p) AS y, month(p) AS m, n FROM (SELECT date_trunc('{part}', time) AS p, count(v) AS n FROM {name} WHERE v > -100 GROUP BY p) s ORDER BY p DESC LIMIT 4",
+               [(key, key.year, key.month, n) for key, _, n, _ in rows[::-1][:4]])
+f.rows("SELECT DISTINCT time FROM noleap WHERE date_trunc('quarter', time) = '2000-04' ORDER BY time", [(t,) for t in TIMES["noleap"] if t.year == 2000 and t.month in (4, 5, 6)])
+f.error("SELECT date_trunc('decade', time) AS d FROM noleap WHERE x = 1", "invalid_argument: .*decade")
+f.error("SELECT date_trunc('month', x) AS d FROM noleap WHERE x = 1", "type_error: .*date_trunc.* is not defined for text and float64")
+f.error("SELECT date_trunc('month', x::bigint) AS d FROM noleap WHERE x = 1", "type_error: .*date_trunc.* is not defined for text and int64")

@@ -115,6 +115,53 @@ impl DatePart {
     }
 }
 
+/// A part of a time down to which it is truncated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Truncation {
+    /// A multiple of that many microseconds, at most those of a day.
+    Micros(i64),
+    /// The week, from Monday.
+    Week,
+    /// That many months, from January: 1, 3 or 12.
+    Months(u32),
+}
+
+impl Truncation {
+    /// Parses a lower-case name, as in `date_trunc('month', time)`.
+    pub fn parse(name: &str) -> Option<Truncation> {
+        Some(match name {
+            "microsecond" => Truncation::Micros(1),
+            "millisecond" => Truncation::Micros(1000),
+            "second" => Truncation::Micros(1_000_000),
+            "minute" => Truncation::Micros(60_000_000),
+            "hour" => Truncation::Micros(3_600_000_000),
+            "day" => Truncation::Micros(DAY_US),
+            "week" => Truncation::Week,
+            "month" => Truncation::Months(1),
+            "quarter" => Truncation::Months(3),
+            "year" => Truncation::Months(12),
+            _ => return None,
+        })
+    }
+
+    /// The first moment of the part in which a time lies.
+    pub fn of(self, micros: i64, calendar: Calendar) -> i64 {
+        match self {
+            Truncation::Micros(unit) => micros.saturating_sub(micros.rem_euclid(unit)),
+            Truncation::Week => {
+                let week = 7 * DAY_US;
+                let since = micros.rem_euclid(week) + first_weekday(calendar) * DAY_US;
+                micros.saturating_sub(since % week)
+            }
+            Truncation::Months(months) => {
+                let t = split(micros, calendar);
+                let month = (t.month - 1) / months * months + 1;
+                days_from_date(t.year, month, 1, calendar).saturating_mul(DAY_US)
+            }
+        }
+    }
+}
+
 /// Day of the week of the calendar's 1970-01-01, Monday 0, as in cftime.
 pub fn first_weekday(calendar: Calendar) -> i64 {
     match calendar {
@@ -399,6 +446,34 @@ mod tests {
                 assert_eq!(join(split(us, c), c), Some(us), "{c:?} {day}");
             }
         }
+    }
+
+    #[test]
+    fn times_are_truncated_to_parts_of_their_calendar() {
+        for c in Calendar::ALL {
+            for day in (-150_000..150_000).step_by(13) {
+                let us = day * DAY_US + 45_296_000_007;
+                for (name, part) in [("year", 0), ("quarter", 1), ("month", 2), ("day", 3)] {
+                    let start = Truncation::parse(name).unwrap().of(us, c);
+                    let (t, first) = (split(us, c), split(start, c));
+                    let month = match part {
+                        0 => 1,
+                        1 => (t.month - 1) / 3 * 3 + 1,
+                        _ => t.month,
+                    };
+                    let day = if part == 3 { t.day } else { 1 };
+                    let want = DateTime { year: t.year, month, day, micros: 0 };
+                    assert_eq!(first, want, "{c:?} {name} {us}");
+                }
+                let week = Truncation::Week.of(us, c);
+                assert_eq!(DatePart::DayOfWeek.of(week, c), 0);
+                assert!(week <= us && us < week + 7 * DAY_US && week % DAY_US == 0);
+                assert_eq!(Truncation::Micros(1_000_000).of(us, c), us - 7);
+                assert_eq!(Truncation::parse("millisecond").unwrap().of(us, c), us - 7);
+            }
+        }
+        assert_eq!(Truncation::parse("decade"), None);
+        assert_eq!(Truncation::Micros(DAY_US).of(i64::MIN, Calendar::Day360), i64::MIN);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod booleans;
 mod bounded;
 mod correlation;
 mod date_part;
+mod date_trunc;
 mod decimal_sum;
 mod elementwise;
 mod extreme;
@@ -37,6 +38,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::prelude::SessionConfig;
 use date_part::DatePartOf;
+use date_trunc::DateTruncOf;
 pub(super) use elementwise::{EDGES_MAX, WITHOUT_NAN, is_elementwise, parts};
 use extreme::Extreme;
 use lengths::Length;
@@ -91,6 +93,9 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
         [Operation::FloorDivide, Operation::Power].map(|op| Arithmetic::new(op).into()).into();
     if let Some(inner) = state.scalar_functions().get("date_part") {
         ours.push(DatePartOf::new(inner.clone()).into());
+    }
+    if let Some(inner) = state.scalar_functions().get("date_trunc") {
+        ours.push(DateTruncOf::new(inner.clone()).into());
     }
     for name in ["sqrt", "power"] {
         if let Some(inner) = state.scalar_functions().get(name) {

@@ -1,4 +1,6 @@
 //! Times of several calendars do not meet.
+use tessera_planner::dtype::Calendar;
+
 use super::planned;
 
 fn told(sql: &str) -> String {
@@ -88,4 +90,24 @@ fn casts_to_timestamps_keep_the_date() {
         assert!(plan.contains(want), "{cast}: {plan}");
         assert_eq!(plan.contains("tessera_time_text"), want != "time", "{cast}: {plan}");
     }
+}
+
+#[test]
+fn starts_of_parts_are_dense_keys_of_their_calendar() {
+    for calendar in ["era5", "noleap", "day360"] {
+        let plan = planned(&format!(
+            "SELECT date_trunc('month', time) AS m, avg(t2m) AS a FROM {calendar} WHERE time >= '2020' GROUP BY date_trunc('month', time)"
+        ))
+        .unwrap();
+        assert!(plan.scans.iter().all(|scan| !scan.exploded), "{:?}", plan.notes);
+        let known = plan.schema().field(0).clone();
+        let want = match calendar {
+            "era5" => Calendar::Standard,
+            "noleap" => Calendar::NoLeap,
+            _ => Calendar::Day360,
+        };
+        assert_eq!(super::super::calendar(&known), Some(want));
+    }
+    let told = told("SELECT date_trunc('decade', time) AS d FROM noleap LIMIT 1");
+    assert!(told.starts_with("invalid_argument: `date_trunc`: 'decade'"), "{told}");
 }

@@ -75,3 +75,29 @@ f.rows("SELECT DISTINCT time FROM noleap WHERE date_trunc('quarter', time) = '20
 f.error("SELECT date_trunc('decade', time) AS d FROM noleap WHERE x = 1", "invalid_argument: .*decade")
 f.error("SELECT date_trunc('month', x) AS d FROM noleap WHERE x = 1", "type_error: .*date_trunc.* is not defined for text and float64")
 f.error("SELECT date_trunc('month', x::bigint) AS d FROM noleap WHERE x = 1", "type_error: .*date_trunc.* is not defined for text and int64")
+
+
+def plus(t, months=0, **span):
+    """A time moved by months, then by a fixed length."""
+    month = t.year * 12 + t.month - 1 + months
+    for day in (t.day, 30, 29, 28):
+        try:
+            return t.replace(year=month // 12, month=month % 12 + 1, day=day) + datetime.timedelta(**span)
+        except ValueError:
+            continue
+
+
+f.note("Times move by intervals. A day that the month does not have becomes its last one.")
+for name, ds in STORES.items():
+    some = [t for t in TIMES[name] if "2000-01-25" < t.isoformat() < "2000-09-05"]
+    f.rows(f"SELECT time + INTERVAL '1 day' AS a, time - INTERVAL '40 days 6 hours' AS b, INTERVAL '1 month' + time AS c, time - INTERVAL '1 year 2 months' AS d FROM {name} WHERE x = 4 AND time > '2000-01-25' AND time < '2000-09-05'",
+           [(plus(t, days=1), plus(t, days=-40, hours=-6), plus(t, 1), plus(t, -14)) for t in some])
+f.rows("SELECT count(*) AS n FROM noleap WHERE time + INTERVAL '10 days' >= '2001-03-08' AND time - INTERVAL '1 month' < date_trunc('year', time)",
+       [(3 * sum(plus(t, days=10).isoformat() >= "2001-03-08" and t.month == 1 for t in TIMES["noleap"]),)])
+ends = {}
+for i, t in enumerate(TIMES["noleap"]):
+    ends.setdefault(plus(start(t, "month"), 1, days=-1), []).append(i)
+f.rows("SELECT date_trunc('month', time) + INTERVAL '1 month' - INTERVAL '1 day' AS last, count(v) AS n FROM noleap GROUP BY last ORDER BY last LIMIT 4",
+       [(key, int(STORES["noleap"].v.isel(time=ix).count())) for key, ix in list(ends.items())[:4]])
+f.rows("SELECT a.time, b.v FROM noleap a JOIN noleap b ON a.time + INTERVAL '10 days' = b.time AND a.x = b.x WHERE a.x = 1 AND a.time < '2000-02-15'",
+       [(t, STORES["noleap"].v.sel(x=1, time=plus(t, days=10)).values[()]) for t in TIMES["noleap"] if t.isoformat() < "2000-02-15"])

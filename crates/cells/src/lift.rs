@@ -65,6 +65,7 @@ mod row_values;
 mod rows;
 mod scan;
 mod shared;
+mod shifts;
 mod table;
 mod time;
 mod unnamed;

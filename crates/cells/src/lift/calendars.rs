@@ -32,6 +32,11 @@ pub(super) fn calendar_of(expr: &Expr, schema: &DFSchema) -> Option<Calendar> {
     calendar(&field)
 }
 
+/// The calendar of a time that Arrow does not know.
+pub(super) fn other_calendar_of(expr: &Expr, schema: &DFSchema) -> Option<Calendar> {
+    calendar_of(expr, schema).filter(|c| *c != Calendar::Standard)
+}
+
 /// Rejects an operator between times of calendars that Arrow does not know and incompatible values.
 pub(super) fn meets(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Result<()> {
     alike(&op, &fields([left, right], schema), COMPARED)

@@ -17,6 +17,7 @@ mod percentile;
 mod root;
 mod sliding;
 mod sum;
+mod time_shift;
 mod time_text;
 
 use std::sync::Arc;
@@ -49,6 +50,7 @@ pub(crate) use sliding::MovingSum;
 use sliding::{Mean, Spread};
 use sum::CheckedSum;
 use tessera_frontend::error::Error;
+pub(super) use time_shift::TimeShift;
 pub(super) use time_text::TimeText;
 
 /// Memory limit from which on joins may use more memory to run faster.

@@ -101,3 +101,18 @@ f.rows("SELECT date_trunc('month', time) + INTERVAL '1 month' - INTERVAL '1 day'
        [(key, int(STORES["noleap"].v.isel(time=ix).count())) for key, ix in list(ends.items())[:4]])
 f.rows("SELECT a.time, b.v FROM noleap a JOIN noleap b ON a.time + INTERVAL '10 days' = b.time AND a.x = b.x WHERE a.x = 1 AND a.time < '2000-02-15'",
        [(t, STORES["noleap"].v.sel(x=1, time=plus(t, days=10)).values[()]) for t in TIMES["noleap"] if t.isoformat() < "2000-02-15"])
+
+f.note("What returns one of its arguments is a time of their calendar.")
+v = STORES["noleap"].v.sel(x=1)
+day = early["noleap"][0]
+at = lambda text: day.strptime(text, "%Y-%m-%d", calendar="noleap")
+rows = [(t, v.sel(time=t).values[()] > 10) for t in early["noleap"]]
+f.rows("SELECT CASE WHEN v > 10 THEN time END AS a, CASE WHEN v > 10 THEN time ELSE time + INTERVAL '1 day' END AS b, CASE time WHEN '2000-01-12' THEN 1 ELSE 0 END AS c FROM noleap WHERE x = 1 AND time < '2000-02-15'",
+       [(t if warm else None, t if warm else plus(t, days=1), int(t == at("2000-01-12"))) for t, warm in rows])
+f.rows("SELECT greatest(time, '2000-01-20') AS a, least(time, '2000-01-20') AS b, nullif(time, '2000-01-12') AS c, coalesce(nullif(time, '2000-01-12'), '2001') AS d FROM noleap WHERE x = 1 AND time < '2000-02-15'",
+       [(max(t, at("2000-01-20")), min(t, at("2000-01-20")), None if t == at("2000-01-12") else t, at("2001-01-01") if t == at("2000-01-12") else t) for t, _ in rows])
+f.rows("SELECT t FROM (SELECT CASE WHEN v > 10 THEN time END AS t FROM noleap WHERE x = 1) s WHERE t > '2000-01-20' AND t < '2000-02-15'",
+       [(t,) for t, warm in rows if warm and t > at("2000-01-20")])
+f.rows("SELECT max(CASE WHEN v > 10 THEN time END) AS a, min(coalesce(time, '1999')) AS b FROM noleap WHERE x = 1 AND time < '2000-02-15'",
+       [(max(t for t, warm in rows if warm), day)])
+f.error("SELECT greatest(time, 'soon') AS a FROM noleap WHERE x = 1", "type_error: .*soon")

@@ -4,17 +4,21 @@
 //! integers, so without these checks the numbers of one calendar would be read in another one. Runs before types are
 //! coerced, from [`super::time`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, DataFusionError, Result};
 use datafusion::logical_expr::expr::{Between, InList, InSubquery, ScalarFunction, SetComparison};
 use datafusion::logical_expr::{Case, Expr, ExprSchemable, LogicalPlan, Operator};
-use tessera_frontend::error::Error;
+use tessera_frontend::error::{Error, Position};
 use tessera_planner::dtype::Calendar;
 
+use super::functions::InCalendar;
 use super::table::calendar;
+use super::time::meet;
 
 /// How to compare times of a calendar.
 const COMPARED: &str = "compare times with dates as texts, as in `time >= '2000-01-30'`, or parts of dates: `date_part('year', time)`";
@@ -90,6 +94,67 @@ pub(super) fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
         },
         _ => Ok(()),
     }
+}
+
+/// CASE and functions that return one of their arguments, as times of the calendar of these; texts beside such a time
+/// are dates of it. `has_kept` becomes true for a new time.
+pub(super) fn kept(
+    expr: Expr,
+    schema: &DFSchema,
+    texts: &BTreeMap<String, Position>,
+    has_kept: &mut bool,
+) -> Result<Transformed<Expr>> {
+    let is_known = |e: &&Expr| other_calendar_of(e, schema).is_some();
+    let (new, calendar, is_changed) = match expr {
+        Expr::Case(mut case) => {
+            let mut is_changed = false;
+            if let Some(base) = case.expr.as_deref().filter(is_known) {
+                for (when, _) in &mut case.when_then_expr {
+                    if let Some(moment) = meet(base, when, schema, texts)? {
+                        **when = moment;
+                        is_changed = true;
+                    }
+                }
+            }
+            let calendar = result_calendar(results(&case), schema);
+            (Expr::Case(case), calendar, is_changed)
+        }
+        Expr::ScalarFunction(ScalarFunction { func, mut args }) => {
+            let of_kind = of_one_kind(func.name(), &args).unwrap_or_default();
+            let time = of_kind.iter().find(is_known).cloned();
+            let mut is_changed = false;
+            if let Some(time) = &time {
+                for arg in &mut args {
+                    if let Some(moment) = meet(time, arg, schema, texts)? {
+                        *arg = moment;
+                        is_changed = true;
+                    }
+                }
+            }
+            let of_kind = of_one_kind(func.name(), &args).unwrap_or_default();
+            let calendar = result_calendar(of_kind, schema);
+            (Expr::ScalarFunction(ScalarFunction { func, args }), calendar, is_changed)
+        }
+        other => return Ok(Transformed::no(other)),
+    };
+    let Some(calendar) = calendar else {
+        return Ok(Transformed::new_transformed(new, is_changed));
+    };
+    *has_kept = true;
+    let function = Arc::new(InCalendar::new(calendar).into());
+    Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![new]))))
+}
+
+/// The calendar of one of some values, which are of one calendar or NULL; `None` beside texts, which all of them become.
+fn result_calendar<'a>(
+    values: impl IntoIterator<Item = &'a Expr>,
+    schema: &DFSchema,
+) -> Option<Calendar> {
+    let fields = fields(values, schema);
+    let has_texts = fields.iter().any(|field| is_text(field.data_type()));
+    let calendars = fields.iter().filter_map(|field| calendar(field));
+    let mut others = calendars.filter(|c| *c != Calendar::Standard);
+    if has_texts { None } else { others.next() }
 }
 
 /// The values of which CASE returns one.

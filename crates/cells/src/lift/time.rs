@@ -32,6 +32,7 @@ pub(crate) fn rewrite(
     texts: &BTreeMap<String, Position>,
     state: &SessionState,
 ) -> Result<LogicalPlan> {
+    let mut has_kept = false;
     plan.transform_up_with_subqueries(|node| {
         let schema = merge_schema(&node.inputs());
         calendars::check_node(&node)?;
@@ -41,11 +42,12 @@ pub(crate) fn rewrite(
             }
         }
         let names = NamePreserver::new(&node);
-        node.map_expressions(|expr| {
+        let new = node.map_expressions(|expr| {
             super::go_on()?;
             let name = names.save(&expr);
             expr.transform_up(|e| {
                 one(e, &schema, texts)?
+                    .transform_data(|e| calendars::kept(e, &schema, texts, &mut has_kept))?
                     .transform_data(|e| unsigned::one(e, &schema))?
                     .transform_data(|e| float32::one(e, &schema))?
                     .transform_data(|e| zones::one(e, &schema))?
@@ -53,7 +55,9 @@ pub(crate) fn rewrite(
                     .transform_data(|e| escape::one(e, state))
             })?
             .map_data(|e| Ok(name.restore(e)))
-        })
+        })?;
+        // What is above sees the calendars of the new columns.
+        if has_kept { new.map_data(LogicalPlan::recompute_schema) } else { Ok(new) }
     })
     .map(|t| t.data)
 }
@@ -207,7 +211,7 @@ pub(super) fn is_comparison(op: Operator) -> bool {
 }
 
 /// The literal that replaces a text compared with a time.
-fn meet(
+pub(super) fn meet(
     time: &Expr,
     text: &Expr,
     schema: &DFSchema,

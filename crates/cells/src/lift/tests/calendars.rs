@@ -1,4 +1,5 @@
 //! Times of several calendars do not meet.
+use arrow::datatypes::DataType;
 use tessera_planner::dtype::Calendar;
 
 use super::planned;
@@ -110,4 +111,31 @@ fn starts_of_parts_are_dense_keys_of_their_calendar() {
     }
     let told = told("SELECT date_trunc('decade', time) AS d FROM noleap LIMIT 1");
     assert!(told.starts_with("invalid_argument: `date_trunc`: 'decade'"), "{told}");
+}
+
+#[test]
+fn what_returns_one_of_its_arguments_keeps_the_calendar() {
+    for item in [
+        "CASE WHEN t2m > 1 THEN time END",
+        "CASE WHEN t2m > 1 THEN NULL ELSE time END",
+        "coalesce(time, NULL)",
+        "greatest(time, '2020')",
+        "least('2020', time)",
+        "nullif(time, '2020')",
+        "time + INTERVAL '1 month'",
+        "INTERVAL '1 hour' + time",
+        "time - INTERVAL '1 day'",
+    ] {
+        for sql in [
+            format!("SELECT {item} AS t FROM noleap WHERE lat > 45"),
+            format!("SELECT t FROM (SELECT {item} AS t FROM noleap) s WHERE t > '2020'"),
+            format!("SELECT max({item}) AS t FROM noleap WHERE t2m > 1"),
+        ] {
+            let plan = planned(&sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
+            let known = super::super::calendar(plan.schema().field(0));
+            assert_eq!(known, Some(Calendar::NoLeap), "{sql}");
+        }
+    }
+    let text = planned("SELECT CASE WHEN t2m > 1 THEN time ELSE 'none' END AS t FROM noleap");
+    assert_eq!(text.unwrap().schema().field(0).data_type(), &DataType::Utf8);
 }

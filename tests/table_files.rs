@@ -227,3 +227,33 @@ fn json_files_may_be_one_array() {
         &["not_a_table", "`1` at byte 1 instead of an object or `]`"],
     );
 }
+
+#[test]
+fn parquet_has_the_calendar_of_times() {
+    let place = Place::open(&[]);
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/cf");
+    let copy = |calendar: &str, name: &str| {
+        fs::create_dir_all(place.path("output").join("two")).unwrap();
+        let block = format!("SELECT time, x, v FROM CELLS('{data}/{calendar}.zarr') WHERE x = 1");
+        lines(&place, &format!("COPY ({block}) TO '@/{name}'")).unwrap();
+    };
+    for name in ["a.parquet", "two/a.parquet"] {
+        copy("noleap", name);
+    }
+    copy("day360", "two/b.parquet");
+    for from in ["'@/a.parquet'", "read_parquet(['@/a.parquet', '@/two/a.parquet'])"] {
+        let times = ["2001-12-13T00:00:00", "2001-12-23T00:00:00", "2002-01-02T00:00:00"];
+        let sql =
+            format!("SELECT DISTINCT time FROM {from} WHERE time >= '2001-12-10' ORDER BY time");
+        is(&place, &sql, &times);
+        let sql = format!(
+            "SELECT year(time) AS y, max(date_trunc('month', time)) AS m FROM {from} GROUP BY 1 ORDER BY 1"
+        );
+        let want =
+            ["2000 2000-12-01T00:00:00", "2001 2001-12-01T00:00:00", "2002 2002-01-01T00:00:00"];
+        is(&place, &sql, &want);
+    }
+    let parts =
+        ["`time`", "the calendar noleap in", "a.parquet", "the calendar 360_day in", "b.parquet"];
+    fails(&place, "SELECT * FROM read_parquet('@/two') t", &parts);
+}

@@ -105,8 +105,8 @@ for key in (0, 1, 2):
 s.rows("SELECT i, sum(v > 0) AS a, avg(v > 0) AS b, avg(log1p(square(k::double))) AS c, sum(b) AS d, mean(b) AS e, sum(isfinite(v)) AS g, nansum(f) AS h, nanmean(f) AS l, nanmax(f) AS m, ptp(k) AS n FROM t GROUP BY i ORDER BY i", groups)
 whole = [x for x in known(frame.k)]
 numbers = np.array([x for x in known(frame.f) if x == x], "f8")
-s.rows("SELECT quantile(k, 0.9) AS a, percentile(k, 25) AS b, nanquantile(f::double, 0.3) AS c, nanmedian(f::double) AS d, nanstd(f::double) AS e FROM t WHERE i > -1",
-       [(np.quantile(whole, 0.9), np.percentile(whole, 25), np.quantile(numbers, 0.3), np.median(numbers), np.std(numbers, ddof=1))])
+s.rows("SELECT quantile(k, 0.9) AS a, percentile(k, 25) AS b, nanquantile(f::double, 0.3) AS c, nanmedian(f::double) AS d, nanstd(f::double) AS e, nanvar(f::double) AS g FROM t WHERE i > -1",
+       [(np.quantile(whole, 0.9), np.percentile(whole, 25), np.quantile(numbers, 0.3), np.median(numbers), np.nanstd(numbers), np.nanvar(numbers))])
 bins = {}
 for x, y in zip(values(call(np.digitize, v, edges)), values(k)):
     bins.setdefault(x, []).append(y)

@@ -82,6 +82,18 @@ same(f, "SELECT count(*) AS n FROM tenth64 WHERE time IN (SELECT s.at FROM stati
 same(f, "SELECT count(*) AS n FROM tenth64 t WHERE EXISTS (SELECT 1 FROM stations s WHERE s.at = t.time) AND time NOT IN (SELECT s.utc FROM stations s WHERE s.n < 3)", *utc)
 same(f, "SELECT a.n FROM stations a JOIN stations b ON a.at = b.utc ORDER BY a.n")
 same(f, "SELECT count(*) AS n FROM stations a JOIN stations b ON a.at = b.plain AND a.n = b.n", ("a.at", "(a.at AT TIME ZONE 'UTC')"))
+f.note("A text without an offset is in UTC, too.")
+same(f, "SELECT s.n FROM stations s WHERE s.at >= '2020-07-01T06:00:00' ORDER BY s.n")
+same(f, "SELECT s.n FROM stations s WHERE '2020-07-01 12:00:00' > s.at ORDER BY s.n")
+same(f, "SELECT s.n FROM stations s WHERE s.at = '2020-07-01T06:00:00' OR s.at = '2020-07-01T14:00:00+02:00' ORDER BY s.n")
+same(f, "SELECT s.n FROM stations s WHERE s.at IN ('2020-07-01T06:00:00', TIMESTAMP '2020-07-01 12:00:00', '2020-07-01T18:00:00Z') ORDER BY s.n")
+same(f, "SELECT s.n FROM stations s WHERE s.at BETWEEN '2020-07-01T06:00:00' AND TIMESTAMP '2020-07-01 12:00:00' ORDER BY s.n")
+same(f, "SELECT s.n FROM stations s WHERE s.at < '2020-07-01T01:00:00' ORDER BY s.n")
+same(f, "SELECT s.n FROM stations s WHERE s.utc >= '2020-07-01T06:00:00' AND s.plain >= '2020-07-01T06:00:00' ORDER BY s.n")
+same(f, "SELECT count(*) AS n FROM stations a JOIN (SELECT n, plain::text AS t FROM stations) b ON a.n = b.n WHERE a.at = b.t", ("a.at = b.t", "a.at = b.t::TIMESTAMPTZ"))
+same(f, "SELECT s.n FROM stations s WHERE s.at - '2020-07-01' > INTERVAL '6 hours' ORDER BY s.n", ("'2020-07-01'", "TIMESTAMPTZ '2020-07-01'"))
+same(f, "SELECT s.n FROM stations s WHERE greatest(s.at, '2020-07-01T06:00:00') = s.at AND nullif(s.at, '2020-07-01T06:00:00') IS NOT NULL ORDER BY s.n")
+f.error("SELECT s.n FROM stations s WHERE s.at > 'soon'", "(execution|type_error)")
 
 f = Script("cells/moments", "Functions of times in conditions and items. Expected values from DuckDB.", setup=TABLES)
 for part, theirs in (("season(time)", "(month(time) % 12) // 3"), ("dayofweek(time)", "(isodow(time) - 1)"), ("dayofyear(time)", "dayofyear(time)"), ("quarter(time)", "quarter(time)")):

@@ -4,6 +4,7 @@
 //! `GOOGLE_…`, `AZURE_…`) and `OPTIONS ('aws.endpoint' …)` configure access to a bucket, and a missing file is reported
 //! as for arrays.
 
+mod calendars;
 mod csv_columns;
 mod headers;
 mod options;
@@ -236,7 +237,13 @@ impl RowsState {
                 all.try_for_each_concurrent(CHECKS, checked).await?;
             }
             let Some(csv) = &csv else {
-                return Ok((listing.infer_schema(state, &place).await?, None));
+                let schema = listing.infer_schema(state, &place).await?;
+                return Ok(match format {
+                    TableFormat::Parquet => {
+                        (calendars::of_files(schema, state, &place, &root).await?, None)
+                    }
+                    _ => (schema, None),
+                });
             };
             let all = place.list_all_files(state, &files, "").await?;
             let mut all: Vec<ObjectMeta> = all.try_collect().await?;

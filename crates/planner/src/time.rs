@@ -115,6 +115,53 @@ impl DatePart {
     }
 }
 
+/// A part of a time down to which it is truncated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Truncation {
+    /// A multiple of that many microseconds, at most those of a day.
+    Micros(i64),
+    /// The week, from Monday.
+    Week,
+    /// That many months, from January: 1, 3 or 12.
+    Months(u32),
+}
+
+impl Truncation {
+    /// Parses a lower-case name, as in `date_trunc('month', time)`.
+    pub fn parse(name: &str) -> Option<Truncation> {
+        Some(match name {
+            "microsecond" => Truncation::Micros(1),
+            "millisecond" => Truncation::Micros(1000),
+            "second" => Truncation::Micros(1_000_000),
+            "minute" => Truncation::Micros(60_000_000),
+            "hour" => Truncation::Micros(3_600_000_000),
+            "day" => Truncation::Micros(DAY_US),
+            "week" => Truncation::Week,
+            "month" => Truncation::Months(1),
+            "quarter" => Truncation::Months(3),
+            "year" => Truncation::Months(12),
+            _ => return None,
+        })
+    }
+
+    /// The first moment of the part in which a time lies.
+    pub fn of(self, micros: i64, calendar: Calendar) -> i64 {
+        match self {
+            Truncation::Micros(unit) => micros.saturating_sub(micros.rem_euclid(unit)),
+            Truncation::Week => {
+                let week = 7 * DAY_US;
+                let since = micros.rem_euclid(week) + first_weekday(calendar) * DAY_US;
+                micros.saturating_sub(since % week)
+            }
+            Truncation::Months(months) => {
+                let t = split(micros, calendar);
+                let month = (t.month - 1) / months * months + 1;
+                days_from_date(t.year, month, 1, calendar).saturating_mul(DAY_US)
+            }
+        }
+    }
+}
+
 /// Day of the week of the calendar's 1970-01-01, Monday 0, as in cftime.
 pub fn first_weekday(calendar: Calendar) -> i64 {
     match calendar {
@@ -272,6 +319,28 @@ pub fn join(t: DateTime, calendar: Calendar) -> Option<i64> {
     days_from_date(t.year, t.month, t.day, calendar).checked_mul(DAY_US)?.checked_add(t.micros)
 }
 
+/// A time moved by months, days and microseconds, in this order; `None` beyond the range of times. A day that the month
+/// does not have becomes its last one.
+pub fn moved(micros: i64, months: i64, days: i64, us: i64, calendar: Calendar) -> Option<i64> {
+    let start = match months {
+        0 => micros,
+        _ => {
+            let t = split(micros, calendar);
+            let month = t.year * 12 + i64::from(t.month) - 1 + months;
+            let (year, month) = (month.div_euclid(12), month.rem_euclid(12) as u32 + 1);
+            // The reform skipped ten days: the first one after them.
+            let is_reform = (calendar, year, month) == (Calendar::Mixed, 1582, 10);
+            let day = match is_reform {
+                true if (5..15).contains(&t.day) => 15,
+                true => t.day,
+                false => t.day.min(days_in_month(year, month, calendar)),
+            };
+            join(DateTime { year, month, day, micros: t.micros }, calendar)?
+        }
+    };
+    start.checked_add(days.checked_mul(DAY_US)?)?.checked_add(us)
+}
+
 /// Returns the moments `[start, end)` that a date string covers: `2020` a year, `2020-01` a month, `2020-01-05` a day,
 /// then an hour, minute or second, and with a fraction of a second one microsecond. `None` if the string is not a date
 /// of the calendar. A `T` or a space separates date and time; a trailing `Z` is allowed, other time zones are not.
@@ -387,108 +456,4 @@ fn push_digits(mut n: u64, least: usize, out: &mut Vec<u8>) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_calendar_splits_what_it_joins() {
-        for c in Calendar::ALL {
-            for day in (-800_000..800_000).step_by(17) {
-                let us = day * DAY_US + 3_723_000_001;
-                assert_eq!(join(split(us, c), c), Some(us), "{c:?} {day}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_mixed_calendar_leaves_out_ten_days() {
-        // cftime.num2date(d, "days since 1970-01-01", "standard") and date2num, its inverse.
-        let c = Calendar::Mixed;
-        for (day, want) in [
-            (-141_427, "1582-10-15T00:00:00"),
-            (-141_428, "1582-10-04T00:00:00"),
-            (-171_434, "1500-08-09T00:00:00"),
-            (-171_597, "1500-02-28T00:00:00"),
-            (-171_596, "1500-02-29T00:00:00"),
-            (-719_164, "0001-01-01T00:00:00"),
-            (11_016, "2000-02-29T00:00:00"),
-        ] {
-            assert_eq!(format_micros(day * DAY_US, c), want, "{day}");
-            let (at, _) = parse_period(want, c).unwrap();
-            assert_eq!(at, day * DAY_US, "{want}");
-        }
-        assert_eq!(parse_period("1582-10-05", c), None);
-        assert_eq!(parse_period("1582-10-14", c), None);
-        // cftime.datetime(1582, 12, 31, calendar="standard").dayofyr is 365.
-        let (at, _) = parse_period("1582-12-31", c).unwrap();
-        assert_eq!(DatePart::DayOfYear.of(at, c), 365);
-    }
-
-    #[test]
-    fn parts_are_pythons() {
-        // datetime(2021, 1, 3, 23, 59, 58).isocalendar() is (2020, 53, 7); timetuple().tm_yday is 3.
-        let (t, _) = parse_period("2021-01-03T23:59:58", Calendar::Standard).unwrap();
-        let part = |p: DatePart| p.of(t, Calendar::Standard);
-        assert_eq!(
-            (part(DatePart::Week), part(DatePart::DayOfWeek), part(DatePart::DayOfYear)),
-            (53, 6, 3)
-        );
-        assert_eq!(
-            (part(DatePart::Hour), part(DatePart::Minute), part(DatePart::Second)),
-            (23, 59, 58)
-        );
-        // cftime.DatetimeNoLeap(2020, 3, 1).dayofyr is 60; cftime.Datetime360Day(2020, 3, 1).dayofyr is 61.
-        for (c, want) in [(Calendar::NoLeap, 60), (Calendar::Day360, 61), (Calendar::AllLeap, 61)] {
-            let (t, _) = parse_period("2020-03-01", c).unwrap();
-            assert_eq!(DatePart::DayOfYear.of(t, c), want);
-        }
-        // cftime.datetime(2001, 3, 1, calendar=c).dayofwk and cftime.datetime(1, 1, 1, calendar=c).dayofwk.
-        for (c, want) in [
-            (Calendar::NoLeap, [2, 1]),
-            (Calendar::Day360, [1, 3]),
-            (Calendar::AllLeap, [2, 2]),
-            (Calendar::Julian, [2, 5]),
-        ] {
-            for (date, want) in ["2001-03-01", "0001-01-01"].into_iter().zip(want) {
-                let (t, _) = parse_period(date, c).unwrap();
-                assert_eq!(DatePart::DayOfWeek.of(t, c), want, "{c:?} {date}");
-            }
-        }
-    }
-
-    #[test]
-    fn periods_cover_what_they_name() {
-        let p = |s: &str| parse_period(s, Calendar::Standard);
-        let show = |s: &str| {
-            let (a, b) = p(s).unwrap();
-            format!(
-                "{} {}",
-                format_micros(a, Calendar::Standard),
-                format_micros(b, Calendar::Standard)
-            )
-        };
-        assert_eq!(show("2020"), "2020-01-01T00:00:00 2021-01-01T00:00:00");
-        assert_eq!(show("2020-02"), "2020-02-01T00:00:00 2020-03-01T00:00:00");
-        assert_eq!(show("2020-12-31"), "2020-12-31T00:00:00 2021-01-01T00:00:00");
-        assert_eq!(show("2020-01-01 05"), "2020-01-01T05:00:00 2020-01-01T06:00:00");
-        assert_eq!(
-            show("2020-01-01T05:06:07.5Z"),
-            "2020-01-01T05:06:07.500000 2020-01-01T05:06:07.500001"
-        );
-        for bad in [
-            "",
-            "2020-13",
-            "2020-02-30",
-            "2020-1-1-1",
-            "x",
-            "2020-01-01T25",
-            "2020-01-01+02:00",
-            "20200101000",
-        ] {
-            assert_eq!(p(bad), None, "{bad}");
-        }
-        assert!(parse_period("2020-02-30", Calendar::Day360).is_some());
-        assert!(parse_period("2020-02-29", Calendar::NoLeap).is_none());
-    }
-}
+mod tests;

@@ -15,6 +15,7 @@ use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, TableSou
 
 use super::casts::{Casts, NumpyTypes};
 use super::markers;
+use super::shifts::Shifts;
 use super::time::Since;
 use tessera_frontend::error::Position;
 
@@ -32,8 +33,8 @@ impl<'a> Context<'a> {
         tables: &'a BTreeMap<String, Arc<dyn TableSource>>,
         texts: &BTreeMap<String, Position>,
     ) -> Self {
-        let ours: [Arc<dyn ExprPlanner>; 2] =
-            [Arc::new(Casts), Arc::new(Since { texts: texts.clone() })];
+        let ours: [Arc<dyn ExprPlanner>; 3] =
+            [Arc::new(Casts), Arc::new(Since { texts: texts.clone() }), Arc::new(Shifts)];
         let planners = ours.into_iter().chain(state.expr_planners().iter().cloned()).collect();
         Self { state, tables, planners }
     }

@@ -6,9 +6,11 @@ mod booleans;
 mod bounded;
 mod correlation;
 mod date_part;
+mod date_trunc;
 mod decimal_sum;
 mod elementwise;
 mod extreme;
+mod in_calendar;
 mod inner;
 mod lengths;
 mod opaque;
@@ -16,6 +18,7 @@ mod percentile;
 mod root;
 mod sliding;
 mod sum;
+mod time_shift;
 mod time_text;
 
 use std::sync::Arc;
@@ -37,8 +40,10 @@ use datafusion::logical_expr::{
 };
 use datafusion::prelude::SessionConfig;
 use date_part::DatePartOf;
+use date_trunc::DateTruncOf;
 pub(super) use elementwise::{EDGES_MAX, WITHOUT_NAN, is_elementwise, parts};
 use extreme::Extreme;
+pub(super) use in_calendar::{IN_CALENDAR, InCalendar};
 use lengths::Length;
 pub(super) use opaque::opaque;
 use percentile::Percentile;
@@ -47,6 +52,7 @@ pub(crate) use sliding::MovingSum;
 use sliding::{Mean, Spread};
 use sum::CheckedSum;
 use tessera_frontend::error::Error;
+pub(super) use time_shift::TimeShift;
 pub(super) use time_text::TimeText;
 
 /// Memory limit from which on joins may use more memory to run faster.
@@ -91,6 +97,9 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
         [Operation::FloorDivide, Operation::Power].map(|op| Arithmetic::new(op).into()).into();
     if let Some(inner) = state.scalar_functions().get("date_part") {
         ours.push(DatePartOf::new(inner.clone()).into());
+    }
+    if let Some(inner) = state.scalar_functions().get("date_trunc") {
+        ours.push(DateTruncOf::new(inner.clone()).into());
     }
     for name in ["sqrt", "power"] {
         if let Some(inner) = state.scalar_functions().get(name) {

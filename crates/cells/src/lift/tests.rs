@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 //! Plans of cell queries over a small dataset: the relational plan, the IR of each scan, and the notes.
 
+mod calendars;
 mod data;
 mod elementwise;
 mod errors;

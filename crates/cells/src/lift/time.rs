@@ -1,18 +1,18 @@
 //! Converts texts compared with times to instants of the time's calendar.
 //!
 //! It runs on the plan before types are coerced, because coercion would read `'2020-01'` as text. A text compared with
-//! a time is its first instant: `time >= '2020'` begins with the year. [`unsigned`], [`float32`], [`zones`],
+//! a time is its first instant: `time >= '2020'` begins with the year. [`calendars`], [`unsigned`], [`float32`], [`zones`],
 //! [`operators`] and [`escape`] run in the same traversal. `time - '2020'` has no type with a text, so [`Since`]
 //! converts it while the plan is built.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::expr::{Between, Cast, InList, ScalarFunction};
+use datafusion::logical_expr::expr::{Between, Cast, InList, ScalarFunction, TryCast};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::utils::merge_schema;
@@ -21,9 +21,9 @@ use sqlparser::ast::BinaryOperator;
 use tessera_planner::dtype::Calendar;
 use tessera_planner::time::parse_period;
 
+use super::calendars::{calendar_of, is_text, meets};
 use super::functions::TimeText;
-use super::table::calendar;
-use super::{escape, float32, operators, unsigned, zones};
+use super::{calendars, escape, float32, operators, unsigned, zones};
 use tessera_frontend::error::{Error, Position};
 
 /// Rewrites all expressions of a plan.
@@ -32,19 +32,22 @@ pub(crate) fn rewrite(
     texts: &BTreeMap<String, Position>,
     state: &SessionState,
 ) -> Result<LogicalPlan> {
+    let mut has_kept = false;
     plan.transform_up_with_subqueries(|node| {
         let schema = merge_schema(&node.inputs());
+        calendars::check_node(&node)?;
         if let LogicalPlan::Join(join) = &node {
             for (left, right) in &join.on {
                 meets(left, Operator::Eq, right, &schema)?;
             }
         }
         let names = NamePreserver::new(&node);
-        node.map_expressions(|expr| {
+        let new = node.map_expressions(|expr| {
             super::go_on()?;
             let name = names.save(&expr);
             expr.transform_up(|e| {
                 one(e, &schema, texts)?
+                    .transform_data(|e| calendars::kept(e, &schema, texts, &mut has_kept))?
                     .transform_data(|e| unsigned::one(e, &schema))?
                     .transform_data(|e| float32::one(e, &schema))?
                     .transform_data(|e| zones::one(e, &schema))?
@@ -52,7 +55,9 @@ pub(crate) fn rewrite(
                     .transform_data(|e| escape::one(e, state))
             })?
             .map_data(|e| Ok(name.restore(e)))
-        })
+        })?;
+        // What is above sees the calendars of the new columns.
+        if has_kept { new.map_data(LogicalPlan::recompute_schema) } else { Ok(new) }
     })
     .map(|t| t.data)
 }
@@ -62,6 +67,7 @@ fn one(
     schema: &DFSchema,
     texts: &BTreeMap<String, Position>,
 ) -> Result<Transformed<Expr>> {
+    calendars::check(&expr, schema)?;
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right })
             if is_comparison(op) || op == Operator::Minus =>
@@ -108,35 +114,58 @@ fn one(
     }
 }
 
-/// Casts of times in non-standard calendars to text yield dates of their calendar, not SQL's integers.
+/// Casts of times in non-standard calendars to text yield dates of their calendar, not SQL's integers; casts to the
+/// times of SQL yield the same dates there, and NULL or an error for a date that SQL's calendar does not have.
 ///
 /// Runs on the analysed plan, which has the implicit casts too.
 pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| {
         let schema = merge_schema(&node.inputs());
         super::map_parts(node, |e| {
-            let Expr::Cast(Cast { expr: inner, field }) = &e else {
-                return Ok(Transformed::no(e));
+            let (inner, field, is_tried) = match &e {
+                Expr::Cast(Cast { expr, field }) => (expr, field, false),
+                Expr::TryCast(TryCast { expr, field }) => (expr, field, true),
+                _ => return Ok(Transformed::no(e)),
             };
+            let (is_text, is_moment) = (is_text(field.data_type()), is_moment(field.data_type()));
             let is_other = |c| c != Calendar::Standard;
-            if !is_text(field.data_type()) || !calendar_of(inner, &schema).is_some_and(is_other) {
+            if !(is_text || is_moment) || !calendar_of(inner, &schema).is_some_and(is_other) {
                 return Ok(Transformed::no(e));
             }
+            let cast_to = |value: Expr, field: FieldRef| match is_tried {
+                true => Expr::TryCast(TryCast::new_from_field(Box::new(value), field)),
+                false => Expr::Cast(Cast::new_from_field(Box::new(value), field)),
+            };
             let text = Expr::ScalarFunction(ScalarFunction::new_udf(
                 Arc::new(TimeText::default().into()),
                 vec![Expr::clone(inner)],
             ));
             Ok(Transformed::yes(match field.data_type() {
                 DataType::Utf8 => text,
-                _ => Expr::Cast(Cast { expr: Box::new(text), field: field.clone() }),
+                DataType::Timestamp(..) => cast_to(text, field.clone()),
+                _ if is_moment => {
+                    // A date or a clock is no text of both.
+                    let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
+                    let moment = cast_to(text, Arc::new(Field::new("", micros, true)));
+                    cast_to(moment, field.clone())
+                }
+                _ => cast_to(text, field.clone()),
             }))
         })
     })
     .map(|t| t.data)
 }
 
-fn is_text(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+/// True for the times of SQL.
+fn is_moment(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Timestamp(..)
+            | DataType::Date32
+            | DataType::Date64
+            | DataType::Time32(_)
+            | DataType::Time64(_)
+    )
 }
 
 /// Converts texts in subtractions with times.
@@ -154,14 +183,25 @@ impl ExprPlanner for Since {
     ) -> Result<PlannerResult<RawBinaryExpr>> {
         super::go_on()?;
         if expr.op == BinaryOperator::Minus {
-            if let Some(moment) = meet(&expr.left, &expr.right, schema, &self.texts)? {
+            let (left, right) = (&expr.left, &expr.right);
+            if let Some(moment) = moment(left, right, schema, &self.texts)? {
                 expr.right = moment;
-            } else if let Some(moment) = meet(&expr.right, &expr.left, schema, &self.texts)? {
+            } else if let Some(moment) = moment(right, left, schema, &self.texts)? {
                 expr.left = moment;
             }
         }
         Ok(PlannerResult::Original(expr))
     }
+}
+
+/// The time that replaces a text beside a time, with or without a zone.
+fn moment(
+    time: &Expr,
+    text: &Expr,
+    schema: &DFSchema,
+    texts: &BTreeMap<String, Position>,
+) -> Result<Option<Expr>> {
+    Ok(meet(time, text, schema, texts)?.or_else(|| zones::instant(time, text, schema)))
 }
 
 /// Operators that compare two values.
@@ -170,43 +210,8 @@ pub(super) fn is_comparison(op: Operator) -> bool {
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
-fn calendar_of(expr: &Expr, schema: &DFSchema) -> Option<Calendar> {
-    // An error here is not lost: later planning of the same expression reports it.
-    let (_, field) = expr.to_field(schema).ok()?;
-    calendar(&field)
-}
-
-/// Rejects comparisons of times in calendars that Arrow does not support with incompatible values. SQL would compare
-/// them as integers; the error names the calendar instead.
-fn meets(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Result<()> {
-    let calendars = (calendar_of(left, schema), calendar_of(right, schema));
-    let is_other = |c: Option<Calendar>| c.is_some_and(|c| c != Calendar::Standard);
-    if calendars.0 == calendars.1 || !(is_other(calendars.0) || is_other(calendars.1)) {
-        return Ok(());
-    }
-    let mut words = Vec::new();
-    for (expr, calendar) in [(left, calendars.0), (right, calendars.1)] {
-        // Later planning of the expression reports an unknown type.
-        let Ok(data_type) = expr.get_type(schema) else { return Ok(()) };
-        words.push(match calendar {
-            Some(calendar) => format!("a time of the calendar {}", calendar.name()),
-            None if data_type.is_null() || is_text(&data_type) => return Ok(()),
-            None => format!("{data_type}"),
-        });
-    }
-    Err(DataFusionError::External(Box::new(Error::Cells {
-        code: "type_error",
-        message: format!("`{op}` is not defined for {}", words.join(" and ")),
-        position: None,
-        hint: Some(
-            "compare times with dates as texts, as in `time >= '2000-01-30'`, or parts of dates: `date_part('year', time)`"
-                .into(),
-        ),
-    })))
-}
-
 /// The literal that replaces a text compared with a time.
-fn meet(
+pub(super) fn meet(
     time: &Expr,
     text: &Expr,
     schema: &DFSchema,

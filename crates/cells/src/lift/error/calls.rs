@@ -141,8 +141,11 @@ fn hint(name: &str, types: &[String]) -> Option<String> {
         (_, [one]) if is_aggregate && one == "text" => {
             format!("convert it: `{name}(x::double)`, or `{name}(try_cast(x AS double))`, which leaves out what is no number")
         }
-        ("date_trunc" | "date_bin" | "date_part", _) => {
-            "it takes timestamps: `to_timestamp(seconds)` and `x::timestamp` make them; times of other calendars have `year(t)`, `month(t)`, `day(t)`"
+        ("date_trunc" | "date_part", _) => {
+            "it takes times: `to_timestamp(seconds)` and `x::timestamp` make them".into()
+        }
+        ("date_bin", _) => {
+            "it takes timestamps: `to_timestamp(seconds)` and `x::timestamp` make them; times of other calendars have `date_trunc('month', t)`, `year(t)`, `month(t)`, `day(t)`"
                 .into()
         }
         ("array_element", _) => {

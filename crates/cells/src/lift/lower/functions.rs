@@ -5,6 +5,7 @@ use tessera_planner::dtype::DType;
 use tessera_planner::ir::{MapOp, NodeId};
 use tessera_planner::program::ScalarOp;
 
+use super::super::functions::IN_CALENDAR;
 use super::super::names::{FLOOR_DIVIDE, POWER};
 use super::super::operators::{SHIFT_LEFT, SHIFT_RIGHT};
 use super::{Lower, Lowered, refused};
@@ -64,6 +65,8 @@ impl Lower<'_> {
             return self.map(*op, &[*x]);
         }
         match (name, nodes.as_slice()) {
+            // Times of other calendars are `int64` here.
+            (IN_CALENDAR, [x]) => Ok(*x),
             ("trunc", [x]) if all_float(self) => self.map(ScalarOp::Trunc, &[*x]),
             ("power" | POWER, [x, y]) if all_float(self) => self.map(ScalarOp::Pow, &[*x, *y]),
             (SHIFT_LEFT | SHIFT_RIGHT, [x, y])

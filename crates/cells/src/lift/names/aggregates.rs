@@ -5,6 +5,7 @@
 //! | `quantile(x, 0.9)`, `percentile(x, 90)` | `percentile_cont(x, 0.9)`, `percentile_cont(x, 90 / 100.0)` |
 //! | `ptp(x)` | `max(x) - min(x)` |
 //! | `nanmean(x)`, `nanmax(x)`, … | `avg(y)`, `max(y)`, … of y, which is x with NULL for NaN |
+//! | `nanstd(x)`, `nanvar(x)` | `stddev_pop(y)`, `var_pop(y)` |
 
 use sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
@@ -17,7 +18,8 @@ use tessera_frontend::surface::walk;
 
 use super::super::functions::WITHOUT_NAN;
 
-/// Aggregates that leave out NaN, without their first letters, and what they are otherwise.
+/// Aggregates that leave out NaN, without their first letters, and what they are otherwise. SQL lacks them, so their
+/// meaning is NumPy's: the standard deviation is that of a population.
 const NAN: [(&str, &str); 9] = [
     ("max", "max"),
     ("mean", "avg"),
@@ -25,9 +27,9 @@ const NAN: [(&str, &str); 9] = [
     ("min", "min"),
     ("percentile", "percentile"),
     ("quantile", "quantile"),
-    ("std", "stddev"),
+    ("std", "stddev_pop"),
     ("sum", "sum"),
-    ("var", "var"),
+    ("var", "var_pop"),
 ];
 
 /// What a call becomes, whose function is `name` in lower case; `None` for others.

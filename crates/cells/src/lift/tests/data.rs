@@ -122,6 +122,7 @@ impl CellTables for Tables {
             Relation::Name { name, .. } => match name.to_string().to_lowercase().as_str() {
                 "era5" => cube(&era5(Calendar::Standard)),
                 "noleap" => cube(&era5(Calendar::NoLeap)),
+                "day360" => cube(&era5(Calendar::Day360)),
                 "two" => cube(&two_sets()),
                 "stations" => cube(&stations()),
                 "names" => cube(&Dataset { variables: Vec::new(), ..stations() }),

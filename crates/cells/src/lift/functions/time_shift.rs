@@ -1,0 +1,94 @@
+//! Times in calendars that Arrow does not support, moved by an interval.
+
+use std::sync::Arc;
+
+use arrow::array::{AsArray, Int64Array};
+use arrow::datatypes::{
+    DataType, FieldRef, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
+};
+use datafusion::common::{Result, exec_err, internal_err, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
+};
+use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::time::{format_micros, moved};
+
+use crate::lift::table::{calendar, field};
+
+/// `time + interval` or `time - interval` of an `int64` whose field has a calendar.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(in crate::lift) struct TimeShift {
+    is_minus: bool,
+    signature: Signature,
+}
+
+impl TimeShift {
+    pub(in crate::lift) fn new(is_minus: bool) -> Self {
+        Self { is_minus, signature: Signature::user_defined(Volatility::Immutable) }
+    }
+
+    fn of(&self, time: i64, by: IntervalMonthDayNano, calendar: Calendar) -> Result<i64> {
+        let sign = if self.is_minus { -1 } else { 1 };
+        let months = sign * i64::from(by.months);
+        let days = sign * i64::from(by.days);
+        // A time has whole microseconds.
+        match moved(time, months, days, sign * (by.nanoseconds / 1000), calendar) {
+            Some(time) => Ok(time),
+            None => exec_err!(
+                "{} moved by {months} months and {days} days is beyond the years ±290,000",
+                format_micros(time, calendar)
+            ),
+        }
+    }
+}
+
+impl ScalarUDFImpl for TimeShift {
+    fn name(&self) -> &str {
+        if self.is_minus { "tessera_time_minus" } else { "tessera_time_plus" }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        match types {
+            [DataType::Int64, DataType::Interval(_)] => {
+                Ok(vec![DataType::Int64, DataType::Interval(IntervalUnit::MonthDayNano)])
+            }
+            _ => plan_err!("a time is moved by an interval"),
+        }
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        internal_err!("{} has a type by its fields", self.name())
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        let [time, interval] = args.arg_fields else {
+            return plan_err!("{} takes a time and an interval", self.name());
+        };
+        let Some(calendar) = calendar(time) else {
+            return plan_err!("{} takes a time", self.name());
+        };
+        let is_nullable = time.is_nullable() || interval.is_nullable();
+        Ok(Arc::new(field(self.name(), DType::Datetime(calendar), is_nullable)))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let calendar = args.arg_fields.first().and_then(|field| calendar(field));
+        let (Some(calendar), [time, by]) = (calendar, args.args.as_slice()) else {
+            return exec_err!("{} takes a time and an interval", self.name());
+        };
+        let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let rows = if is_scalar { 1 } else { args.number_rows };
+        let (times, intervals) = (time.to_array(rows)?, by.to_array(rows)?);
+        let times = times.as_primitive::<Int64Type>().iter();
+        let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>().iter();
+        let moved = times.zip(intervals).map(|pair| match pair {
+            (Some(time), Some(by)) => self.of(time, by, calendar).map(Some),
+            _ => Ok(None),
+        });
+        super::columnar(Arc::new(moved.collect::<Result<Int64Array>>()?), is_scalar)
+    }
+}

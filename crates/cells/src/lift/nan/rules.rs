@@ -59,8 +59,16 @@ const OF_NUMBERS: [&str; 34] = [
 ];
 
 /// Functions that return one of their arguments.
-const CHOICES: [&str; 7] =
-    ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2", "tessera_opaque"];
+const CHOICES: [&str; 8] = [
+    "coalesce",
+    "greatest",
+    "least",
+    "nullif",
+    "nvl",
+    "nvl2",
+    "tessera_maybe",
+    "tessera_opaque",
+];
 
 /// Aggregates and window functions that return one of their input values.
 const OF_VALUES: [&str; 11] = [

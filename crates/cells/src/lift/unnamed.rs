@@ -62,11 +62,10 @@ impl Unnamed {
 
 /// The function without state that has that name.
 fn plain(name: &str) -> Option<ScalarUDF> {
-    let [nan, zero, member] = nan::functions();
     let (all, always) = (all_of::function(), always::function());
-    let ours =
-        [nan, zero, member, all, always, TimeText::default().into(), opaque(), maybe::function()];
-    let mut ours = ours.into_iter().chain(join_keys::functions()).chain(decimals::functions());
+    let ours = [all, always, TimeText::default().into(), opaque(), maybe::function()];
+    let ours = ours.into_iter().chain(nan::functions());
+    let mut ours = ours.chain(join_keys::functions()).chain(decimals::functions());
     ours.find(|function| function.name() == name)
 }
 
@@ -95,7 +94,7 @@ mod tests {
         ];
         let like = |negated| like::of_parts("a".into(), vec!["b".into()], String::new(), negated);
         let calls = [like(false), like(true), ranked(&labels)];
-        let names = ["one_nan", "one_zero", "member"];
+        let names = ["one_nan", "one_zero", "member", "tessera_each"];
         let names =
             names.into_iter().chain(["tessera_all", "tessera_join_key", "tessera_time_text"]);
         let decimals = ["add", "subtract", "multiply"].map(|op| format!("tessera_decimal_{op}"));

@@ -11,13 +11,14 @@ use datafusion::logical_expr::{
 };
 
 use super::member;
-use super::plain::{Member, Plain};
+use super::plain::{Each, Member, Plain};
 
 /// The functions used by the rewrite.
 pub(super) struct Rules {
     nan: Arc<ScalarUDF>,
     zero: Arc<ScalarUDF>,
     member: Arc<ScalarUDF>,
+    each: Arc<ScalarUDF>,
 }
 
 /// Functions of single numbers whose result for NaN does not depend on its sign.
@@ -59,16 +60,8 @@ const OF_NUMBERS: [&str; 34] = [
 ];
 
 /// Functions that return one of their arguments.
-const CHOICES: [&str; 8] = [
-    "coalesce",
-    "greatest",
-    "least",
-    "nullif",
-    "nvl",
-    "nvl2",
-    "tessera_maybe",
-    "tessera_opaque",
-];
+const CHOICES: [&str; 8] =
+    ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2", "tessera_maybe", "tessera_opaque"];
 
 /// Aggregates and window functions that return one of their input values.
 const OF_VALUES: [&str; 11] = [
@@ -92,6 +85,7 @@ impl Rules {
             nan: Arc::new(Plain::udf(false)),
             zero: Arc::new(Plain::udf(true)),
             member: Arc::new(Member::udf()),
+            each: Arc::new(Each::udf()),
         }
     }
 
@@ -161,8 +155,9 @@ impl Rules {
             })?
             .data;
         let expr = match expr {
-            Expr::InList(list) => {
+            Expr::InList(mut list) => {
                 *is_changed = true;
+                self.items(&mut list.list);
                 let list = if is_float(&list.expr, schema) { self.of_floats(list) } else { list };
                 self.member.call(vec![Expr::InList(list)])
             }
@@ -195,6 +190,15 @@ impl Rules {
                 *is_changed = true;
                 null_if(f, schema)?
             }
+            // The optimiser makes a list of IN of these.
+            Expr::ScalarFunction(mut f) if f.func.name() == "array_has" => {
+                if let Some(Expr::ScalarFunction(list)) = f.args.first_mut()
+                    && list.func.name() == "make_array"
+                {
+                    *is_changed |= self.items(&mut list.args);
+                }
+                Expr::ScalarFunction(f)
+            }
             Expr::AggregateFunction(mut call) => {
                 let is_of_different = call.params.distinct || call.func.name() == "approx_distinct";
                 for arg in call.params.args.iter_mut().filter(|_| is_of_different) {
@@ -223,6 +227,16 @@ impl Rules {
         for key in keys {
             key.expr = self.of_key(std::mem::take(&mut key.expr), schema, is_changed);
         }
+    }
+
+    /// Prevents DataFusion from taking an item of IN for a constant that is none; true if there is one.
+    fn items(&self, items: &mut [Expr]) -> bool {
+        let mut is_changed = false;
+        for item in items.iter_mut().filter(|item| !member::is_seen_through(item)) {
+            *item = self.each.call(vec![std::mem::take(item)]);
+            is_changed = true;
+        }
+        is_changed
     }
 
     /// Canonicalizes both sides of IN, which compares bits.
@@ -337,4 +351,28 @@ fn name_of_call(call: &Expr) -> Option<&str> {
 /// True for float types. An unknown type is no float: later planning reports the error.
 pub(super) fn is_float(expr: &Expr, schema: &DFSchema) -> bool {
     matches!(expr.get_type(schema), Ok(DataType::Float64 | DataType::Float32))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use datafusion::logical_expr::{cast, when};
+    use datafusion::prelude::{col, lit};
+
+    #[test]
+    fn items_that_differ_from_row_to_row_are_no_constants() {
+        let case = || when(col("a").gt(lit(1)), lit(2)).when(col("a").gt(lit(0)), lit(3)).end();
+        let mut items = vec![
+            col("a"),
+            lit(1),
+            lit(1) + lit(2),
+            case().unwrap(),
+            cast(case().unwrap(), DataType::Int64),
+        ];
+        assert!(Rules::new().items(&mut items));
+        let are_hidden: Vec<bool> = items.iter().map(is_call_of::<Each>).collect();
+        assert_eq!(are_hidden, [false, false, false, true, true]);
+        assert!(!Rules::new().items(&mut items[..3]));
+    }
 }

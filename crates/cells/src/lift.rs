@@ -52,6 +52,7 @@ mod membership;
 mod mixed;
 mod names;
 mod nan;
+mod negated;
 mod numbered;
 mod operators;
 mod optimizer;

@@ -10,6 +10,7 @@ use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, Operator, ScalarUDF, ScalarUDFImpl, SortExpr,
 };
 
+use super::super::negated;
 use super::member;
 use super::plain::{Each, Member, Plain};
 
@@ -199,6 +200,7 @@ impl Rules {
                 }
                 Expr::ScalarFunction(f)
             }
+            Expr::Negative(inner) => negated::of(inner, schema, is_changed),
             Expr::AggregateFunction(mut call) => {
                 let is_of_different = call.params.distinct || call.func.name() == "approx_distinct";
                 for arg in call.params.args.iter_mut().filter(|_| is_of_different) {

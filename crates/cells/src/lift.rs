@@ -44,6 +44,7 @@ mod join_keys;
 mod labelled;
 mod labels;
 mod like;
+mod local_time;
 mod lower;
 mod markers;
 mod marks;

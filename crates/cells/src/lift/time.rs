@@ -1,8 +1,8 @@
 //! Converts texts compared with times to instants of the time's calendar.
 //!
 //! It runs on the plan before types are coerced, because coercion would read `'2020-01'` as text. A text compared with
-//! a time is its first instant: `time >= '2020'` begins with the year. [`unsigned`], [`float32`], [`zones`],
-//! [`operators`] and [`escape`] run in the same traversal. `time - '2020'` has no type with a text, so [`Since`]
+//! a time is its first instant: `time >= '2020'` begins with the year. [`unsigned`], [`float32`], [`local_time`],
+//! [`zones`], [`operators`] and [`escape`] run in the same traversal. `time - '2020'` has no type with a text, so [`Since`]
 //! converts it while the plan is built.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use tessera_planner::time::parse_period;
 
 use super::functions::TimeText;
 use super::table::calendar;
-use super::{escape, float32, operators, unsigned, zones};
+use super::{escape, float32, local_time, operators, unsigned, zones};
 use tessera_frontend::error::{Error, Position};
 
 /// Rewrites all expressions of a plan.
@@ -47,6 +47,7 @@ pub(crate) fn rewrite(
                 one(e, &schema, texts)?
                     .transform_data(|e| unsigned::one(e, &schema))?
                     .transform_data(|e| float32::one(e, &schema))?
+                    .transform_data(|e| local_time::one(e, &schema, state))?
                     .transform_data(|e| zones::one(e, &schema))?
                     .transform_data(|e| operators::one(e, &schema, state))?
                     .transform_data(|e| escape::one(e, state))

@@ -28,6 +28,7 @@ pub(crate) mod always;
 mod asof;
 mod boxes;
 mod casts;
+mod clocks;
 mod context;
 mod counted;
 mod cube;

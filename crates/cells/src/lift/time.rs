@@ -23,7 +23,7 @@ use tessera_planner::time::parse_period;
 
 use super::functions::TimeText;
 use super::table::calendar;
-use super::{escape, float32, local_time, operators, unsigned, zones};
+use super::{clocks, escape, float32, local_time, operators, unsigned, zones};
 use tessera_frontend::error::{Error, Position};
 
 /// Rewrites all expressions of a plan.
@@ -140,7 +140,7 @@ fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-/// Converts texts in subtractions with times.
+/// Converts texts in subtractions with times, and dates beside hours.
 #[derive(Debug)]
 pub(super) struct Since {
     /// The position of each text.
@@ -154,6 +154,7 @@ impl ExprPlanner for Since {
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
         super::go_on()?;
+        clocks::one(&mut expr, schema);
         if expr.op == BinaryOperator::Minus {
             if let Some(moment) = meet(&expr.left, &expr.right, schema, &self.texts)? {
                 expr.right = moment;

@@ -140,7 +140,7 @@ fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-/// Converts texts in subtractions with times, and dates beside hours.
+/// Converts texts in subtractions with times, dates beside hours, and times of day in comparisons.
 #[derive(Debug)]
 pub(super) struct Since {
     /// The position of each text.
@@ -155,6 +155,7 @@ impl ExprPlanner for Since {
     ) -> Result<PlannerResult<RawBinaryExpr>> {
         super::go_on()?;
         clocks::one(&mut expr, schema);
+        zones::compared(&mut expr, schema);
         if expr.op == BinaryOperator::Minus {
             if let Some(moment) = meet(&expr.left, &expr.right, schema, &self.texts)? {
                 expr.right = moment;

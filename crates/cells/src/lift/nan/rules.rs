@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
-use datafusion::logical_expr::expr::{Case, Cast, InList, ScalarFunction, TryCast};
+use datafusion::logical_expr::expr::{Between, Case, Cast, InList, ScalarFunction, TryCast};
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, Operator, ScalarUDF, ScalarUDFImpl, SortExpr,
 };
@@ -112,7 +112,8 @@ impl Rules {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
                 let left = Box::new(self.filter(*left, schema, is_changed)?);
                 let right = Box::new(self.filter(*right, schema, is_changed)?);
-                Ok(Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }))
+                let both = Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right });
+                Ok(without_circle(both, is_changed))
             }
             list if member::is_plain(&list, schema) => Ok(list),
             other => {
@@ -316,20 +317,41 @@ fn makes_floats(expr: &Expr, schema: &DFSchema) -> bool {
 /// Rewrites `e / 2 = e` so that DataFusion infers no equivalence from it: it would treat both sides as equal
 /// everywhere, and then not recognize an order by `e`.
 fn without_circle(condition: Expr, is_changed: &mut bool) -> Expr {
-    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else {
-        return condition;
-    };
     let holds = |whole: &Expr, part: &Expr| {
         !matches!(part, Expr::Literal(..)) && whole.exists(|e| Ok(e == part)).unwrap_or(false)
     };
-    let part = match (holds(&left, &right), holds(&right, &left)) {
+    let Some((left, right)) = equal_sides(&condition) else { return condition };
+    let part = match (holds(left, right), holds(right, left)) {
         (true, _) => right.clone(),
         (_, true) => left.clone(),
-        _ => return Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }),
+        _ => return condition,
     };
     *is_changed = true;
-    let same = Expr::BinaryExpr(BinaryExpr { left, op: Operator::IsNotDistinctFrom, right });
-    same.and(Expr::IsNotNull(part))
+    let (left, right) = (Box::new(left.clone()), Box::new(right.clone()));
+    let same = Expr::BinaryExpr(BinaryExpr::new(left, Operator::IsNotDistinctFrom, right));
+    same.and(part.is_not_null())
+}
+
+/// The sides of `a = b`, also where the simplifier makes it of `a BETWEEN b AND b` or `a >= b AND a <= b`.
+fn equal_sides(condition: &Expr) -> Option<(&Expr, &Expr)> {
+    match condition {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => Some((left, right)),
+        Expr::Between(Between { expr, negated: false, low, high }) if low == high => {
+            Some((expr, low))
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
+            let (Expr::BinaryExpr(one), Expr::BinaryExpr(other)) = (&**left, &**right) else {
+                return None;
+            };
+            let is_pair = matches!(
+                (one.op, other.op),
+                (Operator::GtEq, Operator::LtEq) | (Operator::LtEq, Operator::GtEq)
+            );
+            let is_same = is_pair && one.left == other.left && one.right == other.right;
+            is_same.then_some((&*one.left, &*one.right))
+        }
+        _ => None,
+    }
 }
 
 /// True if an aggregate or window function computes floats from its inputs.
@@ -376,5 +398,32 @@ mod tests {
         let are_hidden: Vec<bool> = items.iter().map(is_call_of::<Each>).collect();
         assert_eq!(are_hidden, [false, false, false, true, true]);
         assert!(!Rules::new().items(&mut items[..3]));
+    }
+
+    #[test]
+    fn no_side_of_an_equality_is_a_part_of_the_other() {
+        let (a, whole) = (|| col("a"), || col("a") / lit(2));
+        for (condition, want) in [
+            (whole().eq(a()), true),
+            (a().eq(whole()), true),
+            (whole().between(a(), a()), true),
+            (whole().gt_eq(a()).and(whole().lt_eq(a())), true),
+            (whole().lt_eq(a()).and(whole().gt_eq(a())), true),
+            (whole().between(a(), lit(7)), false),
+            (whole().not_between(a(), a()), false),
+            (whole().gt_eq(a()).and(whole().lt(a())), false),
+            (whole().eq(col("b")), false),
+            (whole().eq(lit(2)), false),
+        ] {
+            let mut is_changed = false;
+            let shown = condition.to_string();
+            let new = without_circle(condition, &mut is_changed);
+            assert_eq!(is_changed, want, "{shown}");
+            if want {
+                assert!(new.to_string().ends_with("AND a IS NOT NULL"), "{new}");
+            } else {
+                assert_eq!(new.to_string(), shown);
+            }
+        }
     }
 }

@@ -66,7 +66,12 @@ fn is_constant(expr: &Expr) -> bool {
 
 /// True for an item of a list that DataFusion does not mistake for a constant: a column, or a constant.
 pub(super) fn is_seen_through(item: &Expr) -> bool {
-    matches!(item, Expr::Column(_) | Expr::OuterReferenceColumn(..)) || is_constant(item)
+    match item {
+        Expr::Column(_) | Expr::OuterReferenceColumn(..) => true,
+        Expr::Cast(cast) => is_seen_through(&cast.expr),
+        Expr::TryCast(cast) => is_seen_through(&cast.expr),
+        other => is_constant(other),
+    }
 }
 
 /// The column and the constant of an equality.

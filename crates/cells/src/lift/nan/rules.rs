@@ -390,7 +390,7 @@ mod tests {
         let mut items = vec![
             col("a"),
             lit(1),
-            lit(1) + lit(2),
+            cast(col("a"), DataType::Int64),
             case().unwrap(),
             cast(case().unwrap(), DataType::Int64),
         ];

@@ -99,6 +99,14 @@ fn directories_with_keys_are_columns() {
 }
 
 #[test]
+fn columns_of_one_name_have_numbers() {
+    let place = Place::open(&[]);
+    put(&place, "two.csv", "a,a,b\n1,2,3\n4,5,6\n");
+    is(&place, "SELECT * FROM '@/two.csv' t ORDER BY a DESC", &["4 5 6", "1 2 3"]);
+    is(&place, "SELECT a_1, b, a FROM '@/two.csv' t WHERE a_1 > 2", &["5 6 4"]);
+}
+
+#[test]
 fn text_may_be_compressed() {
     let place = Place::open(&[]);
     for (ending, bytes) in [("gz", GZIP), ("bz2", BZIP2), ("zst", ZSTD)] {

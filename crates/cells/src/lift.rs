@@ -13,10 +13,10 @@
 //!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. Where the result is tensors (`[lat]`), the items of
 //!    the outermost `SELECT` are part of it. `lower` lowers arguments to IR with exactly
 //!    DataFusion's semantics, or refuses them.
-//! 4. `order` adds the sorts that dimension order needs; `nan` clears the sign of NaN in computed rows; `membership`
-//!    rewrites the forms of IN in which a NULL counts, `marks` subqueries outside of conditions; DataFusion optimises
-//!    the rest. A remaining table of cells becomes `rows`: a scan that streams one row for each cell, sliced by the
-//!    filters that were pushed into it.
+//! 4. `order` adds the sorts that dimension order needs; `maybe` makes subqueries without rows NULL; `nan` clears the
+//!    sign of NaN in computed rows; `membership` rewrites the forms of IN in which a NULL counts, `marks` subqueries
+//!    outside of conditions; DataFusion optimises the rest. A remaining table of cells becomes `rows`: a scan that
+//!    streams one row for each cell, sliced by the filters that were pushed into it.
 //! 5. The [`CellPlan`] holds the relational plan over named placeholders (`ScanSource`) and a [`TensorScan`] for
 //!    each.
 //!
@@ -29,6 +29,7 @@ mod asof;
 mod boxes;
 mod calendars;
 mod casts;
+mod clocks;
 mod context;
 mod counted;
 mod cube;
@@ -45,13 +46,16 @@ mod join_keys;
 mod labelled;
 mod labels;
 mod like;
+mod local_time;
 mod lower;
 mod markers;
 mod marks;
+mod maybe;
 mod membership;
 mod mixed;
 mod names;
 mod nan;
+mod negated;
 mod numbered;
 mod operators;
 mod optimizer;
@@ -344,7 +348,8 @@ impl Lift<'_> {
             Density::Off => logical,
         };
         let logical = order::ordered(logical, state).map_err(told)?;
-        let logical = nan::rewrite(logical).and_then(|plan| membership::rewrite(plan, state));
+        let logical = maybe::rewrite(logical).and_then(nan::rewrite);
+        let logical = logical.and_then(|plan| membership::rewrite(plan, state));
         let logical = logical.and_then(window_keys::rewrite);
         let logical = logical.and_then(|plan| marks::rewrite(plan, state)).map_err(told)?;
         let optimized = state.optimize(&logical).map_err(|e| match error::correlated(&logical) {

@@ -1,11 +1,12 @@
 //! Casts: the names of types, and names of arguments that differ only by a cast.
 //!
 //! DataFusion knows SQL's names of types; NumPy's are added, and `int8` has 8 bits, as in tensor expressions.
+//! `timestamptz` is an instant, so it has a zone: UTC.
 //!
 //! DataFusion gives `sum(v::double)` and `sum(v)` one name, as its names omit casts, and rejects a block with both.
 //! Here an argument with a cast gets an alias that shows it: `sum("CAST(v AS Float64)")`.
 
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
 use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
@@ -32,6 +33,19 @@ impl TypePlanner for NumpyTypes {
             ast::DataType::UInt64 => DataType::UInt64,
             ast::DataType::Float32 => DataType::Float32,
             ast::DataType::Float64 => DataType::Float64,
+            ast::DataType::Timestamp(
+                precision,
+                ast::TimezoneInfo::Tz | ast::TimezoneInfo::WithTimeZone,
+            ) => {
+                let unit = match precision {
+                    Some(0) => TimeUnit::Second,
+                    Some(3) => TimeUnit::Millisecond,
+                    Some(6) => TimeUnit::Microsecond,
+                    None | Some(9) => TimeUnit::Nanosecond,
+                    Some(_) => return Ok(None),
+                };
+                DataType::Timestamp(unit, Some("UTC".into()))
+            }
             _ => return Ok(None),
         };
         Ok(Some(Arc::new(Field::new("", found, true))))

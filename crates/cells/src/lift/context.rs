@@ -14,9 +14,9 @@ use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, TypePlanne
 use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, TableSource, WindowUDF};
 
 use super::casts::{Casts, NumpyTypes};
-use super::markers;
 use super::shifts::Shifts;
 use super::time::Since;
+use super::{local_time, markers};
 use tessera_frontend::error::Position;
 
 /// The tables of one query and the functions of a session.
@@ -63,7 +63,8 @@ impl ContextProvider for Context<'_> {
 
     fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {
         let known = self.state.scalar_functions().get(name).cloned();
-        known.or_else(|| markers::function(name).map(Arc::new))
+        let ours = || markers::function(name).or_else(|| local_time::function(name));
+        known.or_else(|| ours().map(Arc::new))
     }
 
     fn get_higher_order_meta(&self, name: &str) -> Option<Arc<HigherOrderUDF>> {

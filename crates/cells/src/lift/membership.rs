@@ -116,7 +116,12 @@ impl Rules<'_> {
                 Some(row) => Ok(Transformed::yes(row.condition(false, self.state)?)),
                 None => Ok(Transformed::no(Expr::Exists(exists))),
             },
-            Expr::InSubquery(list) if !list.negated => Ok(Transformed::no(Expr::InSubquery(list))),
+            Expr::InSubquery(list) if !list.negated && is_whole => {
+                Ok(Transformed::no(Expr::InSubquery(list)))
+            }
+            Expr::InSubquery(list) if !list.negated => {
+                Ok(named_apart(list)?.update_data(Expr::InSubquery))
+            }
             Expr::InSubquery(list) if is_whole => self.absent(list),
             other => self.value(other),
         }
@@ -160,8 +165,9 @@ impl Rules<'_> {
     /// `IN` or `NOT IN` that is true, false or NULL.
     fn three_valued(&self, list: InSubquery) -> Result<Transformed<Expr>> {
         let jump = |expr, is_changed| Transformed::new(expr, is_changed, TreeNodeRecursion::Jump);
+        let Transformed { data: list, transformed, .. } = named_apart(list)?;
         if !self.has_null(&list)? || list.expr.contains_outer() {
-            return Ok(jump(Expr::InSubquery(list), false));
+            return Ok(jump(Expr::InSubquery(list), transformed));
         }
         let is_null = match is_correlated(&list.subquery) {
             true => {
@@ -228,6 +234,19 @@ fn named(subquery: &Subquery) -> Result<Projection> {
     let columns = subquery.subquery.schema().columns();
     let member = columns.into_iter().take(1).map(|column| Expr::Column(column).alias(MEMBER));
     Projection::try_new(member.collect(), subquery.subquery.clone())
+}
+
+/// The list with a name of its own for a column without a qualifier, as a union has one. In the join that DataFusion
+/// makes of a value the name would stand twice.
+fn named_apart(mut list: InSubquery) -> Result<Transformed<InSubquery>> {
+    let inner = &list.subquery;
+    let columns = inner.subquery.schema().columns();
+    let is_bare = columns.first().is_some_and(|column| column.relation.is_none());
+    if !is_bare || is_correlated(inner) || matches!(&*inner.subquery, LogicalPlan::Projection(_)) {
+        return Ok(Transformed::no(list));
+    }
+    list.subquery = subquery(inner, LogicalPlan::Projection(named(inner)?));
+    Ok(Transformed::yes(list))
 }
 
 /// The subquery's rows that fulfil a condition.

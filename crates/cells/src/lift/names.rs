@@ -8,7 +8,8 @@
 //! 4. Numeric items of a block without `FROM` become columns of a tensor block, so that `7 / 2` follows NumPy.
 //! 5. Subqueries replace joins with an alias, and blocks whose `ORDER BY` names a column that an alias hides.
 //! 6. Expressions replace aliases of items in WHERE and in later items.
-//! 7. Tensor syntax is rejected.
+//! 7. Named windows are written out where they are used.
+//! 8. Tensor syntax is rejected.
 
 mod aggregates;
 mod aliases;
@@ -26,6 +27,7 @@ mod surface;
 mod tensors;
 mod used;
 mod views;
+mod windows;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
@@ -222,6 +224,12 @@ impl VisitorMut for Relations<'_> {
             (None, None) => Scope::of(self.text),
         };
         written.enter(query.with.as_ref());
+        let windows = match (&*query.body, &mut query.order_by) {
+            (SetExpr::Select(select), Some(order)) => {
+                windows::expand_keys(order, select, &mut self.written)
+            }
+            _ => Ok(()),
+        };
         let order = match &*query.body {
             SetExpr::Select(_) => query.order_by.clone(),
             _ => None,
@@ -232,6 +240,9 @@ impl VisitorMut for Relations<'_> {
         }
         let ctes = BTreeMap::new();
         self.scopes.push(Level { ctes, written, definitions, view, order, known, expressions });
+        if let Err(error) = windows {
+            return ControlFlow::Break(error);
+        }
         let Some(with) = &mut query.with else { return ControlFlow::Continue(()) };
         let (mut kept, mut seen) = (Vec::new(), VecDeque::new());
         for cte in std::mem::take(&mut with.cte_tables) {
@@ -290,6 +301,9 @@ impl VisitorMut for Relations<'_> {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        if let Err(error) = windows::expand(select, &mut self.written) {
+            return ControlFlow::Break(error);
+        }
         // The columns of an outer query are names, too.
         if self.expressions == 0 {
             let mut written = self.written;

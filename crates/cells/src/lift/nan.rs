@@ -14,7 +14,8 @@
 //!
 //! -0.0 and 0.0 have different bits too. DataFusion's comparisons, joins and groups treat them as equal. What else
 //! compares gets `one_zero(v)`: IN, `CASE v WHEN`, `nullif`, `DISTINCT` in an aggregate, `ORDER BY`, the keys of OVER.
-//! [`member`] prevents the optimiser from merging lists of IN.
+//! [`member`] prevents the optimiser from merging lists of IN; `tessera_each(CASE …)` in such a list is no constant for
+//! DataFusion, which takes a CASE for one.
 
 mod member;
 mod plain;
@@ -62,9 +63,10 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     .map(|t| t.data)
 }
 
-/// `one_nan`, `one_zero` and `member`.
-pub(super) fn functions() -> [ScalarUDF; 3] {
-    [plain::Plain::udf(false), plain::Plain::udf(true), plain::Member::udf()]
+/// `one_nan`, `one_zero`, `member` and `tessera_each`.
+pub(super) fn functions() -> [ScalarUDF; 4] {
+    let [nan, zero] = [false, true].map(plain::Plain::udf);
+    [nan, zero, plain::Member::udf(), plain::Each::udf()]
 }
 
 /// Rewrites one expression over labels.

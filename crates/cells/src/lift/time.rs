@@ -1,8 +1,9 @@
 //! Converts texts compared with times to instants of the time's calendar.
 //!
 //! It runs on the plan before types are coerced, because coercion would read `'2020-01'` as text. A text compared with
-//! a time is its first instant: `time >= '2020'` begins with the year. [`calendars`], [`unsigned`], [`float32`], [`zones`],
-//! [`operators`] and [`escape`] run in the same traversal. `time - '2020'` has no type with a text, so [`Since`]
+//! a time is its first instant: `time >= '2020'` begins with the year. [`calendars`], [`unsigned`], [`float32`],
+//! [`local_time`], [`zones`], [`operators`] and [`escape`] run in the same traversal. `time - '2020'` has no type with a
+//! text, so [`Since`]
 //! converts it while the plan is built.
 
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ use tessera_planner::time::parse_period;
 
 use super::calendars::{calendar_of, is_text, meets};
 use super::functions::TimeText;
-use super::{calendars, escape, float32, operators, unsigned, zones};
+use super::{calendars, clocks, escape, float32, local_time, operators, unsigned, zones};
 use tessera_frontend::error::{Error, Position};
 
 /// Rewrites all expressions of a plan.
@@ -50,6 +51,7 @@ pub(crate) fn rewrite(
                     .transform_data(|e| calendars::kept(e, &schema, texts, &mut has_kept))?
                     .transform_data(|e| unsigned::one(e, &schema))?
                     .transform_data(|e| float32::one(e, &schema))?
+                    .transform_data(|e| local_time::one(e, &schema, state))?
                     .transform_data(|e| zones::one(e, &schema))?
                     .transform_data(|e| operators::one(e, &schema, state))?
                     .transform_data(|e| escape::one(e, state))
@@ -168,7 +170,7 @@ fn is_moment(data_type: &DataType) -> bool {
     )
 }
 
-/// Converts texts in subtractions with times.
+/// Converts texts in subtractions with times, dates beside hours, and times of day in comparisons.
 #[derive(Debug)]
 pub(super) struct Since {
     /// The position of each text.
@@ -182,6 +184,8 @@ impl ExprPlanner for Since {
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
         super::go_on()?;
+        clocks::one(&mut expr, schema);
+        zones::compared(&mut expr, schema);
         if expr.op == BinaryOperator::Minus {
             let (left, right) = (&expr.left, &expr.right);
             if let Some(moment) = moment(left, right, schema, &self.texts)? {

@@ -5,7 +5,7 @@ use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::ScalarUDF;
 
 use super::functions::{TimeText, opaque};
-use super::{all_of, always, decimals, join_keys, like, nan, order};
+use super::{all_of, always, decimals, join_keys, like, maybe, nan, order};
 
 /// The parts of such a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,10 +62,10 @@ impl Unnamed {
 
 /// The function without state that has that name.
 fn plain(name: &str) -> Option<ScalarUDF> {
-    let [nan, zero, member] = nan::functions();
     let (all, always) = (all_of::function(), always::function());
-    let ours = [nan, zero, member, all, always, TimeText::default().into(), opaque()];
-    let mut ours = ours.into_iter().chain(join_keys::functions()).chain(decimals::functions());
+    let ours = [all, always, TimeText::default().into(), opaque(), maybe::function()];
+    let ours = ours.into_iter().chain(nan::functions());
+    let mut ours = ours.chain(join_keys::functions()).chain(decimals::functions());
     ours.find(|function| function.name() == name)
 }
 
@@ -94,12 +94,12 @@ mod tests {
         ];
         let like = |negated| like::of_parts("a".into(), vec!["b".into()], String::new(), negated);
         let calls = [like(false), like(true), ranked(&labels)];
-        let names = ["one_nan", "one_zero", "member"];
+        let names = ["one_nan", "one_zero", "member", "tessera_each"];
         let names =
             names.into_iter().chain(["tessera_all", "tessera_join_key", "tessera_time_text"]);
         let decimals = ["add", "subtract", "multiply"].map(|op| format!("tessera_decimal_{op}"));
         let names = names
-            .chain(["tessera_always", "tessera_opaque", "tessera_join_key_32"])
+            .chain(["tessera_always", "tessera_opaque", "tessera_join_key_32", "tessera_maybe"])
             .chain(decimals.iter().map(String::as_str));
         let plain = names.map(|name| plain(name).unwrap());
         for function in calls.into_iter().chain(plain) {

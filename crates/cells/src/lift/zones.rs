@@ -1,7 +1,7 @@
 //! Times with a zone are instants: compared with a time without one, which is UTC here, they are converted to UTC.
 //!
-//! Arrow would compare the zone's local clock with the other side, and read a text without an offset as local time. Runs
-//! before types are coerced.
+//! Arrow would compare the zone's local clock with the other side, and read a text without an offset as local time. Times
+//! of day of different units, which DataFusion does not compare, meet in nanoseconds. Runs before types are coerced.
 
 use std::sync::Arc;
 
@@ -10,9 +10,11 @@ use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Between, InList, InSubquery, ScalarFunction};
+use datafusion::logical_expr::planner::RawBinaryExpr;
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Projection, cast,
 };
+use sqlparser::ast::BinaryOperator;
 use tessera_planner::dtype::Calendar;
 use tessera_planner::time::parse_period;
 
@@ -41,6 +43,7 @@ pub(super) fn one(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         Expr::InList(InList { mut expr, mut list, negated }) => {
             let mut is_changed = false;
+            // A later item may change the value.
             for _ in 0..2 {
                 for item in &mut list {
                     is_changed |= meet(&mut expr, item, schema);
@@ -122,14 +125,42 @@ fn meet_text(zoned: &mut Expr, text: &mut Expr, unit: TimeUnit, schema: &DFSchem
     false
 }
 
-/// Removes the zone of one of two times if the other has none.
+/// Removes the zone of one of two times if the other has none; gives two times of day one unit.
 fn meet(a: &mut Expr, b: &mut Expr, schema: &DFSchema) -> bool {
     match (time(a, schema), time(b, schema)) {
         (Some((unit, true)), Some((_, false))) => to_utc(a, unit),
         (Some((_, false)), Some((unit, true))) => to_utc(b, unit),
         (Some((unit, true)), None) => return meet_text(a, b, unit, schema),
         (None, Some((unit, true))) => return meet_text(b, a, unit, schema),
-        _ => return false,
+        _ => {
+            // Later planning of the expression reports an error.
+            let (Ok(of_a), Ok(of_b)) = (a.get_type(schema), b.get_type(schema)) else {
+                return false;
+            };
+            return of_one_unit([a, b], [&of_a, &of_b]);
+        }
+    }
+    true
+}
+
+/// Gives the sides of a comparison one unit, if they are times of day. Their types must fit while the plan is built.
+pub(super) fn compared(expr: &mut RawBinaryExpr, schema: &DFSchema) {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    if matches!(expr.op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
+        && let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema))
+    {
+        of_one_unit([&mut expr.left, &mut expr.right], [&left, &right]);
+    }
+}
+
+fn of_one_unit(sides: [&mut Expr; 2], kinds: [&DataType; 2]) -> bool {
+    let are_times =
+        kinds.iter().all(|kind| matches!(kind, DataType::Time32(_) | DataType::Time64(_)));
+    if !are_times || kinds[0] == kinds[1] {
+        return false;
+    }
+    for side in sides {
+        *side = cast(std::mem::take(side), DataType::Time64(TimeUnit::Nanosecond));
     }
     true
 }

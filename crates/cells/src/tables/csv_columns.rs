@@ -9,6 +9,7 @@ use arrow::error::ArrowError;
 use datafusion::error::{DataFusionError, Result};
 use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::sync::Arc;
 
@@ -52,8 +53,9 @@ impl Layout {
         }
         // A column without a value may have one later.
         let of = |of: DataType| if of == DataType::Null { DataType::Utf8 } else { of };
-        let fields =
-            columns.fields.into_iter().map(|(name, dtype)| Field::new(name, of(dtype), true));
+        let mut names = Names::default();
+        let fields = columns.fields.into_iter();
+        let fields = fields.map(|(name, dtype)| Field::new(names.free(name), of(dtype), true));
         Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
     }
 
@@ -141,6 +143,26 @@ impl Layout {
     }
 }
 
+/// The names of columns, of which no two are the same: those of `a, a, a` are `a`, `a_1` and `a_2`.
+#[derive(Default)]
+struct Names {
+    used: BTreeSet<String>,
+    /// The last number behind a name.
+    numbers: BTreeMap<String, usize>,
+}
+
+impl Names {
+    fn free(&mut self, name: String) -> String {
+        let mut free = name.clone();
+        while !self.used.insert(free.clone()) {
+            let number = self.numbers.entry(name.clone()).or_default();
+            *number += 1;
+            free = format!("{name}_{number}");
+        }
+        free
+    }
+}
+
 /// A type for the values of both.
 fn of_both(a: DataType, b: DataType) -> DataType {
     use DataType::{Date32, Float64, Int64, Null, Timestamp, Utf8};
@@ -217,6 +239,21 @@ mod tests {
         assert_eq!(columns("a,b\n1,2", 9).await.unwrap(), "a Int64, b Int64");
         assert_eq!(columns("a,b\n1,x\n2.5,3", 9).await.unwrap(), "a Float64, b Utf8");
         assert_eq!(columns("", 9).await.unwrap(), "");
+    }
+
+    #[tokio::test]
+    async fn no_two_columns_have_one_name() {
+        for (header, want) in [
+            ("a,a,b", ["a", "a_1", "b"]),
+            ("a,a,a", ["a", "a_1", "a_2"]),
+            ("a,a,a_1", ["a", "a_1", "a_1_1"]),
+            ("a,a_1,a", ["a", "a_1", "a_2"]),
+            ("a,A,a", ["a", "A", "a_1"]),
+        ] {
+            let found = columns(&format!("{header}\n1,2,3\n"), 9).await.unwrap();
+            let want = want.map(|name| format!("{name} Int64"));
+            assert_eq!(found, want.join(", "), "{header}");
+        }
     }
 
     #[tokio::test]

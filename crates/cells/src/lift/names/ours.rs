@@ -5,6 +5,7 @@
 //! | `a // b`, `a ^ b` | functions of this crate |
 //! | `month(t)`, `EXTRACT(MONTH FROM t)` | `date_part('month', t)` |
 //! | `season(t)`, `dayofweek(t)` | `date_part('month', t) % 12 / 3`, `(date_part('dow', t) + 6) % 7` |
+//! | `t AT TIME ZONE 'UTC'` | a function: see [`local_time`] |
 //! | `now()`, `CURRENT_DATE` | the time at which the statement was accepted, the same throughout the statement |
 //! | `where(c, x, y)` | `CASE WHEN c THEN x ELSE y END` |
 //! | `e()`, `nan()`, `inf()` | the `float64` |
@@ -20,6 +21,7 @@ use sqlparser::ast::{
 
 use tessera_frontend::ast::null;
 
+use super::super::local_time;
 use super::{FLOOR_DIVIDE, POWER, aggregates, span_is_operator};
 
 /// Rewrites one expression whose operands are already rewritten.
@@ -31,6 +33,10 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
         }
         Expr::BinaryOp { left, op, right } if is_quantifier(op, right) => {
             quantify(expr);
+        }
+        Expr::AtTimeZone { timestamp, time_zone } => {
+            let args = [timestamp, time_zone].map(|e| std::mem::replace(&mut **e, null()));
+            *expr = call(local_time::NAME, args.into());
         }
         Expr::Extract { field, expr: time, .. } => {
             let part = Value::SingleQuotedString(field.to_string().to_lowercase());

@@ -64,6 +64,16 @@ fn is_constant(expr: &Expr) -> bool {
     varies.is_ok_and(|varies| !varies) && !expr.is_volatile()
 }
 
+/// True for an item of a list that DataFusion does not mistake for a constant: a column, or a constant.
+pub(super) fn is_seen_through(item: &Expr) -> bool {
+    match item {
+        Expr::Column(_) | Expr::OuterReferenceColumn(..) => true,
+        Expr::Cast(cast) => is_seen_through(&cast.expr),
+        Expr::TryCast(cast) => is_seen_through(&cast.expr),
+        other => is_constant(other),
+    }
+}
+
 /// The column and the constant of an equality.
 fn equality(expr: &Expr) -> Option<(&Expr, &Expr)> {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = expr else { return None };

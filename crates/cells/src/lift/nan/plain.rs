@@ -145,6 +145,46 @@ impl ScalarUDFImpl for Member {
     }
 }
 
+/// `tessera_each(x)`: its argument as one value for each row, also where that is no row.
+///
+/// DataFusion evaluates the items of IN over no rows, and takes those that are one value there for constants. CASE is
+/// NULL there, whatever it is over rows.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Each {
+    signature: Signature,
+}
+
+impl Each {
+    pub(super) fn udf() -> ScalarUDF {
+        ScalarUDF::new_from_impl(Each { signature: Signature::any(1, Volatility::Immutable) })
+    }
+}
+
+impl ScalarUDFImpl for Each {
+    fn name(&self) -> &str {
+        "tessera_each"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        internal_err!("tessera_each has a type by its field")
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        kept(&args)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match args.args.into_iter().next() {
+            Some(value) => Ok(ColumnarValue::Array(value.into_array(args.number_rows)?)),
+            None => exec_err!("tessera_each takes one argument"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,19 +5,21 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
-use datafusion::logical_expr::expr::{Case, Cast, InList, ScalarFunction, TryCast};
+use datafusion::logical_expr::expr::{Between, Case, Cast, InList, ScalarFunction, TryCast};
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, Operator, ScalarUDF, ScalarUDFImpl, SortExpr,
 };
 
+use super::super::negated;
 use super::member;
-use super::plain::{Member, Plain};
+use super::plain::{Each, Member, Plain};
 
 /// The functions used by the rewrite.
 pub(super) struct Rules {
     nan: Arc<ScalarUDF>,
     zero: Arc<ScalarUDF>,
     member: Arc<ScalarUDF>,
+    each: Arc<ScalarUDF>,
 }
 
 /// Functions of single numbers whose result for NaN does not depend on its sign.
@@ -59,8 +61,8 @@ const OF_NUMBERS: [&str; 34] = [
 ];
 
 /// Functions that return one of their arguments.
-const CHOICES: [&str; 7] =
-    ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2", "tessera_opaque"];
+const CHOICES: [&str; 8] =
+    ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2", "tessera_maybe", "tessera_opaque"];
 
 /// Aggregates and window functions that return one of their input values.
 const OF_VALUES: [&str; 11] = [
@@ -84,6 +86,7 @@ impl Rules {
             nan: Arc::new(Plain::udf(false)),
             zero: Arc::new(Plain::udf(true)),
             member: Arc::new(Member::udf()),
+            each: Arc::new(Each::udf()),
         }
     }
 
@@ -109,7 +112,8 @@ impl Rules {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
                 let left = Box::new(self.filter(*left, schema, is_changed)?);
                 let right = Box::new(self.filter(*right, schema, is_changed)?);
-                Ok(Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }))
+                let both = Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right });
+                Ok(without_circle(both, is_changed))
             }
             list if member::is_plain(&list, schema) => Ok(list),
             other => {
@@ -153,8 +157,9 @@ impl Rules {
             })?
             .data;
         let expr = match expr {
-            Expr::InList(list) => {
+            Expr::InList(mut list) => {
                 *is_changed = true;
+                self.items(&mut list.list);
                 let list = if is_float(&list.expr, schema) { self.of_floats(list) } else { list };
                 self.member.call(vec![Expr::InList(list)])
             }
@@ -187,6 +192,16 @@ impl Rules {
                 *is_changed = true;
                 null_if(f, schema)?
             }
+            // The optimiser makes a list of IN of these.
+            Expr::ScalarFunction(mut f) if f.func.name() == "array_has" => {
+                if let Some(Expr::ScalarFunction(list)) = f.args.first_mut()
+                    && list.func.name() == "make_array"
+                {
+                    *is_changed |= self.items(&mut list.args);
+                }
+                Expr::ScalarFunction(f)
+            }
+            Expr::Negative(inner) => negated::of(inner, schema, is_changed),
             Expr::AggregateFunction(mut call) => {
                 let is_of_different = call.params.distinct || call.func.name() == "approx_distinct";
                 for arg in call.params.args.iter_mut().filter(|_| is_of_different) {
@@ -215,6 +230,16 @@ impl Rules {
         for key in keys {
             key.expr = self.of_key(std::mem::take(&mut key.expr), schema, is_changed);
         }
+    }
+
+    /// Prevents DataFusion from taking an item of IN for a constant that is none; true if there is one.
+    fn items(&self, items: &mut [Expr]) -> bool {
+        let mut is_changed = false;
+        for item in items.iter_mut().filter(|item| !member::is_seen_through(item)) {
+            *item = self.each.call(vec![std::mem::take(item)]);
+            is_changed = true;
+        }
+        is_changed
     }
 
     /// Canonicalizes both sides of IN, which compares bits.
@@ -292,20 +317,41 @@ fn makes_floats(expr: &Expr, schema: &DFSchema) -> bool {
 /// Rewrites `e / 2 = e` so that DataFusion infers no equivalence from it: it would treat both sides as equal
 /// everywhere, and then not recognize an order by `e`.
 fn without_circle(condition: Expr, is_changed: &mut bool) -> Expr {
-    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else {
-        return condition;
-    };
     let holds = |whole: &Expr, part: &Expr| {
         !matches!(part, Expr::Literal(..)) && whole.exists(|e| Ok(e == part)).unwrap_or(false)
     };
-    let part = match (holds(&left, &right), holds(&right, &left)) {
+    let Some((left, right)) = equal_sides(&condition) else { return condition };
+    let part = match (holds(left, right), holds(right, left)) {
         (true, _) => right.clone(),
         (_, true) => left.clone(),
-        _ => return Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }),
+        _ => return condition,
     };
     *is_changed = true;
-    let same = Expr::BinaryExpr(BinaryExpr { left, op: Operator::IsNotDistinctFrom, right });
-    same.and(Expr::IsNotNull(part))
+    let (left, right) = (Box::new(left.clone()), Box::new(right.clone()));
+    let same = Expr::BinaryExpr(BinaryExpr::new(left, Operator::IsNotDistinctFrom, right));
+    same.and(part.is_not_null())
+}
+
+/// The sides of `a = b`, also where the simplifier makes it of `a BETWEEN b AND b` or `a >= b AND a <= b`.
+fn equal_sides(condition: &Expr) -> Option<(&Expr, &Expr)> {
+    match condition {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => Some((left, right)),
+        Expr::Between(Between { expr, negated: false, low, high }) if low == high => {
+            Some((expr, low))
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
+            let (Expr::BinaryExpr(one), Expr::BinaryExpr(other)) = (&**left, &**right) else {
+                return None;
+            };
+            let is_pair = matches!(
+                (one.op, other.op),
+                (Operator::GtEq, Operator::LtEq) | (Operator::LtEq, Operator::GtEq)
+            );
+            let is_same = is_pair && one.left == other.left && one.right == other.right;
+            is_same.then_some((&*one.left, &*one.right))
+        }
+        _ => None,
+    }
 }
 
 /// True if an aggregate or window function computes floats from its inputs.
@@ -329,4 +375,55 @@ fn name_of_call(call: &Expr) -> Option<&str> {
 /// True for float types. An unknown type is no float: later planning reports the error.
 pub(super) fn is_float(expr: &Expr, schema: &DFSchema) -> bool {
     matches!(expr.get_type(schema), Ok(DataType::Float64 | DataType::Float32))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use datafusion::logical_expr::{cast, when};
+    use datafusion::prelude::{col, lit};
+
+    #[test]
+    fn items_that_differ_from_row_to_row_are_no_constants() {
+        let case = || when(col("a").gt(lit(1)), lit(2)).when(col("a").gt(lit(0)), lit(3)).end();
+        let mut items = vec![
+            col("a"),
+            lit(1),
+            cast(col("a"), DataType::Int64),
+            case().unwrap(),
+            cast(case().unwrap(), DataType::Int64),
+        ];
+        assert!(Rules::new().items(&mut items));
+        let are_hidden: Vec<bool> = items.iter().map(is_call_of::<Each>).collect();
+        assert_eq!(are_hidden, [false, false, false, true, true]);
+        assert!(!Rules::new().items(&mut items[..3]));
+    }
+
+    #[test]
+    fn no_side_of_an_equality_is_a_part_of_the_other() {
+        let (a, whole) = (|| col("a"), || col("a") / lit(2));
+        for (condition, want) in [
+            (whole().eq(a()), true),
+            (a().eq(whole()), true),
+            (whole().between(a(), a()), true),
+            (whole().gt_eq(a()).and(whole().lt_eq(a())), true),
+            (whole().lt_eq(a()).and(whole().gt_eq(a())), true),
+            (whole().between(a(), lit(7)), false),
+            (whole().not_between(a(), a()), false),
+            (whole().gt_eq(a()).and(whole().lt(a())), false),
+            (whole().eq(col("b")), false),
+            (whole().eq(lit(2)), false),
+        ] {
+            let mut is_changed = false;
+            let shown = condition.to_string();
+            let new = without_circle(condition, &mut is_changed);
+            assert_eq!(is_changed, want, "{shown}");
+            if want {
+                assert!(new.to_string().ends_with("AND a IS NOT NULL"), "{new}");
+            } else {
+                assert_eq!(new.to_string(), shown);
+            }
+        }
+    }
 }

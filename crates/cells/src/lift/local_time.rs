@@ -1,0 +1,171 @@
+//! `t AT TIME ZONE 'Europe/Berlin'`: of a time with a zone the clock there, which has no zone; of a time without one the
+//! instant at which that clock shows it.
+//!
+//! DataFusion casts either to a time with the zone, which is the same instant as before. Here a function carries the
+//! construct through its planner. Runs before types are coerced.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use arrow::array::timezone::Tz;
+use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{
+    DFSchema, DataFusionError, Result, ScalarValue, exec_err, internal_err, plan_err,
+};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility, cast,
+};
+use tessera_frontend::error::Error;
+use tessera_planner::dtype::Calendar;
+
+use super::table::calendar;
+
+/// Name of the function, which no text can produce.
+pub(super) const NAME: &str = "tessera_at_time_zone";
+
+/// The function of that name: `tessera_at_time_zone(time, zone)`.
+pub(super) fn function(name: &str) -> Option<ScalarUDF> {
+    let signature = Signature::any(2, Volatility::Immutable);
+    (name == NAME).then(|| ScalarUDF::new_from_impl(AtTimeZone { signature }))
+}
+
+/// Replaces a call of the function.
+pub(super) fn one(
+    expr: Expr,
+    schema: &DFSchema,
+    state: &SessionState,
+) -> Result<Transformed<Expr>> {
+    let call = match expr {
+        Expr::ScalarFunction(call) if call.func.name() == NAME => call,
+        other => return Ok(Transformed::no(other)),
+    };
+    let Ok([time, Expr::Literal(zone, _)]) = <[Expr; 2]>::try_from(call.args) else {
+        return internal_err!("{NAME} takes a time and a zone");
+    };
+    let (_, field) = time.to_field(schema)?;
+    let zone = zone_of(Some(&zone))?;
+    let kind = result(&field, zone)?;
+    let is_date = matches!(field.data_type(), DataType::Date32 | DataType::Date64);
+    Ok(Transformed::yes(match (&kind, state.scalar_functions().get("to_local_time")) {
+        (DataType::Timestamp(unit, None), Some(to_local_time)) => {
+            let there = DataType::Timestamp(*unit, Some(zone.into()));
+            to_local_time.call(vec![cast(time, there)])
+        }
+        (DataType::Timestamp(unit, Some(_)), _) if is_date => {
+            cast(cast(time, DataType::Timestamp(*unit, None)), kind)
+        }
+        (DataType::Timestamp(_, Some(_)), _) => cast(time, kind),
+        _ => return internal_err!("there is no function to_local_time"),
+    }))
+}
+
+/// The name of a zone.
+fn zone_of(zone: Option<&ScalarValue>) -> Result<&str> {
+    let Some(zone) = zone.and_then(|zone| zone.try_as_str().flatten()) else {
+        return refused(Error::Unsupported {
+            construct: "AT TIME ZONE with a zone that is not a text of the query".to_string(),
+            position: None,
+            hint: Some("write its name, as in `AT TIME ZONE 'Europe/Berlin'`".to_string()),
+        });
+    };
+    match Tz::from_str(zone) {
+        Ok(_) => Ok(zone),
+        Err(_) => refused(Error::Cells {
+            code: "invalid_argument",
+            message: format!("`{zone}` is not a time zone"),
+            position: None,
+            hint: Some(
+                "write a name such as 'Europe/Berlin', or an offset as '+02:00'".to_string(),
+            ),
+        }),
+    }
+}
+
+/// The type of a time AT TIME ZONE.
+fn result(time: &Field, zone: &str) -> Result<DataType> {
+    let unit = match time.data_type() {
+        DataType::Timestamp(unit, Some(_)) => return Ok(DataType::Timestamp(*unit, None)),
+        DataType::Timestamp(unit, None) => *unit,
+        DataType::Date32 | DataType::Date64 => TimeUnit::Microsecond,
+        DataType::Null | DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+            TimeUnit::Nanosecond
+        }
+        other => {
+            let what = match calendar(time).filter(|calendar| *calendar != Calendar::Standard) {
+                Some(calendar) => format!("a time of the calendar {}", calendar.name()),
+                None => other.to_string(),
+            };
+            return refused(Error::Cells {
+                code: "type_error",
+                message: format!("AT TIME ZONE takes a time or a date, and this is {what}"),
+                position: None,
+                hint: None,
+            });
+        }
+    };
+    Ok(DataType::Timestamp(unit, Some(zone.into())))
+}
+
+fn refused<T>(error: Error) -> Result<T> {
+    Err(DataFusionError::External(Box::new(error)))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct AtTimeZone {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for AtTimeZone {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        internal_err!("{NAME} has a type by its field")
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        let ([time, _], [_, zone]) = (args.arg_fields, args.scalar_arguments) else {
+            return plan_err!("{NAME} takes two arguments");
+        };
+        let kind = result(time, zone_of(*zone)?)?;
+        Ok(Arc::new(Field::new(NAME, kind, time.is_nullable())))
+    }
+
+    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        exec_err!("{NAME} stands for a part of a query and has no value")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn zones_come_and_go() {
+        use DataType::{Date32, Int64, Timestamp};
+        use TimeUnit::{Microsecond, Millisecond};
+        let of = |kind: DataType| result(&Field::new("t", kind, true), "Europe/Berlin").ok();
+        let there = |unit| Some(Timestamp(unit, Some("Europe/Berlin".into())));
+        assert_eq!(of(Timestamp(Millisecond, None)), there(Millisecond));
+        let zoned = Timestamp(Millisecond, Some("UTC".into()));
+        assert_eq!(of(zoned), Some(Timestamp(Millisecond, None)));
+        assert_eq!(of(Date32), there(Microsecond));
+        assert_eq!(of(Int64), None);
+        for (zone, want) in
+            [("Europe/Berlin", true), ("+02:00", true), ("UTC", true), ("nowhere", false)]
+        {
+            let zone = ScalarValue::from(zone);
+            assert_eq!(zone_of(Some(&zone)).is_ok(), want, "{zone}");
+        }
+        assert!(zone_of(None).is_err());
+    }
+}

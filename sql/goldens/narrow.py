@@ -1,4 +1,4 @@
-"""sql/cells/narrow, zones, moments, unions: labels in float32, times with zones, functions of times, ORDER BY over UNION ALL; expected from DuckDB."""
+"""sql/cells/narrow, zones, moments, unions, lateral: labels in float32, times with zones, functions of times, ORDER BY over UNION ALL; expected from DuckDB."""
 
 import duckdb
 import numpy as np
@@ -151,3 +151,14 @@ f.note("CTEs that are called as our own tables are.")
 same(f, "WITH cells_0 AS (SELECT 7 AS x), CELLS_1 AS (SELECT 8 AS y) SELECT n, x, y FROM stations, cells_0, cells_1 WHERE n < 3 ORDER BY n")
 steps = ", ".join(f"a{i} AS (SELECT l.n FROM a{i - 1} l JOIN a{i - 1} r ON l.n = r.n)" for i in range(1, 13))
 same(f, f"WITH shared_0 AS (SELECT 100 AS x), a0 AS (SELECT n FROM stations), {steps} SELECT sum(n) AS s, max(x) AS m FROM a12, shared_0")
+
+f = Script("cells/lateral", "LATERAL, and subqueries as values that use a column outside. Expected values from DuckDB.", setup=TABLES)
+P = "'tests/data/tables/stations.parquet'"
+here = (P, "stations")
+same(f, f"SELECT a.n, q.m FROM {P} a, LATERAL (SELECT b.n AS m FROM {P} b WHERE b.n = a.n AND b.n > 4) q ORDER BY a.n", here)
+same(f, f"SELECT a.n, q.k FROM stations a, LATERAL (SELECT count(*) AS k FROM {P} b) q WHERE a.n < 2 ORDER BY a.n", here)
+same(f, "SELECT a.n, (SELECT first_value(b.n ORDER BY b.utc DESC) FROM stations b WHERE b.n = a.n) AS x FROM stations a WHERE a.n < 3 ORDER BY a.n", ("first_value(b.n ORDER BY b.utc DESC)", "arg_max(b.n, b.utc)"))
+f.error("SELECT a.n, q.m FROM stations a, LATERAL (SELECT a.n + 1 AS m) q", "unsupported: `a.n` of another relation in a LATERAL subquery")
+f.error("SELECT a.n, q.m FROM stations a, LATERAL (SELECT b.n AS m FROM stations b WHERE b.n = a.n ORDER BY b.utc LIMIT 1) q", "unsupported: `a.n` of another relation in a LATERAL subquery")
+f.error("SELECT a.n, (SELECT b.n FROM stations b WHERE b.n = a.n ORDER BY b.utc DESC LIMIT 1) AS x FROM stations a", "unsupported: LIMIT in a value of a subquery")
+f.error("SELECT a.n, (SELECT b.n FROM stations b WHERE b.n = a.n) AS x FROM stations a", "plan_error: .*must be an aggregate")

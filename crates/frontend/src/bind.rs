@@ -218,8 +218,9 @@ impl Search {
     }
 
     fn factor(&mut self, factor: &TableFactor) {
-        if let Relation::Subquery { query, .. } = ast::relation(factor) {
-            return self.query(query);
+        // Also behind LATERAL.
+        if let TableFactor::Derived { subquery, .. } = factor {
+            return self.query(subquery);
         }
         if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
             return self.joined(table_with_joins);

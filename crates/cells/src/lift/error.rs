@@ -42,6 +42,7 @@ pub(crate) fn correlated(logical: &LogicalPlan) -> Result<(), Error> {
 /// Rejects subqueries of an optimised plan that cannot be executed: the optimiser could not rewrite them to joins.
 pub(crate) fn remaining(logical: &LogicalPlan) -> Result<(), Error> {
     correlated(logical)?;
+    lateral(logical)?;
     first_subquery(logical, |e, inner, node| {
         if matches!(e, Expr::ScalarSubquery(_)) {
             return None;
@@ -61,9 +62,49 @@ pub(crate) fn remaining(logical: &LogicalPlan) -> Result<(), Error> {
     })
 }
 
+/// Rejects columns of other relations in LATERAL that the optimiser could not make conditions of a join.
+fn lateral(logical: &LogicalPlan) -> Result<(), Error> {
+    let mut found = None;
+    let walk = logical.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|e| {
+                if let Expr::OuterReferenceColumn(_, column) = e {
+                    found = Some(column.clone());
+                    return Ok(TreeNodeRecursion::Stop);
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    });
+    walk.map_err(plan)?;
+    let Some(column) = found else { return Ok(()) };
+    Err(Error::Unsupported {
+        construct: format!(
+            "`{}` of another relation in a LATERAL subquery of this form",
+            column.flat_name()
+        ),
+        position: column.spans().first().map(place),
+        hint: Some(
+            "use it in a WHERE without GROUP BY, DISTINCT or LIMIT around it: `FROM a, LATERAL (SELECT b.v FROM b WHERE b.k = a.k) c`; the latest row of each is `FROM a ASOF JOIN b ON a.k = b.k AND a.time >= b.time`"
+                .to_string(),
+        ),
+    })
+}
+
+/// The way to one of the rows that a subquery as a value has.
+const ONE_OF_ROWS: &str = "aggregate it: `(SELECT first_value(b.v ORDER BY b.time DESC) FROM b WHERE b.k = a.k)` is the value of the last row, `max(b.v)` the greatest one";
+
+/// True if a plan or a part of it is limited.
+fn has_limit(plan: &LogicalPlan) -> bool {
+    plan.exists(|node| Ok(matches!(node, LogicalPlan::Limit(_)))).unwrap_or(false)
+}
+
 /// The error for a subquery that uses a column outside; `is_value` for a scalar one.
 pub(super) fn of_outside(is_value: bool, inner: &Subquery) -> Error {
     let (construct, hint) = match is_value {
+        true if has_limit(&inner.subquery) => {
+            ("LIMIT in a value of a subquery that uses a column outside", ONE_OF_ROWS)
+        }
         true => (
             "a value of a subquery that uses a column outside other than in `column = outside`",
             "name an expression in a derived table, as in `FROM (SELECT *, k + 1 AS k1 FROM b) c WHERE c.k1 = a.k`; or join and aggregate: `SELECT a.x, count(b.x) FROM a LEFT JOIN b ON b.x < a.x GROUP BY a.x`",
@@ -377,6 +418,14 @@ fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
             hint: Some(
                 "name it as an item and use the name: `SELECT k IN (SELECT …) AS found … ORDER BY found`".into(),
             ),
+        });
+    }
+    if message.starts_with("Correlated scalar subquery must be aggregated") {
+        return Some(Error::Cells {
+            code: "plan_error",
+            message: "a subquery as a value that uses a column outside must be an aggregate: it may have several rows".into(),
+            position,
+            hint: Some(ONE_OF_ROWS.into()),
         });
     }
     if let Some(rest) = message.strip_prefix("Source table contains ")

@@ -53,7 +53,7 @@ fn calls_that_fit_no_signature_are_placed_and_named_as_written() {
     assert!(told.contains("convert it: `std(x::int)`"), "{told}");
     let told = code("SELECT mean(t2m, 'time') FROM era5 WHERE lat > 0");
     assert!(told.starts_with("type_error: `mean` is not defined for float64 and text"), "{told}");
-    assert!(told.contains("Some((1, 8)) | over rows `mean` takes one column"), "{told}");
+    assert!(told.contains("Some((1, 8)) | over rows, `mean` takes one column"), "{told}");
 }
 
 #[test]

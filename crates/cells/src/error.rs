@@ -118,7 +118,11 @@ pub(crate) fn plain(message: &str) -> &str {
     while let Some(rest) = STAGES.iter().find_map(|stage| text.strip_prefix(stage)) {
         text = rest;
     }
-    text
+    // What Arrow says after it is the whole sentence.
+    match text.strip_prefix("Cast error: ") {
+        Some(rest) if rest.starts_with("Can't cast value ") => rest,
+        _ => text,
+    }
 }
 
 /// Why a file is not a table of its format, from DataFusion's message.
@@ -152,6 +156,8 @@ pub enum RowsErrorKind {
     ZeroDivision,
     /// A value did not convert to another type.
     Conversion,
+    /// A number is outside of the range of another type.
+    Range,
     /// Anything else.
     Other,
 }
@@ -164,6 +170,7 @@ impl RowsErrorKind {
             // Arrow marks it only in its message.
             false if message.to_ascii_lowercase().contains("divide by zero") => Self::ZeroDivision,
             false if message.contains("Cannot cast ") => Self::Conversion,
+            false if message.contains("Can't cast value ") => Self::Range,
             false => Self::Other,
         }
     }
@@ -173,7 +180,7 @@ impl RowsErrorKind {
         match self {
             Self::Memory => "memory_exceeded",
             Self::ZeroDivision => "division_by_zero",
-            Self::Conversion | Self::Other => "execution",
+            Self::Conversion | Self::Range | Self::Other => "execution",
         }
     }
 
@@ -181,7 +188,7 @@ impl RowsErrorKind {
     pub fn class(self) -> Class {
         match self {
             Self::Memory => Class::Limit,
-            Self::ZeroDivision | Self::Conversion | Self::Other => Class::User,
+            Self::ZeroDivision | Self::Conversion | Self::Range | Self::Other => Class::User,
         }
     }
 
@@ -197,6 +204,9 @@ impl RowsErrorKind {
             Self::Conversion => {
                 Some("`try_cast(x AS type)` gives NULL for values that do not convert")
             }
+            Self::Range => Some(
+                "`try_cast(x AS type)` gives NULL for values out of range; a `uint64` beside a signed number becomes `int64`: write the number as `10::uint64`, or convert with `x::double`",
+            ),
             Self::Other => None,
         }
     }
@@ -343,6 +353,8 @@ mod tests {
         assert_eq!(plain("Execution error: Error during planning: x: y"), "x: y");
         assert_eq!(plain("Parquet error: Parquet error: too short"), "too short");
         assert_eq!(plain("no such row"), "no such row");
+        let range = "Can't cast value 300 to type Int8";
+        assert_eq!(plain(&format!("Arrow error: Cast error: {range}")), range);
         let none = "Error during planning: No files found at table-0:///d/. Cannot infer";
         assert_eq!(table_reason(none), "the directory has no files of this format");
     }
@@ -363,6 +375,10 @@ mod tests {
         let cast = ArrowError::CastError("Cannot cast string 'a' to value of Int32 type".into());
         let report = Error::from(DataFusionError::from(cast)).report();
         assert!(report.hint.is_some_and(|hint| hint.contains("try_cast")));
+        let range = "Can't cast value 14258550447278476378 to type Int64";
+        let report =
+            Error::from(DataFusionError::from(ArrowError::CastError(range.into()))).report();
+        assert!(report.hint.is_some_and(|hint| hint.contains("10::uint64")));
         let other = DataFusionError::Execution("no such row".into());
         assert_eq!(of(other), ("execution".into(), Class::User, false));
         let ours = || ExecError::Broken { what: "on purpose".into() };

@@ -1,7 +1,8 @@
 //! Functions of other dialects, and what is written here.
 
 /// Each function in small letters.
-const COUNTERPARTS: [(&str, &str); 32] = [
+const COUNTERPARTS: [(&str, &str); 36] = [
+    ("age", "t2 - t1`, `epoch(t2) - epoch(t1)"),
     ("approx_count_distinct", "approx_distinct(x)"),
     ("approx_quantile", "approx_percentile_cont(x, 0.5)"),
     ("arg_max", "first_value(x ORDER BY y DESC NULLS LAST)"),
@@ -14,6 +15,7 @@ const COUNTERPARTS: [(&str, &str); 32] = [
     ("dateadd", "t + INTERVAL '1 day'"),
     ("datediff", "date_part('day', t2 - t1)`, `epoch(t2) - epoch(t1)"),
     ("dayname", "to_char(t, '%A')"),
+    ("every", "bool_and(x > 0)"),
     ("group_concat", "string_agg(s, ',')"),
     ("if", "CASE WHEN x > 0 THEN 1 ELSE 2 END"),
     ("iif", "CASE WHEN x > 0 THEN 1 ELSE 2 END"),
@@ -22,6 +24,7 @@ const COUNTERPARTS: [(&str, &str); 32] = [
     ("len", "length(s)"),
     ("list", "array_agg(x)"),
     ("list_value", "make_array(1, 2)"),
+    ("listagg", "string_agg(s, ',')"),
     ("max_by", "first_value(x ORDER BY y DESC NULLS LAST)"),
     ("min_by", "first_value(x ORDER BY y)"),
     ("mode", "SELECT x FROM t GROUP BY x ORDER BY count(*) DESC LIMIT 1"),
@@ -34,6 +37,7 @@ const COUNTERPARTS: [(&str, &str); 32] = [
     ("typeof", "arrow_typeof(x)"),
     ("ucase", "upper(s)"),
     ("variance", "var(x)"),
+    ("width_bucket", "digitize(x, [0, 10, 20])"),
 ];
 
 /// The hint for an unknown function that has a counterpart.

@@ -96,7 +96,13 @@ const ONE_OF_ROWS: &str = "aggregate it: `(SELECT first_value(b.v ORDER BY b.tim
 
 /// True if a plan or a part of it is limited.
 fn has_limit(plan: &LogicalPlan) -> bool {
-    plan.exists(|node| Ok(matches!(node, LogicalPlan::Limit(_)))).unwrap_or(false)
+    let is_limited = |node: &LogicalPlan| match node {
+        LogicalPlan::Limit(_) => true,
+        // The optimizer's form of it.
+        LogicalPlan::Sort(sort) => sort.fetch.is_some(),
+        _ => false,
+    };
+    plan.exists(|node| Ok(is_limited(node))).unwrap_or(false)
 }
 
 /// The error for a subquery that uses a column outside; `is_value` for a scalar one.

@@ -46,7 +46,11 @@ for name, g in {**ANGLES, **INVERSE}.items():
     values = d.pos + 1 if name == "acosh" else d.unit
     # float32 is computed in float64 and rounded, but for NumPy's sinc, which rounds pi x.
     small = lambda a, g=g, name=name: g(a.astype("f4")) if name == "sinc" else g(a.astype("f4").astype("f8")).astype("f4")
-    as_done = lambda a, small=small, g=g: small(floats(a)) if floats(a).dtype == "f4" else g(floats(a))
+    def as_done(a, small=small, g=g, name=name):
+        # NumPy's sinc of integers is computed in float64.
+        a = a.astype("f8") if name == "sinc" and a.dtype.kind in "iub" else floats(a)
+        return small(a) if a.dtype == "f4" else g(a)
+
     f.q(f"{name}({within}), {name}(({within})::REAL)", g(values), small(values))
     f.note("NaN outside the domain, infinities, a zero's sign; masked cells stay masked.")
     f.q(f"{name}(w), {name}(mn)", g(d.w), over(g, d.mn))

@@ -132,22 +132,25 @@ impl Keys {
         let Some(open) = self.open.last_mut().filter(|open| open.is_key) else { return Ok(()) };
         open.is_key = false;
         open.value = ANY;
-        let key = std::mem::take(&mut self.key);
-        let Shape::Object(keys) = &self.shapes[open.shape] else { return Ok(()) };
-        // As it was written, and without escapes.
-        let known = |key: &[u8]| {
-            let is_key = |(known, _): &(String, usize)| known.as_bytes() == key;
-            match keys.get(open.next) {
-                Some(next) if is_key(next) => Some(open.next),
-                _ => keys.iter().position(is_key),
-            }
+        let Shape::Object(keys) = &self.shapes[open.shape] else {
+            self.key.clear();
+            return Ok(());
         };
+        // Most rows have the columns in their order.
+        if let Some((next, value)) = keys.get(open.next)
+            && next.as_bytes() == self.key
+        {
+            (open.value, open.next) = (*value, open.next + 1);
+            self.key.clear();
+            return Ok(());
+        }
+        let key = std::mem::take(&mut self.key);
         let text = match key.contains(&b'\\') {
             true => serde_json::from_slice(&[b"\"".as_slice(), &key, b"\""].concat()).ok(),
             false => None,
         };
         let text = text.unwrap_or_else(|| String::from_utf8_lossy(&key).into_owned());
-        let Some(position) = known(text.as_bytes()) else {
+        let Some(position) = keys.iter().position(|(known, _)| *known == text) else {
             return Err(ArrowError::JsonError(at_row(
                 self.rows,
                 &format!("column '{text}' missing from schema"),

@@ -78,7 +78,7 @@ f.rows(f"SELECT time || '!' AS t FROM {b} WHERE v >= 0", [(f"{m.isoformat()}!" i
 f.rows(f"SELECT v FROM {b} WHERE time::text LIKE '2000-02%'", [(10.0,)])
 f.rows(f"SELECT count(*) FROM {a} a JOIN {a} b USING (time)", [(3,)])
 for sql in (f"SELECT count(*) FROM {a} a JOIN {b} b USING (time)", f"SELECT count(*) FROM {a} a JOIN {b} b ON a.time = b.time",
-            f"SELECT v FROM {a} WHERE time > 5", f"SELECT time + INTERVAL '1 day' FROM {a} WHERE v > 1"):
+            f"SELECT v FROM {a} WHERE time > 5"):
     f.error(sql, "type_error")
 f.error(f"SELECT resample(v, 'sum', time => '1 day') FROM {at('times.zarr#standard')}", "invalid_argument")
 

@@ -120,7 +120,9 @@ fn clip(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
             result = Value::Tensor(l.map_values(op, a.name, pair, |d| d, a.span)?);
         }
     }
-    l.tensor(result, a.span).map(Value::Tensor)
+    // Without a bound it is the argument, but not under its name.
+    let t = l.tensor(result, a.span)?;
+    Ok(Value::Tensor(Tensor { name: None, is_coordinate: false, ..t }))
 }
 
 /// True of an integer literal that lies outside the type of integer cells where it bounds none of them, as in NumPy.

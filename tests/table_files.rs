@@ -19,23 +19,23 @@ const ZSTD: &[u8] = &[
     10,
 ];
 
-fn put(place: &Place, name: &str, bytes: impl AsRef<[u8]>) {
+pub(crate) fn put(place: &Place, name: &str, bytes: impl AsRef<[u8]>) {
     let at = place.path("output").join(name);
     fs::create_dir_all(at.parent().unwrap()).unwrap();
     fs::write(at, bytes).unwrap();
 }
 
 /// Runs a statement with `@` for the directory of the files.
-fn lines(place: &Place, sql: &str) -> Result<Vec<String>, String> {
+pub(crate) fn lines(place: &Place, sql: &str) -> Result<Vec<String>, String> {
     place.lines(&sql.replace('@', &place.path("output").display().to_string()))
 }
 
-fn is(place: &Place, sql: &str, want: &[&str]) {
+pub(crate) fn is(place: &Place, sql: &str, want: &[&str]) {
     let got = lines(place, sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
     assert_eq!(got, want, "{sql}");
 }
 
-fn fails(place: &Place, sql: &str, parts: &[&str]) {
+pub(crate) fn fails(place: &Place, sql: &str, parts: &[&str]) {
     let got = lines(place, sql).unwrap_err();
     assert!(parts.iter().all(|part| got.contains(part)), "{sql}: {got}");
 }

@@ -1,8 +1,8 @@
 //! Values of tables of files: those that the first rows do not show, missing ones, and errors of rows.
 
 use crate::common::Place;
+use crate::table_files::{fails, is, put};
 use std::fmt::Write as _;
-use std::fs;
 
 /// As pyarrow writes it: `a` and `b`, both required.
 const TWO_COLUMNS: &str = "\
@@ -50,27 +50,6 @@ const INTERVAL: &str = "\
     7273696f6e2076322e302e3120286275696c64203864373831313465393029192c1c00001c000000020100005041\
     5231\
     ";
-
-fn put(place: &Place, name: &str, bytes: impl AsRef<[u8]>) {
-    let at = place.path("output").join(name);
-    fs::create_dir_all(at.parent().unwrap()).unwrap();
-    fs::write(at, bytes).unwrap();
-}
-
-/// Runs a statement with `@` for the directory of the files.
-fn lines(place: &Place, sql: &str) -> Result<Vec<String>, String> {
-    place.lines(&sql.replace('@', &place.path("output").display().to_string()))
-}
-
-fn is(place: &Place, sql: &str, want: &[&str]) {
-    let got = lines(place, sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
-    assert_eq!(got, want, "{sql}");
-}
-
-fn fails(place: &Place, sql: &str, parts: &[&str]) {
-    let got = lines(place, sql).unwrap_err();
-    assert!(parts.iter().all(|part| got.contains(part)), "{sql}: {got}");
-}
 
 fn bytes_of(hex: &str) -> Vec<u8> {
     let digits = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
@@ -267,4 +246,9 @@ fn directories_of_hive_may_say_null() {
     is(&place, "SELECT count(*) AS n, count(k) AS k FROM read_csv('@/h') t", &["3 2"]);
     is(&place, "SELECT sum(x) AS s FROM read_csv('@/t') t WHERE s IS NULL", &["1"]);
     is(&place, "SELECT x FROM read_csv('@/t') t WHERE s = 'b'", &["2"]);
+    // What is no date is a text.
+    put(&place, "d/d=2020-13-01/a.csv", "x\n1\n");
+    put(&place, "d/d=__HIVE_DEFAULT_PARTITION__/a.csv", "x\n2\n");
+    let all = "SELECT d, x FROM read_csv('@/d') t ORDER BY x";
+    is(&place, all, &["2020-13-01 1", "NULL 2"]);
 }

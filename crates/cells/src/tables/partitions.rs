@@ -4,7 +4,8 @@
 //! year=2020/month=1/a.parquet ⇒ year 2020, month 1 for the rows of the file
 //! ```
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::compute::kernels::cast_utils::Parser;
+use arrow::datatypes::{DataType, Date32Type, Field, Schema, SchemaRef};
 use datafusion::catalog::Session;
 use datafusion::common::ScalarValue;
 use datafusion::datasource::listing::ListingTable;
@@ -78,7 +79,9 @@ fn type_of(value: &str) -> DataType {
     let is_date = || {
         let parts: Vec<&str> = value.split('-').collect();
         let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
-        lengths == [4, 2, 2] && parts.iter().all(|part| part.bytes().all(|b| b.is_ascii_digit()))
+        lengths == [4, 2, 2]
+            && parts.iter().all(|part| part.bytes().all(|b| b.is_ascii_digit()))
+            && Date32Type::parse(value).is_some()
     };
     if value.parse::<i64>().is_ok() {
         DataType::Int64
@@ -123,15 +126,19 @@ impl WithNulls {
 
     /// The value of a key from its text. All texts but that of NULL are values of its type.
     fn value(key: &Key, text: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+        // May be NULL also where the scan has replaced the text by that of a file.
+        let cast = |value| -> Arc<dyn PhysicalExpr> {
+            Arc::new(TryCastExpr::new(value, key.dtype.clone()))
+        };
         if key.dtype != DataType::Utf8 {
-            return Ok(Arc::new(TryCastExpr::new(text, key.dtype.clone())));
+            return Ok(cast(text));
         }
         let literal = |value: Option<&str>| -> Arc<dyn PhysicalExpr> {
             Arc::new(Literal::new(ScalarValue::Utf8(value.map(str::to_string))))
         };
         let is_null: Arc<dyn PhysicalExpr> =
             Arc::new(BinaryExpr::new(text.clone(), Operator::Eq, literal(Some(NULL))));
-        case(None, vec![(is_null, literal(None))], Some(text))
+        case(None, vec![(is_null, literal(None))], Some(text)).map(cast)
     }
 }
 

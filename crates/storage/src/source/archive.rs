@@ -141,7 +141,12 @@ impl Archive {
         number: u32,
         range: Range<u64>,
     ) -> std::result::Result<Bytes, SourceError> {
-        let Some(member) = self.directory.member(number) else { return Ok(Bytes::new()) };
+        let Some(member) = self.directory.member(number) else {
+            return Err(SourceError::Damaged {
+                path: self.of.root().to_string(),
+                reason: format!("its directory has no member {number}"),
+            });
+        };
         let all = 0..member.unpacked;
         let name = String::from_utf8_lossy(member.name);
         let unsupported = |what: &str| SourceError::UnsupportedFile {

@@ -183,20 +183,33 @@ fn explain_shows_what_goes_to_workers_and_what_it_did() {
     for line in ["tasks of rows ran on workers, 0 on the server", "worker 1: ", "worker 2: "] {
         assert!(analyzed.contains(line), "{line}: {analyzed}");
     }
-    // Arrow files are not sent.
-    let arrows = cluster.path("arrows");
-    fs::create_dir(&arrows).unwrap();
-    for name in ["a", "b"] {
-        let to = arrows.join(name).with_extension("arrow");
-        let sql = format!("COPY (SELECT * FROM {table}) TO '{}' STORED AS ARROW", to.display());
-        cluster.alone(&sql);
-    }
-    let arrows = format!("read_arrow('{}/')", arrows.display());
-    let sql = over(&arrows, SPLITS, STATEMENTS[0]);
+    // The reason why a part stays.
+    let sql = over(&table, "SET tessera.chunk_bytes_target = '1KiB';", STATEMENTS[0]);
     let shown = text(&cluster, &sql);
     assert!(shown.contains("rows on the server: "), "{shown}");
-    assert!(shown.contains("because ") && shown.contains(" are not sent"), "{shown}");
+    assert!(shown.contains("because it has more than 256 splits"), "{shown}");
     is_same(&cluster, &sql);
+    cluster.is_quiet("rows that are over");
+}
+
+#[test]
+fn files_of_other_formats_have_the_bits_of_one_machine() {
+    let cluster = Cluster::start(2);
+    let table = files(&cluster);
+    for format in ["arrow", "csv"] {
+        let directory = cluster.path(format);
+        fs::create_dir(&directory).unwrap();
+        let parts = (0..4).map(|part| {
+            let to = directory.join(format!("{part}.{format}"));
+            format!("COPY (SELECT * FROM {table} WHERE i % 4 = {part}) TO '{}'", to.display())
+        });
+        cluster.alone(&parts.collect::<Vec<_>>().join("; "));
+        for sql in &statements(&format!("read_{format}('{}/')", directory.display())) {
+            let shown = text(&cluster, sql);
+            assert!(shown.contains("rows on workers: "), "{sql}: {shown}");
+            is_same(&cluster, sql);
+        }
+    }
     cluster.is_quiet("rows that are over");
 }
 

@@ -512,6 +512,24 @@ def narrow():
     )
 
 
+def readings():
+    """Rows in batches of 30 as an Arrow file: workers of the smallest splits read some of them each."""
+    import pyarrow as pa
+
+    rng = np.random.default_rng(22)
+    n = 120
+    value = [None if i % 17 == 5 else float(v) for i, v in enumerate(np.round(rng.normal(size=n), 3))]
+    table = pa.table({
+        "n": pa.array(range(n), pa.int32()),
+        "station": pa.array([f"s{k}" for k in rng.integers(0, 5, n)], pa.string()),
+        "value": pa.array(value, pa.float64()),
+        "k": pa.array([int(k) if k else None for k in rng.integers(0, 9, n)], pa.int64()),
+        "time": pa.array([1593554400000000 + i * 450_000_000 for i in range(n)], pa.timestamp("us")),
+    })
+    with pa.ipc.new_file(str(HERE / "tables" / "readings.arrow"), table.schema) as file:
+        file.write_table(table, max_chunksize=30)
+
+
 def fresh(name):
     path = HERE / name
     shutil.rmtree(path, ignore_errors=True)
@@ -527,3 +545,4 @@ if __name__ == "__main__":
     bad()
     masks()
     narrow()
+    readings()

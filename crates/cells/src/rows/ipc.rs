@@ -124,14 +124,7 @@ impl FileFormat for IpcFormat {
     }
 
     fn file_source(&self, schema: TableSchema) -> Arc<dyn FileSource> {
-        Arc::new(IpcSource {
-            metrics: ExecutionPlanMetricsSet::new(),
-            projection: SplitProjection::unprojected(&schema),
-            schema,
-            limit: self.limit,
-            footers: Arc::default(),
-            account: None,
-        })
+        Arc::new(IpcSource::new(SplitProjection::unprojected(&schema), schema, self.limit))
     }
 }
 
@@ -156,9 +149,31 @@ pub(super) fn charged(
     Some(Arc::new(IpcSource { account: Some(quota.account()), ..source.clone() }))
 }
 
+/// Upper bound on the bytes of a batch of a reader of Arrow files; `None` for readers of other formats.
+pub(super) fn batch_bytes_of(source: &Arc<dyn FileSource>) -> Option<u64> {
+    source.downcast_ref::<IpcSource>().map(|source| source.limit)
+}
+
+/// A reader of Arrow files with the columns of another reader, for batches of at most `limit` bytes.
+pub(super) fn with_columns_of(other: &Arc<dyn FileSource>, limit: u64) -> Arc<dyn FileSource> {
+    let schema = other.table_schema().clone();
+    let projection = match other.projection() {
+        Some(projection) => SplitProjection::new(schema.file_schema(), projection),
+        None => SplitProjection::unprojected(&schema),
+    };
+    Arc::new(IpcSource::new(projection, schema, limit))
+}
+
 /// True for the name of a stream, which has no footer to find batches by.
 pub(super) fn is_stream(file: &Path) -> bool {
     file.as_ref().ends_with(".arrows")
+}
+
+impl IpcSource {
+    fn new(projection: SplitProjection, schema: TableSchema, limit: u64) -> Self {
+        let (metrics, footers) = (ExecutionPlanMetricsSet::new(), Arc::default());
+        IpcSource { metrics, projection, schema, limit, footers, account: None }
+    }
 }
 
 impl FileSource for IpcSource {
@@ -411,7 +426,7 @@ impl Opened {
         Ok(Some((place, bytes)))
     }
 
-    /// Decodes a batch; `None` for a dictionary.
+    /// Decodes a batch; `None` for a dictionary. Errors name the offset of the batch.
     fn decode(&mut self, place: MessageSpan, bytes: Bytes) -> Result<Option<RecordBatch>> {
         let message = check::message(&bytes, place, self.file.limit)?;
         let charge = match message.unpacked {
@@ -428,9 +443,12 @@ impl Opened {
             None => self.unpacked = charge,
         }
         // Any error of the decoder is about the bytes.
-        decoded.map_err(|e| match e {
-            ArrowError::IpcError(reason) => said(reason),
-            other => said(other.to_string()),
+        decoded.map_err(|e| {
+            let reason = match e {
+                ArrowError::IpcError(reason) => reason,
+                other => other.to_string(),
+            };
+            said(format!("the batch at byte {}: {reason}", place.range().start))
         })
     }
 

@@ -7,9 +7,13 @@
 //! ```
 //! DataFusion's encoding of a scan of files has neither its compression nor whether it preserves its order. A scan that
 //! needs what is not encoded stays, and [`difference`] compares what the text of a plan does not show.
+//!
+//! DataFusion does not know our reader of Arrow files. Such a scan is encoded as one of JSON with the same columns and
+//! ranges, which the other side swaps back.
 
 use super::codec::{RowsCodec, broken};
 use crate::rows::guard::{Bounds, guarded_again, within};
+use crate::rows::ipc;
 use crate::tables::StoreRecipe;
 use datafusion::common::Statistics;
 use datafusion::datasource::listing::PartitionedFile;
@@ -49,6 +53,9 @@ pub(super) struct Scan {
     text_bytes: u64,
     #[prost(bool, tag = "6")]
     preserve_order: bool,
+    /// Upper bound on the bytes of a batch of an Arrow file; `None` for files of other formats.
+    #[prost(uint64, optional, tag = "7")]
+    batch_bytes: Option<u64>,
 }
 
 /// Why a scan stays on the server; `None` if it may be sent, with at most so many bytes of rows.
@@ -65,8 +72,10 @@ pub(super) fn stays(scan: &DataSourceExec, rows_bytes: usize) -> Option<String> 
     let Some((inner, _)) = within(&files.file_source) else {
         return Some("it reads files of another kind than a table's".into());
     };
-    let is_known =
-        inner.is::<ParquetSource>() || inner.is::<CsvSource>() || inner.is::<JsonSource>();
+    let is_known = inner.is::<ParquetSource>()
+        || inner.is::<CsvSource>()
+        || inner.is::<JsonSource>()
+        || ipc::batch_bytes_of(inner).is_some();
     if !is_known {
         return Some(format!("files of the format {} are not sent", inner.file_type()));
     }
@@ -106,8 +115,14 @@ pub(super) fn encoded(
     };
     let recipe = postcard::to_extend(&placed.recipe, Vec::new());
     let recipe = recipe.map_err(|e| codec.refuse(format!("how to reach its files: {e}")))?;
+    let batch_bytes = ipc::batch_bytes_of(inner);
+    let known = match batch_bytes {
+        Some(_) => in_place_of_arrow(inner)?
+            .ok_or_else(|| codec.refuse("the columns of Arrow files are not encoded".into()))?,
+        None => inner.clone(),
+    };
     let plain = FileScanConfigBuilder::from(files.clone())
-        .with_source(inner.clone())
+        .with_source(known)
         .with_file_groups(
             stripped(&files.file_groups)
                 .ok_or_else(|| codec.refuse("parts of a file have other statistics".into()))?,
@@ -125,6 +140,7 @@ pub(super) fn encoded(
         rows_max: bounds.rows_max as u64,
         text_bytes: bounds.text_bytes,
         preserve_order: files.preserve_order,
+        batch_bytes,
     })
 }
 
@@ -138,7 +154,7 @@ pub(super) fn decoded(
     session: &TaskContext,
     converter: &dyn PhysicalProtoConverterExtension,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let Scan { scan, recipe, noted, rows_max, text_bytes, preserve_order } = sent;
+    let Scan { scan, recipe, noted, rows_max, text_bytes, preserve_order, batch_bytes } = sent;
     let mut node = scan.ok_or_else(|| broken("a scan"))?;
     let noted: Vec<_> = noted.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     // On the server the files are in their store already.
@@ -155,7 +171,14 @@ pub(super) fn decoded(
     let bounds = Bounds { rows_max: usize::try_from(rows_max).unwrap_or(usize::MAX), text_bytes };
     let quota = session.session_config().get_extension::<Quota>();
     let batch_rows = session.session_config().batch_size();
-    let inner = with_size_hint(&plain.file_source);
+    let inner = match batch_bytes {
+        // What is read is charged to the memory of this process: it may be less than the server has.
+        Some(limit) if plain.file_source.is::<JsonSource>() => {
+            ipc::with_columns_of(&plain.file_source, limit)
+        }
+        Some(_) => return Err(broken("a scan of Arrow files")),
+        None => with_size_hint(&plain.file_source),
+    };
     let source = guarded_again(inner, store, bounds, quota.as_ref(), batch_rows);
     let scan = FileScanConfigBuilder::from(plain.clone())
         .with_source(source)
@@ -163,6 +186,16 @@ pub(super) fn decoded(
         .with_preserve_order(preserve_order)
         .build();
     Ok(DataSourceExec::from_data_source(scan))
+}
+
+/// The reader that DataFusion encodes in the place of one of Arrow files: it has the same columns. `None` if it cannot
+/// have them.
+fn in_place_of_arrow(inner: &Arc<dyn FileSource>) -> Result<Option<Arc<dyn FileSource>>> {
+    let known = JsonSource::new(inner.table_schema().clone());
+    match inner.projection() {
+        Some(projection) => known.try_pushdown_projection(projection),
+        None => Ok(Some(Arc::new(known))),
+    }
 }
 
 /// The recipe of these bytes.
@@ -248,6 +281,8 @@ fn of_readers(a: &Arc<dyn FileSource>, b: &Arc<dyn FileSource>) -> Option<&'stat
             && a.terminator() == b.terminator()
             && a.newlines_in_values() == b.newlines_in_values()
             && a.truncate_rows() == b.truncate_rows()
+    } else if let (Some(a), Some(b)) = (ipc::batch_bytes_of(a), ipc::batch_bytes_of(b)) {
+        a == b
     } else {
         a.is::<JsonSource>() && b.is::<JsonSource>()
     };

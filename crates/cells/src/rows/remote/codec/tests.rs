@@ -7,8 +7,10 @@ use crate::rows::runtime::RowsState;
 use crate::rows::splits::tests::{QUERIES, file};
 use crate::rows::splits::{SplitSize, part_below};
 use crate::tables::{OpenedTable, TableFormat};
-use datafusion::arrow::array::{ArrayRef, StringArray};
-use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::arrow::array::{ArrayRef, DictionaryArray, Int64Array, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Int32Type};
+use datafusion::arrow::ipc::root_as_footer;
+use datafusion::arrow::ipc::writer::{FileWriter, StreamWriter};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -190,32 +192,128 @@ async fn unions_with_columns_without_null_are_sent() {
     }
 }
 
+/// The rows of a file: a number, one of seven, and a text.
+fn lines(from: usize) -> impl Iterator<Item = (usize, usize, String)> {
+    (from..from + 2000).map(|i| (i, i % 7, format!("text {i}")))
+}
+
+fn objects() -> Vec<String> {
+    lines(0).map(|(id, g, s)| format!("{{\"id\": {id}, \"g\": {g}, \"s\": \"{s}\"}}")).collect()
+}
+
+/// An Arrow file, or a stream, of the same rows in batches of 250, with a column of two words in a dictionary.
+fn arrow(from: usize, is_stream: bool) -> Vec<u8> {
+    let rows: Vec<_> = lines(from).collect();
+    let batch = |rows: &[(usize, usize, String)]| {
+        let id: Int64Array = rows.iter().map(|row| Some(row.0 as i64)).collect();
+        let g: Int64Array = rows.iter().map(|row| Some(row.1 as i64).filter(|g| *g > 0)).collect();
+        let s: StringArray = rows.iter().map(|row| Some(row.2.as_str())).collect();
+        let word = |i: usize| if i % 2 == 0 { "even" } else { "odd" };
+        let w: DictionaryArray<Int32Type> = (0..rows.len()).map(word).collect();
+        let columns: [(&str, ArrayRef); 4] =
+            [("id", Arc::new(id)), ("g", Arc::new(g)), ("s", Arc::new(s)), ("w", Arc::new(w))];
+        // Its fields may be NULL in each file, whether or not they are.
+        RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true)))
+            .unwrap()
+    };
+    let batches: Vec<RecordBatch> = rows.chunks(250).map(batch).collect();
+    let schema = batches[0].schema();
+    if is_stream {
+        let mut writer = StreamWriter::try_new(Vec::new(), &schema).unwrap();
+        batches.iter().for_each(|batch| writer.write(batch).unwrap());
+        return writer.into_inner().unwrap();
+    }
+    let mut writer = FileWriter::try_new(Vec::new(), &schema).unwrap();
+    batches.iter().for_each(|batch| writer.write(batch).unwrap());
+    writer.into_inner().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn scans_of_other_formats_are_the_same_in_another_process() {
     let directory = tempfile::tempdir().unwrap();
-    let lines = |from: usize| (from..from + 2000).map(|i| (i, i % 7, format!("text {i}")));
-    let many = directory.path().join("many");
-    std::fs::create_dir(&many).unwrap();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::create_dir(at("many")).unwrap();
+    std::fs::create_dir(at("streams")).unwrap();
     for number in 0..4 {
         let rows = lines(number * 2000).map(|(id, g, s)| format!("{id};{g};{s}\n"));
         let file = std::iter::once("id;g;s\n".to_string()).chain(rows).collect::<String>();
-        std::fs::write(many.join(format!("{number}.csv")), file).unwrap();
+        std::fs::write(at(&format!("many/{number}.csv")), file).unwrap();
+        let stream = arrow(number * 2000, true);
+        std::fs::write(at(&format!("streams/{number}.arrows")), stream).unwrap();
     }
-    let rows = lines(0).map(|(id, g, s)| format!("{{\"id\": {id}, \"g\": {g}, \"s\": \"{s}\"}}\n"));
-    let ndjson = directory.path().join("t.ndjson");
-    std::fs::write(&ndjson, rows.collect::<String>()).unwrap();
+    std::fs::write(at("t.ndjson"), objects().join("\n")).unwrap();
+    std::fs::write(at("t.json"), format!("[{}]", objects().join(",\n"))).unwrap();
+    std::fs::write(at("t.arrow"), arrow(0, false)).unwrap();
     let (here, there) = (Process::new(), Process::new());
     let delimiter = [("delimiter".to_string(), ";".to_string())];
-    let (versions, url) = (Versions::new(false), many.to_str().unwrap());
+    let (versions, many) = (Versions::new(false), at("many"));
+    let url = many.to_str().unwrap();
     let csv = here.rows.open_table(TableFormat::Csv, url, &delimiter, &here.stores, &versions);
-    let tables = [csv.await.unwrap(), here.table(TableFormat::Json, &ndjson).await];
+    let mut tables = vec![csv.await.unwrap()];
+    for (format, name) in [
+        (TableFormat::Json, "t.ndjson"),
+        (TableFormat::Json, "t.json"),
+        (TableFormat::Arrow, "t.arrow"),
+        (TableFormat::Arrow, "streams"),
+    ] {
+        tables.push(here.table(format, &at(name)).await);
+    }
     for table in &tables {
-        for sql in ["SELECT g, id + 1 FROM t WHERE s > 'text 5'", "SELECT sum(id), min(s) FROM t"] {
+        for sql in [
+            "SELECT g, id + 1 FROM t WHERE s > 'text 5'",
+            "SELECT sum(id), min(s) FROM t",
+            "SELECT s, g FROM t WHERE id % 3 = 1",
+        ] {
             let parts = here.parts(table, sql).await;
             let [part] = parts.as_slice() else { panic!("{sql}: {} parts", parts.len()) };
             is_same_there(&here, &there, part, sql).await;
         }
     }
+    for table in &tables[3..] {
+        for sql in ["SELECT w, id FROM t WHERE g = 3", "SELECT * FROM t WHERE g IS NULL"] {
+            let parts = here.parts(table, sql).await;
+            let [part] = parts.as_slice() else { panic!("{sql}: {} parts", parts.len()) };
+            assert!(text(part).contains("file_type=arrow"), "{sql}: {}", text(part));
+            is_same_there(&here, &there, part, sql).await;
+        }
+    }
+}
+
+/// The error names the file and the batch, wherever it is read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn damaged_arrow_files_have_the_same_errors_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.arrow");
+    let mut file = arrow(0, false);
+    let end = file.len() - 10;
+    let length = i32::from_le_bytes(file[end..end + 4].try_into().unwrap()) as usize;
+    let batch = {
+        let footer = root_as_footer(&file[end - length..end]).unwrap();
+        footer.recordBatches().unwrap().get(4).offset() as usize
+    };
+    // Its metadata, behind a marker and their length.
+    file[batch + 8..batch + 40].fill(0xee);
+    std::fs::write(&path, file).unwrap();
+    let (here, there) = (Process::new(), Process::new());
+    let table = here.table(TableFormat::Arrow, &path).await;
+    let parts = here.parts(&table, "SELECT sum(id), count(g) FROM t").await;
+    let [part] = parts.as_slice() else { panic!("{} parts", parts.len()) };
+    let decoded = there.decode(&here.encode(part).unwrap());
+    let mut failed = 0;
+    for split in 0..splits(part) {
+        match (here.run(part, split).await, there.run(&decoded.plan, split).await) {
+            (Ok(of_here), Ok(of_there)) => assert_eq!(of_here, of_there),
+            (Err(of_here), Err(of_there)) => {
+                let of_there = Error::from(of_there).report();
+                assert_eq!(Error::from(of_here).report(), of_there);
+                let message = &of_there.message;
+                assert!(message.contains("t.arrow") && message.contains("at byte"), "{message}");
+                failed += 1;
+            }
+            (of_here, of_there) => panic!("split {split}: {of_here:?}, there {of_there:?}"),
+        }
+    }
+    assert_eq!(failed, 1);
 }
 
 /// A part that reads the columns of the file, and the process that planned it.

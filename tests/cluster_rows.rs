@@ -27,7 +27,7 @@ const STATEMENTS: [&str; 7] = [
     "SELECT g, count(*) AS n, sum(v) AS s, max(i) AS most FROM T GROUP BY g ORDER BY g",
     // The first rows of an order.
     "SELECT i, v FROM T WHERE v > 0.5 ORDER BY v DESC, i LIMIT 9",
-    // Many groups, which stay on the server.
+    // Many groups: the server groups the rows of workers.
     "SELECT k, sum(v) AS s FROM T GROUP BY k ORDER BY s DESC, k LIMIT 5",
     // Rows as they are, in the order of the files.
     "SELECT i, k, v FROM T WHERE v < -2.5",

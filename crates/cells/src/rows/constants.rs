@@ -40,7 +40,7 @@ fn row_bytes(plan: &Arc<dyn ExecutionPlan>, usual: usize, most: u64) -> Result<u
     let mut row_bytes = 0u64;
     plan.apply(|node| {
         if let Some(remote) = node.downcast_ref::<RemoteExec>() {
-            // Those of a second input are counted in the first one.
+            // Those of further inputs are counted in the first one.
             if !remote.is_second() {
                 row_bytes = row_bytes.saturating_add(self::row_bytes(remote.template(), usual, most)?);
             }

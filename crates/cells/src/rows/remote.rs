@@ -30,7 +30,8 @@
 //! bytes. The reason why a part that is large enough stays is kept for EXPLAIN ([`RowsStay`]).
 //!
 //! Groups are few or many, which their first rows tell while they run. So they have both: the splits, from which the
-//! server reads these rows and groups many, and as a second input the groups of each split, from workers.
+//! server reads these rows, and as further inputs the groups of each split, for few, and its rows, for many, from workers.
+//! The server distributes rows of many groups by their keys and groups them.
 
 mod channel;
 mod codec;
@@ -47,7 +48,8 @@ pub(super) use task::RemoteExec;
 pub use worker::{RowsLoad, RowsStart, RowsTasks};
 
 use super::splits::{
-    Apart, FirstExec, KeysExec, RowsThreads, SPLIT_BYTES, apart, over_part, part_below,
+    Apart, FirstExec, KeysExec, RowsThreads, SPLIT_BYTES, apart, over_part, over_rows, part_below,
+    rows_below,
 };
 use super::{BoxError, IsStopped, RowsRuntime};
 use bytes::Bytes;
@@ -251,14 +253,29 @@ impl Spreading {
         let filled = filled_in(&plan)?;
         // From above: a part that goes takes those below it along.
         plan.transform_down(|node| {
-            let Some(below) = part_below(&node)? else { return Ok(Transformed::no(node)) };
-            let Some(part) = self.part(below.part, &filled, state)? else {
-                return Ok(Transformed::no(node));
-            };
-            let remote = Arc::new(RemoteExec::new(part, below.is_second));
-            over_part(&node, remote).map(Transformed::yes)
+            let mut node = Transformed::no(node);
+            if let Some(below) = part_below(&node.data)?
+                && let Some(part) = self.part(below.part, &filled, state)?
+            {
+                let remote = Arc::new(RemoteExec::new(part, below.is_second));
+                node = Transformed::yes(over_part(&node.data, remote)?);
+            }
+            if let Some(rows) = rows_below(&node.data)
+                && self.is_worth(&rows, &filled)?
+                && let Some(part) = self.part(rows, &filled, state)?
+            {
+                let remote = Arc::new(RemoteExec::new(part, true));
+                node = Transformed::yes(over_rows(&node.data, remote)?);
+            }
+            Ok(node)
         })
         .map(|t| t.data)
+    }
+
+    /// True if the rows of splits are fewer than those of the files. The reason why others stay is not kept: their groups
+    /// may go.
+    fn is_worth(&self, rows: &Arc<dyn ExecutionPlan>, filled: &BTreeSet<u64>) -> Result<bool> {
+        Ok(self.spread.all || Extent::of(rows, filled)?.is_reduced)
     }
 
     /// The part, if workers compute it.
@@ -278,7 +295,11 @@ impl Spreading {
             Ok(encoded) => Bytes::from(encoded),
             Err(Stays(reason)) => {
                 tracing::debug!(splits, bytes, reason, "a part of the rows stays on the server");
-                self.lock().stay.push(RowsStay { splits, bytes, reason });
+                let (stay, mut found) = (RowsStay { splits, bytes, reason }, self.lock());
+                // Groups of splits, and the rows of these, mostly stay for one reason.
+                if found.stay.last() != Some(&stay) {
+                    found.stay.push(stay);
+                }
                 return Ok(None);
             }
         };

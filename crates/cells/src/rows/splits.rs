@@ -33,8 +33,8 @@ mod windows;
 use super::concat::ConcatExec;
 use super::partition_top::PartitionTopExec;
 use super::table::TensorExec;
-use datafusion::common::JoinType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{JoinType, internal_err};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
@@ -127,6 +127,25 @@ pub(super) fn part_below(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Below>>
     let is_part = |input: &&Arc<dyn ExecutionPlan>| is_split(input) && !shares_matches(input);
     let part = node.children().into_iter().find(is_part).cloned();
     Ok(part.map(|part| Below { part, is_second: false }))
+}
+
+/// The splits of an operator that distributes their rows, if the groups in them are many; `None` for other operators.
+pub(super) fn rows_below(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
+    node.downcast_ref::<GroupsExec>().and_then(GroupsExec::splits).cloned()
+}
+
+/// The operator, with its splits computed elsewhere where it distributes their rows.
+///
+/// # Errors
+/// An operator without such splits.
+pub(super) fn over_rows(
+    node: &Arc<dyn ExecutionPlan>,
+    rows: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    match node.downcast_ref::<GroupsExec>() {
+        Some(groups) => Ok(Arc::new(groups.with_rows(rows))),
+        None => internal_err!("{} distributes no rows", node.name()),
+    }
 }
 
 /// A join whose partitions shared what they found, with one partition over the rows of its second input.

@@ -77,7 +77,11 @@ pub(super) fn stays(scan: &DataSourceExec, rows_bytes: usize) -> Option<String> 
         || inner.is::<JsonSource>()
         || ipc::batch_bytes_of(inner).is_some();
     if !is_known {
-        return Some(format!("files of the format {} are not sent", inner.file_type()));
+        return Some(match inner.file_type() {
+            // Where a range begins in a quote follows from the ranges before it.
+            "csv" => "CSV files that are cut into ranges are not sent".into(),
+            other => format!("files of the format {other} are not sent"),
+        });
     }
     if files.file_compression_type.is_compressed() {
         return Some("compressed files are not sent".into());

@@ -288,13 +288,57 @@ async fn parts_that_are_small_or_yield_all_rows_stay() {
     assert!(from_outside.stay.iter().any(|stay| stay.reason == reason), "{from_outside:?}");
 }
 
+/// Workers compute the groups of each split, or its rows: what the first rows decide.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn few_groups_and_the_rows_of_many_come_from_workers() {
+    let (_directory, file) = file();
+    let world = World::new();
+    let server = world.runtime(1 << 30);
+    // The numbers of stages, and those of them that are read.
+    let statements: [(&str, usize, &[usize]); 6] = [
+        ("SELECT g, sum(v) FROM t WHERE k > 5 GROUP BY g", 2, &[0]),
+        ("SELECT k, sum(v), avg(id) FROM t WHERE g > 2 GROUP BY k", 2, &[1]),
+        // The first rows, which the server reads, need the small side: a stage of its own.
+        (
+            "SELECT a.k, sum(a.v) FROM t a JOIN t b ON a.k = b.id WHERE b.g = 5 GROUP BY a.k",
+            3,
+            &[1, 2],
+        ),
+        // These cannot be merged.
+        ("SELECT g, median(v), count(DISTINCT k) FROM t WHERE k > 5 GROUP BY g", 1, &[0]),
+        // Only the groups of splits are fewer than the rows of the file.
+        ("SELECT k, sum(v) FROM t GROUP BY k", 1, &[]),
+        // Bits of a sketch depend on the ends of batches.
+        (
+            "SELECT g, approx_percentile_cont(0.5) WITHIN GROUP (ORDER BY v) FROM t WHERE k > 5 GROUP BY g",
+            0,
+            &[],
+        ),
+    ];
+    for (sql, stages, read) in statements {
+        let alone = answer(&server, sql, &file, None).await.0.unwrap();
+        for way in [Way::Nothing, Way::Late, Way::Lost(0), Way::Lost(1)] {
+            let peers = Loopback::new(&world.workers(3, 1 << 30), way);
+            let started = peers.started.clone();
+            let peers = Arc::new(peers);
+            let spread = RowsSpread { peers, least_bytes: 1, build_bytes: 1 << 30, all: false };
+            let (rows, found) = answer(&server, sql, &file, Some(spread)).await;
+            assert!(rows.unwrap() == alone, "{sql}: {way:?}");
+            assert_eq!(found.stages.len(), stages, "{sql}: {found:?}");
+            assert!(found.stay.is_empty(), "{sql}: {found:?}");
+            let splits = read.iter().map(|&stage| found.stages[stage].splits).sum::<usize>();
+            assert_eq!(started.load(SeqCst), splits, "{sql}: {way:?}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_statement_that_is_dropped_leaves_nothing_on_workers() {
     let (_directory, file) = file();
     let world = World::new();
     let server = world.runtime(1 << 30);
     let workers = world.workers(3, 1 << 30);
-    for sql in [QUERIES[0], QUERIES[2], QUERIES[15]] {
+    for sql in [QUERIES[0], QUERIES[2], QUERIES[5], QUERIES[15]] {
         let peers = Loopback::new(&workers, Way::Late);
         let (planned, _store) = planned(&server.state(), sql, &file, all(peers)).await;
         let mut rows = planned.stream(None, never()).await.unwrap().rows;

@@ -10,8 +10,8 @@
 //! Aggregates that cannot be merged, as percentiles, take the second way. A part of many bytes is scattered once more, so
 //! that its groups need little memory; this too follows from the data.
 //!
-//! Workers may compute the groups of each split, if groups are few. They are a second input, which is read instead of
-//! the splits. The first rows are read here in any case.
+//! Workers may compute the groups of each split, if groups are few, and the rows of each split, if groups are many. These
+//! are further inputs, one of which is read instead of the splits. The first rows are read here in any case.
 
 use super::gather::{bounds, coalesced, gathered};
 use super::in_order::in_order;
@@ -87,6 +87,10 @@ const MERGED: [&str; 15] = [
     "corr",
 ];
 
+/// How the names of aggregates begin that compress what they have after each batch. The rows of a part come in batches
+/// whose ends depend on the memory of what is scattered at a time, and rows that were sent take another memory.
+const SKETCHES: &str = "approx_";
+
 /// True if all calls of an aggregate can be merged from parts.
 pub(super) fn is_merged(aggregate: &AggregateExec) -> bool {
     aggregate.aggr_expr().iter().all(|call| {
@@ -131,18 +135,30 @@ fn final_over(
     Ok(Arc::new(merged))
 }
 
+/// What of the splits is computed elsewhere.
+#[derive(Debug, Clone, Default)]
+struct Elsewhere {
+    /// The groups of each split.
+    groups: Option<Arc<dyn ExecutionPlan>>,
+    /// Their rows.
+    rows: Option<Arc<dyn ExecutionPlan>>,
+}
+
 /// Groups of rows, which may be in several splits.
 #[derive(Debug)]
 pub(super) struct GroupsExec {
     /// The aggregate, with the splits as its input.
     aggregate: AggregateExec,
-    /// The groups of each split, computed elsewhere.
-    remote: Option<Arc<dyn ExecutionPlan>>,
+    elsewhere: Elsewhere,
     properties: Arc<PlanProperties>,
 }
 
 impl GroupsExec {
     pub(super) fn new(aggregate: AggregateExec) -> Self {
+        Self::of(aggregate, Elsewhere::default())
+    }
+
+    fn of(aggregate: AggregateExec, elsewhere: Elsewhere) -> Self {
         let mut known = aggregate.properties().equivalence_properties().clone();
         known.clear_orderings();
         let properties = Arc::new(PlanProperties::new(
@@ -151,13 +167,17 @@ impl GroupsExec {
             EmissionType::Final,
             Boundedness::Bounded,
         ));
-        GroupsExec { aggregate, remote: None, properties }
+        GroupsExec { aggregate, elsewhere, properties }
+    }
+
+    fn count_splits(&self) -> usize {
+        self.aggregate.input().output_partitioning().partition_count()
     }
 
     /// The groups of each split, which may be computed elsewhere; `None` if they cannot be merged, or are already.
     pub(super) fn of_each_split(&self) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let splits = self.aggregate.input().output_partitioning().partition_count();
-        if splits == 1 || self.remote.is_some() || !is_merged(&self.aggregate) {
+        let is_whole = self.count_splits() == 1;
+        if is_whole || self.elsewhere.groups.is_some() || !is_merged(&self.aggregate) {
             return Ok(None);
         }
         let partial = partial(&self.aggregate, self.aggregate.input().clone())?;
@@ -166,7 +186,23 @@ impl GroupsExec {
 
     /// The same groups, of which `remote` computes those of each split.
     pub(super) fn with_remote(&self, remote: Arc<dyn ExecutionPlan>) -> Self {
-        GroupsExec { remote: Some(remote), ..GroupsExec::new(self.aggregate.clone()) }
+        let elsewhere = Elsewhere { groups: Some(remote), ..self.elsewhere.clone() };
+        GroupsExec::of(self.aggregate.clone(), elsewhere)
+    }
+
+    /// The splits, whose rows may be computed elsewhere; `None` if there are none, if they are already, or if bits depend
+    /// on the ends of batches.
+    pub(super) fn splits(&self) -> Option<&Arc<dyn ExecutionPlan>> {
+        let calls = self.aggregate.aggr_expr();
+        let has_sketch = calls.iter().any(|call| call.fun().name().starts_with(SKETCHES));
+        let is_here = self.count_splits() > 1 && self.elsewhere.rows.is_none();
+        (is_here && !has_sketch).then(|| self.aggregate.input())
+    }
+
+    /// The same groups, with the rows of each split from `remote` where groups are many.
+    pub(super) fn with_rows(&self, remote: Arc<dyn ExecutionPlan>) -> Self {
+        let elsewhere = Elsewhere { rows: Some(remote), ..self.elsewhere.clone() };
+        GroupsExec::of(self.aggregate.clone(), elsewhere)
     }
 }
 
@@ -187,7 +223,8 @@ impl ExecutionPlan for GroupsExec {
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.aggregate.children().into_iter().chain(&self.remote).collect()
+        let Elsewhere { groups, rows } = &self.elsewhere;
+        self.aggregate.children().into_iter().chain(groups).chain(rows).collect()
     }
 
     fn apply_expressions(
@@ -204,13 +241,17 @@ impl ExecutionPlan for GroupsExec {
         if children.len() != self.children().len() {
             return internal_err!("GroupsExec has {} inputs", children.len());
         }
-        let remote = children.split_off(1).pop();
+        let mut others = children.split_off(1).into_iter();
+        let elsewhere = Elsewhere {
+            groups: self.elsewhere.groups.as_ref().and_then(|_| others.next()),
+            rows: self.elsewhere.rows.as_ref().and_then(|_| others.next()),
+        };
         let aggregate: Arc<dyn ExecutionPlan> = Arc::new(self.aggregate.clone());
         let aggregate = replaced(&aggregate, children)?;
         let aggregate = aggregate
             .downcast_ref::<AggregateExec>()
             .ok_or_else(|| internal_datafusion_err!("an aggregate has become another operator"))?;
-        Ok(Arc::new(GroupsExec { remote, ..GroupsExec::new(aggregate.clone()) }))
+        Ok(Arc::new(GroupsExec::of(aggregate.clone(), elsewhere)))
     }
 
     fn execute(
@@ -219,8 +260,8 @@ impl ExecutionPlan for GroupsExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         single::check(self.name(), partition)?;
-        let (aggregate, remote) = (self.aggregate.clone(), self.remote.clone());
-        let rows = async move { groups(aggregate, remote, context).await };
+        let (aggregate, elsewhere) = (self.aggregate.clone(), self.elsewhere.clone());
+        let rows = async move { groups(aggregate, elsewhere, context).await };
         let rows = stream::once(rows).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }
@@ -228,7 +269,7 @@ impl ExecutionPlan for GroupsExec {
 
 async fn groups(
     aggregate: AggregateExec,
-    remote: Option<Arc<dyn ExecutionPlan>>,
+    elsewhere: Elsewhere,
     context: Arc<TaskContext>,
 ) -> Result<SendableRecordBatchStream> {
     let splits = aggregate.input().output_partitioning().partition_count();
@@ -240,7 +281,7 @@ async fn groups(
     };
     match groups {
         Groups::Few if splits > 1 => {
-            let plan = match remote {
+            let plan = match elsewhere.groups {
                 // The rows that were read are dropped with `input`.
                 Some(remote) => {
                     let partial = partial(&aggregate, aggregate.input().clone())?;
@@ -255,6 +296,8 @@ async fn groups(
         }
         _ => {}
     }
+    // The same rows, of which those that were read are dropped with `input`.
+    let input = elsewhere.rows.unwrap_or(input);
     let parts = (splits * PARTS_OF_SPLIT).clamp(*PARTS.start(), *PARTS.end());
     let schema = aggregate.schema();
     let of =

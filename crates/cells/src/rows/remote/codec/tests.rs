@@ -5,7 +5,7 @@ use crate::lift::{Unnamed, ranked};
 use crate::rows::concat::physical;
 use crate::rows::runtime::RowsState;
 use crate::rows::splits::tests::{QUERIES, file};
-use crate::rows::splits::{SplitSize, part_below};
+use crate::rows::splits::{SplitSize, part_below, rows_below};
 use crate::tables::{OpenedTable, TableFormat};
 use datafusion::arrow::array::{ArrayRef, DictionaryArray, Int64Array, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type};
@@ -73,6 +73,7 @@ impl Process {
         let mut parts = Vec::new();
         plan.apply(|node| {
             parts.extend(part_below(node)?.map(|below| below.part));
+            parts.extend(rows_below(node));
             Ok(TreeNodeRecursion::Continue)
         })
         .unwrap();
@@ -414,15 +415,13 @@ async fn what_is_not_known_stays_with_its_reason() {
     assert!(decode(&[1, 2, 3], &here.state(), &here.runtime, &here.stores).is_err());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_file_that_changed_is_an_error_there() {
-    let (_directory, path) = file();
-    let (here, _table, part) = scan(&path).await;
+/// A file that changes after its part was sent, of which a split was read before.
+async fn is_changed_there(here: &Process, part: &Arc<dyn ExecutionPlan>, path: &Path) {
     let there = Process::new();
-    let bytes = here.encode(&part).unwrap();
+    let bytes = here.encode(part).unwrap();
     let decoded = there.decode(&bytes);
     there.run(&decoded.plan, 0).await.unwrap();
-    let file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+    let file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     for decoded in [decoded, there.decode(&bytes)] {
         let mut failed = None;
@@ -432,6 +431,20 @@ async fn a_file_that_changed_is_an_error_there() {
         }
         assert_eq!(Error::from(failed.unwrap()).report().code, "source_changed");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_file_that_changed_is_an_error_there() {
+    let (_directory, path) = file();
+    let (here, _table, part) = scan(&path).await;
+    is_changed_there(&here, &part, &path).await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.arrow");
+    std::fs::write(&path, arrow(0, false)).unwrap();
+    let here = Process::new();
+    let table = here.table(TableFormat::Arrow, &path).await;
+    let part = here.parts(&table, "SELECT id, g FROM t WHERE g > 2").await.remove(0);
+    is_changed_there(&here, &part, &path).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

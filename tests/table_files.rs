@@ -2,8 +2,12 @@
 //! that the first rows do not show.
 
 use crate::common::Place;
+use arrow::array::{ArrayRef, Float64Array};
+use arrow::ipc::writer::FileWriter;
+use arrow::record_batch::RecordBatch;
 use std::fmt::Write as _;
 use std::fs;
+use std::sync::Arc;
 
 const GZIP: &[u8] = &[
     31, 139, 8, 0, 0, 0, 0, 0, 2, 3, 203, 76, 209, 169, 224, 50, 212, 49, 210, 51, 229, 50, 214,
@@ -203,6 +207,43 @@ fn arrow_files_are_read_in_ranges_of_their_batches() {
         assert_eq!(of("a.arrow"), of("a.parquet"), "{sql}");
         assert_eq!(of("a.arrow"), of("whole.arrows"), "{sql}");
     }
+}
+
+/// An Arrow file with columns of floats.
+fn arrow(columns: &[(&str, [f64; 4])]) -> Vec<u8> {
+    let columns = columns.iter().map(|(name, values)| {
+        let values: ArrayRef = Arc::new(Float64Array::from(values.to_vec()));
+        (*name, values)
+    });
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let mut writer = FileWriter::try_new(Vec::new(), &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.into_inner().unwrap()
+}
+
+#[test]
+fn arrow_files_have_their_columns_in_any_order() {
+    let place = Place::open(&[]);
+    let (ones, halves) = ([1.0, 2.0, 3.0, 4.0], [0.5, 1.5, 2.5, 3.5]);
+    put(&place, "a.arrow", arrow(&[("x", ones), ("y", halves)]));
+    put(&place, "b.arrow", arrow(&[("y", [10.0; 4]), ("x", halves)]));
+    put(&place, "c.arrow", arrow(&[("x", [7.0; 4])]));
+    let two = "read_arrow(['@/a.arrow', '@/b.arrow'])";
+    is(&place, &format!("SELECT sum(x) AS x, sum(y) AS y FROM {two} t"), &["18.0 48.0"]);
+    is(
+        &place,
+        &format!("SELECT x, y FROM {two} t WHERE x < 1.75"),
+        &["1.0 0.5", "0.5 10.0", "1.5 10.0"],
+    );
+    // A column that a file lacks is NULL there.
+    let three = "read_arrow(['@/a.arrow', '@/b.arrow', '@/c.arrow'])";
+    is(
+        &place,
+        &format!("SELECT count(*) AS n, count(y) AS c, sum(x) AS x, sum(y) AS y FROM {three} t"),
+        &["12 8 46.0 48.0"],
+    );
+    is(&place, &format!("SELECT x FROM {three} t WHERE y IS NULL"), &["7.0"; 4]);
+    is(&place, &format!("SELECT max(y) AS m, count(y) AS c FROM {three} t"), &["10.0 8"]);
 }
 
 /// As `json.dumps` and `DataFrame.to_json(orient='records')` write them.

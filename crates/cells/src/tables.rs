@@ -337,7 +337,7 @@ fn of_all_rows(format: TableFormat, schema: SchemaRef, is_several: bool) -> Sche
         TableFormat::Csv => with_types(&schema, of_csv),
         TableFormat::Json => with_types(&schema, of_text),
         // One of several files may lack a column that the others require.
-        TableFormat::Parquet if is_several => nullable(&schema),
+        TableFormat::Parquet | TableFormat::Arrow if is_several => nullable(&schema),
         TableFormat::Parquet | TableFormat::Arrow => schema,
     }
 }

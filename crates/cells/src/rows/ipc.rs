@@ -14,6 +14,7 @@
 
 mod ahead;
 mod check;
+mod columns;
 mod footer;
 
 use super::in_place;
@@ -26,6 +27,7 @@ use arrow::ipc::reader::FileDecoder;
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use check::MessageSpan;
+use columns::{Columns, Found};
 use datafusion::catalog::Session;
 use datafusion::common::Statistics;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -186,7 +188,7 @@ impl FileSource for IpcSource {
         let projection = self.projection.clone();
         let opener = Arc::new(IpcOpener {
             store,
-            columns: projection.file_indices.clone(),
+            columns: Columns::new(self.schema.file_schema(), &projection.file_indices)?,
             limit: self.limit,
             footers: self.footers.clone(),
             account: self.account.clone(),
@@ -240,7 +242,7 @@ impl FileSource for IpcSource {
 
 struct IpcOpener {
     store: Arc<dyn ObjectStore>,
-    columns: Vec<usize>,
+    columns: Columns,
     limit: u64,
     footers: Arc<Footers>,
     account: Option<Arc<Account>>,
@@ -286,6 +288,8 @@ struct IpcFile {
 struct Opened {
     file: IpcFile,
     decoder: FileDecoder,
+    /// The columns that are read.
+    found: Found,
     rest: Rest,
     /// Bytes read ahead.
     ahead: Ahead,
@@ -353,7 +357,7 @@ impl IpcFile {
         self,
         form: Arc<OnceCell<Form>>,
         bytes: Option<Range<u64>>,
-        columns: Vec<usize>,
+        columns: Columns,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let batches = self.batches(form, bytes, columns).await.map_err(of_reader)?;
         Ok(batches.map_err(of_reader).boxed())
@@ -365,7 +369,7 @@ impl IpcFile {
         self,
         form: Arc<OnceCell<Form>>,
         bytes: Option<Range<u64>>,
-        columns: Vec<usize>,
+        columns: Columns,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let is_first = bytes.as_ref().is_none_or(|bytes| bytes.start == 0);
         let found = form.get_or_try_init(|| self.form()).await?;
@@ -375,9 +379,10 @@ impl IpcFile {
                 if batches.is_empty() {
                     return Ok(stream::empty().boxed());
                 }
-                let decoder = footer.decoder().with_projection(columns);
+                let found = columns.within(footer.schema())?;
+                let decoder = footer.decoder();
                 let rest = Rest::Listed { form: form.clone(), batches };
-                let mut opened = Opened::new(self, decoder, rest, Ahead::default());
+                let mut opened = Opened::new(self, decoder, found, rest, Ahead::default());
                 for (place, bytes) in footer.dictionaries(&opened.file).await? {
                     opened.decode(place, bytes)?;
                 }
@@ -386,8 +391,9 @@ impl IpcFile {
             Form::Stream if is_first => {
                 let mut ahead = Ahead::default();
                 let (schema, version) = ahead.schema(&self).await?;
-                let decoder = FileDecoder::new(schema, version).with_projection(columns);
-                Opened::new(self, decoder, Rest::Stream, ahead)
+                let found = columns.within(&schema)?;
+                let decoder = FileDecoder::new(schema, version);
+                Opened::new(self, decoder, found, Rest::Stream, ahead)
             }
             Form::Stream => return Ok(stream::empty().boxed()),
         };
@@ -396,7 +402,7 @@ impl IpcFile {
                 file.unpacked = None;
                 let Some((place, bytes)) = file.next().await? else { return Ok(None) };
                 if let Some(batch) = file.decode(place, bytes)? {
-                    return Ok(Some((batch, file)));
+                    return Ok(Some((file.found.batch(batch)?, file)));
                 }
             }
         });
@@ -405,8 +411,9 @@ impl IpcFile {
 }
 
 impl Opened {
-    fn new(file: IpcFile, decoder: FileDecoder, rest: Rest, ahead: Ahead) -> Self {
-        Opened { file, decoder, rest, ahead, dictionaries: HashMap::new(), unpacked: None }
+    fn new(file: IpcFile, decoder: FileDecoder, found: Found, rest: Rest, ahead: Ahead) -> Self {
+        let decoder = decoder.with_projection(found.own.clone());
+        Opened { file, decoder, found, rest, ahead, dictionaries: HashMap::new(), unpacked: None }
     }
 
     /// The next message and its location.

@@ -60,9 +60,14 @@ async fn opened(bytes: Vec<u8>, limit: u64, account: Option<Arc<Account>>) -> Ip
     IpcFile { store, meta, limit, account }
 }
 
-async fn read(bytes: Vec<u8>, columns: Vec<usize>, limit: u64) -> Result<Vec<RecordBatch>> {
+/// The columns at these places of the files.
+fn columns(places: &[usize]) -> Columns {
+    Columns::new(&batches()[0].schema(), places).unwrap()
+}
+
+async fn read(bytes: Vec<u8>, places: Vec<usize>, limit: u64) -> Result<Vec<RecordBatch>> {
     let file = opened(bytes, limit, None).await;
-    file.batches(Arc::default(), None, columns).await?.try_collect().await
+    file.batches(Arc::default(), None, columns(&places)).await?.try_collect().await
 }
 
 /// The batches of each range of `length` bytes; the ranges share the footer.
@@ -72,7 +77,7 @@ async fn ranges(bytes: &[u8], length: u64) -> Vec<Vec<RecordBatch>> {
     for start in (0..size).step_by(length as usize) {
         let file = opened(bytes.to_vec(), 1 << 20, None).await;
         let range = start..(start + length).min(size);
-        let batches = file.batches(form.clone(), Some(range), vec![0, 1, 2]).await.unwrap();
+        let batches = file.batches(form.clone(), Some(range), columns(&[0, 1, 2])).await.unwrap();
         all.push(batches.try_collect().await.unwrap());
     }
     all
@@ -133,8 +138,9 @@ async fn what_is_read_is_counted() {
         }
         let file = writer.into_inner().unwrap();
         let quota = Quota::new(2 << 20);
+        let columns = Columns::new(&batch.schema(), &[0]).unwrap();
         let read = opened(file.clone(), 1 << 20, Some(quota.account())).await;
-        let mut read = read.batches(Arc::default(), None, vec![0]).await.unwrap();
+        let mut read = read.batches(Arc::default(), None, columns.clone()).await.unwrap();
         let mut count = 0;
         while let Some(next) = read.try_next().await.unwrap() {
             assert_eq!(next, batch);
@@ -146,7 +152,7 @@ async fn what_is_read_is_counted() {
         drop(read);
         assert_eq!(quota.used(), 0);
         let small = opened(file, 1 << 20, Some(Quota::new(500_000).account())).await;
-        let read = small.opened(Arc::default(), None, vec![0]).await.unwrap();
+        let read = small.opened(Arc::default(), None, columns).await.unwrap();
         let error = read.try_collect::<Vec<_>>().await.unwrap_err();
         let DataFusionError::ResourcesExhausted(what) = error.find_root() else {
             panic!("{error}")

@@ -12,6 +12,7 @@
 //! of their floats follow from the data alone, whatever the number of threads.
 
 mod calls;
+mod exact;
 mod first;
 mod gather;
 mod grace;
@@ -47,6 +48,7 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
+pub(super) use exact::with_exact_sorts;
 pub(super) use first::FirstExec;
 use gather::shares_matches;
 pub(super) use gather::{GatherExec, RowsThreads, SPLIT_BYTES, gathered};

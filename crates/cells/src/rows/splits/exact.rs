@@ -1,0 +1,95 @@
+//! Batches of one number of rows.
+//!
+//! Sums of floats without groups, and sketches, depend on the ends of batches. Those of a sort depend on its runs, which
+//! end where memory does, and on whether rows went to files; those of a window are the sort's.
+
+use super::WindowsExec;
+use super::gather::exactly;
+use super::grace::JoinRules;
+use super::sort::SortSplitsExec;
+use crate::rows::single::{self, only_input, without};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
+use futures::StreamExt;
+use std::fmt;
+use std::sync::Arc;
+
+/// The plan, whose sorts and windows yield batches that end at the same rows in each run, if bits depend on that.
+///
+/// # Errors
+/// DataFusion's.
+pub(in crate::rows) fn with_exact_sorts(
+    plan: Arc<dyn ExecutionPlan>,
+    rules: JoinRules,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    if !rules.is_exact {
+        return Ok(plan);
+    }
+    plan.transform_up(|node| {
+        let is_sort = node.is::<SortSplitsExec>() || node.is::<SortExec>();
+        let is_whole = node.output_partitioning().partition_count() == 1;
+        if !is_whole || !(is_sort || node.is::<WindowsExec>()) {
+            return Ok(Transformed::no(node));
+        }
+        let exact: Arc<dyn ExecutionPlan> = Arc::new(ExactExec { input: node });
+        Ok(Transformed::yes(exact))
+    })
+    .map(|t| t.data)
+}
+
+/// The rows of its input in batches of exactly the usual number, and a last one of fewer.
+#[derive(Debug)]
+struct ExactExec {
+    input: Arc<dyn ExecutionPlan>,
+}
+
+impl DisplayAs for ExactExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ExactExec")
+    }
+}
+
+impl ExecutionPlan for ExactExec {
+    fn name(&self) -> &str {
+        "ExactExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    without!(expressions);
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(ExactExec { input: only_input(self.name(), children)? }))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        single::check(self.name(), partition)?;
+        let batch_rows = context.session_config().batch_size().max(1);
+        let rows = self.input.execute(partition, context)?.boxed();
+        let rows = exactly(rows, self.schema(), batch_rows);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+    }
+}

@@ -513,11 +513,11 @@ def narrow():
 
 
 def readings():
-    """Rows in batches of 30 as an Arrow file: workers of the smallest splits read some of them each."""
+    """Rows in batches of 20 as an Arrow file: workers of the smallest splits read some of them each."""
     import pyarrow as pa
 
     rng = np.random.default_rng(22)
-    n = 120
+    n = 60
     value = [None if i % 17 == 5 else float(v) for i, v in enumerate(np.round(rng.normal(size=n), 3))]
     table = pa.table({
         "n": pa.array(range(n), pa.int32()),
@@ -527,7 +527,7 @@ def readings():
         "time": pa.array([1593554400000000 + i * 450_000_000 for i in range(n)], pa.timestamp("us")),
     })
     with pa.ipc.new_file(str(HERE / "tables" / "readings.arrow"), table.schema) as file:
-        file.write_table(table, max_chunksize=30)
+        file.write_table(table, max_chunksize=20)
 
 
 def fresh(name):

@@ -76,6 +76,7 @@ mod unnamed;
 mod unreadable;
 mod unsigned;
 mod using;
+mod wide;
 mod widen;
 mod window_keys;
 mod zones;
@@ -96,7 +97,8 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
-    Distinct, Expr, Filter, Limit, LogicalPlan, Projection, Sort, TableScanBuilder, TableSource,
+    Distinct, Expr, Filter, Limit, LogicalPlan, Projection, Sort, TableScan, TableScanBuilder,
+    TableSource,
 };
 use datafusion::sql::planner::{ParserOptions, SqlToRel};
 use sqlparser::ast::{Query, Statement};
@@ -312,6 +314,9 @@ impl Lift<'_> {
     ) -> Result<(LogicalPlan, Vec<Option<ArrayRef>>), Error> {
         expansion::check(&query)?;
         let state = self.state;
+        if let Some(wide) = wide::wide(&query, prepared).map_err(error::plan)? {
+            return self.all_of(wide).map_err(error::plan);
+        }
         using::rewrite(&mut query, prepared, state)?;
         let logical = match logical(query, prepared, state) {
             Ok(logical) => logical,
@@ -485,21 +490,25 @@ impl Lift<'_> {
     fn rows(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
         plan.transform_up_with_subqueries(|node| {
             let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
-            let Some(source) = scan.source.downcast_ref::<CellSource>() else {
-                return Ok(Transformed::no(node));
-            };
-            let name = format!("rows_{}", self.scans.len());
-            let new = rows::rows(scan, source, self.state, self.config, name.clone())
-                .map_err(|e| DataFusionError::External(Box::new(e)))?;
-            self.notes.push(format!("rows: {} of shape {:?}", node.display(), new.shape));
-            let placeholder =
-                TableScanBuilder::new(name, new.source()).with_fetch(scan.fetch).build()?;
-            let placeholder = LogicalPlan::TableScan(placeholder);
-            let out = rename(placeholder, &scan.projected_schema)?;
-            self.scans.push(new);
-            Ok(Transformed::yes(out))
+            match self.rows_of(scan)? {
+                Some(rows) => Ok(Transformed::yes(rename(rows, &scan.projected_schema)?)),
+                None => Ok(Transformed::no(node)),
+            }
         })
         .map(|t| t.data)
+    }
+
+    /// A scan of the rows of a table of cells, under its own name; `None` for another table.
+    fn rows_of(&mut self, scan: &TableScan) -> datafusion::error::Result<Option<LogicalPlan>> {
+        let Some(source) = scan.source.downcast_ref::<CellSource>() else { return Ok(None) };
+        let name = format!("rows_{}", self.scans.len());
+        let new = rows::rows(scan, source, self.state, self.config, name.clone())
+            .map_err(|e| DataFusionError::External(Box::new(e)))?;
+        let shown = LogicalPlan::TableScan(scan.clone());
+        self.notes.push(format!("rows: {} of shape {:?}", shown.display(), new.shape));
+        let rows = TableScanBuilder::new(name, new.source()).with_fetch(scan.fetch).build()?;
+        self.scans.push(new);
+        Ok(Some(LogicalPlan::TableScan(rows)))
     }
 }
 

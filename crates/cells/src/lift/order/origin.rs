@@ -25,7 +25,7 @@ pub(super) type Axis = (usize, usize);
 enum Base {
     Cells(Arc<CellTable>),
     /// A scan's fields, with the dimension and the label at each position for those that are labels.
-    Scan(SchemaRef, Vec<Option<(usize, Along)>>),
+    Scan(SchemaRef, Arc<[Option<(usize, Along)>]>),
 }
 
 /// The dimension that an expression over a plan's columns labels, with the label at each of its positions.

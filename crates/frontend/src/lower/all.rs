@@ -11,7 +11,7 @@ use sqlparser::ast::{
     WildcardAdditionalOptions,
 };
 use sqlparser::tokenizer::Span;
-use tessera_planner::catalog::{CoordValues, Unreadable};
+use tessera_planner::catalog::{CoordValues, TextColumn, Unreadable};
 
 use super::names::names_of;
 use super::value::Tensor;
@@ -85,16 +85,16 @@ impl Lowerer<'_, '_> {
     }
 
     /// The variables of the only relation of a block with their own dimensions, then its other arrays and the
-    /// coordinates that are not the labels of a dimension of these.
+    /// coordinates that are not the labels of a dimension of these; and its texts that label none.
     ///
     /// # Errors
-    /// `unknown_name` for a name that is left out and does not exist; an array that cannot be read, and texts that are
-    /// not the labels of a dimension, unless they are left out.
+    /// `unknown_name` for a name that is left out and does not exist; an array that cannot be read, unless it is left
+    /// out; `unsupported` for texts alone.
     pub(super) fn everything(
         &mut self,
         options: &WildcardAdditionalOptions,
         span: Span,
-    ) -> Result<Vec<Tensor>, Error> {
+    ) -> Result<(Vec<Tensor>, Vec<TextColumn>), Error> {
         let [relation] = self.relations.as_slice() else {
             return wrong_surface("the tensor block", "the item *", span);
         };
@@ -120,7 +120,7 @@ impl Lowerer<'_, '_> {
                 items.push(Tensor { name: Some(name.clone()), ..tensor });
             }
         }
-        let stored = items.len();
+        let (stored, mut texts) = (items.len(), Vec::new());
         for coord in relation.coords.iter().filter(|coord| is_kept(&coord.name)) {
             let is_index = coord.name == coord.dim;
             let mut dims = items[..stored].iter().flat_map(|item| &item.dims);
@@ -129,13 +129,15 @@ impl Lowerer<'_, '_> {
             if is_labels || is_stored {
                 continue;
             }
-            let name = &coord.name;
             if let CoordValues::Text(_) = coord.values {
-                let construct = format!(
-                    "the coordinate `{name}` of texts, which labels no dimension of the result, as a tensor \
-                     (`* EXCLUDE ({name})` leaves it out): this"
-                );
-                return unsupported(&construct, span);
+                let known = relation.texts.iter().find(|text| text.coord.name == coord.name);
+                let labels = || TextColumn {
+                    coord: coord.clone(),
+                    is_along: true,
+                    is_coordinate: !is_index,
+                };
+                texts.push(known.cloned().unwrap_or_else(labels));
+                continue;
             }
             let mut tensor = self.coordinate(coord, &relation.coords, span)?;
             if is_index {
@@ -148,6 +150,11 @@ impl Lowerer<'_, '_> {
                 *dim = dim.bare();
             }
         }
-        Ok(items)
+        match texts.first().filter(|_| items.is_empty()) {
+            Some(text) => {
+                unsupported(&format!("texts alone (`{}`) as tensors: this", text.coord.name), span)
+            }
+            None => Ok((items, texts)),
+        }
     }
 }

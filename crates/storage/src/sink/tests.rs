@@ -71,6 +71,7 @@ impl Bench {
             attrs: Attrs::new(),
             is_coordinate: false,
             chunks,
+            texts: None,
         };
         let io = &self.host.io;
         let how = (overwrite, false, false);

@@ -222,6 +222,33 @@ fn texts_are_columns_of_tables_and_arrays() {
     place.run(&format!("COPY (SELECT {rest} FROM '{file}') TO '{numbers}'"));
 }
 
+#[test]
+fn columns_are_left_out_and_renamed_without_rows() {
+    let place = Place::open(&[]);
+    let file = "tests/data/texts/classic.nc";
+    let some = "* EXCLUDE (t, station_name, centre), t AS temperature, station_name AS name";
+    let (store, copy) = (place.shown("some.zarr"), place.shown("some.nc"));
+    for (query, out) in [
+        (format!("SELECT {some} FROM '{file}'"), &store),
+        (format!("SELECT * FROM (SELECT {some} FROM '{file}') s"), &copy),
+    ] {
+        place.run(&format!("COPY ({query}) TO '{out}'"));
+        let shapes = place.lines(&format!("SELECT temperature, height FROM '{out}'")).unwrap();
+        for shape in ["temperature float32 [time=3, station=5]", "height int16 [station=5]"] {
+            assert!(shapes.iter().any(|line| line == shape), "{out}: {shape} in {shapes:?}");
+        }
+        let names =
+            place.lines(&format!("SELECT count(*), count(name), count(network) FROM '{out}'"));
+        assert_eq!(names.unwrap(), ["15 12 15"], "{out}");
+        assert!(place.try_run(&format!("SELECT count(station_name) FROM '{out}'")).is_err());
+    }
+    for (items, name) in [("*, t AS height", "height"), ("*, t AS x, height AS x", "x")] {
+        let out = place.shown("twice.zarr");
+        let (told, _) = refused(&place, &format!("COPY (SELECT {items} FROM '{file}') TO '{out}'"));
+        assert!(told.starts_with("duplicate_name: ") && told.contains(name), "{told}");
+    }
+}
+
 /// The texts are those of xarray for the source.
 #[test]
 fn texts_are_the_same_after_a_copy() {

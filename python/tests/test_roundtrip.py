@@ -69,6 +69,29 @@ def test_a_dataset_is_the_same_after_netcdf_zarr_and_netcdf(con: ts.Connection, 
     }
 
 
+def test_columns_that_are_left_out_or_renamed_keep_the_dataset(con: ts.Connection, source: Path, tmp_path: Path) -> None:
+    want = opened(source)
+    con.sql(f"CREATE VIEW most AS SELECT * EXCLUDE (orog) FROM '{source}'")
+    renamed = "* EXCLUDE (t2m, height), t2m AS temperature, height AS level"
+    for query, of in [
+        ("SELECT * FROM most", want.drop_vars("orog")),
+        (f"SELECT {renamed} FROM most", want.drop_vars("orog").rename(t2m="temperature", height="level")),
+        (f"SELECT * FROM (SELECT {renamed} FROM '{source}')", want.rename(t2m="temperature", height="level")),
+        ("SELECT * EXCLUDE (lat_bnds) FROM (SELECT * FROM most) m", want.drop_vars(["orog", "lat_bnds"])),
+    ]:
+        for ending in ["zarr", "nc"]:
+            con.sql(f"COPY ({query}) TO '{tmp_path / 'out'}.{ending}' (overwrite true)")
+            got = opened(tmp_path / f"out.{ending}")
+            # Attributes that name what is left out are left out.
+            of = of.copy()
+            if "lat_bnds" not in of:
+                of["lat"].attrs.pop("bounds", None)
+            xr.testing.assert_identical(got, of)
+    with pytest.raises(ts.Error) as e:
+        con.sql(f"COPY (SELECT *, t2m AS orog FROM '{source}') TO '{tmp_path / 'twice.zarr'}'")
+    assert "orog" in str(e.value)
+
+
 def test_datasets_of_the_program_keep_their_coordinates(con: ts.Connection, tmp_path: Path) -> None:
     ds = curved()
     con.sql("SELECT * FROM ds").to_zarr(tmp_path / "a.zarr")

@@ -309,6 +309,8 @@ impl Lowerer<'_, '_> {
         let mut aliases = BTreeSet::new();
         let attrs = self.relations.first().map(|of| of.attrs.clone()).unwrap_or_default();
         let mut whole = DatasetLabels { attrs, texts: Vec::new() };
+        let has_star = select.projection.iter().any(|i| matches!(i, SelectItem::Wildcard(_)));
+        let mut star = None;
         for item in &select.projection {
             let (expr, alias) = match item {
                 SelectItem::UnnamedExpr(expr) => (expr, None),
@@ -316,13 +318,18 @@ impl Lowerer<'_, '_> {
                 SelectItem::Wildcard(options) => {
                     let (all, columns) = self.everything(options, item.span())?;
                     items.extend(all);
-                    whole.texts = columns;
+                    whole.texts.extend(columns);
+                    star = Some(options);
                     given.resize(items.len(), None);
                     texts.resize(items.len(), None);
                     continue;
                 }
                 other => return wrong_surface("the tensor block", "the item *", other.span()),
             };
+            if has_star && let Some(text) = alias.and_then(|alias| self.texts_as(expr, alias)) {
+                whole.texts.push(text);
+                continue;
+            }
             let value = self.expr(expr)?;
             if let Some(alias) = alias {
                 let name = alias.value.clone();
@@ -344,6 +351,9 @@ impl Lowerer<'_, '_> {
             }
             given.resize(items.len(), alias.map(|alias| alias.span));
             texts.resize(items.len(), ast::text(expr).map(Arc::from));
+        }
+        if let Some(options) = star {
+            self.beside(options, &mut items, &given)?;
         }
         // Of several items with one name only one keeps it; an alias takes precedence.
         let mut keeps: BTreeMap<Arc<str>, usize> = BTreeMap::new();

@@ -4,7 +4,8 @@
 //!
 //! 1. `names` replaces `era5` by a table over the dimensions that the block's names choose (`table`): its columns are
 //!    labels, known at bind, and variables. `using` expands the merged columns of joins, and `row_values` comparisons of
-//!    rows. CTEs that make a query too large are planned separately, once (`shared`).
+//!    rows. CTEs that make a query too large are planned separately, once (`shared`); `wide` plans `SELECT *` of very
+//!    many columns, which needs none of the steps below.
 //! 2. DataFusion plans the statement with `context` as its provider; `time` turns `'2020'` into its first instant,
 //!    `mixed` casts decimals beside floats; DataFusion's analyser coerces types; `rounded` rounds what casts of decimals
 //!    would cut. `asof` and `counted` build joins that DataFusion does not have.

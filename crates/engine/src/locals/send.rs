@@ -15,7 +15,7 @@ use std::io::Write;
 use std::sync::Arc;
 use tessera_exec::task::Lent;
 use tessera_frontend::labels::DatasetLabels;
-use tessera_planner::catalog::{Attrs, Dataset, DimLabel};
+use tessera_planner::catalog::{Dataset, DimLabel};
 use tessera_planner::grid::Grid;
 use tessera_planner::region::Region;
 use tessera_storage::source::slabs;

@@ -36,6 +36,7 @@ mod counted;
 mod cube;
 mod decimals;
 mod dense;
+mod density;
 mod error;
 mod escape;
 mod expansion;
@@ -86,8 +87,6 @@ mod zones;
 pub(crate) mod tests;
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
@@ -106,6 +105,7 @@ use sqlparser::ast::{Query, Statement};
 use tessera_planner::config::Config;
 
 pub(crate) use cube::{Cells, Cube, CubeVariable};
+pub use density::Density;
 pub(crate) use functions::{MovingSum, session_state};
 pub(crate) use labelled::{coordinate, origins};
 pub use planner::Planner;
@@ -197,37 +197,6 @@ impl CellPlan {
     }
 }
 
-/// Controls whether cell blocks stay dense. The result is the same; `Off` exists to test that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Density {
-    /// Dense wherever possible.
-    #[default]
-    Auto,
-    /// Every cell that a block reads becomes a row, and DataFusion computes the result.
-    Off,
-}
-
-impl fmt::Display for Density {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Density::Auto => "auto",
-            Density::Off => "off",
-        })
-    }
-}
-
-impl FromStr for Density {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.trim().to_ascii_lowercase().as_str() {
-            "auto" => Ok(Density::Auto),
-            "off" => Ok(Density::Off),
-            _ => Err(format!("`{text}` is neither `auto` nor `off`")),
-        }
-    }
-}
-
 /// The form of a plan.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
@@ -296,6 +265,9 @@ fn logical(
     counted::rewrite(asof::rewrite(plan, state)?, state)
 }
 
+/// See [`CellPlan::orders`].
+type Orders = Vec<Option<ArrayRef>>;
+
 struct Lift<'a> {
     state: &'a SessionState,
     config: &'a Config,
@@ -308,16 +280,32 @@ impl Lift<'_> {
     /// The plan of a prepared query, and [`CellPlan::orders`]. `as_tensors`: see [`Form`].
     fn planned(
         &mut self,
+        query: Query,
+        prepared: &names::Prepared,
+        because: &str,
+        as_tensors: bool,
+    ) -> Result<(LogicalPlan, Orders), Error> {
+        expansion::check(&query)?;
+        if let Some(wide) = wide::wide(&query, prepared)
+            && let Some(planned) = self.all_of(wide, prepared, because)?
+        {
+            return Ok(planned);
+        }
+        let (logical, orders) = self.optimized(query, prepared, because, as_tensors)?;
+        let logical = join_keys::rewrite(logical).and_then(faster::rewrite);
+        let logical = logical.and_then(|plan| self.rows(plan));
+        Ok((logical.map_err(|e| told(e, prepared, self.state))?, orders))
+    }
+
+    /// As [`Self::planned`], up to the end of DataFusion's optimiser.
+    fn optimized(
+        &mut self,
         mut query: Query,
         prepared: &names::Prepared,
         because: &str,
         as_tensors: bool,
-    ) -> Result<(LogicalPlan, Vec<Option<ArrayRef>>), Error> {
-        expansion::check(&query)?;
+    ) -> Result<(LogicalPlan, Orders), Error> {
         let state = self.state;
-        if let Some(wide) = wide::wide(&query, prepared).map_err(error::plan)? {
-            return self.all_of(wide).map_err(error::plan);
-        }
         using::rewrite(&mut query, prepared, state)?;
         let logical = match logical(query, prepared, state) {
             Ok(logical) => logical,
@@ -336,11 +324,7 @@ impl Lift<'_> {
                 });
             }
         };
-        let told = |e: DataFusionError| {
-            let call = error::name_in(&e);
-            let error = error::of_text(error::plan(e), &prepared.texts);
-            error::placed(error, call.as_deref(), &prepared.calls, state)
-        };
+        let told = |e: DataFusionError| told(e, prepared, state);
         if let Some(error) = unreadable::used(&logical, &prepared.tables).map_err(told)? {
             return Err(Error::Bind { error, position: None });
         }
@@ -364,8 +348,6 @@ impl Lift<'_> {
         });
         let logical = optimized?;
         error::remaining(&logical)?;
-        let logical = join_keys::rewrite(logical).and_then(faster::rewrite);
-        let logical = logical.and_then(|plan| self.rows(plan)).map_err(told)?;
         Ok((logical, orders))
     }
 
@@ -511,6 +493,13 @@ impl Lift<'_> {
         self.scans.push(new);
         Ok(Some(LogicalPlan::TableScan(rows)))
     }
+}
+
+/// An error of a prepared query, with its position.
+fn told(e: DataFusionError, prepared: &names::Prepared, state: &SessionState) -> Error {
+    let call = error::name_in(&e);
+    let error = error::of_text(error::plan(e), &prepared.texts);
+    error::placed(error, call.as_deref(), &prepared.calls, state)
 }
 
 /// Fails if planning was cancelled.

@@ -45,6 +45,7 @@ mod float32;
 mod functions;
 mod grouping;
 mod join_keys;
+mod kept;
 mod labelled;
 mod labels;
 mod like;

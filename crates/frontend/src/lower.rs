@@ -19,6 +19,7 @@ mod consteval;
 mod coords;
 mod expr;
 mod intervals;
+mod kept;
 mod labelled;
 mod masks;
 mod names;

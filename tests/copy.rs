@@ -242,6 +242,16 @@ fn columns_are_left_out_and_renamed_without_rows() {
         assert_eq!(names.unwrap(), ["15 12 15"], "{out}");
         assert!(place.try_run(&format!("SELECT count(station_name) FROM '{out}'")).is_err());
     }
+    let part = place.shown("part.zarr");
+    place.run(&format!(
+        "COPY (SELECT * FROM '{file}' WHERE station_name = 'Oslo' AND time > '2000-01-01') TO '{part}'"
+    ));
+    let shapes = place.lines(&format!("SELECT t, height FROM '{part}'")).unwrap();
+    for shape in ["t float32 [time=2, station=2]", "height int16 [station=2]"] {
+        assert!(shapes.iter().any(|line| line == shape), "{shape} in {shapes:?}");
+    }
+    let kept = place.lines(&format!("SELECT count(*), min(height), max(network) FROM '{part}'"));
+    assert_eq!(kept.unwrap(), ["4 80 A"]);
     for (items, name) in [("*, t AS height", "height"), ("*, t AS x, height AS x", "x")] {
         let out = place.shown("twice.zarr");
         let (told, _) = refused(&place, &format!("COPY (SELECT {items} FROM '{file}') TO '{out}'"));

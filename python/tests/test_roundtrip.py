@@ -92,6 +92,26 @@ def test_columns_that_are_left_out_or_renamed_keep_the_dataset(con: ts.Connectio
     assert "orog" in str(e.value)
 
 
+def test_conditions_on_labels_keep_the_dataset(con: ts.Connection, source: Path, tmp_path: Path) -> None:
+    want = opened(source)
+    for condition, of in [
+        ("time > '2020-01-01'", want.isel(time=slice(1, None))),
+        ("time > '2020-01-01' AND y < 2 AND \"column\" IN (8, 10)", want.isel(time=[1, 2], y=[0, 1], x=[1, 3])),
+        ("s.time = '2020-01-02' AND x BETWEEN 1 AND 2", want.isel(time=[1], x=[1, 2])),
+    ]:
+        for ending in ["zarr", "nc"]:
+            con.sql(f"COPY (SELECT * FROM '{source}' s WHERE {condition}) TO '{tmp_path / 'out'}.{ending}' (overwrite true)")
+            xr.testing.assert_identical(opened(tmp_path / f"out.{ending}"), of)
+    con.sql(f"CREATE VIEW most AS SELECT * EXCLUDE (orog) FROM '{source}'")
+    con.sql("CREATE TENSOR part AS SELECT *, height AS level FROM most WHERE x > 2")
+    con.sql(f"COPY part TO '{tmp_path / 'part.nc'}'")
+    part = want.drop_vars("orog").isel(x=[3, 4])
+    xr.testing.assert_equal(opened(tmp_path / "part.nc"), part.assign_coords(level=part.height))
+    # Conditions on cells leave rows, whose tensors have all dimensions.
+    con.sql(f"COPY (SELECT * FROM '{source}' WHERE orog >= 0) TO '{tmp_path / 'rows.nc'}'")
+    assert opened(tmp_path / "rows.nc").orog.dims == ("time", "y", "x")
+
+
 def test_datasets_of_the_program_keep_their_coordinates(con: ts.Connection, tmp_path: Path) -> None:
     ds = curved()
     con.sql("SELECT * FROM ds").to_zarr(tmp_path / "a.zarr")
@@ -243,6 +263,8 @@ def test_texts_are_the_same_after_netcdf_and_zarr(con: ts.Connection, tmp_path: 
     for relation in ["stored", "held"]:
         con.sql(f"COPY {relation} TO '{tmp_path / relation}.nc'")
         assert_same_texts(opened(tmp_path / f"{relation}.nc"), want)
+    con.sql(f"COPY (SELECT * FROM '{at}' WHERE name = 'Köln') TO '{tmp_path / 'one.nc'}'")
+    assert_same_texts(opened(tmp_path / "one.nc"), want.isel(station=[2]))
     con.sql(f"COPY seen TO '{tmp_path / 'seen.zarr'}'")
     some = opened(tmp_path / "seen.zarr")
     assert "operator" not in some and set(some.coords) == {"time", "name", "centre"}

@@ -34,7 +34,7 @@ use crate::schedule::{self, Inputs, Prepared, TaskContext, TaskRunner};
 use futures::future::BoxFuture;
 use masks::Programs;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tessera_kernels::copy::Stores;
 use tessera_planner::catalog::SourceRef;

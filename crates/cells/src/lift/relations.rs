@@ -37,7 +37,8 @@ pub(crate) fn plan_cells_in(
     limits::nested(|| super::plan(query, text, &tables, state, &config, because, form))
 }
 
-/// The positions that the conditions of a cell block keep; see [`CellPlanner::kept`](tessera_frontend::cells::CellPlanner::kept).
+/// The positions that the conditions of a cell block keep: see
+/// [`CellPlanner::kept`](tessera_frontend::cells::CellPlanner::kept).
 ///
 /// # Errors
 /// [`Error::Waiting`], [`Error::Stopped`].

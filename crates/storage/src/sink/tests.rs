@@ -7,6 +7,7 @@ mod faulty;
 mod parts;
 mod process;
 mod remote;
+mod texts;
 
 use super::*;
 use crate::source::Options;

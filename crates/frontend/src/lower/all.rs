@@ -4,7 +4,8 @@
 //! COPY (SELECT * FROM 'x.nc') TO 'x.zarr'     t (time, lat), n (time), crs (), not rows of (time, lat)
 //! ```
 //! `*` may leave columns out, and columns beside it may have other names: `* EXCLUDE (t), t AS temperature`. The relation
-//! may be a view or a subquery of this form. Whatever else is in the block makes rows of it.
+//! may be a view or a subquery of this form. Conditions on labels keep positions (`kept`); whatever else is in the block
+//! makes rows of it.
 
 use std::sync::Arc;
 

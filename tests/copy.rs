@@ -78,10 +78,7 @@ fn all_of_a_dataset_keeps_the_dimensions_of_its_variables() {
     let (store, file) = (place.shown("all.zarr"), place.shown("all.nc"));
     let (told, hint) = refused(&place, &format!("COPY (SELECT * {all}) TO '{store}'"));
     assert!(told.contains("`pairs`") && hint.contains("* EXCLUDE (pairs)"), "{told} {hint}");
-    let most = format!("SELECT * EXCLUDE (pairs, ragged, growing_names, label) {all}");
-    let (told, _) = refused(&place, &format!("COPY ({most}) TO '{store}'"));
-    assert!(told.contains("`names` of texts"), "{told}");
-    let most = most.replace("label)", "label, names)");
+    let most = format!("SELECT * EXCLUDE (pairs, ragged, label) {all}");
     place.run(&format!("COPY ({most}) TO '{store}' (chunks '[1, 5, 7]')"));
     place.run(&format!("COPY ({most}) TO '{file}'"));
     for out in [store, file] {
@@ -198,7 +195,7 @@ fn options_that_a_format_does_not_have_are_refused() {
 }
 
 #[test]
-fn texts_are_columns_of_tables_and_no_arrays() {
+fn texts_are_columns_of_tables_and_arrays() {
     let place = Place::open(&[]);
     let file = "tests/data/texts/classic.nc";
     let out = place.shown("stations.csv");
@@ -215,11 +212,86 @@ fn texts_are_columns_of_tables_and_no_arrays() {
     ));
     let counted = counted.unwrap().concat();
     assert!(counted.contains("15 12 Zürich"), "{counted}");
-    let store = place.shown("all.zarr");
-    let (told, _) = refused(&place, &format!("COPY (SELECT * FROM '{file}') TO '{store}'"));
-    assert!(told.starts_with("unsupported: ") && told.contains("EXCLUDE (network)"), "{told}");
+    let archive = place.shown("all.npz");
+    let (told, hint) = refused(&place, &format!("COPY (SELECT * FROM '{file}') TO '{archive}'"));
+    assert!(told.starts_with("format: ") && told.contains("is texts"), "{told}");
+    assert!(hint.contains("* EXCLUDE (network)"), "{hint}");
+    assert!(!fs::exists(archive).unwrap());
     let rest = "* EXCLUDE (network, station_name, centre, crs)";
-    place.run(&format!("COPY (SELECT {rest} FROM '{file}') TO '{store}'"));
-    let kept = place.lines(&format!("SELECT max(height) AS h FROM '{store}'")).unwrap().concat();
-    assert!(kept.contains("94"), "{kept}");
+    let numbers = place.shown("numbers.npz");
+    place.run(&format!("COPY (SELECT {rest} FROM '{file}') TO '{numbers}'"));
+}
+
+#[test]
+fn columns_are_left_out_and_renamed_without_rows() {
+    let place = Place::open(&[]);
+    let file = "tests/data/texts/classic.nc";
+    let some = "* EXCLUDE (t, station_name, centre), t AS temperature, station_name AS name";
+    let (store, copy) = (place.shown("some.zarr"), place.shown("some.nc"));
+    for (query, out) in [
+        (format!("SELECT {some} FROM '{file}'"), &store),
+        (format!("SELECT * FROM (SELECT {some} FROM '{file}') s"), &copy),
+    ] {
+        place.run(&format!("COPY ({query}) TO '{out}'"));
+        let shapes = place.lines(&format!("SELECT temperature, height FROM '{out}'")).unwrap();
+        for shape in ["temperature float32 [time=3, station=5]", "height int16 [station=5]"] {
+            assert!(shapes.iter().any(|line| line == shape), "{out}: {shape} in {shapes:?}");
+        }
+        let names =
+            place.lines(&format!("SELECT count(*), count(name), count(network) FROM '{out}'"));
+        assert_eq!(names.unwrap(), ["15 12 15"], "{out}");
+        assert!(place.try_run(&format!("SELECT count(station_name) FROM '{out}'")).is_err());
+    }
+    let part = place.shown("part.zarr");
+    place.run(&format!(
+        "COPY (SELECT * FROM '{file}' WHERE station_name = 'Oslo' AND time > '2000-01-01') TO '{part}'"
+    ));
+    let shapes = place.lines(&format!("SELECT t, height FROM '{part}'")).unwrap();
+    for shape in ["t float32 [time=2, station=2]", "height int16 [station=2]"] {
+        assert!(shapes.iter().any(|line| line == shape), "{shape} in {shapes:?}");
+    }
+    let kept = place.lines(&format!("SELECT count(*), min(height), max(network) FROM '{part}'"));
+    assert_eq!(kept.unwrap(), ["4 80 A"]);
+    for (items, name) in [("*, t AS height", "height"), ("*, t AS x, height AS x", "x")] {
+        let out = place.shown("twice.zarr");
+        let (told, _) = refused(&place, &format!("COPY (SELECT {items} FROM '{file}') TO '{out}'"));
+        assert!(told.starts_with("duplicate_name: ") && told.contains(name), "{told}");
+    }
+}
+
+/// The texts are those of xarray for the source.
+#[test]
+fn texts_are_the_same_after_a_copy() {
+    let place = Place::open(&[]);
+    let mut at = "tests/data/texts/classic.nc".to_string();
+    for (name, options) in [
+        ("a.zarr", ""),
+        ("b.nc", ""),
+        ("c.zarr", "(zarr_format 2, codec 'none')"),
+        ("d.zarr", "(codec 'blosc:lz4:5')"),
+        ("e.nc", ""),
+    ] {
+        let out = place.shown(name);
+        place.run(&format!("COPY (SELECT * FROM '{at}') TO '{out}' {options}"));
+        at = out;
+        let table = place.shown(&format!("{name}.csv"));
+        place.run(&format!(
+            "COPY (SELECT station_name || '!' AS s, network, height FROM '{at}' WHERE height > 0) TO '{table}'"
+        ));
+        let text = fs::read_to_string(table).unwrap();
+        let want = "s,network,height\nOslo!,A,94\nKöln!,B,53\n,A,12\nOslo!,A,80\n!,B,7\n";
+        assert_eq!(text, want, "{name}");
+        let centre = place.lines(&format!("SELECT max(centre) AS c FROM CELLS('{at}')"));
+        assert!(centre.unwrap().concat().contains("Zürich"), "{name}");
+    }
+    let store = place.shown("a.zarr");
+    assert_eq!(attributes(&store, "station_name")["missing_value"], "NA");
+    // Texts with one more row along their dimension would not be all of a dataset.
+    let (told, _) = refused(
+        &place,
+        &format!(
+            "COPY (SELECT * FROM '{at}') TO '{store}' STORED AS ZARR OPTIONS (append 'station')"
+        ),
+    );
+    assert!(told.starts_with("unsupported: ") && told.contains("`network`"), "{told}");
 }

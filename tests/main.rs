@@ -78,3 +78,4 @@ mod table_files;
 mod table_values;
 mod ways;
 mod web;
+mod wide;

@@ -69,6 +69,49 @@ def test_a_dataset_is_the_same_after_netcdf_zarr_and_netcdf(con: ts.Connection, 
     }
 
 
+def test_columns_that_are_left_out_or_renamed_keep_the_dataset(con: ts.Connection, source: Path, tmp_path: Path) -> None:
+    want = opened(source)
+    con.sql(f"CREATE VIEW most AS SELECT * EXCLUDE (orog) FROM '{source}'")
+    renamed = "* EXCLUDE (t2m, height), t2m AS temperature, height AS level"
+    for query, of in [
+        ("SELECT * FROM most", want.drop_vars("orog")),
+        (f"SELECT {renamed} FROM most", want.drop_vars("orog").rename(t2m="temperature", height="level")),
+        (f"SELECT * FROM (SELECT {renamed} FROM '{source}')", want.rename(t2m="temperature", height="level")),
+        ("SELECT * EXCLUDE (lat_bnds) FROM (SELECT * FROM most) m", want.drop_vars(["orog", "lat_bnds"])),
+    ]:
+        for ending in ["zarr", "nc"]:
+            con.sql(f"COPY ({query}) TO '{tmp_path / 'out'}.{ending}' (overwrite true)")
+            got = opened(tmp_path / f"out.{ending}")
+            # Attributes that name what is left out are left out.
+            of = of.copy()
+            if "lat_bnds" not in of:
+                of["lat"].attrs.pop("bounds", None)
+            xr.testing.assert_identical(got, of)
+    with pytest.raises(ts.Error) as e:
+        con.sql(f"COPY (SELECT *, t2m AS orog FROM '{source}') TO '{tmp_path / 'twice.zarr'}'")
+    assert "orog" in str(e.value)
+
+
+def test_conditions_on_labels_keep_the_dataset(con: ts.Connection, source: Path, tmp_path: Path) -> None:
+    want = opened(source)
+    for condition, of in [
+        ("time > '2020-01-01'", want.isel(time=slice(1, None))),
+        ("time > '2020-01-01' AND y < 2 AND \"column\" IN (8, 10)", want.isel(time=[1, 2], y=[0, 1], x=[1, 3])),
+        ("s.time = '2020-01-02' AND x BETWEEN 1 AND 2", want.isel(time=[1], x=[1, 2])),
+    ]:
+        for ending in ["zarr", "nc"]:
+            con.sql(f"COPY (SELECT * FROM '{source}' s WHERE {condition}) TO '{tmp_path / 'out'}.{ending}' (overwrite true)")
+            xr.testing.assert_identical(opened(tmp_path / f"out.{ending}"), of)
+    con.sql(f"CREATE VIEW most AS SELECT * EXCLUDE (orog) FROM '{source}'")
+    con.sql("CREATE TENSOR part AS SELECT *, height AS level FROM most WHERE x > 2")
+    con.sql(f"COPY part TO '{tmp_path / 'part.nc'}'")
+    part = want.drop_vars("orog").isel(x=[3, 4])
+    xr.testing.assert_equal(opened(tmp_path / "part.nc"), part.assign_coords(level=part.height))
+    # Conditions on cells leave rows, whose tensors have all dimensions.
+    con.sql(f"COPY (SELECT * FROM '{source}' WHERE orog >= 0) TO '{tmp_path / 'rows.nc'}'")
+    assert opened(tmp_path / "rows.nc").orog.dims == ("time", "y", "x")
+
+
 def test_datasets_of_the_program_keep_their_coordinates(con: ts.Connection, tmp_path: Path) -> None:
     ds = curved()
     con.sql("SELECT * FROM ds").to_zarr(tmp_path / "a.zarr")
@@ -162,6 +205,88 @@ def test_masked_datetimes_are_nat_in_numpy(con: ts.Connection, tmp_path: Path) -
     np.testing.assert_array_equal(np.load(tmp_path / "t.npy"), times)
     np.testing.assert_array_equal(np.load(tmp_path / "t.npz")["when"], times)
     np.testing.assert_array_equal(np.asarray(con.sql(query).to_numpy()), times)
+
+
+def stations() -> xr.Dataset:
+    """Texts that are coordinates, and others; one of them is missing, one is empty, one has no dimension."""
+
+    def texts(*values: str) -> np.ndarray:
+        return np.array(values, dtype=object)
+
+    return xr.Dataset(
+        {
+            "t": (("time", "station"), np.arange(6, dtype="f4").reshape(2, 3), {"units": "K", "grid_mapping": "crs"}),
+            "operator": ("station", texts("A", "", "B")),
+            "crs": ((), np.int32(0), {"grid_mapping_name": "latitude_longitude"}),
+        },
+        coords={
+            "time": ("time", pd.date_range("2000-01-01", periods=2)),
+            "name": ("station", texts("Oslo", "NA", "Köln"), {"missing_value": "NA", "long_name": "name of the station"}),
+            "centre": ((), "ECMWF"),
+        },
+        attrs={"featureType": "timeSeries"},
+    )
+
+
+def assert_same_texts(got: xr.Dataset, want: xr.Dataset) -> None:
+    """Equal datasets, whatever types of NumPy their texts have."""
+    names = ["name", "operator", "centre"]
+    for name in names:
+        assert got[name].dims == want[name].dims
+        assert got[name].attrs == want[name].attrs
+        values = [np.atleast_1d(ds[name].values).tolist() for ds in (got, want)]
+        plain = [[v if isinstance(v, str) else None for v in of] for of in values]
+        assert plain[0] == plain[1], name
+    assert set(got.coords) == set(want.coords) and set(got.data_vars) == set(want.data_vars)
+    assert got.attrs == want.attrs
+    xr.testing.assert_equal(got.drop_vars(names), want.drop_vars(names))
+
+
+@pytest.mark.parametrize("source", ["classic.nc", "four.nc", "two.zarr", "three.zarr"])
+def test_texts_are_the_same_after_netcdf_and_zarr(con: ts.Connection, tmp_path: Path, source: str) -> None:
+    at = tmp_path / source
+    if at.suffix == ".zarr":
+        stations().to_zarr(at, zarr_format=2 if source == "two.zarr" else 3)
+    else:
+        stations().to_netcdf(at, format="NETCDF3_64BIT" if source == "classic.nc" else "NETCDF4")
+    want = opened(at)
+    assert [v if isinstance(v, str) else None for v in want["name"].values] == ["Oslo", None, "Köln"]
+    assert set(want.coords) == {"time", "name", "centre"}
+    for name, options in [("a.zarr", ""), ("b.nc", ""), ("c.zarr", "(zarr_format 2)"), ("d.nc", ""), ("e.zarr", "")]:
+        con.sql(f"COPY (SELECT * FROM '{at}') TO '{tmp_path / name}' {options}")
+        at = tmp_path / name
+        assert_same_texts(opened(at), want)
+        assert opened(at).t.attrs == want.t.attrs
+    con.sql(f"CREATE TENSOR stored AS SELECT * FROM '{at}'")
+    con.sql(f"CREATE TEMP TENSOR held AS SELECT * FROM '{at}'")
+    con.sql(f"CREATE VIEW seen AS SELECT * EXCLUDE (operator) FROM '{at}'")
+    for relation in ["stored", "held"]:
+        con.sql(f"COPY {relation} TO '{tmp_path / relation}.nc'")
+        assert_same_texts(opened(tmp_path / f"{relation}.nc"), want)
+    con.sql(f"COPY (SELECT * FROM '{at}' WHERE name = 'Köln') TO '{tmp_path / 'one.nc'}'")
+    assert_same_texts(opened(tmp_path / "one.nc"), want.isel(station=[2]))
+    con.sql(f"COPY seen TO '{tmp_path / 'seen.zarr'}'")
+    some = opened(tmp_path / "seen.zarr")
+    assert "operator" not in some and set(some.coords) == {"time", "name", "centre"}
+    # A tensor that grows keeps them; its new cells may have the same ones.
+    later = "SELECT assign_coords(t, time => time + INTERVAL '10 days') AS t FROM stored"
+    con.sql(f"INSERT INTO stored {later}")
+    assert con.sql("SELECT count(*), count(name) FROM stored").fetchall() == [(12, 8)]
+
+
+def test_texts_have_no_form_in_formats_of_numbers(con: ts.Connection, tmp_path: Path) -> None:
+    stations().to_netcdf(tmp_path / "s.nc")
+    for ending in ["npz", "safetensors"]:
+        with pytest.raises(ts.Error) as e:
+            con.sql(f"COPY (SELECT * FROM '{tmp_path / 's.nc'}') TO '{tmp_path / 'out'}.{ending}'")
+        assert "`name` is texts" in str(e.value) or "`centre` is texts" in str(e.value)
+        assert "EXCLUDE" in str(e.value)
+    con.sql(f"COPY (SELECT * FROM '{tmp_path / 's.nc'}') TO '{tmp_path / 'all.zarr'}'")
+    with pytest.raises(ts.Error) as e:
+        con.sql(
+            f"COPY (SELECT * FROM '{tmp_path / 's.nc'}') TO '{tmp_path / 'all.zarr'}' STORED AS ZARR OPTIONS (append 'station')"
+        )
+    assert "texts" in str(e.value)
 
 
 def test_names_that_a_format_forbids_are_named(con: ts.Connection, tmp_path: Path) -> None:

@@ -4,7 +4,8 @@
 //!
 //! 1. `names` replaces `era5` by a table over the dimensions that the block's names choose (`table`): its columns are
 //!    labels, known at bind, and variables. `using` expands the merged columns of joins, and `row_values` comparisons of
-//!    rows. CTEs that make a query too large are planned separately, once (`shared`).
+//!    rows. CTEs that make a query too large are planned separately, once (`shared`); `wide` plans `SELECT *` of very
+//!    many columns, which needs none of the steps below.
 //! 2. DataFusion plans the statement with `context` as its provider; `time` turns `'2020'` into its first instant,
 //!    `mixed` casts decimals beside floats; DataFusion's analyser coerces types; `rounded` rounds what casts of decimals
 //!    would cut. `asof` and `counted` build joins that DataFusion does not have.
@@ -35,6 +36,7 @@ mod counted;
 mod cube;
 mod decimals;
 mod dense;
+mod density;
 mod error;
 mod escape;
 mod expansion;
@@ -43,6 +45,7 @@ mod float32;
 mod functions;
 mod grouping;
 mod join_keys;
+mod kept;
 mod labelled;
 mod labels;
 mod like;
@@ -76,6 +79,7 @@ mod unnamed;
 mod unreadable;
 mod unsigned;
 mod using;
+mod wide;
 mod widen;
 mod window_keys;
 mod zones;
@@ -84,8 +88,6 @@ mod zones;
 pub(crate) mod tests;
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
@@ -96,13 +98,15 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
-    Distinct, Expr, Filter, Limit, LogicalPlan, Projection, Sort, TableScanBuilder, TableSource,
+    Distinct, Expr, Filter, Limit, LogicalPlan, Projection, Sort, TableScan, TableScanBuilder,
+    TableSource,
 };
 use datafusion::sql::planner::{ParserOptions, SqlToRel};
 use sqlparser::ast::{Query, Statement};
 use tessera_planner::config::Config;
 
 pub(crate) use cube::{Cells, Cube, CubeVariable};
+pub use density::Density;
 pub(crate) use functions::{MovingSum, session_state};
 pub(crate) use labelled::{coordinate, origins};
 pub use planner::Planner;
@@ -194,37 +198,6 @@ impl CellPlan {
     }
 }
 
-/// Controls whether cell blocks stay dense. The result is the same; `Off` exists to test that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Density {
-    /// Dense wherever possible.
-    #[default]
-    Auto,
-    /// Every cell that a block reads becomes a row, and DataFusion computes the result.
-    Off,
-}
-
-impl fmt::Display for Density {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Density::Auto => "auto",
-            Density::Off => "off",
-        })
-    }
-}
-
-impl FromStr for Density {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.trim().to_ascii_lowercase().as_str() {
-            "auto" => Ok(Density::Auto),
-            "off" => Ok(Density::Off),
-            _ => Err(format!("`{text}` is neither `auto` nor `off`")),
-        }
-    }
-}
-
 /// The form of a plan.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
@@ -293,6 +266,9 @@ fn logical(
     counted::rewrite(asof::rewrite(plan, state)?, state)
 }
 
+/// See [`CellPlan::orders`].
+type Orders = Vec<Option<ArrayRef>>;
+
 struct Lift<'a> {
     state: &'a SessionState,
     config: &'a Config,
@@ -305,12 +281,31 @@ impl Lift<'_> {
     /// The plan of a prepared query, and [`CellPlan::orders`]. `as_tensors`: see [`Form`].
     fn planned(
         &mut self,
+        query: Query,
+        prepared: &names::Prepared,
+        because: &str,
+        as_tensors: bool,
+    ) -> Result<(LogicalPlan, Orders), Error> {
+        expansion::check(&query)?;
+        if let Some(wide) = wide::wide(&query, prepared)
+            && let Some(planned) = self.all_of(wide, prepared, because)?
+        {
+            return Ok(planned);
+        }
+        let (logical, orders) = self.optimized(query, prepared, because, as_tensors)?;
+        let logical = join_keys::rewrite(logical).and_then(faster::rewrite);
+        let logical = logical.and_then(|plan| self.rows(plan));
+        Ok((logical.map_err(|e| told(e, prepared, self.state))?, orders))
+    }
+
+    /// As [`Self::planned`], up to the end of DataFusion's optimiser.
+    fn optimized(
+        &mut self,
         mut query: Query,
         prepared: &names::Prepared,
         because: &str,
         as_tensors: bool,
-    ) -> Result<(LogicalPlan, Vec<Option<ArrayRef>>), Error> {
-        expansion::check(&query)?;
+    ) -> Result<(LogicalPlan, Orders), Error> {
         let state = self.state;
         using::rewrite(&mut query, prepared, state)?;
         let logical = match logical(query, prepared, state) {
@@ -330,11 +325,7 @@ impl Lift<'_> {
                 });
             }
         };
-        let told = |e: DataFusionError| {
-            let call = error::name_in(&e);
-            let error = error::of_text(error::plan(e), &prepared.texts);
-            error::placed(error, call.as_deref(), &prepared.calls, state)
-        };
+        let told = |e: DataFusionError| told(e, prepared, state);
         if let Some(error) = unreadable::used(&logical, &prepared.tables).map_err(told)? {
             return Err(Error::Bind { error, position: None });
         }
@@ -358,8 +349,6 @@ impl Lift<'_> {
         });
         let logical = optimized?;
         error::remaining(&logical)?;
-        let logical = join_keys::rewrite(logical).and_then(faster::rewrite);
-        let logical = logical.and_then(|plan| self.rows(plan)).map_err(told)?;
         Ok((logical, orders))
     }
 
@@ -485,22 +474,33 @@ impl Lift<'_> {
     fn rows(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
         plan.transform_up_with_subqueries(|node| {
             let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
-            let Some(source) = scan.source.downcast_ref::<CellSource>() else {
-                return Ok(Transformed::no(node));
-            };
-            let name = format!("rows_{}", self.scans.len());
-            let new = rows::rows(scan, source, self.state, self.config, name.clone())
-                .map_err(|e| DataFusionError::External(Box::new(e)))?;
-            self.notes.push(format!("rows: {} of shape {:?}", node.display(), new.shape));
-            let placeholder =
-                TableScanBuilder::new(name, new.source()).with_fetch(scan.fetch).build()?;
-            let placeholder = LogicalPlan::TableScan(placeholder);
-            let out = rename(placeholder, &scan.projected_schema)?;
-            self.scans.push(new);
-            Ok(Transformed::yes(out))
+            match self.rows_of(scan)? {
+                Some(rows) => Ok(Transformed::yes(rename(rows, &scan.projected_schema)?)),
+                None => Ok(Transformed::no(node)),
+            }
         })
         .map(|t| t.data)
     }
+
+    /// A scan of the rows of a table of cells, under its own name; `None` for another table.
+    fn rows_of(&mut self, scan: &TableScan) -> datafusion::error::Result<Option<LogicalPlan>> {
+        let Some(source) = scan.source.downcast_ref::<CellSource>() else { return Ok(None) };
+        let name = format!("rows_{}", self.scans.len());
+        let new = rows::rows(scan, source, self.state, self.config, name.clone())
+            .map_err(|e| DataFusionError::External(Box::new(e)))?;
+        let shown = LogicalPlan::TableScan(scan.clone());
+        self.notes.push(format!("rows: {} of shape {:?}", shown.display(), new.shape));
+        let rows = TableScanBuilder::new(name, new.source()).with_fetch(scan.fetch).build()?;
+        self.scans.push(new);
+        Ok(Some(LogicalPlan::TableScan(rows)))
+    }
+}
+
+/// An error of a prepared query, with its position.
+fn told(e: DataFusionError, prepared: &names::Prepared, state: &SessionState) -> Error {
+    let call = error::name_in(&e);
+    let error = error::of_text(error::plan(e), &prepared.texts);
+    error::placed(error, call.as_deref(), &prepared.calls, state)
 }
 
 /// Fails if planning was cancelled.

@@ -23,6 +23,7 @@ use arrow::datatypes::SchemaRef;
 use bytes::BytesMut;
 use std::borrow::Cow;
 use std::sync::Arc;
+use tessera_frontend::labels::DatasetLabels;
 use tessera_planner::catalog::{Attrs, DimLabel};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
@@ -202,7 +203,7 @@ pub struct Tensor {
     valid: Option<Buffer>,
     attrs: Attrs,
     is_coordinate: bool,
-    dataset: Arc<Attrs>,
+    dataset: Arc<DatasetLabels>,
 }
 
 /// One cell, or one label.
@@ -274,8 +275,8 @@ impl Tensor {
         Ok(Tensor { name, dtype, dims, grid, data, valid, attrs, is_coordinate, dataset })
     }
 
-    /// The same tensor in a dataset of these attributes; `is_coordinate` as of [`Labels`](tessera_frontend::Labels).
-    pub fn in_dataset(mut self, dataset: Arc<Attrs>, is_coordinate: bool) -> Self {
+    /// The same tensor in a dataset; `is_coordinate` as of [`Labels`](tessera_frontend::Labels).
+    pub fn in_dataset(mut self, dataset: Arc<DatasetLabels>, is_coordinate: bool) -> Self {
         (self.dataset, self.is_coordinate) = (dataset, is_coordinate);
         self
     }

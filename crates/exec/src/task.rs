@@ -34,7 +34,7 @@ use crate::schedule::{self, Inputs, Prepared, TaskContext, TaskRunner};
 use futures::future::BoxFuture;
 use masks::Programs;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tessera_kernels::copy::Stores;
 use tessera_planner::catalog::SourceRef;
@@ -184,7 +184,7 @@ impl TaskRunner for PlanRunner {
 
     fn check_read(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            let mut asked: Vec<&SourceRef> = Vec::new();
+            let mut asked: HashSet<&SourceRef> = HashSet::new();
             for (stage, ready) in self.plan().stages.iter().zip(&self.stages) {
                 let (Task::Load { source, .. }, Ready::Load(Origin::Stored(reader))) =
                     (&stage.task, ready)
@@ -192,8 +192,7 @@ impl TaskRunner for PlanRunner {
                     continue;
                 };
                 // An array that several stages read is checked once.
-                if reader.has_absent() && !asked.contains(&&**source) {
-                    asked.push(source);
+                if reader.has_absent() && asked.insert(source) {
                     reader.check_absent().await?;
                 }
             }

@@ -29,6 +29,45 @@ pub trait CellPlanner {
         context: &mut Context<'_>,
         because: &str,
     ) -> Result<Labelled, Error>;
+
+    /// The positions that the conditions of `SELECT 1 FROM relation WHERE …` keep along the dimensions of which they do
+    /// not keep all; `None` if they are not on labels alone, or cannot be planned.
+    ///
+    /// # Errors
+    /// [`Error::Waiting`] if a part of the block has to run first.
+    fn kept(
+        &self,
+        _query: &Query,
+        _text: u64,
+        _context: &mut Context<'_>,
+    ) -> Result<Option<Vec<KeptPositions>>, Error> {
+        Ok(None)
+    }
+}
+
+/// The positions of a dimension that conditions keep.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeptPositions {
+    /// The dimension.
+    pub dim: Arc<str>,
+    /// Its length.
+    pub len: u64,
+    /// The positions.
+    pub positions: Positions,
+}
+
+/// Positions along a dimension, ascending.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Positions {
+    /// Consecutive ones.
+    Range {
+        /// The first one.
+        start: u64,
+        /// Their number.
+        len: u64,
+    },
+    /// Any.
+    List(Arc<[u64]>),
 }
 
 /// The relational plan of a cell block.

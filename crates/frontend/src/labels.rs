@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tessera_planner::catalog::{Attrs, Coord, CoordValues, DimLabel, NoLabels, Texts, Unreadable};
+use tessera_planner::catalog::{
+    Attrs, Coord, CoordValues, DimLabel, NoLabels, TextColumn, Texts, Unreadable,
+};
 use tessera_planner::dtype::DType;
 
 /// The labels of one result.
@@ -25,8 +27,24 @@ pub struct Labels {
     /// True if it is a coordinate of other results without being the labels of a dimension, such as `lat(y, x)`. Names
     /// and subscripts preserve this as they preserve attributes.
     pub is_coordinate: bool,
-    /// Attributes of the dataset that the results of the block form: those of the first relation that it reads.
-    pub dataset: Arc<Attrs>,
+    /// What the results of the block have in common.
+    pub dataset: Arc<DatasetLabels>,
+}
+
+/// What the results of a block have in common, as a dataset.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct DatasetLabels {
+    /// Attributes: those of the first relation that the block reads.
+    pub attrs: Arc<Attrs>,
+    /// Variables of texts, of a block that is all of a dataset.
+    pub texts: Vec<TextColumn>,
+}
+
+impl DatasetLabels {
+    /// A dataset of tensors alone.
+    pub fn of_tensors(attrs: Attrs) -> Arc<Self> {
+        Arc::new(DatasetLabels { attrs: Arc::new(attrs), texts: Vec::new() })
+    }
 }
 
 impl Labels {

@@ -19,6 +19,7 @@ mod consteval;
 mod coords;
 mod expr;
 mod intervals;
+mod kept;
 mod labelled;
 mod masks;
 mod names;
@@ -45,7 +46,7 @@ use crate::ast::{self, Relation};
 use crate::bind::{self, CatalogNames, Context, RelationRef, View};
 use crate::error::{BindError, Error, Position};
 use crate::island::{Island, Site};
-use crate::labels::Labels;
+use crate::labels::{DatasetLabels, Labels};
 use crate::scope::Scope;
 use crate::surface;
 pub(crate) use align::unique;
@@ -307,18 +308,29 @@ impl Lowerer<'_, '_> {
         // The span of each item's alias.
         let mut given: Vec<Option<Span>> = Vec::new();
         let mut aliases = BTreeSet::new();
+        let attrs = self.relations.first().map(|of| of.attrs.clone()).unwrap_or_default();
+        let mut whole = DatasetLabels { attrs, texts: Vec::new() };
+        let has_star = select.projection.iter().any(|i| matches!(i, SelectItem::Wildcard(_)));
+        let mut star = None;
         for item in &select.projection {
             let (expr, alias) = match item {
                 SelectItem::UnnamedExpr(expr) => (expr, None),
                 SelectItem::ExprWithAlias { expr, alias } => (expr, Some(alias)),
                 SelectItem::Wildcard(options) => {
-                    items.extend(self.everything(options, item.span())?);
+                    let (all, columns) = self.everything(options, item.span())?;
+                    items.extend(all);
+                    whole.texts.extend(columns);
+                    star = Some(options);
                     given.resize(items.len(), None);
                     texts.resize(items.len(), None);
                     continue;
                 }
                 other => return wrong_surface("the tensor block", "the item *", other.span()),
             };
+            if has_star && let Some(text) = alias.and_then(|alias| self.texts_as(expr, alias)) {
+                whole.texts.push(text);
+                continue;
+            }
             let value = self.expr(expr)?;
             if let Some(alias) = alias {
                 let name = alias.value.clone();
@@ -341,6 +353,9 @@ impl Lowerer<'_, '_> {
             given.resize(items.len(), alias.map(|alias| alias.span));
             texts.resize(items.len(), ast::text(expr).map(Arc::from));
         }
+        if let Some(options) = star {
+            self.beside(options, &mut items, &given)?;
+        }
         // Of several items with one name only one keeps it; an alias takes precedence.
         let mut keeps: BTreeMap<Arc<str>, usize> = BTreeMap::new();
         for (at, item) in items.iter().enumerate() {
@@ -354,7 +369,7 @@ impl Lowerer<'_, '_> {
             item.name = item.name.take().filter(|name| keeps.get(name) == Some(&at));
         }
         self.coordinates(&mut items, &given)?;
-        let dataset = self.relations.first().map(|of| of.attrs.clone()).unwrap_or_default();
+        let dataset = Arc::new(whole);
         let items = items.into_iter().zip(texts);
         Ok(items.map(|(tensor, text)| Item { tensor, text, dataset: dataset.clone() }).collect())
     }
@@ -461,14 +476,16 @@ impl Bound {
     /// The dataset that a subquery or CTE yields: its items by name, and their coordinates.
     fn lowered(name: &str, items: Vec<Item>) -> Self {
         let names = value::names(&items);
-        let attrs = items.first().map(|item| item.dataset.clone()).unwrap_or_default();
+        let dataset = items.first().map(|item| item.dataset.clone()).unwrap_or_default();
         let items: Vec<Tensor> = items.into_iter().map(|item| item.tensor).collect();
         let mut coords: Vec<Arc<Coord>> = Vec::new();
         for coord in items.iter().flat_map(|item| &item.dims).filter_map(|d| d.coord.as_ref()) {
-            if !coords.iter().any(|known| known == coord) {
+            // Variables of one dataset share their coordinates.
+            if !coords.iter().any(|known| Arc::ptr_eq(known, coord) || known == coord) {
                 coords.push(coord.clone());
             }
         }
+        coords.extend(dataset.texts.iter().map(|text| text.coord.clone()));
         let labels = coords::are_labels(&items);
         let (mut variables, mut also) = (Vec::new(), Vec::new());
         for (at, (mut item, name)) in items.into_iter().zip(names).enumerate() {
@@ -481,7 +498,8 @@ impl Bound {
             }
             variables.push((name, Variable::Lowered(item)));
         }
-        Bound { name: name.to_string(), variables, also, coords, attrs, ..Bound::default() }
+        let (texts, attrs) = (dataset.texts.clone(), dataset.attrs.clone());
+        Bound { name: name.to_string(), variables, also, coords, texts, attrs, ..Bound::default() }
     }
 }
 

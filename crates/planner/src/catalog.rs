@@ -374,6 +374,24 @@ impl CoordValues {
     }
 }
 
+/// Texts of a dataset that are not the labels of a dimension of its variables.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextColumn {
+    /// Name, dimension, texts and attributes. A text without a dimension is the one label of a dimension of its own name.
+    pub coord: Arc<Coord>,
+    /// True if they lie along their dimension.
+    pub is_along: bool,
+    /// True if they are a coordinate of variables.
+    pub is_coordinate: bool,
+}
+
+impl TextColumn {
+    /// Name of the dimension that they lie along, if any.
+    pub fn dim(&self) -> Option<&Arc<str>> {
+        self.is_along.then_some(&self.coord.dim)
+    }
+}
+
 /// One dimension of a labelled tensor.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DimLabel {
@@ -396,8 +414,8 @@ pub struct Dataset {
     pub scalars: Vec<Arc<Coord>>,
     /// Auxiliary coordinates and bounds: variables that are not data. Queries reach them by name; they add no rows.
     pub auxiliary: Vec<Variable>,
-    /// Names of the variables that are coordinates of others, such as `lat(y, x)` or a scalar height. The other
-    /// auxiliary ones are bounds, grid mappings and the like.
+    /// Names of the variables and texts that are coordinates of others, such as `lat(y, x)` or a scalar height. The
+    /// other auxiliary ones are bounds, grid mappings and the like.
     pub coordinates: BTreeSet<Arc<str>>,
     /// Arrays that cannot be read; a query that uses one fails.
     pub unreadable: Vec<Arc<Unreadable>>,
@@ -411,5 +429,21 @@ impl Dataset {
     /// Returns the coordinate that is named like its dimension `dim`.
     pub fn index_coord(&self, dim: &str) -> Option<&Arc<Coord>> {
         self.coords.iter().find(|c| &*c.dim == dim && c.name == c.dim)
+    }
+
+    /// The texts that are not the labels of a dimension of a variable.
+    pub fn texts(&self) -> Vec<TextColumn> {
+        let variables = self.variables.iter().chain(&self.auxiliary);
+        let dims: BTreeSet<&Arc<str>> = variables.flat_map(|v| v.dims.iter().flatten()).collect();
+        let labels_none = |c: &&Arc<Coord>| c.name != c.dim || !dims.contains(&c.dim);
+        let along = self.coords.iter().filter(labels_none).map(|coord| (coord, true));
+        let alone = self.scalars.iter().map(|coord| (coord, false));
+        let of = |(coord, is_along): (&Arc<Coord>, bool)| TextColumn {
+            coord: coord.clone(),
+            is_along,
+            is_coordinate: self.coordinates.contains(&coord.name),
+        };
+        let texts = along.chain(alone).filter(|(c, _)| matches!(c.values, CoordValues::Text(_)));
+        texts.map(of).collect()
     }
 }

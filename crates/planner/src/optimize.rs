@@ -18,6 +18,7 @@ use crate::ir::{Graph, MapOp, Node, NodeId, Op};
 use crate::program::ScalarOp;
 use crate::verify::verify;
 use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A rewrite of a graph.
 pub struct Pass {
@@ -64,6 +65,26 @@ pub struct Rooted {
 }
 
 impl Rooted {
+    /// Returns a node of a graph with its ancestors. Time and memory grow with these, not with the graph.
+    pub fn of(graph: &Graph, root: NodeId) -> Rooted {
+        let (mut needed, mut next) = (BTreeSet::from([root]), vec![root]);
+        while let Some(id) = next.pop() {
+            next.extend(graph.node(id).inputs.iter().copied().filter(|i| needed.insert(*i)));
+        }
+        let (mut part, mut new) = (Graph::new(), BTreeMap::new());
+        let mut root = NodeId(0);
+        // Inputs precede their users, and the root is last.
+        for id in needed {
+            let mut node = graph.node(id).clone();
+            for input in &mut node.inputs {
+                *input = new.get(input).copied().unwrap_or(*input);
+            }
+            root = part.push(node);
+            new.insert(id, root);
+        }
+        Rooted { graph: part, roots: vec![root] }
+    }
+
     /// Returns the graph without the nodes that no root needs: equal computations give equal graphs.
     pub fn pruned(&self) -> Rooted {
         prune(self)

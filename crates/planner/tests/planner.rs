@@ -54,6 +54,19 @@ fn plan(b: Builder, roots: &[NodeId]) -> Tiling {
 }
 
 #[test]
+fn a_part_of_a_graph_is_what_its_root_needs() {
+    let mut b = Builder::new(Config::default());
+    let x = b.load(source("x", &[10], &[5])).unwrap();
+    let y = b.load(source("y", &[10], &[5])).unwrap();
+    let double = b.map(ScalarOp::Add, &[x, x]).unwrap();
+    let both = b.map(ScalarOp::Mul, &[double, y]).unwrap();
+    for root in [x, double, both] {
+        let whole = Rooted { graph: b.graph.clone(), roots: vec![root] };
+        assert_eq!(Rooted::of(&b.graph, root), whole.pruned());
+    }
+}
+
+#[test]
 fn standardise_passes_twice_over_its_source() {
     let mut b = Builder::new(Config::default());
     let x = b.load(source("x", &[10_000, 1000], &[1000, 1000])).unwrap();

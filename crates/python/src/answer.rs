@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_engine::answer::{self, Answer, Chunked, Surface};
 use tessera_engine::error::Error;
 use tessera_engine::format::record_batches;
-use tessera_frontend::labels::are_coordinates;
+use tessera_frontend::labels::{DatasetLabels, are_coordinates};
 use tessera_planner::catalog::{Attrs, CoordValues, DimLabel};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
@@ -156,7 +156,7 @@ struct Head {
     nullable: bool,
     attrs: Attrs,
     is_coordinate: bool,
-    dataset: Arc<Attrs>,
+    dataset: Arc<DatasetLabels>,
 }
 
 /// Where the cells are.
@@ -284,7 +284,7 @@ impl Tensor {
     /// The attributes of the dataset that the items form, as JSON.
     #[getter]
     fn dataset_attrs(&self) -> PyResult<String> {
-        json(&self.head.dataset)
+        json(&self.head.dataset.attrs)
     }
 
     /// True for a coordinate of other items that is not the labels of a dimension.

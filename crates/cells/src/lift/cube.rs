@@ -113,7 +113,8 @@ impl CubeVariable {
                 b.decode(raw, decode)
             }
             Cells::Planned { block, node } => {
-                let from = Rooted { graph: block.rooted.graph.clone(), roots: vec![*node] };
+                // Without what only other variables of the block need.
+                let from = Rooted::of(&block.rooted.graph, *node);
                 b.import(&from)?.first().copied().ok_or_else(|| Error::Unsupported {
                     construct: format!("the variable {}", self.name),
                 })
@@ -123,6 +124,10 @@ impl CubeVariable {
 
     /// The type of its decoded cells, and true if they can be masked.
     pub(crate) fn dtype(&self) -> Result<(DType, bool), Error> {
+        if let Cells::Planned { block, node } = &self.cells {
+            let node = block.rooted.graph.node(*node);
+            return Ok((node.dtype, node.nullable));
+        }
         let mut b = Builder::new(Config::default());
         let node = self.build(&mut b)?;
         let node = b.node(node);

@@ -4,7 +4,7 @@ use std::any::Any;
 
 use sqlparser::ast::Query;
 use tessera_frontend::bind::Context;
-use tessera_frontend::cells::{CellPlanner, Labelled, RowsPlan};
+use tessera_frontend::cells::{CellPlanner, KeptPositions, Labelled, RowsPlan};
 use tessera_frontend::error::Error;
 use tessera_frontend::island::RowsToTensor;
 use tessera_planner::error::Error as PlanError;
@@ -50,6 +50,15 @@ impl CellPlanner for Planner<'_> {
         because: &str,
     ) -> Result<Labelled, Error> {
         labelled::labelled(query, text, context, self, because)
+    }
+
+    fn kept(
+        &self,
+        query: &Query,
+        text: u64,
+        context: &mut Context<'_>,
+    ) -> Result<Option<Vec<KeptPositions>>, Error> {
+        relations::kept_in(query, text, context, self)
     }
 }
 

@@ -11,6 +11,7 @@ use super::{CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable, Form,
 use crate::tables::Tables;
 use tessera_frontend::ast::Relation;
 use tessera_frontend::bind::{self, CatalogNames, Context, RelationRef};
+use tessera_frontend::cells::KeptPositions;
 use tessera_frontend::error::{BindError, Error, Position};
 use tessera_frontend::labels::coordinates;
 use tessera_frontend::limits;
@@ -34,6 +35,29 @@ pub(crate) fn plan_cells_in(
     let state = planner.rows.get()?;
     let tables = Relations { context: RefCell::new(context), tables: planner.tables };
     limits::nested(|| super::plan(query, text, &tables, state, &config, because, form))
+}
+
+/// The positions that the conditions of a cell block keep: see
+/// [`CellPlanner::kept`](tessera_frontend::cells::CellPlanner::kept).
+///
+/// # Errors
+/// [`Error::Waiting`], [`Error::Stopped`].
+pub(crate) fn kept_in(
+    query: &Query,
+    text: u64,
+    context: &mut Context<'_>,
+    planner: &Planner<'_>,
+) -> Result<Option<Vec<KeptPositions>>, Error> {
+    let (config, density) = (context.config.clone(), planner.density);
+    let state = planner.rows.get()?;
+    let tables = Relations { context: RefCell::new(context), tables: planner.tables };
+    let kept = || super::kept::kept(query, text, &tables, state, &config, density);
+    match limits::nested(kept) {
+        Err(error @ (Error::Waiting | Error::Stopped)) => Err(error),
+        // The plan of its rows has the error.
+        Err(_) => Ok(None),
+        Ok(kept) => Ok(kept),
+    }
 }
 
 struct Relations<'c, 'a> {

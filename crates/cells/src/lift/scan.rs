@@ -103,7 +103,7 @@ impl ScanColumn {
 pub(crate) struct ScanSource {
     pub(crate) schema: SchemaRef,
     /// For each field that is labels, its dimension and the label at each position.
-    pub(crate) labels: Vec<Option<(usize, Along)>>,
+    pub(crate) labels: Arc<[Option<(usize, Along)>]>,
 }
 
 impl TableSource for ScanSource {

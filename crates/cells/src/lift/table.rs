@@ -6,7 +6,7 @@
 //!                                            orog repeats over time
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use arrow::array::{
@@ -49,7 +49,7 @@ pub(crate) struct CellTable {
 }
 
 /// A dimension: its name and its length (unnamed dimensions of one position may differ).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Axis {
     pub(crate) name: Arc<str>,
     pub(crate) len: u64,
@@ -87,7 +87,8 @@ impl CellTable {
         let is_used = |text: &&Arc<Coord>| named.all() || named.is_named(&text.name);
         let texts: Vec<&Arc<Coord>> = cube.scalars.iter().filter(is_used).collect();
         axes.extend(texts.first().map(|text| axis_of(text)));
-        let mut table = Build { axes: &axes, columns: Vec::new(), fields: Vec::new() };
+        let mut table =
+            Build { axes: &axes, columns: Vec::new(), fields: Vec::new(), names: BTreeSet::new() };
         for (a, axis) in axes.iter().enumerate().take(dims) {
             match cube.coords.iter().find(|c| c.dim == axis.name && c.name == c.dim) {
                 Some(c) if c.values.len() as u64 == axis.len => match BindError::no_labels(c) {
@@ -136,11 +137,19 @@ struct Build<'a> {
     axes: &'a [Axis],
     columns: Vec<Column>,
     fields: Vec<Field>,
+    /// The names of the fields.
+    names: BTreeSet<String>,
 }
 
 impl Build<'_> {
     fn is_taken(&self, name: &str) -> bool {
-        self.fields.iter().any(|f| f.name() == name)
+        self.names.contains(name)
+    }
+
+    fn push(&mut self, field: Field, column: Column) {
+        self.names.insert(field.name().clone());
+        self.fields.push(field);
+        self.columns.push(column);
     }
 
     /// Adds the positions of a dimension without a coordinate as its labels.
@@ -148,9 +157,9 @@ impl Build<'_> {
         if self.is_taken(&axis.name) {
             return;
         }
-        self.fields.push(field(&axis.name, DType::Int64, false));
         let values = Along::Positions { start: 0, len: axis.len };
-        self.columns.push(Column::Label { axis: at, values });
+        let column = Column::Label { axis: at, values };
+        self.push(field(&axis.name, DType::Int64, false), column);
     }
 
     fn label(&mut self, name: &str, axis: usize, values: &CoordValues) -> Result<(), Error> {
@@ -162,8 +171,7 @@ impl Build<'_> {
             Some(dtype) => field(name, dtype, has_missing),
             None => Field::new(name, DataType::Utf8, has_missing),
         };
-        self.fields.push(field);
-        self.columns.push(Column::Label { axis, values: label_array(values)?.into() });
+        self.push(field, Column::Label { axis, values: label_array(values)?.into() });
         Ok(())
     }
 
@@ -173,8 +181,8 @@ impl Build<'_> {
             return;
         }
         let mark = HashMap::from([(UNREADABLE.to_string(), name.to_string())]);
-        self.fields.push(Field::new(name, DataType::Null, true).with_metadata(mark));
-        self.columns.push(Column::Unreadable(error));
+        let field = Field::new(name, DataType::Null, true).with_metadata(mark);
+        self.push(field, Column::Unreadable(error));
     }
 
     /// Adds a variable if its dimensions are among the table's. A variable takes precedence over a coordinate of its
@@ -189,8 +197,8 @@ impl Build<'_> {
             return Ok(());
         }
         let (dtype, nullable) = variable.dtype().map_err(error::planner)?;
-        self.fields.push(field(&variable.name, dtype, nullable));
-        self.columns.push(Column::Cells { variable: variable.clone(), axes });
+        let column = Column::Cells { variable: variable.clone(), axes };
+        self.push(field(&variable.name, dtype, nullable), column);
         Ok(())
     }
 }
@@ -210,7 +218,10 @@ fn axes_of(variable: &CubeVariable) -> Vec<Axis> {
 
 /// The maximal sets among those of `variables`, in the order of the first variable of each.
 fn maximal<'a>(variables: impl Iterator<Item = &'a CubeVariable>) -> Vec<Vec<Axis>> {
-    let sets: Vec<Vec<Axis>> = variables.map(axes_of).collect();
+    // However many variables there are, few of their sets differ.
+    let mut seen = BTreeSet::new();
+    let sets: Vec<Vec<Axis>> =
+        variables.map(axes_of).filter(|set| seen.insert(set.clone())).collect();
     let within = |a: &[Axis], b: &[Axis]| a.iter().all(|x| b.contains(x));
     let mut out: Vec<Vec<Axis>> = Vec::new();
     for set in &sets {
@@ -488,7 +499,7 @@ impl TableSource for CellSource {
 #[derive(Debug, Default)]
 pub(crate) struct Dependence {
     /// The axes of the labels that it references.
-    pub(crate) labels: std::collections::BTreeSet<usize>,
+    pub(crate) labels: BTreeSet<usize>,
     /// True if it references cells of variables.
     pub(crate) cells: bool,
 }

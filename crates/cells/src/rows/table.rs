@@ -78,11 +78,11 @@ impl TableProvider for TensorTable {
 /// Projects the table to some of its columns and the roots that these need.
 fn project(scan: &TensorScan, projection: Option<&Vec<usize>>) -> Result<TensorScan> {
     let Some(projection) = projection else { return Ok(scan.clone()) };
-    let mut roots: Vec<NodeId> = Vec::new();
+    let (mut roots, mut places) = (Vec::new(), BTreeMap::<NodeId, usize>::new());
     // A root with two uses runs once.
     let mut root = |i: usize| {
         let wanted = scan.rooted.roots[i];
-        roots.iter().position(|known| *known == wanted).unwrap_or_else(|| {
+        *places.entry(wanted).or_insert_with(|| {
             roots.push(wanted);
             roots.len() - 1
         })

@@ -40,6 +40,7 @@ async fn writer(bench: &Bench, t: &Tiling, name: &str) -> Arc<ZarrWriter> {
             nullable: false,
             name,
             shape,
+            texts: None,
         }
     };
     let items = t.plan().results.iter().enumerate().map(item).collect();

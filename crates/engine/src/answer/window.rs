@@ -14,6 +14,7 @@ use crate::error::Error;
 use arrow::buffer::Buffer;
 use std::borrow::Cow;
 use std::sync::Arc;
+use tessera_frontend::labels::DatasetLabels;
 use tessera_planner::catalog::{Attrs, CoordValues, DimLabel, NAT};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
@@ -38,8 +39,8 @@ pub struct Head<'a> {
     pub attrs: &'a Attrs,
     /// True for a coordinate of other results that is not the labels of a dimension.
     pub is_coordinate: bool,
-    /// The attributes of the dataset that the results form.
-    pub dataset: &'a Arc<Attrs>,
+    /// What the results have in common, as a dataset.
+    pub dataset: &'a Arc<DatasetLabels>,
 }
 
 /// A tensor whose cells are read window by window.

@@ -24,6 +24,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use tessera_exec::pool::Pool;
 use tessera_frontend::Labels;
+use tessera_frontend::labels::DatasetLabels;
 use tessera_planner::catalog::{Attrs, Coord, CoordValues, DimLabel, NoLabels, Unreadable};
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::grid::Grid;
@@ -148,7 +149,7 @@ pub fn write<W: Write>(replies: &[Reply], mut out: W) -> Result<W, Error> {
     let first = tensors.iter().flatten().next();
     let header = Header {
         answer,
-        dataset: first.map(|t| Attrs::clone(t.head().dataset)).unwrap_or_default(),
+        dataset: first.map(|t| Attrs::clone(&t.head().dataset.attrs)).unwrap_or_default(),
         surface: reply.surface.map(|s| s.name().into()),
         plan_s: reply.stats.plan_s,
         total_s: reply.stats.total_s,
@@ -258,7 +259,7 @@ fn write_labels(values: &CoordValues, out: &mut dyn Write) -> Result<(), Error> 
 /// The file was not written by [`write()`].
 pub fn read(file: &Arc<ScratchFile>, pool: &Arc<Pool>) -> Result<Reply, Error> {
     let (header, mut at) = header(file, HEADER_MAX)?;
-    let dataset = Arc::new(header.dataset);
+    let dataset = DatasetLabels::of_tensors(header.dataset);
     let answer = match header.answer {
         AnswerKind::Text(t) => Answer::Text(t),
         AnswerKind::Done(t) => Answer::Done(t),
@@ -337,7 +338,7 @@ impl Shape {
 
 fn tensor(
     s: Shape,
-    dataset: &Arc<Attrs>,
+    dataset: &Arc<DatasetLabels>,
     file: &Arc<ScratchFile>,
     at: &mut u64,
     pool: &Arc<Pool>,

@@ -11,7 +11,7 @@
 //! | `bool` | `byte` and the attribute `dtype = "bool"`, as xarray writes it; without the attribute if cells are masked |
 //! | `uint8` | `byte` and `_Unsigned = "true"`; `ubyte` in CDF-5 |
 //! | datetimes | `int` of days to seconds if these are whole and fit, `double` of seconds if exact, else `int64` |
-//! | texts (labels) | `char` with one more dimension, UTF-8, padded with zeros |
+//! | texts | `char` with one more dimension, UTF-8, padded with zeros |
 //!
 //! # Source
 //! "The NetCDF Classic Format Specification" (Unidata, NetCDF-C 4.9, appendix B), the CDF-5 specification of PnetCDF, CF
@@ -28,6 +28,7 @@ use crate::error::Error;
 use attributes::{Attribute, Attributes};
 use header::{Dimension, Kind};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::io::Write;
 use tessera_frontend::Labels;
 use tessera_frontend::labels::identifiers;
@@ -93,7 +94,9 @@ pub(super) fn write(tensors: &[&dyn Windows], out: &mut dyn Write) -> Result<(),
 
 impl<'a> File<'a> {
     fn new(tensors: &[&'a dyn Windows], out: &mut dyn Write) -> Result<Self, Error> {
-        let items = items(tensors);
+        let of = tensors.first().map(|t| t.head().dataset.clone()).unwrap_or_default();
+        let mut items = items(tensors);
+        items.extend(of.texts.iter().filter_map(Item::of_texts));
         let (axes, coords) = cf::shared(&items).map_err(Error::stage)?;
         let mut dims: Vec<Dimension> = Vec::new();
         for (axes, item) in axes.iter().zip(&items) {
@@ -111,8 +114,7 @@ impl<'a> File<'a> {
         check_empty(&dims, axes.iter().map(|a| &a.dims))?;
         let names = cf::names(&items, &coords);
         let linked = cf::linked(&items, &axes);
-        let of = tensors.first().map(|t| Attrs::clone(t.head().dataset)).unwrap_or_default();
-        let mut attrs = cf::of_dataset(&of, &linked);
+        let mut attrs = cf::of_dataset(&of.attrs, &linked);
         attrs.entry("Conventions".into()).or_insert_with(|| CONVENTIONS.into());
         let mut variables = Vec::new();
         for at in 0..dims.len() {
@@ -120,12 +122,23 @@ impl<'a> File<'a> {
                 variables.push(Variable::of_labels(at, coord, &names, &mut dims));
             }
         }
-        for (((tensor, item), axes), coordinates) in
-            tensors.iter().zip(items).zip(axes).zip(linked.items)
+        // Texts follow the tensors.
+        let tensors = tensors.iter().copied().map(Some).chain(std::iter::repeat(None));
+        for (((item, tensor), axes), coordinates) in
+            items.into_iter().zip(tensors).zip(axes).zip(linked.items)
         {
             let place = |name: &String| dims.iter().position(|d| d.name == *name);
             let places = axes.dims.iter().filter_map(place).collect();
-            let mut v = Variable::of_tensor(item.name, places, *tensor, &names, out)?;
+            let mut v = match (tensor, &item.texts) {
+                (Some(tensor), _) => Variable::of_tensor(item.name, places, tensor, &names, out)?,
+                (None, Some(texts)) => {
+                    let mut attrs = cf::kept(&item.attrs, None, &names);
+                    let (texts, missing) = cf::stored_texts(texts);
+                    attrs.extend(missing.map(|text| (cf::MISSING_KEY.to_string(), text.into())));
+                    Variable::of_texts(item.name, places, &texts, attrs, &mut dims)
+                }
+                (None, None) => continue,
+            };
             if let Some(coordinates) = coordinates {
                 v.attrs.insert(cf::COORDINATES_KEY.into(), coordinates.into());
             }
@@ -174,6 +187,7 @@ fn items(tensors: &[&dyn Windows]) -> Vec<Item> {
         attrs: Attrs::new(),
         is_coordinate: h.is_coordinate,
         chunks: Shards { chunks: h.shape(), shards: None },
+        texts: None,
     };
     heads.iter().zip(names).map(item).collect()
 }
@@ -221,9 +235,14 @@ fn check_empty<'d>(
 
 impl<'a> Variable<'a> {
     /// The labels of the dimension at `at`.
-    fn of_labels(at: usize, coord: &Coord, names: &[String], dims: &mut Vec<Dimension>) -> Self {
+    fn of_labels(
+        at: usize,
+        coord: &Coord,
+        names: &BTreeSet<String>,
+        dims: &mut Vec<Dimension>,
+    ) -> Self {
         let name = dims[at].name.clone();
-        let mut places = vec![at];
+        let places = vec![at];
         let mut attrs = cf::kept(&coord.attrs, coord.values.dtype(), names);
         let mut fill = None;
         let (kind, cells) = match &coord.values {
@@ -251,15 +270,7 @@ impl<'a> Variable<'a> {
                 (Kind::of(code.stored()), cells)
             }
             CoordValues::Text(v) => {
-                let longest = v.iter().map(String::len).max().unwrap_or(0).max(1);
-                places.push(letters(longest as u64, dims));
-                attrs.insert("_Encoding".into(), "utf-8".into());
-                let mut cells = Vec::with_capacity(longest * v.len());
-                for text in v.iter() {
-                    cells.extend_from_slice(text.as_bytes());
-                    cells.resize(cells.len() + longest - text.len(), 0);
-                }
-                (Kind::Char, cells)
+                return Variable::of_texts(name, places, v, attrs, dims);
             }
             // Refused before.
             CoordValues::Unreadable(_) => (Kind::Byte, Vec::new()),
@@ -268,11 +279,38 @@ impl<'a> Variable<'a> {
         Variable { name, dims: places, kind, attrs, fill, bytes, cells: Source::Labels(cells) }
     }
 
+    /// Texts along the dimensions at `places`, of which there is one or none.
+    fn of_texts(
+        name: String,
+        mut places: Vec<usize>,
+        texts: &[String],
+        mut attrs: Attrs,
+        dims: &mut Vec<Dimension>,
+    ) -> Self {
+        // By CF a grid mapping is its attributes: it is one letter, whatever it is.
+        let is_container = attrs.contains_key("grid_mapping_name");
+        if is_container && places.is_empty() && matches!(texts, [text] if text.is_empty()) {
+            let (kind, cells) = (Kind::Char, Source::Labels(vec![0]));
+            return Variable { name, dims: places, kind, attrs, fill: None, bytes: 1, cells };
+        }
+        let longest = texts.iter().map(String::len).max().unwrap_or(0).max(1);
+        places.push(letters(longest as u64, dims));
+        attrs.insert("_Encoding".into(), "utf-8".into());
+        let mut cells = Vec::with_capacity(longest * texts.len());
+        for text in texts {
+            cells.extend_from_slice(text.as_bytes());
+            cells.resize(cells.len() + longest - text.len(), 0);
+        }
+        let (kind, bytes) = (Kind::Char, cells.len() as u64);
+        let cells = Source::Labels(cells);
+        Variable { name, dims: places, kind, attrs, fill: None, bytes, cells }
+    }
+
     fn of_tensor(
         name: String,
         dims: Vec<usize>,
         tensor: &'a dyn Windows,
-        names: &[String],
+        names: &BTreeSet<String>,
         out: &mut dyn Write,
     ) -> Result<Self, Error> {
         let head = tensor.head();

@@ -29,6 +29,7 @@ use crate::error::Error;
 use geo::Geo;
 use pyramid::Spill;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write;
 use tessera_planner::dtype::DType;
@@ -211,7 +212,7 @@ fn metadata(bands: &[Band<'_>], is_one: bool) -> String {
     };
     let attributes = |band: &Band<'_>| {
         let head = band.tensor.head();
-        let kept = cf::kept(head.attrs, Some(head.dtype), &[]);
+        let kept = cf::kept(head.attrs, Some(head.dtype), &BTreeSet::new());
         kept.into_iter().filter(|(name, _)| !geo::KEYS.contains(&name.as_str()))
     };
     if let Some(band) = bands.first().filter(|_| is_one) {

@@ -14,7 +14,8 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
 use tessera_exec::task::Lent;
-use tessera_planner::catalog::{Attrs, Dataset, DimLabel};
+use tessera_frontend::labels::DatasetLabels;
+use tessera_planner::catalog::{Dataset, DimLabel};
 use tessera_planner::grid::Grid;
 use tessera_planner::region::Region;
 use tessera_storage::source::slabs;
@@ -29,7 +30,7 @@ struct Unlabelled<'a> {
     dims: Vec<DimLabel>,
     grid: Grid,
     /// None: those of the dataset are sent beside its arrays.
-    dataset: Arc<Attrs>,
+    dataset: Arc<DatasetLabels>,
 }
 
 impl Unlabelled<'_> {

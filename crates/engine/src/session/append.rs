@@ -17,7 +17,7 @@ use crate::answer::{Answer, Chunked, Reply};
 use crate::error::Error;
 use crate::session::ddl::item;
 use crate::session::open::absolute;
-use crate::session::{Failure, Session};
+use crate::session::{Failure, Session, later};
 use crate::statement::Intent;
 use futures::stream::{self, StreamExt};
 use sqlparser::ast::Query;
@@ -83,6 +83,13 @@ impl Session {
         if tessera_frontend::is_star(query) {
             // The others stay as they are.
             let grows = |r: &Chunked| r.labels.dims.iter().any(|d| d.name.as_deref() == Some(dim));
+            let texts = results.first().map(|r| r.labels.dataset.clone()).unwrap_or_default();
+            if let Some(text) = texts.texts.iter().find(|t| t.dim().is_some_and(|d| **d == *dim)) {
+                let what =
+                    format!("an append along `{dim}`, which the texts `{}` have,", text.coord.name);
+                let hint = format!("`* EXCLUDE ({})` leaves them out", text.coord.name);
+                return Err(later(&what, &hint));
+            }
             results.retain(grows);
         }
         let items = items(&results);

@@ -99,8 +99,14 @@ impl Session {
         let (written, mut reply) = match kind {
             CopyFormat::Zarr => {
                 let CopyOptions { overwrite, layout, .. } = options;
-                let write =
-                    ZarrWrite { target: &target, layout, name: None, overwrite, warehouse: false };
+                let write = ZarrWrite {
+                    target: &target,
+                    layout,
+                    name: None,
+                    beside: &[],
+                    overwrite,
+                    warehouse: false,
+                };
                 self.write_zarr(&copy.query, write, statement).await?
             }
             CopyFormat::Stream(format) => {
@@ -127,6 +133,7 @@ impl Session {
         options: CopyOptions,
         statement: &Handle,
     ) -> Result<Written, Error> {
+        check_texts(&reply.answer, format)?;
         let out = ObjectWriter::create(target, options.overwrite, &self.sink_host(statement))
             .map_err(Error::stage)?;
         let failure = out.failure();
@@ -162,6 +169,23 @@ impl Session {
             let told = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
             told.map_or(e, Error::stage)
         })
+    }
+}
+
+/// Refuses texts of a dataset in formats of numbers alone.
+fn check_texts(answer: &Answer, format: Format) -> Result<(), Error> {
+    let tensors = answer.tensors().unwrap_or_default();
+    let text = tensors.first().and_then(|tensor| tensor.head().dataset.texts.first());
+    match text.filter(|_| format != Format::NetCdf) {
+        None => Ok(()),
+        Some(text) => Err(Error::Format {
+            format: format.name(),
+            reason: format!("it has no texts, and `{}` is texts", text.coord.name),
+            hint: Some(format!(
+                "`* EXCLUDE ({})` leaves it out; NETCDF and ZARR have texts",
+                text.coord.name
+            )),
+        }),
     }
 }
 

@@ -13,7 +13,7 @@ use tessera_cells::tables::TableFormat;
 use tessera_frontend::statement::{CreateExternal, CreateTensor, Drop as DropStatement, DropKind};
 use tessera_frontend::{Labels, Lowered};
 use tessera_planner::build::Builder;
-use tessera_planner::catalog::{Attrs, CoordValues, DimLabel};
+use tessera_planner::catalog::{Attrs, CoordValues, DimLabel, TextColumn};
 use tessera_planner::config::Config as PlanConfig;
 use tessera_planner::dtype::DType;
 use tessera_planner::explain::bytes;
@@ -68,6 +68,8 @@ pub(super) struct ZarrWrite<'a> {
     pub(super) layout: Layout,
     /// Name of an unnamed single result.
     pub(super) name: Option<&'a str>,
+    /// Texts beside those of the result.
+    pub(super) beside: &'a [TextColumn],
     pub(super) overwrite: bool,
     /// Writes to the warehouse: in place, and synced to the device at the end.
     pub(super) warehouse: bool,
@@ -92,16 +94,16 @@ impl Session {
         }
         let replaces = Replaces::of(create.or_replace);
         let (written, mut reply) =
-            self.write_tensor(&key, &create.query, replaces, statement).await?;
+            self.write_tensor(&key, (&create.query, &[]), replaces, statement).await?;
         reply.answer = Answer::Done(format!("created tensor {name} ({})", amount(&written)));
         Ok(reply)
     }
 
-    /// Writes the cells of a tensor under an unused name, then its entry.
+    /// Writes the cells of a tensor under an unused name, with texts `beside` those of its query, then its entry.
     pub(super) async fn write_tensor(
         &self,
         key: &str,
-        query: &Query,
+        (query, beside): (&Query, &[TextColumn]),
         replaces: Replaces<'_>,
         statement: &Handle,
     ) -> Result<(Written, Reply), Error> {
@@ -111,6 +113,7 @@ impl Session {
             target: &target,
             layout: Layout::warehouse(),
             name: Some(key),
+            beside,
             overwrite: false,
             warehouse: true,
         };
@@ -311,7 +314,7 @@ impl Session {
         write: ZarrWrite<'_>,
         statement: &Handle,
     ) -> Result<(Written, Reply), Error> {
-        let ZarrWrite { target, layout, name, overwrite, warehouse } = write;
+        let ZarrWrite { target, layout, name, beside, overwrite, warehouse } = write;
         let config = self.settings().plan;
         let mut chunks = Vec::new();
         let planned = self
@@ -326,21 +329,18 @@ impl Session {
         }
         let single = planned.labels.len() == 1;
         let names = tessera_frontend::labels::identifiers(&planned.labels);
-        let items = planned
-            .labels
-            .iter()
-            .zip(names)
-            .zip(chunks)
-            .map(|((l, own), chunks)| {
-                item(l, name.filter(|_| single && !l.named).map_or(own, String::from), chunks)
-            })
-            .collect();
+        let of = planned.labels.first().map(|l| l.dataset.clone()).unwrap_or_default();
+        let tensors = planned.labels.iter().zip(names).zip(chunks).map(|((l, own), chunks)| {
+            item(l, name.filter(|_| single && !l.named).map_or(own, String::from), chunks)
+        });
+        let texts = of.texts.iter().chain(beside).filter_map(Item::of_texts);
+        let items = tensors.chain(texts).collect();
         let host = self.sink_host(statement);
         let how = (overwrite, warehouse, warehouse);
         if !warehouse {
             self.publishes(target, statement).await?;
         }
-        let attrs = planned.labels.first().map(|l| Attrs::clone(&l.dataset)).unwrap_or_default();
+        let attrs = Attrs::clone(&of.attrs);
         let writer = ZarrWriter::create(target, items, attrs, layout, how, &host)
             .await
             .map_err(Error::stage)?;
@@ -451,6 +451,7 @@ pub(super) fn item(labels: &Labels, name: String, chunks: Shards) -> Item {
         attrs: labels.attrs.clone(),
         is_coordinate: labels.is_coordinate,
         chunks,
+        texts: None,
     }
 }
 

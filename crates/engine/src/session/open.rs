@@ -17,8 +17,9 @@ use tessera_cells::rows::RowsState;
 use tessera_cells::tables::{Table, TableFormat, Tables};
 use tessera_exec::quota::Charge;
 use tessera_exec::task::{Origin, Resident, SourceLocation, Sources};
+use tessera_frontend::labels::DatasetLabels;
 use tessera_frontend::{Catalog, Labels, RelationRef, View};
-use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, Variable};
+use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, TextColumn, Variable};
 use tessera_storage::source::{self, Opened, Options, many};
 
 /// A temp relation of a session.
@@ -73,7 +74,7 @@ impl Temp {
             from: handle.entry().recipe().temps,
         };
         let mut dataset = Dataset { name: name.into(), ..Dataset::default() };
-        let mut origins = Vec::new();
+        let (mut origins, mut whole) = (Vec::new(), Arc::<DatasetLabels>::default());
         let single = results.len() == 1;
         let labels: Vec<Labels> = results.iter().map(|kept| kept.labels.clone()).collect();
         let names = tessera_frontend::labels::identifiers(&labels);
@@ -84,7 +85,7 @@ impl Temp {
             if l.is_coordinate {
                 dataset.coordinates.insert(own.as_str().into());
             }
-            dataset.attrs = Attrs::clone(&l.dataset);
+            whole = l.dataset.clone();
             let source = SourceRef {
                 url: format!("temp:{name}@{number}"),
                 path: own.clone(),
@@ -124,6 +125,14 @@ impl Temp {
                 attrs: l.attrs,
             });
             origins.push((source, Origin::Resident(kept.array)));
+        }
+        dataset.attrs = Attrs::clone(&whole.attrs);
+        for TextColumn { coord, is_along, is_coordinate } in &whole.texts {
+            let texts = if *is_along { &mut dataset.coords } else { &mut dataset.scalars };
+            texts.push(coord.clone());
+            if *is_coordinate {
+                dataset.coordinates.insert(coord.name.clone());
+            }
         }
         let kind = TempKind::Tensor { dataset: Arc::new(dataset), origins, _labels: None };
         Ok(Temp { kind, made: Arc::new(made) })

@@ -14,6 +14,7 @@ use crate::schedule::admit::Work;
 use crate::schedule::ranges::RangeSet;
 use crate::schedule::ready::ReadyQueue;
 use crate::schedule::table::{OperandKey, Read, Slot, Table};
+use crate::schedule::walk::Turn;
 use crate::schedule::{Outcome, Sink, StageStats, Stats, TaskRunner, Tiling};
 use crate::store::{FinishedChunk, NOTE_BYTES, NOTES_FREE, counted_notes};
 use smallvec::SmallVec;
@@ -92,6 +93,8 @@ pub(crate) struct Job {
     pub(super) stack: Vec<Frame>,
     /// For each result, the cursor of started chunks in row-major order, and the number of chunks.
     pub(super) roots: Vec<(u64, u64)>,
+    /// The results with chunks to start, in the order of their turns.
+    pub(super) turns: BTreeSet<Turn>,
     /// Chunks of each result beyond its cursor that were found as inputs and are delivered already, or will be.
     pub(super) early: Vec<RangeSet>,
     /// Chunks of results (number, result) whose work was dropped.
@@ -145,6 +148,11 @@ pub(crate) struct Job {
     pub(crate) stats: Stats,
 }
 
+/// The turns of results at the start: the cursor of each, and the number of its chunks.
+fn turns(roots: &[(u64, u64)]) -> BTreeSet<Turn> {
+    (0..).zip(roots).filter_map(|(result, &(next, count))| Turn::of(result, next, count)).collect()
+}
+
 /// Chunks to drop once the scheduler is unlocked.
 pub(crate) type Trash = Vec<FinishedChunk>;
 
@@ -189,6 +197,7 @@ impl Job {
         }
         Ok(Job {
             early: vec![RangeSet::default(); roots.len()],
+            turns: turns(&roots),
             notes: statement.account.nothing(),
             notes_bytes: 0,
             crowded: None,

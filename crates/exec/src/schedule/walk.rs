@@ -14,11 +14,40 @@ use crate::schedule::ready::Ready;
 use crate::schedule::table::{Made, Operand, OperandKey, Read, Slot};
 use crate::store::counted_notes;
 use smallvec::SmallVec;
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use tessera_planner::plan::OutputRef;
 
 /// Number of reads of an operand above which the memory of their list is checked.
 const READS_FREE: u64 = 1 << 16;
+
+/// A result of which chunks remain to be started. The one with the smallest started part comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Turn {
+    result: u32,
+    started: u64,
+    count: u64,
+}
+
+impl Turn {
+    /// The turn of a result, of whose `count` chunks `started` are started; `None` if these are all.
+    pub(super) fn of(result: u32, started: u64, count: u64) -> Option<Self> {
+        (started < count).then_some(Turn { result, started, count })
+    }
+}
+
+impl Ord for Turn {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let product = |started: u64, count: u64| u128::from(started) * u128::from(count);
+        let own = product(self.started, other.count);
+        own.cmp(&product(other.started, self.count)).then(self.result.cmp(&other.result))
+    }
+}
+
+impl PartialOrd for Turn {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl Job {
     /// One step of the walk: visits one read of the innermost unfinished operand, or starts the next root if
@@ -64,18 +93,8 @@ impl Job {
         let (result, number) = match self.redo.pop_first() {
             Some((number, result)) => (result, number),
             None => {
-                let mut next: Option<usize> = None;
-                for (r, &(done, count)) in self.roots.iter().enumerate() {
-                    let sooner = |o: usize| {
-                        let (other, others) = self.roots[o];
-                        u128::from(done) * u128::from(others)
-                            < u128::from(other) * u128::from(count)
-                    };
-                    if done < count && next.is_none_or(sooner) {
-                        next = Some(r);
-                    }
-                }
-                let Some(r) = next else { return false };
+                let Some(turn) = self.turns.pop_first() else { return false };
+                let r = turn.result as usize;
                 let (next, count) = self.roots[r];
                 let wanted = self.statement.tiling.next_wanted(r, next);
                 let Some(number) = wanted.filter(|n| *n < count) else {
@@ -83,10 +102,11 @@ impl Job {
                     return true;
                 };
                 self.roots[r].0 = number + 1;
+                self.turns.extend(Turn::of(turn.result, number + 1, count));
                 if self.early[r].remove(number) {
                     return true;
                 }
-                (r as u32, number)
+                (turn.result, number)
             }
         };
         let root = self.roots_opened;

@@ -3,15 +3,18 @@
 //! ```text
 //! COPY (SELECT * FROM 'x.nc') TO 'x.zarr'     t (time, lat), n (time), crs (), not rows of (time, lat)
 //! ```
+//! `*` may leave columns out, and columns beside it may have other names: `* EXCLUDE (t), t AS temperature`. The relation
+//! may be a view or a subquery of this form. Conditions on labels keep positions (`kept`); whatever else is in the block
+//! makes rows of it.
 
 use std::sync::Arc;
 
 use sqlparser::ast::{
-    ExceptSelectItem, ExcludeSelectItem, Expr, Ident, ObjectName, Query, SelectItem,
+    ExceptSelectItem, ExcludeSelectItem, Expr, Ident, ObjectName, Query, SelectItem, TableFactor,
     WildcardAdditionalOptions,
 };
 use sqlparser::tokenizer::Span;
-use tessera_planner::catalog::{CoordValues, Unreadable};
+use tessera_planner::catalog::{Coord, CoordValues, TextColumn, Unreadable};
 
 use super::names::names_of;
 use super::value::Tensor;
@@ -35,6 +38,38 @@ fn star(query: &Query) -> Option<&WildcardAdditionalOptions> {
 /// True if the only item of a block over one relation is `*`, which may leave columns out.
 pub fn is_star(query: &Query) -> bool {
     star(query).is_some()
+}
+
+/// True if the items of a block over one relation are `*`, which may leave columns out, and other names of columns.
+fn is_of_columns(query: &Query) -> bool {
+    let Some(select) = innermost(query) else { return false };
+    let [from] = select.from.as_slice() else { return false };
+    let mut stars = 0;
+    let is_column = |item: &SelectItem| match item {
+        SelectItem::Wildcard(options) => {
+            stars += 1;
+            only_excludes(options)
+        }
+        SelectItem::ExprWithAlias { expr, .. } => matches!(expr, Expr::Identifier(_)),
+        _ => false,
+    };
+    select.projection.iter().all(is_column) && stars == 1 && from.joins.is_empty()
+}
+
+/// Replaces the items of such a query, and of such subqueries that are its relation, by a name: what then is a block of
+/// cells has other clauses.
+fn name_one(query: &mut Query) {
+    if !is_of_columns(query) {
+        return;
+    }
+    let Some(select) = innermost_mut(query) else { return };
+    select.projection = vec![SelectItem::UnnamedExpr(Expr::Identifier(Ident::new("v")))];
+    let relation = select.from.first_mut().map(|from| &mut from.relation);
+    if let Some(TableFactor::Derived { subquery, alias, .. }) = relation
+        && alias.as_ref().is_none_or(|alias| alias.columns.is_empty())
+    {
+        name_one(subquery);
+    }
 }
 
 /// True if the options of a `*` only leave columns out.
@@ -61,15 +96,13 @@ pub fn excluded(options: &WildcardAdditionalOptions) -> Vec<Ident> {
 }
 
 impl Lowerer<'_, '_> {
-    /// True if a query is all of one relation of tensors, or of a view that is.
+    /// True if a query is all of one relation of tensors, or of a view or subquery that is.
     pub(super) fn is_all(&self, query: &Query) -> bool {
-        if !is_star(query) {
+        if !is_of_columns(query) {
             return false;
         }
         let mut rest = query.clone();
-        if let Some(select) = innermost_mut(&mut rest) {
-            select.projection = vec![SelectItem::UnnamedExpr(Expr::Identifier(Ident::new("v")))];
-        }
+        name_one(&mut rest);
         // Any other clause makes it a block of cells.
         if surface::kind_of_text(&rest) != RelationKind::Tensor {
             return false;
@@ -79,22 +112,73 @@ impl Lowerer<'_, '_> {
             return true;
         }
         let from = innermost(query).and_then(|select| select.from.first());
-        let reference = from.and_then(|from| bind::reference(&from.relation).ok().flatten());
+        let Some(from) = from.filter(|_| query.with.is_none()) else { return false };
+        if let TableFactor::Derived { subquery, .. } = &from.relation {
+            return self.is_all(subquery);
+        }
+        let reference = bind::reference(&from.relation).ok().flatten();
         let view = reference.and_then(|reference| catalog.view(&reference));
-        query.with.is_none() && view.is_some_and(|view| self.is_all(&view.query))
+        view.is_some_and(|view| self.is_all(&view.query))
+    }
+
+    /// The texts that an item beside `*` names, under its alias.
+    pub(super) fn texts_as(&self, expr: &Expr, alias: &Ident) -> Option<TextColumn> {
+        let (Expr::Identifier(name), [relation]) = (expr, self.relations.as_slice()) else {
+            return None;
+        };
+        let mut variables = relation.variables.iter().chain(&relation.auxiliary);
+        if variables.any(|(known, _)| **known == *name.value) {
+            return None;
+        }
+        let find =
+            |fits: &dyn Fn(&str) -> bool| relation.texts.iter().find(|text| fits(&text.coord.name));
+        let exact = find(&|known| known == name.value);
+        let text = exact.or_else(|| find(&|known| known.eq_ignore_ascii_case(&name.value)))?;
+        let new: Arc<str> = alias.value.as_str().into();
+        let dim = text.dim().unwrap_or(&new).clone();
+        let coord = Coord { name: new, dim, ..Coord::clone(&text.coord) };
+        Some(TextColumn { coord: Arc::new(coord), ..text.clone() })
+    }
+
+    /// Checks and completes the items beside a `*`: they have names of their own, and no labels that it leaves out.
+    ///
+    /// # Errors
+    /// `duplicate_name`.
+    pub(super) fn beside(
+        &self,
+        options: &WildcardAdditionalOptions,
+        items: &mut [Tensor],
+        given: &[Option<Span>],
+    ) -> Result<(), Error> {
+        let named = |at: usize| items[at].name.as_ref();
+        for (at, span) in given.iter().enumerate() {
+            let (Some(span), Some(name)) = (span, named(at)) else { continue };
+            if (0..items.len()).any(|other| other != at && named(other) == Some(name)) {
+                let error = BindError::DuplicateName { kind: "item", name: name.to_string() };
+                return fail(error, *span);
+            }
+        }
+        let excluded = excluded(options);
+        let is_out = |name: &str| excluded.iter().any(|e| e.value.eq_ignore_ascii_case(name));
+        for dim in items.iter_mut().flat_map(|item| &mut item.dims) {
+            if dim.coord.as_ref().is_some_and(|coord| is_out(&coord.name)) {
+                *dim = dim.bare();
+            }
+        }
+        Ok(())
     }
 
     /// The variables of the only relation of a block with their own dimensions, then its other arrays and the
-    /// coordinates that are not the labels of a dimension of these.
+    /// coordinates that are not the labels of a dimension of these; and its texts that label none.
     ///
     /// # Errors
-    /// `unknown_name` for a name that is left out and does not exist; an array that cannot be read, and texts that are
-    /// not the labels of a dimension, unless they are left out.
+    /// `unknown_name` for a name that is left out and does not exist; an array that cannot be read, unless it is left
+    /// out; `unsupported` for texts alone.
     pub(super) fn everything(
         &mut self,
         options: &WildcardAdditionalOptions,
         span: Span,
-    ) -> Result<Vec<Tensor>, Error> {
+    ) -> Result<(Vec<Tensor>, Vec<TextColumn>), Error> {
         let [relation] = self.relations.as_slice() else {
             return wrong_surface("the tensor block", "the item *", span);
         };
@@ -120,7 +204,7 @@ impl Lowerer<'_, '_> {
                 items.push(Tensor { name: Some(name.clone()), ..tensor });
             }
         }
-        let stored = items.len();
+        let (stored, mut texts) = (items.len(), Vec::new());
         for coord in relation.coords.iter().filter(|coord| is_kept(&coord.name)) {
             let is_index = coord.name == coord.dim;
             let mut dims = items[..stored].iter().flat_map(|item| &item.dims);
@@ -129,13 +213,15 @@ impl Lowerer<'_, '_> {
             if is_labels || is_stored {
                 continue;
             }
-            let name = &coord.name;
             if let CoordValues::Text(_) = coord.values {
-                let construct = format!(
-                    "the coordinate `{name}` of texts, which labels no dimension of the result, as a tensor \
-                     (`* EXCLUDE ({name})` leaves it out): this"
-                );
-                return unsupported(&construct, span);
+                let known = relation.texts.iter().find(|text| text.coord.name == coord.name);
+                let labels = || TextColumn {
+                    coord: coord.clone(),
+                    is_along: true,
+                    is_coordinate: !is_index,
+                };
+                texts.push(known.cloned().unwrap_or_else(labels));
+                continue;
             }
             let mut tensor = self.coordinate(coord, &relation.coords, span)?;
             if is_index {
@@ -143,11 +229,11 @@ impl Lowerer<'_, '_> {
             }
             items.push(tensor);
         }
-        for dim in items.iter_mut().flat_map(|item| &mut item.dims) {
-            if dim.coord.as_ref().is_some_and(|coord| !is_kept(&coord.name)) {
-                *dim = dim.bare();
+        match texts.first().filter(|_| items.is_empty()) {
+            Some(text) => {
+                unsupported(&format!("texts alone (`{}`) as tensors: this", text.coord.name), span)
             }
+            None => Ok((items, texts)),
         }
-        Ok(items)
     }
 }

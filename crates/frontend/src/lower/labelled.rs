@@ -48,13 +48,18 @@ impl Lowerer<'_, '_> {
     }
 
     /// The tensors of a query of either surface, with or without `[dim]` items. `SELECT *` of a relation of tensors is
-    /// its variables, each with its own dimensions.
+    /// its variables, each with its own dimensions, also with conditions on labels.
     pub(super) fn any_block(&mut self, query: &Query) -> Result<Vec<Item>, Error> {
         let whole = self.scope.close(query);
         let decision = surface::decide(&whole, &CatalogNames(self.context.catalog));
         let is_all = decision.reason == surface::Reason::Wildcard && self.is_all(&whole);
         if decision.surface == Surface::Tensor || is_all {
             return self.block(query);
+        }
+        if decision.reason == surface::Reason::Wildcard
+            && let Some(items) = self.all_where(query, &whole)?
+        {
+            return Ok(items);
         }
         self.cells_as_tensors(&whole, &decision.reason.to_string(), query.span())
     }

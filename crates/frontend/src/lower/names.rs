@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sqlparser::ast::Ident;
 use sqlparser::tokenizer::Span;
 use tessera_planner::catalog::{
-    Attrs, Coord, CoordValues, Dataset, Unreadable, Variable as Stored,
+    Attrs, Coord, CoordValues, Dataset, TextColumn, Unreadable, Variable as Stored,
 };
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::ConstArray;
@@ -28,6 +28,8 @@ pub(crate) struct Relation {
     pub(crate) auxiliary: Vec<(Arc<str>, Variable)>,
     pub(crate) coords: Vec<Arc<Coord>>,
     pub(crate) unreadable: Vec<Arc<Unreadable>>,
+    /// Those of `coords` that are texts and label no dimension of a variable.
+    pub(crate) texts: Vec<TextColumn>,
     /// Attributes of the dataset.
     pub(crate) attrs: Arc<Attrs>,
 }
@@ -68,8 +70,8 @@ impl Relation {
             .collect();
         let coords = dataset.coords.iter().chain(&dataset.scalars).cloned().collect();
         let unreadable = dataset.unreadable.clone();
-        let attrs = Arc::new(dataset.attrs.clone());
-        Relation { name, variables, also: Vec::new(), auxiliary, coords, unreadable, attrs }
+        let (texts, attrs) = (dataset.texts(), Arc::new(dataset.attrs.clone()));
+        Relation { name, variables, also: Vec::new(), auxiliary, coords, unreadable, texts, attrs }
     }
 
     fn variable(&self, fits: &dyn Fn(&str) -> bool) -> Vec<(String, Meaning)> {

@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sqlparser::ast::{Query, TableAlias};
-use tessera_planner::catalog::Coord;
+use tessera_planner::catalog::{Coord, TextColumn};
 
 use super::value::{Dim, Item, Tensor};
 use super::{Lowerer, fail};
 use crate::ast;
 use crate::error::{BindError, Error};
+use crate::labels::DatasetLabels;
 use crate::scope;
 
 /// What a column of a query is.
@@ -92,9 +93,28 @@ impl Lowerer<'_, '_> {
             }
         }
         self.coordinates(&mut tensors, &spans)?;
+        let dataset = with_dims(dataset, &dims);
         let items = tensors.into_iter().zip(texts);
         Ok(items.map(|(tensor, text)| Item { tensor, text, dataset: dataset.clone() }).collect())
     }
+}
+
+/// The same dataset, whose texts lie along dimensions with other names.
+fn with_dims(
+    dataset: Arc<DatasetLabels>,
+    dims: &BTreeMap<Arc<str>, Arc<str>>,
+) -> Arc<DatasetLabels> {
+    let is_renamed = |text: &TextColumn| text.dim().is_some_and(|dim| dims.contains_key(dim));
+    if !dataset.texts.iter().any(is_renamed) {
+        return dataset;
+    }
+    let renamed = |text: &TextColumn| {
+        let Some(new) = text.dim().and_then(|dim| dims.get(dim)) else { return text.clone() };
+        let coord = Coord { dim: new.clone(), ..Coord::clone(&text.coord) };
+        TextColumn { coord: Arc::new(coord), ..text.clone() }
+    };
+    let texts = dataset.texts.iter().map(renamed).collect();
+    Arc::new(DatasetLabels { texts, attrs: dataset.attrs.clone() })
 }
 
 impl Dim {

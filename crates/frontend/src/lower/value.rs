@@ -8,6 +8,8 @@ use tessera_planner::ir::NodeId;
 use tessera_planner::scalar::Scalar;
 use tessera_planner::time::DatePart;
 
+use crate::labels::DatasetLabels;
+
 /// One dimension of a tensor under construction.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Dim {
@@ -126,8 +128,8 @@ pub(crate) struct Item {
     pub(crate) tensor: Tensor,
     /// Its source text.
     pub(crate) text: Option<Arc<str>>,
-    /// Attributes of the dataset that its block yields.
-    pub(crate) dataset: Arc<Attrs>,
+    /// What it has in common with the other items of its block.
+    pub(crate) dataset: Arc<DatasetLabels>,
 }
 
 /// Unique names of the items of a block: their own names, else their source texts.

@@ -7,6 +7,7 @@ mod faulty;
 mod parts;
 mod process;
 mod remote;
+mod texts;
 
 use super::*;
 use crate::source::Options;
@@ -71,6 +72,7 @@ impl Bench {
             attrs: Attrs::new(),
             is_coordinate: false,
             chunks,
+            texts: None,
         };
         let io = &self.host.io;
         let how = (overwrite, false, false);

@@ -34,9 +34,10 @@ use document::{ArrayDocument, Cells};
 use encode::Encoder;
 use listed::Listed;
 use share::Sharing;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
-use tessera_planner::catalog::{Attrs, DimLabel};
+use tessera_planner::catalog::{Attrs, CoordValues, DimLabel, TextColumn, Texts};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, Region};
 use tessera_planner::scalar::Scalar;
@@ -48,20 +49,20 @@ use uploads::Uploads;
 pub mod cf {
     pub use super::encode::meets;
     pub use super::labels::{
-        Axes, COORDINATES_KEY, Coords, Linked, UNITS, UNNAMED_KEY, fill_value, kept, linked, names,
-        of_dataset, shared, time_attrs,
+        Axes, COORDINATES_KEY, Coords, Linked, MISSING_KEY, UNITS, UNNAMED_KEY, fill_value, kept,
+        linked, names, of_dataset, shared, stored_texts, time_attrs,
     };
 }
 
 /// Labels in one object of a coordinate.
 const LABELS_OBJECT: u64 = 1 << 20;
 
-/// One tensor of a result to be written.
+/// One tensor of a result to be written, or one array of texts.
 #[derive(Debug, Clone)]
 pub struct Item {
     /// Name of the array.
     pub name: String,
-    /// Type of its cells.
+    /// Type of its cells; of texts it means nothing.
     pub dtype: DType,
     /// True if cells can be masked.
     pub nullable: bool,
@@ -75,6 +76,32 @@ pub struct Item {
     pub is_coordinate: bool,
     /// Chunks and shards; the plan computes the tensor on the grid [`Shards::grid`].
     pub chunks: Shards,
+    /// Its cells, if they are texts: along its only dimension, or one. These items follow all tensors.
+    pub texts: Option<Texts>,
+}
+
+impl Item {
+    /// The item of texts; `None` for a column of anything else.
+    pub fn of_texts(of: &TextColumn) -> Option<Item> {
+        let CoordValues::Text(texts) = &of.coord.values else { return None };
+        let dims: Vec<DimLabel> = of
+            .dim()
+            .map(|dim| DimLabel { name: Some(dim.clone()), coord: None })
+            .into_iter()
+            .collect();
+        let shape: Dims = dims.iter().map(|_| texts.len() as u64).collect();
+        Some(Item {
+            name: of.coord.name.to_string(),
+            dtype: DType::UInt8,
+            nullable: false,
+            dims,
+            chunks: Shards { chunks: shape.clone(), shards: None },
+            shape,
+            attrs: of.coord.attrs.clone(),
+            is_coordinate: of.is_coordinate,
+            texts: Some(texts.clone()),
+        })
+    }
 }
 
 /// The objects of one chunk, to be stored with [`ZarrWriter::put`]. While it exists the writer is not closed.
@@ -132,8 +159,8 @@ impl ZarrWriter {
         host: &Host,
     ) -> Result<Arc<ZarrWriter>, SinkError> {
         // In the warehouse each tensor of a dataset is data.
-        let (axes, coords) = labels::resolve(&items, !layout.listed)?;
-        let mut taken: Vec<String> = items
+        let (axes, mut coords) = labels::resolve(&items, !layout.listed)?;
+        let mut taken: BTreeSet<String> = items
             .iter()
             .map(|i| i.name.clone())
             .chain(coords.iter().map(|c| c.name.clone()))
@@ -147,8 +174,14 @@ impl ZarrWriter {
         let (mut peak, mut chunk_bytes) = (0, 0);
         for ((item, axes), coordinates) in items.into_iter().zip(axes).zip(linked.items) {
             let is_coordinate = item.is_coordinate;
+            if let Some(texts) = &item.texts {
+                let mut of = labels::of_texts(&item, texts, axes, &taken, layout.listed);
+                labels::link(&mut of.attrs, coordinates, is_coordinate, &layout);
+                coords.push(of);
+                continue;
+            }
             let mut array = Array::new(item, axes, &layout, &mut taken)?;
-            array.link(coordinates, is_coordinate, &layout);
+            labels::link(&mut array.document.attrs, coordinates, is_coordinate, &layout);
             let sharded = layout.shards.is_some();
             let valid = array.valid.as_ref().map_or(0, |v| v.encoder.peak(sharded));
             peak = peak.max(array.encoder.peak(sharded) + valid);
@@ -377,6 +410,9 @@ impl ZarrWriter {
         let encoder = Encoder::new(document)?;
         let object = document.object.first().copied().unwrap_or(1);
         for (i, start) in (0..labels.len).step_by(object as usize).enumerate() {
+            // A text without a dimension is the one object of an array without axes.
+            let place = [i as u64];
+            let index = &place[..document.shape.len()];
             let end = (start + object).min(labels.len);
             let encoded = match labels.cells {
                 Cells::Number(d) => {
@@ -407,9 +443,9 @@ impl ZarrWriter {
                 }
             };
             self.count(encoded.len());
-            let number = number_of(&document.grid(), &[i as u64]);
+            let number = number_of(&document.grid(), index);
             self.list(document, number, Seal::of_chunk(&encoded))?;
-            let key = document.key(&[i as u64]);
+            let key = document.key(index);
             self.destination.put(&key, encoded.into(), self.durable).await?;
         }
         Ok(())

@@ -6,6 +6,7 @@
 //! Metadata and labels of all files are read; of their cells a statement reads those of the files that it touches.
 
 mod combine;
+mod index;
 mod labels;
 
 use crate::formats;

@@ -119,6 +119,11 @@ pub(crate) async fn assemble(
     let mut unlabelled = Unsupported::new();
     let mut others = Vec::new();
     for (e, role) in read {
+        let name = &e.variable.name;
+        let is_named = !matches!(role, Role::Data) && coordinates.contains(&**name);
+        if e.is_coordinate || is_named {
+            dataset.coordinates.insert(name.clone());
+        }
         match role {
             Role::Labels(coord) => dataset.coords.push(Arc::new(coord)),
             Role::Scalar(coord) => dataset.scalars.push(Arc::new(coord)),
@@ -135,10 +140,6 @@ pub(crate) async fn assemble(
     for (e, is_companion) in others {
         let e = in_calendar_of_axis(e, &dataset.coords);
         readers.push(e.reader);
-        let name = &e.variable.name;
-        if e.is_coordinate || (is_companion && coordinates.contains(&**name)) {
-            dataset.coordinates.insert(name.clone());
-        }
         match is_companion {
             true => dataset.auxiliary.push(e.variable),
             false => dataset.variables.push(e.variable),

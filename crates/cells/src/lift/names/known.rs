@@ -21,6 +21,8 @@ use tessera_frontend::error::{Error, Position, nearest};
 pub(super) struct Known {
     name: String,
     columns: Vec<String>,
+    /// The columns in lower case.
+    lower: BTreeSet<String>,
     /// Columns that have fields.
     records: Vec<String>,
     /// Alternative names of columns, and the columns.
@@ -39,8 +41,10 @@ impl Known {
         let is_record = |t: &DataType| matches!(t, DataType::Struct(_) | DataType::Map(..));
         let records = schema.fields().iter().filter(|f| is_record(f.data_type()));
         let records = records.map(|f| f.name().clone()).collect();
-        also.retain(|(other, _)| !columns.iter().any(|column| **column == **other));
-        Known { name, columns, records, also }
+        let lower = columns.iter().map(|column| column.to_ascii_lowercase()).collect();
+        let exact: BTreeSet<&str> = columns.iter().map(String::as_str).collect();
+        also.retain(|(other, _)| !exact.contains(&**other));
+        Known { name, columns, lower, records, also }
     }
 
     fn is_called(&self, name: &str) -> bool {
@@ -54,7 +58,7 @@ impl Known {
     }
 
     fn has(&self, column: &str) -> bool {
-        self.columns.iter().any(|known| known.eq_ignore_ascii_case(column))
+        self.lower.contains(&column.to_ascii_lowercase())
     }
 }
 

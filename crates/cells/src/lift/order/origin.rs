@@ -25,7 +25,7 @@ pub(super) type Axis = (usize, usize);
 enum Base {
     Cells(Arc<CellTable>),
     /// A scan's fields, with the dimension and the label at each position for those that are labels.
-    Scan(SchemaRef, Vec<Option<(usize, Along)>>),
+    Scan(SchemaRef, Arc<[Option<(usize, Along)>]>),
 }
 
 /// The dimension that an expression over a plan's columns labels, with the label at each of its positions.
@@ -123,19 +123,24 @@ fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base,
             Some((before, base, expr.clone()))
         }
         LogicalPlan::SubqueryAlias(alias) => {
-            let inner = alias.input.schema().columns();
-            let inner: Vec<Expr> = inner.into_iter().map(Expr::Column).collect();
-            trace(&alias.input, &replaced(plan, expr, &inner)?, before)
+            let inner = alias.input.schema();
+            let of = |i: usize| {
+                (i < inner.fields().len()).then(|| Column::from(inner.qualified_field(i)))
+            };
+            let of = |i: usize| of(i).map(Expr::Column);
+            trace(&alias.input, &replaced(plan, expr, of)?, before)
         }
         LogicalPlan::Projection(projection) => {
-            trace(&projection.input, &replaced(plan, expr, &projection.expr)?, before)
+            let of = |i: usize| projection.expr.get(i).cloned();
+            trace(&projection.input, &replaced(plan, expr, of)?, before)
         }
         LogicalPlan::Aggregate(aggregate) => {
-            let groups = match aggregate.group_expr.as_slice() {
-                [Expr::GroupingSet(set)] => set.distinct_expr().into_iter().cloned().collect(),
-                plain => plain.to_vec(),
+            let groups: Vec<&Expr> = match aggregate.group_expr.as_slice() {
+                [Expr::GroupingSet(set)] => set.distinct_expr(),
+                plain => plain.iter().collect(),
             };
-            trace(&aggregate.input, &replaced(plan, expr, &groups)?, before)
+            let of = |i: usize| groups.get(i).copied().cloned();
+            trace(&aggregate.input, &replaced(plan, expr, of)?, before)
         }
         // An equality in WHERE over a cross product is a join too.
         LogicalPlan::Filter(filter) if matches!(&*filter.input, LogicalPlan::Join(_)) => {
@@ -218,14 +223,14 @@ fn uncast(mut key: &Expr) -> &Expr {
     key
 }
 
-/// Replaces the plan's columns by `exprs`; `None` for columns beyond these.
-fn replaced(plan: &LogicalPlan, expr: &Expr, exprs: &[Expr]) -> Option<Expr> {
+/// Replaces the plan's columns by the expressions that `of` has for their indices; `None` if it has none for one.
+fn replaced(plan: &LogicalPlan, expr: &Expr, of: impl Fn(usize) -> Option<Expr>) -> Option<Expr> {
     let schema = plan.schema();
     let mut is_known = true;
     let new = expr.clone().transform_up(|e| {
         let Expr::Column(column) = &e else { return Ok(Transformed::no(e)) };
-        match schema.maybe_index_of_column(column).and_then(|i| exprs.get(i)) {
-            Some(inner) => Ok(Transformed::yes(inner.clone().unalias_nested().data)),
+        match schema.maybe_index_of_column(column).and_then(&of) {
+            Some(inner) => Ok(Transformed::yes(inner.unalias_nested().data)),
             None => {
                 is_known = false;
                 Ok(Transformed::no(e))

@@ -3,7 +3,7 @@
 use super::*;
 use crate::answer::Tensor;
 use crate::format::tests::{dim, tensor};
-use std::sync::Arc;
+use tessera_frontend::labels::DatasetLabels;
 use tessera_planner::catalog::NAT;
 use tessera_planner::dtype::Calendar;
 use tessera_planner::time::DAY_US;
@@ -206,7 +206,7 @@ fn a_copy_has_the_attributes_and_the_coordinates_of_its_dataset() {
     let of: Attrs = [("Conventions", "CF-1.6"), ("title", "t"), ("coordinates", "gone")]
         .map(|(key, value)| (key.to_string(), json!(value)))
         .into();
-    let of = Arc::new(of);
+    let of = DatasetLabels::of_tensors(of);
     let plane = || vec![dim("y", None), dim("x", None)];
     let t = tensor("t", DType::Int8, plane(), &[1, 2], vec![1i8, 2], None);
     let lat = tensor("lat", DType::Int8, plane(), &[1, 2], vec![3i8, 4], None);

@@ -17,7 +17,7 @@ use sqlparser::ast::Query;
 use std::collections::BTreeSet;
 use tessera_frontend::labels::Labels;
 use tessera_frontend::statement::{Insert, Statement};
-use tessera_planner::catalog::{CoordValues, Dataset, DimLabel};
+use tessera_planner::catalog::{CoordValues, Dataset, DimLabel, TextColumn};
 use tessera_storage::sink::check_labels;
 use tessera_storage::source::{self, Options};
 
@@ -186,8 +186,10 @@ impl Session {
         let dim = grown(name, &dataset, &labels)?;
         check_types(name, &dataset, &labels)?;
         check_continued(name, &dataset, &labels, &dim)?;
+        let texts = dataset.texts();
+        check_texts(name, &texts, &labels, &dim)?;
         let query = replacement(name, insert, &dataset, &dim)?;
-        let written = self.write_tensor(&entry.name, &query, replaces, statement).await;
+        let written = self.write_tensor(&entry.name, (&query, &texts), replaces, statement).await;
         written.map(|(_, reply)| reply)
     }
 }
@@ -268,6 +270,26 @@ fn check_continued(
         return Err(cannot(name, reason, FITTING.into()));
     }
     check_labels(&format!("tensor `{name}`"), old, new).map(drop).map_err(Error::stage)
+}
+
+/// Checks that the texts of a tensor do not grow, and that those of the results are the same.
+fn check_texts(
+    name: &str,
+    texts: &[TextColumn],
+    results: &[Labels],
+    dim: &str,
+) -> Result<(), Error> {
+    let fault = |reason: String| Err(cannot(name, reason, FITTING.into()));
+    if let Some(text) = texts.iter().find(|text| text.dim().is_some_and(|of| **of == *dim)) {
+        return fault(format!("its texts `{}` lie along `{dim}`, which grows", text.coord.name));
+    }
+    for new in results.iter().take(1).flat_map(|result| &result.dataset.texts) {
+        let old = texts.iter().find(|old| old.coord.name == new.coord.name);
+        if old.is_none_or(|old| old.coord.values != new.coord.values) {
+            return fault(format!("the result has other texts `{}`", new.coord.name));
+        }
+    }
+    Ok(())
 }
 
 /// The query of a tensor's cells and the new ones.

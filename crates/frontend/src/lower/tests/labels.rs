@@ -63,7 +63,7 @@ fn selections() {
 fn results_keep_their_coordinates_and_the_attributes_of_their_dataset() {
     let of = |sql: &str| {
         let outputs = lower(sql).unwrap().outputs;
-        let title = outputs[0].dataset.get("title").cloned();
+        let title = outputs[0].dataset.attrs.get("title").cloned();
         assert!(outputs.iter().all(|l| l.dataset == outputs[0].dataset), "{sql}");
         let named = outputs.into_iter().filter(|l| l.is_coordinate);
         (named.map(|l| l.name).collect::<Vec<_>>().join(" "), title.is_some())

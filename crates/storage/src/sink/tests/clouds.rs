@@ -91,6 +91,7 @@ fn item(layout: &Layout) -> Item {
         attrs: Attrs::new(),
         is_coordinate: false,
         chunks: layout.fit("x", &[4], DType::Int64, &grid).unwrap(),
+        texts: None,
     }
 }
 

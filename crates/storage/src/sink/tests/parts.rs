@@ -24,6 +24,7 @@ fn items(layout: &Layout) -> Vec<Item> {
         attrs: Attrs::from([("units".to_string(), "m".into())]),
         is_coordinate: false,
         chunks: layout.fit(name, &SHAPE, dtype, &grid).unwrap(),
+        texts: None,
     };
     vec![item("x", DType::Int64, false), item("y", DType::Int16, true)]
 }

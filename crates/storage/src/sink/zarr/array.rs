@@ -2,18 +2,18 @@
 
 use super::document::{ArrayDocument, Cells};
 use super::encode::Encoder;
-use super::labels::{COORDINATES_KEY, ROLE_KEY, UNNAMED_KEY, VALID_KEY};
+use super::labels::{UNNAMED_KEY, VALID_KEY};
 use super::layout::Layout;
 use super::{Item, LABELS_OBJECT, labels};
 use crate::manifest::{Seal, number_of};
 use crate::sink::SinkError;
 use crate::sink::budget::Budget;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use tessera_planner::catalog::Attrs;
 use tessera_planner::dtype::DType;
-use tessera_planner::region::Dims;
 use tessera_planner::scalar::Scalar;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -121,11 +121,12 @@ impl Array {
         item: Item,
         axes: labels::Axes,
         layout: &Layout,
-        taken: &mut Vec<String>,
+        taken: &mut BTreeSet<String>,
     ) -> Result<Array, SinkError> {
         let stands = labels::fill_value(item.dtype).filter(|_| item.nullable);
         let fill = stands.unwrap_or(Scalar::zero(item.dtype));
-        let written: &[String] = if layout.listed { &[] } else { taken.as_slice() };
+        let none = BTreeSet::new();
+        let written = if layout.listed { &none } else { &*taken };
         let mut attrs = labels::kept(&item.attrs, Some(item.dtype), written);
         if let DType::Datetime(calendar) = item.dtype {
             attrs.extend(labels::time_attrs(calendar, "microseconds"));
@@ -158,7 +159,7 @@ impl Array {
                 while taken.contains(&name) {
                     name.push('_');
                 }
-                taken.push(name.clone());
+                taken.insert(name.clone());
                 let long_name = format!("true where {} is not masked", item.name);
                 let document = ArrayDocument {
                     name,
@@ -175,17 +176,6 @@ impl Array {
         };
         let encoder = Encoder::new(&document)?;
         Ok(Array { dtype: item.dtype, document, encoder, fill, stands, valid })
-    }
-
-    /// Notes the names of its coordinates, and in the warehouse that it is one.
-    pub(super) fn link(&mut self, coordinates: Option<String>, is_one: bool, layout: &Layout) {
-        let attrs = &mut self.document.attrs;
-        if let Some(coordinates) = coordinates {
-            attrs.insert(COORDINATES_KEY.into(), coordinates.into());
-        }
-        if is_one && layout.listed {
-            attrs.insert(ROLE_KEY.into(), true.into());
-        }
     }
 
     /// Encodes the chunk `index`, of lengths `shape`. `fields` are the bytes of its cells and, if cells can be masked,
@@ -265,13 +255,15 @@ impl Array {
     }
 }
 
+/// The array of a coordinate, or of texts.
 pub(super) fn coordinate(labels: &labels::Labels, layout: &Layout) -> ArrayDocument {
+    // Along a dimension, or without one.
     let object = labels.len.clamp(1, LABELS_OBJECT);
     ArrayDocument {
         name: labels.name.clone(),
         format: layout.format,
-        shape: Dims::from_slice(&[labels.len]),
-        object: Dims::from_slice(&[object]),
+        shape: labels.dims.iter().map(|_| labels.len).collect(),
+        object: labels.dims.iter().map(|_| object).collect(),
         inner: None,
         cells: labels.cells,
         fill: match (layout.format, labels.cells) {
@@ -281,7 +273,7 @@ pub(super) fn coordinate(labels: &labels::Labels, layout: &Layout) -> ArrayDocum
         },
         codec: layout.codec,
         checked: layout.listed,
-        dims: vec![labels.name.clone()],
+        dims: labels.dims.clone(),
         attrs: labels.attrs.clone(),
     }
 }

@@ -3,13 +3,14 @@
 //! # Source
 //! CF Conventions 1.11, sections 2.5.1 and 4.4; xarray 2026 for what it decodes.
 
-use super::Item;
 use super::document::Cells;
+use super::{Item, Layout};
 use crate::sink::SinkError;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tessera_planner::catalog::{Attrs, Coord, CoordValues, NAT};
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, NAT, Texts};
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::scalar::Scalar;
 use tessera_planner::time::DAY_US;
@@ -29,12 +30,16 @@ pub const COORDINATES_KEY: &str = "coordinates";
 /// data as any other array, and a coordinate again where the dataset is copied.
 pub(crate) const ROLE_KEY: &str = "tessera_coordinate";
 
+/// Attribute of texts: the one that stands for missing ones. `_FillValue` is one letter in NetCDF, and xarray reads none
+/// of Zarr's texts.
+pub const MISSING_KEY: &str = "missing_value";
+
 /// Upper bound on the bytes of a name.
 const NAME_BYTES_MAX: usize = 200;
 
 /// Attributes that describe the encoding of cells. A result's cells are plain values, so those of its sources would
 /// be wrong.
-const ENCODING: [&str; 15] = [
+const ENCODING: [&str; 16] = [
     "_FillValue",
     "missing_value",
     "scale_factor",
@@ -43,6 +48,7 @@ const ENCODING: [&str; 15] = [
     "valid_max",
     "valid_range",
     "_Unsigned",
+    "_Encoding",
     COORDINATES_KEY,
     "calendar",
     "dtype",
@@ -97,10 +103,12 @@ impl Linked {
 /// Coordinates of dimensions, by their names.
 pub type Coords = BTreeMap<String, Arc<Coord>>;
 
-/// A coordinate as an array.
+/// A coordinate, or texts beside the coordinates, as an array.
 #[derive(Debug)]
 pub(super) struct Labels {
     pub(super) name: String,
+    /// Its dimension; none for a text without one.
+    pub(super) dims: Vec<String>,
     pub(super) cells: Cells,
     pub(super) len: u64,
     /// Little-endian cells; for texts, UTF-8 and the offset of each.
@@ -129,12 +137,12 @@ pub(super) fn resolve(
     is_linked: bool,
 ) -> Result<(Vec<Axes>, Vec<Labels>), SinkError> {
     let (axes, coords) = shared(items)?;
-    let written = if is_linked { names(items, &coords) } else { Vec::new() };
+    let written = if is_linked { names(items, &coords) } else { BTreeSet::new() };
     Ok((axes, coords.into_iter().filter_map(|(name, c)| labels(name, &c, &written)).collect()))
 }
 
 /// The names of all variables of a dataset.
-pub fn names(items: &[Item], coords: &Coords) -> Vec<String> {
+pub fn names(items: &[Item], coords: &Coords) -> BTreeSet<String> {
     items.iter().map(|i| i.name.clone()).chain(coords.keys().cloned()).collect()
 }
 
@@ -146,9 +154,10 @@ pub fn shared(items: &[Item]) -> Result<(Vec<Axes>, Coords), SinkError> {
     let conflict = |reason: String, hint: &str| SinkError::Names { reason, hint: hint.into() };
     let mut lengths: BTreeMap<String, u64> = BTreeMap::new();
     let mut coords = Coords::new();
-    for (i, item) in items.iter().enumerate() {
+    let mut names = BTreeSet::new();
+    for item in items {
         check_name(&item.name, Of::Array)?;
-        if items[..i].iter().any(|other| other.name == item.name) {
+        if !names.insert(&item.name) {
             return Err(conflict(
                 format!("two results are called `{}`", item.name),
                 "give each a name with AS",
@@ -302,9 +311,9 @@ fn check_name(name: &str, of: Of) -> Result<(), SinkError> {
 }
 
 /// Attributes that stay valid for decoded values. Those that name other variables do if all of these are in `written`.
-pub fn kept(attrs: &Attrs, dtype: Option<DType>, written: &[String]) -> Attrs {
+pub fn kept(attrs: &Attrs, dtype: Option<DType>, written: &BTreeSet<String>) -> Attrs {
     // `crs` or `crs: x y`.
-    let is_written = |word: &str| written.iter().any(|name| name == word.trim_end_matches(':'));
+    let is_written = |word: &str| written.contains(word.trim_end_matches(':'));
     let is_time =
         |v: &Value| v.as_str().is_some_and(|s| s.to_ascii_lowercase().contains(" since "));
     let stays = |k: &str, v: &Value| match k {
@@ -393,9 +402,9 @@ pub const UNITS: [(&str, i64); 6] = [
 ];
 
 /// Returns the labels in their stored form; `None` if they cannot be read, which is rejected earlier.
-fn labels(name: String, coord: &Coord, written: &[String]) -> Option<Labels> {
+fn labels(name: String, coord: &Coord, written: &BTreeSet<String>) -> Option<Labels> {
     let mut attrs = kept(&coord.attrs, coord.values.dtype(), written);
-    let mut offsets = Vec::new();
+    let dims = vec![name.clone()];
     let (cells, bytes) = match &coord.values {
         CoordValues::Int(d, v) => (*d, v.iter().flat_map(|&x| raw(*d, x)).collect()),
         CoordValues::Float(DType::Float32, v) => {
@@ -415,20 +424,66 @@ fn labels(name: String, coord: &Coord, written: &[String]) -> Option<Labels> {
             (DType::Int64, v.iter().flat_map(|t| count(t).to_le_bytes()).collect())
         }
         CoordValues::Text(v) => {
-            offsets.push(0);
-            let mut bytes: Vec<u8> = Vec::new();
-            for s in v.iter() {
-                bytes.extend_from_slice(s.as_bytes());
-                offsets.push(bytes.len());
-            }
-            let longest = v.iter().map(|s| s.chars().count()).max().unwrap_or(0);
-            let (len, cells) = (v.len() as u64, Cells::Text(longest));
-            return Some(Labels { name, cells, len, bytes, offsets, attrs });
+            return Some(texts(name, dims, v, attrs));
         }
         CoordValues::Unreadable(_) => return None,
     };
     let (len, cells) = (coord.values.len() as u64, Cells::Number(cells));
-    Some(Labels { name, cells, len, bytes, offsets, attrs })
+    Some(Labels { name, dims, cells, len, bytes, offsets: Vec::new(), attrs })
+}
+
+/// Texts in their stored form.
+fn texts(name: String, dims: Vec<String>, texts: &[String], attrs: Attrs) -> Labels {
+    let (mut bytes, mut offsets) = (Vec::new(), vec![0]);
+    for text in texts {
+        bytes.extend_from_slice(text.as_bytes());
+        offsets.push(bytes.len());
+    }
+    let longest = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0);
+    let (len, cells) = (texts.len() as u64, Cells::Text(longest));
+    Labels { name, dims, cells, len, bytes, offsets, attrs }
+}
+
+/// An item of texts, in its stored form. `written`: the names of all arrays; in the warehouse (`is_listed`) attributes
+/// name none of them.
+pub(super) fn of_texts(
+    item: &Item,
+    cells: &Texts,
+    axes: Axes,
+    written: &BTreeSet<String>,
+    is_listed: bool,
+) -> Labels {
+    let none = BTreeSet::new();
+    let mut attrs = kept(&item.attrs, None, if is_listed { &none } else { written });
+    let (stored, missing) = stored_texts(cells);
+    attrs.extend(missing.map(|text| (MISSING_KEY.to_string(), text.into())));
+    texts(item.name.clone(), axes.dims, &stored, attrs)
+}
+
+/// Texts as they are stored, and the one that stands for missing texts, if there are any: that of their source, else
+/// `NULL`, or `NULL_`, … if another text is that.
+pub fn stored_texts(texts: &Texts) -> (Cow<'_, [String]>, Option<String>) {
+    let mut missing = (0..texts.len()).filter(|&i| texts.is_missing(i)).map(|i| &texts[i]);
+    let Some(own) = missing.next() else { return (Cow::Borrowed(&texts[..]), None) };
+    let known: BTreeSet<&str> = texts.options().flatten().collect();
+    // Formats of letters have no empty text that marks others as missing.
+    let is_kept = !own.is_empty() && !known.contains(own.as_str()) && missing.all(|m| m == own);
+    let mut marker = if is_kept { own.clone() } else { "NULL".to_string() };
+    while known.contains(marker.as_str()) {
+        marker.push('_');
+    }
+    let stored = texts.options().map(|text| text.unwrap_or(&marker).to_string());
+    (Cow::Owned(stored.collect()), Some(marker))
+}
+
+/// Notes in the attributes of an array the names of its coordinates, and in the warehouse that it is one.
+pub(super) fn link(attrs: &mut Attrs, coordinates: Option<String>, is_one: bool, layout: &Layout) {
+    if let Some(coordinates) = coordinates {
+        attrs.insert(COORDINATES_KEY.into(), coordinates.into());
+    }
+    if is_one && layout.listed {
+        attrs.insert(ROLE_KEY.into(), true.into());
+    }
 }
 
 /// The little-endian bytes of an integer label; a `uint64` is stored by its bits.
@@ -446,7 +501,7 @@ mod tests {
         let links = [("bounds", "lat_bnds"), ("grid_mapping", "crs: lat lon"), ("units", "m")];
         let attrs: Attrs = links.map(|(k, v)| (k.to_string(), Value::from(v))).into();
         let keys = |written: &[&str]| {
-            let written: Vec<String> = written.iter().map(|name| name.to_string()).collect();
+            let written: BTreeSet<String> = written.iter().map(|name| name.to_string()).collect();
             kept(&attrs, None, &written).into_keys().collect::<Vec<_>>()
         };
         assert_eq!(keys(&["lat", "lon", "crs"]), ["grid_mapping", "units"]);
@@ -466,6 +521,7 @@ mod tests {
             shape,
             attrs: Attrs::new(),
             is_coordinate,
+            texts: None,
         };
         (item, Axes { dims, unnamed: Vec::new() })
     }

@@ -10,6 +10,7 @@ use crate::sink::destination::Destination;
 use crate::sink::{Memory, SinkError};
 use crate::source::Stores;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_planner::catalog::{Attrs, DimLabel};
@@ -219,9 +220,10 @@ fn opened(shared: &super::share::SharedArray, layout: &Layout) -> Result<Array, 
         attrs: Attrs::new(),
         is_coordinate: false,
         chunks: Shards { chunks: shared.chunks.clone(), shards: shared.shards.clone() },
+        texts: None,
     };
     let axes = labels::Axes { dims, unnamed: Vec::new() };
-    let mut array = Array::new(item, axes, layout, &mut Vec::new())?;
+    let mut array = Array::new(item, axes, layout, &mut BTreeSet::new())?;
     if let (Some(valid), Some(name)) = (&mut array.valid, &shared.valid) {
         valid.document.name = name.clone();
     }

@@ -1,5 +1,6 @@
 //! Datasets of several files become one: xarray's `combine_by_coords` and `combine_nested`.
 
+use super::index::Index;
 use super::labels::{
     add_missing, are_same, compare, first_difference, index_coords, is_in_order, join_texts,
     joined, label_by_scalar, lengths, names, shown,
@@ -297,6 +298,7 @@ impl Job<'_> {
             }
         }
         join_texts(&parts, (dim, is_new), &mut out.dataset);
+        let files: Vec<Index<'_>> = parts.iter().map(Index::of).collect();
         let data: BTreeSet<Arc<str>> = parts
             .iter()
             .flat_map(|p| &p.opened.dataset.variables)
@@ -315,7 +317,7 @@ impl Job<'_> {
         for (name, is_data) in
             data.into_iter().map(|n| (n, true)).chain(aux.into_iter().map(|n| (n, false)))
         {
-            let (variable, readers) = self.variable(&parts, name, (dim, is_new), is_data)?;
+            let (variable, readers) = self.variable(&files, name, (dim, is_new), is_data)?;
             out.readers.extend(readers);
             match is_data {
                 true => out.dataset.variables.push(variable),
@@ -371,16 +373,13 @@ impl Job<'_> {
     /// A variable of the joined dataset and its readers.
     fn variable(
         &self,
-        parts: &[Part],
-        name: &Arc<str>,
+        files: &[Index<'_>],
+        name: &str,
         (dim, is_new): (&str, bool),
         is_data: bool,
     ) -> Result<(Variable, Vec<Arc<ArrayReader>>), SourceError> {
-        let of = |p: &Part| {
-            let d = &p.opened.dataset;
-            d.variables.iter().chain(&d.auxiliary).find(|v| v.name == *name).cloned()
-        };
-        let all: Vec<Option<Variable>> = parts.iter().map(of).collect();
+        let all: Vec<Option<Variable>> =
+            files.iter().map(|file| file.variable(name).cloned()).collect();
         let Some((at, first)) = all.iter().enumerate().find_map(|(i, v)| Some((i, v.clone()?)))
         else {
             return Err(self.fault(format!("no file has `{name}`")));
@@ -391,7 +390,7 @@ impl Job<'_> {
         };
         let Some(axis) = axis else {
             // It is the same in all files: that of the first one.
-            let readers = readers_of(&parts[at].opened, &first);
+            let readers = files[at].readers(&first);
             return Ok((first, readers));
         };
         if let Some(i) =
@@ -399,22 +398,22 @@ impl Job<'_> {
         {
             return Err(self.fault(format!(
                 "`{name}` is in `{}` and not in `{}`; with `missing => 'mask'` its cells are masked there",
-                parts[at].name, parts[i].name
+                files[at].part.name, files[i].part.name
             )));
         }
-        self.check(parts, &all, (at, &first), (axis, is_new))?;
-        self.joined(parts, &all, first, (dim, axis, is_new))
+        self.check(files, &all, (at, &first), (axis, is_new))?;
+        self.joined(files, &all, first, (dim, axis, is_new))
     }
 
     /// Checks that a variable has the same dimensions in all files.
     fn check(
         &self,
-        parts: &[Part],
+        files: &[Index<'_>],
         all: &[Option<Variable>],
         (at, first): (usize, &Variable),
         (axis, is_new): (usize, bool),
     ) -> Result<(), SourceError> {
-        for (v, p) in all.iter().zip(parts) {
+        for (v, file) in all.iter().zip(files) {
             let Some(v) = v else { continue };
             let (a, b) = (&first.source.shape, &v.source.shape);
             let same = |i: usize| (!is_new && i == axis) || a[i] == b[i];
@@ -423,16 +422,16 @@ impl Job<'_> {
                     "`{}` is {} in `{}` and {} in `{}`",
                     v.name,
                     shown(first),
-                    parts[at].name,
+                    files[at].part.name,
                     shown(v),
-                    p.name
+                    file.part.name
                 )));
             }
             let is_time = |v: &Variable| v.decode.time;
             if is_time(v) != is_time(first) {
                 return Err(self.fault(format!(
                     "`{}` has other time units in `{}` than in `{}`",
-                    v.name, p.name, parts[at].name
+                    v.name, file.part.name, files[at].part.name
                 )));
             }
         }
@@ -441,7 +440,7 @@ impl Job<'_> {
 
     fn joined(
         &self,
-        parts: &[Part],
+        files: &[Index<'_>],
         all: &[Option<Variable>],
         first: Variable,
         (dim, axis, is_new): (&str, usize, bool),
@@ -474,9 +473,10 @@ impl Job<'_> {
         }
         let absent =
             marker.filter(|_| is_same).unwrap_or_else(|| Scalar::from_f64(dtype, f64::NAN));
-        let mut cells = Vec::with_capacity(parts.len());
+        let mut cells = Vec::with_capacity(files.len());
         let mut start = 0;
-        for (v, p) in all.iter().zip(parts) {
+        for (v, file) in all.iter().zip(files) {
+            let p = file.part;
             let len = match (v, is_new) {
                 (_, true) => 1,
                 (Some(v), false) => v.source.shape[axis],
@@ -485,7 +485,7 @@ impl Job<'_> {
             let source = match v {
                 None => PartCells::Absent(bytes_of(absent, dtype)),
                 Some(v) => {
-                    let Some(reader) = p.opened.reader(&v.source).cloned() else {
+                    let Some(reader) = file.reader(&v.source).cloned() else {
                         return Err(
                             self.fault(format!("`{}` has no reader in `{}`", v.name, p.name))
                         );
@@ -517,7 +517,7 @@ impl Job<'_> {
             version: version(all),
             plain: false,
         };
-        let store = parts[0].opened.readers.first().map(|r| r.store.clone());
+        let store = files[0].part.opened.readers.first().map(|r| r.store.clone());
         let Some(store) = store else { return Err(self.fault("the first file has no arrays")) };
         let reader = ArrayReader {
             source: source.clone(),
@@ -549,12 +549,6 @@ fn result_type<'a>(all: impl Iterator<Item = &'a Variable>) -> DType {
     };
     let mut all = all;
     if all.all(is_narrow) { DType::Float32 } else { DType::Float64 }
-}
-
-/// The readers of a variable and of its mask.
-fn readers_of(opened: &Opened, v: &Variable) -> Vec<Arc<ArrayReader>> {
-    let sources = std::iter::once(&v.source).chain(v.decode.valid.as_deref());
-    sources.filter_map(|s| opened.reader(s).cloned()).collect()
 }
 
 /// A digest of the versions of all parts.

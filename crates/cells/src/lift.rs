@@ -26,6 +26,8 @@ pub(crate) mod all_of;
 mod along;
 pub(crate) mod always;
 mod asof;
+mod attempts;
+mod blame;
 mod boxes;
 mod calendars;
 mod casts;
@@ -52,6 +54,7 @@ mod markers;
 mod marks;
 mod maybe;
 mod membership;
+mod misplaced;
 mod mixed;
 mod names;
 mod nan;
@@ -119,6 +122,7 @@ use table::CellSource;
 use tessera_frontend::ast::Relation;
 use tessera_frontend::error::Error;
 use tessera_frontend::scope::Scope;
+use using::Stars;
 
 /// A resolved relation of a cell block.
 #[derive(Clone)]
@@ -285,6 +289,7 @@ fn logical(
     let options = ParserOptions::from(&state.config_options().sql_parser);
     let planner = SqlToRel::new_with_options(&context, options);
     let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
+    misplaced::check(&plan)?;
     let plan = grouping::rewrite(plan)?;
     let plan = time::rewrite(plan, &prepared.texts, state)?;
     let plan = mixed::rewrite(plan)?;
@@ -301,18 +306,22 @@ struct Lift<'a> {
     notes: Vec<String>,
 }
 
+/// The plan of a query, and [`CellPlan::orders`].
+type Planned = (LogicalPlan, Vec<Option<ArrayRef>>);
+
 impl Lift<'_> {
-    /// The plan of a prepared query, and [`CellPlan::orders`]. `as_tensors`: see [`Form`].
-    fn planned(
+    /// The plan of a prepared query. `as_tensors`: see [`Form`].
+    fn attempt(
         &mut self,
         mut query: Query,
         prepared: &names::Prepared,
         because: &str,
         as_tensors: bool,
-    ) -> Result<(LogicalPlan, Vec<Option<ArrayRef>>), Error> {
+        stars: Stars,
+    ) -> Result<Planned, Error> {
         expansion::check(&query)?;
         let state = self.state;
-        using::rewrite(&mut query, prepared, state)?;
+        using::rewrite(&mut query, prepared, state, stars)?;
         let logical = match logical(query, prepared, state) {
             Ok(logical) => logical,
             Err(e) => {
@@ -359,8 +368,12 @@ impl Lift<'_> {
         let logical = optimized?;
         error::remaining(&logical)?;
         let logical = join_keys::rewrite(logical).and_then(faster::rewrite);
-        let logical = logical.and_then(|plan| self.rows(plan)).map_err(told)?;
-        Ok((logical, orders))
+        let logical = logical.and_then(|plan| self.rows(plan));
+        let logical = match as_tensors {
+            true => logical,
+            false => logical.and_then(using::numbered),
+        };
+        Ok((logical.map_err(told)?, orders))
     }
 
     /// Replaces a plan whose outermost items compute something by a scan of its rows, if all of it has a dense form.

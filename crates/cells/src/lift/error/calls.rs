@@ -9,6 +9,7 @@ use datafusion::execution::SessionState;
 use tessera_frontend::error::{Error, Position};
 
 use crate::error::plain;
+pub(crate) use crate::error::spoken;
 
 /// A call in the text of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,21 +78,34 @@ fn apart(types: &str) -> Vec<&str> {
     parts
 }
 
-/// The name of a type of Arrow in this dialect.
-pub(crate) fn spoken(arrow: &str) -> String {
-    match arrow.split(['(', ' ']).next().unwrap_or(arrow) {
-        "Utf8" | "LargeUtf8" | "Utf8View" => "text".to_string(),
-        "Boolean" => "bool".to_string(),
-        "LargeList" | "FixedSizeList" => "list".to_string(),
-        "Null" => "NULL".to_string(),
-        decimal if decimal.starts_with("Decimal") => "decimal".to_string(),
-        other => other.to_ascii_lowercase(),
-    }
+/// The number of arguments that the only signature of a function has, and that of a call.
+fn counts(message: &str) -> Option<(&str, &str)> {
+    let mut parts = message.split(" arguments but received ");
+    let (Some(before), Some(after), None) = (parts.next(), parts.next(), parts.next()) else {
+        return None;
+    };
+    let is_number = |text: &&str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let expected = before.rsplit(' ').next().filter(is_number)?;
+    let received = after.split(|c: char| !c.is_ascii_digit()).next().filter(is_number)?;
+    Some((expected, received))
 }
 
 /// The error for a call that fits no signature; `None` for other messages.
 pub(super) fn error(message: &str, position: Option<Position>) -> Option<Error> {
     let (name, types) = refused(message)?;
+    if let Some((expected, received)) = counts(message)
+        && expected != received
+        && !AGGREGATES.contains(&name)
+    {
+        let arguments = if expected == "1" { "argument" } else { "arguments" };
+        return Some(Error::Cells {
+            code: "argument_count",
+            message: format!("`{name}` takes {expected} {arguments}, not {received}"),
+            position,
+            hint: Some("`SHOW FUNCTIONS` lists the functions with their arguments".to_string()),
+        });
+    }
+    let takes_text = message.contains("' requires String") || message.contains("' expects String");
     // A function that checks its arguments itself says what is wrong.
     let own = message.split_once("user-defined coercion failed with: ");
     let own = own.and_then(|(_, reason)| reason.split(". No function matches").next());
@@ -108,7 +122,8 @@ pub(super) fn error(message: &str, position: Option<Position>) -> Option<Error> 
             format!("`{name}` is not defined for {} and {last}", first.join(", "))
         }
     };
-    let hint = hint(name, &words);
+    let of_text = || takes_text.then(|| format!("convert the argument: `{name}(x::text)`"));
+    let hint = hint(name, &words).or_else(of_text);
     Some(Error::Cells { code: "type_error", message, position, hint })
 }
 
@@ -197,13 +212,14 @@ pub(crate) fn placed(
 
 #[cfg(test)]
 mod tests {
-    use super::{apart, refused, spoken};
+    use super::{apart, counts, refused, spoken};
 
     #[test]
     fn types_of_a_call_are_read() {
         let text = "Function 'f' expects 1 arguments but received 2. No function matches the given name and argument types 'f(Struct(\"a\": Int64, \"b\": Utf8), FixedSizeList(2 x Float32, field: 'x'))'. You might need to add explicit type casts.\n\tCandidate functions:";
         let (name, types) = refused(text).unwrap_or_default();
         assert_eq!((name, types.len()), ("f", 2));
+        assert_eq!(counts(text), Some(("1", "2")));
         let words: Vec<String> = types.iter().map(|one| spoken(one)).collect();
         assert_eq!(words, ["struct", "list"]);
         assert!(apart("").is_empty());

@@ -3,30 +3,33 @@
 
 use std::collections::BTreeSet;
 
-use sqlparser::ast::{Expr, JoinOperator, Select, SelectItem, Spanned};
+use sqlparser::ast::{Expr, JoinOperator, Query, Select, SelectItem, Spanned};
 
 use tessera_frontend::error::{BindError, Error, Position};
+use tessera_frontend::scope;
 use tessera_frontend::surface::walk;
 
 /// The error for the first unsupported item of a block, or for its WHERE.
 pub(super) fn refused(select: &Select) -> Option<Error> {
-    let mut known = BTreeSet::new();
-    let of_items = select.projection.iter().find_map(|item| {
-        if let Some((name, position)) = named(item)
-            && !known.insert(name.clone())
-        {
-            let name = name.last().cloned().unwrap_or_default();
-            return Some(Error::Bind {
-                error: BindError::DuplicateName { kind: "item", name },
-                position,
-            });
-        }
-        match item {
-            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => value(expr),
-            _ => None,
-        }
+    let of_items = select.projection.iter().find_map(|item| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => value(expr),
+        _ => None,
     });
     of_items.or_else(|| select.selection.as_ref().and_then(window))
+}
+
+/// The error for the first item of a query whose name an earlier one has.
+pub(in crate::lift) fn given_twice(query: &Query) -> Option<Error> {
+    let select = scope::innermost(query)?;
+    let mut known = BTreeSet::new();
+    select.projection.iter().find_map(|item| {
+        let (name, position) = named(item)?;
+        if known.insert(name.clone()) {
+            return None;
+        }
+        let name = name.last().cloned().unwrap_or_default();
+        Some(Error::Bind { error: BindError::DuplicateName { kind: "item", name }, position })
+    })
 }
 
 /// The name of a result column, for columns that nothing else distinguishes.

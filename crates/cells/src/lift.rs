@@ -37,6 +37,7 @@ mod counted;
 mod cube;
 mod decimals;
 mod dense;
+mod density;
 mod error;
 mod escape;
 mod expansion;
@@ -73,6 +74,7 @@ mod rows;
 mod scan;
 mod shared;
 mod shifts;
+mod sites;
 mod table;
 mod time;
 mod unnamed;
@@ -87,8 +89,6 @@ mod zones;
 pub(crate) mod tests;
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
@@ -106,12 +106,14 @@ use sqlparser::ast::{Query, Statement};
 use tessera_planner::config::Config;
 
 pub(crate) use cube::{Cells, Cube, CubeVariable};
+pub use density::Density;
 pub(crate) use functions::{MovingSum, session_state};
 pub(crate) use labelled::{coordinate, origins};
 pub use planner::Planner;
 pub use scan::{ScanColumn, TensorScan, Top};
 pub(crate) use shared::SharedRows;
 use shared::{SharedSource, Taken, Which};
+pub use sites::Sites;
 pub(crate) use table::dtype_of_field;
 pub use table::{calendar, dtype_of, field};
 pub(crate) use unnamed::Unnamed;
@@ -172,6 +174,8 @@ pub struct CellPlan {
     pub notes: Vec<String>,
     /// For each column that is a source's labels of a dimension: these labels, in the source's order.
     pub orders: Vec<Option<ArrayRef>>,
+    /// The expressions that can fail while rows are computed.
+    pub sites: Sites,
 }
 
 impl CellPlan {
@@ -195,37 +199,6 @@ impl CellPlan {
             plan.lines().fold(format!("{name}:\n"), |text, line| text + "  " + line + "\n")
         });
         shared.collect::<String>() + &self.logical.display_indent().to_string()
-    }
-}
-
-/// Controls whether cell blocks stay dense. The result is the same; `Off` exists to test that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Density {
-    /// Dense wherever possible.
-    #[default]
-    Auto,
-    /// Every cell that a block reads becomes a row, and DataFusion computes the result.
-    Off,
-}
-
-impl fmt::Display for Density {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Density::Auto => "auto",
-            Density::Off => "off",
-        })
-    }
-}
-
-impl FromStr for Density {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.trim().to_ascii_lowercase().as_str() {
-            "auto" => Ok(Density::Auto),
-            "off" => Ok(Density::Off),
-            _ => Err(format!("`{text}` is neither `auto` nor `off`")),
-        }
     }
 }
 
@@ -255,6 +228,7 @@ pub(crate) fn plan(
     tessera_frontend::limits::with_stack(|| {
         let density = form.density;
         let (mut query, mut prepared) = names::prepare(query, tables, because, density, text)?;
+        let sites = Sites::of(&query);
         let taken = match expansion::check(&query) {
             Ok(()) if prepared.reads_only_files() => shared::take_out(&mut query, Which::Grouped),
             Ok(()) => Vec::new(),
@@ -275,7 +249,7 @@ pub(crate) fn plan(
             shared.push(SharedRows { name, logical });
         }
         let (logical, orders) = lift.planned(query, &prepared, because, form.as_tensors)?;
-        Ok(CellPlan { logical, shared, scans: lift.scans, notes: lift.notes, orders })
+        Ok(CellPlan { logical, shared, scans: lift.scans, notes: lift.notes, orders, sites })
     })
 }
 

@@ -22,6 +22,7 @@ mod explain;
 mod failure;
 mod lead;
 mod open;
+mod placed;
 mod query;
 mod run;
 mod script;

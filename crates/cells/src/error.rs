@@ -143,6 +143,10 @@ pub(crate) fn conversion(message: &str) -> Option<String> {
         let (value, to) = text.rsplit_once(" to type ")?;
         return Some(format!("{value} is out of range of {}", spoken(to)));
     }
+    if let Some(text) = text.strip_prefix("Parser error: Error parsing timestamp from '") {
+        let (value, _) = text.rsplit_once("': ")?;
+        return Some(format!("cannot convert '{value}' to timestamp"));
+    }
     let (value, to) = text.strip_prefix("Cannot cast string '")?.rsplit_once("' to value of ")?;
     let to = to.strip_suffix(" type").unwrap_or(to);
     Some(format!("cannot convert '{value}' to {}", spoken(to)))
@@ -407,6 +411,8 @@ mod tests {
         assert_eq!(worded(range), "300 is out of range of int8");
         let text = "Cast error: Cannot cast string 'it's' to value of Float64 type";
         assert_eq!(worded(text), "cannot convert 'it's' to float64");
+        let time = "Parser error: Error parsing timestamp from 'a': error parsing date";
+        assert_eq!(worded(time), "cannot convert 'a' to timestamp");
         assert_eq!(worded("Divide by zero error"), "an integer was divided by zero");
         let none = "Error during planning: No files found at table-0:///d/. Cannot infer";
         assert_eq!(table_reason(none), "the directory has no files of this format");

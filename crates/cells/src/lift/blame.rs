@@ -12,7 +12,7 @@
 //! ```
 //! Only statements that fail are planned more than once, and the number of plans is limited.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use sqlparser::ast::{Expr, Query, Visitor, VisitorMut};
 use tessera_frontend::error::Position;
@@ -58,6 +58,8 @@ struct Part {
     end: usize,
     /// The expression around it; `None` for the whole expression of a clause.
     around: Option<usize>,
+    /// The number of queries around it.
+    depth: usize,
 }
 
 /// Numbers the expressions of a query.
@@ -88,7 +90,7 @@ impl Visitor for Numbered {
         let around = self.open.get(outside..).and_then(|own| own.last().copied());
         let number = self.parts.len();
         self.open.push(number);
-        self.parts.push(Part { end: number + 1, around });
+        self.parts.push(Part { end: number + 1, around, depth: self.queries.len() });
         ControlFlow::Continue(())
     }
 
@@ -113,9 +115,22 @@ impl Search<'_> {
     /// The innermost whole expression of a clause without which the query has a plan; if none has, the first one
     /// without which it fails in another way.
     fn root(&mut self) -> Option<usize> {
-        let (mut at, mut end) = (0, self.parts.len());
-        let (mut found, mut suspect) = (None, None);
-        while at < end {
+        let (mut found, suspect) = self.clause(0..self.parts.len());
+        let mut inside = found;
+        while let Some(at) = inside {
+            found = inside;
+            // A subquery inside of it may have the fault.
+            (inside, _) = self.clause(at + 1..self.parts[at].end);
+        }
+        found.or(suspect)
+    }
+
+    /// Of the whole expressions of clauses in a range: one without which the query has a plan, and the first one without
+    /// which it fails in another way. A block gets the types of its relations, so a fault is in the outer one of two.
+    fn clause(&mut self, range: Range<usize>) -> (Option<usize>, Option<usize>) {
+        let (mut found, mut suspect): (Option<usize>, Option<usize>) = (None, None);
+        let mut at = range.start;
+        while at < range.end {
             let part = self.parts[at];
             if part.around.is_some() {
                 at += 1;
@@ -124,18 +139,19 @@ impl Search<'_> {
             match self.with(at, ast::null()) {
                 None => break,
                 Some(Outcome::Planned) => {
-                    // A subquery inside of it may have the fault.
-                    found = Some(at);
-                    end = part.end;
-                    at += 1;
-                    continue;
+                    if found.is_none_or(|known| part.depth < self.parts[known].depth) {
+                        found = Some(at);
+                    }
+                    if part.depth == 1 {
+                        break;
+                    }
                 }
                 Some(Outcome::OtherError) => suspect = suspect.or(Some(at)),
                 Some(Outcome::SameError) => {}
             }
             at = part.end;
         }
-        found.or(suspect)
+        (found, suspect)
     }
 
     /// The operand of expression `at` that has the error in place of the expression `root` around both.

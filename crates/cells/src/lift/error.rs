@@ -302,15 +302,15 @@ fn read(error: DataFusionError, position: &mut Option<Position>) -> Error {
 
 /// The error for a constant that Arrow could not compute.
 fn of_value(message: &str, position: Option<Position>) -> Error {
-    let Some(text) = message.strip_prefix("Cast error: ") else {
-        return failed("plan_error", sentence(message), position);
-    };
-    let message = conversion(text).unwrap_or_else(|| sentence(text));
+    let cast = message.strip_prefix("Cast error: ");
+    let converted = conversion(message);
+    let code = if cast.is_some() || converted.is_some() { "type_error" } else { "plan_error" };
+    let message = converted.unwrap_or_else(|| sentence(cast.unwrap_or(message)));
     let hint = match RowsErrorKind::of(&message, false) {
         RowsErrorKind::Range => RowsErrorKind::Range.hint().map(String::from),
         _ => None,
     };
-    Error::Cells { code: "type_error", message, position, hint }
+    Error::Cells { code, message, position, hint }
 }
 
 fn schema(error: SchemaError, mut position: Option<Position>) -> Error {
@@ -438,7 +438,20 @@ fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
             code: "type_error",
             message: format!("{} has no fields", calls::spoken(of)),
             position,
-            hint: Some("a field is one of a struct or a map: `st['a']`, `st.a`".to_string()),
+            hint: Some(
+                "a field is one of a struct or a map: `st['a']`, `st.a`; a relation outside of the subquery needs an alias that no column here has"
+                    .to_string(),
+            ),
+        });
+    }
+    if message.starts_with("Substring without for/from") {
+        return Some(Error::Cells {
+            code: "argument_count",
+            message: "`substr` needs a text and a start".into(),
+            position,
+            hint: Some(
+                "`substr(s, 2)` begins at the second character, `substr(s, 2, 3)` has three".into(),
+            ),
         });
     }
     if message.starts_with("In/Exist/SetComparison subquery can only be used in") {

@@ -8,6 +8,8 @@ use datafusion::common::DataFusionError;
 use datafusion::execution::SessionState;
 use tessera_frontend::error::{Error, Position};
 
+use super::super::names::{FLOOR_DIVIDE, POWER};
+use super::super::operators::{SHIFT_LEFT, SHIFT_RIGHT};
 use crate::error::plain;
 pub(crate) use crate::error::spoken;
 
@@ -78,6 +80,17 @@ fn apart(types: &str) -> Vec<&str> {
     parts
 }
 
+/// The operator for which a function is planned; other functions have their own names.
+fn operator(function: &str) -> &str {
+    match function {
+        FLOOR_DIVIDE => "//",
+        POWER => "^",
+        SHIFT_LEFT => "<<",
+        SHIFT_RIGHT => ">>",
+        other => other,
+    }
+}
+
 /// The number of arguments that the only signature of a function has, and that of a call.
 fn counts(message: &str) -> Option<(&str, &str)> {
     let mut parts = message.split(" arguments but received ");
@@ -92,7 +105,8 @@ fn counts(message: &str) -> Option<(&str, &str)> {
 
 /// The error for a call that fits no signature; `None` for other messages.
 pub(super) fn error(message: &str, position: Option<Position>) -> Option<Error> {
-    let (name, types) = refused(message)?;
+    let (planned, types) = refused(message)?;
+    let name = operator(planned);
     if let Some((expected, received)) = counts(message)
         && expected != received
         && !AGGREGATES.contains(&name)
@@ -110,8 +124,13 @@ pub(super) fn error(message: &str, position: Option<Position>) -> Option<Error> 
     let own = message.split_once("user-defined coercion failed with: ");
     let own = own.and_then(|(_, reason)| reason.split(". No function matches").next());
     let own = own.map(|reason| plain(reason.lines().next().unwrap_or_default()));
+    let have_no_type =
+        own.is_some_and(|reason| reason.starts_with("Fail to find the coerced type"));
     let words: Vec<String> = types.iter().map(|one| spoken(one)).collect();
     let message = match (own, words.as_slice()) {
+        (Some(_), types) if have_no_type => {
+            format!("the arguments of `{name}` have no common type: {}", types.join(", "))
+        }
         (Some(reason), _) => reason.trim_end_matches('.').to_string(),
         (None, []) => format!("`{name}` needs an argument"),
         (None, [count]) if count.bytes().all(|b| b.is_ascii_digit()) => {
@@ -122,8 +141,11 @@ pub(super) fn error(message: &str, position: Option<Position>) -> Option<Error> 
             format!("`{name}` is not defined for {} and {last}", first.join(", "))
         }
     };
-    let of_text = || takes_text.then(|| format!("convert the argument: `{name}(x::text)`"));
-    let hint = hint(name, &words).or_else(of_text);
+    let hint = hint(name, &words).or_else(|| match (takes_text, have_no_type) {
+        (true, _) => Some(format!("convert the argument: `{name}(x::text)`")),
+        (false, true) => Some("convert them to one type: `x::text`, `x::double`".to_string()),
+        (false, false) => None,
+    });
     Some(Error::Cells { code: "type_error", message, position, hint })
 }
 

@@ -274,10 +274,13 @@ fn condition(message: &str) -> Option<Words> {
             "a condition on groups is HAVING: `GROUP BY k HAVING avg(v) > 1`; over all rows write `WHERE v > (SELECT avg(v) FROM t)`",
         ));
     }
-    if message.starts_with("HAVING clause references: ") {
+    if let Some(text) = message.strip_prefix("HAVING clause references: ") {
+        let first = text.split(' ').next().unwrap_or_default();
+        let is_name = first.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
+        let of = if is_name { format!("`{first}`") } else { "a column".to_string() };
         let message =
-            "HAVING is a condition on groups, and the block has neither GROUP BY nor an aggregate";
-        return Some(("not_grouped", message.to_string(), "filter rows with WHERE"));
+            format!("HAVING refers to {of}, and the block has neither GROUP BY nor an aggregate");
+        return Some(("not_grouped", message, "filter rows with WHERE, and groups with HAVING"));
     }
     let nested = [
         ("Aggregate function calls cannot be nested: '", "an aggregate"),

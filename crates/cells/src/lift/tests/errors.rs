@@ -114,6 +114,17 @@ fn errors_are_placed_at_the_expression_at_fault() {
             "plan_error: HAVING cannot contain a function with OVER",
         ),
         (
+            "SELECT s FROM {t} HAVING v > 1",
+            "v",
+            "not_grouped: HAVING refers to `t.v`, and the block has neither",
+        ),
+        ("SELECT k FROM {t} QUALIFY v > 1", "v", "plan_error: QUALIFY is a condition on"),
+        (
+            "SELECT s // 2 AS x FROM {t} WHERE v > 1",
+            "s // 2",
+            "type_error: `//` is not defined for text and int64",
+        ),
+        (
             "SELECT v, k + s AS x FROM {t}",
             "k + s",
             "type_error: `+` is not defined for int64 and text",

@@ -30,7 +30,6 @@ def same(sql):
 f.note("The outermost block.")
 for sql in [
     "SELECT i, i FROM t ORDER BY i",
-    "SELECT i, I FROM t ORDER BY i",
     "SELECT t.i, i FROM t ORDER BY t.i",
     "SELECT k AS i, t.i FROM t ORDER BY t.i",
     "SELECT *, i FROM t ORDER BY t.i",

@@ -143,6 +143,10 @@ pub(crate) fn conversion(message: &str) -> Option<String> {
         let (value, to) = text.rsplit_once(" to type ")?;
         return Some(format!("{value} is out of range of {}", spoken(to)));
     }
+    if let Some(types) = text.strip_prefix("Unsupported CAST from ") {
+        let (from, to) = types.split_once(" to ")?;
+        return Some(format!("cannot convert {} to {}", spoken(from), spoken(to)));
+    }
     if let Some(text) = text.strip_prefix("Parser error: Error parsing timestamp from '") {
         let (value, _) = text.rsplit_once("': ")?;
         return Some(format!("cannot convert '{value}' to timestamp"));

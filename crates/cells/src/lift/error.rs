@@ -488,6 +488,17 @@ fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
 
 /// The error for syntax that DataFusion does not plan.
 fn not_implemented(message: &str, position: Option<Position>) -> Error {
+    if let Some(name) = message.strip_prefix("Unsupported SQL type ") {
+        return Error::Cells {
+            code: "unsupported",
+            message: format!("unknown type `{name}`"),
+            position,
+            hint: Some(
+                "types are bool, tinyint, smallint, int, bigint, real, double, decimal(p, s), text, date, timestamp, interval, and NumPy's int8 to float64"
+                    .to_string(),
+            ),
+        };
+    }
     let Some(node) = message.strip_prefix("Unsupported ast node in sqltorel: ") else {
         return failed("unsupported", sentence(message), position);
     };

@@ -124,8 +124,11 @@ pub(super) fn error(message: &str, position: Option<Position>) -> Option<Error> 
     let own = message.split_once("user-defined coercion failed with: ");
     let own = own.and_then(|(_, reason)| reason.split(". No function matches").next());
     let own = own.map(|reason| plain(reason.lines().next().unwrap_or_default()));
-    let have_no_type =
-        own.is_some_and(|reason| reason.starts_with("Fail to find the coerced type"));
+    let have_no_type = own.is_some_and(|reason| {
+        ["Fail to find the coerced type", "Failed to unify argument types"]
+            .iter()
+            .any(|words| reason.starts_with(words))
+    });
     let words: Vec<String> = types.iter().map(|one| spoken(one)).collect();
     let message = match (own, words.as_slice()) {
         (Some(_), types) if have_no_type => {

@@ -15,7 +15,8 @@ pub(super) fn error(message: &str, position: Option<Position>) -> Option<Error> 
         .or_else(|| clause(message))
         .or_else(|| rows_of_sides(message))
         .or_else(|| condition(message))
-        .or_else(|| subquery(message))?;
+        .or_else(|| subquery(message))
+        .or_else(|| argument(message))?;
     let hint = Some(hint.to_string());
     Some(Error::Cells { code, message, position, hint })
 }
@@ -309,6 +310,62 @@ fn condition(message: &str) -> Option<Words> {
     Some(("type_error", message, "compare it: `x > 0`, `x <> ''`, `x IS NOT NULL`"))
 }
 
+/// Arguments of functions, of LIKE and of OVER, and rows of VALUES.
+fn argument(message: &str) -> Option<Words> {
+    if let Some(frame) = message.strip_prefix("Invalid window frame: ") {
+        let message = match frame {
+            "end bound cannot be UNBOUNDED PRECEDING" => {
+                "a frame cannot end with UNBOUNDED PRECEDING"
+            }
+            "start bound cannot be UNBOUNDED FOLLOWING" => {
+                "a frame cannot begin with UNBOUNDED FOLLOWING"
+            }
+            frame if frame.starts_with("frame offsets for ") => {
+                "the offsets of a frame are integers from 0 on"
+            }
+            _ => "a frame must begin before its end",
+        };
+        let hint = "`ROWS BETWEEN 2 PRECEDING AND CURRENT ROW` has three rows";
+        return Some(("plan_error", message.to_string(), hint));
+    }
+    if let Some(text) = message.strip_prefix("Inconsistent data length across values list: got ") {
+        let (count, text) = text.split_once(" values in row ")?;
+        let (row, expected) = text.split_once(" but expected ")?;
+        let row = row.parse::<usize>().ok()?.checked_add(1)?;
+        let message = format!(
+            "the rows of VALUES must have the same number of values: the first one has {expected}, row {row} has {count}"
+        );
+        return Some(("plan_error", message, "`NULL` is a value, too"));
+    }
+    if let Some(types) = message.strip_prefix("Cannot automatically convert ") {
+        let (from, to) = types.split_once(" to ")?;
+        let message = format!("cannot convert {} to {} here", spoken(from), spoken(to));
+        return Some(("type_error", message, "`x * INTERVAL '1 day'` is an interval of x days"));
+    }
+    if let Some(text) = message.strip_prefix("Invalid escape character in ") {
+        let (_, got) = text.split_once(", got ")?;
+        let message = format!("ESCAPE is one character, not {got}");
+        return Some(("plan_error", message, "write `s LIKE '50!%' ESCAPE '!'`"));
+    }
+    if message.starts_with("unnest() can only be applied to ") {
+        let message = "`unnest` is defined for lists and structs".to_string();
+        return Some((
+            "type_error",
+            message,
+            "`unnest(string_to_array(s, ','))` has a row for each part",
+        ));
+    }
+    if message.starts_with("unnest() requires exactly one ") {
+        let message = "`unnest` takes 1 argument".to_string();
+        return Some(("argument_count", message, "write several items: `unnest(a), unnest(b)`"));
+    }
+    if message.contains(" to grouping function is not in grouping columns") {
+        let message = "the argument of `grouping` must be a key of GROUP BY".to_string();
+        return Some(("not_grouped", message, "write `grouping(k) … GROUP BY ROLLUP (k)`"));
+    }
+    None
+}
+
 /// Subqueries with several columns.
 fn subquery(message: &str) -> Option<Words> {
     const ONE: &str = "select one of them; conditions on several columns are `EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND …)`";
@@ -404,6 +461,14 @@ mod tests {
             (
                 "InSubquery should only return one column, but found 2: b.x, b.y",
                 "a subquery in an expression has one column, and this one has 2: `x`, `y`",
+            ),
+            (
+                "Inconsistent data length across values list: got 1 values in row 1 but expected 2",
+                "the rows of VALUES must have the same number of values: the first one has 2, row 2 has 1",
+            ),
+            (
+                "Cannot automatically convert Int64 to Interval(MonthDayNano)",
+                "cannot convert int64 to interval here",
             ),
             (
                 "Cannot create filter with non-boolean predicate 't.a' returning Int64",

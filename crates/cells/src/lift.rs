@@ -215,7 +215,7 @@ pub(crate) struct Form {
 ///
 /// # Errors
 /// `unknown_name`, `ambiguous_name`, `ambiguous_dims`, `not_grouped`, `type_error`, `wrong_surface`, `unsupported`
-/// and `plan_error`, with the position if DataFusion reports it.
+/// and `plan_error`, with the position of the expression at fault, if it is found.
 pub(crate) fn plan(
     query: &Query,
     text: u64,

@@ -10,9 +10,10 @@
 //! SELECT k, (a + s) IS NULL …    the same error: in `a + s`
 //! SELECT k, a IS NULL …          no error, as for `s`: it is `a + s`
 //! ```
-//! Only statements that fail are planned more than once, and the number of plans is limited.
+//! Only statements that fail are planned more than once, and the plans of a search are limited in number and time.
 
 use std::ops::{ControlFlow, Range};
+use std::time::{Duration, Instant};
 
 use sqlparser::ast::{Expr, Query, Visitor, VisitorMut};
 use tessera_frontend::error::Position;
@@ -24,6 +25,9 @@ const PLANS_MAX: usize = 64;
 
 /// Upper bound on the expressions of these plans together.
 const PARTS_MAX: usize = 50_000;
+
+/// The time after which a search begins no other plan: the error then has no position.
+const TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The result of planning a changed query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +46,7 @@ pub(super) fn position(query: &Query, plan: &mut dyn FnMut(Query) -> Outcome) ->
     let _ = walk(query, &mut numbered);
     let parts = numbered.parts;
     let left = PLANS_MAX.min(PARTS_MAX / parts.len().max(1));
-    let mut search = Search { query, parts, left, plan };
+    let mut search = Search { query, parts, left, started: Instant::now(), plan };
     let root = search.root()?;
     let mut at = root;
     while let Some(operand) = search.operand(root, at) {
@@ -108,6 +112,7 @@ struct Search<'a> {
     parts: Vec<Part>,
     /// The number of plans that may still be made.
     left: usize,
+    started: Instant,
     plan: &'a mut dyn FnMut(Query) -> Outcome,
 }
 
@@ -175,6 +180,9 @@ impl Search<'_> {
     /// The outcome for the query with `expr` as its expression `at`; `None` if the limit is reached.
     fn with(&mut self, at: usize, expr: Expr) -> Option<Outcome> {
         self.left = self.left.checked_sub(1)?;
+        if self.started.elapsed() > TIME_MAX {
+            return None;
+        }
         let mut query = self.query.clone();
         let _ = walk_mut(&mut query, &mut Replace { at, expr: Some(expr) });
         Some((self.plan)(query))

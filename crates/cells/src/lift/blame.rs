@@ -27,7 +27,7 @@ const PLANS_MAX: usize = 64;
 const PARTS_MAX: usize = 50_000;
 
 /// The time after which a search begins no other plan: the error then has no position.
-const TIME_MAX: Duration = Duration::from_secs(1);
+const TIME_MAX: Duration = Duration::from_secs(3);
 
 /// The result of planning a changed query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -56,8 +56,7 @@ impl Visitor for Sites {
                 let Some(call) = ast::call(expr) else { return ControlFlow::Continue(()) };
                 let name = call.name.value.to_ascii_lowercase();
                 let divisor = call.positional.last();
-                if DIVIDE.contains(&name.as_str())
-                    && !divisor.is_some_and(|e| is_other_than_zero(e))
+                if DIVIDE.contains(&name.as_str()) && divisor.is_none_or(|e| !is_other_than_zero(e))
                 {
                     // `//` has no name in the text.
                     let place = Position::of(&function.name);

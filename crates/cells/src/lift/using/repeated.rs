@@ -140,7 +140,7 @@ fn number(select: &mut Select, is_read: bool) -> Renamed {
         let (name, relation) = match item {
             SelectItem::ExprWithAlias { alias, .. } => (alias.value.clone(), None),
             SelectItem::UnnamedExpr(expr) => {
-                let name = match expr {
+                let name = match &*expr {
                     Expr::Identifier(name) => name.value.clone(),
                     Expr::CompoundIdentifier(parts) => match parts.last() {
                         Some(name) => name.value.clone(),
@@ -179,7 +179,7 @@ fn number(select: &mut Select, is_read: bool) -> Renamed {
 
 /// Replaces columns by the names of the items that they became: beside an item `k AS i`, DataFusion would report
 /// `ORDER BY t.i` as ambiguous.
-pub(super) fn replace_in_order(order: &mut OrderBy, renamed: &Renamed) {
+pub(super) fn replace_in_order(order: &mut OrderBy, renamed: &[(Expr, Ident)]) {
     let OrderByKind::Expressions(keys) = &mut order.kind else { return };
     for key in keys {
         if let Some((_, name)) = renamed.iter().find(|(expr, _)| *expr == key.expr) {

@@ -3,8 +3,8 @@
 //! The life of `SELECT lat, avg(t2m) FROM era5 WHERE time >= '2020' GROUP BY lat ORDER BY lat`:
 //!
 //! 1. `names` replaces `era5` by a table over the dimensions that the block's names choose (`table`): its columns are
-//!    labels, known at bind, and variables. `using` expands the merged columns of joins, and `row_values` comparisons of
-//!    rows. CTEs that make a query too large are planned separately, once (`shared`).
+//!    labels, known at bind, and variables. `using` expands the merged columns of joins and numbers columns of one name,
+//!    `row_values` expands comparisons of rows. CTEs that make a query too large are planned separately, once (`shared`).
 //! 2. DataFusion plans the statement with `context` as its provider; `time` turns `'2020'` into its first instant,
 //!    `mixed` casts decimals beside floats; DataFusion's analyser coerces types; `rounded` rounds what casts of decimals
 //!    would cut. `asof` and `counted` build joins that DataFusion does not have.
@@ -19,6 +19,7 @@
 //!    streams one row for each cell, sliced by the filters that were pushed into it.
 //! 5. The [`CellPlan`] holds the relational plan over named placeholders (`ScanSource`) and a [`TensorScan`] for
 //!    each.
+//! 6. If it fails, `error` says why in the words of this project, and `blame` finds the expression at fault.
 //!
 //! Invariant: planning reads no data. Labels and the rows of small tables are known at bind.
 

@@ -223,17 +223,20 @@ pub(crate) fn of_text(error: Error, texts: &BTreeMap<String, Position>) -> Error
 
 /// True for an error of planning that names no place, or only a part of it.
 pub(crate) fn wants_position(error: &Error) -> bool {
-    let is_of_planning = matches!(
-        error.code(),
-        "argument_count"
-            | "dtype_mismatch"
-            | "invalid_argument"
-            | "not_grouped"
-            | "plan_error"
-            | "type_error"
-            | "unknown_name"
-            | "unsupported"
-    );
+    let is_of_planning = match error {
+        // A column of `*` that is no group stands nowhere.
+        Error::Cells { code: "not_grouped", message, .. } => message.starts_with("HAVING "),
+        _ => matches!(
+            error.code(),
+            "argument_count"
+                | "dtype_mismatch"
+                | "invalid_argument"
+                | "plan_error"
+                | "type_error"
+                | "unknown_name"
+                | "unsupported"
+        ),
+    };
     is_of_planning && (error.position().is_none() || words::is_rough(error))
 }
 

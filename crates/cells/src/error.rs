@@ -159,7 +159,7 @@ pub(crate) fn conversion(message: &str) -> Option<String> {
 /// The name of a type of Arrow in this dialect.
 pub(crate) fn spoken(arrow: &str) -> String {
     match arrow.split(['(', ' ']).next().unwrap_or(arrow) {
-        "Utf8" | "LargeUtf8" | "Utf8View" => "text".to_string(),
+        "Utf8" | "LargeUtf8" | "Utf8View" | "String" => "text".to_string(),
         "Boolean" => "bool".to_string(),
         "LargeList" | "FixedSizeList" => "list".to_string(),
         "Null" => "NULL".to_string(),

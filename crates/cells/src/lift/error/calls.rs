@@ -56,7 +56,26 @@ fn refused(message: &str) -> Option<(&str, Vec<&str>)> {
 fn first_refused(message: &str) -> Option<(&str, Vec<&str>)> {
     let (before, after) = message.split_once("' failed to match any signature")?;
     let name = before.rsplit('\'').next()?;
-    let (_, received) = after.split_once("received ")?;
+    let received = after.split("received ").skip(1);
+    let words: Vec<&str> =
+        received.filter_map(|part| part.split([' ', ',', '.', '\n']).next()).collect();
+    // Of several signatures some have another number of arguments.
+    let is_type = |word: &&&str| !word.bytes().all(|b| b.is_ascii_digit());
+    let of = words.iter().find(is_type).or(words.first())?;
+    Some((name, vec![*of]))
+}
+
+/// As [`refused`], for a message without the types of all arguments.
+fn alone(message: &str) -> Option<(&str, Vec<&str>)> {
+    if let Some(name) = message.strip_suffix("' does not support zero arguments") {
+        return Some((name.strip_prefix('\'')?, Vec::new()));
+    }
+    let (name, rest) = message.strip_prefix("Function '")?.split_once("' ")?;
+    if rest.starts_with("user-defined coercion failed with: ") {
+        return Some((name, Vec::new()));
+    }
+    let rest = rest.strip_prefix("expects ").or_else(|| rest.strip_prefix("requires "))?;
+    let (_, received) = rest.split_once("but received ")?;
     let of = received.split([' ', ',', '.', '\n']).next()?;
     Some((name, vec![of]))
 }
@@ -93,6 +112,9 @@ fn operator(function: &str) -> &str {
 
 /// The number of arguments that the only signature of a function has, and that of a call.
 fn counts(message: &str) -> Option<(&str, &str)> {
+    if message.contains("failed to match any signature") {
+        return None;
+    }
     let mut parts = message.split(" arguments but received ");
     let (Some(before), Some(after), None) = (parts.next(), parts.next(), parts.next()) else {
         return None;
@@ -105,11 +127,13 @@ fn counts(message: &str) -> Option<(&str, &str)> {
 
 /// The error for a call that fits no signature; `None` for other messages.
 pub(super) fn error(message: &str, position: Option<Position>) -> Option<Error> {
-    let (planned, types) = refused(message)?;
+    let listed = refused(message);
+    let is_listed = listed.is_some();
+    let (planned, types) = listed.or_else(|| alone(message))?;
     let name = operator(planned);
     if let Some((expected, received)) = counts(message)
         && expected != received
-        && !AGGREGATES.contains(&name)
+        && !(is_listed && AGGREGATES.contains(&name))
     {
         let arguments = if expected == "1" { "argument" } else { "arguments" };
         return Some(Error::Cells {
@@ -131,6 +155,7 @@ pub(super) fn error(message: &str, position: Option<Position>) -> Option<Error> 
     });
     let words: Vec<String> = types.iter().map(|one| spoken(one)).collect();
     let message = match (own, words.as_slice()) {
+        (Some(_), []) if have_no_type => format!("the arguments of `{name}` have no common type"),
         (Some(_), types) if have_no_type => {
             format!("the arguments of `{name}` have no common type: {}", types.join(", "))
         }
@@ -205,7 +230,7 @@ pub(crate) fn name_in(error: &DataFusionError) -> Option<String> {
         return Some(call.function.clone());
     }
     let text = error.to_string();
-    refused(&text).map(|(name, _)| name.to_string())
+    refused(&text).or_else(|| alone(&text)).map(|(name, _)| name.to_string())
 }
 
 /// Adds the position of the only call of a function, and its name as written.
@@ -237,7 +262,7 @@ pub(crate) fn placed(
 
 #[cfg(test)]
 mod tests {
-    use super::{apart, counts, refused, spoken};
+    use super::{alone, apart, counts, refused, spoken};
 
     #[test]
     fn types_of_a_call_are_read() {
@@ -251,5 +276,13 @@ mod tests {
         let text = "Function 'sum' failed to match any signature, errors: Function 'sum' expects Decimal but received Boolean,x";
         assert_eq!(refused(text), Some(("sum", vec!["Boolean"])));
         assert_eq!(refused("something else"), None);
+        let text = "Function 'lower' expects 1 arguments but received 2";
+        assert_eq!((alone(text), counts(text)), (Some(("lower", vec!["2"])), Some(("1", "2"))));
+        let text = "'lower' does not support zero arguments";
+        assert_eq!(alone(text), Some(("lower", vec![])));
+        let text = "Function 'round' failed to match any signature, errors: Function 'round' expects 2 arguments but received 1,Function 'round' requires Float64, but received String (DataType: Utf8).";
+        assert_eq!((refused(text), counts(text)), (Some(("round", vec!["String"])), None));
+        let text = "Function 'lower' requires String, but received Int64 (DataType: Int64).";
+        assert_eq!(alone(text), Some(("lower", vec!["Int64"])));
     }
 }

@@ -204,6 +204,30 @@ fn views_are_bound_when_they_are_made() {
 }
 
 #[test]
+fn errors_while_rows_are_computed_underline_the_only_expression_that_can_have_them() {
+    let table = "FROM (VALUES (1, 10), (2, 20)) AS t(k, n)";
+    let underlined = |sql: &str| {
+        let told = error(sql);
+        let line = told.lines().find(|line| line.trim_start().starts_with('^'))?.to_string();
+        let start = line.find('^')? - "1 | ".len();
+        Some(sql[start..start + line.trim_start().len()].to_string())
+    };
+    for (item, place) in [
+        ("n / (k - 1)", Some("n / (k - 1")),
+        ("n / 2 + n % (k - 1)", Some("n % (k - 1")),
+        ("n // (k - 1)", Some("n // (k - 1")),
+        ("n / (k - 1) + n / (k - 2)", None),
+    ] {
+        let sql = format!("SELECT n, {item} AS x {table}");
+        assert!(error(&sql).contains("error[division_by_zero]: an integer was"), "{}", error(&sql));
+        assert_eq!(underlined(&sql).as_deref(), place, "{sql}");
+    }
+    let sql = format!("SELECT k, (SELECT n {table}) AS x {table}");
+    assert!(error(&sql).contains("returned more than one row"), "{}", error(&sql));
+    assert!(underlined(&sql).is_some_and(|place| place.starts_with("SELECT n FROM")), "{sql}");
+}
+
+#[test]
 fn groups_of_rows_fit_the_least_memory_of_a_statement() {
     let least = "SET tessera.query_memory_limit = '16MiB'";
     // ds.t2m.groupby("lat").median(...) and the like of xarray and pandas.

@@ -93,7 +93,7 @@ same(f, "SELECT s.n FROM stations s WHERE s.utc >= '2020-07-01T06:00:00' AND s.p
 same(f, "SELECT count(*) AS n FROM stations a JOIN (SELECT n, plain::text AS t FROM stations) b ON a.n = b.n WHERE a.at = b.t", ("a.at = b.t", "a.at = b.t::TIMESTAMPTZ"))
 same(f, "SELECT s.n FROM stations s WHERE s.at - '2020-07-01' > INTERVAL '6 hours' ORDER BY s.n", ("'2020-07-01'", "TIMESTAMPTZ '2020-07-01'"))
 same(f, "SELECT s.n FROM stations s WHERE greatest(s.at, '2020-07-01T06:00:00') = s.at AND nullif(s.at, '2020-07-01T06:00:00') IS NOT NULL ORDER BY s.n")
-f.error("SELECT s.n FROM stations s WHERE s.at > 'soon'", "plan_error: .*'soon'")
+f.error("SELECT s.n FROM stations s WHERE s.at > 'soon'", "type_error: cannot convert 'soon' to timestamp")
 
 f = Script("cells/moments", "Functions of times in conditions and items. Expected values from DuckDB.", setup=TABLES)
 for part, theirs in (("season(time)", "(month(time) % 12) // 3"), ("dayofweek(time)", "(isodow(time) - 1)"), ("dayofyear(time)", "dayofyear(time)"), ("quarter(time)", "quarter(time)")):

@@ -56,7 +56,7 @@ impl Error {
     pub fn caused(message: String, error: &(dyn StdError + 'static)) -> Self {
         match passing(error) {
             Some(storage) => Error::Storage(storage),
-            None => Error::Rows { message: plain(&message).to_string(), memory: false },
+            None => Error::Rows { message: worded(plain(&message)), memory: false },
         }
     }
 }
@@ -125,6 +125,49 @@ pub(crate) fn plain(message: &str) -> &str {
     }
 }
 
+/// A message of Arrow or DataFusion about a value, in the words of this project; others are unchanged.
+fn worded(message: &str) -> String {
+    if message == "Divide by zero error" {
+        return "an integer was divided by zero".to_string();
+    }
+    if message == "Scalar subquery returned more than one row" {
+        return "a subquery as a value returned more than one row".to_string();
+    }
+    conversion(message).unwrap_or_else(|| message.to_string())
+}
+
+/// The message for a value that does not convert to a type, from Arrow's.
+pub(crate) fn conversion(message: &str) -> Option<String> {
+    let text = message.strip_prefix("Cast error: ").unwrap_or(message);
+    if let Some(text) = text.strip_prefix("Can't cast value ") {
+        let (value, to) = text.rsplit_once(" to type ")?;
+        return Some(format!("{value} is out of range of {}", spoken(to)));
+    }
+    if let Some(types) = text.strip_prefix("Unsupported CAST from ") {
+        let (from, to) = types.split_once(" to ")?;
+        return Some(format!("cannot convert {} to {}", spoken(from), spoken(to)));
+    }
+    if let Some(text) = text.strip_prefix("Parser error: Error parsing timestamp from '") {
+        let (value, _) = text.rsplit_once("': ")?;
+        return Some(format!("cannot convert '{value}' to timestamp"));
+    }
+    let (value, to) = text.strip_prefix("Cannot cast string '")?.rsplit_once("' to value of ")?;
+    let to = to.strip_suffix(" type").unwrap_or(to);
+    Some(format!("cannot convert '{value}' to {}", spoken(to)))
+}
+
+/// The name of a type of Arrow in this dialect.
+pub(crate) fn spoken(arrow: &str) -> String {
+    match arrow.split(['(', ' ']).next().unwrap_or(arrow) {
+        "Utf8" | "LargeUtf8" | "Utf8View" | "String" => "text".to_string(),
+        "Boolean" => "bool".to_string(),
+        "LargeList" | "FixedSizeList" => "list".to_string(),
+        "Null" => "NULL".to_string(),
+        decimal if decimal.starts_with("Decimal") => "decimal".to_string(),
+        other => other.to_ascii_lowercase(),
+    }
+}
+
 /// Why a file is not a table of its format, from DataFusion's message.
 pub fn table_reason(message: &str) -> &str {
     let text = plain(message);
@@ -158,6 +201,8 @@ pub enum RowsErrorKind {
     Conversion,
     /// A number is outside of the range of another type.
     Range,
+    /// A subquery as a value has several rows.
+    SeveralRows,
     /// Anything else.
     Other,
 }
@@ -169,8 +214,13 @@ impl RowsErrorKind {
             true => Self::Memory,
             // Arrow marks it only in its message.
             false if message.to_ascii_lowercase().contains("divide by zero") => Self::ZeroDivision,
-            false if message.contains("Cannot cast ") => Self::Conversion,
+            false if message.contains("an integer was divided by zero") => Self::ZeroDivision,
+            false if message.contains("Cannot cast ") || message.contains("cannot convert '") => {
+                Self::Conversion
+            }
             false if message.contains("Can't cast value ") => Self::Range,
+            false if message.contains(" is out of range of ") => Self::Range,
+            false if message.contains("a subquery as a value returned ") => Self::SeveralRows,
             false => Self::Other,
         }
     }
@@ -180,7 +230,7 @@ impl RowsErrorKind {
         match self {
             Self::Memory => "memory_exceeded",
             Self::ZeroDivision => "division_by_zero",
-            Self::Conversion | Self::Range | Self::Other => "execution",
+            Self::Conversion | Self::Range | Self::SeveralRows | Self::Other => "execution",
         }
     }
 
@@ -188,7 +238,11 @@ impl RowsErrorKind {
     pub fn class(self) -> Class {
         match self {
             Self::Memory => Class::Limit,
-            Self::ZeroDivision | Self::Conversion | Self::Range | Self::Other => Class::User,
+            Self::ZeroDivision
+            | Self::Conversion
+            | Self::Range
+            | Self::SeveralRows
+            | Self::Other => Class::User,
         }
     }
 
@@ -206,6 +260,9 @@ impl RowsErrorKind {
             }
             Self::Range => Some(
                 "`try_cast(x AS type)` gives NULL for values out of range; a `uint64` beside a signed number becomes `int64`: write the number as `10::uint64`, or convert with `x::double`",
+            ),
+            Self::SeveralRows => Some(
+                "aggregate it, as in `(SELECT max(v) FROM b)`, or select one row: `(SELECT v FROM b ORDER BY time DESC LIMIT 1)`",
             ),
             Self::Other => None,
         }
@@ -355,6 +412,12 @@ mod tests {
         assert_eq!(plain("no such row"), "no such row");
         let range = "Can't cast value 300 to type Int8";
         assert_eq!(plain(&format!("Arrow error: Cast error: {range}")), range);
+        assert_eq!(worded(range), "300 is out of range of int8");
+        let text = "Cast error: Cannot cast string 'it's' to value of Float64 type";
+        assert_eq!(worded(text), "cannot convert 'it's' to float64");
+        let time = "Parser error: Error parsing timestamp from 'a': error parsing date";
+        assert_eq!(worded(time), "cannot convert 'a' to timestamp");
+        assert_eq!(worded("Divide by zero error"), "an integer was divided by zero");
         let none = "Error during planning: No files found at table-0:///d/. Cannot infer";
         assert_eq!(table_reason(none), "the directory has no files of this format");
     }

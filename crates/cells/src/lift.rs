@@ -3,9 +3,9 @@
 //! The life of `SELECT lat, avg(t2m) FROM era5 WHERE time >= '2020' GROUP BY lat ORDER BY lat`:
 //!
 //! 1. `names` replaces `era5` by a table over the dimensions that the block's names choose (`table`): its columns are
-//!    labels, known at bind, and variables. `using` expands the merged columns of joins, and `row_values` comparisons of
-//!    rows. CTEs that make a query too large are planned separately, once (`shared`); `wide` plans `SELECT *` of very
-//!    many columns, which needs none of the steps below.
+//!    labels, known at bind, and variables. `using` expands the merged columns of joins and numbers columns of one name,
+//!    `row_values` expands comparisons of rows. CTEs that make a query too large are planned separately, once (`shared`);
+//!    `wide` plans `SELECT *` of very many columns, which needs none of the steps below.
 //! 2. DataFusion plans the statement with `context` as its provider; `time` turns `'2020'` into its first instant,
 //!    `mixed` casts decimals beside floats; DataFusion's analyser coerces types; `rounded` rounds what casts of decimals
 //!    would cut. `asof` and `counted` build joins that DataFusion does not have.
@@ -20,6 +20,7 @@
 //!    streams one row for each cell, sliced by the filters that were pushed into it.
 //! 5. The [`CellPlan`] holds the relational plan over named placeholders (`ScanSource`) and a [`TensorScan`] for
 //!    each.
+//! 6. If it fails, `error` says why in the words of this project, and `blame` finds the expression at fault.
 //!
 //! Invariant: planning reads no data. Labels and the rows of small tables are known at bind.
 
@@ -27,6 +28,8 @@ pub(crate) mod all_of;
 mod along;
 pub(crate) mod always;
 mod asof;
+mod attempts;
+mod blame;
 mod boxes;
 mod calendars;
 mod casts;
@@ -55,6 +58,7 @@ mod markers;
 mod marks;
 mod maybe;
 mod membership;
+mod misplaced;
 mod mixed;
 mod names;
 mod nan;
@@ -73,6 +77,7 @@ mod rows;
 mod scan;
 mod shared;
 mod shifts;
+mod sites;
 mod table;
 mod time;
 mod unnamed;
@@ -113,6 +118,7 @@ pub use planner::Planner;
 pub use scan::{ScanColumn, TensorScan, Top};
 pub(crate) use shared::SharedRows;
 use shared::{SharedSource, Taken, Which};
+pub use sites::Sites;
 pub(crate) use table::dtype_of_field;
 pub use table::{calendar, dtype_of, field};
 pub(crate) use unnamed::Unnamed;
@@ -123,6 +129,7 @@ use table::CellSource;
 use tessera_frontend::ast::Relation;
 use tessera_frontend::error::Error;
 use tessera_frontend::scope::Scope;
+use using::Stars;
 
 /// A resolved relation of a cell block.
 #[derive(Clone)]
@@ -172,6 +179,8 @@ pub struct CellPlan {
     pub notes: Vec<String>,
     /// For each column that is a source's labels of a dimension: these labels, in the source's order.
     pub orders: Vec<Option<ArrayRef>>,
+    /// The expressions that can fail while rows are computed.
+    pub sites: Sites,
 }
 
 impl CellPlan {
@@ -211,7 +220,7 @@ pub(crate) struct Form {
 ///
 /// # Errors
 /// `unknown_name`, `ambiguous_name`, `ambiguous_dims`, `not_grouped`, `type_error`, `wrong_surface`, `unsupported`
-/// and `plan_error`, with the position if DataFusion reports it.
+/// and `plan_error`, with the position of the expression at fault, if it is found.
 pub(crate) fn plan(
     query: &Query,
     text: u64,
@@ -224,6 +233,7 @@ pub(crate) fn plan(
     tessera_frontend::limits::with_stack(|| {
         let density = form.density;
         let (mut query, mut prepared) = names::prepare(query, tables, because, density, text)?;
+        let sites = Sites::of(&query);
         let taken = match expansion::check(&query) {
             Ok(()) if prepared.reads_only_files() => shared::take_out(&mut query, Which::Grouped),
             Ok(()) => Vec::new(),
@@ -244,7 +254,7 @@ pub(crate) fn plan(
             shared.push(SharedRows { name, logical });
         }
         let (logical, orders) = lift.planned(query, &prepared, because, form.as_tensors)?;
-        Ok(CellPlan { logical, shared, scans: lift.scans, notes: lift.notes, orders })
+        Ok(CellPlan { logical, shared, scans: lift.scans, notes: lift.notes, orders, sites })
     })
 }
 
@@ -258,6 +268,7 @@ fn logical(
     let options = ParserOptions::from(&state.config_options().sql_parser);
     let planner = SqlToRel::new_with_options(&context, options);
     let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
+    misplaced::check(&plan)?;
     let plan = grouping::rewrite(plan)?;
     let plan = time::rewrite(plan, &prepared.texts, state)?;
     let plan = mixed::rewrite(plan)?;
@@ -277,37 +288,46 @@ struct Lift<'a> {
     notes: Vec<String>,
 }
 
+/// The plan of a query, and its orders.
+type Planned = (LogicalPlan, Orders);
+
 impl Lift<'_> {
-    /// The plan of a prepared query, and [`CellPlan::orders`]. `as_tensors`: see [`Form`].
-    fn planned(
+    /// The plan of a prepared query. `as_tensors`: see [`Form`].
+    fn attempt(
         &mut self,
         query: Query,
         prepared: &names::Prepared,
         because: &str,
         as_tensors: bool,
-    ) -> Result<(LogicalPlan, Orders), Error> {
+        stars: Stars,
+    ) -> Result<Planned, Error> {
         expansion::check(&query)?;
         if let Some(wide) = wide::wide(&query, prepared)
             && let Some(planned) = self.all_of(wide, prepared, because)?
         {
             return Ok(planned);
         }
-        let (logical, orders) = self.optimized(query, prepared, because, as_tensors)?;
+        let (logical, orders) = self.optimized(query, prepared, because, as_tensors, stars)?;
         let logical = join_keys::rewrite(logical).and_then(faster::rewrite);
         let logical = logical.and_then(|plan| self.rows(plan));
-        Ok((logical.map_err(|e| told(e, prepared, self.state))?, orders))
+        let logical = match as_tensors {
+            true => logical,
+            false => logical.and_then(using::numbered),
+        };
+        Ok((logical.map_err(|e| attempts::told(e, prepared, self.state))?, orders))
     }
 
-    /// As [`Self::planned`], up to the end of DataFusion's optimiser.
+    /// As [`Self::attempt`], up to the end of DataFusion's optimiser.
     fn optimized(
         &mut self,
         mut query: Query,
         prepared: &names::Prepared,
         because: &str,
         as_tensors: bool,
-    ) -> Result<(LogicalPlan, Orders), Error> {
+        stars: Stars,
+    ) -> Result<Planned, Error> {
         let state = self.state;
-        using::rewrite(&mut query, prepared, state)?;
+        using::rewrite(&mut query, prepared, state, stars)?;
         let logical = match logical(query, prepared, state) {
             Ok(logical) => logical,
             Err(e) => {
@@ -325,7 +345,7 @@ impl Lift<'_> {
                 });
             }
         };
-        let told = |e: DataFusionError| told(e, prepared, state);
+        let told = |e: DataFusionError| attempts::told(e, prepared, state);
         if let Some(error) = unreadable::used(&logical, &prepared.tables).map_err(told)? {
             return Err(Error::Bind { error, position: None });
         }
@@ -494,13 +514,6 @@ impl Lift<'_> {
         self.scans.push(new);
         Ok(Some(LogicalPlan::TableScan(rows)))
     }
-}
-
-/// An error of a prepared query, with its position.
-fn told(e: DataFusionError, prepared: &names::Prepared, state: &SessionState) -> Error {
-    let call = error::name_in(&e);
-    let error = error::of_text(error::plan(e), &prepared.texts);
-    error::placed(error, call.as_deref(), &prepared.calls, state)
 }
 
 /// Fails if planning was cancelled.

@@ -22,6 +22,7 @@ mod explain;
 mod failure;
 mod lead;
 mod open;
+mod placed;
 mod query;
 mod run;
 mod script;
@@ -53,6 +54,7 @@ use crate::statement::{Queries, Recipe};
 pub(crate) use cells::rows_error;
 pub(crate) use open::{Found, Temp, array_number, bare, pick};
 use settings::Settings;
+use sqlparser::ast::ObjectName;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -501,11 +503,12 @@ impl Session {
     }
 
     /// The error for an unknown name.
-    fn unknown(&self, name: &str, mut known: Vec<String>) -> Error {
+    fn unknown(&self, written: &ObjectName, mut known: Vec<String>) -> Error {
         known.extend(self.temps().keys().cloned());
         let candidates: Vec<&str> = known.iter().map(String::as_str).collect();
-        let near = tessera_frontend::error::nearest(name, &candidates).map(String::from);
-        Error::stage(Failure::UnknownName { name: name.into(), near, position: None })
+        let name = bare(&written.to_string());
+        let near = tessera_frontend::error::nearest(&name, &candidates).map(String::from);
+        Error::stage(Failure::UnknownName { name, near, position: Position::of(written) })
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod calls;
 mod counterparts;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 use tessera_frontend::error::{Error, Position, nearest};
 use tessera_frontend::functions::functions;
 
-use crate::error::plain;
+use crate::error::{RowsErrorKind, conversion, plain};
 pub(crate) use calls::{Call, InCall, name_in, placed, spoken};
 
 /// An error of the planner's constructors.
@@ -205,20 +206,38 @@ pub(crate) fn of_text(error: Error, texts: &BTreeMap<String, Position>) -> Error
     let Error::Cells { code: "type_error", message, position, hint: None } = &error else {
         return error;
     };
-    let of_cast = message.strip_prefix("Cannot cast string '");
-    let Some((text, rest)) = of_cast.and_then(|rest| rest.rsplit_once("' to value of ")) else {
+    let of_text = message.strip_prefix("cannot convert '");
+    let Some((text, _)) = of_text.and_then(|rest| rest.rsplit_once("' to ")) else {
         return error;
     };
-    let wanted = rest.strip_suffix(" type").unwrap_or(rest).to_lowercase();
     Error::Cells {
         code: "type_error",
-        message: format!("cannot convert '{text}' to {wanted}"),
+        message: message.clone(),
         position: position.or_else(|| texts.get(text).copied()),
         hint: Some(
-            "compare with a value of that type, or convert the other side with `::text`"
+            "compare with a value of that type, or convert the other side with `::text`; `try_cast(x AS type)` gives NULL for what does not convert"
                 .to_string(),
         ),
     }
+}
+
+/// True for an error of planning that names no place, or only a part of it.
+pub(crate) fn wants_position(error: &Error) -> bool {
+    let is_of_planning = match error {
+        // A column of `*` that is no group stands nowhere.
+        Error::Cells { code: "not_grouped", message, .. } => message.starts_with("HAVING "),
+        _ => matches!(
+            error.code(),
+            "argument_count"
+                | "dtype_mismatch"
+                | "invalid_argument"
+                | "plan_error"
+                | "type_error"
+                | "unknown_name"
+                | "unsupported"
+        ),
+    };
+    is_of_planning && (error.position().is_none() || words::is_rough(error))
 }
 
 /// Adds a hint for an unknown function that exists on the tensor surface.
@@ -247,6 +266,9 @@ pub(crate) fn of_surface(error: Error, because: &str) -> Error {
 fn read(error: DataFusionError, position: &mut Option<Position>) -> Error {
     match error {
         DataFusionError::Diagnostic(diagnostic, inner) => {
+            if let Some(error) = words::of_diagnostic(&diagnostic) {
+                return error;
+            }
             if let Some(span) = diagnostic.span {
                 *position = Some(place(span));
             }
@@ -276,17 +298,22 @@ fn read(error: DataFusionError, position: &mut Option<Position>) -> Error {
         DataFusionError::Internal(message) if message.contains("failed to match any signature") => {
             message_of_plan(&message, *position)
         }
-        DataFusionError::ArrowError(error, _) => {
-            let text = error.to_string();
-            let cast = text.strip_prefix("Cast error: ");
-            failed(
-                if cast.is_some() { "type_error" } else { "plan_error" },
-                sentence(cast.unwrap_or(&text)),
-                *position,
-            )
-        }
+        DataFusionError::ArrowError(error, _) => of_value(&error.to_string(), *position),
         other => message_of_plan(plain(&other.strip_backtrace()), *position),
     }
+}
+
+/// The error for a constant that Arrow could not compute.
+fn of_value(message: &str, position: Option<Position>) -> Error {
+    let cast = message.strip_prefix("Cast error: ");
+    let converted = conversion(message);
+    let code = if cast.is_some() || converted.is_some() { "type_error" } else { "plan_error" };
+    let message = converted.unwrap_or_else(|| sentence(cast.unwrap_or(message)));
+    let hint = match RowsErrorKind::of(&message, false) {
+        RowsErrorKind::Range => RowsErrorKind::Range.hint().map(String::from),
+        _ => None,
+    };
+    Error::Cells { code, message, position, hint }
 }
 
 fn schema(error: SchemaError, mut position: Option<Position>) -> Error {
@@ -385,7 +412,8 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
     if let Some(error) = calls::error(message, position) {
         return error;
     }
-    if let Some(error) = known_words(message, position) {
+    if let Some(error) = known_words(message, position).or_else(|| words::error(message, position))
+    {
         return error;
     }
     if message.contains("GROUP BY") && message.contains("must ") {
@@ -413,7 +441,20 @@ fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
             code: "type_error",
             message: format!("{} has no fields", calls::spoken(of)),
             position,
-            hint: Some("a field is one of a struct or a map: `st['a']`, `st.a`".to_string()),
+            hint: Some(
+                "a field is one of a struct or a map: `st['a']`, `st.a`; a relation outside of the subquery needs an alias that no column here has"
+                    .to_string(),
+            ),
+        });
+    }
+    if message.starts_with("Substring without for/from") {
+        return Some(Error::Cells {
+            code: "argument_count",
+            message: "`substr` needs a text and a start".into(),
+            position,
+            hint: Some(
+                "`substr(s, 2)` begins at the second character, `substr(s, 2, 3)` has three".into(),
+            ),
         });
     }
     if message.starts_with("In/Exist/SetComparison subquery can only be used in") {
@@ -450,6 +491,17 @@ fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
 
 /// The error for syntax that DataFusion does not plan.
 fn not_implemented(message: &str, position: Option<Position>) -> Error {
+    if let Some(name) = message.strip_prefix("Unsupported SQL type ") {
+        return Error::Cells {
+            code: "unsupported",
+            message: format!("unknown type `{name}`"),
+            position,
+            hint: Some(
+                "types are bool, tinyint, smallint, int, bigint, real, double, decimal(p, s), text, date, timestamp, interval, and NumPy's int8 to float64"
+                    .to_string(),
+            ),
+        };
+    }
     let Some(node) = message.strip_prefix("Unsupported ast node in sqltorel: ") else {
         return failed("unsupported", sentence(message), position);
     };

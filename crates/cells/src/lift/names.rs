@@ -47,6 +47,7 @@ use super::parts::Written;
 use super::table::{CellSource, CellTable, Named};
 use super::{CellRelation, CellTables, Density};
 use columns::Columns;
+pub(super) use items::given_twice;
 use known::Known;
 pub(super) use ours::call;
 use spelling::Spelling;
@@ -54,10 +55,8 @@ use subscripts::Subscript;
 use surface::span_is_operator;
 use tessera_frontend::ast::{self, Relation};
 use tessera_frontend::error::{Error, Position};
-use tessera_frontend::interrupt;
-use tessera_frontend::parameters;
 use tessera_frontend::scope::Scope;
-use tessera_frontend::seasons;
+use tessera_frontend::{interrupt, parameters, seasons};
 use used::Used;
 pub(super) use used::constraint;
 use views::{Entered, Views};
@@ -290,14 +289,17 @@ impl VisitorMut for Relations<'_> {
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         let Some(level) = self.scopes.pop() else { return ControlFlow::Continue(()) };
         self.expressions = level.expressions;
+        let mut resolved = ControlFlow::Continue(());
         if matches!(&*query.body, SetExpr::Select(_))
             && let Some(order) = &mut query.order_by
         {
-            let resolved = known::resolve(order, &level.known);
+            resolved = known::resolve(order, &level.known);
             order_keys::apart(query);
-            return resolved;
         }
-        ControlFlow::Continue(())
+        if level.view.is_some() {
+            views::remove_positions(query);
+        }
+        resolved
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
@@ -395,6 +397,7 @@ impl VisitorMut for Relations<'_> {
     fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<Error> {
         if let (Value::SingleQuotedString(text), Some(place)) =
             (&value.value, Position::of_span(value.span))
+            && !self.is_in_view()
         {
             self.texts.insert(text.clone(), place);
         }
@@ -408,10 +411,9 @@ impl VisitorMut for Relations<'_> {
         self.expressions -= 1;
         let written = ast::function_name(expr).cloned();
         ours::rewrite(expr, self.catalog.now_us());
-        // Positions in the text of a view are not positions in the statement.
         if let Some(written) = written
             && let Some(position) = Position::of_span(written.span)
-            && !self.scopes.iter().any(|level| level.view.is_some())
+            && !self.is_in_view()
         {
             let planned = ast::function_name(expr).map_or("date_part", |name| name.value.as_str());
             let (written, planned) = (written.value, planned.to_string());

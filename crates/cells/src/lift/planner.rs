@@ -30,7 +30,8 @@ impl Planner<'_> {
     ///
     /// # Errors
     /// `unknown_name`, `ambiguous_name`, `ambiguous_dims`, `not_grouped`, `type_error`, `wrong_surface`, `unsupported`
-    /// and `plan_error`, with the position if DataFusion reports it; [`Error::Waiting`] if a part of it must run first.
+    /// and `plan_error`, with the position of the expression at fault, if it is found; [`Error::Waiting`] if a part of
+    /// it must run first.
     pub fn plan(
         &self,
         query: &Query,

@@ -7,7 +7,7 @@ use sqlparser::ast::{
     Expr, Ident, ObjectName, Query, SelectItem, Spanned, TableAlias, TableFactor,
 };
 
-use super::{CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable, Form, Planner};
+use super::{CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable, Form, Planner, names};
 use crate::tables::Tables;
 use tessera_frontend::ast::Relation;
 use tessera_frontend::bind::{self, CatalogNames, Context, RelationRef};
@@ -31,6 +31,10 @@ pub(crate) fn plan_cells_in(
     because: &str,
     as_tensors: bool,
 ) -> Result<CellPlan, Error> {
+    // Columns of rows are numbered, tensors of one dataset are named.
+    if as_tensors && let Some(error) = names::given_twice(query) {
+        return Err(error);
+    }
     let (config, form) = (context.config.clone(), Form { density: planner.density, as_tensors });
     let state = planner.rows.get()?;
     let tables = Relations { context: RefCell::new(context), tables: planner.tables };

@@ -1,5 +1,5 @@
 //! What needs the columns of relations: `JOIN … USING (x)` and `NATURAL JOIN`, where x is one merged column, `ASOF
-//! JOIN`, `ORDER BY ALL`.
+//! JOIN`, `ORDER BY ALL`, columns of one name.
 //!
 //! ```text
 //! SELECT x, sum(v) FROM a FULL JOIN b USING (x) WHERE x > 1 GROUP BY x
@@ -10,12 +10,13 @@
 //! non-NULL one in a full join. `*` lists it once, at its position among the left side's columns; `a.x` and `b.x` are
 //! unchanged. DataFusion would use the left side's everywhere, and report x as ambiguous in WHERE.
 //!
-//! To find a relation's columns, DataFusion plans `SELECT * FROM relation`.
+//! To find a relation's columns, DataFusion plans `SELECT * FROM relation`. Columns of one name are numbered.
 
 mod asof;
 mod columns;
 mod names;
 mod order_all;
+mod repeated;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -28,16 +29,28 @@ use super::names::Prepared;
 use super::parts::Written;
 use super::row_values;
 pub(super) use names::replace_in;
+use repeated::Renamed;
+pub(super) use repeated::numbered;
 use tessera_frontend::error::Error;
+
+/// What becomes of `*` beside other items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stars {
+    /// It stays, which is right unless another item has the name of one of its columns.
+    Kept,
+    /// Its columns replace it.
+    Listed,
+}
 
 /// Rewrites all blocks of a prepared query.
 pub(super) fn rewrite(
     query: &mut Query,
     prepared: &Prepared,
     state: &SessionState,
+    stars: Stars,
 ) -> Result<(), Error> {
     let written = Written::default();
-    let mut pass = Pass { prepared, state, levels: Vec::new(), aliases: 0, written };
+    let mut pass = Pass { prepared, state, levels: Vec::new(), aliases: 0, written, stars };
     match walk_mut(query, &mut pass) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
@@ -52,8 +65,12 @@ struct Level {
     /// The remaining CTEs, in the order of visits.
     waiting: VecDeque<Cte>,
     is_recursive: bool,
+    /// True if its blocks are sides of a set operation.
+    is_set: bool,
     /// The merged names of its one block.
     merged: Merged,
+    /// The columns of its one block that have another name.
+    renamed: Renamed,
 }
 
 /// The expressions of merged names.
@@ -66,13 +83,15 @@ struct Pass<'a> {
     /// Number of generated aliases of subqueries.
     aliases: usize,
     written: Written,
+    stars: Stars,
 }
 
 impl VisitorMut for Pass<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
-        let mut level = Level::default();
+        let is_set = matches!(&*query.body, SetExpr::SetOperation { .. });
+        let mut level = Level { is_set, ..Level::default() };
         if let Some(with) = &query.with {
             level.waiting = with.cte_tables.iter().cloned().collect();
             level.is_recursive = with.recursive;
@@ -83,11 +102,13 @@ impl VisitorMut for Pass<'_> {
 
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         if let Some(level) = self.levels.pop()
-            && !level.merged.is_empty()
             && let SetExpr::Select(select) = &*query.body
             && let Some(order) = &mut query.order_by
         {
-            names::replace_in_order(order, select, &level.merged);
+            if !level.merged.is_empty() {
+                names::replace_in_order(order, select, &level.merged);
+            }
+            repeated::replace_in_order(order, &level.renamed);
         }
         if let Err(error) = self.order(query) {
             return ControlFlow::Break(error);
@@ -103,8 +124,8 @@ impl VisitorMut for Pass<'_> {
     }
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
-        let joined = self.joins(select);
-        match joined.and_then(|()| row_values::rewrite(select, &mut self.written)) {
+        let named = self.joins(select).and_then(|()| self.repeated(select));
+        match named.and_then(|()| row_values::rewrite(select, &mut self.written)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
         }

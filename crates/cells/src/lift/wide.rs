@@ -25,7 +25,8 @@ use tessera_frontend::surface::{self, RelationKind};
 use super::along::Along;
 use super::names::Prepared;
 use super::table::{CellSource, Column};
-use super::{Lift, Orders, error, is_column};
+use super::using::Stars;
+use super::{Lift, Orders, Planned, error, is_column};
 
 /// Number of columns from which on the time of DataFusion's steps matters.
 const COLUMNS_MIN: usize = 256;
@@ -111,7 +112,7 @@ impl Lift<'_> {
         wide: Wide<'_>,
         prepared: &Prepared,
         because: &str,
-    ) -> Result<Option<(LogicalPlan, Orders)>, Error> {
+    ) -> Result<Option<Planned>, Error> {
         let (scans, notes) = (self.scans.len(), self.notes.len());
         let plan = match &wide.narrow {
             None => {
@@ -120,7 +121,7 @@ impl Lift<'_> {
             }
             // Its errors are those of the query of all columns.
             Some(query) => {
-                let planned = self.optimized(query.clone(), prepared, because, false);
+                let planned = self.optimized(query.clone(), prepared, because, false, Stars::Kept);
                 planned.ok().map(|(plan, _)| plan)
             }
         };

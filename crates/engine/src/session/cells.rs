@@ -5,6 +5,7 @@ use crate::answer::{Answer, Reply, RowsKept, Stats, Surface};
 use crate::error::{Class, Error, Position, Report};
 use crate::session::bind::Binding;
 use crate::session::open::Opener;
+use crate::session::placed::placed;
 use crate::session::run::{Execution, Results};
 use crate::session::spread_rows::Peers;
 use crate::session::stop::Stop;
@@ -101,10 +102,12 @@ impl Session {
         statement: &Handle,
     ) -> Result<Reply, Error> {
         let plan = self.plan_cells(&mut binding, query, decision, statement).await?;
+        let sites = plan.sites.clone();
         let planned = PlannedCells::of(binding, plan);
         let (plan_s, stop) = (planned.plan_s, planned.stop.clone());
         let cells = self.physical_cells(planned, &Measured::default(), statement).await?;
-        let answer = self.rows_of_cells(cells, &stop, statement).await?;
+        let answer = self.rows_of_cells(cells, &stop, statement).await;
+        let answer = answer.map_err(|error| placed(error, &sites))?;
         Ok(Reply {
             answer,
             surface: Some(Surface::Cell),

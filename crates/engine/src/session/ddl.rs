@@ -254,7 +254,7 @@ impl Session {
             if drop.if_exists {
                 return Ok(Answer::Done(format!("there is no {name}")).into());
             }
-            return Err(self.unknown(&key, warehouse.names().await?));
+            return Err(self.unknown(&drop.name, warehouse.names().await?));
         };
         let kind = entry.definition.kind();
         if view != matches!(entry.definition, Definition::View { .. }) {

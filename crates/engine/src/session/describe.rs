@@ -134,7 +134,7 @@ impl Session {
                     }
                     None => {
                         let known = self.host.warehouse.names().await?;
-                        return Err(self.unknown(&key, known));
+                        return Err(self.unknown(name, known));
                     }
                 }
             }

@@ -68,6 +68,10 @@ impl Reader<'_> {
 
     /// `AS query`, with the span of the query.
     fn as_query(&mut self) -> Result<(Box<Query>, Span)> {
+        if self.peek().token == Token::LParen {
+            let hint = "name the columns in the query: `AS SELECT 1 AS a, 2 AS b`";
+            return self.expected_with("`AS`", Some(hint.to_string()));
+        }
         self.keyword(Keyword::AS)?;
         let first = self.peek().span;
         let query = self.query()?;

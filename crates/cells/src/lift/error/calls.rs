@@ -8,7 +8,10 @@ use datafusion::common::DataFusionError;
 use datafusion::execution::SessionState;
 use tessera_frontend::error::{Error, Position};
 
+use super::super::names::{FLOOR_DIVIDE, POWER};
+use super::super::operators::{SHIFT_LEFT, SHIFT_RIGHT};
 use crate::error::plain;
+pub(crate) use crate::error::spoken;
 
 /// A call in the text of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +56,26 @@ fn refused(message: &str) -> Option<(&str, Vec<&str>)> {
 fn first_refused(message: &str) -> Option<(&str, Vec<&str>)> {
     let (before, after) = message.split_once("' failed to match any signature")?;
     let name = before.rsplit('\'').next()?;
-    let (_, received) = after.split_once("received ")?;
+    let received = after.split("received ").skip(1);
+    let words: Vec<&str> =
+        received.filter_map(|part| part.split([' ', ',', '.', '\n']).next()).collect();
+    // Of several signatures some have another number of arguments.
+    let is_type = |word: &&&str| !word.bytes().all(|b| b.is_ascii_digit());
+    let of = words.iter().find(is_type).or(words.first())?;
+    Some((name, vec![*of]))
+}
+
+/// As [`refused`], for a message without the types of all arguments.
+fn alone(message: &str) -> Option<(&str, Vec<&str>)> {
+    if let Some(name) = message.strip_suffix("' does not support zero arguments") {
+        return Some((name.strip_prefix('\'')?, Vec::new()));
+    }
+    let (name, rest) = message.strip_prefix("Function '")?.split_once("' ")?;
+    if rest.starts_with("user-defined coercion failed with: ") {
+        return Some((name, Vec::new()));
+    }
+    let rest = rest.strip_prefix("expects ").or_else(|| rest.strip_prefix("requires "))?;
+    let (_, received) = rest.split_once("but received ")?;
     let of = received.split([' ', ',', '.', '\n']).next()?;
     Some((name, vec![of]))
 }
@@ -77,27 +99,66 @@ fn apart(types: &str) -> Vec<&str> {
     parts
 }
 
-/// The name of a type of Arrow in this dialect.
-pub(crate) fn spoken(arrow: &str) -> String {
-    match arrow.split(['(', ' ']).next().unwrap_or(arrow) {
-        "Utf8" | "LargeUtf8" | "Utf8View" => "text".to_string(),
-        "Boolean" => "bool".to_string(),
-        "LargeList" | "FixedSizeList" => "list".to_string(),
-        "Null" => "NULL".to_string(),
-        decimal if decimal.starts_with("Decimal") => "decimal".to_string(),
-        other => other.to_ascii_lowercase(),
+/// The operator for which a function is planned; other functions have their own names.
+fn operator(function: &str) -> &str {
+    match function {
+        FLOOR_DIVIDE => "//",
+        POWER => "^",
+        SHIFT_LEFT => "<<",
+        SHIFT_RIGHT => ">>",
+        other => other,
     }
+}
+
+/// The number of arguments that the only signature of a function has, and that of a call.
+fn counts(message: &str) -> Option<(&str, &str)> {
+    if message.contains("failed to match any signature") {
+        return None;
+    }
+    let mut parts = message.split(" arguments but received ");
+    let (Some(before), Some(after), None) = (parts.next(), parts.next(), parts.next()) else {
+        return None;
+    };
+    let is_number = |text: &&str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let expected = before.rsplit(' ').next().filter(is_number)?;
+    let received = after.split(|c: char| !c.is_ascii_digit()).next().filter(is_number)?;
+    Some((expected, received))
 }
 
 /// The error for a call that fits no signature; `None` for other messages.
 pub(super) fn error(message: &str, position: Option<Position>) -> Option<Error> {
-    let (name, types) = refused(message)?;
+    let listed = refused(message);
+    let is_listed = listed.is_some();
+    let (planned, types) = listed.or_else(|| alone(message))?;
+    let name = operator(planned);
+    if let Some((expected, received)) = counts(message)
+        && expected != received
+        && !(is_listed && AGGREGATES.contains(&name))
+    {
+        let arguments = if expected == "1" { "argument" } else { "arguments" };
+        return Some(Error::Cells {
+            code: "argument_count",
+            message: format!("`{name}` takes {expected} {arguments}, not {received}"),
+            position,
+            hint: Some("`SHOW FUNCTIONS` lists the functions with their arguments".to_string()),
+        });
+    }
+    let takes_text = message.contains("' requires String") || message.contains("' expects String");
     // A function that checks its arguments itself says what is wrong.
     let own = message.split_once("user-defined coercion failed with: ");
     let own = own.and_then(|(_, reason)| reason.split(". No function matches").next());
     let own = own.map(|reason| plain(reason.lines().next().unwrap_or_default()));
+    let have_no_type = own.is_some_and(|reason| {
+        ["Fail to find the coerced type", "Failed to unify argument types"]
+            .iter()
+            .any(|words| reason.starts_with(words))
+    });
     let words: Vec<String> = types.iter().map(|one| spoken(one)).collect();
     let message = match (own, words.as_slice()) {
+        (Some(_), []) if have_no_type => format!("the arguments of `{name}` have no common type"),
+        (Some(_), types) if have_no_type => {
+            format!("the arguments of `{name}` have no common type: {}", types.join(", "))
+        }
         (Some(reason), _) => reason.trim_end_matches('.').to_string(),
         (None, []) => format!("`{name}` needs an argument"),
         (None, [count]) if count.bytes().all(|b| b.is_ascii_digit()) => {
@@ -108,7 +169,11 @@ pub(super) fn error(message: &str, position: Option<Position>) -> Option<Error> 
             format!("`{name}` is not defined for {} and {last}", first.join(", "))
         }
     };
-    let hint = hint(name, &words);
+    let hint = hint(name, &words).or_else(|| match (takes_text, have_no_type) {
+        (true, _) => Some(format!("convert the argument: `{name}(x::text)`")),
+        (false, true) => Some("convert them to one type: `x::text`, `x::double`".to_string()),
+        (false, false) => None,
+    });
     Some(Error::Cells { code: "type_error", message, position, hint })
 }
 
@@ -165,7 +230,7 @@ pub(crate) fn name_in(error: &DataFusionError) -> Option<String> {
         return Some(call.function.clone());
     }
     let text = error.to_string();
-    refused(&text).map(|(name, _)| name.to_string())
+    refused(&text).or_else(|| alone(&text)).map(|(name, _)| name.to_string())
 }
 
 /// Adds the position of the only call of a function, and its name as written.
@@ -197,18 +262,27 @@ pub(crate) fn placed(
 
 #[cfg(test)]
 mod tests {
-    use super::{apart, refused, spoken};
+    use super::{alone, apart, counts, refused, spoken};
 
     #[test]
     fn types_of_a_call_are_read() {
         let text = "Function 'f' expects 1 arguments but received 2. No function matches the given name and argument types 'f(Struct(\"a\": Int64, \"b\": Utf8), FixedSizeList(2 x Float32, field: 'x'))'. You might need to add explicit type casts.\n\tCandidate functions:";
         let (name, types) = refused(text).unwrap_or_default();
         assert_eq!((name, types.len()), ("f", 2));
+        assert_eq!(counts(text), Some(("1", "2")));
         let words: Vec<String> = types.iter().map(|one| spoken(one)).collect();
         assert_eq!(words, ["struct", "list"]);
         assert!(apart("").is_empty());
         let text = "Function 'sum' failed to match any signature, errors: Function 'sum' expects Decimal but received Boolean,x";
         assert_eq!(refused(text), Some(("sum", vec!["Boolean"])));
         assert_eq!(refused("something else"), None);
+        let text = "Function 'lower' expects 1 arguments but received 2";
+        assert_eq!((alone(text), counts(text)), (Some(("lower", vec!["2"])), Some(("1", "2"))));
+        let text = "'lower' does not support zero arguments";
+        assert_eq!(alone(text), Some(("lower", vec![])));
+        let text = "Function 'round' failed to match any signature, errors: Function 'round' expects 2 arguments but received 1,Function 'round' requires Float64, but received String (DataType: Utf8).";
+        assert_eq!((refused(text), counts(text)), (Some(("round", vec!["String"])), None));
+        let text = "Function 'lower' requires String, but received Int64 (DataType: Int64).";
+        assert_eq!(alone(text), Some(("lower", vec!["Int64"])));
     }
 }

@@ -36,7 +36,8 @@ pub(super) fn replace(
         return Ok(());
     }
     let Some(columns) = columns(select) else { return Ok(()) };
-    let mut known = Known { exprs: BTreeMap::new(), sizes: BTreeMap::new(), written };
+    let mut known =
+        Known { exprs: BTreeMap::new(), sizes: BTreeMap::new(), written, added: BTreeSet::new() };
     for item in &mut select.projection {
         match item {
             SelectItem::UnnamedExpr(expr) => known.replace(expr)?,
@@ -61,10 +62,15 @@ struct Known<'a> {
     exprs: BTreeMap<String, Expr>,
     sizes: BTreeMap<String, Parts>,
     written: &'a mut Written,
+    /// The aliases: of equal ones the first one is a name.
+    added: BTreeSet<String>,
 }
 
 impl Known<'_> {
     fn add(&mut self, alias: &str, expr: &Expr, names: &BTreeSet<String>) {
+        if !self.added.insert(alias.to_string()) {
+            return;
+        }
         let expr = Expr::Nested(Box::new(expr.clone()));
         let size = Parts::of(&expr, &BTreeMap::new());
         for name in names.iter().filter(|name| name.eq_ignore_ascii_case(alias)) {

@@ -3,30 +3,56 @@
 
 use std::collections::BTreeSet;
 
-use sqlparser::ast::{Expr, JoinOperator, Select, SelectItem, Spanned};
+use sqlparser::ast::{Expr, JoinOperator, Query, Select, SelectItem, Spanned};
 
 use tessera_frontend::error::{BindError, Error, Position};
 use tessera_frontend::surface::walk;
+use tessera_frontend::{scope, span_of};
 
 /// The error for the first unsupported item of a block, or for its WHERE.
 pub(super) fn refused(select: &Select) -> Option<Error> {
-    let mut known = BTreeSet::new();
-    let of_items = select.projection.iter().find_map(|item| {
-        if let Some((name, position)) = named(item)
-            && !known.insert(name.clone())
-        {
-            let name = name.last().cloned().unwrap_or_default();
-            return Some(Error::Bind {
-                error: BindError::DuplicateName { kind: "item", name },
-                position,
-            });
-        }
-        match item {
-            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => value(expr),
-            _ => None,
-        }
+    let of_items = select.projection.iter().find_map(|item| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => value(expr),
+        _ => None,
     });
-    of_items.or_else(|| select.selection.as_ref().and_then(window))
+    of_items.or_else(|| select.selection.as_ref().and_then(window)).or_else(|| qualify(select))
+}
+
+/// The error for a QUALIFY of a block that computes nothing with OVER.
+fn qualify(select: &Select) -> Option<Error> {
+    let condition = select.qualify.as_ref()?;
+    let is_over = |e: &Expr| match e {
+        Expr::Function(function) => function.over.as_ref().map(|_| ()),
+        _ => None,
+    };
+    let items = select.projection.iter().filter_map(|item| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
+        _ => None,
+    });
+    if items.chain([condition]).any(|expr| walk::find(expr, &is_over).is_some()) {
+        return None;
+    }
+    Some(Error::Cells {
+        code: "plan_error",
+        message: "QUALIFY is a condition on functions with OVER, and the block has none"
+            .to_string(),
+        position: Position::of_span(span_of(condition)),
+        hint: Some("filter rows with WHERE, groups with HAVING".to_string()),
+    })
+}
+
+/// The error for the first item of a query whose name an earlier one has.
+pub(in crate::lift) fn given_twice(query: &Query) -> Option<Error> {
+    let select = scope::innermost(query)?;
+    let mut known = BTreeSet::new();
+    select.projection.iter().find_map(|item| {
+        let (name, position) = named(item)?;
+        if known.insert(name.clone()) {
+            return None;
+        }
+        let name = name.last().cloned().unwrap_or_default();
+        Some(Error::Bind { error: BindError::DuplicateName { kind: "item", name }, position })
+    })
 }
 
 /// The name of a result column, for columns that nothing else distinguishes.

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use sqlparser::ast::helpers::attached_token::AttachedToken;
-use sqlparser::ast::{Cte, Ident, Query, TableAlias, TableFactor, With};
+use sqlparser::ast::{
+    Cte, Expr, Ident, ObjectName, ObjectNamePart, Query, TableAlias, TableFactor, ValueWithSpan,
+    VisitorMut, With,
+};
+use sqlparser::tokenizer::Span;
 
 use super::{Relations, plain_alias, table_factor};
 use tessera_frontend::error::{Error, Position};
@@ -58,11 +62,57 @@ impl Views {
     }
 }
 
+/// Removes the positions of names and values in the query of a view, which are not positions in the statement.
+pub(super) fn remove_positions(query: &mut Query) {
+    let _ = walk_mut(query, &mut Placeless);
+}
+
+struct Placeless;
+
+impl VisitorMut for Placeless {
+    type Break = ();
+
+    fn pre_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<()> {
+        remove(name);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Identifier(name) => name.span = Span::empty(),
+            Expr::CompoundIdentifier(parts) => {
+                parts.iter_mut().for_each(|part| part.span = Span::empty());
+            }
+            Expr::Function(call) => remove(&mut call.name),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<()> {
+        value.span = Span::empty();
+        ControlFlow::Continue(())
+    }
+}
+
+fn remove(name: &mut ObjectName) {
+    for part in &mut name.0 {
+        if let ObjectNamePart::Identifier(part) = part {
+            part.span = Span::empty();
+        }
+    }
+}
+
 impl Relations<'_> {
     /// Adds the views that are being visited to an error.
     pub(super) fn in_views(&self, error: Error) -> Error {
         let views = self.scopes.iter().rev().filter_map(|level| level.view.as_ref());
         views.fold(error, |error, view| error.in_view(&view.name, view.position))
+    }
+
+    /// True if what is visited stands in a view, and not in the statement.
+    pub(super) fn is_in_view(&self) -> bool {
+        self.scopes.iter().any(|level| level.view.is_some())
     }
 
     /// The replacement of a view of cells.

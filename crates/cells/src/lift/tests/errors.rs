@@ -87,3 +87,142 @@ fn subscripts_of_tensors_are_refused_in_cell_blocks() {
         "{told}"
     );
 }
+
+/// Two rows of an integer, a text and a decimal.
+const T: &str = "(VALUES (1, 'a', 1.5), (2, 'b', 2.5)) AS t(k, s, v)";
+
+#[test]
+fn errors_are_placed_at_the_expression_at_fault() {
+    for (sql, at, told) in [
+        ("SELECT k, v FROM {t} ORDER BY 5", "5", "plan_error: ORDER BY 5: the query has 2 items"),
+        (
+            "SELECT k, count(*) AS n FROM {t} GROUP BY 7",
+            "7",
+            "plan_error: GROUP BY 7: the query has 2 items",
+        ),
+        ("SELECT k FROM {t} LIMIT 'x'", "'x'", "type_error: LIMIT is a number of rows, not text"),
+        ("SELECT k FROM {t} WHERE 1 < sum(v)", "sum", "plan_error: WHERE cannot contain"),
+        ("SELECT count(*) AS n FROM {t} GROUP BY max(v)", "max", "plan_error: GROUP BY cannot"),
+        (
+            "SELECT t.k FROM {t} JOIN (VALUES (1)) AS u(n) ON min(t.k) = u.n",
+            "min",
+            "plan_error: ON cannot contain an aggregate",
+        ),
+        (
+            "SELECT k FROM {t} GROUP BY k HAVING k > ntile(2) OVER (ORDER BY k)",
+            "ntile",
+            "plan_error: HAVING cannot contain a function with OVER",
+        ),
+        (
+            "SELECT s FROM {t} HAVING v > 1",
+            "v",
+            "not_grouped: HAVING refers to `t.v`, and the block has neither",
+        ),
+        ("SELECT k FROM {t} QUALIFY v > 1", "v", "plan_error: QUALIFY is a condition on"),
+        (
+            "SELECT s // 2 AS x FROM {t} WHERE v > 1",
+            "s // 2",
+            "type_error: `//` is not defined for text and int64",
+        ),
+        (
+            "SELECT v, k + s AS x FROM {t}",
+            "k + s",
+            "type_error: `+` is not defined for int64 and text",
+        ),
+        (
+            "SELECT abs(1 + (k - s)) AS x FROM {t} WHERE v > 1",
+            "k - s",
+            "type_error: `-` is not defined for int64 and text",
+        ),
+        (
+            "SELECT k FROM {t} WHERE k IN (SELECT k * s FROM {t} ORDER BY v)",
+            "k * s",
+            "type_error: `*` is not defined for int64 and text",
+        ),
+        (
+            "SELECT lower(s) AS a, lower(s, s) AS b FROM {t}",
+            "lower",
+            "argument_count: `lower` takes 1 argument, not 2",
+        ),
+        (
+            "SELECT k FROM {t} WHERE s",
+            "s",
+            "type_error: a condition is true or false, and this is text",
+        ),
+        (
+            "SELECT k, CAST('abc' AS INT) AS x FROM {t}",
+            "'abc'",
+            "type_error: cannot convert 'abc' to int32",
+        ),
+        (
+            "SELECT k, (300)::tinyint AS x FROM {t}",
+            "300",
+            "type_error: 300 is out of range of int8",
+        ),
+        (
+            "SELECT v, k IN (SELECT t.k, t.s FROM {t}) AS x FROM {t} ORDER BY v",
+            "k",
+            "plan_error: a subquery in an expression has one column, and this one has 2: `k`, `s`",
+        ),
+        (
+            "SELECT s FROM {t} JOIN (VALUES (1)) AS u(k) USING (v)",
+            "v",
+            "unknown_name: the right side of the join has no column `v`",
+        ),
+    ] {
+        let sql = sql.replace("{t}", T);
+        let error = planned(&sql).unwrap_err();
+        let got = format!("{}: {error}", error.code());
+        assert!(got.starts_with(told), "{sql}: {got}");
+        assert!(error.hint().is_some(), "{sql}: {got}");
+        let place = error.position().unwrap_or_else(|| panic!("{sql}: no position"));
+        let start = place.column as usize - 1;
+        assert!(sql[start..].starts_with(at), "{sql}: {:?} at {}", place, &sql[start..]);
+    }
+}
+
+#[test]
+fn sides_of_set_operations_are_counted_and_the_second_one_is_underlined() {
+    for (operator, counts) in [("UNION ALL", "UNION"), ("EXCEPT", "EXCEPT")] {
+        let sql = format!("SELECT k FROM {T} {operator} SELECT k, s FROM {T}");
+        let told = code(&sql);
+        let column = sql.find("SELECT k, s").unwrap() + 1;
+        let want = format!(
+            "plan_error: the sides of {counts} must have the same number of columns: the left one has 1, the right one 2 | Some((1, {column}))"
+        );
+        assert!(told.starts_with(&want), "{told}");
+    }
+}
+
+#[test]
+fn positions_in_a_view_are_none_of_the_statement() {
+    let sql = "SELECT celsius + place AS x FROM warm";
+    let place = planned(sql).unwrap_err().position();
+    assert_eq!(place.map(|p| (p.column, p.length)), Some((8, 15)), "{}", code(sql));
+}
+
+#[test]
+fn columns_of_one_name_are_numbered() {
+    let u = "(VALUES (1, 10)) AS u(k, n)";
+    for (sql, names) in [
+        ("SELECT k, k FROM {t}", "k k_1"),
+        ("SELECT k AS x, v AS x, s AS x FROM {t}", "x x_1 x_2"),
+        ("SELECT k, t.k FROM {t}", "k k_1"),
+        ("SELECT *, k FROM {t}", "k s v k_1"),
+        ("SELECT v AS k, * FROM {t}", "k k_1 s v"),
+        ("SELECT *, v + 1 AS k FROM {t}", "k s v k_1"),
+        ("SELECT * FROM {t} JOIN {u} ON t.k = u.k", "k s v k_1 n"),
+        ("SELECT t.k, u.k FROM {t} JOIN {u} ON t.k = u.k", "k k_1"),
+        ("SELECT *, n AS s FROM {t} JOIN {u} USING (k)", "k s v n s_1"),
+        ("SELECT * FROM (SELECT k, k, s AS k_1 FROM {t}) q", "k k_1 k_1_1"),
+        ("SELECT k_1 FROM (SELECT * FROM {t} JOIN {u} ON t.k = u.k) q", "k_1"),
+        ("WITH d AS (SELECT k, v AS k FROM {t}) SELECT k_1, k FROM d", "k_1 k"),
+        ("SELECT k, k FROM {t} UNION SELECT n, n FROM {u}", "k k_1"),
+    ] {
+        let sql = sql.replace("{t}", T).replace("{u}", u);
+        let plan = planned(&sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        let schema = plan.schema();
+        let got: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+        assert_eq!(got.join(" "), names, "{sql}");
+    }
+}

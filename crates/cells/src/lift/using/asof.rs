@@ -6,14 +6,14 @@
 //! ```
 //! The last column of `USING` is the one in which rows are near, and the merged columns are the left side's.
 
-use sqlparser::ast::{BinaryOperator, Expr, JoinConstraint, JoinOperator};
+use sqlparser::ast::{BinaryOperator, Expr, JoinConstraint, JoinOperator, Spanned};
 use tessera_frontend::asof::Asof;
 use tessera_frontend::error::{Error, Position};
 
 use super::super::markers::ASOF;
 use super::super::names::call;
 use super::Merged;
-use super::columns::{Column, binary, one, spelled};
+use super::columns::{Column, binary, of_side, spelled};
 use super::names::replace_in;
 
 /// The join that DataFusion plans, and its columns. `position` is that of the right side.
@@ -43,7 +43,9 @@ pub(super) fn joined(
         JoinConstraint::Using(columns) => {
             for (at, column) in columns.iter().enumerate() {
                 let name = spelled(column, &left)?;
-                let (l, r) = (one(&left, &name, position)?, one(&right, &name, position)?);
+                let position = Position::of_span(column.span()).or(position);
+                let l = of_side(&left, &name, position, "left")?;
+                let r = of_side(&right, &name, position, "right")?;
                 let is_last = at + 1 == columns.len();
                 let op = match asof {
                     Asof::Matched | Asof::All if is_last => BinaryOperator::GtEq,

@@ -85,14 +85,18 @@ fn one_join(left: Vec<Column>, right: Vec<Column>, join: &mut Join) -> Result<Ve
     let Some(condition) = constraint_mut(&mut join.join_operator) else {
         return Ok(left.into_iter().chain(right).collect());
     };
-    let shared: Vec<String> = match condition {
+    let shared: Vec<(String, Option<Position>)> = match condition {
         JoinConstraint::Using(columns) => {
-            columns.iter().map(|column| spelled(column, &left)).collect::<Result<_, _>>()?
+            let named = |column: &ObjectName| -> Result<(String, Option<Position>), Error> {
+                Ok((spelled(column, &left)?, Position::of_span(column.span()).or(position)))
+            };
+            columns.iter().map(named).collect::<Result<_, Error>>()?
         }
         // In the order of the left side, each once.
         JoinConstraint::Natural => {
             let is_there = |name: &str| right.iter().any(|c| c.name == name);
-            left.iter().map(|c| c.name.clone()).filter(|name| is_there(name)).collect()
+            let names = left.iter().map(|c| c.name.clone()).filter(|name| is_there(name));
+            names.map(|name| (name, position)).collect()
         }
         JoinConstraint::On(on) => {
             // The columns that earlier joins merged.
@@ -106,8 +110,9 @@ fn one_join(left: Vec<Column>, right: Vec<Column>, join: &mut Join) -> Result<Ve
     let is_shared = !shared.is_empty();
     let mut on: Option<Expr> = None;
     let mut merged: Vec<(String, Expr)> = Vec::new();
-    for name in shared {
-        let (l, r) = (one(&left, &name, position)?, one(&right, &name, position)?);
+    for (name, position) in shared {
+        let l = of_side(&left, &name, position, "left")?;
+        let r = of_side(&right, &name, position, "right")?;
         if merged.iter().any(|(known, _)| *known == name) {
             continue;
         }
@@ -176,12 +181,31 @@ pub(super) fn spelled(column: &ObjectName, left: &[Column]) -> Result<String, Er
     }
 }
 
-/// The only column of that name.
-pub(super) fn one(
+/// The only column of that name on one side of a join.
+pub(super) fn of_side(
     columns: &[Column],
     name: &str,
     position: Option<Position>,
+    side: &str,
 ) -> Result<Expr, Error> {
+    one(columns, name, position).map_err(|error| match error {
+        Error::UnknownName { name, candidates, .. } => Error::Cells {
+            code: "unknown_name",
+            message: format!("the {side} side of the join has no column `{name}`"),
+            position,
+            hint: Some(match candidates.first() {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!(
+                    "USING needs a column of one name on both sides; otherwise write `ON a.{name} = b.other`"
+                ),
+            }),
+        },
+        other => other,
+    })
+}
+
+/// The only column of that name.
+fn one(columns: &[Column], name: &str, position: Option<Position>) -> Result<Expr, Error> {
     let mut same = columns.iter().filter(|c| c.name == name);
     match (same.next(), same.next()) {
         (Some(column), None) => Ok(column.expr.clone()),

@@ -4,7 +4,7 @@
 use super::message::{Answer, Request};
 use super::*;
 use crate::error::Error;
-use crate::lift::{CellPlan, TensorScan};
+use crate::lift::{CellPlan, Sites, TensorScan};
 use crate::rows::splits::gathered;
 use crate::rows::splits::tests::{QUERIES, file};
 use crate::rows::{Batches, PhysicalRows, Piece, RowsState, RunTensor};
@@ -180,7 +180,8 @@ async fn planned(
     context.register_table("t", table).unwrap();
     let logical = context.sql(sql).await.unwrap().into_unoptimized_plan();
     let (shared, scans, notes, orders) = Default::default();
-    let plan = CellPlan { logical, shared, scans, notes, orders };
+    let sites = Sites::default();
+    let plan = CellPlan { logical, shared, scans, notes, orders, sites };
     let exploded = Arc::new(AtomicU64::new(0));
     let planned = rows.physical(plan, Arc::new(NoCells), 16 << 10, &exploded, spread).await;
     (planned.unwrap(), opened.store)

@@ -13,7 +13,7 @@ use crate::session::open::{Found, Opener, bare, pick, with_format};
 use crate::session::warehouse::{Definition, Entry};
 use crate::session::{Failure, Session};
 use crate::statement::Intent;
-use sqlparser::ast::Query;
+use sqlparser::ast::{ObjectName, Query};
 use std::collections::BTreeSet;
 use tessera_frontend::labels::Labels;
 use tessera_frontend::statement::{Insert, Statement};
@@ -50,7 +50,7 @@ impl Session {
             attempts.next();
             let mut opener = Opener::new(self, Vec::new(), statement);
             let Some(entry) = opener.entry(&key).await? else {
-                return Err(self.not_stored(&name, opener).await?);
+                return Err(self.not_stored(&insert.name, opener).await?);
             };
             let refused =
                 |kind| Err(Error::stage(Failure::NotATensor { name: name.clone(), kind }));
@@ -97,13 +97,18 @@ impl Session {
     }
 
     /// The error for a name that the catalog does not have.
-    async fn not_stored(&self, name: &str, mut opener: Opener<'_>) -> Result<Error, Error> {
-        let key = bare(name);
-        let refused = |kind| Error::stage(Failure::NotATensor { name: name.into(), kind });
+    async fn not_stored(
+        &self,
+        written: &ObjectName,
+        mut opener: Opener<'_>,
+    ) -> Result<Error, Error> {
+        let name = written.to_string();
+        let key = bare(&name);
+        let refused = |kind| Error::stage(Failure::NotATensor { name: name.clone(), kind });
         Ok(match opener.find(&key).await? {
             Some(Found::Table(_)) => refused("a table of rows"),
             Some(_) => refused("of the program, not of the warehouse"),
-            None => self.unknown(&key, self.host.warehouse.names().await?),
+            None => self.unknown(written, self.host.warehouse.names().await?),
         })
     }
 

@@ -1,0 +1,75 @@
+//! The attempts to plan a query: more than one where the first one fails.
+
+use datafusion::error::DataFusionError;
+use datafusion::execution::SessionState;
+use sqlparser::ast::Query;
+
+use super::blame::Outcome;
+use super::names::Prepared;
+use super::using::Stars;
+use super::{Lift, Planned, blame, error};
+use tessera_frontend::error::Error;
+
+impl Lift<'_> {
+    /// The plan of a prepared query. `as_tensors`: see [`Form`](super::Form).
+    ///
+    /// # Errors
+    /// Those of [`plan`](super::plan), with the position of the expression at fault.
+    pub(super) fn planned(
+        &mut self,
+        query: Query,
+        prepared: &Prepared,
+        because: &str,
+        as_tensors: bool,
+    ) -> Result<Planned, Error> {
+        let written = query.clone();
+        let (scans, notes) = (self.scans.len(), self.notes.len());
+        let mut stars = Stars::Kept;
+        let error = match self.attempt(query, prepared, because, as_tensors, stars) {
+            Ok(planned) => return Ok(planned),
+            Err(error) => error,
+        };
+        // An item may have the name of a column of `*`.
+        let error = match error.code() {
+            "ambiguous_name" | "duplicate_name" => {
+                self.scans.truncate(scans);
+                self.notes.truncate(notes);
+                let listed = Stars::Listed;
+                match self.attempt(written.clone(), prepared, because, as_tensors, listed) {
+                    Ok(planned) => return Ok(planned),
+                    // A relation that names columns of others has no columns without them.
+                    Err(other) if other.code() == "unknown_name" => error,
+                    Err(other) => {
+                        stars = listed;
+                        other
+                    }
+                }
+            }
+            _ => error,
+        };
+        if !error::wants_position(&error) {
+            return Err(error);
+        }
+        let text = error.to_string();
+        let mut plan = |query: Query| {
+            let (state, config, form) = (self.state, self.config, self.form);
+            let mut lift = Lift { state, config, form, scans: Vec::new(), notes: Vec::new() };
+            match lift.attempt(query, prepared, because, as_tensors, stars) {
+                Ok(_) => Outcome::Planned,
+                Err(e) if e.code() == error.code() && e.to_string() == text => Outcome::SameError,
+                Err(_) => Outcome::OtherError,
+            }
+        };
+        match blame::position(&written, &mut plan) {
+            Some(position) => Err(error.moved(Some(position))),
+            None => Err(error),
+        }
+    }
+}
+
+/// An error of a prepared query, with its position.
+pub(super) fn told(e: DataFusionError, prepared: &Prepared, state: &SessionState) -> Error {
+    let call = error::name_in(&e);
+    let error = error::of_text(error::plan(e), &prepared.texts);
+    error::placed(error, call.as_deref(), &prepared.calls, state)
+}

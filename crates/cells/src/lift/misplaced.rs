@@ -1,0 +1,91 @@
+//! Rejects aggregates and functions with OVER in clauses that are computed before them.
+//!
+//! DataFusion rejects aggregates in WHERE. It plans the others, which no operator can compute.
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::{Expr, LogicalPlan};
+
+use tessera_frontend::error::Error;
+
+/// Checks all nodes of a plan before types are coerced.
+///
+/// # Errors
+/// `plan_error`, without a position.
+pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
+    plan.apply_with_subqueries(|node| match refused(node) {
+        Some(error) => Err(DataFusionError::External(Box::new(error))),
+        None => Ok(TreeNodeRecursion::Continue),
+    })?;
+    Ok(())
+}
+
+fn refused(node: &LogicalPlan) -> Option<Error> {
+    match node {
+        LogicalPlan::Aggregate(groups) => {
+            groups.group_expr.iter().find_map(Call::of).map(|call| match call {
+                Call::Aggregate => error(
+                    "GROUP BY cannot contain an aggregate: groups exist before it is computed",
+                    "group the rows of a subquery: `SELECT m, count(*) FROM (SELECT k, avg(v) AS m FROM t GROUP BY k) GROUP BY m`",
+                ),
+                Call::Window => error(
+                    "GROUP BY cannot contain a function with OVER: groups exist before it is computed",
+                    "group the rows of a subquery: `FROM (SELECT *, ntile(4) OVER (ORDER BY v) AS q FROM t) GROUP BY q`",
+                ),
+            })
+        }
+        LogicalPlan::Join(join) => {
+            let keys = join.on.iter().flat_map(|(left, right)| [left, right]);
+            keys.chain(&join.filter).find_map(Call::of).map(|call| match call {
+                Call::Aggregate => error(
+                    "ON cannot contain an aggregate: joins are computed before it",
+                    "join the groups of a subquery: `JOIN (SELECT k, max(v) AS m FROM b GROUP BY k) c ON c.m = a.v`",
+                ),
+                Call::Window => error(
+                    "ON cannot contain a function with OVER: joins are computed before it",
+                    "join a subquery that computes it: `JOIN (SELECT *, row_number() OVER (ORDER BY v) AS n FROM b) c ON c.n = a.n`",
+                ),
+            })
+        }
+        // WHERE is checked before, and names stand for the functions of QUALIFY.
+        LogicalPlan::Filter(filter) if Call::of(&filter.predicate) == Some(Call::Window) => {
+            Some(error(
+                "HAVING cannot contain a function with OVER, which is computed after it",
+                "filter with QUALIFY: `QUALIFY row_number() OVER (ORDER BY sum(v)) <= 3`",
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// A call that reads several rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Aggregate,
+    Window,
+}
+
+impl Call {
+    /// The first such call in an expression.
+    fn of(expr: &Expr) -> Option<Self> {
+        let mut found = None;
+        let walked = expr.apply(|e| {
+            found = match e {
+                Expr::AggregateFunction(_) => Some(Self::Aggregate),
+                Expr::WindowFunction(_) => Some(Self::Window),
+                _ => return Ok(TreeNodeRecursion::Continue),
+            };
+            Ok(TreeNodeRecursion::Stop)
+        });
+        walked.ok().and(found)
+    }
+}
+
+fn error(message: &str, hint: &str) -> Error {
+    Error::Cells {
+        code: "plan_error",
+        message: message.to_string(),
+        position: None,
+        hint: Some(hint.to_string()),
+    }
+}

@@ -1,0 +1,90 @@
+//! The places of expressions that can fail while rows are computed: their operators know no places.
+
+use std::ops::ControlFlow;
+
+use sqlparser::ast::{BinaryOperator, Expr, Query, Value, Visitor};
+use tessera_frontend::error::Position;
+use tessera_frontend::walk::walk;
+use tessera_frontend::{ast, span_of};
+
+use super::names::FLOOR_DIVIDE;
+use crate::RowsErrorKind;
+
+/// Functions that divide integers.
+const DIVIDE: [&str; 6] =
+    [FLOOR_DIVIDE, "floor_divide", "fmod", "mod", "remainder", "trunc_divide"];
+
+/// The expressions of a cell block that can fail while rows are computed, in the order of the text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sites {
+    /// The divisions; `None` for one in the text of a view.
+    divisions: Vec<Option<Position>>,
+    /// The subqueries that are values.
+    values: Vec<Option<Position>>,
+}
+
+impl Sites {
+    /// The expressions of a prepared query.
+    pub(super) fn of(query: &Query) -> Self {
+        let mut sites = Sites::default();
+        let _ = walk(query, &mut sites);
+        sites
+    }
+
+    /// The position of the only expression that can have an error of that kind.
+    pub fn position(&self, kind: RowsErrorKind) -> Option<Position> {
+        let all = match kind {
+            RowsErrorKind::ZeroDivision => &self.divisions,
+            RowsErrorKind::SeveralRows => &self.values,
+            _ => return None,
+        };
+        // An expression with a name stands wherever the name does.
+        let first = all.first()?;
+        if all.iter().all(|place| place == first) { *first } else { None }
+    }
+}
+
+impl Visitor for Sites {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::BinaryOp { op, right, .. } if divides(op) && !is_other_than_zero(right) => {
+                self.divisions.push(Position::of_span(span_of(expr)));
+            }
+            Expr::Function(function) => {
+                let Some(call) = ast::call(expr) else { return ControlFlow::Continue(()) };
+                let name = call.name.value.to_ascii_lowercase();
+                let divisor = call.positional.last();
+                if DIVIDE.contains(&name.as_str()) && divisor.is_none_or(|e| !is_other_than_zero(e))
+                {
+                    // `//` has no name in the text.
+                    let place = Position::of(&function.name);
+                    self.divisions.push(place.or_else(|| Position::of_span(span_of(expr))));
+                }
+            }
+            Expr::Subquery(_) => self.values.push(Position::of_span(span_of(expr))),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn divides(op: &BinaryOperator) -> bool {
+    matches!(
+        op,
+        BinaryOperator::Divide | BinaryOperator::Modulo | BinaryOperator::DuckIntegerDivide
+    )
+}
+
+/// True for a number that is written out and is not zero.
+fn is_other_than_zero(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) => is_other_than_zero(inner),
+        Expr::Value(value) => match &value.value {
+            Value::Number(number, _) => number.bytes().any(|b| b.is_ascii_digit() && b != b'0'),
+            _ => false,
+        },
+        _ => false,
+    }
+}

@@ -68,11 +68,13 @@ mod rounded;
 mod row_values;
 mod rows;
 mod scan;
+mod series;
 mod shared;
 mod shifts;
 mod table;
 mod time;
 mod unnamed;
+mod unnested;
 mod unreadable;
 mod unsigned;
 mod using;
@@ -130,6 +132,8 @@ pub(crate) enum CellRelation {
         /// The table.
         source: Arc<dyn TableSource>,
         name: String,
+        /// Alternative names of its columns, and the columns.
+        also: Vec<(Arc<str>, Arc<str>)>,
     },
     /// A view of cells, which its query replaces.
     Query {
@@ -285,7 +289,7 @@ fn logical(
     let options = ParserOptions::from(&state.config_options().sql_parser);
     let planner = SqlToRel::new_with_options(&context, options);
     let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
-    let plan = grouping::rewrite(plan)?;
+    let plan = grouping::rewrite(unnested::rewrite(plan)?)?;
     let plan = time::rewrite(plan, &prepared.texts, state)?;
     let plan = mixed::rewrite(plan)?;
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;

@@ -36,6 +36,7 @@ mod rules;
 mod run;
 mod runtime;
 mod scratch;
+mod series;
 mod shared;
 mod shared_run;
 mod single;
@@ -60,6 +61,7 @@ pub use remote::{
 };
 pub use run::{Batches, PhysicalRows};
 pub use runtime::{RowsRuntime, RowsState};
+pub(crate) use series::{Series, SeriesRows};
 pub use stop::{IsStopped, in_place};
 pub(crate) use thrift::check_parquet;
 

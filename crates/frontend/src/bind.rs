@@ -367,7 +367,7 @@ pub fn unknown_reader(name: &ObjectName) -> Error {
             None if written.to_ascii_lowercase().starts_with("read") => {
                 format!("files are read by {}, and `FROM 'path'` finds the format", words.join(", "))
             }
-            None => "numbers in a row are `FROM (SELECT arange(10) AS i)`; files are read by `FROM 'path'`".to_string(),
+            None => "integers and times in a row are `FROM range(10)`, elements of lists `FROM t, unnest(t.list)`; files are read by `FROM 'path'`".to_string(),
         }),
     }
 }

@@ -118,7 +118,7 @@ fn has(groups: &[&[Row]], name: &str) -> bool {
 }
 
 /// Aggregates that cells have and tensors lack, or have under other names.
-const SQL_AGGREGATES: [&str; 22] = [
+const SQL_AGGREGATES: [&str; 27] = [
     "approx_distinct",
     "approx_median",
     "approx_percentile_cont",
@@ -132,8 +132,13 @@ const SQL_AGGREGATES: [&str; 22] = [
     "covar_samp",
     "first_value",
     "last_value",
+    "list",
+    "mode",
     "nth_value",
     "percentile_cont",
+    "percentile_disc",
+    "quantile_cont",
+    "quantile_disc",
     "regr_intercept",
     "regr_r2",
     "regr_slope",

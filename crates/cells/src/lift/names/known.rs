@@ -211,6 +211,7 @@ fn relations(from: &TableWithJoins, out: &mut BTreeSet<String>) {
                 out.extend(name.map(|name| name.value.to_lowercase()));
             }
             TableFactor::Derived { alias: Some(alias), .. }
+            | TableFactor::UNNEST { alias: Some(alias), .. }
             | TableFactor::NestedJoin { alias: Some(alias), .. } => {
                 out.insert(alias.name.value.to_lowercase());
             }

@@ -186,8 +186,15 @@ pub(in crate::lift) fn call(name: &str, args: Vec<Expr>) -> Expr {
 }
 
 /// Functions with another name in DataFusion.
-const NAMES: [(&str, &str); 4] =
-    [("std", "stddev"), ("sign", "signum"), ("ceiling", "ceil"), ("arctan2", "atan2")];
+const NAMES: [(&str, &str); 7] = [
+    ("std", "stddev"),
+    ("sign", "signum"),
+    ("ceiling", "ceil"),
+    ("arctan2", "atan2"),
+    ("list", "array_agg"),
+    ("list_value", "make_array"),
+    ("regexp_matches", "regexp_like"),
+];
 
 fn has_arguments(args: &FunctionArguments) -> bool {
     match args {

@@ -62,3 +62,13 @@ same("SELECT timestamp '2020-01-01' + INTERVAL '1 month 1 day' * 1.5 AS a, times
 same("SELECT i, ~i AS a, ~(i + k) AS b FROM t ORDER BY i")
 same("SELECT i FROM t WHERE ~i = -3")
 f.error("SELECT -(i::uint64) FROM t", "type_error: `-` is defined for signed numbers")
+
+f.note("Texts of CSV files that are NULL.")
+GAPS = "'tests/data/tables/gaps.csv'"
+for options in ("nullstr => ['', 'NA', '-']", "nullstr => 'NA'", "nullstr => ['NA', '-'], all_varchar => true"):
+    sql = f"SELECT a, b = '' AS b0, b IS NULL AS b1, c, c IS NULL AS c1 FROM read_csv({GAPS}, {options}) WHERE coalesce(a, '') <> '' OR c IS NULL" if "''" not in options else f"SELECT a, b, c, a + c AS s FROM read_csv({GAPS}, {options})"
+    same(sql.replace("c, c IS NULL", "nullif(c, '') AS c, c IS NULL"), sql.replace("c, c IS NULL", "nullif(c, '') AS c, c IS NULL").replace("=>", "="))
+f.error(f"SELECT * FROM read_csv({GAPS}, nullstr => [1])", "syntax: `nullstr` takes texts")
+f.error(f"SELECT * FROM read_csv({GAPS}, delimiter => [';'])", "syntax: `delimiter` of `read_csv` must be a literal")
+f.ok(f"CREATE EXTERNAL TABLE gaps STORED AS CSV LOCATION {GAPS} OPTIONS (nullstr 'NA')")
+same("SELECT count(a) AS a, count(b) AS b, count(c) AS c FROM gaps", f"SELECT count(a) AS a, count(b) AS b, count(c) AS c FROM read_csv({GAPS}, nullstr = 'NA')")

@@ -49,7 +49,7 @@ mod top;
 mod wrapped;
 mod written;
 
-pub(crate) use csv::{CsvLines, Marks, State};
+pub(crate) use csv::{CsvLines, Marks, Nulls, State};
 pub(crate) use guard::Guarded;
 pub(crate) use ipc::IpcFormat;
 pub(crate) use json::JsonFiles;

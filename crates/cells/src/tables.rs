@@ -194,10 +194,10 @@ impl RowsState {
         let state = self.get()?;
         // Larger batches are refused: a batch of an Arrow file is in memory as a whole.
         let batch_bytes = (self.memory_limit() / 4).max(BATCH_BYTES_LEAST);
-        let Reading { format: reading, storage, csv } =
+        let Reading { format: reading, storage, nulls, csv } =
             options::reader(format, url, options, batch_bytes)?;
         let within = (state.runtime_env(), self.places());
-        let place = places::place(format, url, &storage, within, stores, versions).await?;
+        let place = places::place(format, url, &storage, nulls, within, stores, versions).await?;
         let Place { url: place, files, root, store, names } = place;
         let reading = Arc::new(Guarded::new(reading, root.clone()));
         // The listing has no other files.

@@ -412,6 +412,9 @@ pub fn dotted(name: &ObjectName) -> String {
     parts.join(".")
 }
 
+/// The option of CSV files that may be a list of texts. Each is an option of that name.
+const NULL_TEXTS: &str = "nullstr";
+
 /// `read_zarr('url', key => value, …)`.
 fn read(name: &ObjectName, format: &str, args: &[FunctionArg]) -> Result<RelationRef, Error> {
     let fault = |message: String| Error::Syntax {
@@ -440,6 +443,16 @@ fn read(name: &ObjectName, format: &str, args: &[FunctionArg]) -> Result<Relatio
                     )));
                 }
             }
+            FunctionArg::Named {
+                name: key, arg: FunctionArgExpr::Expr(Expr::Array(list)), ..
+            } if key.value.eq_ignore_ascii_case(NULL_TEXTS) => {
+                for item in &list.elem {
+                    match text(item) {
+                        Some(value) => options.push((key.value.clone(), value)),
+                        None => return Err(fault(format!("`{key}` takes texts"))),
+                    }
+                }
+            }
             FunctionArg::Named { name: key, arg, .. } => match literal(arg) {
                 Some(value) => options.push((key.value.clone(), value)),
                 None => return Err(fault(format!("`{key}` of `{name}` must be a literal"))),
@@ -464,15 +477,18 @@ fn read(name: &ObjectName, format: &str, args: &[FunctionArg]) -> Result<Relatio
     }
 }
 
-/// A URL, or a list of them as JSON.
-fn urls(expr: &Expr) -> Option<String> {
-    let text = |expr: &Expr| match expr {
+fn text(expr: &Expr) -> Option<String> {
+    match expr {
         Expr::Value(value) => match &value.value {
             Value::SingleQuotedString(text) => Some(text.clone()),
             _ => None,
         },
         _ => None,
-    };
+    }
+}
+
+/// A URL, or a list of them as JSON.
+fn urls(expr: &Expr) -> Option<String> {
     match expr {
         Expr::Array(list) if !list.elem.is_empty() => {
             let all: Vec<String> = list.elem.iter().map(text).collect::<Option<_>>()?;

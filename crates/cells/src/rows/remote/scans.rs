@@ -9,6 +9,7 @@
 //! needs what is not encoded stays, and [`difference`] compares what the text of a plan does not show.
 
 use super::codec::{RowsCodec, broken};
+use crate::rows::Nulls;
 use crate::rows::guard::{Bounds, guarded_again, within};
 use crate::tables::StoreRecipe;
 use datafusion::common::Statistics;
@@ -49,6 +50,9 @@ pub(super) struct Scan {
     text_bytes: u64,
     #[prost(bool, tag = "6")]
     preserve_order: bool,
+    /// The texts of CSV files that are NULL.
+    #[prost(string, repeated, tag = "7")]
+    nulls: Vec<String>,
 }
 
 /// Why a scan stays on the server; `None` if it may be sent, with at most so many bytes of rows.
@@ -125,6 +129,7 @@ pub(super) fn encoded(
         rows_max: bounds.rows_max as u64,
         text_bytes: bounds.text_bytes,
         preserve_order: files.preserve_order,
+        nulls: bounds.nulls.texts().to_vec(),
     })
 }
 
@@ -138,7 +143,7 @@ pub(super) fn decoded(
     session: &TaskContext,
     converter: &dyn PhysicalProtoConverterExtension,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let Scan { scan, recipe, noted, rows_max, text_bytes, preserve_order } = sent;
+    let Scan { scan, recipe, noted, rows_max, text_bytes, preserve_order, nulls } = sent;
     let mut node = scan.ok_or_else(|| broken("a scan"))?;
     let noted: Vec<_> = noted.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     // On the server the files are in their store already.
@@ -152,7 +157,9 @@ pub(super) fn decoded(
     let plain = plain.downcast_ref::<DataSourceExec>().and_then(files_of);
     let plain = plain.ok_or_else(|| broken("a scan"))?;
     let store = plain.object_store_url.as_str();
-    let bounds = Bounds { rows_max: usize::try_from(rows_max).unwrap_or(usize::MAX), text_bytes };
+    let nulls = Nulls::new(nulls).map_err(|_| broken("the options of a scan"))?;
+    let rows_max = usize::try_from(rows_max).unwrap_or(usize::MAX);
+    let bounds = Bounds { rows_max, text_bytes, nulls };
     let quota = session.session_config().get_extension::<Quota>();
     let batch_rows = session.session_config().batch_size();
     let inner = with_size_hint(&plain.file_source);

@@ -50,7 +50,7 @@ use super::table::{CellSource, CellTable, Named};
 use super::{CellRelation, CellTables, Density};
 use columns::Columns;
 use known::Known;
-pub(super) use ours::call;
+pub(super) use ours::{RENAMED, call};
 use spelling::Spelling;
 use subscripts::Subscript;
 use surface::span_is_operator;

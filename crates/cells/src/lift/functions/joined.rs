@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{AggregateUDF, AggregateUDFImpl, Documentation};
+use datafusion::logical_expr::{AggregateUDF, AggregateUDFImpl};
 
 use super::inner::of_inner;
 
@@ -27,6 +27,7 @@ impl AggregateUDFImpl for Joined {
     of_inner!(
         name,
         aliases,
+        documentation,
         signature,
         return_type,
         accumulator,
@@ -46,9 +47,5 @@ impl AggregateUDFImpl for Joined {
     ) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {
         // It sorts its values whether the rows are ordered or not.
         Ok(Some(self))
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 }

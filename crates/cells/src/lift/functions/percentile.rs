@@ -28,6 +28,7 @@ impl AggregateUDFImpl for Percentile {
     // A frame is evaluated more than once, which this accumulator does not support.
     of_inner!(
         name,
+        documentation,
         aliases,
         signature,
         coerce_types,

@@ -72,3 +72,10 @@ f.error(f"SELECT * FROM read_csv({GAPS}, nullstr => [1])", "syntax: `nullstr` ta
 f.error(f"SELECT * FROM read_csv({GAPS}, delimiter => [';'])", "syntax: `delimiter` of `read_csv` must be a literal")
 f.ok(f"CREATE EXTERNAL TABLE gaps STORED AS CSV LOCATION {GAPS} OPTIONS (nullstr 'NA')")
 same("SELECT count(a) AS a, count(b) AS b, count(c) AS c FROM gaps", f"SELECT count(a) AS a, count(b) AS b, count(c) AS c FROM read_csv({GAPS}, nullstr = 'NA')")
+
+f.note("UUIDs of Parquet are texts.")
+UUIDS = "'tests/data/tables/uuids.parquet'"
+same(f"SELECT n, id FROM {UUIDS} ORDER BY n", f"SELECT n, id::text AS id FROM {UUIDS} ORDER BY n")
+same(f"SELECT n FROM {UUIDS} WHERE id = '25303b46-515c-6772-7d88-939ea9b4bfca'")
+same(f"SELECT count(DISTINCT id) AS a, max(id) AS b FROM {UUIDS} WHERE n < 3", f"SELECT count(DISTINCT id) AS a, max(id::text) AS b FROM {UUIDS} WHERE n < 3")
+same(f"SELECT a.n, b.n AS m FROM {UUIDS} a LEFT JOIN {UUIDS} b ON a.id = b.id ORDER BY ALL")

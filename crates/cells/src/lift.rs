@@ -106,7 +106,7 @@ use sqlparser::ast::{Query, Statement};
 use tessera_planner::config::Config;
 
 pub(crate) use cube::{Cells, Cube, CubeVariable};
-pub(crate) use functions::{MovingSum, session_state};
+pub(crate) use functions::{MovingSum, session_state, uuid_text};
 pub(crate) use labelled::{coordinate, origins};
 pub use listed::RowsFunction;
 pub use planner::Planner;

@@ -26,6 +26,7 @@ mod sliding;
 mod sum;
 mod time_shift;
 mod time_text;
+mod uuid_text;
 
 use std::sync::Arc;
 
@@ -64,6 +65,7 @@ use sum::CheckedSum;
 use tessera_frontend::error::Error;
 pub(super) use time_shift::TimeShift;
 pub(super) use time_text::TimeText;
+pub(crate) use uuid_text::uuid_text;
 
 /// Memory limit from which on joins may use more memory to run faster.
 const PLACES_MIN: u64 = 1 << 30;
@@ -131,7 +133,7 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     ours.extend(elementwise::functions());
     ours.extend(hashes::functions());
     ours.extend(scaled::functions());
-    ours.push(extract::function());
+    ours.extend([extract::function(), uuid_text()]);
     for udf in ours {
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }

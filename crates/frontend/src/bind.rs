@@ -244,6 +244,13 @@ impl Search {
             }
             return;
         }
+        // Subqueries in the arguments of functions.
+        match factor {
+            TableFactor::UNNEST { array_exprs, .. } => self.expressions(array_exprs),
+            TableFactor::Function { args, .. } => self.expressions(args),
+            TableFactor::Table { args: Some(args), .. } => self.expressions(&args.args),
+            _ => {}
+        }
         match reference(factor) {
             Ok(Some(RelationRef::Name(name)))
                 if self.ctes.iter().any(|cte| cte.eq_ignore_ascii_case(&name)) => {}

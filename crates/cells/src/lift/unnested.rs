@@ -1,4 +1,4 @@
-//! UNNEST over columns of the relations before it.
+//! UNNEST over columns of the relations before it, and LATERAL subqueries without FROM.
 //!
 //! ```text
 //! Cross join                                Projection: t.*, x AS u.x
@@ -9,7 +9,7 @@
 //!         Projection: outer t.list AS x
 //!           EmptyRelation
 //! ```
-//! DataFusion plans UNNEST in FROM as LATERAL, and does not make a join of it. Here the operators of the subquery stand
+//! DataFusion plans UNNEST in FROM as LATERAL, and makes a join only of conditions with columns outside. Here the operators of the subquery stand
 //! over the rows of the first side, whose columns they pass on under other names: those of the subquery have no
 //! qualifiers. DataFusion knows that a key of groups occurs once, and would still know it above UNNEST, where it occurs
 //! several times: a function hides it. In a LEFT JOIN without a condition a row without elements stays, with NULL.
@@ -41,7 +41,7 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     .map(|t| t.data)
 }
 
-/// The join as UNNEST over its first side; `None` for other joins.
+/// The join as the operators of its second side over its first one; `None` for other joins.
 fn unnested(join: &Join) -> Result<Option<LogicalPlan>> {
     let (body, alias) = match &*join.right {
         LogicalPlan::Subquery(inner) => (&inner.subquery, None),
@@ -62,8 +62,8 @@ fn unnested(join: &Join) -> Result<Option<LogicalPlan>> {
     let first = join.left.schema();
     let over = Over { first: &join.left, unnests: 0, is_outer };
     let Some((plan, unnests)) = over.graft(body)? else { return Ok(None) };
-    // Rows of several lists at once: which of them had no elements is not known.
-    if unnests == 0 || (is_outer && unnests > 1) {
+    // Rows of several lists: which of them had no elements is not known.
+    if is_outer && unnests > 1 {
         return Ok(None);
     }
     let kept = first.columns().into_iter().enumerate();
@@ -141,6 +141,14 @@ impl Over<'_> {
                 }
                 let plan = Projection::try_new(items, Arc::new(input))?;
                 Ok(Some(LogicalPlan::Projection(plan)))
+            }
+            // A row that is left out would stay with NULL in a LEFT JOIN.
+            LogicalPlan::Filter(filter) if !self.is_outer => {
+                let Some(input) = self.operator(&filter.input)? else { return Ok(None) };
+                let condition = inside(&filter.predicate, self.first.schema())?;
+                let Some(condition) = condition else { return Ok(None) };
+                let plan = Filter::try_new(condition, Arc::new(input))?;
+                Ok(Some(LogicalPlan::Filter(plan)))
             }
             LogicalPlan::Unnest(unnest) => {
                 let Some(input) = self.operator(&unnest.input)? else { return Ok(None) };

@@ -118,10 +118,12 @@ fn has(groups: &[&[Row]], name: &str) -> bool {
 }
 
 /// Aggregates that cells have and tensors lack, or have under other names.
-const SQL_AGGREGATES: [&str; 27] = [
+const SQL_AGGREGATES: [&str; 31] = [
     "approx_distinct",
     "approx_median",
     "approx_percentile_cont",
+    "arg_max",
+    "arg_min",
     "array_agg",
     "bit_and",
     "bit_or",
@@ -133,6 +135,8 @@ const SQL_AGGREGATES: [&str; 27] = [
     "first_value",
     "last_value",
     "list",
+    "max_by",
+    "min_by",
     "mode",
     "nth_value",
     "percentile_cont",

@@ -22,6 +22,14 @@ pub struct RowsFunction {
     pub about: String,
 }
 
+/// Aggregates that are written with others.
+const AGGREGATES: [(&str, &str, &str); 4] = [
+    ("arg_max", "arg_max(x, y)", "The x of the row with the greatest y."),
+    ("arg_min", "arg_min(x, y)", "The x of the row with the smallest y."),
+    ("max_by", "max_by(x, y)", "The same as `arg_max`."),
+    ("min_by", "min_by(x, y)", "The same as `arg_min`."),
+];
+
 /// Functions of FROM.
 const TABLES: [(&str, &str, &str); 7] = [
     (
@@ -69,9 +77,10 @@ fn functions(state: &SessionState) -> Vec<RowsFunction> {
     for (name, f) in sorted(state.window_functions()) {
         all.add("window", name, f.name(), f.documentation());
     }
-    for (name, signature, about) in TABLES {
-        let (signature, about) = (signature.to_string(), about.to_string());
-        all.insert("table", name, signature, about);
+    for (kind, functions) in [("aggregate", &AGGREGATES[..]), ("table", &TABLES)] {
+        for (name, signature, about) in functions {
+            all.insert(kind, name, signature.to_string(), about.to_string());
+        }
     }
     for (ours, own) in RENAMED {
         let Some(known) = all.0.get(own).cloned() else { continue };

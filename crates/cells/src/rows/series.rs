@@ -288,7 +288,7 @@ impl Batches {
     /// The next batch; `None` after the last one, and after an error.
     fn next_batch(&mut self, is_read: bool) -> Result<Option<RecordBatch>> {
         let count = (self.rows.end - self.rows.start).min(self.most);
-        let values = match &self.series.values {
+        let values: Vec<i64> = match &self.series.values {
             SeriesRows::Strided { start, step, .. } => {
                 // Wrapping: the sum is a value of the series, whatever the product is.
                 let value = |row: u64| start.wrapping_add((row as i64).wrapping_mul(*step));

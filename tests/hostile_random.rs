@@ -132,8 +132,10 @@ fn right() -> Vec<String> {
 /// What statements are made of.
 fn words(trial: &mut Trial) -> Words {
     let shown: Value = serde_json::from_slice(&trial.whole("SHOW FUNCTIONS", "json")).unwrap();
+    // Those of rows alone have no example.
     let functions = rows(&shown)
         .iter()
+        .filter(|row| row[5] != "")
         .map(|row| {
             let [name, signature, example] = [0, 1, 5].map(|i| row[i].as_str().unwrap());
             Function::of(name, signature, example)

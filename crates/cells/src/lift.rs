@@ -52,6 +52,7 @@ mod kept;
 mod labelled;
 mod labels;
 mod like;
+mod listed;
 mod local_time;
 mod lower;
 mod markers;
@@ -75,12 +76,14 @@ mod rounded;
 mod row_values;
 mod rows;
 mod scan;
+mod series;
 mod shared;
 mod shifts;
 mod sites;
 mod table;
 mod time;
 mod unnamed;
+mod unnested;
 mod unreadable;
 mod unsigned;
 mod using;
@@ -112,8 +115,9 @@ use tessera_planner::config::Config;
 
 pub(crate) use cube::{Cells, Cube, CubeVariable};
 pub use density::Density;
-pub(crate) use functions::{MovingSum, session_state};
+pub(crate) use functions::{MovingSum, session_state, uuid_text};
 pub(crate) use labelled::{coordinate, origins};
+pub use listed::RowsFunction;
 pub use planner::Planner;
 pub use scan::{ScanColumn, TensorScan, Top};
 pub(crate) use shared::SharedRows;
@@ -141,6 +145,8 @@ pub(crate) enum CellRelation {
         /// The table.
         source: Arc<dyn TableSource>,
         name: String,
+        /// Alternative names of its columns, and the columns.
+        also: Vec<(Arc<str>, Arc<str>)>,
     },
     /// A view of cells, which its query replaces.
     Query {
@@ -269,7 +275,7 @@ fn logical(
     let planner = SqlToRel::new_with_options(&context, options);
     let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
     misplaced::check(&plan)?;
-    let plan = grouping::rewrite(plan)?;
+    let plan = grouping::rewrite(unnested::rewrite(plan)?)?;
     let plan = time::rewrite(plan, &prepared.texts, state)?;
     let plan = mixed::rewrite(plan)?;
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;

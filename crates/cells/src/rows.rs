@@ -36,6 +36,7 @@ mod rules;
 mod run;
 mod runtime;
 mod scratch;
+mod series;
 mod shared;
 mod shared_run;
 mod single;
@@ -48,7 +49,7 @@ mod top;
 mod wrapped;
 mod written;
 
-pub(crate) use csv::{CsvLines, Marks, State};
+pub(crate) use csv::{CsvLines, Marks, Nulls, State};
 pub(crate) use guard::Guarded;
 pub(crate) use ipc::IpcFormat;
 pub(crate) use json::JsonFiles;
@@ -60,6 +61,7 @@ pub use remote::{
 };
 pub use run::{Batches, PhysicalRows};
 pub use runtime::{RowsRuntime, RowsState};
+pub(crate) use series::{Series, SeriesRows};
 pub use stop::{IsStopped, in_place};
 pub(crate) use thrift::check_parquet;
 

@@ -10,6 +10,7 @@ mod headers;
 mod options;
 mod partitions;
 mod places;
+mod uuids;
 
 pub use places::Registered;
 pub(crate) use places::{Places, StoreRecipe};
@@ -29,12 +30,13 @@ use options::Reading;
 use partitions::WithNulls;
 use places::Place;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tessera_frontend::RelationRef;
 use tessera_frontend::ast::UrlKind;
 use tessera_storage::source::{SourceError, Stores, Versions, passing};
+use uuids::WithUuids;
 
 /// Timeout for reading the schema of a table.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -194,10 +196,10 @@ impl RowsState {
         let state = self.get()?;
         // Larger batches are refused: a batch of an Arrow file is in memory as a whole.
         let batch_bytes = (self.memory_limit() / 4).max(BATCH_BYTES_LEAST);
-        let Reading { format: reading, storage, csv } =
+        let Reading { format: reading, storage, nulls, csv } =
             options::reader(format, url, options, batch_bytes)?;
         let within = (state.runtime_env(), self.places());
-        let place = places::place(format, url, &storage, within, stores, versions).await?;
+        let place = places::place(format, url, &storage, nulls, within, stores, versions).await?;
         let Place { url: place, files, root, store, names } = place;
         let reading = Arc::new(Guarded::new(reading, root.clone()));
         // The listing has no other files.
@@ -238,12 +240,12 @@ impl RowsState {
             }
             let Some(csv) = &csv else {
                 let schema = listing.infer_schema(state, &place).await?;
-                return Ok(match format {
-                    TableFormat::Parquet => {
-                        (calendars::of_files(schema, state, &place, &root).await?, None)
-                    }
-                    _ => (schema, None),
-                });
+                if format != TableFormat::Parquet {
+                    return Ok((schema, None, BTreeSet::new()));
+                }
+                let uuids = uuids::of_files(&schema, state, &place).await?;
+                let schema = calendars::of_files(schema, state, &place, &root).await?;
+                return Ok((schema, None, uuids));
             };
             let all = place.list_all_files(state, &files, "").await?;
             let mut all: Vec<ObjectMeta> = all.try_collect().await?;
@@ -253,9 +255,9 @@ impl RowsState {
                 false => None,
             };
             let shown = |file: &ObjectMeta| format!("{root}/{}", file.location);
-            Ok((csv.columns(&files, &all, shown).await?, differing))
+            Ok((csv.columns(&files, &all, shown).await?, differing, BTreeSet::new()))
         };
-        let (schema, differing) = tokio::time::timeout(TIMEOUT, known)
+        let (schema, differing, uuids) = tokio::time::timeout(TIMEOUT, known)
             .await
             .map_err(|_| Error::Timeout { limit_s: TIMEOUT.as_secs() })?
             .map_err(failed)?;
@@ -279,10 +281,11 @@ impl RowsState {
         let config =
             ListingTableConfig::new(place).with_listing_options(listing).with_schema(schema);
         let files = ListingTable::try_new(config).map_err(failed)?;
-        let table = Table(match keys.iter().any(|key| key.has_null) {
+        let table: Arc<dyn TableProvider> = match keys.iter().any(|key| key.has_null) {
             true => Arc::new(WithNulls::new(files, keys)),
             false => Arc::new(files),
-        });
+        };
+        let table = Table(uuids::as_texts(table, uuids));
         Ok(OpenedTable { table, url, version, store })
     }
 
@@ -300,8 +303,9 @@ impl RowsState {
 
     async fn read_small(&self, table: &Table, limit: u64) -> Option<(Table, u64)> {
         let state = self.get().ok()?;
-        let with_nulls = table.0.downcast_ref::<WithNulls>().map(WithNulls::files);
-        if let Some(files) = with_nulls.or_else(|| table.0.downcast_ref::<ListingTable>()) {
+        let files = table.0.downcast_ref::<WithUuids>().map_or(&table.0, WithUuids::files);
+        let with_nulls = files.downcast_ref::<WithNulls>().map(WithNulls::files);
+        if let Some(files) = with_nulls.or_else(|| files.downcast_ref::<ListingTable>()) {
             let mut bytes = 0;
             for place in files.table_paths() {
                 let store = state.runtime_env().object_store(place).ok()?;

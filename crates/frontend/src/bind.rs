@@ -244,6 +244,13 @@ impl Search {
             }
             return;
         }
+        // Subqueries in the arguments of functions.
+        match factor {
+            TableFactor::UNNEST { array_exprs, .. } => self.expressions(array_exprs),
+            TableFactor::Function { args, .. } => self.expressions(args),
+            TableFactor::Table { args: Some(args), .. } => self.expressions(&args.args),
+            _ => {}
+        }
         match reference(factor) {
             Ok(Some(RelationRef::Name(name)))
                 if self.ctes.iter().any(|cte| cte.eq_ignore_ascii_case(&name)) => {}
@@ -367,7 +374,7 @@ pub fn unknown_reader(name: &ObjectName) -> Error {
             None if written.to_ascii_lowercase().starts_with("read") => {
                 format!("files are read by {}, and `FROM 'path'` finds the format", words.join(", "))
             }
-            None => "numbers in a row are `FROM (SELECT arange(10) AS i)`; files are read by `FROM 'path'`".to_string(),
+            None => "integers and times in a row are `FROM range(10)`, elements of lists `FROM t, unnest(t.list)`; files are read by `FROM 'path'`".to_string(),
         }),
     }
 }
@@ -412,6 +419,9 @@ pub fn dotted(name: &ObjectName) -> String {
     parts.join(".")
 }
 
+/// The option of CSV files that may be a list of texts. Each is an option of that name.
+const NULL_TEXTS: &str = "nullstr";
+
 /// `read_zarr('url', key => value, …)`.
 fn read(name: &ObjectName, format: &str, args: &[FunctionArg]) -> Result<RelationRef, Error> {
     let fault = |message: String| Error::Syntax {
@@ -440,6 +450,16 @@ fn read(name: &ObjectName, format: &str, args: &[FunctionArg]) -> Result<Relatio
                     )));
                 }
             }
+            FunctionArg::Named {
+                name: key, arg: FunctionArgExpr::Expr(Expr::Array(list)), ..
+            } if key.value.eq_ignore_ascii_case(NULL_TEXTS) => {
+                for item in &list.elem {
+                    match text(item) {
+                        Some(value) => options.push((key.value.clone(), value)),
+                        None => return Err(fault(format!("`{key}` takes texts"))),
+                    }
+                }
+            }
             FunctionArg::Named { name: key, arg, .. } => match literal(arg) {
                 Some(value) => options.push((key.value.clone(), value)),
                 None => return Err(fault(format!("`{key}` of `{name}` must be a literal"))),
@@ -464,15 +484,18 @@ fn read(name: &ObjectName, format: &str, args: &[FunctionArg]) -> Result<Relatio
     }
 }
 
-/// A URL, or a list of them as JSON.
-fn urls(expr: &Expr) -> Option<String> {
-    let text = |expr: &Expr| match expr {
+fn text(expr: &Expr) -> Option<String> {
+    match expr {
         Expr::Value(value) => match &value.value {
             Value::SingleQuotedString(text) => Some(text.clone()),
             _ => None,
         },
         _ => None,
-    };
+    }
+}
+
+/// A URL, or a list of them as JSON.
+fn urls(expr: &Expr) -> Option<String> {
     match expr {
         Expr::Array(list) if !list.elem.is_empty() => {
             let all: Vec<String> = list.elem.iter().map(text).collect::<Option<_>>()?;

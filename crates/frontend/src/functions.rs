@@ -118,10 +118,12 @@ fn has(groups: &[&[Row]], name: &str) -> bool {
 }
 
 /// Aggregates that cells have and tensors lack, or have under other names.
-const SQL_AGGREGATES: [&str; 22] = [
+const SQL_AGGREGATES: [&str; 31] = [
     "approx_distinct",
     "approx_median",
     "approx_percentile_cont",
+    "arg_max",
+    "arg_min",
     "array_agg",
     "bit_and",
     "bit_or",
@@ -132,8 +134,15 @@ const SQL_AGGREGATES: [&str; 22] = [
     "covar_samp",
     "first_value",
     "last_value",
+    "list",
+    "max_by",
+    "min_by",
+    "mode",
     "nth_value",
     "percentile_cont",
+    "percentile_disc",
+    "quantile_cont",
+    "quantile_disc",
     "regr_intercept",
     "regr_r2",
     "regr_slope",

@@ -14,6 +14,7 @@ use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, TypePlanne
 use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, TableSource, WindowUDF};
 
 use super::casts::{Casts, NumpyTypes};
+use super::functions::Scales;
 use super::shifts::Shifts;
 use super::time::Since;
 use super::{local_time, markers};
@@ -33,8 +34,12 @@ impl<'a> Context<'a> {
         tables: &'a BTreeMap<String, Arc<dyn TableSource>>,
         texts: &BTreeMap<String, Position>,
     ) -> Self {
-        let ours: [Arc<dyn ExprPlanner>; 3] =
-            [Arc::new(Casts), Arc::new(Since { texts: texts.clone() }), Arc::new(Shifts)];
+        let ours: [Arc<dyn ExprPlanner>; 4] = [
+            Arc::new(Casts),
+            Arc::new(Since { texts: texts.clone() }),
+            Arc::new(Shifts),
+            Arc::new(Scales),
+        ];
         let planners = ours.into_iter().chain(state.expr_planners().iter().cloned()).collect();
         Self { state, tables, planners }
     }

@@ -1,6 +1,6 @@
 //! Functions with Tessera's own definition, which the dense and the row path share: `//`, `^`, parts of dates in
 //! other calendars, roots without errors, sums of integers and decimals that do not wrap, and the elementwise functions
-//! of tensors.
+//! of tensors; and functions of DuckDB over rows.
 
 mod booleans;
 mod bounded;
@@ -8,18 +8,25 @@ mod correlation;
 mod date_part;
 mod date_trunc;
 mod decimal_sum;
+mod discrete;
 mod elementwise;
+mod extract;
 mod extreme;
+mod hashes;
 mod in_calendar;
 mod inner;
+mod joined;
 mod lengths;
+mod mode;
 mod opaque;
 mod percentile;
 mod root;
+mod scaled;
 mod sliding;
 mod sum;
 mod time_shift;
 mod time_text;
+mod uuid_text;
 
 use std::sync::Arc;
 
@@ -35,25 +42,30 @@ use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
-    Volatility,
+    AggregateUDF, ColumnarValue, DocSection, Documentation, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 use datafusion::prelude::SessionConfig;
 use date_part::DatePartOf;
 use date_trunc::DateTruncOf;
+use discrete::Discrete;
 pub(super) use elementwise::{EDGES_MAX, WITHOUT_NAN, is_elementwise, parts};
 use extreme::Extreme;
 pub(super) use in_calendar::{IN_CALENDAR, InCalendar};
+use joined::Joined;
 use lengths::Length;
+use mode::Mode;
 pub(super) use opaque::opaque;
 use percentile::Percentile;
 use root::Ieee;
+pub(super) use scaled::Scales;
 pub(crate) use sliding::MovingSum;
 use sliding::{Mean, Spread};
 use sum::CheckedSum;
 use tessera_frontend::error::Error;
 pub(super) use time_shift::TimeShift;
 pub(super) use time_text::TimeText;
+pub(crate) use uuid_text::uuid_text;
 
 /// Memory limit from which on joins may use more memory to run faster.
 const PLACES_MIN: u64 = 1 << 30;
@@ -119,8 +131,24 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     ours.extend(super::operators::functions(memory / 4));
     ours.push(super::escape::function());
     ours.extend(elementwise::functions());
+    ours.extend(hashes::functions());
+    ours.extend(scaled::functions());
+    ours.extend([extract::function(), uuid_text()]);
     for udf in ours {
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
+    }
+    aggregates(&mut state)?;
+    Ok(state)
+}
+
+/// Registers Tessera's aggregates.
+fn aggregates(state: &mut SessionState) -> std::result::Result<(), Error> {
+    let new: [AggregateUDF; 2] = [Discrete::new().into(), Mode::new().into()];
+    for udaf in new {
+        state.register_udaf(Arc::new(udaf)).map_err(error::plan)?;
+    }
+    if let Some(inner) = state.aggregate_functions().get("string_agg").cloned() {
+        state.register_udaf(Arc::new(Joined::new(inner).into())).map_err(error::plan)?;
     }
     if let Some(inner) = state.aggregate_functions().get("sum").cloned() {
         let sum = Arc::new(CheckedSum::new(inner).into());
@@ -147,7 +175,12 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
             state.register_udaf(ours).map_err(error::plan)?;
         }
     }
-    Ok(state)
+    Ok(())
+}
+
+/// What SHOW FUNCTIONS reports of a function.
+fn documented(syntax: &str, about: &str) -> Documentation {
+    Documentation::builder(DocSection::default(), about, syntax).build()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

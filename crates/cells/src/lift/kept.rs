@@ -10,6 +10,7 @@ use tessera_planner::config::Config;
 
 use super::labels::{Kept, Labels};
 use super::table::{CellSource, CellTable};
+use super::using::Stars;
 use super::{CellTables, Density, Form, Lift, error, expansion, names};
 
 /// The positions that `SELECT 1 FROM relation WHERE …` keeps along the dimensions of which it keeps not all; `None` if
@@ -31,7 +32,7 @@ pub(super) fn kept(
         expansion::check(&query)?;
         let form = Form { density, as_tensors: false };
         let mut lift = Lift { state, config, form, scans: Vec::new(), notes: Vec::new() };
-        let (plan, _) = lift.optimized(query, &prepared, because, false)?;
+        let (plan, _) = lift.optimized(query, &prepared, because, false, Stars::Kept)?;
         of_plan(&plan, state).map_err(error::plan)
     })
 }

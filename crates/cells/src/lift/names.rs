@@ -6,7 +6,8 @@
 //! 3. `//` and `^` become functions of this crate, `month(t)` becomes `date_part('month', t)`, functions that only
 //!    tensors have are calls with a text; the name of an item without an alias is its source text.
 //! 4. Numeric items of a block without `FROM` become columns of a tensor block, so that `7 / 2` follows NumPy.
-//! 5. Subqueries replace joins with an alias, and blocks whose `ORDER BY` names a column that an alias hides.
+//! 5. Subqueries replace joins with an alias, and blocks whose `ORDER BY` names a column that an alias hides; UNNEST
+//!    replaces `unnest(…)` in FROM and series over columns.
 //! 6. Expressions replace aliases of items in WHERE and in later items.
 //! 7. Named windows are written out where they are used.
 //! 8. Tensor syntax is rejected.
@@ -25,6 +26,7 @@ mod spelling;
 mod subscripts;
 mod surface;
 mod tensors;
+mod unnested;
 mod used;
 mod views;
 mod windows;
@@ -49,7 +51,7 @@ use super::{CellRelation, CellTables, Density};
 use columns::Columns;
 pub(super) use items::given_twice;
 use known::Known;
-pub(super) use ours::call;
+pub(super) use ours::{RENAMED, call};
 use spelling::Spelling;
 use subscripts::Subscript;
 use surface::span_is_operator;
@@ -361,7 +363,7 @@ impl VisitorMut for Relations<'_> {
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
         self.expressions += usize::from(is_lateral(factor));
-        if self.nested(factor) {
+        if self.nested(factor) || self.unnest(factor) {
             return ControlFlow::Continue(());
         }
         match self.replace(factor) {
@@ -475,7 +477,8 @@ impl Relations<'_> {
                 *factor = self.view(query, Entered { text, name, position }, alias)?;
                 return Ok(());
             }
-            CellRelation::Rows { source, name } => {
+            CellRelation::Rows { source, name, also: others } => {
+                also = others;
                 (source, natural.unwrap_or_else(|| Ident::new(name)))
             }
             CellRelation::Cube(cube) => {

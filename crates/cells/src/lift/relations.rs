@@ -3,10 +3,13 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use datafusion::datasource::provider_as_source;
+use datafusion::execution::SessionState;
 use sqlparser::ast::{
     Expr, Ident, ObjectName, Query, SelectItem, Spanned, TableAlias, TableFactor,
 };
 
+use super::series::Call;
 use super::{CellPlan, CellRelation, CellTables, Cells, Cube, CubeVariable, Form, Planner, names};
 use crate::tables::Tables;
 use tessera_frontend::ast::Relation;
@@ -37,7 +40,7 @@ pub(crate) fn plan_cells_in(
     }
     let (config, form) = (context.config.clone(), Form { density: planner.density, as_tensors });
     let state = planner.rows.get()?;
-    let tables = Relations { context: RefCell::new(context), tables: planner.tables };
+    let tables = Relations { context: RefCell::new(context), tables: planner.tables, state };
     limits::nested(|| super::plan(query, text, &tables, state, &config, because, form))
 }
 
@@ -67,6 +70,20 @@ pub(crate) fn kept_in(
 struct Relations<'c, 'a> {
     context: RefCell<&'c mut Context<'a>>,
     tables: &'c Tables,
+    state: &'c SessionState,
+}
+
+impl Relations<'_, '_> {
+    /// A table of `generate_series` or `range`.
+    fn series(&self, call: &Call<'_>, text: u64) -> Result<CellRelation, Error> {
+        let series = call.table(self, self.state, text)?;
+        let name = call.function().to_string();
+        let other = call.column.filter(|column| !column.eq_ignore_ascii_case(&name));
+        let other: Option<(Arc<str>, Arc<str>)> =
+            other.map(|column| (Arc::from(name.as_str()), Arc::from(column)));
+        let also = other.into_iter().collect();
+        Ok(CellRelation::Rows { source: provider_as_source(Arc::new(series)), name, also })
+    }
 }
 
 impl CellTables for Relations<'_, '_> {
@@ -75,6 +92,12 @@ impl CellTables for Relations<'_, '_> {
     }
 
     fn relation(&self, relation: &Relation<'_>, scope: &Scope) -> Result<CellRelation, Error> {
+        // Its arguments may read the context themselves.
+        if let Relation::Function { name, args, alias } = relation
+            && let Some(call) = Call::of(name, args, alias.map(|alias| alias.value.as_str()))
+        {
+            return self.series(&call, scope.text);
+        }
         let mut context = self.context.borrow_mut();
         if let Relation::Subquery { query, alias } = relation {
             let name = alias.map_or_else(String::new, |alias| alias.name.value.clone());
@@ -85,9 +108,7 @@ impl CellTables for Relations<'_, '_> {
         }
         let Some(name) = bind::relation_ref(relation)? else {
             return match relation {
-                Relation::Function { name, .. } if !is_unnest(name) => {
-                    Err(bind::unknown_reader(name))
-                }
+                Relation::Function { name, .. } => Err(bind::unknown_reader(name)),
                 _ => Ok(CellRelation::Sql),
             };
         };
@@ -228,7 +249,8 @@ fn named(
         let stem = name.text().rsplit('/').next().unwrap_or_default();
         let stem = stem.split('.').next().unwrap_or_default();
         let name = if stem.is_empty() { "rows" } else { stem };
-        return Ok(CellRelation::Rows { source: table.source(), name: name.to_string() });
+        let (source, name) = (table.source(), name.to_string());
+        return Ok(CellRelation::Rows { source, name, also: Vec::new() });
     }
     if let Some(view) = context.catalog.view(name) {
         if surface::kind(&view.query, &CatalogNames(context.catalog)) == RelationKind::Tensor {
@@ -256,10 +278,6 @@ fn named(
     let (dataset, own) = bind::under_alias(dataset, alias.map(|a| a.value.as_str()));
     let also = own.into_iter().map(|own| (own, dataset.variables[0].name.clone())).collect();
     Ok(CellRelation::Cube(Arc::new(Cube { also, ..Cube::from(&*dataset) })))
-}
-
-fn is_unnest(name: &ObjectName) -> bool {
-    name.to_string().eq_ignore_ascii_case("unnest")
 }
 
 fn position_of(relation: &Relation<'_>) -> Option<Position> {

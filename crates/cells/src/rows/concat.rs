@@ -14,6 +14,7 @@ use super::remote::Spreading;
 use super::rules::guarded;
 use super::single::{self, without};
 use super::splits::{SplitSize, with_splits};
+use crate::tables::Places;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -56,7 +57,9 @@ pub(super) async fn physical(
     let quota = state.config().get_extension::<Quota>();
     let logical = with_marks(logical.clone())?;
     let plan = with_tops(planner.create_physical_plan(&logical).await?)?;
-    let plan = super::guard::guarded(plan, quota.as_ref(), state.config().batch_size())?;
+    let places = state.config().get_extension::<Places>();
+    let batch_rows = state.config().batch_size();
+    let plan = super::guard::guarded(plan, places.as_deref(), quota.as_ref(), batch_rows)?;
     let plan = with_splits(plan, size)?;
     let plan = with_comparisons_together(plan, state.config_options())?;
     match spreading {

@@ -11,12 +11,14 @@
 
 mod errors;
 mod lines;
+mod nulls;
 mod quotes;
 #[cfg(test)]
 mod tests;
 
 pub(super) use errors::{at_row, at_row_behind, bad_row, behind, has_row};
 pub(crate) use lines::CsvLines;
+pub(crate) use nulls::Nulls;
 pub(crate) use quotes::{Marks, State};
 
 use super::memory::charged_bytes;
@@ -54,6 +56,7 @@ pub(super) struct CsvRanges(Arc<Ranges>);
 struct Ranges {
     /// Has the options of the files.
     csv: CsvSource,
+    nulls: Nulls,
     marks: Marks,
     cuts: Cuts,
     /// Counts the bytes of ranges.
@@ -92,6 +95,7 @@ impl CsvRanges {
     pub(super) fn new(
         inner: &Arc<dyn FileSource>,
         groups: &[FileGroup],
+        nulls: Nulls,
         account: Option<Arc<Account>>,
     ) -> Option<Self> {
         let csv = inner.downcast_ref::<CsvSource>().filter(|_| can_be_cut(inner))?;
@@ -104,15 +108,16 @@ impl CsvRanges {
             }
         }
         let csv = csv.clone();
-        Some(CsvRanges(Arc::new(Ranges { csv, marks, cuts: Cuts(cuts), account })))
+        let cuts = Cuts(cuts);
+        Some(CsvRanges(Arc::new(Ranges { csv, nulls, marks, cuts, account })))
     }
 
     /// Opens files that are not cut; `None` for another format.
-    pub(super) fn whole(inner: &Arc<dyn FileSource>) -> Option<Self> {
+    pub(super) fn whole(inner: &Arc<dyn FileSource>, nulls: &Nulls) -> Option<Self> {
         let csv = inner.downcast_ref::<CsvSource>()?.clone();
         let marks = Marks { delimiter: csv.delimiter(), quote: csv.quote() };
-        let cuts = Cuts(BTreeMap::new());
-        Some(CsvRanges(Arc::new(Ranges { csv, marks, cuts, account: None })))
+        let (cuts, nulls) = (Cuts(BTreeMap::new()), nulls.clone());
+        Some(CsvRanges(Arc::new(Ranges { csv, nulls, marks, cuts, account: None })))
     }
 }
 
@@ -178,6 +183,9 @@ impl Reader {
             .with_truncated_rows(csv.truncate_rows())
             .with_batch_size(self.scan.batch_rows)
             .with_projection(self.columns.clone());
+        if let Some(nulls) = self.ranges.nulls.regex() {
+            builder = builder.with_null_regex(nulls.clone());
+        }
         if let Some(escape) = csv.escape() {
             builder = builder.with_escape(escape);
         }

@@ -9,7 +9,7 @@
 //! The wrapper also charges the pages of Parquet and the batches of Arrow to the budget, lets the reader of Parquet leave
 //! out rows by rare keys of a join, and splits batches that are large when materialized.
 
-use super::csv::{self, CsvRanges};
+use super::csv::{self, CsvRanges, Nulls};
 use super::intervals;
 use super::ipc;
 use super::json::JsonLines;
@@ -18,6 +18,7 @@ use super::opened::Opened;
 use super::parquet::charged;
 use super::written::{cut, rows_of_fixed};
 use crate::error::plain;
+use crate::tables::Places;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
@@ -140,12 +141,13 @@ impl FileFormat for Guarded {
     }
 }
 
-/// Wraps the plan's scans of files and charges their memory to the budget.
+/// Wraps the plan's scans of files and charges their memory to the budget. `places` have the options of their tables.
 ///
 /// # Errors
 /// DataFusion's.
 pub(super) fn guarded(
     plan: Arc<dyn ExecutionPlan>,
+    places: Option<&Places>,
     quota: Option<&Arc<Quota>>,
     batch_rows: usize,
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -162,14 +164,16 @@ pub(super) fn guarded(
         })?;
         let files = scan.file_groups.iter().flat_map(|group| group.files());
         let largest = files.map(|file| file.object_meta.size).max().unwrap_or(0);
-        let inner = charging(scan.file_source.clone(), quota, batch_rows);
+        let placed = places.and_then(|places| places.get(&scan.object_store_url));
+        let nulls = placed.map_or_else(Nulls::default, |placed| placed.nulls.clone());
+        let inner = charging(scan.file_source.clone(), &nulls, quota, batch_rows);
         let rows_max = match inner.file_type() {
             "csv" => csv_rows(largest, inner.table_schema().file_schema().fields().len()),
             "parquet" => rows_of_fixed(inner.table_schema().file_schema(), text_bytes),
             _ => usize::MAX,
         };
         let account = quota.map(|quota| quota.account());
-        let source = GuardedSource { inner, root, rows_max, text_bytes, account };
+        let source = GuardedSource { inner, root, rows_max, text_bytes, nulls, account };
         let scan = FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source)).build();
         Ok(Transformed::yes(DataSourceExec::from_data_source(scan) as Arc<dyn ExecutionPlan>))
     })
@@ -177,18 +181,21 @@ pub(super) fn guarded(
 }
 
 /// What a scan of files adds to the reader of its format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bounds {
     /// Maximum rows of a batch.
     pub(super) rows_max: usize,
     /// Maximum bytes of its materialized texts.
     pub(super) text_bytes: u64,
+    /// The texts of CSV files that are NULL.
+    pub(super) nulls: Nulls,
 }
 
 /// The reader of a wrapped scan, and its bounds; `None` if the scan is not wrapped.
 pub(super) fn within(source: &Arc<dyn FileSource>) -> Option<(&Arc<dyn FileSource>, Bounds)> {
     let source = source.downcast_ref::<GuardedSource>()?;
-    let bounds = Bounds { rows_max: source.rows_max, text_bytes: source.text_bytes };
+    let GuardedSource { rows_max, text_bytes, nulls, .. } = source;
+    let bounds = Bounds { rows_max: *rows_max, text_bytes: *text_bytes, nulls: nulls.clone() };
     let inner = match source.inner.downcast_ref::<Opened>() {
         Some(text) if text.is_whole() && is_text(text.inner()) => text.inner(),
         _ => &source.inner,
@@ -208,10 +215,10 @@ pub(super) fn guarded_again(
     quota: Option<&Arc<Quota>>,
     batch_rows: usize,
 ) -> Arc<dyn FileSource> {
-    let inner = charging(inner, quota, batch_rows);
-    let Bounds { rows_max, text_bytes } = bounds;
+    let Bounds { rows_max, text_bytes, nulls } = bounds;
+    let inner = charging(inner, &nulls, quota, batch_rows);
     let account = quota.map(|quota| quota.account());
-    Arc::new(GuardedSource { inner, root: root_of(store), rows_max, text_bytes, account })
+    Arc::new(GuardedSource { inner, root: root_of(store), rows_max, text_bytes, nulls, account })
 }
 
 /// True for a wrapped reader of CSV whose files can be cut.
@@ -226,7 +233,8 @@ pub(super) fn of_ranges(
 ) -> Option<Arc<dyn FileSource>> {
     let guarded = source.downcast_ref::<GuardedSource>()?;
     let plain = csv::plain(&guarded.inner);
-    let open = CsvRanges::new(plain, groups, guarded.account.clone())?;
+    let (nulls, account) = (guarded.nulls.clone(), guarded.account.clone());
+    let open = CsvRanges::new(plain, groups, nulls, account)?;
     let inner = Arc::new(Opened::new(plain.clone(), open));
     Some(Arc::new(GuardedSource { inner, ..guarded.clone() }))
 }
@@ -234,13 +242,14 @@ pub(super) fn of_ranges(
 /// The reader; those of Parquet and Arrow charge what they read, those of text check it.
 fn charging(
     inner: Arc<dyn FileSource>,
+    nulls: &Nulls,
     quota: Option<&Arc<Quota>>,
     batch_rows: usize,
 ) -> Arc<dyn FileSource> {
     if inner.is::<JsonSource>() {
         return Arc::new(Opened::new(inner, JsonLines));
     }
-    if let Some(whole) = CsvRanges::whole(&inner) {
+    if let Some(whole) = CsvRanges::whole(&inner, nulls) {
         return Arc::new(Opened::new(inner, whole));
     }
     if let Some(arrow) = quota.and_then(|quota| ipc::charged(&inner, quota)) {
@@ -359,6 +368,8 @@ struct GuardedSource {
     rows_max: usize,
     /// Maximum bytes of its materialized texts.
     text_bytes: u64,
+    /// The texts of CSV files that are NULL.
+    nulls: Nulls,
     /// Counts what the reader holds.
     account: Option<Arc<Account>>,
 }

@@ -93,7 +93,7 @@ impl RowsState {
     pub(crate) async fn rows_of(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Batches, Error> {
         let state = self.get()?;
         let (quota, batch_rows) = (state.config().get_extension(), state.config().batch_size());
-        let plan = guarded(plan, quota.as_ref(), batch_rows)?;
+        let plan = guarded(plan, Some(&self.runtime.places), quota.as_ref(), batch_rows)?;
         let config = state.config().clone();
         self.runtime.rows(plan, self.runtime.task_context(state, config, None, batch_rows)).await
     }

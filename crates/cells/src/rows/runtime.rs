@@ -95,6 +95,7 @@ impl RowsRuntime {
         let state = session_state(self.quota.limit())?;
         let config = state.config().clone().with_extension(self.quota.clone());
         let config = config.with_extension(Arc::new(RowsThreads(self.threads)));
+        let config = config.with_extension(self.places.clone());
         let state = SessionStateBuilder::new_from_existing(state).with_config(config);
         Ok(state.with_runtime_env(environment).build())
     }

@@ -33,6 +33,7 @@ mod windows;
 
 use super::concat::ConcatExec;
 use super::partition_top::PartitionTopExec;
+use super::series::SeriesExec;
 use super::table::TensorExec;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{JoinType, internal_err};
@@ -198,6 +199,9 @@ fn split(
     }
     if let Some(scan) = node.downcast_ref::<TensorExec>() {
         return Ok(scan.split(size));
+    }
+    if let Some(series) = node.downcast_ref::<SeriesExec>() {
+        return Ok(series.split(size));
     }
     let inputs: Vec<_> = node.children().into_iter().cloned().collect();
     if node.is::<ConcatExec>() && inputs.iter().any(is_split) {

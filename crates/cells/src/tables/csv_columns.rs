@@ -2,7 +2,7 @@
 //!
 //! DataFusion looks for them as well, but takes each quote for a mark, also that of `5" pipe`.
 
-use crate::rows::{CsvLines, Marks, State};
+use crate::rows::{CsvLines, Marks, Nulls, State};
 use arrow::csv::reader::Format;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
@@ -26,6 +26,7 @@ pub(super) struct Layout {
     pub(super) has_header: bool,
     /// Rows that decide on types.
     pub(super) sample_rows: usize,
+    pub(super) nulls: Nulls,
 }
 
 /// What is known of the columns of a file.
@@ -139,7 +140,12 @@ impl Layout {
 
     /// Reads the header line of a file.
     pub(super) fn format(&self) -> Format {
-        Format::default().with_delimiter(self.marks.delimiter).with_quote(self.marks.quote)
+        let format =
+            Format::default().with_delimiter(self.marks.delimiter).with_quote(self.marks.quote);
+        match self.nulls.regex() {
+            Some(nulls) => format.with_null_regex(nulls.clone()),
+            None => format,
+        }
     }
 }
 
@@ -215,7 +221,8 @@ mod tests {
         store.put(&at, text.to_string().into()).await.unwrap();
         let file = store.head(&at).await.unwrap();
         let marks = Marks { delimiter: b',', quote: b'"' };
-        let layout = Layout { marks, has_header: true, sample_rows };
+        let nulls = Nulls::default();
+        let layout = Layout { marks, has_header: true, sample_rows, nulls };
         let schema = layout.columns(&store, &[file], |file| file.location.to_string()).await?;
         let fields = schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type()));
         Ok(fields.collect::<Vec<_>>().join(", "))

@@ -3,7 +3,7 @@
 use super::TableFormat;
 use super::csv_columns::Layout;
 use crate::error::Error;
-use crate::rows::{IpcFormat, JsonFiles, Marks};
+use crate::rows::{IpcFormat, JsonFiles, Marks, Nulls};
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::csv::CsvFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
@@ -44,7 +44,7 @@ fn rows(key: &str, value: &str) -> Result<usize, Error> {
 fn known_of(format: TableFormat) -> &'static str {
     match format {
         TableFormat::Csv => {
-            "header, delimiter, quote, escape, comment, sample_size, all_varchar, aws.…, gcs.… and azure.…"
+            "header, delimiter, quote, escape, comment, nullstr, sample_size, all_varchar, aws.…, gcs.… and azure.…"
         }
         TableFormat::Json => "sample_size, aws.…, gcs.… and azure.…",
         TableFormat::Parquet | TableFormat::Arrow => "aws.…, gcs.… and azure.…",
@@ -55,6 +55,8 @@ fn known_of(format: TableFormat) -> &'static str {
 pub(super) struct Reading {
     pub(super) format: Arc<dyn FileFormat>,
     pub(super) storage: Options,
+    /// The texts of CSV files that are NULL.
+    pub(super) nulls: Nulls,
     /// Where the columns of CSV files come from; `None` where DataFusion finds them.
     pub(super) csv: Option<Layout>,
 }
@@ -71,7 +73,7 @@ pub(super) fn reader(
 ) -> Result<Reading, Error> {
     let mut rest = Vec::new();
     let mut csv = CsvFormat::default().with_has_header(true).with_schema_infer_max_rec(SAMPLE_ROWS);
-    let (mut has_header, mut sample_rows) = (true, SAMPLE_ROWS);
+    let (mut has_header, mut sample_rows, mut nulls) = (true, SAMPLE_ROWS, Vec::new());
     if UrlKind::ending(url) == "tsv" {
         csv = csv.with_delimiter(b'\t');
     }
@@ -89,6 +91,8 @@ pub(super) fn reader(
             (TableFormat::Csv, "quote") => csv = csv.with_quote(character(key, value)?),
             (TableFormat::Csv, "escape") => csv = csv.with_escape(Some(character(key, value)?)),
             (TableFormat::Csv, "comment") => csv = csv.with_comment(Some(character(key, value)?)),
+            // One of several options for each text of a list.
+            (TableFormat::Csv, "nullstr") => nulls.push(value.clone()),
             (TableFormat::Csv, "sample_size") => {
                 sample_rows = rows(key, value)?;
                 csv = csv.with_schema_infer_max_rec(sample_rows);
@@ -109,12 +113,17 @@ pub(super) fn reader(
         }
     }
     let storage = Options::parse(rest).map_err(Error::Storage)?;
+    let nulls = Nulls::new(nulls).map_err(|reason| bad("nullstr", reason))?;
+    if let Some(regex) = nulls.regex() {
+        csv = csv.with_null_regex(Some(regex.as_str().to_string()));
+    }
     let marks = Marks { delimiter: csv.delimiter(), quote: csv.quote() };
     let is_plain = csv.options().escape.is_none() && csv.options().comment.is_none();
     let own = (format == TableFormat::Csv && is_plain && sample_rows > 0).then_some(Layout {
         marks,
         has_header,
         sample_rows,
+        nulls: nulls.clone(),
     });
     let format: Arc<dyn FileFormat> = match format {
         TableFormat::Parquet => Arc::new(ParquetFormat::default().with_force_view_types(false)),
@@ -122,5 +131,5 @@ pub(super) fn reader(
         TableFormat::Json => Arc::new(JsonFiles::new(sample_rows, batch_bytes)),
         TableFormat::Arrow => Arc::new(IpcFormat::new(batch_bytes)),
     };
-    Ok(Reading { format, storage, csv: own })
+    Ok(Reading { format, storage, nulls, csv: own })
 }

@@ -2,6 +2,7 @@
 
 use super::{TableFormat, first_line, shown};
 use crate::error::Error;
+use crate::rows::Nulls;
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::error::DataFusionError;
 use datafusion::execution::object_store::ObjectStoreUrl;
@@ -40,6 +41,7 @@ pub(super) async fn place(
     format: TableFormat,
     url: &str,
     options: &Options,
+    nulls: Nulls,
     (environment, places): (&Arc<RuntimeEnv>, &Arc<Places>),
     stores: &Stores,
     versions: &Arc<Versions>,
@@ -73,7 +75,7 @@ pub(super) async fn place(
         options: options.clone(),
         rules: stores.rules_for(base, options),
     };
-    let placed = Placed { recipe: StoreRecipe { location }, files: files.clone() };
+    let placed = Placed { recipe: StoreRecipe { location }, files: files.clone(), nulls };
     let store = registered(&root_url, placed, environment, places);
     let names = several.map(|several| several.names);
     Ok(Place { url, files, root: reaching.root, store, names })
@@ -187,7 +189,9 @@ impl StoreRecipe {
         let reaching = reaching(url, options, environment, stores, versions)?;
         let name = reaching.name(url)?;
         let root = ObjectStoreUrl::parse(name.as_str())?;
-        let placed = Placed { recipe: self.clone(), files: reaching.files };
+        // A scan of another process has the texts with it.
+        let nulls = Nulls::default();
+        let placed = Placed { recipe: self.clone(), files: reaching.files, nulls };
         Ok((root, registered(&name, placed, environment, places)))
     }
 }
@@ -198,6 +202,8 @@ pub(crate) struct Placed {
     /// How another process reaches the files.
     pub(crate) recipe: StoreRecipe,
     files: TableStore,
+    /// The texts of CSV files that are NULL.
+    pub(crate) nulls: Nulls,
 }
 
 impl Placed {

@@ -9,7 +9,9 @@ use crate::session::warehouse::Definition;
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use sqlparser::ast::Query;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use tessera_cells::lift::RowsFunction;
 use tessera_cells::tables::TableFormat;
 use tessera_frontend::statement::{Described, Show};
 use tessera_planner::catalog::{Coord, Dataset, Variable};
@@ -20,6 +22,30 @@ const LABEL_CHARS: usize = 64;
 
 /// The columns of DESCRIBE. A coordinate has its first and last label in place of chunks.
 const COLUMNS: [&str; 6] = ["name", "kind", "dtype", "dims", "chunks", "attributes"];
+
+/// The columns of SHOW FUNCTIONS.
+const FUNCTION_COLUMNS: [&str; 8] =
+    ["name", "signature", "description", "dtypes", "masks and NaN", "example", "numpy", "kind"];
+
+/// The rows of SHOW FUNCTIONS. A function of tensors that rows have too is one row, with the kinds of both.
+fn functions(of_rows: Vec<RowsFunction>) -> Vec<[String; 8]> {
+    let mut all: BTreeMap<String, [String; 8]> = BTreeMap::new();
+    for RowsFunction { name, kinds, signature, about } in of_rows {
+        let [dtypes, missing, example, numpy] = [const { String::new() }; 4];
+        let kind = kinds.join(", ");
+        let row = [name.clone(), signature, about, dtypes, missing, example, numpy, kind];
+        all.insert(name, row);
+    }
+    for f in tessera_frontend::functions::functions() {
+        let kind = match all.get(f.name) {
+            Some([.., of_rows]) => format!("tensor, {of_rows}"),
+            None => "tensor".to_string(),
+        };
+        let row = [f.name, f.signature, f.doc, f.dtypes, f.missing, &f.example, &f.numpy, &kind];
+        all.insert(f.name.to_string(), row.map(String::from));
+    }
+    all.into_values().collect()
+}
 
 impl Session {
     pub(super) async fn show(&self, show: &Show) -> Result<Reply, Error> {
@@ -45,22 +71,8 @@ impl Session {
                 rows_of(["name", "kind", "where"], rows)
             }
             Show::Functions => {
-                let rows = tessera_frontend::functions::functions().iter().map(|f| {
-                    [f.name, f.signature, f.doc, f.dtypes, f.missing, &f.example, &f.numpy]
-                        .map(String::from)
-                });
-                rows_of(
-                    [
-                        "name",
-                        "signature",
-                        "description",
-                        "dtypes",
-                        "masks and NaN",
-                        "example",
-                        "numpy",
-                    ],
-                    rows.collect(),
-                )
+                let of_rows = self.host.rows.state().functions().map_err(Error::stage)?;
+                rows_of(FUNCTION_COLUMNS, functions(of_rows))
             }
             Show::All => {
                 let settings = self.settings();

@@ -25,6 +25,7 @@ impl Correlation {
 impl AggregateUDFImpl for Correlation {
     of_inner!(
         name,
+        documentation,
         aliases,
         signature,
         coerce_types,

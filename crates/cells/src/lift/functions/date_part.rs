@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
 use tessera_planner::dtype::Calendar;
 use tessera_planner::time::DatePart;
 
+use super::inner::of_inner;
 use crate::lift::table::calendar;
 
 /// DataFusion's `date_part`, extended to times of calendars that Arrow does not support: `int32` too.
@@ -41,6 +42,8 @@ fn other_calendar(field: Option<&FieldRef>) -> Result<Option<Calendar>> {
 }
 
 impl ScalarUDFImpl for DatePartOf {
+    of_inner!(documentation);
+
     fn name(&self) -> &str {
         self.inner.name()
     }

@@ -31,6 +31,7 @@ impl Extreme {
 impl AggregateUDFImpl for Extreme {
     of_inner!(
         name,
+        documentation,
         signature,
         coerce_types,
         return_type,

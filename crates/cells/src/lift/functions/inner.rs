@@ -8,6 +8,11 @@ macro_rules! of_inner {
             self.inner.name()
         }
     };
+    (@ documentation) => {
+        fn documentation(&self) -> Option<&::datafusion::logical_expr::Documentation> {
+            self.inner.documentation()
+        }
+    };
     (@ aliases) => {
         fn aliases(&self) -> &[String] {
             self.inner.aliases()

@@ -28,6 +28,7 @@ impl AggregateUDFImpl for Percentile {
     // A frame is evaluated more than once, which this accumulator does not support.
     of_inner!(
         name,
+        documentation,
         aliases,
         signature,
         coerce_types,
@@ -56,14 +57,19 @@ impl AggregateUDFImpl for Percentile {
 
 /// The percentile in ascending order; `None` if it is not a number, which is rejected elsewhere.
 fn percentile(args: &AccumulatorArgs) -> Result<Option<f64>> {
+    let descending = args.order_bys.first().is_some_and(|sort| sort.options.descending);
+    Ok(part_of(args)?.map(|at| if descending { 1.0 - at } else { at }))
+}
+
+/// The second argument; `None` if it is not a number.
+pub(super) fn part_of(args: &AccumulatorArgs) -> Result<Option<f64>> {
     let Some(expr) = args.exprs.get(1) else { return Ok(None) };
     let nothing = RecordBatch::new_empty(Arc::new(args.schema.clone()));
     let ColumnarValue::Scalar(value) = expr.evaluate(&nothing)? else { return Ok(None) };
-    let ScalarValue::Float64(Some(at)) = value.cast_to(&DataType::Float64)? else {
-        return Ok(None);
-    };
-    let descending = args.order_bys.first().is_some_and(|sort| sort.options.descending);
-    Ok(Some(if descending { 1.0 - at } else { at }))
+    Ok(match value.cast_to(&DataType::Float64)? {
+        ScalarValue::Float64(part) => part,
+        _ => None,
+    })
 }
 
 /// DataFusion's accumulator, whose state is the list of the values.

@@ -24,7 +24,7 @@ impl Ieee {
 }
 
 impl ScalarUDFImpl for Ieee {
-    of_inner!(name, aliases, signature, return_type);
+    of_inner!(name, aliases, documentation, signature, return_type);
 
     fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
         self.inner.simplify(args, info)

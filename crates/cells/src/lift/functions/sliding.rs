@@ -182,6 +182,7 @@ impl Mean {
 impl AggregateUDFImpl for Mean {
     of_inner!(
         name,
+        documentation,
         aliases,
         coerce_types,
         return_type,
@@ -265,6 +266,7 @@ impl Spread {
 impl AggregateUDFImpl for Spread {
     of_inner!(
         name,
+        documentation,
         aliases,
         signature,
         coerce_types,

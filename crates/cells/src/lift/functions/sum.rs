@@ -50,7 +50,7 @@ fn total(args: &AccumulatorArgs<'_>) -> Option<Box<dyn Accumulator>> {
 const STATE: DataType = DataType::Decimal128(38, 0);
 
 impl AggregateUDFImpl for CheckedSum {
-    of_inner!(coerce_types, return_type);
+    of_inner!(coerce_types, documentation, return_type);
 
     fn signature(&self) -> &Signature {
         &self.signature

@@ -6,10 +6,17 @@
 //! | `ptp(x)` | `max(x) - min(x)` |
 //! | `nanmean(x)`, `nanmax(x)`, … | `avg(y)`, `max(y)`, … of y, which is x with NULL for NaN |
 //! | `nanstd(x)`, `nanvar(x)` | `stddev_pop(y)`, `var_pop(y)` |
+//!
+//! And aggregates of DuckDB:
+//!
+//! | written | becomes |
+//! |---|---|
+//! | `arg_max(x, y)`, `max_by(x, y)` | `first_value(x ORDER BY y DESC) FILTER (WHERE x IS NOT NULL AND y IS NOT NULL)` |
+//! | `arg_min(x, y)`, `min_by(x, y)` | the same with `ORDER BY y` |
 
 use sqlparser::ast::{
-    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    ObjectName, Value,
+    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArguments, Ident, ObjectName, OrderByExpr, OrderByOptions, Value,
 };
 use sqlparser::tokenizer::Span;
 use tessera_frontend::ast::null;
@@ -36,6 +43,10 @@ const NAN: [(&str, &str); 9] = [
 pub(super) fn rewritten(function: &Function, name: &str) -> Option<Expr> {
     let known = name.strip_prefix("nan").and_then(|rest| NAN.iter().find(|(own, _)| *own == rest));
     let plain = known.map_or(name, |(_, sql)| *sql);
+    if matches!(name, "arg_max" | "arg_min" | "max_by" | "min_by") {
+        let args = <[Expr; 2]>::try_from(arguments(function)?).ok()?;
+        return value_at(function, args, name.contains("max"));
+    }
     if known.is_none() && !matches!(plain, "percentile" | "ptp" | "quantile") {
         return None;
     }
@@ -65,6 +76,35 @@ pub(super) fn rewritten(function: &Function, name: &str) -> Option<Expr> {
         (sql, 1) => Some(called(sql, args)),
         _ => None,
     }
+}
+
+/// The value of `x` in the first row with the greatest `y`, or the smallest one; `None` for calls with OVER and others
+/// with an order of their own.
+fn value_at(function: &Function, [x, y]: [Expr; 2], is_greatest: bool) -> Option<Expr> {
+    let args = vec![x.clone()];
+    if function.over.is_some() || !function.within_group.is_empty() || has_aggregate(&args) {
+        return None;
+    }
+    let mut new = with(function, "first_value", args);
+    let FunctionArguments::List(list) = &mut new.args else { return None };
+    if !list.clauses.is_empty() || list.duplicate_treatment.is_some() {
+        return None;
+    }
+    let options = OrderByOptions { asc: Some(!is_greatest), nulls_first: Some(false) };
+    let key = OrderByExpr { expr: y.clone(), options, with_fill: None };
+    list.clauses.push(FunctionArgumentClause::OrderBy(vec![key]));
+    let and = |left: Expr, right: Expr| Expr::BinaryOp {
+        left: Box::new(left),
+        op: BinaryOperator::And,
+        right: Box::new(right),
+    };
+    let has_both = and(Expr::IsNotNull(Box::new(x)), Expr::IsNotNull(Box::new(y)));
+    let condition = match new.filter.take() {
+        Some(own) => and(Expr::Nested(own), has_both),
+        None => has_both,
+    };
+    new.filter = Some(Box::new(condition));
+    Some(Expr::Function(new))
 }
 
 /// The arguments of a call, if they are expressions without names.

@@ -7,6 +7,7 @@ use sqlparser::ast::{Expr, Query, Select, SelectItem, SetExpr, TableFactor, Tabl
 
 use super::super::CellRelation;
 use super::super::cube::Cube;
+use super::unnested::Unnested;
 use super::{Cte, Relations, alias_of};
 use tessera_frontend::ast::{self, Relation};
 
@@ -65,6 +66,10 @@ impl Relations<'_> {
             out.extend(alias.columns.iter().map(|column| column.name.value.to_lowercase()));
             return Some(());
         }
+        if let Some(unnested) = Unnested::of(factor) {
+            out.insert(unnested.column.value.to_lowercase());
+            return Some(());
+        }
         let relation = ast::relation(factor);
         match &relation {
             Relation::Other(TableFactor::NestedJoin { table_with_joins, .. }) => {
@@ -92,7 +97,10 @@ impl Relations<'_> {
         }
         match self.catalog.relation(&relation, self.scope()) {
             Ok(CellRelation::Cube(cube)) => out.extend(of_cube(&cube)),
-            Ok(CellRelation::Rows { source, .. }) => out.extend(of_rows(&*source)),
+            Ok(CellRelation::Rows { source, also, .. }) => {
+                out.extend(of_rows(&*source));
+                out.extend(also.iter().map(|(name, _)| name.to_lowercase()));
+            }
             Ok(CellRelation::Query { query, .. }) => out.extend(self.given(&query)?),
             Ok(CellRelation::Sql) => return None,
             // The block itself reports the error when it is visited.

@@ -47,6 +47,14 @@ impl Known {
         Known { name, columns, lower, records, also }
     }
 
+    /// A relation of the elements of lists, which may be records; `function` is another name of its column.
+    pub(super) fn of_elements(name: &str, column: &str, function: &str) -> Self {
+        let (columns, records) = (vec![column.to_string()], vec![column.to_string()]);
+        let mut also: Vec<(Arc<str>, Arc<str>)> = vec![(function.into(), column.into())];
+        also.retain(|(other, own)| !other.eq_ignore_ascii_case(own));
+        Known { name: name.to_string(), columns, records, also }
+    }
+
     fn is_called(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name)
     }
@@ -207,6 +215,7 @@ fn relations(from: &TableWithJoins, out: &mut BTreeSet<String>) {
                 out.extend(name.map(|name| name.value.to_lowercase()));
             }
             TableFactor::Derived { alias: Some(alias), .. }
+            | TableFactor::UNNEST { alias: Some(alias), .. }
             | TableFactor::NestedJoin { alias: Some(alias), .. } => {
                 out.insert(alias.name.value.to_lowercase());
             }

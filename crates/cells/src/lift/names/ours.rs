@@ -65,7 +65,7 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
                     conditions: vec![CaseWhen { condition, result: then }],
                     else_result: Some(Box::new(otherwise)),
                 };
-            } else if let Some((_, known)) = NAMES.iter().find(|(ours, _)| *ours == lower) {
+            } else if let Some((_, known)) = RENAMED.iter().find(|(ours, _)| *ours == lower) {
                 *name = Ident::with_span(name.span, *known);
             } else if lower == "power" && span_is_operator(name) {
                 *name = Ident::with_span(name.span, POWER);
@@ -186,8 +186,15 @@ pub(in crate::lift) fn call(name: &str, args: Vec<Expr>) -> Expr {
 }
 
 /// Functions with another name in DataFusion.
-const NAMES: [(&str, &str); 4] =
-    [("std", "stddev"), ("sign", "signum"), ("ceiling", "ceil"), ("arctan2", "atan2")];
+pub(in crate::lift) const RENAMED: [(&str, &str); 7] = [
+    ("std", "stddev"),
+    ("sign", "signum"),
+    ("ceiling", "ceil"),
+    ("arctan2", "atan2"),
+    ("list", "array_agg"),
+    ("list_value", "make_array"),
+    ("regexp_matches", "regexp_like"),
+];
 
 fn has_arguments(args: &FunctionArguments) -> bool {
     match args {

@@ -3,6 +3,7 @@
 //! | written | becomes |
 //! |---|---|
 //! | `clip(x, 0, 1)` | `clip('clip(x0, 0, 1)', x)`: see [`super::super::functions`] |
+//! | `~x` | `bitwise_not(x)`, likewise |
 //! | `isnull(x)`, `notnull(x)` | `x IS NULL`, `x IS NOT NULL` |
 //! | `isin(x, [1, 2])` | `x IN (1, 2)` |
 //! | `digitize(x, [0, 5])` | the number of edges that are not above x: `digitize('astype(NOT (x0 < 0), …) + …', x)` |
@@ -18,6 +19,10 @@ use super::super::functions::{EDGES_MAX, is_elementwise};
 
 /// What the call becomes; `None` for other expressions.
 pub(super) fn rewritten(expr: &Expr) -> Option<Expr> {
+    if let Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr: x } = expr {
+        let inverted = super::call("bitwise_not", vec![(**x).clone()]);
+        return Some(rewritten(&inverted).unwrap_or(inverted));
+    }
     let call = ast::call(expr)?;
     let name = call.name.value.to_ascii_lowercase();
     match name.as_str() {

@@ -17,6 +17,7 @@ use sqlparser::ast::{
 };
 
 use super::super::table::Named;
+use super::unnested::Unnested;
 
 /// The names that a block uses, in lower case.
 #[derive(Debug, Default)]
@@ -143,6 +144,9 @@ impl Names<'_> {
     }
 
     fn inside(&mut self, factor: &TableFactor) {
+        if let Some(unnested) = Unnested::of(factor) {
+            let _ = walk(&unnested.list, self);
+        }
         // A join with an alias is a block of its own.
         if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
             self.joins(table_with_joins);

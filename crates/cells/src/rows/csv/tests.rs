@@ -73,7 +73,7 @@ async fn rows_with(
     let options = CsvReadOptions::new().has_header(has_header).schema(&schema);
     context.register_csv("t", path.to_str().unwrap(), options).await?;
     let plan = context.sql("SELECT * FROM t").await?.create_physical_plan().await?;
-    let mut plan: Arc<dyn ExecutionPlan> = guarded(plan, quota, 100)?;
+    let mut plan: Arc<dyn ExecutionPlan> = guarded(plan, None, quota, 100)?;
     let mut splits = 1;
     if let Some(bytes) = split {
         plan = with_splits(plan, SplitSize::of(bytes))?;

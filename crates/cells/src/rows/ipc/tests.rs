@@ -171,7 +171,7 @@ async fn numbers(name: &str, bytes: Vec<u8>, split: u64) -> Result<(Vec<i64>, us
     context.register_listing_table("t", path, listing, None, None).await?;
     let plan = context.sql("SELECT n FROM t").await?.create_physical_plan().await?;
     let quota = Quota::new(64 << 20);
-    let plan = with_splits(guarded(plan, Some(&quota), 100)?, SplitSize::of(split))?;
+    let plan = with_splits(guarded(plan, None, Some(&quota), 100)?, SplitSize::of(split))?;
     let splits = plan.children().first().map(|s| s.output_partitioning().partition_count());
     let batches = collect(plan.clone(), context.task_ctx()).await?;
     let all = concat_batches(&plan.schema(), &batches)?;

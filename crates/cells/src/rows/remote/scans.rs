@@ -12,6 +12,7 @@
 //! ranges, which the other side swaps back.
 
 use super::codec::{RowsCodec, broken};
+use crate::rows::Nulls;
 use crate::rows::guard::{Bounds, guarded_again, within};
 use crate::rows::ipc;
 use crate::tables::StoreRecipe;
@@ -56,6 +57,9 @@ pub(super) struct Scan {
     /// Upper bound on the bytes of a batch of an Arrow file; `None` for files of other formats.
     #[prost(uint64, optional, tag = "7")]
     batch_bytes: Option<u64>,
+    /// The texts of CSV files that are NULL.
+    #[prost(string, repeated, tag = "8")]
+    nulls: Vec<String>,
 }
 
 /// Why a scan stays on the server; `None` if it may be sent, with at most so many bytes of rows.
@@ -145,6 +149,7 @@ pub(super) fn encoded(
         text_bytes: bounds.text_bytes,
         preserve_order: files.preserve_order,
         batch_bytes,
+        nulls: bounds.nulls.texts().to_vec(),
     })
 }
 
@@ -158,7 +163,8 @@ pub(super) fn decoded(
     session: &TaskContext,
     converter: &dyn PhysicalProtoConverterExtension,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let Scan { scan, recipe, noted, rows_max, text_bytes, preserve_order, batch_bytes } = sent;
+    let Scan { scan, recipe, noted, rows_max, text_bytes, preserve_order, batch_bytes, nulls } =
+        sent;
     let mut node = scan.ok_or_else(|| broken("a scan"))?;
     let noted: Vec<_> = noted.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     // On the server the files are in their store already.
@@ -172,7 +178,9 @@ pub(super) fn decoded(
     let plain = plain.downcast_ref::<DataSourceExec>().and_then(files_of);
     let plain = plain.ok_or_else(|| broken("a scan"))?;
     let store = plain.object_store_url.as_str();
-    let bounds = Bounds { rows_max: usize::try_from(rows_max).unwrap_or(usize::MAX), text_bytes };
+    let nulls = Nulls::new(nulls).map_err(|_| broken("the options of a scan"))?;
+    let rows_max = usize::try_from(rows_max).unwrap_or(usize::MAX);
+    let bounds = Bounds { rows_max, text_bytes, nulls };
     let quota = session.session_config().get_extension::<Quota>();
     let batch_rows = session.session_config().batch_size();
     let inner = match batch_bytes {

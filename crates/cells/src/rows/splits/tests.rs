@@ -149,7 +149,7 @@ async fn run(
             )?;
         }
     }
-    let plan = guarded(context.sql(sql).await?.create_physical_plan().await?, None, 512)?;
+    let plan = guarded(context.sql(sql).await?.create_physical_plan().await?, None, None, 512)?;
     let plan = if world.is_split { with_splits(plan, SplitSize::of(16 << 10))? } else { plan };
     let is_stopped: crate::rows::IsStopped = Arc::new(|| false);
     let rules = JoinRules::of(std::slice::from_ref(&plan))?;

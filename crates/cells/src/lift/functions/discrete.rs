@@ -1,0 +1,190 @@
+//! `percentile_disc`, also called `quantile_disc`: the first value for which at least a part of the values is not
+//! greater. It is a value of the column, so columns of any type that has an order have it.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, ListArray};
+use arrow::buffer::OffsetBuffer;
+use arrow::compute::{SortOptions, concat, filter, is_not_null, sort_to_indices};
+use arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::{Result, ScalarValue, exec_err, internal_err, not_impl_err, plan_err};
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDFImpl, Documentation, Signature, Volatility,
+};
+
+use super::percentile::part_of;
+
+const NAME: &str = "percentile_disc";
+
+/// The aggregate.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Discrete {
+    signature: Signature,
+    aliases: Vec<String>,
+    documentation: Documentation,
+}
+
+impl Discrete {
+    pub(super) fn new() -> Self {
+        Self {
+            signature: Signature::user_defined(Volatility::Immutable),
+            aliases: vec!["quantile_disc".to_string()],
+            documentation: super::documented(
+                "percentile_disc(part) WITHIN GROUP (ORDER BY x)",
+                "The first value of x for which at least that part of the values is not greater. `quantile_disc(x, part)` is the same.",
+            ),
+        }
+    }
+}
+
+/// True for types whose values have an order.
+pub(super) fn has_order(of: &DataType) -> bool {
+    !of.is_nested()
+}
+
+/// The field of a value of the argument.
+pub(super) fn field_of(name: &str, args: &[FieldRef]) -> Result<FieldRef> {
+    let Some(arg) = args.first() else { return internal_err!("`{name}` has no argument") };
+    let field = Field::new(name, arg.data_type().clone(), true);
+    Ok(Arc::new(field.with_metadata(arg.metadata().clone())))
+}
+
+/// The values as a list of one row.
+pub(super) fn list_of(values: ArrayRef) -> Result<ScalarValue> {
+    if i32::try_from(values.len()).is_err() {
+        return exec_err!("a group has {} values, and at most {}", values.len(), i32::MAX);
+    }
+    let field = Arc::new(Field::new_list_field(values.data_type().clone(), true));
+    let offsets = OffsetBuffer::from_lengths([values.len()]);
+    Ok(ScalarValue::List(Arc::new(ListArray::try_new(field, offsets, values, None)?)))
+}
+
+impl AggregateUDFImpl for Discrete {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        match types {
+            [of, part] if has_order(of) && (part.is_numeric() || part.is_null()) => {
+                Ok(vec![of.clone(), DataType::Float64])
+            }
+            [of, _] if !has_order(of) => {
+                plan_err!("`{NAME}` takes values that have an order, and this is {of}")
+            }
+            _ => plan_err!("`{NAME}` takes a column and one number from 0 to 1"),
+        }
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok(types.first().cloned().unwrap_or(DataType::Null))
+    }
+
+    fn return_field(&self, args: &[FieldRef]) -> Result<FieldRef> {
+        field_of(NAME, args)
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        let of = args.return_field.data_type().clone();
+        let values = Field::new_list_field(of, true);
+        Ok(vec![Arc::new(Field::new_list("values", values, true))])
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if args.is_distinct {
+            return not_impl_err!("DISTINCT in `{NAME}`");
+        }
+        let part = match part_of(&args)? {
+            Some(part) if (0.0..=1.0).contains(&part) => part,
+            Some(part) => return plan_err!("`{NAME}` takes a part from 0 to 1, not {part}"),
+            None => return plan_err!("`{NAME}` takes a constant part from 0 to 1"),
+        };
+        let is_descending = args.order_bys.first().is_some_and(|sort| sort.options.descending);
+        let of = args.return_type().clone();
+        Ok(Box::new(Sorted { of, parts: Vec::new(), part, is_descending }))
+    }
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        AggregateOrderSensitivity::Insensitive
+    }
+
+    fn supports_within_group_clause(&self) -> bool {
+        true
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        Some(&self.documentation)
+    }
+}
+
+/// The values of a group, sorted at the end.
+#[derive(Debug)]
+struct Sorted {
+    of: DataType,
+    parts: Vec<ArrayRef>,
+    part: f64,
+    is_descending: bool,
+}
+
+impl Sorted {
+    fn all(&self) -> Result<Option<ArrayRef>> {
+        let parts: Vec<&dyn Array> = self.parts.iter().map(|part| &**part).collect();
+        if parts.is_empty() { Ok(None) } else { Ok(Some(concat(&parts)?)) }
+    }
+}
+
+impl Accumulator for Sorted {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let Some(values) = values.first() else { return internal_err!("`{NAME}` of nothing") };
+        let values = match values.null_count() {
+            0 => values.clone(),
+            _ => filter(values, &is_not_null(values)?)?,
+        };
+        if !values.is_empty() {
+            self.parts.push(values);
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let Some(values) = self.all()? else { return ScalarValue::try_from(&self.of) };
+        let count = values.len() as f64;
+        // So that a product such as 100 * 0.07, which is a little more than 7, counts as 7.
+        let above = (count - self.part * count).floor() as usize;
+        let place = values.len().saturating_sub(above).max(1) - 1;
+        let options = SortOptions { descending: self.is_descending, nulls_first: false };
+        let sorted = sort_to_indices(&values, Some(options), Some(place + 1))?;
+        ScalarValue::try_from_array(&values, sorted.value(place) as usize)
+    }
+
+    fn size(&self) -> usize {
+        let values = self.parts.iter().map(|part| part.get_array_memory_size());
+        size_of_val(self) + self.parts.capacity() * size_of::<ArrayRef>() + values.sum::<usize>()
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        let values = match self.all()? {
+            Some(values) => values,
+            None => arrow::array::new_empty_array(&self.of),
+        };
+        Ok(vec![list_of(values)?])
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        let [lists] = states else { return internal_err!("`{NAME}`: a broken state") };
+        for values in lists.as_list::<i32>().iter().flatten() {
+            self.update_batch(&[values])?;
+        }
+        Ok(())
+    }
+}

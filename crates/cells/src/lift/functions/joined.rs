@@ -1,0 +1,51 @@
+//! `string_agg` with any orders in one block.
+//!
+//! DataFusion's sorts the values of a group itself, like `array_agg`, and still requires rows in its order: two of them
+//! with different orders are refused. Here the order of the rows is a wish.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::{AggregateUDF, AggregateUDFImpl};
+
+use super::inner::of_inner;
+
+/// DataFusion's `string_agg`, without its requirement.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Joined {
+    inner: Arc<AggregateUDF>,
+}
+
+impl Joined {
+    pub(super) fn new(inner: Arc<AggregateUDF>) -> Self {
+        Self { inner }
+    }
+}
+
+impl AggregateUDFImpl for Joined {
+    of_inner!(
+        name,
+        aliases,
+        documentation,
+        signature,
+        return_type,
+        accumulator,
+        state_fields,
+        groups_accumulator_supported,
+        create_groups_accumulator,
+        create_sliding_accumulator
+    );
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        AggregateOrderSensitivity::SoftRequirement
+    }
+
+    fn with_beneficial_ordering(
+        self: Arc<Self>,
+        _: bool,
+    ) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {
+        // It sorts its values whether the rows are ordered or not.
+        Ok(Some(self))
+    }
+}

@@ -1,0 +1,147 @@
+//! UNNEST in FROM, and series over columns of the relations before them, which are UNNEST over the list of the function.
+//!
+//! | written | becomes |
+//! |---|---|
+//! | `t, unnest(t.list)` | `t, UNNEST(t.list) AS unnest(unnest)` |
+//! | `t, LATERAL unnest(t.list) u` | `t, UNNEST(t.list) AS u(u)` |
+//! | `t, range(t.n) r(i)` | `t, UNNEST(range(t.n)) AS r(i)` |
+//!
+//! An alias without names of columns names the column, too, which the name of the function refers to as well: `u.u` and
+//! `u.unnest`. [`super::super::unnested`] joins the rows.
+
+use std::ops::ControlFlow;
+use tessera_frontend::walk::walk;
+
+use sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, TableAlias, TableAliasColumnDef,
+    TableFactor, Visitor,
+};
+
+use super::Relations;
+use super::known::Known;
+use super::ours::call;
+
+/// A relation with a row for each element of a list.
+pub(super) struct Unnested {
+    /// Its name.
+    relation: Ident,
+    /// Its column.
+    pub(super) column: Ident,
+    function: &'static str,
+    /// The list.
+    pub(super) list: Expr,
+}
+
+impl Unnested {
+    /// The relation, if it is one of these.
+    pub(super) fn of(factor: &TableFactor) -> Option<Self> {
+        let (function, list, alias) = match factor {
+            TableFactor::UNNEST {
+                alias,
+                array_exprs,
+                with_offset: false,
+                with_ordinality: false,
+                ..
+            } => match array_exprs.as_slice() {
+                [list] => ("unnest", list.clone(), alias),
+                _ => return None,
+            },
+            TableFactor::Function { name, args, with_ordinality: false, alias, .. } => {
+                let (function, list) = list_of(name, args, true)?;
+                (function, list, alias)
+            }
+            TableFactor::Table {
+                name, args: Some(args), with_ordinality: false, alias, ..
+            } => {
+                let (function, list) = list_of(name, &args.args, false)?;
+                (function, list, alias)
+            }
+            _ => return None,
+        };
+        let relation = match alias {
+            Some(alias) => alias.name.clone(),
+            None => Ident::new(function),
+        };
+        let columns = alias.as_ref().map_or(&[][..], |alias| alias.columns.as_slice());
+        let column = match columns {
+            [] => relation.clone(),
+            [one] => one.name.clone(),
+            _ => return None,
+        };
+        Some(Unnested { relation, column, function, list })
+    }
+
+    /// What the names of a block know of it.
+    fn known(&self) -> Known {
+        Known::of_elements(&self.relation.value, &self.column.value, self.function)
+    }
+
+    /// The relation as SQL has it.
+    fn into_factor(self) -> TableFactor {
+        let columns = vec![TableAliasColumnDef { name: self.column, data_type: None }];
+        TableFactor::UNNEST {
+            alias: Some(TableAlias { explicit: true, name: self.relation, columns, at: None }),
+            array_exprs: vec![self.list],
+            with_offset: false,
+            with_offset_alias: None,
+            with_ordinality: false,
+        }
+    }
+}
+
+impl Relations<'_> {
+    /// Replaces a relation of the elements of lists by UNNEST with its names; returns false for all other relations.
+    pub(super) fn unnest(&mut self, factor: &mut TableFactor) -> bool {
+        let Some(unnested) = Unnested::of(factor) else { return false };
+        let names = [&unnested.relation, &unnested.column];
+        self.names.extend(names.map(|name| name.value.clone()));
+        if let Some(block) = self.blocks.last_mut() {
+            block.known.push(unnested.known());
+        }
+        *factor = unnested.into_factor();
+        true
+    }
+}
+
+/// The list that a call in FROM has as rows. A series is one only if it `is_lateral` or names columns: others need no
+/// list.
+fn list_of(
+    name: &ObjectName,
+    args: &[FunctionArg],
+    is_lateral: bool,
+) -> Option<(&'static str, Expr)> {
+    let all = args.iter().map(|arg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    });
+    let mut all: Vec<Expr> = all.collect::<Option<_>>()?;
+    let function = match name.to_string().to_ascii_lowercase().as_str() {
+        "unnest" if all.len() == 1 => return Some(("unnest", all.pop()?)),
+        "generate_series" => "generate_series",
+        "range" => "range",
+        _ => return None,
+    };
+    let is_list = is_lateral || all.iter().any(names_columns);
+    is_list.then(|| (function, call(function, all)))
+}
+
+/// True if an expression has a name or a subquery in it.
+fn names_columns(expr: &Expr) -> bool {
+    struct Names;
+    impl Visitor for Names {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            let is_name = matches!(
+                expr,
+                Expr::Identifier(_)
+                    | Expr::CompoundIdentifier(_)
+                    | Expr::Subquery(_)
+                    | Expr::Exists { .. }
+                    | Expr::InSubquery { .. }
+            );
+            if is_name { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+    }
+    walk(expr, &mut Names).is_break()
+}

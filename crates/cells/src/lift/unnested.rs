@@ -1,0 +1,215 @@
+//! UNNEST over columns of the relations before it, and LATERAL subqueries without FROM.
+//!
+//! ```text
+//! Cross join                                Projection: t.*, x AS u.x
+//!   TableScan: t                              Unnest: x
+//!   SubqueryAlias: u                    ⇒       Projection: t.*, t.list AS x
+//!     Subquery                                    TableScan: t
+//!       Unnest: x
+//!         Projection: outer t.list AS x
+//!           EmptyRelation
+//! ```
+//! DataFusion plans UNNEST in FROM as LATERAL, and makes a join only of conditions with columns outside. Here the operators of the subquery stand
+//! over the rows of the first side, whose columns they pass on under other names: those of the subquery have no
+//! qualifiers. DataFusion knows that a key of groups occurs once, and would still know it above UNNEST, where it occurs
+//! several times: a function hides it. In a LEFT JOIN without a condition a row without elements stays, with NULL.
+//!
+//! Runs on the plan of the SQL, before types are coerced.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{
+    Column, DFSchema, JoinType, NullHandling, Result, ScalarValue, TableReference, UnnestOptions,
+};
+use datafusion::logical_expr::{
+    Expr, Filter, Join, LogicalPlan, Projection, SubqueryAlias, Unnest, lit,
+};
+
+use super::functions::opaque;
+
+/// Rewrites all such joins of a plan.
+pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|node| {
+        let LogicalPlan::Join(join) = &node else { return Ok(Transformed::no(node)) };
+        Ok(match unnested(join)? {
+            Some(new) => Transformed::yes(new),
+            None => Transformed::no(node),
+        })
+    })
+    .map(|t| t.data)
+}
+
+/// The join as the operators of its second side over its first one; `None` for other joins.
+fn unnested(join: &Join) -> Result<Option<LogicalPlan>> {
+    let (body, alias) = match &*join.right {
+        LogicalPlan::Subquery(inner) => (&inner.subquery, None),
+        LogicalPlan::SubqueryAlias(SubqueryAlias { input, alias, .. }) => match &**input {
+            LogicalPlan::Subquery(inner) => (&inner.subquery, Some(alias)),
+            _ => return Ok(None),
+        },
+        _ => return Ok(None),
+    };
+    let is_outer = match join.join_type {
+        JoinType::Inner => false,
+        JoinType::Left if is_always(join.filter.as_ref()) => true,
+        _ => return Ok(None),
+    };
+    if !join.on.is_empty() {
+        return Ok(None);
+    }
+    let first = join.left.schema();
+    let over = Over { first: &join.left, unnests: 0, is_outer };
+    let Some((plan, unnests)) = over.graft(body)? else { return Ok(None) };
+    // Rows of several lists: which of them had no elements is not known.
+    if is_outer && unnests > 1 {
+        return Ok(None);
+    }
+    let kept = first.columns().into_iter().enumerate();
+    let kept = kept
+        .map(|(at, column)| Expr::Column(passed(at)).alias_qualified(column.relation, column.name));
+    let own = plan.schema().columns().into_iter().skip(first.fields().len());
+    let own = own.map(|column| {
+        let qualifier: Option<TableReference> = alias.cloned().or_else(|| column.relation.clone());
+        let name = column.name.clone();
+        Expr::Column(column).alias_qualified(qualifier, name)
+    });
+    let items = kept.chain(own).collect();
+    let all = LogicalPlan::Projection(Projection::try_new(items, Arc::new(plan))?);
+    Ok(Some(match &join.filter {
+        Some(condition) if !is_outer => {
+            LogicalPlan::Filter(Filter::try_new(condition.clone(), Arc::new(all))?)
+        }
+        _ => all,
+    }))
+}
+
+/// True without a condition, and for `ON true`.
+fn is_always(condition: Option<&Expr>) -> bool {
+    matches!(condition, None | Some(Expr::Literal(ScalarValue::Boolean(Some(true)), _)))
+}
+
+/// The name under which a column of the first side is passed on. No text can produce it.
+fn passed(at: usize) -> Column {
+    Column::new_unqualified(format!("[passed {at}]"))
+}
+
+/// The operators of a subquery, over the rows of the first side.
+struct Over<'a> {
+    first: &'a LogicalPlan,
+    unnests: usize,
+    is_outer: bool,
+}
+
+impl Over<'_> {
+    /// The operators, and how many of them are UNNEST. The columns of the first side come first. `None` if there are
+    /// other operators, or columns of a query further outside.
+    fn graft(mut self, body: &LogicalPlan) -> Result<Option<(LogicalPlan, usize)>> {
+        let plan = self.operator(body)?;
+        Ok(plan.map(|plan| (plan, self.unnests)))
+    }
+
+    fn operator(&mut self, body: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+        match body {
+            LogicalPlan::EmptyRelation(one) if one.produce_one_row => {
+                let schema = self.first.schema();
+                let keys: BTreeSet<usize> = schema
+                    .functional_dependencies()
+                    .iter()
+                    .flat_map(|known| known.source_indices.iter().copied())
+                    .collect();
+                let items = schema.columns().into_iter().enumerate().map(|(at, column)| {
+                    let column = Expr::Column(column);
+                    let column = match keys.contains(&at) {
+                        true => opaque().call(vec![column, lit(0i64)]),
+                        false => column,
+                    };
+                    column.alias(passed(at).name)
+                });
+                let plan = Projection::try_new(items.collect(), Arc::new(self.first.clone()))?;
+                Ok(Some(LogicalPlan::Projection(plan)))
+            }
+            LogicalPlan::Projection(projection) => {
+                let Some(input) = self.operator(&projection.input)? else { return Ok(None) };
+                let mut items: Vec<Expr> = self.kept().collect();
+                for item in &projection.expr {
+                    match inside(item, self.first.schema())? {
+                        Some(item) => items.push(item),
+                        None => return Ok(None),
+                    }
+                }
+                let plan = Projection::try_new(items, Arc::new(input))?;
+                Ok(Some(LogicalPlan::Projection(plan)))
+            }
+            // A row that is left out would stay with NULL in a LEFT JOIN.
+            LogicalPlan::Filter(filter) if !self.is_outer => {
+                let Some(input) = self.operator(&filter.input)? else { return Ok(None) };
+                let condition = inside(&filter.predicate, self.first.schema())?;
+                let Some(condition) = condition else { return Ok(None) };
+                let plan = Filter::try_new(condition, Arc::new(input))?;
+                Ok(Some(LogicalPlan::Filter(plan)))
+            }
+            LogicalPlan::Unnest(unnest) => {
+                let Some(input) = self.operator(&unnest.input)? else { return Ok(None) };
+                self.unnests += 1;
+                let options = match self.is_outer {
+                    true => UnnestOptions {
+                        null_handling: NullHandling::PreserveAndExpandEmpty,
+                        ..unnest.options.clone()
+                    },
+                    false => unnest.options.clone(),
+                };
+                let columns = unnest.exec_columns.clone();
+                let plan = Unnest::try_new(Arc::new(input), columns, options)?;
+                Ok(Some(LogicalPlan::Unnest(plan)))
+            }
+            LogicalPlan::SubqueryAlias(alias) => {
+                // Its columns are referred to with its name.
+                let Some(input) = self.operator(&alias.input)? else { return Ok(None) };
+                let count = self.first.schema().fields().len();
+                let own = input.schema().columns().into_iter().skip(count);
+                let own = own.map(|column| {
+                    let name = column.name.clone();
+                    Expr::Column(column).alias_qualified(Some(alias.alias.clone()), name)
+                });
+                let items = self.kept().chain(own).collect();
+                let plan = Projection::try_new(items, Arc::new(input))?;
+                Ok(Some(LogicalPlan::Projection(plan)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The columns of the first side.
+    fn kept(&self) -> impl Iterator<Item = Expr> + use<> {
+        (0..self.first.schema().fields().len()).map(|at| Expr::Column(passed(at)))
+    }
+}
+
+/// The expression with the columns of the first side as they are passed on; `None` if it has columns of others, or a
+/// subquery that has columns outside.
+fn inside(expr: &Expr, first: &DFSchema) -> Result<Option<Expr>> {
+    let mut is_inside = true;
+    let new = expr.clone().transform_up(|e| {
+        Ok(match &e {
+            Expr::OuterReferenceColumn(_, column) => match first.maybe_index_of_column(column) {
+                Some(at) => Transformed::yes(Expr::Column(passed(at))),
+                None => {
+                    is_inside = false;
+                    Transformed::no(e)
+                }
+            },
+            Expr::ScalarSubquery(inner) if !inner.outer_ref_columns.is_empty() => {
+                is_inside = false;
+                Transformed::no(e)
+            }
+            Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_) => {
+                is_inside = false;
+                Transformed::no(e)
+            }
+            _ => Transformed::no(e),
+        })
+    })?;
+    Ok(is_inside.then_some(new.data))
+}

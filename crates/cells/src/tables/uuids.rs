@@ -1,0 +1,154 @@
+//! UUIDs of Parquet, which are 16 bytes in the file: texts here, as `uuid()` and DuckDB have them.
+//!
+//! Conditions on them apply to the texts, so they leave out no groups of rows.
+
+use super::CHECKS;
+use crate::lift::uuid_text;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::Session;
+use datafusion::datasource::listing::ListingTableUrl;
+use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::datasource::{TableProvider, TableType};
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::projection::ProjectionExec;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::{ObjectMeta, ObjectStore};
+use parquet::basic::LogicalType;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Bytes of a UUID.
+const UUID: DataType = DataType::FixedSizeBinary(16);
+
+/// The columns that are UUIDs in all files that have them.
+///
+/// # Errors
+/// Those of the storage and of DataFusion.
+pub(super) async fn of_files(
+    schema: &Schema,
+    state: &dyn Session,
+    place: &ListingTableUrl,
+) -> Result<BTreeSet<String>> {
+    let fields = schema.fields().iter().filter(|field| *field.data_type() == UUID);
+    let mut columns: BTreeSet<String> = fields.map(|field| field.name().clone()).collect();
+    if columns.is_empty() {
+        return Ok(columns);
+    }
+    let store = state.runtime_env().object_store(place)?;
+    let files = place.list_all_files(state, &store, "").await?;
+    let mut files: Vec<ObjectMeta> = files.try_collect().await?;
+    files.retain(|file| file.size > 0);
+    let others = files.into_iter().map(|file| {
+        let store = store.clone();
+        async move { without(&*store, &file).await }
+    });
+    let mut others = stream::iter(others).buffer_unordered(CHECKS);
+    while let Some(others) = others.try_next().await? {
+        columns.retain(|column| !others.contains(column));
+    }
+    Ok(columns)
+}
+
+/// The columns of a file that are no UUIDs.
+async fn without(store: &dyn ObjectStore, file: &ObjectMeta) -> Result<BTreeSet<String>> {
+    let metadata = DFParquetMetadata::new(store, file).fetch_metadata().await?;
+    let columns = metadata.file_metadata().schema_descr().root_schema().get_fields().iter();
+    let others = columns
+        .filter(|column| column.get_basic_info().logical_type_ref() != Some(&LogicalType::Uuid));
+    Ok(others.map(|column| column.name().to_string()).collect())
+}
+
+/// The table with these columns as texts.
+pub(super) fn as_texts(
+    table: Arc<dyn TableProvider>,
+    columns: BTreeSet<String>,
+) -> Arc<dyn TableProvider> {
+    match columns.is_empty() {
+        true => table,
+        false => Arc::new(WithUuids::new(table, columns)),
+    }
+}
+
+/// A table of files some of whose columns are UUIDs.
+#[derive(Debug)]
+pub(super) struct WithUuids {
+    files: Arc<dyn TableProvider>,
+    columns: BTreeSet<String>,
+    schema: SchemaRef,
+}
+
+impl WithUuids {
+    fn new(files: Arc<dyn TableProvider>, columns: BTreeSet<String>) -> Self {
+        let own = files.schema();
+        let fields = own.fields().iter().map(|field| match columns.contains(field.name()) {
+            true => Arc::new(Field::new(field.name(), DataType::Utf8, field.is_nullable())),
+            false => field.clone(),
+        });
+        let fields: Vec<_> = fields.collect();
+        let schema = Arc::new(Schema::new_with_metadata(fields, own.metadata().clone()));
+        WithUuids { files, columns, schema }
+    }
+
+    /// The table with the bytes.
+    pub(super) fn files(&self) -> &Arc<dyn TableProvider> {
+        &self.files
+    }
+}
+
+#[async_trait::async_trait]
+impl TableProvider for WithUuids {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
+        let mut all = self.files.supports_filters_pushdown(filters)?;
+        for (filter, support) in filters.iter().zip(&mut all) {
+            if filter.column_refs().iter().any(|column| self.columns.contains(&column.name)) {
+                *support = TableProviderFilterPushDown::Unsupported;
+            }
+        }
+        Ok(all)
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let scan = self.files.scan(state, projection, filters, limit).await?;
+        let columns = scan.schema();
+        if !columns.fields().iter().any(|field| self.columns.contains(field.name())) {
+            return Ok(scan);
+        }
+        let (function, options) = (Arc::new(uuid_text()), Arc::new(state.config_options().clone()));
+        let mut items = Vec::new();
+        for (i, field) in columns.fields().iter().enumerate() {
+            let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), i));
+            let item: Arc<dyn PhysicalExpr> = match self.columns.contains(field.name()) {
+                true => Arc::new(ScalarFunctionExpr::try_new(
+                    function.clone(),
+                    vec![column],
+                    &columns,
+                    options.clone(),
+                )?),
+                false => column,
+            };
+            items.push((item, field.name().clone()));
+        }
+        Ok(Arc::new(ProjectionExec::try_new(items, scan)?))
+    }
+}

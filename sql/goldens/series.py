@@ -1,0 +1,98 @@
+"""sql/cells/series: series and the elements of lists as relations, expected from DuckDB."""
+
+from datetime import datetime
+
+import duckdb
+import numpy as np
+
+from .core import ERA5, Script
+from .labels import air
+
+cells = air[["t2m", "precip"]].to_dataframe(dim_order=["time", "lat", "lon"]).reset_index()
+con = duckdb.connect()
+con.execute("CREATE TABLE era5 AS SELECT * FROM cells")
+VIEWS = [
+    "CREATE VIEW counts AS SELECT * FROM (VALUES (1, 2, 'a'), (2, 0, 'b'), (3, NULL, 'c'), (4, 1, 'a')) v(id, n, k)",
+    "CREATE VIEW lists AS SELECT id, range(n) AS a, string_to_array('x,y', ',') AS s FROM counts",
+]
+for view in VIEWS:
+    con.execute(view)
+
+f = Script("cells/series", "Series and the elements of lists in FROM. Expected values from DuckDB.", setup=[ERA5, *VIEWS])
+
+
+def same(sql):
+    rows = con.execute(sql).fetchall()
+    assert rows, sql
+    f.rows(sql, [tuple(np.datetime64(v) if isinstance(v, datetime) else v for v in row) for row in rows])
+
+
+f.note("Integers: `range` ends before its stop, `generate_series` at it.")
+same("SELECT * FROM generate_series(1, 3)")
+same("SELECT * FROM generate_series(3)")
+same("SELECT range.range AS a, range AS b FROM range(3)")
+same("SELECT * FROM range(5, 1, -2)")
+same("SELECT * FROM generate_series(5, 1, -2) ORDER BY 1")
+same("SELECT * FROM range(1 + 1, abs(-4))")
+same("SELECT i FROM generate_series(1, 10, 3) t(i) WHERE i > 2")
+same("SELECT i, i.i + i.generate_series AS k FROM generate_series(1, 2) i")
+same("SELECT count(*) AS n FROM generate_series(5, 1)")
+same("SELECT count(*) AS n FROM range(1, NULL)")
+same("SELECT * FROM range(9223372036854775805, 9223372036854775807)")
+same("SELECT * FROM generate_series(9223372036854775805, 9223372036854775807)")
+same("SELECT count(*) AS n, sum(i) AS s, min(i) AS a, max(i) AS b FROM range(3, 1000000, 7) t(i)")
+same("SELECT i % 3 AS k, count(*) AS n, sum(i) AS s FROM range(1000000) t(i) GROUP BY k ORDER BY k")
+same("SELECT i FROM range(1000000) t(i) ORDER BY i DESC LIMIT 2")
+same("SELECT i FROM range(1000000000000000) t(i) LIMIT 2 OFFSET 5")
+same("SELECT a.i, b.j FROM range(3) a(i), range(2) b(j) ORDER BY ALL")
+same("SELECT i FROM range(4) t(i) WHERE i NOT IN (SELECT generate_series FROM generate_series(1, 2)) ORDER BY i")
+
+f.note("Dates and times. A month is added to the row before.")
+same("SELECT * FROM generate_series(date '2020-01-31', date '2020-06-01', INTERVAL '1 month')")
+same("SELECT * FROM range(timestamp '2020-01-01', timestamp '2020-01-02', INTERVAL '6 hours')")
+same("SELECT t FROM generate_series(timestamp '2020-01-02', timestamp '2020-01-01', INTERVAL '-12 hours') s(t)")
+same("SELECT t FROM range(date '2020-01-02', timestamp '2020-01-05', INTERVAL '1 day') s(t)")
+same("SELECT * FROM generate_series(timestamp '2020-01-01', timestamp '2020-03-01', INTERVAL '15 days 12 hours')")
+same("SELECT * FROM generate_series(timestamp '2020-01-01', timestamp '2020-02-15 12:00:00', INTERVAL '1 month 1 day')")
+same("SELECT count(*) AS n FROM range(timestamp '2020-01-01', timestamp '2020-01-02', INTERVAL '-6 hours')")
+same("SELECT count(*) AS n, min(t) AS a, max(t) AS b FROM range(timestamp '2000-01-01', timestamp '2020-01-01', INTERVAL '1 minute') s(t)")
+same(
+    "SELECT d.t, count(e.t2m) AS n FROM generate_series(timestamp '2018-12-01', timestamp '2019-03-01', INTERVAL '1 month') d(t) LEFT JOIN era5 e ON date_trunc('month', e.time) = d.t GROUP BY d.t ORDER BY d.t"
+)
+
+f.note("Elements of lists.")
+same("SELECT * FROM unnest([1, 2, 3])")
+same("SELECT unnest.unnest AS a FROM unnest(['x', 'y'])")
+same("SELECT u, u.unnest + 1 AS b FROM unnest([1, 2]) u")
+same("SELECT x FROM unnest([3, 1, 2]) u(x) WHERE x > 1 ORDER BY x")
+same("SELECT a.x, b.y FROM unnest([1, 2]) a(x) JOIN unnest([2, 3]) b(y) ON a.x = b.y")
+
+f.note("Elements of lists of the relations before, and series of their columns.")
+same("SELECT id, x FROM lists, unnest(lists.a) u(x) ORDER BY ALL")
+same("SELECT id, x FROM lists, unnest(a) u(x) ORDER BY ALL")
+same("SELECT id, unnest FROM lists CROSS JOIN unnest(lists.a) ORDER BY ALL")
+same("SELECT l.id, u FROM lists l, LATERAL unnest(l.a) u ORDER BY ALL")
+same("SELECT id, x FROM lists LEFT JOIN unnest(lists.a) u(x) ON true ORDER BY ALL")
+same("SELECT id, x FROM lists JOIN unnest(lists.a) u(x) ON x > 0 ORDER BY ALL")
+same("SELECT id, x, y FROM lists, unnest(a) u(x), unnest(s) v(y) WHERE y <> 'x' ORDER BY ALL")
+same("SELECT l.id, u.id AS x FROM lists l, unnest(l.a) u(id) ORDER BY ALL")
+same("SELECT id, x FROM lists, LATERAL (SELECT unnest(lists.a) AS x) ORDER BY ALL")
+same("SELECT i, j FROM generate_series(1, 3) g(i), range(i) r(j) ORDER BY ALL")
+same("SELECT id, j, j * 2 AS d FROM counts c, generate_series(c.id, c.id + c.n) g(j) ORDER BY ALL")
+same("SELECT * FROM range((SELECT max(id) FROM counts)) ORDER BY ALL")
+same("SELECT w, count(*) AS n FROM (VALUES ('a b a'), ('b')) v(s), unnest(string_to_array(s, ' ')) u(w) GROUP BY w ORDER BY w")
+same("SELECT k, count(*) AS n FROM (SELECT k, array_agg(id) AS l FROM counts GROUP BY k) q, unnest(q.l) u(x) GROUP BY k, x ORDER BY ALL")
+same("SELECT DISTINCT k, x > 1 AS b FROM (SELECT k, array_agg(id) AS l FROM counts GROUP BY k) q, unnest(q.l) u(x) ORDER BY ALL")
+
+f.note("Arguments that the functions do not take.")
+for sql in (
+    "SELECT * FROM range(1, 5, 0)",
+    "SELECT * FROM range(2.5)",
+    "SELECT * FROM range('a')",
+    "SELECT * FROM range(stop => 3)",
+    "SELECT * FROM range(1, 2, 3, 4)",
+    "SELECT * FROM range(timestamp '2020-01-01', timestamp '2020-05-01')",
+    "SELECT * FROM range(timestamp '2020-01-01', timestamp '2020-05-01', INTERVAL '0 hours')",
+    "SELECT * FROM range(timestamp '2020-01-01', timestamp '2020-05-01', INTERVAL '1 month -1 day')",
+):
+    f.error(sql, "type_error: `range` in FROM")

@@ -12,7 +12,7 @@ use super::estimates::with_marks;
 use super::partition_top::with_tops;
 use super::remote::Spreading;
 use super::rules::guarded;
-use super::single::{self, without};
+use super::single::{self, shown_by_name, usual};
 use super::splits::{SplitSize, with_splits};
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
@@ -32,11 +32,8 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::union::UnionExec;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
-};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
-use std::fmt;
 use std::sync::Arc;
 use tessera_exec::quota::Quota;
 
@@ -214,26 +211,14 @@ fn partitions(input: &Arc<dyn ExecutionPlan>) -> usize {
     input.output_partitioning().partition_count()
 }
 
-impl DisplayAs for ConcatExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ConcatExec")
-    }
-}
+shown_by_name!(ConcatExec);
 
 impl ExecutionPlan for ConcatExec {
-    fn name(&self) -> &str {
-        "ConcatExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
+    usual!(name, properties, no_expressions);
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         self.inputs.iter().collect()
     }
-
-    without!(expressions);
 
     /// The number of rows of all inputs, by which a join chooses the side that it keeps in memory.
     fn statistics_from_inputs(

@@ -13,7 +13,7 @@
 //! of the rows passes.
 
 use super::splits::keys::{Keys, RowKeys, first_bytes};
-use crate::rows::single::only_input;
+use crate::rows::single::{only_input, usual};
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{SortOptions, filter_record_batch};
@@ -36,7 +36,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowUDFExpr};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -175,17 +175,7 @@ impl DisplayAs for PartitionTopExec {
 }
 
 impl ExecutionPlan for PartitionTopExec {
-    fn name(&self) -> &str {
-        "PartitionTopExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
+    usual!(name, properties of input, input);
 
     fn apply_expressions(
         &self,

@@ -12,7 +12,7 @@
 
 use super::message::broken;
 use super::{Part, RowsPeers};
-use crate::rows::single::without;
+use crate::rows::single::usual;
 use datafusion::common::{internal_datafusion_err, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -93,15 +93,7 @@ impl DisplayAs for TaskExec {
 }
 
 impl ExecutionPlan for TaskExec {
-    fn name(&self) -> &str {
-        "TaskExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    without!(inputs, expressions);
+    usual!(name, properties, no_inputs, no_expressions);
 
     /// The rows of the split that has the number of the task. Of `context` only that number is taken.
     fn execute(
@@ -180,9 +172,8 @@ impl DisplayAs for RemoteExec {
 }
 
 impl ExecutionPlan for RemoteExec {
-    fn name(&self) -> &str {
-        "RemoteExec"
-    }
+    // Those of the template are visited by whom they concern.
+    usual!(name, no_expressions);
 
     fn properties(&self) -> &Arc<PlanProperties> {
         self.part.template.properties()
@@ -199,9 +190,6 @@ impl ExecutionPlan for RemoteExec {
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
         vec![false; self.children().len()]
     }
-
-    // Those of the template are visited by whom they concern.
-    without!(expressions);
 
     fn with_new_children(
         self: Arc<Self>,

@@ -28,9 +28,10 @@ use super::once::OnceExec;
 use super::sort::limited;
 use super::through::Rows;
 use crate::rows::IsStopped;
+use crate::rows::single::usual;
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::common::{JoinType, internal_datafusion_err, internal_err};
 use datafusion::error::{DataFusionError, Result};
@@ -41,7 +42,7 @@ use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use files::Spilled;
 use futures::future::{BoxFuture, Shared};
 use futures::stream;
@@ -182,27 +183,10 @@ impl DisplayAs for GraceJoinExec {
 }
 
 impl ExecutionPlan for GraceJoinExec {
-    fn name(&self) -> &str {
-        "GraceJoinExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.join.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.join.children()
-    }
+    usual!(name, properties of join, children of join, expressions of join);
 
     fn maintains_input_order(&self) -> Vec<bool> {
         self.join.maintains_input_order()
-    }
-
-    fn apply_expressions(
-        &self,
-        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        self.join.apply_expressions(visit)
     }
 
     fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {

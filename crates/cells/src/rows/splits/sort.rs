@@ -15,7 +15,7 @@ mod files;
 use super::gather::{Unit, bounds, partitions_of};
 use super::in_order::{Begin, in_order};
 use super::keys::{Entry, Keys, Run};
-use crate::rows::single::{self, only_input};
+use crate::rows::single::{self, only_input, usual};
 use datafusion::arrow::array::{Array, ArrayRef, UInt64Array};
 use datafusion::arrow::compute::interleave_record_batch;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -136,17 +136,7 @@ impl DisplayAs for SortSplitsExec {
 }
 
 impl ExecutionPlan for SortSplitsExec {
-    fn name(&self) -> &str {
-        "SortSplitsExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
+    usual!(name, properties, input);
 
     fn apply_expressions(
         &self,

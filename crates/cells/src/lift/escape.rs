@@ -14,6 +14,8 @@ use datafusion::logical_expr::{
 };
 use tessera_frontend::error::Error;
 
+use super::functions::scalar;
+
 /// Name of the function, which no text can produce.
 const NAME: &str = "tessera_like_pattern";
 
@@ -83,17 +85,7 @@ struct WithBackslashes {
 }
 
 impl ScalarUDFImpl for WithBackslashes {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Utf8)
-    }
+    scalar!(name NAME, signature, returns DataType::Utf8);
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_constant = args.args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));

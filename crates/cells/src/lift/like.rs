@@ -19,6 +19,7 @@ use datafusion::logical_expr::{
 };
 use memchr::memmem::Finder;
 
+use super::functions::scalar;
 use super::unnamed::Unnamed;
 
 /// The search for a pattern that Arrow would match in another way.
@@ -112,17 +113,7 @@ struct Search {
 }
 
 impl ScalarUDFImpl for Search {
-    fn name(&self) -> &str {
-        "tessera_like"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Boolean)
-    }
+    scalar!(name "tessera_like", signature, returns DataType::Boolean);
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [value] = args.args.as_slice() else {

@@ -182,11 +182,6 @@ impl RowsTasks {
         self.forget_if(|key| key.0 == query);
     }
 
-    /// Ends all tasks and drops all stages.
-    pub fn forget_all(&self) {
-        self.forget_if(|_| true);
-    }
-
     fn forget_if(&self, is_over: impl Fn(&Key) -> bool) {
         self.stages().retain(|key, known| {
             let is_over = is_over(key);

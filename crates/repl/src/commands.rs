@@ -43,7 +43,7 @@ pub struct CommandRow {
 }
 
 /// Formats of `.mode`.
-pub const MODES: &[&str] = &["table", "json", "ndjson", "csv", "arrow", "npy", "npz"];
+const MODES: &[&str] = &["table", "json", "ndjson", "csv", "arrow", "npy", "npz"];
 const SWITCH: &[&str] = &["on", "off"];
 
 macro_rules! command {

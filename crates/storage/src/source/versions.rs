@@ -258,7 +258,7 @@ pub(crate) fn stamp_of(meta: &ObjectMeta) -> u64 {
 }
 
 /// The version of an object with that etag.
-pub(crate) fn of_tag(tag: &str) -> u64 {
+fn of_tag(tag: &str) -> u64 {
     above_absent(of_text(tag))
 }
 

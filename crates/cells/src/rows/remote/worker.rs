@@ -243,7 +243,7 @@ impl RowsTasks {
     }
 
     /// Drops the stages that have had no task for some time.
-    pub(super) fn drop_idle(&self, now: Instant) {
+    fn drop_idle(&self, now: Instant) {
         self.stages().retain(|_, known| {
             known.tasks > 0 || now.saturating_duration_since(known.idle_since) < IDLE
         });

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// The first bytes of a superblock.
-pub(super) const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
+const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 
 /// Offset of the last place that is searched for a superblock.
 const LAST_PLACE: u64 = 1 << 15;

@@ -4,6 +4,7 @@ use super::table::{Row, Table};
 use super::*;
 use crate::clouds::web::{Manners, Web};
 use crate::served::{KEY, S3, SECRET};
+use crate::source::tests::{run, stores};
 use crate::source::{ArrayReader, open};
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
@@ -15,14 +16,6 @@ const ODD: &str = "references/odd.refs";
 
 fn data(name: &str) -> String {
     format!("{}/../../tests/data/formats/{name}", env!("CARGO_MANIFEST_DIR"))
-}
-
-fn run<T>(f: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f)
-}
-
-fn stores() -> Stores {
-    Stores::with_environment(Duration::from_secs(30), [])
 }
 
 fn opened(url: &str, options: &[(&str, &str)], stores: &Stores) -> Opened {

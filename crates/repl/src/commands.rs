@@ -131,7 +131,7 @@ pub const COMMANDS: &[CommandRow] = &[
         "[on|off]",
         Argument::Words(SWITCH),
         false,
-        "tells the time of each statement",
+        "prints the time of each statement",
         Command::Timer
     ),
     command!(

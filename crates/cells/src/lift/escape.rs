@@ -45,7 +45,7 @@ pub(super) fn one(expr: Expr, state: &SessionState) -> Result<Transformed<Expr>>
             let pattern = std::mem::take(&mut *like.pattern);
             *like.pattern = function.call(vec![pattern, lit(escape.to_string())]);
         }
-        (_, None) => return exec_err!("there is no function {NAME}"),
+        (_, None) => return exec_err!("no such function: {NAME}"),
     }
     Ok(Transformed::yes(Expr::Like(like)))
 }

@@ -59,7 +59,7 @@ pub(super) fn one(
             cast(cast(time, DataType::Timestamp(*unit, None)), kind)
         }
         (DataType::Timestamp(_, Some(_)), _) => cast(time, kind),
-        _ => return internal_err!("there is no function to_local_time"),
+        _ => return internal_err!("no such function: to_local_time"),
     }))
 }
 

@@ -306,7 +306,7 @@ impl Spreading {
     ) -> std::result::Result<Vec<u8>, Stays> {
         let RowsSpread { peers, build_bytes, all, .. } = &self.spread;
         if peers.turns() == 0 {
-            return Err(Stays("there is no worker".into()));
+            return Err(Stays("no worker is connected".into()));
         }
         if *all && splits > ALL_SPLITS_MAX {
             return Err(Stays(format!("it has more than {ALL_SPLITS_MAX} splits")));

@@ -90,7 +90,7 @@ pub(super) async fn serve(
             };
             match accepted {
                 Ok(Ok(stream)) => connection(stream, app, leave, &line).await,
-                Ok(Err(e)) => tracing::debug!("a connection is no TLS: {e}"),
+                Ok(Err(e)) => tracing::debug!("a connection is not TLS: {e}"),
                 Err(_) => tracing::debug!("a connection took too long to begin TLS"),
             }
         });

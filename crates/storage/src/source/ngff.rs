@@ -356,7 +356,7 @@ fn steps(list: Option<&Value>, rank: usize) -> Result<Vec<Step>, String> {
     let list = match list {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(list)) => list,
-        Some(_) => return Err(format!("{what} is no list")),
+        Some(_) => return Err(format!("{what} is not a list")),
     };
     let mut out = Vec::new();
     for step in list {

@@ -392,7 +392,7 @@ fn attach_masks(entries: &mut Vec<Entry>, unsupported: &mut Unsupported) -> Vec<
         });
         let array = entries[i].variable.name.to_string();
         let Some(k) = found else {
-            let reason = format!("there is no array `{name}` of bool with its shape");
+            let reason = format!("no array `{name}` of bool has its shape");
             let error = SourceError::Attribute {
                 array: array.clone(),
                 attribute: VALID_KEY.into(),

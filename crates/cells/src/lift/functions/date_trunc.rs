@@ -43,7 +43,7 @@ fn truncation(part: &ScalarValue) -> Result<Truncation> {
     Truncation::parse(&part.to_lowercase()).ok_or_else(|| {
         refused(
             "invalid_argument",
-            format!("`date_trunc`: '{part}' is no part of a time"),
+            format!("`date_trunc`: '{part}' is not a part of a time"),
             "write 'year', 'quarter', 'month', 'week', 'day', 'hour', 'minute', 'second', 'millisecond' or 'microsecond'",
         )
     })

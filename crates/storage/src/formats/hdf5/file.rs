@@ -103,7 +103,7 @@ impl<'f> File<'f> {
                 return Ok((file, found.root));
             }
         }
-        Err(Fault::bad(0, "there is no superblock"))
+        Err(Fault::bad(0, "no superblock found"))
     }
 
     pub(super) fn new(view: &'f View<'f>, sizes: Sizes) -> File<'f> {
@@ -125,7 +125,7 @@ impl<'f> File<'f> {
             .base
             .checked_add(address)
             .filter(|at| *at <= self.view.len())
-            .ok_or_else(|| Fault::bad(self.sizes.base, format!("{address} is no address")))
+            .ok_or_else(|| Fault::bad(self.sizes.base, format!("{address} is not an address")))
     }
 
     /// The bytes at an address.

@@ -307,7 +307,7 @@ impl ZarrWriter {
             return self.sharing.others.ended().await;
         }
         if let Err(e) = self.destination.fence_parts() {
-            tracing::warn!(target = self.display, error = %e, "other processes could not be kept from writing chunks of a removed output");
+            tracing::warn!(target = self.display, error = %e, "other processes may still write chunks of a removed output");
         }
     }
 }

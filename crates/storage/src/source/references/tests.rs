@@ -188,7 +188,7 @@ fn broken_tables_are_named() {
     std::fs::write(&table, &bytes[..bytes.len() / 2]).unwrap();
     let e = read();
     assert!(e.code() == "corrupt_file" && e.to_string().contains("v/refs.0.parq"), "{e}");
-    assert!(e.to_string().contains("no valid Parquet"), "{e}");
+    assert!(e.to_string().contains("not valid Parquet"), "{e}");
     // Columns of another table.
     let other = std::fs::read(data("../formats/references/lacking.parq")).unwrap();
     std::fs::write(&table, other).unwrap();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lift::{Unnamed, ranked};
-use crate::rows::concat::physical;
+use crate::rows::physical::physical;
 use crate::rows::runtime::RowsState;
 use crate::rows::splits::tests::{QUERIES, file};
 use crate::rows::splits::{SplitSize, part_below};

@@ -4,8 +4,8 @@
 //!   join ─▶ Alive ─▶ Draining ─▶ Left          by the worker
 //!             └─────────┴──────▶ Lost          no heartbeat for a while, or its connection broke
 //! ```
-//! The number of a worker is never reused. A lost worker stays lost: if its process comes back after all, it is told to
-//! forget everything and joins under another number, so that nothing it made before counts.
+//! The number of a worker is never reused. A lost worker stays lost: if its process comes back after all, it
+//! discards everything and joins under another number, so that nothing it made before counts.
 
 use crate::net::Fault;
 use crate::wire::{Advice, Beat, GO_TOGETHER, Hello, Load, Version, Watch, Welcome};

@@ -305,7 +305,7 @@ impl Engine {
             Ok(running) => running.follow(py, watch.as_ref()),
             Err(e) => Ok(Err(e)),
         };
-        // It may be the last use of a connection that was closed meanwhile.
+        // It may be the last use of a connection that was closed in the meantime.
         py.detach(|| drop(opened));
         let replies = outcome?.map_err(|e| exception(py, &e, sql))?;
         replies.into_iter().map(|reply| Reply::new(py, reply)).collect()

@@ -27,7 +27,7 @@
 //! 6. each of its operators and functions can be encoded, and the plan has at most a mebibyte: each worker gets it.
 //!
 //! With [`RowsSpread::all`] only 1, 5 and 6 count, for at most [`ALL_SPLITS_MAX`] splits: tests cut files into splits of some
-//! bytes. The reason why a part that is large enough stays is kept for EXPLAIN ([`RowsStay`]).
+//! bytes. The reason why a part that is large enough stays is stored for EXPLAIN ([`RowsStay`]).
 //!
 //! Groups are few or many, which their first rows tell while they run. So they have both: the splits, from which the
 //! server reads these rows and groups many, and as a second input the groups of each split, from workers.

@@ -49,7 +49,7 @@ const PLACES: [&str; 18] = [
 pub(super) enum Ended {
     /// All batches and `Done` were delivered.
     Done,
-    /// The reader is gone.
+    /// The reader disconnected.
     NoReader,
     /// The task gave way to another one; its reader has read on.
     Evicted,

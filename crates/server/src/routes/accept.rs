@@ -98,7 +98,7 @@ pub(super) async fn serve(
     Ok(())
 }
 
-/// A permit for a connection. Idle connections are closed while there is none.
+/// A permit for a connection. Idle connections are closed while no permit is available.
 async fn place(
     places: &Arc<Semaphore>,
     lines: &Lines,

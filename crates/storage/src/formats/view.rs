@@ -1,4 +1,4 @@
-//! A file as its parser sees it: bytes that are there, or a range to fetch before the parser runs again.
+//! A file as its parser sees it: bytes that are available, or a range to fetch before the parser runs again.
 
 use crate::formats::parts::Parts;
 use crate::source::error::SourceError;
@@ -34,7 +34,7 @@ const JOINED_MAX: u64 = 8 << 20;
 /// Bytes between spots that are fetched rather than left out, at the cost of one more request: of few bytes, of many.
 const GAPS: [u64; 2] = [PAGE / 4, PAGE / 16];
 
-/// Upper bound on the bytes of pages that are kept of a file once it is open.
+/// Upper bound on the bytes of pages that are retained of a file once it is open.
 const KEPT_BYTES_MAX: u64 = 32 << 20;
 
 /// Why a parser stopped.
@@ -117,7 +117,7 @@ impl<'a> View<'a> {
         self.memo.take()?.downcast().ok().map(|memo| *memo)
     }
 
-    /// Keeps what was found until the missing bytes are there.
+    /// Stores what was found until the missing bytes are available.
     pub(crate) fn remember<T: Send + 'static>(&self, found: T) {
         self.memo.set(Some(Box::new(found)));
     }
@@ -403,7 +403,7 @@ pub(crate) struct Took {
     pub(crate) bytes: u64,
 }
 
-/// Runs a parser as [`Pages::run`] does on a remote file of which the first `head` bytes are there.
+/// Runs a parser as [`Pages::run`] does on a remote file of which the first `head` bytes are available.
 #[cfg(test)]
 pub(crate) fn in_turns<T>(
     all: &Bytes,

@@ -3,17 +3,17 @@
 //! ```text
 //!   regions    |=========|=========|=========|
 //!   files      [..][..][..][.|.][..][..][..][|...]     years do not end where a region does:
-//!                      └─ cut ─┘                       the chunk is decoded once and kept for the other region
+//!                      └─ cut ─┘                       the chunk is decoded once and retained for the other region
 //! ```
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_planner::region::Dims;
 
-/// Upper bound on the bytes that are kept for a variable of a statement.
+/// Upper bound on the bytes that are retained for a variable of a statement.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
-/// The kept chunks of a joined array, oldest first.
+/// The retained chunks of a joined array, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Cuts {
     kept: Mutex<VecDeque<Kept>>,
@@ -26,7 +26,7 @@ struct Kept {
     cells: Vec<u8>,
 }
 
-/// The kept chunks of one part of a joined array.
+/// The retained chunks of one part of a joined array.
 #[derive(Debug, Clone)]
 pub(crate) struct CutsOf {
     pub(crate) cuts: Arc<Cuts>,
@@ -34,7 +34,7 @@ pub(crate) struct CutsOf {
 }
 
 impl CutsOf {
-    /// Takes the cells of a chunk, if it was kept.
+    /// Takes the cells of a chunk, if it was retained.
     pub(crate) fn take(&self, at: &Dims) -> Option<Vec<u8>> {
         let mut kept = self.cuts.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let i = kept.iter().position(|k| k.part == self.part && k.at == *at)?;

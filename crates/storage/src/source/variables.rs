@@ -207,7 +207,7 @@ enum Role {
 }
 
 /// Returns the role of each array. `named` are the arrays that others refer to as theirs. A single array is data; texts
-/// are a coordinate, whoever refers to them.
+/// are a coordinate, whichever array refers to them.
 async fn roles(
     entries: Vec<Entry>,
     named: &BTreeSet<String>,

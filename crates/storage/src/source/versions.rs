@@ -249,7 +249,7 @@ pub(crate) fn of_object(meta: &ObjectMeta) -> (u64, Option<&str>) {
     }
 }
 
-/// A number that tells an object from earlier and later ones of its key, even with the same contents if the storage
+/// A number that distinguishes an object from earlier and later ones of its key, even with the same contents if the storage
 /// reports the time of the write.
 pub(crate) fn stamp_of(meta: &ObjectMeta) -> u64 {
     let nanos = meta.last_modified.timestamp_nanos_opt().unwrap_or_default();

@@ -51,7 +51,7 @@ const WAITING: usize = 2;
 /// How often a task says how far it is.
 const RUNS_EVERY: Duration = Duration::from_millis(250);
 
-/// How long a stage without tasks is kept, and how often that is checked.
+/// How long a stage without tasks is retained, and how often that is checked.
 const IDLE: Duration = Duration::from_secs(60);
 const IDLE_CHECK: Duration = Duration::from_secs(15);
 

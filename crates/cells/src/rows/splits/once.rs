@@ -1,4 +1,4 @@
-//! Rows that are there already as the input of a plan.
+//! Available rows as the input of a plan.
 
 use crate::rows::single::{self, shown_by_name, usual};
 use datafusion::arrow::record_batch::RecordBatch;

@@ -118,7 +118,7 @@ fn written(form: Form, raster: &Raster<'_>, levels: &[Level], nodata: Option<Sca
     out
 }
 
-/// What tells GDAL how the file is laid out.
+/// The layout of the file, as GDAL reads it.
 fn ghost(bands: usize) -> Vec<u8> {
     let mut text = String::from(
         "LAYOUT=IFDS_BEFORE_DATA\nBLOCK_ORDER=ROW_MAJOR\nBLOCK_LEADER=SIZE_AS_UINT4\n\

@@ -122,7 +122,7 @@ enum Put {
     Other(Option<Version>),
 }
 
-/// Puts a document that no other has the text of: if the answer is lost, the stored text tells whose it is.
+/// Puts a document that no other has the text of: if the response is lost, the stored text shows whose it is.
 async fn put(folder: &Folder, mode: Mode) -> Result<Put, SinkError> {
     let id = uuid::Uuid::new_v4().simple().to_string();
     let text = serde_json::json!({"about": "an append by Tessera runs", "renewal": id}).to_string();

@@ -255,7 +255,7 @@ impl ZarrWriter {
         }
     }
 
-    /// Takes over the chunks that other processes wrote. Later ones are kept away.
+    /// Takes over the chunks that other processes wrote. Later ones are refused.
     pub(super) async fn take_parts(&self) -> Result<(), SinkError> {
         let Some(id) = self.sharing.id.get() else { return Ok(()) };
         let is_remote = !self.destination.is_local();

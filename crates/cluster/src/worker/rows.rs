@@ -1,7 +1,7 @@
 //! Tasks of rows on a worker: their calls, and which statements have tasks here.
 //!
-//! What computes rows is given to the worker ([`RowsRunner`]). A server that disconnected, or that has lost sight of this
-//! worker, reads no answers any more, so what it sent is dropped.
+//! What computes rows is given to the worker ([`RowsRunner`]). A server that disconnected, or that has lost sight of
+//! this worker, reads no answers any more, so what it sent is dropped.
 
 use super::{Worker, to_fault};
 use crate::net::Fault;

@@ -249,8 +249,8 @@ pub(crate) fn of_object(meta: &ObjectMeta) -> (u64, Option<&str>) {
     }
 }
 
-/// A number that distinguishes an object from earlier and later ones of its key, even with the same contents if the storage
-/// reports the time of the write.
+/// A number by which an object differs from earlier and later ones of its key, even with the same contents if the
+/// storage reports the time of the write.
 pub(crate) fn stamp_of(meta: &ObjectMeta) -> u64 {
     let nanos = meta.last_modified.timestamp_nanos_opt().unwrap_or_default();
     let tag = meta.e_tag.as_deref().map_or(0, of_text);

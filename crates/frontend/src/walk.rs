@@ -12,14 +12,14 @@ use std::ops::ControlFlow;
 
 /// Calls `visitor` for `tree` and every node below it, until it breaks.
 pub fn walk<V: Visitor>(tree: &impl Visit, visitor: &mut V) -> ControlFlow<V::Break> {
-    let mut kept = Kept { visitor, broke: None };
+    let mut kept = BreakStore { visitor, broke: None };
     let _: ControlFlow<()> = tree.visit(&mut Shared(&mut kept));
     kept.broke.map_or(ControlFlow::Continue(()), ControlFlow::Break)
 }
 
 /// As [`walk`], for visitors that change the nodes.
 pub fn walk_mut<V: VisitorMut>(tree: &mut impl VisitMut, visitor: &mut V) -> ControlFlow<V::Break> {
-    let mut kept = Kept { visitor, broke: None };
+    let mut kept = BreakStore { visitor, broke: None };
     let _: ControlFlow<()> = tree.visit(&mut SharedMut(&mut kept));
     kept.broke.map_or(ControlFlow::Continue(()), ControlFlow::Break)
 }
@@ -31,12 +31,12 @@ struct Shared<'a>(&'a mut dyn Visitor<Break = ()>);
 struct SharedMut<'a>(&'a mut dyn VisitorMut<Break = ()>);
 
 /// A visitor with storage for its break value.
-struct Kept<'a, V, B> {
+struct BreakStore<'a, V, B> {
     visitor: &'a mut V,
     broke: Option<B>,
 }
 
-impl<V, B> Kept<'_, V, B> {
+impl<V, B> BreakStore<'_, V, B> {
     fn keep(&mut self, flow: ControlFlow<B>) -> ControlFlow<()> {
         flow.map_break(|reason| self.broke = Some(reason))
     }
@@ -52,7 +52,7 @@ macro_rules! forward {
             })+
         }
 
-        impl<V: $visitor> $visitor for Kept<'_, V, V::Break> {
+        impl<V: $visitor> $visitor for BreakStore<'_, V, V::Break> {
             type Break = ();
             $(fn $hook(&mut self, node: $node) -> ControlFlow<()> {
                 let flow = self.visitor.$hook(node);

@@ -219,7 +219,7 @@ fn charge(memory: &MemoryReservation, bytes: usize) -> bool {
 /// What is known of the rows so far.
 struct Tops {
     /// `None` if the rest of the rows passes.
-    known: Option<Known>,
+    known: Option<BestKeys>,
     memory: MemoryReservation,
     /// Rows so far, and those that were dropped.
     seen: usize,
@@ -228,7 +228,7 @@ struct Tops {
 
 impl Tops {
     fn new(exec: &PartitionTopExec, memory: MemoryReservation) -> Result<Tops> {
-        let known = Known {
+        let known = BestKeys {
             groups: Groups::new(exec)?,
             keys: Keys::new(&exec.order, &exec.input.schema())?,
             best: Best { rows: exec.rows, worst: Vec::new(), heaps: Vec::new() },
@@ -261,7 +261,7 @@ impl Tops {
 }
 
 /// The partitions and their best keys.
-struct Known {
+struct BestKeys {
     groups: Groups,
     keys: Keys,
     best: Best,
@@ -269,7 +269,7 @@ struct Known {
     charged: usize,
 }
 
-impl Known {
+impl BestKeys {
     /// The rows of a batch that can be among the first; `None` if there is no memory for their partitions.
     fn kept(
         &mut self,

@@ -16,11 +16,11 @@ const KEPT_BYTES_MAX: usize = 32 << 20;
 /// The retained chunks of a joined array, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Cuts {
-    kept: Mutex<VecDeque<Kept>>,
+    kept: Mutex<VecDeque<RetainedChunk>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct RetainedChunk {
     part: usize,
     at: Dims,
     cells: Vec<u8>,
@@ -44,7 +44,7 @@ impl CutsOf {
     /// Keeps the cells of a chunk, in place of the oldest ones if there are too many.
     pub(crate) fn keep(&self, at: &Dims, cells: Vec<u8>) {
         let mut kept = self.cuts.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back(Kept { part: self.part, at: at.clone(), cells });
+        kept.push_back(RetainedChunk { part: self.part, at: at.clone(), cells });
         let mut bytes: usize = kept.iter().map(|k| k.cells.len()).sum();
         while bytes > KEPT_BYTES_MAX
             && let Some(oldest) = kept.pop_front()

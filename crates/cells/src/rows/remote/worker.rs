@@ -93,7 +93,7 @@ pub struct RowsTasks {
     runtime: Arc<RowsRuntime>,
     stores: Stores,
     worker: Worker,
-    stages: Mutex<BTreeMap<Key, Known>>,
+    stages: Mutex<BTreeMap<Key, KnownStage>>,
     /// Tasks that compute at the same time: each may need memory for a split.
     turns: Semaphore,
     running: AtomicU64,
@@ -103,7 +103,7 @@ pub struct RowsTasks {
 }
 
 /// A stage, and the tasks that use it.
-struct Known {
+struct KnownStage {
     stage: Arc<Stage>,
     tasks: usize,
     /// When the last task ended.
@@ -208,7 +208,7 @@ impl RowsTasks {
         }
     }
 
-    fn stages(&self) -> MutexGuard<'_, BTreeMap<Key, Known>> {
+    fn stages(&self) -> MutexGuard<'_, BTreeMap<Key, KnownStage>> {
         self.stages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -223,7 +223,7 @@ impl RowsTasks {
         }
         start.plan.as_ref()?;
         let stage = Arc::new(Stage { ready: OnceCell::new(), is_stopped: Arc::default() });
-        let known = Known { stage: stage.clone(), tasks: 1, idle_since: Instant::now() };
+        let known = KnownStage { stage: stage.clone(), tasks: 1, idle_since: Instant::now() };
         stages.insert(key, known);
         drop(stages);
         self.watch(&stage);
@@ -291,7 +291,7 @@ impl RowsTasks {
         let decoded = Decoded { plan, _stores: Vec::new() };
         let ready = self.ready(&stage, rows.get()?, decoded, batch_rows)?;
         stage.ready = OnceCell::new_with(Some(ready));
-        let known = Known { stage: Arc::new(stage), tasks: 1, idle_since: Instant::now() };
+        let known = KnownStage { stage: Arc::new(stage), tasks: 1, idle_since: Instant::now() };
         self.stages().insert(key, known);
         Ok(())
     }

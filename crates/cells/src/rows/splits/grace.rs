@@ -233,15 +233,15 @@ impl ExecutionPlan for GraceJoinExec {
 
 /// Rows of the first side in memory, with the bytes that are counted for each batch.
 #[derive(Clone)]
-struct Held {
+struct HeldRows {
     batches: Vec<(RecordBatch, usize)>,
     memory: Arc<MemoryReservation>,
 }
 
-impl Held {
+impl HeldRows {
     /// The rows, each of which is counted until it is read: the reader counts it then.
     fn rows(self) -> Rows {
-        let Held { batches, memory } = self;
+        let HeldRows { batches, memory } = self;
         let rows = stream::iter(batches).map(move |(batch, bytes)| {
             memory.shrink(bytes);
             Ok(batch)
@@ -315,7 +315,7 @@ impl Build {
                 batches = vec![(one, memory.size())];
             }
         }
-        let held = Held { batches, memory: Arc::new(memory) };
+        let held = HeldRows { batches, memory: Arc::new(memory) };
         let form = match refused {
             Some(e) if !may_spill => return Err(e),
             Some(_) => {

@@ -128,19 +128,19 @@ struct InOrder<T> {
 /// A part that was started.
 struct Running<T> {
     items: mpsc::UnboundedReceiver<Sized<T>>,
-    held: Arc<Held>,
+    held: Arc<WaitingBytes>,
     /// The one task of the part.
     task: JoinSet<Result<()>>,
 }
 
 /// The bytes of a part that wait for the reader.
-struct Held {
+struct WaitingBytes {
     bytes: AtomicUsize,
     most: usize,
     room: Notify,
 }
 
-impl Held {
+impl WaitingBytes {
     /// Waits until the part may compute more.
     async fn room(&self) {
         loop {
@@ -226,7 +226,7 @@ impl<T: Send + 'static> InOrder<T> {
     fn start(&self, mut part: BoxStream<'static, Result<T>>) -> Running<T> {
         let (send, items) = mpsc::unbounded_channel();
         let (bytes, most, room) = (AtomicUsize::new(0), self.bytes, Notify::new());
-        let held = Arc::new(Held { bytes, most, room });
+        let held = Arc::new(WaitingBytes { bytes, most, room });
         let (turns, size, of) = (self.turns.clone(), self.size, held.clone());
         let mut task = JoinSet::new();
         task.spawn(async move {

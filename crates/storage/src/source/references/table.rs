@@ -38,14 +38,14 @@ pub(super) enum Row {
 #[derive(Debug)]
 pub(super) struct Table {
     paths: Vec<Arc<str>>,
-    parts: Vec<Part>,
+    parts: Vec<PathRange>,
     /// Inline bytes by row.
     raws: BTreeMap<usize, Bytes>,
     bytes: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct PathRange {
     /// Its index, or `NO_PATH`.
     path: u32,
     offset: u64,
@@ -188,7 +188,7 @@ fn unpacked_bytes(pages: &[u8]) -> u64 {
 struct Made {
     paths: Vec<Arc<str>>,
     known: HashMap<Vec<u8>, u32>,
-    parts: Vec<Part>,
+    parts: Vec<PathRange>,
     raws: BTreeMap<usize, Bytes>,
 }
 
@@ -203,7 +203,7 @@ impl Made {
         raws: Option<Texts>,
     ) -> Result<(), String> {
         let first = self.parts.len();
-        let none = Part { path: NO_PATH, offset: 0, size: 0 };
+        let none = PathRange { path: NO_PATH, offset: 0, size: 0 };
         self.parts.resize(first + rows, none);
         let (paths, offsets, sizes) = parts.unwrap_or_default();
         for (i, ((path, offset), size)) in paths.iter().zip(offsets).zip(sizes).enumerate() {
@@ -214,7 +214,7 @@ impl Made {
             if offset.checked_add(size).is_none() {
                 return Err(format!("the part in row {row} ends beyond 2^64"));
             }
-            self.parts[row] = Part { path, offset, size };
+            self.parts[row] = PathRange { path, offset, size };
         }
         for (i, raw) in raws.into_iter().flatten().enumerate() {
             let Some(raw) = raw else { continue };
@@ -245,7 +245,7 @@ impl Made {
     fn table(self) -> Table {
         let texts: usize = self.paths.iter().map(|p| p.len() + size_of::<Arc<str>>()).sum();
         let raws: usize = self.raws.values().map(|r| r.len() + 2 * size_of::<Bytes>()).sum();
-        let bytes = texts + raws + self.parts.len() * size_of::<Part>();
+        let bytes = texts + raws + self.parts.len() * size_of::<PathRange>();
         let Made { paths, parts, raws, .. } = self;
         Table { paths, parts, raws, bytes }
     }

@@ -21,7 +21,7 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 
 use super::align::spread;
-use super::{Keys, Matches, NOT_ON_LABELS, Pairs, matches};
+use super::{AxisKeys, Matches, NOT_ON_LABELS, Pairs, matches};
 use crate::lift::dense::{Dense, gathered};
 use crate::lift::labels::{Kept, canonical, constant};
 use crate::lift::lower::{Reason, refused};
@@ -258,7 +258,7 @@ fn check_cells(lengths: impl Iterator<Item = usize>) -> Result<usize, Reason> {
 }
 
 impl Codes {
-    fn of(keys: &Keys) -> Result<Codes, Reason> {
+    fn of(keys: &AxisKeys) -> Result<Codes, Reason> {
         let told = |e: arrow::error::ArrowError| e.to_string();
         if keys.left.iter().zip(&keys.right).any(|(a, b)| a.data_type() != b.data_type()) {
             return Err("the labels of the join differ in type".to_string());

@@ -166,7 +166,7 @@ impl RowsTasks {
         let rows = Arc::new(AtomicU64::new(0));
         let mut task = JoinSet::new();
         let started = Instant::now();
-        let run = Run { tasks: self.clone(), send, rows: rows.clone(), started };
+        let run = TaskRun { tasks: self.clone(), send, rows: rows.clone(), started };
         task.spawn_on(run.run(start), &threads);
         let (ticks, has_ended) = (None, false);
         let answer = Answer { what, messages, task, rows, started, ticks, has_ended };
@@ -330,7 +330,7 @@ impl Drop for InStage {
 }
 
 /// A task on the threads of rows.
-struct Run {
+struct TaskRun {
     tasks: Arc<RowsTasks>,
     send: mpsc::Sender<Bytes>,
     /// Rows that were computed.
@@ -347,7 +347,7 @@ impl Drop for Counted {
     }
 }
 
-impl Run {
+impl TaskRun {
     async fn run(self, start: RowsStart) -> Result<Ended, ExecError> {
         self.tasks.running.fetch_add(1, Relaxed);
         let _counted = Counted(self.tasks.clone());

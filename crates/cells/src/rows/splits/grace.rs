@@ -257,7 +257,7 @@ impl HeldRows {
 }
 
 /// How the join runs.
-enum Form {
+enum JoinForm {
     /// In memory, so far. These are the rows of the first side, should the table be refused memory.
     Begun(Rows),
     /// In memory: the second side is read.
@@ -265,7 +265,7 @@ enum Form {
     InFiles(Once<Spilled>),
 }
 
-fn locked(form: &Mutex<Form>) -> MutexGuard<'_, Form> {
+fn locked(form: &Mutex<JoinForm>) -> MutexGuard<'_, JoinForm> {
     form.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -276,7 +276,7 @@ struct Build {
     context: Arc<TaskContext>,
     /// The join in memory; `None` if the first side does not fit.
     table: Option<Arc<dyn ExecutionPlan>>,
-    form: Arc<Mutex<Form>>,
+    form: Arc<Mutex<JoinForm>>,
 }
 
 impl Build {
@@ -319,18 +319,18 @@ impl Build {
         let form = match refused {
             Some(e) if !may_spill => return Err(e),
             Some(_) => {
-                let form = Form::Begun(held.rows().chain(rest).boxed());
+                let form = JoinForm::Begun(held.rows().chain(rest).boxed());
                 let form = Arc::new(Mutex::new(form));
                 return Ok(Build { join, how, context, table: None, form });
             }
-            None if !may_spill => Form::InMemory,
+            None if !may_spill => JoinForm::InMemory,
             None => {
                 let held = held.clone();
                 let again = async move {
                     drop(hashes);
                     held.again()
                 };
-                Form::Begun(stream::once(again).flatten().boxed())
+                JoinForm::Begun(stream::once(again).flatten().boxed())
             }
         };
         let form = Arc::new(Mutex::new(form));
@@ -384,16 +384,16 @@ impl Build {
     /// The join in files; `None` if the second side is read already.
     fn files(&self) -> Option<Once<Spilled>> {
         let mut form = locked(&self.form);
-        let files = match std::mem::replace(&mut *form, Form::InMemory) {
-            Form::Begun(first) => {
+        let files = match std::mem::replace(&mut *form, JoinForm::InMemory) {
+            JoinForm::Begun(first) => {
                 let (join, context) = (self.join.clone(), self.context.clone());
                 tracing::debug!("a join goes to files: its table does not fit into memory");
                 once(Spilled::of(join, first, self.how.is_stopped.clone(), context))
             }
-            Form::InFiles(files) => files,
-            Form::InMemory => return None,
+            JoinForm::InFiles(files) => files,
+            JoinForm::InMemory => return None,
         };
-        *form = Form::InFiles(files.clone());
+        *form = JoinForm::InFiles(files.clone());
         Some(files)
     }
 }
@@ -403,7 +403,7 @@ fn table(
     join: &HashJoinExec,
     first: Rows,
     others: Option<Others>,
-    form: Arc<Mutex<Form>>,
+    form: Arc<Mutex<JoinForm>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let kind = *join.join_type();
     let first = Arc::new(OnceExec::new(join.left().properties().clone(), first));
@@ -417,8 +417,8 @@ fn table(
     // The second side is read once the table is complete.
     let second = when_read(second, move || {
         let mut form = locked(&form);
-        if matches!(*form, Form::Begun(_)) {
-            *form = Form::InMemory;
+        if matches!(*form, JoinForm::Begun(_)) {
+            *form = JoinForm::InMemory;
         }
     });
     let table = over(join, first, second, kind == JoinType::Full)?.build()?;

@@ -114,7 +114,7 @@ impl Dense<'_> {
         pairs: &Pairs,
         keeps_cells: bool,
     ) -> Result<Relation, Reason> {
-        let found = Places::of(pairs, keeps_cells)?;
+        let found = TableRows::of(pairs, keeps_cells)?;
         let columns = table.columns.len() as u64 + 1;
         if found.rows.len() as u64 * columns > CELLS_MAX {
             return Err(format!(
@@ -176,7 +176,7 @@ impl Dense<'_> {
 }
 
 /// The rows of a table over the dimensions of its keys.
-struct Places {
+struct TableRows {
     /// For each axis the positions that are kept, and for each of them a row with its label.
     along: BTreeMap<usize, Matches>,
     /// The row at each of the kept positions, row-major.
@@ -193,8 +193,8 @@ struct Codes {
     table: Vec<Option<u32>>,
 }
 
-impl Places {
-    fn of(pairs: &Pairs, keeps_cells: bool) -> Result<Places, Reason> {
+impl TableRows {
+    fn of(pairs: &Pairs, keeps_cells: bool) -> Result<TableRows, Reason> {
         let codes: Vec<Codes> = pairs.values().map(Codes::of).collect::<Result<_, Reason>>()?;
         let rows = rows_of_codes(&codes)?;
         let mut along = BTreeMap::new();
@@ -229,7 +229,7 @@ impl Places {
             places = all.collect();
         }
         let rows = places.iter().map(|place| rows[(*place)?]).collect();
-        Ok(Places { along, rows })
+        Ok(TableRows { along, rows })
     }
 }
 

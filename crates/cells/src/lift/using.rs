@@ -46,7 +46,7 @@ pub(super) fn rewrite(
 
 /// An open query.
 #[derive(Default)]
-struct OpenQuery {
+struct Level {
     /// Its rewritten CTEs.
     ctes: Vec<Cte>,
     /// The remaining CTEs, in the order of visits.
@@ -62,7 +62,7 @@ pub(super) type Merged = BTreeMap<String, Expr>;
 struct Pass<'a> {
     prepared: &'a Prepared,
     state: &'a SessionState,
-    levels: Vec<OpenQuery>,
+    levels: Vec<Level>,
     /// Number of generated aliases of subqueries.
     aliases: usize,
     written: Written,
@@ -72,7 +72,7 @@ impl VisitorMut for Pass<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
-        let mut level = OpenQuery::default();
+        let mut level = Level::default();
         if let Some(with) = &query.with {
             level.waiting = with.cte_tables.iter().cloned().collect();
             level.is_recursive = with.recursive;

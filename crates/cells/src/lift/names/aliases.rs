@@ -36,7 +36,7 @@ pub(super) fn replace(
         return Ok(());
     }
     let Some(columns) = columns(select) else { return Ok(()) };
-    let mut known = KnownAliases { exprs: BTreeMap::new(), sizes: BTreeMap::new(), written };
+    let mut known = Known { exprs: BTreeMap::new(), sizes: BTreeMap::new(), written };
     for item in &mut select.projection {
         match item {
             SelectItem::UnnamedExpr(expr) => known.replace(expr)?,
@@ -57,13 +57,13 @@ pub(super) fn replace(
 }
 
 /// Aliases, in all spellings that occur, with their expressions and the sizes of these.
-struct KnownAliases<'a> {
+struct Known<'a> {
     exprs: BTreeMap<String, Expr>,
     sizes: BTreeMap<String, Parts>,
     written: &'a mut Written,
 }
 
-impl KnownAliases<'_> {
+impl Known<'_> {
     fn add(&mut self, alias: &str, expr: &Expr, names: &BTreeSet<String>) {
         let expr = Expr::Nested(Box::new(expr.clone()));
         let size = Parts::of(&expr, &BTreeMap::new());

@@ -181,7 +181,7 @@ fn what_has_no_names_or_labels_is_refused_with_the_reason() {
     );
     assert_eq!(
         told("INSERT INTO named SELECT rename(arange(3), dim_0 => 'd') AS v"),
-        "cannot_insert: cannot insert into `named`: no dimension has labels, which would tell new cells from stored ones"
+        "cannot_insert: cannot insert into `named`: no dimension has labels, which distinguish new cells from stored ones"
     );
 }
 

@@ -1,13 +1,13 @@
 //! Sources that change: while a statement reads them, and between a statement and its next run.
 
-use crate::common::{files, names};
+use crate::common::{files, names, tessera};
 use crate::http::Server;
 use crate::restart::{Place, accepted, end, result, submit, until};
 use crate::s3::{KEY, S3, SECRET};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
@@ -46,9 +46,7 @@ fn change(path: &Path) {
 
 fn query(s3: &S3, sql: &str) -> Output {
     let warehouse = s3.directory.path().join("wh");
-    Command::new(env!("CARGO_BIN_EXE_tessera"))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .stdin(Stdio::null())
+    tessera()
         .envs(s3.environment(Some((KEY, SECRET))))
         .arg("--warehouse")
         .arg(warehouse)

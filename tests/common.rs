@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tessera_engine::answer::Reply;
@@ -59,6 +60,13 @@ pub(crate) fn binary() -> PathBuf {
         Some(path) => std::path::absolute(path).unwrap(),
         None => env!("CARGO_BIN_EXE_tessera").into(),
     }
+}
+
+/// The program, with nothing to read from stdin; paths are those of the repository.
+pub(crate) fn tessera() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
+    command
 }
 
 /// Random numbers that a seed gives again (SplitMix64).

@@ -251,14 +251,7 @@ fn what_is_damaged_can_be_dropped_and_made_again() {
 }
 
 fn tessera(place: &restart::Place, words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tessera"))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .stdin(Stdio::null())
-        .arg("--warehouse")
-        .arg(place.warehouse())
-        .args(words)
-        .output()
-        .unwrap()
+    crate::common::tessera().arg("--warehouse").arg(place.warehouse()).args(words).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {

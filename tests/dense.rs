@@ -1,10 +1,7 @@
 //! What must stay dense: EXPLAIN ANALYZE counts the rows of cells that were built, and there are none.
 
-use futures::StreamExt;
-use tessera_engine::answer::{Answer, Reply};
-use tessera_engine::config::Config;
-use tessera_engine::session::Session;
-use tessera_engine::{Engine, Handle};
+use crate::common::Place;
+use tessera_engine::answer::Answer;
 
 const DENSE: [&str; 46] = [
     "SELECT lat, avg(t) FROM wx GROUP BY lat",
@@ -86,22 +83,10 @@ const REASON: (&str, &str) = (
 
 #[test]
 fn no_rows_are_built() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let warehouse = tempfile::tempdir().unwrap();
-    let flags = [
-        ("warehouse", warehouse.path().to_string_lossy().to_string()),
-        ("threads", "2".to_string()),
-        ("memory-limit", "1GiB".to_string()),
-    ];
-    let config = Config::load(&flags.into_iter().collect(), [], None).unwrap();
-    let session = Session::open(config, runtime.handle().clone()).unwrap();
-    let run = |sql: &str| {
-        let replies: Vec<Result<Reply, _>> =
-            runtime.block_on(async { session.run(sql, Handle::new()).collect().await });
-        match replies.into_iter().next().unwrap().unwrap_or_else(|e| panic!("{sql}: {e}")).answer {
-            Answer::Text(text) => text,
-            _ => String::new(),
-        }
+    let place = Place::open(&[("memory-limit", "1GiB")]);
+    let run = |sql: &str| match place.run(sql).remove(0).answer {
+        Answer::Text(text) => text,
+        _ => String::new(),
     };
     for name in ["wx", "gr", "st", "xs"] {
         run(&format!(

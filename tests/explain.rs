@@ -1,30 +1,14 @@
 //! What EXPLAIN says, as a program that reads it relies on: query 24 of the dialect, islands, COPY of rows.
 
-use futures::StreamExt;
+use crate::common::Place;
 use serde_json::Value;
 use tessera_engine::answer::{Answer, Reply};
-use tessera_engine::config::Config;
-use tessera_engine::session::Session;
-use tessera_engine::{Engine, Handle};
 
-struct Db {
-    session: Session,
-    runtime: tokio::runtime::Runtime,
-    _warehouse: tempfile::TempDir,
-}
+struct Db(Place);
 
 impl Db {
     fn open() -> Db {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let warehouse = tempfile::tempdir().unwrap();
-        let flags = [
-            ("warehouse", warehouse.path().to_string_lossy().to_string()),
-            ("threads", "2".to_string()),
-            ("memory-limit", "1GiB".to_string()),
-        ];
-        let config = Config::load(&flags.into_iter().collect(), [], None).unwrap();
-        let session = Session::open(config, runtime.handle().clone()).unwrap();
-        let db = Db { session, runtime, _warehouse: warehouse };
+        let db = Db(Place::open(&[("memory-limit", "1GiB")]));
         for (name, path) in [("cases", "cases.zarr"), ("era5", "cf/air.zarr")] {
             db.run(&format!(
                 "CREATE EXTERNAL TABLE {name} STORED AS ZARR LOCATION 'tests/data/{path}'"
@@ -34,9 +18,7 @@ impl Db {
     }
 
     fn answer(&self, sql: &str) -> Result<Answer, tessera_engine::error::Error> {
-        let replies: Vec<Result<Reply, _>> =
-            self.runtime.block_on(async { self.session.run(sql, Handle::new()).collect().await });
-        replies.into_iter().last().unwrap().map(|reply| reply.answer)
+        Ok(self.0.try_run(sql)?.pop().unwrap().answer)
     }
 
     fn run(&self, sql: &str) -> Answer {

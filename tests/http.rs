@@ -1,6 +1,6 @@
 //! The server as clients see it: statements, sessions, slow and broken clients, and `--connect`.
 
-use crate::common::SERVE;
+use crate::common::{SERVE, tessera};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,12 +12,6 @@ mod malformed;
 
 /// Never ends by itself.
 const ENDLESS: &str = "SELECT sum(sin(arange(1000000000000)::float64))";
-
-fn tessera() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
-    command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
-    command
-}
 
 /// A server on a port of its own; ended when the test is over.
 pub(crate) struct Server {

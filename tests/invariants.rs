@@ -349,6 +349,21 @@ fn the_life_of_a_query_names_what_exists() {
     assert_eq!(missing("`frontend::parse`, `frontend::no_such`, `no::such`").len(), 2);
 }
 
+/// A newcomer follows a query from text to answer in at most 25 files.
+#[test]
+fn the_life_of_a_query_opens_few_files() {
+    let page = fs::read_to_string(root().join("docs/life-of-a-query.md")).unwrap();
+    let (_, files) = page.split_once("\n## The files to open\n").unwrap();
+    let queries: Vec<&str> = files.split("\n`SELECT ").skip(1).collect();
+    assert_eq!(queries.len(), 2);
+    for query in queries {
+        // One function of each file. What is left of the query ends with a backtick.
+        let code = query.split('`').skip(2).step_by(2);
+        let named = code.filter(|code| code.contains("::")).count();
+        assert!((10..=25).contains(&named), "{named} files: {query}");
+    }
+}
+
 /// The tests in backticks in the rows of a page that no source defines.
 fn unknown_tests(page: &str) -> Vec<String> {
     let mut files = Vec::new();

@@ -1,9 +1,10 @@
 //! The warehouse and COPY on S3: the binary against a real server over HTTP.
 
+use crate::common::tessera;
 use crate::s3::{KEY, S3, SECRET};
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 struct Server(S3);
@@ -14,9 +15,7 @@ fn server() -> Server {
 
 impl Server {
     fn tessera(&self, sql: &str, secret: &str) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_tessera"))
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .stdin(Stdio::null())
+        tessera()
             .envs(self.0.environment(Some((KEY, secret))))
             .args(["--warehouse", "s3://bkt/wh", "query", "--format", "csv", sql])
             .output()

@@ -1,7 +1,7 @@
 //! Processes that are killed in the middle of writing: the next one that starts removes what they left, and nothing
 //! of one that lives.
 
-use crate::common::{files, names};
+use crate::common::{files, names, tessera};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -28,10 +28,8 @@ impl Place {
     }
 
     fn tessera(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
+        let mut command = tessera();
         command
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .arg("--warehouse")

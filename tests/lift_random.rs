@@ -7,14 +7,8 @@
 //!
 //! `TESSERA_LIFT_RANDOM=20000` runs that many, `TESSERA_LIFT_SEED=7` others, `TESSERA_LIFT_ONLY=123` one of them.
 
-use crate::slt::answer_lines;
-use futures::StreamExt;
+use crate::common::{Place, number};
 use std::fmt::Write;
-use std::sync::Arc;
-use tessera_engine::answer::Reply;
-use tessera_engine::config::Config;
-use tessera_engine::session::{Host, Session};
-use tessera_engine::{Engine, Handle};
 
 mod compose;
 mod tables;
@@ -37,24 +31,11 @@ const TABLES: [&str; 9] = [
     "CREATE TEMP TENSOR few AS SELECT [-0.0, nan(), NULL, 0.0, inf(), -inf(), 1.5, -2.25] AS e, [3, 1, NULL, 0, 2, 2, 9, -1] AS d",
 ];
 
-struct World {
-    session: Session,
-    runtime: Arc<tokio::runtime::Runtime>,
-    _warehouse: tempfile::TempDir,
-}
+struct World(Place);
 
 impl World {
     fn new(lift: &str) -> Self {
-        let runtime = Arc::new(tokio::runtime::Runtime::new().unwrap());
-        let warehouse = tempfile::tempdir().unwrap();
-        let flags = [
-            ("warehouse", warehouse.path().to_string_lossy().to_string()),
-            ("threads", "2".to_string()),
-            ("memory-limit", "1GiB".to_string()),
-        ];
-        let config = Config::load(&flags.into_iter().collect(), [], None).unwrap();
-        let session = Session::of(Host::open(config, runtime.handle().clone()).unwrap());
-        let world = World { session, runtime, _warehouse: warehouse };
+        let world = World(Place::open(&[("memory-limit", "1GiB")]));
         for sql in TABLES {
             if let Err(e) = world.answer(sql) {
                 panic!("{sql}\n{e}");
@@ -66,23 +47,12 @@ impl World {
 
     /// The rows, or the code of the error with its message behind.
     fn answer(&self, sql: &str) -> Result<Vec<String>, String> {
-        let replies: Vec<_> =
-            self.runtime.block_on(async { self.session.run(sql, Handle::new()).collect().await });
-        let mut lines = Vec::new();
-        for reply in replies {
-            let reply = reply.and_then(Reply::whole).map_err(|e| format!("{} {e}", e.code()))?;
-            lines.extend(answer_lines(reply.answer));
-        }
-        Ok(lines)
+        self.0.lines(sql)
     }
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|text| text.parse().ok())
-}
-
 fn code(error: &str) -> &str {
-    error.split(' ').next().unwrap_or_default()
+    error.split(':').next().unwrap_or_default()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Arrays and tables of the program that embeds the engine, which statements read where they are.
 
-use crate::common::until;
+use crate::common::{Place, until};
 use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
 use arrow::buffer::Buffer;
 use arrow::record_batch::RecordBatch;
@@ -8,39 +8,24 @@ use futures::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tessera_engine::answer::Reply;
-use tessera_engine::config::Config;
 use tessera_engine::error::Error;
 use tessera_engine::format::{Format, Options, Writer};
 use tessera_engine::locals::{Local, LocalArray, Locals};
-use tessera_engine::session::Session;
 use tessera_engine::{Engine, Handle};
 use tessera_planner::catalog::{Attrs, Coord, CoordValues};
 use tessera_planner::dtype::DType;
 
-struct Embedded {
-    runtime: tokio::runtime::Runtime,
-    session: Session,
-    _warehouse: tempfile::TempDir,
-}
+struct Embedded(Place);
 
 impl Embedded {
     fn new() -> Embedded {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let warehouse = tempfile::tempdir().unwrap();
-        let flags = [
-            ("warehouse", warehouse.path().to_string_lossy().to_string()),
-            ("threads", "2".to_string()),
-            ("memory-limit", "64MiB".to_string()),
-        ];
-        let config = Config::load(&flags.into_iter().collect(), [], None).unwrap();
-        let session = Session::open(config, runtime.handle().clone()).unwrap();
-        Embedded { runtime, session, _warehouse: warehouse }
+        Embedded(Place::open(&[("memory-limit", "64MiB")]))
     }
 
     fn run(&self, sql: &str, locals: &Locals) -> Result<Reply, Error> {
         let handle = Handle::reading(locals.clone());
-        let replies = async { self.session.run(sql, handle).collect::<Vec<_>>().await };
-        self.runtime.block_on(replies).pop().unwrap()
+        let replies = async { self.0.session.run(sql, handle).collect::<Vec<_>>().await };
+        self.0.runtime.block_on(replies).pop().unwrap()
     }
 
     fn csv(&self, sql: &str, locals: &Locals) -> String {
@@ -144,7 +129,7 @@ fn large_arrays_are_read_in_place() {
     assert_eq!(column(&e.csv("SELECT sum(x, 0)[0:5] AS s FROM x", &by_rows)), want);
     // An axis of the one is the other axis of the other.
     assert_eq!(column(&e.csv("SELECT sum(x, 1)[0:5] AS s FROM x", &by_columns)), want);
-    let quota = e.session.host().runtime().quota();
+    let quota = e.0.session.host().runtime().quota();
     until("nothing is charged", Duration::from_secs(20), || quota.used() == 0);
 }
 

@@ -4,13 +4,8 @@
 //! with its cells as rows. Integers, order, NULLs and extremes agree to the letter, floats within 1e-12.
 //! `RANDOM=path` runs another file of that form, `RANDOM_ONLY=text` the queries that contain the text.
 
-use crate::slt::{answer_lines, same};
-use futures::StreamExt;
-use std::sync::Arc;
-use tessera_engine::answer::Reply;
-use tessera_engine::config::Config;
-use tessera_engine::session::{Host, Session};
-use tessera_engine::{Engine, Handle};
+use crate::common::Place;
+use crate::slt::same;
 
 const TABLES: [&str; 5] = ["wx", "gr", "st", "xs", "one"];
 
@@ -32,25 +27,8 @@ fn cases() -> Vec<(String, Vec<String>)> {
 
 /// Runs every `step`-th query.
 fn run(settings: &[&str], step: usize) {
-    let runtime = Arc::new(tokio::runtime::Runtime::new().unwrap());
-    let warehouse = tempfile::tempdir().unwrap();
-    let flags = [
-        ("warehouse", warehouse.path().to_string_lossy().to_string()),
-        ("threads", "2".to_string()),
-        ("memory-limit", "1GiB".to_string()),
-    ];
-    let config = Config::load(&flags.into_iter().collect(), [], None).unwrap();
-    let session = Session::of(Host::open(config, runtime.handle().clone()).unwrap());
-    let answer = |sql: &str| {
-        let replies: Vec<_> =
-            runtime.block_on(async { session.run(sql, Handle::new()).collect().await });
-        let mut lines = Vec::new();
-        for reply in replies {
-            let reply = reply.and_then(Reply::whole).map_err(|e| format!("{}: {e}", e.code()))?;
-            lines.extend(answer_lines(reply.answer));
-        }
-        Ok::<_, String>(lines)
-    };
+    let place = Place::open(&[("memory-limit", "1GiB")]);
+    let answer = |sql: &str| place.lines(sql);
     for name in TABLES {
         let location = format!("tests/data/random/{name}.zarr");
         answer(&format!("CREATE EXTERNAL TABLE {name} STORED AS ZARR LOCATION '{location}'"))

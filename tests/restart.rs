@@ -1,10 +1,10 @@
 //! Servers that are killed and started again on the same warehouse: what they acknowledged ends as if nothing had been.
 
-use crate::common::{SERVE, names};
+use crate::common::{SERVE, names, tessera};
 use crate::http::Server;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -27,10 +27,8 @@ impl Place {
     }
 
     fn tessera(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
+        let mut command = tessera();
         command
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .stdin(Stdio::null())
             .arg("--warehouse")
             .arg(self.warehouse())
             .arg("--spill-dir")

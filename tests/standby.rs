@@ -1,7 +1,7 @@
 //! A standby beside a live server: it waits, takes over, and finishes what the other one had accepted.
 
 use crate::cluster::free_port;
-use crate::common::{SERVE, until};
+use crate::common::{SERVE, tessera, until};
 use crate::http::Server;
 use crate::restart::{accepted, end, result};
 use crate::s3::{KEY, S3, SECRET};
@@ -38,10 +38,8 @@ impl World {
             None => at("warehouse"),
         };
         let environment = self.s3.as_ref().map(|s3| s3.environment(Some((KEY, SECRET))));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
+        let mut command = tessera();
         command
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .stdin(Stdio::null())
             .envs(environment.unwrap_or_default())
             .env("TESSERA_CLUSTER_SECRET_FILE", at("cluster.secret"))
             .args(["--warehouse", &warehouse, "--spill-dir", &at("spill")])

@@ -1,16 +1,10 @@
 //! The binary as a user runs it: command line, files, HTTP, Ctrl-C.
 
-use crate::common::SERVE;
+use crate::common::{SERVE, tessera};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-fn tessera() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
-    command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
-    command
-}
 
 fn query(sql: &str, flags: &[&str]) -> Output {
     let warehouse = tempfile::tempdir().unwrap();

@@ -262,7 +262,7 @@ def connect(
         settings: any other setting of ``tessera config``, with ``_`` for ``-``.
 
     Raises:
-        Error: a setting is wrong, or the server does not answer.
+        Error: a setting is wrong, or the server does not respond.
     """
     given = {"warehouse": warehouse, "memory_limit": memory_limit, "threads": threads, **settings}
     texts = {

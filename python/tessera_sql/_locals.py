@@ -71,7 +71,7 @@ def tensor(
     """Names the dimensions of an array, and gives them labels, for statements that name the result.
 
     Args:
-        array: a NumPy array, or what ``numpy.asarray`` makes one of without a copy. Masks are kept.
+        array: a NumPy array, or what ``numpy.asarray`` makes one of without a copy. Masks are preserved.
         dims: a name for each axis, None for one without a name.
         coords: labels by dimension: numbers, texts or datetimes, one for each position.
         attrs: attributes of the array.

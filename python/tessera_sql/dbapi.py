@@ -358,7 +358,7 @@ class Cursor(_Closing):
             self._open()
             table = self._table
             if table is None:
-                raise InterfaceError("there is no result: execute() a query first")
+                raise InterfaceError("no result: call execute() with a query first")
             if self._rows is None:
                 self._rows = _call(table.rows)
             end = len(self._rows) if count is None else min(self._next + count, len(self._rows))

@@ -115,6 +115,7 @@ use tessera_planner::config::Config;
 
 pub(crate) use cube::{Cells, Cube, CubeVariable};
 pub use density::Density;
+pub(crate) use density::Form;
 pub(crate) use functions::{MovingSum, session_state, uuid_text};
 pub(crate) use labelled::{coordinate, origins};
 pub use listed::RowsFunction;
@@ -211,14 +212,6 @@ impl CellPlan {
         });
         shared.collect::<String>() + &self.logical.display_indent().to_string()
     }
-}
-
-/// The form of a plan.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Form {
-    pub density: Density,
-    /// Do its rows become tensors? Then what the outermost `SELECT` computes is dense, too: rows are not wanted.
-    pub as_tensors: bool,
 }
 
 /// Plans a cell block of the text `text`. `because` is the clause that made it a cell block, for errors (`WHERE`,

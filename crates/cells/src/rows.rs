@@ -30,6 +30,7 @@ mod opened;
 mod operators;
 mod parquet;
 mod partition_top;
+mod physical;
 mod pieces;
 mod remote;
 mod rules;

@@ -4,8 +4,8 @@
 //!   join ─▶ Alive ─▶ Draining ─▶ Left          by the worker
 //!             └─────────┴──────▶ Lost          no heartbeat for a while, or its connection broke
 //! ```
-//! The number of a worker is never reused. A lost worker stays lost: if its process comes back after all, it is told to
-//! forget everything and joins under another number, so that nothing it made before counts.
+//! The number of a worker is never reused. A lost worker stays lost: if its process comes back after all, it
+//! discards everything and joins under another number, so that nothing it made before counts.
 
 use crate::net::Fault;
 use crate::wire::{Advice, Beat, GO_TOGETHER, Hello, Load, Version, Watch, Welcome};
@@ -373,7 +373,7 @@ impl Registry {
             let what = match member.state {
                 WorkerState::Alive => "it was asked to start again",
                 // Its process exists, because its supervisor waits for its end.
-                WorkerState::Lost if is_watched() => "it does not answer: its supervisor ends it",
+                WorkerState::Lost if is_watched() => "it does not respond: its supervisor ends it",
                 _ => continue,
             };
             member.restart = true;
@@ -491,7 +491,7 @@ impl Inner {
         }
         for other in before.iter().filter(|other| !now.contains(other)) {
             if self.members.get(other).is_some_and(|m| m.state.is_here()) {
-                let detail = format!("it is not kept from worker {other} any more");
+                let detail = format!("it can reach worker {other} again");
                 self.note(limits, "reached", Some(beat.worker), None, detail);
             }
         }

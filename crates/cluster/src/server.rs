@@ -216,7 +216,7 @@ impl Cluster {
     /// The error of a call to a worker that is lost.
     pub(crate) fn lost_error(&self, worker: u32, address: &str) -> Error {
         let why = self.registry.member(worker).and_then(|member| member.why);
-        let reason = why.unwrap_or_else(|| "it is gone".into());
+        let reason = why.unwrap_or_else(|| "it disconnected".into());
         Error::PartyLost { party: format!("worker {worker} at {address}"), reason }
     }
 

@@ -239,7 +239,7 @@ impl Worker {
                     Ok(Advice::Restart) => return Ok(Ended::Restart),
                     Err(fault @ Fault::Denied(_)) => return Err(fault),
                     Err(fault) => {
-                        tracing::warn!(scheduler, %fault, "the server does not answer");
+                        tracing::warn!(scheduler, %fault, "the server does not respond");
                         // Another one may have taken over.
                         if joining.schedulers.len() > 1 && !draining {
                             break;
@@ -367,7 +367,7 @@ impl Worker {
                         }
                         if Instant::now() > until {
                             return Err(Fault::Unreachable(
-                                "there is no memory to bring a spilled chunk back".into(),
+                                "no memory is available to read a spilled chunk back".into(),
                             ));
                         }
                         tokio::time::sleep(Duration::from_millis(10)).await;

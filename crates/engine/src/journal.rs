@@ -156,7 +156,7 @@ impl Journal {
         self.epoch.begin().await?;
         let right = self.epoch.right().await?;
         let bad =
-            |e: serde_json::Error| Error::Internal { what: format!("a record is no JSON: {e}") };
+            |e: serde_json::Error| Error::Internal { what: format!("a record is not JSON: {e}") };
         let mut document = serde_json::to_value(record).map_err(bad)?;
         self.sealer.seal(&mut document).await?;
         let text = sealed::seal(&serde_json::to_vec(&document).map_err(bad)?);

@@ -96,7 +96,7 @@ impl Sealer {
             return Ok(());
         }
         let Some(key) = self.there().await? else {
-            tracing::warn!(warehouse = self.folder.display(), "the key of its secrets is gone");
+            tracing::warn!(warehouse = self.folder.display(), "the key of its secrets is missing");
             return Ok(());
         };
         walk(document, &mut |text, is_script| Some(key.open_all(text, is_script)));
@@ -140,7 +140,7 @@ impl Sealer {
             Err(e) => return Err(Error::stage(e)),
         }
         let made = self.read().await?;
-        made.ok_or_else(|| Error::Internal { what: "the key of the warehouse is gone".into() })
+        made.ok_or_else(|| Error::Internal { what: "the key of the warehouse is missing".into() })
     }
 }
 

@@ -28,7 +28,7 @@ thread_local! {
 #[derive(Debug)]
 pub struct Elementwise {
     compiled: Compiled,
-    inputs: Vec<Part>,
+    inputs: Vec<ColumnInput>,
     columns: Vec<DType>,
     dtype: DType,
     nullable: bool,
@@ -36,7 +36,7 @@ pub struct Elementwise {
 
 /// The values of a column, or their validity.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct ColumnInput {
     column: usize,
     is_mask: bool,
 }
@@ -52,7 +52,7 @@ impl Elementwise {
         let compiled = compile(&fused, node.shape.len())?;
         let part = |input: &FusedInput| match input {
             FusedInput::Field { input, field } => {
-                Ok(Part { column: *input as usize, is_mask: *field == 1 })
+                Ok(ColumnInput { column: *input as usize, is_mask: *field == 1 })
             }
             FusedInput::Index { .. } => {
                 Err(Error::Broken { what: "a function of columns reads positions".into() })
@@ -90,7 +90,7 @@ impl Elementwise {
         self.check(columns, rows)?;
         let data: Vec<ArrayData> = columns.iter().map(|column| column.to_data()).collect();
         let mut cells: Vec<(Cow<'_, [u8]>, DType)> = Vec::with_capacity(self.inputs.len());
-        for &Part { column, is_mask } in &self.inputs {
+        for &ColumnInput { column, is_mask } in &self.inputs {
             cells.push(match is_mask {
                 true => (validity(&columns[column]), DType::Bool),
                 false => {

@@ -19,18 +19,18 @@ use tessera_planner::region::Region;
 pub struct Distinct {
     dtype: DType,
     account: Arc<Account>,
-    runs: Mutex<Vec<Run>>,
+    runs: Mutex<Vec<SortedKeys>>,
 }
 
 /// Distinct keys in ascending order, with their counts.
 #[derive(Debug)]
-struct Run {
+struct SortedKeys {
     keys: Vec<u64>,
     counts: Vec<i64>,
     charge: Option<Charge>,
 }
 
-impl Run {
+impl SortedKeys {
     fn bytes(&self) -> u64 {
         16 * self.keys.len() as u64
     }
@@ -49,7 +49,8 @@ impl Distinct {
     pub fn finish(&self, chunk: u64) -> Result<[Vec<Arc<Chunk>>; 2], Error> {
         let mut runs =
             std::mem::take(&mut *self.runs.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut all = runs.pop().unwrap_or(Run { keys: vec![], counts: vec![], charge: None });
+        let mut all =
+            runs.pop().unwrap_or(SortedKeys { keys: vec![], counts: vec![], charge: None });
         while let Some(run) = runs.pop() {
             all = self.merge(all, run)?;
         }
@@ -83,7 +84,7 @@ impl Distinct {
         }
     }
 
-    fn merge(&self, a: Run, b: Run) -> Result<Run, Error> {
+    fn merge(&self, a: SortedKeys, b: SortedKeys) -> Result<SortedKeys, Error> {
         let charge = self.room(a.bytes() + b.bytes())?;
         let (mut keys, mut counts) = (Vec::new(), Vec::new());
         keys.reserve(a.keys.len() + b.keys.len());
@@ -110,7 +111,7 @@ impl Distinct {
         }
         keys.shrink_to_fit();
         counts.shrink_to_fit();
-        let mut run = Run { keys, counts, charge: None };
+        let mut run = SortedKeys { keys, counts, charge: None };
         let mut charge = charge;
         charge.shrink(run.bytes());
         run.charge = Some(charge);
@@ -211,7 +212,7 @@ impl Sink for Distinct {
         });
         keys.shrink_to_fit();
         counts.shrink_to_fit();
-        let mut run = Run { keys, counts, charge: None };
+        let mut run = SortedKeys { keys, counts, charge: None };
         run.charge = Some(self.room(run.bytes())?);
         // Merging happens outside the lock: a run that is removed from the list belongs to this thread.
         loop {

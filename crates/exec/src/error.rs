@@ -170,9 +170,6 @@ pub enum Error {
     /// The statement was cancelled.
     #[error("the statement was cancelled")]
     Cancelled,
-    /// The deadline passed.
-    #[error("the statement did not finish before its deadline")]
-    DeadlineExceeded,
     /// A stage with more chunks than can be numbered.
     #[error("stage {stage} has more than 2^63 chunks")]
     TooManyChunks {
@@ -204,14 +201,6 @@ pub enum Error {
     #[error("the receiver of the result disconnected: {reason}")]
     ReceiverGone {
         /// The receiver's error.
-        reason: String,
-    },
-    /// A source did not respond; a retry may succeed.
-    #[error("{what} could not be read: {reason}")]
-    SourceUnavailable {
-        /// The object that was read.
-        what: String,
-        /// The source's error.
         reason: String,
     },
     /// Rows that do not make a tensor.
@@ -350,10 +339,8 @@ impl Error {
             Error::Source(e) => e.code(),
             Error::Sink(e) => e.code(),
             Error::Cancelled => "cancelled",
-            Error::DeadlineExceeded => "deadline_exceeded",
             Error::TooManyChunks { .. } | Error::ResultChunks { .. } => "too_large",
             Error::ReceiverGone { .. } => "receiver_gone",
-            Error::SourceUnavailable { .. } => "source_unavailable",
             Error::Rows { code, .. } => code,
             Error::Panicked { .. } | Error::Broken { .. } => "internal",
         }
@@ -364,7 +351,6 @@ impl Error {
         match self {
             Error::Plan(e) => e.class(),
             Error::Reported(report) => report.class,
-            Error::PartyLost { .. } => Class::Retry,
             Error::Kernel { fault, .. } => fault.class(),
             Error::Source(e) => e.class(),
             Error::Sink(e) => e.class(),
@@ -375,14 +361,13 @@ impl Error {
             | Error::MemoryRefused { .. }
             | Error::ChunkNotes { .. }
             | Error::ScratchFull { .. }
-            | Error::DeadlineExceeded
             | Error::TooManyChunks { .. }
             | Error::ResultChunks { .. } => Class::Limit,
             Error::Cancelled
             | Error::ReceiverGone { .. }
             | Error::Rows { .. }
             | Error::ScratchUnusable { .. } => Class::User,
-            Error::SourceUnavailable { .. } | Error::ScratchCorrupt { .. } => Class::Retry,
+            Error::PartyLost { .. } | Error::ScratchCorrupt { .. } => Class::Retry,
             Error::Panicked { .. } | Error::Broken { .. } => Class::Internal,
         }
     }
@@ -446,11 +431,9 @@ impl Error {
             Error::Kernel { fault, .. } => fault.hint(),
             Error::Source(e) => e.hint(),
             Error::Sink(e) => e.hint(),
-            Error::DeadlineExceeded => Some("ask for less, or set a longer timeout".into()),
             Error::TooManyChunks { .. } | Error::ResultChunks { .. } => {
                 Some("use larger chunks".into())
             }
-            Error::SourceUnavailable { .. } => Some("try again later".into()),
             Error::Panicked { .. } | Error::Broken { .. } => {
                 Some("this is a fault in Tessera; please report the query".into())
             }
@@ -461,7 +444,7 @@ impl Error {
 }
 
 /// The text of a panic.
-pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
     match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(s), _) => (*s).to_owned(),
         (_, Some(s)) => s.clone(),

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tessera_kernels::Plain;
 
 /// Alignment of every buffer.
-pub const ALIGNMENT: usize = 64;
+const ALIGNMENT: usize = 64;
 /// Buffers of this size or larger are cut from regions of huge pages.
 const HUGE: usize = 128 << 10;
 const HUGE_PAGE: usize = 2 << 20;

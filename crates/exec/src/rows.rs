@@ -20,7 +20,7 @@ pub const ROWS_LACKS: u8 = 4;
 /// Code of the error of a worker that cannot run a task because it has other versions of what computes rows.
 pub const ROWS_REFUSED: &str = "refused";
 
-/// Upper bound on the bytes of one batch, which its reader holds until its last piece is there.
+/// Upper bound on the bytes of one batch, which its reader holds until its last piece has arrived.
 pub const ROWS_BATCH_BYTES_MAX: usize = 256 << 20;
 
 /// What a task has done so far.

@@ -269,7 +269,7 @@ impl Runtime {
             self.shared.io.spawn(async move {
                 tokio::select! {
                     () = watched.cancelled() => {
-                        shared.with(|core, after| core.fail(id, watched.error(), after));
+                        shared.with(|core, after| core.fail(id, Error::Cancelled, after));
                     }
                     _ = wait => {}
                 }

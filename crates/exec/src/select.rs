@@ -161,7 +161,7 @@ impl Sink for Select {
 fn kept(x: Arc<Chunk>, keep: &Chunk, room: &Room) -> Result<Chunk, Error> {
     let flags = keep.field(0)?.values::<u8>()?;
     let valid = keep.fields().get(1).map(|f| f.values::<u8>()).transpose()?;
-    let places = Places { flags, valid };
+    let places = SelectedCells { flags, valid };
     let count = places.count();
     let field = |f: &Field| {
         let mut to = room.pool.take(count * f.dtype().size());
@@ -188,12 +188,12 @@ fn kept(x: Arc<Chunk>, keep: &Chunk, room: &Room) -> Result<Chunk, Error> {
 const BLOCK: usize = 1 << 12;
 
 /// The selected cells: flag true and not masked.
-struct Places<'a> {
+struct SelectedCells<'a> {
     flags: &'a [u8],
     valid: Option<&'a [u8]>,
 }
 
-impl Places<'_> {
+impl SelectedCells<'_> {
     /// Calls `f` with the first cell of each block and the flags of its cells, 0 or 1.
     fn blocks(&self, mut f: impl FnMut(usize, &[u8])) {
         let mut both = [0u8; BLOCK];

@@ -96,7 +96,7 @@ impl Outputs for Store {
         match promised {
             Ok(promise) => Some(promise),
             Err(e) => {
-                tracing::debug!(output = %staging.display(), "nothing tells of an output: {e}");
+                tracing::debug!(output = %staging.display(), "an output has no entry that would remove it after a crash: {e}");
                 None
             }
         }

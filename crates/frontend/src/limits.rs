@@ -104,7 +104,7 @@ pub fn check_keys(keys: usize, first: Option<Span>) -> Result<(), Error> {
 /// # Errors
 /// [`Error::NestingTooDeep`] at the first token beyond a limit.
 pub(crate) fn check(tokens: &[TokenWithSpan]) -> Result<(), Error> {
-    let mut levels = vec![Level::default()];
+    let mut levels = vec![OpenBracket::default()];
     for (at, token) in tokens.iter().enumerate() {
         step(&mut levels, tokens, at);
         let refuse = |what: String, limit| {
@@ -126,7 +126,7 @@ pub(crate) fn check(tokens: &[TokenWithSpan]) -> Result<(), Error> {
 
 /// A bracket or `CASE` that is open.
 #[derive(Debug, Default, Clone, Copy)]
-struct Level {
+struct OpenBracket {
     /// True if a `CASE` opened it, so that `END` closes it.
     is_case: bool,
     /// The depth of the tree above.
@@ -149,7 +149,7 @@ struct Level {
     retries: usize,
 }
 
-impl Level {
+impl OpenBracket {
     fn item(&self) -> usize {
         self.ors + self.ands_max + self.others_max + self.inner
     }
@@ -170,7 +170,7 @@ impl Level {
     }
 }
 
-fn step(levels: &mut Vec<Level>, tokens: &[TokenWithSpan], at: usize) {
+fn step(levels: &mut Vec<OpenBracket>, tokens: &[TokenWithSpan], at: usize) {
     let depth = levels.len();
     let Some(top) = levels.last_mut() else { return };
     match &tokens[at].token {
@@ -179,7 +179,7 @@ fn step(levels: &mut Vec<Level>, tokens: &[TokenWithSpan], at: usize) {
             top.operator();
             let retries = top.retries.max(1).saturating_mul(openings(tokens, at));
             let above = top.above + top.depth() + 1;
-            levels.push(Level { above, retries, ..Level::default() });
+            levels.push(OpenBracket { above, retries, ..OpenBracket::default() });
         }
         Token::RParen | Token::RBracket | Token::RBrace => close(levels, false),
         Token::Comma => top.next_item(),
@@ -188,7 +188,12 @@ fn step(levels: &mut Vec<Level>, tokens: &[TokenWithSpan], at: usize) {
                 top.operator();
                 let above = top.above + top.depth() + 1;
                 let retries = top.retries;
-                levels.push(Level { is_case: true, above, retries, ..Level::default() });
+                levels.push(OpenBracket {
+                    is_case: true,
+                    above,
+                    retries,
+                    ..OpenBracket::default()
+                });
             }
             Keyword::END if top.is_case && depth > 1 => close(levels, true),
             Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT | Keyword::JOIN => {
@@ -245,7 +250,7 @@ fn step(levels: &mut Vec<Level>, tokens: &[TokenWithSpan], at: usize) {
 }
 
 /// Closes the innermost level; the parser reports a stray closing bracket.
-fn close(levels: &mut Vec<Level>, is_case: bool) {
+fn close(levels: &mut Vec<OpenBracket>, is_case: bool) {
     // A bracket also closes the CASEs that were left open in it.
     while !is_case && levels.len() > 1 && levels.last().is_some_and(|level| level.is_case) {
         close(levels, true);

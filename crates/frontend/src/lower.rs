@@ -194,7 +194,7 @@ pub(crate) struct Lowerer<'c, 'a> {
     /// The relations of the block that is being lowered.
     relations: Vec<Bound>,
     /// The CTEs in scope, innermost last.
-    ctes: Vec<Known>,
+    ctes: Vec<TensorCte>,
     /// Coordinates of the tensor whose brackets or `by =>` enclose the expression.
     pub(crate) locals: Vec<Arc<Coord>>,
     /// The CTEs in scope as syntax, those of rows included, for cell blocks; and the text that is being lowered.
@@ -204,18 +204,18 @@ pub(crate) struct Lowerer<'c, 'a> {
 }
 
 /// A tensor CTE.
-enum Known {
+enum TensorCte {
     /// It has been lowered.
     Bound(Bound),
     /// It waits for an island, which runs only if the CTE is referenced.
     Waiting(String, Box<Island>),
 }
 
-impl Known {
+impl TensorCte {
     fn name(&self) -> &str {
         match self {
-            Known::Bound(bound) => &bound.name,
-            Known::Waiting(name, _) => name,
+            TensorCte::Bound(bound) => &bound.name,
+            TensorCte::Waiting(name, _) => name,
         }
     }
 }
@@ -252,9 +252,9 @@ impl Lowerer<'_, '_> {
                     // Lowering stopped in the middle of it.
                     self.scope = before;
                     self.ctes.truncate(depth);
-                    Known::Waiting(name.clone(), Box::new(island))
+                    TensorCte::Waiting(name.clone(), Box::new(island))
                 }
-                (items, _) => Known::Bound(Bound::lowered(name, items?)),
+                (items, _) => TensorCte::Bound(Bound::lowered(name, items?)),
             };
             self.ctes.push(known);
         }
@@ -395,8 +395,8 @@ impl Lowerer<'_, '_> {
                         self.ctes.iter().rev().find(|c| c.name().eq_ignore_ascii_case(&ident.value))
                 {
                     let mut bound = match cte {
-                        Known::Bound(bound) => bound.clone(),
-                        Known::Waiting(_, island) => {
+                        TensorCte::Bound(bound) => bound.clone(),
+                        TensorCte::Waiting(_, island) => {
                             return Err(self.context.islands.want(Island::clone(island)));
                         }
                     };

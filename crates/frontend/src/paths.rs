@@ -16,7 +16,7 @@ use crate::{Statement, limits, tokens};
 /// # Errors
 /// The errors of the parser.
 pub fn replaced(text: &str, replace: &dyn Fn(&str) -> Option<String>) -> Result<String, Error> {
-    let mut places = Places(BTreeSet::new());
+    let mut places = PathStarts(BTreeSet::new());
     for parsed in crate::parse(text)? {
         if let Statement::Query(query) = &parsed.statement {
             limits::with_stack(|| {
@@ -45,15 +45,15 @@ fn key(at: Location) -> (u64, u64) {
 }
 
 /// Start positions of paths and URLs.
-struct Places(BTreeSet<(u64, u64)>);
+struct PathStarts(BTreeSet<(u64, u64)>);
 
-impl Places {
+impl PathStarts {
     fn add(&mut self, span: Span) {
         self.0.insert(key(span.start));
     }
 }
 
-impl Visitor for Places {
+impl Visitor for PathStarts {
     type Break = ();
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
@@ -73,7 +73,7 @@ impl Visitor for Places {
     }
 }
 
-impl Places {
+impl PathStarts {
     fn literal(&mut self, expr: &Expr) {
         match expr {
             Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)) => {

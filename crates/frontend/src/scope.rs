@@ -12,14 +12,14 @@ use crate::island::Site;
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
     /// The CTEs that each enclosing query has defined so far, outermost query first.
-    levels: Vec<Level>,
+    levels: Vec<ScopeLevel>,
     /// The text: 0 is the statement, others are views.
     pub text: u64,
 }
 
 /// The CTEs of one query. Shared, because every CTE stores the scope in which it was written.
 #[derive(Debug, Clone)]
-struct Level {
+struct ScopeLevel {
     with_token: AttachedToken,
     recursive: bool,
     ctes: Vec<Arc<Cte>>,
@@ -33,7 +33,7 @@ impl Scope {
 
     /// Enters a query, whose CTEs become visible one after the other.
     pub fn enter(&mut self, with: Option<&With>) {
-        self.levels.push(Level {
+        self.levels.push(ScopeLevel {
             with_token: with.map_or_else(AttachedToken::empty, |with| with.with_token.clone()),
             recursive: with.is_some_and(|with| with.recursive),
             ctes: Vec::new(),

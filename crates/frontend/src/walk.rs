@@ -12,31 +12,31 @@ use std::ops::ControlFlow;
 
 /// Calls `visitor` for `tree` and every node below it, until it breaks.
 pub fn walk<V: Visitor>(tree: &impl Visit, visitor: &mut V) -> ControlFlow<V::Break> {
-    let mut kept = Kept { visitor, broke: None };
-    let _: ControlFlow<()> = tree.visit(&mut Shared(&mut kept));
+    let mut kept = BreakStore { visitor, broke: None };
+    let _: ControlFlow<()> = tree.visit(&mut DynVisitor(&mut kept));
     kept.broke.map_or(ControlFlow::Continue(()), ControlFlow::Break)
 }
 
 /// As [`walk`], for visitors that change the nodes.
 pub fn walk_mut<V: VisitorMut>(tree: &mut impl VisitMut, visitor: &mut V) -> ControlFlow<V::Break> {
-    let mut kept = Kept { visitor, broke: None };
-    let _: ControlFlow<()> = tree.visit(&mut SharedMut(&mut kept));
+    let mut kept = BreakStore { visitor, broke: None };
+    let _: ControlFlow<()> = tree.visit(&mut DynVisitorMut(&mut kept));
     kept.broke.map_or(ControlFlow::Continue(()), ControlFlow::Break)
 }
 
 /// The visitor type of every [`walk`].
-struct Shared<'a>(&'a mut dyn Visitor<Break = ()>);
+struct DynVisitor<'a>(&'a mut dyn Visitor<Break = ()>);
 
 /// The visitor type of every [`walk_mut`].
-struct SharedMut<'a>(&'a mut dyn VisitorMut<Break = ()>);
+struct DynVisitorMut<'a>(&'a mut dyn VisitorMut<Break = ()>);
 
 /// A visitor with storage for its break value.
-struct Kept<'a, V, B> {
+struct BreakStore<'a, V, B> {
     visitor: &'a mut V,
     broke: Option<B>,
 }
 
-impl<V, B> Kept<'_, V, B> {
+impl<V, B> BreakStore<'_, V, B> {
     fn keep(&mut self, flow: ControlFlow<B>) -> ControlFlow<()> {
         flow.map_break(|reason| self.broke = Some(reason))
     }
@@ -52,7 +52,7 @@ macro_rules! forward {
             })+
         }
 
-        impl<V: $visitor> $visitor for Kept<'_, V, V::Break> {
+        impl<V: $visitor> $visitor for BreakStore<'_, V, V::Break> {
             type Break = ();
             $(fn $hook(&mut self, node: $node) -> ControlFlow<()> {
                 let flow = self.visitor.$hook(node);
@@ -62,7 +62,7 @@ macro_rules! forward {
     };
 }
 
-forward!(Visitor, Shared:
+forward!(Visitor, DynVisitor:
     pre_visit_query(&Query), post_visit_query(&Query),
     pre_visit_select(&Select), post_visit_select(&Select),
     pre_visit_relation(&ObjectName), post_visit_relation(&ObjectName),
@@ -72,7 +72,7 @@ forward!(Visitor, Shared:
     pre_visit_value(&ValueWithSpan), post_visit_value(&ValueWithSpan),
 );
 
-forward!(VisitorMut, SharedMut:
+forward!(VisitorMut, DynVisitorMut:
     pre_visit_query(&mut Query), post_visit_query(&mut Query),
     pre_visit_select(&mut Select), post_visit_select(&mut Select),
     pre_visit_relation(&mut ObjectName), post_visit_relation(&mut ObjectName),

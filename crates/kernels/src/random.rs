@@ -14,7 +14,7 @@ use super::ops::N;
 ///
 /// The 32-bit words are stored in 64 bits, the width of their products: vectors need no conversion.
 #[inline(always)]
-pub(crate) fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
+fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     const LOW: u64 = 0xffff_ffff;
     let [mut c0, mut c1, mut c2, mut c3] = counter.map(u64::from);
     let [mut k0, mut k1] = key;

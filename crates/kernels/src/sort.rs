@@ -271,15 +271,15 @@ impl<'a> Walk<'a> {
             let mut at = 0;
             for part in parts(order) {
                 let n = match part {
-                    Part::Numbers => {
+                    CellKind::Numbers => {
                         self.write(to, at, keys.iter().map(back));
                         keys.len()
                     }
-                    Part::Nan => {
+                    CellKind::Nan => {
                         self.write(to, at, std::iter::repeat_n((T::nan(), true), nan));
                         nan
                     }
-                    Part::Masked => {
+                    CellKind::Masked => {
                         self.write(to, at, std::iter::repeat_n((T::default(), false), masked));
                         masked
                     }
@@ -304,11 +304,13 @@ impl<'a> Walk<'a> {
                 self.input.cells::<T>(from, |i, cell| {
                     let key = cell.map(T::equal_key);
                     let here = match (part, key) {
-                        (Part::Numbers, Some(Some(k))) => {
+                        (CellKind::Numbers, Some(Some(k))) => {
                             Some(if order.descending { !k } else { k })
                         }
                         // Cells without a key retain their order: any equal key will do.
-                        (Part::Nan, Some(None)) | (Part::Masked, None) => T::default().key(),
+                        (CellKind::Nan, Some(None)) | (CellKind::Masked, None) => {
+                            T::default().key()
+                        }
                         _ => None,
                     };
                     keys.extend(here.map(|k| (k, i as u64)));
@@ -365,18 +367,18 @@ impl<'a> Walk<'a> {
 
 /// Parts of a sorted line.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Part {
+enum CellKind {
     Numbers,
     Nan,
     Masked,
 }
 
-fn parts(order: SortOrder) -> [Part; 3] {
+fn parts(order: SortOrder) -> [CellKind; 3] {
     match (order.masked_first, order.nan_first) {
-        (false, false) => [Part::Numbers, Part::Nan, Part::Masked],
-        (false, true) => [Part::Nan, Part::Numbers, Part::Masked],
-        (true, false) => [Part::Masked, Part::Numbers, Part::Nan],
-        (true, true) => [Part::Masked, Part::Nan, Part::Numbers],
+        (false, false) => [CellKind::Numbers, CellKind::Nan, CellKind::Masked],
+        (false, true) => [CellKind::Nan, CellKind::Numbers, CellKind::Masked],
+        (true, false) => [CellKind::Masked, CellKind::Numbers, CellKind::Nan],
+        (true, true) => [CellKind::Masked, CellKind::Nan, CellKind::Numbers],
     }
 }
 

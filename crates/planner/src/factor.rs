@@ -115,7 +115,7 @@ impl Factor {
     }
 
     /// True if the first input must be square.
-    pub fn is_square(self) -> bool {
+    fn is_square(self) -> bool {
         !matches!(self, Factor::Qr | Factor::QrBlocks { .. } | Factor::QrApply { .. } | Factor::Lu)
     }
 

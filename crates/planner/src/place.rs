@@ -175,7 +175,7 @@ fn better_seeds(
 
 impl Placement {
     /// True if every worker has its share of each stage, within one operand.
-    pub fn is_balanced(&self, tiling: &Tiling) -> bool {
+    fn is_balanced(&self, tiling: &Tiling) -> bool {
         let all: u64 = self.workers.iter().map(|w| u64::from(w.threads)).sum();
         let stages = tiling.plan().stages.iter().zip(&self.layouts);
         stages.into_iter().all(|(stage, layout)| {

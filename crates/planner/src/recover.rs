@@ -67,7 +67,7 @@ impl Lineage for Tiling {
 
 /// State of one stage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Part {
+struct StagePart {
     /// Operands whose chunks are available.
     there: Bitmap,
     /// Operands whose chunks are no longer needed, available or not.
@@ -79,7 +79,7 @@ struct Part {
 /// The remaining work of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
-    parts: Vec<Part>,
+    parts: Vec<StagePart>,
     /// True once an available chunk turned out to be lost: any chunk may be needed again.
     lost: bool,
     /// True if no operand that runs has inputs.
@@ -96,8 +96,8 @@ pub fn recover(plan: &impl Lineage, available: &[Bitmap]) -> Recovery {
         |s: StageId, n: u64| available.get(s.0 as usize).is_some_and(|set| set.contains(n));
     let mut is_result = vec![false; plan.stages()];
     plan.results().iter().for_each(|r| is_result[r.stage.0 as usize] = true);
-    let mut parts = vec![Part::default(); plan.stages()];
-    let unread = |parts: &[Part], s: StageId, n: u64| {
+    let mut parts = vec![StagePart::default(); plan.stages()];
+    let unread = |parts: &[StagePart], s: StageId, n: u64| {
         (0..plan.outputs(s)).all(|output| {
             let absent = parts[s.0 as usize].absent.get(&(n, output)).copied().unwrap_or(0);
             absent >= plan.readers(OutputRef { stage: s, output }, n)
@@ -132,7 +132,7 @@ pub fn recover(plan: &impl Lineage, available: &[Bitmap]) -> Recovery {
         }
         parts[s].there = set.clone();
     }
-    for Part { skip, absent, .. } in &mut parts {
+    for StagePart { skip, absent, .. } in &mut parts {
         absent.retain(|&(n, _), _| !skip.contains(n));
     }
     Recovery { parts, ..Recovery::default() }
@@ -142,7 +142,7 @@ impl Recovery {
     /// Recovery for a caller that runs some operands of a plan and counts their readers itself: the chunks of the
     /// operands `there` are loaded.
     pub fn loading(there: Vec<Bitmap>) -> Self {
-        let part = |there| Part { there, ..Part::default() };
+        let part = |there| StagePart { there, ..StagePart::default() };
         Recovery { parts: there.into_iter().map(part).collect(), ..Recovery::default() }
     }
 
@@ -152,23 +152,23 @@ impl Recovery {
         Recovery { only: true, ..Recovery::loading(there) }
     }
 
-    fn part(&self, stage: StageId) -> Option<&Part> {
+    fn part(&self, stage: StageId) -> Option<&StagePart> {
         self.parts.get(stage.0 as usize)
     }
 
     /// True if the operand's chunks are loaded instead of computed.
     pub fn loads(&self, stage: StageId, number: u64) -> bool {
-        let loads = |p: &Part| p.there.contains(number) && self.asks(p, number);
+        let loads = |p: &StagePart| p.there.contains(number) && self.asks(p, number);
         self.part(stage).is_some_and(loads)
     }
 
     /// True if the operand runs, provided that a result needs it at all.
     pub fn runs(&self, stage: StageId, number: u64) -> bool {
-        let runs = |p: &Part| !p.there.contains(number) && self.asks(p, number);
+        let runs = |p: &StagePart| !p.there.contains(number) && self.asks(p, number);
         self.part(stage).is_none_or(runs)
     }
 
-    fn asks(&self, part: &Part, number: u64) -> bool {
+    fn asks(&self, part: &StagePart, number: u64) -> bool {
         self.lost || !part.skip.contains(number)
     }
 

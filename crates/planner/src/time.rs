@@ -190,7 +190,7 @@ fn iso_week(micros: i64, t: DateTime) -> i64 {
 }
 
 /// The first day of the Gregorian calendar in [`Calendar::Mixed`].
-pub const REFORM: (i64, u32, u32) = (1582, 10, 15);
+const REFORM: (i64, u32, u32) = (1582, 10, 15);
 
 /// [`REFORM`] in microseconds since 1970-01-01.
 pub const REFORM_US: i64 = -141_427 * DAY_US;
@@ -201,7 +201,7 @@ const JULIAN_LAG_DAYS: i64 = 13;
 const CUMULATIVE: [i64; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
 
 /// Number of days in a month.
-pub fn days_in_month(year: i64, month: u32, calendar: Calendar) -> u32 {
+fn days_in_month(year: i64, month: u32, calendar: Calendar) -> u32 {
     let normal = || match month {
         4 | 6 | 9 | 11 => 30,
         2 => 28,
@@ -222,7 +222,7 @@ pub fn days_in_month(year: i64, month: u32, calendar: Calendar) -> u32 {
 }
 
 /// Days from 1970-01-01 of the calendar to one of its dates; `month` is 1 to 12.
-pub fn days_from_date(year: i64, month: u32, day: u32, calendar: Calendar) -> i64 {
+fn days_from_date(year: i64, month: u32, day: u32, calendar: Calendar) -> i64 {
     let (m, d) = (i64::from(month), i64::from(day));
     match calendar {
         Calendar::Standard => gregorian_days(year, m, d),

@@ -129,7 +129,7 @@ impl Reply {
         let parts = parts.collect::<PyResult<Vec<_>>>()?;
         let (surface, stats) = (self.surface, self.stats);
         let made = py.detach(|| -> Result<_, Error> {
-            let whole = parts.into_iter().map(Part::whole).collect::<Result<_, _>>()?;
+            let whole = parts.into_iter().map(Detached::whole).collect::<Result<_, _>>()?;
             let reply = answer::Reply { answer: Answer::Tensors(whole), surface, stats };
             let Some((schema, batches)) = record_batches(&reply)? else { return Ok(None) };
             let answer = Answer::Rows { schema, batches, held: Default::default() };
@@ -172,18 +172,18 @@ enum Cells {
 }
 
 /// A tensor without Python.
-enum Part {
+enum Detached {
     Chunked(Box<Chunked>),
     Whole(Box<answer::Tensor>),
     Made(Box<Head>, Buffer, Option<Buffer>),
 }
 
-impl Part {
+impl Detached {
     fn whole(self) -> Result<answer::Tensor, Error> {
         match self {
-            Part::Chunked(chunked) => chunked.whole(),
-            Part::Whole(tensor) => Ok(*tensor),
-            Part::Made(head, data, valid) => {
+            Detached::Chunked(chunked) => chunked.whole(),
+            Detached::Whole(tensor) => Ok(*tensor),
+            Detached::Made(head, data, valid) => {
                 let Head { name, dtype, dims, grid, attrs, dataset, is_coordinate, .. } = *head;
                 let made = answer::Tensor::new(name, dtype, dims, grid, data, valid, attrs)?;
                 Ok(made.in_dataset(dataset, is_coordinate))
@@ -208,14 +208,14 @@ impl Tensor {
     }
 
     /// The tensor once more, without a copy of its cells.
-    fn again(&self, py: Python<'_>) -> PyResult<Part> {
+    fn again(&self, py: Python<'_>) -> PyResult<Detached> {
         Ok(match &*self.lock() {
-            Cells::Chunked(chunked) => Part::Chunked(chunked.clone()),
-            Cells::Whole(tensor) => Part::Whole(tensor.clone()),
+            Cells::Chunked(chunked) => Detached::Chunked(chunked.clone()),
+            Cells::Whole(tensor) => Detached::Whole(tensor.clone()),
             Cells::Python(data, valid) => {
                 let held = |memory: &Py<Memory>| borrow(memory.bind(py).as_any()).map(|m| m.data);
                 let valid = valid.as_ref().map(held).transpose()?;
-                Part::Made(Box::new(self.head.clone()), held(data)?, valid)
+                Detached::Made(Box::new(self.head.clone()), held(data)?, valid)
             }
             Cells::Moved => return Err(moved(py)),
         })

@@ -113,21 +113,21 @@ impl Opened {
 }
 
 /// A running statement, which is cancelled when this drops.
-struct Running<'a> {
+struct RunningStatement<'a> {
     opened: &'a Opened,
     number: u64,
     handle: Handle,
     outcome: Mutex<Receiver<Outcome>>,
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunningStatement<'_> {
     fn drop(&mut self) {
         self.handle.cancel();
         self.opened.running().remove(&self.number);
     }
 }
 
-impl<'a> Running<'a> {
+impl<'a> RunningStatement<'a> {
     fn start(opened: &'a Opened, sql: String, handle: Handle) -> Result<Self, Error> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let runtime = opened.runtime.as_ref().ok_or(Error::ShuttingDown)?;
@@ -135,7 +135,7 @@ impl<'a> Running<'a> {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         opened.running().insert(number, handle.clone());
         let outcome = Mutex::new(outcome);
-        let running = Running { opened, number, handle: handle.clone(), outcome };
+        let running = RunningStatement { opened, number, handle: handle.clone(), outcome };
         let engine = opened.engine.clone();
         runtime.spawn(async move {
             let replies = engine.run(&sql, handle).collect::<Vec<_>>().await;
@@ -301,11 +301,11 @@ impl Engine {
         };
         let locals: Locals = locals.into_iter().map(local).collect();
         let handle = Handle::reading(locals).in_one_piece();
-        let outcome = match Running::start(&opened, sql.into(), handle) {
+        let outcome = match RunningStatement::start(&opened, sql.into(), handle) {
             Ok(running) => running.follow(py, watch.as_ref()),
             Err(e) => Ok(Err(e)),
         };
-        // It may be the last use of a connection that was closed meanwhile.
+        // It may be the last use of a connection that was closed in the meantime.
         py.detach(|| drop(opened));
         let replies = outcome?.map_err(|e| exception(py, &e, sql))?;
         replies.into_iter().map(|reply| Reply::new(py, reply)).collect()

@@ -5,7 +5,7 @@
 //! 1. `python/tessera_sql` parses the script with [`mod@script`], which names the relations that it reads. Those that
 //!    are objects of the caller become [`locals::Local`]s, whose memory stays the caller's.
 //! 2. [`engine::Engine`] is a session of this process or a client of a server. It runs the script on its own threads
-//!    while the interpreter is detached, looks for signals 20 times a second, and tells the progress.
+//!    while the interpreter is detached, checks for signals 20 times a second, and reports the progress.
 //! 3. The answers are [`answer::Reply`]s. Cells leave through the buffer protocol, rows through Arrow's C interface.
 //! 4. An error becomes an exception of `tessera_sql` ([`mod@error`]).
 //!

@@ -43,7 +43,7 @@ pub struct CommandRow {
 }
 
 /// Formats of `.mode`.
-pub const MODES: &[&str] = &["table", "json", "ndjson", "csv", "arrow", "npy", "npz"];
+const MODES: &[&str] = &["table", "json", "ndjson", "csv", "arrow", "npy", "npz"];
 const SWITCH: &[&str] = &["on", "off"];
 
 macro_rules! command {
@@ -131,7 +131,7 @@ pub const COMMANDS: &[CommandRow] = &[
         "[on|off]",
         Argument::Words(SWITCH),
         false,
-        "tells the time of each statement",
+        "prints the time of each statement",
         Command::Timer
     ),
     command!(

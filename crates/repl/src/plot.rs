@@ -76,7 +76,7 @@ impl Subject {
             ([], _) => {
                 return usage(
                     format!("`{what}` has nothing to draw"),
-                    "`.describe` tells what it has",
+                    "`.describe` lists what it has",
                 );
             }
             _ => {

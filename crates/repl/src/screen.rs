@@ -30,7 +30,7 @@ impl Screen {
 }
 
 /// `$PAGER`, or `less` with options: cut lines, show colours, quit if the text fits.
-pub fn pager_command() -> String {
+fn pager_command() -> String {
     std::env::var("PAGER")
         .ok()
         .filter(|p| !p.trim().is_empty())

@@ -233,7 +233,7 @@ impl Connection {
     async fn json(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Error> {
         let text: String = self.ask(method, path, body).await?;
         serde_json::from_str(&text).map_err(|e| Error::Protocol {
-            reason: format!("the answer of {path} is no JSON ({e}); is this a Tessera server?"),
+            reason: format!("the response of {path} is not JSON ({e}); is this a Tessera server?"),
         })
     }
 

@@ -107,7 +107,7 @@ impl ManifestRef {
     }
 }
 
-pub(crate) fn trailer(encoded: &[u8]) -> Option<u32> {
+fn trailer(encoded: &[u8]) -> Option<u32> {
     encoded.last_chunk::<TRAILER>().map(|end| u32::from_le_bytes(*end))
 }
 

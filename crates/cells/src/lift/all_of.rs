@@ -1,5 +1,6 @@
 //! `tessera_all(a, b, …)`: the conjunction of conditions that are evaluated for all rows.
 
+use super::functions::scalar;
 use arrow::array::{ArrayRef, AsArray};
 use arrow::compute::and_kleene;
 use arrow::datatypes::DataType;
@@ -21,17 +22,7 @@ struct AllOf {
 }
 
 impl ScalarUDFImpl for AllOf {
-    fn name(&self) -> &str {
-        "tessera_all"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Boolean)
-    }
+    scalar!(name "tessera_all", signature, returns DataType::Boolean);
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let mut all: Option<ArrayRef> = None;

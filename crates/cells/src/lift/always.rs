@@ -1,6 +1,7 @@
 //! `tessera_always(a, b, …)`: true for any arguments. DataFusion draws no conclusions from a condition with a function
 //! that it does not know.
 
+use super::functions::scalar;
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{
@@ -18,17 +19,7 @@ struct Always {
 }
 
 impl ScalarUDFImpl for Always {
-    fn name(&self) -> &str {
-        "tessera_always"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Boolean)
-    }
+    scalar!(name "tessera_always", signature, returns DataType::Boolean);
 
     fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
         Ok(ColumnarValue::Scalar(ScalarValue::Boolean(Some(true))))

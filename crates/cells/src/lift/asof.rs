@@ -100,7 +100,7 @@ impl Condition {
                 Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq => {
                     near.push(((left, right), op));
                 }
-                _ => return Err(refused(part, "a comparison that is no equality or inequality")),
+                _ => return Err(refused(part, "a comparison that is not =, <, <=, > or >=")),
             }
         }
         match (near.pop(), near.pop()) {

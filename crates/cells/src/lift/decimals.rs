@@ -21,6 +21,8 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr_common::datum::apply;
 use tessera_frontend::error::Error;
 
+use super::functions::scalar;
+
 /// The operators, and the names of their functions, which no text can produce.
 const OPERATORS: [(Operator, &str); 3] = [
     (Operator::Plus, "tessera_decimal_add"),
@@ -67,12 +69,10 @@ struct Operation {
 }
 
 impl ScalarUDFImpl for Operation {
+    scalar!(signature);
+
     fn name(&self) -> &str {
         self.name
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {

@@ -6,7 +6,7 @@
 //! | a filter on values | a condition on the relation; groups without rows are dropped by it |
 //! | GROUP BY, DISTINCT | a reduction that keeps or groups axes |
 //! | an equi-join on labels | alignment: matching positions of both sides along one axis |
-//! | groups of a join on ranges with a small table | a reduction of the cells that no row of the table tells apart, then of the boxes of each group |
+//! | groups of a join on ranges with a small table | a reduction of the cells that every row of the table treats alike, then of the boxes of each group |
 //! | `sum(a * b)` over a join | a contraction |
 //! | OVER (PARTITION BY dims ORDER BY dim) | a shift, a scan, a window along one axis |
 //! | ORDER BY value LIMIT k | only the rows that can be among the first k |

@@ -33,3 +33,11 @@ impl FromStr for Density {
         }
     }
 }
+
+/// The form of a plan.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Form {
+    pub density: Density,
+    /// Do its rows become tensors? Then what the outermost `SELECT` computes is dense, too: rows are not wanted.
+    pub as_tensors: bool,
+}

@@ -14,6 +14,8 @@ use datafusion::logical_expr::{
 };
 use tessera_frontend::error::Error;
 
+use super::functions::scalar;
+
 /// Name of the function, which no text can produce.
 const NAME: &str = "tessera_like_pattern";
 
@@ -43,7 +45,7 @@ pub(super) fn one(expr: Expr, state: &SessionState) -> Result<Transformed<Expr>>
             let pattern = std::mem::take(&mut *like.pattern);
             *like.pattern = function.call(vec![pattern, lit(escape.to_string())]);
         }
-        (_, None) => return exec_err!("there is no function {NAME}"),
+        (_, None) => return exec_err!("no such function: {NAME}"),
     }
     Ok(Transformed::yes(Expr::Like(like)))
 }
@@ -83,17 +85,7 @@ struct WithBackslashes {
 }
 
 impl ScalarUDFImpl for WithBackslashes {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Utf8)
-    }
+    scalar!(name NAME, signature, returns DataType::Utf8);
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_constant = args.args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));

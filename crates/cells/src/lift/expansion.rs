@@ -146,7 +146,7 @@ impl Size {
 
 /// The size of a query that sees CTEs of these sizes.
 pub(super) fn size_beside(query: &Query, ctes: &mut BTreeMap<String, Size>) -> Size {
-    let outer = Level { ctes: std::mem::take(ctes), ..Level::default() };
+    let outer = OpenQuery { ctes: std::mem::take(ctes), ..OpenQuery::default() };
     let mut count = Count { levels: vec![outer], ..Count::default() };
     let _ = walk(query, &mut count);
     let Some(level) = count.levels.pop() else { return count.total };
@@ -156,7 +156,7 @@ pub(super) fn size_beside(query: &Query, ctes: &mut BTreeMap<String, Size>) -> S
 
 /// An open query.
 #[derive(Default)]
-struct Level {
+struct OpenQuery {
     /// Its CTEs in the order of visits, reversed; the last is next.
     next: Vec<String>,
     /// Visited CTEs.
@@ -166,7 +166,7 @@ struct Level {
     expressions: usize,
 }
 
-impl Level {
+impl OpenQuery {
     fn add(&mut self, inner: Size) {
         let walks = if self.expressions > 0 { WALKS } else { 1 };
         self.size.relations = self.size.relations.saturating_add(inner.relations);
@@ -176,7 +176,7 @@ impl Level {
 
 #[derive(Default)]
 struct Count {
-    levels: Vec<Level>,
+    levels: Vec<OpenQuery>,
     total: Size,
 }
 
@@ -196,7 +196,7 @@ impl Visitor for Count {
         let mut next: Vec<String> = ctes.map(|cte| cte.alias.name.value.clone()).collect();
         next.reverse();
         let size = Size { relations: 0, walked: 1 };
-        self.levels.push(Level { next, size, ..Level::default() });
+        self.levels.push(OpenQuery { next, size, ..OpenQuery::default() });
         ControlFlow::Continue(())
     }
 

@@ -28,6 +28,8 @@ mod time_shift;
 mod time_text;
 mod uuid_text;
 
+pub(super) use inner::scalar;
+
 use std::sync::Arc;
 
 use super::error;
@@ -211,15 +213,13 @@ impl Arithmetic {
 }
 
 impl ScalarUDFImpl for Arithmetic {
+    scalar!(signature);
+
     fn name(&self) -> &str {
         match self.op {
             Operation::FloorDivide => FLOOR_DIVIDE,
             Operation::Power => POWER,
         }
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {

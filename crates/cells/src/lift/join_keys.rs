@@ -17,6 +17,7 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature, Volatility,
 };
 
+use super::functions::scalar;
 use super::labels::canonical;
 
 /// Rewrites the joins of an optimised plan; the schema stays the same.
@@ -73,12 +74,10 @@ struct JoinKey {
 }
 
 impl ScalarUDFImpl for JoinKey {
+    scalar!(signature);
+
     fn name(&self) -> &str {
         self.name
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {

@@ -19,17 +19,18 @@ use datafusion::logical_expr::{
 };
 use memchr::memmem::Finder;
 
+use super::functions::scalar;
 use super::unnamed::Unnamed;
 
 /// The search for a pattern that Arrow would match in another way.
 pub(super) fn of_like(expr: Expr) -> Result<Transformed<Expr>> {
     let Expr::Like(like) = &expr else { return Ok(Transformed::no(expr)) };
-    let Some(parts) = Parts::of(like) else { return Ok(Transformed::no(expr)) };
+    let Some(parts) = PatternParts::of(like) else { return Ok(Transformed::no(expr)) };
     let text = like.expr.as_ref().clone();
     Ok(Transformed::yes(search(parts, like.negated).call(vec![text])))
 }
 
-fn search(parts: Parts, negated: bool) -> ScalarUDF {
+fn search(parts: PatternParts, negated: bool) -> ScalarUDF {
     let signature = Signature::any(1, Volatility::Immutable);
     ScalarUDF::new_from_impl(Search { parts, negated, signature })
 }
@@ -37,7 +38,7 @@ fn search(parts: Parts, negated: bool) -> ScalarUDF {
 /// The parts of a `tessera_like`; `None` for other functions.
 pub(super) fn parts_of(function: &ScalarUDF) -> Option<Unnamed> {
     let search = function.inner().downcast_ref::<Search>()?;
-    let Parts { start, middle, end } = search.parts.clone();
+    let PatternParts { start, middle, end } = search.parts.clone();
     Some(Unnamed::Like { start, middle, end, negated: search.negated })
 }
 
@@ -48,12 +49,12 @@ pub(super) fn of_parts(
     end: String,
     negated: bool,
 ) -> ScalarUDF {
-    search(Parts { start, middle, end }, negated)
+    search(PatternParts { start, middle, end }, negated)
 }
 
 /// The parts of a pattern between `%`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Parts {
+struct PatternParts {
     /// What a text begins with; may be empty.
     start: String,
     /// What follows, in this order.
@@ -62,9 +63,9 @@ struct Parts {
     end: String,
 }
 
-impl Parts {
+impl PatternParts {
     /// The parts of a pattern that Arrow would match as a regular expression, or search in each text by itself.
-    fn of(like: &Like) -> Option<Parts> {
+    fn of(like: &Like) -> Option<PatternParts> {
         let Expr::Literal(pattern, _) = &*like.pattern else { return None };
         let (ScalarValue::Utf8(Some(pattern))
         | ScalarValue::LargeUtf8(Some(pattern))
@@ -79,7 +80,7 @@ impl Parts {
         let [start, middle @ .., end] = parts.as_slice() else { return None };
         let middle: Vec<String> = middle.iter().filter(|p| !p.is_empty()).cloned().collect();
         let ends = usize::from(!start.is_empty()) + usize::from(!end.is_empty());
-        (!middle.is_empty() || ends > 1).then(|| Parts {
+        (!middle.is_empty() || ends > 1).then(|| PatternParts {
             start: start.clone(),
             middle,
             end: end.clone(),
@@ -106,23 +107,13 @@ fn between_wildcards(pattern: &str) -> Option<Vec<String>> {
 /// `tessera_like(text)`: true for texts that match the parts, NULL for NULL.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Search {
-    parts: Parts,
+    parts: PatternParts,
     negated: bool,
     signature: Signature,
 }
 
 impl ScalarUDFImpl for Search {
-    fn name(&self) -> &str {
-        "tessera_like"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Boolean)
-    }
+    scalar!(name "tessera_like", signature, returns DataType::Boolean);
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [value] = args.args.as_slice() else {
@@ -135,7 +126,7 @@ impl ScalarUDFImpl for Search {
     }
 }
 
-impl Parts {
+impl PatternParts {
     fn matches(&self, texts: &ArrayRef) -> Result<BooleanArray> {
         match texts.data_type() {
             DataType::Utf8 => Ok(self.of_bytes(texts.as_string::<i32>())),
@@ -212,10 +203,10 @@ mod tests {
     use arrow::compute::like;
     use arrow::datatypes::Int32Type;
 
-    fn parts(pattern: &str) -> Option<Parts> {
+    fn parts(pattern: &str) -> Option<PatternParts> {
         let literal = Expr::Literal(ScalarValue::Utf8(Some(pattern.into())), None);
         let text = Box::new(datafusion::prelude::col("t"));
-        Parts::of(&Like::new(false, text, Box::new(literal), None, false))
+        PatternParts::of(&Like::new(false, text, Box::new(literal), None, false))
     }
 
     #[test]

@@ -21,6 +21,7 @@ use datafusion::logical_expr::{
 use tessera_frontend::error::Error;
 use tessera_planner::dtype::Calendar;
 
+use super::functions::scalar;
 use super::table::calendar;
 
 /// Name of the function, which no text can produce.
@@ -58,7 +59,7 @@ pub(super) fn one(
             cast(cast(time, DataType::Timestamp(*unit, None)), kind)
         }
         (DataType::Timestamp(_, Some(_)), _) => cast(time, kind),
-        _ => return internal_err!("there is no function to_local_time"),
+        _ => return internal_err!("no such function: to_local_time"),
     }))
 }
 
@@ -119,17 +120,7 @@ struct AtTimeZone {
 }
 
 impl ScalarUDFImpl for AtTimeZone {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        internal_err!("{NAME} has a type by its field")
-    }
+    scalar!(name NAME, signature, type_by_field);
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         let ([time, _], [_, zone]) = (args.arg_fields, args.scalar_arguments) else {

@@ -1,6 +1,7 @@
 //! Functions that carry a construct through DataFusion's planner, which has none for it. What they stand for replaces
 //! them before the plan is optimised.
 
+use super::functions::scalar;
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, exec_err};
 use datafusion::logical_expr::{
@@ -26,16 +27,10 @@ struct Marker {
 }
 
 impl ScalarUDFImpl for Marker {
+    scalar!(signature, returns DataType::Boolean);
+
     fn name(&self) -> &str {
         self.name
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Boolean)
     }
 
     fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {

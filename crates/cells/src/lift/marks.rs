@@ -117,7 +117,7 @@ impl Marks<'_> {
         let rule = RewriteSetComparison::new();
         match rule.rewrite(LogicalPlan::Filter(filter), self.state)?.data {
             LogicalPlan::Filter(filter) => Ok(Transformed::yes(filter.predicate)),
-            other => internal_err!("{} is no filter", other.display()),
+            other => internal_err!("{} is not a filter", other.display()),
         }
     }
 

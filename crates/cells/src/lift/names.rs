@@ -161,7 +161,7 @@ enum Cte {
 }
 
 /// The CTEs of an open query.
-struct Level {
+struct QueryCtes {
     ctes: BTreeMap<String, Cte>,
     /// The same CTEs as written.
     written: Scope,
@@ -192,7 +192,7 @@ struct Relations<'a> {
     /// The open blocks, innermost last.
     blocks: Vec<Block>,
     /// CTEs of each open query, innermost last.
-    scopes: Vec<Level>,
+    scopes: Vec<QueryCtes>,
     /// The text that contains the query.
     text: u64,
     /// The view whose query is visited next.
@@ -240,7 +240,7 @@ impl VisitorMut for Relations<'_> {
             self.expressions = 0;
         }
         let ctes = BTreeMap::new();
-        self.scopes.push(Level { ctes, written, definitions, view, order, known, expressions });
+        self.scopes.push(QueryCtes { ctes, written, definitions, view, order, known, expressions });
         if let Err(error) = windows {
             return ControlFlow::Break(error);
         }
@@ -515,7 +515,7 @@ impl Relations<'_> {
     }
 
     fn cte(&self, name: &str) -> Option<&Cte> {
-        for Level { ctes, view, .. } in self.scopes.iter().rev() {
+        for QueryCtes { ctes, view, .. } in self.scopes.iter().rev() {
             let near = || ctes.iter().find(|(k, _)| k.eq_ignore_ascii_case(name)).map(|(_, v)| v);
             if let Some(found) = ctes.get(name).or_else(near) {
                 return Some(found);

@@ -17,7 +17,7 @@ pub(super) fn numbered(
     state: &SessionState,
 ) -> Result<LogicalPlan> {
     let Some(function) = state.window_functions().get("row_number").cloned() else {
-        return internal_err!("there is no function row_number");
+        return internal_err!("no such function: row_number");
     };
     over(input, function.into(), Vec::new(), partition, order, name)
 }
@@ -32,7 +32,7 @@ pub(super) fn counted(
     state: &SessionState,
 ) -> Result<LogicalPlan> {
     let Some(function) = state.aggregate_functions().get("count").cloned() else {
-        return internal_err!("there is no function count");
+        return internal_err!("no such function: count");
     };
     over(input, function.into(), vec![value], partition, order, name)
 }

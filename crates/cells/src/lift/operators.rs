@@ -23,6 +23,8 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature, Volatility,
 };
 
+use super::functions::scalar;
+
 /// Names of the functions, which no text can produce.
 pub(super) const SHIFT_LEFT: &str = "tessera_shift_left";
 pub(super) const SHIFT_RIGHT: &str = "tessera_shift_right";
@@ -77,12 +79,10 @@ struct Operation {
 }
 
 impl ScalarUDFImpl for Operation {
+    scalar!(signature);
+
     fn name(&self) -> &str {
         name(self.op).unwrap_or_default()
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {

@@ -17,7 +17,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, ScalarUDF, lit}
 /// Rewrites the casts of a plan; names stay the same.
 pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
     let Some(round) = state.scalar_functions().get("round") else {
-        return internal_err!("there is no function round");
+        return internal_err!("no such function: round");
     };
     plan.transform_up_with_subqueries(|node| {
         let schema = merge_schema(&node.inputs());

@@ -76,7 +76,7 @@ pub(crate) fn ranked(labels: &[arrow::array::ArrayRef]) -> ScalarUDF {
     let columns = labels.iter().map(|_| datafusion::prelude::col("x")).collect();
     match order::rank_by(columns, labels).unwrap() {
         Expr::ScalarFunction(call) => ScalarUDF::clone(&call.func),
-        other => panic!("{other} is no function"),
+        other => panic!("{other} is not a function"),
     }
 }
 

@@ -226,7 +226,7 @@ fn duplicate(keys: &[KeyColumn], coords: &[CoordValues], at: &[u64]) -> Error {
         code: "duplicate_key",
         message: format!("two rows have the same labels: {}", labels.join(", ")),
         hint: Some(
-            "GROUP BY the dimensions and aggregate the value, or add the dimension that tells the rows apart".into(),
+            "GROUP BY the dimensions and aggregate the value, or add the dimension that distinguishes the rows".into(),
         ),
     }
 }

@@ -7,23 +7,13 @@
 //! is constant below the join (`1 AS k`, `WHERE k = 5`, a `count(*)` known from statistics) as constant above it too,
 //! where it may be NULL, and drops it from ORDER BY. A concatenation exposes no constants.
 
-use super::conditions::with_comparisons_together;
-use super::estimates::with_marks;
-use super::partition_top::with_tops;
-use super::remote::Spreading;
-use super::rules::guarded;
-use super::single::{self, without};
-use super::splits::{SplitSize, with_splits};
-use crate::tables::Places;
+use super::single::{self, shown_by_name, usual};
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{JoinType, Statistics, internal_err};
 use datafusion::error::Result;
-use datafusion::execution::{
-    SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext,
-};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -33,54 +23,13 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::union::UnionExec;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
-};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
-use std::fmt;
 use std::sync::Arc;
-use tessera_exec::quota::Quota;
-
-/// Creates the physical plan of a logical one. Unions become concatenations, and outer joins expose no constants.
-/// Readers of files charge their memory to the [`Quota`] that is an extension of the state's configuration. Last,
-/// `spreading` decides which parts compute elsewhere; without it the plan runs here.
-///
-/// # Errors
-/// DataFusion's.
-pub(super) async fn physical(
-    state: &SessionState,
-    logical: &LogicalPlan,
-    size: SplitSize,
-    spreading: Option<&Spreading>,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let planner = in_order(state);
-    let quota = state.config().get_extension::<Quota>();
-    let logical = with_marks(logical.clone())?;
-    let plan = with_tops(planner.create_physical_plan(&logical).await?)?;
-    let places = state.config().get_extension::<Places>();
-    let batch_rows = state.config().batch_size();
-    let plan = super::guard::guarded(plan, places.as_deref(), quota.as_ref(), batch_rows)?;
-    let plan = with_splits(plan, size)?;
-    let plan = with_comparisons_together(plan, state.config_options())?;
-    match spreading {
-        Some(spreading) => spreading.with_stages(plan, state),
-        None => Ok(plan),
-    }
-}
-
-/// The state, whose physical plans keep rows in order.
-pub(super) fn in_order(state: &SessionState) -> SessionState {
-    // Before all other rules: they sort and group a union by its partitions, which a concatenation lacks.
-    let ours: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(InOrder);
-    let rules = std::iter::once(ours).chain(guarded(state.physical_optimizers())).collect();
-    SessionStateBuilder::new_from_existing(state.clone())
-        .with_physical_optimizer_rules(rules)
-        .build()
-}
 
 /// Replaces unions of a physical plan by concatenations, and wraps the nullable inputs of outer joins.
 #[derive(Debug)]
-struct InOrder;
+pub(super) struct InOrder;
 
 impl PhysicalOptimizerRule for InOrder {
     fn optimize(
@@ -217,26 +166,14 @@ fn partitions(input: &Arc<dyn ExecutionPlan>) -> usize {
     input.output_partitioning().partition_count()
 }
 
-impl DisplayAs for ConcatExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ConcatExec")
-    }
-}
+shown_by_name!(ConcatExec);
 
 impl ExecutionPlan for ConcatExec {
-    fn name(&self) -> &str {
-        "ConcatExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
+    usual!(name, properties, no_expressions);
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         self.inputs.iter().collect()
     }
-
-    without!(expressions);
 
     /// The number of rows of all inputs, by which a join chooses the side that it keeps in memory.
     fn statistics_from_inputs(

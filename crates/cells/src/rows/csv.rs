@@ -64,10 +64,10 @@ struct Ranges {
 }
 
 /// The ranges of each file.
-struct Cuts(BTreeMap<Path, BTreeMap<u64, Cut>>);
+struct Cuts(BTreeMap<Path, BTreeMap<u64, FileRange>>);
 
 /// A range of a file.
-struct Cut {
+struct FileRange {
     range: Range<u64>,
     ends: OnceCell<Ends>,
 }
@@ -100,11 +100,11 @@ impl CsvRanges {
     ) -> Option<Self> {
         let csv = inner.downcast_ref::<CsvSource>().filter(|_| can_be_cut(inner))?;
         let marks = Marks { delimiter: csv.delimiter(), quote: csv.quote() };
-        let mut cuts: BTreeMap<Path, BTreeMap<u64, Cut>> = BTreeMap::new();
+        let mut cuts: BTreeMap<Path, BTreeMap<u64, FileRange>> = BTreeMap::new();
         for file in groups.iter().flat_map(FileGroup::iter) {
             if let Some(range) = range_of(file) {
                 let of_file = cuts.entry(file.object_meta.location.clone()).or_default();
-                of_file.insert(range.start, Cut { range, ends: OnceCell::new() });
+                of_file.insert(range.start, FileRange { range, ends: OnceCell::new() });
             }
         }
         let csv = csv.clone();

@@ -14,7 +14,7 @@ use super::intervals;
 use super::ipc;
 use super::json::JsonLines;
 use super::keyed::Keyed;
-use super::opened::Opened;
+use super::opened::{Opened, as_inner};
 use super::parquet::charged;
 use super::written::{cut, rows_of_fixed};
 use crate::error::plain;
@@ -24,7 +24,7 @@ use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use datafusion::catalog::Session;
 use datafusion::common::Statistics;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
@@ -36,9 +36,7 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::LexOrdering;
-use datafusion::physical_expr::projection::ProjectionExprs;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, PhysicalExpr};
+use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use datafusion_datasource::morsel::{
     Morsel, MorselPlan, MorselPlanner, Morselizer, PendingMorselPlanner,
 };
@@ -47,7 +45,6 @@ use futures::{FutureExt, StreamExt};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use std::any::Any;
-use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -375,6 +372,8 @@ struct GuardedSource {
 }
 
 impl FileSource for GuardedSource {
+    as_inner!();
+
     fn create_file_opener(
         &self,
         store: Arc<dyn ObjectStore>,
@@ -397,10 +396,6 @@ impl FileSource for GuardedSource {
         Ok(Box::new(GuardedMorselizer { inner, keyed, root, text_bytes, first_row }))
     }
 
-    fn table_schema(&self) -> &TableSchema {
-        self.inner.table_schema()
-    }
-
     fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
         let inner = self.inner.with_batch_size(batch_size.min(self.rows_max));
         Arc::new(GuardedSource { inner, ..self.clone() })
@@ -410,31 +405,8 @@ impl FileSource for GuardedSource {
         self.inner.filter()
     }
 
-    fn projection(&self) -> Option<&ProjectionExprs> {
-        self.inner.projection()
-    }
-
-    fn metrics(&self) -> &ExecutionPlanMetricsSet {
-        self.inner.metrics()
-    }
-
-    fn file_type(&self) -> &str {
-        self.inner.file_type()
-    }
-
-    fn fmt_extra(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt_extra(t, f)
-    }
-
     fn reorder_files(&self, files: Vec<PartitionedFile>) -> Vec<PartitionedFile> {
         self.inner.reorder_files(files)
-    }
-
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        self.inner.apply_expressions(f)
     }
 }
 

@@ -1,16 +1,52 @@
 //! Files that a reader of ours opens, with the columns of DataFusion's.
 
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::physical_plan::{FileOpener, FileScanConfig, FileSource};
-use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::Result;
-use datafusion::physical_expr::projection::ProjectionExprs;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use datafusion::physical_plan::{DisplayFormatType, PhysicalExpr};
 use datafusion_datasource::projection::SplitProjection;
 use object_store::ObjectStore;
-use std::fmt;
 use std::sync::Arc;
+
+/// The methods of a `FileSource` that wraps another one in its field `inner`: what is read and how it is shown.
+macro_rules! as_inner {
+    () => {
+        fn table_schema(&self) -> &::datafusion::datasource::table_schema::TableSchema {
+            self.inner.table_schema()
+        }
+
+        fn projection(&self) -> Option<&::datafusion::physical_expr::projection::ProjectionExprs> {
+            self.inner.projection()
+        }
+
+        fn metrics(&self) -> &::datafusion::physical_plan::metrics::ExecutionPlanMetricsSet {
+            self.inner.metrics()
+        }
+
+        fn file_type(&self) -> &str {
+            self.inner.file_type()
+        }
+
+        fn fmt_extra(
+            &self,
+            format: ::datafusion::physical_plan::DisplayFormatType,
+            f: &mut ::std::fmt::Formatter<'_>,
+        ) -> ::std::fmt::Result {
+            self.inner.fmt_extra(format, f)
+        }
+
+        fn apply_expressions(
+            &self,
+            visit: &mut dyn FnMut(
+                &::std::sync::Arc<dyn ::datafusion::physical_plan::PhysicalExpr>,
+            ) -> ::datafusion::error::Result<
+                ::datafusion::common::tree_node::TreeNodeRecursion,
+            >,
+        ) -> ::datafusion::error::Result<::datafusion::common::tree_node::TreeNodeRecursion> {
+            self.inner.apply_expressions(visit)
+        }
+    };
+}
+
+pub(super) use as_inner;
 
 /// Makes the opener of a partition's files.
 pub(super) trait Open: Send + Sync + 'static {
@@ -72,6 +108,8 @@ impl Opened {
 }
 
 impl FileSource for Opened {
+    as_inner!();
+
     fn create_file_opener(
         &self,
         store: Arc<dyn ObjectStore>,
@@ -82,35 +120,8 @@ impl FileSource for Opened {
         self.open.opener(Scan { inner, store, batch_rows: self.batch_rows })
     }
 
-    fn table_schema(&self) -> &TableSchema {
-        self.inner.table_schema()
-    }
-
     fn with_batch_size(&self, batch_rows: usize) -> Arc<dyn FileSource> {
         let inner = self.inner.with_batch_size(batch_rows);
         Arc::new(Opened { inner, open: self.open.clone(), batch_rows })
-    }
-
-    fn projection(&self) -> Option<&ProjectionExprs> {
-        self.inner.projection()
-    }
-
-    fn metrics(&self) -> &ExecutionPlanMetricsSet {
-        self.inner.metrics()
-    }
-
-    fn file_type(&self) -> &str {
-        self.inner.file_type()
-    }
-
-    fn fmt_extra(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt_extra(t, f)
-    }
-
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        self.inner.apply_expressions(f)
     }
 }

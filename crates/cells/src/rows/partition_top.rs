@@ -13,7 +13,7 @@
 //! of the rows passes.
 
 use super::splits::keys::{Keys, RowKeys, first_bytes};
-use crate::rows::single::only_input;
+use crate::rows::single::{only_input, usual};
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{SortOptions, filter_record_batch};
@@ -36,7 +36,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowUDFExpr};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -175,17 +175,7 @@ impl DisplayAs for PartitionTopExec {
 }
 
 impl ExecutionPlan for PartitionTopExec {
-    fn name(&self) -> &str {
-        "PartitionTopExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
+    usual!(name, properties of input, input);
 
     fn apply_expressions(
         &self,
@@ -229,7 +219,7 @@ fn charge(memory: &MemoryReservation, bytes: usize) -> bool {
 /// What is known of the rows so far.
 struct Tops {
     /// `None` if the rest of the rows passes.
-    known: Option<Known>,
+    known: Option<BestKeys>,
     memory: MemoryReservation,
     /// Rows so far, and those that were dropped.
     seen: usize,
@@ -238,7 +228,7 @@ struct Tops {
 
 impl Tops {
     fn new(exec: &PartitionTopExec, memory: MemoryReservation) -> Result<Tops> {
-        let known = Known {
+        let known = BestKeys {
             groups: Groups::new(exec)?,
             keys: Keys::new(&exec.order, &exec.input.schema())?,
             best: Best { rows: exec.rows, worst: Vec::new(), heaps: Vec::new() },
@@ -271,7 +261,7 @@ impl Tops {
 }
 
 /// The partitions and their best keys.
-struct Known {
+struct BestKeys {
     groups: Groups,
     keys: Keys,
     best: Best,
@@ -279,7 +269,7 @@ struct Known {
     charged: usize,
 }
 
-impl Known {
+impl BestKeys {
     /// The rows of a batch that can be among the first; `None` if there is no memory for their partitions.
     fn kept(
         &mut self,

@@ -27,7 +27,7 @@
 //! 6. each of its operators and functions can be encoded, and the plan has at most a mebibyte: each worker gets it.
 //!
 //! With [`RowsSpread::all`] only 1, 5 and 6 count, for at most [`ALL_SPLITS_MAX`] splits: tests cut files into splits of some
-//! bytes. The reason why a part that is large enough stays is kept for EXPLAIN ([`RowsStay`]).
+//! bytes. The reason why a part that is large enough stays is stored for EXPLAIN ([`RowsStay`]).
 //!
 //! Groups are few or many, which their first rows tell while they run. So they have both: the splits, from which the
 //! server reads these rows, and as further inputs the groups of each split, for few, and its rows, for many, from workers.
@@ -327,7 +327,7 @@ impl Spreading {
     ) -> std::result::Result<Vec<u8>, Stays> {
         let RowsSpread { peers, build_bytes, all, .. } = &self.spread;
         if peers.turns() == 0 {
-            return Err(Stays("there is no worker".into()));
+            return Err(Stays("no worker is connected".into()));
         }
         if *all && splits > ALL_SPLITS_MAX {
             return Err(Stays(format!("it has more than {ALL_SPLITS_MAX} splits")));

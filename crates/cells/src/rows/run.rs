@@ -1,9 +1,9 @@
 //! Plans and runs cell queries: DataFusion's plans over tables that tensor plans fill.
 
-use super::concat::physical;
 use super::constants::rows_of_batches;
 use super::guard::guarded;
 use super::large_top::with_large_limits_sorted;
+use super::physical::physical;
 use super::remote::{RowsOnWorkers, RowsSpread, Spreading};
 use super::runtime::{RowsRuntime, RowsState};
 use super::shared::{SharedProvider, SharedTable};

@@ -44,7 +44,7 @@ struct RowsWriter {
 }
 
 /// A shared reference to a file, for readers and writers.
-struct Shared(Arc<RowsFile>);
+struct SharedFile(Arc<RowsFile>);
 
 impl RowsScratch {
     /// The disk manager of DataFusion's environment. Without space for files nothing is spilled.
@@ -71,11 +71,17 @@ impl TempFileFactory for RowsScratch {
         file.map_err(|e| ours(self.store.io(&e)))?;
         let len = AtomicU64::new(0);
         let store = self.store.clone();
-        Ok(Arc::new(Shared(Arc::new(RowsFile { path, store, space, len, _directory: directory }))))
+        Ok(Arc::new(SharedFile(Arc::new(RowsFile {
+            path,
+            store,
+            space,
+            len,
+            _directory: directory,
+        }))))
     }
 }
 
-impl SpillFile for Shared {
+impl SpillFile for SharedFile {
     fn path(&self) -> Option<&Path> {
         Some(&self.0.path)
     }

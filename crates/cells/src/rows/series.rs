@@ -7,7 +7,7 @@
 //! A step of months is added to the row before, which may have lost days: 31 January, 29 February, 29 March. So do
 //! DuckDB and PostgreSQL.
 
-use super::single::{self, without};
+use super::single::{self, usual};
 use super::splits::SplitSize;
 use arrow::array::timezone::Tz;
 use arrow::array::{
@@ -226,15 +226,7 @@ impl DisplayAs for SeriesExec {
 }
 
 impl ExecutionPlan for SeriesExec {
-    fn name(&self) -> &str {
-        "SeriesExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    without!(inputs, expressions);
+    usual!(name, properties, no_inputs, no_expressions);
 
     /// The number of rows, by which a join chooses the side that it keeps in memory.
     fn statistics_from_inputs(

@@ -6,7 +6,7 @@
 //! The readers do not contain the plan, so a chain of such rows is planned and run link by link. The task ends with
 //! the statement.
 
-use super::single::{self, without};
+use super::single::{self, usual};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::runtime::SpawnedTask;
@@ -164,15 +164,7 @@ impl DisplayAs for SharedExec {
 }
 
 impl ExecutionPlan for SharedExec {
-    fn name(&self) -> &str {
-        "SharedExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    without!(inputs, expressions);
+    usual!(name, properties, no_inputs, no_expressions);
 
     fn execute(
         &self,

@@ -8,10 +8,47 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use std::sync::Arc;
 
-/// The methods of an `ExecutionPlan` without inputs, or without expressions.
-macro_rules! without {
-    ($($what:ident),+ $(,)?) => { $(without!(@ $what);)+ };
-    (@ inputs) => {
+/// Methods of an `ExecutionPlan` that many nodes write alike.
+///
+/// | word | the node |
+/// |---|---|
+/// | `name` | is named by its type |
+/// | `properties`, `properties of f` | has properties of its own, or those of its field `f` |
+/// | `input`, `children of f`, `no_inputs` | reads its field `input`, what its field `f` reads, nothing |
+/// | `in_order` | returns rows in the order of its input |
+/// | `expressions of f`, `no_expressions` | has the expressions of its field `f`, none |
+macro_rules! usual {
+    ($($what:ident $(of $field:ident)?),+ $(,)?) => { $(usual!(@ $what $($field)?);)+ };
+    (@ name) => {
+        fn name(&self) -> &str {
+            <Self as ::datafusion::physical_plan::ExecutionPlan>::static_name()
+        }
+    };
+    (@ properties) => {
+        fn properties(&self) -> &::std::sync::Arc<::datafusion::physical_plan::PlanProperties> {
+            &self.properties
+        }
+    };
+    (@ properties $of:ident) => {
+        fn properties(&self) -> &::std::sync::Arc<::datafusion::physical_plan::PlanProperties> {
+            self.$of.properties()
+        }
+    };
+    (@ input) => {
+        fn children(
+            &self,
+        ) -> Vec<&::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>> {
+            vec![&self.input]
+        }
+    };
+    (@ children $of:ident) => {
+        fn children(
+            &self,
+        ) -> Vec<&::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>> {
+            self.$of.children()
+        }
+    };
+    (@ no_inputs) => {
         fn children(
             &self,
         ) -> Vec<&::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>> {
@@ -27,7 +64,24 @@ macro_rules! without {
             Ok(self)
         }
     };
-    (@ expressions) => {
+    (@ in_order) => {
+        fn maintains_input_order(&self) -> Vec<bool> {
+            vec![true]
+        }
+    };
+    (@ expressions $of:ident) => {
+        fn apply_expressions(
+            &self,
+            visit: &mut dyn FnMut(
+                &::std::sync::Arc<dyn ::datafusion::physical_expr::PhysicalExpr>,
+            ) -> ::datafusion::error::Result<
+                ::datafusion::common::tree_node::TreeNodeRecursion,
+            >,
+        ) -> ::datafusion::error::Result<::datafusion::common::tree_node::TreeNodeRecursion> {
+            self.$of.apply_expressions(visit)
+        }
+    };
+    (@ no_expressions) => {
         fn apply_expressions(
             &self,
             _: &mut dyn FnMut(
@@ -41,7 +95,23 @@ macro_rules! without {
     };
 }
 
-pub(super) use without;
+/// Shows nodes by their names alone.
+macro_rules! shown_by_name {
+    ($node:ident) => {
+        impl ::datafusion::physical_plan::DisplayAs for $node {
+            fn fmt_as(
+                &self,
+                _: ::datafusion::physical_plan::DisplayFormatType,
+                f: &mut ::std::fmt::Formatter<'_>,
+            ) -> ::std::fmt::Result {
+                f.write_str(<$node as ::datafusion::physical_plan::ExecutionPlan>::static_name())
+            }
+        }
+    };
+}
+
+pub(super) use shown_by_name;
+pub(super) use usual;
 
 /// The input of a node that has one, among its new children.
 pub(super) fn only_input(

@@ -8,16 +8,16 @@
 //! pairs at a time, so the check is made there, and the thread's other tasks are moved to other threads.
 
 use super::wrapped::wrapped;
-use crate::rows::single::without;
+use crate::rows::single::{shown_by_name, usual};
 use crate::stack;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::joins::NestedLoopJoinExec;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 use std::fmt;
 use std::sync::Arc;
@@ -92,67 +92,47 @@ pub(super) fn stoppable(
 
 /// A plan whose stream ends with [`Error::Cancelled`] at the next batch after `is_stopped` returns true.
 pub(super) fn checked(
-    child: Arc<dyn ExecutionPlan>,
+    input: Arc<dyn ExecutionPlan>,
     is_stopped: &IsStopped,
 ) -> Arc<dyn ExecutionPlan> {
-    Arc::new(Checked { child, is_stopped: is_stopped.clone() })
+    Arc::new(Checked { input, is_stopped: is_stopped.clone() })
 }
 
 /// The operator itself, where it is wrapped by [`stoppable`].
 pub(super) fn unchecked(node: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan> {
     match node.downcast_ref::<Checked>() {
-        Some(checked) => &checked.child,
+        Some(checked) => &checked.input,
         None => node,
     }
 }
 
 /// The input of an operator, whose stream ends once the statement is stopped.
 struct Checked {
-    child: Arc<dyn ExecutionPlan>,
+    input: Arc<dyn ExecutionPlan>,
     is_stopped: IsStopped,
 }
 
 impl fmt::Debug for Checked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.child.fmt(f)
+        self.input.fmt(f)
     }
 }
 
-impl DisplayAs for Checked {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Checked")
-    }
-}
+shown_by_name!(Checked);
 
 impl ExecutionPlan for Checked {
-    fn name(&self) -> &str {
-        "Checked"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.child.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.child]
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
+    usual!(name, properties of input, input, in_order, no_expressions);
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
         vec![false]
     }
 
-    without!(expressions);
-
     fn with_new_children(
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let child = children.into_iter().next().unwrap_or_else(|| self.child.clone());
-        Ok(Arc::new(Checked { child, is_stopped: self.is_stopped.clone() }))
+        let input = children.into_iter().next().unwrap_or_else(|| self.input.clone());
+        Ok(Arc::new(Checked { input, is_stopped: self.is_stopped.clone() }))
     }
 
     fn execute(
@@ -161,7 +141,7 @@ impl ExecutionPlan for Checked {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let (batches, is_stopped) =
-            (self.child.execute(partition, context)?, self.is_stopped.clone());
+            (self.input.execute(partition, context)?, self.is_stopped.clone());
         let schema = batches.schema();
         let checked = batches.map(move |batch| match is_stopped() {
             true => Err(DataFusionError::External(Box::new(Error::Cancelled))),

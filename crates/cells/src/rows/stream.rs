@@ -183,10 +183,7 @@ impl RowStream {
             match columns.get_mut(piece.root) {
                 Some(column) => *column = Some(piece.cells),
                 None => {
-                    return Err(DataFusionError::Internal(format!(
-                        "there is no root {}",
-                        piece.root
-                    )));
+                    return Err(DataFusionError::Internal(format!("no such root: {}", piece.root)));
                 }
             }
         }

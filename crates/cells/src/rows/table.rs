@@ -1,7 +1,7 @@
 //! The table provider for a tensor plan with labels.
 
 use super::shared_run::SharedRun;
-use super::single::{self, without};
+use super::single::{self, usual};
 use super::splits::SplitSize;
 use super::stream::{Rows, rows};
 use super::{BoxError, Piece, RunTensor};
@@ -219,15 +219,7 @@ impl DisplayAs for TensorExec {
 }
 
 impl ExecutionPlan for TensorExec {
-    fn name(&self) -> &str {
-        "TensorExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    without!(inputs, expressions);
+    usual!(name, properties, no_inputs, no_expressions);
 
     /// The number of rows, by which a join chooses the side that it keeps in memory.
     fn statistics_from_inputs(

@@ -106,11 +106,11 @@ fn reaching(
     let reached = stores.reach(url, options).map_err(Error::Storage)?;
     Ok(match &reached.place {
         Err(path) => {
-            let path = path.to_str().ok_or_else(|| bad("its path is no UTF-8".into()))?;
+            let path = path.to_str().ok_or_else(|| bad("its path is not UTF-8".into()))?;
             let parsed = ListingTableUrl::parse(path).map_err(failed)?;
             let local = environment.object_store(&parsed).map_err(failed)?;
             let absolute = std::path::absolute(path).map_err(|e| bad(e.to_string()))?;
-            let location = absolute.to_str().ok_or_else(|| bad("its path is no UTF-8".into()))?;
+            let location = absolute.to_str().ok_or_else(|| bad("its path is not UTF-8".into()))?;
             Reaching {
                 files: TableStore::local(&reached, local, versions),
                 authority: String::new(),

@@ -51,7 +51,7 @@ impl Drive {
             self.run().await?;
         }
         let party = format!("operand {number} of stage {}", stage.0);
-        Err(Error::PartyLost { party, reason: "whoever had its chunks was lost each time".into() })
+        Err(Error::PartyLost { party, reason: "each worker that had its chunks was lost".into() })
     }
 
     fn is_result(&self, stage: StageId) -> bool {

@@ -130,7 +130,7 @@ impl Holders {
         parties.find(|(_, party)| has_it(party)).map(|(number, _)| *number)
     }
 
-    /// What a worker is to be told with its next order: the entries since the one before, or the `whole` log.
+    /// The news that a worker gets with its next order: the entries since the one before, or the `whole` log.
     pub(super) fn news(&mut self, worker: u32, whole: bool) -> Result<(News, Moment), Fault> {
         if std::mem::take(&mut self.is_outdated) {
             self.number += 1;

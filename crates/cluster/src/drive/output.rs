@@ -32,7 +32,7 @@ pub(super) struct Output {
     /// Stages of results that no stage reads: workers do not retain their chunks.
     only: BTreeSet<StageId>,
     results: BTreeSet<StageId>,
-    parts: Mutex<Parts>,
+    parts: Mutex<WrittenParts>,
     /// Workers that cannot write to the output.
     without: Mutex<BTreeSet<u32>>,
     /// Dropped when no worker writes any more.
@@ -40,7 +40,7 @@ pub(super) struct Output {
 }
 
 /// What workers wrote.
-struct Parts {
+struct WrittenParts {
     /// The operands of results whose chunks are written.
     written: Has,
     /// True once the server writes the rest: nothing that workers write counts any more, and a worker that makes a
@@ -57,7 +57,7 @@ impl Output {
             writer,
             only: only_results(tiling),
             results: plan.results.iter().map(|of| of.stage).collect(),
-            parts: Mutex::new(Parts { written, is_over: false }),
+            parts: Mutex::new(WrittenParts { written, is_over: false }),
             without: Mutex::default(),
         }
     }
@@ -67,7 +67,7 @@ impl Output {
         self.other.clone()
     }
 
-    fn parts(&self) -> MutexGuard<'_, Parts> {
+    fn parts(&self) -> MutexGuard<'_, WrittenParts> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

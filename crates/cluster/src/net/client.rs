@@ -217,7 +217,7 @@ impl Peers {
         // The name that the certificate must have is that of the address as it was given.
         let tls = tls.map(|tls| if given.is_some() { tls.domain_name(host) } else { tls });
         let endpoint = Endpoint::from_shared(format!("{scheme}://{at}"))
-            .map_err(|e| Fault::Broken(format!("`{address}` is no address: {e}")))?
+            .map_err(|e| Fault::Broken(format!("`{address}` is not an address: {e}")))?
             .connect_timeout(CONNECT)
             .tcp_nodelay(true)
             .initial_stream_window_size(STREAM_WINDOW)

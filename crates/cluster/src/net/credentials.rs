@@ -126,7 +126,7 @@ impl Credentials {
     /// Adds the credentials to a request.
     pub(super) fn show<T>(&self, request: &mut Request<T>) -> Result<(), Fault> {
         let value = MetadataValue::try_from(&*self.bearer)
-            .map_err(|e| Fault::Broken(format!("the secret is no header: {e}")))?;
+            .map_err(|e| Fault::Broken(format!("the secret is not a header: {e}")))?;
         request.metadata_mut().insert("authorization", value);
         request.metadata_mut().insert(PROTOCOL_HEADER, MetadataValue::from(PROTOCOL));
         Ok(())

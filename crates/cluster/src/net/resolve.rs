@@ -45,7 +45,7 @@ mod debug {
         };
         parts
             .map(|part| {
-                let broken = || Fault::Broken(format!("TESSERA_RESOLVE: `{part}` is no name=IP"));
+                let broken = || Fault::Broken(format!("TESSERA_RESOLVE: `{part}` is not name=IP"));
                 name(part).ok_or_else(broken)
             })
             .collect()

@@ -24,7 +24,7 @@ const TEACH: Duration = Duration::from_secs(10);
 
 /// Codes of errors whose cause may be the place: what a worker reads, may read, or has of memory and disk. Another place
 /// may have what is missing there. If it has not, the error of the server is the one that is reported.
-const PLACES: [&str; 19] = [
+const PLACES: [&str; 18] = [
     ROWS_REFUSED,
     "unsupported",
     "memory_exceeded",
@@ -38,7 +38,6 @@ const PLACES: [&str; 19] = [
     "unreachable",
     "storage_timeout",
     "storage_error",
-    "source_unavailable",
     "corrupt",
     "corrupt_chunk",
     "corrupt_file",
@@ -50,7 +49,7 @@ const PLACES: [&str; 19] = [
 pub(super) enum Ended {
     /// All batches and `Done` were delivered.
     Done,
-    /// The reader is gone.
+    /// The reader disconnected.
     NoReader,
     /// The task gave way to another one; its reader has read on.
     Evicted,

@@ -29,12 +29,12 @@ pub(crate) struct RowsSlots {
 #[derive(Debug, Default)]
 struct Inner {
     next: u64,
-    workers: BTreeMap<u32, BTreeMap<u64, Held>>,
+    workers: BTreeMap<u32, BTreeMap<u64, HeldSlot>>,
 }
 
 /// A task on a worker.
 #[derive(Debug)]
-struct Held {
+struct HeldSlot {
     /// It has the worker for itself.
     alone: bool,
     /// Since when its answer is unread.
@@ -77,7 +77,7 @@ impl Inner {
     fn put(&mut self, worker: u32, alone: bool) -> (u64, CancellationToken) {
         self.next += 1;
         let evict = CancellationToken::new();
-        let held = Held { alone, unread: None, evict: evict.clone() };
+        let held = HeldSlot { alone, unread: None, evict: evict.clone() };
         self.workers.entry(worker).or_default().insert(self.next, held);
         (self.next, evict)
     }
@@ -153,7 +153,7 @@ impl RowsSlots {
     }
 }
 
-fn is_unread(held: &Held) -> bool {
+fn is_unread(held: &HeldSlot) -> bool {
     held.unread.is_some_and(|since| since.elapsed() >= UNREAD)
 }
 

@@ -100,9 +100,9 @@ pub(super) struct Plans {
     pub(super) known: BTreeMap<String, Arc<Known>>,
     /// Recently forgotten plans: a message about one of them may arrive late.
     forgotten: VecDeque<String>,
-    /// Plans whose server is gone.
+    /// Plans whose server disconnected.
     pub(super) parked: Vec<Parked>,
-    /// How often plans were parked: a plan that was being opened meanwhile is of a server that is gone.
+    /// How often plans were parked: a plan that was being opened at that moment belongs to the lost server.
     pub(super) parks: u64,
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   the statement is over            chunks that never change ─▶ cache, for any later statement
 //!   the last reader of a chunk ran   the same, for this chunk
-//!   the server is gone               plan, chunks and versions are parked: the server that takes the statement over
+//!   the server disconnected          plan, chunks and versions are parked: the server that takes the statement over
 //!                                    asks for them, by the keys of the stages
 //! ```
 //! Chunks of a parked plan depend on the versions that this worker has read. A later run of the statement gets them only
@@ -34,7 +34,7 @@ pub(super) struct Sharing {
     versions: Arc<Versions>,
 }
 
-/// A plan whose server is gone.
+/// A plan whose server disconnected.
 pub(super) struct Parked {
     known: Arc<Known>,
     since: Instant,
@@ -69,7 +69,7 @@ impl Parked {
 }
 
 impl Worker {
-    /// Parks all plans, because the server that sent them is gone. Rows are of no use to another one.
+    /// Parks all plans, because the server that sent them disconnected. Rows are of no use to another one.
     pub(super) fn park(&self) {
         self.rows.drop_all();
         let plans: Vec<Arc<Known>> = {

@@ -1,7 +1,7 @@
 //! Tasks of rows on a worker: their calls, and which statements have tasks here.
 //!
-//! What computes rows is given to the worker ([`RowsRunner`]). A server that is gone, or that has lost sight of this
-//! worker, reads no answers any more, so what it sent is dropped.
+//! What computes rows is given to the worker ([`RowsRunner`]). A server that disconnected, or that has lost sight of
+//! this worker, reads no answers any more, so what it sent is dropped.
 
 use super::{Worker, to_fault};
 use crate::net::Fault;
@@ -100,7 +100,7 @@ impl Rows {
         }
     }
 
-    /// Drops what there is of all statements, because the server that sent them is gone, or has lost sight of this
+    /// Drops what there is of all statements, because the server that sent them disconnected, or has lost sight of this
     /// worker: then their tasks may come again.
     pub(super) fn drop_all(&self) {
         let known = std::mem::take(&mut self.queries().known);

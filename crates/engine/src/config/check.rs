@@ -269,7 +269,7 @@ fn public_url(at: &Written) -> Result<Option<String>, Error> {
         _ if text.is_empty() => Ok(None),
         Ok(url) if is_url(&url) => Ok(Some(text.into())),
         _ => {
-            let reason = format!("`{text}` is no URL of a server");
+            let reason = format!("`{text}` is not a URL of a server");
             Err(at.error("public-url", reason, Some("write `https://tessera.example:8080`")))
         }
     }

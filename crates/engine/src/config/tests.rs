@@ -259,7 +259,7 @@ fn a_cluster_is_configured() {
         ("scheduler = 'a:1,here'", "`here` is not a host and a port"),
         ("scheduler = ','", "it is empty"),
         ("lease-timeout = 0", "`0` is not a whole number from 1 on"),
-        ("public-url = 'here'", "`here` is no URL of a server"),
+        ("public-url = 'here'", "`here` is not a URL of a server"),
         ("cluster-secret-file = ''", "it is empty"),
         ("worker-timeout = 0", "`0` is not a whole number from 1 on"),
         ("worker-wait = 'long'", "`long` is not a whole number from 0 on"),

@@ -80,7 +80,7 @@ fn check_name(name: &str) -> Result<(), Error> {
     let why = if name.len() > NAME_BYTES_MAX {
         format!("it has {} bytes (limit {NAME_BYTES_MAX})", name.len())
     } else if !is_path {
-        "it is no path within a directory".into()
+        "it is not a path within a directory".into()
     } else if name.contains(|c: char| c == '\\' || c.is_control()) {
         "it has a backslash or a control character".into()
     } else {

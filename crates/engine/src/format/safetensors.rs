@@ -53,7 +53,7 @@ impl Narrow {
 }
 
 /// One tensor of a file.
-struct Entry<'a> {
+struct TensorEntry<'a> {
     name: &'a str,
     tensor: &'a dyn Windows,
     code: &'static str,
@@ -69,8 +69,8 @@ pub(super) fn write(
     o: &Options,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    let mut entries: Vec<Entry<'_>> =
-        tensors.iter().map(|t| Entry::new(*t, o.narrow)).collect::<Result<_, _>>()?;
+    let mut entries: Vec<TensorEntry<'_>> =
+        tensors.iter().map(|t| TensorEntry::new(*t, o.narrow)).collect::<Result<_, _>>()?;
     let mut names = BTreeSet::new();
     if let Some(twice) = entries.iter().find(|e| !names.insert(e.name)) {
         return Err(refused(
@@ -88,7 +88,7 @@ pub(super) fn write(
     entries.iter().try_for_each(|e| e.write(out))
 }
 
-fn header(entries: &[Entry<'_>], o: &Options) -> Result<Vec<u8>, Error> {
+fn header(entries: &[TensorEntry<'_>], o: &Options) -> Result<Vec<u8>, Error> {
     let mut all = Map::new();
     if !o.metadata.is_empty() {
         all.insert("__metadata__".into(), json!(o.metadata));
@@ -110,7 +110,7 @@ fn header(entries: &[Entry<'_>], o: &Options) -> Result<Vec<u8>, Error> {
     Ok(text)
 }
 
-impl<'a> Entry<'a> {
+impl<'a> TensorEntry<'a> {
     fn new(tensor: &'a dyn Windows, narrow: Option<Narrow>) -> Result<Self, Error> {
         use DType::*;
         let head = tensor.head();
@@ -141,7 +141,7 @@ impl<'a> Entry<'a> {
             return Err(refused(reason, "give it another name with AS"));
         }
         let size = if narrow.is_some() { 2 } else { head.dtype.size() as u64 };
-        Ok(Entry { name: head.name, tensor, code, order, narrow, bytes: head.cells() * size })
+        Ok(TensorEntry { name: head.name, tensor, code, order, narrow, bytes: head.cells() * size })
     }
 
     fn write(&self, out: &mut dyn Write) -> Result<(), Error> {

@@ -254,7 +254,7 @@ fn formats_of_one_result_want_one() {
     assert!(refused(Format::Arrow, vec![Answer::Text("plan".into())]).contains("text"));
     let x = tensor("x", DType::Int8, vec![], &[], vec![1i8], None);
     assert!(refused(Format::Arrow, vec![Answer::Tensors(vec![t2m(), x])]).contains("(t2m, x)"));
-    assert!(refused(Format::Parquet, vec![]).contains("there is no result"));
+    assert!(refused(Format::Parquet, vec![]).contains("the statements return no result"));
 }
 
 #[test]

@@ -103,7 +103,7 @@ pub(super) fn working_bytes(tensors: &[&dyn Windows]) -> u64 {
 impl<'a> Raster<'a> {
     fn new(tensors: &[&'a dyn Windows], crs: Option<Crs>) -> Result<Self, Error> {
         let Some(first) = tensors.first().map(|t| t.head()) else {
-            return Err(refused("there is no tensor".into(), "select one"));
+            return Err(refused("the result has no tensor".into(), "select one"));
         };
         let mut bands = Vec::new();
         for t in tensors {

@@ -99,7 +99,7 @@ fn pieces_of_all(
 /// Writes batches with `format`, which appends the text of a piece of one to a buffer: pieces are formatted on all
 /// threads and written in their order.
 ///
-/// `format` is told the number of the piece.
+/// `format` gets the number of the piece.
 ///
 /// # Errors
 /// Those of the batches, of `format` and of the output.

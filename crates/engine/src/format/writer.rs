@@ -176,7 +176,7 @@ impl<W: Write> Writer<W> {
             (format, None) if format.holds_one() => {
                 return Err(Error::Format {
                     format: format.name(),
-                    reason: "there is no result".into(),
+                    reason: "the statements return no result".into(),
                     hint: Some("add a SELECT".into()),
                 });
             }

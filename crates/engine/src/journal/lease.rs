@@ -59,7 +59,7 @@ impl Lease {
 
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         serde_json::to_vec(self)
-            .map_err(|e| Error::Internal { what: format!("a lease is no JSON: {e}") })
+            .map_err(|e| Error::Internal { what: format!("a lease is not JSON: {e}") })
     }
 
     /// The lease of an epoch; `None` if the epoch is forgotten.

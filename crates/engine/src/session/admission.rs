@@ -40,7 +40,7 @@ pub(crate) enum RunPermit {
 }
 
 /// A running statement, with what is needed to know if others ran at the same time.
-struct Run<'a> {
+struct RunningStatement<'a> {
     admission: &'a Admission,
     number: u64,
     others: bool,
@@ -68,20 +68,20 @@ impl Admission {
         RunPermit::Alone { _gate: self.gate.clone().write_owned().await }
     }
 
-    fn enter(&self) -> Run<'_> {
+    fn enter(&self) -> RunningStatement<'_> {
         let others = self.live.fetch_add(1, SeqCst) > 0;
-        Run { admission: self, number: self.begun.fetch_add(1, SeqCst) + 1, others }
+        RunningStatement { admission: self, number: self.begun.fetch_add(1, SeqCst) + 1, others }
     }
 }
 
-impl Run<'_> {
+impl RunningStatement<'_> {
     /// True if another statement ran at some time since this one began.
     fn met_others(&self) -> bool {
         self.others || self.admission.begun.load(SeqCst) > self.number
     }
 }
 
-impl Drop for Run<'_> {
+impl Drop for RunningStatement<'_> {
     fn drop(&mut self) {
         self.admission.live.fetch_sub(1, SeqCst);
     }

@@ -118,7 +118,7 @@ impl Session {
     }
 
     /// Queued and running statements of the process, including this one.
-    pub(super) fn show_queries(&self) -> Result<Reply, Error> {
+    fn show_queries(&self) -> Result<Reply, Error> {
         rows_of(crate::statement::COLUMNS, self.host.queries.rows())
     }
 

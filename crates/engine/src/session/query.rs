@@ -118,8 +118,8 @@ impl Session {
         }
     }
 
-    /// Memory for results in one piece each; `None` if the caller does not want it, or if they are better kept in
-    /// chunks, which can be spilled.
+    /// Memory for results in one piece each; `None` if the caller does not want it, or if chunks are
+    /// better, which can be spilled.
     fn in_one_piece(&self, planned: &Planned, bytes: u64, statement: &Handle) -> Option<Join> {
         if !statement.wants_one_piece() {
             return None;

@@ -295,7 +295,7 @@ impl Warehouse {
         sealed::check(&self.folder.url(&key), &bytes).map_err(Error::stage)?;
         let bad = |reason: String| Failure::definition(&key, reason);
         let mut value: serde_json::Value = serde_json::from_slice(&bytes)
-            .map_err(|e| self.corrupt(&key, "a definition".into(), format!("no JSON: {e}")))?;
+            .map_err(|e| self.corrupt(&key, "a definition".into(), format!("not JSON: {e}")))?;
         let version = value.get("format_version").and_then(serde_json::Value::as_u64);
         if version != Some(FORMAT_VERSION.into()) {
             return Err(bad(unknown_version(version)));
@@ -529,7 +529,7 @@ impl Warehouse {
         }
         if let Some(bytes) = self.folder.get(MARK).await.map_err(Error::stage)? {
             let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| {
-                self.corrupt(MARK, "the format of the warehouse".into(), format!("no JSON: {e}"))
+                self.corrupt(MARK, "the format of the warehouse".into(), format!("not JSON: {e}"))
             })?;
             let version = value.get("format_version").and_then(serde_json::Value::as_u64);
             if version != Some(FORMAT_VERSION.into()) {

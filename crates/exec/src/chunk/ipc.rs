@@ -307,7 +307,7 @@ pub(crate) fn decode(
         {
             return Err("its chunks have other shapes".into());
         }
-        nanos = of("tessera.nanos").parse().map_err(|_| "its time is no number")?;
+        nanos = of("tessera.nanos").parse().map_err(|_| "its time is not a number")?;
         let mut columns = columns(&schema, shape, pool)?;
         // Padding is at most 64 bytes.
         let most = columns.iter().map(|c| c.buffer.len() as u64).max().unwrap_or(0) + 64;
@@ -364,7 +364,7 @@ fn next_batch(
     let message = root_as_message(&header).map_err(|e| e.to_string())?;
     let body = usize::try_from(message.bodyLength()).map_err(|e| e.to_string())?;
     let body = take(rest, body)?;
-    let batch = message.header_as_record_batch().ok_or("a message is no batch")?;
+    let batch = message.header_as_record_batch().ok_or("a message is not a batch")?;
     let version = message.version();
     if batch.compression().is_some() {
         // Arrow allocates what a buffer claims to have.

@@ -333,7 +333,7 @@ impl Durable {
                     self.open.store(false, SeqCst);
                     tracing::warn!(statement, %error, "no more of its chunks are stored");
                 } else {
-                    tracing::warn!(statement, %error, "a chunk is not kept");
+                    tracing::warn!(statement, %error, "a chunk is not stored");
                 }
             }
         }

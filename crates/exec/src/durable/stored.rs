@@ -146,6 +146,6 @@ impl Kept {
 
     fn missed(&self, object: &str, reason: &str) {
         self.durable.count(|c| &c.corrupt, 1);
-        tracing::warn!(object, reason, "a kept chunk cannot be used: it is computed again");
+        tracing::warn!(object, reason, "a stored chunk cannot be used: it is computed again");
     }
 }

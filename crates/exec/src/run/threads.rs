@@ -148,7 +148,7 @@ impl Shared {
                 result = AssertUnwindSafe(fetch).catch_unwind() => {
                     result.unwrap_or_else(|p| Err(statement.panicked(key, p.as_ref())))
                 }
-                () = statement.token.cancelled() => Err(statement.token.error()),
+                () = statement.token.cancelled() => Err(Error::Cancelled),
             };
             guard.end(result);
         });

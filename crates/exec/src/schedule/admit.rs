@@ -100,7 +100,7 @@ impl Job {
             return;
         }
         if self.statement.token.is_cancelled() {
-            return self.fail(self.statement.token.error(), None, trash);
+            return self.fail(Error::Cancelled, None, trash);
         }
         if self.serial && self.running > 0 {
             // The one operand that runs may have been fetched.

@@ -436,7 +436,7 @@ impl Core {
         self.reap(after);
     }
 
-    pub(super) fn reap(&mut self, after: &mut After) {
+    fn reap(&mut self, after: &mut After) {
         let mut i = 0;
         while i < self.jobs.len() {
             if self.jobs[i].is_over() {

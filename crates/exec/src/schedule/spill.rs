@@ -62,7 +62,7 @@ pub(crate) struct SpillDone {
     pub(crate) result: Result<Arc<Spilled>, Error>,
 }
 
-/// Memory that is kept free for an operand of a statement.
+/// Memory that is reserved for an operand of a statement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim {
     statement: u64,

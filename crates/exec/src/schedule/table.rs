@@ -116,7 +116,7 @@ impl Table {
     }
 
     /// Returns the operand in a slot that is known to be in use.
-    #[expect(clippy::expect_used, reason = "a slot number is only kept while its operand lives")]
+    #[expect(clippy::expect_used, reason = "a slot number is valid only while its operand lives")]
     pub(crate) fn at(&mut self, slot: Slot) -> &mut Operand {
         self.slots[slot as usize].as_mut().expect("a slot in use")
     }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
+use tessera_storage::source::SourceError;
 use toy::{Collect, Fetch, Toy, ToyRunner, out};
 
 mod durable;
@@ -47,6 +48,23 @@ fn spilling(threads: usize, quota_bytes_max: u64, spill_bytes_max: u64) -> Bench
         ..Config::default()
     };
     Bench { runtime: Runtime::new(config, io.handle().clone()).unwrap(), _io: io, scratch }
+}
+
+/// A token that ends a test which would not end: it is cancelled after a minute.
+fn watchdog() -> CancelToken {
+    let token = CancelToken::new();
+    let late = token.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(60));
+        late.cancel();
+    });
+    token
+}
+
+/// An error that may not repeat.
+fn unavailable() -> Error {
+    let (what, reason) = ("x".into(), "503".into());
+    Error::Source(SourceError::Unreachable { what, reason })
 }
 
 impl Bench {
@@ -229,9 +247,7 @@ fn a_plan_keeps_to_its_threads() {
                 std::thread::sleep(Duration::from_micros(20));
                 inside.fetch_sub(1, SeqCst);
                 match n % 7 == 0 && failed.lock().unwrap().insert((stage.0, n)) {
-                    true => {
-                        Err(Error::SourceUnavailable { what: "x".into(), reason: "503".into() })
-                    }
+                    true => Err(unavailable()),
                     false => Ok(()),
                 }
             });

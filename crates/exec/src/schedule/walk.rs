@@ -259,7 +259,7 @@ impl Job {
         }
     }
 
-    pub(crate) fn enqueue(&mut self, slot: Slot) {
+    fn enqueue(&mut self, slot: Slot) {
         let operand = self.table.at(slot);
         let info = &self.stages[operand.key.stage.0 as usize];
         let ready = Ready {

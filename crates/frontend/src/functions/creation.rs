@@ -8,6 +8,7 @@ use tessera_planner::ir::NodeId;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 
+use super::row::Lower;
 use super::{Bound, Open, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
@@ -16,22 +17,21 @@ use crate::lower::{At, Binary, Lowerer, fail};
 const NONE: &str = "no cell is masked";
 const ANY: &str = "of type `dtype`, float64 if none is given";
 
+/// A row of the tensors that are made of no other.
+const fn made(signature: &'static str, lower: Lower, doc: &'static str) -> Row {
+    row(signature, lower, doc).dtypes(ANY).missing(NONE)
+}
+
 pub(super) const ROWS: &[Row] = &[
-    row("zeros(shape, dtype => 'float64', chunks => NULL, dims => NULL)", filled, "Zeros.")
-        .dtypes(ANY)
-        .missing(NONE)
+    made("zeros(shape, dtype => 'float64', chunks => NULL, dims => NULL)", filled, "Zeros.")
         .example("SELECT zeros([2, 3])"),
-    row("ones(shape, dtype => 'float64', chunks => NULL, dims => NULL)", filled, "Ones.")
-        .dtypes(ANY)
-        .missing(NONE)
+    made("ones(shape, dtype => 'float64', chunks => NULL, dims => NULL)", filled, "Ones.")
         .example("SELECT ones([2, 3], dims => ['y', 'x'])"),
-    row(
+    made(
         "empty(shape, dtype => 'float64', chunks => NULL, dims => NULL)",
         filled,
         "Zeros: no cell is left to chance.",
     )
-    .dtypes(ANY)
-    .missing(NONE)
     .example("SELECT empty([2])")
     .numpy("numpy.zeros"),
     row(
@@ -65,58 +65,46 @@ pub(super) const ROWS: &[Row] = &[
     .dtypes("int64, float64 if an argument is a float, or `dtype`")
     .missing(NONE)
     .example("SELECT arange(2, 9, 3)"),
-    row(
+    made(
         "linspace(start, stop, num => 50, endpoint => true, dtype => 'float64', chunks => \
          NULL, dims => NULL)",
         linspace,
         "Evenly spaced numbers from start to stop.",
     )
-    .dtypes(ANY)
-    .missing(NONE)
     .example("SELECT linspace(0, 1, 5)"),
-    row(
+    made(
         "eye(n, m => n, k => 0, dtype => 'float64', chunks => NULL, dims => NULL)",
         eye,
         "Ones on a diagonal (k above the main one), else zeros.",
     )
-    .dtypes(ANY)
-    .missing(NONE)
     .example("SELECT eye(3)"),
-    row(
+    made(
         "identity(n, dtype => 'float64', chunks => NULL, dims => NULL)",
         eye,
         "The square matrix with ones on its diagonal.",
     )
-    .dtypes(ANY)
-    .missing(NONE)
     .example("SELECT identity(3)"),
-    row(
+    made(
         "random(shape, seed => NULL, dtype => 'float64', chunks => NULL, dims => NULL)",
         random,
         "Uniform random numbers in [0, 1); the same for a seed, whatever the chunks.",
     )
-    .dtypes(ANY)
-    .missing(NONE)
     .example("SELECT random([3, 4], seed => 42)")
     .numpy("numpy.random.random"),
-    row(
+    made(
         "random_uniform(shape, low => 0, high => 1, seed => NULL, dtype => 'float64', chunks \
          => NULL, dims => NULL)",
         random,
         "Uniform random numbers in [low, high).",
     )
-    .dtypes(ANY)
-    .missing(NONE)
     .example("SELECT random_uniform([3, 4], seed => 42)")
     .numpy("numpy.random.uniform"),
-    row(
+    made(
         "random_normal(shape, loc => 0, scale => 1, seed => NULL, dtype => 'float64', chunks \
          => NULL, dims => NULL)",
         random,
         "Normal random numbers.",
     )
-    .dtypes(ANY)
-    .missing(NONE)
     .example("SELECT random_normal([3, 4], seed => 42)")
     .numpy("numpy.random.normal"),
     row(

@@ -7,6 +7,7 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 use tessera_planner::time::{DAY_US, DatePart, first_weekday};
 
+use super::row::Lower;
 use super::{Bound, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
@@ -15,65 +16,46 @@ use crate::lower::{At, Lowerer, fail, types};
 const MASKS: &str = "masked cells stay masked";
 const TYPES: &str = "datetimes of any calendar give int64";
 
+/// A row of the parts of a time.
+const fn of_time(signature: &'static str, lower: Lower, doc: &'static str) -> Row {
+    row(signature, lower, doc).dtypes(TYPES).missing(MASKS)
+}
+
 pub(super) const ROWS: &[Row] = &[
-    row("year(time)", part, "Year.")
-        .dtypes(TYPES)
-        .missing(MASKS)
+    of_time("year(time)", part, "Year.")
         .example("SELECT year(time) FROM era5")
         .numpy("xarray: time.dt.year"),
-    row("quarter(time)", part, "Quarter of the year, 1 to 4.")
-        .dtypes(TYPES)
-        .missing(MASKS)
+    of_time("quarter(time)", part, "Quarter of the year, 1 to 4.")
         .example("SELECT quarter(time) FROM era5")
         .numpy("xarray: time.dt.quarter"),
-    row("month(time)", part, "Month, 1 to 12.")
-        .dtypes(TYPES)
-        .missing(MASKS)
+    of_time("month(time)", part, "Month, 1 to 12.")
         .example("SELECT month(time) FROM era5")
         .numpy("xarray: time.dt.month"),
-    row("week(time)", part, "ISO week, 1 to 53.")
-        .dtypes(TYPES)
-        .missing(MASKS)
+    of_time("week(time)", part, "ISO week, 1 to 53.")
         .example("SELECT week(time) FROM era5")
         .numpy("xarray: time.dt.isocalendar().week"),
-    row("day(time)", part, "Day of the month.")
-        .dtypes(TYPES)
-        .missing(MASKS)
+    of_time("day(time)", part, "Day of the month.")
         .example("SELECT day(time) FROM era5")
         .numpy("xarray: time.dt.day"),
-    row("dayofyear(time)", part, "Day of the year, from 1.")
-        .dtypes(TYPES)
-        .missing(MASKS)
+    of_time("dayofyear(time)", part, "Day of the year, from 1.")
         .example("SELECT dayofyear(time) FROM era5")
         .numpy("xarray: time.dt.dayofyear"),
-    row("dayofweek(time)", part, "Day of the week, Monday is 0.")
-        .dtypes(TYPES)
-        .missing(MASKS)
+    of_time("dayofweek(time)", part, "Day of the week, Monday is 0.")
         .example("SELECT dayofweek(time) FROM era5")
         .numpy("xarray: time.dt.dayofweek"),
-    row("hour(time)", part, "Hour, 0 to 23.")
-        .dtypes(TYPES)
-        .missing(MASKS)
+    of_time("hour(time)", part, "Hour, 0 to 23.")
         .example("SELECT hour(time) FROM era5")
         .numpy("xarray: time.dt.hour"),
-    row("minute(time)", part, "Minute, 0 to 59.")
-        .dtypes(TYPES)
-        .missing(MASKS)
+    of_time("minute(time)", part, "Minute, 0 to 59.")
         .example("SELECT minute(time) FROM era5")
         .numpy("xarray: time.dt.minute"),
-    row("second(time)", part, "Second, 0 to 59.")
-        .dtypes(TYPES)
-        .missing(MASKS)
+    of_time("second(time)", part, "Second, 0 to 59.")
         .example("SELECT second(time) FROM era5")
         .numpy("xarray: time.dt.second"),
-    row("season(time)", part, "Season: 0 is December to February, then 1 to 3.")
-        .dtypes(TYPES)
-        .missing(MASKS)
+    of_time("season(time)", part, "Season: 0 is December to February, then 1 to 3.")
         .example("SELECT season(time) FROM era5")
         .numpy("xarray: time.dt.season"),
-    row("date_part(part, time)", date_part, "A part of a date by its name.")
-        .dtypes(TYPES)
-        .missing(MASKS)
+    of_time("date_part(part, time)", date_part, "A part of a date by its name.")
         .example("SELECT date_part('month', time) FROM era5")
         .numpy("xarray: time.dt.month"),
     row(

@@ -13,6 +13,7 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::scalar::Scalar;
 
+use super::row::Lower;
 use super::{Bound, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Record, Tensor, Value};
@@ -22,15 +23,18 @@ const TYPES: &str = "numeric and bool; float32 stays, all others are float64";
 const MASKS: &str = "masked cells are an error; NaN propagates";
 const FINITE: &str = "masked cells, NaN and infinities are errors";
 
+/// A row of the functions that let NaN through.
+const fn of_matrix(signature: &'static str, lower: Lower, doc: &'static str) -> Row {
+    row(signature, lower, doc).dtypes(TYPES).missing(MASKS)
+}
+
 pub(super) const ROWS: &[Row] = &[
-    row(
+    of_matrix(
         "qr(a)",
         qr,
         "Record of `q` (orthonormal columns) and `r` (upper triangular, its diagonal not \
          negative) with a = q r, reduced. A tall matrix is factored in blocks of rows.",
     )
-    .dtypes(TYPES)
-    .missing(MASKS)
     .example("SELECT qr(a).q, qr(a).r FROM a")
     .numpy("numpy.linalg.qr"),
     row(
@@ -55,40 +59,31 @@ pub(super) const ROWS: &[Row] = &[
     .missing(FINITE)
     .example("SELECT eigh(cov(x)).eigenvalues FROM x")
     .numpy("numpy.linalg.eigh"),
-    row(
+    of_matrix(
         "cholesky(a)",
         cholesky,
         "The lower triangular l with a = l lᵀ; the lower triangle of a is read. An error if a \
          is not positive definite.",
     )
-    .dtypes(TYPES)
-    .missing(MASKS)
     .example("SELECT cholesky(cov(x)) FROM x")
     .numpy("numpy.linalg.cholesky"),
-    row(
+    of_matrix(
         "lu(a)",
         lu,
         "Record of `p` (a permutation), `l` (unit lower triangular) and `u` (upper triangular) \
          with a = p l u.",
     )
-    .dtypes(TYPES)
-    .missing(MASKS)
     .example("SELECT lu(a).l, lu(a).u FROM a")
     .numpy("scipy.linalg.lu"),
-    row("det(a)", det, "Determinant.").dtypes(TYPES).missing(MASKS).numpy("numpy.linalg.det"),
-    row(
+    of_matrix("det(a)", det, "Determinant.").numpy("numpy.linalg.det"),
+    of_matrix(
         "slogdet(a)",
         slogdet,
         "Record of `sign` and `logabsdet`, the logarithm of the determinant's magnitude.",
     )
-    .dtypes(TYPES)
-    .missing(MASKS)
     .example("SELECT slogdet(a).logabsdet FROM a")
     .numpy("numpy.linalg.slogdet"),
-    row("inv(a)", inv, "Inverse; an error if a is singular.")
-        .dtypes(TYPES)
-        .missing(MASKS)
-        .numpy("numpy.linalg.inv"),
+    of_matrix("inv(a)", inv, "Inverse; an error if a is singular.").numpy("numpy.linalg.inv"),
     row(
         "pinv(a, rcond => NULL)",
         pinv,
@@ -106,22 +101,18 @@ pub(super) const ROWS: &[Row] = &[
     .dtypes("numeric and bool give int64")
     .missing(FINITE)
     .numpy("numpy.linalg.matrix_rank"),
-    row(
+    of_matrix(
         "solve(a, b)",
         solve,
         "The x with a x = b for a vector or a matrix b; an error if a is singular.",
     )
-    .dtypes(TYPES)
-    .missing(MASKS)
     .example("SELECT solve(transpose(a) @ a, transpose(a) @ b) FROM a, b")
     .numpy("numpy.linalg.solve"),
-    row(
+    of_matrix(
         "solve_triangular(a, b, lower => false, unit_diagonal => false)",
         solve_triangular,
         "The x with a x = b, of which one triangle of a is read.",
     )
-    .dtypes(TYPES)
-    .missing(MASKS)
     .example("SELECT solve_triangular(cholesky(a), b, lower => true) FROM a, b")
     .numpy("scipy.linalg.solve_triangular"),
     row(

@@ -323,7 +323,7 @@ fn lines_of_groups(
 }
 
 /// The keys of the positions along one dimension.
-struct Keys {
+struct DimKeys {
     dim: String,
     name: String,
     keys: Vec<Option<GroupKey>>,
@@ -331,14 +331,14 @@ struct Keys {
     part: Option<DatePart>,
 }
 
-fn keys(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, by: &Expr) -> Result<Keys, Error> {
+fn keys(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, by: &Expr) -> Result<DimKeys, Error> {
     let place = a.place("by");
     if let Expr::Identifier(ident) = by
         && let Some(coord) =
             t.dims.iter().filter_map(|d| d.coord.as_ref()).find(|c| *c.name == *ident.value)
         && let CoordValues::Text(texts) = &coord.values
     {
-        return Ok(Keys {
+        return Ok(DimKeys {
             dim: coord.dim.to_string(),
             name: coord.name.to_string(),
             keys: texts.options().map(|text| text.map(|t| GroupKey::Text(t.into()))).collect(),
@@ -390,7 +390,7 @@ fn keys(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, by: &Expr) -> Result
         Op::Map(MapOp::Scalar(ScalarOp::DatePart(part))) => Some(*part),
         _ => None,
     };
-    Ok(Keys {
+    Ok(DimKeys {
         dim: match &dim.name {
             Some(name) => name.to_string(),
             None => key.dim_name(0),

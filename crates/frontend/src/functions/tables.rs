@@ -227,7 +227,7 @@ fn interp_labels(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, mut t: Tensor) -> Resul
             let reason = "has labels that neither rise nor fall throughout";
             return fail(a.invalid(&format!("`{}`", name.value), reason), place);
         }
-        let Places { low, high, part } = places(&labels, sign, &known);
+        let LabelPositions { low, high, part } = places(&labels, sign, &known);
         let part: Vec<Option<Scalar>> =
             part.into_iter().map(|w| w.map(|w| Scalar::from_f64(dtype, w))).collect();
         let mut shape = vec![1; t.dims.len()];
@@ -258,7 +258,7 @@ fn interp_labels(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, mut t: Tensor) -> Resul
 }
 
 /// Positions of labels between those of a dimension.
-struct Places {
+struct LabelPositions {
     /// The positions of the neighbours.
     low: Vec<u64>,
     high: Vec<u64>,
@@ -267,8 +267,8 @@ struct Places {
 }
 
 /// The places of `wanted` between labels that ascend when multiplied by `sign`.
-fn places(labels: &[f64], sign: f64, wanted: &[Scalar]) -> Places {
-    let mut out = Places { low: Vec::new(), high: Vec::new(), part: Vec::new() };
+fn places(labels: &[f64], sign: f64, wanted: &[Scalar]) -> LabelPositions {
+    let mut out = LabelPositions { low: Vec::new(), high: Vec::new(), part: Vec::new() };
     for v in wanted {
         let v = sign * v.as_f64();
         let above = labels.partition_point(|x| sign * x < v);

@@ -86,6 +86,7 @@ pub fn merged(
             having.extend(parts.iter().filter(|p| p.first <= from && to <= p.first + p.len));
             for start in (0..(to - from) * inner).step_by(BLOCK) {
                 let n = BLOCK.min((to - from) * inner - start);
+                let begin = (o * len + from) * inner + start;
                 let mut state: SmallVec<[&mut [u8]; 4]> =
                     block.iter_mut().zip(&types).map(|(b, d)| &mut b[..n * d.size()]).collect();
                 let place = |p: &Part<'_>| (o * p.len + from - p.first) * inner + start;
@@ -94,15 +95,7 @@ pub fn merged(
                         s.chunks_exact_mut(d.size())
                             .for_each(|s| s.copy_from_slice(&cell[..d.size()]));
                     }
-                    emit(
-                        kind,
-                        dtype,
-                        nullable,
-                        &state,
-                        (o * len + from) * inner + start,
-                        &types,
-                        &mut out,
-                    )?;
+                    emit(kind, dtype, nullable, &state, begin, &types, &mut out)?;
                     continue;
                 };
                 for ((s, f), d) in state.iter_mut().zip(first.state).zip(&types) {
@@ -119,15 +112,7 @@ pub fn merged(
                         .collect();
                     merge(kind, dtype, &types, &part, &mut state, n);
                 }
-                emit(
-                    kind,
-                    dtype,
-                    nullable,
-                    &state,
-                    (o * len + from) * inner + start,
-                    &types,
-                    &mut out,
-                )?;
+                emit(kind, dtype, nullable, &state, begin, &types, &mut out)?;
             }
         }
     }

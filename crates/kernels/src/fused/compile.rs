@@ -178,11 +178,11 @@ struct Node {
 /// An output before it has registers.
 enum Out {
     Store { value: Val, valid: Option<Val> },
-    Reduce { slot: ReduceSlot, parts: Vec<Part> },
+    Reduce { slot: ReduceSlot, parts: Vec<StatePart> },
 }
 
 /// A part of a state before it has registers.
-struct Part {
+struct StatePart {
     fns: Fns,
     /// The accumulated reduction; that of a mean is a sum.
     kind: ReduceKind,
@@ -429,7 +429,7 @@ impl Body {
             match valid {
                 Some(value) => {
                     let fields = (0, 1);
-                    parts.push(Part { fns, kind, fields, value, valid: None, tail: None });
+                    parts.push(StatePart { fns, kind, fields, value, valid: None, tail: None });
                 }
                 None => static_count = Some(0),
             }
@@ -458,7 +458,7 @@ impl Body {
                 kind => kind,
             };
             let seen = valid.filter(|_| own);
-            parts.push(Part { fns, kind: taken, fields, value: v, valid: seen, tail: None });
+            parts.push(StatePart { fns, kind: taken, fields, value: v, valid: seen, tail: None });
             if let Some(met) = met {
                 let field = state.len() - 1;
                 let (fns, kind) = match met {
@@ -468,7 +468,7 @@ impl Body {
                 match valid {
                     Some(value) => {
                         let fields = (field, 1);
-                        parts.push(Part { fns, kind, fields, value, valid: None, tail: None });
+                        parts.push(StatePart { fns, kind, fields, value, valid: None, tail: None });
                     }
                     None => static_count = Some(field),
                 }

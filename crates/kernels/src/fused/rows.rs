@@ -64,11 +64,11 @@ struct Row {
     /// Slots that move, with their steps in bytes.
     moves: Vec<(usize, usize)>,
     /// Parts that accumulate the row.
-    entries: Vec<Entry>,
+    entries: Vec<RowPart>,
 }
 
 /// A part of a reduction in a row.
-struct Entry {
+struct RowPart {
     f: PieceFn,
     piece: Piece,
     value: usize,
@@ -273,7 +273,7 @@ impl Row {
                 (piece.position, piece.step) = (position, step);
                 piece.codes = std::ptr::null();
                 let (f, value, valid) = part.enters(true);
-                self.entries.push(Entry { f, piece, value, valid });
+                self.entries.push(RowPart { f, piece, value, valid });
             }
             r.walk.advance(len as u64);
             r.ended();

@@ -14,11 +14,11 @@ const POLL: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Line<'a> {
     every: u64,
-    runs: Vec<Run<'a>>,
+    runs: Vec<SortedRun<'a>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Run<'a> {
+struct SortedRun<'a> {
     /// Number of cells of the run, of its unmasked cells, and of its numbers (neither masked nor NaN).
     cells: u64,
     keyed: u64,
@@ -68,7 +68,7 @@ impl<'a> Line<'a> {
             let (keyed, numbers) = (*keyed, *numbers);
             // Masked cells have no key.
             let samples = &here[..keyed.div_ceil(line.every) as usize];
-            line.runs.push(Run { cells, keyed, numbers, samples });
+            line.runs.push(SortedRun { cells, keyed, numbers, samples });
             index = rest;
         }
         Ok(line)
@@ -115,7 +115,7 @@ impl<'a> Line<'a> {
     /// other cell.
     pub fn masked_parts(&self, from: u64, to: u64) -> Parts {
         let mut before = 0;
-        let part = |run: &Run<'_>| {
+        let part = |run: &SortedRun<'_>| {
             let masked = run.cells - run.keyed;
             let inside = |rank: u64| rank.clamp(before, before + masked) - before + run.keyed;
             let part = (inside(from), inside(to));

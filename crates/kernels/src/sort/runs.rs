@@ -46,7 +46,7 @@ pub struct RunsOut<'a> {
 }
 
 /// Numbers of cells that a run retains.
-struct Kept {
+struct KeptCells {
     /// Number of unmasked cells, and of those that are not NaN.
     keyed: usize,
     numbers: usize,
@@ -141,14 +141,14 @@ fn each<T: Keyed>(
 }
 
 /// Numbers of retained cells: unmasked ones, and numbers.
-fn keep(kept: usize, (numbers, nan, masked): (usize, usize, usize), order: SortOrder) -> Kept {
+fn keep(kept: usize, (numbers, nan, masked): (usize, usize, usize), order: SortOrder) -> KeptCells {
     let keyed = match order.masked_first {
         true => kept.saturating_sub(masked),
         false => kept,
     };
     let keyed = keyed.min(numbers + nan);
     let numbers = if order.nan_first { keyed.saturating_sub(nan) } else { numbers.min(keyed) };
-    Kept { keyed, numbers }
+    KeptCells { keyed, numbers }
 }
 
 /// Calls `f` with the keys of a line's unmasked cells.
@@ -190,7 +190,7 @@ fn values<T: Keyed>(
     order: SortOrder,
     keys: &mut [T::Key],
     wanted: Wanted<'_>,
-) -> Kept {
+) -> KeptCells {
     let len = lines.shape[lines.axis] as usize;
     if keys.len() < len {
         let mut all = Vec::with_capacity(len);
@@ -241,7 +241,7 @@ fn with_positions<T: Keyed>(
     keys: &mut [T::Key],
     positions: &mut [u32],
     scratch: &mut Vec<(T::Key, u32)>,
-) -> Kept {
+) -> KeptCells {
     let (mut nan, mut masked) = (0, 0);
     scratch.clear();
     scratch.reserve_exact(lines.shape[lines.axis] as usize);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Texts {
     all: Arc<[String]>,
-    /// True where the text is missing; `None` if all are there.
+    /// True where the text is missing; `None` if none is missing.
     missing: Option<Arc<[bool]>>,
 }
 

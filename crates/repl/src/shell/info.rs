@@ -93,7 +93,7 @@ impl Shell<'_> {
         if all.iter().any(|c| c.kind == "column") {
             return Err(Error::Usage {
                 reason: format!("`{what}` gives rows, which have neither shape nor chunks"),
-                hint: Some(format!("`.describe {what}` tells its columns")),
+                hint: Some(format!("`.describe {what}` lists its columns")),
             });
         }
         all.retain(|c| c.kind != "coordinate");

@@ -94,7 +94,7 @@ impl Bench<'_> {
         }
         *shown = &self.sql;
         if answers(engine, &self.sql, cancel).await?.is_empty() {
-            return Err(Error::Usage { reason: "there is no statement".into(), hint: None });
+            return Err(Error::Usage { reason: "no statement given".into(), hint: None });
         }
         let operand_bytes = largest_operand(engine, &self.sql, cancel).await;
         let mut last = Vec::new();
@@ -152,7 +152,7 @@ impl Bench<'_> {
     fn print(&self, f: &Figures) -> Result<(), Error> {
         let text = if self.args.json {
             serde_json::to_string(f)
-                .map_err(|e| Error::Internal { what: format!("figures are no JSON: {e}") })?
+                .map_err(|e| Error::Internal { what: format!("figures are not JSON: {e}") })?
         } else {
             let operand = f.operand_bytes.map(|b| format!(", largest operand {}", format_bytes(b)));
             format!(
@@ -275,7 +275,7 @@ fn file_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<Vec<String>, E
         if files.contains(&file) {
             return Err(Error::Format {
                 format: "npy",
-                reason: format!("two results would be kept as `{file}`"),
+                reason: format!("two results would be saved as `{file}`"),
                 hint: Some("give each a name of its own with AS".into()),
             });
         }

@@ -132,7 +132,7 @@ impl WorkerArgs {
             // The pipe carries no data, only its end.
             std::thread::spawn(move || {
                 let read = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-                tracing::debug!(?read, "the supervisor is gone or wants the worker to end");
+                tracing::debug!(?read, "the supervisor ended, or asked the worker to end");
                 fire.cancel();
             });
         }
@@ -206,7 +206,7 @@ async fn supervise(credentials: &Credentials, schedulers: &[String]) -> Result<u
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}
                 () = &mut is_to_be_ended, if !killed => {
-                    tracing::warn!("the worker does not answer; it is killed, as the server wants");
+                    tracing::warn!("the worker does not respond; it is killed, as the server requested");
                     kill(&mut worker)?;
                     killed = true;
                 }
@@ -221,7 +221,7 @@ async fn supervise(credentials: &Credentials, schedulers: &[String]) -> Result<u
             // The configuration is unusable: the next start would fail too.
             Some(code @ 2) => return Ok(code as u8),
             Some(AGAIN) => {
-                tracing::info!("the worker starts again, as the server wants");
+                tracing::info!("the worker restarts, as the server requested");
                 continue;
             }
             _ => tracing::warn!(%status, "the worker is dead; another one is started"),

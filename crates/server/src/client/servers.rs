@@ -29,9 +29,9 @@ impl Server {
             reason,
             hint: Some("write `--connect http://127.0.0.1:8080`".into()),
         };
-        let base = Url::parse(url).map_err(|e| usage(format!("`{url}` is no URL: {e}")))?;
+        let base = Url::parse(url).map_err(|e| usage(format!("`{url}` is not a URL: {e}")))?;
         if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() {
-            return Err(usage(format!("`{url}` is no URL of a server")));
+            return Err(usage(format!("`{url}` is not a URL of a server")));
         }
         let token = token.map(String::from).or_else(|| crate::token::find(&base));
         Ok(Server { number, base, token })

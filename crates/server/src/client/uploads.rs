@@ -240,7 +240,7 @@ impl Connection {
         local: &Local,
     ) -> Result<(StatusCode, String), Error> {
         let server = self.servers.current();
-        let (pieces, body) = Pieces::new();
+        let (pieces, body) = BodyPieces::new();
         let taken = body.taken.clone();
         let mut request = self
             .sends
@@ -302,32 +302,32 @@ fn broken(e: tokio::task::JoinError) -> Error {
 }
 
 /// A body whose pieces come from another thread.
-struct Pieces {
-    pieces: mpsc::Receiver<Result<Bytes, Cut>>,
+struct BodyPieces {
+    pieces: mpsc::Receiver<Result<Bytes, CutOff>>,
     /// Number of pieces that the connection has taken.
     taken: Arc<AtomicU64>,
 }
 
 /// The body ends before it is complete.
 #[derive(Debug)]
-struct Cut;
+struct CutOff;
 
-impl std::fmt::Display for Cut {
+impl std::fmt::Display for CutOff {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("the upload was not completed")
     }
 }
 
-impl std::error::Error for Cut {}
+impl std::error::Error for CutOff {}
 
-impl http_body::Body for Pieces {
+impl http_body::Body for BodyPieces {
     type Data = Bytes;
-    type Error = Cut;
+    type Error = CutOff;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
         let next = self.pieces.poll_recv(cx);
         next.map(|piece| {
             self.taken.fetch_add(1, Relaxed);
@@ -336,17 +336,17 @@ impl http_body::Body for Pieces {
     }
 }
 
-/// The end of a [`Pieces`] that is written to.
+/// The end of a [`BodyPieces`] that is written to.
 struct PieceWriter {
-    pieces: mpsc::Sender<Result<Bytes, Cut>>,
+    pieces: mpsc::Sender<Result<Bytes, CutOff>>,
     piece: Vec<u8>,
 }
 
-impl Pieces {
-    fn new() -> (PieceWriter, Pieces) {
+impl BodyPieces {
+    fn new() -> (PieceWriter, BodyPieces) {
         let (sender, pieces) = mpsc::channel(PIECES);
         let writer = PieceWriter { pieces: sender, piece: Vec::with_capacity(PIECE) };
-        (writer, Pieces { pieces, taken: Arc::default() })
+        (writer, BodyPieces { pieces, taken: Arc::default() })
     }
 }
 
@@ -356,7 +356,7 @@ impl PieceWriter {
         let written = local.send(&mut self);
         let last = match &written {
             Ok(()) => Ok(Bytes::from(std::mem::take(&mut self.piece))),
-            Err(_) => Err(Cut),
+            Err(_) => Err(CutOff),
         };
         match self.pieces.blocking_send(last) {
             Ok(()) => written,

@@ -90,7 +90,7 @@ pub(super) async fn serve(
             };
             match accepted {
                 Ok(Ok(stream)) => connection(stream, app, leave, &line).await,
-                Ok(Err(e)) => tracing::debug!("a connection is no TLS: {e}"),
+                Ok(Err(e)) => tracing::debug!("a connection is not TLS: {e}"),
                 Err(_) => tracing::debug!("a connection took too long to begin TLS"),
             }
         });
@@ -98,7 +98,7 @@ pub(super) async fn serve(
     Ok(())
 }
 
-/// A permit for a connection. Idle connections are closed while there is none.
+/// A permit for a connection. Idle connections are closed while no permit is available.
 async fn place(
     places: &Arc<Semaphore>,
     lines: &Lines,

@@ -236,30 +236,30 @@ fn storage(host: &Host, out: &mut Exposition) {
 
 fn durable(host: &Host, out: &mut Exposition) {
     let (durable, did) = (host.durable(), host.durable().did());
-    out.one("durable_limit_bytes", "Bytes that kept chunks may have.", durable.limit());
-    out.one("durable_used_bytes", "Bytes of kept chunks that are known.", durable.bytes());
-    out.one("durable_written_total", "Operands whose chunks were kept.", did.written);
+    out.one("durable_limit_bytes", "Upper bound on the bytes of durable chunks.", durable.limit());
+    out.one("durable_used_bytes", "Known bytes of durable chunks.", durable.bytes());
+    out.one("durable_written_total", "Operands whose chunks were stored.", did.written);
     out.one("durable_written_bytes_total", "Bytes of them.", did.bytes_written);
-    out.one("durable_reused_total", "Operands whose kept chunks were used.", did.reused);
+    out.one("durable_reused_total", "Operands whose stored chunks were used.", did.reused);
     out.one("durable_reused_bytes_total", "Bytes of them.", did.bytes_reused);
     let seconds = "Seconds of threads that computing them had taken.";
     out.each("durable_reused_seconds_total", seconds, [(String::new(), did.seconds_reused)]);
-    let corrupt = "Kept chunks that were missing or not what had been written.";
+    let corrupt = "Stored chunks that were missing or differed from what was written.";
     out.one("durable_corrupt_total", corrupt, did.corrupt);
-    out.one("durable_skipped_total", "Operands not kept for want of room.", did.skipped);
-    out.one("durable_failed_total", "Writes of kept chunks that failed.", did.failed);
-    out.one("durable_removed_total", "Statements whose kept chunks gave way.", did.removed);
+    out.one("durable_skipped_total", "Operands not stored for lack of space.", did.skipped);
+    out.one("durable_failed_total", "Writes of durable chunks that failed.", did.failed);
+    out.one("durable_removed_total", "Statements whose stored chunks were evicted.", did.removed);
 }
 
 fn workers(members: &[Member], out: &mut Exposition) {
     let all: [OfWorker; 17] = [
-        ("up", "1 for a worker that answers.", |m| u64::from(m.state.is_here())),
+        ("up", "1 for a worker that responds.", |m| u64::from(m.state.is_here())),
         ("threads", "Threads that compute.", |m| u64::from(m.hello.threads)),
         ("memory_limit_bytes", "The memory limit.", |m| m.hello.memory_bytes),
         ("memory_used_bytes", "Bytes in use.", |m| m.load.used_bytes),
         ("orders", "Orders that run.", |m| m.load.orders),
         ("operands_total", "Operands that ran.", |m| m.load.operands),
-        ("chunks", "Chunks kept for others.", |m| m.load.chunks),
+        ("chunks", "Chunks retained for other workers.", |m| m.load.chunks),
         ("chunk_bytes", "Their bytes.", |m| m.load.chunk_bytes),
         ("retained", "Operands of finished plans whose chunks are retained.", |m| m.load.retained),
         ("retained_bytes", "Bytes of these chunks.", |m| m.load.retained_bytes),

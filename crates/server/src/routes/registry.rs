@@ -79,7 +79,7 @@ async fn answers(entry: Arc<Entry>, engine: Arc<dyn Engine>) -> Result<Vec<Reply
         replies.push(reply?);
     }
     match replies.is_empty() {
-        true => Err(Error::Request { reason: "there is no statement in it".into() }),
+        true => Err(Error::Request { reason: "it contains no statement".into() }),
         false => Ok(replies),
     }
 }
@@ -359,7 +359,7 @@ impl Statements {
             Ok(Err(e)) => {
                 tracing::warn!(error = %e, "whether another server took over is not known")
             }
-            Err(_) => tracing::warn!("the warehouse does not answer in time"),
+            Err(_) => tracing::warn!("the warehouse does not respond in time"),
             Ok(Ok(())) => {}
         }
         Ok(())

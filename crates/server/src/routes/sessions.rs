@@ -21,11 +21,11 @@ const SESSIONS_MAX: usize = 1024;
 pub(super) const HEADER: &str = "tessera-session";
 
 pub(super) struct Sessions {
-    known: Mutex<BTreeMap<String, Known>>,
+    known: Mutex<BTreeMap<String, KnownSession>>,
     timeout: Duration,
 }
 
-struct Known {
+struct KnownSession {
     engine: Arc<dyn Engine>,
     used: Instant,
 }
@@ -41,7 +41,7 @@ impl Sessions {
             return Err(Error::TooManySessions { limit: SESSIONS_MAX });
         }
         let id = uuid::Uuid::new_v4().simple().to_string();
-        known.insert(id.clone(), Known { engine, used: Instant::now() });
+        known.insert(id.clone(), KnownSession { engine, used: Instant::now() });
         Ok(id)
     }
 
@@ -83,7 +83,7 @@ impl Sessions {
         drop(gone);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownSession>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -197,8 +197,9 @@ pub(super) async fn respond(
     let metrics = shared.clone();
     let mut writing = tokio::task::spawn_blocking(move || {
         let _held = held;
-        let sink = Pieces { sender, runtime, piece: Vec::with_capacity(PIECE), shared: metrics };
-        out.write(replies, scratch, sink).and_then(Pieces::close)
+        let sink =
+            PieceSender { sender, runtime, piece: Vec::with_capacity(PIECE), shared: metrics };
+        out.write(replies, scratch, sink).and_then(PieceSender::close)
     });
     // The first piece, or the end of a writer that had nothing or failed.
     let first = pieces.recv().await;
@@ -255,14 +256,14 @@ async fn reserve(shared: &Shared, more: u64) -> Result<Option<Charge>, Error> {
 }
 
 /// Collects pieces and waits for the client.
-struct Pieces {
+struct PieceSender {
     sender: mpsc::Sender<Bytes>,
     runtime: tokio::runtime::Handle,
     piece: Vec<u8>,
     shared: Arc<Shared>,
 }
 
-impl Pieces {
+impl PieceSender {
     fn send(&mut self) -> io::Result<()> {
         if self.piece.is_empty() {
             return Ok(());
@@ -282,7 +283,7 @@ impl Pieces {
     }
 }
 
-impl Write for Pieces {
+impl Write for PieceSender {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let n = buf.len().min(PIECE - self.piece.len());
         self.piece.extend_from_slice(&buf[..n]);

@@ -161,5 +161,5 @@ fn objects(reply: Reply) -> Result<Vec<Value>, Error> {
     lines
         .map(|l| serde_json::from_slice::<Map<String, Value>>(l).map(Value::Object))
         .collect::<Result<_, _>>()
-        .map_err(|e| Error::Internal { what: format!("rows are no JSON: {e}") })
+        .map_err(|e| Error::Internal { what: format!("rows are not JSON: {e}") })
 }

@@ -85,7 +85,7 @@ fn read(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
         .collect::<Result<_, _>>()
         .map_err(|e| cannot(certificate, &e))?;
     if chain.is_empty() {
-        return Err(format!("there is no certificate in `{}`", certificate.display()));
+        return Err(format!("no certificate found in `{}`", certificate.display()));
     }
     let secret = PrivateKeyDer::from_pem_slice(&text(key)?).map_err(|e| cannot(key, &e))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -96,7 +96,7 @@ struct Variable {
     name: String,
     dims: Vec<usize>,
     attrs: Attributes,
-    kind: Kind,
+    kind: ExternalType,
     begin: u64,
     /// Offset of its entry in the header.
     at: u64,
@@ -104,17 +104,17 @@ struct Variable {
 
 /// An external type.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum ExternalType {
     Char,
     Number(DType),
 }
 
-impl Kind {
-    fn parse(code: u32, is_wide: bool, at: u64) -> Result<Kind, Fault> {
+impl ExternalType {
+    fn parse(code: u32, is_wide: bool, at: u64) -> Result<ExternalType, Fault> {
         use DType::*;
-        Ok(Kind::Number(match code {
+        Ok(ExternalType::Number(match code {
             1 => Int8,
-            2 => return Ok(Kind::Char),
+            2 => return Ok(ExternalType::Char),
             3 => Int16,
             4 => Int32,
             5 => Float32,
@@ -130,8 +130,8 @@ impl Kind {
 
     fn size(self) -> u64 {
         match self {
-            Kind::Char => 1,
-            Kind::Number(d) => d.size() as u64,
+            ExternalType::Char => 1,
+            ExternalType::Number(d) => d.size() as u64,
         }
     }
 }
@@ -187,13 +187,13 @@ impl Parser<'_> {
         for _ in 0..self.list(0xc, 12)? {
             let name = self.name()?;
             let at = self.numbers.offset();
-            let kind = Kind::parse(self.numbers.u32()?, self.count == 8, at)?;
+            let kind = ExternalType::parse(self.numbers.u32()?, self.count == 8, at)?;
             let n = self.count()?;
             let bytes = n
                 .checked_mul(kind.size())
                 .ok_or_else(|| Fault::bad(at, format!("an attribute of {n} values")))?;
             let bytes = self.padded(bytes)?;
-            if kind == Kind::Number(DType::Float32) {
+            if kind == ExternalType::Number(DType::Float32) {
                 narrow.push(name.clone());
             }
             attrs.insert(name, value(kind, &bytes));
@@ -203,20 +203,20 @@ impl Parser<'_> {
 }
 
 /// The value of an attribute: a text, a number, or a list of numbers.
-fn value(kind: Kind, bytes: &[u8]) -> Value {
+fn value(kind: ExternalType, bytes: &[u8]) -> Value {
     let number = |c: &[u8]| -> Value {
         let wide = c.iter().fold(0u64, |v, b| v << 8 | u64::from(*b));
         match kind {
-            Kind::Number(DType::Int8) => (wide as i8).into(),
-            Kind::Number(DType::Int16) => (wide as i16).into(),
-            Kind::Number(DType::Int32) => (wide as i32).into(),
-            Kind::Number(DType::Int64) => (wide as i64).into(),
-            Kind::Number(DType::Float32) => float(f64::from(f32::from_bits(wide as u32))),
-            Kind::Number(DType::Float64) => float(f64::from_bits(wide)),
+            ExternalType::Number(DType::Int8) => (wide as i8).into(),
+            ExternalType::Number(DType::Int16) => (wide as i16).into(),
+            ExternalType::Number(DType::Int32) => (wide as i32).into(),
+            ExternalType::Number(DType::Int64) => (wide as i64).into(),
+            ExternalType::Number(DType::Float32) => float(f64::from(f32::from_bits(wide as u32))),
+            ExternalType::Number(DType::Float64) => float(f64::from_bits(wide)),
             _ => wide.into(),
         }
     };
-    if kind == Kind::Char {
+    if kind == ExternalType::Char {
         let text = String::from_utf8_lossy(bytes);
         return text.trim_end_matches('\0').into();
     }
@@ -322,9 +322,9 @@ impl Header {
             return Err(fail(Why::Bad("the record dimension is not the first one".into())));
         }
         let raw = match v.kind {
-            Kind::Number(dtype) => Raw::Plain(dtype),
+            ExternalType::Number(dtype) => Raw::Plain(dtype),
             // The last axis of letters is the length of the texts.
-            Kind::Char => {
+            ExternalType::Char => {
                 dims.pop();
                 Raw::Bytes { len: shape.pop().unwrap_or(1).max(1) }
             }
@@ -381,7 +381,7 @@ impl Variable {
         }
         let attrs = p.attributes()?;
         let kind_at = p.numbers.offset();
-        let kind = Kind::parse(p.numbers.u32()?, p.count == 8, kind_at)?;
+        let kind = ExternalType::parse(p.numbers.u32()?, p.count == 8, kind_at)?;
         // Its size, which is wrong for large variables, follows from its shape.
         p.count()?;
         let begin = p.numbers.uint(p.offset)?;

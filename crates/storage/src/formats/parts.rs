@@ -54,7 +54,7 @@ impl Parts {
         Ok(Cow::Owned(out))
     }
 
-    /// Adds bytes from `start` on; those that are there stay.
+    /// Adds bytes from `start` on; bytes that are stored already do not change.
     pub(crate) fn add(&mut self, start: u64, bytes: &Bytes) {
         let (mut at, end) = (start, start + bytes.len() as u64);
         while at < end {

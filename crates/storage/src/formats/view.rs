@@ -1,4 +1,4 @@
-//! A file as its parser sees it: bytes that are there, or a range to fetch before the parser runs again.
+//! A file as its parser sees it: bytes that are available, or a range to fetch before the parser runs again.
 
 use crate::formats::parts::Parts;
 use crate::source::error::SourceError;
@@ -34,7 +34,7 @@ const JOINED_MAX: u64 = 8 << 20;
 /// Bytes between spots that are fetched rather than left out, at the cost of one more request: of few bytes, of many.
 const GAPS: [u64; 2] = [PAGE / 4, PAGE / 16];
 
-/// Upper bound on the bytes of pages that are kept of a file once it is open.
+/// Upper bound on the bytes of pages that are retained of a file once it is open.
 const KEPT_BYTES_MAX: u64 = 32 << 20;
 
 /// Why a parser stopped.
@@ -73,7 +73,7 @@ type Memo = Box<dyn Any + Send>;
 
 /// The bytes of a file.
 pub(crate) struct View<'a> {
-    bytes: Held<'a>,
+    bytes: ViewBytes<'a>,
     len: u64,
     /// Offsets in rising order at which parts of the file may begin.
     starts: &'a [u64],
@@ -84,7 +84,7 @@ pub(crate) struct View<'a> {
     memo: Cell<Option<Memo>>,
 }
 
-enum Held<'a> {
+enum ViewBytes<'a> {
     /// All of it.
     Whole(&'a [u8]),
     Parts(&'a Parts),
@@ -94,10 +94,10 @@ enum Held<'a> {
 impl<'a> View<'a> {
     /// A file in memory.
     pub(crate) fn whole(bytes: &'a [u8]) -> View<'a> {
-        View::new(Held::Whole(bytes), bytes.len() as u64)
+        View::new(ViewBytes::Whole(bytes), bytes.len() as u64)
     }
 
-    fn new(bytes: Held<'a>, len: u64) -> View<'a> {
+    fn new(bytes: ViewBytes<'a>, len: u64) -> View<'a> {
         let (hints, spots, memo) = Default::default();
         View { bytes, len, starts: &[], hints, spots, memo }
     }
@@ -117,7 +117,7 @@ impl<'a> View<'a> {
         self.memo.take()?.downcast().ok().map(|memo| *memo)
     }
 
-    /// Keeps what was found until the missing bytes are there.
+    /// Stores what was found until the missing bytes are available.
     pub(crate) fn remember<T: Send + 'static>(&self, found: T) {
         self.memo.set(Some(Box::new(found)));
     }
@@ -135,7 +135,7 @@ impl<'a> View<'a> {
 
     fn hint(&self, offset: u64, bytes: u64, (to, max): (&RefCell<Vec<Range<u64>>>, usize)) {
         let end = offset.saturating_add(bytes).min(self.len);
-        if let Held::Parts(parts) = self.bytes
+        if let ViewBytes::Parts(parts) = self.bytes
             && offset < end
             && parts.missing(offset..end).is_some()
         {
@@ -167,13 +167,13 @@ impl<'a> View<'a> {
             return Ok(Cow::Borrowed(&[]));
         }
         match self.bytes {
-            Held::Whole(all) => Ok(Cow::Borrowed(&all[offset as usize..end as usize])),
-            Held::Local(store, file) => {
+            ViewBytes::Whole(all) => Ok(Cow::Borrowed(&all[offset as usize..end as usize])),
+            ViewBytes::Local(store, file) => {
                 let mut out = vec![0; bytes as usize];
                 store.read_exact_at(file, &mut out, offset)?;
                 Ok(Cow::Owned(out))
             }
-            Held::Parts(parts) => {
+            ViewBytes::Parts(parts) => {
                 parts.read(offset..end).map_err(|missing| Fault::Missing(missing..end))
             }
         }
@@ -189,7 +189,7 @@ impl<'a> View<'a> {
     ) -> Result<Cow<'a, [u8]>, Fault> {
         let more = bytes.max(ahead).min(self.len.saturating_sub(offset));
         match self.bytes {
-            Held::Parts(parts) => {
+            ViewBytes::Parts(parts) => {
                 let rest = parts.rest(offset);
                 if bytes > 0 && rest.len() as u64 >= bytes {
                     return Ok(Cow::Borrowed(&rest[..rest.len().min(more as usize)]));
@@ -232,7 +232,7 @@ impl Runs {
         parse: impl Fn(&View<'_>) -> Result<T, Fault>,
     ) -> Result<Result<T, Fault>, Vec<Range<u64>>> {
         let memo = Cell::new(self.memo.take());
-        let view = View { starts, memo, ..View::new(Held::Parts(&self.parts), len) };
+        let view = View { starts, memo, ..View::new(ViewBytes::Parts(&self.parts), len) };
         let (missing, is_alone) = match parse(&view) {
             Err(Fault::Missing(range)) => (range, false),
             Err(Fault::MissingAlone(range)) => (range, true),
@@ -309,7 +309,7 @@ impl Pages {
             if file.len != self.len {
                 return Err(SourceError::Changed { what: store.show(&self.key) });
             }
-            let view = View::new(Held::Local(store, &file), self.len);
+            let view = View::new(ViewBytes::Local(store, &file), self.len);
             let done = crate::disk::wait(|| parse(&view)).map_err(|f| self.error(store, f))?;
             store.check_same(&file)?;
             return Ok(done);
@@ -403,7 +403,7 @@ pub(crate) struct Took {
     pub(crate) bytes: u64,
 }
 
-/// Runs a parser as [`Pages::run`] does on a remote file of which the first `head` bytes are there.
+/// Runs a parser as [`Pages::run`] does on a remote file of which the first `head` bytes are available.
 #[cfg(test)]
 pub(crate) fn in_turns<T>(
     all: &Bytes,

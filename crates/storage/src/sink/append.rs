@@ -338,7 +338,7 @@ impl Append {
     ///
     /// # Errors
     /// [`SinkError::Changed`] if another writer changed the store, which is then as that writer left it; errors of the
-    /// storage, after which the store may have the new length: [`Append::is_committed`] tells.
+    /// storage, after which the store may have the new length: [`Append::is_committed`] returns which.
     pub async fn finish(mut self, mark: &str) -> Result<u64, SinkError> {
         let done = self.commit(mark).await;
         if done.is_ok()

@@ -49,7 +49,7 @@ impl Reopen {
             }
             Parts::Local(_) => Err(SinkError::Internal {
                 what: location.display,
-                reason: "it is no bucket".into(),
+                reason: "it is not a bucket".into(),
             }),
         }
     }

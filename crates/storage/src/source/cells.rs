@@ -180,7 +180,7 @@ impl Raw {
     pub(crate) fn texts(&self, cells: &[u8]) -> Result<Vec<String>, String> {
         let text = |cell: &[u8]| {
             let end = cell.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
-            String::from_utf8(cell[..end].to_vec()).map_err(|_| "a text is no UTF-8".to_string())
+            String::from_utf8(cell[..end].to_vec()).map_err(|_| "a text is not UTF-8".to_string())
         };
         cells.chunks_exact(self.size().max(1) as usize).map(text).collect()
     }

@@ -54,7 +54,7 @@ pub(crate) struct Chunked {
     listed: Option<Arc<Chunks>>,
     /// Cached indices of shards; `None` for absent shards.
     indices: Mutex<BTreeMap<Dims, Option<ShardIndex>>>,
-    /// Where chunks of which a region has a part are kept for the next region, if the array is part of a joined one.
+    /// Where chunks of which a region has a part stay for the next region, if the array is part of a joined one.
     cuts: Option<CutsOf>,
 }
 

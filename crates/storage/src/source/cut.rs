@@ -3,30 +3,30 @@
 //! ```text
 //!   regions    |=========|=========|=========|
 //!   files      [..][..][..][.|.][..][..][..][|...]     years do not end where a region does:
-//!                      └─ cut ─┘                       the chunk is decoded once and kept for the other region
+//!                      └─ cut ─┘                       the chunk is decoded once and retained for the other region
 //! ```
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_planner::region::Dims;
 
-/// Upper bound on the bytes that are kept for a variable of a statement.
+/// Upper bound on the bytes that are retained for a variable of a statement.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
-/// The kept chunks of a joined array, oldest first.
+/// The retained chunks of a joined array, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Cuts {
-    kept: Mutex<VecDeque<Kept>>,
+    kept: Mutex<VecDeque<RetainedChunk>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct RetainedChunk {
     part: usize,
     at: Dims,
     cells: Vec<u8>,
 }
 
-/// The kept chunks of one part of a joined array.
+/// The retained chunks of one part of a joined array.
 #[derive(Debug, Clone)]
 pub(crate) struct CutsOf {
     pub(crate) cuts: Arc<Cuts>,
@@ -34,7 +34,7 @@ pub(crate) struct CutsOf {
 }
 
 impl CutsOf {
-    /// Takes the cells of a chunk, if it was kept.
+    /// Takes the cells of a chunk, if it was retained.
     pub(crate) fn take(&self, at: &Dims) -> Option<Vec<u8>> {
         let mut kept = self.cuts.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let i = kept.iter().position(|k| k.part == self.part && k.at == *at)?;
@@ -44,7 +44,7 @@ impl CutsOf {
     /// Keeps the cells of a chunk, in place of the oldest ones if there are too many.
     pub(crate) fn keep(&self, at: &Dims, cells: Vec<u8>) {
         let mut kept = self.cuts.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back(Kept { part: self.part, at: at.clone(), cells });
+        kept.push_back(RetainedChunk { part: self.part, at: at.clone(), cells });
         let mut bytes: usize = kept.iter().map(|k| k.cells.len()).sum();
         while bytes > KEPT_BYTES_MAX
             && let Some(oldest) = kept.pop_front()

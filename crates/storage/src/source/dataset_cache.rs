@@ -184,12 +184,12 @@ pub(crate) struct Kept(Mutex<CacheEntries>);
 
 #[derive(Debug, Default)]
 struct CacheEntries {
-    by_key: BTreeMap<String, Entry>,
+    by_key: BTreeMap<String, CachedDataset>,
     clock: u64,
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
+struct CachedDataset {
     opened: Arc<Opened>,
     noticed: Arc<[Noticed]>,
     bytes: u64,
@@ -237,7 +237,7 @@ impl Kept {
         state.clock += 1;
         let used = state.clock;
         let (opened, noticed) = (Arc::new(again(opened)), noticed.into());
-        state.by_key.insert(key, Entry { opened, noticed, bytes, used });
+        state.by_key.insert(key, CachedDataset { opened, noticed, bytes, used });
         let all = |s: &CacheEntries| s.by_key.values().map(|e| e.bytes).sum::<u64>();
         while state.by_key.len() > DATASETS_MAX || all(&state) > BYTES_MAX {
             let oldest = state.by_key.iter().min_by_key(|(_, e)| e.used).map(|(k, _)| k.clone());

@@ -331,7 +331,7 @@ impl Location {
                     None => format!("{scheme}://{host}"),
                 };
                 let prefix = decode_percent(url.path().trim_matches('/'))
-                    .ok_or_else(|| bad("its path is no UTF-8"))?;
+                    .ok_or_else(|| bad("its path is not UTF-8"))?;
                 Ok(Location::of(Root::Http { origin }, &prefix, &group))
             }
             // Keys are taken literally: a URL of a bucket has no escapes, queries or passwords.

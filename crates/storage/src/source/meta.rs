@@ -125,8 +125,8 @@ pub(crate) fn json_object(
 ) -> Result<serde_json::Map<String, Value>, SourceError> {
     match json::parse(bytes) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err(who.bad("it is no JSON object")),
-        Err(e) => Err(who.bad(format!("it is no JSON: {e}"))),
+        Ok(_) => Err(who.bad("it is not a JSON object")),
+        Err(e) => Err(who.bad(format!("it is not JSON: {e}"))),
     }
 }
 
@@ -383,7 +383,7 @@ fn lengths(
     let list = doc
         .get(key)
         .and_then(Value::as_array)
-        .ok_or_else(|| who.bad(format!("`{key}` is missing or no list")))?;
+        .ok_or_else(|| who.bad(format!("`{key}` is missing or not a list")))?;
     if list.len() > RANK_MAX {
         return Err(
             who.bad(format!("`{key}` has {} axes, at most {RANK_MAX} are read", list.len()))
@@ -433,7 +433,7 @@ fn attributes(who: Who<'_>, value: Option<&Value>) -> Result<Attrs, SourceError>
     match value {
         None | Some(Value::Null) => Ok(Attrs::new()),
         Some(Value::Object(map)) => Ok(map.iter().map(|(k, v)| (k.clone(), v.clone())).collect()),
-        Some(_) => Err(who.bad("the attributes are no JSON object")),
+        Some(_) => Err(who.bad("the attributes are not a JSON object")),
     }
 }
 

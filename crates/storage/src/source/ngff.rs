@@ -113,7 +113,7 @@ async fn image_of(
 
 /// The array at a path as a level, if an image above it says so.
 async fn level_at(store: &Store, group: &str, node: Node) -> Result<Found, SourceError> {
-    let is_level = |level: &Level, path: &str| level.path == path;
+    let is_level = |level: &Resolution, path: &str| level.path == path;
     match above(store, group, is_v3(&node), is_level).await? {
         Some((image, i, at)) => {
             let mut arrays = Arrays::new();
@@ -133,7 +133,7 @@ async fn with_labels(
     mut arrays: Arrays,
 ) -> Result<Arrays, SourceError> {
     let Some(first) = arrays.values().flatten().next() else { return Ok(arrays) };
-    let is_in = |level: &Level, path: &str| {
+    let is_in = |level: &Resolution, path: &str| {
         let name = level.path.strip_prefix(path).and_then(|rest| rest.strip_prefix('/'));
         name.is_some_and(|name| arrays.contains_key(name))
     };
@@ -161,7 +161,7 @@ async fn above(
     store: &Store,
     group: &str,
     is_v3: bool,
-    is: impl Fn(&Level, &str) -> bool,
+    is: impl Fn(&Resolution, &str) -> bool,
 ) -> Result<Option<(Image, usize, String)>, SourceError> {
     let splits = group.rmatch_indices('/').map(|(i, _)| (&group[..i], &group[i + 1..]));
     let root = (!group.is_empty()).then_some(("", group));
@@ -192,7 +192,7 @@ struct Image {
     name: &'static str,
     axes: Vec<Axis>,
     /// From the finest on.
-    levels: Vec<Level>,
+    levels: Vec<Resolution>,
 }
 
 #[derive(Debug)]
@@ -205,7 +205,7 @@ struct Axis {
 
 /// One resolution of an image.
 #[derive(Debug)]
-struct Level {
+struct Resolution {
     path: String,
     /// Transformations of an index, in their order; the reason if they are faulty.
     steps: Result<Vec<Step>, String>,
@@ -241,13 +241,19 @@ impl Image {
             }
             let own = steps(level.get("coordinateTransformations"), rank);
             let steps = own.and_then(|own| Ok([own, last.clone()?].concat()));
-            levels.push(Level { path: path.to_string(), steps });
+            levels.push(Resolution { path: path.to_string(), steps });
         }
         (!levels.is_empty()).then_some(Image { name, axes, levels })
     }
 
     /// Adds the array of a level and its labels.
-    fn add(&self, level: &Level, array: Result<Node, Unread>, path: &str, arrays: &mut Arrays) {
+    fn add(
+        &self,
+        level: &Resolution,
+        array: Result<Node, Unread>,
+        path: &str,
+        arrays: &mut Arrays,
+    ) {
         let who = Who { array: &level.path, path };
         let array = array.and_then(|mut node| {
             let names: Vec<_> = self.axes.iter().map(|axis| Some(axis.name.clone())).collect();
@@ -295,7 +301,7 @@ impl Axis {
     }
 }
 
-impl Level {
+impl Resolution {
     /// The first part of its path.
     fn first(&self) -> &str {
         self.path.split('/').next().unwrap_or(&self.path)
@@ -356,7 +362,7 @@ fn steps(list: Option<&Value>, rank: usize) -> Result<Vec<Step>, String> {
     let list = match list {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(list)) => list,
-        Some(_) => return Err(format!("{what} is no list")),
+        Some(_) => return Err(format!("{what} is not a list")),
     };
     let mut out = Vec::new();
     for step in list {

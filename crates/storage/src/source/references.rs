@@ -114,8 +114,8 @@ fn bad(path: &str, reason: String) -> SourceError {
 fn parsed(text: &[u8]) -> std::result::Result<Map<String, Value>, String> {
     match json::parse(text) {
         Ok(Value::Object(document)) => Ok(document),
-        Ok(_) => Err("it is no JSON object".into()),
-        Err(e) => Err(format!("it is no JSON: {e}")),
+        Ok(_) => Err("it is not a JSON object".into()),
+        Err(e) => Err(format!("it is not JSON: {e}")),
     }
 }
 

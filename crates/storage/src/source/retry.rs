@@ -9,7 +9,7 @@
 //! retries. Permanent failures (not [`is_transient`]) are reported at once.
 //!
 //! A conditional put (the object does not exist yet, or has this version) carries a unique mark: if the store says that
-//! the condition does not hold, the mark tells whether an earlier attempt, whose response was lost, put the object.
+//! the condition does not hold, the mark shows whether an earlier attempt, whose response was lost, put the object.
 
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};

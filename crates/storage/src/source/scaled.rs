@@ -34,7 +34,7 @@ impl Scaled {
             config
                 .get(key)
                 .and_then(Value::as_f64)
-                .ok_or(format!("`{key}` is missing or no number"))
+                .ok_or(format!("`{key}` is missing or not a number"))
         };
         let of = |key: &str| numpy_type(config.get(key)?.as_str()?);
         let is_number = |raw: &Raw| match raw {

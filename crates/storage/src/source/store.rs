@@ -276,7 +276,7 @@ impl Store {
         self.seen.as_ref()?.stamp(key)
     }
 
-    /// A number that tells the object of a key from earlier and later ones; `None` if the object does not exist.
+    /// A number by which the object of a key differs from earlier and later ones; `None` if it does not exist.
     pub(crate) async fn stamp(&self, key: &str) -> Result<Option<u64>, SourceError> {
         match &self.kind {
             StoreRoot::Local(root) => match disk::wait(|| join_path(root, key).metadata()) {

@@ -25,12 +25,29 @@ fn data(path: &str) -> String {
     format!("{}/../../tests/data/{path}", env!("CARGO_MANIFEST_DIR"))
 }
 
-fn stores() -> Stores {
+/// Stores of a process without an environment.
+pub(crate) fn stores() -> Stores {
     Stores::with_environment(Duration::from_secs(30), [])
 }
 
-fn run<T>(f: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(f: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f)
+}
+
+/// Pseudo-random numbers of a seed (xorshift64).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
 }
 
 fn open_local(path: &str) -> Result<Opened, SourceError> {
@@ -38,7 +55,7 @@ fn open_local(path: &str) -> Result<Opened, SourceError> {
 }
 
 /// Reads the cells of a region in one step.
-fn read(reader: &ArrayReader, region: &Region) -> Result<Vec<u8>, SourceError> {
+pub(crate) fn read(reader: &ArrayReader, region: &Region) -> Result<Vec<u8>, SourceError> {
     let fetched = run(reader.fetch(region))?;
     let mut out = vec![0xA5; region.cells() as usize * reader.source().dtype.size()];
     reader.decode(fetched, region, &mut out)?;

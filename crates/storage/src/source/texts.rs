@@ -103,7 +103,7 @@ pub(crate) fn fill(meta: &ArrayMeta) -> Result<String, String> {
     match (&meta.raw, &meta.fill_v2) {
         (Raw::Bytes { .. }, Some(Value::String(encoded))) => {
             let cell = references::base64(encoded.as_bytes());
-            padded(&cell.ok_or("the fill value is no base64")?)
+            padded(&cell.ok_or("the fill value is not base64")?)
         }
         (Raw::Utf32 { .. }, _) => utf32(&meta.fill),
         _ => padded(&meta.fill),
@@ -119,7 +119,7 @@ pub(crate) fn of_chunk(raw: &Raw, cells: ArrayBytes<'_>) -> Result<Vec<String>, 
                 .windows(2)
                 .map(|w| {
                     let cell = data.get(w[0]..w[1]).ok_or("a text lies beyond the chunk")?;
-                    String::from_utf8(cell.to_vec()).map_err(|_| "a text is no UTF-8".into())
+                    String::from_utf8(cell.to_vec()).map_err(|_| "a text is not UTF-8".into())
                 })
                 .collect()
         }
@@ -144,7 +144,7 @@ pub(crate) fn bytes_of(count: u64, letters: u64) -> u64 {
 /// A text of bytes that is padded with zeros.
 fn padded(cell: &[u8]) -> Result<String, String> {
     let end = cell.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
-    String::from_utf8(cell[..end].to_vec()).map_err(|_| "a text is no UTF-8".to_string())
+    String::from_utf8(cell[..end].to_vec()).map_err(|_| "a text is not UTF-8".to_string())
 }
 
 /// A text of characters of 4 bytes that ends with a zero, or with the cell.
@@ -152,7 +152,7 @@ fn utf32(cell: &[u8]) -> Result<String, String> {
     let characters = cell.as_chunks::<4>().0.iter().map(|c| u32::from_ne_bytes(*c));
     let characters = characters.take_while(|&c| c != 0);
     characters
-        .map(|c| char::from_u32(c).ok_or_else(|| "a text is no Unicode".to_string()))
+        .map(|c| char::from_u32(c).ok_or_else(|| "a text is not Unicode".to_string()))
         .collect()
 }
 

@@ -208,7 +208,7 @@ enum Role {
 }
 
 /// Returns the role of each array. `named` are the arrays that others refer to as theirs. A single array is data; texts
-/// are a coordinate, whoever refers to them.
+/// are a coordinate, whichever array refers to them.
 async fn roles(
     entries: Vec<Entry>,
     named: &BTreeSet<String>,
@@ -393,7 +393,7 @@ fn attach_masks(entries: &mut Vec<Entry>, unsupported: &mut Unsupported) -> Vec<
         });
         let array = entries[i].variable.name.to_string();
         let Some(k) = found else {
-            let reason = format!("there is no array `{name}` of bool with its shape");
+            let reason = format!("no array `{name}` of bool has its shape");
             let error = SourceError::Attribute {
                 array: array.clone(),
                 attribute: VALID_KEY.into(),

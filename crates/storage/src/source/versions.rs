@@ -249,8 +249,8 @@ pub(crate) fn of_object(meta: &ObjectMeta) -> (u64, Option<&str>) {
     }
 }
 
-/// A number that tells an object from earlier and later ones of its key, even with the same contents if the storage
-/// reports the time of the write.
+/// A number by which an object differs from earlier and later ones of its key, even with the same contents if the
+/// storage reports the time of the write.
 pub(crate) fn stamp_of(meta: &ObjectMeta) -> u64 {
     let nanos = meta.last_modified.timestamp_nanos_opt().unwrap_or_default();
     let tag = meta.e_tag.as_deref().map_or(0, of_text);
@@ -258,7 +258,7 @@ pub(crate) fn stamp_of(meta: &ObjectMeta) -> u64 {
 }
 
 /// The version of an object with that etag.
-pub(crate) fn of_tag(tag: &str) -> u64 {
+fn of_tag(tag: &str) -> u64 {
     above_absent(of_text(tag))
 }
 

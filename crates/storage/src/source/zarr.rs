@@ -326,7 +326,7 @@ fn node(who: Who<'_>, key: &str, at: &str, document: Document) -> Result<Node, S
     let meta = match document {
         Document::V3(doc) => ArrayMeta::parse_v3(who, doc)?,
         Document::V2 { array, attrs } => ArrayMeta::parse_v2(who, array, attrs.as_ref())?,
-        Document::Other(_) => return Err(who.bad("it is no JSON object")),
+        Document::Other(_) => return Err(who.bad("it is not a JSON object")),
     };
     let place = Place::Zarr { document: key.to_string() };
     Ok(Node { key: at.to_string(), meta, version: Some(version), place })

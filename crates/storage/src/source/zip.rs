@@ -74,7 +74,7 @@ impl Directory {
             .rposition(|w| w == b"PK\x05\x06")
             .map(|i| i + searched)
             .filter(is_end)
-            .ok_or_else(|| Fault::Bad("it is no ZIP archive, or its end is missing".into()))?;
+            .ok_or_else(|| Fault::Bad("it is not a ZIP archive, or its end is missing".into()))?;
         let (mut count, mut size, mut at) = (
             u64::from(u16_at(&tail, end + 10)),
             u64::from(u32_at(&tail, end + 12)),

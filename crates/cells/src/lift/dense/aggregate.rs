@@ -158,7 +158,7 @@ impl Dense<'_> {
     }
 
     fn grouping(&mut self, input: &Relation, groups: &[&Expr]) -> Result<Grouping, Reason> {
-        let mut axes: Vec<Keys> = input.kept.iter().map(|_| Keys::default()).collect();
+        let mut axes: Vec<GroupKeys> = input.kept.iter().map(|_| GroupKeys::default()).collect();
         let mut keys: Vec<(usize, Along, Option<ArrayRef>, bool)> = Vec::new();
         // Axes of keys that sort by value, in the order of these.
         let mut by_value: Vec<usize> = Vec::new();
@@ -231,7 +231,7 @@ impl Dense<'_> {
 
 /// The group keys of one axis.
 #[derive(Default)]
-struct Keys {
+struct GroupKeys {
     /// True if every position is a group, whatever the other keys are: each position is unique.
     by_position: bool,
     labels: Vec<ArrayRef>,
@@ -241,7 +241,7 @@ struct Keys {
     by_value: Vec<ArrayRef>,
 }
 
-impl Keys {
+impl GroupKeys {
     fn is_by_value(&self) -> bool {
         !self.by_position && self.labels.is_empty() && !self.by_value.is_empty()
     }

@@ -31,12 +31,12 @@ const NOT_ON_LABELS: &str = "the join is not on labels of dimensions";
 
 /// Keys of one pair of axes.
 #[derive(Default)]
-struct Keys {
+struct AxisKeys {
     left: Vec<ArrayRef>,
     right: Vec<ArrayRef>,
 }
 
-impl Keys {
+impl AxisKeys {
     /// True if `these` has a label that `those` lacks. Labels that cannot be compared are reported later.
     fn alone(&self, these: &[ArrayRef], those: &[ArrayRef]) -> bool {
         let sorts = these.iter().map(|c| SortField::new(c.data_type().clone())).collect();
@@ -53,7 +53,7 @@ impl Keys {
 }
 
 /// Keys by the axis of the left and that of the right.
-type Pairs = BTreeMap<(usize, usize), Keys>;
+type Pairs = BTreeMap<(usize, usize), AxisKeys>;
 
 impl Dense<'_> {
     /// A join, with conditions of WHERE that an inner join can use.

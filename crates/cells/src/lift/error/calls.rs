@@ -204,7 +204,7 @@ fn hint(name: &str, types: &[String]) -> Option<String> {
             format!("convert it: `{name}(x::int)` takes 1 for true and 0 for false")
         }
         (_, [one]) if is_aggregate && one == "text" => {
-            format!("convert it: `{name}(x::double)`, or `{name}(try_cast(x AS double))`, which leaves out what is no number")
+            format!("convert it: `{name}(x::double)`, or `{name}(try_cast(x AS double))`, which leaves out what is not a number")
         }
         ("date_trunc" | "date_part", _) => {
             "it takes times: `to_timestamp(seconds)` and `x::timestamp` make them".into()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{AsArray, Float64Array, Int32Array};
 use arrow::datatypes::{DataType, Field, FieldRef, Int64Type, TimeUnit};
-use datafusion::common::{Result, exec_err, internal_err, plan_err};
+use datafusion::common::{Result, exec_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     Volatility,
@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
 use tessera_planner::dtype::Calendar;
 use tessera_planner::time::DatePart;
 
-use super::inner::of_inner;
+use super::inner::{of_inner, scalar};
 use crate::lift::table::calendar;
 
 /// DataFusion's `date_part`, extended to times of calendars that Arrow does not support: `int32` too.
@@ -42,19 +42,8 @@ fn other_calendar(field: Option<&FieldRef>) -> Result<Option<Calendar>> {
 }
 
 impl ScalarUDFImpl for DatePartOf {
-    of_inner!(documentation);
-
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
+    of_inner!(name, aliases, documentation);
+    scalar!(signature, type_by_field);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let [part, time] = types else {
@@ -75,10 +64,6 @@ impl ScalarUDFImpl for DatePartOf {
             other => return plan_err!("date_part takes a time, not the data type {other}"),
         };
         Ok(vec![part.clone(), time])
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        internal_err!("date_part has a type by its fields")
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {

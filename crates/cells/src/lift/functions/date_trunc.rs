@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{AsArray, Int64Array};
 use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
-use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err, internal_err, plan_err};
+use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err, plan_err};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
@@ -15,6 +15,7 @@ use tessera_frontend::error::Error;
 use tessera_planner::dtype::DType;
 use tessera_planner::time::Truncation;
 
+use super::inner::{of_inner, scalar};
 use crate::lift::error::{InCall, spoken};
 use crate::lift::table::{calendar, field};
 
@@ -42,24 +43,15 @@ fn truncation(part: &ScalarValue) -> Result<Truncation> {
     Truncation::parse(&part.to_lowercase()).ok_or_else(|| {
         refused(
             "invalid_argument",
-            format!("`date_trunc`: '{part}' is no part of a time"),
+            format!("`date_trunc`: '{part}' is not a part of a time"),
             "write 'year', 'quarter', 'month', 'week', 'day', 'hour', 'minute', 'second', 'millisecond' or 'microsecond'",
         )
     })
 }
 
 impl ScalarUDFImpl for DateTruncOf {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
+    of_inner!(name, aliases);
+    scalar!(signature, type_by_field);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         // Which integers are times is known from their fields: see the return type.
@@ -76,10 +68,6 @@ impl ScalarUDFImpl for DateTruncOf {
             return plan_err!("`date_trunc` is not defined for {}", types.join(" and "));
         };
         Ok(fields.iter().map(|field| field.data_type().clone()).collect())
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        internal_err!("date_trunc has a type by its fields")
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {

@@ -32,6 +32,7 @@ use tessera_planner::grid::Grid;
 
 use super::super::error::{InCall, planner, spoken};
 use super::super::table::{dtype_of, field};
+use super::inner::scalar;
 
 /// Functions that the rewrite of the syntax tree writes in SQL.
 const IN_SQL: [&str; 8] = ["arctan2", "e", "inf", "isnull", "nan", "notnull", "sign", "where"];
@@ -99,12 +100,10 @@ struct Elementwise {
 }
 
 impl ScalarUDFImpl for Elementwise {
+    scalar!(signature, type_by_field);
+
     fn name(&self) -> &str {
         self.name
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
     }
 
     /// Types that tensors lack become the nearest that they have.
@@ -118,10 +117,6 @@ impl ScalarUDFImpl for Elementwise {
             other => other.clone(),
         };
         Ok(types.iter().map(near).collect())
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        internal_err!("{} has a type by its field", self.name)
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {

@@ -9,6 +9,7 @@ use datafusion::logical_expr::{
 };
 use tessera_planner::dtype::{Calendar, DType};
 
+use super::inner::scalar;
 use crate::lift::table::field;
 
 /// Its name, which no text can produce.
@@ -28,17 +29,7 @@ impl InCalendar {
 }
 
 impl ScalarUDFImpl for InCalendar {
-    fn name(&self) -> &str {
-        IN_CALENDAR
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Int64)
-    }
+    scalar!(name IN_CALENDAR, signature, returns DataType::Int64);
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         let [time] = args.arg_fields else { return plan_err!("{IN_CALENDAR} takes a time") };

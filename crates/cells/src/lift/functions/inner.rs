@@ -1,4 +1,4 @@
-//! Wrappers around DataFusion's functions that delegate to the inner function.
+//! Methods that many functions write alike.
 
 /// Delegates methods of `AggregateUDFImpl`, or of `ScalarUDFImpl`, to `self.inner`.
 macro_rules! of_inner {
@@ -83,3 +83,43 @@ macro_rules! of_inner {
 }
 
 pub(super) use of_inner;
+
+/// Methods of `ScalarUDFImpl`.
+///
+/// | word | the function |
+/// |---|---|
+/// | `name n` | is named `n` |
+/// | `signature` | has a signature in its field of that name |
+/// | `returns t` | returns values of the type `t` |
+/// | `type_by_field` | has a type that follows from the fields of its arguments |
+macro_rules! scalar {
+    ($($what:ident $($value:expr)?),+ $(,)?) => { $(scalar!(@ $what $($value)?);)+ };
+    (@ name $name:expr) => {
+        fn name(&self) -> &str {
+            $name
+        }
+    };
+    (@ signature) => {
+        fn signature(&self) -> &::datafusion::logical_expr::Signature {
+            &self.signature
+        }
+    };
+    (@ returns $kind:expr) => {
+        fn return_type(
+            &self,
+            _: &[::arrow::datatypes::DataType],
+        ) -> ::datafusion::common::Result<::arrow::datatypes::DataType> {
+            Ok($kind)
+        }
+    };
+    (@ type_by_field) => {
+        fn return_type(
+            &self,
+            _: &[::arrow::datatypes::DataType],
+        ) -> ::datafusion::common::Result<::arrow::datatypes::DataType> {
+            ::datafusion::common::internal_err!("{} has a type by its fields", self.name())
+        }
+    };
+}
+
+pub(in crate::lift) use scalar;

@@ -1,7 +1,8 @@
 //! An identity function that the optimiser cannot see through.
 
-use arrow::datatypes::{DataType, FieldRef};
-use datafusion::common::{Result, exec_err, internal_err, plan_err};
+use super::inner::scalar;
+use arrow::datatypes::FieldRef;
+use datafusion::common::{Result, exec_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     Volatility,
@@ -22,17 +23,7 @@ struct Opaque {
 }
 
 impl ScalarUDFImpl for Opaque {
-    fn name(&self) -> &str {
-        "tessera_opaque"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        internal_err!("tessera_opaque has a type by its field")
-    }
+    scalar!(name "tessera_opaque", signature, type_by_field);
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         match args.arg_fields {

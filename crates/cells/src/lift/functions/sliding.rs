@@ -21,14 +21,14 @@ use super::booleans::with_booleans;
 use super::inner::of_inner;
 
 /// A partial aggregate of some values of a frame.
-trait Part: Copy + Default + std::fmt::Debug + Send + Sync {
+trait Partial: Copy + Default + std::fmt::Debug + Send + Sync {
     /// The aggregate of one value.
     fn of(value: f64) -> Self;
     /// The aggregate of both parts.
     fn with(self, other: Self) -> Self;
 }
 
-impl Part for f64 {
+impl Partial for f64 {
     fn of(value: f64) -> Self {
         value
     }
@@ -51,13 +51,13 @@ struct Frame<P> {
     old: Vec<P>,
 }
 
-impl<P: Part> Frame<P> {
+impl<P: Partial> Frame<P> {
     fn new(finish: impl Fn(usize, P) -> Option<f64> + Send + Sync + 'static) -> Self {
         Self { finish: Box::new(finish), came: Vec::new(), part: P::default(), old: Vec::new() }
     }
 }
 
-impl<P: Part> Frame<P> {
+impl<P: Partial> Frame<P> {
     fn push(&mut self, value: f64) {
         self.came.push(value);
         self.part = self.part.with(P::of(value));
@@ -107,14 +107,14 @@ impl MovingSum {
     }
 }
 
-impl<P: Part> std::fmt::Debug for Frame<P> {
+impl<P: Partial> std::fmt::Debug for Frame<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let count = self.came.len() + self.old.len();
         f.debug_struct("Frame").field("values", &count).finish_non_exhaustive()
     }
 }
 
-impl<P: Part + 'static> Accumulator for Frame<P> {
+impl<P: Partial + 'static> Accumulator for Frame<P> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("a frame of nothing") };
         let values = cast(values, &DataType::Float64)?;
@@ -221,7 +221,7 @@ struct Moments {
     squares: f64,
 }
 
-impl Part for Moments {
+impl Partial for Moments {
     fn of(value: f64) -> Self {
         // The deviation of an infinity is NaN.
         let squares = if value.is_finite() { 0.0 } else { f64::NAN };

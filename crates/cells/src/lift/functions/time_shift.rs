@@ -6,13 +6,14 @@ use arrow::array::{AsArray, Int64Array};
 use arrow::datatypes::{
     DataType, FieldRef, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
 };
-use datafusion::common::{Result, exec_err, internal_err, plan_err};
+use datafusion::common::{Result, exec_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::time::{format_micros, moved};
 
+use super::inner::scalar;
 use crate::lift::table::{calendar, field};
 
 /// `time + interval` or `time - interval` of an `int64` whose field has a calendar.
@@ -43,12 +44,10 @@ impl TimeShift {
 }
 
 impl ScalarUDFImpl for TimeShift {
+    scalar!(signature, type_by_field);
+
     fn name(&self) -> &str {
         if self.is_minus { "tessera_time_minus" } else { "tessera_time_plus" }
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
@@ -58,10 +57,6 @@ impl ScalarUDFImpl for TimeShift {
             }
             _ => plan_err!("a time is moved by an interval"),
         }
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        internal_err!("{} has a type by its fields", self.name())
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {

@@ -10,6 +10,7 @@ use datafusion::logical_expr::{
 };
 use tessera_planner::time::format_micros;
 
+use super::inner::scalar;
 use crate::lift::table::calendar;
 
 /// `time::text` of an `int64` whose field has a calendar: `2000-02-30T00:00:00`.
@@ -25,17 +26,7 @@ impl Default for TimeText {
 }
 
 impl ScalarUDFImpl for TimeText {
-    fn name(&self) -> &str {
-        "tessera_time_text"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Utf8)
-    }
+    scalar!(name "tessera_time_text", signature, returns DataType::Utf8);
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let calendar = args.arg_fields.first().and_then(|field| calendar(field));

@@ -112,7 +112,7 @@ impl<'a> RowIn<'a> {
     /// The rows of the subquery with a column of zeros.
     fn with_zeros(&self, schema: &DFSchema, state: &SessionState) -> Result<Arc<LogicalPlan>> {
         let Some(random) = state.scalar_functions().get("random") else {
-            return internal_err!("there is no function random");
+            return internal_err!("no such function: random");
         };
         let zero = opaque().call(vec![lit(0i64), random.call(vec![])]).alias(ZERO);
         let columns = schema.columns().into_iter().map(Expr::Column).chain([zero]).collect();

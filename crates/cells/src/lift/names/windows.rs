@@ -54,14 +54,14 @@ pub(super) fn expand_keys(
 }
 
 /// A window that has a name, without another one inside.
-struct Known {
+struct KnownWindow {
     name: Ident,
     spec: WindowSpec,
     size: Parts,
 }
 
 /// The windows that a block defines.
-struct Windows(Vec<Known>);
+struct Windows(Vec<KnownWindow>);
 
 impl Windows {
     fn of(select: &Select) -> Result<Self, Error> {
@@ -80,13 +80,13 @@ impl Windows {
                 NamedWindowExpr::WindowSpec(spec) => windows.whole(spec.clone())?,
             };
             let size = size(&spec);
-            windows.0.push(Known { name: name.clone(), spec, size });
+            windows.0.push(KnownWindow { name: name.clone(), spec, size });
         }
         Ok(windows)
     }
 
-    fn find(&self, name: &Ident) -> Result<&Known, Error> {
-        let is_near = |known: &&Known| known.name.value.eq_ignore_ascii_case(&name.value);
+    fn find(&self, name: &Ident) -> Result<&KnownWindow, Error> {
+        let is_near = |known: &&KnownWindow| known.name.value.eq_ignore_ascii_case(&name.value);
         let exact = self.0.iter().find(|known| known.name.value == name.value);
         exact.or_else(|| self.0.iter().find(is_near)).ok_or_else(|| {
             let names: Vec<&str> = self.0.iter().map(|known| known.name.value.as_str()).collect();

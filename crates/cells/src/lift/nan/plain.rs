@@ -10,6 +10,8 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
+use super::super::functions::scalar;
+
 /// `one_nan(x)`: x, or NaN without a sign; `one_zero(x)`: the same, and -0.0 is 0.0.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Plain {
@@ -34,12 +36,10 @@ fn kept(args: &ReturnFieldArgs<'_>) -> Result<FieldRef> {
 }
 
 impl ScalarUDFImpl for Plain {
+    scalar!(signature);
+
     fn name(&self) -> &str {
         if self.zero { "one_zero" } else { "one_nan" }
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
@@ -121,17 +121,7 @@ impl Member {
 }
 
 impl ScalarUDFImpl for Member {
-    fn name(&self) -> &str {
-        "member"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Boolean)
-    }
+    scalar!(name "member", signature, returns DataType::Boolean);
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         kept(&args)
@@ -161,17 +151,7 @@ impl Each {
 }
 
 impl ScalarUDFImpl for Each {
-    fn name(&self) -> &str {
-        "tessera_each"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        internal_err!("tessera_each has a type by its field")
-    }
+    scalar!(name "tessera_each", signature, type_by_field);
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         kept(&args)

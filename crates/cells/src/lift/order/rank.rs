@@ -13,6 +13,7 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
+use super::super::functions::scalar;
 use super::super::labels::{canonical, row_converter};
 use super::super::unnamed::Unnamed;
 
@@ -86,17 +87,7 @@ impl Hash for Rank {
 }
 
 impl ScalarUDFImpl for Rank {
-    fn name(&self) -> &str {
-        "tessera_rank"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::UInt64)
-    }
+    scalar!(name "tessera_rank", signature, returns DataType::UInt64);
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let columns = args

@@ -112,7 +112,7 @@ pub(super) fn encoded(
         return Err(codec.refuse("it reads files of another kind than a table's".into()));
     };
     let Some(placed) = codec.places().get(&files.object_store_url) else {
-        return Err(codec.refuse("its files are in a store that is no table's".into()));
+        return Err(codec.refuse("its files are in a store of no table".into()));
     };
     if placed.recipe.is_in_memory() {
         return Err(codec.refuse("its files are in this process's memory".into()));

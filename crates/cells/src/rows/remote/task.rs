@@ -12,7 +12,7 @@
 
 use super::message::broken;
 use super::{Part, RowsPeers};
-use crate::rows::single::without;
+use crate::rows::single::usual;
 use datafusion::common::{internal_datafusion_err, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -28,12 +28,12 @@ use std::sync::{Arc, Weak};
 /// A task: one partition, which is one of the template's.
 #[derive(Debug)]
 pub(super) struct TaskExec {
-    run: Run,
+    run: TaskPlace,
     properties: Arc<PlanProperties>,
 }
 
 /// Where the task computes.
-enum Run {
+enum TaskPlace {
     /// Elsewhere: the channel looks at the part, and nothing executes this node.
     Elsewhere(Arc<Part>),
     /// On this worker, in the context of the stage. The stage owns both: `Worker` may keep a plan for some time after its
@@ -45,21 +45,21 @@ impl TaskExec {
     /// The task that stands for a part on the server.
     pub(super) fn elsewhere(part: Arc<Part>) -> Self {
         let properties = one_of(&part.template);
-        TaskExec { run: Run::Elsewhere(part), properties }
+        TaskExec { run: TaskPlace::Elsewhere(part), properties }
     }
 
     /// The task of a stage on a worker. All tasks of the stage share the template and with it the build sides of joins.
     pub(super) fn here(template: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Self {
         let properties = one_of(template);
         let (template, context) = (Arc::downgrade(template), Arc::downgrade(context));
-        TaskExec { run: Run::Here { template, context }, properties }
+        TaskExec { run: TaskPlace::Here { template, context }, properties }
     }
 
     /// The part that it stands for.
     pub(super) fn part(&self) -> Option<&Arc<Part>> {
         match &self.run {
-            Run::Elsewhere(part) => Some(part),
-            Run::Here { .. } => None,
+            TaskPlace::Elsewhere(part) => Some(part),
+            TaskPlace::Here { .. } => None,
         }
     }
 }
@@ -74,11 +74,11 @@ fn one_of(template: &Arc<dyn ExecutionPlan>) -> Arc<PlanProperties> {
     ))
 }
 
-impl fmt::Debug for Run {
+impl fmt::Debug for TaskPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Run::Elsewhere(part) => part.fmt(f),
-            Run::Here { .. } => f.write_str("Here"),
+            TaskPlace::Elsewhere(part) => part.fmt(f),
+            TaskPlace::Here { .. } => f.write_str("Here"),
         }
     }
 }
@@ -86,22 +86,14 @@ impl fmt::Debug for Run {
 impl DisplayAs for TaskExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.run {
-            Run::Elsewhere(part) => write!(f, "TaskExec: stage {}", part.number),
-            Run::Here { .. } => f.write_str("TaskExec"),
+            TaskPlace::Elsewhere(part) => write!(f, "TaskExec: stage {}", part.number),
+            TaskPlace::Here { .. } => f.write_str("TaskExec"),
         }
     }
 }
 
 impl ExecutionPlan for TaskExec {
-    fn name(&self) -> &str {
-        "TaskExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    without!(inputs, expressions);
+    usual!(name, properties, no_inputs, no_expressions);
 
     /// The rows of the split that has the number of the task. Of `context` only that number is taken.
     fn execute(
@@ -110,7 +102,7 @@ impl ExecutionPlan for TaskExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         crate::rows::single::check(self.name(), partition)?;
-        let Run::Here { template, context: own } = &self.run else {
+        let TaskPlace::Here { template, context: own } = &self.run else {
             return internal_err!("a task of a worker is executed by the server's plan");
         };
         let (Some(template), Some(own)) = (template.upgrade(), own.upgrade()) else {
@@ -180,9 +172,8 @@ impl DisplayAs for RemoteExec {
 }
 
 impl ExecutionPlan for RemoteExec {
-    fn name(&self) -> &str {
-        "RemoteExec"
-    }
+    // Those of the template are visited by whom they concern.
+    usual!(name, no_expressions);
 
     fn properties(&self) -> &Arc<PlanProperties> {
         self.part.template.properties()
@@ -199,9 +190,6 @@ impl ExecutionPlan for RemoteExec {
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
         vec![false; self.children().len()]
     }
-
-    // Those of the template are visited by whom they concern.
-    without!(expressions);
 
     fn with_new_children(
         self: Arc<Self>,

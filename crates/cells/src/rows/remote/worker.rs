@@ -51,7 +51,7 @@ const WAITING: usize = 2;
 /// How often a task says how far it is.
 const RUNS_EVERY: Duration = Duration::from_millis(250);
 
-/// How long a stage without tasks is kept, and how often that is checked.
+/// How long a stage without tasks is retained, and how often that is checked.
 const IDLE: Duration = Duration::from_secs(60);
 const IDLE_CHECK: Duration = Duration::from_secs(15);
 
@@ -93,7 +93,7 @@ pub struct RowsTasks {
     runtime: Arc<RowsRuntime>,
     stores: Stores,
     worker: Worker,
-    stages: Mutex<BTreeMap<Key, Known>>,
+    stages: Mutex<BTreeMap<Key, KnownStage>>,
     /// Tasks that compute at the same time: each may need memory for a split.
     turns: Semaphore,
     running: AtomicU64,
@@ -103,7 +103,7 @@ pub struct RowsTasks {
 }
 
 /// A stage, and the tasks that use it.
-struct Known {
+struct KnownStage {
     stage: Arc<Stage>,
     tasks: usize,
     /// When the last task ended.
@@ -166,7 +166,7 @@ impl RowsTasks {
         let rows = Arc::new(AtomicU64::new(0));
         let mut task = JoinSet::new();
         let started = Instant::now();
-        let run = Run { tasks: self.clone(), send, rows: rows.clone(), started };
+        let run = TaskRun { tasks: self.clone(), send, rows: rows.clone(), started };
         task.spawn_on(run.run(start), &threads);
         let (ticks, has_ended) = (None, false);
         let answer = Answer { what, messages, task, rows, started, ticks, has_ended };
@@ -180,11 +180,6 @@ impl RowsTasks {
     /// Ends the tasks of a query and drops its stages.
     pub fn forget(&self, query: [u8; 16]) {
         self.forget_if(|key| key.0 == query);
-    }
-
-    /// Ends all tasks and drops all stages.
-    pub fn forget_all(&self) {
-        self.forget_if(|_| true);
     }
 
     fn forget_if(&self, is_over: impl Fn(&Key) -> bool) {
@@ -213,7 +208,7 @@ impl RowsTasks {
         }
     }
 
-    fn stages(&self) -> MutexGuard<'_, BTreeMap<Key, Known>> {
+    fn stages(&self) -> MutexGuard<'_, BTreeMap<Key, KnownStage>> {
         self.stages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -228,7 +223,7 @@ impl RowsTasks {
         }
         start.plan.as_ref()?;
         let stage = Arc::new(Stage { ready: OnceCell::new(), is_stopped: Arc::default() });
-        let known = Known { stage: stage.clone(), tasks: 1, idle_since: Instant::now() };
+        let known = KnownStage { stage: stage.clone(), tasks: 1, idle_since: Instant::now() };
         stages.insert(key, known);
         drop(stages);
         self.watch(&stage);
@@ -248,7 +243,7 @@ impl RowsTasks {
     }
 
     /// Drops the stages that have had no task for some time.
-    pub(super) fn drop_idle(&self, now: Instant) {
+    fn drop_idle(&self, now: Instant) {
         self.stages().retain(|_, known| {
             known.tasks > 0 || now.saturating_duration_since(known.idle_since) < IDLE
         });
@@ -296,7 +291,7 @@ impl RowsTasks {
         let decoded = Decoded { plan, _stores: Vec::new() };
         let ready = self.ready(&stage, rows.get()?, decoded, batch_rows)?;
         stage.ready = OnceCell::new_with(Some(ready));
-        let known = Known { stage: Arc::new(stage), tasks: 1, idle_since: Instant::now() };
+        let known = KnownStage { stage: Arc::new(stage), tasks: 1, idle_since: Instant::now() };
         self.stages().insert(key, known);
         Ok(())
     }
@@ -335,7 +330,7 @@ impl Drop for InStage {
 }
 
 /// A task on the threads of rows.
-struct Run {
+struct TaskRun {
     tasks: Arc<RowsTasks>,
     send: mpsc::Sender<Bytes>,
     /// Rows that were computed.
@@ -352,7 +347,7 @@ impl Drop for Counted {
     }
 }
 
-impl Run {
+impl TaskRun {
     async fn run(self, start: RowsStart) -> Result<Ended, ExecError> {
         self.tasks.running.fetch_add(1, Relaxed);
         let _counted = Counted(self.tasks.clone());

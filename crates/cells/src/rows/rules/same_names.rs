@@ -8,7 +8,7 @@
 //! it runs, each node whose rows, or the rows that it reads, have a name twice is below a node that lets only
 //! filters on other columns through.
 
-use crate::rows::single::without;
+use crate::rows::single::{shown_by_name, usual};
 use arrow::datatypes::Schema;
 use datafusion::common::Statistics;
 use datafusion::common::config::ConfigOptions;
@@ -16,13 +16,12 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter_pushdown::{
     ChildFilterDescription, FilterDescription, FilterPushdownPhase,
 };
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 
 /// The plan with such nodes below a [`SameNamesExec`].
@@ -62,30 +61,10 @@ struct SameNamesExec {
     names: HashSet<String>,
 }
 
-impl DisplayAs for SameNamesExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SameNamesExec")
-    }
-}
+shown_by_name!(SameNamesExec);
 
 impl ExecutionPlan for SameNamesExec {
-    fn name(&self) -> &str {
-        "SameNamesExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    without!(expressions);
+    usual!(name, properties of input, input, in_order, no_expressions);
 
     fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
         vec![ChildStats::At(partition)]

@@ -7,7 +7,7 @@ use super::WindowsExec;
 use super::gather::exactly;
 use super::grace::JoinRules;
 use super::sort::SortSplitsExec;
-use crate::rows::single::{self, only_input, without};
+use crate::rows::single::{self, only_input, usual};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -56,23 +56,7 @@ impl DisplayAs for ExactExec {
 }
 
 impl ExecutionPlan for ExactExec {
-    fn name(&self) -> &str {
-        "ExactExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    without!(expressions);
+    usual!(name, properties of input, input, in_order, no_expressions);
 
     fn with_new_children(
         self: Arc<Self>,

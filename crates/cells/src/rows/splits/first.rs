@@ -3,12 +3,10 @@
 //! DataFusion's top-k operator drops rows of one partition that are behind those of another, so ties would depend on
 //! which of them ran first. Here each split has an operator of its own.
 
-use crate::rows::single::only_input;
+use crate::rows::single::{only_input, usual};
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -56,24 +54,7 @@ impl DisplayAs for FirstExec {
 }
 
 impl ExecutionPlan for FirstExec {
-    fn name(&self) -> &str {
-        "FirstExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.sort.children()
-    }
-
-    fn apply_expressions(
-        &self,
-        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        self.sort.apply_expressions(visit)
-    }
+    usual!(name, properties, children of sort, expressions of sort);
 
     fn with_new_children(
         self: Arc<Self>,

@@ -5,18 +5,16 @@ use super::in_order::{Anew, Begin, Bounds, in_order, in_order_sharing};
 use super::last::{Others, ending_last};
 use super::replaced;
 use crate::rows::remote::RemoteExec;
-use crate::rows::single;
+use crate::rows::single::{self, usual};
 use crate::rows::stop::unchecked;
 use datafusion::arrow::compute::BatchCoalescer;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_batch_memory_size};
 use datafusion::common::{JoinType, internal_datafusion_err};
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
@@ -248,28 +246,7 @@ impl DisplayAs for GatherExec {
 }
 
 impl ExecutionPlan for GatherExec {
-    fn name(&self) -> &str {
-        "GatherExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
+    usual!(name, properties, input, in_order, no_expressions);
 
     fn with_new_children(
         self: Arc<Self>,

@@ -28,9 +28,10 @@ use super::once::OnceExec;
 use super::sort::limited;
 use super::through::Rows;
 use crate::rows::IsStopped;
+use crate::rows::single::usual;
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::common::{JoinType, internal_datafusion_err, internal_err};
 use datafusion::error::{DataFusionError, Result};
@@ -41,7 +42,7 @@ use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use files::Spilled;
 use futures::future::{BoxFuture, Shared};
 use futures::stream;
@@ -182,27 +183,10 @@ impl DisplayAs for GraceJoinExec {
 }
 
 impl ExecutionPlan for GraceJoinExec {
-    fn name(&self) -> &str {
-        "GraceJoinExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.join.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.join.children()
-    }
+    usual!(name, properties of join, children of join, expressions of join);
 
     fn maintains_input_order(&self) -> Vec<bool> {
         self.join.maintains_input_order()
-    }
-
-    fn apply_expressions(
-        &self,
-        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        self.join.apply_expressions(visit)
     }
 
     fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
@@ -249,15 +233,15 @@ impl ExecutionPlan for GraceJoinExec {
 
 /// Rows of the first side in memory, with the bytes that are counted for each batch.
 #[derive(Clone)]
-struct Held {
+struct HeldRows {
     batches: Vec<(RecordBatch, usize)>,
     memory: Arc<MemoryReservation>,
 }
 
-impl Held {
+impl HeldRows {
     /// The rows, each of which is counted until it is read: the reader counts it then.
     fn rows(self) -> Rows {
-        let Held { batches, memory } = self;
+        let HeldRows { batches, memory } = self;
         let rows = stream::iter(batches).map(move |(batch, bytes)| {
             memory.shrink(bytes);
             Ok(batch)
@@ -273,7 +257,7 @@ impl Held {
 }
 
 /// How the join runs.
-enum Form {
+enum JoinForm {
     /// In memory, so far. These are the rows of the first side, should the table be refused memory.
     Begun(Rows),
     /// In memory: the second side is read.
@@ -281,7 +265,7 @@ enum Form {
     InFiles(Once<Spilled>),
 }
 
-fn locked(form: &Mutex<Form>) -> MutexGuard<'_, Form> {
+fn locked(form: &Mutex<JoinForm>) -> MutexGuard<'_, JoinForm> {
     form.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -292,7 +276,7 @@ struct Build {
     context: Arc<TaskContext>,
     /// The join in memory; `None` if the first side does not fit.
     table: Option<Arc<dyn ExecutionPlan>>,
-    form: Arc<Mutex<Form>>,
+    form: Arc<Mutex<JoinForm>>,
 }
 
 impl Build {
@@ -331,22 +315,22 @@ impl Build {
                 batches = vec![(one, memory.size())];
             }
         }
-        let held = Held { batches, memory: Arc::new(memory) };
+        let held = HeldRows { batches, memory: Arc::new(memory) };
         let form = match refused {
             Some(e) if !may_spill => return Err(e),
             Some(_) => {
-                let form = Form::Begun(held.rows().chain(rest).boxed());
+                let form = JoinForm::Begun(held.rows().chain(rest).boxed());
                 let form = Arc::new(Mutex::new(form));
                 return Ok(Build { join, how, context, table: None, form });
             }
-            None if !may_spill => Form::InMemory,
+            None if !may_spill => JoinForm::InMemory,
             None => {
                 let held = held.clone();
                 let again = async move {
                     drop(hashes);
                     held.again()
                 };
-                Form::Begun(stream::once(again).flatten().boxed())
+                JoinForm::Begun(stream::once(again).flatten().boxed())
             }
         };
         let form = Arc::new(Mutex::new(form));
@@ -400,16 +384,16 @@ impl Build {
     /// The join in files; `None` if the second side is read already.
     fn files(&self) -> Option<Once<Spilled>> {
         let mut form = locked(&self.form);
-        let files = match std::mem::replace(&mut *form, Form::InMemory) {
-            Form::Begun(first) => {
+        let files = match std::mem::replace(&mut *form, JoinForm::InMemory) {
+            JoinForm::Begun(first) => {
                 let (join, context) = (self.join.clone(), self.context.clone());
                 tracing::debug!("a join goes to files: its table does not fit into memory");
                 once(Spilled::of(join, first, self.how.is_stopped.clone(), context))
             }
-            Form::InFiles(files) => files,
-            Form::InMemory => return None,
+            JoinForm::InFiles(files) => files,
+            JoinForm::InMemory => return None,
         };
-        *form = Form::InFiles(files.clone());
+        *form = JoinForm::InFiles(files.clone());
         Some(files)
     }
 }
@@ -419,7 +403,7 @@ fn table(
     join: &HashJoinExec,
     first: Rows,
     others: Option<Others>,
-    form: Arc<Mutex<Form>>,
+    form: Arc<Mutex<JoinForm>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let kind = *join.join_type();
     let first = Arc::new(OnceExec::new(join.left().properties().clone(), first));
@@ -433,8 +417,8 @@ fn table(
     // The second side is read once the table is complete.
     let second = when_read(second, move || {
         let mut form = locked(&form);
-        if matches!(*form, Form::Begun(_)) {
-            *form = Form::InMemory;
+        if matches!(*form, JoinForm::Begun(_)) {
+            *form = JoinForm::InMemory;
         }
     });
     let table = over(join, first, second, kind == JoinType::Full)?.build()?;

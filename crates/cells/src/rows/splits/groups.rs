@@ -17,11 +17,10 @@ use super::gather::{bounds, coalesced, gathered};
 use super::in_order::in_order;
 use super::replaced;
 use super::scatter::{Scatter, Scattered, scattered, value_bytes};
-use crate::rows::single::{self, only_input, without};
+use crate::rows::single::{self, only_input, shown_by_name, usual};
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::utils::memory::get_record_batch_memory_size;
 use datafusion::common::{internal_datafusion_err, internal_err};
 use datafusion::error::Result;
@@ -214,24 +213,11 @@ impl DisplayAs for GroupsExec {
 }
 
 impl ExecutionPlan for GroupsExec {
-    fn name(&self) -> &str {
-        "GroupsExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
+    usual!(name, properties, expressions of aggregate);
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         let Elsewhere { groups, rows } = &self.elsewhere;
         self.aggregate.children().into_iter().chain(groups).chain(rows).collect()
-    }
-
-    fn apply_expressions(
-        &self,
-        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        self.aggregate.apply_expressions(visit)
     }
 
     fn with_new_children(
@@ -433,26 +419,10 @@ impl fmt::Debug for Begun {
     }
 }
 
-impl DisplayAs for Begun {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Begun")
-    }
-}
+shown_by_name!(Begun);
 
 impl ExecutionPlan for Begun {
-    fn name(&self) -> &str {
-        "Begun"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    without!(expressions);
+    usual!(name, properties of input, input, no_expressions);
 
     fn with_new_children(
         self: Arc<Self>,

@@ -109,7 +109,7 @@ struct InOrder<T> {
     parts: usize,
     /// The next part to start.
     next: usize,
-    running: VecDeque<Running<T>>,
+    running: VecDeque<StartedPart<T>>,
     window: usize,
     size: fn(&T) -> usize,
     turns: Arc<Semaphore>,
@@ -126,21 +126,21 @@ struct InOrder<T> {
 }
 
 /// A part that was started.
-struct Running<T> {
+struct StartedPart<T> {
     items: mpsc::UnboundedReceiver<Sized<T>>,
-    held: Arc<Held>,
+    held: Arc<WaitingBytes>,
     /// The one task of the part.
     task: JoinSet<Result<()>>,
 }
 
 /// The bytes of a part that wait for the reader.
-struct Held {
+struct WaitingBytes {
     bytes: AtomicUsize,
     most: usize,
     room: Notify,
 }
 
-impl Held {
+impl WaitingBytes {
     /// Waits until the part may compute more.
     async fn room(&self) {
         loop {
@@ -223,10 +223,10 @@ impl<T: Send + 'static> InOrder<T> {
         Ok(())
     }
 
-    fn start(&self, mut part: BoxStream<'static, Result<T>>) -> Running<T> {
+    fn start(&self, mut part: BoxStream<'static, Result<T>>) -> StartedPart<T> {
         let (send, items) = mpsc::unbounded_channel();
         let (bytes, most, room) = (AtomicUsize::new(0), self.bytes, Notify::new());
-        let held = Arc::new(Held { bytes, most, room });
+        let held = Arc::new(WaitingBytes { bytes, most, room });
         let (turns, size, of) = (self.turns.clone(), self.size, held.clone());
         let mut task = JoinSet::new();
         task.spawn(async move {
@@ -248,7 +248,7 @@ impl<T: Send + 'static> InOrder<T> {
             drop(turn);
             Ok(())
         });
-        Running { items, held, task }
+        StartedPart { items, held, task }
     }
 }
 

@@ -14,7 +14,7 @@
 //! on threads.
 
 use super::groups::{GroupsExec, evaluated};
-use crate::rows::single::{self, only_input};
+use crate::rows::single::{self, only_input, shown_by_name, usual};
 use datafusion::arrow::array::{ArrayRef, BooleanArray};
 use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
@@ -32,12 +32,12 @@ use datafusion::logical_expr::{Accumulator, ColumnarValue, Operator};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, DynamicFilterPhysicalExpr, lit};
 use datafusion::physical_expr::utils::{conjunction, split_conjunction};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::apply_expression_roots;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
 use std::any::Any;
 use std::collections::HashMap;
@@ -175,28 +175,10 @@ fn is_chosen(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     })
 }
 
-impl DisplayAs for KeysExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeysExec")
-    }
-}
+shown_by_name!(KeysExec);
 
 impl ExecutionPlan for KeysExec {
-    fn name(&self) -> &str {
-        "KeysExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
+    usual!(name, properties of input, input, in_order);
 
     fn apply_expressions(
         &self,

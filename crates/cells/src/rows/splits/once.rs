@@ -1,12 +1,12 @@
-//! Rows that are there already as the input of a plan.
+//! Available rows as the input of a plan.
 
-use crate::rows::single::{self, without};
+use crate::rows::single::{self, shown_by_name, usual};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::internal_datafusion_err;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 use futures::stream::BoxStream;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,22 +33,10 @@ impl fmt::Debug for OnceExec {
     }
 }
 
-impl DisplayAs for OnceExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OnceExec")
-    }
-}
+shown_by_name!(OnceExec);
 
 impl ExecutionPlan for OnceExec {
-    fn name(&self) -> &str {
-        "OnceExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    without!(inputs, expressions);
+    usual!(name, properties, no_inputs, no_expressions);
 
     fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         single::check(self.name(), partition)?;

@@ -245,7 +245,7 @@ impl Lists {
         }
     }
 
-    /// Distributes the rows of all splits of an input, behind those that are there.
+    /// Distributes the rows of all splits of an input, behind those that it has.
     pub(super) async fn read(
         &mut self,
         input: Arc<dyn ExecutionPlan>,

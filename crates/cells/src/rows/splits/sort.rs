@@ -15,7 +15,7 @@ mod files;
 use super::gather::{Unit, bounds, partitions_of};
 use super::in_order::{Begin, in_order};
 use super::keys::{Entry, Keys, Run};
-use crate::rows::single::{self, only_input};
+use crate::rows::single::{self, only_input, usual};
 use datafusion::arrow::array::{Array, ArrayRef, UInt64Array};
 use datafusion::arrow::compute::interleave_record_batch;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -136,17 +136,7 @@ impl DisplayAs for SortSplitsExec {
 }
 
 impl ExecutionPlan for SortSplitsExec {
-    fn name(&self) -> &str {
-        "SortSplitsExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
+    usual!(name, properties, input);
 
     fn apply_expressions(
         &self,
@@ -226,7 +216,7 @@ impl SortedRun {
 }
 
 /// Sorted runs in memory.
-struct Held {
+struct SortedRuns {
     batches: Vec<RecordBatch>,
     runs: Vec<Run>,
     /// Batches may be slices of the same rows.
@@ -234,9 +224,9 @@ struct Held {
     memory: MemoryReservation,
 }
 
-impl Held {
+impl SortedRuns {
     fn new(context: &TaskContext) -> Self {
-        Held {
+        SortedRuns {
             batches: Vec::new(),
             runs: Vec::new(),
             counted: RecordBatchMemoryCounter::new(),
@@ -265,14 +255,14 @@ impl Sort {
         let ahead = bounds("sort", &self.context);
         let mut runs = in_order(splits, begin, SortedRun::bytes, ahead);
         let has_files = self.context.runtime_env().disk_manager.tmp_files_enabled();
-        let (mut held, mut files) = (Held::new(&self.context), None);
+        let (mut held, mut files) = (SortedRuns::new(&self.context), None);
         while let Some(run) = runs.try_next().await? {
             if let Err(e) = held.try_grow(&run) {
                 if held.runs.is_empty() || !has_files {
                     return Err(e);
                 }
                 let files = files.get_or_insert_with(|| self.files());
-                let full = std::mem::replace(&mut held, Held::new(&self.context));
+                let full = std::mem::replace(&mut held, SortedRuns::new(&self.context));
                 files.write(self.merged(full)).await?;
                 held.try_grow(&run)?;
             }
@@ -291,8 +281,8 @@ impl Sort {
         SortedFiles::new(&self.input.schema(), &self.context)
     }
 
-    fn merged(&self, held: Held) -> Merge {
-        let Held { batches, runs, counted, memory } = held;
+    fn merged(&self, held: SortedRuns) -> Merge {
+        let SortedRuns { batches, runs, counted, memory } = held;
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let row_bytes = (counted.memory_usage() / rows.max(1)).max(1);
         let batch_rows = self.context.session_config().batch_size().max(1);

@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::lift::session_state;
-use crate::rows::concat::in_order;
 use crate::rows::guard::guarded;
+use crate::rows::physical::in_order;
 use datafusion::arrow::array::{Array, ArrayRef, Float64Array, Int64Array, StringArray};
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::record_batch::RecordBatch;

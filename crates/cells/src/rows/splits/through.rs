@@ -1,11 +1,11 @@
 //! An operator that does something with the rows of each partition.
 
-use crate::rows::single::{only_input, without};
+use crate::rows::single::{only_input, shown_by_name, usual};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use std::fmt;
@@ -37,30 +37,10 @@ impl fmt::Debug for ThroughExec {
     }
 }
 
-impl DisplayAs for ThroughExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ThroughExec")
-    }
-}
+shown_by_name!(ThroughExec);
 
 impl ExecutionPlan for ThroughExec {
-    fn name(&self) -> &str {
-        "ThroughExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    without!(expressions);
+    usual!(name, properties, input, in_order, no_expressions);
 
     fn with_new_children(
         self: Arc<Self>,

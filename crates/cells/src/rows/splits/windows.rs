@@ -14,15 +14,13 @@ use super::in_order::{Begin, in_order};
 use super::once::OnceExec;
 use super::replaced;
 use super::sort::{SortSplitsExec, Sorted};
-use crate::rows::single;
+use crate::rows::single::{self, usual};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::internal_datafusion_err;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_batch_memory_size};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::window::WindowExpr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
@@ -85,24 +83,11 @@ impl DisplayAs for WindowsExec {
 }
 
 impl ExecutionPlan for WindowsExec {
-    fn name(&self) -> &str {
-        "WindowsExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
+    usual!(name, properties, expressions of window);
 
     /// The input of the sort.
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         self.window.children().into_iter().flat_map(|sort| sort.children()).collect()
-    }
-
-    fn apply_expressions(
-        &self,
-        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        self.window.apply_expressions(visit)
     }
 
     fn with_new_children(

@@ -55,11 +55,11 @@ impl Entry {
 
 /// The sizes of a classic TIFF, or of a BigTIFF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Form {
+struct TiffForm {
     is_big: bool,
 }
 
-impl Form {
+impl TiffForm {
     /// Bytes of an offset, and of the value in an entry.
     fn offset(self) -> usize {
         if self.is_big { 8 } else { 4 }
@@ -88,14 +88,19 @@ impl Form {
 pub(super) fn encode(raster: &Raster<'_>, levels: &[Level], nodata: Option<Scalar>) -> Vec<u8> {
     let tiles = levels.iter().flat_map(|level| &level.tiles);
     let bytes: u64 = tiles.map(|tile| u64::from(tile.bytes) + AROUND).sum();
-    let classic = written(Form { is_big: false }, raster, levels, nodata);
+    let classic = written(TiffForm { is_big: false }, raster, levels, nodata);
     match classic.len() as u64 + bytes <= u64::from(u32::MAX) {
         true => classic,
-        false => written(Form { is_big: true }, raster, levels, nodata),
+        false => written(TiffForm { is_big: true }, raster, levels, nodata),
     }
 }
 
-fn written(form: Form, raster: &Raster<'_>, levels: &[Level], nodata: Option<Scalar>) -> Vec<u8> {
+fn written(
+    form: TiffForm,
+    raster: &Raster<'_>,
+    levels: &[Level],
+    nodata: Option<Scalar>,
+) -> Vec<u8> {
     let ghost = ghost(raster.bands.len());
     let start = if form.is_big { 16 } else { 8 } + ghost.len();
     let first = start.next_multiple_of(2);
@@ -118,7 +123,7 @@ fn written(form: Form, raster: &Raster<'_>, levels: &[Level], nodata: Option<Sca
     out
 }
 
-/// What tells GDAL how the file is laid out.
+/// The layout of the file, as GDAL reads it.
 fn ghost(bands: usize) -> Vec<u8> {
     let mut text = String::from(
         "LAYOUT=IFDS_BEFORE_DATA\nBLOCK_ORDER=ROW_MAJOR\nBLOCK_LEADER=SIZE_AS_UINT4\n\
@@ -134,7 +139,7 @@ fn ghost(bands: usize) -> Vec<u8> {
 
 /// The entries of level `n` in ascending order, with room for the offsets of its tiles.
 fn entries(
-    form: Form,
+    form: TiffForm,
     raster: &Raster<'_>,
     levels: &[Level],
     n: usize,
@@ -193,7 +198,7 @@ fn shown(v: Scalar) -> String {
 }
 
 /// Sets the offsets of tiles; the first one begins at `at`.
-fn place(form: Form, levels: &[Level], mut at: u64, ifds: &mut [Vec<Entry>]) {
+fn place(form: TiffForm, levels: &[Level], mut at: u64, ifds: &mut [Vec<Entry>]) {
     for (level, entries) in levels.iter().zip(ifds).rev() {
         let Some(offsets) = entries.iter_mut().find(|e| e.tag == 324) else { continue };
         offsets.bytes.clear();
@@ -204,7 +209,7 @@ fn place(form: Form, levels: &[Level], mut at: u64, ifds: &mut [Vec<Entry>]) {
     }
 }
 
-fn directory(form: Form, entries: &[Entry], is_last: bool, out: &mut Vec<u8>) {
+fn directory(form: TiffForm, entries: &[Entry], is_last: bool, out: &mut Vec<u8>) {
     let start = out.len();
     let end = start + form.size(entries);
     let mut value = start + form.count() + (4 + 2 * form.offset()) * entries.len() + form.offset();
@@ -246,7 +251,7 @@ mod tests {
     #[test]
     fn values_are_in_entries_or_behind_them() {
         for is_big in [false, true] {
-            let form = Form { is_big };
+            let form = TiffForm { is_big };
             let entries = [Entry::shorts(258, &[8]), Entry::doubles(33550, &[1.0, 2.0, 0.0])];
             let mut out = vec![0; 10];
             directory(form, &entries, false, &mut out);

@@ -185,7 +185,7 @@ impl Session {
         let Some(Found::Dataset(dataset)) =
             Opener::new(self, Vec::new(), statement).find(name).await?
         else {
-            return Err(Error::Internal { what: format!("`{name}` is no tensor") });
+            return Err(Error::Internal { what: format!("`{name}` is not a tensor") });
         };
         let labels = self.plan(&insert.query, statement).await?.labels;
         let dim = grown(name, &dataset, &labels)?;
@@ -231,7 +231,7 @@ fn grown(name: &str, dataset: &Dataset, results: &[Labels]) -> Result<String, Er
             Err(cannot(name, "only a dimension with a name can grow".into(), NAMED.into()))
         }
         (None, _) if !results.iter().flat_map(|r| &r.dims).any(|dim| dim.coord.is_some()) => {
-            let reason = "no dimension has labels, which would tell new cells from stored ones";
+            let reason = "no dimension has labels, which distinguish new cells from stored ones";
             Err(cannot(name, reason.into(), NAMED.into()))
         }
         (None, _) => fault("all labels of the result are stored already".into()),
@@ -323,6 +323,6 @@ fn replacement(
     let mut parsed = tessera_frontend::parse(&text).map_err(Error::stage)?;
     match parsed.pop().map(|p| p.statement) {
         Some(Statement::Query(query)) => Ok(query),
-        _ => Err(Error::Internal { what: "an INSERT that is no query".into() }),
+        _ => Err(Error::Internal { what: "an INSERT that is not a query".into() }),
     }
 }

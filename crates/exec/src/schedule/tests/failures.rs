@@ -57,12 +57,6 @@ fn a_cancelled_statement_does_not_start_and_dropping_one_cancels_it() {
     drop(b.runtime.start(plan.clone(), runner(), sink(), &CancelToken::new()).unwrap());
     b.is_empty();
 
-    let soon = std::time::Instant::now() + Duration::from_millis(20);
-    let token = CancelToken::with_deadline(soon);
-    let error = b.runtime.run(plan.clone(), runner(), sink(), &token).unwrap_err();
-    assert_eq!((error.code(), error.class().name()), ("deadline_exceeded", "limit"));
-    b.is_empty();
-
     // A runtime that ends cancels its statements.
     let running = b.runtime.start(plan.clone(), runner(), sink(), &CancelToken::new()).unwrap();
     drop(b);
@@ -116,12 +110,11 @@ fn transient_errors_are_retried_a_bounded_number_of_times() {
     let b = bench(2, 1 << 20);
     let flaky = |failures: u64| {
         let left = Arc::new(AtomicU64::new(failures));
-        let lost = move || Error::SourceUnavailable { what: "x/0".into(), reason: "503".into() };
         Arc::new(ToyRunner {
             fetch: Some(Arc::new(move |n| {
                 let fails =
                     n == 9 && left.fetch_update(SeqCst, SeqCst, |l| l.checked_sub(1)).is_ok();
-                if fails { Err(lost()) } else { Ok(()) }
+                if fails { Err(unavailable()) } else { Ok(()) }
             })),
             ..ToyRunner::new(&plan)
         })
@@ -132,7 +125,7 @@ fn transient_errors_are_retried_a_bounded_number_of_times() {
     check(&plan, &sink);
     assert_eq!(outcome.stats.retries, 3);
     let outcome = b.run(&plan, flaky(4), &Arc::new(Collect::default()));
-    assert_eq!(outcome.result.unwrap_err().code(), "source_unavailable");
+    assert_eq!(outcome.result.unwrap_err().code(), "unreachable");
     assert_eq!(outcome.stats.retries, 3);
     b.is_empty();
 
@@ -142,7 +135,7 @@ fn transient_errors_are_retried_a_bounded_number_of_times() {
     let runner = Arc::new(ToyRunner {
         before: Box::new(move |stage, n, _| {
             if (stage.0, n) == (0, 4) && failed.fetch_add(1, SeqCst) == 0 {
-                return Err(Error::SourceUnavailable { what: "x".into(), reason: "crc".into() });
+                return Err(unavailable());
             }
             Ok(())
         }),
@@ -189,8 +182,7 @@ fn a_panic_where_all_statements_are_looked_at_ends_one_of_them() {
     let (fits, large) = (tree(6, 10), tree(6, 1000));
     for (plan, faults) in [(&fits, 1), (&large, 1), (&large, 2), (&large, 100)] {
         let b = bench(2, 20_000);
-        let watchdog =
-            CancelToken::with_deadline(std::time::Instant::now() + Duration::from_secs(60));
+        let watchdog = watchdog();
         let quiet = tree(9, 10);
         let sink = Arc::new(Collect::default());
         let runner = Arc::new(ToyRunner::new(&quiet));

@@ -103,7 +103,7 @@ fn a_statement_keeps_to_its_own_budget_while_others_run() {
     let busy = endless();
     let plan = rechunk(80, 20, 8 << 10, true);
     let wide = rechunk(8, 5, 100, false);
-    let watchdog = CancelToken::with_deadline(std::time::Instant::now() + Duration::from_secs(60));
+    let watchdog = watchdog();
     for spill in [1 << 30, 0] {
         let b = spilling(2, 64 << 20, spill);
         let hooked = ToyRunner::hooked(&busy, |_, _, _| {
@@ -170,7 +170,7 @@ fn a_large_statement_does_not_starve_a_small_one() {
     let large = rechunk(40, 1_000_000, 8 << 10, true);
     let small = rechunk(3, 4, 8 << 10, false);
     let b = spilling(2, 512 << 10, 1 << 30);
-    let watchdog = CancelToken::with_deadline(std::time::Instant::now() + Duration::from_secs(60));
+    let watchdog = watchdog();
     let runner = Arc::new(ToyRunner::new(&large));
     let first =
         b.runtime.start(large.clone(), runner, Arc::new(Collect::default()), &watchdog).unwrap();
@@ -199,7 +199,7 @@ fn small_statements_do_not_starve_a_large_one() {
     let small = endless();
     let large = rechunk(4, 3, 30_000, false);
     let b = spilling(2, narrowest(&large) + 1000, 1 << 30);
-    let watchdog = CancelToken::with_deadline(std::time::Instant::now() + Duration::from_secs(60));
+    let watchdog = watchdog();
     let hooked = ToyRunner::hooked(&small, |_, _, _| {
         std::thread::sleep(Duration::from_micros(200));
         Ok(())

@@ -1,6 +1,8 @@
 //! Register allocation.
 
-use super::{Body, Check, Compiled, Index, InputSlot, InputSource, Ins, Out, OutputSlot, Part};
+use super::{
+    Body, Check, Compiled, Index, InputSlot, InputSource, Ins, Out, OutputSlot, StatePart,
+};
 use super::{PartSlot, ReduceSlot, Slot, TailSlot, Val, name};
 use crate::ops::{self, N, TILES, TileOp};
 use crate::{KernelError, stream, unsupported};
@@ -220,7 +222,7 @@ impl<'a> Slots<'a> {
         InputSource::Index(Index { offset, strides, floats, count })
     }
 
-    fn part(&mut self, p: &Part, index_of: &[usize]) -> Result<PartSlot, KernelError> {
+    fn part(&mut self, p: &StatePart, index_of: &[usize]) -> Result<PartSlot, KernelError> {
         let tail = match (&p.tail, p.fns.tails) {
             (Some(t), Some(fns)) => Some(TailSlot {
                 fns: fns(t.tail, self.body.level),

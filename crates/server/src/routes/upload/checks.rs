@@ -49,7 +49,7 @@ pub(super) fn names(text: &str) -> Result<Vec<String>, Error> {
     }
 }
 
-/// Checks an Arrow stream that is kept as rows. Its batches are left to the statements that read them.
+/// Checks an Arrow stream that is stored as rows. Its batches are left to the statements that read them.
 ///
 /// # Errors
 /// An incomplete or unreadable stream.

@@ -148,7 +148,7 @@ pub(super) fn seconds(year: u64, month: u64, day: u64, clock: [u64; 3]) -> Resul
     };
     let us = (hour < 24 && minute < 60 && second < 60).then(|| join(date, Calendar::Standard));
     us.flatten().map(|us| us / 1_000_000).ok_or_else(|| {
-        format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} is no date")
+        format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} is not a date")
     })
 }
 

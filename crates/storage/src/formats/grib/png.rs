@@ -65,7 +65,7 @@ fn chunks(data: &[u8]) -> Result<(Header, Vec<u8>), String> {
         }
         rest = &after[end..];
     }
-    Ok((header.ok_or("PNG: there is no header")?, packed))
+    Ok((header.ok_or("PNG: no header found")?, packed))
 }
 
 fn read_header(body: &[u8]) -> Result<Header, String> {

@@ -192,7 +192,7 @@ fn gaussian_index(n: u32, latitude: f64) -> Result<u64, String> {
     // A few models write the first latitude with two decimals.
     match off(&best) < 0.01_f64.max(9.0 / f64::from(n)) {
         true => Ok(best),
-        false => Err(format!("{latitude} is no Gaussian latitude of N = {n}")),
+        false => Err(format!("{latitude} is not a Gaussian latitude of N = {n}")),
     }
 }
 

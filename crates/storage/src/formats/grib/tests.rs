@@ -10,9 +10,8 @@ mod shapes;
 use crate::source::Options;
 use crate::source::error::SourceError;
 use crate::source::many::list_of;
-
-use crate::source::{ArrayReader, Opened, Stores, open};
-use std::time::Duration;
+use crate::source::tests::{read, run, stores};
+use crate::source::{Opened, open};
 use tessera_planner::catalog::{CoordValues, Variable};
 use tessera_planner::region::{Dims, Region};
 
@@ -24,13 +23,8 @@ fn bytes(name: &str) -> Vec<u8> {
     std::fs::read(path(name)).unwrap()
 }
 
-fn run<T>(f: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f)
-}
-
 fn opened(path: &str) -> Result<Opened, SourceError> {
-    let stores = Stores::with_environment(Duration::from_secs(30), []);
-    run(open(path, &Options::default(), &stores))
+    run(open(path, &Options::default(), &stores()))
 }
 
 /// Opens bytes as a file.
@@ -42,13 +36,6 @@ fn opened_bytes(bytes: &[u8]) -> Result<Opened, SourceError> {
     // Cells are read later.
     std::mem::forget(dir);
     out
-}
-
-fn read(reader: &ArrayReader, region: &Region) -> Result<Vec<u8>, SourceError> {
-    let fetched = run(reader.fetch(region))?;
-    let mut out = vec![0xA5; region.cells() as usize * reader.source().dtype.size()];
-    reader.decode(fetched, region, &mut out)?;
-    Ok(out)
 }
 
 fn variable<'a>(opened: &'a Opened, name: &str) -> &'a Variable {
@@ -103,7 +90,7 @@ fn files_of_one_time_each_are_joined_along_it() {
         std::fs::write(&file, messages[i]).unwrap();
         file.to_str().unwrap().to_string()
     });
-    let stores = Stores::with_environment(Duration::from_secs(30), []);
+    let stores = stores();
     for (combine, want) in [
         ("nested", [1_704_110_400.0, 1_704_067_200.0]),
         ("by_coords", [1_704_067_200.0, 1_704_110_400.0]),

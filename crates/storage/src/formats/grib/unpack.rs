@@ -249,7 +249,7 @@ fn runs(
         0 => Ok(MISSING),
         i => {
             let v = levels.get(i as usize - 1).map(|b| f64::from(u16::from_be_bytes(*b)));
-            v.map(|v| scale.cell(v)).ok_or_else(|| format!("there is no level {i}"))
+            v.map(|v| scale.cell(v)).ok_or_else(|| format!("no such level: {i}"))
         }
     };
     let (mut filled, mut read) = (0, 0);

@@ -227,7 +227,7 @@ impl Chunks {
         let is_sorted = children.is_sorted_by(|a, b| a.first.cmp(&b.first) == Ordering::Less);
         match is_sorted {
             true => Ok(Node { depth, children }),
-            false => Err(Fault::bad(at, "the chunks of a node are not in order")),
+            false => Err(Fault::bad(at, "the chunks of a node are not sorted")),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// The first bytes of a superblock.
-pub(super) const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
+const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 
 /// Offset of the last place that is searched for a superblock.
 const LAST_PLACE: u64 = 1 << 15;
@@ -103,7 +103,7 @@ impl<'f> File<'f> {
                 return Ok((file, found.root));
             }
         }
-        Err(Fault::bad(0, "there is no superblock"))
+        Err(Fault::bad(0, "no superblock found"))
     }
 
     pub(super) fn new(view: &'f View<'f>, sizes: Sizes) -> File<'f> {
@@ -125,7 +125,7 @@ impl<'f> File<'f> {
             .base
             .checked_add(address)
             .filter(|at| *at <= self.view.len())
-            .ok_or_else(|| Fault::bad(self.sizes.base, format!("{address} is no address")))
+            .ok_or_else(|| Fault::bad(self.sizes.base, format!("{address} is not an address")))
     }
 
     /// The bytes at an address.

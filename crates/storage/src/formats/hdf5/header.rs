@@ -235,7 +235,7 @@ pub(super) fn shared<'m>(
 
 /// A message in the heap of shared messages, which the extension of the superblock leads to.
 pub(super) fn in_heap<'m>(file: &File<'_>, id: &[u8], kind: u16) -> Result<Reader<'m>, Fault> {
-    let none = || Fault::bad(file.sizes.base, "there is no table of shared messages");
+    let none = || Fault::bad(file.sizes.base, "it has no table of shared messages");
     let extension = Header::read(file, file.extension.ok_or_else(none)?)?;
     let mut r = extension.get(kind::SHARED_TABLE).ok_or_else(none)?.reader();
     version(&mut r, "a table of shared messages", 0)?;

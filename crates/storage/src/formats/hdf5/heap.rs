@@ -129,7 +129,7 @@ pub(super) fn text(file: &File<'_>, bytes: &[u8], at: u64) -> Result<String, Fau
     let (count, Some((heap, index))) = value(file, bytes, at)? else { return Ok(String::new()) };
     let text = heap.get(index).and_then(|t| t.get(..usize::try_from(count).ok()?));
     let text = text.ok_or_else(|| {
-        Fault::bad(at, format!("there is no text of {count} bytes at object {index} of its heap"))
+        Fault::bad(at, format!("no text of {count} bytes found at object {index} of its heap"))
     })?;
     // A text may end with the zero of C.
     Ok(String::from_utf8_lossy(text).trim_end_matches('\0').to_string())

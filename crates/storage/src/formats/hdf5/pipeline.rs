@@ -17,11 +17,11 @@ const FILTERS_MAX: u8 = 32;
 /// The filters of a dataset, in the order in which they are applied.
 #[derive(Debug, Default)]
 pub(super) struct Pipeline {
-    list: Vec<Entry>,
+    list: Vec<FilterEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct FilterEntry {
     id: u16,
     name: String,
     values: Vec<u32>,
@@ -49,7 +49,7 @@ pub(super) fn list(r: &mut Reader<'_>) -> Result<Pipeline, Fault> {
         let name = String::from_utf8_lossy(r.bytes(pad)?).trim_end_matches('\0').to_string();
         let values = (0..count).map(|_| r.u32()).collect::<Result<_, _>>()?;
         r.skip(if version == 1 && count % 2 == 1 { 4 } else { 0 })?;
-        out.list.push(Entry { id, name, values });
+        out.list.push(FilterEntry { id, name, values });
     }
     Ok(out)
 }
@@ -62,12 +62,12 @@ impl Pipeline {
     /// The codecs of chunks of `bytes` bytes with numbers of `swapped` bytes. The error names a filter that is not
     /// known.
     pub(super) fn filters(&self, bytes: u64, swapped: usize) -> Result<Filters, String> {
-        let list = self.list.iter().map(Entry::filter).collect::<Result<_, _>>()?;
+        let list = self.list.iter().map(FilterEntry::filter).collect::<Result<_, _>>()?;
         Ok(Filters::new(list, bytes, swapped))
     }
 }
 
-impl Entry {
+impl FilterEntry {
     fn value(&self, i: usize) -> Result<usize, String> {
         let v = self.values.get(i).map(|v| *v as usize);
         v.ok_or_else(|| format!("HDF5 filter {} with {} parameters", self.id, self.values.len()))

@@ -7,8 +7,8 @@ mod samples;
 use crate::formats::hdf5::Hdf5;
 use crate::formats::view::{Fault, View};
 use crate::formats::{Format, Group};
-use crate::source::{Opened, Options, SourceError, Stores, open};
-use std::time::Duration;
+use crate::source::tests::{run, stores};
+use crate::source::{Opened, Options, SourceError, open};
 
 /// The samples.
 const SAMPLES: [&str; 10] = [
@@ -30,14 +30,6 @@ fn path(name: &str) -> String {
 
 fn bytes(name: &str) -> Vec<u8> {
     std::fs::read(path(name)).unwrap()
-}
-
-fn run<T>(f: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f)
-}
-
-fn stores() -> Stores {
-    Stores::with_environment(Duration::from_secs(30), [])
 }
 
 /// Opens a group of a file, without CF's decoding.

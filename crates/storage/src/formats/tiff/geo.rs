@@ -51,7 +51,7 @@ pub(super) struct Geo {
 
 impl Geo {
     pub(super) fn read(file: &View<'_>, ifd: &Ifd<'_>) -> Result<Geo, Fault> {
-        let keys = Keys::read(file, ifd)?;
+        let keys = GeoKeys::read(file, ifd)?;
         let raster = keys.number(key::RASTER);
         let tie = ifd.floats(file, tags::TIE_POINTS, 7)?;
         let scale = ifd.floats(file, tags::PIXEL_SCALE, 3)?;
@@ -139,16 +139,16 @@ impl Geo {
 }
 
 /// The key directory: lists of key, place, count, value.
-struct Keys {
+struct GeoKeys {
     directory: Vec<u64>,
     texts: String,
 }
 
-impl Keys {
-    fn read(file: &View<'_>, ifd: &Ifd<'_>) -> Result<Keys, Fault> {
+impl GeoKeys {
+    fn read(file: &View<'_>, ifd: &Ifd<'_>) -> Result<GeoKeys, Fault> {
         let directory = ifd.uints(file, tags::GEO_KEYS, KEYS_MAX)?;
         let texts = ifd.text(file, tags::GEO_TEXTS)?.unwrap_or_default();
-        Ok(Keys { directory, texts })
+        Ok(GeoKeys { directory, texts })
     }
 
     fn entry(&self, key: u64) -> Option<&[u64]> {

@@ -89,7 +89,7 @@ struct Component {
 }
 
 /// A component in a scan.
-struct Part {
+struct ScanComponent {
     /// Its index.
     of: usize,
     dc: Huffman,
@@ -202,7 +202,7 @@ impl Decoder {
                 return Err(format!("jpeg: two scans of the component {id}"));
             }
             let table = |all: &'_ [Option<Huffman>; 4], n: usize| all.get(n)?.clone();
-            parts.push(Part {
+            parts.push(ScanComponent {
                 of,
                 dc: table(&self.dc, tables >> 4).ok_or("jpeg: a Huffman table is missing")?,
                 ac: table(&self.ac, tables & 15).ok_or("jpeg: a Huffman table is missing")?,
@@ -245,7 +245,7 @@ impl Decoder {
     }
 }
 
-impl Part {
+impl ScanComponent {
     /// The coefficients of the next block.
     fn block(&mut self, bits: &mut Bits<'_>) -> Result<[i32; 64], String> {
         let mut out = [0; 64];

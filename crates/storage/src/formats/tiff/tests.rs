@@ -4,6 +4,7 @@
 mod damaged;
 mod remote;
 
+use crate::source::tests::{run, stores};
 use crate::source::{ArrayReader, Opened, Options, SourceError, Stores, open};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -22,14 +23,6 @@ fn folder() -> PathBuf {
 fn expected() -> BTreeMap<String, Value> {
     let text = std::fs::read_to_string(folder().join("expected.json")).unwrap();
     serde_json::from_str(&text).unwrap()
-}
-
-fn stores() -> Stores {
-    Stores::with_environment(Duration::from_secs(30), [])
-}
-
-fn run<T>(f: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f)
 }
 
 fn open_sample(name: &str, cf: bool) -> Result<Opened, SourceError> {

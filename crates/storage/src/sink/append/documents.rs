@@ -116,7 +116,7 @@ impl Documents {
             return Ok((documents, Some((bytes, version))));
         }
         let Some(group) = folder.get(".zgroup").await? else {
-            return Err(unsupported(format!("`{}` is no Zarr group", folder.display())));
+            return Err(unsupported(format!("`{}` is not a Zarr group", folder.display())));
         };
         let mut nodes = Map::new();
         nodes.insert(".zgroup".into(), Value::Object(parse(".zgroup", &group)?));

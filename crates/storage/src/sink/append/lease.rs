@@ -24,12 +24,12 @@ const LOOKED_AT_EVERY: Duration = Duration::from_millis(if cfg!(test) { 100 } el
 #[derive(Debug)]
 pub(super) struct Lease {
     folder: Folder,
-    held: Arc<Mutex<Held>>,
+    held: Arc<Mutex<HeldLease>>,
     renewal: tokio::task::JoinHandle<()>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldLease {
     version: Version,
     until: Instant,
 }
@@ -68,7 +68,7 @@ impl Lease {
     }
 
     fn held(folder: &Folder, version: Version, asked: Instant) -> Lease {
-        let held = Arc::new(Mutex::new(Held { version, until: asked + TRUSTED }));
+        let held = Arc::new(Mutex::new(HeldLease { version, until: asked + TRUSTED }));
         let renewal = tokio::spawn(renew(folder.clone(), held.clone()));
         Lease { folder: folder.clone(), held, renewal }
     }
@@ -99,13 +99,13 @@ impl Drop for Lease {
     }
 }
 
-async fn renew(folder: Folder, held: Arc<Mutex<Held>>) {
+async fn renew(folder: Folder, held: Arc<Mutex<HeldLease>>) {
     loop {
         tokio::time::sleep(RENEWED_EVERY).await;
         let asked = Instant::now();
         let version = lock(&held).version.clone();
         match put(&folder, Mode::Update(version)).await {
-            Ok(Put::Done(version)) => *lock(&held) = Held { version, until: asked + TRUSTED },
+            Ok(Put::Done(version)) => *lock(&held) = HeldLease { version, until: asked + TRUSTED },
             Ok(Put::Other(_)) => {
                 lock(&held).until = asked;
                 return;
@@ -122,7 +122,7 @@ enum Put {
     Other(Option<Version>),
 }
 
-/// Puts a document that no other has the text of: if the answer is lost, the stored text tells whose it is.
+/// Puts a document that no other has the text of: if the response is lost, the stored text shows whose it is.
 async fn put(folder: &Folder, mode: Mode) -> Result<Put, SinkError> {
     let id = uuid::Uuid::new_v4().simple().to_string();
     let text = serde_json::json!({"about": "an append by Tessera runs", "renewal": id}).to_string();
@@ -137,6 +137,6 @@ async fn put(folder: &Folder, mode: Mode) -> Result<Put, SinkError> {
     })
 }
 
-fn lock(held: &Mutex<Held>) -> std::sync::MutexGuard<'_, Held> {
+fn lock(held: &Mutex<HeldLease>) -> std::sync::MutexGuard<'_, HeldLease> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }

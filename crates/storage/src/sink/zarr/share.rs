@@ -255,7 +255,7 @@ impl ZarrWriter {
         }
     }
 
-    /// Takes over the chunks that other processes wrote. Later ones are kept away.
+    /// Takes over the chunks that other processes wrote. Later ones are refused.
     pub(super) async fn take_parts(&self) -> Result<(), SinkError> {
         let Some(id) = self.sharing.id.get() else { return Ok(()) };
         let is_remote = !self.destination.is_local();
@@ -307,7 +307,7 @@ impl ZarrWriter {
             return self.sharing.others.ended().await;
         }
         if let Err(e) = self.destination.fence_parts() {
-            tracing::warn!(target = self.display, error = %e, "other processes could not be kept from writing chunks of a removed output");
+            tracing::warn!(target = self.display, error = %e, "other processes may still write chunks of a removed output");
         }
     }
 }

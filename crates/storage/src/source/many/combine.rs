@@ -138,7 +138,7 @@ impl Job<'_> {
         }
         match parts.pop() {
             Some(only) if parts.is_empty() => Ok(only.opened),
-            _ => Err(self.fault("there is no file")),
+            _ => Err(self.fault("no file found")),
         }
     }
 
@@ -172,7 +172,7 @@ impl Job<'_> {
     fn merge(&self, parts: Vec<Part>) -> Result<Opened, SourceError> {
         let mut parts = parts.into_iter();
         let Some(Part { name, opened: mut out }) = parts.next() else {
-            return Err(self.fault("there is no file"));
+            return Err(self.fault("no file found"));
         };
         let mut owners: BTreeMap<String, String> =
             names(&out.dataset).map(|v| (v.to_string(), name.clone())).collect();

@@ -1,24 +1,16 @@
 //! The images of `tests/data/formats/ome_zarr`, on a disk and on a web server, which has no listing.
 
 use crate::clouds::web::{Manners, Web};
+use crate::source::tests::{run, stores};
 use crate::source::{Opened, Options, SourceError, Stores, open};
 use serde_json::Value;
 use std::path::Path;
-use std::time::Duration;
 use tessera_planner::catalog::{Coord, CoordValues};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::Region;
 
 fn root() -> String {
     format!("{}/../../tests/data/formats/ome_zarr", env!("CARGO_MANIFEST_DIR"))
-}
-
-fn run<T>(f: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f)
-}
-
-fn stores() -> Stores {
-    Stores::with_environment(Duration::from_secs(30), [])
 }
 
 fn try_open(url: &str, stores: &Stores) -> Result<Opened, SourceError> {

@@ -36,7 +36,7 @@ pub(super) fn parse(
     };
     let refs = match (is_v1, document.remove("refs")) {
         (true, Some(Value::Object(refs))) => refs,
-        (true, _) => return Err(Unfit::Bad("`refs` is missing or no object".into())),
+        (true, _) => return Err(Unfit::Bad("`refs` is missing or not an object".into())),
         (false, _) => document,
     };
     let is_zarr = |k: &str| {
@@ -55,7 +55,7 @@ pub(super) fn parse(
         let bad = |reason: &str| Unfit::Bad(format!("the reference `{key}` {reason}"));
         let made = match value {
             Value::String(text) => {
-                Reference::Inline(inline(text.as_bytes()).ok_or_else(|| bad("is no base64"))?)
+                Reference::Inline(inline(text.as_bytes()).ok_or_else(|| bad("is not base64"))?)
             }
             Value::Array(parts) => {
                 let url = parts.first().and_then(Value::as_str);
@@ -69,7 +69,7 @@ pub(super) fn parse(
                         let end = start.checked_add(n);
                         Some(start..end.ok_or_else(|| bad("ends beyond 2^64"))?)
                     }
-                    _ => return Err(bad("is no `[url, offset, length]`")),
+                    _ => return Err(bad("is not `[url, offset, length]`")),
                 };
                 let file = match files.get(&url) {
                     Some(file) => file.clone(),

@@ -38,14 +38,14 @@ pub(super) enum Row {
 #[derive(Debug)]
 pub(super) struct Table {
     paths: Vec<Arc<str>>,
-    parts: Vec<Part>,
+    parts: Vec<PathRange>,
     /// Inline bytes by row.
     raws: BTreeMap<usize, Bytes>,
     bytes: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct PathRange {
     /// Its index, or `NO_PATH`.
     path: u32,
     offset: u64,
@@ -59,7 +59,7 @@ impl Table {
     pub(super) fn parse(file: Bytes, rows_max: u64) -> Result<Table, String> {
         // The crate's decoders trust some numbers of a file.
         catch_unwind(AssertUnwindSafe(|| read(file, rows_max)))
-            .unwrap_or_else(|_| Err("it is no valid Parquet: a page cannot be decoded".into()))
+            .unwrap_or_else(|_| Err("it is not valid Parquet: a page cannot be decoded".into()))
     }
 
     /// The row of a chunk; `None` beyond the last one.
@@ -87,7 +87,7 @@ impl Table {
 }
 
 fn no_parquet(e: ParquetError) -> String {
-    format!("it is no valid Parquet: {e}")
+    format!("it is not valid Parquet: {e}")
 }
 
 fn read(file: Bytes, rows_max: u64) -> Result<Table, String> {
@@ -117,7 +117,7 @@ fn read(file: Bytes, rows_max: u64) -> Result<Table, String> {
                 let (start, bytes) = column.byte_range();
                 file.get(usize::try_from(start).ok()?..usize::try_from(start + bytes).ok()?)
             });
-            let pages = pages.ok_or("it is no valid Parquet: a column is outside of the file")?;
+            let pages = pages.ok_or("it is not valid Parquet: a column is outside of the file")?;
             unpacked = unpacked.saturating_add(unpacked_bytes(pages));
         }
     }
@@ -147,7 +147,7 @@ fn read(file: Bytes, rows_max: u64) -> Result<Table, String> {
 
 /// Checks the lists in the footer, for whose elements the crate allocates memory.
 fn check_footer(file: &[u8]) -> Result<(), String> {
-    let wrong = |reason: &str| format!("it is no valid Parquet: its footer: {reason}");
+    let wrong = |reason: &str| format!("it is not valid Parquet: its footer: {reason}");
     let Some((rest, end)) = file.split_last_chunk::<8>() else {
         return Err(wrong("it is cut off"));
     };
@@ -188,7 +188,7 @@ fn unpacked_bytes(pages: &[u8]) -> u64 {
 struct Made {
     paths: Vec<Arc<str>>,
     known: HashMap<Vec<u8>, u32>,
-    parts: Vec<Part>,
+    parts: Vec<PathRange>,
     raws: BTreeMap<usize, Bytes>,
 }
 
@@ -203,24 +203,25 @@ impl Made {
         raws: Option<Texts>,
     ) -> Result<(), String> {
         let first = self.parts.len();
-        let none = Part { path: NO_PATH, offset: 0, size: 0 };
+        let none = PathRange { path: NO_PATH, offset: 0, size: 0 };
         self.parts.resize(first + rows, none);
         let (paths, offsets, sizes) = parts.unwrap_or_default();
         for (i, ((path, offset), size)) in paths.iter().zip(offsets).zip(sizes).enumerate() {
             let Some(path) = path else { continue };
             let row = first + i;
-            let path = self.path(path).ok_or_else(|| format!("`path` of row {row} is no UTF-8"))?;
+            let path =
+                self.path(path).ok_or_else(|| format!("`path` of row {row} is not UTF-8"))?;
             if offset.checked_add(size).is_none() {
                 return Err(format!("the part in row {row} ends beyond 2^64"));
             }
-            self.parts[row] = Part { path, offset, size };
+            self.parts[row] = PathRange { path, offset, size };
         }
         for (i, raw) in raws.into_iter().flatten().enumerate() {
             let Some(raw) = raw else { continue };
             let row = first + i;
             let bytes = match raw.data().starts_with(b"base64:") {
                 true => {
-                    inline(raw.data()).ok_or_else(|| format!("`raw` of row {row} is no base64"))?
+                    inline(raw.data()).ok_or_else(|| format!("`raw` of row {row} is not base64"))?
                 }
                 false => Bytes::from_owner(raw),
             };
@@ -244,7 +245,7 @@ impl Made {
     fn table(self) -> Table {
         let texts: usize = self.paths.iter().map(|p| p.len() + size_of::<Arc<str>>()).sum();
         let raws: usize = self.raws.values().map(|r| r.len() + 2 * size_of::<Bytes>()).sum();
-        let bytes = texts + raws + self.parts.len() * size_of::<Part>();
+        let bytes = texts + raws + self.parts.len() * size_of::<PathRange>();
         let Made { paths, parts, raws, .. } = self;
         Table { paths, parts, raws, bytes }
     }

@@ -90,7 +90,7 @@ impl Tables {
                 format!("`{RECORD_SIZE}` is {found}, expected 1 to {RECORD_SIZE_MAX}")
             })?;
         let Some(Value::Object(metadata)) = document.get("metadata") else {
-            return Err("`metadata` is missing or no object".into());
+            return Err("`metadata` is missing or not an object".into());
         };
         let (mut documents, mut arrays) = (BTreeMap::new(), BTreeMap::new());
         for (key, value) in metadata {

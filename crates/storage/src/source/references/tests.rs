@@ -4,6 +4,7 @@ use super::table::{Row, Table};
 use super::*;
 use crate::clouds::web::{Manners, Web};
 use crate::served::{KEY, S3, SECRET};
+use crate::source::tests::{run, stores};
 use crate::source::{ArrayReader, open};
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
@@ -15,14 +16,6 @@ const ODD: &str = "references/odd.refs";
 
 fn data(name: &str) -> String {
     format!("{}/../../tests/data/formats/{name}", env!("CARGO_MANIFEST_DIR"))
-}
-
-fn run<T>(f: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f)
-}
-
-fn stores() -> Stores {
-    Stores::with_environment(Duration::from_secs(30), [])
 }
 
 fn opened(url: &str, options: &[(&str, &str)], stores: &Stores) -> Opened {
@@ -195,7 +188,7 @@ fn broken_tables_are_named() {
     std::fs::write(&table, &bytes[..bytes.len() / 2]).unwrap();
     let e = read();
     assert!(e.code() == "corrupt_file" && e.to_string().contains("v/refs.0.parq"), "{e}");
-    assert!(e.to_string().contains("no valid Parquet"), "{e}");
+    assert!(e.to_string().contains("not valid Parquet"), "{e}");
     // Columns of another table.
     let other = std::fs::read(data("../formats/references/lacking.parq")).unwrap();
     std::fs::write(&table, other).unwrap();

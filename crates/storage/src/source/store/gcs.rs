@@ -11,8 +11,8 @@ const GOOGLE: &str = "https://storage.googleapis.com";
 
 impl Stores {
     /// The client of a bucket. Credentials of the environment go only where the environment says, not to an endpoint of
-    /// a statement's options: whoever gets a token can use it. Without credentials requests are anonymous; the metadata
-    /// service of a machine in the cloud is asked for some if `skip_signature` is false.
+    /// a statement's options: anyone who gets a token can use it. Without credentials requests are anonymous; the
+    /// metadata service of a machine in the cloud is asked for some if `skip_signature` is false.
     pub(super) fn gcs(
         &self,
         bucket: &str,

@@ -21,7 +21,7 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::scalar::Scalar;
 
 use super::align::spread;
-use super::{Keys, Matches, NOT_ON_LABELS, Pairs, matches};
+use super::{AxisKeys, Matches, NOT_ON_LABELS, Pairs, matches};
 use crate::lift::dense::{Dense, gathered};
 use crate::lift::labels::{Kept, canonical, constant};
 use crate::lift::lower::{Reason, refused};
@@ -114,7 +114,7 @@ impl Dense<'_> {
         pairs: &Pairs,
         keeps_cells: bool,
     ) -> Result<Relation, Reason> {
-        let found = Places::of(pairs, keeps_cells)?;
+        let found = TableRows::of(pairs, keeps_cells)?;
         let columns = table.columns.len() as u64 + 1;
         if found.rows.len() as u64 * columns > CELLS_MAX {
             return Err(format!(
@@ -176,7 +176,7 @@ impl Dense<'_> {
 }
 
 /// The rows of a table over the dimensions of its keys.
-struct Places {
+struct TableRows {
     /// For each axis the positions that are kept, and for each of them a row with its label.
     along: BTreeMap<usize, Matches>,
     /// The row at each of the kept positions, row-major.
@@ -193,8 +193,8 @@ struct Codes {
     table: Vec<Option<u32>>,
 }
 
-impl Places {
-    fn of(pairs: &Pairs, keeps_cells: bool) -> Result<Places, Reason> {
+impl TableRows {
+    fn of(pairs: &Pairs, keeps_cells: bool) -> Result<TableRows, Reason> {
         let codes: Vec<Codes> = pairs.values().map(Codes::of).collect::<Result<_, Reason>>()?;
         let rows = rows_of_codes(&codes)?;
         let mut along = BTreeMap::new();
@@ -229,7 +229,7 @@ impl Places {
             places = all.collect();
         }
         let rows = places.iter().map(|place| rows[(*place)?]).collect();
-        Ok(Places { along, rows })
+        Ok(TableRows { along, rows })
     }
 }
 
@@ -258,7 +258,7 @@ fn check_cells(lengths: impl Iterator<Item = usize>) -> Result<usize, Reason> {
 }
 
 impl Codes {
-    fn of(keys: &Keys) -> Result<Codes, Reason> {
+    fn of(keys: &AxisKeys) -> Result<Codes, Reason> {
         let told = |e: arrow::error::ArrowError| e.to_string();
         if keys.left.iter().zip(&keys.right).any(|(a, b)| a.data_type() != b.data_type()) {
             return Err("the labels of the join differ in type".to_string());

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lift::{Unnamed, ranked};
-use crate::rows::concat::physical;
+use crate::rows::physical::physical;
 use crate::rows::runtime::RowsState;
 use crate::rows::splits::tests::{QUERIES, file};
 use crate::rows::splits::{SplitSize, part_below, rows_below};
@@ -410,7 +410,7 @@ async fn what_is_not_known_stays_with_its_reason() {
     let (elsewhere, other, part) = scan(&path).await;
     drop(other);
     let reason = elsewhere.encode(&part).unwrap_err();
-    assert_eq!(reason, "its files are in a store that is no table's");
+    assert_eq!(reason, "its files are in a store of no table");
     // Bytes of something else are an error.
     assert!(decode(&[1, 2, 3], &here.state(), &here.runtime, &here.stores).is_err());
 }

@@ -299,7 +299,7 @@ impl PartitionStream for Pair {
 }
 
 /// The parts of the rows of the result.
-struct Places {
+struct ResultParts {
     /// The first number of the second side in each part.
     starts: Vec<u64>,
     splits: usize,
@@ -313,7 +313,7 @@ struct Places {
     first: Option<usize>,
 }
 
-impl Places {
+impl ResultParts {
     fn starts(counts: &[u64]) -> Vec<u64> {
         let splits = counts.len().max(1);
         let (together, each) = (splits.div_ceil(RESULT_PARTS), (RESULT_PARTS / splits).max(1));
@@ -363,7 +363,7 @@ impl Places {
 /// The rows of a join, in files.
 pub(super) struct Spilled {
     rows: Arc<Scattered>,
-    places: Arc<Places>,
+    places: Arc<ResultParts>,
     schema: SchemaRef,
     is_stopped: IsStopped,
     context: Arc<TaskContext>,
@@ -408,8 +408,12 @@ impl Spilled {
         };
         let first_rows: u64 = count(&first_counts).iter().sum();
         let last_rows = first_rows.div_ceil(LAST_PARTS as u64).max(RESULT_ROWS);
-        let places = Arc::new(Places {
-            starts: if has_second { Places::starts(&count(&second_counts)) } else { Vec::new() },
+        let places = Arc::new(ResultParts {
+            starts: if has_second {
+                ResultParts::starts(&count(&second_counts))
+            } else {
+                Vec::new()
+            },
             splits: second_counts.len(),
             is_shared: second_counts.len() > RESULT_PARTS,
             last: if has_first { first_rows.div_ceil(last_rows).max(1) as usize } else { 0 },
@@ -472,7 +476,7 @@ impl Spilled {
 async fn result_in_files(
     pairs: Arc<Pairs>,
     schema: SchemaRef,
-    places: Arc<Places>,
+    places: Arc<ResultParts>,
 ) -> Result<Arc<Scattered>> {
     let pair = |part| {
         let (pairs, schema) = (pairs.clone(), schema.clone());

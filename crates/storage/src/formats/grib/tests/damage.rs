@@ -2,24 +2,8 @@
 
 use super::*;
 use crate::formats::probe;
+use crate::source::tests::Random;
 use std::time::{Duration, Instant};
-
-/// A sequence of numbers of a seed.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        // xorshift64
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(super) fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
-}
 
 /// Each message of a file, alone.
 fn messages(name: &str) -> Vec<Vec<u8>> {

@@ -1,15 +1,15 @@
 //! Remote files: how much is fetched to open them, with files beside them that say where messages begin, and without.
 
-use super::damage::Random;
 use super::headers::long_message;
 use super::*;
 use crate::clouds::web::{Manners, Web};
 use crate::formats::grib::{Grib, sidecar};
 use crate::formats::view::{PAGE, Took, View, in_turns, in_turns_of};
 use crate::formats::{Format, Group};
+use crate::source::tests::Random;
 use bytes::Bytes;
 use std::fmt::Write;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes of the first fetch of a file.
 const HEAD: u64 = 4 * PAGE;
@@ -327,7 +327,7 @@ fn sidecars_are_found_on_a_server() {
         let web = Web::start(Manners::default());
         web.put("dir/a.grib2", &all);
         web.put(&format!("dir/{name}"), text.as_bytes());
-        let stores = Stores::with_environment(Duration::from_secs(30), []);
+        let stores = stores();
         let opened = run(open(&web.url("dir/a.grib2"), &Options::default(), &stores)).unwrap();
         counts.push(web.server.take_seen().len());
         for v in &local.dataset.variables {
@@ -345,7 +345,7 @@ fn sidecars_are_found_on_a_server() {
     // Files on the disk and small ones have no use for them.
     let web = Web::start(Manners::default());
     web.put("cube2.grib", &cube);
-    let stores = Stores::with_environment(Duration::from_secs(30), []);
+    let stores = stores();
     run(open(&web.url("cube2.grib"), &Options::default(), &stores)).unwrap();
     assert_eq!(web.server.take_seen().len(), 1);
 }

@@ -4,19 +4,8 @@ use super::{SAMPLES, bytes, group};
 use crate::formats::hdf5::file::lenient;
 use crate::formats::probe;
 use crate::formats::view::Fault;
+use crate::source::tests::Random;
 use std::time::{Duration, Instant};
-
-/// Pseudo-random numbers (Marsaglia's xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n.max(1) as u64) as usize
-    }
-}
 
 /// Damages each sample `cases` times. Metadata are near signatures more often than elsewhere.
 fn damage(cases: usize) {

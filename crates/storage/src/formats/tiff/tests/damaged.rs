@@ -2,19 +2,8 @@
 
 use super::*;
 use crate::formats::probe;
+use crate::source::tests::Random;
 use std::time::Instant;
-
-/// A generator of numbers that are the same in each run (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n.max(1) as u64) as usize
-    }
-}
 
 fn samples() -> Vec<(String, Vec<u8>)> {
     let mut out: Vec<_> = std::fs::read_dir(folder())

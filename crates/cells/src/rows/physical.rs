@@ -1,0 +1,55 @@
+//! The physical plan of a logical one: DataFusion's planner with our rules, and our passes over what it returns.
+
+use super::concat::InOrder;
+use super::conditions::with_comparisons_together;
+use super::estimates::with_marks;
+use super::guard;
+use super::partition_top::with_tops;
+use super::remote::Spreading;
+use super::rules::guarded;
+use super::splits::{SplitSize, with_splits};
+use crate::tables::Places;
+use datafusion::error::Result;
+use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use std::sync::Arc;
+use tessera_exec::quota::Quota;
+
+/// Creates the physical plan of a logical one. Unions become concatenations, and outer joins expose no constants.
+/// Readers of files charge their memory to the [`Quota`] that is an extension of the state's configuration. Last,
+/// `spreading` decides which parts compute elsewhere; without it the plan runs here.
+///
+/// # Errors
+/// DataFusion's.
+pub(super) async fn physical(
+    state: &SessionState,
+    logical: &LogicalPlan,
+    size: SplitSize,
+    spreading: Option<&Spreading>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let planner = in_order(state);
+    let quota = state.config().get_extension::<Quota>();
+    let logical = with_marks(logical.clone())?;
+    let plan = with_tops(planner.create_physical_plan(&logical).await?)?;
+    let places = state.config().get_extension::<Places>();
+    let batch_rows = state.config().batch_size();
+    let plan = guard::guarded(plan, places.as_deref(), quota.as_ref(), batch_rows)?;
+    let plan = with_splits(plan, size)?;
+    let plan = with_comparisons_together(plan, state.config_options())?;
+    match spreading {
+        Some(spreading) => spreading.with_stages(plan, state),
+        None => Ok(plan),
+    }
+}
+
+/// The state, whose physical plans keep rows in order.
+pub(super) fn in_order(state: &SessionState) -> SessionState {
+    // Before all other rules: they sort and group a union by its partitions, which a concatenation lacks.
+    let ours: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(InOrder);
+    let rules = std::iter::once(ours).chain(guarded(state.physical_optimizers())).collect();
+    SessionStateBuilder::new_from_existing(state.clone())
+        .with_physical_optimizer_rules(rules)
+        .build()
+}

@@ -519,7 +519,7 @@ def _filled(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any
     missing = {"f": np.nan, "c": np.nan, "M": np.datetime64("NaT"), "m": np.timedelta64("NaT"), "O": None}
     if dtype.kind not in missing:
         raise usage(
-            f"{int(mask.sum())} cells are masked, and {dtype} has no missing value",
+            f"cells are masked ({int(mask.sum())} of {mask.size}), and {dtype} has no missing value",
             "use `to_numpy()`, which is a masked array, or `numpy.asarray(relation, dtype=float)` with NaN",
         )
     cells[mask] = missing[dtype.kind]

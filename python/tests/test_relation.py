@@ -117,14 +117,12 @@ def test_rows_that_were_read_show_themselves(con: ts.Connection) -> None:
     df = pd.DataFrame({"city": ["Oslo", None, "a\nb"], "n": [1, 22, 333]})
     relation = con.sql("SELECT city, n FROM df ORDER BY n")
     assert "has not run" in repr(relation)
-    assert repr(relation.run()).splitlines() == [
-        "<tessera_sql.Relation: 3 rows>",
-        f"  city   {'':>{len(relation.schema[1][1]) - 1}}n",
-        f"  {relation.schema[0][1]:<5}  {relation.schema[1][1]}".rstrip(),
-        f"  Oslo   {1:>{len(relation.schema[1][1])}}",
-        f"  NULL   {22:>{len(relation.schema[1][1])}}",
-        f"  a b    {333:>{len(relation.schema[1][1])}}",
-    ] or len(relation.schema[0][1]) > 5
+    lines = repr(relation.run()).splitlines()
+    assert lines[0] == "<tessera_sql.Relation: 3 rows>"
+    types = [kind for _, kind in relation.schema]
+    assert [line.split() for line in lines[1:]] == [["city", "n"], types, ["Oslo", "1"], ["NULL", "22"], ["a", "b", "333"]]
+    # Numbers are at the right.
+    assert len({len(line) for line in lines[1:]}) == 1
     # Looking at rows takes none of them.
     assert relation._repr_html_().count("<tr>") == 4
     assert len(relation.fetchall()) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import functools
 import json
 import logging
@@ -37,6 +38,11 @@ def _plain(value: Any) -> Any:
         if value.dtype.kind == "M":
             return None if np.isnat(value) else str(value)
         value = value.item()
+    if isinstance(value, decimal.Decimal):
+        number = float(value)
+        if decimal.Decimal(repr(number)) != value:
+            raise usage(f"the parameter {value} is no float64", f"write it into the SQL: '{value}'::decimal(38, 20)")
+        value = number
     if isinstance(value, float) and not np.isfinite(value):
         raise usage(f"a parameter is {value}", "write it into the SQL: 'NaN'::double")
     if hasattr(value, "isoformat"):
@@ -280,6 +286,11 @@ def connect(
             raise usage("a token is for a server", "give its URL: connect('http://…', token=…)")
         engine = _native.Engine.open(texts, file)
     else:
+        if not all(url.strip().startswith(("http://", "https://")) for url in target.split(",")):
+            raise usage(
+                f"`{target}` is no URL of a server",
+                "a server is connect('http://127.0.0.1:8080'), a directory of tensors connect(warehouse='…')",
+            )
         engine = _native.Engine.connect(target, token, texts, file)
     again = {"target": target, "config": file, "token": token, "locals": locals, "progress": progress, **texts}
     again = {key: value for key, value in again.items() if value is not None}

@@ -310,6 +310,7 @@ def test_values_of_columns_are_those_of_pyarrow(con: ts.Connection) -> None:
             "pair": pa.array([[1, 2], None], pa.list_(pa.int64(), 2)),
             "record": pa.array([{"a": 1, "b": "x"}, None], pa.struct([("a", pa.int8()), ("b", pa.string())])),
             "day": pa.array([datetime.date(1960, 2, 29), None]),
+            "day64": pa.array([datetime.date(2020, 2, 29), None], pa.date64()),
             "nanos": pa.array([1_600_000_000_123_456_000, None], pa.timestamp("ns")),
             "zoned": pa.array([0, None], pa.timestamp("s", "America/New_York")),
         }

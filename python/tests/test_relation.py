@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import pickle
 from pathlib import Path
 
@@ -51,9 +52,10 @@ def test_parameters(con: ts.Connection) -> None:
     when = datetime.date(2020, 2, 3)
     assert con.sql("SELECT month($t::timestamp) AS m", {"t": when}).fetchall() == [(2,)]
     assert con.sql("SELECT ? AS v", [np.array(4)]).to_numpy() == 4
+    assert con.sql("SELECT ? AS v", [decimal.Decimal("1.10")]).to_numpy() == 1.1
     for nothing in (np.datetime64("NaT"), pd.NaT, None):
         assert con.sql("SELECT ? AS v FROM (VALUES (1)) t(k)", [nothing]).fetchall() == [(None,)]
-    for wrong in ([np.zeros(3)], "ab", [float("nan")], [np.float32("inf")], [datetime.timedelta(1)]):
+    for wrong in ([np.zeros(3)], "ab", [float("nan")], [np.float32("inf")], [datetime.timedelta(1)], [decimal.Decimal("NaN")], [decimal.Decimal("0.12345678901234567890")]):
         with pytest.raises(ts.UserError):
             con.sql("SELECT ? AS v", wrong)  # type: ignore[arg-type]
     with pytest.raises(ts.UserError, match="k"):
@@ -183,6 +185,10 @@ def test_settings_are_checked(tmp_path: Path) -> None:
         ts.connect(warehouse=tmp_path, memory_limit="much")
     with pytest.raises(ts.RetryError):
         ts.connect("http://127.0.0.1:9")
+    for place in ("lab", "localhost:8080", "ftp://127.0.0.1"):
+        with pytest.raises(ts.UserError, match="no URL of a server") as told:
+            ts.connect(place)
+        assert "warehouse=" in str(told.value.hint)
     with pytest.raises(ts.UserError, match="log `what") as told:
         ts.connect(warehouse=tmp_path, log="what=?")
     assert told.value.hint

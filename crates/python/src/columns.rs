@@ -151,6 +151,7 @@ fn values<'py>(py: Python<'py>, field: &Field, column: &ArrayRef) -> PyResult<Va
             // Ordinal 719,163 is 1970-01-01.
             each(py, column, |i| date.call_method1("fromordinal", (values.value(i) + 719_163,)))
         }
+        DataType::Date64 => converted(py, field, column, DataType::Date32),
         DataType::Time64(TimeUnit::Microsecond) => times(py, column),
         DataType::Time32(_) | DataType::Time64(_) => {
             converted(py, field, column, DataType::Time64(TimeUnit::Microsecond))

@@ -209,6 +209,7 @@ class Connection:
     def close(self) -> None:
         """Cancels what runs and ends the session and its threads. Relations that ran keep their results."""
         self._engine.close()
+        _tell_log()
 
     def __enter__(self) -> Connection:
         return self
@@ -292,6 +293,7 @@ def connect(
                 "a server is connect('http://127.0.0.1:8080'), a directory of tensors connect(warehouse='…')",
             )
         engine = _native.Engine.connect(target, token, texts, file)
+    _tell_log()
     again = {"target": target, "config": file, "token": token, "locals": locals, "progress": progress, **texts}
     again = {key: value for key, value in again.items() if value is not None}
     return Connection(engine, again, locals=locals, progress=progress)

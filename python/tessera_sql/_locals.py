@@ -191,13 +191,16 @@ def _json(attrs: Mapping[Any, Any]) -> str | None:
     try:
         return _attrs(attrs)
     except ValueError:
-        # JSON has no NaN.
-        return _attrs({k: v for k, v in attrs.items() if not _has_nan(v)})
+        # JSON has no NaN, wherever it is in a value.
+        return _attrs({k: v for k, v in attrs.items() if _has_form(v)})
 
 
-def _has_nan(value: Any) -> bool:
-    array = np.asarray(value)
-    return array.dtype.kind == "f" and not bool(np.isfinite(array).all())
+def _has_form(value: Any) -> bool:
+    try:
+        _attrs({"value": value})
+    except ValueError:
+        return False
+    return True
 
 
 def _labels(name: str, dim: str, values: Any, attrs: Mapping[Any, Any]) -> _Labels:

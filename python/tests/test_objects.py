@@ -128,7 +128,7 @@ def test_numpy_has_no_mask_so_missing_cells_are_filled(con: ts.Connection) -> No
     with pytest.raises(ValueError, match="copy"):
         con.sql("SELECT n FROM some WHERE n = 1").__array__(dtype="f4", copy=False)
     plain = con.sql("SELECT 1.5 AS v FROM some")
-    assert np.shares_memory(plain.__array__(copy=False), np.asarray(plain)) in (True, False)
+    assert plain.__array__(copy=False).tolist() == [1.5, 1.5]
 
 
 # Names
@@ -317,7 +317,9 @@ def test_values_of_columns_are_those_of_pyarrow(con: ts.Connection) -> None:
     )
     for name in table.column_names:
         got = [row[0] for row in rows(con, f"SELECT {name} FROM t", t=table)]
-        want = [v if not hasattr(v, "to_pydatetime") else v.to_pydatetime() for v in table[name].to_pylist()]
+        # pandas and NumPy have values of their own for nanoseconds and for half floats.
+        want = [v.to_pydatetime() if hasattr(v, "to_pydatetime") else v for v in table[name].to_pylist()]
+        want = [v.item() if isinstance(v, np.generic) else v for v in want]
         assert got == want, name
         assert [type(v) for v in got] == [type(v) for v in want], name
 

@@ -325,6 +325,9 @@ def _check_computed(variable: xr.Variable) -> None:
 
 
 def _of_dataarray(name: str, array: xr.DataArray, reader: Reader) -> _native.Local:
+    if array.dims == (name,) and name in array.coords and array.variable.equals(array.coords[name].variable):  # type: ignore[no-untyped-call]
+        # Labels of a dimension, `ds.lat`: a dataset that has them alone.
+        return _of_dataset(name, array.coords.to_dataset(), reader)
     if name in array.coords:
         raise usage(f"`{name}` has a coordinate of its own name", "rename the variable, or use a Dataset")
     if array.name == name or array.variable._in_memory:
@@ -454,7 +457,11 @@ def relation(name: str, value: Any, reader: Reader) -> _native.Local | None:
             value = value.to_frame(value.name or name)
         if isinstance(value, polars.LazyFrame):
             columns = reader.named(value.collect_schema().names())
-            return _of_table(name, value.select(columns).collect())
+            value = value.select(columns).collect()
+        if isinstance(value, polars.DataFrame):
+            # polars' form of columns of nothing but NULL is not Arrow's.
+            empty = [key for key, dtype in value.schema.items() if dtype == polars.Null]
+            return _of_table(name, value.cast(dict.fromkeys(empty, polars.Int32)) if empty else value)
     if _is(value, "pyarrow.dataset", "Dataset"):
         columns = reader.named(value.schema.names)
         return _of_table(name, value.scanner(columns=columns).to_reader())

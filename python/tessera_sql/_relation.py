@@ -173,19 +173,18 @@ class Relation:
         """What the query would cost, without running it.
 
         Raises:
-            Error: ``unsupported`` if a part of it has to run before the rest can be planned.
+            Error: ``unsupported`` if a part of it has to run before the rest can be planned, and for rows of tables.
         """
         plan = json.loads(self._ask(f"EXPLAIN (FORMAT json) {self.sql_text}").text or "{}")
         plans = list(plan.get("tensor_plans", {}).values()) or [plan]
         if any("expected" not in p for p in plans):
-            if "logical" in plan:
-                plans = []
-            else:
-                raise Error(
-                    "the cost is known only once a part of the query has run",
-                    code="unsupported",
-                    hint="see `explain()` for the parts",
-                )
+            of_rows = "logical" in plan
+            raise Error(
+                f"the cost {'of rows of tables ' if of_rows else ''}is known only once "
+                f"{'they have' if of_rows else 'a part of the query has'} run",
+                code="unsupported",
+                hint="see `explain()` for the plan",
+            )
         expected = [p["expected"] for p in plans]
         costs = [p["cost"] for p in plans]
         return Estimate(
@@ -367,7 +366,11 @@ class Relation:
             rows_of = self._ask(f"DESCRIBE {name}").rows
             kinds = [] if rows_of is None else [row[:2] for row in rows_of.tuples()]
             items = ", ".join(quoted(n) for n, kind in kinds if kind == "variable")
-            return _results.to_dataset(self._ask(f"SELECT {items} FROM {name}"))
+            reply = self._ask(f"SELECT {items} FROM {name}")
+            found = _results.to_dataset(reply)
+            # Rows without keys, such as one of totals.
+            is_plain = all(tensor.dims == [None] for tensor in reply.tensors)
+            return found.rename({"dim_0": "row"}) if is_plain and "dim_0" in found.dims else found
         finally:
             self._ask(f"DROP TENSOR {name}")
 

@@ -352,3 +352,28 @@ def test_columns_of_a_join_may_have_one_name(con: ts.Connection) -> None:
     for take in (joined.to_numpy, joined.to_xarray):
         with pytest.raises(ts.UserError, match="`k`"):
             take()
+
+
+def test_columns_of_polars_of_nothing_but_null(con: ts.Connection) -> None:
+    frame = pl.DataFrame({"a": [None, None], "n": [1, None]})
+    assert con.sql("SELECT a, n FROM frame").fetchall() == [(None, 1), (None, None)]
+
+
+def test_labels_of_a_dimension_are_a_relation(con: ts.Connection) -> None:
+    ds = xr.Dataset({"v": ("lat", [1.0, 2.0])}, coords={"lat": ("lat", [10.0, 60.0], {"units": "degrees_north"})})
+    lat = ds.lat
+    got = con.sql("SELECT cos(radians(lat)) AS weight FROM lat").to_xarray()
+    np.testing.assert_allclose(got, np.cos(np.radians(ds.lat)))
+    np.testing.assert_array_equal(got.lat, ds.lat)
+    lat = ds.lat + 1
+    with pytest.raises(ts.UserError, match="coordinate of its own name"):
+        con.sql("SELECT lat FROM lat")
+
+
+def test_totals_are_along_row(con: ts.Connection) -> None:
+    df = pd.DataFrame({"v": [1.0, 2.0]})
+    got = con.sql("SELECT sum(v) AS s, count(*) AS n FROM df").to_xarray()
+    assert dict(got.sizes) == {"row": 1} and got.s.values.tolist() == [3]
+    with pytest.raises(ts.Error, match="rows of tables") as told:
+        con.sql("SELECT v FROM df").estimate()
+    assert told.value.code == "unsupported"

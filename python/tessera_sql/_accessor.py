@@ -79,12 +79,12 @@ class TesseraAccessor:
         connection: Connection | None,
         frame: FrameType,
     ) -> Relation | None:
-        from . import _connection
+        from . import _connection, _locals
 
         con = connection if connection is not None else _connection.default_connection()
-        callers = [(frame.f_locals, False), (frame.f_globals, False)]
+        scopes = [(self._names(), True), *_locals.scopes_of(frame)]
         found: Relation | list[Relation | None] | None
-        found = con._sql(query, params, [(self._names(), True), *callers], lazy=True)
+        found = con._sql(query, params, scopes, lazy=True)
         if isinstance(found, list):
             raise ValueError(f"one statement is expected here, not {len(found)}")
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import functools
 import json
 import logging
@@ -30,13 +31,22 @@ _log = logging.getLogger("tessera")
 
 
 def _plain(value: Any) -> Any:
-    """A parameter as JSON has it."""
+    """A parameter as JSON has it. Moments that are none (NaT) are NULL."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
     if isinstance(value, np.generic):
-        return value.item() if value.dtype.kind != "M" else str(value)
+        if value.dtype.kind == "M":
+            return None if np.isnat(value) else str(value)
+        value = value.item()
+    if isinstance(value, decimal.Decimal):
+        number = float(value)
+        if decimal.Decimal(repr(number)) != value:
+            raise usage(f"the parameter {value} is no float64", f"write it into the SQL: '{value}'::decimal(38, 20)")
+        value = number
     if isinstance(value, float) and not np.isfinite(value):
         raise usage(f"a parameter is {value}", "write it into the SQL: 'NaN'::double")
     if hasattr(value, "isoformat"):
-        return value.isoformat()
+        return None if value != value else value.isoformat()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise usage(
@@ -71,7 +81,7 @@ class Statement:
         kind: str,
         text: str,
         locals: list[tuple[str, _native.Local, bool]],
-        others: dict[str, str],
+        others: dict[str, tuple[str, str]],
         is_tensors: bool = False,
     ) -> None:
         self.kind = kind
@@ -199,6 +209,7 @@ class Connection:
     def close(self) -> None:
         """Cancels what runs and ends the session and its threads. Relations that ran keep their results."""
         self._engine.close()
+        _tell_log()
 
     def __enter__(self) -> Connection:
         return self
@@ -214,12 +225,9 @@ def _explained(error: UserError, statement: Statement) -> Error:
     """Says which variable has the name that nothing has, but is no relation."""
     if error.code != "unknown_name":
         return error
-    for name, kind in statement.others.items():
+    for name, (kind, way_out) in statement.others.items():
         if f"`{name}`" in error.message:
-            hint = (
-                f"the Python variable `{name}` is a {kind}; relations are NumPy arrays, xarray objects, tables with "
-                "`__arrow_c_stream__` and `tessera_sql.tensor(…)`"
-            )
+            hint = f"the Python variable `{name}` is a {kind}; {way_out}"
             text = f"{str(error).partition(chr(10) + 'hint:')[0]}\nhint: {hint}"
             return UserError(
                 error.message, code=error.code, hint=hint, position=error.position, text=text
@@ -273,16 +281,39 @@ def connect(
         if value is not None
     }
     file = None if config is None else os.fspath(config)
-    _native.log_level(texts.pop("log", os.environ.get("TESSERA_LOG", "warn")))
+    _choose_log(texts.pop("log", None))
     if target is None:
         if token is not None:
             raise usage("a token is for a server", "give its URL: connect('http://…', token=…)")
         engine = _native.Engine.open(texts, file)
     else:
+        if not all(url.strip().startswith(("http://", "https://")) for url in target.split(",")):
+            raise usage(
+                f"`{target}` is no URL of a server",
+                "a server is connect('http://127.0.0.1:8080'), a directory of tensors connect(warehouse='…')",
+            )
         engine = _native.Engine.connect(target, token, texts, file)
+    _tell_log()
     again = {"target": target, "config": file, "token": token, "locals": locals, "progress": progress, **texts}
     again = {key: value for key, value in again.items() if value is not None}
     return Connection(engine, again, locals=locals, progress=progress)
+
+
+_log_level: str | None = None
+
+
+def _choose_log(level: str | None) -> None:
+    """Sets the level of the events of all connections: a later one that names none leaves it."""
+    global _log_level
+    if level is None:
+        if _log_level is not None:
+            return
+        level = os.environ.get("TESSERA_LOG", "warn")
+    try:
+        _native.log_level(level)
+    except ValueError as e:
+        raise usage(str(e), "levels are error, warn, info, debug, trace, and `tessera_exec=debug`") from None
+    _log_level = level
 
 
 _lock = threading.Lock()

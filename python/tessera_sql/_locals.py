@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
 import sys
+import threading
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -11,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _native
-from ._errors import UserError, usage
+from ._errors import Error, UserError, usage
+from ._relation import Relation
 from ._text import literal, quoted
 
 if TYPE_CHECKING:
@@ -64,7 +69,7 @@ class LocalTensor:
 
 def tensor(
     array: Any,
-    dims: Sequence[str | None] | None = None,
+    dims: str | Sequence[str | None] | None = None,
     coords: Mapping[str, Any] | None = None,
     attrs: Mapping[str, Any] | None = None,
 ) -> LocalTensor:
@@ -72,14 +77,21 @@ def tensor(
 
     Args:
         array: a NumPy array, or what ``numpy.asarray`` makes one of without a copy. Masks are preserved.
-        dims: a name for each axis, None for one without a name.
+        dims: a name for each axis, None for one without a name; for one axis its name alone will do.
         coords: labels by dimension: numbers, texts or datetimes, one for each position.
         attrs: attributes of the array.
 
+    Raises:
+        UserError: names or labels do not fit the shape of the array.
+
+    >>> import numpy as np
+    >>> from tessera_sql import tensor
     >>> lat = tensor(np.zeros((3, 4)), dims=["lat", "lon"], coords={"lat": [50.0, 60.0, 70.0]})
     """
     if not isinstance(array, np.ndarray):
         array = np.asarray(array)
+    if isinstance(dims, str):
+        dims = [dims]
     if dims is not None and len(dims) != array.ndim:
         raise usage(f"{len(dims)} names for {array.ndim} dimensions")
     named = [d for d in dims or [] if d is not None]
@@ -135,12 +147,23 @@ def _cells(array: np.ndarray[Any, Any]) -> tuple[str, np.ndarray[Any, Any], Any 
             array = array.view(np.uint8) != 0
         dtype = array.dtype.name
         if dtype not in _DTYPES:
-            raise Unsupported(f"dtype {array.dtype}", "convert it with `x.astype('float64')`")
+            raise Unsupported(f"dtype {array.dtype}", _other_dtype(array.dtype))
     if array.ndim == 0:
         array = array.reshape(1)
     elif not array.flags.aligned or any(s % array.itemsize for s in array.strides):
         array = np.ascontiguousarray(array)
     return dtype, array, valid
+
+
+def _other_dtype(dtype: np.dtype[Any]) -> str:
+    """The way out for a dtype that the engine does not read."""
+    if dtype.names:
+        return f"take one field, `x[{dtype.names[0]!r}]`, or make a table: `pandas.DataFrame(x)`"
+    if dtype.kind in "USTO":
+        return "texts and objects are columns of tables: `pandas.DataFrame({'x': x})`"
+    if dtype.kind == "V":
+        return "give it a dtype of numbers: `x.view('uint8')`"
+    return "convert it with `x.astype('float64')`"
 
 
 def _plain(value: Any) -> Any:
@@ -168,13 +191,16 @@ def _json(attrs: Mapping[Any, Any]) -> str | None:
     try:
         return _attrs(attrs)
     except ValueError:
-        # JSON has no NaN.
-        return _attrs({k: v for k, v in attrs.items() if not _has_nan(v)})
+        # JSON has no NaN, wherever it is in a value.
+        return _attrs({k: v for k, v in attrs.items() if _has_form(v)})
 
 
-def _has_nan(value: Any) -> bool:
-    array = np.asarray(value)
-    return array.dtype.kind == "f" and not bool(np.isfinite(array).all())
+def _has_form(value: Any) -> bool:
+    try:
+        _attrs({"value": value})
+    except ValueError:
+        return False
+    return True
 
 
 def _labels(name: str, dim: str, values: Any, attrs: Mapping[Any, Any]) -> _Labels:
@@ -299,6 +325,9 @@ def _check_computed(variable: xr.Variable) -> None:
 
 
 def _of_dataarray(name: str, array: xr.DataArray, reader: Reader) -> _native.Local:
+    if array.dims == (name,) and name in array.coords and array.variable.equals(array.coords[name].variable):  # type: ignore[no-untyped-call]
+        # Labels of a dimension, `ds.lat`: a dataset that has them alone.
+        return _of_dataset(name, array.coords.to_dataset(), reader)
     if name in array.coords:
         raise usage(f"`{name}` has a coordinate of its own name", "rename the variable, or use a Dataset")
     if array.name == name or array.variable._in_memory:
@@ -326,6 +355,18 @@ class Reader:
         """May the statement read this variable?"""
         text = self._text.lower()
         return "*" in text or variable.lower() in text
+
+    def named(self, columns: Sequence[str]) -> list[str]:
+        """The columns that the statement may read, or the first one, which has the number of rows."""
+        return [column for column in columns if self.names(column)] or list(columns[:1])
+
+    def is_stored(self, relation: str) -> bool:
+        """Does the catalog have a relation of this name?"""
+        try:
+            self._connection._describe(quoted(relation))
+        except UserError:
+            return False
+        return True
 
     def shows(self, dataset: xr.Dataset, url: str) -> bool:
         """True if the store has exactly the variables and labels of the dataset."""
@@ -396,28 +437,187 @@ def relation(name: str, value: Any, reader: Reader) -> _native.Local | None:
         return _of_tensor(name, value)
     if isinstance(value, np.ndarray):
         return _of_array(name, value)
+    if isinstance(value, Relation):
+        return _of_relation(name, value)
     xarray = sys.modules.get("xarray")
     if xarray is not None:
         if isinstance(value, xarray.DataArray):
             return _of_dataarray(name, value, reader)
         if isinstance(value, xarray.Dataset):
             return _of_dataset(name, value, reader)
-    for library in ("pandas", "polars"):
-        module = sys.modules.get(library)
-        if module is not None and isinstance(value, module.Series):
-            return _of_table(name, value.to_frame(value.name or name))
+    pandas = sys.modules.get("pandas")
+    if pandas is not None:
+        if isinstance(value, pandas.Series):
+            value = value.to_frame(name if value.name is None else value.name)
+        if isinstance(value, pandas.DataFrame):
+            return _of_table(name, _with_index(value))
+    polars = sys.modules.get("polars")
+    if polars is not None:
+        if isinstance(value, polars.Series):
+            value = value.to_frame(value.name or name)
+        if isinstance(value, polars.LazyFrame):
+            columns = reader.named(value.collect_schema().names())
+            value = value.select(columns).collect()
+        if isinstance(value, polars.DataFrame):
+            # polars' form of columns of nothing but NULL is not Arrow's.
+            empty = [key for key, dtype in value.schema.items() if dtype == polars.Null]
+            return _of_table(name, value.cast(dict.fromkeys(empty, polars.Int32)) if empty else value)
+    if _is(value, "pyarrow.dataset", "Dataset"):
+        columns = reader.named(value.schema.names)
+        return _of_table(name, value.scanner(columns=columns).to_reader())
+    if _is(value, "pyarrow", "RecordBatchReader"):
+        return _of_reader(name, value)
+    if _is(value, "pyarrow", "Array") or _is(value, "pyarrow", "ChunkedArray"):
+        value = sys.modules["pyarrow"].table({name: value})
     if hasattr(value, "__arrow_c_stream__"):
         return _of_table(name, value)
+    if hasattr(value, "__dlpack__"):
+        return _of_array(name, _of_other_library(name, value))
     return None
+
+
+def _is(value: Any, module: str, kind: str) -> bool:
+    """Is it an object of a class of a module that may not be imported?"""
+    found = getattr(sys.modules.get(module), kind, None)
+    return found is not None and isinstance(value, found)
+
+
+def _is_spent(value: Any) -> bool:
+    """Does it cost a computation, or the object's own rows, to make a relation of it?"""
+    return (
+        isinstance(value, Relation)
+        or _is(value, "polars", "LazyFrame")
+        or _is(value, "pyarrow.dataset", "Dataset")
+        or _is(value, "pyarrow", "RecordBatchReader")
+    )
+
+
+def _with_index(frame: Any) -> Any:
+    """A DataFrame of pandas without an index: levels that have a name are columns, the others are left out."""
+    names = list(frame.index.names)
+    dropped = [i for i, level in enumerate(names) if level is None or level in frame.columns]
+    if dropped:
+        frame = frame.reset_index(level=dropped, drop=True)
+    return frame.reset_index() if len(dropped) < len(names) else frame
 
 
 def _of_table(name: str, value: Any) -> _native.Local:
     try:
         return _native.table(value)
+    except Error:
+        raise
     except ImportError as e:
         raise usage(f"`{name}` needs pyarrow: {e}", "pip install 'tessera-sql[arrow]'") from None
-    except ValueError as e:
-        raise usage(f"`{name}` is no table: {e}", "a table has columns with names") from None
+    except (ValueError, TypeError, NotImplementedError) as e:
+        reason = ": ".join(str(part) for part in e.args)
+        hint = "a table has columns with different names, each of one type that Arrow has"
+        raise usage(f"`{name}` is no table: {reason}", hint) from None
+
+
+#: What readers gave, as long as they live: they give their rows once.
+_read: weakref.WeakKeyDictionary[Any, _native.Local] = weakref.WeakKeyDictionary()
+_read_lock = threading.Lock()
+
+
+def _of_reader(name: str, reader: Any) -> _native.Local:
+    """A reader of pyarrow, whose rows all statements see, though it gives them once."""
+    with _read_lock:
+        local = _read.get(reader)
+        if local is None:
+            local = _read[reader] = _of_table(name, reader)
+        return local
+
+
+def _after_fork() -> None:
+    """Another thread may have held the lock when the process forked."""
+    global _read_lock
+    _read_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _of_other_library(name: str, value: Any) -> np.ndarray[Any, Any]:
+    """An array of another library over its own memory: PyTorch, JAX, …."""
+    try:
+        return np.asarray(value) if hasattr(value, "__array__") else np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as e:
+        raise UserError(
+            f"`{name}` cannot be read: {e}",
+            code="unsupported",
+            hint="arrays of other libraries are read from the memory of the CPU, without gradients, in dtypes of NumPy",
+        ) from None
+
+
+def _of_relation(name: str, relation: Relation) -> _native.Local:
+    """A query of its own: it runs, unless it has run, and its tensors or rows are read where they are."""
+    reply = relation._answer()
+    if reply.kind != "tensors":
+        return _of_table(name, relation)
+    arrays: list[_Array] = []
+    labels: dict[str, _Labels] = {}
+    data: Any
+    for tensor in reply.tensors:
+        for dim, label in zip(tensor.dims, tensor.labels, strict=True):
+            if dim is None or label is None:
+                continue
+            key, dtype, values, attrs = label
+            if dtype != "str":
+                values = np.frombuffer(values, np.float64 if dtype.startswith("float") else np.int64)
+            known = labels.setdefault(key, (key, dim, dtype, values, attrs))
+            if known[1:3] != (dim, dtype) or not np.array_equal(known[3], values):
+                raise usage(
+                    f"the items of `{name}` have different labels of `{dim}`",
+                    f"select them one by one, or drop the labels: `values({tensor.name})`",
+                )
+    for tensor, is_label in zip(reply.tensors, reply.labels_of_others(), strict=True):
+        if is_label or (tensor.name in labels and tensor.dims == [labels[tensor.name][1]]):
+            continue
+        data, valid = tensor.cells()
+        dtype = "int64" if tensor.dtype.startswith("datetime64") else tensor.dtype
+        cells = np.frombuffer(data, dtype=dtype).reshape(tensor.shape or 1)
+        arrays.append(
+            (tensor.name, tensor.dims, tensor.dtype, cells, valid, tensor.attrs, tensor.is_coordinate)
+        )
+    of_dataset = reply.tensors[0].dataset_attrs if reply.tensors else None
+    return _native.dataset(name, arrays, list(labels.values()), [], of_dataset)
+
+
+_PATHS = "a path is a text of the SQL: `FROM 'data.zarr'`"
+_ARRAYS = "use `tessera_sql.tensor(x)`, or `numpy.asarray(x)`"
+_STORES = "name its file in the SQL, `FROM 'data.zarr'`, which is read chunk by chunk; or read it: `x[...]`"
+
+#: What to do with objects that are no relations, by the first part of the module and the name of their class.
+_WAYS_OUT = {
+    "builtins.list": _ARRAYS,
+    "builtins.tuple": _ARRAYS,
+    "builtins.range": _ARRAYS,
+    "builtins.memoryview": _ARRAYS,
+    "builtins.dict": "use `pandas.DataFrame(x)` or `xarray.Dataset(x)`",
+    "builtins.str": _PATHS,
+    "array.array": _ARRAYS,
+    "dask.Array": "use `.compute()`, or name the files in the SQL",
+    "dask.DataFrame": "use `.compute()`, or name the files in the SQL: `FROM 'data/*.parquet'`",
+    "h5py.Dataset": _STORES,
+    "netCDF4.Dataset": _STORES,
+    "netCDF4.Variable": _STORES,
+    "pathlib.PosixPath": _PATHS,
+    "xarray.DataTree": "take the dataset of a group: `x['group'].to_dataset()`",
+    "xarray.Variable": "use a DataArray: `xarray.DataArray(x)`",
+    "zarr.Array": _STORES,
+    "zarr.Group": _STORES,
+}
+
+
+def way_out(value: Any) -> str:
+    """What to do with an object that is no relation."""
+    kind = type(value)
+    known = _WAYS_OUT.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
+    return known or (
+        "relations are arrays of NumPy and of libraries with `__dlpack__`, xarray objects, tables with "
+        "`__arrow_c_stream__`, other queries and `tessera_sql.tensor(…)`"
+    )
 
 
 #: Names that a statement sees, and whether they go before the catalog's.
@@ -426,36 +626,53 @@ Scope = tuple[Mapping[str, Any], bool]
 
 def find(
     names: Iterable[str], scopes: Sequence[Scope], reader: Reader
-) -> tuple[list[tuple[str, _native.Local, bool]], dict[str, str]]:
-    """Relations of the scopes by name, the first scope first; and for objects of other kinds, their types."""
+) -> tuple[list[tuple[str, _native.Local, bool]], dict[str, tuple[str, str]]]:
+    """Relations of the scopes by name, the first scope first; and for objects of other kinds, their types and the ways
+    out."""
     found: list[tuple[str, _native.Local, bool]] = []
-    others: dict[str, str] = {}
+    others: dict[str, tuple[str, str]] = {}
     for name in names:
         for scope, goes_first in scopes:
             if name not in scope:
                 continue
-            local = relation(name, scope[name], reader)
+            value = scope[name]
+            if not goes_first and _is_spent(value) and reader.is_stored(name):
+                break
+            try:
+                local = relation(name, value, reader)
+            except UserError:
+                # What the catalog has, no variable hides.
+                if goes_first or not reader.is_stored(name):
+                    raise
+                break
             if local is not None:
                 found.append((name, local, goes_first))
             else:
-                others[name] = type(scope[name]).__name__
+                others[name] = (type(value).__name__, way_out(value))
             break
     return found, others
 
 
-_COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>"}
+_COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}
 
 
-def scopes_of(frame: FrameType | None) -> list[Scope]:
+def scopes_of(frame: FrameType) -> list[Scope]:
     """The names that a frame sees: its locals, then its globals. Names of the catalog go first.
 
-    A comprehension sees the locals around it, too: before Python 3.12 it has a frame of its own.
+    Comprehensions, generator expressions and bodies of classes see the locals of the function around them, too, if it
+    runs them.
     """
-    scopes: list[Scope] = []
-    while frame is not None:
-        scopes.append((frame.f_locals, False))
-        if frame.f_code.co_name not in _COMPREHENSIONS:
-            scopes.append((frame.f_globals, False))
-            break
-        frame = frame.f_back
+    scopes: list[Scope] = [(frame.f_locals, False)]
+    outer = frame.f_back
+    while outer is not None and _is_part(frame, outer):
+        scopes.append((outer.f_locals, False))
+        frame, outer = outer, outer.f_back
+    scopes.append((frame.f_globals, False))
     return scopes
+
+
+def _is_part(frame: FrameType, outer: FrameType) -> bool:
+    """Is the code of a frame a part of that of another one, and no function?"""
+    code = frame.f_code
+    is_function = bool(code.co_flags & inspect.CO_NEWLOCALS) and code.co_name not in _COMPREHENSIONS
+    return not is_function and any(part is code for part in outer.f_code.co_consts)

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count()
 
+#: Rows that a relation shows of itself.
+_SHOWN_ROWS = 10
+_SHOWN_CHARS = 60
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -98,8 +102,7 @@ class Relation:
         self._lock = threading.Lock()
         self._reply: _native.Reply | None = None
         self._described: list[Column] | None = None
-        self._fetched: list[tuple[Any, ...]] | None = None
-        self._next = 0
+        self._pages: _results.Pages | None = None
 
     @property
     def sql_text(self) -> str:
@@ -170,19 +173,18 @@ class Relation:
         """What the query would cost, without running it.
 
         Raises:
-            Error: ``unsupported`` if a part of it has to run before the rest can be planned.
+            Error: ``unsupported`` if a part of it has to run before the rest can be planned, and for rows of tables.
         """
         plan = json.loads(self._ask(f"EXPLAIN (FORMAT json) {self.sql_text}").text or "{}")
         plans = list(plan.get("tensor_plans", {}).values()) or [plan]
         if any("expected" not in p for p in plans):
-            if "logical" in plan:
-                plans = []
-            else:
-                raise Error(
-                    "the cost is known only once a part of the query has run",
-                    code="unsupported",
-                    hint="see `explain()` for the parts",
-                )
+            of_rows = "logical" in plan
+            raise Error(
+                f"the cost {'of rows of tables ' if of_rows else ''}is known only once "
+                f"{'they have' if of_rows else 'a part of the query has'} run",
+                code="unsupported",
+                hint="see `explain()` for the plan",
+            )
         expected = [p["expected"] for p in plans]
         costs = [p["cost"] for p in plans]
         return Estimate(
@@ -199,6 +201,8 @@ class Relation:
         )
 
     def __repr__(self) -> str:
+        if self._reply is not None and self._reply.rows is not None:
+            return self._text_rows(self._reply.rows)
         try:
             columns = self._describe()
         except Error as e:
@@ -221,14 +225,14 @@ class Relation:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
+        if self._reply is not None and self._reply.rows is not None:
+            return self._html_rows(self._reply.rows)
         try:
             columns = self._describe()
         except Error as e:
             return f"<pre>{html.escape(str(e))}</pre>"
         if not columns:
             return f"<pre>{html.escape(repr(self))}</pre>"
-        if self._reply is not None and self._reply.rows is not None:
-            return self._html_rows()
         cells = "".join(
             "<tr>"
             + "".join(
@@ -250,14 +254,30 @@ class Relation:
             f"<th>chunks</th><th>bytes</th></tr></thead><tbody>{cells}</tbody></table>"
         )
 
-    def _html_rows(self, limit: int = 20) -> str:
-        rows = self._rows()
-        head = "".join(f"<th>{html.escape(name)}</th>" for name, _ in self._table().columns)
+    def _text_rows(self, rows: _native.Rows) -> str:
+        """The first rows as columns of text; numbers are at the right."""
+        shown = rows.reader().take(_SHOWN_ROWS)
+        columns = [
+            [name, kind, *(_short(row[i]) for row in shown)] for i, (name, kind) in enumerate(rows.columns)
+        ]
+        widths = [max(map(len, column)) for column in columns]
+        numbers = [all(isinstance(row[i], (int, float, type(None))) for row in shown) for i in range(len(columns))]
+        lines = [f"<tessera_sql.Relation: {len(rows)} row{'' if len(rows) == 1 else 's'}>"]
+        for line in zip(*columns, strict=True):
+            cells = zip(line, widths, numbers, strict=True)
+            padded = [text.rjust(width) if is_number else text.ljust(width) for text, width, is_number in cells]
+            lines.append("  " + "  ".join(padded).rstrip())
+        if len(rows) > len(shown):
+            lines.append(f"  … {len(rows) - len(shown)} more")
+        return "\n".join(lines)
+
+    def _html_rows(self, rows: _native.Rows) -> str:
+        shown = rows.reader().take(2 * _SHOWN_ROWS)
+        head = "".join(f"<th>{html.escape(name)}</th>" for name, _ in rows.columns)
         body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(str(v))}</td>" for v in row) + "</tr>"
-            for row in rows[:limit]
+            "<tr>" + "".join(f"<td>{html.escape(str(v))}</td>" for v in row) + "</tr>" for row in shown
         )
-        more = "" if len(rows) <= limit else f"<div>{len(rows)} rows, {limit} shown</div>"
+        more = "" if len(rows) <= len(shown) else f"<div>{len(rows)} rows, {len(shown)} shown</div>"
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
     # --- Results ---
@@ -272,26 +292,36 @@ class Relation:
         if reply.kind == "tensors":
             arrays = {tensor.name: _results.to_numpy(tensor) for tensor in reply.tensors}
         elif reply.rows is not None:
-            columns = reply.rows.arrays().items()
-            arrays = {name: _results.column_to_numpy(column) for name, column in columns}
+            arrays = _results.columns_to_numpy(reply.rows)
         else:
             raise self._no_cells("arrays")
         return next(iter(arrays.values())) if len(arrays) == 1 else arrays
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """The cells of one item for NumPy, which has no mask here: masked floats are NaN, masked datetimes NaT.
+
+        Raises:
+            UserError: there are several items, or masked integers or Booleans, unless ``dtype`` is one of floats.
+            ValueError: ``copy`` is False, and the cells have another dtype or have to be filled.
+        """
         array = self.to_numpy()
         if isinstance(array, dict):
             raise usage(
                 f"the result has {len(array)} items: {', '.join(array)}",
                 "select one, or use `to_numpy()` for all",
             )
-        if dtype is not None and array.dtype != dtype:
+        wanted = array.dtype if dtype is None else np.dtype(dtype)
+        if isinstance(array, np.ma.MaskedArray) or array.dtype != wanted:
             if copy is False:
-                raise ValueError(f"an array of {dtype} would be a copy of {array.dtype}")
-            return np.asarray(array.astype(dtype))
+                raise ValueError(f"an array of {wanted} would be a copy of {array.dtype}")
+            return _filled(array, wanted)
         return np.asarray(array.copy() if copy else array)
 
     def __len__(self) -> int:
+        """Rows, or the length of the first axis of the first item."""
+        rows = self._answer().rows
+        if rows is not None:
+            return len(rows)
         array = self.to_numpy()
         return len(next(iter(array.values())) if isinstance(array, dict) else array)
 
@@ -330,14 +360,17 @@ class Relation:
         except Error as e:
             if e.code != "ambiguous_dims":
                 raise
-            rows = self._table().arrays().items()
-            columns = {k: _results.column_to_numpy(v) for k, v in rows}
+            columns = _results.columns_to_numpy(self._table())
             return xr.Dataset({k: ("row", v) for k, v in columns.items()})
         try:
             rows_of = self._ask(f"DESCRIBE {name}").rows
             kinds = [] if rows_of is None else [row[:2] for row in rows_of.tuples()]
             items = ", ".join(quoted(n) for n, kind in kinds if kind == "variable")
-            return _results.to_dataset(self._ask(f"SELECT {items} FROM {name}"))
+            reply = self._ask(f"SELECT {items} FROM {name}")
+            found = _results.to_dataset(reply)
+            # Rows without keys, such as one of totals.
+            is_plain = all(tensor.dims == [None] for tensor in reply.tensors)
+            return found.rename({"dim_0": "row"}) if is_plain and "dim_0" in found.dims else found
         finally:
             self._ask(f"DROP TENSOR {name}")
 
@@ -374,8 +407,13 @@ class Relation:
         _needs("pandas", "pandas")
         import pandas as pd
 
-        columns = self._table().arrays().items()
-        return pd.DataFrame({name: _series(_results.column_to_numpy(c)) for name, c in columns})
+        table = self._table()
+        columns = enumerate(zip(table.arrays(), table.columns, strict=True))
+        # Two columns of a join may have one name.
+        frame = pd.DataFrame(
+            {i: _series(_results.column_to_numpy(c), kind) for i, ((_, c), (_, kind)) in columns}
+        )
+        return frame.set_axis([name for name, _ in table.columns], axis="columns")
 
     def pl(self) -> pl.DataFrame:
         """The result as a DataFrame of polars."""
@@ -384,22 +422,38 @@ class Relation:
 
         return pl.DataFrame(self)
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """The cells of one item for other libraries, in the memory of the CPU, without a copy unless ``copy`` is True.
+
+        Raises:
+            BufferError: there are several items or masked cells, the dtype is one of datetimes, or another device is asked for.
+        """
         array = self.to_numpy()
         if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
             raise BufferError("DLPack has one array without masked cells")
-        return array.__dlpack__(**options)
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the cells are in the memory of the CPU, not of device {tuple(dl_device)}")
+        if copy:
+            array = array.copy()
+        if max_version is None or not _HAS_VERSIONS:
+            return array.__dlpack__(stream=stream)
+        return array.__dlpack__(stream=stream, max_version=max_version)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
 
-    def _rows(self) -> list[tuple[Any, ...]]:
-        if self._fetched is None:
-            self._fetched = self._table().tuples()
-        return self._fetched
-
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """The rows that were not fetched yet, as tuples of Python's values; NULL and masked cells are None."""
+        """The rows that were not fetched yet, as tuples of Python's values; NULL and masked cells are None.
+
+        A tensor has a row for each cell, its dimensions first.
+        """
         return self._take(None)
 
     def fetchone(self) -> tuple[Any, ...] | None:
@@ -409,26 +463,37 @@ class Relation:
 
     def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
         """The next rows, at most ``size``."""
+        if size < 0:
+            raise usage(f"{size} rows", "`fetchmany` takes a number of rows")
         return self._take(size)
 
     def _take(self, size: int | None) -> list[tuple[Any, ...]]:
-        all_rows = self._rows()
+        if self._pages is None:
+            pages = _results.Pages(self._table().reader())
+            with self._lock:
+                self._pages = self._pages or pages
         with self._lock:
-            rows = all_rows[self._next :] if size is None else all_rows[self._next : self._next + size]
-            self._next += len(rows)
-        return rows
+            return self._pages.take(size)
 
-    def to_zarr(self, store: str | os.PathLike[str], mode: str = "w-") -> None:
+    def to_zarr(
+        self, store: str | os.PathLike[str], mode: str | None = None, *, append_dim: str | None = None
+    ) -> None:
         """Writes the result to a Zarr store, chunk by chunk: it need not fit into memory.
 
         Args:
             store: a path or URL; on a server, one of the server's.
-            mode: ``w-`` fails if the store exists, ``w`` replaces it.
+            mode: ``w-``, the default, fails if the store exists, ``w`` replaces it, ``a`` is for ``append_dim``.
+            append_dim: append along this dimension to what is stored.
+
+        Raises:
+            UserError: the store exists, or does not fit what is appended.
         """
-        if mode not in ("w", "w-"):
-            raise usage(f"mode `{mode}`", "modes are `w-` and `w`")
+        if mode not in (None, "a") if append_dim is not None else mode not in (None, "w", "w-"):
+            raise usage(f"mode `{mode}`", "modes are `w-` and `w`, and `a` with `append_dim`")
         url = literal(os.fspath(store))
         options = " OPTIONS (overwrite true)" if mode == "w" else ""
+        if append_dim is not None:
+            options = f" OPTIONS (append {literal(append_dim)})"
         self._ask(f"COPY (\n{self.sql_text}\n) TO {url} STORED AS ZARR{options}")
 
     def plot(self, *args: Any, **options: Any) -> Any:
@@ -439,10 +504,39 @@ class Relation:
         return array.plot(*args, **options)
 
 
-def _series(column: np.ndarray[Any, Any]) -> Any:
-    """A column for pandas: NULL is pandas' own missing value."""
+#: NumPy takes a version of DLPack since 2.1.
+_HAS_VERSIONS = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1)
+
+
+def _short(value: Any) -> str:
+    text = "NULL" if value is None else " ".join(str(value).splitlines())
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+
+
+def _filled(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An array of this dtype without a mask: missing cells are NaN, NaT or None."""
+    mask = np.ma.getmask(array)
+    cells = np.ma.getdata(array).astype(dtype)
+    if mask is np.ma.nomask or not mask.any():
+        return cells
+    missing = {"f": np.nan, "c": np.nan, "M": np.datetime64("NaT"), "m": np.timedelta64("NaT"), "O": None}
+    if dtype.kind not in missing:
+        raise usage(
+            f"cells are masked ({int(mask.sum())} of {mask.size}), and {dtype} has no missing value",
+            "use `to_numpy()`, which is a masked array, or `numpy.asarray(relation, dtype=float)` with NaN",
+        )
+    cells[mask] = missing[dtype.kind]
+    return cells
+
+
+def _series(column: np.ndarray[Any, Any], kind: str) -> Any:
+    """A column of an Arrow type for pandas: NULL is pandas' own missing value."""
     import pandas as pd
 
+    zone = re.fullmatch(r'Timestamp\(.*?, "(.+)"\)', kind)
+    if zone is not None and column.dtype.kind == "M":
+        moments = _filled(column, column.dtype)
+        return pd.Series(moments).dt.tz_localize("UTC").dt.tz_convert(zone[1])
     if not isinstance(column, np.ma.MaskedArray):
         return column
     mask = np.ma.getmaskarray(column)
@@ -450,12 +544,7 @@ def _series(column: np.ndarray[Any, Any]) -> Any:
     if values.dtype.kind in "iub":
         array = pd.arrays.BooleanArray if values.dtype.kind == "b" else pd.arrays.IntegerArray
         return array(values, mask)
-    missing = np.datetime64("NaT") if values.dtype.kind == "M" else np.nan
-    if values.dtype.kind == "O":
-        values = values.copy()
-        values[mask] = None
-        return values
-    return np.where(mask, missing, values)
+    return _filled(column, values.dtype)
 
 
 def column(row: Sequence[Any]) -> Column:

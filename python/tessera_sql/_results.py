@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._errors import UserError, usage
+from ._errors import Error, UserError, usage
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -16,6 +18,30 @@ if TYPE_CHECKING:
 
 #: Arrays, and masked arrays where cells are masked.
 Array = np.ndarray[Any, Any]
+
+#: Rows that become tuples at once when rows are taken one by one.
+_PAGE_ROWS = 1024
+
+
+class Pages:
+    """Rows that become tuples page by page, as they are taken. One thread at a time may use it."""
+
+    def __init__(self, reader: _native.Reader | None, first: Iterable[tuple[Any, ...]] = ()) -> None:
+        self._reader = reader
+        self._page = deque(first)
+
+    def take(self, count: int | None) -> list[tuple[Any, ...]]:
+        """The next rows, at most ``count``, or all."""
+        while self._reader is not None and (count is None or len(self._page) < count):
+            page = self._reader.take(None if count is None else max(count - len(self._page), _PAGE_ROWS))
+            if count is None or not page:
+                self._reader = None
+            self._page.extend(page)
+        if count is None or count >= len(self._page):
+            rows = list(self._page)
+            self._page.clear()
+            return rows
+        return [self._page.popleft() for _ in range(count)]
 
 
 def calendar_of(dtype: str) -> str | None:
@@ -30,7 +56,14 @@ def times_to_numpy(values_us: Array, calendar: str | None) -> Array:
     standard one, as an object array of cftime's dates (``None`` where they are missing)."""
     if calendar is None:
         return values_us.view("datetime64[us]")
-    import cftime
+    try:
+        import cftime
+    except ImportError:
+        raise Error(
+            f"times of the calendar `{calendar}` need cftime",
+            code="missing_package",
+            hint="pip install cftime, or pip install 'tessera-sql[xarray]'",
+        ) from None
 
     missing = values_us == np.iinfo(np.int64).min
     dates = cftime.num2date(
@@ -73,6 +106,20 @@ def column_to_numpy(column: tuple[str, Any, Any | None] | list[Any]) -> Array:
     if valid is None:
         return array
     return np.ma.MaskedArray(array, mask=_mask(valid, array.shape))
+
+
+def columns_to_numpy(rows: _native.Rows) -> dict[str, Array]:
+    """The columns by name.
+
+    Raises:
+        UserError: two of them, of a join, have one name.
+    """
+    arrays: dict[str, Array] = {}
+    for name, column in rows.arrays():
+        if name in arrays:
+            raise usage(f"two columns are named `{name}`", "give each a name of its own: `SELECT a.k AS k, b.k AS l`")
+        arrays[name] = column_to_numpy(column)
+    return arrays
 
 
 def labels(label: tuple[str, str, Any, str]) -> tuple[str, Array, dict[str, Any]]:

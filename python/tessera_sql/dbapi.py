@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import tessera_sql
-from . import _connection
+from . import _connection, _results
 
 if TYPE_CHECKING:
     from ._relation import Relation
@@ -247,23 +247,25 @@ class _Table:
 
     def __init__(self, relation: Relation) -> None:
         answer = relation._answer()
-        self._relation = relation
-        self._lines: list[str] | None = None
         if answer.text is None:
-            columns = relation.schema
-            self.count = relation.row_count
+            rows = relation._table()
+            columns = rows.columns
+            self.count = len(rows)
+            self._pages = _results.Pages(rows.reader())
         else:
             columns = [("plan", "Utf8")]
-            self._lines = [answer.text] if answer.kind == "json" else answer.text.splitlines()
-            self.count = len(self._lines)
+            lines = [answer.text] if answer.kind == "json" else answer.text.splitlines()
+            self.count = len(lines)
+            self._pages = _results.Pages(None, ((line,) for line in lines))
+        self.taken = 0
         self.description: list[Description] = [
             (name, kind, None, None, None, None, None) for name, kind in columns
         ]
 
-    def rows(self) -> list[tuple[Any, ...]]:
-        if self._lines is not None:
-            return [(line,) for line in self._lines]
-        return self._relation.fetchall()
+    def take(self, count: int | None) -> list[tuple[Any, ...]]:
+        rows = self._pages.take(count)
+        self.taken += len(rows)
+        return rows
 
 
 class Cursor(_Closing):
@@ -280,8 +282,6 @@ class Cursor(_Closing):
         self._closed = False
         self._results: list[Relation] = []
         self._table: _Table | None = None
-        self._rows: list[tuple[Any, ...]] | None = None
-        self._next = 0
 
     def _open(self) -> tessera_sql.Connection:
         if self._closed:
@@ -304,7 +304,7 @@ class Cursor(_Closing):
     @property
     def rownumber(self) -> int | None:
         """The position of the next row in the result from 0; None without a result."""
-        return None if self._table is None else self._next
+        return None if self._table is None else self._table.taken
 
     def execute(self, operation: str, parameters: Parameters | None = None) -> Self:
         """Runs one statement, or several that are separated by `;` (see `nextset`), and returns the cursor.
@@ -338,8 +338,6 @@ class Cursor(_Closing):
     def _set(self, results: list[Relation]) -> None:
         self._results = results
         self._table = None
-        self._rows = None
-        self._next = 0
         if results:
             self._table = _call(lambda: _Table(results[0]))
 
@@ -359,12 +357,7 @@ class Cursor(_Closing):
             table = self._table
             if table is None:
                 raise InterfaceError("no result: call execute() with a query first")
-            if self._rows is None:
-                self._rows = _call(table.rows)
-            end = len(self._rows) if count is None else min(self._next + count, len(self._rows))
-            rows = self._rows[self._next : end]
-            self._next = end
-            return rows
+            return _call(lambda: table.take(count))
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """Returns the next row, or None after the last. Raises `InterfaceError` without a result."""

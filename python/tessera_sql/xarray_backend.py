@@ -273,7 +273,6 @@ class TesseraBackendEntrypoint(BackendEntrypoint):
     """Opens what Tessera reads, and results of SQL, as lazy datasets."""
 
     description = "Open Zarr, NumPy, Parquet and results of SQL lazily, by Tessera"
-    url = "https://github.com/tessera-sql/tessera"
 
     def open_dataset(  # type: ignore[override]
         self,

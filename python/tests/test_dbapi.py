@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import json
 import pickle
 import threading
@@ -55,6 +56,22 @@ def test_rows_are_fetched_in_the_three_ways(con: dbapi.Connection) -> None:
     assert cur.fetchall() == []
     with pytest.raises(dbapi.ProgrammingError):
         cur.fetchmany(-1)
+
+
+def test_long_results_are_fetched_page_by_page(con: dbapi.Connection) -> None:
+    cur = con.execute("SELECT arange(5000) AS a")
+    assert cur.rowcount == 5000 and cur.fetchone() == (0, 0)
+    assert [row[1] for row in cur.fetchmany(1500)] == list(range(1, 1501))
+    assert cur.rownumber == 1501
+    assert [row[1] for row in cur] == list(range(1501, 5000))
+    assert cur.rownumber == 5000 and cur.fetchall() == [] and cur.fetchone() is None
+
+
+def test_decimals_and_times_are_those_of_python(con: dbapi.Connection) -> None:
+    cur = con.execute("SELECT 1.10::decimal(10, 2) AS c, time '01:02:03' AS t FROM (VALUES (1)) v(k)")
+    assert cur.description is not None
+    assert cur.description[0][1] == dbapi.NUMBER and cur.description[1][1] == dbapi.DATETIME
+    assert cur.fetchall() == [(decimal.Decimal("1.10"), datetime.time(1, 2, 3))]
 
 
 def test_a_tensor_is_rows_of_its_dimensions_and_values(con: dbapi.Connection) -> None:

@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -269,3 +270,26 @@ def test_events_go_to_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert not left.exists()
     assert [r.levelname for r in caplog.records if r.name.startswith("tessera.exec")] == ["INFO"]
     assert str(left) in caplog.text
+
+
+def test_ctrl_c_stops_connecting() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        timer = interrupt_after(0.3)
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            ts.connect(f"http://127.0.0.1:{port}")
+        timer.join()
+        assert time.monotonic() - started < 5
+
+
+def test_a_later_connection_does_not_silence_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    left = tmp_path / "spill" / "tessera-spill-1-0"
+    left.mkdir(parents=True)
+    (left / "lock").touch()
+    with ts.connect(warehouse=tmp_path / "a", log="info"):
+        with ts.connect(warehouse=tmp_path / "b", spill_dir=tmp_path / "spill") as con:
+            con.sql("SELECT sum(random_uniform([2000, 2000], seed => 1)) AS s").run()
+    assert str(left) in caplog.text
+    ts.connect(warehouse=tmp_path / "b", log="warn").close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import pickle
 from pathlib import Path
 
@@ -50,7 +51,11 @@ def test_parameters(con: ts.Connection) -> None:
     assert con.sql("SELECT ? + ? AS v", [1, np.int64(2)]).to_numpy() == 3
     when = datetime.date(2020, 2, 3)
     assert con.sql("SELECT month($t::timestamp) AS m", {"t": when}).fetchall() == [(2,)]
-    for wrong in ([np.zeros(3)], "ab", [float("nan")]):
+    assert con.sql("SELECT ? AS v", [np.array(4)]).to_numpy() == 4
+    assert con.sql("SELECT ? AS v", [decimal.Decimal("1.10")]).to_numpy() == 1.1
+    for nothing in (np.datetime64("NaT"), pd.NaT, None):
+        assert con.sql("SELECT ? AS v FROM (VALUES (1)) t(k)", [nothing]).fetchall() == [(None,)]
+    for wrong in ([np.zeros(3)], "ab", [float("nan")], [np.float32("inf")], [datetime.timedelta(1)], [decimal.Decimal("NaN")], [decimal.Decimal("0.12345678901234567890")]):
         with pytest.raises(ts.UserError):
             con.sql("SELECT ? AS v", wrong)  # type: ignore[arg-type]
     with pytest.raises(ts.UserError, match="k"):
@@ -78,9 +83,7 @@ def test_tables_go_in_and_out(con: ts.Connection) -> None:
     assert con.sql("SELECT sum(n) AS s FROM series").fetchone() == (6,)
     assert con.sql("SELECT sum(n) AS s FROM other").fetchone() == (6,)
     column_ = rows["n"]
-    with pytest.raises(ts.UserError, match="is no table"):
-        con.sql("SELECT sum(n) AS s FROM column_")
-    del column_
+    assert con.sql("SELECT sum(column_) AS s FROM column_").fetchone() == (6,)
 
 
 def test_values_are_those_of_python(con: ts.Connection) -> None:
@@ -110,6 +113,36 @@ def test_tensors_are_tables_with_a_row_for_each_cell(con: ts.Connection) -> None
     # After the cells have left as an array, too.
     relation.to_numpy()
     assert relation.arrow().num_rows == 4
+
+
+def test_rows_that_were_read_show_themselves(con: ts.Connection) -> None:
+    df = pd.DataFrame({"city": ["Oslo", None, "a\nb"], "n": [1, 22, 333]})
+    relation = con.sql("SELECT city, n FROM df ORDER BY n")
+    assert "has not run" in repr(relation)
+    lines = repr(relation.run()).splitlines()
+    assert lines[0] == "<tessera_sql.Relation: 3 rows>"
+    types = [kind for _, kind in relation.schema]
+    assert [line.split() for line in lines[1:]] == [["city", "n"], types, ["Oslo", "1"], ["NULL", "22"], ["a", "b", "333"]]
+    # Numbers are at the right.
+    assert len({len(line) for line in lines[1:]}) == 1
+    # Looking at rows takes none of them.
+    assert relation._repr_html_().count("<tr>") == 4
+    assert len(relation.fetchall()) == 3
+    con.sql("CREATE TENSOR kept AS SELECT arange(3) AS v")
+    assert "kept" in repr(con.sql("SHOW TENSORS"))
+    assert repr(con.sql("SELECT n FROM df WHERE n = 1").run()).startswith("<tessera_sql.Relation: 1 row>")
+
+
+def test_a_relation_is_appended_to_a_store(con: ts.Connection, tmp_path: Path) -> None:
+    time = pd.date_range("2020-01-01", periods=4)
+    ds = xr.Dataset({"v": (("time", "x"), np.arange(8.0).reshape(4, 2))}, coords={"time": time})
+    store = tmp_path / "out.zarr"
+    con.sql("SELECT v[0:3] AS v FROM ds").to_zarr(store)
+    con.sql("SELECT v[3:4] AS v FROM ds").to_zarr(store, append_dim="time")
+    xr.testing.assert_equal(xr.open_zarr(store, chunks=None).load(), ds)
+    for wrong in ({"mode": "a"}, {"mode": "w", "append_dim": "time"}, {"mode": "r+"}):
+        with pytest.raises(ts.UserError, match="mode"):
+            con.sql("SELECT v FROM ds").to_zarr(store, **wrong)  # type: ignore[arg-type]
 
 
 def test_a_relation_is_written_to_a_store(con: ts.Connection, tmp_path: Path) -> None:
@@ -152,6 +185,13 @@ def test_settings_are_checked(tmp_path: Path) -> None:
         ts.connect(warehouse=tmp_path, memory_limit="much")
     with pytest.raises(ts.RetryError):
         ts.connect("http://127.0.0.1:9")
+    for place in ("lab", "localhost:8080", "ftp://127.0.0.1"):
+        with pytest.raises(ts.UserError, match="no URL of a server") as told:
+            ts.connect(place)
+        assert "warehouse=" in str(told.value.hint)
+    with pytest.raises(ts.UserError, match="log `what") as told:
+        ts.connect(warehouse=tmp_path, log="what=?")
+    assert told.value.hint
     with ts.connect(warehouse=tmp_path, threads=1) as con:
         assert con.sql("SELECT 1 AS x").fetchone() == (1,)
         again = con.settings

@@ -6,9 +6,10 @@ use crate::memory::{Memory, borrow};
 use arrow::array::{ArrayRef, RecordBatch, StructArray};
 use arrow::buffer::Buffer;
 use arrow::datatypes::{Field, SchemaRef};
+use arrow::error::ArrowError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyCapsule, PyDict, PyList, PyTuple};
+use pyo3::types::{PyCapsule, PyList, PyTuple};
 use pyo3_arrow::ffi::{ArrayIterator, to_stream_pycapsule};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_engine::answer::{self, Answer, Chunked, Surface};
@@ -379,11 +380,19 @@ fn labels<'py>(py: Python<'py>, values: &CoordValues) -> PyResult<(String, Bound
 #[pyclass(frozen)]
 pub(crate) struct Rows(answer::Reply);
 
+/// Rows batch by batch, from memory or from their file.
+type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>;
+
 impl Rows {
-    /// The schema, and all rows.
-    fn read(&self, py: Python<'_>) -> PyResult<(SchemaRef, Vec<RecordBatch>)> {
-        let read = py.detach(|| record_batches(&self.0));
-        read.map_err(|e| exception(py, &e, ""))?.ok_or_else(|| moved(py))
+    /// The schema, and the rows, read as the iterator advances.
+    fn batches(&self) -> Result<(SchemaRef, Batches), Error> {
+        match &self.0.answer {
+            Answer::Rows { schema, batches, .. } => {
+                Ok((schema.clone(), Box::new(batches.clone().into_iter().map(Ok))))
+            }
+            Answer::Stored(rows) => Ok((rows.schema().clone(), Box::new(rows.batches()?))),
+            _ => Err(Error::Internal { what: "the rows of a result are not there".into() }),
+        }
     }
 }
 
@@ -408,23 +417,88 @@ impl Rows {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let (schema, batches) = self.read(py)?;
+        let (schema, batches) = self.batches().map_err(|e| exception(py, &e, ""))?;
         let field = Field::new_struct("", schema.fields().clone(), false);
         let field = Arc::new(field.with_metadata(schema.metadata().clone()));
-        let arrays = batches.into_iter().map(|b| Ok(Arc::new(StructArray::from(b)) as ArrayRef));
+        let arrays = batches.map(|b| b.map(|b| Arc::new(StructArray::from(b)) as ArrayRef));
         let arrays = Box::new(ArrayIterator::new(arrays, field));
         Ok(to_stream_pycapsule(py, arrays, requested_schema)?)
     }
 
-    /// The rows as tuples of Python's own values.
-    fn tuples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let (schema, batches) = self.read(py)?;
-        columns::tuples(py, &schema, &batches)
+    /// The rows one after the other.
+    fn reader(&self, py: Python<'_>) -> PyResult<Reader> {
+        let (schema, batches) = self.batches().map_err(|e| exception(py, &e, ""))?;
+        Ok(Reader { schema, rest: Mutex::new(Rest { batches, batch: None }) })
     }
 
-    /// The columns by name: for fixed-width numbers, dtype, memory and validity; else a list of values.
-    fn arrays<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (schema, batches) = self.read(py)?;
+    /// The rows as tuples of Python's own values.
+    fn tuples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.reader(py)?.take(py, None)
+    }
+
+    /// Names and columns: for fixed-width numbers, dtype, memory and validity; else a list of values.
+    fn arrays<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let read = py.detach(|| -> Result<_, Error> {
+            let (schema, batches) = self.batches()?;
+            let batches = batches.collect::<Result<Vec<_>, ArrowError>>();
+            Ok((schema, batches.map_err(|source| Error::Rows { source })?))
+        });
+        let (schema, batches) = read.map_err(|e| exception(py, &e, ""))?;
         columns::arrays(py, &schema, &batches)
+    }
+}
+
+/// Rows that are read one after the other, once.
+#[pyclass(frozen)]
+pub(crate) struct Reader {
+    schema: SchemaRef,
+    rest: Mutex<Rest>,
+}
+
+struct Rest {
+    batches: Batches,
+    /// Rows that were read and not taken.
+    batch: Option<RecordBatch>,
+}
+
+impl Rest {
+    /// The next rows, at most `count` and of one batch; `None` after the last.
+    fn read(&mut self, count: usize) -> Result<Option<RecordBatch>, Error> {
+        loop {
+            let batch = match self.batch.take() {
+                Some(batch) => batch,
+                None => match self.batches.next() {
+                    Some(read) => read.map_err(|source| Error::Rows { source })?,
+                    None => return Ok(None),
+                },
+            };
+            let rows = batch.num_rows();
+            if rows > count {
+                self.batch = Some(batch.slice(count, rows - count));
+                return Ok(Some(batch.slice(0, count)));
+            }
+            if rows > 0 {
+                return Ok(Some(batch));
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl Reader {
+    /// The next rows as tuples of Python's own values: at most `count`, or all.
+    #[pyo3(signature = (count=None))]
+    fn take<'py>(&self, py: Python<'py>, count: Option<usize>) -> PyResult<Bound<'py, PyList>> {
+        let mut locked = self.rest.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+        let rest = &mut *locked;
+        let rows = PyList::empty(py);
+        let mut left = count.unwrap_or(usize::MAX);
+        while left > 0 {
+            let read = py.detach(|| rest.read(left));
+            let Some(batch) = read.map_err(|e| exception(py, &e, ""))? else { break };
+            left -= batch.num_rows();
+            columns::append(py, &self.schema, &batch, &rows)?;
+        }
+        Ok(rows)
     }
 }

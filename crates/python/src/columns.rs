@@ -19,34 +19,33 @@ use tessera_planner::dtype::DType;
 /// Values of a column as Python objects.
 type Values<'py> = Vec<Bound<'py, PyAny>>;
 
-/// Rows as tuples. NULL is `None`, a moment a `datetime`.
-pub(crate) fn tuples<'py>(
+/// Appends the rows of a batch as tuples. NULL is `None`, a moment a `datetime`.
+pub(crate) fn append<'py>(
     py: Python<'py>,
     schema: &Schema,
-    batches: &[RecordBatch],
-) -> PyResult<Bound<'py, PyList>> {
-    let rows = PyList::empty(py);
-    for batch in batches {
-        let columns = schema.fields().iter().zip(batch.columns());
-        let columns: Vec<Values<'py>> =
-            columns.map(|(field, column)| values(py, field, column)).collect::<PyResult<_>>()?;
-        let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
-        for _ in 0..batch.num_rows() {
-            let row: Values<'py> = columns.iter_mut().filter_map(Iterator::next).collect();
-            rows.append(PyTuple::new(py, row)?)?;
-        }
+    batch: &RecordBatch,
+    rows: &Bound<'py, PyList>,
+) -> PyResult<()> {
+    let columns = schema.fields().iter().zip(batch.columns());
+    let columns: Vec<Values<'py>> =
+        columns.map(|(field, column)| values(py, field, column)).collect::<PyResult<_>>()?;
+    let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
+    for _ in 0..batch.num_rows() {
+        let row: Values<'py> = columns.iter_mut().filter_map(Iterator::next).collect();
+        rows.append(PyTuple::new(py, row)?)?;
     }
-    Ok(rows)
+    Ok(())
 }
 
-/// Columns by name: `(dtype, memory, validity or None)` for numbers, booleans and moments, else a list of values.
+/// Names and columns: `(dtype, memory, validity or None)` for numbers, booleans and moments, else a list of values. Two
+/// columns of a join may have one name.
 pub(crate) fn arrays<'py>(
     py: Python<'py>,
     schema: &SchemaRef,
     batches: &[RecordBatch],
-) -> PyResult<Bound<'py, PyDict>> {
+) -> PyResult<Bound<'py, PyList>> {
     let all = py.detach(|| concat_batches(schema, batches)).map_err(|e| failed(py, e))?;
-    let columns = PyDict::new(py);
+    let columns = PyList::empty(py);
     for (field, column) in schema.fields().iter().zip(all.columns()) {
         let values = match flat(field, column).map_err(|e| failed(py, e))? {
             None => PyList::new(py, values(py, field, column)?)?.into_any(),
@@ -60,7 +59,7 @@ pub(crate) fn arrays<'py>(
                 (dtype, cells, valid.transpose()?).into_bound_py_any(py)?
             }
         };
-        columns.set_item(field.name(), values)?;
+        columns.append((field.name(), values))?;
     }
     Ok(columns)
 }
@@ -88,11 +87,16 @@ fn flat(field: &Field, column: &ArrayRef) -> Result<Option<(String, BytesMut)>, 
         DataType::UInt16 => dtype("uint16", bytes::<ty::UInt16Type>(column)),
         DataType::UInt32 => dtype("uint32", bytes::<ty::UInt32Type>(column)),
         DataType::UInt64 => dtype("uint64", bytes::<ty::UInt64Type>(column)),
+        DataType::Float16 => dtype("float16", bytes::<ty::Float16Type>(column)),
         DataType::Float32 => dtype("float32", bytes::<ty::Float32Type>(column)),
         DataType::Float64 => dtype("float64", bytes::<ty::Float64Type>(column)),
         DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 => {
             let moments = cast(column, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
             dtype("datetime64[us]", bytes::<ty::TimestampMicrosecondType>(&moments))
+        }
+        DataType::Duration(_) => {
+            let spans = cast(column, &DataType::Duration(TimeUnit::Microsecond))?;
+            dtype("timedelta64[us]", bytes::<ty::DurationMicrosecondType>(&spans))
         }
         _ => Ok(None),
     }
@@ -120,6 +124,7 @@ fn values<'py>(py: Python<'py>, field: &Field, column: &ArrayRef) -> PyResult<Va
         DataType::UInt16 => numbers::<ty::UInt16Type>(py, column),
         DataType::UInt32 => numbers::<ty::UInt32Type>(py, column),
         DataType::UInt64 => numbers::<ty::UInt64Type>(py, column),
+        DataType::Float16 => converted(py, field, column, DataType::Float32),
         DataType::Float32 => numbers::<ty::Float32Type>(py, column),
         DataType::Float64 => numbers::<ty::Float64Type>(py, column),
         DataType::Utf8 => {
@@ -131,7 +136,7 @@ fn values<'py>(py: Python<'py>, field: &Field, column: &ArrayRef) -> PyResult<Va
             each(py, column, |i| Ok(PyBytes::new(py, values.value(i)).into_any()))
         }
         DataType::LargeUtf8 | DataType::Utf8View => converted(py, field, column, DataType::Utf8),
-        DataType::LargeBinary | DataType::BinaryView => {
+        DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
             converted(py, field, column, DataType::Binary)
         }
         DataType::Dictionary(_, inner) => converted(py, field, column, inner.as_ref().clone()),
@@ -146,13 +151,38 @@ fn values<'py>(py: Python<'py>, field: &Field, column: &ArrayRef) -> PyResult<Va
             // Ordinal 719,163 is 1970-01-01.
             each(py, column, |i| date.call_method1("fromordinal", (values.value(i) + 719_163,)))
         }
+        DataType::Date64 => converted(py, field, column, DataType::Date32),
+        DataType::Time64(TimeUnit::Microsecond) => times(py, column),
+        DataType::Time32(_) | DataType::Time64(_) => {
+            converted(py, field, column, DataType::Time64(TimeUnit::Microsecond))
+        }
+        DataType::Duration(TimeUnit::Microsecond) => {
+            let values = column.as_primitive::<ty::DurationMicrosecondType>();
+            let delta = py.import("datetime")?.getattr("timedelta")?;
+            each(py, column, |i| delta.call1((0, 0, values.value(i))))
+        }
+        DataType::Duration(_) => {
+            converted(py, field, column, DataType::Duration(TimeUnit::Microsecond))
+        }
+        DataType::Decimal32(..)
+        | DataType::Decimal64(..)
+        | DataType::Decimal128(..)
+        | DataType::Decimal256(..) => {
+            let decimal = py.import("decimal")?.getattr("Decimal")?;
+            let texts = texts(py, column)?;
+            each(py, column, |i| decimal.call1((&texts[i],)))
+        }
         DataType::List(item) => {
             let lists = column.as_list::<i32>();
-            each(
-                py,
-                column,
-                |i| Ok(PyList::new(py, values(py, item, &lists.value(i))?)?.into_any()),
-            )
+            each(py, column, |i| listed(py, item, &lists.value(i)))
+        }
+        DataType::LargeList(item) => {
+            let lists = column.as_list::<i64>();
+            each(py, column, |i| listed(py, item, &lists.value(i)))
+        }
+        DataType::FixedSizeList(item, _) => {
+            let lists = column.as_fixed_size_list();
+            each(py, column, |i| listed(py, item, &lists.value(i)))
         }
         DataType::Struct(fields) => {
             let parts = fields.iter().zip(column.as_struct().columns());
@@ -178,6 +208,23 @@ fn each<'py>(
     let is_null = |i| nulls.as_ref().is_some_and(|nulls| nulls.is_null(i));
     let one = |i| if is_null(i) { Ok(py.None().into_bound(py)) } else { value(i) };
     (0..column.len()).map(one).collect()
+}
+
+/// The items of one list.
+fn listed<'py>(py: Python<'py>, item: &Field, list: &ArrayRef) -> PyResult<Bound<'py, PyAny>> {
+    Ok(PyList::new(py, values(py, item, list)?)?.into_any())
+}
+
+/// Times of day, microseconds since midnight, as `datetime.time`.
+fn times<'py>(py: Python<'py>, column: &ArrayRef) -> PyResult<Values<'py>> {
+    let values = column.as_primitive::<ty::Time64MicrosecondType>();
+    let module = py.import("datetime")?;
+    let midnight = module.getattr("datetime")?.getattr("min")?;
+    let delta = module.getattr("timedelta")?;
+    each(py, column, |i| {
+        let since = delta.call1((0, 0, values.value(i)))?;
+        midnight.add(since)?.call_method0("time")
+    })
 }
 
 fn numbers<'py, T: ArrowPrimitiveType>(py: Python<'py>, column: &ArrayRef) -> PyResult<Values<'py>>

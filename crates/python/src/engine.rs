@@ -146,10 +146,7 @@ impl<'a> RunningStatement<'a> {
     }
 
     fn wait(&self, py: Python<'_>, timeout: Duration) -> Result<Outcome, RecvTimeoutError> {
-        py.detach(|| {
-            let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-            outcome.recv_timeout(timeout)
-        })
+        received(py, &self.outcome, timeout)
     }
 
     /// Waits for the end. Between two looks for signals it calls `watch` with the progress.
@@ -176,6 +173,18 @@ impl<'a> RunningStatement<'a> {
             }
         }
     }
+}
+
+/// What another thread sends, without the interpreter.
+fn received<T: Send>(
+    py: Python<'_>,
+    channel: &Mutex<Receiver<T>>,
+    timeout: Duration,
+) -> Result<T, RecvTimeoutError> {
+    py.detach(|| {
+        let channel = channel.lock().unwrap_or_else(PoisonError::into_inner);
+        channel.recv_timeout(timeout)
+    })
 }
 
 fn broken() -> Error {
@@ -244,16 +253,34 @@ fn remote(
     token: Option<&str>,
     settings: &BTreeMap<String, String>,
     file: Option<&str>,
-) -> Result<Opened, Error> {
+) -> Result<(Opened, Receiver<Result<(), Error>>), Error> {
     let (config, runtime) = prepared(settings, file)?;
     let token = token.or(config.token.as_ref().map(|t| t.reveal()));
-    let engine = {
+    let remote = {
         let _inside = runtime.enter();
-        let remote = Remote::new(url, token, &config)?;
-        runtime.block_on(remote.check())?;
-        Arc::new(remote)
+        Arc::new(Remote::new(url, token, &config)?)
     };
-    Ok(Opened { engine, session: None, runtime: Some(runtime), running: Mutex::default() })
+    let (send, checked) = sync_channel(1);
+    let asked = remote.clone();
+    runtime.spawn(async move {
+        // Nobody receives it after a Ctrl-C.
+        let _ = send.send(asked.check().await);
+    });
+    let runtime = Some(runtime);
+    let opened = Opened { engine: remote, session: None, runtime, running: Mutex::default() };
+    Ok((opened, checked))
+}
+
+/// Waits until a server accepts statements, and looks for signals meanwhile.
+fn accepted(py: Python<'_>, checked: Receiver<Result<(), Error>>) -> PyResult<()> {
+    let checked = Mutex::new(checked);
+    loop {
+        match received(py, &checked, TICK) {
+            Ok(answer) => return answer.map_err(|e| exception(py, &e, "")),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => return Err(exception(py, &broken(), "")),
+        }
+    }
 }
 
 #[pymethods]
@@ -280,12 +307,15 @@ impl Engine {
         settings: BTreeMap<String, String>,
         file: Option<&str>,
     ) -> PyResult<Self> {
-        let opened = py.detach(|| remote(url, token, &settings, file));
-        opened.map(Engine::of).map_err(|e| exception(py, &e, ""))
+        let made = py.detach(|| remote(url, token, &settings, file));
+        let (opened, checked) = made.map_err(|e| exception(py, &e, ""))?;
+        // If no server accepts it, or after a Ctrl-C, it ends here.
+        let engine = Engine::of(opened);
+        accepted(py, checked).map(|()| engine)
     }
 
-    /// Runs a script. `locals` are relations of the caller by name, with True for those before the catalog's; `watch` is called with the progress, about 20 times a
-    /// second.
+    /// Runs a script. `locals` are relations of the caller by name, with True for those before the catalog's; `watch` is
+    /// called with the progress, about 20 times a second.
     #[pyo3(signature = (sql, locals, watch=None))]
     fn run(
         &self,

@@ -25,7 +25,7 @@ mod script;
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
-    use super::answer::{Reply, Rows, Tensor};
+    use super::answer::{Reader, Reply, Rows, Tensor};
     #[pymodule_export]
     use super::engine::Engine;
     #[pymodule_export]

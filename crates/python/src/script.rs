@@ -4,7 +4,8 @@ use crate::error::exception;
 use pyo3::prelude::*;
 use tessera_engine::error::Error;
 use tessera_engine::parameters;
-use tessera_frontend::bind::RelationRef;
+use tessera_frontend::bind::{RelationRef, dotted};
+use tessera_frontend::statement::Described;
 use tessera_frontend::surface::{self, RelationKind};
 use tessera_frontend::{Parsed, Statement};
 
@@ -48,6 +49,9 @@ fn describe(parsed: &Parsed) -> Result<Described, tessera_frontend::Error> {
                 _ => {}
             }
         }
+    }
+    if let Statement::Describe(Described::Name(name)) = &parsed.statement {
+        names.push(dotted(name));
     }
     let is_tensors = match &parsed.statement {
         Statement::Query(query) => surface::kind_of_text(query) == RelationKind::Tensor,

@@ -467,7 +467,7 @@ impl Relations<'_> {
         } else if let Some(natural) = &natural {
             self.names.insert(natural.value.clone());
         }
-        let mut also = Vec::new();
+        let also;
         let (source, name): (Arc<dyn TableSource>, Ident) = match found {
             CellRelation::Sql => return Ok(()),
             CellRelation::Query { query, text } => {

@@ -57,7 +57,7 @@ pub(crate) fn kept_in(
 ) -> Result<Option<Vec<KeptPositions>>, Error> {
     let (config, density) = (context.config.clone(), planner.density);
     let state = planner.rows.get()?;
-    let tables = Relations { context: RefCell::new(context), tables: planner.tables };
+    let tables = Relations { context: RefCell::new(context), tables: planner.tables, state };
     let kept = || super::kept::kept(query, text, &tables, state, &config, density);
     match limits::nested(kept) {
         Err(error @ (Error::Waiting | Error::Stopped)) => Err(error),

@@ -52,7 +52,8 @@ impl Known {
         let (columns, records) = (vec![column.to_string()], vec![column.to_string()]);
         let mut also: Vec<(Arc<str>, Arc<str>)> = vec![(function.into(), column.into())];
         also.retain(|(other, own)| !other.eq_ignore_ascii_case(own));
-        Known { name: name.to_string(), columns, records, also }
+        let lower = BTreeSet::from([column.to_ascii_lowercase()]);
+        Known { name: name.to_string(), columns, lower, records, also }
     }
 
     fn is_called(&self, name: &str) -> bool {

@@ -209,7 +209,7 @@ fn arrow(from: usize, is_stream: bool) -> Vec<u8> {
         let id: Int64Array = rows.iter().map(|row| Some(row.0 as i64)).collect();
         let g: Int64Array = rows.iter().map(|row| Some(row.1 as i64).filter(|g| *g > 0)).collect();
         let s: StringArray = rows.iter().map(|row| Some(row.2.as_str())).collect();
-        let word = |i: usize| if i % 2 == 0 { "even" } else { "odd" };
+        let word = |i: usize| if i.is_multiple_of(2) { "even" } else { "odd" };
         let w: DictionaryArray<Int32Type> = (0..rows.len()).map(word).collect();
         let columns: [(&str, ArrayRef); 4] =
             [("id", Arc::new(id)), ("g", Arc::new(g)), ("s", Arc::new(s)), ("w", Arc::new(w))];

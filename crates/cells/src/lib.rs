@@ -31,6 +31,7 @@ pub mod rows;
 mod stack;
 mod stand_in;
 pub mod tables;
+mod walk;
 
 pub use error::{Error, NOT_A_TABLE, RowsErrorKind, table_hint, table_reason};
 pub use stand_in::stand_in;

@@ -98,10 +98,11 @@ pub(crate) mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::walk::{Walk, WalkPlan};
 use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::DFSchema;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -396,7 +397,7 @@ impl Lift<'_> {
     /// Replaces each part that has a dense form by a scan of its rows.
     fn dense(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
         let used = used_columns(&plan)?;
-        plan.transform_down_with_subqueries(|node| {
+        plan.map_all_down(|node| {
             go_on()?;
             if let LogicalPlan::Limit(limit) = &node
                 && let Some(sort) = dense::sort_below(limit)
@@ -458,7 +459,7 @@ impl Lift<'_> {
                 self.tell_below(&sort.input);
                 let input = Arc::new(replacement(&scan, sort.input.schema())?);
                 self.scans.push(scan);
-                let plan = node.clone().transform_down(|plan| match plan {
+                let plan = node.clone().map_down(|plan| match plan {
                     LogicalPlan::Sort(sort) => {
                         let sort = LogicalPlan::Sort(Sort { input: input.clone(), ..sort });
                         Ok(Transformed::new(sort, true, TreeNodeRecursion::Stop))
@@ -491,7 +492,7 @@ impl Lift<'_> {
 
     /// Replaces the remaining tables of cells by scans of their rows.
     fn rows(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|node| {
+        plan.map_all_up(|node| {
             let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
             match self.rows_of(scan)? {
                 Some(rows) => Ok(Transformed::yes(rename(rows, &scan.projected_schema)?)),
@@ -526,9 +527,9 @@ fn map_parts(
     mut one: impl FnMut(Expr) -> datafusion::error::Result<Transformed<Expr>>,
 ) -> datafusion::error::Result<Transformed<LogicalPlan>> {
     let names = NamePreserver::new(&node);
-    node.map_expressions(|expr| {
+    node.map_exprs(|expr| {
         let name = names.save(&expr);
-        let new = expr.transform_up(&mut one)?;
+        let new = expr.map_up(&mut one)?;
         Ok(new.update_data(|expr| name.restore(expr)))
     })
 }
@@ -536,8 +537,8 @@ fn map_parts(
 /// The names of the columns in expressions of a plan, without their qualifiers: a subquery has others.
 fn used_columns(plan: &LogicalPlan) -> datafusion::error::Result<BTreeSet<String>> {
     let mut used = BTreeSet::new();
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
+    plan.each_of_all(|node| {
+        node.each_expr(|expr| {
             used.extend(expr.column_refs().into_iter().map(|column| column.name.clone()));
             Ok(TreeNodeRecursion::Continue)
         })

@@ -67,6 +67,7 @@ pub use stop::{IsStopped, in_place};
 pub(crate) use thrift::check_parquet;
 
 use crate::lift::TensorScan;
+use crate::walk::WalkPlan;
 use arrow::array::ArrayRef;
 use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::Transformed;
@@ -106,7 +107,7 @@ fn attach(
     plan: LogicalPlan,
     tables: &BTreeMap<String, Arc<dyn TableProvider>>,
 ) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|node| {
+    plan.map_all_up(|node| {
         let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
         let Some(table) = tables.get(scan.table_name.table()) else {
             return Ok(Transformed::no(node));

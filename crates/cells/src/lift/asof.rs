@@ -21,6 +21,7 @@
 
 use std::sync::Arc;
 
+use crate::walk::WalkPlan;
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{
@@ -58,7 +59,7 @@ const RIGHT_AT: &str = "__asof_right_at";
 
 /// Rewrites the joins of a plan; the schema stays the same.
 pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|node| match node {
+    plan.map_all_up(|node| match node {
         LogicalPlan::Join(join) => match condition(&join) {
             Some(condition) => {
                 let condition = Condition::of(condition, &join)?;
@@ -267,8 +268,8 @@ fn null_of(field: &Field) -> Result<Expr> {
 /// True if a plan may have other rows each time that it runs.
 fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
+    plan.each_of_all(|node| {
+        node.each_expr(|expr| {
             found |= expr.is_volatile();
             Ok(match found {
                 true => TreeNodeRecursion::Stop,

@@ -6,8 +6,8 @@
 //! DataFusion gives `sum(v::double)` and `sum(v)` one name, as its names omit casts, and rejects a block with both.
 //! Here an argument with a cast gets an alias that shows it: `sum("CAST(v AS Float64)")`.
 
+use crate::walk::Walk;
 use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
-use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::planner::{
@@ -76,7 +76,7 @@ impl ExprPlanner for Casts {
 
 /// Aliases the expression if it contains a cast of a column.
 fn named(expr: Expr) -> Result<Expr> {
-    let has_cast = expr.exists(|e| Ok(matches!(e, Expr::Cast(_) | Expr::TryCast(_))))?;
+    let has_cast = expr.any(|e| Ok(matches!(e, Expr::Cast(_) | Expr::TryCast(_))))?;
     if !has_cast || expr.column_refs().is_empty() {
         return Ok(expr);
     }

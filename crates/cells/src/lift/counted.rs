@@ -15,6 +15,7 @@
 
 use std::sync::Arc;
 
+use crate::walk::WalkPlan;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinType, NullEquality, Result};
 use datafusion::execution::SessionState;
@@ -28,7 +29,7 @@ const NUMBER: &str = "__set_number";
 
 /// Rewrites the set operations of a plan; the schema stays the same.
 pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|node| match node {
+    plan.map_all_up(|node| match node {
         LogicalPlan::Join(join) if counts(&join) => one(join, state).map(Transformed::yes),
         other => Ok(Transformed::no(other)),
     })

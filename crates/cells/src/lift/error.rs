@@ -6,7 +6,8 @@ mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use crate::walk::{Walk, WalkPlan};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, SchemaError};
 use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 
@@ -66,9 +67,9 @@ pub(crate) fn remaining(logical: &LogicalPlan) -> Result<(), Error> {
 /// Rejects columns of other relations in LATERAL that the optimiser could not make conditions of a join.
 fn lateral(logical: &LogicalPlan) -> Result<(), Error> {
     let mut found = None;
-    let walk = logical.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
-            expr.apply(|e| {
+    let walk = logical.each_of_all(|node| {
+        node.each_expr(|expr| {
+            expr.each(|e| {
                 if let Expr::OuterReferenceColumn(_, column) = e {
                     found = Some(column.clone());
                     return Ok(TreeNodeRecursion::Stop);
@@ -103,7 +104,7 @@ fn has_limit(plan: &LogicalPlan) -> bool {
         LogicalPlan::Sort(sort) => sort.fetch.is_some(),
         _ => false,
     };
-    plan.exists(|node| Ok(is_limited(node))).unwrap_or(false)
+    plan.any(|node| Ok(is_limited(node))).unwrap_or(false)
 }
 
 /// The error for a subquery that uses a column outside; `is_value` for a scalar one.
@@ -131,9 +132,9 @@ fn first_subquery(
     check: impl Fn(&Expr, &Subquery, &LogicalPlan) -> Option<Error>,
 ) -> Result<(), Error> {
     let mut found: Option<Error> = None;
-    let walk = logical.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
-            expr.apply(|e| {
+    let walk = logical.each_of_all(|node| {
+        node.each_expr(|expr| {
+            expr.each(|e| {
                 let inner = match e {
                     Expr::ScalarSubquery(inner) => inner,
                     Expr::Exists(exists) => &exists.subquery,

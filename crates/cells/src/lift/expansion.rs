@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use tessera_frontend::walk::walk;
 
+use crate::walk::Walk;
 use datafusion::common::JoinType;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use sqlparser::ast::{ObjectName, Query, TableFactor, Visitor};
 
@@ -108,7 +109,7 @@ fn only_right(kind: JoinType) -> bool {
 
 fn parts(expr: &Expr, input: &LogicalPlan, known: &[u64]) -> Result<u64, Error> {
     let mut total = 0u64;
-    let walk = expr.apply(|e| {
+    let walk = expr.each(|e| {
         let own = match e {
             Expr::Column(column) => {
                 let at = input.schema().maybe_index_of_column(column);

@@ -1,6 +1,7 @@
 //! Replaces operators of an optimised plan by functions that are faster and have the same results.
 
 use super::{decimals, like};
+use crate::walk::WalkPlan;
 use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;
 use datafusion::logical_expr::LogicalPlan;
@@ -9,7 +10,7 @@ use datafusion::logical_expr::utils::merge_schema;
 /// Rewrites the expressions of a plan; the schema stays the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     let functions = decimals::functions();
-    plan.transform_up_with_subqueries(|node| match node {
+    plan.map_all_up(|node| match node {
         // The filters of a scan select parts of files, which they do as they are.
         node @ LogicalPlan::TableScan(_) => Ok(Transformed::no(node)),
         node => {

@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use crate::walk::WalkPlan;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::expr::{Cast, TryCast};
@@ -22,7 +23,7 @@ use super::marks::renamed;
 /// Rewrites all aggregates of a plan; the columns stay the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     let mut names = 0;
-    plan.transform_up_with_subqueries(|node| match node {
+    plan.map_all_up(|node| match node {
         LogicalPlan::Aggregate(aggregate) => one(aggregate, &mut names),
         other => Ok(Transformed::no(other)),
     })

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use crate::walk::WalkPlan;
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Float32Type, Float64Type, Int32Type, Int64Type};
 use datafusion::common::tree_node::Transformed;
@@ -22,7 +23,7 @@ use super::labels::canonical;
 
 /// Rewrites the joins of an optimised plan; the schema stays the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|node| match node {
+    plan.map_all_up(|node| match node {
         LogicalPlan::Join(join) => of_join(join),
         node => Ok(Transformed::no(node)),
     })

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::walk::Walk;
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array,
 };
@@ -11,7 +12,7 @@ use arrow::datatypes::{
     TimestampMicrosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow::row::{RowConverter, SortField};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::simplify::SimplifyContext;
@@ -149,7 +150,7 @@ impl<'a> Labels<'a> {
         let batch = RecordBatch::try_new_with_options(schema.clone(), arrays, &options)?;
         let bare = expr
             .clone()
-            .transform_up(|e| match e {
+            .map_up(|e| match e {
                 Expr::Column(mut c) => {
                     c.relation = None;
                     Ok(Transformed::yes(Expr::Column(c)))

@@ -11,7 +11,8 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use crate::walk::{Walk, WalkPlan};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{DFSchemaRef, DataFusionError, Result, internal_err};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -26,7 +27,7 @@ use super::{error, membership};
 
 /// Rewrites the plan; the schema stays the same.
 pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|node| match node {
+    plan.map_all_up(|node| match node {
         LogicalPlan::Projection(projection) if has_subquery(&projection.expr)? => {
             let schema = projection.input.schema().clone();
             let names = NamePreserver::new_for_projection();
@@ -74,7 +75,7 @@ fn is_subquery(expr: &Expr) -> bool {
 fn has_subquery(exprs: &[Expr]) -> Result<bool> {
     let is_one = |e: &Expr| is_subquery(e) || matches!(e, Expr::SetComparison(_));
     for expr in exprs {
-        if expr.exists(|e| Ok(is_one(e)))? {
+        if expr.any(|e| Ok(is_one(e)))? {
             return Ok(true);
         }
     }
@@ -97,8 +98,8 @@ impl Marks<'_> {
         let mut out = Vec::with_capacity(exprs.len());
         for expr in exprs {
             let expr = membership::value(expr, &self.schema, self.state)?.data;
-            let expr = expr.transform_up(|e| self.compared(e))?.data;
-            let new = expr.transform_down(|e| match is_subquery(&e) {
+            let expr = expr.map_up(|e| self.compared(e))?.data;
+            let new = expr.map_down(|e| match is_subquery(&e) {
                 true => Ok(Transformed::new(self.mark(e)?, true, TreeNodeRecursion::Jump)),
                 false => Ok(Transformed::no(e)),
             })?;

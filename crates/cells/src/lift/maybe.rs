@@ -8,8 +8,9 @@
 
 use std::sync::Arc;
 
+use crate::walk::{Walk, WalkPlan};
 use arrow::datatypes::FieldRef;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, exec_err, plan_err};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
@@ -25,7 +26,7 @@ const NAME: &str = "tessera_maybe";
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     let function = Arc::new(function());
     let mut is_changed = false;
-    plan.transform_up_with_subqueries(|node| {
+    plan.map_all_up(|node| {
         let new = match has_one(&node)? {
             true => super::map_parts(node, |expr| Ok(one(expr, &function)))?.data,
             false if !is_changed => return Ok(Transformed::no(node)),
@@ -41,8 +42,8 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
 /// True if an expression of the node has such a subquery.
 fn has_one(node: &LogicalPlan) -> Result<bool> {
     let mut found = false;
-    node.apply_expressions(|expr| {
-        found = expr.exists(|e| Ok(is_one(e)))?;
+    node.each_expr(|expr| {
+        found = expr.any(|e| Ok(is_one(e)))?;
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(found)

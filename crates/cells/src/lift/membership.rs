@@ -19,7 +19,8 @@ mod rows;
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use crate::walk::{Walk, WalkPlan};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ExprSchema, Result, ScalarValue};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{Case, Exists, InSubquery};
@@ -34,7 +35,7 @@ const MEMBER: &str = "__member";
 
 /// Rewrites the conditions of a plan; the schema stays the same. [`marks`](super::marks) rewrites other expressions.
 pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|node| match node {
+    plan.map_all_up(|node| match node {
         LogicalPlan::Filter(mut filter) if has_member(&filter.predicate)? => {
             let condition = std::mem::take(&mut filter.predicate);
             let rules = Rules { schema: filter.input.schema(), state };
@@ -65,7 +66,7 @@ pub(super) fn value(
 }
 
 fn has_member(condition: &Expr) -> Result<bool> {
-    condition.exists(|e| {
+    condition.any(|e| {
         Ok(match e {
             Expr::InSubquery(_) | Expr::SetComparison(_) => true,
             Expr::Exists(exists) => RowIn::of(exists).is_some(),
@@ -76,7 +77,7 @@ fn has_member(condition: &Expr) -> Result<bool> {
 
 fn has_row(condition: Option<&Expr>) -> Result<bool> {
     let Some(condition) = condition else { return Ok(false) };
-    condition.exists(|e| Ok(matches!(e, Expr::Exists(exists) if RowIn::of(exists).is_some())))
+    condition.any(|e| Ok(matches!(e, Expr::Exists(exists) if RowIn::of(exists).is_some())))
 }
 
 /// The rules for a condition over columns of `schema`.
@@ -129,7 +130,7 @@ impl Rules<'_> {
 
     /// An expression whose value counts, be it true, false or NULL.
     fn value(&self, expr: Expr) -> Result<Transformed<Expr>> {
-        expr.transform_down(|expr| match expr {
+        expr.map_down(|expr| match expr {
             Expr::InSubquery(list) => self.three_valued(list),
             Expr::Exists(exists) => match RowIn::of(&exists) {
                 Some(row) => {
@@ -201,7 +202,7 @@ impl Rules<'_> {
 
     /// `v = w` as a condition of the subquery.
     fn equal(&self, list: &InSubquery) -> Result<Expr> {
-        let outside = list.expr.as_ref().clone().transform_up(|expr| match expr {
+        let outside = list.expr.as_ref().clone().map_up(|expr| match expr {
             Expr::Column(column) => {
                 let field = self.schema.field_from_column(&column)?.clone();
                 Ok(Transformed::yes(Expr::OuterReferenceColumn(field, column)))

@@ -2,7 +2,8 @@
 //!
 //! DataFusion rejects aggregates in WHERE. It plans the others, which no operator can compute.
 
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use crate::walk::{Walk, WalkPlan};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
@@ -13,7 +14,7 @@ use tessera_frontend::error::Error;
 /// # Errors
 /// `plan_error`, without a position.
 pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
-    plan.apply_with_subqueries(|node| match refused(node) {
+    plan.each_of_all(|node| match refused(node) {
         Some(error) => Err(DataFusionError::External(Box::new(error))),
         None => Ok(TreeNodeRecursion::Continue),
     })?;
@@ -69,7 +70,7 @@ impl Call {
     /// The first such call in an expression.
     fn of(expr: &Expr) -> Option<Self> {
         let mut found = None;
-        let walked = expr.apply(|e| {
+        let walked = expr.each(|e| {
             found = match e {
                 Expr::AggregateFunction(_) => Some(Self::Aggregate),
                 Expr::WindowFunction(_) => Some(Self::Window),

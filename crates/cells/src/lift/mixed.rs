@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use crate::walk::WalkPlan;
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
@@ -33,7 +34,7 @@ const DEPTH: usize = 16;
 /// Rewrites all expressions, joins and unions of a plan; names stay the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     let mut is_changed = false;
-    plan.transform_up_with_subqueries(|node| {
+    plan.map_all_up(|node| {
         super::go_on()?;
         let schema = merge_schema(&node.inputs());
         let node = match node {

@@ -23,6 +23,7 @@ mod rules;
 
 use std::sync::Arc;
 
+use crate::walk::WalkPlan;
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, Result};
@@ -37,12 +38,12 @@ use super::table::CellSource;
 /// Wraps expressions that produce floats; names stay the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     let rules = Rules::new();
-    plan.transform_up_with_subqueries(|node| {
+    plan.map_all_up(|node| {
         let schema = merge_schema(&node.inputs());
         let names = NamePreserver::new(&node);
         let is_filter = matches!(node, LogicalPlan::Filter(_));
         let is_sort = matches!(node, LogicalPlan::Sort(_));
-        node.map_expressions(|expr| {
+        node.map_exprs(|expr| {
             let name = names.save(&expr);
             let mut is_changed = false;
             let expr = match (is_filter, is_sort) {

@@ -20,8 +20,9 @@
 
 use std::sync::Arc;
 
+use crate::walk::{Walk, WalkPlan};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinType, NullEquality, Result};
 use datafusion::logical_expr::{Expr, Join, LogicalPlan, Projection};
 use datafusion::optimizer::analyzer::{Analyzer, AnalyzerRule};
@@ -137,12 +138,12 @@ fn inner(plan: &LogicalPlan) -> Option<&Join> {
 /// Puts projections of all columns below and above inner joins whose keys find NULL, where they have inner joins or
 /// filters as neighbours. A later rule removes them.
 fn apart(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    plan.transform_up_with_subqueries(|node| {
+    plan.map_all_up(|node| {
         let of_parent = inner(&node).map(finds_null);
         if of_parent.is_none() && !matches!(node, LogicalPlan::Filter(_)) {
             return Ok(Transformed::no(node));
         }
-        node.map_children(|input| {
+        node.map_below(|input| {
             let is_apart =
                 inner(&input).is_some_and(|join| of_parent == Some(true) || finds_null(join));
             if !is_apart {

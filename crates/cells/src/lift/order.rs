@@ -17,8 +17,9 @@ mod ties;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::walk::Walk;
 use arrow::array::ArrayRef;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, JoinType, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
@@ -99,7 +100,7 @@ impl Order<'_> {
 
     /// Orders the inputs; the node's own order is unknown.
     fn through(&mut self, plan: LogicalPlan) -> Result<Keyed> {
-        let plan = plan.map_children(|child| self.settle(child).map(Transformed::yes))?;
+        let plan = plan.map_below(|child| self.settle(child).map(Transformed::yes))?;
         Ok(Keyed::as_it_is(plan.data))
     }
 
@@ -333,7 +334,7 @@ impl Order<'_> {
 
 /// True for a correlated scalar subquery. The optimiser makes it a left join, which has an order of its own.
 fn correlates(expr: &Expr) -> bool {
-    let found = expr.exists(|e| {
+    let found = expr.any(|e| {
         Ok(matches!(e, Expr::ScalarSubquery(inner) if !inner.outer_ref_columns.is_empty()))
     });
     found.unwrap_or(false)

@@ -10,12 +10,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::walk::Walk;
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array,
 };
 use arrow::compute::take;
 use arrow::datatypes::{Field, Schema};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, DFSchemaRef, Result, internal_err};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Expr;
@@ -236,7 +237,7 @@ impl Relation {
         let mut wanted: BTreeSet<usize> = BTreeSet::new();
         let bare = expr
             .clone()
-            .transform_up(|e| match &e {
+            .map_up(|e| match &e {
                 Expr::Column(c) => match self.schema.maybe_index_of_column(c) {
                     Some(i) => {
                         wanted.insert(i);

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::walk::WalkPlan;
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, internal_err};
@@ -19,7 +20,7 @@ pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<Logical
     let Some(round) = state.scalar_functions().get("round") else {
         return internal_err!("no such function: round");
     };
-    plan.transform_up_with_subqueries(|node| {
+    plan.map_all_up(|node| {
         let schema = merge_schema(&node.inputs());
         super::map_parts(node, |expr| Ok(one(expr, &schema, round)))
     })

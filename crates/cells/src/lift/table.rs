@@ -511,10 +511,11 @@ impl Dependence {
         expr: &Expr,
         mut column: impl FnMut(&datafusion::common::Column, &mut Dependence) -> Option<()>,
     ) -> Option<Dependence> {
-        use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+        use crate::walk::Walk;
+        use datafusion::common::tree_node::TreeNodeRecursion;
         let mut out = Dependence::default();
         let mut is_known = !expr.is_volatile();
-        let walk = expr.apply(|e| {
+        let walk = expr.each(|e| {
             match e {
                 Expr::Column(c) => is_known &= column(c, &mut out).is_some(),
                 Expr::Exists(_)

@@ -9,8 +9,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::walk::{Walk, WalkPlan};
 use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{Between, Cast, InList, ScalarFunction, TryCast};
@@ -34,7 +35,7 @@ pub(crate) fn rewrite(
     state: &SessionState,
 ) -> Result<LogicalPlan> {
     let mut has_kept = false;
-    plan.transform_up_with_subqueries(|node| {
+    plan.map_all_up(|node| {
         let schema = merge_schema(&node.inputs());
         calendars::check_node(&node)?;
         if let LogicalPlan::Join(join) = &node {
@@ -43,10 +44,10 @@ pub(crate) fn rewrite(
             }
         }
         let names = NamePreserver::new(&node);
-        let new = node.map_expressions(|expr| {
+        let new = node.map_exprs(|expr| {
             super::go_on()?;
             let name = names.save(&expr);
-            expr.transform_up(|e| {
+            expr.map_up(|e| {
                 one(e, &schema, texts)?
                     .transform_data(|e| calendars::kept(e, &schema, texts, &mut has_kept))?
                     .transform_data(|e| unsigned::one(e, &schema))?
@@ -121,7 +122,7 @@ fn one(
 ///
 /// Runs on the analysed plan, which has the implicit casts too.
 pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|node| {
+    plan.map_all_up(|node| {
         let schema = merge_schema(&node.inputs());
         super::map_parts(node, |e| {
             let (inner, field, is_tried) = match &e {

@@ -19,7 +19,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use crate::walk::{Walk, WalkPlan};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{
     Column, DFSchema, JoinType, NullHandling, Result, ScalarValue, TableReference, UnnestOptions,
 };
@@ -31,7 +32,7 @@ use super::functions::opaque;
 
 /// Rewrites all such joins of a plan.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|node| {
+    plan.map_all_up(|node| {
         let LogicalPlan::Join(join) = &node else { return Ok(Transformed::no(node)) };
         Ok(match unnested(join)? {
             Some(new) => Transformed::yes(new),
@@ -191,7 +192,7 @@ impl Over<'_> {
 /// subquery that has columns outside.
 fn inside(expr: &Expr, first: &DFSchema) -> Result<Option<Expr>> {
     let mut is_inside = true;
-    let new = expr.clone().transform_up(|e| {
+    let new = expr.clone().map_up(|e| {
         Ok(match &e {
             Expr::OuterReferenceColumn(_, column) => match first.maybe_index_of_column(column) {
                 Some(at) => Transformed::yes(Expr::Column(passed(at))),

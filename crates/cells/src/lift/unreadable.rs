@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use crate::walk::{Walk, WalkPlan};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DFSchema, ExprSchema, Result};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, TableSource};
@@ -24,10 +25,10 @@ pub(crate) fn used(
         return Ok(None);
     }
     let mut found: Option<String> = None;
-    plan.apply_with_subqueries(|node| {
+    plan.each_of_all(|node| {
         let schema = merge_schema(&node.inputs());
-        node.apply_expressions(|expr| {
-            expr.apply(|e| {
+        node.each_expr(|expr| {
+            expr.each(|e| {
                 found = found.take().or_else(|| marked(e, &schema));
                 Ok(if found.is_some() {
                     TreeNodeRecursion::Stop

@@ -7,9 +7,10 @@
 //! SQL multiplies in the type of the factors and then adds in a wider one: products of `float32` would each be rounded,
 //! those of narrow integers wrap. A contraction does neither, so both paths define the sum this way.
 
+use crate::walk::{Walk, WalkPlan};
 use arrow::datatypes::DataType;
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::logical_expr::expr::{AggregateFunction, Cast};
 use datafusion::logical_expr::{Aggregate, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
 
@@ -17,13 +18,13 @@ use super::casts::bare;
 
 /// Rewrites the aggregates of a plan; names stay the same.
 pub(crate) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|node| {
+    plan.map_all_up(|node| {
         let LogicalPlan::Aggregate(aggregate) = &node else { return Ok(Transformed::no(node)) };
         let mut calls = Vec::with_capacity(aggregate.aggr_expr.len());
         let mut is_changed = false;
         for call in &aggregate.aggr_expr {
             let name = call.schema_name().to_string();
-            let new = call.clone().transform_up(|e| widened(e, aggregate))?;
+            let new = call.clone().map_up(|e| widened(e, aggregate))?;
             is_changed |= new.transformed;
             calls.push(if new.transformed { new.data.unalias().alias(name) } else { new.data });
         }

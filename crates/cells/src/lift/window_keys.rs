@@ -9,13 +9,14 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use crate::walk::{Walk, WalkPlan};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Window};
 
 /// Rewrites the plan; the schema stays the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|node| match node {
+    plan.map_all_up(|node| match node {
         LogicalPlan::Window(window) => below(window),
         node => Ok(Transformed::no(node)),
     })
@@ -27,7 +28,7 @@ fn below(window: Window) -> Result<Transformed<LogicalPlan>> {
     let mut calls = Vec::with_capacity(window.window_expr.len());
     for call in &window.window_expr {
         let name = call.schema_name().to_string();
-        let new = call.clone().transform_down(|e| {
+        let new = call.clone().map_down(|e| {
             let Expr::WindowFunction(mut function) = e else { return Ok(Transformed::no(e)) };
             let params = &mut function.params;
             let sorts = params.order_by.iter_mut().map(|sort| &mut sort.expr);
@@ -61,7 +62,7 @@ fn below(window: Window) -> Result<Transformed<LogicalPlan>> {
 }
 
 fn has_subquery(key: &Expr) -> Result<bool> {
-    key.exists(|e| Ok(matches!(e, Expr::ScalarSubquery(_))))
+    key.any(|e| Ok(matches!(e, Expr::ScalarSubquery(_))))
 }
 
 fn name_of(i: usize) -> String {

@@ -8,9 +8,10 @@
 //! where it may be NULL, and drops it from ORDER BY. A concatenation exposes no constants.
 
 use super::single::{self, shown_by_name, usual};
+use crate::walk::Walk;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinType, Statistics, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -37,7 +38,7 @@ impl PhysicalOptimizerRule for InOrder {
         plan: Arc<dyn ExecutionPlan>,
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(|node| {
+        plan.map_up(|node| {
             if let Some(kind) = join_type(&*node) {
                 return missing(node, kind);
             }

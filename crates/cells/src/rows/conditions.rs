@@ -10,8 +10,9 @@
 //! as they are: the orders of a plan depend on its constants.
 
 use crate::lift::all_of;
+use crate::walk::Walk;
 use datafusion::arrow::datatypes::{DataType, Schema};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Operator, ScalarUDF};
@@ -31,7 +32,7 @@ pub(super) fn with_comparisons_together(
     options: &Arc<ConfigOptions>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let all = Arc::new(all_of::function());
-    plan.transform_up(|node| {
+    plan.map_up(|node| {
         let Some(filter) = node.downcast_ref::<FilterExec>() else {
             return Ok(Transformed::no(node));
         };

@@ -7,8 +7,9 @@
 
 use super::remote::RemoteExec;
 use super::splits::WindowsExec;
+use crate::walk::Walk;
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
@@ -38,7 +39,7 @@ pub(super) fn rows_of_batches(
 /// Bytes of the constants of all operators, also of those that compute elsewhere: batches are the same there.
 fn row_bytes(plan: &Arc<dyn ExecutionPlan>, usual: usize, most: u64) -> Result<u64> {
     let mut row_bytes = 0u64;
-    plan.apply(|node| {
+    plan.each(|node| {
         if let Some(remote) = node.downcast_ref::<RemoteExec>() {
             // Those of further inputs are counted in the first one.
             if !remote.is_second() {
@@ -69,7 +70,7 @@ fn row_bytes(plan: &Arc<dyn ExecutionPlan>, usual: usize, most: u64) -> Result<u
 /// Bytes of the largest constant of an expression; the list of an IN is not materialized and does not count.
 fn constant_bytes(expr: &Arc<dyn PhysicalExpr>) -> Result<u64> {
     let mut bytes = 0u64;
-    expr.apply(|part| {
+    expr.each(|part| {
         if let Some(constant) = part.downcast_ref::<Literal>() {
             let own = size(constant.value());
             bytes = bytes.max(if own > SMALL_BYTES { own } else { 0 });

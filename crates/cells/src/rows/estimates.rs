@@ -10,7 +10,8 @@
 //! the function has the columns of the part, both are pushed to the same places.
 
 use crate::lift::always;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use crate::walk::{Walk, WalkPlan};
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
@@ -19,7 +20,7 @@ use std::collections::BTreeSet;
 /// The plan with such conditions marked.
 pub(super) fn with_marks(plan: LogicalPlan) -> Result<LogicalPlan> {
     let always = always::function();
-    plan.transform_up_with_subqueries(|node| match node {
+    plan.map_all_up(|node| match node {
         LogicalPlan::Filter(mut filter) if computes(&filter.predicate)? => {
             let condition = std::mem::take(&mut filter.predicate);
             let (mut parts, mut known) = (Vec::new(), BTreeSet::new());
@@ -40,7 +41,7 @@ pub(super) fn with_marks(plan: LogicalPlan) -> Result<LogicalPlan> {
 
 /// True for a condition with a cast or arithmetic.
 fn computes(condition: &Expr) -> Result<bool> {
-    condition.exists(|e| {
+    condition.any(|e| {
         Ok(match e {
             Expr::Cast(_) | Expr::Negative(_) => true,
             Expr::BinaryExpr(BinaryExpr { op, .. }) => matches!(

@@ -19,12 +19,13 @@ use super::parquet::charged;
 use super::written::{cut, rows_of_fixed};
 use crate::error::plain;
 use crate::tables::Places;
+use crate::walk::Walk;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use datafusion::catalog::Session;
 use datafusion::common::Statistics;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
@@ -149,7 +150,7 @@ pub(super) fn guarded(
     batch_rows: usize,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let text_bytes = quota.map_or(u64::MAX, |q| (q.limit() / TEXT_SHARE).max(TEXT_BYTES_LEAST));
-    plan.transform_up(|node| {
+    plan.map_up(|node| {
         let scan = node.downcast_ref::<DataSourceExec>();
         let scan = scan
             .and_then(|s| (s.data_source().as_ref() as &dyn Any).downcast_ref::<FileScanConfig>());

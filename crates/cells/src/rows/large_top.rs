@@ -1,7 +1,8 @@
 //! `ORDER BY … LIMIT 5000000`: DataFusion's top-k operator holds all rows of the limit in memory. For large limits
 //! a full sort, which can spill, followed by a limit replaces it.
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use crate::walk::Walk;
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::limit::GlobalLimitExec;
@@ -22,7 +23,7 @@ pub(super) fn with_large_limits_sorted(
     plan: Arc<dyn ExecutionPlan>,
     memory: u64,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|node| {
+    plan.map_up(|node| {
         let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(Transformed::no(node)) };
         let Some(limit) = sort.fetch() else { return Ok(Transformed::no(node)) };
         let schema = sort.schema();

@@ -14,13 +14,14 @@
 
 use super::splits::keys::{Keys, RowKeys, first_bytes};
 use crate::rows::single::{only_input, usual};
+use crate::walk::Walk;
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{SortOptions, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::row::{RowConverter, SortField};
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -63,7 +64,7 @@ const TRIAL: usize = 1 << 19;
 /// # Errors
 /// DataFusion's.
 pub(super) fn with_tops(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_down(|node| {
+    plan.map_down(|node| {
         Ok(match node.downcast_ref::<FilterExec>().and_then(filtered) {
             Some(input) => Transformed::yes(replace_children_if_necessary(node, vec![input])?),
             None => Transformed::no(node),

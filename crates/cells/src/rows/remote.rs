@@ -52,11 +52,12 @@ use super::splits::{
     rows_below,
 };
 use super::{BoxError, IsStopped, RowsRuntime};
+use crate::walk::Walk;
 use bytes::Bytes;
 use channel::TaskChannel;
 use codec::Stays;
 use datafusion::common::JoinType;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::physical_plan::FileScanConfig;
@@ -241,7 +242,7 @@ impl Spreading {
         state: &SessionState,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         // Where workers may compute the second input of such a join, the join runs in one partition here.
-        let plan = plan.transform_down(|node| {
+        let plan = plan.map_down(|node| {
             Ok(match apart(&node)? {
                 Some(Apart { join, part }) if bytes_below(&part)? >= self.spread.least_bytes => {
                     Transformed::yes(join)
@@ -252,7 +253,7 @@ impl Spreading {
         let plan = plan.data;
         let filled = filled_in(&plan)?;
         // From above: a part that goes takes those below it along.
-        plan.transform_down(|node| {
+        plan.map_down(|node| {
             let mut node = Transformed::no(node);
             if let Some(below) = part_below(&node.data)?
                 && let Some(part) = self.part(below.part, &filled, state)?
@@ -390,14 +391,14 @@ impl Extent {
             part.expression_id().is_some_and(|id| filled.contains(&id) && !own.contains(&id))
         };
         let mut extent = Extent {
-            is_filtered_from_outside: template.exists(|node| {
+            is_filtered_from_outside: template.any(|node| {
                 let filter =
                     source::<FileScanConfig>(node).and_then(|scan| scan.file_source.filter());
                 Ok(filter.is_some_and(|all| split_conjunction(&all).iter().any(is_foreign)))
             })?,
             ..Extent::default()
         };
-        template.apply(|node| {
+        template.each(|node| {
             if node.output_partitioning().partition_count() == 1 {
                 extent.build_bytes = extent.build_bytes.max(bytes_below(node)?);
                 return Ok(TreeNodeRecursion::Jump);
@@ -413,7 +414,7 @@ impl Extent {
 /// The numbers of the filters that joins of a plan fill while they run.
 fn filled_in(plan: &Arc<dyn ExecutionPlan>) -> Result<BTreeSet<u64>> {
     let mut filled = BTreeSet::new();
-    plan.apply(|node| {
+    plan.each(|node| {
         if node.is::<HashJoinExec>() {
             let filters = node.dynamic_expressions_produced();
             filled.extend(filters.iter().filter_map(|filter| filter.expression_id()));
@@ -428,7 +429,7 @@ fn filled_in(plan: &Arc<dyn ExecutionPlan>) -> Result<BTreeSet<u64>> {
 /// Bytes that all scans of a plan read.
 fn bytes_below(plan: &Arc<dyn ExecutionPlan>) -> Result<u64> {
     let mut bytes = 0u64;
-    plan.apply(|node| {
+    plan.each(|node| {
         bytes = bytes.saturating_add(bytes_of(node)).saturating_add(bytes_in_memory(node));
         Ok(TreeNodeRecursion::Continue)
     })?;

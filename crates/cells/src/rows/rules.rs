@@ -8,8 +8,9 @@
 
 mod same_names;
 
+use crate::walk::Walk;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::aggregate_statistics::AggregateStatistics;
@@ -82,7 +83,7 @@ impl PhysicalOptimizerRule for Guarded {
 
 /// True if an aggregate without groups has FILTER.
 fn has_filtered_total(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
-    plan.exists(|node| {
+    plan.any(|node| {
         Ok(node.downcast_ref::<AggregateExec>().is_some_and(|aggregate| {
             aggregate.group_expr().is_empty() && aggregate.filter_expr().iter().any(Option::is_some)
         }))
@@ -91,7 +92,7 @@ fn has_filtered_total(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
 
 /// The plan with sorts above inputs that lack a required order.
 fn sorted(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|node| {
+    plan.map_up(|node| {
         let mut is_changed = false;
         let mut inputs = Vec::new();
         for (input, order) in node.children().into_iter().zip(node.required_input_ordering()) {

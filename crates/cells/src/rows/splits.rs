@@ -35,7 +35,8 @@ use super::concat::ConcatExec;
 use super::partition_top::PartitionTopExec;
 use super::series::SeriesExec;
 use super::table::TensorExec;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use crate::walk::Walk;
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinType, internal_err};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
@@ -101,7 +102,7 @@ pub(super) fn with_splits(
     size: SplitSize,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let applied = Applied::of(&plan)?;
-    let plan = plan.transform_up(|node| match split(&node, size, &applied)? {
+    let plan = plan.map_up(|node| match split(&node, size, &applied)? {
         Some(node) => Ok(Transformed::yes(node)),
         None => Ok(Transformed::no(node)),
     })?;

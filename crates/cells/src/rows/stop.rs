@@ -10,7 +10,8 @@
 use super::wrapped::wrapped;
 use crate::rows::single::{shown_by_name, usual};
 use crate::stack;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use crate::walk::Walk;
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
@@ -60,7 +61,7 @@ pub(super) fn stoppable(
     plan: Arc<dyn ExecutionPlan>,
     is_stopped: &IsStopped,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|node| {
+    plan.map_up(|node| {
         let children = node.children().into_iter();
         let children: Vec<_> = children.map(|child| checked(child.clone(), is_stopped)).collect();
         if children.is_empty() {

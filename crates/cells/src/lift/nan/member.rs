@@ -10,8 +10,8 @@
 //! It does not see a list behind a function. It converts a chain of `a = 1 OR a = 2` to a list, so this module does
 //! so first.
 
+use crate::walk::Walk;
 use datafusion::common::DFSchema;
-use datafusion::common::tree_node::TreeNode;
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
@@ -49,7 +49,7 @@ fn is_value(expr: &Expr) -> bool {
 
 /// True if the optimiser folds the expression to a literal.
 fn is_constant(expr: &Expr) -> bool {
-    let varies = expr.exists(|e| {
+    let varies = expr.any(|e| {
         Ok(!matches!(
             e,
             Expr::Literal(..)

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::walk::Walk;
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Between, Case, Cast, InList, ScalarFunction, TryCast};
 use datafusion::logical_expr::{
@@ -152,7 +153,7 @@ impl Rules {
         let makes = makes_floats(&expr, schema);
         let is_inside = is_call_of::<Plain>(&expr) || (makes && is_of_numbers(&expr));
         let expr = expr
-            .map_children(|child| {
+            .map_below(|child| {
                 Ok(Transformed::yes(self.visit(child, schema, is_inside, is_changed)?))
             })?
             .data;
@@ -318,7 +319,7 @@ fn makes_floats(expr: &Expr, schema: &DFSchema) -> bool {
 /// everywhere, and then not recognize an order by `e`.
 fn without_circle(condition: Expr, is_changed: &mut bool) -> Expr {
     let holds = |whole: &Expr, part: &Expr| {
-        !matches!(part, Expr::Literal(..)) && whole.exists(|e| Ok(e == part)).unwrap_or(false)
+        !matches!(part, Expr::Literal(..)) && whole.any(|e| Ok(e == part)).unwrap_or(false)
     };
     let Some((left, right)) = equal_sides(&condition) else { return condition };
     let part = match (holds(left, right), holds(right, left)) {

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::walk::Walk;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, JoinType, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::utils::split_conjunction;
@@ -85,7 +86,7 @@ fn of_scan(
     if matches!(expr, Expr::Column(_)) {
         return Some((*axis, first.clone()));
     }
-    let bare = expr.clone().transform_up(|e| match e {
+    let bare = expr.clone().map_up(|e| match e {
         Expr::Column(c) => Ok(Transformed::yes(Expr::Column(Column::new_unqualified(c.name)))),
         e => Ok(Transformed::no(e)),
     });
@@ -182,7 +183,7 @@ fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base,
 /// Replaces the right side's columns in an expression by equal ones of the left; `None` if one has no equal.
 pub(in super::super) fn of_left(join: &Join, expr: &Expr) -> Option<Expr> {
     let mut is_known = true;
-    let new = expr.clone().transform_down(|e| {
+    let new = expr.clone().map_down(|e| {
         let Expr::Column(column) = &e else { return Ok(Transformed::no(e)) };
         if join.left.schema().maybe_index_of_column(column).is_some() {
             return Ok(Transformed::no(e));
@@ -227,7 +228,7 @@ fn uncast(mut key: &Expr) -> &Expr {
 fn replaced(plan: &LogicalPlan, expr: &Expr, of: impl Fn(usize) -> Option<Expr>) -> Option<Expr> {
     let schema = plan.schema();
     let mut is_known = true;
-    let new = expr.clone().transform_up(|e| {
+    let new = expr.clone().map_up(|e| {
         let Expr::Column(column) = &e else { return Ok(Transformed::no(e)) };
         match schema.maybe_index_of_column(column).and_then(&of) {
             Some(inner) => Ok(Transformed::yes(inner.unalias_nested().data)),

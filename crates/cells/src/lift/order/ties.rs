@@ -8,8 +8,9 @@
 
 use std::sync::Arc;
 
+use crate::walk::Walk;
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, SortExpr, Window, WindowFrameUnits};
 
@@ -50,7 +51,7 @@ pub(super) fn window(
 fn broken(call: Expr, keys: &[SortExpr]) -> Result<(Expr, bool)> {
     let is_named = matches!(call, Expr::Alias(_));
     let name = call.schema_name().to_string();
-    let new = call.transform_down(|e| match e {
+    let new = call.map_down(|e| match e {
         Expr::WindowFunction(mut function) if !keys.is_empty() && has_free_ties(&function) => {
             function.params.order_by.extend(keys.iter().cloned());
             Ok(Transformed::yes(Expr::WindowFunction(function)))

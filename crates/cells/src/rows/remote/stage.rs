@@ -6,10 +6,11 @@
 
 use super::channel::TaskChannel;
 use super::task::RemoteExec;
+use crate::walk::Walk;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::internal_datafusion_err;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SessionState, SessionStateBuilder};
@@ -35,7 +36,7 @@ pub(super) async fn distributed(
     let mut config = state.config().clone();
     let mut prepared = Vec::with_capacity(plans.len());
     for plan in plans {
-        if !plan.exists(|node| Ok(node.is::<RemoteExec>()))? {
+        if !plan.any(|node| Ok(node.is::<RemoteExec>()))? {
             prepared.push(plan);
             continue;
         }
@@ -57,7 +58,7 @@ pub(super) async fn distributed(
 
 /// The plan with boundaries below the parts that run elsewhere.
 fn with_boundaries(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|node| {
+    plan.map_up(|node| {
         let Some(remote) = node.downcast_ref::<RemoteExec>() else {
             return Ok(Transformed::no(node));
         };

@@ -9,10 +9,11 @@
 //! filters on other columns through.
 
 use crate::rows::single::{shown_by_name, usual};
+use crate::walk::Walk;
 use arrow::datatypes::Schema;
 use datafusion::common::Statistics;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 
 /// The plan with such nodes below a [`SameNamesExec`].
 pub(super) fn hidden(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|node| {
+    plan.map_up(|node| {
         let mut names = repeated(&node.schema());
         names.extend(node.children().into_iter().flat_map(|input| repeated(&input.schema())));
         if names.is_empty() {
@@ -40,7 +41,7 @@ pub(super) fn hidden(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPl
 
 /// The plan without the nodes that [`hidden`] adds.
 pub(super) fn shown(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|node| match node.downcast_ref::<SameNamesExec>() {
+    plan.map_up(|node| match node.downcast_ref::<SameNamesExec>() {
         Some(same) => Ok(Transformed::yes(same.input.clone())),
         None => Ok(Transformed::no(node)),
     })

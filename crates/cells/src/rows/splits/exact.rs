@@ -8,7 +8,8 @@ use super::gather::exactly;
 use super::grace::JoinRules;
 use super::sort::SortSplitsExec;
 use crate::rows::single::{self, only_input, usual};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use crate::walk::Walk;
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -31,7 +32,7 @@ pub(in crate::rows) fn with_exact_sorts(
     if !rules.is_exact {
         return Ok(plan);
     }
-    plan.transform_up(|node| {
+    plan.map_up(|node| {
         let is_sort = node.is::<SortSplitsExec>() || node.is::<SortExec>();
         let is_whole = node.output_partitioning().partition_count() == 1;
         if !is_whole || !(is_sort || node.is::<WindowsExec>()) {

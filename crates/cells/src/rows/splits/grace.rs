@@ -29,9 +29,10 @@ use super::sort::limited;
 use super::through::Rows;
 use crate::rows::IsStopped;
 use crate::rows::single::usual;
+use crate::walk::Walk;
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::common::{JoinType, internal_datafusion_err, internal_err};
 use datafusion::error::{DataFusionError, Result};
@@ -89,7 +90,7 @@ impl JoinRules {
     /// DataFusion's.
     pub(in crate::rows) fn of(plans: &[Arc<dyn ExecutionPlan>]) -> Result<Self> {
         for plan in plans {
-            if plan.exists(|node| Ok(adds_by_batches(node)))? {
+            if plan.any(|node| Ok(adds_by_batches(node)))? {
                 return Ok(JoinRules { may_spill: true, is_exact: true });
             }
         }
@@ -119,7 +120,7 @@ pub(in crate::rows) fn with_grace_joins(
     rules: JoinRules,
     is_stopped: &IsStopped,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|node| {
+    plan.map_up(|node| {
         let join = node.downcast_ref::<HashJoinExec>();
         let join = join.filter(|join| {
             *join.partition_mode() == PartitionMode::CollectLeft && !join.null_aware

@@ -15,12 +15,13 @@
 
 use super::groups::{GroupsExec, evaluated};
 use crate::rows::single::{self, only_input, shown_by_name, usual};
+use crate::walk::Walk;
 use datafusion::arrow::array::{ArrayRef, BooleanArray};
 use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{ColumnStatistics, NullEquality, Statistics};
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
@@ -86,7 +87,7 @@ impl Applied {
     /// Those of all scans of a plan.
     pub(super) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Self> {
         let mut filters: HashMap<u64, Option<u64>> = HashMap::new();
-        plan.apply(|node| {
+        plan.each(|node| {
             let scan = file_scan(node).and_then(|scan| Some((scan, scan.file_source.filter()?)));
             let Some((scan, condition)) = scan else { return Ok(TreeNodeRecursion::Continue) };
             let statistics = scan.statistics();
@@ -166,7 +167,7 @@ impl KeysExec {
 
 /// True if some operator may leave out rows.
 fn is_chosen(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
-    plan.exists(|node| {
+    plan.any(|node| {
         Ok(node.is::<FilterExec>()
             || node.is::<HashJoinExec>()
             || node.is::<AggregateExec>()

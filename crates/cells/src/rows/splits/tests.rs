@@ -258,7 +258,7 @@ async fn readers_leave_out_rows_where_keys_are_rare() {
         let world = World { threads: 4, memory: 1 << 30, is_split };
         let (plan, rows) = run(&world, sql, &path).await.unwrap();
         let mut left_out = 0;
-        plan.apply(|node| {
+        plan.each(|node| {
             let metrics = node.metrics();
             let of_node = metrics.and_then(|metrics| metrics.sum_by_name("pushdown_rows_pruned"));
             left_out += of_node.map_or(0, |rows| rows.as_usize());

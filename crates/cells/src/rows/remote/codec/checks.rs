@@ -3,9 +3,10 @@
 use super::{PLAN_BYTES_MAX, RowsCodec, scans, short};
 use crate::rows::concat::ConcatExec;
 use crate::rows::splits::{FirstExec, GatherExec, Keys, KeysExec};
+use crate::walk::Walk;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::common::internal_err;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
 use datafusion::physical_expr::expressions::{
@@ -34,7 +35,7 @@ use std::sync::Arc;
 /// Why a plan stays on the server: the first of its operators that is not sent.
 pub(super) fn stays(template: &Arc<dyn ExecutionPlan>) -> Option<String> {
     let mut reason = None;
-    let visited = template.apply(|node| {
+    let visited = template.each(|node| {
         reason = of_node(node);
         Ok(match reason {
             Some(_) => TreeNodeRecursion::Stop,

@@ -7,13 +7,14 @@ use crate::rows::runtime::RowsState;
 use crate::rows::splits::tests::{QUERIES, file};
 use crate::rows::splits::{SplitSize, part_below, rows_below};
 use crate::tables::{OpenedTable, TableFormat};
+use crate::walk::Walk;
 use datafusion::arrow::array::{ArrayRef, DictionaryArray, Int64Array, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type};
 use datafusion::arrow::ipc::root_as_footer;
 use datafusion::arrow::ipc::writer::{FileWriter, StreamWriter};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::TableProvider;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::DefaultTableSource;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
@@ -71,7 +72,7 @@ impl Process {
         let logical = context.state().create_logical_plan(sql).await.unwrap();
         let plan = physical(&state, &logical, SplitSize::of(16 << 10), None).await.unwrap();
         let mut parts = Vec::new();
-        plan.apply(|node| {
+        plan.each(|node| {
             parts.extend(part_below(node)?.map(|below| below.part));
             parts.extend(rows_below(node));
             Ok(TreeNodeRecursion::Continue)

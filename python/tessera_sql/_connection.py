@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _locals, _native
+from . import _fork, _locals, _native
 from ._errors import Error, UserError, usage
 from ._progress import Progress, wanted
 from ._relation import Column, Relation, column
@@ -270,7 +270,8 @@ def connect(
         settings: any other setting of ``tessera config``, with ``_`` for ``-``.
 
     Raises:
-        Error: a setting is wrong, or the server does not respond.
+        Error: a setting is wrong, the server does not respond, or the process was forked while a statement ran in
+            another thread of its parent.
     """
     given = {"warehouse": warehouse, "memory_limit": memory_limit, "threads": threads, **settings}
     texts = {
@@ -282,6 +283,7 @@ def connect(
     }
     file = None if config is None else os.fspath(config)
     _choose_log(texts.pop("log", None))
+    _fork.check()
     if target is None:
         if token is not None:
             raise usage("a token is for a server", "give its URL: connect('http://…', token=…)")
@@ -293,6 +295,7 @@ def connect(
                 "a server is connect('http://127.0.0.1:8080'), a directory of tensors connect(warehouse='…')",
             )
         engine = _native.Engine.connect(target, token, texts, file)
+    _fork.add(engine)
     _tell_log()
     again = {"target": target, "config": file, "token": token, "locals": locals, "progress": progress, **texts}
     again = {key: value for key, value in again.items() if value is not None}

@@ -133,6 +133,19 @@ def test_threads_share_a_connection(con: ts.Connection) -> None:
     assert not failures
 
 
+def _code_of(child: int, seconds: float = 30) -> int | None:
+    """The exit code of a child; None if it has not ended in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
+
+
 def _child(queue: multiprocessing.Queue, con: ts.Connection) -> None:
     try:
         con.sql("SELECT 1 AS x").run()
@@ -164,15 +177,49 @@ def test_a_fork_drops_results_of_its_parent(con: ts.Connection) -> None:
         results.clear()
         gc.collect()
         os._exit(0 if is_right else 1)
-    deadline = time.monotonic() + 30
-    ended, status = 0, 0
-    while not ended and time.monotonic() < deadline:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        time.sleep(0.01)
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-    assert ended and os.waitstatus_to_exitcode(status) == 0
+    assert _code_of(child) == 0
     assert all((y == 2).all() for y in results)
+
+
+def test_children_of_a_process_with_idle_threads_run_statements(con: ts.Connection) -> None:
+    x = np.arange(100_000.0)
+    for _ in range(60):
+        assert con.sql("SELECT sum(x) AS s FROM x").to_numpy() == 4999950000
+        child = os.fork()
+        if child == 0:
+            try:
+                with ts.connect(threads=2) as own:
+                    os._exit(0 if own.sql("SELECT sum(x) AS s FROM x").to_numpy() == 4999950000 else 1)
+            finally:
+                os._exit(2)
+        assert _code_of(child) == 0
+
+
+def test_a_child_of_a_process_with_a_running_statement_says_so(con: ts.Connection) -> None:
+    started = threading.Event()
+
+    def run() -> None:
+        started.set()
+        with pytest.raises(ts.Error):
+            con.sql(SLOW).run()
+
+    worker = threading.Thread(target=run)
+    worker.start()
+    started.wait()
+    time.sleep(0.5)
+    child = os.fork()
+    if child == 0:
+        try:
+            ts.connect()
+        except ts.UserError as e:
+            os._exit(0 if "forked while a statement ran" in str(e) else 3)
+        finally:
+            os._exit(2)
+    code = _code_of(child)
+    con.close()
+    worker.join(30)
+    assert code == 0
+    assert ts.sql("SELECT 1 AS x").to_numpy() == 1
 
 
 def test_an_array_that_changes_while_it_is_read_crashes_nothing(con: ts.Connection) -> None:

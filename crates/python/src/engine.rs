@@ -2,6 +2,7 @@
 
 use crate::answer::Reply;
 use crate::error::{exception, usage};
+use crate::fork::Threads;
 use crate::locals::Local;
 use futures::StreamExt;
 use pyo3::prelude::*;
@@ -32,7 +33,7 @@ const SHUTDOWN_MAX: Duration = Duration::from_secs(1);
 const BLOCKING_MAX: usize = 64;
 
 /// What runs SQL, with the threads that it runs on.
-#[pyclass(frozen)]
+#[pyclass(frozen, weakref)]
 pub(crate) struct Engine {
     /// The process that opened it: threads do not survive a fork.
     process: u32,
@@ -44,6 +45,7 @@ struct Opened {
     /// The session of this process; `None` for a server.
     session: Option<Arc<Session>>,
     runtime: Option<tokio::runtime::Runtime>,
+    threads: Arc<Threads>,
     running: Mutex<BTreeMap<u64, Handle>>,
 }
 
@@ -87,16 +89,28 @@ impl Engine {
         let opened = self.lock().clone();
         opened.ok_or_else(|| usage(py, "the connection is closed", None))
     }
+
+    /// The threads, if they run nothing; `Some(None)` if it has none in this process.
+    pub(crate) fn idle(&self) -> Option<Option<(tokio::runtime::Handle, Arc<Threads>)>> {
+        if self.process != std::process::id() {
+            return Some(None);
+        }
+        let opened = self.opened.try_lock().ok()?.clone();
+        let Some(opened) = opened else { return Some(None) };
+        let runs_nothing = opened.running.try_lock().is_ok_and(|running| running.is_empty());
+        let runtime = opened.runtime.as_ref().filter(|_| runs_nothing)?;
+        Some(Some((runtime.handle().clone(), opened.threads.clone())))
+    }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        let Some(opened) = self.lock().take() else { return };
         if self.process != std::process::id() {
-            // Its threads are in the other process: waiting for them would not end.
-            std::mem::forget(opened);
+            // Its threads, one of which may have held the lock, are in the other process.
+            std::mem::forget(std::mem::take(&mut self.opened));
             return;
         }
+        let Some(opened) = self.lock().take() else { return };
         opened.cancel();
         Python::attach(|py| py.detach(|| drop(opened)));
     }
@@ -214,7 +228,7 @@ fn progress<'py>(
 fn prepared(
     settings: &BTreeMap<String, String>,
     file: Option<&str>,
-) -> Result<(Config, tokio::runtime::Runtime), Error> {
+) -> Result<(Config, tokio::runtime::Runtime, Arc<Threads>), Error> {
     let keys: Vec<&'static str> = tessera_engine::config::names().collect();
     let mut flags = BTreeMap::new();
     for (key, value) in settings {
@@ -232,20 +246,22 @@ fn prepared(
         .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     let config = Config::load(&flags, variables, file.map(Path::new))?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.worker_threads(config.threads.clamp(1, 4)).max_blocking_threads(BLOCKING_MAX);
+    let threads = Threads::of(&mut runtime, config.threads.clamp(1, 4));
+    runtime.max_blocking_threads(BLOCKING_MAX);
     runtime.thread_stack_size(THREAD_STACK_BYTES).thread_name("tessera").enable_all();
     let runtime = runtime.build().map_err(|e| Error::io("start", "the runtime", e))?;
-    Ok((config, runtime))
+    Ok((config, runtime, threads))
 }
 
 fn embedded(settings: &BTreeMap<String, String>, file: Option<&str>) -> Result<Opened, Error> {
-    let (config, runtime) = prepared(settings, file)?;
+    let (config, runtime, threads) = prepared(settings, file)?;
     let session = {
         let _inside = runtime.enter();
         Arc::new(Session::open(config, runtime.handle().clone())?)
     };
     let (engine, session) = (session.clone(), Some(session));
-    Ok(Opened { engine, session, runtime: Some(runtime), running: Mutex::default() })
+    let (runtime, running) = (Some(runtime), Mutex::default());
+    Ok(Opened { engine, session, runtime, threads, running })
 }
 
 fn remote(
@@ -254,7 +270,7 @@ fn remote(
     settings: &BTreeMap<String, String>,
     file: Option<&str>,
 ) -> Result<(Opened, Receiver<Result<(), Error>>), Error> {
-    let (config, runtime) = prepared(settings, file)?;
+    let (config, runtime, threads) = prepared(settings, file)?;
     let token = token.or(config.token.as_ref().map(|t| t.reveal()));
     let remote = {
         let _inside = runtime.enter();
@@ -266,8 +282,8 @@ fn remote(
         // Nobody receives it after a Ctrl-C.
         let _ = send.send(asked.check().await);
     });
-    let runtime = Some(runtime);
-    let opened = Opened { engine: remote, session: None, runtime, running: Mutex::default() };
+    let (runtime, running) = (Some(runtime), Mutex::default());
+    let opened = Opened { engine: remote, session: None, runtime, threads, running };
     Ok((opened, checked))
 }
 
@@ -362,13 +378,13 @@ impl Engine {
         self.lock().is_none()
     }
 
-    /// Cancels what runs, ends the session and its threads. Does nothing if it is closed.
+    /// Cancels what runs, ends the session and its threads. Does nothing if it is closed, and in a child of the process
+    /// that opened it.
     fn close(&self, py: Python<'_>) {
-        let Some(opened) = self.lock().take() else { return };
         if self.process != std::process::id() {
-            std::mem::forget(opened);
             return;
         }
+        let Some(opened) = self.lock().take() else { return };
         py.detach(|| {
             opened.cancel();
             if let Some(runtime) = &opened.runtime {

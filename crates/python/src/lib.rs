@@ -9,6 +9,8 @@
 //! 3. The answers are [`answer::Reply`]s. Cells leave through the buffer protocol, rows through Arrow's C interface.
 //! 4. An error becomes an exception of `tessera_sql` ([`mod@error`]).
 //!
+//! When the process forks, the threads wait ([`mod@fork`]).
+//!
 //! Invariants: threads of the engine call no Python, except to release memory that Python lent. What a person sees (names
 //! in frames, relations, xarray) is Python's part.
 
@@ -16,6 +18,7 @@ mod answer;
 mod columns;
 mod engine;
 mod error;
+mod fork;
 mod locals;
 mod log;
 mod memory;
@@ -28,6 +31,8 @@ mod _native {
     use super::answer::{Reader, Reply, Rows, Tensor};
     #[pymodule_export]
     use super::engine::Engine;
+    #[pymodule_export]
+    use super::fork::{Held, forked, hold};
     #[pymodule_export]
     use super::locals::{Local, dataset, stored, table};
     #[pymodule_export]

@@ -11,7 +11,7 @@ use tessera_frontend::{Parsed, Statement};
 
 /// A statement: its kind, its text, the names of the relations that it reads, as they are written, and true if its
 /// result is tensors, unless a relation by name is rows.
-type Described = (&'static str, String, Vec<String>, bool);
+type ParsedStatement = (&'static str, String, Vec<String>, bool);
 
 /// Parses a script with its parameters, a JSON document. Kinds are `query` (which changes nothing), `info` (`SHOW`,
 /// `DESCRIBE`, `EXPLAIN`) and `change`.
@@ -21,7 +21,7 @@ pub(crate) fn parse(
     py: Python<'_>,
     sql: &str,
     params: Option<&str>,
-) -> PyResult<(String, Vec<Described>)> {
+) -> PyResult<(String, Vec<ParsedStatement>)> {
     let text = bound(sql, params).map_err(|e| exception(py, &e, sql))?;
     let described = tessera_frontend::parse(&text)
         .and_then(|parsed| parsed.iter().map(describe).collect::<Result<Vec<_>, _>>())
@@ -35,7 +35,7 @@ fn bound(sql: &str, params: Option<&str>) -> Result<String, Error> {
     parameters::bind(sql, params.as_ref())
 }
 
-fn describe(parsed: &Parsed) -> Result<Described, tessera_frontend::Error> {
+fn describe(parsed: &Parsed) -> Result<ParsedStatement, tessera_frontend::Error> {
     let kind = match &parsed.statement {
         Statement::Query(_) => "query",
         Statement::Explain(_) | Statement::Show(_) | Statement::Describe(_) => "info",

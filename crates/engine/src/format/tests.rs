@@ -371,10 +371,10 @@ fn names_in_an_npz_are_those_of_numpy_or_refused() {
     let bytes = write(Format::Npz, vec![Answer::Tensors(vec![of("a/b")])]).unwrap();
     assert_eq!(&bytes[30..37], b"a/b.npy");
     for (name, why) in [
-        ("", "no path"),
-        ("/a", "no path"),
-        ("a//b", "no path"),
-        ("a/../../b", "no path"),
+        ("", "not a path"),
+        ("/a", "not a path"),
+        ("a//b", "not a path"),
+        ("a/../../b", "not a path"),
         ("a\\b", "a backslash"),
         ("a\nb", "a control character"),
     ] {

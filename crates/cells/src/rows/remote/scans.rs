@@ -26,6 +26,7 @@ use datafusion::datasource::physical_plan::{
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
+use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::physical_plan::{PhysicalPlanDecodeContext, PhysicalProtoConverterExtension};
 use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
@@ -260,12 +261,26 @@ fn of_files(a: &FileScanConfig, b: &FileScanConfig) -> Option<&'static str> {
     if !are_same {
         return Some("the files of a scan");
     }
-    if of_a.projection() != of_b.projection()
+    if !is_same_projection(of_a.projection(), of_b.projection())
         || of_a.table_schema().file_schema() != of_b.table_schema().file_schema()
     {
         return Some("the columns of files");
     }
     of_readers(of_a, of_b)
+}
+
+/// As for the expressions of other nodes, the configuration that a function was planned with is left out.
+fn is_same_projection(a: Option<&ProjectionExprs>, b: Option<&ProjectionExprs>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => {
+            let is_same = |(a, b): (&ProjectionExpr, &ProjectionExpr)| {
+                a.alias == b.alias && a.expr.to_string() == b.expr.to_string()
+            };
+            a.as_ref().len() == b.as_ref().len() && a.iter().zip(b.iter()).all(is_same)
+        }
+        (None, None) => true,
+        _ => false,
+    }
 }
 
 /// Statistics of files are left out: a reader prunes by them, and rows are the same without.

@@ -77,6 +77,11 @@ same("SELECT id, x FROM lists JOIN unnest(lists.a) u(x) ON x > 0 ORDER BY ALL")
 same("SELECT id, x, y FROM lists, unnest(a) u(x), unnest(s) v(y) WHERE y <> 'x' ORDER BY ALL")
 same("SELECT l.id, u.id AS x FROM lists l, unnest(l.a) u(id) ORDER BY ALL")
 same("SELECT id, x FROM lists, LATERAL (SELECT unnest(lists.a) AS x) ORDER BY ALL")
+same("SELECT id, x, c FROM lists, LATERAL (SELECT unnest(lists.a) + 1 AS x, 5 AS c) ORDER BY ALL")
+same("SELECT id, x FROM lists LEFT JOIN LATERAL (SELECT unnest(lists.a) AS x) ON true ORDER BY ALL")
+# A row without elements would have a value there.
+for item in ("unnest(lists.a) AS x, 5 AS c", "coalesce(unnest(lists.a), 0) AS x"):
+    f.error(f"SELECT id, x FROM lists LEFT JOIN LATERAL (SELECT {item}) q ON true", "unsupported: `lists.a` of another relation in a LATERAL subquery")
 same("SELECT i, j FROM generate_series(1, 3) g(i), range(i) r(j) ORDER BY ALL")
 same("SELECT id, j, j * 2 AS d FROM counts c, generate_series(c.id, c.id + c.n) g(j) ORDER BY ALL")
 same("SELECT * FROM range((SELECT max(id) FROM counts)) ORDER BY ALL")

@@ -475,14 +475,6 @@ fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
             hint: Some(ONE_OF_ROWS.into()),
         });
     }
-    if message.starts_with("Unary operator '-' only supports") {
-        return Some(Error::Cells {
-            code: "type_error",
-            message: "`-` is defined for signed numbers, intervals and timestamps".into(),
-            position,
-            hint: Some("convert unsigned integers and texts: `-(x::bigint)`".into()),
-        });
-    }
     if let Some(rest) = message.strip_prefix("Source table contains ")
         && let Some((columns, rest)) = rest.split_once(" columns but only ")
         && let Some((names, _)) = rest.split_once(' ')

@@ -18,7 +18,7 @@ mod names;
 mod order_all;
 mod repeated;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use tessera_frontend::walk::walk_mut;
 
@@ -67,6 +67,8 @@ struct Level {
     is_recursive: bool,
     /// True if its blocks are sides of a set operation.
     is_set: bool,
+    /// The names in the ORDER BY of its one block.
+    ordered: BTreeSet<String>,
     /// The merged names of its one block.
     merged: Merged,
     /// The columns of its one block that have another name.
@@ -92,6 +94,9 @@ impl VisitorMut for Pass<'_> {
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         let is_set = matches!(&*query.body, SetExpr::SetOperation { .. });
         let mut level = Level { is_set, ..Level::default() };
+        if !is_set {
+            repeated::add_names(&query.order_by, &mut level.ordered);
+        }
         if let Some(with) = &query.with {
             level.waiting = with.cte_tables.iter().cloned().collect();
             level.is_recursive = with.recursive;

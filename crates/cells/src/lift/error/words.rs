@@ -119,14 +119,16 @@ fn operation(message: &str) -> Option<Words> {
     let sign = message.strip_prefix("Unary operator '").and_then(|rest| rest.chars().next());
     if let (Some(sign @ ('+' | '-')), true) = (sign, message.contains("' only supports ")) {
         let message = format!("the sign `{sign}` is not defined for a value of this type");
-        return Some(("type_error", message, "convert it to a signed number: `-x::double`"));
+        return Some(("type_error", message, SIGNED));
     }
     if message.starts_with("Negation only supports ") {
         let message = "the sign `-` is not defined for a value of this type".to_string();
-        return Some(("type_error", message, "convert it to a signed number: `-x::double`"));
+        return Some(("type_error", message, SIGNED));
     }
     of_case(message)
 }
+
+const SIGNED: &str = "convert it to a signed number: `-(x::bigint)`, `-(x::double)`";
 
 fn of_operator(operator: &str, left: &str, right: &str) -> Words {
     let (left, right) = (spoken(left), spoken(right));
@@ -441,6 +443,10 @@ mod tests {
             (
                 "Cannot find column with position 7 in SELECT clause. Valid columns: 1 to 1",
                 "GROUP BY 7: the query has 1 item",
+            ),
+            (
+                "Unary operator '-' only supports signed numeric, interval and timestamp types",
+                "the sign `-` is not defined for a value of this type",
             ),
             (
                 "LIMIT must be >= 0, '-1' was provided",

@@ -18,6 +18,9 @@ use super::percentile::part_of;
 
 const NAME: &str = "percentile_disc";
 
+/// About the bytes of an array without its values.
+const PART_BYTES: usize = 128;
+
 /// The aggregate.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Discrete {
@@ -111,7 +114,7 @@ impl AggregateUDFImpl for Discrete {
         };
         let is_descending = args.order_bys.first().is_some_and(|sort| sort.options.descending);
         let of = args.return_type().clone();
-        Ok(Box::new(Sorted { of, parts: Vec::new(), part, is_descending }))
+        Ok(Box::new(Sorted { of, parts: Vec::new(), bytes: 0, part, is_descending }))
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
@@ -132,6 +135,8 @@ impl AggregateUDFImpl for Discrete {
 struct Sorted {
     of: DataType,
     parts: Vec<ArrayRef>,
+    /// Bytes of the parts.
+    bytes: usize,
     part: f64,
     is_descending: bool,
 }
@@ -151,6 +156,9 @@ impl Accumulator for Sorted {
             _ => filter(values, &is_not_null(values)?)?,
         };
         if !values.is_empty() {
+            // Groups share the buffers of a batch: each counts its own rows.
+            let rows = values.to_data().get_slice_memory_size();
+            self.bytes += PART_BYTES + rows.unwrap_or_else(|_| values.get_array_memory_size());
             self.parts.push(values);
         }
         Ok(())
@@ -168,8 +176,7 @@ impl Accumulator for Sorted {
     }
 
     fn size(&self) -> usize {
-        let values = self.parts.iter().map(|part| part.get_array_memory_size());
-        size_of_val(self) + self.parts.capacity() * size_of::<ArrayRef>() + values.sum::<usize>()
+        size_of_val(self) + self.bytes
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
@@ -186,5 +193,22 @@ impl Accumulator for Sorted {
             self.update_batch(&[values])?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use arrow::array::Float64Array;
+
+    #[test]
+    fn groups_of_one_batch_count_their_own_rows() {
+        let batch: ArrayRef = Arc::new(Float64Array::from_iter_values((0..4096).map(f64::from)));
+        let of = DataType::Float64;
+        let mut group = Sorted { of, parts: Vec::new(), bytes: 0, part: 0.5, is_descending: false };
+        group.update_batch(&[batch.slice(7, 3)]).unwrap();
+        assert!(group.size() < 1024, "{}", group.size());
+        assert_eq!(group.evaluate().unwrap(), ScalarValue::from(8.0));
     }
 }

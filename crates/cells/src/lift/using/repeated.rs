@@ -9,18 +9,20 @@
 //! which the plan's last step numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::{self, LogicalPlan, Projection};
 use sqlparser::ast::{
     Expr, Ident, OrderBy, OrderByKind, Select, SelectItem, SelectItemQualifiedWildcardKind,
-    TableFactor, TableWithJoins,
+    TableFactor, TableWithJoins, Visit, Visitor,
 };
 
 use super::columns::{self, Column};
 use super::{Pass, Stars};
 use tessera_frontend::error::Error;
+use tessera_frontend::walk::walk;
 use tessera_frontend::{excluded, only_excludes};
 
 /// Columns `relation.column` of items, and the new names of these items.
@@ -45,7 +47,15 @@ impl Pass<'_> {
                 *select = listed;
             }
         }
-        let renamed = number(select, is_read);
+        // An alias hides a column of the relations there.
+        let mut used = match self.levels.last_mut() {
+            Some(level) => std::mem::take(&mut level.ordered),
+            None => BTreeSet::new(),
+        };
+        add_names(&select.having, &mut used);
+        add_names(&select.qualify, &mut used);
+        add_names(&select.distinct, &mut used);
+        let renamed = number(select, is_read, &used);
         if let Some(level) = self.levels.last_mut().filter(|level| !level.is_set) {
             level.renamed = renamed;
         }
@@ -130,9 +140,26 @@ fn qualifier(expr: &Expr) -> Option<&str> {
     }
 }
 
-/// Names the items whose name an earlier one has, and returns the columns among them with their new names. Where
-/// nothing reads the items by their names, columns of several relations keep theirs.
-fn number(select: &mut Select, is_read: bool) -> Renamed {
+/// Adds the names without a relation of a clause.
+pub(super) fn add_names(clause: &impl Visit, names: &mut BTreeSet<String>) {
+    struct Names<'a>(&'a mut BTreeSet<String>);
+    impl Visitor for Names<'_> {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            if let Expr::Identifier(name) = expr {
+                self.0.insert(name.value.clone());
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = walk(clause, &mut Names(names));
+}
+
+/// Names the items whose name an earlier one has, and returns the columns among them with their new names, which are
+/// none of those that the block's other clauses have `used`. Where nothing reads the items by their names, columns of
+/// several relations keep theirs.
+fn number(select: &mut Select, is_read: bool, used: &BTreeSet<String>) -> Renamed {
     let mut renamed = Renamed::new();
     // For each name the relations of its columns.
     let mut known: BTreeMap<String, Vec<Option<String>>> = BTreeMap::new();
@@ -159,7 +186,8 @@ fn number(select: &mut Select, is_read: bool) -> Renamed {
             known.entry(name).or_default().push(relation);
             continue;
         }
-        let free = free_name(&name, |name| known.contains_key(name));
+        let is_in_use = |name: &str| known.contains_key(name) || used.contains(name);
+        let free = free_name(&name, is_in_use);
         known.insert(free.clone(), vec![None]);
         match item {
             SelectItem::ExprWithAlias { alias, .. } => alias.value = free,

@@ -224,7 +224,7 @@ pub(crate) fn of_text(error: Error, texts: &BTreeMap<String, Position>) -> Error
 /// True for an error of planning that names no place, or only a part of it.
 pub(crate) fn wants_position(error: &Error) -> bool {
     let is_of_planning = match error {
-        // A column of `*` that is no group stands nowhere.
+        // A column that is not grouped may come from a `*`, and have no position.
         Error::Cells { code: "not_grouped", message, .. } => message.starts_with("HAVING "),
         _ => matches!(
             error.code(),

@@ -60,7 +60,7 @@ use tessera_frontend::error::{Error, Position};
 use tessera_frontend::scope::Scope;
 use tessera_frontend::{interrupt, parameters, seasons};
 use used::Used;
-pub(super) use used::constraint;
+pub(super) use used::{constraint, constraint_mut};
 use views::{Entered, Views};
 
 /// Names of the functions that implement operators: `//`.

@@ -395,7 +395,7 @@ fn subquery(message: &str) -> Option<Words> {
 /// The most columns that a message names.
 const NAMES_MAX: usize = 5;
 
-/// The position of an error that a search may improve.
+/// True if a search may find a better position for an error.
 pub(crate) fn is_rough(error: &Error) -> bool {
     let Error::Cells { code: "type_error", message, .. } = error else { return false };
     // The diagnostics of operators cover the columns among their operands.

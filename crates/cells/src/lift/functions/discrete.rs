@@ -15,6 +15,7 @@ use datafusion::logical_expr::{
 };
 
 use super::percentile::part_of;
+use crate::lift::error::spoken;
 
 const NAME: &str = "percentile_disc";
 
@@ -83,6 +84,7 @@ impl AggregateUDFImpl for Discrete {
                 Ok(vec![of.clone(), DataType::Float64])
             }
             [of, _] if !has_order(of) => {
+                let of = spoken(&of.to_string());
                 plan_err!("`{NAME}` takes values that have an order, and this is {of}")
             }
             _ => plan_err!("`{NAME}` takes a column and one number from 0 to 1"),

@@ -8,7 +8,7 @@ use sqlparser::ast::{
     With,
 };
 
-use super::super::names::{call, constraint};
+use super::super::names::{call, constraint, constraint_mut};
 use super::super::{context, error};
 use super::{Pass, asof, names};
 use tessera_frontend::error::{Error, Position};
@@ -38,16 +38,6 @@ pub(super) fn merges(from: &TableWithJoins) -> bool {
                 )
                 || matches!(&join.join_operator, JoinOperator::AsOf { .. })
         })
-}
-
-fn constraint_mut(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
-    use JoinOperator::*;
-    match operator {
-        Join(c) | Inner(c) | Left(c) | LeftOuter(c) | Right(c) | RightOuter(c) | FullOuter(c)
-        | CrossJoin(c) | Semi(c) | LeftSemi(c) | RightSemi(c) | Anti(c) | LeftAnti(c)
-        | RightAnti(c) | StraightJoin(c) => Some(c),
-        _ => None,
-    }
 }
 
 /// The side that a merged column comes from.

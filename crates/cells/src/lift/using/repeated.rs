@@ -160,7 +160,7 @@ pub(super) fn add_names(clause: &impl Visit, names: &mut BTreeSet<String>) {
 /// none of those that the block's other clauses have `used`. Where nothing reads the items by their names, columns of
 /// several relations keep theirs.
 fn number(select: &mut Select, is_read: bool, used: &BTreeSet<String>) -> Renamed {
-    let mut renamed = Renamed::new();
+    let (mut renamed, mut numbers) = (Renamed::new(), Numbers::default());
     // For each name the relations of its columns.
     let mut known: BTreeMap<String, Vec<Option<String>>> = BTreeMap::new();
     for item in &mut select.projection {
@@ -187,7 +187,7 @@ fn number(select: &mut Select, is_read: bool, used: &BTreeSet<String>) -> Rename
             continue;
         }
         let is_in_use = |name: &str| known.contains_key(name) || used.contains(name);
-        let free = free_name(&name, is_in_use);
+        let free = numbers.free_name(&name, is_in_use);
         known.insert(free.clone(), vec![None]);
         match item {
             SelectItem::ExprWithAlias { alias, .. } => alias.value = free,
@@ -216,15 +216,21 @@ pub(super) fn replace_in_order(order: &mut OrderBy, renamed: &[(Expr, Ident)]) {
     }
 }
 
-/// The first of `a_1`, `a_2`, … that is not taken.
-fn free_name(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
-    let mut number = 1usize;
-    loop {
-        let free = format!("{name}_{number}");
-        if !is_taken(&free) {
-            return free;
+/// The last number of each name.
+#[derive(Default)]
+struct Numbers(BTreeMap<String, usize>);
+
+impl Numbers {
+    /// The first of `a_1`, `a_2`, … that is not taken. Names stay taken, so the search goes on from the last number.
+    fn free_name(&mut self, name: &str, is_taken: impl Fn(&str) -> bool) -> String {
+        let number = self.0.entry(name.to_string()).or_default();
+        loop {
+            *number += 1;
+            let free = format!("{name}_{number}");
+            if !is_taken(&free) {
+                return free;
+            }
         }
-        number += 1;
     }
 }
 
@@ -232,10 +238,10 @@ fn free_name(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
 pub(in crate::lift) fn numbered(plan: LogicalPlan) -> PlanResult<LogicalPlan> {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let schema = plan.schema().clone();
-    let mut names = Vec::new();
+    let (mut names, mut numbers) = (Vec::new(), Numbers::default());
     for field in schema.fields() {
         let name = match seen.contains(field.name()) {
-            true => free_name(field.name(), |name| seen.contains(name)),
+            true => numbers.free_name(field.name(), |name| seen.contains(name)),
             false => field.name().clone(),
         };
         seen.insert(name.clone());

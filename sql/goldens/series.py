@@ -82,6 +82,10 @@ same("SELECT id, x FROM lists LEFT JOIN LATERAL (SELECT unnest(lists.a) AS x) ON
 # A row without elements would have a value there.
 for item in ("unnest(lists.a) AS x, 5 AS c", "coalesce(unnest(lists.a), 0) AS x"):
     f.error(f"SELECT id, x FROM lists LEFT JOIN LATERAL (SELECT {item}) q ON true", "unsupported: `lists.a` of another relation in a LATERAL subquery")
+same("SELECT * EXCLUDE (a, s), x + 1 AS y FROM lists JOIN counts USING (id), unnest(lists.a) u(x) ORDER BY id, x")
+same("SELECT l.id, q.m, n FROM lists l JOIN counts USING (id), LATERAL (SELECT l.id * 2 AS m) q ORDER BY l.id")
+same("SELECT id, id_1 FROM (SELECT * FROM lists l, unnest(l.a) u(id)) q ORDER BY ALL")
+same("SELECT id, id_1 FROM (SELECT l.id, q.* FROM lists l, LATERAL (SELECT l.id * 2 AS id) q) z ORDER BY ALL")
 same("SELECT i, j FROM generate_series(1, 3) g(i), range(i) r(j) ORDER BY ALL")
 same("SELECT id, j, j * 2 AS d FROM counts c, generate_series(c.id, c.id + c.n) g(j) ORDER BY ALL")
 same("SELECT * FROM range((SELECT max(id) FROM counts)) ORDER BY ALL")

@@ -12,6 +12,7 @@ use super::super::names::{call, constraint, constraint_mut};
 use super::super::{context, error};
 use super::{Pass, asof, names};
 use tessera_frontend::error::{Error, Position};
+use tessera_frontend::scope::innermost;
 
 /// A column visible in a block.
 #[derive(Clone)]
@@ -223,6 +224,7 @@ fn of_factor(factor: &mut TableFactor, pass: &Pass<'_>) -> Result<Vec<Column>, E
     let qualifier = match factor {
         TableFactor::Table { alias: Some(alias), .. }
         | TableFactor::Derived { alias: Some(alias), .. }
+        | TableFactor::UNNEST { alias: Some(alias), .. }
         | TableFactor::NestedJoin { alias: Some(alias), .. } => Some(alias.name.clone()),
         TableFactor::Table { name, .. } => name.0.last().and_then(|p| p.as_ident()).cloned(),
         _ => None,
@@ -272,6 +274,9 @@ impl Pass<'_> {
         {
             return Ok(table.schema().fields().iter().map(|f| f.name().clone()).collect());
         }
+        if let Some(names) = written(factor) {
+            return Ok(names);
+        }
         let Some(query) = select_all(factor) else {
             let message = "a relation could not be written as a query".to_string();
             return Err(Error::Cells { code: "internal", message, position: None, hint: None });
@@ -295,6 +300,29 @@ impl Pass<'_> {
             .map_err(error::plan)?;
         Ok(plan.schema().fields().iter().map(|f| f.name().clone()).collect())
     }
+}
+
+/// The names of the columns of a relation that may use columns of those before it, without which it has no plan; `None`
+/// if the text does not name all of them.
+fn written(factor: &TableFactor) -> Option<Vec<String>> {
+    let (alias, query) = match factor {
+        TableFactor::UNNEST { alias, .. } => (alias, None),
+        TableFactor::Derived { lateral: true, alias, subquery, .. } => (alias, Some(subquery)),
+        _ => return None,
+    };
+    if let Some(alias) = alias.as_ref().filter(|alias| !alias.columns.is_empty()) {
+        return Some(alias.columns.iter().map(|column| column.name.value.clone()).collect());
+    }
+    let items = innermost(query?)?.projection.iter();
+    let name = |item: &SelectItem| match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.clone()),
+        SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some(name.value.clone()),
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
+            parts.last().map(|name| name.value.clone())
+        }
+        _ => None,
+    };
+    items.map(name).collect()
 }
 
 /// `SELECT * FROM relation`.

@@ -187,7 +187,7 @@ impl Over<'_> {
                     plan.list_type_columns.iter().map(|(at, _)| *at).collect();
                 if !lists.is_empty() {
                     let from = plan.dependency_indices.iter().enumerate();
-                    let found = from.filter(|(_, input)| lists.contains(input));
+                    let found = from.filter(|(_, input)| lists.contains(*input));
                     self.elements = Some(found.map(|(at, _)| at).collect());
                 }
                 Ok(Some(LogicalPlan::Unnest(plan)))

@@ -42,15 +42,17 @@ pub(super) enum Stars {
     Listed,
 }
 
-/// Rewrites all blocks of a prepared query.
+/// Rewrites all blocks of a prepared query. `as_tensors`: its columns become tensors, of which no two have one name.
 pub(super) fn rewrite(
     query: &mut Query,
     prepared: &Prepared,
     state: &SessionState,
     stars: Stars,
+    as_tensors: bool,
 ) -> Result<(), Error> {
     let written = Written::default();
-    let mut pass = Pass { prepared, state, levels: Vec::new(), aliases: 0, written, stars };
+    let levels = Vec::new();
+    let mut pass = Pass { prepared, state, levels, aliases: 0, written, stars, as_tensors };
     match walk_mut(query, &mut pass) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
@@ -86,6 +88,7 @@ struct Pass<'a> {
     aliases: usize,
     written: Written,
     stars: Stars,
+    as_tensors: bool,
 }
 
 impl VisitorMut for Pass<'_> {

@@ -16,12 +16,12 @@ use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::{self, LogicalPlan, Projection};
 use sqlparser::ast::{
     Expr, Ident, OrderBy, OrderByKind, Select, SelectItem, SelectItemQualifiedWildcardKind,
-    TableFactor, TableWithJoins, Visit, Visitor,
+    Spanned, TableFactor, TableWithJoins, Visit, Visitor,
 };
 
 use super::columns::{self, Column};
 use super::{Pass, Stars};
-use tessera_frontend::error::Error;
+use tessera_frontend::error::{BindError, Error, Position};
 use tessera_frontend::walk::walk;
 use tessera_frontend::{excluded, only_excludes};
 
@@ -55,7 +55,8 @@ impl Pass<'_> {
         add_names(&select.having, &mut used);
         add_names(&select.qualify, &mut used);
         add_names(&select.distinct, &mut used);
-        let renamed = number(select, is_read, &used);
+        let are_tensors = self.as_tensors && self.levels.len() == 1;
+        let renamed = number(select, is_read, are_tensors, &used)?;
         if let Some(level) = self.levels.last_mut().filter(|level| !level.is_set) {
             level.renamed = renamed;
         }
@@ -159,7 +160,15 @@ pub(super) fn add_names(clause: &impl Visit, names: &mut BTreeSet<String>) {
 /// Names the items whose name an earlier one has, and returns the columns among them with their new names, which are
 /// none of those that the block's other clauses have `used`. Where nothing reads the items by their names, columns of
 /// several relations keep theirs.
-fn number(select: &mut Select, is_read: bool, used: &BTreeSet<String>) -> Renamed {
+///
+/// # Errors
+/// `duplicate_name` if the items become tensors: those of one dataset are named, not numbered.
+fn number(
+    select: &mut Select,
+    is_read: bool,
+    are_tensors: bool,
+    used: &BTreeSet<String>,
+) -> Result<Renamed, Error> {
     let (mut renamed, mut numbers) = (Renamed::new(), Numbers::default());
     // For each name the relations of its columns.
     let mut known: BTreeMap<String, Vec<Option<String>>> = BTreeMap::new();
@@ -186,6 +195,11 @@ fn number(select: &mut Select, is_read: bool, used: &BTreeSet<String>) -> Rename
             known.entry(name).or_default().push(relation);
             continue;
         }
+        if are_tensors {
+            let position = Position::of_span(item.span());
+            let error = BindError::DuplicateName { kind: "item", name };
+            return Err(Error::Bind { error, position });
+        }
         let is_in_use = |name: &str| known.contains_key(name) || used.contains(name);
         let free = numbers.free_name(&name, is_in_use);
         known.insert(free.clone(), vec![None]);
@@ -202,7 +216,7 @@ fn number(select: &mut Select, is_read: bool, used: &BTreeSet<String>) -> Rename
             _ => {}
         }
     }
-    renamed
+    Ok(renamed)
 }
 
 /// Replaces columns by the names of the items that they became: beside an item `k AS i`, DataFusion would report

@@ -373,6 +373,9 @@ const WINDOW: [&str; 9] = [
     "nth_value",
 ];
 
+/// Aggregates that exist only as `arg_max(x, y)`, with FILTER or without.
+const EXTREMES: [&str; 4] = ["arg_max", "arg_min", "max_by", "min_by"];
+
 fn message_of_plan(message: &str, position: Option<Position>) -> Error {
     if let Some(rest) = message.strip_prefix("Invalid function '") {
         let mut parts = rest.split('\'');
@@ -383,6 +386,13 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
                 message: format!("{name} needs ordered rows, which OVER defines"),
                 position,
                 hint: Some(format!("write `{name}(…) OVER (ORDER BY …)`")),
+            };
+        }
+        if EXTREMES.contains(&name.to_ascii_lowercase().as_str()) {
+            return Error::Unsupported {
+                construct: format!("`{name}` with OVER, DISTINCT, ORDER BY or a third argument"),
+                position,
+                hint: counterparts::hint(&name),
             };
         }
         if let Some(hint) = counterparts::hint(&name) {
@@ -481,7 +491,10 @@ fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
     {
         return Some(Error::Cells {
             code: "plan_error",
-            message: format!("the relation has {columns} columns, and its alias names {names}"),
+            message: format!(
+                "the relation has {columns} {}, and its alias names {names}",
+                if columns == "1" { "column" } else { "columns" }
+            ),
             position,
             hint: Some("name all of them, or none".to_string()),
         });

@@ -22,6 +22,9 @@ const NAME: &str = "percentile_disc";
 /// About the bytes of an array without its values.
 const PART_BYTES: usize = 128;
 
+/// The most rows of an array that is made of smaller ones.
+const PART_ROWS_MAX: usize = 8192;
+
 /// The aggregate.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Discrete {
@@ -143,7 +146,29 @@ struct Sorted {
     is_descending: bool,
 }
 
+/// Bytes of an array. Groups share the buffers of a batch: each counts its own rows.
+fn bytes_of(values: &ArrayRef) -> usize {
+    let rows = values.to_data().get_slice_memory_size();
+    PART_BYTES + rows.unwrap_or_else(|_| values.get_array_memory_size())
+}
+
+/// True for arrays that become one.
+fn is_small(last: &ArrayRef, next: &ArrayRef) -> bool {
+    last.len() <= 2 * next.len() && last.len() + next.len() <= PART_ROWS_MAX
+}
+
 impl Sorted {
+    /// Adds values. Where a batch has few rows of each group, arrays of few rows become one.
+    fn push(&mut self, mut values: ArrayRef) -> Result<()> {
+        while let Some(last) = self.parts.pop_if(|last| is_small(last, &values)) {
+            self.bytes = self.bytes.saturating_sub(bytes_of(&last));
+            values = concat(&[&*last, &*values])?;
+        }
+        self.bytes += bytes_of(&values);
+        self.parts.push(values);
+        Ok(())
+    }
+
     fn all(&self) -> Result<Option<ArrayRef>> {
         let parts: Vec<&dyn Array> = self.parts.iter().map(|part| &**part).collect();
         if parts.is_empty() { Ok(None) } else { Ok(Some(concat(&parts)?)) }
@@ -157,13 +182,7 @@ impl Accumulator for Sorted {
             0 => values.clone(),
             _ => filter(values, &is_not_null(values)?)?,
         };
-        if !values.is_empty() {
-            // Groups share the buffers of a batch: each counts its own rows.
-            let rows = values.to_data().get_slice_memory_size();
-            self.bytes += PART_BYTES + rows.unwrap_or_else(|_| values.get_array_memory_size());
-            self.parts.push(values);
-        }
-        Ok(())
+        if values.is_empty() { Ok(()) } else { self.push(values) }
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
@@ -212,5 +231,10 @@ mod tests {
         group.update_batch(&[batch.slice(7, 3)]).unwrap();
         assert!(group.size() < 1024, "{}", group.size());
         assert_eq!(group.evaluate().unwrap(), ScalarValue::from(8.0));
+        for row in 10..1007 {
+            group.update_batch(&[batch.slice(row, 1)]).unwrap();
+        }
+        assert!(group.parts.len() < 12 && group.size() < 12_000, "{}", group.size());
+        assert_eq!(group.evaluate().unwrap(), ScalarValue::from(506.0));
     }
 }

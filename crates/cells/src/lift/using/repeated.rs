@@ -141,16 +141,20 @@ fn qualifier(expr: &Expr) -> Option<&str> {
     }
 }
 
-/// Adds the names without a relation of a clause.
+/// Adds the names of columns of a clause.
 pub(super) fn add_names(clause: &impl Visit, names: &mut BTreeSet<String>) {
     struct Names<'a>(&'a mut BTreeSet<String>);
     impl Visitor for Names<'_> {
         type Break = ();
 
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            if let Expr::Identifier(name) = expr {
-                self.0.insert(name.value.clone());
-            }
+            let name = match expr {
+                Expr::Identifier(name) => Some(name),
+                // Beside an alias of its name DataFusion reports a column as ambiguous.
+                Expr::CompoundIdentifier(parts) => parts.last(),
+                _ => None,
+            };
+            self.0.extend(name.map(|name| name.value.clone()));
             ControlFlow::Continue(())
         }
     }

@@ -280,9 +280,11 @@ fn condition(message: &str) -> Option<Words> {
     if let Some(text) = message.strip_prefix("HAVING clause references: ") {
         let first = text.split(' ').next().unwrap_or_default();
         let is_name = first.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
-        let of = if is_name { format!("`{first}`") } else { "a column".to_string() };
-        let message =
-            format!("HAVING refers to {of}, and the block has neither GROUP BY nor an aggregate");
+        let refers = match is_name {
+            true => format!("HAVING refers to `{first}`, and the block"),
+            false => "HAVING is a condition on groups, and the block".to_string(),
+        };
+        let message = format!("{refers} has neither GROUP BY nor an aggregate");
         return Some(("not_grouped", message, "filter rows with WHERE, and groups with HAVING"));
     }
     let nested = [
@@ -447,6 +449,10 @@ mod tests {
             (
                 "Unary operator '-' only supports signed numeric, interval and timestamp types",
                 "the sign `-` is not defined for a value of this type",
+            ),
+            (
+                "HAVING clause references: Int64(1) must appear in the GROUP BY clause",
+                "HAVING is a condition on groups, and the block has neither GROUP BY nor an aggregate",
             ),
             (
                 "LIMIT must be >= 0, '-1' was provided",

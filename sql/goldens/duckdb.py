@@ -57,13 +57,18 @@ same("SELECT array_to_string(list(i ORDER BY k), ',') AS a, array_to_string(list
 same("SELECT arg_max(s, k) AS a, arg_min(s, k) AS b, max_by(i, x) FILTER (WHERE i > 1) AS c, min_by(s, i + k) AS d, arg_max(s, x) FILTER (WHERE i > 9) AS e FROM t")
 same("SELECT k % 2 AS g, arg_max(i, x) AS a, arg_min(i, s) AS b FROM t WHERE i < 5 GROUP BY g ORDER BY g")
 f.error("SELECT quantile_disc(x, 1.5) FROM t", ".*`percentile_disc` takes a part from 0 to 1")
+f.error("SELECT arg_max(i, k) OVER () FROM t", "unsupported: `arg_max` with OVER")
+for depth in (1, 24):
+    nested = "arg_max(i, " * depth + "sum(k)" + ")" * depth
+    f.error(f"SELECT {nested} FROM t", "plan_error: the argument of an aggregate cannot contain an aggregate")
 
 f.note("Intervals and numbers; bits.")
 same("SELECT i, timestamp '2020-01-31' + i * INTERVAL '1 month' AS a, timestamp '2020-01-01' + INTERVAL '1 day' * i AS b, timestamp '2020-01-01' + INTERVAL '1 hour' * x AS c FROM t ORDER BY i")
 same("SELECT timestamp '2020-01-01' + INTERVAL '1 month 1 day' * 1.5 AS a, timestamp '2020-01-01' + INTERVAL '1 day' / 3 AS b, timestamp '2020-01-01' - 2 * INTERVAL '36 hours' AS c FROM t WHERE i = 1")
 same("SELECT i, ~i AS a, ~(i + k) AS b FROM t ORDER BY i")
 same("SELECT i FROM t WHERE ~i = -3")
-f.error("SELECT -(i::uint64) FROM t", "type_error: `-` is defined for signed numbers")
+same("SELECT i, timestamp '2020-01-01' + INTERVAL '1 microsecond' * (i - 0.5) AS a FROM t ORDER BY i")
+f.error("SELECT -(i::uint64) FROM t", "type_error: the sign `-` is not defined")
 
 f.note("Texts of CSV files that are NULL.")
 GAPS = "'tests/data/tables/gaps.csv'"

@@ -10,6 +10,7 @@ VIEWS = [
     "CREATE VIEW t AS SELECT * FROM (VALUES (1, 1, 'a'), (2, 2, 'b'), (3, 2, 'b'), (4, 3, NULL), (5, 1, 'a'), (6, 9, 'c')) v(i, k, s)",
     "CREATE VIEW u AS SELECT * FROM (VALUES (1, 'a'), (2, 'b'), (3, NULL), (5, 'q'), (0, 'b')) v(k, s)",
     "CREATE VIEW w AS SELECT * FROM (VALUES (1, 10), (2, 20), (9, 90)) v(k, n)",
+    "CREATE VIEW r AS SELECT * FROM (VALUES (1, 30, 7), (2, 20, 7), (3, 10, 8)) v(i, i_1, k)",
 ]
 for view in VIEWS:
     con.execute(view)
@@ -69,5 +70,22 @@ for sql in [
     "SELECT x, y, z FROM (SELECT i, i, k FROM t) q(x, y, z) ORDER BY x",
     "SELECT count(*) AS n FROM (SELECT s, s FROM t) q WHERE s_1 = 'b'",
     "SELECT i, i FROM t UNION ALL SELECT k, n FROM w ORDER BY ALL",
+]:
+    same(sql)
+
+f.note("A relation has a column `i_1` of its own, which other clauses name.")
+for sql in [
+    "SELECT i, k AS i FROM r ORDER BY i_1",
+    "SELECT i, k AS i, i_1 FROM r ORDER BY i_1",
+    "SELECT i, k AS i FROM r ORDER BY r.i_1",
+    "SELECT i, k AS i FROM r QUALIFY row_number() OVER (ORDER BY i_1) < 3 ORDER BY r.i",
+]:
+    same(sql)
+
+f.note("An alias differs from a column in case alone.")
+for sql in [
+    'SELECT k AS "K", i FROM (VALUES (1, 2)) v(i, k)',
+    'WITH d(x) AS (SELECT k FROM w) SELECT x AS "X" FROM d ORDER BY x',
+    'SELECT i AS "I" FROM (t JOIN w USING (k)) q(x, i, s, n) ORDER BY x',
 ]:
     same(sql)

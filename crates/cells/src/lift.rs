@@ -327,7 +327,7 @@ impl Lift<'_> {
         stars: Stars,
     ) -> Result<Planned, Error> {
         let state = self.state;
-        using::rewrite(&mut query, prepared, state, stars)?;
+        using::rewrite(&mut query, prepared, state, stars, as_tensors)?;
         let logical = match logical(query, prepared, state) {
             Ok(logical) => logical,
             Err(e) => {

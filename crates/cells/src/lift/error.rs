@@ -225,7 +225,7 @@ pub(crate) fn of_text(error: Error, texts: &BTreeMap<String, Position>) -> Error
 /// True for an error of planning that names no place, or only a part of it.
 pub(crate) fn wants_position(error: &Error) -> bool {
     let is_of_planning = match error {
-        // A column of `*` that is no group stands nowhere.
+        // A column that is not grouped may come from a `*`, and have no position.
         Error::Cells { code: "not_grouped", message, .. } => message.starts_with("HAVING "),
         _ => matches!(
             error.code(),
@@ -374,6 +374,9 @@ const WINDOW: [&str; 9] = [
     "nth_value",
 ];
 
+/// Aggregates that exist only as `arg_max(x, y)`, with FILTER or without.
+const EXTREMES: [&str; 4] = ["arg_max", "arg_min", "max_by", "min_by"];
+
 fn message_of_plan(message: &str, position: Option<Position>) -> Error {
     if let Some(rest) = message.strip_prefix("Invalid function '") {
         let mut parts = rest.split('\'');
@@ -384,6 +387,13 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
                 message: format!("{name} needs ordered rows, which OVER defines"),
                 position,
                 hint: Some(format!("write `{name}(…) OVER (ORDER BY …)`")),
+            };
+        }
+        if EXTREMES.contains(&name.to_ascii_lowercase().as_str()) {
+            return Error::Unsupported {
+                construct: format!("`{name}` with OVER, DISTINCT, ORDER BY or a third argument"),
+                position,
+                hint: counterparts::hint(&name),
             };
         }
         if let Some(hint) = counterparts::hint(&name) {
@@ -476,21 +486,16 @@ fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
             hint: Some(ONE_OF_ROWS.into()),
         });
     }
-    if message.starts_with("Unary operator '-' only supports") {
-        return Some(Error::Cells {
-            code: "type_error",
-            message: "`-` is defined for signed numbers, intervals and timestamps".into(),
-            position,
-            hint: Some("convert unsigned integers and texts: `-(x::bigint)`".into()),
-        });
-    }
     if let Some(rest) = message.strip_prefix("Source table contains ")
         && let Some((columns, rest)) = rest.split_once(" columns but only ")
         && let Some((names, _)) = rest.split_once(' ')
     {
         return Some(Error::Cells {
             code: "plan_error",
-            message: format!("the relation has {columns} columns, and its alias names {names}"),
+            message: format!(
+                "the relation has {columns} {}, and its alias names {names}",
+                if columns == "1" { "column" } else { "columns" }
+            ),
             position,
             hint: Some("name all of them, or none".to_string()),
         });

@@ -54,13 +54,13 @@ use known::Known;
 pub(super) use ours::{RENAMED, call};
 use spelling::Spelling;
 use subscripts::Subscript;
-use surface::span_is_operator;
+use surface::{are_rows, span_is_operator};
 use tessera_frontend::ast::{self, Relation};
 use tessera_frontend::error::{Error, Position};
 use tessera_frontend::scope::Scope;
 use tessera_frontend::{interrupt, parameters, seasons};
 use used::Used;
-pub(super) use used::constraint;
+pub(super) use used::{constraint, constraint_mut};
 use views::{Entered, Views};
 
 /// Names of the functions that implement operators: `//`.
@@ -248,6 +248,7 @@ impl VisitorMut for Relations<'_> {
         let (mut kept, mut seen) = (Vec::new(), VecDeque::new());
         for cte in std::mem::take(&mut with.cte_tables) {
             let name = cte.alias.name.value.clone();
+            self.names.extend(nested::column_names(&cte.alias));
             let relation = Relation::Subquery { query: &cte.query, alias: Some(&cte.alias) };
             let found = self.catalog.relation(&relation, self.scope());
             let before = self.scope().clone();
@@ -459,6 +460,7 @@ impl Relations<'_> {
         let is_subquery = matches!(relation, Relation::Subquery { .. });
         let mut alias = alias_of(factor);
         if let Some(alias) = &mut alias {
+            self.names.extend(nested::column_names(alias));
             // The columns of a subquery of tensors have their new names already.
             if is_subquery && matches!(found, CellRelation::Cube(_)) {
                 alias.columns.clear();
@@ -544,15 +546,6 @@ impl Relations<'_> {
     fn scope(&self) -> &Scope {
         static NOTHING: std::sync::LazyLock<Scope> = std::sync::LazyLock::new(Scope::default);
         self.scopes.last().map_or(&NOTHING, |level| &level.written)
-    }
-}
-
-fn are_rows(name: &Ident) -> Error {
-    Error::Cells {
-        code: "wrong_surface",
-        message: format!("`{name}` is rows already"),
-        position: Position::of_span(name.span),
-        hint: Some(format!("write FROM {name}")),
     }
 }
 

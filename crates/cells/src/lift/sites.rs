@@ -1,4 +1,4 @@
-//! The places of expressions that can fail while rows are computed: their operators know no places.
+//! The positions of expressions that can fail while rows are computed. The operators that compute them have none.
 
 use std::ops::ControlFlow;
 

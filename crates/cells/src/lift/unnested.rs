@@ -9,10 +9,12 @@
 //!         Projection: outer t.list AS x
 //!           EmptyRelation
 //! ```
-//! DataFusion plans UNNEST in FROM as LATERAL, and makes a join only of conditions with columns outside. Here the operators of the subquery stand
-//! over the rows of the first side, whose columns they pass on under other names: those of the subquery have no
-//! qualifiers. DataFusion knows that a key of groups occurs once, and would still know it above UNNEST, where it occurs
-//! several times: a function hides it. In a LEFT JOIN without a condition a row without elements stays, with NULL.
+//! DataFusion plans UNNEST in FROM as LATERAL, and makes a join only of conditions with columns outside. Here the
+//! operators of the subquery stand over the rows of the first side, whose columns they pass on under other names: those
+//! of the subquery have no qualifiers. DataFusion knows that a key of groups occurs once, and would still know it above
+//! UNNEST, where it occurs several times: a function hides it. In a LEFT JOIN without a condition a row without elements
+//! stays, with NULL; so the subquery of such a join may have elements alone, and no columns computed beside or from
+//! them, which would have values in this row.
 //!
 //! Runs on the plan of the SQL, before types are coerced.
 
@@ -61,7 +63,7 @@ fn unnested(join: &Join) -> Result<Option<LogicalPlan>> {
         return Ok(None);
     }
     let first = join.left.schema();
-    let over = Over { first: &join.left, unnests: 0, is_outer };
+    let over = Over { first: &join.left, unnests: 0, is_outer, elements: None };
     let Some((plan, unnests)) = over.graft(body)? else { return Ok(None) };
     // Rows of several lists: which of them had no elements is not known.
     if is_outer && unnests > 1 {
@@ -101,14 +103,22 @@ struct Over<'a> {
     first: &'a LogicalPlan,
     unnests: usize,
     is_outer: bool,
+    /// The columns that are elements of lists; `None` below UNNEST of lists.
+    elements: Option<BTreeSet<usize>>,
 }
 
 impl Over<'_> {
     /// The operators, and how many of them are UNNEST. The columns of the first side come first. `None` if there are
-    /// other operators, or columns of a query further outside.
+    /// other operators, or columns of a query further outside; in an outer join also for columns that would have values
+    /// in a row without elements.
     fn graft(mut self, body: &LogicalPlan) -> Result<Option<(LogicalPlan, usize)>> {
-        let plan = self.operator(body)?;
-        Ok(plan.map(|plan| (plan, self.unnests)))
+        let Some(plan) = self.operator(body)? else { return Ok(None) };
+        let mut own = self.first.schema().fields().len()..plan.schema().fields().len();
+        let is_null = |elements: &BTreeSet<usize>| own.all(|at| elements.contains(&at));
+        if self.is_outer && !self.elements.as_ref().is_none_or(is_null) {
+            return Ok(None);
+        }
+        Ok(Some((plan, self.unnests)))
     }
 
     fn operator(&mut self, body: &LogicalPlan) -> Result<Option<LogicalPlan>> {
@@ -140,6 +150,17 @@ impl Over<'_> {
                         None => return Ok(None),
                     }
                 }
+                if let Some(elements) = &self.elements {
+                    let is_element = |item: &Expr| {
+                        let Expr::Column(column) = item.clone().unalias_nested().data else {
+                            return false;
+                        };
+                        let at = input.schema().maybe_index_of_column(&column);
+                        at.is_some_and(|at| elements.contains(&at))
+                    };
+                    let found = items.iter().enumerate().filter(|(_, item)| is_element(item));
+                    self.elements = Some(found.map(|(at, _)| at).collect());
+                }
                 let plan = Projection::try_new(items, Arc::new(input))?;
                 Ok(Some(LogicalPlan::Projection(plan)))
             }
@@ -163,6 +184,13 @@ impl Over<'_> {
                 };
                 let columns = unnest.exec_columns.clone();
                 let plan = Unnest::try_new(Arc::new(input), columns, options)?;
+                let lists: BTreeSet<usize> =
+                    plan.list_type_columns.iter().map(|(at, _)| *at).collect();
+                if !lists.is_empty() {
+                    let from = plan.dependency_indices.iter().enumerate();
+                    let found = from.filter(|(_, input)| lists.contains(*input));
+                    self.elements = Some(found.map(|(at, _)| at).collect());
+                }
                 Ok(Some(LogicalPlan::Unnest(plan)))
             }
             LogicalPlan::SubqueryAlias(alias) => {

@@ -18,7 +18,7 @@ mod names;
 mod order_all;
 mod repeated;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use tessera_frontend::walk::walk_mut;
 
@@ -42,15 +42,17 @@ pub(super) enum Stars {
     Listed,
 }
 
-/// Rewrites all blocks of a prepared query.
+/// Rewrites all blocks of a prepared query. `as_tensors`: its columns become tensors, of which no two have one name.
 pub(super) fn rewrite(
     query: &mut Query,
     prepared: &Prepared,
     state: &SessionState,
     stars: Stars,
+    as_tensors: bool,
 ) -> Result<(), Error> {
     let written = Written::default();
-    let mut pass = Pass { prepared, state, levels: Vec::new(), aliases: 0, written, stars };
+    let levels = Vec::new();
+    let mut pass = Pass { prepared, state, levels, aliases: 0, written, stars, as_tensors };
     match walk_mut(query, &mut pass) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
@@ -67,6 +69,8 @@ struct Level {
     is_recursive: bool,
     /// True if its blocks are sides of a set operation.
     is_set: bool,
+    /// The names in the ORDER BY of its one block.
+    ordered: BTreeSet<String>,
     /// The merged names of its one block.
     merged: Merged,
     /// The columns of its one block that have another name.
@@ -84,6 +88,7 @@ struct Pass<'a> {
     aliases: usize,
     written: Written,
     stars: Stars,
+    as_tensors: bool,
 }
 
 impl VisitorMut for Pass<'_> {
@@ -92,6 +97,9 @@ impl VisitorMut for Pass<'_> {
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         let is_set = matches!(&*query.body, SetExpr::SetOperation { .. });
         let mut level = Level { is_set, ..Level::default() };
+        if !is_set {
+            repeated::add_names(&query.order_by, &mut level.ordered);
+        }
         if let Some(with) = &query.with {
             level.waiting = with.cte_tables.iter().cloned().collect();
             level.is_recursive = with.recursive;

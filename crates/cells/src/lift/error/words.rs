@@ -119,14 +119,16 @@ fn operation(message: &str) -> Option<Words> {
     let sign = message.strip_prefix("Unary operator '").and_then(|rest| rest.chars().next());
     if let (Some(sign @ ('+' | '-')), true) = (sign, message.contains("' only supports ")) {
         let message = format!("the sign `{sign}` is not defined for a value of this type");
-        return Some(("type_error", message, "convert it to a signed number: `-x::double`"));
+        return Some(("type_error", message, SIGNED));
     }
     if message.starts_with("Negation only supports ") {
         let message = "the sign `-` is not defined for a value of this type".to_string();
-        return Some(("type_error", message, "convert it to a signed number: `-x::double`"));
+        return Some(("type_error", message, SIGNED));
     }
     of_case(message)
 }
+
+const SIGNED: &str = "convert it to a signed number: `-(x::bigint)`, `-(x::double)`";
 
 fn of_operator(operator: &str, left: &str, right: &str) -> Words {
     let (left, right) = (spoken(left), spoken(right));
@@ -278,9 +280,11 @@ fn condition(message: &str) -> Option<Words> {
     if let Some(text) = message.strip_prefix("HAVING clause references: ") {
         let first = text.split(' ').next().unwrap_or_default();
         let is_name = first.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
-        let of = if is_name { format!("`{first}`") } else { "a column".to_string() };
-        let message =
-            format!("HAVING refers to {of}, and the block has neither GROUP BY nor an aggregate");
+        let refers = match is_name {
+            true => format!("HAVING refers to `{first}`, and the block"),
+            false => "HAVING is a condition on groups, and the block".to_string(),
+        };
+        let message = format!("{refers} has neither GROUP BY nor an aggregate");
         return Some(("not_grouped", message, "filter rows with WHERE, and groups with HAVING"));
     }
     let nested = [
@@ -393,7 +397,7 @@ fn subquery(message: &str) -> Option<Words> {
 /// The most columns that a message names.
 const NAMES_MAX: usize = 5;
 
-/// The position of an error that a search may improve.
+/// True if a search may find a better position for an error.
 pub(crate) fn is_rough(error: &Error) -> bool {
     let Error::Cells { code: "type_error", message, .. } = error else { return false };
     // The diagnostics of operators cover the columns among their operands.
@@ -441,6 +445,14 @@ mod tests {
             (
                 "Cannot find column with position 7 in SELECT clause. Valid columns: 1 to 1",
                 "GROUP BY 7: the query has 1 item",
+            ),
+            (
+                "Unary operator '-' only supports signed numeric, interval and timestamp types",
+                "the sign `-` is not defined for a value of this type",
+            ),
+            (
+                "HAVING clause references: Int64(1) must appear in the GROUP BY clause",
+                "HAVING is a condition on groups, and the block has neither GROUP BY nor an aggregate",
             ),
             (
                 "LIMIT must be >= 0, '-1' was provided",

@@ -15,8 +15,15 @@ use datafusion::logical_expr::{
 };
 
 use super::percentile::part_of;
+use crate::lift::error::spoken;
 
 const NAME: &str = "percentile_disc";
+
+/// About the bytes of an array without its values.
+const PART_BYTES: usize = 128;
+
+/// The most rows of an array that is made of smaller ones.
+const PART_ROWS_MAX: usize = 8192;
 
 /// The aggregate.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -80,6 +87,7 @@ impl AggregateUDFImpl for Discrete {
                 Ok(vec![of.clone(), DataType::Float64])
             }
             [of, _] if !has_order(of) => {
+                let of = spoken(&of.to_string());
                 plan_err!("`{NAME}` takes values that have an order, and this is {of}")
             }
             _ => plan_err!("`{NAME}` takes a column and one number from 0 to 1"),
@@ -111,7 +119,7 @@ impl AggregateUDFImpl for Discrete {
         };
         let is_descending = args.order_bys.first().is_some_and(|sort| sort.options.descending);
         let of = args.return_type().clone();
-        Ok(Box::new(Sorted { of, parts: Vec::new(), part, is_descending }))
+        Ok(Box::new(Sorted { of, parts: Vec::new(), bytes: 0, part, is_descending }))
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
@@ -132,11 +140,35 @@ impl AggregateUDFImpl for Discrete {
 struct Sorted {
     of: DataType,
     parts: Vec<ArrayRef>,
+    /// Bytes of the parts.
+    bytes: usize,
     part: f64,
     is_descending: bool,
 }
 
+/// Bytes of an array. Groups share the buffers of a batch: each counts its own rows.
+fn bytes_of(values: &ArrayRef) -> usize {
+    let rows = values.to_data().get_slice_memory_size();
+    PART_BYTES + rows.unwrap_or_else(|_| values.get_array_memory_size())
+}
+
+/// True for arrays that become one.
+fn is_small(last: &ArrayRef, next: &ArrayRef) -> bool {
+    last.len() <= 2 * next.len() && last.len() + next.len() <= PART_ROWS_MAX
+}
+
 impl Sorted {
+    /// Adds values. Where a batch has few rows of each group, arrays of few rows become one.
+    fn push(&mut self, mut values: ArrayRef) -> Result<()> {
+        while let Some(last) = self.parts.pop_if(|last| is_small(last, &values)) {
+            self.bytes = self.bytes.saturating_sub(bytes_of(&last));
+            values = concat(&[&*last, &*values])?;
+        }
+        self.bytes += bytes_of(&values);
+        self.parts.push(values);
+        Ok(())
+    }
+
     fn all(&self) -> Result<Option<ArrayRef>> {
         let parts: Vec<&dyn Array> = self.parts.iter().map(|part| &**part).collect();
         if parts.is_empty() { Ok(None) } else { Ok(Some(concat(&parts)?)) }
@@ -150,10 +182,7 @@ impl Accumulator for Sorted {
             0 => values.clone(),
             _ => filter(values, &is_not_null(values)?)?,
         };
-        if !values.is_empty() {
-            self.parts.push(values);
-        }
-        Ok(())
+        if values.is_empty() { Ok(()) } else { self.push(values) }
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
@@ -168,8 +197,7 @@ impl Accumulator for Sorted {
     }
 
     fn size(&self) -> usize {
-        let values = self.parts.iter().map(|part| part.get_array_memory_size());
-        size_of_val(self) + self.parts.capacity() * size_of::<ArrayRef>() + values.sum::<usize>()
+        size_of_val(self) + self.bytes
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
@@ -186,5 +214,27 @@ impl Accumulator for Sorted {
             self.update_batch(&[values])?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use arrow::array::Float64Array;
+
+    #[test]
+    fn groups_of_one_batch_count_their_own_rows() {
+        let batch: ArrayRef = Arc::new(Float64Array::from_iter_values((0..4096).map(f64::from)));
+        let of = DataType::Float64;
+        let mut group = Sorted { of, parts: Vec::new(), bytes: 0, part: 0.5, is_descending: false };
+        group.update_batch(&[batch.slice(7, 3)]).unwrap();
+        assert!(group.size() < 1024, "{}", group.size());
+        assert_eq!(group.evaluate().unwrap(), ScalarValue::from(8.0));
+        for row in 10..1007 {
+            group.update_batch(&[batch.slice(row, 1)]).unwrap();
+        }
+        assert!(group.parts.len() < 12 && group.size() < 12_000, "{}", group.size());
+        assert_eq!(group.evaluate().unwrap(), ScalarValue::from(506.0));
     }
 }

@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
 use regex::{Regex, RegexBuilder};
 
 use super::hashes::is_text;
+use crate::lift::error::spoken;
 
 const NAME: &str = "regexp_extract";
 
@@ -54,6 +55,7 @@ impl ScalarUDFImpl for Extract {
             };
             if !fits && !of.is_null() {
                 let (number, wanted) = (at + 1, if at == 2 { "an integer" } else { "a text" });
+                let of = spoken(&of.to_string());
                 return plan_err!("argument {number} of `{NAME}` is {wanted}, and this is {of}");
             }
         }

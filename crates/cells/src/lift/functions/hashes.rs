@@ -10,6 +10,8 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
+use crate::lift::error::spoken;
+
 /// The functions.
 pub(super) fn functions() -> [ScalarUDF; 2] {
     [Kind::Md5, Kind::Sha256].map(|kind| Hashed::new(kind).into())
@@ -67,11 +69,16 @@ impl ScalarUDFImpl for Hashed {
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         match types {
             [of] if is_text(of) || of.is_null() => Ok(vec![DataType::Utf8]),
-            [DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_)] => {
-                Ok(vec![DataType::Binary])
+            [
+                DataType::Binary
+                | DataType::LargeBinary
+                | DataType::BinaryView
+                | DataType::FixedSizeBinary(_),
+            ] => Ok(vec![DataType::Binary]),
+            [other] => {
+                let (name, of) = (self.name(), spoken(&other.to_string()));
+                plan_err!("`{name}` takes a text or bytes, and this is {of}")
             }
-            [DataType::Binary] => Ok(vec![DataType::Binary]),
-            [other] => plan_err!("`{}` takes a text or bytes, and this is {other}", self.name()),
             _ => plan_err!("`{}` takes one argument", self.name()),
         }
     }

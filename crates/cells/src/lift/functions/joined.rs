@@ -1,7 +1,7 @@
 //! `string_agg` with any orders in one block.
 //!
 //! DataFusion's sorts the values of a group itself, like `array_agg`, and still requires rows in its order: two of them
-//! with different orders are refused. Here the order of the rows is a wish.
+//! with different orders are refused. Here no order of the rows is required.
 
 use std::sync::Arc;
 

@@ -15,6 +15,7 @@ use datafusion::logical_expr::{
 };
 
 use super::discrete::{field_of, has_order, list_of};
+use crate::lift::error::spoken;
 
 const NAME: &str = "mode";
 
@@ -47,10 +48,13 @@ impl AggregateUDFImpl for Mode {
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         match types {
-            // Equal texts of two dictionaries have other keys.
+            // Equal texts of two dictionaries may have different keys.
             [DataType::Dictionary(_, values)] if has_order(values) => Ok(vec![*values.clone()]),
             [of] if has_order(of) => Ok(vec![of.clone()]),
-            [of] => plan_err!("`{NAME}` takes values that have an order, and this is {of}"),
+            [of] => {
+                let of = spoken(&of.to_string());
+                plan_err!("`{NAME}` takes values that have an order, and this is {of}")
+            }
             _ => plan_err!("`{NAME}` takes one column"),
         }
     }

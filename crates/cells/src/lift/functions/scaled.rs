@@ -93,7 +93,7 @@ impl Scaled {
         let months = scaled(f64::from(of.months));
         let days = scaled(f64::from(of.days)) + months.fract() * 30.0;
         let us = scaled(of.nanoseconds as f64 / 1e3) + days.fract() * 86_400e6;
-        let (months, days, us) = (months.trunc(), days.trunc(), us.round());
+        let (months, days, us) = (months.trunc(), days.trunc(), us.round_ties_even());
         let fits = |part: f64, most: f64| part.abs() <= most;
         let most = f64::from(i32::MAX);
         // A NaN fits nowhere.

@@ -80,12 +80,14 @@ pub(super) fn rewritten(function: &Function, name: &str) -> Option<Expr> {
 
 /// The value of `x` in the first row with the greatest `y`, or the smallest one; `None` for calls with OVER and others
 /// with an order of their own.
-fn value_at(function: &Function, [x, y]: [Expr; 2], is_greatest: bool) -> Option<Expr> {
-    let args = vec![x.clone()];
-    if function.over.is_some() || !function.within_group.is_empty() || has_aggregate(&args) {
+fn value_at(function: &Function, args: [Expr; 2], is_greatest: bool) -> Option<Expr> {
+    if function.over.is_some() || !function.within_group.is_empty() {
         return None;
     }
-    let mut new = with(function, "first_value", args);
+    // An aggregate inside is an error, which needs no condition: one in another would be copied at each level.
+    let is_nested = has_aggregate(&args);
+    let [x, y] = args;
+    let mut new = with(function, "first_value", vec![x.clone()]);
     let FunctionArguments::List(list) = &mut new.args else { return None };
     if !list.clauses.is_empty() || list.duplicate_treatment.is_some() {
         return None;
@@ -93,6 +95,9 @@ fn value_at(function: &Function, [x, y]: [Expr; 2], is_greatest: bool) -> Option
     let options = OrderByOptions { asc: Some(!is_greatest), nulls_first: Some(false) };
     let key = OrderByExpr { expr: y.clone(), options, with_fill: None };
     list.clauses.push(FunctionArgumentClause::OrderBy(vec![key]));
+    if is_nested {
+        return Some(Expr::Function(new));
+    }
     let and = |left: Expr, right: Expr| Expr::BinaryOp {
         left: Box::new(left),
         op: BinaryOperator::And,

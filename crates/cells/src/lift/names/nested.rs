@@ -3,7 +3,7 @@
 //! The alias covers all columns of the join, a merged one once; `a` and `b` are names inside only. The relations of the
 //! join have rows for the cells that the names of the surrounding block choose, as they have without the alias.
 
-use sqlparser::ast::TableFactor;
+use sqlparser::ast::{TableAlias, TableFactor};
 use tessera_frontend::derived::{all_of, derived};
 
 use super::Relations;
@@ -22,8 +22,14 @@ impl Relations<'_> {
         };
         let alias = alias.clone();
         self.names.insert(alias.name.value.clone());
+        self.names.extend(column_names(&alias));
         self.joined = Some(used);
         *factor = derived(select, Some(alias));
         true
     }
+}
+
+/// The names that an alias gives to columns.
+pub(super) fn column_names(alias: &TableAlias) -> impl Iterator<Item = String> {
+    alias.columns.iter().map(|column| column.name.value.clone())
 }

@@ -65,3 +65,13 @@ pub(super) fn span_is_operator(name: &Ident) -> bool {
         && span.end.column.saturating_sub(span.start.column) <= 1
         && span.start.line > 0
 }
+
+/// The error for a block of rows where one of tensors is read.
+pub(super) fn are_rows(name: &Ident) -> Error {
+    Error::Cells {
+        code: "wrong_surface",
+        message: format!("`{name}` is rows already"),
+        position: Position::of_span(name.span),
+        hint: Some(format!("write FROM {name}")),
+    }
+}

@@ -200,6 +200,17 @@ pub(in crate::lift) fn constraint(operator: &JoinOperator) -> Option<&JoinConstr
     }
 }
 
+/// As [`constraint`], to change it; `None` for ASOF joins.
+pub(in crate::lift) fn constraint_mut(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
+    use JoinOperator::*;
+    match operator {
+        Join(c) | Inner(c) | Left(c) | LeftOuter(c) | Right(c) | RightOuter(c) | FullOuter(c)
+        | CrossJoin(c) | Semi(c) | LeftSemi(c) | RightSemi(c) | Anti(c) | LeftAnti(c)
+        | RightAnti(c) | StraightJoin(c) => Some(c),
+        _ => None,
+    }
+}
+
 impl Visitor for Names<'_> {
     type Break = ();
 

@@ -6,12 +6,12 @@ use std::ops::ControlFlow;
 
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
-    Cte, Expr, Ident, ObjectName, ObjectNamePart, Query, TableAlias, TableFactor, ValueWithSpan,
-    VisitorMut, With,
+    Cte, Expr, Ident, JoinConstraint, ObjectName, ObjectNamePart, Query, Select, TableAlias,
+    TableFactor, TableWithJoins, ValueWithSpan, VisitorMut, With,
 };
 use sqlparser::tokenizer::Span;
 
-use super::{Relations, plain_alias, table_factor};
+use super::{Relations, constraint_mut, plain_alias, table_factor};
 use tessera_frontend::error::{Error, Position};
 use tessera_frontend::walk::walk_mut;
 
@@ -77,6 +77,11 @@ impl VisitorMut for Placeless {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        select.from.iter_mut().for_each(remove_of_joins);
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         match expr {
             Expr::Identifier(name) => name.span = Span::empty(),
@@ -92,6 +97,22 @@ impl VisitorMut for Placeless {
     fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<()> {
         value.span = Span::empty();
         ControlFlow::Continue(())
+    }
+}
+
+/// Removes the positions of the columns of USING.
+fn remove_of_joins(from: &mut TableWithJoins) {
+    let TableWithJoins { relation, joins } = from;
+    for join in joins.iter_mut() {
+        if let Some(JoinConstraint::Using(columns)) = constraint_mut(&mut join.join_operator) {
+            columns.iter_mut().for_each(remove);
+        }
+    }
+    let relations = joins.iter_mut().map(|join| &mut join.relation);
+    for factor in std::iter::once(relation).chain(relations) {
+        if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
+            remove_of_joins(table_with_joins);
+        }
     }
 }
 

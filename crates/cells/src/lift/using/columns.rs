@@ -8,10 +8,11 @@ use sqlparser::ast::{
     With,
 };
 
-use super::super::names::{call, constraint};
+use super::super::names::{call, constraint, constraint_mut};
 use super::super::{context, error};
 use super::{Pass, asof, names};
 use tessera_frontend::error::{Error, Position};
+use tessera_frontend::scope::innermost;
 
 /// A column visible in a block.
 #[derive(Clone)]
@@ -38,16 +39,6 @@ pub(super) fn merges(from: &TableWithJoins) -> bool {
                 )
                 || matches!(&join.join_operator, JoinOperator::AsOf { .. })
         })
-}
-
-fn constraint_mut(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
-    use JoinOperator::*;
-    match operator {
-        Join(c) | Inner(c) | Left(c) | LeftOuter(c) | Right(c) | RightOuter(c) | FullOuter(c)
-        | CrossJoin(c) | Semi(c) | LeftSemi(c) | RightSemi(c) | Anti(c) | LeftAnti(c)
-        | RightAnti(c) | StraightJoin(c) => Some(c),
-        _ => None,
-    }
 }
 
 /// The side that a merged column comes from.
@@ -233,6 +224,7 @@ fn of_factor(factor: &mut TableFactor, pass: &Pass<'_>) -> Result<Vec<Column>, E
     let qualifier = match factor {
         TableFactor::Table { alias: Some(alias), .. }
         | TableFactor::Derived { alias: Some(alias), .. }
+        | TableFactor::UNNEST { alias: Some(alias), .. }
         | TableFactor::NestedJoin { alias: Some(alias), .. } => Some(alias.name.clone()),
         TableFactor::Table { name, .. } => name.0.last().and_then(|p| p.as_ident()).cloned(),
         _ => None,
@@ -282,6 +274,9 @@ impl Pass<'_> {
         {
             return Ok(table.schema().fields().iter().map(|f| f.name().clone()).collect());
         }
+        if let Some(names) = written(factor) {
+            return Ok(names);
+        }
         let Some(query) = select_all(factor) else {
             let message = "a relation could not be written as a query".to_string();
             return Err(Error::Cells { code: "internal", message, position: None, hint: None });
@@ -305,6 +300,29 @@ impl Pass<'_> {
             .map_err(error::plan)?;
         Ok(plan.schema().fields().iter().map(|f| f.name().clone()).collect())
     }
+}
+
+/// The names of the columns of a relation that may use columns of those before it, without which it has no plan; `None`
+/// if the text does not name all of them.
+fn written(factor: &TableFactor) -> Option<Vec<String>> {
+    let (alias, query) = match factor {
+        TableFactor::UNNEST { alias, .. } => (alias, None),
+        TableFactor::Derived { lateral: true, alias, subquery, .. } => (alias, Some(subquery)),
+        _ => return None,
+    };
+    if let Some(alias) = alias.as_ref().filter(|alias| !alias.columns.is_empty()) {
+        return Some(alias.columns.iter().map(|column| column.name.value.clone()).collect());
+    }
+    let items = innermost(query?)?.projection.iter();
+    let name = |item: &SelectItem| match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.clone()),
+        SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some(name.value.clone()),
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
+            parts.last().map(|name| name.value.clone())
+        }
+        _ => None,
+    };
+    items.map(name).collect()
 }
 
 /// `SELECT * FROM relation`.

@@ -9,18 +9,20 @@
 //! which the plan's last step numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::{self, LogicalPlan, Projection};
 use sqlparser::ast::{
     Expr, Ident, OrderBy, OrderByKind, Select, SelectItem, SelectItemQualifiedWildcardKind,
-    TableFactor, TableWithJoins,
+    Spanned, TableFactor, TableWithJoins, Visit, Visitor,
 };
 
 use super::columns::{self, Column};
 use super::{Pass, Stars};
-use tessera_frontend::error::Error;
+use tessera_frontend::error::{BindError, Error, Position};
+use tessera_frontend::walk::walk;
 use tessera_frontend::{excluded, only_excludes};
 
 /// Columns `relation.column` of items, and the new names of these items.
@@ -45,7 +47,16 @@ impl Pass<'_> {
                 *select = listed;
             }
         }
-        let renamed = number(select, is_read);
+        // An alias hides a column of the relations there.
+        let mut used = match self.levels.last_mut() {
+            Some(level) => std::mem::take(&mut level.ordered),
+            None => BTreeSet::new(),
+        };
+        add_names(&select.having, &mut used);
+        add_names(&select.qualify, &mut used);
+        add_names(&select.distinct, &mut used);
+        let are_tensors = self.as_tensors && self.levels.len() == 1;
+        let renamed = number(select, is_read, are_tensors, &used)?;
         if let Some(level) = self.levels.last_mut().filter(|level| !level.is_set) {
             level.renamed = renamed;
         }
@@ -130,10 +141,39 @@ fn qualifier(expr: &Expr) -> Option<&str> {
     }
 }
 
-/// Names the items whose name an earlier one has, and returns the columns among them with their new names. Where
-/// nothing reads the items by their names, columns of several relations keep theirs.
-fn number(select: &mut Select, is_read: bool) -> Renamed {
-    let mut renamed = Renamed::new();
+/// Adds the names of columns of a clause.
+pub(super) fn add_names(clause: &impl Visit, names: &mut BTreeSet<String>) {
+    struct Names<'a>(&'a mut BTreeSet<String>);
+    impl Visitor for Names<'_> {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            let name = match expr {
+                Expr::Identifier(name) => Some(name),
+                // Beside an alias of its name DataFusion reports a column as ambiguous.
+                Expr::CompoundIdentifier(parts) => parts.last(),
+                _ => None,
+            };
+            self.0.extend(name.map(|name| name.value.clone()));
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = walk(clause, &mut Names(names));
+}
+
+/// Names the items whose name an earlier one has, and returns the columns among them with their new names, which are
+/// none of those that the block's other clauses have `used`. Where nothing reads the items by their names, columns of
+/// several relations keep theirs.
+///
+/// # Errors
+/// `duplicate_name` if the items become tensors: those of one dataset are named, not numbered.
+fn number(
+    select: &mut Select,
+    is_read: bool,
+    are_tensors: bool,
+    used: &BTreeSet<String>,
+) -> Result<Renamed, Error> {
+    let (mut renamed, mut numbers) = (Renamed::new(), Numbers::default());
     // For each name the relations of its columns.
     let mut known: BTreeMap<String, Vec<Option<String>>> = BTreeMap::new();
     for item in &mut select.projection {
@@ -159,7 +199,13 @@ fn number(select: &mut Select, is_read: bool) -> Renamed {
             known.entry(name).or_default().push(relation);
             continue;
         }
-        let free = free_name(&name, |name| known.contains_key(name));
+        if are_tensors {
+            let position = Position::of_span(item.span());
+            let error = BindError::DuplicateName { kind: "item", name };
+            return Err(Error::Bind { error, position });
+        }
+        let is_in_use = |name: &str| known.contains_key(name) || used.contains(name);
+        let free = numbers.free_name(&name, is_in_use);
         known.insert(free.clone(), vec![None]);
         match item {
             SelectItem::ExprWithAlias { alias, .. } => alias.value = free,
@@ -174,7 +220,7 @@ fn number(select: &mut Select, is_read: bool) -> Renamed {
             _ => {}
         }
     }
-    renamed
+    Ok(renamed)
 }
 
 /// Replaces columns by the names of the items that they became: beside an item `k AS i`, DataFusion would report
@@ -188,15 +234,21 @@ pub(super) fn replace_in_order(order: &mut OrderBy, renamed: &[(Expr, Ident)]) {
     }
 }
 
-/// The first of `a_1`, `a_2`, … that is not taken.
-fn free_name(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
-    let mut number = 1usize;
-    loop {
-        let free = format!("{name}_{number}");
-        if !is_taken(&free) {
-            return free;
+/// The last number of each name.
+#[derive(Default)]
+struct Numbers(BTreeMap<String, usize>);
+
+impl Numbers {
+    /// The first of `a_1`, `a_2`, … that is not taken. Names stay taken, so the search goes on from the last number.
+    fn free_name(&mut self, name: &str, is_taken: impl Fn(&str) -> bool) -> String {
+        let number = self.0.entry(name.to_string()).or_default();
+        loop {
+            *number += 1;
+            let free = format!("{name}_{number}");
+            if !is_taken(&free) {
+                return free;
+            }
         }
-        number += 1;
     }
 }
 
@@ -204,10 +256,10 @@ fn free_name(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
 pub(in crate::lift) fn numbered(plan: LogicalPlan) -> PlanResult<LogicalPlan> {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let schema = plan.schema().clone();
-    let mut names = Vec::new();
+    let (mut names, mut numbers) = (Vec::new(), Numbers::default());
     for field in schema.fields() {
         let name = match seen.contains(field.name()) {
-            true => free_name(field.name(), |name| seen.contains(name)),
+            true => numbers.free_name(field.name(), |name| seen.contains(name)),
             false => field.name().clone(),
         };
         seen.insert(name.clone());

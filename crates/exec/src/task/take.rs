@@ -4,7 +4,8 @@
 //!   positions  7 0 3 …      chunks  |0 1 2 3|4 5 6 7|      each position has a row of cells, which lies in one chunk
 //! ```
 //! The rows are copied in the order of the positions: the target is written once from its first cell to its last,
-//! however many chunks the positions jump between.
+//! however many chunks the positions jump between. Rows that follow each other, as those of a box across 0°, are copied
+//! as one.
 
 use super::Operand;
 use crate::chunk::Chunk;
@@ -22,6 +23,9 @@ const PAST_MIN: usize = 16 * stream::LINE;
 
 /// Rows between two checks for cancellation.
 const CANCEL_ROWS: usize = 1 << 16;
+
+/// Up to so many runs are found once, for all positions of the axes before: they fit into the nearest cache.
+const RUNS_MAX: usize = 512;
 
 /// Fills the operand's chunk with input `k`, whose cells are taken along `axis`. Returns `false`, with nothing done,
 /// if a chunk is in a file or rows are not contiguous.
@@ -94,6 +98,15 @@ pub(super) fn rows(
     Ok(true)
 }
 
+/// Positions of one chunk that follow each other.
+struct Run {
+    chunk: usize,
+    /// Number of positions of the chunk.
+    len: usize,
+    first: usize,
+    count: usize,
+}
+
 /// The rows of one field.
 struct Rows<'a> {
     along: AxisGrid,
@@ -109,6 +122,73 @@ impl Rows<'_> {
     /// Copies rows of `N` bytes (of any length if that is 0) to their positions; `false` if cancelled.
     #[inline(always)]
     fn copy<const N: usize>(
+        &self,
+        to: &mut [u8],
+        cancelled: &dyn Fn() -> bool,
+        put: impl Fn(&mut [u8], &[u8]),
+    ) -> bool {
+        match self.runs() {
+            Some(runs) => self.copy_runs::<N>(&runs, to, cancelled, put),
+            None => self.copy_rows::<N>(to, cancelled, put),
+        }
+    }
+
+    /// The taken positions as runs; `None` if these are too many.
+    fn runs(&self) -> Option<Vec<Run>> {
+        let mut runs: Vec<Run> = Vec::new();
+        for &p in self.taken {
+            let chunk = self.along.find(p);
+            let (start, end) = self.along.interval(chunk);
+            let (chunk, len, first) =
+                (chunk as usize, (end - start) as usize, (p - start) as usize);
+            if let Some(run) = runs.last_mut()
+                && run.chunk == chunk
+                && run.first + run.count == first
+            {
+                run.count += 1;
+            } else if runs.len() == RUNS_MAX {
+                return None;
+            } else {
+                runs.push(Run { chunk, len, first, count: 1 });
+            }
+        }
+        Some(runs)
+    }
+
+    #[inline(always)]
+    fn copy_runs<const N: usize>(
+        &self,
+        runs: &[Run],
+        mut to: &mut [u8],
+        cancelled: &dyn Fn() -> bool,
+        put: impl Fn(&mut [u8], &[u8]),
+    ) -> bool {
+        let row = if N == 0 { self.row } else { N };
+        let mut unchecked = CANCEL_ROWS;
+        for o in 0..self.outer {
+            if unchecked >= CANCEL_ROWS {
+                if cancelled() {
+                    return false;
+                }
+                unchecked = 0;
+            }
+            unchecked += self.taken.len();
+            for run in runs {
+                let (these, rest) = std::mem::take(&mut to).split_at_mut(run.count * row);
+                to = rest;
+                let from = &self.sources[run.chunk][(o * run.len + run.first) * row..];
+                match run.count {
+                    // Its length is known to the compiler.
+                    1 => put(&mut these[..row], &from[..row]),
+                    n => put(these, &from[..n * row]),
+                }
+            }
+        }
+        true
+    }
+
+    #[inline(always)]
+    fn copy_rows<const N: usize>(
         &self,
         to: &mut [u8],
         cancelled: &dyn Fn() -> bool,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, ListArray};
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, ListArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::{SortOptions, concat, filter, is_not_null, sort_to_indices};
 use arrow::datatypes::{DataType, Field, FieldRef};
@@ -111,7 +111,7 @@ impl AggregateUDFImpl for Discrete {
         };
         let is_descending = args.order_bys.first().is_some_and(|sort| sort.options.descending);
         let of = args.return_type().clone();
-        Ok(Box::new(Sorted { of, parts: Vec::new(), part, is_descending }))
+        Ok(Box::new(Sorted { of, parts: Vec::new(), bytes: 0, part, is_descending }))
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
@@ -132,6 +132,8 @@ impl AggregateUDFImpl for Discrete {
 struct Sorted {
     of: DataType,
     parts: Vec<ArrayRef>,
+    /// Bytes of the values. The groups of a batch share its buffers, which would count once for each of them.
+    bytes: usize,
     part: f64,
     is_descending: bool,
 }
@@ -151,6 +153,7 @@ impl Accumulator for Sorted {
             _ => filter(values, &is_not_null(values)?)?,
         };
         if !values.is_empty() {
+            self.bytes += size_of::<ArrayData>() + values.to_data().get_slice_memory_size()?;
             self.parts.push(values);
         }
         Ok(())
@@ -168,8 +171,7 @@ impl Accumulator for Sorted {
     }
 
     fn size(&self) -> usize {
-        let values = self.parts.iter().map(|part| part.get_array_memory_size());
-        size_of_val(self) + self.parts.capacity() * size_of::<ArrayRef>() + values.sum::<usize>()
+        size_of_val(self) + self.parts.capacity() * size_of::<ArrayRef>() + self.bytes
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
@@ -186,5 +188,29 @@ impl Accumulator for Sorted {
             self.update_batch(&[values])?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use arrow::array::Int64Array;
+
+    #[test]
+    fn groups_count_their_own_values_of_a_batch() {
+        let batch = Int64Array::from_iter_values(0..8192);
+        let mut bytes = 0;
+        for group in 0..1024 {
+            let of = DataType::Int64;
+            let mut sorted =
+                Sorted { of, parts: Vec::new(), bytes: 0, part: 0.5, is_descending: false };
+            sorted.update_batch(&[Arc::new(batch.slice(8 * group, 8))]).unwrap();
+            let median = sorted.evaluate().unwrap();
+            assert_eq!(median, ScalarValue::Int64(Some(8 * group as i64 + 3)));
+            bytes += sorted.size();
+        }
+        // The batch has 64 KiB, which each group would count.
+        assert!(bytes < 1 << 20, "{bytes}");
     }
 }

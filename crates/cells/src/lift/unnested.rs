@@ -9,10 +9,11 @@
 //!         Projection: outer t.list AS x
 //!           EmptyRelation
 //! ```
-//! DataFusion plans UNNEST in FROM as LATERAL, and makes a join only of conditions with columns outside. Here the operators of the subquery stand
-//! over the rows of the first side, whose columns they pass on under other names: those of the subquery have no
-//! qualifiers. DataFusion knows that a key of groups occurs once, and would still know it above UNNEST, where it occurs
-//! several times: a function hides it. In a LEFT JOIN without a condition a row without elements stays, with NULL.
+//! DataFusion plans UNNEST in FROM as LATERAL, and makes a join only of conditions with columns outside. Here the
+//! operators of the subquery stand over the rows of the first side, whose columns they pass on under other names: those of
+//! the subquery have no qualifiers. DataFusion knows that a key of groups occurs once, and would still know it above
+//! UNNEST, where it occurs several times: a function hides it. In a LEFT JOIN without a condition a row without elements
+//! stays, with NULL.
 //!
 //! Runs on the plan of the SQL, before types are coerced.
 

@@ -125,6 +125,24 @@ fn text_may_be_compressed() {
     fails(&place, "SELECT * FROM '@/a.csv.xz' t", &["not_a_table", "xz"]);
 }
 
+/// Files that are large enough to be cut are read whole: here streams that follow each other, each with a header.
+#[test]
+fn compressed_text_is_not_cut() {
+    let place = Place::open(&[]);
+    for (ending, bytes) in [("gz", GZIP), ("zst", ZSTD)] {
+        let count = (1 << 20) / bytes.len() + 1;
+        for name in ["a", "b"] {
+            put(&place, &format!("{ending}/{name}.csv.{ending}"), bytes.repeat(count));
+        }
+        for (table, files) in [(format!("{ending}/a.csv.{ending}"), 1), (ending.to_string(), 2)] {
+            let from = format!("FROM read_csv('@/{table}', header => false) t");
+            let sql = format!("SELECT count(*) AS n, count(DISTINCT column_2) AS d {from}");
+            is(&place, &sql, &[&format!("{} 3", 3 * count * files)]);
+            is(&place, &format!("SELECT column_1 {from} LIMIT 2"), &["id", "1"]);
+        }
+    }
+}
+
 #[test]
 fn types_that_the_first_rows_do_not_show() {
     let place = Place::open(&[]);

@@ -90,6 +90,8 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     options.sql_parser.map_string_types_to_utf8view = false;
     // Row groups are read in the order of their file, which rows with equal keys keep. Splits read them once each anyway.
     options.optimizer.enable_sort_pushdown = false;
+    // Files are cut by our splits alone. Else a file of a mebibyte has a range, also if it is compressed and has no parts.
+    options.optimizer.repartition_file_scans = false;
     // A table in a directory has the files of all directories below it.
     options.execution.listing_table_ignore_subdirectory = false;
     // The physical plan may declare a non-null column nullable (`b IS TRUE` over a left join): this check rejects it.

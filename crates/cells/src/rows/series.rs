@@ -77,9 +77,11 @@ impl SeriesRows {
     fn rows(&self) -> Precision<usize> {
         const DAY_US: i128 = 86_400_000_000;
         match self {
-            SeriesRows::Strided { rows, .. } => {
-                usize::try_from(*rows).map_or(Precision::Absent, Precision::Exact)
-            }
+            // A count that an int64 cannot have is not taken from here.
+            SeriesRows::Strided { rows, .. } => match i64::try_from(*rows) {
+                Ok(rows) => usize::try_from(rows).map_or(Precision::Absent, Precision::Exact),
+                Err(_) => Precision::Absent,
+            },
             SeriesRows::Calendar { start, stop, step, .. } => {
                 let days = i128::from(step.months) * 30 + i128::from(step.days);
                 let by = days * DAY_US + i128::from(step.nanoseconds) / 1000;

@@ -17,6 +17,8 @@ use std::sync::Arc;
 /// | `input`, `children of f`, `no_inputs` | reads its field `input`, what its field `f` reads, nothing |
 /// | `in_order` | returns rows in the order of its input |
 /// | `expressions of f`, `no_expressions` | has the expressions of its field `f`, none |
+///
+/// `no_inputs` has `with_new_children` too; with inputs each node writes its own.
 macro_rules! usual {
     ($($what:ident $(of $field:ident)?),+ $(,)?) => { $(usual!(@ $what $($field)?);)+ };
     (@ name) => {

@@ -32,7 +32,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use tessera_frontend::Labels;
 use tessera_frontend::labels::identifiers;
-use tessera_planner::catalog::{Attrs, Coord, CoordValues, DimLabel};
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, DimLabel, Texts};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::cells;
 use tessera_planner::scalar::Scalar;
@@ -66,8 +66,17 @@ struct Variable<'a> {
 enum Source<'a> {
     /// In memory, as they are in the file.
     Labels(Vec<u8>),
+    Texts(PaddedTexts),
     /// Of a tensor, with the form of datetimes.
     Tensor(&'a dyn Windows, Option<Code>),
+}
+
+/// Texts, each of which has as many bytes in the file as the longest one.
+struct PaddedTexts {
+    texts: Texts,
+    /// The text that stands for missing ones.
+    missing: Option<String>,
+    width: usize,
 }
 
 struct File<'a> {
@@ -132,10 +141,9 @@ impl<'a> File<'a> {
             let mut v = match (tensor, &item.texts) {
                 (Some(tensor), _) => Variable::of_tensor(item.name, places, tensor, &names, out)?,
                 (None, Some(texts)) => {
-                    let mut attrs = cf::kept(&item.attrs, None, &names);
-                    let (texts, missing) = cf::stored_texts(texts);
-                    attrs.extend(missing.map(|text| (cf::MISSING_KEY.to_string(), text.into())));
-                    Variable::of_texts(item.name, places, &texts, attrs, &mut dims)
+                    let attrs = cf::kept(&item.attrs, None, &names);
+                    let texts = PaddedTexts::new(texts, cf::missing_text(texts));
+                    Variable::of_texts(item.name, places, texts, attrs, &mut dims)
                 }
                 (None, None) => continue,
             };
@@ -270,7 +278,8 @@ impl<'a> Variable<'a> {
                 (Kind::of(code.stored()), cells)
             }
             CoordValues::Text(v) => {
-                return Variable::of_texts(name, places, v, attrs, dims);
+                let texts = PaddedTexts::new(v, None);
+                return Variable::of_texts(name, places, texts, attrs, dims);
             }
             // Refused before.
             CoordValues::Unreadable(_) => (Kind::Byte, Vec::new()),
@@ -283,27 +292,24 @@ impl<'a> Variable<'a> {
     fn of_texts(
         name: String,
         mut places: Vec<usize>,
-        texts: &[String],
+        texts: PaddedTexts,
         mut attrs: Attrs,
         dims: &mut Vec<Dimension>,
     ) -> Self {
         // By CF a grid mapping is its attributes: it is one letter, whatever it is.
         let is_container = attrs.contains_key("grid_mapping_name");
-        if is_container && places.is_empty() && matches!(texts, [text] if text.is_empty()) {
+        if is_container && places.is_empty() && texts.texts.options().all(|text| text == Some("")) {
             let (kind, cells) = (Kind::Char, Source::Labels(vec![0]));
             return Variable { name, dims: places, kind, attrs, fill: None, bytes: 1, cells };
         }
-        let longest = texts.iter().map(String::len).max().unwrap_or(0).max(1);
-        places.push(letters(longest as u64, dims));
-        attrs.insert("_Encoding".into(), "utf-8".into());
-        let mut cells = Vec::with_capacity(longest * texts.len());
-        for text in texts {
-            cells.extend_from_slice(text.as_bytes());
-            cells.resize(cells.len() + longest - text.len(), 0);
+        places.push(letters(texts.width as u64, dims));
+        if let Some(missing) = &texts.missing {
+            attrs.insert(cf::MISSING_KEY.into(), missing.as_str().into());
         }
-        let (kind, bytes) = (Kind::Char, cells.len() as u64);
-        let cells = Source::Labels(cells);
-        Variable { name, dims: places, kind, attrs, fill: None, bytes, cells }
+        attrs.insert("_Encoding".into(), "utf-8".into());
+        let bytes = (texts.width as u64).saturating_mul(texts.texts.len() as u64);
+        let cells = Source::Texts(texts);
+        Variable { name, dims: places, kind: Kind::Char, attrs, fill: None, bytes, cells }
     }
 
     fn of_tensor(
@@ -356,6 +362,7 @@ impl<'a> Variable<'a> {
     fn write(&self, out: &mut dyn Write) -> Result<(), Error> {
         let (tensor, times) = match &self.cells {
             Source::Labels(bytes) => return out.write_all(bytes).map_err(output),
+            Source::Texts(texts) => return texts.write(out),
             Source::Tensor(tensor, times) => (tensor, times),
         };
         let size = self.kind.size();
@@ -376,6 +383,34 @@ impl<'a> Variable<'a> {
             out.write_all(&bytes).map_err(output)?;
         }
         Ok(())
+    }
+}
+
+impl PaddedTexts {
+    fn new(texts: &Texts, missing: Option<String>) -> Self {
+        let padded = PaddedTexts { texts: texts.clone(), missing, width: 1 };
+        let longest = padded.stored().map(str::len).max().unwrap_or(0);
+        PaddedTexts { width: longest.max(1), ..padded }
+    }
+
+    /// The texts as they are stored.
+    fn stored(&self) -> impl Iterator<Item = &str> {
+        let texts = self.texts.iter().zip(self.texts.options());
+        texts.map(move |(own, text)| text.or(self.missing.as_deref()).unwrap_or(own))
+    }
+
+    /// Writes the texts in UTF-8, padded with zeros: one after the other, because one long text makes all of them long.
+    fn write(&self, out: &mut dyn Write) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        for text in self.stored() {
+            bytes.extend_from_slice(text.as_bytes());
+            bytes.resize(bytes.len() + self.width - text.len(), 0);
+            if bytes.len() as u64 >= WINDOW_CELLS {
+                out.write_all(&bytes).map_err(output)?;
+                bytes.clear();
+            }
+        }
+        out.write_all(&bytes).map_err(output)
     }
 }
 

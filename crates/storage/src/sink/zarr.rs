@@ -50,7 +50,7 @@ pub mod cf {
     pub use super::encode::meets;
     pub use super::labels::{
         Axes, COORDINATES_KEY, Coords, Linked, MISSING_KEY, UNITS, UNNAMED_KEY, fill_value, kept,
-        linked, names, of_dataset, shared, stored_texts, time_attrs,
+        linked, missing_text, names, of_dataset, shared, time_attrs,
     };
 }
 

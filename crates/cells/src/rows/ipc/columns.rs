@@ -8,6 +8,7 @@ use arrow::array::{RecordBatchOptions, new_null_array};
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use datafusion::error::Result;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The columns of a table that are read of its files.
@@ -39,13 +40,19 @@ impl Columns {
     /// A column of the file has another type.
     pub(super) fn within(&self, file: &Schema) -> Result<Found> {
         let (mut own, mut from) = (Vec::new(), Vec::with_capacity(self.places.len()));
+        let mut names: Option<HashMap<&str, usize>> = None;
         for (field, &place) in self.schema.fields().iter().zip(&self.places) {
             let is_at = |at: usize| file.fields().get(at).is_some_and(|f| f.name() == field.name());
-            // Names may occur twice; then the place decides.
+            // Most files have the places of the table. Of columns with equal names the first one is read.
             let at = match is_at(place) {
                 true => Some(place),
-                false => file.fields().iter().position(|f| f.name() == field.name()),
+                false => {
+                    let names = names.get_or_insert_with(|| first_places(file));
+                    names.get(field.name().as_str()).copied()
+                }
             };
+            // A column without a type has only NULL.
+            let at = at.filter(|&at| !file.field(at).data_type().is_null());
             let Some(at) = at else {
                 from.push(None);
                 continue;
@@ -63,6 +70,12 @@ impl Columns {
         let is_same = from.iter().enumerate().all(|(i, at)| *at == Some(i));
         Ok(Found { own, from: (!is_same).then_some(from), schema: self.schema.clone() })
     }
+}
+
+/// The first place of each name.
+fn first_places(file: &Schema) -> HashMap<&str, usize> {
+    let fields = file.fields().iter().enumerate().rev();
+    fields.map(|(at, field)| (field.name().as_str(), at)).collect()
 }
 
 impl Found {
@@ -120,6 +133,11 @@ mod tests {
         let empty = Arc::new(Schema::empty());
         let batch = RecordBatch::try_new_with_options(empty, vec![], &options).unwrap();
         assert_eq!(found.batch(batch).unwrap().columns(), [new_null_array(&DataType::Utf8, 3)]);
+        // A column without a type, and two of one name.
+        let file = Schema::new(vec![field("c", DataType::Null), field("a", DataType::Int64)]);
+        assert_eq!(columns.within(&file).unwrap().own, [1]);
+        let file = Schema::new(["c", "a", "a"].map(|name| field(name, DataType::Int64)).to_vec());
+        assert_eq!(columns.within(&file).unwrap().own, [1, 0]);
         // Another type.
         let file = Schema::new(vec![field("b", DataType::Int64)]);
         assert!(columns.within(&file).is_err());

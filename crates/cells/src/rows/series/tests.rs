@@ -39,6 +39,14 @@ fn integers_end_before_or_at_the_bound() {
 }
 
 #[test]
+fn more_rows_than_an_int64_counts_are_not_counted_before() {
+    let rows = |start| SeriesRows::strided(start, i64::MAX, 1, false).rows();
+    assert_eq!(rows(0), Precision::Exact(i64::MAX as usize));
+    assert_eq!(rows(-1), Precision::Absent);
+    assert_eq!(rows(i64::MIN), Precision::Absent);
+}
+
+#[test]
 fn a_split_has_its_own_rows() {
     let rows = SeriesRows::strided(10, 100, 10, false);
     assert_eq!(values(rows, 3..8, 2), [vec![40, 50], vec![60, 70], vec![80]]);

@@ -86,8 +86,8 @@ const MERGED: [&str; 15] = [
     "corr",
 ];
 
-/// How the names of aggregates begin that compress what they have after each batch. The rows of a part come in batches
-/// whose ends depend on the memory of what is scattered at a time, and rows that were sent take another memory.
+/// Prefix of the names of sketches, which are compressed after each batch: their bits depend on the ends of batches. The
+/// batches of a part end where the memory of a unit does, and rows from workers take another memory.
 const SKETCHES: &str = "approx_";
 
 /// True if all calls of an aggregate can be merged from parts.

@@ -3,8 +3,9 @@
 use super::*;
 use crate::answer::Tensor;
 use crate::format::tests::{dim, tensor};
+use std::sync::Arc;
 use tessera_frontend::labels::DatasetLabels;
-use tessera_planner::catalog::NAT;
+use tessera_planner::catalog::{NAT, TextColumn};
 use tessera_planner::dtype::Calendar;
 use tessera_planner::time::DAY_US;
 
@@ -235,4 +236,53 @@ fn names_that_the_library_refuses_are_errors() {
     for name in ["2x", "_x", "é", "a b", "a-b"] {
         assert_eq!(refused(name, "d"), "", "{name}");
     }
+}
+
+#[test]
+fn texts_are_padded_to_the_longest_one_that_is_stored() {
+    let column = |name: &str, dim: &str, texts: Texts| TextColumn {
+        coord: Arc::new(Coord {
+            name: name.into(),
+            dim: dim.into(),
+            values: CoordValues::Text(texts),
+            attrs: Attrs::new(),
+        }),
+        is_along: name != dim,
+        is_coordinate: false,
+    };
+    let rows = |all: [Option<&str>; 2]| -> Texts {
+        all.map(|text| text.map(String::from)).into_iter().collect()
+    };
+    let long = "é".repeat(WINDOW_CELLS as usize);
+    let texts = vec![
+        column("a", "x", rows([None, Some("b")])),
+        column("long", "x", rows([Some(&long), Some("c")])),
+        column("alone", "alone", ["é".to_string()].into()),
+    ];
+    let of = Arc::new(DatasetLabels { attrs: Arc::default(), texts });
+    // Labels have no text that marks others as missing.
+    let x = vec![dim("x", Some(CoordValues::Text(rows([Some("AB"), None]))))];
+    let t = tensor("t", DType::Int8, x, &[2], vec![1i8, 2], None).in_dataset(of, false);
+    let tensors: [&dyn Windows; 1] = [&t];
+    let file = File::new(&tensors, &mut Vec::new()).unwrap();
+    let dims: Vec<(&str, u64)> = file.dims.iter().map(|d| (d.name.as_str(), d.len)).collect();
+    let width = 2 * WINDOW_CELLS;
+    let letters = format!("string{width}");
+    assert_eq!(dims, [("x", 2), ("string2", 2), ("string4", 4), (letters.as_str(), width)]);
+    let bytes = |at: usize| {
+        let (v, mut out) = (&file.variables[at], Vec::new());
+        v.write(&mut out).unwrap();
+        assert_eq!(out.len() as u64, v.bytes, "{}", v.name);
+        out
+    };
+    assert_eq!(bytes(0), b"AB\0\0");
+    assert_eq!(bytes(1), [1, 2]);
+    assert_eq!(bytes(2), b"NULLb\0\0\0");
+    let mut padded = long.into_bytes();
+    padded.push(b'c');
+    padded.resize(2 * width as usize, 0);
+    assert!(bytes(3) == padded);
+    assert_eq!(bytes(4), "é".as_bytes());
+    let marks: Vec<_> = file.variables.iter().map(|v| v.attrs.get(cf::MISSING_KEY)).collect();
+    assert_eq!(marks, [None, None, Some(&json!("NULL")), None, None]);
 }

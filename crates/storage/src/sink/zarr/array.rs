@@ -17,6 +17,9 @@ use tessera_planner::dtype::DType;
 use tessera_planner::scalar::Scalar;
 use tokio::sync::OwnedSemaphorePermit;
 
+/// Bytes of the padded texts in one object, unless a single one has more.
+const PADDED_BYTES: u64 = 64 << 20;
+
 /// A tensor that is being written.
 #[derive(Debug)]
 pub(super) struct Array {
@@ -255,10 +258,21 @@ impl Array {
     }
 }
 
+/// Labels in one object of a coordinate. Zarr v2 pads texts to the longest one: of long texts an object has fewer.
+fn of_object(cells: Cells, format: u8) -> u64 {
+    match cells {
+        Cells::Text(chars) if format == 2 => {
+            let width = 4 * chars.max(1) as u64;
+            (PADDED_BYTES / width).clamp(1, LABELS_OBJECT)
+        }
+        _ => LABELS_OBJECT,
+    }
+}
+
 /// The array of a coordinate, or of texts.
 pub(super) fn coordinate(labels: &labels::Labels, layout: &Layout) -> ArrayDocument {
     // Along a dimension, or without one.
-    let object = labels.len.clamp(1, LABELS_OBJECT);
+    let object = labels.len.clamp(1, of_object(labels.cells, layout.format));
     ArrayDocument {
         name: labels.name.clone(),
         format: layout.format,

@@ -460,11 +460,18 @@ pub(super) fn of_texts(
     texts(item.name.clone(), axes.dims, &stored, attrs)
 }
 
-/// Texts as they are stored, and the one that stands for missing texts, if there are any: that of their source, else
-/// `NULL`, or `NULL_`, … if another text is that.
-pub fn stored_texts(texts: &Texts) -> (Cow<'_, [String]>, Option<String>) {
+/// Texts as they are stored, and the one that stands for missing texts, if there are any ([`missing_text`]).
+fn stored_texts(texts: &Texts) -> (Cow<'_, [String]>, Option<String>) {
+    let Some(marker) = missing_text(texts) else { return (Cow::Borrowed(&texts[..]), None) };
+    let stored = texts.options().map(|text| text.unwrap_or(&marker).to_string());
+    (Cow::Owned(stored.collect()), Some(marker))
+}
+
+/// The text that stands for missing ones, if there are any: that of their source, else `NULL`, or `NULL_`, … if another
+/// text is that.
+pub fn missing_text(texts: &Texts) -> Option<String> {
     let mut missing = (0..texts.len()).filter(|&i| texts.is_missing(i)).map(|i| &texts[i]);
-    let Some(own) = missing.next() else { return (Cow::Borrowed(&texts[..]), None) };
+    let own = missing.next()?;
     let known: BTreeSet<&str> = texts.options().flatten().collect();
     // Formats of letters have no empty text that marks others as missing.
     let is_kept = !own.is_empty() && !known.contains(own.as_str()) && missing.all(|m| m == own);
@@ -472,8 +479,7 @@ pub fn stored_texts(texts: &Texts) -> (Cow<'_, [String]>, Option<String>) {
     while known.contains(marker.as_str()) {
         marker.push('_');
     }
-    let stored = texts.options().map(|text| text.unwrap_or(&marker).to_string());
-    (Cow::Owned(stored.collect()), Some(marker))
+    Some(marker)
 }
 
 /// Notes in the attributes of an array the names of its coordinates, and in the warehouse that it is one.

@@ -182,3 +182,16 @@ fn tables_are_rows_and_names_of_the_catalog_go_first() {
     e.run("DROP TENSOR x; CREATE TENSOR y AS SELECT x * 2 AS y FROM x", &locals).unwrap();
     assert_eq!(e.csv("SELECT sum(y) AS s FROM y", &Locals::default()), "s\n28.0\n");
 }
+
+#[test]
+fn views_read_no_locals() {
+    let e = Embedded::new();
+    let x = named("x", vec![array(&numbers(12), [3, 4], [4, 1], 0)], Vec::new());
+    let told = e.run("CREATE VIEW v AS SELECT x * 2 AS y FROM x", &x).unwrap_err();
+    let text = told.to_string();
+    assert_eq!((told.code(), text.contains("`v` reads `x`")), ("unsupported", true), "{text}");
+    e.csv("SELECT sum(x) AS s FROM x", &x);
+    e.run("CREATE TENSOR x AS SELECT arange(3) AS x", &Locals::default()).unwrap();
+    e.run("CREATE VIEW v AS SELECT x + 1 AS y FROM x", &x).unwrap();
+    assert_eq!(e.csv("SELECT sum(y) AS s FROM v", &x), "s\n6\n");
+}

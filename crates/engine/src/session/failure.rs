@@ -115,6 +115,16 @@ pub enum Failure {
         /// Upper bound on the depth.
         limit: usize,
     },
+    /// A view that names a relation of the program that runs the statement.
+    #[error(
+        "view `{view}` reads `{name}`, which is an object of this program and not in the catalog"
+    )]
+    LocalInView {
+        /// The view.
+        view: String,
+        /// The object.
+        name: String,
+    },
     /// A name that the catalog cannot list: files that begin with a dot are not its entries.
     #[error("`{name}` cannot be the name of a tensor, table or view: it begins with a dot")]
     HiddenName {
@@ -196,7 +206,9 @@ impl Report for Failure {
             Failure::WrongKind { .. } => "wrong_kind",
             Failure::Option { .. } => "invalid_option",
             Failure::Definition { .. } => "invalid_definition",
-            Failure::StoredAs { .. } | Failure::LargeLabel { .. } => "unsupported",
+            Failure::StoredAs { .. } | Failure::LargeLabel { .. } | Failure::LocalInView { .. } => {
+                "unsupported"
+            }
             Failure::Insert { .. } | Failure::NotATensor { .. } => "cannot_insert",
             Failure::OutcomeUnknown { .. } => "outcome_unknown",
             Failure::NoLabels { code, .. } => code,
@@ -248,6 +260,9 @@ impl Report for Failure {
             Failure::NotATensor { .. } => {
                 Some("INSERT appends to tensors and to tables STORED AS ZARR; COPY writes files".into())
             }
+            Failure::LocalInView { name, .. } => Some(format!(
+                "a view is the text of its query: keep the result with CREATE TENSOR or CREATE TEMP TENSOR … AS, or store `{name}` first, under another name"
+            )),
             Failure::HiddenName { .. } => Some("give it another name".into()),
             Failure::NoLabels { dim, .. } => Some(format!(
                 "rows and stored tensors carry the labels of `{dim}`; `drop_coords(x, '{dim}')` removes them"

@@ -389,6 +389,10 @@ impl<'a> Opener<'a> {
     async fn local(&mut self, name: &str) -> Result<Option<Found>, Error> {
         let all = self.handle.locals();
         let Some(local) = all.get(name) else { return Ok(None) };
+        if let Some(view) = self.path.last() {
+            let (view, name) = (view.clone(), name.to_string());
+            return Err(Error::stage(Failure::LocalInView { view, name }));
+        }
         match local.open(&mut self.sources) {
             locals::Opened::Found(found) => Ok(Some(found)),
             locals::Opened::Kept(temp) => self.temp(temp).await.map(Some),
@@ -416,7 +420,9 @@ impl<'a> Opener<'a> {
     /// Opens a name of the catalog: the exact name, else the only one that matches without case.
     pub(super) async fn find(&mut self, name: &str) -> Result<Option<Found>, Error> {
         let key = bare(name);
-        if self.handle.locals().get(&key).is_some_and(Local::goes_first) {
+        // Names of a view are those of the catalog, whoever reads it.
+        let is_in_view = !self.path.is_empty();
+        if !is_in_view && self.handle.locals().get(&key).is_some_and(Local::goes_first) {
             return self.local(&key).await;
         }
         let temp = {

@@ -37,6 +37,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         if value.dtype.kind == "M":
             return None if np.isnat(value) else str(value)
+        if value.dtype.kind == "m":
+            raise usage(
+                "a parameter is a timedelta64",
+                "give its number in the unit of the labels: `x / np.timedelta64(1, 'h')` for hours",
+            )
         value = value.item()
     if isinstance(value, decimal.Decimal):
         number = float(value)

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _native
+from . import _native, _spans
 from ._errors import Error, UserError, usage
 from ._relation import Relation
 from ._text import literal, quoted
@@ -78,7 +79,7 @@ def tensor(
     Args:
         array: a NumPy array, or what ``numpy.asarray`` makes one of without a copy. Masks are preserved.
         dims: a name for each axis, None for one without a name; for one axis its name alone will do.
-        coords: labels by dimension: numbers, texts or datetimes, one for each position.
+        coords: labels by dimension: numbers, texts, datetimes or spans of time, one for each position.
         attrs: attributes of the array.
 
     Raises:
@@ -134,8 +135,6 @@ def _cells(array: np.ndarray[Any, Any]) -> tuple[str, np.ndarray[Any, Any], Any 
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         array = array.view(np.int64)
-    elif kind == "m":
-        raise Unsupported("timedelta64", "divide it: `x / np.timedelta64(1, 's')` is seconds")
     elif kind == "c":
         raise Unsupported("complex numbers", "use `x.real` and `x.imag`")
     elif array.dtype == np.float16:
@@ -203,9 +202,23 @@ def _has_form(value: Any) -> bool:
     return True
 
 
+def _counted(
+    array: np.ndarray[Any, Any], attrs: Mapping[Any, Any]
+) -> tuple[np.ndarray[Any, Any], Mapping[Any, Any]]:
+    """Spans of time (`timedelta64`) as numbers, with the attributes that say of what; other arrays as they are."""
+    try:
+        return _spans.encoded(array, attrs)
+    except _spans.Inexact as e:
+        raise Unsupported(e.reason, e.hint) from None
+
+
 def _labels(name: str, dim: str, values: Any, attrs: Mapping[Any, Any]) -> _Labels:
     """Labels for the engine: numbers of 8 bytes, or texts."""
-    array = np.asarray(values)
+    array, attrs = _counted(np.asarray(values), attrs)
+    try:
+        array = _spans.as_labels(array)
+    except _spans.Inexact as e:
+        raise Unsupported(e.reason, e.hint) from None
     kind = array.dtype.kind
     if kind in "biu":
         return name, dim, array.dtype.name, array.astype(np.int64), _json(attrs)
@@ -222,7 +235,11 @@ def _labels(name: str, dim: str, values: Any, attrs: Mapping[Any, Any]) -> _Labe
     if dated is not None:
         dtype, moments = dated
         return name, dim, dtype, moments, _json(attrs)
-    raise Unsupported(f"labels of dtype {array.dtype}", f"drop them: `x.drop_vars('{name}')`")
+    if array.size and getattr(array.flat[0], "tzinfo", None) is not None:
+        raise Unsupported("labels with a time zone", "use UTC without one: `index.tz_convert(None)`")
+    raise Unsupported(
+        f"labels of dtype {array.dtype}", f"leave them out, of a Dataset by `x.drop_vars('{name}')`"
+    )
 
 
 def _is_text(array: np.ndarray[Any, Any]) -> bool:
@@ -258,11 +275,17 @@ def _of_array(name: str, array: np.ndarray[Any, Any]) -> _native.Local:
 def _of_tensor(name: str, local: LocalTensor) -> _native.Local:
     dims: list[str | None] = list(local.dims or [None] * local.array.ndim)
     try:
-        dtype, memory, valid = _cells(local.array)
-        labels = [_labels(dim, dim, values, {}) for dim, values in local.coords.items()]
+        array, attrs = _counted(local.array, local.attrs)
+        dtype, memory, valid = _cells(array)
     except Unsupported as e:
         raise _refused(name, e) from None
-    arrays: list[_Array] = [(name, dims, dtype, memory, valid, _json(local.attrs), False)]
+    labels: list[_Labels] = []
+    for dim, values in local.coords.items():
+        try:
+            labels.append(_labels(dim, dim, values, {}))
+        except Unsupported as e:
+            raise _refused(f"{name}.{dim}", e) from None
+    arrays: list[_Array] = [(name, dims, dtype, memory, valid, _json(attrs), False)]
     return _native.dataset(name, arrays, labels, [], None)
 
 
@@ -293,16 +316,28 @@ def _of_dataset(name: str, dataset: xr.Dataset, reader: Reader) -> _native.Local
             if variable.ndim == 1 and (is_coord or (variable.dtype.kind in "OUT" and _is_text(variable.values))):
                 labels.append(_labels(of, str(variable.dims[0]), variable.values, variable.attrs))
                 continue
-            dtype, memory, valid = _cells(np.asanyarray(variable.data))
+            array, attrs = _counted(np.asanyarray(variable.data), variable.attrs)
+            dtype, memory, valid = _cells(array)
             dims: list[str | None] = [str(d) for d in variable.dims]
-            arrays.append((of, dims, dtype, memory, valid, _json(variable.attrs), is_coord))
+            arrays.append((of, dims, dtype, memory, valid, _json(attrs), is_coord))
         except Unsupported as e:
+            if is_coord and variable.dims == (key,):
+                _warn(f"the labels `{of}` of `{name}` are left out: {e.reason}; {e.hint}")
             sizes: list[tuple[str | None, int]] = [
                 (str(d), int(n)) for d, n in zip(variable.dims, variable.shape, strict=True)
             ]
             reason = f"`{of}` of `{name}` cannot be read: {e.reason}"
             unreadable.append((of, sizes, reason, e.hint))
     return _native.dataset(name, arrays, labels, unreadable, _json(dataset.attrs))
+
+
+def _warn(text: str) -> None:
+    """Warns at the line of the caller that runs the statement."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and frame.f_globals.get("__package__") == __package__:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, UserWarning, stacklevel=level)
 
 
 def _check_multi_index(name: str, dataset: xr.Dataset, key: Any) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import _spans
 from ._errors import Error, UserError, usage
 
 if TYPE_CHECKING:
@@ -160,13 +161,15 @@ def _variables(tensor: _native.Tensor) -> tuple[xr.Variable, dict[str, xr.Variab
     for dim, label in zip(dims, tensor.labels, strict=True):
         if label is not None:
             name, values, attrs = labels(label)
+            values, attrs = _spans.decoded(name, values, None, attrs)
             coords[name] = xr.Variable((dim,), values, attrs)
+    mask = None if valid is None else _mask(valid, tensor.shape)
+    array, attrs = _spans.decoded(tensor.name, array, mask, json.loads(tensor.attrs))
     # Masked floats are NaN and masked times NaT already. Masked integers stay integers: their mask goes along.
-    if valid is not None and array.dtype.kind not in "fMO":
-        mask = _mask(valid, tensor.shape)
+    if mask is not None and array.dtype.kind not in "fmMO":
         about = {"long_name": f"True where {tensor.name} is masked"}
         coords[f"{tensor.name}_mask"] = xr.Variable(dims, mask, about)
-    return xr.Variable(dims, array, json.loads(tensor.attrs)), coords
+    return xr.Variable(dims, array, attrs), coords
 
 
 def to_dataarray(tensor: _native.Tensor) -> xr.DataArray:

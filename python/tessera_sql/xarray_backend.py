@@ -25,7 +25,7 @@ import xarray as xr
 from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
-from . import _native, _results
+from . import _native, _results, _spans
 from ._text import literal, quoted
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _reopen(settings: dict[str, Any] | None) -> _Door:
 class TesseraArray(BackendArray):
     """A variable of shape `shape` and dtype `dtype` that reads the cells of each access by a statement."""
 
-    __slots__ = ("_door", "_is_mask", "_name", "_relation", "dtype", "shape")
+    __slots__ = ("_door", "_is_mask", "_name", "_relation", "_spans", "dtype", "shape")
 
     def __init__(
         self,
@@ -162,11 +162,13 @@ class TesseraArray(BackendArray):
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         is_mask: bool = False,
+        spans: _spans.Spans | None = None,
     ) -> None:
         self._door = door
         self._relation = relation
         self._name = name
         self._is_mask = is_mask
+        self._spans = spans
         self.shape = shape
         self.dtype = dtype
 
@@ -194,7 +196,10 @@ class TesseraArray(BackendArray):
             item += f"[{', '.join(a.sql for a in axes)}]"
         sql = f"SELECT {item} AS v FROM {self._relation} AS {_ALIAS}"
         cells = _query(self._door.connection, sql).to_numpy()
-        out = np.ma.getmaskarray(cells) if self._is_mask else _plain(cells, self.dtype)
+        if self._spans is not None:
+            out = self._spans.decode(self._name, np.ma.getdata(cells), np.ma.getmaskarray(cells))
+        else:
+            out = np.ma.getmaskarray(cells) if self._is_mask else _plain(cells, self.dtype)
         kept = [a for a in axes if a.length is not None]
         for number, axis in enumerate(kept):
             if axis.rest is not None:
@@ -404,9 +409,16 @@ def _lazy_dataset(
         if e.is_index:
             continue
         into = coords if e.kind in ("coordinate", "auxiliary") else variables
+        attrs = attributes.get(e.name, {})
+        spans = _spans.spans_of(_dtype(e.dtype, False), attrs)
+        if spans is not None:
+            variable = _variable(door, source, e, spans.dtype, spans=spans)
+            variable.attrs = {k: v for k, v in attrs.items() if k not in ("units", "dtype")}
+            into[e.name] = variable
+            continue
         keeps = integer_masks and e.masked and _dtype(e.dtype, False).kind in "iub"
         variable = _variable(door, source, e, _dtype(e.dtype, e.masked and not keeps))
-        variable.attrs = attributes.get(e.name, {})
+        variable.attrs = attrs
         into[e.name] = variable
         if keeps:
             mask = _variable(door, source, e, np.dtype(bool), is_mask=True)
@@ -417,9 +429,14 @@ def _lazy_dataset(
 
 
 def _variable(
-    door: _Door, source: _Source, e: _Entry, dtype: np.dtype[Any], is_mask: bool = False
+    door: _Door,
+    source: _Source,
+    e: _Entry,
+    dtype: np.dtype[Any],
+    is_mask: bool = False,
+    spans: _spans.Spans | None = None,
 ) -> xr.Variable:
-    array = TesseraArray(door, source.relation, e.name, e.shape, dtype, is_mask)
+    array = TesseraArray(door, source.relation, e.name, e.shape, dtype, is_mask, spans)
     encoding: dict[str, Any] = {}
     if e.chunks and len(e.chunks) == len(e.dims):
         encoding["preferred_chunks"] = dict(zip(e.names, e.chunks, strict=True))
@@ -467,9 +484,15 @@ def _labels(
     """Reads the labels of dimensions by one statement."""
     variables = {}
     for e, tensor in _tensors(connection, source, [(e, _item(e)) for e in entries]):
-        cells = _results.to_numpy(tensor)
+        cells, attrs = _results.to_numpy(tensor), json.loads(tensor.attrs)
+        spans = _spans.spans_of(cells.dtype, attrs)
+        if spans is not None:
+            mask = np.ma.getmaskarray(cells)
+            values, attrs = _spans.decoded(e.name, np.ma.getdata(cells), mask, attrs)
+            variables[e.name] = xr.Variable(e.names, values, attrs)
+            continue
         dtype = _dtype(str(cells.dtype), bool(np.ma.is_masked(cells)))
-        variables[e.name] = xr.Variable(e.names, _plain(cells, dtype), json.loads(tensor.attrs))
+        variables[e.name] = xr.Variable(e.names, _plain(cells, dtype), attrs)
     return variables
 
 

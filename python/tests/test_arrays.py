@@ -94,7 +94,7 @@ def test_times_are_datetimes(con: ts.Connection) -> None:
     ("x", "reason"),
     [
         (np.zeros(2, dtype=complex), "complex"),
-        (np.zeros(2, dtype="timedelta64[s]"), "timedelta64"),
+        (np.zeros(2, dtype="timedelta64[M]"), "timedelta64"),
         (np.array(["a"]), "<U1"),
         (np.zeros(2, dtype=np.longdouble), "float128"),
         (np.array([object()]), "object"),

@@ -319,6 +319,8 @@ pub fn kept(attrs: &Attrs, dtype: Option<DType>, written: &BTreeSet<String>) -> 
     let stays = |k: &str, v: &Value| match k {
         // A number in units of time would be read as a datetime; a datetime gets its own units.
         "units" => !is_time(v) && !dtype.is_some_and(DType::is_datetime),
+        // So xarray marks numbers that are spans of time.
+        "dtype" => v.as_str().is_some_and(|s| s.starts_with("timedelta64[")),
         _ if LINKS.contains(&k) => {
             v.as_str().is_some_and(|names| names.split_whitespace().all(is_written))
         }

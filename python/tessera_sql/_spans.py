@@ -46,7 +46,7 @@ _Array = np.ndarray[Any, Any]
 
 
 class Inexact(Exception):
-    """Spans that no whole numbers of one unit are: the reason, and a hint."""
+    """Spans that are not whole numbers of one unit: the reason, and a hint."""
 
     def __init__(self, reason: str, hint: str) -> None:
         super().__init__(reason)
@@ -66,7 +66,7 @@ def encoded(array: _Array, attrs: Mapping[Any, Any]) -> tuple[_Array, Mapping[An
     own, count = np.datetime_data(array.dtype)
     if own not in _LENGTHS:
         reason = "timedelta64 without a unit" if own == "generic" else "timedelta64 in months or years"
-        raise Inexact(reason, "use a unit with one length: `x.astype('int64').astype('timedelta64[D]')` counts days")
+        raise Inexact(reason, "count it, `x.astype('int64')`, or give it a unit from weeks to nanoseconds")
     spans = np.ascontiguousarray(np.ma.getdata(array))
     if not spans.dtype.isnative:
         spans = spans.astype(spans.dtype.newbyteorder("="))

@@ -6,10 +6,13 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// What stands in examples, and what it is here; `OUT` is a directory of the test.
-const NAMES: [(&str, &str); 15] = [
+const NAMES: [(&str, &str); 18] = [
     ("'s3://bucket/era5.zarr'", "'tests/data/cf/air.zarr'"),
     ("'s3://bucket/out.zarr'", "'OUT/out.zarr'"),
     ("'regions.parquet'", "'tests/data/tables/regions.parquet'"),
+    ("'e.zarr'", "'tests/data/cf/air.zarr'"),
+    ("'stations.nc'", "'tests/data/texts/classic.nc'"),
+    ("'stations.zarr'", "'OUT/stations.zarr'"),
     ("'air.zarr'", "'tests/data/cf/air.zarr'"),
     ("'x.npy'", "'OUT/x.npy'"),
     ("'20*.nc'", "'OUT/20*.nc'"),

@@ -199,8 +199,15 @@ fn cell(column: &dyn Array, field: &Field, row: usize) -> String {
         DataType::Utf8 => column.as_string::<i32>().value(row).into(),
         DataType::Utf8View => column.as_string_view().value(row).into(),
         DataType::LargeUtf8 => column.as_string::<i64>().value(row).into(),
-        DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            let us = column.as_primitive::<t::TimestampMicrosecondType>().value(row);
+        DataType::Timestamp(unit @ (TimeUnit::Microsecond | TimeUnit::Nanosecond), _) => {
+            let us = match unit {
+                TimeUnit::Nanosecond => {
+                    let ns = column.as_primitive::<t::TimestampNanosecondType>().value(row);
+                    assert_eq!(ns % 1000, 0, "{ns} ns are no microseconds");
+                    ns / 1000
+                }
+                _ => column.as_primitive::<t::TimestampMicrosecondType>().value(row),
+            };
             let text = tessera_planner::time::format_micros(us, Calendar::Standard);
             number(&text, DType::parse("datetime").unwrap())
         }

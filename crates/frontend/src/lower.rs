@@ -355,6 +355,11 @@ impl Lowerer<'_, '_> {
         }
         if let Some(options) = star {
             self.beside(options, &mut items, &given)?;
+            while let Some(at) = all::labels_of_others(&items, &given) {
+                items.remove(at);
+                texts.remove(at);
+                given.remove(at);
+            }
         }
         // Of several items with one name only one keeps it; an alias takes precedence.
         let mut keeps: BTreeMap<Arc<str>, usize> = BTreeMap::new();

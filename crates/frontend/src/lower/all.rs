@@ -95,6 +95,21 @@ pub fn excluded(options: &WildcardAdditionalOptions) -> Vec<Ident> {
     out
 }
 
+/// The first item of a `*` that is the labels of a dimension and that only items beside the `*` have: `t` in `* EXCLUDE
+/// (v), v AS w`, where `v` alone lies along `t`.
+pub(super) fn labels_of_others(items: &[Tensor], given: &[Option<Span>]) -> Option<usize> {
+    let labels = |at: usize| match items[at].dims.as_slice() {
+        [dim] if given[at].is_none() && dim.name == items[at].name => dim.name.as_ref(),
+        _ => None,
+    };
+    let lies_along = |at: usize, dim: &Arc<str>| {
+        given[at].is_some() && items[at].dims.iter().any(|of| of.name.as_ref() == Some(dim))
+    };
+    (0..items.len()).find(|&at| {
+        labels(at).is_some_and(|dim| (0..items.len()).any(|other| lies_along(other, dim)))
+    })
+}
+
 impl Lowerer<'_, '_> {
     /// True if a query is all of one relation of tensors, or of a view or subquery that is.
     pub(super) fn is_all(&self, query: &Query) -> bool {

@@ -187,10 +187,12 @@ impl Accumulator for Sorted {
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let Some(values) = self.all()? else { return ScalarValue::try_from(&self.of) };
-        let count = values.len() as f64;
-        // So that a product such as 100 * 0.07, which is a little more than 7, counts as 7.
-        let above = (count - self.part * count).floor() as usize;
-        let place = values.len().saturating_sub(above).max(1) - 1;
+        let wanted = self.part * values.len() as f64;
+        // 100 * 0.07 is a little more than 7, and 100 * 0.29 a little less than 29.
+        let nearest = wanted.round();
+        let is_whole = (wanted - nearest).abs() <= 4.0 * f64::EPSILON * nearest;
+        let rank = if is_whole { nearest } else { wanted.ceil() };
+        let place = (rank as usize).clamp(1, values.len()) - 1;
         let options = SortOptions { descending: self.is_descending, nulls_first: false };
         let sorted = sort_to_indices(&values, Some(options), Some(place + 1))?;
         ScalarValue::try_from_array(&values, sorted.value(place) as usize)

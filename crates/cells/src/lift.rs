@@ -247,7 +247,6 @@ pub(crate) fn plan(
         for Taken { table: name, cte, uses, query } in taken {
             go_on().map_err(error::plan)?;
             let (logical, _) = lift.planned(query, &prepared, because, false)?;
-            let logical = shared::with_distinct_names(logical).map_err(error::plan)?;
             lift.notes.push(format!("once: {cte}, which is named {uses} times"));
             let source = SharedSource(logical.schema().inner().clone());
             prepared.tables.insert(name.clone(), Arc::new(source));

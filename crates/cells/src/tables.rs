@@ -5,6 +5,7 @@
 //! as for arrays.
 
 mod calendars;
+mod computed;
 mod csv_columns;
 mod headers;
 mod options;

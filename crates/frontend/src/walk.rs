@@ -8,6 +8,8 @@ use sqlparser::ast::{
     Expr, ObjectName, Query, Select, Statement, TableFactor, ValueWithSpan, Visit, VisitMut,
     Visitor, VisitorMut,
 };
+use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 /// Calls `visitor` for `tree` and every node below it, until it breaks.
@@ -22,6 +24,27 @@ pub fn walk_mut<V: VisitorMut>(tree: &mut impl VisitMut, visitor: &mut V) -> Con
     let mut kept = BreakStore { visitor, broke: None };
     let _: ControlFlow<()> = tree.visit(&mut DynVisitorMut(&mut kept));
     kept.broke.map_or(ControlFlow::Continue(()), ControlFlow::Break)
+}
+
+/// The names of the columns in a part of a query, without the relations before them.
+pub fn column_names(tree: &impl Visit) -> BTreeSet<String> {
+    struct Names(BTreeSet<String>);
+    impl Visitor for Names {
+        type Break = Infallible;
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Infallible> {
+            let name = match expr {
+                Expr::Identifier(name) => Some(name),
+                Expr::CompoundIdentifier(parts) => parts.last(),
+                _ => None,
+            };
+            self.0.extend(name.map(|name| name.value.clone()));
+            ControlFlow::Continue(())
+        }
+    }
+    let mut names = Names(BTreeSet::new());
+    let ControlFlow::Continue(()) = walk(tree, &mut names);
+    names.0
 }
 
 /// The visitor type of every [`walk`].

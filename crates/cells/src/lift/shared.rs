@@ -14,10 +14,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use datafusion::logical_expr::{self, LogicalPlan, Projection, TableSource};
+use datafusion::logical_expr::{LogicalPlan, TableSource};
 use sqlparser::ast::{
     Cte, Expr, GroupByExpr, Ident, ObjectName, Query, SelectItem, TableFactor, Visitor, With,
 };
@@ -175,27 +174,4 @@ fn names_in(query: &Query) -> BTreeMap<String, usize> {
     let mut names = Names(BTreeMap::new());
     let _ = walk(query, &mut names);
     names.0
-}
-
-/// The plan with distinct column names: `x`, `x:1`, `x:2`.
-pub(super) fn with_distinct_names(plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
-    let mut seen = BTreeSet::new();
-    let schema = plan.schema().clone();
-    let names: Vec<String> = schema
-        .fields()
-        .iter()
-        .map(|field| {
-            let numbered = (1..).map(|n| format!("{}:{n}", field.name()));
-            let mut names = std::iter::once(field.name().clone()).chain(numbered);
-            let name = names.find(|name| seen.insert(name.clone()));
-            name.unwrap_or_else(|| field.name().clone())
-        })
-        .collect();
-    if schema.fields().iter().zip(&names).all(|(field, name)| field.name() == name) {
-        return Ok(plan);
-    }
-    let columns = schema.columns().into_iter().zip(names);
-    let columns =
-        columns.map(|(column, name)| logical_expr::Expr::Column(column).alias(name)).collect();
-    Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?))
 }

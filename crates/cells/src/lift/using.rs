@@ -20,7 +20,7 @@ mod repeated;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
-use tessera_frontend::walk::walk_mut;
+use tessera_frontend::walk::{column_names, walk_mut};
 
 use datafusion::execution::SessionState;
 use sqlparser::ast::{Cte, Expr, Query, Select, SetExpr, TableFactor, VisitorMut};
@@ -98,7 +98,7 @@ impl VisitorMut for Pass<'_> {
         let is_set = matches!(&*query.body, SetExpr::SetOperation { .. });
         let mut level = Level { is_set, ..Level::default() };
         if !is_set {
-            repeated::add_names(&query.order_by, &mut level.ordered);
+            level.ordered.extend(column_names(&query.order_by));
         }
         if let Some(with) = &query.with {
             level.waiting = with.cte_tables.iter().cloned().collect();

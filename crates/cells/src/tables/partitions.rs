@@ -4,6 +4,7 @@
 //! year=2020/month=1/a.parquet ⇒ year 2020, month 1 for the rows of the file
 //! ```
 
+use super::computed;
 use arrow::compute::kernels::cast_utils::Parser;
 use arrow::datatypes::{DataType, Date32Type, Field, Schema, SchemaRef};
 use datafusion::catalog::Session;
@@ -13,9 +14,8 @@ use datafusion::datasource::{TableProvider, TableType};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, Operator, TableProviderFilterPushDown};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal, TryCastExpr, case};
+use datafusion::physical_expr::expressions::{BinaryExpr, Literal, TryCastExpr, case};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::projection::ProjectionExec;
 use std::sync::Arc;
 
 /// What Hive writes for NULL.
@@ -156,13 +156,7 @@ impl TableProvider for WithNulls {
         &self,
         filters: &[&Expr],
     ) -> Result<Vec<TableProviderFilterPushDown>> {
-        let mut all = self.files.supports_filters_pushdown(filters)?;
-        for (filter, support) in filters.iter().zip(&mut all) {
-            if filter.column_refs().iter().any(|column| self.key(&column.name).is_some()) {
-                *support = TableProviderFilterPushDown::Unsupported;
-            }
-        }
-        Ok(all)
+        computed::pushdown(&self.files, filters, |name| self.key(name).is_some())
     }
 
     async fn scan(
@@ -173,20 +167,11 @@ impl TableProvider for WithNulls {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let scan = self.files.scan(state, projection, filters, limit).await?;
-        let columns = scan.schema();
-        if columns.fields().iter().all(|field| self.key(field.name()).is_none()) {
-            return Ok(scan);
-        }
-        let mut items = Vec::new();
-        for (i, field) in columns.fields().iter().enumerate() {
-            let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), i));
-            let item = match self.key(field.name()) {
-                Some(key) => Self::value(key, column)?,
-                None => column,
-            };
-            items.push((item, field.name().clone()));
-        }
-        Ok(Arc::new(ProjectionExec::try_new(items, scan)?))
+        let is_key = |name: &str| self.key(name).is_some();
+        computed::computed(scan, is_key, |name, column, _| match self.key(name) {
+            Some(key) => Self::value(key, column),
+            None => Ok(column),
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Conditions on them apply to the texts, so they leave out no groups of rows.
 
-use super::CHECKS;
+use super::{CHECKS, computed};
 use crate::lift::uuid_text;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::Session;
@@ -11,10 +11,8 @@ use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use datafusion::datasource::{TableProvider, TableType};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
-use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::projection::ProjectionExec;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::{ObjectMeta, ObjectStore};
 use parquet::basic::LogicalType;
@@ -113,13 +111,7 @@ impl TableProvider for WithUuids {
         &self,
         filters: &[&Expr],
     ) -> Result<Vec<TableProviderFilterPushDown>> {
-        let mut all = self.files.supports_filters_pushdown(filters)?;
-        for (filter, support) in filters.iter().zip(&mut all) {
-            if filter.column_refs().iter().any(|column| self.columns.contains(&column.name)) {
-                *support = TableProviderFilterPushDown::Unsupported;
-            }
-        }
-        Ok(all)
+        computed::pushdown(&*self.files, filters, |name| self.columns.contains(name))
     }
 
     async fn scan(
@@ -130,25 +122,12 @@ impl TableProvider for WithUuids {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let scan = self.files.scan(state, projection, filters, limit).await?;
-        let columns = scan.schema();
-        if !columns.fields().iter().any(|field| self.columns.contains(field.name())) {
-            return Ok(scan);
-        }
         let (function, options) = (Arc::new(uuid_text()), Arc::new(state.config_options().clone()));
-        let mut items = Vec::new();
-        for (i, field) in columns.fields().iter().enumerate() {
-            let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), i));
-            let item: Arc<dyn PhysicalExpr> = match self.columns.contains(field.name()) {
-                true => Arc::new(ScalarFunctionExpr::try_new(
-                    function.clone(),
-                    vec![column],
-                    &columns,
-                    options.clone(),
-                )?),
-                false => column,
-            };
-            items.push((item, field.name().clone()));
-        }
-        Ok(Arc::new(ProjectionExec::try_new(items, scan)?))
+        let is_uuid = |name: &str| self.columns.contains(name);
+        computed::computed(scan, is_uuid, |_, column, columns| {
+            let (function, options) = (function.clone(), options.clone());
+            let text = ScalarFunctionExpr::try_new(function, vec![column], columns, options)?;
+            Ok(Arc::new(text))
+        })
     }
 }

@@ -1,20 +1,19 @@
 //! `PIVOT` and `UNPIVOT`.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
     BinaryOperator, ExcludeSelectItem, Expr, ExprWithAlias, GroupByExpr, Ident, NullInclusion,
     ObjectName, PivotValueSource, Select, SelectItem, Spanned, TableFactor, TableWithJoins, Value,
-    Visitor, WildcardAdditionalOptions,
+    WildcardAdditionalOptions,
 };
 use sqlparser::tokenizer::Span;
 
 use crate::ast::{self, marker};
 use crate::derived::{all_of, derived};
 use crate::error::{Error, Position};
-use crate::walk::walk;
+use crate::walk::column_names;
 
 /// The subquery that replaces a `PIVOT` or an `UNPIVOT`; `None` for other relations.
 ///
@@ -76,8 +75,8 @@ fn unsupported(construct: &str, span: Span, hint: &str) -> Error {
 
 /// All columns that the aggregates do not use, and the aggregates for each value.
 fn pivoted(calls: &[ExprWithAlias], column: &Expr, values: &[ExprWithAlias]) -> Vec<SelectItem> {
-    let mut used = names_in(column);
-    calls.iter().for_each(|call| used.extend(names_in(&call.expr)));
+    let mut used = column_names(column);
+    calls.iter().for_each(|call| used.extend(column_names(&call.expr)));
     let mut items = vec![all_but(used.into_iter().map(Ident::new))];
     for value in values {
         let of = match &value.alias {
@@ -104,11 +103,12 @@ fn pivoted(calls: &[ExprWithAlias], column: &Expr, values: &[ExprWithAlias]) -> 
 
 /// All columns but some, the names of these, and their values.
 fn unpivoted(value: &Ident, name: &Ident, columns: &[ExprWithAlias]) -> Vec<SelectItem> {
-    let all: BTreeSet<String> = columns.iter().flat_map(|column| names_in(&column.expr)).collect();
+    let all: BTreeSet<String> =
+        columns.iter().flat_map(|column| column_names(&column.expr)).collect();
     let named = |column: &ExprWithAlias| {
         let name = match &column.alias {
             Some(alias) => alias.value.clone(),
-            None => names_in(&column.expr).into_iter().next().unwrap_or_default(),
+            None => column_names(&column.expr).into_iter().next().unwrap_or_default(),
         };
         Expr::Value(Value::SingleQuotedString(name).into())
     };
@@ -120,27 +120,6 @@ fn unpivoted(value: &Ident, name: &Ident, columns: &[ExprWithAlias]) -> Vec<Sele
         SelectItem::ExprWithAlias { expr: names, alias: name.clone() },
         SelectItem::ExprWithAlias { expr: values, alias: value.clone() },
     ]
-}
-
-/// The names of columns in an expression.
-fn names_in(expr: &Expr) -> BTreeSet<String> {
-    struct Names(BTreeSet<String>);
-    impl Visitor for Names {
-        type Break = ();
-
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            let name = match expr {
-                Expr::Identifier(name) => Some(name),
-                Expr::CompoundIdentifier(parts) => parts.last(),
-                _ => None,
-            };
-            self.0.extend(name.map(|name| name.value.clone()));
-            ControlFlow::Continue(())
-        }
-    }
-    let mut names = Names(BTreeSet::new());
-    let _ = walk(expr, &mut names);
-    names.0
 }
 
 /// `* EXCLUDE (…)`.

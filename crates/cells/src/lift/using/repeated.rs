@@ -9,20 +9,19 @@
 //! which the plan's last step numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::{self, LogicalPlan, Projection};
 use sqlparser::ast::{
     Expr, Ident, OrderBy, OrderByKind, Select, SelectItem, SelectItemQualifiedWildcardKind,
-    Spanned, TableFactor, TableWithJoins, Visit, Visitor,
+    Spanned, TableFactor, TableWithJoins,
 };
 
 use super::columns::{self, Column};
 use super::{Pass, Stars};
 use tessera_frontend::error::{BindError, Error, Position};
-use tessera_frontend::walk::walk;
+use tessera_frontend::walk::column_names;
 use tessera_frontend::{excluded, only_excludes};
 
 /// Columns `relation.column` of items, and the new names of these items.
@@ -52,9 +51,9 @@ impl Pass<'_> {
             Some(level) => std::mem::take(&mut level.ordered),
             None => BTreeSet::new(),
         };
-        add_names(&select.having, &mut used);
-        add_names(&select.qualify, &mut used);
-        add_names(&select.distinct, &mut used);
+        used.extend(column_names(&select.having));
+        used.extend(column_names(&select.qualify));
+        used.extend(column_names(&select.distinct));
         let are_tensors = self.as_tensors && self.levels.len() == 1;
         let renamed = number(select, is_read, are_tensors, &used)?;
         if let Some(level) = self.levels.last_mut().filter(|level| !level.is_set) {
@@ -139,26 +138,6 @@ fn qualifier(expr: &Expr) -> Option<&str> {
         },
         _ => None,
     }
-}
-
-/// Adds the names of columns of a clause.
-pub(super) fn add_names(clause: &impl Visit, names: &mut BTreeSet<String>) {
-    struct Names<'a>(&'a mut BTreeSet<String>);
-    impl Visitor for Names<'_> {
-        type Break = ();
-
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            let name = match expr {
-                Expr::Identifier(name) => Some(name),
-                // Beside an alias of its name DataFusion reports a column as ambiguous.
-                Expr::CompoundIdentifier(parts) => parts.last(),
-                _ => None,
-            };
-            self.0.extend(name.map(|name| name.value.clone()));
-            ControlFlow::Continue(())
-        }
-    }
-    let _ = walk(clause, &mut Names(names));
 }
 
 /// Names the items whose name an earlier one has, and returns the columns among them with their new names, which are

@@ -7,18 +7,15 @@ use super::WindowsExec;
 use super::gather::exactly;
 use super::grace::JoinRules;
 use super::sort::SortSplitsExec;
-use crate::rows::single::{self, only_input, usual};
+use crate::rows::single::{self, only_input, shown_by_name, usual};
 use crate::walk::Walk;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
-};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
-use std::fmt;
 use std::sync::Arc;
 
 /// The plan, whose sorts and windows yield batches that end at the same rows in each run, if bits depend on that.
@@ -50,11 +47,7 @@ struct ExactExec {
     input: Arc<dyn ExecutionPlan>,
 }
 
-impl DisplayAs for ExactExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ExactExec")
-    }
-}
+shown_by_name!(ExactExec);
 
 impl ExecutionPlan for ExactExec {
     usual!(name, properties of input, input, in_order, no_expressions);

@@ -2,8 +2,8 @@
 //!
 //! A buffer is written as a [`PooledBuf`], frozen into an Arrow [`Buffer`] and shared; when the last holder drops it,
 //! its memory returns here. All memory is initialised (zero when it is new, old values when it is reused) and aligned
-//! to 64 bytes. From 128 KiB on it is cut from regions with huge pages, as page faults would otherwise cost more than
-//! the kernels.
+//! to 64 bytes; parts of a [`SharedBuf`] begin where their cells do. From 128 KiB on it is cut from regions with huge
+//! pages, as page faults would otherwise cost more than the kernels.
 //!
 //! If the system refuses memory, the operand that asked for it ends, by a panic with [`NoMemory`]; the process does
 //! not.
@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::quota::Quota;
 use arrow::buffer::Buffer;
 use region::{Cut, Cutter};
+use shared::Part;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
@@ -106,7 +107,7 @@ impl Pool {
             .flatten()
             .inspect(|m| self.quota.uncache(m.size as u64));
         let memory = reused.map_or_else(|| self.allocate(size), Ok)?;
-        Ok(PooledBuf { owner: Owner { memory: Some(memory), pool: self.clone() }, len })
+        Ok(self.buffer(memory, len))
     }
 
     /// Returns a buffer of `len` zeros.
@@ -115,12 +116,16 @@ impl Pool {
         if size < POOLED_MIN || self.list(class_of(size)).is_empty() {
             // New memory is already zero.
             let memory = self.allocate(size).unwrap_or_else(|e| e.raise());
-            let owner = Owner { memory: Some(memory), pool: self.clone() };
-            return PooledBuf { owner, len };
+            return self.buffer(memory, len);
         }
         let mut buf = self.take(len);
         buf.as_mut_slice().fill(0);
         buf
+    }
+
+    fn buffer(self: &Arc<Self>, memory: Memory, len: usize) -> PooledBuf {
+        let from = FromPool { memory: Some(memory), pool: self.clone() };
+        PooledBuf { owner: Owner::Pool(from), len }
     }
 
     /// Allocates new memory. If the system refuses, the pool frees its cache and tries again.
@@ -221,20 +226,30 @@ fn layout(size: usize) -> Option<Layout> {
     Layout::from_size_align(size, ALIGNMENT).ok()
 }
 
-/// Memory that returns to its pool on drop.
+/// Memory that returns to where it came from on drop.
 #[derive(Debug)]
-struct Owner {
-    memory: Option<Memory>,
-    pool: Arc<Pool>,
+enum Owner {
+    Pool(FromPool),
+    Shared(Part),
 }
 
 impl Owner {
     fn ptr(&self) -> NonNull<u8> {
-        self.memory.as_ref().map_or(NonNull::dangling(), |m| m.ptr)
+        match self {
+            Owner::Pool(from) => from.memory.as_ref().map_or(NonNull::dangling(), |m| m.ptr),
+            Owner::Shared(part) => part.ptr(),
+        }
     }
 }
 
-impl Drop for Owner {
+/// Memory of a pool.
+#[derive(Debug)]
+struct FromPool {
+    memory: Option<Memory>,
+    pool: Arc<Pool>,
+}
+
+impl Drop for FromPool {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
             self.pool.put(memory);
@@ -273,22 +288,25 @@ impl PooledBuf {
     }
 
     /// The bytes as whole values; a remainder shorter than a value is left out.
+    ///
+    /// # Panics
+    /// A part of a [`SharedBuf`] that does not begin at a whole value.
     pub fn typed<T: Plain>(&self) -> &[T] {
-        // SAFETY: as `as_slice`; 64 bytes are a multiple of every alignment of a `Plain` type, and any bits are a `T`.
-        unsafe {
-            std::slice::from_raw_parts(self.owner.ptr().as_ptr().cast(), self.len / size_of::<T>())
-        }
+        let cells: NonNull<T> = self.owner.ptr().cast();
+        assert!(cells.is_aligned(), "a buffer is not aligned for its values");
+        // SAFETY: as `as_slice`; the address is aligned, and any bits are a `T`.
+        unsafe { std::slice::from_raw_parts(cells.as_ptr(), self.len / size_of::<T>()) }
     }
 
     /// The bytes as whole values, writable.
+    ///
+    /// # Panics
+    /// As [`PooledBuf::typed`].
     pub fn typed_mut<T: Plain>(&mut self) -> &mut [T] {
+        let cells: NonNull<T> = self.owner.ptr().cast();
+        assert!(cells.is_aligned(), "a buffer is not aligned for its values");
         // SAFETY: as `typed`, and `self` is the only owner and borrowed mutably.
-        unsafe {
-            std::slice::from_raw_parts_mut(
-                self.owner.ptr().as_ptr().cast(),
-                self.len / size_of::<T>(),
-            )
-        }
+        unsafe { std::slice::from_raw_parts_mut(cells.as_ptr(), self.len / size_of::<T>()) }
     }
 
     /// Returns the finished buffer; its memory returns to the pool with the last clone.

@@ -182,6 +182,7 @@ impl Runtime {
             reserved: room.bytes(),
             cancel: &cancel,
             read_back: &read_back,
+            places: Mutex::default(),
         };
         let run = || runner.run(stage, &index, &Inputs::default(), prepared, &cx);
         let made = catch_unwind(AssertUnwindSafe(run))

@@ -33,8 +33,8 @@ use crate::store::FinishedChunk;
 use futures::future::BoxFuture;
 use smallvec::SmallVec;
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 use tessera_planner::grid::{ChunkIndex, Grid};
 use tessera_planner::plan::{OutputRef, StageId};
 use tessera_planner::region::Region;
@@ -160,6 +160,12 @@ pub trait Sink: Send + Sync {
         chunk: Arc<Chunk>,
     ) -> Result<(), Error>;
 
+    /// Memory of the sink in which a chunk's cells (field 0) may be made; `None` if it has none for this chunk. The sink
+    /// may get the chunk with its cells elsewhere.
+    fn place(&self, _result: usize, _index: &[u64]) -> Option<PooledBuf> {
+        None
+    }
+
     /// True if the sink drops chunks while the plan still runs, so that a plan short of memory should wait for it.
     /// False for a sink that collects all chunks: the plan then fails at once when they do not fit.
     fn drains(&self) -> bool {
@@ -189,12 +195,23 @@ pub struct TaskContext<'a> {
     pub cancel: &'a CancelToken,
     /// Counts the bytes read from spill files.
     pub read_back: &'a AtomicU64,
+    /// Memory for the cells of outputs, by the number of the output.
+    pub places: Mutex<SmallVec<[(u32, PooledBuf); 1]>>,
 }
 
 impl TaskContext<'_> {
     /// Returns a buffer with unspecified, initialised contents.
     pub fn buffer(&self, bytes: usize) -> PooledBuf {
         self.pool.take(bytes)
+    }
+
+    /// As [`TaskContext::buffer`], for the cells of an output: in their place in the result, if the sink has one.
+    pub fn cells(&self, output: u32, bytes: usize) -> PooledBuf {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        match places.iter().position(|(o, place)| *o == output && place.len() == bytes) {
+            Some(i) => places.swap_remove(i).1,
+            None => self.buffer(bytes),
+        }
     }
 }
 

@@ -274,7 +274,11 @@ impl Operand<'_> {
     fn buffers(&self, output: usize) -> Vec<PooledBuf> {
         let o = &self.stage.outputs[output];
         let cells = o.grid.region(self.index).cells() as usize;
-        o.fields.iter().map(|d| self.cx.buffer(cells * d.size())).collect()
+        let buffer = |(i, d): (usize, &DType)| match i {
+            0 => self.cx.cells(output as u32, cells * d.size()),
+            _ => self.cx.buffer(cells * d.size()),
+        };
+        o.fields.iter().enumerate().map(buffer).collect()
     }
 
     /// As [`Operand::buffers`], without a mask buffer if no cell comes out masked: [`Operand::chunk`] then uses a
@@ -284,7 +288,7 @@ impl Operand<'_> {
         let cells = o.grid.region(self.index).cells() as usize;
         match masks || o.fields.len() < 2 {
             true => self.buffers(output),
-            false => vec![self.cx.buffer(cells * o.fields[0].size())],
+            false => vec![self.cx.cells(output as u32, cells * o.fields[0].size())],
         }
     }
 

@@ -1,4 +1,7 @@
 //! A result in one piece of memory, which the threads that compute its chunks fill.
+//!
+//! Where the cells of each chunk follow each other in the result, an operand makes its chunk in the result's memory.
+//! Other chunks are copied to their places, and so are those that may have masked cells.
 
 use super::window::{fill_masked, number, runs, scatter, windows};
 use arrow::buffer::Buffer;
@@ -57,6 +60,8 @@ pub(crate) struct Filling {
     dtype: DType,
     /// The boxes that threads lock, in row-major order, each with the number of its first cell.
     bands: Vec<(u64, Region)>,
+    /// Is each chunk a band?
+    is_by_chunk: bool,
     data: SharedBuf,
     valid: Option<SharedBuf>,
     charge: Mutex<Option<Charge>>,
@@ -85,15 +90,19 @@ impl Filling {
     ) -> Result<Self, Error> {
         let shape = grid.shape();
         let cells: u64 = shape.iter().product();
-        let band = (BAND_BYTES / dtype.size() as u64).max(cells.div_ceil(BANDS_MAX));
+        let is_by_chunk = !nullable && grid.count() <= BANDS_MAX && is_in_runs(&grid);
         let mut first = 0;
-        let bands: Vec<(u64, Region)> = windows(&shape, band)
-            .map(|region| {
-                let start = first;
-                first += region.cells();
-                (start, region)
-            })
-            .collect();
+        let numbered = |region: Region| {
+            let start = first;
+            first += region.cells();
+            (start, region)
+        };
+        let bands: Vec<(u64, Region)> = if is_by_chunk {
+            (0..grid.count()).map(|n| grid.region(&grid.unravel(n))).map(numbered).collect()
+        } else {
+            let band = (BAND_BYTES / dtype.size() as u64).max(cells.div_ceil(BANDS_MAX));
+            windows(&shape, band).map(numbered).collect()
+        };
         let shared = |size: usize| {
             let ends = bands.iter().map(|(start, region)| (start + region.cells()) as usize * size);
             Ok::<_, Error>(SharedBuf::new(pool.try_take(cells as usize * size)?, ends))
@@ -106,18 +115,34 @@ impl Filling {
             is_masked: AtomicBool::new(false),
             missing: AtomicU64::new(cells),
             bands,
+            is_by_chunk,
             grid,
         })
     }
 
-    /// Copies a chunk to its place.
+    /// The memory of a chunk's cells; `None` if these do not follow each other in the result.
+    pub(crate) fn place(&self, index: &[u64]) -> Option<PooledBuf> {
+        let band = self.grid.ravel(self.own_index(index)) as usize;
+        if self.is_by_chunk { self.data.lend(band) } else { None }
+    }
+
+    /// The index of a chunk along the axes of the tensor. A product's index has more: last axes of length 1, one for
+    /// each summed axis.
+    fn own_index<'a>(&self, index: &'a [u64]) -> &'a [u64] {
+        &index[..self.grid.axes.len().min(index.len())]
+    }
+
+    /// Copies a chunk to its place, unless it was made there.
     pub(crate) fn put<'a>(&self, index: &[u64], chunk: &'a Chunk) -> Result<(), Error> {
-        // A product's index has more axes than the tensor: last axes of length 1, one for each summed axis.
-        let index = &index[..self.grid.axes.len().min(index.len())];
+        let index = self.own_index(index);
         let own = self.grid.region(index);
         let shape = self.grid.shape();
         let field = |i: usize| chunk.field(i).map(|f| f.buffer().as_slice());
         let (data, valid) = (field(0)?, self.valid.as_ref().map(|_| field(1)).transpose()?);
+        if self.is_by_chunk && self.data.holds(self.grid.ravel(index) as usize, data) {
+            self.missing.fetch_sub(own.cells(), Relaxed);
+            return Ok(());
+        }
         let last: Vec<u64> = own.end.iter().map(|end| end.saturating_sub(1)).collect();
         let band_of = |cell: &[u64]| {
             let cell = number(cell, &shape);
@@ -171,7 +196,7 @@ impl Filling {
     /// The piece.
     ///
     /// # Errors
-    /// Cells did not come, or it was taken before: an internal error.
+    /// Cells did not come, it was taken before, or somebody keeps a chunk: an internal error.
     pub(crate) fn finish(&self) -> Result<Piece, Error> {
         let missing = || Error::Broken { what: "cells of a result are missing".into() };
         if self.missing.load(Relaxed) != 0 {
@@ -182,6 +207,14 @@ impl Filling {
         let charge = self.charge.lock().unwrap_or_else(PoisonError::into_inner).take();
         Ok(Piece { data, valid, is_masked: self.is_masked.load(Relaxed), charge })
     }
+}
+
+/// Do the cells of each chunk follow each other in the tensor, and the chunks too, by their numbers? So it is if an axis
+/// is cut, those before it are cut into single positions, and those behind it are whole.
+fn is_in_runs(grid: &Grid) -> bool {
+    let shape = grid.shape();
+    let cut = grid.axes.iter().rposition(|axis| axis.count() > 1).unwrap_or(0);
+    grid.axes.iter().zip(&shape).take(cut).all(|(axis, len)| axis.count() == *len)
 }
 
 #[cfg(test)]
@@ -238,7 +271,9 @@ mod tests {
                                 break;
                             }
                             let index = grid.unravel(n);
-                            filling.put(&index, &chunk(&grid, &index)).unwrap();
+                            let made = chunk(&grid, &index);
+                            assert!(filling.place(&index).is_none(), "cells may be masked");
+                            filling.put(&index, &made).unwrap();
                         }
                     });
                 }
@@ -256,6 +291,50 @@ mod tests {
             assert_eq!(piece.held(0).len() as u64, cells * 8);
         }
         assert_eq!(quota.used(), 0);
+    }
+
+    #[test]
+    fn chunks_that_are_runs_are_made_in_their_places() {
+        let quota = Quota::new(64 << 20);
+        let pool = Pool::new(quota.clone(), 0);
+        for (shape, chunks, runs) in [
+            (&[5, 7][..], &[2, 7][..], true),
+            (&[3, 70, 30], &[1, 33, 30], true),
+            (&[3, 1, 70, 30], &[1, 1, 1, 30], true),
+            (&[1000], &[33], true),
+            (&[3, 70, 30], &[2, 33, 30], false),
+            (&[3, 70, 30], &[1, 33, 20], false),
+            (&[2, 7], &[2, 3], false),
+        ] {
+            let grid = Grid::regular(shape, chunks);
+            let cells: u64 = shape.iter().product();
+            let charge = quota.account().nothing();
+            let filling = Filling::new(grid.clone(), DType::Int32, false, &pool, charge).unwrap();
+            for n in 0..grid.count() {
+                let index = grid.unravel(n);
+                let numbers = chunk(&grid, &index);
+                let cells = numbers.field(0).unwrap().values::<f64>().unwrap().iter();
+                let cells: Vec<i32> = cells.map(|cell| *cell as i32).collect();
+                // The index of a product.
+                let index: Vec<u64> = index.iter().copied().chain([0]).collect();
+                let place = filling.place(&index);
+                assert_eq!(place.is_some(), runs, "{shape:?} {chunks:?}");
+                // Each third is made elsewhere.
+                let field = match place.filter(|_| n % 3 != 2) {
+                    Some(mut place) => {
+                        place.typed_mut::<i32>().copy_from_slice(&cells);
+                        Field::from_pooled(DType::Int32, place).unwrap()
+                    }
+                    None => Field::from_vec(DType::Int32, cells).unwrap(),
+                };
+                let own = grid.region(&grid.unravel(n)).shape();
+                filling.put(&index, &Chunk::new(&own, [field]).unwrap()).unwrap();
+            }
+            let piece = filling.finish().unwrap();
+            let is_right = |(i, v): (usize, &i32)| *v == i as i32;
+            assert_eq!(piece.data.len() as u64, cells * 4);
+            assert!(piece.data.typed().iter().enumerate().all(is_right), "{shape:?} {chunks:?}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::error::Error as ServerError;
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_exec::chunk::Chunk;
 use tessera_exec::error::Error;
+use tessera_exec::pool::PooledBuf;
 use tessera_exec::schedule::Sink;
 use tessera_planner::grid::{ChunkIndex, Grid};
 use tessera_planner::region::Region;
@@ -73,7 +74,7 @@ impl Sink for Collect {
     }
 }
 
-/// Copies every chunk of every result to its place in one piece of memory, and drops the chunk.
+/// Has every chunk of every result made in its place in one piece of memory, or copies it there and drops it.
 #[derive(Debug)]
 pub(super) struct Join(pub(super) Vec<Filling>);
 
@@ -99,6 +100,10 @@ impl Sink for Join {
             what: format!("result {result} of a plan that fills {} tensors", self.0.len()),
         })?;
         filling.put(&index, &chunk)
+    }
+
+    fn place(&self, result: usize, index: &[u64]) -> Option<PooledBuf> {
+        self.0.get(result)?.place(index)
     }
 
     fn waits(&self) -> bool {

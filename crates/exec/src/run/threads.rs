@@ -4,6 +4,7 @@ use super::Shared;
 use crate::chunk::Chunk;
 use crate::error::{Error, Spot};
 use crate::order::Found;
+use crate::pool::PooledBuf;
 use crate::schedule::admit::Work;
 use crate::schedule::core::{After, Core, Finished};
 use crate::schedule::spill::{Spill, SpillDone};
@@ -15,7 +16,7 @@ use futures::FutureExt;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tessera_planner::plan::{OutputRef, StageId};
 use tessera_planner::region::Dims;
@@ -262,6 +263,7 @@ impl Shared {
             reserved: work.reservation.bytes(),
             cancel: &statement.token,
             read_back: &statement.read_back,
+            places: Mutex::new(places(work, index)),
         };
         let inputs = match work.inputs.is_empty() {
             true => Inputs::default(),
@@ -280,6 +282,24 @@ impl Shared {
         }
         Ok(chunks)
     }
+}
+
+/// Memory of the sink for the chunks of an operand that nobody but the sink gets.
+fn places(work: &Work, index: &[u64]) -> SmallVec<[(u32, PooledBuf); 1]> {
+    let statement = &work.statement;
+    if statement.kept.is_some() || statement.shelf.is_some() {
+        return SmallVec::new();
+    }
+    let stage = work.key.stage;
+    let is_for_one = |output: u32| {
+        work.deliver.iter().filter(|(_, o)| *o == output).count() == 1
+            && statement.tiling.readers(OutputRef { stage, output }, index) == 0
+    };
+    let of_one = work.deliver.iter().filter(|(_, output)| is_for_one(*output));
+    let place = |&(result, output): &(u32, u32)| {
+        Some((output, statement.sink.place(result as usize, index)?))
+    };
+    of_one.filter_map(place).collect()
 }
 
 /// Names an operand for an error of its kernel.

@@ -23,6 +23,7 @@ use arrow::datatypes::SchemaRef;
 use bytes::BytesMut;
 use std::borrow::Cow;
 use std::sync::Arc;
+use tessera_exec::chunk::fill_masked;
 use tessera_frontend::labels::DatasetLabels;
 use tessera_planner::catalog::{Attrs, DimLabel};
 use tessera_planner::dtype::DType;
@@ -333,7 +334,7 @@ impl Tensor {
         let mut data = BytesMut::from(self.data.as_slice());
         let valid = self.valid.as_ref().filter(|valid| valid.contains(&0));
         if let Some(valid) = valid {
-            window::fill_masked(self.dtype, &mut data, valid);
+            fill_masked(self.dtype, &mut data, valid);
         }
         (data, valid.map(|valid| BytesMut::from(valid.as_slice())))
     }

@@ -28,6 +28,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use tessera_kernels::Plain;
+use tessera_planner::catalog::NAT;
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::region::{Dims, cells};
 
@@ -329,6 +330,23 @@ impl AsRef<[u8]> for FieldBytes {
 
 fn bitmap(bytes: &[u8]) -> BooleanBuffer {
     BooleanBuffer::collect_bool(bytes.len(), |i| bytes[i] != 0)
+}
+
+/// Writes NaN, or NaT, to the masked cells of a type that has such a value.
+pub fn fill_masked(dtype: DType, cells: &mut [u8], valid: &[u8]) {
+    fn fill<const N: usize>(cells: &mut [u8], valid: &[u8], value: [u8; N]) {
+        for (cell, valid) in cells.as_chunks_mut::<N>().0.iter_mut().zip(valid) {
+            if *valid == 0 {
+                *cell = value;
+            }
+        }
+    }
+    match dtype {
+        DType::Float32 => fill(cells, valid, f32::NAN.to_ne_bytes()),
+        DType::Float64 => fill(cells, valid, f64::NAN.to_ne_bytes()),
+        DType::Datetime(_) => fill(cells, valid, NAT.to_ne_bytes()),
+        _ => {}
+    }
 }
 
 #[cfg(test)]

@@ -270,6 +270,11 @@ impl PooledBuf {
         self.len
     }
 
+    /// True for a part of a [`SharedBuf`].
+    pub fn is_lent(&self) -> bool {
+        matches!(self.owner, Owner::Shared(_))
+    }
+
     /// True if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0

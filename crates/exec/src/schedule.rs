@@ -160,8 +160,8 @@ pub trait Sink: Send + Sync {
         chunk: Arc<Chunk>,
     ) -> Result<(), Error>;
 
-    /// Memory of the sink in which a chunk's cells (field 0) may be made; `None` if it has none for this chunk. The sink
-    /// may get the chunk with its cells elsewhere.
+    /// Memory of the sink in which a chunk's cells (field 0) may be made, with NaN or NaT where cells are masked; `None` if
+    /// it has none for this chunk. The sink may get the chunk with its cells elsewhere.
     fn place(&self, _result: usize, _index: &[u64]) -> Option<PooledBuf> {
         None
     }

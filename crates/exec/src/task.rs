@@ -27,7 +27,7 @@ pub use crate::store::{Lent, Resident};
 pub(crate) use gather::copy_common;
 pub use requests::{is_remote, requests};
 
-use crate::chunk::{Chunk, Field, all_valid};
+use crate::chunk::{Chunk, Field, all_valid, fill_masked};
 use crate::error::Error;
 use crate::pool::PooledBuf;
 use crate::schedule::{self, Inputs, Prepared, TaskContext, TaskRunner};
@@ -301,10 +301,15 @@ impl Operand<'_> {
         if past { Stores::Past } else { Stores::Plain }
     }
 
-    /// Makes the chunk of an output from its written buffers. If the mask buffer of a maskable value is missing, no
+    /// Makes the chunk of an output from its written buffers. Masked cells in their place in the result are NaN. If the mask buffer of a maskable value is missing, no
     /// cell is masked.
-    fn chunk(&self, output: usize, buffers: Vec<PooledBuf>) -> Result<Chunk, Error> {
+    fn chunk(&self, output: usize, mut buffers: Vec<PooledBuf>) -> Result<Chunk, Error> {
         let o = &self.stage.outputs[output];
+        if let ([cells, valid], [dtype, DType::Bool]) = (&mut buffers[..], &o.fields[..])
+            && cells.is_lent()
+        {
+            fill_masked(*dtype, cells.as_mut_slice(), valid.as_slice());
+        }
         let fields = o.fields.iter().zip(buffers).map(|(d, b)| Field::from_pooled(*d, b));
         self.chunk_of(output, fields.collect::<Result<Vec<_>, _>>()?)
     }

@@ -3,13 +3,13 @@
 use super::Tensor;
 use super::piece::Piece;
 use super::scratch::ScratchFile;
-use super::window::{Cells, Head, Windows, fill_masked, number, scatter};
+use super::window::{Cells, Head, Windows, number, scatter};
 use crate::error::Error;
 use arrow::buffer::{Buffer, MutableBuffer};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use tessera_exec::chunk::Chunk;
+use tessera_exec::chunk::{Chunk, fill_masked};
 use tessera_exec::error::Error as StageError;
 use tessera_exec::pool::{Pool, PooledBuf};
 use tessera_exec::quota::Charge;

@@ -1,14 +1,14 @@
 //! A result in one piece of memory, which the threads that compute its chunks fill.
 //!
 //! Where the cells of each chunk follow each other in the result, an operand makes its chunk in the result's memory.
-//! Other chunks are copied to their places, and so are those that may have masked cells.
+//! Other chunks are copied to their places.
 
-use super::window::{fill_masked, number, runs, scatter, windows};
+use super::window::{number, runs, scatter, windows};
 use arrow::buffer::Buffer;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use tessera_exec::chunk::Chunk;
+use tessera_exec::chunk::{Chunk, fill_masked};
 use tessera_exec::error::Error;
 use tessera_exec::pool::{Pool, PooledBuf, SharedBuf};
 use tessera_exec::quota::Charge;
@@ -90,7 +90,7 @@ impl Filling {
     ) -> Result<Self, Error> {
         let shape = grid.shape();
         let cells: u64 = shape.iter().product();
-        let is_by_chunk = !nullable && grid.count() <= BANDS_MAX && is_in_runs(&grid);
+        let is_by_chunk = grid.count() <= BANDS_MAX && is_in_runs(&grid);
         let mut first = 0;
         let numbered = |region: Region| {
             let start = first;
@@ -139,10 +139,7 @@ impl Filling {
         let shape = self.grid.shape();
         let field = |i: usize| chunk.field(i).map(|f| f.buffer().as_slice());
         let (data, valid) = (field(0)?, self.valid.as_ref().map(|_| field(1)).transpose()?);
-        if self.is_by_chunk && self.data.holds(self.grid.ravel(index) as usize, data) {
-            self.missing.fetch_sub(own.cells(), Relaxed);
-            return Ok(());
-        }
+        let in_place = self.is_by_chunk && self.data.holds(self.grid.ravel(index) as usize, data);
         let last: Vec<u64> = own.end.iter().map(|end| end.saturating_sub(1)).collect();
         let band_of = |cell: &[u64]| {
             let cell = number(cell, &shape);
@@ -168,18 +165,20 @@ impl Filling {
             let data = part(data, size)?;
             let valid = valid.map(|valid| part(valid, 1)).transpose()?;
             let masked = valid.filter(|valid| valid.contains(&0));
-            let mut written = self.data.write(band, |to| {
-                scatter(data, &common, region, size, to);
-                if let Some(valid) = masked {
-                    runs(&common, region, &mut |cell, at, n| {
-                        fill_masked(
-                            self.dtype,
-                            &mut to[at * size..][..n * size],
-                            &valid[cell..][..n],
-                        );
-                    });
-                }
-            });
+            // Where a chunk is made in its place, its masked cells are NaN.
+            let mut written = in_place
+                || self.data.write(band, |to| {
+                    scatter(data, &common, region, size, to);
+                    if let Some(valid) = masked {
+                        runs(&common, region, &mut |cell, at, n| {
+                            fill_masked(
+                                self.dtype,
+                                &mut to[at * size..][..n * size],
+                                &valid[cell..][..n],
+                            );
+                        });
+                    }
+                });
             if let (Some(valid), Some(into)) = (valid, &self.valid) {
                 written &= into.write(band, |to| scatter(valid, &common, region, 1, to));
             }
@@ -271,9 +270,7 @@ mod tests {
                                 break;
                             }
                             let index = grid.unravel(n);
-                            let made = chunk(&grid, &index);
-                            assert!(filling.place(&index).is_none(), "cells may be masked");
-                            filling.put(&index, &made).unwrap();
+                            filling.put(&index, &chunk(&grid, &index)).unwrap();
                         }
                     });
                 }

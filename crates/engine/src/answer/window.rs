@@ -215,23 +215,6 @@ pub(super) fn runs(part: &Region, whole: &Region, run: &mut dyn FnMut(usize, usi
     }
 }
 
-/// Writes NaN, or NaT, to the masked cells of a type that has such a value.
-pub(super) fn fill_masked(dtype: DType, cells: &mut [u8], valid: &[u8]) {
-    fn fill<const N: usize>(cells: &mut [u8], valid: &[u8], value: [u8; N]) {
-        for (cell, valid) in cells.as_chunks_mut::<N>().0.iter_mut().zip(valid) {
-            if *valid == 0 {
-                *cell = value;
-            }
-        }
-    }
-    match dtype {
-        DType::Float32 => fill(cells, valid, f32::NAN.to_ne_bytes()),
-        DType::Float64 => fill(cells, valid, f64::NAN.to_ne_bytes()),
-        DType::Datetime(_) => fill(cells, valid, NAT.to_ne_bytes()),
-        _ => {}
-    }
-}
-
 /// Unique names of axes.
 pub(super) fn dim_names(dims: &[DimLabel]) -> Vec<Arc<str>> {
     let mut names: Vec<Arc<str>> = Vec::with_capacity(dims.len());

@@ -149,9 +149,7 @@ impl Scattered {
             None => Ok(rows.boxed()),
         }
     }
-}
 
-impl Scattered {
     /// As [`Scattered::rows`], in batches of so many rows, which share no memory with other parts.
     pub(in crate::rows) fn apart(
         &self,

@@ -153,7 +153,7 @@ impl Runtime {
 
     /// What runs its reads of storage, and connections.
     pub fn io(&self) -> &Handle {
-        &self.io
+        &self.shared.io
     }
 
     /// Loads a spilled chunk on this thread, outside of a plan; `None` if memory is short.

@@ -147,7 +147,7 @@ impl<'a> Attempt<'a> {
             task: self.task.number,
             header: self.task.header.clone(),
             plan: teaching.is_some().then(|| self.task.plan.clone()),
-            holders: self.plan.holders(self.task, (self.worker, &self.address), alone),
+            holders: self.plan.holders(self.task, (self.worker, self.address.as_str()), alone),
         };
         let mut answers = match self.call(&order, &mut changes).await {
             Ok(answers) => answers,

@@ -180,13 +180,13 @@ impl TaskRun {
         let (mut opening, mut next) = (Vec::with_capacity(start.holders.len()), 0);
         for holder in &start.holders {
             if holder.from != next {
-                return Err(broken(format!("nobody keeps the rows of split {next}")));
+                return Err(broken(format!("no worker retains the rows of split {next}")));
             }
             next = holder.to;
             opening.push(self.opened(start, ready, parts, holder, part));
         }
         if next as usize != parts.count_splits() {
-            return Err(broken(format!("nobody keeps the rows of split {next}")));
+            return Err(broken(format!("no worker retains the rows of split {next}")));
         }
         let opened = future::try_join_all(opening).await?;
         let bytes = opened.iter().map(|opened| opened.bytes).sum::<u64>();
@@ -232,14 +232,16 @@ impl TaskRun {
                     ask.plan = Some(ready.plan.clone());
                     answers = others.part(address, ask.clone());
                 }
-                _ => return Err(broken(format!("{address} does not say what rows it keeps"))),
+                _ => {
+                    return Err(broken(format!("{address} does not report which rows it retains")));
+                }
             }
         };
         let (address, columns) = (address.clone(), parts.columns());
         let (reader, rows, batches) = Default::default();
         let kept = KeptRows { answers, address, reader, of, columns, rows, batches };
         let rows = stream::try_unfold(kept, |mut kept| async move {
-            Ok(kept.next().await?.map(|batch| (batch, kept)))
+            Ok::<_, DataFusionError>(kept.next().await?.map(|batch| (batch, kept)))
         });
         Ok(Opened { bytes: of.bytes, rows: rows.boxed() })
     }
@@ -252,7 +254,7 @@ async fn said(answers: &mut Answers, address: &str) -> Result<Answer> {
         Some(Err(HolderFault::Lost(reason))) => Err(lost(address, &reason)),
         Some(Err(HolderFault::Failed(error))) => Err(DataFusionError::External(Box::new(error))),
         // Without `Done` nothing says that these are all rows.
-        None => Err(lost(address, "they have no end")),
+        None => Err(lost(address, "its answer ended without `Done`")),
     }
 }
 
@@ -261,7 +263,9 @@ fn lost(address: &str, reason: &str) -> DataFusionError {
     DataFusionError::External(Box::new(ExecError::Reported(Box::new(ErrorReport {
         code: ROWS_HOLDER_LOST.into(),
         class: Class::Retry,
-        message: format!("the rows that {address} keeps do not come: {reason}"),
+        message: format!(
+            "the worker at {address} does not return the rows that it retains: {reason}"
+        ),
         hint: Some(address.into()),
         may_fit: false,
     }))))
@@ -313,6 +317,6 @@ impl KeptRows {
     }
 
     fn other(&self, what: &str, came: usize, expected: usize) -> DataFusionError {
-        broken(format!("{} keeps {expected} {what}, and {came} came", self.address))
+        broken(format!("{} retains {expected} {what}, and {came} arrived", self.address))
     }
 }

@@ -140,10 +140,11 @@ impl RowsPlan {
         reason: String,
         failures: &mut u32,
     ) -> Result<(), RowsLost> {
-        let keeper = self.state().exchanges.get(&task.stage).and_then(|exchange| {
-            let keeper = exchange.keepers.get(address);
-            keeper.copied()
-        });
+        let keeper = {
+            let state = self.state();
+            let exchange = state.exchanges.get(&task.stage);
+            exchange.and_then(|exchange| exchange.keepers.get(address).copied())
+        };
         if let Some(keeper) = keeper {
             if self.cluster.is_gone(keeper, address, &reason).await {
                 self.cluster.posts().died(keeper);

@@ -76,6 +76,10 @@ pub trait RowsHolders: Send + Sync {
     ) -> BoxStream<'static, std::result::Result<Bytes, HolderFault>>;
 }
 
+/// A part of more bytes is read when its turn comes: unread ones would fill the window of the connection, on which a task may
+/// wait that others wait for.
+const AHEAD_BYTES: u64 = 256 << 10;
+
 type Answers = BoxStream<'static, std::result::Result<Bytes, HolderFault>>;
 
 /// The first split and the one after the last one.
@@ -213,37 +217,35 @@ impl TaskRun {
             let kept = ready.scattered(parts, (holder.from, holder.to)).await?;
             return Ok(Opened { bytes: kept.bytes(part) as u64, rows: kept.rows(part)? });
         };
-        let mut ask = RowsPartStart {
+        let ask = RowsPartStart {
             query: start.query,
             stage: start.stage,
             from: holder.from,
             to: holder.to,
             part: start.task,
             header: start.header.clone(),
-            plan: None,
+            plan: Some(ready.plan.clone()),
         };
-        let others = &self.tasks.others;
-        let mut answers = others.part(address, ask.clone());
-        let of = loop {
-            match said(&mut answers, address).await? {
-                Answer::Runs(_) => {}
-                Answer::Part(of) => break of,
-                Answer::Lacks if ask.plan.is_none() => {
-                    ask.plan = Some(ready.plan.clone());
-                    answers = others.part(address, ask.clone());
-                }
-                _ => {
-                    return Err(broken(format!("{address} does not report which rows it retains")));
-                }
-            }
+        let mut kept = KeptRows {
+            others: self.tasks.others.clone(),
+            address: address.clone(),
+            ask,
+            answers: None,
+            reader: BatchReader::default(),
+            of: RowsPart::default(),
+            columns: parts.columns(),
+            rows: 0,
+            batches: 0,
         };
-        let (address, columns) = (address.clone(), parts.columns());
-        let (reader, rows, batches) = Default::default();
-        let kept = KeptRows { answers, address, reader, of, columns, rows, batches };
+        kept.of = kept.begin().await?;
+        let bytes = kept.of.bytes;
+        if bytes > AHEAD_BYTES {
+            kept.answers = None;
+        }
         let rows = stream::try_unfold(kept, |mut kept| async move {
             Ok::<_, DataFusionError>(kept.next().await?.map(|batch| (batch, kept)))
         });
-        Ok(Opened { bytes: of.bytes, rows: rows.boxed() })
+        Ok(Opened { bytes, rows: rows.boxed() })
     }
 }
 
@@ -273,8 +275,12 @@ fn lost(address: &str, reason: &str) -> DataFusionError {
 
 /// The rows of a part that another worker keeps.
 struct KeptRows {
-    answers: Answers,
+    others: Arc<dyn RowsHolders>,
     address: String,
+    /// With the plan, which is sent if the worker lacks it.
+    ask: RowsPartStart,
+    /// `None` until the rows are asked for.
+    answers: Option<Answers>,
     reader: BatchReader,
     /// What is to come.
     of: RowsPart,
@@ -285,9 +291,40 @@ struct KeptRows {
 }
 
 impl KeptRows {
+    /// Asks for the rows. Returns what is to come when the worker has computed them.
+    async fn begin(&mut self) -> Result<RowsPart> {
+        let without_plan = RowsPartStart { plan: None, ..self.ask.clone() };
+        let mut answers = self.others.part(&self.address, without_plan);
+        let mut has_plan = false;
+        loop {
+            match said(&mut answers, &self.address).await? {
+                Answer::Runs(_) => {}
+                Answer::Part(of) => {
+                    self.answers = Some(answers);
+                    return Ok(of);
+                }
+                Answer::Lacks if !has_plan => {
+                    has_plan = true;
+                    answers = self.others.part(&self.address, self.ask.clone());
+                }
+                _ => {
+                    let address = &self.address;
+                    return Err(broken(format!("{address} does not report which rows it retains")));
+                }
+            }
+        }
+    }
+
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            match said(&mut self.answers, &self.address).await? {
+            let Some(answers) = &mut self.answers else {
+                let of = self.begin().await?;
+                if of != self.of {
+                    return Err(self.other("rows", of.rows as usize, self.of.rows as usize));
+                }
+                continue;
+            };
+            match said(answers, &self.address).await? {
                 Answer::Runs(_) => {}
                 Answer::Piece(piece) => {
                     let Some(batch) = self.reader.take(&piece)? else { continue };

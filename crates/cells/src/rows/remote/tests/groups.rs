@@ -58,7 +58,7 @@ async fn few_groups_and_many_come_from_workers() {
 /// Statements with many groups, or with aggregates that cannot be merged.
 const PARTED: [&str; 3] = [
     "SELECT k, sum(v), max(s) FROM t GROUP BY k",
-    "SELECT g, count(DISTINCT k), median(v), array_agg(id ORDER BY v, id) FROM t WHERE k > 5 GROUP BY g",
+    "SELECT g, count(DISTINCT k), median(v) FROM t WHERE k > 5 GROUP BY g",
     "SELECT k, count(DISTINCT r), max(r) FROM (SELECT k, repeat(s, 40) AS r FROM t) q GROUP BY k",
 ];
 

@@ -16,7 +16,7 @@ use crate::rows::remote::message::{self, Answer, BatchReader, broken};
 use crate::rows::splits::{ArrivingPart, PartsExec, Scattered};
 use bytes::Bytes;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, future};
@@ -73,14 +73,14 @@ pub trait RowsHolders: Send + Sync {
         &self,
         address: &str,
         part: RowsPartStart,
-    ) -> BoxStream<'static, std::result::Result<Bytes, HolderFault>>;
+    ) -> BoxStream<'static, Result<Bytes, HolderFault>>;
 }
 
 /// A part of more bytes is read when its turn comes: unread ones would fill the window of the connection, on which a task may
 /// wait that others wait for.
 const AHEAD_BYTES: u64 = 256 << 10;
 
-type Answers = BoxStream<'static, std::result::Result<Bytes, HolderFault>>;
+type Answers = BoxStream<'static, Result<Bytes, HolderFault>>;
 
 /// The first split and the one after the last one.
 type Splits = (u32, u32);
@@ -115,7 +115,11 @@ impl Ready {
     }
 
     /// The rows of some splits, by parts.
-    async fn scattered(&self, parts: &PartsExec, splits: Splits) -> Result<Arc<Scattered>> {
+    async fn scattered(
+        &self,
+        parts: &PartsExec,
+        splits: Splits,
+    ) -> Result<Arc<Scattered>, DataFusionError> {
         let once = self.kept.lock().entry(splits).or_default().clone();
         let (from, to) = (splits.0 as usize, splits.1 as usize);
         let scattered = || parts.scattered(from..to, &self.context);
@@ -133,13 +137,13 @@ impl RowsTasks {
     pub fn part(
         self: &Arc<Self>,
         start: RowsPartStart,
-    ) -> BoxStream<'static, std::result::Result<Bytes, ExecError>> {
+    ) -> BoxStream<'static, Result<Bytes, ExecError>> {
         let what = format!("part {} of the rows of stage {}", start.part, start.stage);
         self.answer(what, move |run| run.give(start))
     }
 }
 
-fn checked(parts: &PartsExec, part: u32) -> Result<usize> {
+fn checked(parts: &PartsExec, part: u32) -> Result<usize, DataFusionError> {
     match part as usize {
         part if part < parts.parts() => Ok(part),
         part => Err(broken(format!("part {part} of a stage of {} parts", parts.parts()))),
@@ -150,11 +154,11 @@ fn checked(parts: &PartsExec, part: u32) -> Result<usize> {
 struct Opened {
     /// Bytes of their values.
     bytes: u64,
-    rows: BoxStream<'static, Result<RecordBatch>>,
+    rows: BoxStream<'static, Result<RecordBatch, DataFusionError>>,
 }
 
 impl TaskRun {
-    async fn give(self, start: RowsPartStart) -> std::result::Result<Ended, ExecError> {
+    async fn give(self, start: RowsPartStart) -> Result<Ended, ExecError> {
         let key: Key = (start.query, start.stage);
         let staged = self.staged(key, &start.header, start.plan.as_ref()).await?;
         let Some(Staged { mut within, ready, .. }) = staged else { return Ok(Ended::Lacks) };
@@ -163,7 +167,11 @@ impl TaskRun {
         Ok(Ended::Done(done))
     }
 
-    async fn given(&self, start: &RowsPartStart, ready: &Ready) -> Result<RowsDone> {
+    async fn given(
+        &self,
+        start: &RowsPartStart,
+        ready: &Ready,
+    ) -> Result<RowsDone, DataFusionError> {
         let no_parts = || broken("a stage without parts is asked for one".into());
         let parts = ready.parts().ok_or_else(no_parts)?;
         let part = checked(parts, start.part)?;
@@ -178,7 +186,7 @@ impl TaskRun {
         &self,
         start: &RowsStart,
         ready: &Ready,
-    ) -> Result<Option<Arc<TaskContext>>> {
+    ) -> Result<Option<Arc<TaskContext>>, DataFusionError> {
         let Some(parts) = ready.parts() else { return Ok(None) };
         let part = checked(parts, start.task)?;
         let (mut opening, mut next) = (Vec::with_capacity(start.holders.len()), 0);
@@ -212,7 +220,7 @@ impl TaskRun {
         parts: &PartsExec,
         holder: &RowsHolder,
         part: usize,
-    ) -> Result<Opened> {
+    ) -> Result<Opened, DataFusionError> {
         let Some(address) = &holder.address else {
             let kept = ready.scattered(parts, (holder.from, holder.to)).await?;
             return Ok(Opened { bytes: kept.bytes(part) as u64, rows: kept.rows(part)? });
@@ -250,7 +258,7 @@ impl TaskRun {
 }
 
 /// The next message of another worker.
-async fn said(answers: &mut Answers, address: &str) -> Result<Answer> {
+async fn said(answers: &mut Answers, address: &str) -> Result<Answer, DataFusionError> {
     match answers.next().await {
         Some(Ok(message)) => Answer::read(message),
         Some(Err(HolderFault::Lost(reason))) => Err(lost(address, &reason)),
@@ -292,7 +300,7 @@ struct KeptRows {
 
 impl KeptRows {
     /// Asks for the rows. Returns what is to come when the worker has computed them.
-    async fn begin(&mut self) -> Result<RowsPart> {
+    async fn begin(&mut self) -> Result<RowsPart, DataFusionError> {
         let without_plan = RowsPartStart { plan: None, ..self.ask.clone() };
         let mut answers = self.others.part(&self.address, without_plan);
         let mut has_plan = false;
@@ -315,7 +323,7 @@ impl KeptRows {
         }
     }
 
-    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+    async fn next(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
         loop {
             let Some(answers) = &mut self.answers else {
                 let of = self.begin().await?;

@@ -21,19 +21,21 @@ const SPLITS: &str = "SET tessera.chunk_bytes_target = '64KiB';";
 const SMALL_SPLITS: &str = "SET tessera.chunk_bytes_target = '16KiB';";
 
 /// Statements over a table `T`. The first three have nothing but tasks of rows to run.
-const STATEMENTS: [&str; 7] = [
+const STATEMENTS: [&str; 8] = [
     "SELECT count(*) AS n, sum(v) AS s, avg(v * v) AS m FROM T WHERE k % 7 > 0",
     // Few groups.
     "SELECT g, count(*) AS n, sum(v) AS s, max(i) AS most FROM T GROUP BY g ORDER BY g",
     // The first rows of an order.
     "SELECT i, v FROM T WHERE v > 0.5 ORDER BY v DESC, i LIMIT 9",
-    // Many groups: the server groups the rows of workers.
+    // Many groups: workers group the rows of each other.
     "SELECT k, sum(v) AS s FROM T GROUP BY k ORDER BY s DESC, k LIMIT 5",
     // Rows as they are, in the order of the files.
     "SELECT i, k, v FROM T WHERE v < -2.5",
     // The keys of a filtered side filter the other one.
     "SELECT count(*) AS n, sum(a.v * b.w) AS s FROM T AS a JOIN (SELECT k, v AS w FROM T WHERE v > 3) AS b ON a.k = b.k",
     "SELECT i, sum(v) OVER (PARTITION BY g ORDER BY i) AS s FROM T WHERE k < 9000 ORDER BY i LIMIT 11",
+    // Few groups that cannot be merged.
+    "SELECT g, count(DISTINCT k) AS n, median(v) AS m FROM T WHERE k > 5 GROUP BY g ORDER BY g",
 ];
 
 /// Writes the files into a directory of the cluster, and returns the table over them.
@@ -190,6 +192,42 @@ fn explain_shows_what_goes_to_workers_and_what_it_did() {
     assert!(shown.contains("because it has more than 256 splits"), "{shown}");
     is_same(&cluster, &sql);
     cluster.is_quiet("rows that are over");
+}
+
+#[test]
+fn workers_group_the_rows_of_each_other() {
+    let cluster = Cluster::start(3);
+    let all = statements(&files(&cluster));
+    for sql in [&all[3], &all[7]] {
+        is_same(&cluster, sql);
+        let told = explained(&cluster, "ANALYZE", "all", sql);
+        let stages = told["rows_on_workers"]["stages"].as_array().unwrap();
+        let stage = stages.iter().find(|stage| stage["parts"].is_u64());
+        let stage = stage.unwrap_or_else(|| panic!("{sql}: {told}"));
+        assert!(number(stage, "parts") >= 16 && number(stage, "splits") > FILES, "{told}");
+        assert!(stage["text"].as_str().unwrap().contains("PartsExec"), "{told}");
+        let ran = &told["measured"]["rows_on_workers"];
+        assert_eq!(number(ran, "tasks"), number(stage, "parts"), "{told}");
+        assert_eq!(number(ran, "done"), number(ran, "tasks"), "{told}");
+        assert_eq!((number(ran, "here"), number(ran, "lost")), (0, 0), "{told}");
+        let shown = text(&cluster, sql);
+        assert!(shown.contains(" parts of "), "{sql}: {shown}");
+    }
+    cluster.is_quiet("rows that are over");
+}
+
+#[test]
+fn a_worker_that_dies_with_the_rows_that_it_keeps_costs_time_only() {
+    for point in ["rows.part=abort@1", "rows.part=abort@9"] {
+        let Some(cluster) = failing(2, 1, point) else { return };
+        let all = statements(&files(&cluster));
+        for sql in [&all[3], &all[7]] {
+            is_same(&cluster, sql);
+        }
+        assert!(cluster.events().contains(&"lost".to_owned()), "{:?}", cluster.events());
+        assert_eq!(cluster.alive().len(), 2, "{point}");
+        cluster.is_quiet("rows that are over");
+    }
 }
 
 #[test]

@@ -172,7 +172,7 @@ impl Workers {
             };
             let threads = Runtime::new(config, runtime.handle().clone()).unwrap();
             let stores = Stores::new(Duration::from_secs(30));
-            let rows = tessera_engine::rows_runner(&threads, stores.clone());
+            let rows = tessera_engine::rows_runner(&threads, stores.clone(), &credentials);
             let worker = Worker::new(threads, stores, &credentials, 1 << 27);
             worker.runs_rows(rows);
             let joining = Joining {

@@ -57,8 +57,8 @@ pub(crate) use json::JsonFiles;
 pub use operators::Operator;
 pub use pieces::{PieceSink, Pieces};
 pub use remote::{
-    RowsFault, RowsLoad, RowsOnWorkers, RowsPeers, RowsSpread, RowsStage, RowsStart, RowsStay,
-    RowsTask, RowsTasks,
+    HolderFault, RowsFault, RowsHolder, RowsHolders, RowsLoad, RowsOnWorkers, RowsPartStart,
+    RowsPeers, RowsSpread, RowsStage, RowsStart, RowsStay, RowsTask, RowsTasks,
 };
 pub use run::{Batches, PhysicalRows};
 pub use runtime::{RowsRuntime, RowsState};

@@ -16,7 +16,8 @@
 //!    (`tessera_planner::recover`); the other workers are assigned that. So a failure costs time and changes no bit.
 //!
 //! Rows have no chunks: a task of rows is a stream of batches that its reader asks for ([`RowsPlan`]). It runs again
-//! elsewhere if its worker is lost, and what had arrived is skipped.
+//! elsewhere if its worker is lost, and what had arrived is skipped. Where groups are many, workers keep rows by parts of
+//! the keys, and tasks read them from each other's workers.
 
 mod backlog;
 mod cache;
@@ -37,7 +38,7 @@ pub use net::PROTOCOL;
 pub use rows::{RowsLost, RowsOfWorker, RowsPlan, RowsTotals};
 pub use server::{Cluster, Home};
 pub use tessera_planner::key::KERNELS;
-pub use worker::{Ended, Joining, RowsLoad, RowsRunner, Worker, is_to_be_ended};
+pub use worker::{Ended, Joining, RowsLoad, RowsRunner, Worker, ask_rows, is_to_be_ended};
 
 /// Workers that tests and the benchmark simulate use the crate by its name.
 #[cfg(test)]

@@ -9,12 +9,15 @@
 //! A task is deterministic: the batches of a later attempt are those of the first one. So each batch is yielded once and
 //! whole, whatever happens to workers. Only the message `Done` proves that all batches have come.
 //!
+//! Tasks that group rows by parts read them from workers that keep them ([`exchange`]).
+//!
 //! What computes rows is not known here: requests and batches are bytes ([`crate::wire::RowsOrder`]). The tasks that a
 //! worker ran when it died are suspect, like the operands of orders ([`crate::drive::suspects`]).
 
 mod assign;
 mod attempt;
 mod deaths;
+mod exchange;
 mod figures;
 mod pieces;
 pub(crate) mod slots;
@@ -28,6 +31,7 @@ use crate::wire::RowsName;
 use assign::Tried;
 use attempt::{Attempt, Ended};
 use bytes::Bytes;
+use exchange::Exchange;
 use figures::Figures;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
@@ -87,6 +91,8 @@ struct State {
     lost: BTreeSet<u32>,
     /// Workers that could not run a task, and why: they get no more of them.
     left_out: BTreeMap<u32, String>,
+    /// Who keeps the rows that the tasks of a stage read by parts.
+    exchanges: BTreeMap<u32, Exchange>,
     /// The statement waits for workers, and this was noted.
     waits: bool,
 }
@@ -98,6 +104,8 @@ struct Task {
     number: u32,
     /// Tasks of the stage.
     tasks: u32,
+    /// The splits of which workers keep rows for the tasks; 0 if these read no rows of others.
+    kept: u32,
     header: Bytes,
     plan: Bytes,
 }
@@ -146,17 +154,18 @@ impl RowsPlan {
     }
 
     /// Runs a task of a stage of `tasks` tasks, and yields its messages as a worker sent them: the pieces of batches,
-    /// then `Done`. It begins when the stream is first polled, and ends when the stream is dropped. `plan` is sent to
-    /// workers that do not know the stage; it is the same for all of its tasks.
+    /// then `Done`. It begins when the stream is first polled, and ends when the stream is dropped. For tasks that read
+    /// rows by parts, workers keep those of `kept` splits, each of some. `plan` is sent to workers that do not know the
+    /// stage; it is the same for all of its tasks.
     pub fn task(
         self: &Arc<Self>,
         stage: u32,
         task: u32,
-        tasks: u32,
+        (tasks, kept): (u32, u32),
         header: Bytes,
         plan: Bytes,
     ) -> BoxStream<'static, Result<Bytes, RowsLost>> {
-        let (all, task) = (self.clone(), Task { stage, number: task, tasks, header, plan });
+        let (all, task) = (self.clone(), Task { stage, number: task, tasks, kept, header, plan });
         stream::once(async move { all.begin(task) }).flatten().boxed()
     }
 
@@ -220,6 +229,9 @@ impl RowsPlan {
         let mut withdrawn = deaths::Withdrawn::new(self, task);
         let (mut tried, mut failures, mut delivered) = (Tried::default(), 0, 0);
         loop {
+            if let Some(reason) = self.grouped_here(task) {
+                return Err(RowsLost::Here(reason));
+            }
             let place = self.assign(task, &tried).await?;
             let (worker, alone) = (place.worker, place.alone);
             tried.any = true;
@@ -237,9 +249,17 @@ impl RowsPlan {
                     self.figures().retried(worker);
                     self.died(task, worker, alone).await?;
                 }
+                Ended::HolderLost { address, reason } => {
+                    self.figures().retried(worker);
+                    self.holder_lost(task, &address, reason, &mut failures).await?;
+                }
                 Ended::Cannot(error) if !self.is_suspect(task) => {
                     let reason = error.to_string();
-                    self.leave_out(worker, reason.clone());
+                    match task.kept {
+                        0 => self.leave_out(worker, reason.clone()),
+                        // It may be the error of another worker, whose rows all tasks of the stage need.
+                        _ => self.group_here(task, &reason),
+                    }
                     return Err(RowsLost::Here(reason));
                 }
                 Ended::Cannot(error) => {

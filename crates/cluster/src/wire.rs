@@ -7,7 +7,7 @@
 
 mod rows;
 
-pub use rows::{RowsName, RowsOrder};
+pub use rows::{RowsAsk, RowsHolder, RowsName, RowsOrder};
 
 use crate::net::{Fault, PROTOCOL};
 use bytes::Bytes;

@@ -4,6 +4,7 @@
 //!   join ─▶ beat, beat, …     the server's advice: continue, join again, restart
 //!   plan ─▶ order, order, …   each with its end; dropping the stream cancels its order
 //!   rows                      a task of rows: a stream of batches, with its end
+//!   rows_part ◀─ other workers  a part of the rows that this worker keeps for tasks of theirs
 //!   DoGet ◀─ other parties    chunks of its shelf
 //!   forget                    removes the plan and its shelf; forget_rows the rows of a statement
 //!   over ─▶ plans             those that the server does not run: forgotten too
@@ -18,7 +19,7 @@ mod rows;
 mod schedulers;
 mod view;
 
-pub use rows::{RowsLoad, RowsRunner};
+pub use rows::{RowsLoad, RowsRunner, ask_rows};
 pub use schedulers::is_to_be_ended;
 
 use crate::cache::ChunkCache;
@@ -288,7 +289,8 @@ impl Worker {
 
     /// True if nobody needs this worker any more.
     fn is_free(&self) -> bool {
-        let runs = self.orders.load(Relaxed) + self.rows.load().running;
+        let rows = self.rows.load();
+        let runs = self.orders.load(Relaxed) + rows.running + rows.kept;
         runs == 0 && self.plans().known.is_empty()
     }
 
@@ -412,6 +414,8 @@ impl Service for WorkerCalls {
                 }
                 caught("a task of rows", async { self.0.rows.start(&body) }).await
             }
+            // Also while it drains: others would have to compute the rows again.
+            "rows_part" => caught("a part of rows", async { self.0.rows.part(&body) }).await,
             "forget_rows" => {
                 let RowsName { query } = read(&body)?;
                 self.0.rows.forget(query);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   first byte   0 piece of a batch · 1 last piece of one batch · 2 RowsRuns · 3 RowsDone · 4 the stage is unknown
+//!                5 RowsPart, before the batches of a part that a worker keeps for another one
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -17,11 +18,27 @@ pub const ROWS_DONE: u8 = 3;
 /// The only byte of the answer of a worker that does not know the stage and got no plan.
 pub const ROWS_LACKS: u8 = 4;
 
+/// First byte of a [`RowsPart`] in postcard.
+pub const ROWS_PART: u8 = 5;
+
+/// Code of the error of a task whose worker does not get the rows that another one keeps. The hint is the address of the
+/// other one.
+pub const ROWS_HOLDER_LOST: &str = "holder_lost";
+
 /// Code of the error of a worker that cannot run a task because it has other versions of what computes rows.
 pub const ROWS_REFUSED: &str = "refused";
 
 /// Upper bound on the bytes of one batch, which its reader holds until its last piece has arrived.
 pub const ROWS_BATCH_BYTES_MAX: usize = 256 << 20;
+
+/// The rows of a part that a worker keeps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct RowsPart {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of their values.
+    pub bytes: u64,
+}
 
 /// What a task has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]

@@ -151,6 +151,11 @@ impl Runtime {
         &self.shared.config
     }
 
+    /// What runs its reads of storage, and connections.
+    pub fn io(&self) -> &Handle {
+        &self.shared.io
+    }
+
     /// Loads a spilled chunk on this thread, outside of a plan; `None` if memory is short.
     pub fn bring_back(&self, file: &Arc<Spilled>) -> Option<Result<Arc<Chunk>, Error>> {
         let mut room = self.shared.quota.account().try_reserve(file.bytes() + file.staging())?;

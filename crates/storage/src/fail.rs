@@ -11,9 +11,9 @@
 //!   stall     the step takes 3 s more, as on a disk that is busy
 //! ```
 //! `operand.sort`, with the name of any kind of stage, is the point where its operands run; `rows.batch` is the one where
-//! a worker sends a batch of rows. `@n` selects the n-th time
-//! that the point is reached, and no other; without it the action applies each time. A release build has no
-//! fail-points.
+//! a worker sends a batch of rows, and `rows.part` the one where it sends a batch that it keeps to another worker. `@n`
+//! selects the n-th time that the point is reached, and no other; without it the action applies each time. A release build
+//! has no fail-points.
 
 /// Prefixes of the fail-points of a folder's documents ([`crate::sink::Folder`]): the first part of the key.
 const DOCUMENTS: [&str; 3] = ["catalog", "statements", "epochs"];
@@ -43,9 +43,9 @@ const PLACES: [&str; 19] = [
     "promise",
 ];
 
-/// The fail-point of a worker that sends a batch of rows. It is not among [`names`], because servers do not reach it.
+/// The fail-points of a worker that sends a batch of rows. They are not among [`names`], because servers do not reach them.
 #[cfg(debug_assertions)]
-const ROWS: &str = "rows.batch";
+const ROWS: [&str; 2] = ["rows.batch", "rows.part"];
 
 /// Runs a fail-point.
 ///
@@ -148,7 +148,7 @@ mod debug {
                 let (name, rest) = part
                     .split_once('=')
                     .ok_or_else(|| format!("`{part}` is not `name=what` or `name=what@n`"))?;
-                let is_of_worker = name == super::ROWS || name.starts_with("operand.");
+                let is_of_worker = super::ROWS.contains(&name) || name.starts_with("operand.");
                 if !is_of_worker && !known.iter().any(|k| k == name) {
                     return Err(format!(
                         "unknown fail-point `{name}`; known are {}",

@@ -30,8 +30,10 @@
 //! bytes. The reason why a part that is large enough stays is stored for EXPLAIN ([`RowsStay`]).
 //!
 //! Groups are few or many, which their first rows tell while they run. So they have both: the splits, from which the
-//! server reads these rows, and as further inputs the groups of each split, for few, and its rows, for many, from workers.
-//! The server distributes rows of many groups by their keys and groups them.
+//! server reads these rows, and as further inputs the groups of each split, for few, and for many the groups of each part
+//! of the keys. For the latter each worker keeps the rows of some splits by parts, and a task groups a part with its rows
+//! from all workers ([`worker`]). Those pay with two workers or more, and whether or not the part leaves out rows: they do
+//! not pass the server. With one worker, the rows of each split come from there, and the server groups them.
 
 mod channel;
 mod codec;
@@ -45,11 +47,13 @@ mod tests;
 mod worker;
 
 pub(super) use task::RemoteExec;
-pub use worker::{RowsLoad, RowsStart, RowsTasks};
+pub use worker::{
+    HolderFault, RowsHolder, RowsHolders, RowsLoad, RowsPartStart, RowsStart, RowsTasks,
+};
 
 use super::splits::{
-    Apart, FirstExec, KeysExec, RowsThreads, SPLIT_BYTES, apart, over_part, over_rows, part_below,
-    rows_below,
+    Apart, FirstExec, KeysExec, RowsThreads, SPLIT_BYTES, apart, over_part, over_parts, over_rows,
+    part_below, parts_below, rows_below,
 };
 use super::{BoxError, IsStopped, RowsRuntime};
 use crate::walk::Walk;
@@ -87,6 +91,9 @@ pub trait RowsPeers: Send + Sync + fmt::Debug {
     /// Upper bound on the tasks that run at a time, over all workers; 0 if there is none.
     fn turns(&self) -> usize;
 
+    /// The workers.
+    fn workers(&self) -> usize;
+
     /// Runs a task. The stream yields the messages of a worker, whole and in their order, and each batch once: a task that
     /// is sent again begins after the batches that it has yielded. It ends with the message `Done` or with a fault.
     /// Dropping it ends the task.
@@ -102,6 +109,9 @@ pub struct RowsTask {
     pub task: u32,
     /// Tasks of the stage.
     pub tasks: u32,
+    /// The splits of which workers keep rows for the tasks of the stage, each some of them ([`RowsStart::holders`]); 0 for
+    /// a stage whose tasks are the splits.
+    pub kept: u32,
     /// What the worker has to know of the task beside its plan.
     pub header: Bytes,
     /// The plan of the stage, for workers that do not have it.
@@ -136,8 +146,11 @@ pub struct RowsSpread {
 pub struct RowsStage {
     /// Its number within the statement.
     pub stage: u32,
-    /// Its splits, each a task.
+    /// Its splits, each a task unless there are parts.
     pub splits: usize,
+    /// The parts of the keys of many groups, each a task, which read the rows of the splits from all workers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<usize>,
     /// Bytes of the files that the splits read.
     pub bytes: u64,
     /// Bytes that the largest build side reads, on each worker.
@@ -146,6 +159,13 @@ pub struct RowsStage {
     pub plan_bytes: usize,
     /// Its operators, one a line.
     pub text: String,
+}
+
+impl RowsStage {
+    /// Its tasks.
+    pub fn tasks(&self) -> usize {
+        self.parts.unwrap_or(self.splits)
+    }
 }
 
 /// A part of a statement that is large enough for workers, and stays on the server.
@@ -171,7 +191,9 @@ pub struct RowsOnWorkers {
 impl fmt::Display for RowsOnWorkers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for stage in &self.stages {
-            writeln!(f, "rows on workers: {}", extent(stage.splits, stage.bytes))?;
+            let parts = stage.parts.map_or(String::new(), |parts| format!("{parts} parts of "));
+            let extent = extent(stage.splits, stage.bytes);
+            writeln!(f, "rows on workers: {parts}{extent}")?;
             stage.text.lines().try_for_each(|line| writeln!(f, "  {line}"))?;
         }
         for stay in &self.stay {
@@ -191,9 +213,12 @@ fn extent(splits: usize, bytes: u64) -> String {
 struct Part {
     /// The number of its stage.
     number: u32,
-    /// The part, with a partition for each split.
+    /// The part, with a partition for each task.
     template: Arc<dyn ExecutionPlan>,
-    splits: usize,
+    /// Its tasks: the splits, or the parts of the keys of groups.
+    tasks: usize,
+    /// For the latter, the splits whose rows workers keep; otherwise 0.
+    kept: usize,
     /// Bytes of files that the splits read.
     bytes: u64,
     /// The template for workers.
@@ -206,7 +231,7 @@ impl fmt::Debug for Part {
         f.debug_struct("Part")
             .field("number", &self.number)
             .field("template", &self.template)
-            .field("splits", &self.splits)
+            .field("tasks", &self.tasks)
             .finish_non_exhaustive()
     }
 }
@@ -256,14 +281,22 @@ impl Spreading {
         plan.map_down(|node| {
             let mut node = Transformed::no(node);
             if let Some(below) = part_below(&node.data)?
-                && let Some(part) = self.part(below.part, &filled, state)?
+                && let Some(part) = self.part(below.part, 0, &filled, state)?
             {
                 let remote = Arc::new(RemoteExec::new(part, below.is_second));
                 node = Transformed::yes(over_part(&node.data, remote)?);
             }
+            if self.exchanges()
+                && let Some(parts) = parts_below(&node.data)
+                && let Some(part) =
+                    self.part(parts.clone(), parts.count_splits(), &filled, state)?
+            {
+                let remote = Arc::new(RemoteExec::new(part, true));
+                node = Transformed::yes(over_parts(&node.data, remote)?);
+            }
             if let Some(rows) = rows_below(&node.data)
                 && self.is_worth(&rows, &filled)?
-                && let Some(part) = self.part(rows, &filled, state)?
+                && let Some(part) = self.part(rows, 0, &filled, state)?
             {
                 let remote = Arc::new(RemoteExec::new(part, true));
                 node = Transformed::yes(over_rows(&node.data, remote)?);
@@ -273,26 +306,34 @@ impl Spreading {
         .map(|t| t.data)
     }
 
+    /// True if workers group the rows of each other.
+    fn exchanges(&self) -> bool {
+        self.spread.all || self.spread.peers.workers() > 1
+    }
+
     /// True if the rows of splits are fewer than those of the files. The reason why others stay is not kept: their groups
     /// may go.
     fn is_worth(&self, rows: &Arc<dyn ExecutionPlan>, filled: &BTreeSet<u64>) -> Result<bool> {
         Ok(self.spread.all || Extent::of(rows, filled)?.is_reduced)
     }
 
-    /// The part, if workers compute it.
+    /// The part, if workers compute it. They keep the rows of `kept` splits for its tasks.
     fn part(
         &self,
         template: Arc<dyn ExecutionPlan>,
+        kept: usize,
         filled: &BTreeSet<u64>,
         state: &SessionState,
     ) -> Result<Option<Arc<Part>>> {
-        let splits = template.output_partitioning().partition_count();
+        let tasks = template.output_partitioning().partition_count();
+        let splits = if kept > 0 { kept } else { tasks };
         let extent = Extent::of(&template, filled)?;
         let (bytes, build_bytes) = (extent.bytes, extent.build_bytes);
         if bytes < self.spread.least_bytes {
             return Ok(None);
         }
-        let encoded = match self.encoded(&template, splits, &extent, state) {
+        let moves_less = extent.is_reduced || kept > 0;
+        let encoded = match self.encoded(&template, splits, moves_less, &extent, state) {
             Ok(encoded) => Bytes::from(encoded),
             Err(Stays(reason)) => {
                 tracing::debug!(splits, bytes, reason, "a part of the rows stays on the server");
@@ -309,20 +350,22 @@ impl Spreading {
         found.stages.push(RowsStage {
             stage: number,
             splits,
+            parts: (kept > 0).then_some(tasks),
             bytes,
             build_bytes,
             plan_bytes: encoded.len(),
             text: displayable(template.as_ref()).indent(false).to_string(),
         });
         let peers = self.spread.peers.clone();
-        Ok(Some(Arc::new(Part { number, template, splits, bytes, encoded, peers })))
+        Ok(Some(Arc::new(Part { number, template, tasks, kept, bytes, encoded, peers })))
     }
 
-    /// The encoded part, or the reason why it stays.
+    /// The encoded part, or the reason why it stays. `moves_less` if fewer rows come to the server than it would read.
     fn encoded(
         &self,
         template: &Arc<dyn ExecutionPlan>,
         splits: usize,
+        moves_less: bool,
         extent: &Extent,
         state: &SessionState,
     ) -> std::result::Result<Vec<u8>, Stays> {
@@ -336,7 +379,7 @@ impl Spreading {
         if extent.is_filtered_from_outside {
             return Err(Stays("the keys of a join outside of it leave out its rows".into()));
         }
-        if !all && !extent.is_reduced {
+        if !all && !moves_less {
             let reason = "it only reads rows, which the server does as fast as it receives them";
             return Err(Stays(reason.into()));
         }

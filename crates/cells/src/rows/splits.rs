@@ -22,6 +22,7 @@ mod key_filter;
 pub(super) mod keys;
 mod last;
 mod once;
+mod parts;
 mod radix;
 mod scans;
 mod scatter;
@@ -58,6 +59,8 @@ pub(super) use grace::{JoinRules, with_grace_joins};
 use groups::GroupsExec;
 use key_filter::Applied;
 pub(super) use key_filter::{Keys, KeysExec, has_rare_keys};
+pub(super) use parts::{ArrivingPart, PartsExec, aggregate_over};
+pub(super) use scatter::Scattered;
 use sort::SortSplitsExec;
 use std::sync::Arc;
 pub(super) use windows::WindowsExec;
@@ -149,6 +152,25 @@ pub(super) fn over_rows(
     match node.downcast_ref::<GroupsExec>() {
         Some(groups) => Ok(Arc::new(groups.with_rows(rows))),
         None => internal_err!("{} distributes no rows", node.name()),
+    }
+}
+
+/// The groups of each part of the keys of an operator that distributes rows to parts; `None` for other operators.
+pub(super) fn parts_below(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<PartsExec>> {
+    node.downcast_ref::<GroupsExec>().and_then(GroupsExec::parts).map(Arc::new)
+}
+
+/// The operator, with the groups of each part computed elsewhere.
+///
+/// # Errors
+/// An operator without such parts.
+pub(super) fn over_parts(
+    node: &Arc<dyn ExecutionPlan>,
+    parts: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    match node.downcast_ref::<GroupsExec>() {
+        Some(groups) => Ok(Arc::new(groups.with_parts(parts))),
+        None => internal_err!("{} groups no parts", node.name()),
     }
 }
 

@@ -13,7 +13,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use std::time::Duration;
 use tessera_exec::error::{Error, ErrorReport};
-use tessera_exec::rows::{ROWS_REFUSED, RowsDone};
+use tessera_exec::rows::{ROWS_HOLDER_LOST, ROWS_REFUSED, RowsDone};
 use tessera_planner::error::Class;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedMutexGuard, watch};
@@ -55,6 +55,8 @@ pub(super) enum Ended {
     Evicted,
     /// The worker died.
     Died,
+    /// Another worker, at this address, does not give it the rows that it keeps.
+    HolderLost { address: String, reason: String },
     /// The worker cannot run it; another place may.
     Cannot(Error),
     /// A failure that may not repeat.
@@ -138,12 +140,14 @@ impl<'a> Attempt<'a> {
     async fn talk(&mut self, teaching: &mut Option<Teaching>) -> Heard {
         let registry = self.plan.cluster.registry().clone();
         let mut changes = registry.changes();
+        let alone = self.place.as_ref().is_some_and(|place| place.alone);
         let order = RowsOrder {
             query: self.plan.query,
             stage: self.task.stage,
             task: self.task.number,
             header: self.task.header.clone(),
             plan: teaching.is_some().then(|| self.task.plan.clone()),
+            holders: self.plan.holders(self.task, (self.worker, self.address.as_str()), alone),
         };
         let mut answers = match self.call(&order, &mut changes).await {
             Ok(answers) => answers,
@@ -318,6 +322,9 @@ impl<'a> Attempt<'a> {
                 Ended::Failed(Error::PartyLost { party: party(), reason })
             }
             Fault::Failed(words) => match serde_json::from_str::<ErrorReport>(&words) {
+                Ok(ErrorReport { code, message: reason, hint, .. }) if code == ROWS_HOLDER_LOST => {
+                    Ended::HolderLost { address: hint.unwrap_or_default(), reason }
+                }
                 Ok(report) => of_report(report, worker, address),
                 Err(_) => Ended::Over(Error::Broken { what: format!("{address} said: {words}") }),
             },

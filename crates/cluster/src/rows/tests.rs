@@ -1,11 +1,13 @@
 //! Tasks of workers that compute nothing, over the network of this machine.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod parts;
+
 use super::{RowsLost, RowsPlan};
 use crate::net::Fault;
 use crate::registry::Limits;
 use crate::tests::{Bench, MEMORY, plans, runtime, stores};
-use crate::wire::{Load, RowsOrder, to_postcard};
+use crate::wire::{Load, RowsAsk, RowsHolder, RowsOrder, to_postcard};
 use crate::{Ended, Joining, RowsLoad, RowsRunner, Worker};
 use bytes::Bytes;
 use futures::future::join_all;
@@ -16,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tessera_exec::error::{Error, ErrorReport};
-use tessera_exec::rows::{RowsDone, RowsRuns};
+use tessera_exec::rows::{ROWS_HOLDER_LOST, RowsDone, RowsRuns};
 use tessera_exec::task::Sources;
 use tessera_planner::error::Class;
 use tokio::task::AbortHandle;
@@ -42,6 +44,8 @@ enum What {
     Fails(&'static str),
     /// One batch too few.
     Loses,
+    /// Another worker does not give it what it keeps.
+    LacksRows,
 }
 
 /// By the worker, the task and the number of the attempt, from 1.
@@ -133,7 +137,15 @@ fn reported(code: &str) -> Error {
     }))
 }
 
-fn steps(what: What, task: u32) -> VecDeque<Step> {
+/// The error of a task that does not get the rows of the first other one of `holders`.
+fn holder_lost(holders: &[RowsHolder]) -> Error {
+    let hint = holders.iter().find_map(|holder| holder.address.clone());
+    let (code, message) = (ROWS_HOLDER_LOST.into(), "its rows do not come".into());
+    let class = Class::Retry;
+    Error::Reported(Box::new(ErrorReport { code, class, message, hint, may_fit: false }))
+}
+
+fn steps(what: What, task: u32, holders: &[RowsHolder]) -> VecDeque<Step> {
     let batches = |count: usize| {
         let runs = marked(2, &RowsRuns { rows: 1, seconds: 0.1 });
         let batches = (0..count as u64).flat_map(move |number| {
@@ -151,6 +163,7 @@ fn steps(what: What, task: u32) -> VecDeque<Step> {
         What::Cut(count) => torn(count, None),
         What::Hangs(count) => torn(count, Some(Step::Hang)),
         What::Fails(code) => batches(1).chain([Step::Fail(reported(code))]).collect(),
+        What::LacksRows => batches(1).chain([Step::Fail(holder_lost(holders))]).collect(),
         What::Loses => batches(BATCHES as usize - 1).chain([Step::Say(end(BATCHES))]).collect(),
     }
 }
@@ -169,7 +182,7 @@ impl RowsRunner for Fake {
             *attempt
         };
         let what = (self.stage.script)(self.worker, order.task, attempt);
-        let steps = steps(what, order.task);
+        let steps = steps(what, order.task, &order.holders);
         self.stage.orders.lock().unwrap().push((self.worker, order));
         self.running.fetch_add(1, SeqCst);
         let counted = Counted(self.running.clone());
@@ -193,6 +206,10 @@ impl RowsRunner for Fake {
         .boxed()
     }
 
+    fn part(&self, _: RowsAsk) -> BoxStream<'static, Result<Bytes, Error>> {
+        stream::empty().boxed()
+    }
+
     fn forget(&self, query: [u8; 16]) {
         self.known.lock().unwrap().remove(&query);
         self.forgotten.lock().unwrap().push(query);
@@ -200,7 +217,8 @@ impl RowsRunner for Fake {
 
     fn load(&self) -> RowsLoad {
         let done = self.done.load(SeqCst);
-        RowsLoad { running: self.running.load(SeqCst), done, rows: done * 50, bytes: done }
+        let (running, bytes, kept) = (self.running.load(SeqCst), done, 0);
+        RowsLoad { running, done, rows: done * 50, bytes, kept }
     }
 
     fn knows(&self, query: [u8; 16], stage: u32) -> bool {
@@ -250,8 +268,17 @@ fn task(
     task: u32,
     tasks: u32,
 ) -> BoxStream<'static, Result<Bytes, RowsLost>> {
+    task_of_parts(plan, task, (tasks, 0))
+}
+
+/// A task that reads rows of so many splits by parts.
+fn task_of_parts(
+    plan: &Arc<RowsPlan>,
+    task: u32,
+    tasks_and_kept: (u32, u32),
+) -> BoxStream<'static, Result<Bytes, RowsLost>> {
     let header = Bytes::from(format!("task {task}"));
-    plan.task(STAGE, task, tasks, header, Bytes::from_static(b"the plan"))
+    plan.task(STAGE, task, tasks_and_kept, header, Bytes::from_static(b"the plan"))
 }
 
 /// All messages of a task.
@@ -451,6 +478,7 @@ async fn a_worker_that_leaves_gets_no_tasks_and_ends_those_that_it_has() {
         task: 1,
         header: Bytes::from_static(b"task 1"),
         plan: Some(Bytes::from_static(b"the plan")),
+        holders: Vec::new(),
     };
     let body = to_postcard(&order).unwrap();
     let within = Duration::from_secs(5);

@@ -4,8 +4,8 @@ use super::{Bench, loads, plans};
 use crate::net::{Fault, PROTOCOL, Peers};
 use crate::registry::Limits;
 use crate::wire::{
-    Done, Load, News, OrderMessage, OrderProgress, PlanMessage, Reuse, RowsOrder, Said, THE_SERVER,
-    There, from_postcard, to_postcard,
+    Done, Load, News, OrderMessage, OrderProgress, PlanMessage, Reuse, RowsAsk, RowsHolder,
+    RowsOrder, Said, THE_SERVER, There, from_postcard, to_postcard,
 };
 use bytes::Bytes;
 use futures::StreamExt;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tessera_exec::durable::Did;
 use tessera_exec::error::ErrorReport;
-use tessera_exec::rows::{RowsDone, RowsRuns};
+use tessera_exec::rows::{RowsDone, RowsPart, RowsRuns};
 use tessera_exec::task::Sources;
 use tessera_planner::error::Class;
 use tessera_planner::plan::StageId;
@@ -80,7 +80,8 @@ fn messages_are_read_as_they_were_written() {
 }
 
 fn rows_order(plan: Option<Bytes>) -> RowsOrder {
-    RowsOrder { query: [9; 16], stage: 1, task: 2, header: Bytes::from_static(b"\xff\0h"), plan }
+    let (header, holders) = (Bytes::from_static(b"\xff\0h"), Vec::new());
+    RowsOrder { query: [9; 16], stage: 1, task: 2, header, plan, holders }
 }
 
 /// The types of the messages that do not describe themselves, with their fields in order.
@@ -129,7 +130,13 @@ fn messages_are_those_of_the_protocol() {
     for said in [Said::Behind, Said::Runs(progress), wrote, Said::Done(Box::new(done))] {
         tracer.trace_value(&mut samples, &said).unwrap();
     }
-    tracer.trace_value(&mut samples, &rows_order(Some(Bytes::new()))).unwrap();
+    let order = rows_order(Some(Bytes::new()));
+    let RowsOrder { query, stage, header, plan, .. } = order.clone();
+    let holders = vec![RowsHolder { from: 0, to: 3, address: Some("a".into()) }];
+    tracer.trace_value(&mut samples, &RowsOrder { holders, ..order }).unwrap();
+    let ask = RowsAsk { query, stage, from: 0, to: 3, part: 7, header, plan };
+    tracer.trace_value(&mut samples, &ask).unwrap();
+    tracer.trace_value(&mut samples, &RowsPart::default()).unwrap();
     tracer.trace_value(&mut samples, &RowsRuns::default()).unwrap();
     tracer.trace_value(&mut samples, &RowsDone::default()).unwrap();
     let types = tracer.registry_unchecked();

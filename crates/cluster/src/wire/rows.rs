@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   server ─ RowsOrder ─▶ worker ─ answers (tessera_exec::rows) ─▶ server
+//!                           └─ RowsAsk ─▶ another worker ─ answers ─▶ worker
 //! ```
 //! What is in a batch, a plan and a header is the matter of those who compute rows. A server only has to know where a
 //! batch ends, so that it can go on after the loss of a worker, and how many there are.
@@ -24,6 +25,40 @@ pub struct RowsOrder {
     #[serde(with = "one")]
     pub header: Bytes,
     /// The plan of the stage, for a worker that does not know it.
+    #[serde(with = "optional")]
+    pub plan: Option<Bytes>,
+    /// Who keeps the rows that the tasks of the stage read by parts, in the order of the splits.
+    pub holders: Vec<RowsHolder>,
+}
+
+/// A worker that keeps the rows of some splits for the tasks of a stage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowsHolder {
+    /// The first split.
+    pub from: u32,
+    /// The split after the last one.
+    pub to: u32,
+    /// The address of the worker; `None` for the one that gets the task.
+    pub address: Option<String>,
+}
+
+/// Asks a worker for a part of the rows that it keeps, or is to compute and keep.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowsAsk {
+    /// See [`RowsOrder::query`].
+    pub query: [u8; 16],
+    /// The stage.
+    pub stage: u32,
+    /// The first split.
+    pub from: u32,
+    /// The split after the last one.
+    pub to: u32,
+    /// The part.
+    pub part: u32,
+    /// See [`RowsOrder::header`].
+    #[serde(with = "one")]
+    pub header: Bytes,
+    /// See [`RowsOrder::plan`].
     #[serde(with = "optional")]
     pub plan: Option<Bytes>,
 }

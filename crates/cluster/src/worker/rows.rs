@@ -4,14 +4,15 @@
 //! this worker, reads no answers any more, so what it sent is dropped.
 
 use super::{Worker, to_fault};
-use crate::net::Fault;
-use crate::wire::{RowsOrder, from_postcard};
+use crate::net::{Fault, Peers};
+use crate::wire::{RowsAsk, RowsOrder, from_postcard, to_postcard};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 use tessera_exec::error::{Error, ErrorReport};
 use tessera_exec::rows::ROWS_LACKS;
 use tessera_planner::error::Class;
@@ -19,11 +20,17 @@ use tessera_planner::error::Class;
 /// Upper bound on the statements that have rows on a worker, and on the forgotten ones that it remembers.
 const QUERIES_MAX: usize = 1024;
 
+/// Timeout for the first response of another worker.
+const CALL: Duration = Duration::from_secs(30);
+
 /// What a worker does with tasks of rows.
 pub trait RowsRunner: Send + Sync {
     /// Runs a task and yields the messages of its answer. It stops when the stream is dropped. The stream may be polled
     /// on any runtime of tokio.
     fn start(&self, order: RowsOrder) -> BoxStream<'static, Result<Bytes, Error>>;
+
+    /// Yields a part of the rows that this worker keeps, as [`RowsRunner::start`] yields those of a task.
+    fn part(&self, ask: RowsAsk) -> BoxStream<'static, Result<Bytes, Error>>;
 
     /// Ends the tasks of a statement that is over, and drops its stages. Unknown statements are ignored.
     fn forget(&self, query: [u8; 16]);
@@ -46,6 +53,8 @@ pub struct RowsLoad {
     pub rows: u64,
     /// Bytes of these rows.
     pub bytes: u64,
+    /// Stages of which other workers read rows that are kept here.
+    pub kept: u64,
 }
 
 /// What runs rows on a worker, and for which statements.
@@ -114,24 +123,67 @@ impl Rows {
         &self,
         body: &[u8],
     ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
-        let Some(runner) = self.runner.get() else {
-            return Err(to_fault(&unsupported("the worker runs no rows".into())));
-        };
         let order: RowsOrder = from_postcard(body)?;
-        self.begin(order.query)?;
+        let runner = self.runner_of(order.query)?;
         if order.plan.is_none() && !runner.knows(order.query, order.stage) {
-            let lacks = Ok(Bytes::from_static(&[ROWS_LACKS]));
-            return Ok(stream::once(std::future::ready(lacks)).boxed());
+            return Ok(lacks());
         }
         let what = format!("rows, task {} of stage {}", order.task, order.stage);
-        // A panic is an error, never the end of the rows.
-        let answers = AssertUnwindSafe(runner.start(order)).catch_unwind();
-        let answers = answers.map(move |answer| match answer {
-            Ok(answer) => answer.map_err(|e| to_fault(&e)),
-            Err(payload) => Err(to_fault(&Error::of_panic(what.clone(), payload.as_ref()))),
-        });
-        Ok(answers.boxed())
+        Ok(faults(what, runner.start(order)))
     }
+
+    /// Gives another worker a part of the rows that are kept here.
+    pub(super) fn part(
+        &self,
+        body: &[u8],
+    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+        let ask: RowsAsk = from_postcard(body)?;
+        let runner = self.runner_of(ask.query)?;
+        if ask.plan.is_none() && !runner.knows(ask.query, ask.stage) {
+            return Ok(lacks());
+        }
+        let what = format!("rows, part {} of stage {}", ask.part, ask.stage);
+        Ok(faults(what, runner.part(ask)))
+    }
+
+    /// What runs the rows of a statement.
+    fn runner_of(&self, query: [u8; 16]) -> Result<&Arc<dyn RowsRunner>, Fault> {
+        let none = || to_fault(&unsupported("the worker runs no rows".into()));
+        let runner = self.runner.get().ok_or_else(none)?;
+        self.begin(query)?;
+        Ok(runner)
+    }
+}
+
+fn lacks() -> BoxStream<'static, Result<Bytes, Fault>> {
+    let lacks = Ok(Bytes::from_static(&[ROWS_LACKS]));
+    stream::once(std::future::ready(lacks)).boxed()
+}
+
+/// The answers, with faults for errors. A panic is an error, never the end of the rows.
+fn faults(
+    what: String,
+    answers: BoxStream<'static, Result<Bytes, Error>>,
+) -> BoxStream<'static, Result<Bytes, Fault>> {
+    let answers = AssertUnwindSafe(answers).catch_unwind();
+    let answers = answers.map(move |answer| match answer {
+        Ok(answer) => answer.map_err(|e| to_fault(&e)),
+        Err(payload) => Err(to_fault(&Error::of_panic(what.clone(), payload.as_ref()))),
+    });
+    answers.boxed()
+}
+
+/// Asks the worker at an address for a part of the rows that it keeps. Dropping the stream ends the call. It is called on
+/// the runtime of the cluster.
+///
+/// # Errors
+/// Those of [`Peers::action`].
+pub async fn ask_rows(
+    peers: &Peers,
+    address: &str,
+    ask: &RowsAsk,
+) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+    peers.action(address, "rows_part", to_postcard(ask)?, CALL).await
 }
 
 impl Worker {

@@ -44,7 +44,7 @@ impl Peers {
 
     /// Adds the tasks to the progress of the statement; `None` if nothing goes to workers.
     pub(super) fn track(&self, found: &RowsOnWorkers, statement: &Handle) -> Option<TrackedRows> {
-        let tasks = found.stages.iter().map(|stage| stage.splits as u64).sum();
+        let tasks = found.stages.iter().map(|stage| stage.tasks() as u64).sum();
         if tasks == 0 {
             return None;
         }
@@ -62,9 +62,13 @@ impl RowsPeers for Peers {
         }
     }
 
+    fn workers(&self) -> usize {
+        self.cluster.registry().alive().len()
+    }
+
     fn start(&self, task: RowsTask) -> BoxStream<'static, Result<Bytes, RowsFault>> {
-        let RowsTask { stage, task, tasks, header, plan } = task;
-        let messages = self.plan().task(stage, task, tasks, header, plan);
+        let RowsTask { stage, task, tasks, kept, header, plan } = task;
+        let messages = self.plan().task(stage, task, (tasks, kept), header, plan);
         messages.map(|message| message.map_err(fault)).boxed()
     }
 }

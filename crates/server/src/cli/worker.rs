@@ -104,7 +104,7 @@ impl WorkerArgs {
         let runtime =
             Runtime::new(exec, tokio::runtime::Handle::current()).map_err(Error::stage)?;
         let stores = Stores::new(STORAGE);
-        let rows = tessera_engine::rows_runner(&runtime, stores.clone());
+        let rows = tessera_engine::rows_runner(&runtime, stores.clone(), &credentials);
         let worker = Worker::new(
             runtime,
             stores,

@@ -118,7 +118,7 @@ impl TaskChannel {
     /// Starts a task.
     fn rows(&self, part: Arc<Part>, task: usize, context: Arc<TaskContext>) -> Result<TaskRows> {
         let request = Request {
-            tasks: part.splits as u32,
+            tasks: part.tasks as u32,
             batch_rows: u32::try_from(context.session_config().batch_size()).unwrap_or(u32::MAX),
             engine: datafusion::DATAFUSION_VERSION.into(),
         };
@@ -126,6 +126,7 @@ impl TaskChannel {
             stage: part.number,
             task: task as u32,
             tasks: request.tasks,
+            kept: part.kept as u32,
             header: request.write()?,
             plan: part.encoded.clone(),
         });
@@ -269,6 +270,9 @@ impl TaskRows {
                         tracing::trace!(stage, task, rows = runs.rows, "a task of rows runs");
                     }
                     Answer::Done(done) => return self.checked(&done).map(|()| None),
+                    Answer::Part(_) | Answer::Lacks => {
+                        return Err(broken("a worker answers what no task answers".into()));
+                    }
                 },
                 Some(Err(RowsFault::Here(reason))) => self.run_here(&reason)?,
                 Some(Err(RowsFault::Failed(error))) => {

@@ -13,7 +13,9 @@ use super::{functions, scans};
 use crate::error::Error;
 use crate::rows::concat::ConcatExec;
 use crate::rows::runtime::RowsRuntime;
-use crate::rows::splits::{FirstExec, GatherExec, Keys, KeysExec, gathered};
+use crate::rows::splits::{
+    FirstExec, GatherExec, Keys, KeysExec, PartsExec, aggregate_over, gathered,
+};
 use crate::tables::{Places, Registered};
 use datafusion::arrow::datatypes::Schema;
 use datafusion::common::internal_datafusion_err;
@@ -25,6 +27,8 @@ use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, WindowUD
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion_proto::bytes::{
     physical_plan_from_bytes_with_proto_converter, physical_plan_to_bytes_with_proto_converter,
@@ -255,7 +259,7 @@ fn short(reason: &str) -> String {
 /// An operator of ours.
 #[derive(Clone, PartialEq, Message)]
 struct Operator {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6")]
     kind: Option<Kind>,
 }
 
@@ -271,6 +275,8 @@ enum Kind {
     Keys(Box<JoinKeys>),
     #[prost(message, tag = "5")]
     Scan(Box<scans::Scan>),
+    #[prost(message, tag = "6")]
+    Parts(Box<GroupParts>),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -305,7 +311,44 @@ struct JoinKeys {
     rare_max: Option<u64>,
 }
 
+#[derive(Clone, PartialEq, Message)]
+struct GroupParts {
+    /// The aggregate over no rows: the splits are the input of the operator.
+    #[prost(message, optional, tag = "1")]
+    aggregate: Option<protobuf::PhysicalPlanNode>,
+    #[prost(uint64, tag = "2")]
+    parts: u64,
+}
+
 impl RowsCodec {
+    fn parts(
+        &self,
+        parts: &PartsExec,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<GroupParts> {
+        let aggregate = parts.aggregate();
+        let none = Arc::new(EmptyExec::new(aggregate.input().schema()));
+        let aggregate: Arc<dyn ExecutionPlan> = Arc::new(aggregate_over(aggregate, none)?);
+        let aggregate = Some(converter.execution_plan_to_proto(&aggregate, self)?);
+        Ok(GroupParts { aggregate, parts: parts.parts() as u64 })
+    }
+
+    fn parts_of(
+        &self,
+        sent: &GroupParts,
+        input: Arc<dyn ExecutionPlan>,
+        session: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let context = PhysicalPlanDecodeContext::new(session, self);
+        let aggregate = sent.aggregate.as_ref().ok_or_else(|| broken("groups"))?;
+        let aggregate = converter.proto_to_execution_plan(aggregate, &context)?;
+        let aggregate =
+            aggregate.downcast_ref::<AggregateExec>().ok_or_else(|| broken("groups"))?;
+        let parts = usize::try_from(sent.parts).map_err(|_| broken("parts"))?;
+        Ok(Arc::new(PartsExec::new(aggregate_over(aggregate, input)?, parts)))
+    }
+
     fn first(
         &self,
         first: &FirstExec,
@@ -412,6 +455,8 @@ impl PhysicalExtensionCodec for RowsCodec {
             Kind::First(self.first(first, converter)?)
         } else if let Some(keys) = node.downcast_ref::<KeysExec>() {
             Kind::Keys(Box::new(self.keys(keys.keys(), converter)?))
+        } else if let Some(parts) = node.downcast_ref::<PartsExec>() {
+            Kind::Parts(Box::new(self.parts(parts, converter)?))
         } else {
             return Err(self.refuse(node.name().to_string()));
         };
@@ -436,6 +481,7 @@ impl PhysicalExtensionCodec for RowsCodec {
             Kind::First(sent) => self.first_of(sent, one(inputs)?, session, converter),
             Kind::Keys(sent) => self.keys_of(*sent, one(inputs)?, session, converter),
             Kind::Scan(sent) => scans::decoded(self, *sent, session, converter),
+            Kind::Parts(sent) => self.parts_of(&sent, one(inputs)?, session, converter),
         }
     }
 

@@ -4,6 +4,7 @@
 //! server ──▶ worker   Request, and the plan of the stage where the worker lacks it
 //! worker ──▶ server   piece, piece, last piece │ last piece │ Runs │ last piece │ … │ Done
 //!                     └────── one batch ─────┘   one batch
+//! worker ──▶ worker   Part │ last piece │ Runs │ … │ Done
 //! ```
 //! A batch of the worker is one batch of the server: sums of floats add one number for each batch, so a batch that were
 //! split, joined or dropped would change their bits. Batches are Arrow IPC of one stream for a task, cut into pieces. A
@@ -25,8 +26,8 @@ use serde::de::DeserializeOwned;
 use std::mem;
 use tessera_exec::error::Error as ExecError;
 use tessera_exec::rows::{
-    ROWS_BATCH, ROWS_BATCH_BYTES_MAX, ROWS_DONE, ROWS_LACKS, ROWS_PIECE, ROWS_RUNS, RowsDone,
-    RowsRuns,
+    ROWS_BATCH, ROWS_BATCH_BYTES_MAX, ROWS_DONE, ROWS_LACKS, ROWS_PART, ROWS_PIECE, ROWS_RUNS,
+    RowsDone, RowsPart, RowsRuns,
 };
 
 /// Bytes before those of a piece.
@@ -53,6 +54,10 @@ pub(super) enum Answer {
     Piece(Bytes),
     Runs(RowsRuns),
     Done(RowsDone),
+    /// Before the rows of a part that another worker keeps.
+    Part(RowsPart),
+    /// The worker does not know the stage.
+    Lacks,
 }
 
 impl Request {
@@ -71,6 +76,8 @@ impl Answer {
             Some(&(ROWS_PIECE | ROWS_BATCH)) => Ok(Answer::Piece(message)),
             Some(&ROWS_RUNS) => from_postcard(&message[1..]).map(Answer::Runs),
             Some(&ROWS_DONE) => from_postcard(&message[1..]).map(Answer::Done),
+            Some(&ROWS_PART) => from_postcard(&message[1..]).map(Answer::Part),
+            Some(&ROWS_LACKS) => Ok(Answer::Lacks),
             Some(kind) => Err(broken(format!("a worker answers a message of kind {kind}"))),
             None => Err(broken("a worker answers an empty message".into())),
         }
@@ -80,6 +87,11 @@ impl Answer {
 /// Says how far a task is.
 pub(super) fn runs(runs: &RowsRuns) -> Result<Bytes> {
     Ok(to_postcard(vec![ROWS_RUNS], runs)?.into())
+}
+
+/// Says what follows of a part.
+pub(super) fn part(part: &RowsPart) -> Result<Bytes> {
+    Ok(to_postcard(vec![ROWS_PART], part)?.into())
 }
 
 /// Says that a task has sent all of its rows.
@@ -319,7 +331,10 @@ mod tests {
         assert_eq!(Answer::read(super::runs(&runs).unwrap()).unwrap(), Answer::Runs(runs));
         let request = Request { tasks: 3, batch_rows: 8192, engine: "55.2.0".into() };
         assert_eq!(Request::read(&request.write().unwrap()).unwrap(), request);
-        for message in [&b""[..], &[9], &[ROWS_DONE], &[ROWS_LACKS]] {
+        let part = RowsPart { rows: 7, bytes: 1 << 30 };
+        assert_eq!(Answer::read(super::part(&part).unwrap()).unwrap(), Answer::Part(part));
+        assert_eq!(Answer::read(super::lacks()).unwrap(), Answer::Lacks);
+        for message in [&b""[..], &[9], &[ROWS_DONE], &[ROWS_PART]] {
             assert!(Answer::read(Bytes::copy_from_slice(message)).is_err(), "{message:?}");
         }
     }

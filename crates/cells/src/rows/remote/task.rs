@@ -136,7 +136,7 @@ impl RemoteExec {
     /// The node with the boundary below it.
     pub(super) fn with_boundary(&self) -> Result<Self> {
         let task = Arc::new(TaskExec::elsewhere(self.part.clone()));
-        let boundary = NetworkCoalesceExec::try_new(task, self.part.splits, 1)?;
+        let boundary = NetworkCoalesceExec::try_new(task, self.part.tasks, 1)?;
         Ok(RemoteExec {
             part: self.part.clone(),
             is_second: self.is_second,
@@ -167,7 +167,11 @@ impl RemoteExec {
 
 impl DisplayAs for RemoteExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RemoteExec: stage {}, {} splits", self.part.number, self.part.splits)
+        let Part { number, tasks, kept, .. } = &*self.part;
+        match kept {
+            0 => write!(f, "RemoteExec: stage {number}, {tasks} splits"),
+            kept => write!(f, "RemoteExec: stage {number}, {tasks} parts of {kept} splits"),
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 //! Statements with parts on workers in one process, without a network.
 
+mod groups;
+
 use super::message::{Answer, Request};
 use super::*;
 use crate::error::Error;
@@ -27,11 +29,12 @@ use datafusion::prelude::SessionContext;
 use futures::stream;
 use futures::{StreamExt, TryStreamExt};
 use std::path::Path;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use tessera_exec::error::Error as ExecError;
 use tessera_exec::quota::Quota;
-use tessera_exec::rows::ROWS_REFUSED;
+use tessera_exec::rows::{ROWS_HOLDER_LOST, ROWS_REFUSED};
 use tessera_exec::store::Store;
 use tessera_storage::source::{Stores, Versions};
 
@@ -50,8 +53,43 @@ impl World {
     }
 
     fn workers(&self, workers: usize, memory: u64) -> Vec<Arc<RowsTasks>> {
-        let worker = |_| RowsTasks::new(self.runtime(memory), stores());
-        (0..workers).map(worker).collect()
+        self.neighbours(workers, memory, Way::Nothing)
+    }
+
+    /// Workers that give each other the rows that they keep in a way.
+    fn neighbours(&self, workers: usize, memory: u64, way: Way) -> Vec<Arc<RowsTasks>> {
+        let neighbours = Arc::new(Neighbours { workers: Mutex::default(), way });
+        let worker = |_| RowsTasks::new(self.runtime(memory), stores(), neighbours.clone());
+        let all: Vec<_> = (0..workers).map(worker).collect();
+        *neighbours.workers.lock().unwrap() = all.iter().map(Arc::downgrade).collect();
+        all
+    }
+}
+
+/// The workers of a process for each other, by their numbers.
+struct Neighbours {
+    workers: Mutex<Vec<Weak<RowsTasks>>>,
+    way: Way,
+}
+
+impl RowsHolders for Neighbours {
+    fn part(
+        &self,
+        address: &str,
+        part: RowsPartStart,
+    ) -> BoxStream<'static, std::result::Result<Bytes, HolderFault>> {
+        let number: usize = address.parse().unwrap();
+        let worker = self.workers.lock().unwrap()[number].upgrade().unwrap();
+        let messages = without_runs(worker.part(part));
+        let messages = messages.map(|message| message.map_err(HolderFault::Failed));
+        match self.way {
+            Way::Nothing | Way::Late => messages.boxed(),
+            Way::Cut(after) => messages.take(after).boxed(),
+            Way::Lost(after) => {
+                let lost = Err(HolderFault::Lost("on purpose".into()));
+                messages.take(after).chain(stream::iter([lost])).boxed()
+            }
+        }
     }
 }
 
@@ -103,15 +141,29 @@ impl RowsPeers for Loopback {
         self.workers.len() * 4
     }
 
+    fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
     fn start(&self, task: RowsTask) -> BoxStream<'static, std::result::Result<Bytes, RowsFault>> {
         self.started.fetch_add(1, SeqCst);
-        let worker = &self.workers[self.next.fetch_add(1, SeqCst) % self.workers.len()];
+        let workers = self.workers.len();
+        let number = self.next.fetch_add(1, SeqCst) % workers;
+        let worker = &self.workers[number];
+        let cut = |i: usize| (task.kept as usize * i / workers) as u32;
+        let holder = |i: usize| RowsHolder {
+            from: cut(i),
+            to: cut(i + 1),
+            address: (i != number).then(|| i.to_string()),
+        };
+        let holders = (0..workers).map(holder).filter(|holder| holder.from < holder.to);
         let start = RowsStart {
             query: QUERY,
             stage: task.stage,
             task: task.task,
             header: task.header,
             plan: Some(task.plan),
+            holders: holders.collect(),
         };
         let messages = without_runs(worker.start(start)).map(|message| message.map_err(fault));
         match self.way {
@@ -149,7 +201,9 @@ type Messages = BoxStream<'static, std::result::Result<Bytes, ExecError>>;
 /// What a cluster makes of the error of a worker.
 fn fault(error: ExecError) -> RowsFault {
     match error.code() {
-        "memory_exceeded" | ROWS_REFUSED | "not_found" => RowsFault::Here(error.to_string()),
+        "memory_exceeded" | ROWS_REFUSED | ROWS_HOLDER_LOST | "not_found" => {
+            RowsFault::Here(error.to_string())
+        }
         _ => RowsFault::Failed(Box::new(error)),
     }
 }
@@ -289,50 +343,6 @@ async fn parts_that_are_small_or_yield_all_rows_stay() {
     assert!(from_outside.stay.iter().any(|stay| stay.reason == reason), "{from_outside:?}");
 }
 
-/// Workers compute the groups of each split, or its rows: what the first rows decide.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn few_groups_and_the_rows_of_many_come_from_workers() {
-    let (_directory, file) = file();
-    let world = World::new();
-    let server = world.runtime(1 << 30);
-    // The numbers of stages, and those of them that are read.
-    let statements: [(&str, usize, &[usize]); 6] = [
-        ("SELECT g, sum(v) FROM t WHERE k > 5 GROUP BY g", 2, &[0]),
-        ("SELECT k, sum(v), avg(id) FROM t WHERE g > 2 GROUP BY k", 2, &[1]),
-        // The first rows, which the server reads, need the small side: a stage of its own.
-        (
-            "SELECT a.k, sum(a.v) FROM t a JOIN t b ON a.k = b.id WHERE b.g = 5 GROUP BY a.k",
-            3,
-            &[1, 2],
-        ),
-        // These cannot be merged.
-        ("SELECT g, median(v), count(DISTINCT k) FROM t WHERE k > 5 GROUP BY g", 1, &[0]),
-        // Only the groups of splits are fewer than the rows of the file.
-        ("SELECT k, sum(v) FROM t GROUP BY k", 1, &[]),
-        // Bits of a sketch depend on the ends of batches.
-        (
-            "SELECT g, approx_percentile_cont(0.5) WITHIN GROUP (ORDER BY v) FROM t WHERE k > 5 GROUP BY g",
-            0,
-            &[],
-        ),
-    ];
-    for (sql, stages, read) in statements {
-        let alone = answer(&server, sql, &file, None).await.0.unwrap();
-        for way in [Way::Nothing, Way::Late, Way::Lost(0), Way::Lost(1)] {
-            let peers = Loopback::new(&world.workers(3, 1 << 30), way);
-            let started = peers.started.clone();
-            let peers = Arc::new(peers);
-            let spread = RowsSpread { peers, least_bytes: 1, build_bytes: 1 << 30, all: false };
-            let (rows, found) = answer(&server, sql, &file, Some(spread)).await;
-            assert!(rows.unwrap() == alone, "{sql}: {way:?}");
-            assert_eq!(found.stages.len(), stages, "{sql}: {found:?}");
-            assert!(found.stay.is_empty(), "{sql}: {found:?}");
-            let splits = read.iter().map(|&stage| found.stages[stage].splits).sum::<usize>();
-            assert_eq!(started.load(SeqCst), splits, "{sql}: {way:?}");
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_statement_that_is_dropped_leaves_nothing_on_workers() {
     let (_directory, file) = file();
@@ -443,9 +453,9 @@ async fn made(parts: Vec<Vec<Yields>>, way: Way) -> (usize, Option<Error>) {
     let template = Made::plan(parts);
     workers[0].add_stage((QUERY, 1), template.clone(), 8192).unwrap();
     let peers: Arc<dyn RowsPeers> = Arc::new(Loopback::new(&workers, way));
-    let splits = template.output_partitioning().partition_count();
+    let (tasks, kept) = (template.output_partitioning().partition_count(), 0);
     let (bytes, encoded) = (0, Bytes::new());
-    let part = Part { number: 1, template, splits, bytes, encoded, peers: peers.clone() };
+    let part = Part { number: 1, template, tasks, kept, bytes, encoded, peers: peers.clone() };
     let plan = gathered(Arc::new(RemoteExec::new(Arc::new(part), false)));
     let rows = server.state();
     let state = rows.get().unwrap();
@@ -543,7 +553,8 @@ async fn a_worker_says_what_it_lacks_and_what_it_refuses() {
     let engine = datafusion::DATAFUSION_VERSION.to_string();
     let request = Request { tasks: 2, batch_rows: 8192, engine };
     let header = request.write().unwrap();
-    let start = RowsStart { query: QUERY, stage: 1, task: 1, header, plan: None };
+    let holders = Vec::new();
+    let start = RowsStart { query: QUERY, stage: 1, task: 1, header, plan: None, holders };
     assert!(!worker.knows(QUERY, 1));
     let lacks = messages(&worker, start.clone()).await;
     assert_eq!(lacks.into_iter().map(|m| m.unwrap()).collect::<Vec<_>>(), [message::lacks()]);

@@ -7,19 +7,27 @@
 //!        ◀── Done, once the task was joined; its error or its panic otherwise
 //! ```
 //! A stage has one template and one memory pool for all of its tasks: a build side of a join is computed once, and a
-//! stage is to the memory of this process what a statement is. Dropping an answer aborts its task. A long poll ends by
-//! the flag of the stage, which is set when the stage is forgotten, or when the last of its tasks is dropped before its
-//! end; the next task of that stage decodes its plan anew.
+//! stage is to the memory of this process what a statement is. Tasks that group a part of the keys read rows that workers
+//! keep for each other ([`parts`]). Dropping an answer aborts its task. A long poll ends by the flag of the stage, which is
+//! set when the stage is forgotten, or when the last of its tasks is dropped before its end; the next task of that stage
+//! decodes its plan anew.
+
+mod answer;
+mod parts;
+
+pub use parts::{HolderFault, RowsHolder, RowsHolders, RowsPartStart};
 
 use super::codec::{self, Decoded};
-use super::message::{self, BatchWriter, Request, lacks};
+use super::message::{BatchWriter, Request};
 use super::stage::anywhere;
 use super::task::TaskExec;
 use crate::error::Error;
 use crate::rows::splits::{JoinRules, SPLIT_BYTES, with_grace_joins};
 use crate::rows::stop::stoppable;
 use crate::rows::{IsStopped, RowsRuntime};
+use answer::Answer;
 use bytes::Bytes;
+use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::internal_datafusion_err;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
@@ -31,28 +39,27 @@ use datafusion_distributed::{
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use http::HeaderMap;
+use parts::KeptSplits;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tessera_exec::error::{Error as ExecError, ErrorReport};
-use tessera_exec::rows::{ROWS_REFUSED, RowsDone, RowsRuns};
+use tessera_exec::rows::{ROWS_REFUSED, RowsDone};
 use tessera_planner::error::Class;
 use tessera_storage::source::Stores;
 use tokio::sync::{OnceCell, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{Interval, MissedTickBehavior, interval_at};
 use uuid::Uuid;
 
 /// Messages of a task that wait to be sent.
 const WAITING: usize = 2;
 
-/// How often a task says how far it is.
-const RUNS_EVERY: Duration = Duration::from_millis(250);
-
 /// How long a stage without tasks is retained, and how often that is checked.
 const IDLE: Duration = Duration::from_secs(60);
+/// The same for one that keeps rows, which would be computed again. It is forgotten before, unless its server is lost.
+const IDLE_KEPT: Duration = Duration::from_secs(600);
 const IDLE_CHECK: Duration = Duration::from_secs(15);
 
 /// The query and the stage.
@@ -71,6 +78,8 @@ pub struct RowsStart {
     pub header: Bytes,
     /// The plan of the stage, unless the worker has it.
     pub plan: Option<Bytes>,
+    /// Where the rows of the splits are that tasks of the stage read by parts, in the order of the splits.
+    pub holders: Vec<RowsHolder>,
 }
 
 /// What a worker does with tasks of rows.
@@ -86,12 +95,15 @@ pub struct RowsLoad {
     pub bytes: u64,
     /// Stages that are known.
     pub stages: u64,
+    /// Those of them that keep rows for other workers.
+    pub kept: u64,
 }
 
 /// Runs tasks of rows for other processes.
 pub struct RowsTasks {
     runtime: Arc<RowsRuntime>,
     stores: Stores,
+    others: Arc<dyn RowsHolders>,
     worker: Worker,
     stages: Mutex<BTreeMap<Key, KnownStage>>,
     /// Tasks that compute at the same time: each may need memory for a split.
@@ -112,16 +124,29 @@ struct KnownStage {
 
 /// A part of a statement.
 struct Stage {
-    ready: OnceCell<Ready>,
+    ready: OnceCell<Arc<Ready>>,
     is_stopped: Arc<AtomicBool>,
+}
+
+impl Stage {
+    fn kept(&self) -> Option<&KeptSplits> {
+        self.ready.get().map(|ready| &ready.kept)
+    }
+
+    fn keeps_rows(&self) -> bool {
+        self.kept().is_some_and(KeptSplits::has_rows)
+    }
 }
 
 /// A stage whose plan is decoded.
 struct Ready {
     task: Arc<dyn ExecutionPlan>,
     /// What `task` executes.
-    _template: Arc<dyn ExecutionPlan>,
+    template: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
+    /// The encoded plan, for workers that lack it.
+    plan: Bytes,
+    kept: KeptSplits,
     /// Keeps the stores of the plan registered.
     _decoded: Decoded,
 }
@@ -134,13 +159,19 @@ enum Ended {
 }
 
 impl RowsTasks {
-    /// Tasks that use the memory, the scratch space and the threads of a runtime, and open files through `stores`.
-    pub fn new(runtime: Arc<RowsRuntime>, stores: Stores) -> Arc<Self> {
+    /// Tasks that use the memory, the scratch space and the threads of a runtime, and open files through `stores`. They
+    /// read the rows that other workers keep through `others`.
+    pub fn new(
+        runtime: Arc<RowsRuntime>,
+        stores: Stores,
+        others: Arc<dyn RowsHolders>,
+    ) -> Arc<Self> {
         let turns = usize::try_from(runtime.share()).unwrap_or(usize::MAX) / SPLIT_BYTES;
         let (running, done, rows, bytes) = Default::default();
         Arc::new(RowsTasks {
             runtime,
             stores,
+            others,
             worker: Worker::default(),
             stages: Mutex::default(),
             turns: Semaphore::new(turns.clamp(1, Semaphore::MAX_PERMITS)),
@@ -157,19 +188,30 @@ impl RowsTasks {
         self: &Arc<Self>,
         start: RowsStart,
     ) -> BoxStream<'static, Result<Bytes, ExecError>> {
+        let what = format!("task {} of stage {} of rows", start.task, start.stage);
+        self.answer(what, move |run| run.run(start))
+    }
+
+    /// Answers with what runs on the threads of rows.
+    fn answer<F>(
+        self: &Arc<Self>,
+        what: String,
+        run: impl FnOnce(TaskRun) -> F,
+    ) -> BoxStream<'static, Result<Bytes, ExecError>>
+    where
+        F: Future<Output = Result<Ended, ExecError>> + Send + 'static,
+    {
         let threads = match self.runtime.threads() {
             Ok(threads) => threads,
             Err(e) => return stream::iter([Err(reported(e))]).boxed(),
         };
-        let what = format!("task {} of stage {} of rows", start.task, start.stage);
         let (send, messages) = mpsc::channel(WAITING);
         let rows = Arc::new(AtomicU64::new(0));
         let mut task = JoinSet::new();
         let started = Instant::now();
-        let run = TaskRun { tasks: self.clone(), send, rows: rows.clone(), started };
-        task.spawn_on(run.run(start), &threads);
-        let (ticks, has_ended) = (None, false);
-        let answer = Answer { what, messages, task, rows, started, ticks, has_ended };
+        let with = TaskRun { tasks: self.clone(), send, rows: rows.clone(), started };
+        task.spawn_on(run(with), &threads);
+        let answer = Answer::new(what, messages, task, rows, started);
         stream::unfold(answer, |mut answer| async move {
             answer.next().await.map(|message| (message, answer))
         })
@@ -199,12 +241,15 @@ impl RowsTasks {
 
     /// What runs, and what ran.
     pub fn load(&self) -> RowsLoad {
+        let stages = self.stages();
+        let keeps = |known: &&KnownStage| known.stage.kept().is_some_and(|kept| !kept.is_empty());
         RowsLoad {
             running: self.running.load(Relaxed),
             done: self.done.load(Relaxed),
             rows: self.rows.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
-            stages: self.stages().len() as u64,
+            stages: stages.len() as u64,
+            kept: stages.values().filter(keeps).count() as u64,
         }
     }
 
@@ -212,16 +257,17 @@ impl RowsTasks {
         self.stages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a stage, which is new if the task has its plan; `None` if the stage is unknown and has none.
-    fn enter(self: &Arc<Self>, start: &RowsStart) -> Option<InStage> {
-        let key = (start.query, start.stage);
+    /// Enters a stage, which is new if its plan came; `None` if the stage is unknown and it did not.
+    fn enter(self: &Arc<Self>, key: Key, has_plan: bool) -> Option<InStage> {
         let mut stages = self.stages();
         if let Some(known) = stages.get_mut(&key) {
             known.tasks += 1;
             let stage = known.stage.clone();
             return Some(InStage { tasks: self.clone(), key, stage, has_ended: false });
         }
-        start.plan.as_ref()?;
+        if !has_plan {
+            return None;
+        }
         let stage = Arc::new(Stage { ready: OnceCell::new(), is_stopped: Arc::default() });
         let known = KnownStage { stage: stage.clone(), tasks: 1, idle_since: Instant::now() };
         stages.insert(key, known);
@@ -245,7 +291,8 @@ impl RowsTasks {
     /// Drops the stages that have had no task for some time.
     fn drop_idle(&self, now: Instant) {
         self.stages().retain(|_, known| {
-            known.tasks > 0 || now.saturating_duration_since(known.idle_since) < IDLE
+            let idle = if known.stage.keeps_rows() { IDLE_KEPT } else { IDLE };
+            known.tasks > 0 || now.saturating_duration_since(known.idle_since) < idle
         });
     }
 
@@ -254,14 +301,14 @@ impl RowsTasks {
         let rows = self.runtime.state();
         let state = rows.get()?;
         let decoded = codec::decode(plan, state, &self.runtime, &self.stores)?;
-        self.ready(stage, state, decoded, request.batch_rows as usize)
+        self.ready(stage, state, (decoded, plan.clone()), request.batch_rows as usize)
     }
 
     fn ready(
         &self,
         stage: &Stage,
         state: &SessionState,
-        decoded: Decoded,
+        (decoded, plan): (Decoded, Bytes),
         batch_rows: usize,
     ) -> Result<Ready, Error> {
         let flag = stage.is_stopped.clone();
@@ -273,7 +320,8 @@ impl RowsTasks {
         let config = state.config().clone();
         let context = Arc::new(self.runtime.task_context(state, config, None, batch_rows.max(1)));
         let task = Arc::new(TaskExec::here(&template, &context));
-        Ok(Ready { task, _template: template, context, _decoded: decoded })
+        let kept = KeptSplits::default();
+        Ok(Ready { task, template, context, plan, kept, _decoded: decoded })
     }
 }
 
@@ -289,8 +337,8 @@ impl RowsTasks {
         let rows = self.runtime.state();
         let mut stage = Stage { ready: OnceCell::new(), is_stopped: Arc::default() };
         let decoded = Decoded { plan, _stores: Vec::new() };
-        let ready = self.ready(&stage, rows.get()?, decoded, batch_rows)?;
-        stage.ready = OnceCell::new_with(Some(ready));
+        let ready = self.ready(&stage, rows.get()?, (decoded, Bytes::new()), batch_rows)?;
+        stage.ready = OnceCell::new_with(Some(Arc::new(ready)));
         let known = KnownStage { stage: Arc::new(stage), tasks: 1, idle_since: Instant::now() };
         self.stages().insert(key, known);
         Ok(())
@@ -322,7 +370,7 @@ impl Drop for InStage {
         }
         known.tasks -= 1;
         known.idle_since = Instant::now();
-        if known.tasks == 0 && !self.has_ended {
+        if known.tasks == 0 && !self.has_ended && !self.stage.keeps_rows() {
             self.stage.is_stopped.store(true, Relaxed);
             stages.remove(&self.key);
         }
@@ -347,32 +395,61 @@ impl Drop for Counted {
     }
 }
 
+/// A stage that a task has entered.
+struct Staged {
+    within: InStage,
+    ready: Arc<Ready>,
+    request: Request,
+}
+
 impl TaskRun {
-    async fn run(self, start: RowsStart) -> Result<Ended, ExecError> {
-        self.tasks.running.fetch_add(1, Relaxed);
-        let _counted = Counted(self.tasks.clone());
-        let request = Request::read(&start.header).map_err(|e| reported(e.into()))?;
+    /// Enters a stage, and decodes its plan if that is new here; `None` if the plan is unknown and did not come.
+    async fn staged(
+        &self,
+        key: Key,
+        header: &Bytes,
+        plan: Option<&Bytes>,
+    ) -> Result<Option<Staged>, ExecError> {
+        let request = Request::read(header).map_err(|e| reported(e.into()))?;
         if request.engine != datafusion::DATAFUSION_VERSION {
             return Err(refused(&request.engine));
         }
-        let Some(mut within) = self.tasks.enter(&start) else { return Ok(Ended::Lacks) };
+        let Some(within) = self.tasks.enter(key, plan.is_some()) else { return Ok(None) };
         let stage = within.stage.clone();
         let decoded = stage.ready.get_or_try_init(|| async {
-            match &start.plan {
-                Some(plan) => self.tasks.decoded(&stage, plan, &request).map_err(Some),
+            match plan {
+                Some(plan) => {
+                    self.tasks.decoded(&stage, plan, &request).map(Arc::new).map_err(Some)
+                }
                 None => Err(None),
             }
         });
-        let ready = match decoded.await {
-            Ok(ready) => ready,
-            Err(None) => return Ok(Ended::Lacks),
-            Err(Some(e)) => return Err(reported(e)),
+        let decoded = decoded.await;
+        match decoded {
+            Ok(ready) => Ok(Some(Staged { within, ready: ready.clone(), request })),
+            Err(None) => Ok(None),
+            Err(Some(e)) => Err(reported(e)),
+        }
+    }
+
+    async fn run(self, start: RowsStart) -> Result<Ended, ExecError> {
+        self.tasks.running.fetch_add(1, Relaxed);
+        let _counted = Counted(self.tasks.clone());
+        let key = (start.query, start.stage);
+        let staged = self.staged(key, &start.header, start.plan.as_ref()).await?;
+        let Some(Staged { mut within, ready, request }) = staged else { return Ok(Ended::Lacks) };
+        // Held until the end: a task refers to its context weakly.
+        let arriving = self.arriving(&start, &ready).await.map_err(|e| reported(e.into()))?;
+        let task: Arc<dyn ExecutionPlan> = match &arriving {
+            Some(context) => Arc::new(TaskExec::here(&ready.template, context)),
+            None => ready.task.clone(),
         };
         // Held until the task ends or is aborted: then `Worker` drops what it has of the task.
         let (over, until) = oneshot::channel();
-        let rows = self.begun(&start, &request, ready, until).await;
-        let rows = rows.map_err(|e| reported(e.into()))?;
-        let done = self.sent(rows, ready).await.map_err(|e| reported(e.into()))?;
+        let rows = self.begun(&start, &request, task, until).await;
+        let rows = rows.map_err(|e| reported(e.into()))?.boxed();
+        let turns = Some(&self.tasks.turns);
+        let done = self.sent(rows, turns, &ready).await.map_err(|e| reported(e.into()))?;
         drop(over);
         within.has_ended = true;
         self.tasks.done.fetch_add(1, Relaxed);
@@ -384,7 +461,7 @@ impl TaskRun {
         &self,
         start: &RowsStart,
         request: &Request,
-        ready: &Ready,
+        task: Arc<dyn ExecutionPlan>,
         until: oneshot::Receiver<()>,
     ) -> Result<SendableRecordBatchStream, DataFusionError> {
         // `Worker` accepts a plan for a key once, and a task may come again.
@@ -396,7 +473,7 @@ impl TaskRun {
         let plan = SetPlanRequest {
             task_key,
             task_count: request.tasks as usize,
-            plan: MaybeEncoded::Decoded(ready.task.clone()),
+            plan: MaybeEncoded::Decoded(task),
             work_unit_feed_declarations: vec![],
             target_worker_url: anywhere()?,
             query_start_time_ns: 0,
@@ -416,10 +493,11 @@ impl TaskRun {
         streams.pop().ok_or_else(|| internal_datafusion_err!("a task has no rows"))
     }
 
-    /// Computes and sends the batches.
+    /// Computes and sends the batches, each with one of `turns`.
     async fn sent(
         &self,
-        mut rows: SendableRecordBatchStream,
+        mut rows: BoxStream<'static, Result<RecordBatch, DataFusionError>>,
+        turns: Option<&Semaphore>,
         ready: &Ready,
     ) -> Result<RowsDone, DataFusionError> {
         let mut writer = BatchWriter::default();
@@ -428,7 +506,10 @@ impl TaskRun {
             let (messages, count) = {
                 let closed = |_| internal_datafusion_err!("the turns of tasks have ended");
                 // Not held while the reader lets the task wait: another task may have to go first.
-                let _turn = self.tasks.turns.acquire().await.map_err(closed)?;
+                let _turn = match turns {
+                    Some(turns) => Some(turns.acquire().await.map_err(closed)?),
+                    None => None,
+                };
                 let Some(batch) = rows.next().await.transpose()? else { break };
                 (writer.messages(&batch)?, batch.num_rows() as u64)
             };
@@ -437,9 +518,7 @@ impl TaskRun {
             self.rows.fetch_add(count, Relaxed);
             for message in messages {
                 let bytes = message.len() as u64;
-                if self.send.send(message).await.is_err() {
-                    return Err(DataFusionError::External(Box::new(ExecError::Cancelled)));
-                }
+                self.say(message).await?;
                 self.tasks.bytes.fetch_add(bytes, Relaxed);
             }
             self.tasks.rows.fetch_add(count, Relaxed);
@@ -447,57 +526,10 @@ impl TaskRun {
         let (rows, seconds) = (self.rows.load(Relaxed), self.started.elapsed().as_secs_f64());
         Ok(RowsDone { rows, batches, seconds, peak_bytes })
     }
-}
 
-/// The answer of a task, while it is read.
-struct Answer {
-    /// The task, as an error names it.
-    what: String,
-    messages: mpsc::Receiver<Bytes>,
-    /// The one task. Dropping it aborts it.
-    task: JoinSet<Result<Ended, ExecError>>,
-    rows: Arc<AtomicU64>,
-    started: Instant,
-    ticks: Option<Interval>,
-    has_ended: bool,
-}
-
-fn ticks() -> Interval {
-    let mut ticks = interval_at(tokio::time::Instant::now() + RUNS_EVERY, RUNS_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks
-}
-
-impl Answer {
-    async fn next(&mut self) -> Option<Result<Bytes, ExecError>> {
-        if self.has_ended {
-            return None;
-        }
-        let ticks = self.ticks.get_or_insert_with(ticks);
-        let message = tokio::select! {
-            biased;
-            message = self.messages.recv() => message,
-            _ = ticks.tick() => return Some(self.runs()),
-        };
-        if let Some(message) = message {
-            return Some(Ok(message));
-        }
-        // The messages end where the task ends, fails or panics.
-        self.has_ended = true;
-        Some(match self.task.join_next().await {
-            Some(Ok(Ok(Ended::Done(done)))) => message::done(&done).map_err(|e| reported(e.into())),
-            Some(Ok(Ok(Ended::Lacks))) => Ok(lacks()),
-            Some(Ok(Err(e))) => Err(e),
-            Some(Err(e)) if e.is_panic() => {
-                Err(ExecError::of_panic(self.what.clone(), e.into_panic().as_ref()))
-            }
-            Some(Err(_)) | None => Err(ExecError::Cancelled),
-        })
-    }
-
-    fn runs(&self) -> Result<Bytes, ExecError> {
-        let (rows, seconds) = (self.rows.load(Relaxed), self.started.elapsed().as_secs_f64());
-        message::runs(&RowsRuns { rows, seconds }).map_err(|e| reported(e.into()))
+    async fn say(&self, message: Bytes) -> Result<(), DataFusionError> {
+        let has_left = |_| DataFusionError::External(Box::new(ExecError::Cancelled));
+        self.send.send(message).await.map_err(has_left)
     }
 }
 

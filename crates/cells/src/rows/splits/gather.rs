@@ -169,7 +169,11 @@ pub(super) fn bounds(name: &str, context: &TaskContext) -> Bounds {
 
 /// As [`bounds`], for the partitions of a plan. Where they compute elsewhere, turns are those of there: what a partition
 /// needs here is its batches, and those that run here after all wait for each other.
-fn bounds_of(name: &str, plan: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> Bounds {
+pub(super) fn bounds_of(
+    name: &str,
+    plan: &Arc<dyn ExecutionPlan>,
+    context: &TaskContext,
+) -> Bounds {
     let own = bounds(name, context);
     match unchecked(plan).downcast_ref::<RemoteExec>() {
         Some(remote) => Bounds { turns: remote.peers().turns().max(1), ..own },

@@ -6,23 +6,24 @@
 //! ```
 //! Where rows share few groups, each split computes its own and the results are merged in the order of the splits. Where
 //! groups are many, that would compute each group several times: there the rows go to parts by their keys, and each
-//! part computes its groups alone, from rows in their order. The first rows decide, so the choice follows from the data.
-//! Aggregates that cannot be merged, as percentiles, take the second way. A part of many bytes is scattered once more, so
-//! that its groups need little memory; this too follows from the data.
+//! part computes its groups alone, from rows in their order ([`PartsExec`]). The first rows decide, so the choice follows
+//! from the data. Aggregates that cannot be merged, as percentiles, take the second way.
 //!
-//! Workers may compute the groups of each split, if groups are few, and the rows of each split, if groups are many. These
-//! are further inputs, one of which is read instead of the splits. The first rows are read here in any case.
+//! Workers may compute the groups of each split, if groups are few, and the groups of each part or the rows of each split,
+//! if groups are many. These are further inputs, one of which is read instead of the splits. The first rows are read here
+//! in any case.
 
-use super::gather::{bounds, coalesced, gathered};
+use super::gather::{bounds, bounds_of, coalesced, gathered, partitions_of};
 use super::in_order::in_order;
+use super::parts::{PartGroups, PartsExec, STATE, aggregate_over, by_parts, count_parts};
 use super::replaced;
-use super::scatter::{Scatter, Scattered, scattered, value_bytes};
+use super::scatter::value_bytes;
 use crate::rows::single::{self, only_input, shown_by_name, usual};
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::hash_utils::{RandomState, create_hashes};
+use datafusion::common::hash_utils::create_hashes;
+use datafusion::common::internal_err;
 use datafusion::common::utils::memory::get_record_batch_memory_size;
-use datafusion::common::{internal_datafusion_err, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -34,7 +35,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
     PlanProperties,
 };
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use futures::{StreamExt, TryStreamExt};
 use std::collections::HashSet;
 use std::fmt;
@@ -46,26 +47,6 @@ const SAMPLE_BYTES: usize = 8 << 20;
 
 /// Groups are few if so many rows share one on average.
 const ROWS_OF_GROUP: usize = 4;
-
-/// Parts of the keys for each split, and bounds on all parts.
-const PARTS_OF_SPLIT: usize = 4;
-const PARTS: std::ops::RangeInclusive<usize> = 16..=512;
-
-/// A part of more bytes is scattered once more, and those parts again: rows of one key stay together.
-const PART_BYTES: usize = 4 << 20;
-const DEPTH_MAX: usize = 2;
-const PARTS_OF_PART: usize = 64;
-
-/// Rows that wait for their part may take this part of a statement's memory for rows.
-const WAITING_SHARE: usize = 2;
-
-/// Hashes keys for parts, in the same way in each run.
-const STATE: RandomState = state(0);
-
-/// Parts of parts need other hashes.
-const fn state(depth: usize) -> RandomState {
-    RandomState::with_seed(0x7465_7373_6572_6121 + depth as u64)
-}
 
 /// Aggregates whose results for parts of the rows can be merged. Others need the rows of a group at once.
 const MERGED: [&str; 15] = [
@@ -134,13 +115,33 @@ fn final_over(
     Ok(Arc::new(merged))
 }
 
-/// What of the splits is computed elsewhere.
+/// What is computed elsewhere.
 #[derive(Debug, Clone, Default)]
 struct Elsewhere {
     /// The groups of each split.
     groups: Option<Arc<dyn ExecutionPlan>>,
-    /// Their rows.
-    rows: Option<Arc<dyn ExecutionPlan>>,
+    /// For many groups: the rows of each split, or the groups of each part of the keys.
+    many: Option<Many>,
+}
+
+#[derive(Debug, Clone)]
+enum Many {
+    Rows(Arc<dyn ExecutionPlan>),
+    Parts(Arc<dyn ExecutionPlan>),
+}
+
+impl Many {
+    fn plan(&self) -> &Arc<dyn ExecutionPlan> {
+        let (Many::Rows(plan) | Many::Parts(plan)) = self;
+        plan
+    }
+
+    fn with_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Self {
+        match self {
+            Many::Rows(_) => Many::Rows(plan),
+            Many::Parts(_) => Many::Parts(plan),
+        }
+    }
 }
 
 /// Groups of rows, which may be in several splits.
@@ -194,13 +195,25 @@ impl GroupsExec {
     pub(super) fn splits(&self) -> Option<&Arc<dyn ExecutionPlan>> {
         let calls = self.aggregate.aggr_expr();
         let has_sketch = calls.iter().any(|call| call.fun().name().starts_with(SKETCHES));
-        let is_here = self.count_splits() > 1 && self.elsewhere.rows.is_none();
+        let is_here = self.count_splits() > 1 && self.elsewhere.many.is_none();
         (is_here && !has_sketch).then(|| self.aggregate.input())
+    }
+
+    /// The groups of each part of the keys, which may be computed elsewhere where [`GroupsExec::splits`] may be.
+    pub(super) fn parts(&self) -> Option<PartsExec> {
+        self.splits()?;
+        Some(PartsExec::new(self.aggregate.clone(), count_parts(self.count_splits())))
     }
 
     /// The same groups, with the rows of each split from `remote` where groups are many.
     pub(super) fn with_rows(&self, remote: Arc<dyn ExecutionPlan>) -> Self {
-        let elsewhere = Elsewhere { rows: Some(remote), ..self.elsewhere.clone() };
+        let elsewhere = Elsewhere { many: Some(Many::Rows(remote)), ..self.elsewhere.clone() };
+        GroupsExec::of(self.aggregate.clone(), elsewhere)
+    }
+
+    /// The same groups, with those of each part of the keys from `remote` where groups are many.
+    pub(super) fn with_parts(&self, remote: Arc<dyn ExecutionPlan>) -> Self {
+        let elsewhere = Elsewhere { many: Some(Many::Parts(remote)), ..self.elsewhere.clone() };
         GroupsExec::of(self.aggregate.clone(), elsewhere)
     }
 }
@@ -216,8 +229,9 @@ impl ExecutionPlan for GroupsExec {
     usual!(name, properties, expressions of aggregate);
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        let Elsewhere { groups, rows } = &self.elsewhere;
-        self.aggregate.children().into_iter().chain(groups).chain(rows).collect()
+        let Elsewhere { groups, many } = &self.elsewhere;
+        let many = many.as_ref().map(Many::plan);
+        self.aggregate.children().into_iter().chain(groups).chain(many).collect()
     }
 
     fn with_new_children(
@@ -228,16 +242,13 @@ impl ExecutionPlan for GroupsExec {
             return internal_err!("GroupsExec has {} inputs", children.len());
         }
         let mut others = children.split_off(1).into_iter();
+        let Elsewhere { groups, many } = &self.elsewhere;
         let elsewhere = Elsewhere {
-            groups: self.elsewhere.groups.as_ref().and_then(|_| others.next()),
-            rows: self.elsewhere.rows.as_ref().and_then(|_| others.next()),
+            groups: groups.as_ref().and_then(|_| others.next()),
+            many: many.as_ref().and_then(|many| Some(many.with_plan(others.next()?))),
         };
-        let aggregate: Arc<dyn ExecutionPlan> = Arc::new(self.aggregate.clone());
-        let aggregate = replaced(&aggregate, children)?;
-        let aggregate = aggregate
-            .downcast_ref::<AggregateExec>()
-            .ok_or_else(|| internal_datafusion_err!("an aggregate has become another operator"))?;
-        Ok(Arc::new(GroupsExec::of(aggregate.clone(), elsewhere)))
+        let aggregate = aggregate_over(&self.aggregate, only_input(self.name(), children)?)?;
+        Ok(Arc::new(GroupsExec::of(aggregate, elsewhere)))
     }
 
     fn execute(
@@ -282,58 +293,32 @@ async fn groups(
         }
         _ => {}
     }
-    // The same rows, of which those that were read are dropped with `input`.
-    let input = elsewhere.rows.unwrap_or(input);
-    let parts = (splits * PARTS_OF_SPLIT).clamp(*PARTS.start(), *PARTS.end());
-    let schema = aggregate.schema();
-    let of =
-        scattered(input, Scatter::by_keys(keys, parts, STATE), WAITING_SHARE, &context).await?;
-    let (bounds, batch_rows) = (bounds("groups", &context), context.session_config().batch_size());
+    let (schema, batch_rows) = (aggregate.schema(), context.session_config().batch_size());
+    // The rows that were read are dropped with `input` where they come from elsewhere.
+    let input = match elsewhere.many {
+        Some(Many::Parts(remote)) => {
+            let parts = remote.output_partitioning().partition_count();
+            let bounds = bounds_of("groups", &remote, &context);
+            let begin = partitions_of(remote, context);
+            let rows = in_order(parts, begin, get_record_batch_memory_size, bounds);
+            let rows = coalesced(rows, schema.clone(), batch_rows.max(1));
+            return Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)));
+        }
+        Some(Many::Rows(remote)) => remote,
+        None => input,
+    };
+    let parts = count_parts(splits);
+    let of = by_parts(&aggregate, input, parts, &context).await?;
+    let bounds = bounds("groups", &context);
     let groups = Arc::new(PartGroups { aggregate, context });
-    let of = Arc::new(of);
     let begin = Box::new(move |part| groups.clone().of(of.clone(), part, 0));
     let rows = in_order(parts, begin, get_record_batch_memory_size, bounds);
     let rows = coalesced(rows, schema.clone(), batch_rows.max(1));
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
 }
 
-/// Computes the groups of parts of the keys.
-struct PartGroups {
-    aggregate: AggregateExec,
-    context: Arc<TaskContext>,
-}
-
-impl PartGroups {
-    /// The groups of a part that was scattered that many times more.
-    fn of(
-        self: Arc<Self>,
-        of: Arc<Scattered>,
-        part: usize,
-        depth: usize,
-    ) -> BoxStream<'static, Result<RecordBatch>> {
-        stream::once(async move { self.begun(of, part, depth).await }).try_flatten().boxed()
-    }
-
-    async fn begun(
-        self: Arc<Self>,
-        of: Arc<Scattered>,
-        part: usize,
-        depth: usize,
-    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let (bytes, rows) = (of.bytes(part), of.plan(part)?);
-        if bytes <= PART_BYTES || depth == DEPTH_MAX {
-            return Ok(over(&self.aggregate, rows)?.execute(0, self.context.clone())?.boxed());
-        }
-        let parts = (2 * bytes / PART_BYTES).min(PARTS_OF_PART);
-        let scatter = Scatter::by_keys(keys(&self.aggregate), parts, state(depth + 1));
-        let of = Arc::new(scattered(rows, scatter, 4 * WAITING_SHARE, &self.context).await?);
-        let part = move |part| self.clone().of(of.clone(), part, depth + 1);
-        Ok(stream::iter(0..parts).flat_map(part).boxed())
-    }
-}
-
 /// The aggregate over another input with the same columns.
-fn over(
+pub(super) fn over(
     aggregate: &AggregateExec,
     input: Arc<dyn ExecutionPlan>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -341,7 +326,7 @@ fn over(
     replaced(&aggregate, vec![input])
 }
 
-fn keys(aggregate: &AggregateExec) -> Vec<Arc<dyn PhysicalExpr>> {
+pub(super) fn keys(aggregate: &AggregateExec) -> Vec<Arc<dyn PhysicalExpr>> {
     aggregate.group_expr().expr().iter().map(|(key, _)| key.clone()).collect()
 }
 

@@ -5,7 +5,7 @@
 //!                                                          part 1: …                     files, where memory is short
 //! ```
 
-use super::gather::{Unit, bounds, memory_of, partitions_of};
+use super::gather::{Unit, bounds, exactly, memory_of, partitions_of};
 use super::groups::evaluated;
 use super::in_order::{Begin, in_order};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
@@ -27,6 +27,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The part of each row; a row that is in none has the number of parts.
@@ -104,7 +105,7 @@ struct PartRows {
 }
 
 /// The rows of all parts.
-pub(super) struct Scattered {
+pub(in crate::rows) struct Scattered {
     files: SpillManager,
     parts: Vec<PartRows>,
     _memory: MemoryReservation,
@@ -118,12 +119,12 @@ impl fmt::Debug for Scattered {
 
 impl Scattered {
     /// The number of the rows of a part.
-    pub(super) fn count(&self, part: usize) -> usize {
+    pub(in crate::rows) fn count(&self, part: usize) -> usize {
         self.parts[part].count
     }
 
     /// Bytes of the values of a part.
-    pub(super) fn bytes(&self, part: usize) -> usize {
+    pub(in crate::rows) fn bytes(&self, part: usize) -> usize {
         self.parts[part].bytes
     }
 
@@ -135,7 +136,10 @@ impl Scattered {
     }
 
     /// The rows of a part, in order.
-    pub(super) fn rows(&self, part: usize) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    pub(in crate::rows) fn rows(
+        &self,
+        part: usize,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let PartRows { file, rows, .. } = &self.parts[part];
         let rows = stream::iter(rows.clone().into_iter().map(Ok));
         match file {
@@ -144,6 +148,15 @@ impl Scattered {
             }
             None => Ok(rows.boxed()),
         }
+    }
+
+    /// As [`Scattered::rows`], in batches of so many rows, which share no memory with other parts.
+    pub(in crate::rows) fn apart(
+        &self,
+        part: usize,
+        batch_rows: usize,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        Ok(exactly(self.rows(part)?, self.files.schema().clone(), batch_rows))
     }
 }
 
@@ -174,8 +187,9 @@ pub(super) async fn scattered(
     share: usize,
     context: &Arc<TaskContext>,
 ) -> Result<Scattered> {
+    let splits = input.output_partitioning().partition_count();
     let mut lists = Lists::new(input.schema(), scatter, share, context);
-    lists.read(input, context).await?;
+    lists.read(input, 0..splits, context).await?;
     lists.finish()
 }
 
@@ -245,17 +259,18 @@ impl Lists {
         }
     }
 
-    /// Distributes the rows of all splits of an input, behind those that it has.
+    /// Distributes the rows of some splits of an input, behind those that it has.
     pub(super) async fn read(
         &mut self,
         input: Arc<dyn ExecutionPlan>,
+        splits: Range<usize>,
         context: &Arc<TaskContext>,
     ) -> Result<()> {
-        let splits = input.output_partitioning().partition_count();
-        let rows = partitions_of(input, context.clone());
+        let (first, of_input) = (splits.start, partitions_of(input, context.clone()));
+        let rows: Begin<RecordBatch> = Box::new(move |split| of_input(first + split));
         let begin = units(rows, self.schema.clone(), Unit::of(context), self.scatter.clone());
         let size = |unit: &Sorted| get_record_batch_memory_size(&unit.rows);
-        let mut units = in_order(splits, begin, size, bounds("scattered rows", context));
+        let mut units = in_order(splits.len(), begin, size, bounds("scattered rows", context));
         while let Some(unit) = units.try_next().await? {
             self.add(unit)?;
         }

@@ -2,7 +2,7 @@
 
 use super::{PLAN_BYTES_MAX, RowsCodec, scans, short};
 use crate::rows::concat::ConcatExec;
-use crate::rows::splits::{FirstExec, GatherExec, Keys, KeysExec};
+use crate::rows::splits::{FirstExec, GatherExec, Keys, KeysExec, PartsExec};
 use crate::walk::Walk;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::common::internal_err;
@@ -71,7 +71,8 @@ fn of_node(node: &Arc<dyn ExecutionPlan>) -> Option<String> {
         || node.is::<GatherExec>()
         || node.is::<ConcatExec>()
         || node.is::<FirstExec>()
-        || node.is::<KeysExec>();
+        || node.is::<KeysExec>()
+        || node.is::<PartsExec>();
     (!is_sent).then(|| node.name().to_string())
 }
 

@@ -5,7 +5,7 @@ use crate::lift::{Unnamed, ranked};
 use crate::rows::physical::physical;
 use crate::rows::runtime::RowsState;
 use crate::rows::splits::tests::{QUERIES, file};
-use crate::rows::splits::{SplitSize, part_below, rows_below};
+use crate::rows::splits::{SplitSize, part_below, parts_below, rows_below};
 use crate::tables::{OpenedTable, TableFormat};
 use crate::walk::Walk;
 use datafusion::arrow::array::{ArrayRef, DictionaryArray, Int64Array, StringArray};
@@ -75,6 +75,7 @@ impl Process {
         plan.each(|node| {
             parts.extend(part_below(node)?.map(|below| below.part));
             parts.extend(rows_below(node));
+            parts.extend(parts_below(node).map(|parts| -> Arc<dyn ExecutionPlan> { parts }));
             Ok(TreeNodeRecursion::Continue)
         })
         .unwrap();

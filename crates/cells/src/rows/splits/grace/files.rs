@@ -267,7 +267,8 @@ async fn in_files(
     let first = inputs.first().ok_or_else(|| internal_datafusion_err!("there is no input"))?;
     let mut lists = Lists::new(first.schema(), scatter, WAITING_SHARE, context);
     for input in inputs {
-        lists.read(input, context).await?;
+        let splits = input.properties().output_partitioning().partition_count();
+        lists.read(input, 0..splits, context).await?;
     }
     // The memory is for the tables.
     lists.spill()?;

@@ -328,6 +328,22 @@ impl Cluster {
         }
     }
 
+    /// Waits until so many workers or more run orders of a statement, which must not be over before: one that is not
+    /// held up may be, as workers say only with their next beat that they work.
+    pub(crate) fn until_some_work(&self, workers: usize, is_over: impl Fn() -> bool) {
+        let work = |w: &&Value| w["orders"].as_u64() > Some(0);
+        let told = || {
+            let statements = self.ask("GET", "/v1/statements", "").map(|reply| reply.body);
+            format!("{}\n{statements:?}\n{}", self.told(), logs(&self.path("logs")))
+        };
+        let begun = Instant::now();
+        while self.alive().iter().filter(work).count() < workers {
+            assert!(!is_over(), "it is over before {workers} workers work:\n{}", told());
+            assert!(begun.elapsed() < PATIENCE, "{workers} workers do not work:\n{}", told());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Waits until workers have nothing of any statement, but what they retain for later ones.
     pub(crate) fn is_quiet(&self, what: &str) {
         let begun = Instant::now();

@@ -9,6 +9,7 @@
 //!   error     the step fails otherwise
 //!   sleep     the step takes 100 ms more
 //!   stall     the step takes 3 s more, as on a disk that is busy
+//!   wait:P    the step waits until there is a file at the path P
 //! ```
 //! `operand.sort`, with the name of any kind of stage, is the point where its operands run; `rows.batch` is the one where
 //! a worker sends a batch of rows. `@n` selects the n-th time
@@ -105,6 +106,7 @@ pub fn check() -> Result<(), String> {
 #[cfg(debug_assertions)]
 mod debug {
     use std::io::{Error, ErrorKind, Result};
+    use std::path::{Path, PathBuf};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use std::time::Duration;
@@ -116,6 +118,7 @@ mod debug {
         Error,
         Sleep,
         Stall,
+        Wait(&'static Path),
     }
 
     #[derive(Debug)]
@@ -168,11 +171,17 @@ mod debug {
                     "error" => What::Error,
                     "sleep" => What::Sleep,
                     "stall" => What::Stall,
-                    _ => {
-                        return Err(format!(
-                            "`{what}` in `{part}` is not one of abort, enospc, error, sleep, stall"
-                        ));
-                    }
+                    _ => match what.strip_prefix("wait:") {
+                        // Fail-points are parsed once in a process.
+                        Some(path) => {
+                            What::Wait(Box::leak(PathBuf::from(path).into_boxed_path()))
+                        }
+                        None => {
+                            return Err(format!(
+                                "`{what}` in `{part}` is not one of abort, enospc, error, sleep, stall, wait:PATH"
+                            ));
+                        }
+                    },
                 };
                 Ok(Fault { name: name.into(), what, at, reached: AtomicU64::new(0) })
             })
@@ -199,6 +208,12 @@ mod debug {
                     std::thread::sleep(Duration::from_secs(3));
                     continue;
                 }
+                What::Wait(path) => {
+                    while !path.exists() {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                    continue;
+                }
             };
         }
         Ok(())
@@ -212,10 +227,14 @@ mod debug {
         #[test]
         fn what_is_written_is_read_or_refused() {
             assert!(parse("").unwrap().is_empty());
-            let two = parse("spill.write=enospc; catalog.put=abort@3;").unwrap();
-            let told: Vec<_> = two.iter().map(|f| (f.name.as_str(), f.what, f.at)).collect();
-            let expected =
-                [("spill.write", What::NoSpace, None), ("catalog.put", What::Abort, Some(3))];
+            let all =
+                parse("spill.write=enospc; catalog.put=abort@3;publish=wait:/tmp/a@2").unwrap();
+            let told: Vec<_> = all.iter().map(|f| (f.name.as_str(), f.what, f.at)).collect();
+            let expected = [
+                ("spill.write", What::NoSpace, None),
+                ("catalog.put", What::Abort, Some(3)),
+                ("publish", What::Wait(Path::new("/tmp/a")), Some(2)),
+            ];
             assert_eq!(told, expected);
             for (bad, why) in [
                 ("spill.write", "name=what"),

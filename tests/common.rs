@@ -284,6 +284,11 @@ impl Hold {
     pub(crate) fn let_go(&self) {
         fs::write(&self.0, b"").unwrap();
     }
+
+    /// Who comes from now on waits again.
+    pub(crate) fn close(&self) {
+        fs::remove_file(&self.0).unwrap();
+    }
 }
 
 /// Whether bytes of a connection go on, wait, or end with it.

@@ -1,7 +1,7 @@
 //! What a server owes when it is killed, or another one takes its place: what it said was stopped is not begun again,
 //! what it had begun on workers goes on there, and it does not say that it is ready.
 
-use crate::cluster::{Cluster, never_fails, signal};
+use crate::cluster::{Cluster, lost_after, never_fails, signal};
 use crate::common::{Hold, until};
 use crate::restart::{Place, accepted, end, is_over, result, submit};
 use nix::sys::signal::Signal::SIGKILL;
@@ -104,8 +104,7 @@ fn a_server_that_starts_again_waits_for_its_workers() {
         return;
     }
     // The next server waits as long as that for the second worker once the first one has joined.
-    let environment = vec![("TESSERA_WORKER_TIMEOUT".to_owned(), "5".to_owned())];
-    let mut cluster = Cluster::start_in(environment, 0);
+    let mut cluster = Cluster::start_in(lost_after(5), 0);
     let (hold, join) = (Hold::new(&cluster.path("")), cluster.join.clone());
     (0..2).for_each(|_| cluster.start_worker_at(&join, &[], &hold.at("operand.fused")));
     cluster.wait_for(2);

@@ -1,7 +1,7 @@
 //! What happens to several workers at once: a rack that restarts, a wire between workers that is cut, a worker that
 //! stands still, one that may not have the memory that it was promised.
 
-use crate::cluster::{Cluster, failing, free_port, never_fails, signal};
+use crate::cluster::{Cluster, failing, free_port, lost_after, never_fails, signal};
 use crate::common::{Flow, Hold, carry, until};
 use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP};
 use nix::unistd::Pid;
@@ -32,8 +32,7 @@ fn a_rack_that_restarts_is_no_poison() {
         return;
     }
     // A worker that is only slow is not to be counted as lost.
-    let environment = vec![("TESSERA_WORKER_TIMEOUT".to_owned(), "5".to_owned())];
-    let mut cluster = Cluster::start_in(environment, 0);
+    let mut cluster = Cluster::start_in(lost_after(5), 0);
     let hold = Hold::new(&cluster.path(""));
     start_held(&mut cluster, 3, &hold);
     cluster.wait_for(3);

@@ -8,8 +8,7 @@
 //!   enospc    the step fails as on a full device
 //!   error     the step fails otherwise
 //!   sleep     the step takes 100 ms more
-//!   stall     the step takes 3 s more, as on a disk that is busy
-//!   wait:P    the step waits until there is a file at the path P
+//!   wait:P    the step waits until there is a file at the path P, as on a disk that is busy
 //! ```
 //! `operand.sort`, with the name of any kind of stage, is the point where its operands run; `rows.batch` is the one where
 //! a worker sends a batch of rows. `@n` selects the n-th time
@@ -117,7 +116,6 @@ mod debug {
         NoSpace,
         Error,
         Sleep,
-        Stall,
         Wait(&'static Path),
     }
 
@@ -170,7 +168,6 @@ mod debug {
                     "enospc" => What::NoSpace,
                     "error" => What::Error,
                     "sleep" => What::Sleep,
-                    "stall" => What::Stall,
                     _ => match what.strip_prefix("wait:") {
                         // Fail-points are parsed once in a process.
                         Some(path) => {
@@ -178,7 +175,7 @@ mod debug {
                         }
                         None => {
                             return Err(format!(
-                                "`{what}` in `{part}` is not one of abort, enospc, error, sleep, stall, wait:PATH"
+                                "`{what}` in `{part}` is not one of abort, enospc, error, sleep, wait:PATH"
                             ));
                         }
                     },
@@ -202,10 +199,6 @@ mod debug {
                 What::Error => Err(Error::other(format!("the fail-point `{name}`"))),
                 What::Sleep => {
                     std::thread::sleep(Duration::from_millis(100));
-                    continue;
-                }
-                What::Stall => {
-                    std::thread::sleep(Duration::from_secs(3));
                     continue;
                 }
                 What::Wait(path) => {

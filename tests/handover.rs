@@ -93,7 +93,9 @@ fn a_server_whose_place_is_taken_is_not_ready() {
     result(&first, &submit(&first, "SELECT arange(3) AS x"));
     assert_eq!(first.get("/readyz").status, 200);
     let second = p.serve();
-    until("it is not ready", Duration::from_secs(60), || first.get("/readyz").status == 503);
+    until("it is not ready", Duration::from_secs(60), || {
+        first.try_get("/readyz").is_some_and(|reply| reply.status == 503)
+    });
     assert_eq!(first.get("/readyz").json()["error"]["code"], "fenced");
     assert_eq!((first.get("/healthz").status, second.get("/readyz").status), (200, 200));
 }

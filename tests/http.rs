@@ -417,7 +417,6 @@ fn sessions_keep_what_is_theirs_and_expire() {
     until("the session is over", || s.metric("tessera_sessions") == 0.0);
     assert_eq!(run(&a, "SELECT 1").status, 404);
     until("its tensors are gone", || s.metric("tessera_quota_used_bytes") == 0.0);
-    std::thread::sleep(Duration::from_secs(4));
     until("it is forgotten", || s.get(&format!("/v1/statements/{id}")).status == 404);
 }
 

@@ -192,7 +192,10 @@ fn stopped_server_is_fenced(remote: bool) {
         asked.join().unwrap()
     });
     assert_eq!((asked.status, &asked.json()["error"]["code"]), (503, &json!("fenced")));
-    until("it is fenced", PATIENCE, || error(&first, "/readyz")["code"] == "fenced");
+    until("it is fenced", PATIENCE, || {
+        let told = first.try_get("/readyz");
+        told.is_some_and(|reply| reply.json()["error"]["code"] == "fenced")
+    });
     for sql in ["CREATE OR REPLACE TENSOR t AS SELECT 7 AS x", "DROP TENSOR t", "SELECT 1 AS a"] {
         let reply = first.submit(&json!({"sql": sql, "request_id": sql}));
         let error = reply.json()["error"].clone();
@@ -324,7 +327,7 @@ fn one_of_two_standbys_takes_over(remote: bool) {
     let id = accepted(&live, "", "SELECT arange(3) AS x");
     result(&live, &id);
     drop(live);
-    let is_live = |s: &Server| s.get("/readyz").status == 200;
+    let is_live = |s: &Server| s.try_get("/readyz").is_some_and(|reply| reply.status == 200);
     until("one leads", TAKES_OVER, || is_live(&second) || is_live(&third));
     let (winner, other) = if is_live(&second) { (second, third) } else { (third, second) };
     stands_by(&other, &winner);

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// The longest that anything here may take.
+const PATIENCE: Duration = Duration::from_secs(90);
+
 /// Each of 60 sorts takes a tenth of a second where workers sleep.
 const SQL: &str = "SELECT sum(sort(x, axis => 1)[:, 0]) AS s FROM \
      (SELECT random_normal([600, 300], seed => 1, chunks => [10, 300]) AS x) t";
@@ -41,7 +44,7 @@ fn until_a_third_is_stored(warehouse: &Path, id: &str) -> u64 {
         {
             return a.min(b);
         }
-        assert!(begun.elapsed() < Duration::from_secs(30), "{stages:?} chunks are stored");
+        assert!(begun.elapsed() < PATIENCE, "{stages:?} chunks are stored");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -55,7 +58,7 @@ fn finished(cluster: &Cluster, id: &str) -> (String, Value) {
         match status["state"].as_str() {
             Some("FINISHED") => break status,
             Some("FAILED" | "CANCELLED") => panic!("{status}"),
-            _ => assert!(begun.elapsed() < Duration::from_secs(60), "{status}"),
+            _ => assert!(begun.elapsed() < PATIENCE, "{status}"),
         }
     };
     let answer = cluster.ask("GET", &format!("/v1/statements/{id}/result?format=csv"), "");
@@ -116,11 +119,7 @@ fn chunks_outlive_workers_and_servers(remote: bool) {
         assert_eq!(durable["corrupt"], 0, "{what}: {durable}");
         let begun = Instant::now();
         while stored(&warehouse, &id).iter().sum::<u64>() > 0 {
-            assert!(
-                begun.elapsed() < Duration::from_secs(10),
-                "{what}: {:?}",
-                stored(&warehouse, &id)
-            );
+            assert!(begun.elapsed() < PATIENCE, "{what}: {:?}", stored(&warehouse, &id));
             std::thread::sleep(Duration::from_millis(20));
         }
         cluster.is_quiet(&what);
@@ -178,7 +177,7 @@ fn workers_keep_their_chunks_for_the_next_server() {
         if chunks >= SORTS / 3 {
             break chunks;
         }
-        assert!(begun.elapsed() < Duration::from_secs(30), "{cluster}");
+        assert!(begun.elapsed() < PATIENCE, "{cluster}");
         std::thread::sleep(Duration::from_millis(20));
     };
     cluster.kill_server();
@@ -205,6 +204,8 @@ fn a_second_statement_over_the_warehouse_uses_what_workers_have() {
     answer(make);
     let first = "SELECT sum(sort(w, axis => 1)[:, 0]) AS s FROM w";
     let want = answer(first);
+    // Workers retain chunks once they have forgotten the statement: what they told before it began says nothing of that.
+    cluster.is_heard();
     cluster.is_quiet("the first statement");
     let retained = |sql: &str| {
         let analyzed = answer(&format!("EXPLAIN ANALYZE {sql}"));

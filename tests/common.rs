@@ -248,10 +248,46 @@ pub(crate) fn files(at: &Path) -> Vec<PathBuf> {
 
 /// Waits until something is so.
 pub(crate) fn until(what: &str, most: Duration, is_so: impl Fn() -> bool) {
+    until_or_told(what, most, is_so, String::new);
+}
+
+/// The same; a failure says what `told` gives then.
+pub(crate) fn until_or_told(
+    what: &str,
+    most: Duration,
+    is_so: impl Fn() -> bool,
+    told: impl Fn() -> String,
+) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < most, "not in time: {what}");
+        assert!(start.elapsed() < most, "not in time: {what} {}", told());
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Operands of debug builds that wait until a test lets go of them: however fast the machine is, and however late other
+/// processes have their turn, nothing that needs one of these is over before.
+pub(crate) struct Hold(PathBuf);
+
+impl Hold {
+    /// Of processes that end before `directory` does.
+    pub(crate) fn new(directory: &Path) -> Hold {
+        Hold(directory.join("let-go"))
+    }
+
+    /// The value of `TESSERA_FAIL` for processes that wait at a fail-point.
+    pub(crate) fn at(&self, point: &str) -> String {
+        format!("{point}=wait:{}", self.0.display())
+    }
+
+    /// Nobody waits any more.
+    pub(crate) fn let_go(&self) {
+        fs::write(&self.0, b"").unwrap();
+    }
+
+    /// Who comes from now on waits again.
+    pub(crate) fn close(&self) {
+        fs::remove_file(&self.0).unwrap();
     }
 }
 

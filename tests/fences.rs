@@ -456,7 +456,7 @@ impl Drop for Worker {
 #[test]
 fn workers_read_by_the_rules_of_the_server() {
     let world = World::new();
-    let join = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let join = format!("127.0.0.1:{}", crate::cluster::free_port());
     let secret = world.at("cluster.secret");
     let mut command = Command::new(binary());
     command.stdin(Stdio::null()).env("TESSERA_CLUSTER_SECRET_FILE", &secret);

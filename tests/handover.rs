@@ -1,9 +1,9 @@
 //! What a server owes when it is killed, or another one takes its place: what it said was stopped is not begun again,
 //! what it had begun on workers goes on there, and it does not say that it is ready.
 
-use crate::cluster::{Cluster, signal};
-use crate::common::until;
-use crate::restart::{Place, accepted, end, result, submit};
+use crate::cluster::{Cluster, lost_after, never_fails, signal};
+use crate::common::{Hold, until};
+use crate::restart::{Place, accepted, end, is_over, result, submit};
 use nix::sys::signal::Signal::SIGKILL;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -69,7 +69,7 @@ fn a_delete_that_cannot_be_written_down_is_no_delete() {
     let s = p.serve();
     let id = submit(&s, ENDLESS);
     let state = || s.get(&format!("/v1/statements/{id}")).json()["state"].clone();
-    until("it runs", Duration::from_secs(30), || state() == "RUNNING");
+    until("it runs", Duration::from_secs(60), || state() == "RUNNING");
     // Where the records are is a file, of a sudden.
     let records = p.warehouse().join("statements");
     std::fs::rename(&records, p.warehouse().join("aside")).unwrap();
@@ -93,14 +93,23 @@ fn a_server_whose_place_is_taken_is_not_ready() {
     result(&first, &submit(&first, "SELECT arange(3) AS x"));
     assert_eq!(first.get("/readyz").status, 200);
     let second = p.serve();
-    until("it is not ready", Duration::from_secs(10), || first.get("/readyz").status == 503);
+    until("it is not ready", Duration::from_secs(60), || {
+        first.try_get("/readyz").is_some_and(|reply| reply.status == 503)
+    });
     assert_eq!(first.get("/readyz").json()["error"]["code"], "fenced");
     assert_eq!((first.get("/healthz").status, second.get("/readyz").status), (200, 200));
 }
 
 #[test]
 fn a_server_that_starts_again_waits_for_its_workers() {
-    let mut cluster = Cluster::start(2);
+    if never_fails() {
+        return;
+    }
+    // The next server waits as long as that for the second worker once the first one has joined.
+    let mut cluster = Cluster::start_in(lost_after(5), 0);
+    let (hold, join) = (Hold::new(&cluster.path("")), cluster.join.clone());
+    (0..2).for_each(|_| cluster.start_worker_at(&join, &[], &hold.at("operand.fused")));
+    cluster.wait_for(2);
     let sql = "SELECT sum(sin(x) * cos(x)) AS s FROM (SELECT random_uniform([12000000], seed => 1, \
         chunks => [500000]) AS x) t";
     let want = cluster.alone(sql);
@@ -108,14 +117,15 @@ fn a_server_that_starts_again_waits_for_its_workers() {
     let body = json!({"sql": sql, "wait_ms": 0, "request_id": "a"}).to_string();
     let id = cluster.ask("POST", "/v1/statements", &body).unwrap().json()["id"].clone();
     let path = format!("/v1/statements/{}", id.as_str().unwrap());
-    let both_work =
-        || cluster.alive().iter().filter(|w| w["orders"].as_u64() > Some(0)).count() == 2;
-    until("both work", Duration::from_secs(30), both_work);
+    let status = |cluster: &Cluster| cluster.ask("GET", &path, "").unwrap().json();
+    cluster.until_some_work(2, || is_over(&status(&cluster)));
     signal(cluster.server.as_ref().unwrap(), SIGKILL);
     cluster.server = None;
     cluster.start_server();
-    let state = || cluster.ask("GET", &path, "").unwrap().json()["state"].clone();
-    until("it is over", Duration::from_secs(90), || state() == "FINISHED");
+    hold.let_go();
+    until("it is over", Duration::from_secs(90), || is_over(&status(&cluster)));
+    let ended = status(&cluster);
+    assert_eq!(ended["state"], "FINISHED", "{ended}");
     let got = cluster.ask("GET", &format!("{path}/result?format=csv"), "").unwrap();
     assert!(got.status == 200 && got.body.ends_with(&want), "{}", got.body);
     let plan: Value = cluster.ask("GET", &format!("{path}/plan"), "").unwrap().json();

@@ -84,7 +84,7 @@ fn what_a_file_says_of_itself_is_not_believed() {
         assert_eq!((reply.status, error["code"].as_str()), (400, Some(code)), "{name}: {error}");
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(&format!("`{at}`")), "{name}: {message}");
-        assert!(begun.elapsed() < Duration::from_secs(5), "{name}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(30), "{name}: {:?}", begun.elapsed());
     }
     let reply = server.ask("POST", "/v1/query?format=csv", "", b"SELECT 1 AS x");
     assert_eq!(reply.text().trim(), "x\n1");
@@ -159,5 +159,5 @@ fn many_small_files_of_many_columns_are_read_soon() {
     let reply = server.ask("POST", "/v1/query?format=csv", "", sql.as_bytes());
     let (first, last) = (1099 * 1100 / 2, 1099 * 1100 / 2 + 399 * 1100);
     assert_eq!(reply.text().trim(), format!("n,s,t\n1100,{first},{last}"));
-    assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
 }

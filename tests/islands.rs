@@ -107,7 +107,7 @@ fn what_islands_hold_is_counted_and_given_back() {
     }
     // Threads may still hold what they were at.
     let settled = || {
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while quota.used() > 0 && std::time::Instant::now() < until {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }

@@ -146,8 +146,7 @@ fn refusals_come_in_time_and_keep_secrets() {
         assert_eq!(out.status.code(), Some(1), "{told}");
         assert!(told.contains("permission_denied") && !told.contains("not-the-secret"), "{told}");
     }
-    // A port that was free a moment ago.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = format!("127.0.0.1:{}", crate::cluster::free_port());
     let told = s.fails(&format!(
         "COPY (SELECT arange(3) AS x) TO 's3://bkt/x.zarr' STORED AS ZARR OPTIONS ('aws.endpoint' 'http://{free}')"
     ));

@@ -1,11 +1,14 @@
 //! Processes that are killed in the middle of writing: the next one that starts removes what they left, and nothing
 //! of one that lives.
 
-use crate::common::{files, names, tessera};
+use crate::common::{Hold, files, names, tessera};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// The longest that anything here may take: of what is killed while it writes, all is computed before.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Takes far longer than a test.
 const BIG: &str = "random_normal([40000, 10000], seed => 1, chunks => [250, 250])";
@@ -49,8 +52,11 @@ impl Place {
         child.wait().unwrap();
     }
 
+    /// Starts a statement, and returns once `is_so`.
     fn started(&self, sql: &str, what: &str, is_so: impl Fn() -> bool) -> Child {
-        let mut child = self.tessera(&["query", sql]).spawn().unwrap();
+        // The last bytes of a file are not written before the process is killed.
+        let fail = Hold::new(&self.path("")).at("file.finish");
+        let mut child = self.tessera(&["query", sql]).env("TESSERA_FAIL", fail).spawn().unwrap();
         until(what, || {
             assert!(child.try_wait().unwrap().is_none(), "{sql} is over");
             is_so()
@@ -72,7 +78,7 @@ impl Place {
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -196,8 +202,8 @@ fn an_append_that_is_killed_leaves_the_old_cells() {
     let before = answer(&sum);
     assert!(before.contains("3000000"), "{before}");
     // All of it is computed before the first object is written.
-    let big = "random_normal([10000, 10000], seed => 1, chunks => [250, 250])";
-    let append = copy(&labelled(big, 300, 10_000), "append 'day'");
+    let big = "random_normal([4000, 10000], seed => 1, chunks => [250, 250])";
+    let append = copy(&labelled(big, 300, 4000), "append 'day'");
     p.killed(&append, "chunks are written", || count() > old + 30);
     assert_eq!(answer(&sum), before);
     // What it left is behind the end of the next one, and in its last chunk.

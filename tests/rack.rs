@@ -1,8 +1,8 @@
 //! What happens to several workers at once: a rack that restarts, a wire between workers that is cut, a worker that
 //! stands still, one that may not have the memory that it was promised.
 
-use crate::cluster::{Cluster, failing, free_port, signal};
-use crate::common::{Flow, carry, until};
+use crate::cluster::{Cluster, failing, free_port, lost_after, never_fails, signal};
+use crate::common::{Flow, Hold, carry, until};
 use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP};
 use nix::unistd::Pid;
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// The longest that anything here may take.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Takes some seconds on the workers of a debug build, in orders that run all the time.
+/// What all workers run orders of at the same time.
 const LONG: &str = "SELECT sum(sin(x) * cos(x)) AS s FROM (SELECT random_uniform([20000000], seed => 1, \
     chunks => [500000]) AS x) t";
 
@@ -20,28 +20,34 @@ const LONG: &str = "SELECT sum(sin(x) * cos(x)) AS s FROM (SELECT random_uniform
 const SORT: &str = "SELECT sum(sort(rechunk(transpose(sort(x, axis => 1)), chunks => [20, 240]), axis => 1)[:, 0]) \
     AS s FROM (SELECT random_normal([240, 240], seed => 1, chunks => [20, 240]) AS x) t";
 
-fn all_work(cluster: &Cluster, workers: usize) -> bool {
-    let alive = cluster.alive();
-    alive.len() == workers && alive.iter().all(|w| w["orders"].as_u64() > Some(0))
+/// Starts workers that are held up in what they run.
+fn start_held(cluster: &mut Cluster, workers: usize, hold: &Hold) {
+    let join = cluster.join.clone();
+    (0..workers).for_each(|_| cluster.start_worker_at(&join, &[], &hold.at("operand.fused")));
 }
 
 #[test]
 fn a_rack_that_restarts_is_no_poison() {
-    let mut cluster = Cluster::start(3);
+    if never_fails() {
+        return;
+    }
+    // A worker that is only slow is not to be counted as lost.
+    let mut cluster = Cluster::start_in(lost_after(5), 0);
+    let hold = Hold::new(&cluster.path(""));
+    start_held(&mut cluster, 3, &hold);
+    cluster.wait_for(3);
     let want = cluster.alone(LONG);
-    let (http, workers) = (cluster.http(), &mut cluster);
+    let http = cluster.http();
     let asked = std::thread::spawn(move || crate::cluster::query_at(&http, LONG));
-    for _ in 0..2 {
-        until("a worker works", PATIENCE, || {
-            asked.is_finished() || workers.alive().iter().any(|w| w["orders"].as_u64() > Some(0))
-        });
-        if asked.is_finished() {
-            break;
+    for is_last in [false, true] {
+        cluster.until_some_work(1, || asked.is_finished());
+        cluster.workers.iter().for_each(|worker| signal(worker, SIGKILL));
+        cluster.workers.clear();
+        cluster.wait_for(0);
+        if is_last {
+            hold.let_go();
         }
-        workers.workers.iter().for_each(|worker| signal(worker, SIGKILL));
-        workers.workers.clear();
-        workers.wait_for(0);
-        (0..3).for_each(|_| workers.start_worker(&[]));
+        start_held(&mut cluster, 3, &hold);
     }
     let got = asked.join().unwrap();
     assert_eq!((got.status, &got.body), (200, &want));
@@ -66,11 +72,17 @@ fn a_statement_that_kills_the_only_worker_is_poison() {
 
 #[test]
 fn nobody_is_waited_for_longer_than_is_said() {
+    if never_fails() {
+        return;
+    }
     let environment = vec![("TESSERA_WORKER_WAIT".to_owned(), "1".to_owned())];
-    let mut cluster = Cluster::start_in(environment, 2);
+    let mut cluster = Cluster::start_in(environment, 0);
+    let hold = Hold::new(&cluster.path(""));
+    start_held(&mut cluster, 2, &hold);
+    cluster.wait_for(2);
     let http = cluster.http();
     let asked = std::thread::spawn(move || crate::cluster::query_at(&http, LONG));
-    until("both work", PATIENCE, || all_work(&cluster, 2));
+    cluster.until_some_work(2, || asked.is_finished());
     cluster.workers.iter().for_each(|worker| signal(worker, SIGKILL));
     cluster.workers.clear();
     let since = Instant::now();
@@ -189,13 +201,14 @@ fn workers_that_do_not_reach_each_other_have_the_server() {
         let since = Instant::now();
         let got = cluster.query(SORT);
         assert_eq!((got.status, &got.body), (200, &want), "{how:?}");
-        assert!(since.elapsed() < Duration::from_secs(12), "{how:?}: {:?}", since.elapsed());
+        // A route that is cut costs some six seconds: for each worker once, at the same time.
+        assert!(since.elapsed() < Duration::from_secs(20), "{how:?}: {:?}", since.elapsed());
         // Once it is known it costs nothing.
         let since = Instant::now();
         let told = cluster.query(&explain).body;
         assert!(told.contains("passed on by the server"), "{told}");
         assert!(told.contains(" 0 lost"), "{told}");
-        assert!(since.elapsed() < Duration::from_secs(3), "{how:?}: {:?}", since.elapsed());
+        assert!(since.elapsed() < Duration::from_secs(5), "{how:?}: {:?}", since.elapsed());
         until("who does not reach whom is told", PATIENCE, || lacks(&cluster) == ways);
         let shown = cluster.query("SHOW WORKERS").body;
         assert!(shown.contains("it does not reach worker "), "{shown}");
@@ -229,7 +242,7 @@ fn a_restart_kills_what_does_not_answer() {
         now.len() == 2 && now.iter().all(|p| !before.contains(p))
     };
     let since = Instant::now();
-    while !is_new() && since.elapsed() < Duration::from_secs(20) {
+    while !is_new() && since.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(50));
     }
     let done = is_new();

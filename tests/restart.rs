@@ -94,9 +94,14 @@ pub(crate) fn end(s: &Server, id: &str) -> Value {
     let mut status = Value::Null;
     until(id, || {
         status = s.get(&format!("/v1/statements/{id}?wait_ms=5000")).json();
-        matches!(status["state"].as_str(), Some("FINISHED" | "FAILED" | "CANCELLED"))
+        is_over(&status)
     });
     status
+}
+
+/// Whether a status is the last one of a statement.
+pub(crate) fn is_over(status: &Value) -> bool {
+    matches!(status["state"].as_str(), Some("FINISHED" | "FAILED" | "CANCELLED"))
 }
 
 pub(crate) fn result(s: &Server, id: &str) -> String {

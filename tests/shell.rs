@@ -158,14 +158,15 @@ fn settings_and_errors() {
     t.sees("error[unknown_name]").sees("1 | SELECT mean(nope)").sees("^^^^").prompt();
     t.line(".tmier").sees("did you mean `.timer`?").prompt();
     t.line(&format!(".shape {AIR}"))
-        .sees("gust  float32 masked [time: 140, lat: 5, lon: 4]  2,800 cells");
+        .sees("gust  float32 masked [time: 140, lat: 5, lon: 4]  2,800 cells")
+        .prompt();
     t.line(&format!(".chunks gust FROM {AIR}")).sees("chunk of 13.7 KiB").prompt();
     t.line("\\h cumsum").sees("numpy.cumsum").prompt();
     let rc = home.path().join("other.sql");
     std::fs::write(&rc, "SELECT 6 * 7 AS from_rc;\n.quit\n").unwrap();
     let mut t = Terminal::open(home.path(), &[("TESSERA_RC", rc.as_os_str())]);
     assert_eq!(t.ends(), Some(0));
-    assert!(t.written().contains("from_rc"), "{}", t.written());
+    t.sees("from_rc");
 }
 
 #[test]

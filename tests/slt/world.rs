@@ -189,7 +189,7 @@ impl Workers {
             })
         };
         let tasks = (0..workers).map(start).collect();
-        until("workers join", Duration::from_secs(20), || {
+        until("workers join", Duration::from_secs(60), || {
             cluster.registry().alive().len() == workers
         });
         Workers { end, tasks }

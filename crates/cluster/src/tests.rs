@@ -46,9 +46,13 @@ use tonic::transport::{Channel, Endpoint};
 mod membership;
 mod orders;
 mod outputs;
+mod retained;
 mod simulated;
 
 pub(crate) const MEMORY: u64 = 256 << 20;
+
+/// The longest that anything here may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn runtime(memory: u64) -> Runtime {
     let config = Config {
@@ -76,7 +80,8 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) async fn new(workers: usize) -> Self {
-        Bench::with_timeout(workers, Duration::from_millis(1500)).await
+        // Far more than a worker is silent that only waits for its turn on a busy machine.
+        Bench::with_timeout(workers, Duration::from_secs(5)).await
     }
 
     /// A worker without a heartbeat for `dead_after` is lost.
@@ -131,7 +136,7 @@ impl Bench {
     pub(crate) async fn wait_for(&self, workers: usize) {
         let asked = Instant::now();
         while self.cluster.registry().alive().len() != workers {
-            assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", self.cluster.registry());
+            assert!(asked.elapsed() < PATIENCE, "{:?}", self.cluster.registry());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -385,7 +390,7 @@ async fn the_bits_are_those_of_one_machine() {
             if chunks == 0 {
                 break;
             }
-            assert!(asked.elapsed() < Duration::from_secs(5), "{chunks} chunks are left");
+            assert!(asked.elapsed() < PATIENCE, "{chunks} chunks are left");
         }
     }
 }
@@ -470,14 +475,14 @@ async fn who_leaves_hands_nothing_over_and_loses_nothing() {
     let mut bench = Bench::new(2).await;
     bench.workers[0].0.cancel();
     let (_, ended) = bench.workers.remove(0);
-    let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, ended).await.unwrap();
     assert_eq!(ended.unwrap().unwrap(), crate::Ended::Left);
     bench.wait_for(1).await;
     bench.both(&plans()[1].1, &Sources::default()).await;
     // All workers are asked to restart, and do so at their next heartbeat.
     assert_eq!(bench.cluster.registry().restart(Instant::now()), 1);
     let (_, ended) = bench.workers.remove(0);
-    let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, ended).await.unwrap();
     assert_eq!(ended.unwrap().unwrap(), crate::Ended::Restart);
 }
 
@@ -502,7 +507,7 @@ async fn a_statement_that_is_dropped_leaves_nothing() {
             if alive.iter().map(left).sum::<u64>() == 0 {
                 break;
             }
-            assert!(asked.elapsed() < Duration::from_secs(5), "{alive:?}");
+            assert!(asked.elapsed() < PATIENCE, "{alive:?}");
         }
     }
     bench.both(&plans()[0].1, &Sources::default()).await;
@@ -517,7 +522,7 @@ async fn loads(bench: &Bench, what: &str, is: impl Fn(&[Load]) -> bool) -> Vec<L
         if is(&loads) {
             return loads;
         }
-        assert!(asked.elapsed() < Duration::from_secs(10), "{what}: {loads:?}");
+        assert!(asked.elapsed() < PATIENCE, "{what}: {loads:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -535,22 +540,6 @@ async fn a_chunk_is_freed_when_its_last_reader_ran() {
         loads(&bench, &format!("{name}, {chunks} chunks"), held).await;
         // What was freed is computed again if it is needed after all.
         assert_eq!(drive.totals().again, 0, "{name}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn chunks_that_never_change_serve_the_next_plan() {
-    let bench = Bench::new(2).await;
-    let operands = |totals: &Totals| totals.stages.iter().map(|(n, _)| n).sum::<u64>();
-    for (name, t) in plans() {
-        let (_, first) = bench.both(&t, &Sources::default()).await;
-        let has_forgotten = |loads: &[Load]| {
-            loads.iter().all(|l| l.chunks == 0) && loads.iter().any(|l| l.retained > 0)
-        };
-        loads(&bench, name, has_forgotten).await;
-        let (_, second) = bench.both(&t, &Sources::default()).await;
-        assert!(second.retained > 0, "{name}: {second:?}");
-        assert!(operands(&second) < operands(&first), "{name}: {second:?} after {first:?}");
     }
 }
 
@@ -575,25 +564,4 @@ async fn resident(bench: &Bench, sources: &mut Sources, version: Option<String>)
     };
     sources.add(resident.clone(), Origin::Resident(array));
     resident
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn arrays_in_memory_without_a_version_leave_no_chunks() {
-    let bench = Bench::new(2).await;
-    let mut retained = Vec::new();
-    for version in [None, Some("of these cells".into())] {
-        let mut sources = Sources::default();
-        let source = resident(&bench, &mut sources, version).await;
-        let t = plan(512, |b| {
-            let x = b.load(source.into()).unwrap();
-            let s = b.scan(x, ScanKind::Sum, 0).unwrap();
-            vec![b.reduce_axes(s, ReduceKind::Max, &[0]).unwrap()]
-        });
-        bench.both(&t, &sources).await;
-        let has_forgotten = |loads: &[Load]| loads.iter().all(|l| l.chunks == 0);
-        loads(&bench, "forgotten", has_forgotten).await;
-        let (_, second) = bench.both(&t, &sources).await;
-        retained.push(second.retained > 0);
-    }
-    assert_eq!(retained, [false, true]);
 }

@@ -8,7 +8,7 @@
 //!   enospc    the step fails as on a full device
 //!   error     the step fails otherwise
 //!   sleep     the step takes 100 ms more
-//!   stall     the step takes 3 s more, as on a disk that is busy
+//!   wait:P    the step waits until there is a file at the path P, as on a disk that is busy
 //! ```
 //! `operand.sort`, with the name of any kind of stage, is the point where its operands run; `rows.batch` is the one where
 //! a worker sends a batch of rows, and `rows.part` the one where it sends a batch that it keeps to another worker. `@n`
@@ -105,6 +105,7 @@ pub fn check() -> Result<(), String> {
 #[cfg(debug_assertions)]
 mod debug {
     use std::io::{Error, ErrorKind, Result};
+    use std::path::{Path, PathBuf};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use std::time::Duration;
@@ -115,7 +116,7 @@ mod debug {
         NoSpace,
         Error,
         Sleep,
-        Stall,
+        Wait(&'static Path),
     }
 
     #[derive(Debug)]
@@ -167,12 +168,17 @@ mod debug {
                     "enospc" => What::NoSpace,
                     "error" => What::Error,
                     "sleep" => What::Sleep,
-                    "stall" => What::Stall,
-                    _ => {
-                        return Err(format!(
-                            "`{what}` in `{part}` is not one of abort, enospc, error, sleep, stall"
-                        ));
-                    }
+                    _ => match what.strip_prefix("wait:") {
+                        // Fail-points are parsed once in a process.
+                        Some(path) => {
+                            What::Wait(Box::leak(PathBuf::from(path).into_boxed_path()))
+                        }
+                        None => {
+                            return Err(format!(
+                                "`{what}` in `{part}` is not one of abort, enospc, error, sleep, wait:PATH"
+                            ));
+                        }
+                    },
                 };
                 Ok(Fault { name: name.into(), what, at, reached: AtomicU64::new(0) })
             })
@@ -195,8 +201,10 @@ mod debug {
                     std::thread::sleep(Duration::from_millis(100));
                     continue;
                 }
-                What::Stall => {
-                    std::thread::sleep(Duration::from_secs(3));
+                What::Wait(path) => {
+                    while !path.exists() {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
                     continue;
                 }
             };
@@ -212,10 +220,14 @@ mod debug {
         #[test]
         fn what_is_written_is_read_or_refused() {
             assert!(parse("").unwrap().is_empty());
-            let two = parse("spill.write=enospc; catalog.put=abort@3;").unwrap();
-            let told: Vec<_> = two.iter().map(|f| (f.name.as_str(), f.what, f.at)).collect();
-            let expected =
-                [("spill.write", What::NoSpace, None), ("catalog.put", What::Abort, Some(3))];
+            let all =
+                parse("spill.write=enospc; catalog.put=abort@3;publish=wait:/tmp/a@2").unwrap();
+            let told: Vec<_> = all.iter().map(|f| (f.name.as_str(), f.what, f.at)).collect();
+            let expected = [
+                ("spill.write", What::NoSpace, None),
+                ("catalog.put", What::Abort, Some(3)),
+                ("publish", What::Wait(Path::new("/tmp/a")), Some(2)),
+            ];
             assert_eq!(told, expected);
             for (bad, why) in [
                 ("spill.write", "name=what"),

@@ -24,7 +24,7 @@ async fn who_leaves_hands_over_what_is_still_needed() {
         let gone = || bench.cluster.registry().all().iter().filter(|m| is_gone(m.state)).count();
         while gone() < 2 {
             // They do not wait for the statement.
-            assert!(asked.elapsed() < Duration::from_secs(20), "{name}: {leaving:?}");
+            assert!(asked.elapsed() < PATIENCE, "{name}: {leaving:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let all = run(&bench.own, &t, &Sources::default(), Some(shelved)).await;
@@ -56,7 +56,7 @@ async fn a_statement_goes_on_while_workers_leave_and_come() {
     assert!(bench.cluster.registry().is_here(1), "it waits");
     bench.start(MEMORY);
     let (_, ended) = bench.workers.remove(0);
-    let ended = tokio::time::timeout(Duration::from_secs(20), ended).await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, ended).await.unwrap();
     assert_eq!(ended.unwrap().unwrap(), crate::Ended::Left);
     let all = run(&bench.own, &t, &Sources::default(), Some(shelved)).await;
     assert!(all.unwrap() == alone);
@@ -135,7 +135,7 @@ async fn versions_of_the_program_may_differ_within_a_protocol() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_that_die_cost_time_only() {
     for (name, t) in plans() {
-        let mut bench = Bench::new(3).await;
+        let mut bench = Bench::with_timeout(3, Duration::from_millis(1500)).await;
         let alone = run(&bench.own, &t, &Sources::default(), None).await.unwrap();
         let drive = bench.drive(&t, &Sources::default());
         // One dies when some chunks are available, the other when all are.

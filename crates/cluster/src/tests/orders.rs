@@ -238,7 +238,7 @@ async fn a_plan_that_the_server_does_not_run_is_forgotten() {
         if let Err(refused) = peers.action(address, "order", body.clone(), within).await {
             break refused;
         }
-        assert!(asked.elapsed() < Duration::from_secs(20), "the plan is still there");
+        assert!(asked.elapsed() < Duration::from_secs(60), "the plan is still there");
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     assert!(matches!(refused, Fault::NotFound(_)), "{refused:?}");

@@ -3,6 +3,7 @@
 use super::{Bench, loads, numbers, plan, stores};
 use crate::wire::Load;
 use std::sync::Arc;
+use std::time::Duration;
 use tessera_exec::cancel::CancelToken;
 use tessera_exec::order::Shelved;
 use tessera_exec::run::How;
@@ -70,7 +71,7 @@ async fn write(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_workers_wrote_is_neither_fetched_nor_made_again() {
-    let mut bench = Bench::new(2).await;
+    let mut bench = Bench::with_timeout(2, Duration::from_millis(1500)).await;
     // One result is read by the stages of the other; its chunks are retained until the statement ends.
     let t = plan(4096, |b| {
         let x = numbers(b, &[96, 70], &[16, 70]);

@@ -3,6 +3,7 @@
 use super::random::plan as random_plan;
 use super::*;
 use proptest::prelude::*;
+use std::io::Write;
 
 /// Every chunk of the result reads a part of every load.
 fn rechunk(rows: u64, columns: u64, cells: u64, parts: bool) -> Arc<Toy> {
@@ -263,16 +264,20 @@ fn spoil(scratch: &std::path::Path, loss: Loss, most: usize) {
     };
     let files = below(scratch).into_iter().flat_map(|directory| below(&directory));
     for file in files.filter(|f| f.extension().is_some_and(|e| e == "chunk")).take(most) {
-        // A file removed at the same moment has no readers.
+        // A file removed at the same moment has no readers, and must not come back: nobody would remove it again.
         let Ok(mut bytes) = std::fs::read(&file) else { continue };
+        let again = |bytes: &[u8]| {
+            let opened = std::fs::OpenOptions::new().write(true).truncate(true).open(&file);
+            opened.and_then(|mut file| file.write_all(bytes))
+        };
         let _ = match loss {
             Loss::Flipped => {
                 if let Some(first) = bytes.first_mut() {
                     *first ^= 1;
                 }
-                std::fs::write(&file, bytes)
+                again(&bytes)
             }
-            Loss::CutOff => std::fs::write(&file, &bytes[..bytes.len() / 2]),
+            Loss::CutOff => again(&bytes[..bytes.len() / 2]),
             Loss::Removed => std::fs::remove_file(&file),
         };
     }

@@ -189,6 +189,13 @@ def test_coordinates_along_the_dimension_are_appended(con: ts.Connection, tmp_pa
     with pytest.raises(ts.Error) as e:
         con.sql(f"COPY (SELECT t2m FROM '{tmp_path / '1.nc'}') TO '{store}' STORED AS ZARR OPTIONS (append 'time')")
     assert "`lead` of the store has the dimension `time`" in str(e.value)
+    con.sql(f"CREATE TENSOR stored AS SELECT * FROM '{tmp_path / '0.nc'}'")
+    con.sql(f"COPY (SELECT * FROM '{tmp_path / '0.nc'}') TO '{tmp_path / 'again.zarr'}'")
+    con.sql(f"CREATE EXTERNAL TABLE again STORED AS ZARR LOCATION '{tmp_path / 'again.zarr'}'")
+    for name in ["stored", "again"]:
+        con.sql(f"INSERT INTO {name} SELECT * FROM '{tmp_path / '1.nc'}'")
+        con.sql(f"COPY {name} TO '{tmp_path / name}_out.zarr'")
+        xr.testing.assert_equal(opened(tmp_path / f"{name}_out.zarr"), want)
 
 
 def test_a_dataset_of_the_engine_has_its_attributes(con: ts.Connection, source: Path) -> None:

@@ -25,6 +25,7 @@
 //! Invariants: planning reads no data, as labels and small tables are known at bind; this crate does not depend on sessions, statements
 //! or HTTP; the implementation of [`rows::RunTensor`] decides how a scan reads; DataFusion occurs in no public item.
 
+mod clock;
 mod error;
 pub mod lift;
 pub mod rows;

@@ -99,7 +99,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::walk::{Walk, WalkPlan};
-use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
@@ -126,7 +125,7 @@ pub(crate) use shared::SharedRows;
 use shared::{SharedSource, Taken, Which};
 pub use sites::Sites;
 pub(crate) use table::dtype_of_field;
-pub use table::{calendar, dtype_of, field};
+pub use table::{SourceLabels, calendar, dtype_of, field};
 pub(crate) use unnamed::Unnamed;
 #[cfg(test)]
 pub(crate) use unnamed::ranked;
@@ -186,7 +185,7 @@ pub struct CellPlan {
     /// The parts that stay dense, and the clause that forces rows: sentences for EXPLAIN.
     pub notes: Vec<String>,
     /// For each column that is a source's labels of a dimension: these labels, in the source's order.
-    pub orders: Vec<Option<ArrayRef>>,
+    pub orders: Vec<Option<SourceLabels>>,
     /// The expressions that can fail while rows are computed.
     pub sites: Sites,
 }
@@ -277,7 +276,7 @@ fn logical(
 }
 
 /// See [`CellPlan::orders`].
-type Orders = Vec<Option<ArrayRef>>;
+type Orders = Vec<Option<SourceLabels>>;
 
 struct Lift<'a> {
     state: &'a SessionState,

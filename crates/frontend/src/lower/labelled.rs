@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sqlparser::ast::{Query, Spanned};
 use sqlparser::tokenizer::Span;
-use tessera_planner::catalog::{Attrs, Coord, CoordValues};
+use tessera_planner::catalog::{Coord, CoordValues};
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error as PlanError;
 use tessera_planner::ir::{AxisReduce, MapOp, NodeId, Op};
@@ -190,7 +190,7 @@ impl Lowerer<'_, '_> {
             None => None,
         };
         let mut orders = Vec::with_capacity(dense.keys.len());
-        for DenseKey { axis, labels, is_source } in &dense.keys {
+        for DenseKey { axis, labels, is_source, .. } in &dense.keys {
             let mut order = match is_source {
                 true => (0..labels.len() as u64).collect(),
                 false => ascending(labels),
@@ -236,7 +236,7 @@ impl Lowerer<'_, '_> {
                         name: name.clone(),
                         dim: name.clone(),
                         values: key.labels.take(order),
-                        attrs: Attrs::new(),
+                        attrs: key.attrs.clone(),
                     };
                     Dim { name: Some(name.clone()), coord: Some(Arc::new(coord)), group: None }
                 })

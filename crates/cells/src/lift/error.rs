@@ -14,7 +14,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 use tessera_frontend::error::{Error, Position, nearest};
 use tessera_frontend::functions::functions;
 
-use crate::error::{RowsErrorKind, conversion, plain};
+use crate::error::{RowsErrorKind, conversion, plain, spoken_in};
 pub(crate) use calls::{Call, InCall, name_in, placed, spoken};
 
 /// An error of the planner's constructors.
@@ -551,7 +551,7 @@ fn sentence(message: &str) -> String {
     {
         line = line[..end].trim_end();
     }
-    line.trim_end_matches('.').to_string()
+    spoken_in(line.trim_end_matches('.'))
 }
 
 /// The position of the first column in an expression.

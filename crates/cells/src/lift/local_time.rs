@@ -27,6 +27,7 @@ use tessera_planner::dtype::Calendar;
 use super::functions::{columnar, scalar};
 use super::table::calendar;
 use crate::clock;
+use crate::type_name;
 
 /// Name of the function, which no text can produce.
 pub(super) const NAME: &str = "tessera_at_time_zone";
@@ -104,7 +105,7 @@ fn result(time: &Field, zone: &str) -> Result<DataType> {
         other => {
             let what = match calendar(time).filter(|calendar| *calendar != Calendar::Standard) {
                 Some(calendar) => format!("a time of the calendar {}", calendar.name()),
-                None => other.to_string(),
+                None => type_name(other),
             };
             return refused(Error::Cells {
                 code: "type_error",

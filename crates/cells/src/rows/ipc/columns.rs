@@ -4,6 +4,7 @@
 //! are NULL there, as in Parquet.
 
 use super::said;
+use crate::type_name;
 use arrow::array::{RecordBatchOptions, new_null_array};
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
@@ -60,6 +61,7 @@ impl Columns {
             let (name, of_file, of_table) =
                 (field.name(), file.field(at).data_type(), field.data_type());
             if of_file != of_table {
+                let (of_file, of_table) = (type_name(of_file), type_name(of_table));
                 let what =
                     format!("column `{name}` is {of_file}, and that of the table {of_table}");
                 return Err(said(what));

@@ -232,13 +232,13 @@ pub(crate) fn plan(
     tessera_frontend::limits::with_stack(|| {
         let density = form.density;
         let (mut query, mut prepared) = names::prepare(query, tables, because, density, text)?;
-        let sites = Sites::of(&query);
+        let mut lift = Lift::new(state, config, form);
+        lift.sites = Sites::of(&query);
         let taken = match expansion::check(&query) {
             Ok(()) if prepared.reads_only_files() => shared::take_out(&mut query, Which::Grouped),
             Ok(()) => Vec::new(),
             Err(_) => shared::take_out(&mut query, Which::All),
         };
-        let mut lift = Lift { state, config, form, scans: Vec::new(), notes: Vec::new() };
         if density == Density::Off {
             lift.notes.push("rows: all cells, because tessera.lift is off".to_string());
         }
@@ -252,7 +252,8 @@ pub(crate) fn plan(
             shared.push(SharedRows { name, logical });
         }
         let (logical, orders) = lift.planned(query, &prepared, because, form.as_tensors)?;
-        Ok(CellPlan { logical, shared, scans: lift.scans, notes: lift.notes, orders, sites })
+        let Lift { scans, notes, sites, .. } = lift;
+        Ok(CellPlan { logical, shared, scans, notes, orders, sites })
     })
 }
 
@@ -284,6 +285,7 @@ struct Lift<'a> {
     form: Form,
     scans: Vec<TensorScan>,
     notes: Vec<String>,
+    sites: Sites,
 }
 
 /// The plan of a query, and its orders.
@@ -343,6 +345,7 @@ impl Lift<'_> {
                 });
             }
         };
+        self.sites.add_casts(&logical);
         let told = |e: DataFusionError| attempts::told(e, prepared, state);
         if let Some(error) = unreadable::used(&logical, &prepared.tables).map_err(told)? {
             return Err(Error::Bind { error, position: None });

@@ -18,6 +18,7 @@ mod columns;
 mod consteval;
 mod coords;
 mod expr;
+mod flat;
 mod intervals;
 mod kept;
 mod labelled;

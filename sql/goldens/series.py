@@ -102,6 +102,18 @@ same("SELECT w, count(*) AS n FROM (VALUES ('a b a'), ('b')) v(s), unnest(string
 same("SELECT k, count(*) AS n FROM (SELECT k, array_agg(id) AS l FROM counts GROUP BY k) q, unnest(q.l) u(x) GROUP BY k, x ORDER BY ALL")
 same("SELECT DISTINCT k, x > 1 AS b FROM (SELECT k, array_agg(id) AS l FROM counts GROUP BY k) q, unnest(q.l) u(x) ORDER BY ALL")
 
+f.note("Subqueries as values and EXISTS over the elements of lists of the relations outside.")
+same("SELECT id, (SELECT sum(x) FROM unnest(lists.a) u(x)) AS s, (SELECT count(*) FROM unnest(lists.a) u(x)) AS c FROM lists ORDER BY id")
+same("SELECT id, (SELECT max(x) FROM unnest(lists.a) u(x) WHERE x < lists.id) AS m FROM lists ORDER BY id")
+same("SELECT id, 1 + (SELECT count(DISTINCT x) * 10 FROM unnest(lists.s) u(x)) AS n FROM lists ORDER BY id")
+same("SELECT id, (SELECT count(*) FILTER (WHERE x <> 'y') FROM unnest(lists.s) u(x)) AS n FROM lists ORDER BY id")
+same("SELECT id, (SELECT sum(i * x) FROM unnest(lists.a) WITH ORDINALITY u(x, i)) AS s FROM lists ORDER BY id")
+same("SELECT id, (SELECT count(*) FROM range(counts.n) r(i) WHERE i <> 1) AS c FROM counts ORDER BY id")
+same("SELECT id FROM lists WHERE EXISTS (SELECT 1 FROM unnest(lists.a) u(x) WHERE x > 0) ORDER BY id")
+same("SELECT id FROM lists WHERE NOT EXISTS (SELECT 1 FROM unnest(a) u(x)) ORDER BY id")
+same("SELECT id FROM lists WHERE (SELECT min(x) FROM unnest(lists.a) u(x)) = 0 ORDER BY id")
+f.error("SELECT id, (SELECT sum(x) FROM unnest(lists.a) u(x) GROUP BY x) AS s FROM lists", "(unsupported|plan_error)")
+
 f.note("Arguments that the functions do not take.")
 for sql in (
     "SELECT * FROM range(1, 5, 0)",

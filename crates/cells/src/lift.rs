@@ -40,6 +40,7 @@ mod cube;
 mod decimals;
 mod dense;
 mod density;
+mod elements;
 mod error;
 mod escape;
 mod expansion;
@@ -273,7 +274,7 @@ fn logical(
     let plan = mixed::rewrite(plan)?;
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
     let plan = widen::rewrite(rounded::rewrite(time::as_texts(plan)?, state)?)?;
-    counted::rewrite(asof::rewrite(plan, state)?, state)
+    elements::rewrite(counted::rewrite(asof::rewrite(plan, state)?, state)?, state)
 }
 
 /// See [`CellPlan::orders`].

@@ -14,7 +14,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::walk::{Walk, WalkPlan};
-use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
+use arrow::array::{ArrayRef, BooleanArray, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::walk::Walk;
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array,
+    ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array,
     new_empty_array,
 };
 use arrow::compute::{filter, filter_record_batch, take};

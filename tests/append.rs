@@ -170,6 +170,30 @@ fn a_tensor_and_an_external_store_take_inserts() {
 }
 
 #[test]
+fn all_of_a_dataset_and_rows_are_inserted_as_copy_appends_them() {
+    for query in [
+        "SELECT * FROM 'new'",
+        "SELECT * FROM (SELECT * FROM 'new') q",
+        "SELECT * FROM 'new' WHERE day >= 50",
+    ] {
+        let place = Place::open(&[]);
+        let (old, new) = stores(&place, 3);
+        place.run(&format!("CREATE TENSOR t AS SELECT v FROM '{old}'"));
+        place.run(&format!("CREATE EXTERNAL TABLE e STORED AS ZARR LOCATION '{old}'"));
+        for name in ["t", "e"] {
+            place.run(&format!("INSERT INTO {name} {}", query.replace("new", &new)));
+            let sql = format!("SELECT count(v) AS n, sum(v) AS s FROM {name}");
+            assert_eq!(numbers(&place, &sql), [996.0, 12.0 * 3403.0], "{name}: {query}");
+        }
+    }
+    let place = Place::open(&[]);
+    let (old, new) = stores(&place, 3);
+    place.run(&format!("CREATE TENSOR d AS SELECT max(v, axis => ['y', 'x']) AS m FROM '{old}'"));
+    place.run(&format!("INSERT INTO d SELECT day, max(v) AS m FROM '{new}' GROUP BY day"));
+    assert_eq!(numbers(&place, "SELECT count(m) AS n, sum(m) AS s FROM d"), [83.0, 3403.0]);
+}
+
+#[test]
 fn what_has_no_names_or_labels_is_refused_with_the_reason() {
     let place = Place::open(&[]);
     place.run("CREATE TENSOR bare AS SELECT arange(3) AS v");

@@ -222,6 +222,18 @@ fn errors_while_rows_are_computed_underline_the_only_expression_that_can_have_th
         assert!(error(&sql).contains("error[division_by_zero]: an integer was"), "{}", error(&sql));
         assert_eq!(underlined(&sql).as_deref(), place, "{sql}");
     }
+    let texts = "FROM (VALUES ('1', 7, 'x'), ('y', 300, '2')) AS t(s, n, u)";
+    for (query, told, place) in [
+        ("s::int AS x", "cannot convert 'y' to int32", Some("s")),
+        ("n, CAST(s AS int) + 1 AS x", "cannot convert 'y' to int32", Some("s")),
+        ("s::double AS x, try_cast(u AS double) AS y", "cannot convert 'y' to float64", Some("s")),
+        ("n::tinyint AS x, n::bigint AS y", "300 is out of range of int8", Some("n")),
+        ("s::int AS x, u::int AS y", "to int32", None),
+    ] {
+        let sql = format!("SELECT {query} {texts}");
+        assert!(error(&sql).contains(told), "{sql}: {}", error(&sql));
+        assert_eq!(underlined(&sql).as_deref(), place, "{sql}");
+    }
     let sql = format!("SELECT k, (SELECT n {table}) AS x {table}");
     assert!(error(&sql).contains("returned more than one row"), "{}", error(&sql));
     assert!(underlined(&sql).is_some_and(|place| place.starts_with("SELECT n FROM")), "{sql}");

@@ -102,6 +102,23 @@ def test_conditions_on_labels_keep_the_dataset(con: ts.Connection, source: Path,
         for ending in ["zarr", "nc"]:
             con.sql(f"COPY (SELECT * FROM '{source}' s WHERE {condition}) TO '{tmp_path / 'out'}.{ending}' (overwrite true)")
             xr.testing.assert_identical(opened(tmp_path / f"out.{ending}"), of)
+        inside = f"SELECT * FROM '{source}' s WHERE {condition}"
+        con.sql(f"CREATE OR REPLACE VIEW cut AS {inside}")
+        for query in [
+            f"WITH d AS ({inside}) SELECT * FROM d",
+            f"SELECT * FROM ({inside}) q",
+            "SELECT * FROM cut",
+            f"WITH c AS (SELECT 1 AS one), d AS ({inside}), e AS (SELECT * FROM d f) SELECT * FROM (SELECT * FROM e) g WHERE g.x < 9",
+        ]:
+            con.sql(f"COPY ({query}) TO '{tmp_path / 'inside.zarr'}' (overwrite true)")
+            xr.testing.assert_identical(opened(tmp_path / "inside.zarr"), of)
+    query = f"""
+        WITH a AS (SELECT * EXCLUDE (crs) FROM '{source}' WHERE x > 0), b AS (SELECT * FROM a q WHERE q.y < 3)
+        SELECT *, height AS level FROM b c WHERE c.time > '2020-01-01'
+    """
+    con.sql(f"COPY ({query}) TO '{tmp_path / 'levels.zarr'}'")
+    levels = want.drop_vars("crs").isel(time=[1, 2], y=[0, 1, 2], x=[1, 2, 3, 4])
+    xr.testing.assert_equal(opened(tmp_path / "levels.zarr"), levels.assign_coords(level=levels.height))
     con.sql(f"CREATE VIEW most AS SELECT * EXCLUDE (orog) FROM '{source}'")
     con.sql("CREATE TENSOR part AS SELECT *, height AS level FROM most WHERE x > 2")
     con.sql(f"COPY part TO '{tmp_path / 'part.nc'}'")
@@ -189,6 +206,13 @@ def test_coordinates_along_the_dimension_are_appended(con: ts.Connection, tmp_pa
     with pytest.raises(ts.Error) as e:
         con.sql(f"COPY (SELECT t2m FROM '{tmp_path / '1.nc'}') TO '{store}' STORED AS ZARR OPTIONS (append 'time')")
     assert "`lead` of the store has the dimension `time`" in str(e.value)
+    con.sql(f"CREATE TENSOR stored AS SELECT * FROM '{tmp_path / '0.nc'}'")
+    con.sql(f"COPY (SELECT * FROM '{tmp_path / '0.nc'}') TO '{tmp_path / 'again.zarr'}'")
+    con.sql(f"CREATE EXTERNAL TABLE again STORED AS ZARR LOCATION '{tmp_path / 'again.zarr'}'")
+    for name in ["stored", "again"]:
+        con.sql(f"INSERT INTO {name} SELECT * FROM '{tmp_path / '1.nc'}'")
+        con.sql(f"COPY {name} TO '{tmp_path / name}_out.zarr'")
+        xr.testing.assert_equal(opened(tmp_path / f"{name}_out.zarr"), want)
 
 
 def test_a_dataset_of_the_engine_has_its_attributes(con: ts.Connection, source: Path) -> None:

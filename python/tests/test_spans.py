@@ -66,6 +66,28 @@ def test_in_sql_they_are_numbers_of_their_unit(con: ts.Connection, ds: xr.Datase
 
 
 @pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT step, avg(t2m) AS t FROM ds GROUP BY step",
+        "SELECT step, avg(t2m) AS t FROM ds WHERE t2m >= 0 GROUP BY step ORDER BY step DESC",
+        "SELECT [step], avg(t2m) AS t FROM ds GROUP BY step",
+        "SELECT a.step, avg((a.t2m + b.t2m) / 2) AS t FROM ds a JOIN ds b ON a.step = b.step AND a.lat = b.lat GROUP BY a.step",
+        "WITH q AS (SELECT step, t2m FROM ds) SELECT step, avg(t2m) AS t FROM q GROUP BY step",
+        "SELECT step, median(t2m) AS t FROM ds GROUP BY step HAVING count(*) > 2",
+        "SELECT step, t2m AS t FROM ds WHERE lat = 20 ORDER BY t2m LIMIT 9",
+    ],
+)
+def test_keys_stay_spans(con: ts.Connection, ds: xr.Dataset, tmp_path: Path, query: str) -> None:
+    want = ds.t2m.mean("lat").drop_vars(["valid_time", "offset"]).rename("t")
+    con.sql(f"COPY ({query}) TO '{tmp_path / 'a.zarr'}'")
+    with xr.open_dataset(tmp_path / "a.zarr", engine="zarr") as stored:
+        for got in (con.sql(query).to_xarray(), stored.load()):
+            t = got.t if isinstance(got, xr.Dataset) else got
+            xr.testing.assert_equal(t.sortby("step"), want)
+            assert t.step.dtype == ds.step.dtype and t.step.attrs == ds.step.attrs
+
+
+@pytest.mark.parametrize(
     ("spans", "unit"),
     [
         (np.array([0, 24, 48]) * H, "D"),

@@ -42,6 +42,9 @@ for sql in [
     "SELECT k, count(*) AS k FROM t GROUP BY t.k ORDER BY t.k",
     "SELECT DISTINCT k, k FROM t ORDER BY k",
     "SELECT i AS x, k AS x FROM t WHERE t.k > 1 ORDER BY t.i",
+    "SELECT i AS x, i AS x FROM t ORDER BY x",
+    "SELECT *, i FROM t ORDER BY i DESC",
+    "SELECT k AS x, i AS x FROM t ORDER BY 2 DESC",
 ]:
     same(sql)
 

@@ -2,6 +2,11 @@
 //!
 //! DataFusion's operators pass errors of this project on, some of them to several readers. They keep their types.
 
+mod types;
+
+pub use types::type_name;
+pub(crate) use types::{spoken, spoken_in};
+
 use crate::rows::BoxError;
 use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
@@ -126,14 +131,14 @@ pub(crate) fn plain(message: &str) -> &str {
 }
 
 /// A message of Arrow or DataFusion about a value, in the words of this project; others are unchanged.
-fn worded(message: &str) -> String {
+pub(crate) fn worded(message: &str) -> String {
     if message == "Divide by zero error" {
         return "an integer was divided by zero".to_string();
     }
     if message == "Scalar subquery returned more than one row" {
         return "a subquery as a value returned more than one row".to_string();
     }
-    conversion(message).unwrap_or_else(|| message.to_string())
+    conversion(message).unwrap_or_else(|| spoken_in(message))
 }
 
 /// The message for a value that does not convert to a type, from Arrow's.
@@ -143,9 +148,29 @@ pub(crate) fn conversion(message: &str) -> Option<String> {
         let (value, to) = text.rsplit_once(" to type ")?;
         return Some(format!("{value} is out of range of {}", spoken(to)));
     }
-    if let Some(types) = text.strip_prefix("Unsupported CAST from ") {
+    let unsupported = text.strip_prefix("Unsupported CAST from ");
+    let casting = || text.strip_prefix("Casting from ")?.strip_suffix(" not supported");
+    if let Some(types) = unsupported.or_else(casting) {
         let (from, to) = types.split_once(" to ")?;
         return Some(format!("cannot convert {} to {}", spoken(from), spoken(to)));
+    }
+    if let Some(text) = text.strip_prefix("Cannot cast to ")
+        && let Some((to, value)) = text.split_once(". Overflowing on ")
+    {
+        return Some(format!("{value} is out of range of {}", spoken(to)));
+    }
+    for (bound, last) in
+        [(" is too large to store in a ", "Max"), (" is too small to store in a ", "Min")]
+    {
+        let text = text.strip_prefix("Invalid argument error: ").unwrap_or(text);
+        if let Some((value, text)) = text.split_once(bound)
+            && let Some((_, text)) = text.split_once(" of precision ")
+            && let Some((digits, most)) = text.split_once(&format!(". {last} is "))
+        {
+            return Some(format!(
+                "{value} is out of range of a decimal of {digits} digits, up to {most}"
+            ));
+        }
     }
     if let Some(text) = text.strip_prefix("Parser error: Error parsing timestamp from '") {
         let (value, _) = text.rsplit_once("': ")?;
@@ -154,18 +179,6 @@ pub(crate) fn conversion(message: &str) -> Option<String> {
     let (value, to) = text.strip_prefix("Cannot cast string '")?.rsplit_once("' to value of ")?;
     let to = to.strip_suffix(" type").unwrap_or(to);
     Some(format!("cannot convert '{value}' to {}", spoken(to)))
-}
-
-/// The name of a type of Arrow in this dialect.
-pub(crate) fn spoken(arrow: &str) -> String {
-    match arrow.split(['(', ' ']).next().unwrap_or(arrow) {
-        "Utf8" | "LargeUtf8" | "Utf8View" | "String" => "text".to_string(),
-        "Boolean" => "bool".to_string(),
-        "LargeList" | "FixedSizeList" => "list".to_string(),
-        "Null" => "NULL".to_string(),
-        decimal if decimal.starts_with("Decimal") => "decimal".to_string(),
-        other => other.to_ascii_lowercase(),
-    }
 }
 
 /// Why a file is not a table of its format, from DataFusion's message.
@@ -415,6 +428,15 @@ mod tests {
         assert_eq!(worded(range), "300 is out of range of int8");
         let text = "Cast error: Cannot cast string 'it's' to value of Float64 type";
         assert_eq!(worded(text), "cannot convert 'it's' to float64");
+        let text = "Cast error: Cannot cast string 'a' to value of Date32 type";
+        assert_eq!(worded(text), "cannot convert 'a' to date");
+        let text = "Cast error: Casting from Date32 to Time64(ns) not supported";
+        assert_eq!(worded(text), "cannot convert date to time");
+        let text = "Cast error: Cannot cast to Decimal128(5, 2). Overflowing on 123456.0";
+        assert_eq!(worded(text), "123456.0 is out of range of decimal(5, 2)");
+        let text = "12345.67 is too large to store in a Decimal128 of precision 5. Max is 999.99";
+        let told = "12345.67 is out of range of a decimal of 5 digits, up to 999.99";
+        assert_eq!(worded(text), told);
         let time = "Parser error: Error parsing timestamp from 'a': error parsing date";
         assert_eq!(worded(time), "cannot convert 'a' to timestamp");
         assert_eq!(worded("Divide by zero error"), "an integer was divided by zero");

@@ -25,6 +25,7 @@
 //! Invariants: planning reads no data, as labels and small tables are known at bind; this crate does not depend on sessions, statements
 //! or HTTP; the implementation of [`rows::RunTensor`] decides how a scan reads; DataFusion occurs in no public item.
 
+mod clock;
 mod error;
 pub mod lift;
 pub mod rows;
@@ -33,5 +34,5 @@ mod stand_in;
 pub mod tables;
 mod walk;
 
-pub use error::{Error, NOT_A_TABLE, RowsErrorKind, table_hint, table_reason};
+pub use error::{Error, NOT_A_TABLE, RowsErrorKind, table_hint, table_reason, type_name};
 pub use stand_in::stand_in;

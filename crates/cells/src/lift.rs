@@ -40,6 +40,7 @@ mod cube;
 mod decimals;
 mod dense;
 mod density;
+mod elements;
 mod error;
 mod escape;
 mod expansion;
@@ -99,7 +100,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::walk::{Walk, WalkPlan};
-use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
@@ -126,7 +126,7 @@ pub(crate) use shared::SharedRows;
 use shared::{SharedSource, Taken, Which};
 pub use sites::Sites;
 pub(crate) use table::dtype_of_field;
-pub use table::{calendar, dtype_of, field};
+pub use table::{SourceLabels, calendar, dtype_of, field};
 pub(crate) use unnamed::Unnamed;
 #[cfg(test)]
 pub(crate) use unnamed::ranked;
@@ -186,7 +186,7 @@ pub struct CellPlan {
     /// The parts that stay dense, and the clause that forces rows: sentences for EXPLAIN.
     pub notes: Vec<String>,
     /// For each column that is a source's labels of a dimension: these labels, in the source's order.
-    pub orders: Vec<Option<ArrayRef>>,
+    pub orders: Vec<Option<SourceLabels>>,
     /// The expressions that can fail while rows are computed.
     pub sites: Sites,
 }
@@ -233,13 +233,13 @@ pub(crate) fn plan(
     tessera_frontend::limits::with_stack(|| {
         let density = form.density;
         let (mut query, mut prepared) = names::prepare(query, tables, because, density, text)?;
-        let sites = Sites::of(&query);
+        let mut lift = Lift::new(state, config, form);
+        lift.sites = Sites::of(&query);
         let taken = match expansion::check(&query) {
             Ok(()) if prepared.reads_only_files() => shared::take_out(&mut query, Which::Grouped),
             Ok(()) => Vec::new(),
             Err(_) => shared::take_out(&mut query, Which::All),
         };
-        let mut lift = Lift { state, config, form, scans: Vec::new(), notes: Vec::new() };
         if density == Density::Off {
             lift.notes.push("rows: all cells, because tessera.lift is off".to_string());
         }
@@ -253,7 +253,8 @@ pub(crate) fn plan(
             shared.push(SharedRows { name, logical });
         }
         let (logical, orders) = lift.planned(query, &prepared, because, form.as_tensors)?;
-        Ok(CellPlan { logical, shared, scans: lift.scans, notes: lift.notes, orders, sites })
+        let Lift { scans, notes, sites, .. } = lift;
+        Ok(CellPlan { logical, shared, scans, notes, orders, sites })
     })
 }
 
@@ -273,11 +274,11 @@ fn logical(
     let plan = mixed::rewrite(plan)?;
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
     let plan = widen::rewrite(rounded::rewrite(time::as_texts(plan)?, state)?)?;
-    counted::rewrite(asof::rewrite(plan, state)?, state)
+    elements::rewrite(counted::rewrite(asof::rewrite(plan, state)?, state)?, state)
 }
 
 /// See [`CellPlan::orders`].
-type Orders = Vec<Option<ArrayRef>>;
+type Orders = Vec<Option<SourceLabels>>;
 
 struct Lift<'a> {
     state: &'a SessionState,
@@ -285,6 +286,7 @@ struct Lift<'a> {
     form: Form,
     scans: Vec<TensorScan>,
     notes: Vec<String>,
+    sites: Sites,
 }
 
 /// The plan of a query, and its orders.
@@ -344,6 +346,7 @@ impl Lift<'_> {
                 });
             }
         };
+        self.sites.add_casts(&logical);
         let told = |e: DataFusionError| attempts::told(e, prepared, state);
         if let Some(error) = unreadable::used(&logical, &prepared.tables).map_err(told)? {
             return Err(Error::Bind { error, position: None });

@@ -8,6 +8,7 @@ mod calendars;
 mod computed;
 mod csv_columns;
 mod headers;
+pub(crate) mod names;
 mod options;
 mod partitions;
 mod places;

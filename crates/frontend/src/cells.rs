@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use sqlparser::ast::Query;
-use tessera_planner::catalog::CoordValues;
+use tessera_planner::catalog::{Attrs, CoordValues};
 use tessera_planner::optimize::Rooted;
 
 use crate::bind::Context;
@@ -111,6 +111,8 @@ pub struct DenseKey {
     pub labels: CoordValues,
     /// True if the labels are those of a source, whose order they keep; computed labels are ascending.
     pub is_source: bool,
+    /// The attributes of the source's labels; computed ones have none.
+    pub attrs: Attrs,
 }
 
 impl Labelled {

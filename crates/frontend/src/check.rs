@@ -7,7 +7,8 @@ use crate::walk::walk;
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    Expr, OrderByKind, Query, Select, SetExpr, Spanned, TableAlias, TableFactor, Visitor,
+    Expr, ObjectName, OrderByKind, Query, Select, SetExpr, Spanned, TableAlias, TableFactor,
+    Visitor,
 };
 use sqlparser::tokenizer::Span;
 
@@ -36,6 +37,12 @@ struct Refuse {
 }
 
 type Flow = ControlFlow<Box<Error>>;
+
+/// True for the functions in FROM whose rows are elements of a list, which have numbers.
+fn has_elements(name: &ObjectName) -> bool {
+    let name = name.to_string().to_ascii_lowercase();
+    matches!(name.as_str(), "unnest" | "range" | "generate_series")
+}
 
 fn refuse(condition: bool, construct: &str, span: Span, hint: &str) -> Flow {
     if !condition {
@@ -99,7 +106,7 @@ impl Visitor for Refuse {
             version,
             index_hints,
             with_ordinality,
-            ..
+            args,
         } = factor
         {
             let hint = "subscript it in the select list, or write FROM CELLS(name[…])";
@@ -111,7 +118,8 @@ impl Visitor for Refuse {
             refuse(!with_hints.is_empty(), "table hints", name.span(), "")?;
             refuse(!index_hints.is_empty(), "index hints", name.span(), "")?;
             refuse(version.is_some(), "a version of a relation", name.span(), "")?;
-            refuse(*with_ordinality, "WITH ORDINALITY", name.span(), "use row_number() OVER ()")?;
+            let is_numbered = *with_ordinality && !(args.is_some() && has_elements(name));
+            refuse(is_numbered, "WITH ORDINALITY", name.span(), "use row_number() OVER ()")?;
             let hint = "filter by positions or labels, as in `WHERE dim % 10 = 0`";
             refuse(sample.is_some(), "TABLESAMPLE", name.span(), hint)?;
         }

@@ -18,6 +18,7 @@ mod columns;
 mod consteval;
 mod coords;
 mod expr;
+mod flat;
 mod intervals;
 mod kept;
 mod labelled;
@@ -242,10 +243,14 @@ impl Lowerer<'_, '_> {
     fn cte(&mut self, cte: &Cte) -> Result<(), Error> {
         let whole = self.scope.close(&cte.query);
         let kind = surface::kind(&whole, &CatalogNames(self.context.catalog));
-        if kind == surface::RelationKind::Tensor {
+        let is_inserted = surface::is_inserted(cte);
+        if is_inserted || kind == surface::RelationKind::Tensor {
             let (name, depth) = (&cte.alias.name.value, self.ctes.len());
             let before = self.scope.clone();
-            let items = self.block(&cte.query);
+            let items = match is_inserted {
+                true => self.any_block(&cte.query),
+                false => self.block(&cte.query),
+            };
             let items = items.and_then(|items| self.renamed(items, &cte.query, &cte.alias));
             let known = match (items, self.context.islands.wanted()) {
                 (Err(Error::Waiting), Some(island)) => {

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use sqlparser::ast::{
-    Distinct, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
+    Cte, Distinct, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentClause, FunctionArguments, GroupByExpr, ObjectName, Query, Select, SelectItem,
     SetExpr, Spanned, TableFactor,
 };
@@ -153,6 +153,14 @@ impl Decision {
     }
 }
 
+/// The name of a CTE that is tensors whatever its query, as `COPY` takes a query: what `INSERT INTO` adds.
+pub const INSERTED: &str = "__inserted";
+
+/// True if a CTE has this name.
+pub(crate) fn is_inserted(cte: &Cte) -> bool {
+    cte.alias.name.value == INSERTED
+}
+
 /// Decides the surface of a query's outermost block. Its subqueries are decided only if
 /// they are relations of it.
 pub fn decide(query: &Query, names: &dyn Names) -> Decision {
@@ -192,7 +200,10 @@ impl<'a> Scope<'a> {
     fn of(query: &'a Query, names: &dyn Names, outer: &'a Scope<'a>) -> Self {
         let mut scope = Scope { ctes: Vec::new(), outer: Some(outer) };
         for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
-            let kind = kind_in_scope(&cte.query, names, &scope);
+            let kind = match is_inserted(cte) {
+                true => RelationKind::Tensor,
+                false => kind_in_scope(&cte.query, names, &scope),
+            };
             scope.ctes.push((&cte.alias.name.value, kind));
         }
         scope

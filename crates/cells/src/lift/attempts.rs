@@ -7,11 +7,19 @@ use sqlparser::ast::Query;
 use super::blame::Outcome;
 use super::names::Prepared;
 use super::using::Stars;
-use super::{Lift, Planned, blame, error};
+use super::{Form, Lift, Planned, Sites, blame, error};
 use tessera_frontend::error::Error;
+use tessera_planner::config::Config;
+
+impl<'a> Lift<'a> {
+    pub(super) fn new(state: &'a SessionState, config: &'a Config, form: Form) -> Self {
+        let (scans, notes, sites) = (Vec::new(), Vec::new(), Sites::default());
+        Lift { state, config, form, scans, notes, sites }
+    }
+}
 
 impl Lift<'_> {
-    /// The plan of a prepared query. `as_tensors`: see [`Form`](super::Form).
+    /// The plan of a prepared query. `as_tensors`: see [`Form`].
     ///
     /// # Errors
     /// Those of [`plan`](super::plan), with the position of the expression at fault.
@@ -52,8 +60,7 @@ impl Lift<'_> {
         }
         let text = error.to_string();
         let mut plan = |query: Query| {
-            let (state, config, form) = (self.state, self.config, self.form);
-            let mut lift = Lift { state, config, form, scans: Vec::new(), notes: Vec::new() };
+            let mut lift = Lift::new(self.state, self.config, self.form);
             match lift.attempt(query, prepared, because, as_tensors, stars) {
                 Ok(_) => Outcome::Planned,
                 Err(e) if e.code() == error.code() && e.to_string() == text => Outcome::SameError,

@@ -46,6 +46,7 @@ use super::relation::{Column, Relation};
 use super::scan::{ROW, ScanColumn, TensorScan, Top, row_field};
 use super::table::{self, CellSource, dtype_of};
 use crate::tables::rows_in_memory;
+use crate::type_name;
 
 /// The dense form of a plan as a scan of that name, or the reason why it has none. A column that is not used needs no
 /// dense form.
@@ -277,7 +278,7 @@ impl Dense<'_> {
         if dtype_of(field.data_type()) == Some(dtype) {
             return Ok(node);
         }
-        Err(format!("{} is {}, and {dtype} here", field.name(), field.data_type()))
+        Err(format!("{} is {}, and {dtype} here", field.name(), type_name(field.data_type())))
     }
 }
 

@@ -14,7 +14,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 use tessera_frontend::error::{Error, Position, nearest};
 use tessera_frontend::functions::functions;
 
-use crate::error::{RowsErrorKind, conversion, plain};
+use crate::error::{RowsErrorKind, conversion, plain, spoken_in};
 pub(crate) use calls::{Call, InCall, name_in, placed, spoken};
 
 /// An error of the planner's constructors.
@@ -66,8 +66,9 @@ pub(crate) fn remaining(logical: &LogicalPlan) -> Result<(), Error> {
 
 /// Rejects columns of other relations in LATERAL that the optimiser could not make conditions of a join.
 fn lateral(logical: &LogicalPlan) -> Result<(), Error> {
-    let mut found = None;
+    let (mut found, mut has_elements) = (None, false);
     let walk = logical.each_of_all(|node| {
+        has_elements |= matches!(node, LogicalPlan::Unnest(_));
         node.each_expr(|expr| {
             expr.each(|e| {
                 if let Expr::OuterReferenceColumn(_, column) = e {
@@ -80,16 +81,22 @@ fn lateral(logical: &LogicalPlan) -> Result<(), Error> {
     });
     walk.map_err(plan)?;
     let Some(column) = found else { return Ok(()) };
+    let hint = match has_elements {
+        true => {
+            "join the elements: `SELECT t.id, sum(x) FROM t, unnest(t.l) u(x) GROUP BY t.id`; `array_has(t.l, x)` finds one"
+        }
+        false => {
+            "use it in a WHERE without GROUP BY, DISTINCT or LIMIT around it: `FROM a, LATERAL (SELECT b.v FROM b WHERE b.k = a.k) c`; the latest row of each is `FROM a ASOF JOIN b ON a.k = b.k AND a.time >= b.time`"
+        }
+    };
     Err(Error::Unsupported {
         construct: format!(
-            "`{}` of another relation in a LATERAL subquery of this form",
-            column.flat_name()
+            "`{}` of another relation in a LATERAL subquery{} of this form",
+            column.flat_name(),
+            if has_elements { ", or one over elements of lists," } else { "" }
         ),
         position: column.spans().first().map(place),
-        hint: Some(
-            "use it in a WHERE without GROUP BY, DISTINCT or LIMIT around it: `FROM a, LATERAL (SELECT b.v FROM b WHERE b.k = a.k) c`; the latest row of each is `FROM a ASOF JOIN b ON a.k = b.k AND a.time >= b.time`"
-                .to_string(),
-        ),
+        hint: Some(hint.to_string()),
     })
 }
 
@@ -551,7 +558,7 @@ fn sentence(message: &str) -> String {
     {
         line = line[..end].trim_end();
     }
-    line.trim_end_matches('.').to_string()
+    spoken_in(line.trim_end_matches('.'))
 }
 
 /// The position of the first column in an expression.

@@ -31,7 +31,7 @@ pub(super) fn kept(
         let (query, prepared) = names::prepare(query, tables, because, density, text)?;
         expansion::check(&query)?;
         let form = Form { density, as_tensors: false };
-        let mut lift = Lift { state, config, form, scans: Vec::new(), notes: Vec::new() };
+        let mut lift = Lift::new(state, config, form);
         let (plan, _) = lift.optimized(query, &prepared, because, false, Stars::Kept)?;
         of_plan(&plan, state).map_err(error::plan)
     })

@@ -273,6 +273,7 @@ fn dense(plan: &CellPlan, columns: &[RowsColumn]) -> Option<Dense> {
     let (scan, fields) = source(&plan.logical, &plan.scans).filter(|(s, _)| s.top.is_none())?;
     let (mut keys, mut values) = (Vec::new(), Vec::new());
     for (at, (column, field)) in columns.iter().zip(&fields).enumerate() {
+        let origin = plan.orders.get(at).and_then(Option::as_ref);
         match (column, scan.columns.get(*field)?) {
             (RowsColumn::Key(_), ScanColumn::Label { axis, values }) => {
                 if keys.iter().any(|known: &DenseKey| known.axis == *axis) {
@@ -282,7 +283,8 @@ fn dense(plan: &CellPlan, columns: &[RowsColumn]) -> Option<Dense> {
                 keys.push(DenseKey {
                     axis: *axis,
                     labels: coordinate(values, calendar)?,
-                    is_source: plan.orders.get(at).is_some_and(Option::is_some),
+                    is_source: origin.is_some(),
+                    attrs: origin.map(|of| of.attrs.clone()).unwrap_or_default(),
                 });
             }
             (RowsColumn::Key(_), ScanColumn::Position { axis, start }) => {
@@ -293,7 +295,8 @@ fn dense(plan: &CellPlan, columns: &[RowsColumn]) -> Option<Dense> {
                 keys.push(DenseKey {
                     axis: *axis,
                     labels: CoordValues::Int(DType::Int64, (start..start + len).collect()),
-                    is_source: plan.orders.get(at).is_some_and(Option::is_some),
+                    is_source: origin.is_some(),
+                    attrs: origin.map(|of| of.attrs.clone()).unwrap_or_default(),
                 });
             }
             (RowsColumn::Value(_), ScanColumn::Cells(root)) => values.push(*root),

@@ -2,18 +2,21 @@
 //! instant at which that clock shows it.
 //!
 //! DataFusion casts either to a time with the zone, which is the same instant as before. Here a function carries the
-//! construct through its planner. Runs before types are coerced.
+//! construct through its planner; where it makes an instant of a time, it stays. Runs before types are coerced.
 
 use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
+use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
+use arrow::util::display::array_value_to_string;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{
     DFSchema, DataFusionError, Result, ScalarValue, exec_err, internal_err, plan_err,
 };
 use datafusion::execution::SessionState;
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility, cast,
@@ -21,8 +24,10 @@ use datafusion::logical_expr::{
 use tessera_frontend::error::Error;
 use tessera_planner::dtype::Calendar;
 
-use super::functions::scalar;
+use super::functions::{columnar, scalar};
 use super::table::calendar;
+use crate::clock;
+use crate::type_name;
 
 /// Name of the function, which no text can produce.
 pub(super) const NAME: &str = "tessera_at_time_zone";
@@ -33,32 +38,35 @@ pub(super) fn function(name: &str) -> Option<ScalarUDF> {
     (name == NAME).then(|| ScalarUDF::new_from_impl(AtTimeZone { signature }))
 }
 
-/// Replaces a call of the function.
+/// Replaces a call of the function, but one that makes an instant of a time or a date.
 pub(super) fn one(
     expr: Expr,
     schema: &DFSchema,
     state: &SessionState,
 ) -> Result<Transformed<Expr>> {
-    let call = match expr {
+    let ScalarFunction { func, args } = match expr {
         Expr::ScalarFunction(call) if call.func.name() == NAME => call,
         other => return Ok(Transformed::no(other)),
     };
-    let Ok([time, Expr::Literal(zone, _)]) = <[Expr; 2]>::try_from(call.args) else {
+    let Ok([time, Expr::Literal(zone, metadata)]) = <[Expr; 2]>::try_from(args) else {
         return internal_err!("{NAME} takes a time and a zone");
     };
     let (_, field) = time.to_field(schema)?;
-    let zone = zone_of(Some(&zone))?;
-    let kind = result(&field, zone)?;
-    let is_date = matches!(field.data_type(), DataType::Date32 | DataType::Date64);
+    let name = zone_of(Some(&zone))?;
+    let kind = result(&field, name)?;
+    let is_text =
+        !matches!(field.data_type(), DataType::Date32 | DataType::Date64 | DataType::Timestamp(..));
     Ok(Transformed::yes(match (&kind, state.scalar_functions().get("to_local_time")) {
         (DataType::Timestamp(unit, None), Some(to_local_time)) => {
-            let there = DataType::Timestamp(*unit, Some(zone.into()));
+            let there = DataType::Timestamp(*unit, Some(name.into()));
             to_local_time.call(vec![cast(time, there)])
         }
-        (DataType::Timestamp(unit, Some(_)), _) if is_date => {
-            cast(cast(time, DataType::Timestamp(*unit, None)), kind)
+        (DataType::Timestamp(_, Some(_)), _) if is_text => cast(time, kind),
+        (DataType::Timestamp(unit, Some(_)), _) => {
+            let shown = cast(time, DataType::Timestamp(*unit, None));
+            let args = vec![shown, Expr::Literal(zone, metadata)];
+            Expr::ScalarFunction(ScalarFunction { func, args })
         }
-        (DataType::Timestamp(_, Some(_)), _) => cast(time, kind),
         _ => return internal_err!("no such function: to_local_time"),
     }))
 }
@@ -97,7 +105,7 @@ fn result(time: &Field, zone: &str) -> Result<DataType> {
         other => {
             let what = match calendar(time).filter(|calendar| *calendar != Calendar::Standard) {
                 Some(calendar) => format!("a time of the calendar {}", calendar.name()),
-                None => other.to_string(),
+                None => type_name(other),
             };
             return refused(Error::Cells {
                 code: "type_error",
@@ -130,8 +138,29 @@ impl ScalarUDFImpl for AtTimeZone {
         Ok(Arc::new(Field::new(NAME, kind, time.is_nullable())))
     }
 
-    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        exec_err!("{NAME} stands for a part of a query and has no value")
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let kind = args.return_field.data_type();
+        let ([time, _], DataType::Timestamp(unit, Some(zone))) = (args.args.as_slice(), kind)
+        else {
+            return exec_err!("{NAME} stands for a part of a query and has no value");
+        };
+        let (zone, is_scalar) = (Tz::from_str(zone)?, matches!(time, ColumnarValue::Scalar(_)));
+        let times = time.to_array(1)?;
+        let strict = CastOptions { safe: false, ..CastOptions::default() };
+        let instants = match cast_with_options(&times, kind, &strict) {
+            Ok(instants) => instants,
+            // Arrow has no result where the clock of the zone is put forward or back.
+            Err(_) => {
+                clock::mapped(&times, kind, |row, time| match clock::instant(time, *unit, zone) {
+                    Some(instant) => Ok(Some(instant)),
+                    None => exec_err!(
+                        "{} AT TIME ZONE is beyond the range of times",
+                        array_value_to_string(&times, row)?
+                    ),
+                })?
+            }
+        };
+        columnar(instants, is_scalar)
     }
 }
 

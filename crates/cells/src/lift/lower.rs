@@ -28,6 +28,7 @@ use super::functions::parts;
 use super::labels::{Kept, constant};
 use super::relation::{Column, Relation};
 use super::table::dtype_of;
+use crate::type_name;
 
 /// The reason why an expression is not dense, as the end of a sentence that begins with "rows, because".
 pub(crate) type Reason = String;
@@ -110,8 +111,9 @@ impl Lower<'_> {
             }
             Expr::Case(case) => self.case(case),
             Expr::Cast(Cast { expr, field }) => {
-                let to = dtype_of(field.data_type())
-                    .ok_or_else(|| format!("a cast to {} has no dense form", field.data_type()))?;
+                let to = dtype_of(field.data_type()).ok_or_else(|| {
+                    format!("a cast to {} has no dense form", type_name(field.data_type()))
+                })?;
                 let from = self.expr(expr)?;
                 self.cast(from, to)
             }
@@ -200,7 +202,7 @@ impl Lower<'_> {
             shape[a] = values.len() as u64;
         }
         let constant = constant(values, &shape).ok_or_else(|| {
-            format!("`{what}` is {}, which tensors do not hold", values.data_type())
+            format!("`{what}` is {}, which tensors do not hold", type_name(values.data_type()))
         })?;
         self.b.array(constant).map_err(refused)
     }

@@ -18,7 +18,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::walk::Walk;
-use arrow::array::ArrayRef;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, JoinType, Result};
 use datafusion::execution::SessionState;
@@ -35,7 +34,7 @@ pub(super) use rank::{rank_of, rank_of_parts};
 use super::along::Along;
 use super::functions::opaque;
 use super::scan::{ROW, ScanSource};
-use super::table::CellSource;
+use super::table::{CellSource, SourceLabels};
 
 /// The plan with its rows in dimension order, with the same schema.
 pub(super) fn ordered(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
@@ -53,7 +52,7 @@ pub(super) fn labels(
 
 /// For each column of a plan over tables of cells that is a dimension's labels, unchanged by an expression: the labels
 /// in the order of the dimension.
-pub(super) fn sources(plan: &LogicalPlan) -> Vec<Option<ArrayRef>> {
+pub(super) fn sources(plan: &LogicalPlan) -> Vec<Option<SourceLabels>> {
     let columns = plan.schema().columns().into_iter();
     columns.map(|column| origin::source(plan, &Expr::Column(column))).collect()
 }

@@ -1,4 +1,4 @@
-//! `time + INTERVAL '1 day'` for times of calendars that Arrow does not know.
+//! `time + INTERVAL '1 day'` for times of calendars that Arrow does not know, and for those of zones.
 //!
 //! Converted while the plan is built, so that what is around it sees a time.
 
@@ -24,8 +24,11 @@ impl ExprPlanner for Shifts {
         expr: RawBinaryExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
-        let is_time = |e: &Expr| other_calendar_of(e, schema).is_some();
         // An error here is not lost: later planning of the same expression reports it.
+        let is_zoned = |e: &Expr| {
+            e.get_type(schema).is_ok_and(|t| matches!(t, DataType::Timestamp(_, Some(_))))
+        };
+        let is_time = |e: &Expr| other_calendar_of(e, schema).is_some() || is_zoned(e);
         let is_interval =
             |e: &Expr| e.get_type(schema).is_ok_and(|t| matches!(t, DataType::Interval(_)));
         let is_minus = match expr.op {

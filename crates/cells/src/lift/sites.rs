@@ -2,13 +2,19 @@
 
 use std::ops::ControlFlow;
 
+use crate::walk::{Walk, WalkPlan};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Cast, Expr as PlanExpr, ExprSchemable, LogicalPlan};
 use sqlparser::ast::{BinaryOperator, Expr, Query, Value, Visitor};
 use tessera_frontend::error::Position;
 use tessera_frontend::walk::walk;
 use tessera_frontend::{ast, span_of};
 
+use super::calendars::is_text;
+use super::error::position_of;
 use super::names::FLOOR_DIVIDE;
-use crate::RowsErrorKind;
+use crate::{RowsErrorKind, type_name};
 
 /// Functions that divide integers.
 const DIVIDE: [&str; 6] =
@@ -21,6 +27,18 @@ pub struct Sites {
     divisions: Vec<Option<Position>>,
     /// The subqueries that are values.
     values: Vec<Option<Position>>,
+    /// The casts, also those that no text has: of `s` in `s = 5`.
+    casts: Vec<CastSite>,
+}
+
+/// A cast.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct CastSite {
+    is_of_text: bool,
+    /// The name of its type.
+    to: String,
+    /// The first column in its operand.
+    place: Option<Position>,
 }
 
 impl Sites {
@@ -31,11 +49,44 @@ impl Sites {
         sites
     }
 
-    /// The position of the only expression that can have an error of that kind.
-    pub fn position(&self, kind: RowsErrorKind) -> Option<Position> {
-        let all = match kind {
-            RowsErrorKind::ZeroDivision => &self.divisions,
-            RowsErrorKind::SeveralRows => &self.values,
+    /// Adds the casts of a plan whose types are coerced. An optimised plan has columns without positions.
+    pub(super) fn add_casts(&mut self, plan: &LogicalPlan) {
+        let _ = plan.each_of_all(|node| {
+            let schema = merge_schema(&node.inputs());
+            node.each_expr(|expr| {
+                expr.each(|e| {
+                    if let PlanExpr::Cast(Cast { expr, field }) = e
+                        && !matches!(**expr, PlanExpr::Literal(..))
+                    {
+                        self.casts.push(CastSite {
+                            is_of_text: expr.get_type(&schema).is_ok_and(|of| is_text(&of)),
+                            to: type_name(field.data_type()),
+                            place: position_of(expr),
+                        });
+                    }
+                    Ok(TreeNodeRecursion::Continue)
+                })
+            })
+        });
+    }
+
+    /// The position of the only expression that can have the error with that message.
+    pub fn position(&self, message: &str) -> Option<Position> {
+        let casts = |is_meant: &dyn Fn(&CastSite) -> bool| {
+            self.casts.iter().filter(|cast| is_meant(cast)).map(|cast| cast.place).collect()
+        };
+        let all: Vec<Option<Position>> = match RowsErrorKind::of(message, false) {
+            RowsErrorKind::ZeroDivision => self.divisions.clone(),
+            RowsErrorKind::SeveralRows => self.values.clone(),
+            RowsErrorKind::Conversion => {
+                let (_, to) = message.rsplit_once("' to ")?;
+                casts(&|cast| cast.is_of_text && cast.to == to)
+            }
+            RowsErrorKind::Range => {
+                let (_, to) = message.rsplit_once(" is out of range of ")?;
+                let is_decimal = to.starts_with("a decimal ");
+                casts(&|cast| cast.to == to || is_decimal && cast.to.starts_with("decimal"))
+            }
             _ => return None,
         };
         // An expression with a name stands wherever the name does.

@@ -6,7 +6,7 @@
 //!                                            orog repeats over time
 //! ```
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use arrow::array::{
@@ -17,7 +17,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableSource};
 use tessera_exec::chunk::arrow_type;
-use tessera_planner::catalog::{Coord, CoordValues, NAT};
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, NAT};
 use tessera_planner::dtype::{Calendar, DType};
 
 use super::along::Along;
@@ -44,6 +44,8 @@ pub(crate) struct CellTable {
     /// The contents of each field of the schema.
     pub(crate) columns: Vec<Column>,
     pub(crate) schema: SchemaRef,
+    /// The attributes of labels, by their column.
+    pub(crate) attrs: BTreeMap<Arc<str>, Attrs>,
     /// The error of the first unreadable column whose name the block uses.
     pub(crate) unreadable: Option<BindError>,
 }
@@ -53,6 +55,15 @@ pub(crate) struct CellTable {
 pub(crate) struct Axis {
     pub(crate) name: Arc<str>,
     pub(crate) len: u64,
+}
+
+/// The labels of a dimension in its order, and their attributes.
+#[derive(Debug, Clone)]
+pub struct SourceLabels {
+    /// The labels.
+    pub labels: ArrayRef,
+    /// The attributes.
+    pub attrs: Attrs,
 }
 
 /// The names that a block uses of a cube.
@@ -124,7 +135,8 @@ impl CellTable {
             Column::Unreadable(error) if named.is_named(field.name()) => Some(error.clone()),
             _ => None,
         });
-        Ok(Self { columns, schema: Arc::new(Schema::new(fields)), axes, unreadable })
+        let attrs = cube.coords.iter().map(|c| (c.name.clone(), c.attrs.clone())).collect();
+        Ok(Self { columns, schema: Arc::new(Schema::new(fields)), axes, attrs, unreadable })
     }
 }
 
@@ -541,6 +553,15 @@ impl Dependence {
 }
 
 impl CellTable {
+    /// The labels of a column and their attributes; `None` for cells, and for positions, which are in order anyway.
+    pub(crate) fn source_labels(&self, column: usize) -> Option<SourceLabels> {
+        let Column::Label { values: Along::Values(labels), .. } = self.columns.get(column)? else {
+            return None;
+        };
+        let attrs = self.attrs.get(self.schema.field(column).name().as_str());
+        Some(SourceLabels { labels: labels.clone(), attrs: attrs.cloned().unwrap_or_default() })
+    }
+
     /// The column that an expression is, if it is one.
     pub(crate) fn column(&self, expr: &Expr) -> Option<&Column> {
         let Expr::Column(column) = expr else { return None };

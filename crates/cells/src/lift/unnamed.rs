@@ -4,8 +4,8 @@ use arrow::datatypes::DataType;
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::ScalarUDF;
 
-use super::functions::{TimeText, opaque};
-use super::{all_of, always, decimals, join_keys, like, maybe, nan, order};
+use super::functions::{TimeShift, TimeText, opaque};
+use super::{all_of, always, decimals, join_keys, like, local_time, maybe, nan, order};
 
 /// The parts of such a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,9 @@ impl Unnamed {
 fn plain(name: &str) -> Option<ScalarUDF> {
     let (all, always) = (all_of::function(), always::function());
     let ours = [all, always, TimeText::default().into(), opaque(), maybe::function()];
-    let ours = ours.into_iter().chain(nan::functions());
+    let moved: [ScalarUDF; 2] = [false, true].map(|is_minus| TimeShift::new(is_minus).into());
+    let ours = ours.into_iter().chain(moved).chain(local_time::function(local_time::NAME));
+    let ours = ours.chain(nan::functions());
     let mut ours = ours.chain(join_keys::functions()).chain(decimals::functions());
     ours.find(|function| function.name() == name)
 }
@@ -100,6 +102,7 @@ mod tests {
         let decimals = ["add", "subtract", "multiply"].map(|op| format!("tessera_decimal_{op}"));
         let names = names
             .chain(["tessera_always", "tessera_opaque", "tessera_join_key_32", "tessera_maybe"])
+            .chain(["tessera_time_plus", "tessera_time_minus", "tessera_at_time_zone"])
             .chain(decimals.iter().map(String::as_str));
         let plain = names.map(|name| plain(name).unwrap());
         for function in calls.into_iter().chain(plain) {

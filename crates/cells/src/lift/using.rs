@@ -75,6 +75,8 @@ struct Level {
     merged: Merged,
     /// The columns of its one block that have another name.
     renamed: Renamed,
+    /// The names that several of its items have, with different expressions.
+    differing: BTreeSet<String>,
 }
 
 /// The expressions of merged names.
@@ -113,6 +115,9 @@ impl VisitorMut for Pass<'_> {
             && let SetExpr::Select(select) = &*query.body
             && let Some(order) = &mut query.order_by
         {
+            if let Err(error) = repeated::check_order(order, &level.differing) {
+                return ControlFlow::Break(error);
+            }
             if !level.merged.is_empty() {
                 names::replace_in_order(order, select, &level.merged);
             }

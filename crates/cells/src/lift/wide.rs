@@ -22,7 +22,6 @@ use tessera_frontend::error::Error;
 use tessera_frontend::scope::{innermost, innermost_mut};
 use tessera_frontend::surface::{self, RelationKind};
 
-use super::along::Along;
 use super::names::Prepared;
 use super::table::{CellSource, Column};
 use super::using::Stars;
@@ -76,11 +75,7 @@ pub(super) fn wide<'p>(query: &Query, prepared: &'p Prepared) -> Option<Wide<'p>
     if projection.is_empty() || projection.iter().any(is_unreadable) {
         return None;
     }
-    let order = |&i: &usize| match &columns[i] {
-        Column::Label { values: Along::Values(values), .. } => Some(values.clone()),
-        _ => None,
-    };
-    let orders = projection.iter().map(order).collect();
+    let orders = projection.iter().map(|&i| cells.table.source_labels(i)).collect();
     let is_label = |column: &Column| matches!(column, Column::Label { .. });
     let label = fields[columns.iter().position(is_label)?].name();
     let narrow = narrow(query, label)?;

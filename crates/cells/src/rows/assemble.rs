@@ -16,7 +16,9 @@ mod heap;
 mod key;
 mod place;
 
+use crate::error::{plain, worded};
 use crate::lift::dtype_of;
+use crate::type_name;
 use arrow::array::{ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field as ArrowField, SchemaRef};
@@ -240,7 +242,7 @@ fn value_type(field: &ArrowField, calendar: Option<Calendar>) -> Result<DType, E
         (DataType::Null, _) => DType::Float64,
         (other, _) => cell_type(other).ok_or_else(|| Error::Rows {
             code: "dtype_mismatch",
-            message: format!("the values `{}` have the type {other}", field.name()),
+            message: format!("the values `{}` have the type {}", field.name(), type_name(other)),
             hint: Some("cells are numbers, truth values or times: cast the column".into()),
         })?,
     })
@@ -261,10 +263,14 @@ fn converted(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Error> {
     }
     let refused = |why: String| Error::Rows {
         code: "dtype_mismatch",
-        message: format!("a column of {} as {to}: {why}", array.data_type()),
+        message: format!(
+            "a column of {} as {}: {why}",
+            type_name(array.data_type()),
+            type_name(to)
+        ),
         hint: None,
     };
-    let out = cast(array, to).map_err(|e| refused(e.to_string()))?;
+    let out = cast(array, to).map_err(|e| refused(worded(plain(&e.to_string()))))?;
     // A value that does not fit becomes NULL.
     match out.null_count() > array.null_count() {
         true => Err(refused("a value is out of range".into())),
@@ -273,7 +279,7 @@ fn converted(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Error> {
 }
 
 fn refused(error: arrow::error::ArrowError) -> Error {
-    Error::Rows { code: "dtype_mismatch", message: error.to_string(), hint: None }
+    Error::Rows { code: "dtype_mismatch", message: worded(plain(&error.to_string())), hint: None }
 }
 
 impl Column {

@@ -9,13 +9,12 @@
 
 use super::single::{self, usual};
 use super::splits::SplitSize;
+use crate::clock;
 use arrow::array::timezone::Tz;
 use arrow::array::{
     ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray,
 };
-use arrow::datatypes::{
-    DataType, Field, IntervalMonthDayNano, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType,
-};
+use arrow::datatypes::{DataType, Field, IntervalMonthDayNano, Schema, SchemaRef, TimeUnit};
 use arrow::util::display::array_value_to_string;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
@@ -324,7 +323,7 @@ impl Batches {
                 break;
             }
             times.push(time);
-            let next = TimestampMicrosecondType::add_month_day_nano(time, *step, *zone);
+            let next = clock::moved(time, TimeUnit::Microsecond, *step, *zone);
             self.time = next.ok_or_else(|| {
                 let shown = self.series.array(vec![time]);
                 let shown = array_value_to_string(&shown, 0).unwrap_or_default();

@@ -5,6 +5,7 @@
 
 use crate::lift::{calendar, field};
 use crate::rows::Guarded;
+use crate::type_name;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::catalog::Session;
 use datafusion::common::plan_err;
@@ -58,7 +59,7 @@ pub(super) async fn of_files(
             let other = crate::lift::calendar(column);
             if other != Some(*calendar) {
                 let told = other.map_or_else(
-                    || format!("{}s", column.data_type()),
+                    || format!("values of {}", type_name(column.data_type())),
                     |other| format!("times of the calendar {}", other.name()),
                 );
                 return plan_err!(

@@ -2,6 +2,7 @@
 //!
 //! DataFusion looks for them as well, but takes each quote for a mark, also that of `5" pipe`.
 
+use super::names::Names;
 use crate::rows::{CsvLines, Marks, Nulls, State};
 use arrow::csv::reader::Format;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
@@ -9,7 +10,6 @@ use arrow::error::ArrowError;
 use datafusion::error::{DataFusionError, Result};
 use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::sync::Arc;
 
@@ -146,26 +146,6 @@ impl Layout {
             Some(nulls) => format.with_null_regex(nulls.clone()),
             None => format,
         }
-    }
-}
-
-/// The names of columns, of which no two are the same: those of `a, a, a` are `a`, `a_1` and `a_2`.
-#[derive(Default)]
-struct Names {
-    used: BTreeSet<String>,
-    /// The last number behind a name.
-    numbers: BTreeMap<String, usize>,
-}
-
-impl Names {
-    fn free(&mut self, name: String) -> String {
-        let mut free = name.clone();
-        while !self.used.insert(free.clone()) {
-            let number = self.numbers.entry(name.clone()).or_default();
-            *number += 1;
-            free = format!("{name}_{number}");
-        }
-        free
     }
 }
 

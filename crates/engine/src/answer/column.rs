@@ -7,6 +7,7 @@ use arrow::buffer::Buffer;
 use arrow::compute::concat;
 use arrow::datatypes::Schema;
 use tessera_cells::lift::dtype_of;
+use tessera_cells::type_name;
 use tessera_planner::catalog::DimLabel;
 use tessera_planner::grid::Grid;
 
@@ -24,7 +25,7 @@ fn column(schema: &Schema, batches: &[RecordBatch], c: usize) -> Result<Tensor, 
     let field = schema.field(c);
     let dtype = dtype_of(field.data_type()).ok_or_else(|| Error::Format {
         format: "npy",
-        reason: format!("column `{}` is {}", field.name(), field.data_type()),
+        reason: format!("column `{}` is {}", field.name(), type_name(field.data_type())),
         hint: Some("select numbers only".into()),
     })?;
     let arrays: Vec<&dyn Array> = batches.iter().map(|b| b.column(c).as_ref()).collect();

@@ -16,7 +16,7 @@ use futures::StreamExt;
 use sqlparser::ast::Query;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tessera_cells::lift::{CellPlan, Density, Planner};
+use tessera_cells::lift::{CellPlan, Density, Planner, SourceLabels};
 use tessera_cells::rows::Batches;
 use tessera_cells::rows::assemble::{Assemble, Assembled, Role};
 use tessera_exec::chunk::{Chunk, dense};
@@ -270,9 +270,9 @@ impl Session {
                 .collect();
             let mut assemble =
                 Assemble::new(&schema, &roles, self.room(statement)).map_err(Error::stage)?;
-            for (field, labels) in plan.orders.iter().enumerate() {
-                if let Some(labels) = labels {
-                    assemble.in_order(field, labels).map_err(Error::stage)?;
+            for (field, origin) in plan.orders.iter().enumerate() {
+                if let Some(origin) = origin {
+                    assemble.in_order(field, &origin.labels).map_err(Error::stage)?;
                 }
             }
             while let Some(batch) = batches.next().await {
@@ -306,7 +306,8 @@ impl Session {
             "tensor_plans": tensor_plans,
         });
         binding.ran.push(Ran::Rows { text, json });
-        Ok(Done::Dataset(Arc::new(dataset(assembled, rows, &mut binding.opener.sources))))
+        let sources = &mut binding.opener.sources;
+        Ok(Done::Dataset(Arc::new(dataset(assembled, rows, &plan.orders, sources))))
     }
 }
 
@@ -315,21 +316,31 @@ fn counted(field: &arrow::datatypes::Field) -> Option<Calendar> {
     tessera_cells::lift::calendar(field).filter(|calendar| *calendar != Calendar::Standard)
 }
 
-/// Assembled rows as a dataset whose arrays are in memory.
-fn dataset(assembled: Assembled, rows: &RowsToTensor, sources: &mut Sources) -> Dataset {
+/// Assembled rows as a dataset whose arrays are in memory. `origins` has the labels that are columns of the rows.
+fn dataset(
+    assembled: Assembled,
+    rows: &RowsToTensor,
+    origins: &[Option<SourceLabels>],
+    sources: &mut Sources,
+) -> Dataset {
     let mut names = Vec::new();
-    let mut dims = Vec::new();
-    for column in &rows.columns {
+    let (mut dims, mut attrs) = (Vec::new(), Vec::new());
+    for (at, column) in rows.columns.iter().enumerate() {
         match column {
-            RowsColumn::Key(name) => dims.push(name.clone()),
+            RowsColumn::Key(name) => {
+                dims.push(name.clone());
+                let origin = origins.get(at).and_then(Option::as_ref);
+                attrs.push(origin.map(|of| of.attrs.clone()).unwrap_or_default());
+            }
             RowsColumn::Value(name) => names.push(name.clone()),
         }
     }
     let coords: Vec<Arc<Coord>> = dims
         .iter()
         .zip(assembled.coords)
-        .map(|(name, values)| {
-            let (name, attrs) = (name.clone(), Attrs::new());
+        .zip(attrs)
+        .map(|((name, values), attrs)| {
+            let name = name.clone();
             Arc::new(Coord { dim: name.clone(), name, values, attrs })
         })
         .collect();

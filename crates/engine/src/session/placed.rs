@@ -3,7 +3,6 @@
 use crate::error::{Class, Error, Position, Report};
 use std::error::Error as StdError;
 use std::fmt;
-use tessera_cells::RowsErrorKind;
 use tessera_cells::lift::Sites;
 
 /// The error with the position of the only expression of its query that can have it.
@@ -11,7 +10,7 @@ pub(super) fn placed(error: Error, sites: &Sites) -> Error {
     if error.position().is_some() || !matches!(error.code(), "division_by_zero" | "execution") {
         return error;
     }
-    match sites.position(RowsErrorKind::of(&error.to_string(), false)) {
+    match sites.position(&error.to_string()) {
         Some(position) => Error::stage(Placed { error, position }),
         None => error,
     }

@@ -4,8 +4,8 @@
 //! COPY (SELECT * FROM 'x.nc') TO 'x.zarr'     t (time, lat), n (time), crs (), not rows of (time, lat)
 //! ```
 //! `*` may leave columns out, and columns beside it may have other names: `* EXCLUDE (t), t AS temperature`. The relation
-//! may be a view or a subquery of this form. Conditions on labels keep positions (`kept`); whatever else is in the block
-//! makes rows of it.
+//! may be a view, a CTE or a subquery of this form ([`super::flat`]). Conditions on labels keep positions (`kept`);
+//! whatever else is in the block makes rows of it.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::scope::{innermost, innermost_mut};
 use crate::surface::{self, RelationKind, Surface};
 
 /// The options of `*` if it is the only item of a block over one relation, and only leaves columns out.
-fn star(query: &Query) -> Option<&WildcardAdditionalOptions> {
+pub(super) fn star(query: &Query) -> Option<&WildcardAdditionalOptions> {
     let select = innermost(query)?;
     let ([SelectItem::Wildcard(options)], [from]) =
         (select.projection.as_slice(), select.from.as_slice())
@@ -41,7 +41,7 @@ pub fn is_star(query: &Query) -> bool {
 }
 
 /// True if the items of a block over one relation are `*`, which may leave columns out, and other names of columns.
-fn is_of_columns(query: &Query) -> bool {
+pub(super) fn is_of_columns(query: &Query) -> bool {
     let Some(select) = innermost(query) else { return false };
     let [from] = select.from.as_slice() else { return false };
     let mut stars = 0;

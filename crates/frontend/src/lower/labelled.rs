@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sqlparser::ast::{Query, Spanned};
 use sqlparser::tokenizer::Span;
-use tessera_planner::catalog::{Attrs, Coord, CoordValues};
+use tessera_planner::catalog::{Coord, CoordValues};
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error as PlanError;
 use tessera_planner::ir::{AxisReduce, MapOp, NodeId, Op};
@@ -52,16 +52,30 @@ impl Lowerer<'_, '_> {
     pub(super) fn any_block(&mut self, query: &Query) -> Result<Vec<Item>, Error> {
         let whole = self.scope.close(query);
         let decision = surface::decide(&whole, &CatalogNames(self.context.catalog));
-        let is_all = decision.reason == surface::Reason::Wildcard && self.is_all(&whole);
-        if decision.surface == Surface::Tensor || is_all {
+        if decision.surface == Surface::Tensor {
             return self.block(query);
         }
-        if decision.reason == surface::Reason::Wildcard
-            && let Some(items) = self.all_where(query, &whole)?
-        {
-            return Ok(items);
+        if decision.reason == surface::Reason::Wildcard {
+            if let Some(items) = self.dataset(query)? {
+                return Ok(items);
+            }
+            if let Some(flat) = self.flat(query)
+                && let Some(items) = self.dataset(&flat)?
+            {
+                return Ok(items);
+            }
         }
         self.cells_as_tensors(&whole, &decision.reason.to_string(), query.span())
+    }
+
+    /// The items of a query that is all of a relation of tensors, or its part by conditions on labels; `None` for any
+    /// other query.
+    fn dataset(&mut self, query: &Query) -> Result<Option<Vec<Item>>, Error> {
+        let whole = self.scope.close(query);
+        match self.is_all(&whole) {
+            true => self.inner(query).map(Some),
+            false => self.all_where(query, &whole),
+        }
     }
 
     /// `tensor(SELECT …)` and subqueries as expressions: one tensor. `scalar` cell blocks must return one row.
@@ -190,7 +204,7 @@ impl Lowerer<'_, '_> {
             None => None,
         };
         let mut orders = Vec::with_capacity(dense.keys.len());
-        for DenseKey { axis, labels, is_source } in &dense.keys {
+        for DenseKey { axis, labels, is_source, .. } in &dense.keys {
             let mut order = match is_source {
                 true => (0..labels.len() as u64).collect(),
                 false => ascending(labels),
@@ -236,7 +250,7 @@ impl Lowerer<'_, '_> {
                         name: name.clone(),
                         dim: name.clone(),
                         values: key.labels.take(order),
-                        attrs: Attrs::new(),
+                        attrs: key.attrs.clone(),
                     };
                     Dim { name: Some(name.clone()), coord: Some(Arc::new(coord)), group: None }
                 })

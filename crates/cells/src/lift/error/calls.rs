@@ -81,7 +81,7 @@ fn alone(message: &str) -> Option<(&str, Vec<&str>)> {
 }
 
 /// The types of a list, which may have commas of their own.
-fn apart(types: &str) -> Vec<&str> {
+pub(super) fn apart(types: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0usize, 0);
     for (at, c) in types.char_indices() {
         match c {

@@ -6,6 +6,7 @@ use datafusion::common::Diagnostic;
 
 use tessera_frontend::error::{Error, Position};
 
+use super::calls::apart;
 use super::place;
 use crate::error::spoken;
 
@@ -133,11 +134,14 @@ const SIGNED: &str = "convert it to a signed number: `-(x::bigint)`, `-(x::doubl
 fn of_operator(operator: &str, left: &str, right: &str) -> Words {
     let (left, right) = (spoken(left), spoken(right));
     let has = |word: &str| left == word || right == word;
+    let is_time = |name: &str| {
+        ["timestamp", "date", "time", "interval"].iter().any(|of| name.starts_with(of))
+    };
     let hint = match operator {
         "AND" | "OR" => "both sides are conditions: `x > 0 AND y > 0`",
         "||" | "LIKE" | "ILIKE" | "~" | "~*" | "!~" | "!~*" => "convert with `x::text`",
         _ if has("text") => "convert the text: `x::double`, `x::int`, `x::timestamp`",
-        _ if has("timestamp") || has("date32") || has("interval") => {
+        _ if is_time(&left) || is_time(&right) => {
             "`time + INTERVAL '1 day'` shifts a time, `epoch(time)` is its seconds"
         }
         _ if has("bool") => "convert the condition: `(x > 0)::int`",
@@ -149,9 +153,7 @@ fn of_operator(operator: &str, left: &str, right: &str) -> Words {
 
 /// Values of CASE and lists of IN without a common type.
 fn of_case(message: &str) -> Option<Words> {
-    let types = |text: &str| -> Vec<String> {
-        split(&text.replace(", ", " ")).into_iter().map(spoken).collect()
-    };
+    let types = |text: &str| -> Vec<String> { apart(text).into_iter().map(spoken).collect() };
     let listed = |types: Vec<String>| types.join(", ");
     if let Some(text) =
         between(message, "Failed to coerce case (", ") to common types in CASE WHEN expression")
@@ -431,12 +433,20 @@ mod tests {
                 "`IS DISTINCT FROM` is not defined for bool and list",
             ),
             (
+                "Cannot infer common argument type for comparison operation Date32 = Decimal128(10, 2)",
+                "`=` is not defined for date and decimal(10, 2)",
+            ),
+            (
                 "There isn't a common type to coerce Int64 and Utf8 in LIKE expression",
                 "`LIKE` is not defined for int64 and text",
             ),
             (
                 "Failed to coerce then (Int64, Boolean) and else (Utf8) to common types in CASE WHEN expression",
                 "the values of CASE have no common type: int64, bool, text",
+            ),
+            (
+                "Can not find compatible types to compare Decimal128(10, 2) with [Date32, Utf8]",
+                "`IN` compares decimal(10, 2) with date, text, which have no common type",
             ),
             (
                 "Order by column out of bounds, specified: 5, max: 2",

@@ -16,6 +16,7 @@ use tessera_planner::time::DatePart;
 
 use super::inner::{of_inner, scalar};
 use crate::lift::table::calendar;
+use crate::type_name;
 
 /// DataFusion's `date_part`, extended to times of calendars that Arrow does not support: `int32` too.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -35,7 +36,7 @@ fn other_calendar(field: Option<&FieldRef>) -> Result<Option<Calendar>> {
     match field {
         Some(field) if *field.data_type() == DataType::Int64 => match calendar(field) {
             Some(calendar) => Ok(Some(calendar)),
-            None => plan_err!("date_part takes a time, not the data type Int64"),
+            None => plan_err!("date_part takes a time, and this is int64"),
         },
         _ => Ok(None),
     }
@@ -61,7 +62,7 @@ impl ScalarUDFImpl for DatePartOf {
             | DataType::Interval(_)
             | DataType::Duration(_)
             | DataType::Int64 => time.clone(),
-            other => return plan_err!("date_part takes a time, not the data type {other}"),
+            other => return plan_err!("date_part takes a time, and this is {}", type_name(other)),
         };
         Ok(vec![part.clone(), time])
     }

@@ -60,14 +60,14 @@ impl Relations<'_> {
     }
 
     fn factor(&self, factor: &TableFactor, out: &mut BTreeSet<String>) -> Option<()> {
+        if let Some(unnested) = Unnested::of(factor) {
+            out.extend(unnested.columns().map(|column| column.value.to_lowercase()));
+            return Some(());
+        }
         if let Some(alias) = alias_of(factor)
             && !alias.columns.is_empty()
         {
             out.extend(alias.columns.iter().map(|column| column.name.value.to_lowercase()));
-            return Some(());
-        }
-        if let Some(unnested) = Unnested::of(factor) {
-            out.insert(unnested.column.value.to_lowercase());
             return Some(());
         }
         let relation = ast::relation(factor);

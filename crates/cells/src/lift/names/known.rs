@@ -47,12 +47,13 @@ impl Known {
         Known { name, columns, lower, records, also }
     }
 
-    /// A relation of the elements of lists, which may be records; `function` is another name of its column.
-    pub(super) fn of_elements(name: &str, column: &str, function: &str) -> Self {
-        let (columns, records) = (vec![column.to_string()], vec![column.to_string()]);
-        let mut also: Vec<(Arc<str>, Arc<str>)> = vec![(function.into(), column.into())];
+    /// A relation whose first column has the elements of lists, which may be records; `function` is another name of it.
+    pub(super) fn of_elements(name: &str, columns: Vec<String>, function: &str) -> Self {
+        let records: Vec<String> = columns.iter().take(1).cloned().collect();
+        let also = records.iter().map(|own| (Arc::from(function), Arc::from(own.as_str())));
+        let mut also: Vec<(Arc<str>, Arc<str>)> = also.collect();
         also.retain(|(other, own)| !other.eq_ignore_ascii_case(own));
-        let lower = BTreeSet::from([column.to_ascii_lowercase()]);
+        let lower = columns.iter().map(|column| column.to_ascii_lowercase()).collect();
         Known { name: name.to_string(), columns, lower, records, also }
     }
 

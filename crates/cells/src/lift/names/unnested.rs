@@ -5,6 +5,7 @@
 //! | `t, unnest(t.list)` | `t, UNNEST(t.list) AS unnest(unnest)` |
 //! | `t, LATERAL unnest(t.list) u` | `t, UNNEST(t.list) AS u(u)` |
 //! | `t, range(t.n) r(i)` | `t, UNNEST(range(t.n)) AS r(i)` |
+//! | `unnest(l) WITH ORDINALITY u(x, i)` | `UNNEST(l, generate_series(1, array_length(l))) AS u(x, i)` |
 //!
 //! An alias without names of columns names the column, too, which the name of the function refers to as well: `u.u` and
 //! `u.unnest`. [`super::super::unnested`] joins the rows.
@@ -14,7 +15,7 @@ use tessera_frontend::walk::walk;
 
 use sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, TableAlias, TableAliasColumnDef,
-    TableFactor, Visitor,
+    TableFactor, Value, Visitor,
 };
 
 use super::Relations;
@@ -26,7 +27,9 @@ pub(super) struct Unnested {
     /// Its name.
     relation: Ident,
     /// Its column.
-    pub(super) column: Ident,
+    column: Ident,
+    /// The column with the numbers of the elements.
+    ordinality: Option<Ident>,
     function: &'static str,
     /// The list.
     pub(super) list: Expr,
@@ -35,26 +38,18 @@ pub(super) struct Unnested {
 impl Unnested {
     /// The relation, if it is one of these.
     pub(super) fn of(factor: &TableFactor) -> Option<Self> {
-        let (function, list, alias) = match factor {
+        let ((function, list), alias, is_numbered) = match factor {
             TableFactor::UNNEST {
-                alias,
-                array_exprs,
-                with_offset: false,
-                with_ordinality: false,
-                ..
+                alias, array_exprs, with_offset: false, with_ordinality, ..
             } => match array_exprs.as_slice() {
-                [list] => ("unnest", list.clone(), alias),
+                [list] => (("unnest", list.clone()), alias, *with_ordinality),
                 _ => return None,
             },
-            TableFactor::Function { name, args, with_ordinality: false, alias, .. } => {
-                let (function, list) = list_of(name, args, true)?;
-                (function, list, alias)
+            TableFactor::Function { name, args, with_ordinality, alias, .. } => {
+                (list_of(name, args, true)?, alias, *with_ordinality)
             }
-            TableFactor::Table {
-                name, args: Some(args), with_ordinality: false, alias, ..
-            } => {
-                let (function, list) = list_of(name, &args.args, false)?;
-                (function, list, alias)
+            TableFactor::Table { name, args: Some(args), with_ordinality, alias, .. } => {
+                (list_of(name, &args.args, *with_ordinality)?, alias, *with_ordinality)
             }
             _ => return None,
         };
@@ -63,25 +58,38 @@ impl Unnested {
             None => Ident::new(function),
         };
         let columns = alias.as_ref().map_or(&[][..], |alias| alias.columns.as_slice());
-        let column = match columns {
-            [] => relation.clone(),
-            [one] => one.name.clone(),
+        let (column, number) = match columns {
+            [] => (relation.clone(), None),
+            [one] => (one.name.clone(), None),
+            [one, number] if is_numbered => (one.name.clone(), Some(number.name.clone())),
             _ => return None,
         };
-        Some(Unnested { relation, column, function, list })
+        let ordinality = is_numbered.then(|| number.unwrap_or_else(|| Ident::new("ordinality")));
+        Some(Unnested { relation, column, ordinality, function, list })
+    }
+
+    /// Its columns.
+    pub(super) fn columns(&self) -> impl Iterator<Item = &Ident> {
+        std::iter::once(&self.column).chain(&self.ordinality)
     }
 
     /// What the names of a block know of it.
     fn known(&self) -> Known {
-        Known::of_elements(&self.relation.value, &self.column.value, self.function)
+        let columns = self.columns().map(|column| column.value.clone()).collect();
+        Known::of_elements(&self.relation.value, columns, self.function)
     }
 
     /// The relation as SQL has it.
     fn into_factor(self) -> TableFactor {
-        let columns = vec![TableAliasColumnDef { name: self.column, data_type: None }];
+        let named = |name: &Ident| TableAliasColumnDef { name: name.clone(), data_type: None };
+        let columns = self.columns().map(named).collect();
+        let numbers = self.ordinality.map(|_| {
+            let one = Expr::Value(Value::Number("1".to_string(), false).into());
+            call("generate_series", vec![one, call("array_length", vec![self.list.clone()])])
+        });
         TableFactor::UNNEST {
             alias: Some(TableAlias { explicit: true, name: self.relation, columns, at: None }),
-            array_exprs: vec![self.list],
+            array_exprs: std::iter::once(self.list).chain(numbers).collect(),
             with_offset: false,
             with_offset_alias: None,
             with_ordinality: false,
@@ -93,7 +101,7 @@ impl Relations<'_> {
     /// Replaces a relation of the elements of lists by UNNEST with its names; returns false for all other relations.
     pub(super) fn unnest(&mut self, factor: &mut TableFactor) -> bool {
         let Some(unnested) = Unnested::of(factor) else { return false };
-        let names = [&unnested.relation, &unnested.column];
+        let names = std::iter::once(&unnested.relation).chain(unnested.columns());
         self.names.extend(names.map(|name| name.value.clone()));
         if let Some(block) = self.blocks.last_mut() {
             block.known.push(unnested.known());
@@ -103,13 +111,9 @@ impl Relations<'_> {
     }
 }
 
-/// The list that a call in FROM has as rows. A series is one only if it `is_lateral` or names columns: others need no
-/// list.
-fn list_of(
-    name: &ObjectName,
-    args: &[FunctionArg],
-    is_lateral: bool,
-) -> Option<(&'static str, Expr)> {
+/// The list that a call in FROM has as rows. A series `is_list` if it is lateral or numbered, or if it names columns:
+/// others need no list.
+fn list_of(name: &ObjectName, args: &[FunctionArg], is_list: bool) -> Option<(&'static str, Expr)> {
     let all = args.iter().map(|arg| match arg {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
         _ => None,
@@ -121,7 +125,7 @@ fn list_of(
         "range" => "range",
         _ => return None,
     };
-    let is_list = is_lateral || all.iter().any(names_columns);
+    let is_list = is_list || all.iter().any(names_columns);
     is_list.then(|| (function, call(function, all)))
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::walk::Walk;
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, JoinType, Result};
@@ -16,7 +16,7 @@ use super::super::along::Along;
 use super::super::go_on;
 use super::super::labels::{Labels, physical};
 use super::super::scan::ScanSource;
-use super::super::table::{CellSource, CellTable, Column as CellColumn};
+use super::super::table::{CellSource, CellTable, Column as CellColumn, SourceLabels};
 
 /// A table's number in the plan, from left to right, and one of its dimensions.
 pub(super) type Axis = (usize, usize);
@@ -56,15 +56,11 @@ pub(super) fn labels(
     }
 }
 
-/// The labels of a column that is unchanged from the table of cells, along their dimension.
-pub(super) fn source(plan: &LogicalPlan, column: &Expr) -> Option<ArrayRef> {
+/// The labels of a column that is unchanged from the table of cells.
+pub(super) fn source(plan: &LogicalPlan, column: &Expr) -> Option<SourceLabels> {
     let (_, Base::Cells(cells), expr) = trace(plan, column, 0)? else { return None };
-    match cells.column(&expr.unalias_nested().data)? {
-        CellColumn::Label { values: Along::Values(values), .. } => Some(values.clone()),
-        // Positions are already in the order of their values.
-        CellColumn::Label { values: Along::Positions { .. }, .. } => None,
-        CellColumn::Cells { .. } | CellColumn::Unreadable(_) => None,
-    }
+    let Expr::Column(column) = expr.unalias_nested().data else { return None };
+    cells.source_labels(cells.schema.index_of(&column.name).ok()?)
 }
 
 /// The dimension that an expression over a scan's fields labels, with its value at each position.

@@ -21,6 +21,7 @@ use sqlparser::ast::{
 use super::columns::{self, Column};
 use super::{Pass, Stars};
 use tessera_frontend::error::{BindError, Error, Position};
+use tessera_frontend::surface::walk::find;
 use tessera_frontend::walk::column_names;
 use tessera_frontend::{excluded, only_excludes};
 
@@ -55,9 +56,10 @@ impl Pass<'_> {
         used.extend(column_names(&select.qualify));
         used.extend(column_names(&select.distinct));
         let are_tensors = self.as_tensors && self.levels.len() == 1;
-        let renamed = number(select, is_read, are_tensors, &used)?;
+        let (renamed, differing) = number(select, is_read, are_tensors, &used)?;
         if let Some(level) = self.levels.last_mut().filter(|level| !level.is_set) {
             level.renamed = renamed;
+            level.differing = differing;
         }
         Ok(())
     }
@@ -141,8 +143,8 @@ fn qualifier(expr: &Expr) -> Option<&str> {
 }
 
 /// Names the items whose name an earlier one has, and returns the columns among them with their new names, which are
-/// none of those that the block's other clauses have `used`. Where nothing reads the items by their names, columns of
-/// several relations keep theirs.
+/// none of those that the block's other clauses have `used`, and the names that items with other expressions had. Where
+/// nothing reads the items by their names, columns of several relations keep theirs.
 ///
 /// # Errors
 /// `duplicate_name` if the items become tensors: those of one dataset are named, not numbered.
@@ -151,15 +153,17 @@ fn number(
     is_read: bool,
     are_tensors: bool,
     used: &BTreeSet<String>,
-) -> Result<Renamed, Error> {
+) -> Result<(Renamed, BTreeSet<String>), Error> {
     let (mut renamed, mut numbers) = (Renamed::new(), Numbers::default());
+    // The first expression of each name, and the names that have several ones.
+    let (mut first, mut differing) = (BTreeMap::<String, Expr>::new(), BTreeSet::new());
     // For each name the relations of its columns.
     let mut known: BTreeMap<String, Vec<Option<String>>> = BTreeMap::new();
     for item in &mut select.projection {
-        let (name, relation) = match item {
-            SelectItem::ExprWithAlias { alias, .. } => (alias.value.clone(), None),
+        let (name, relation, value) = match &*item {
+            SelectItem::ExprWithAlias { expr, alias } => (alias.value.clone(), None, expr.clone()),
             SelectItem::UnnamedExpr(expr) => {
-                let name = match &*expr {
+                let name = match expr {
                     Expr::Identifier(name) => name.value.clone(),
                     Expr::CompoundIdentifier(parts) => match parts.last() {
                         Some(name) => name.value.clone(),
@@ -167,7 +171,7 @@ fn number(
                     },
                     other => other.to_string(),
                 };
-                (name, qualifier(expr).map(String::from))
+                (name, qualifier(expr).map(String::from), expr.clone())
             }
             _ => continue,
         };
@@ -175,8 +179,12 @@ fn number(
             |own: &Option<String>| own.is_some() && relation.is_some() && *own != relation;
         let is_taken = known.get(&name).is_some_and(|same| is_read || !same.iter().all(is_other));
         if !is_taken {
+            first.entry(name.clone()).or_insert(value);
             known.entry(name).or_default().push(relation);
             continue;
+        }
+        if first.get(&name).is_some_and(|first| !is_same(first, &value)) {
+            differing.insert(name.clone());
         }
         if are_tensors {
             let position = Position::of_span(item.span());
@@ -199,7 +207,51 @@ fn number(
             _ => {}
         }
     }
-    Ok(renamed)
+    Ok((renamed, differing))
+}
+
+/// True if two items are the same expression, or a column with and without its relation.
+fn is_same(one: &Expr, other: &Expr) -> bool {
+    if let (Expr::Nested(inner), outer) | (outer, Expr::Nested(inner)) = (one, other) {
+        return is_same(inner, outer);
+    }
+    match (parts(one), parts(other)) {
+        (Some(one), Some(other)) => {
+            one.iter().rev().zip(other.iter().rev()).all(|(a, b)| a.value == b.value)
+        }
+        _ => one == other,
+    }
+}
+
+/// The parts of the name of a column.
+fn parts(expr: &Expr) -> Option<&[Ident]> {
+    match expr {
+        Expr::Identifier(name) => Some(std::slice::from_ref(name)),
+        Expr::CompoundIdentifier(parts) => Some(parts),
+        _ => None,
+    }
+}
+
+/// Refuses a key of ORDER BY with a name that `differing` items have.
+///
+/// # Errors
+/// `ambiguous_name`.
+pub(super) fn check_order(order: &OrderBy, differing: &BTreeSet<String>) -> Result<(), Error> {
+    let OrderByKind::Expressions(keys) = &order.kind else { return Ok(()) };
+    let ambiguous = |expr: &Expr| match expr {
+        Expr::Identifier(name) if differing.contains(&name.value) => Some(name.clone()),
+        _ => None,
+    };
+    let Some(name) = keys.iter().find_map(|key| find(&key.expr, &ambiguous)) else { return Ok(()) };
+    Err(Error::Cells {
+        code: "ambiguous_name",
+        message: format!("ORDER BY {name}: several items have this name, with different values"),
+        position: Position::of_span(name.span),
+        hint: Some(
+            "give each item a name of its own with `AS`, or write its number, as in `ORDER BY 1`"
+                .to_string(),
+        ),
+    })
 }
 
 /// Replaces columns by the names of the items that they became: beside an item `k AS i`, DataFusion would report

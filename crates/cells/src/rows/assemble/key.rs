@@ -1,6 +1,7 @@
 //! Labels of a key column: their codes, and the resulting coordinate.
 
 use super::{cell_type, converted, refused};
+use crate::type_name;
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{self as types, DataType, Field as ArrowField};
 use std::collections::BTreeMap;
@@ -50,7 +51,11 @@ pub(super) fn key_kind(field: &ArrowField, calendar: Option<Calendar>) -> Result
             _ => {
                 return Err(Error::Rows {
                     code: "dtype_mismatch",
-                    message: format!("the labels `{}` have the type {other}", field.name()),
+                    message: format!(
+                        "the labels `{}` have the type {}",
+                        field.name(),
+                        type_name(other)
+                    ),
                     hint: Some("labels are numbers, times or texts: cast the column".into()),
                 });
             }

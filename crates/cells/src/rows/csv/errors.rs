@@ -1,5 +1,6 @@
 //! Errors of rows that do not fit the columns of their file, of CSV and NDJSON.
 
+use crate::error::spoken;
 use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use tessera_storage::source::SourceError;
@@ -133,7 +134,7 @@ fn not_of_type(what: &str, one: usize) -> Option<Parts> {
     let (column, rest) = rest.split_once(" at line ")?;
     let line = rest.split_once('.').map_or(rest, |(line, _)| line);
     let column = format!(", column {}", column.parse::<usize>().ok()? + 1);
-    let reason = format!("`{value}` cannot be read as {}", dtype.to_lowercase());
+    let reason = format!("`{value}` cannot be read as {}", spoken(dtype));
     let hint = "the first rows decide on the types of columns: `sample_size => -1` looks at all \
                 rows, and `all_varchar => true` reads the columns of a CSV file as texts";
     let row = line.parse::<usize>().ok()? + 1 - one;

@@ -2,6 +2,7 @@
 
 use super::check::{self, MessageSpan};
 use super::{AHEAD_BYTES, HEAD_BYTES_MAX, IpcFile, said};
+use crate::tables::names;
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::{MetadataVersion, convert, root_as_message};
 use bytes::Bytes;
@@ -29,7 +30,7 @@ impl Ahead {
             root_as_message(check::told(&bytes)).map_err(|e| said(format!("the schema: {e}")))?;
         let schema =
             message.header_as_schema().ok_or_else(|| said("the file begins with no schema"))?;
-        Ok((Arc::new(convert::fb_to_schema(schema)), message.version()))
+        Ok((Arc::new(names::distinct(&convert::fb_to_schema(schema))), message.version()))
     }
 
     /// The next message of a stream, with its location; `None` at the end.

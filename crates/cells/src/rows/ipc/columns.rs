@@ -4,6 +4,7 @@
 //! are NULL there, as in Parquet.
 
 use super::said;
+use crate::type_name;
 use arrow::array::{RecordBatchOptions, new_null_array};
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
@@ -43,11 +44,11 @@ impl Columns {
         let mut names: Option<HashMap<&str, usize>> = None;
         for (field, &place) in self.schema.fields().iter().zip(&self.places) {
             let is_at = |at: usize| file.fields().get(at).is_some_and(|f| f.name() == field.name());
-            // Most files have the places of the table. Of columns with equal names the first one is read.
+            // Most files have the places of the table.
             let at = match is_at(place) {
                 true => Some(place),
                 false => {
-                    let names = names.get_or_insert_with(|| first_places(file));
+                    let names = names.get_or_insert_with(|| places(file));
                     names.get(field.name().as_str()).copied()
                 }
             };
@@ -60,6 +61,7 @@ impl Columns {
             let (name, of_file, of_table) =
                 (field.name(), file.field(at).data_type(), field.data_type());
             if of_file != of_table {
+                let (of_file, of_table) = (type_name(of_file), type_name(of_table));
                 let what =
                     format!("column `{name}` is {of_file}, and that of the table {of_table}");
                 return Err(said(what));
@@ -72,9 +74,9 @@ impl Columns {
     }
 }
 
-/// The first place of each name.
-fn first_places(file: &Schema) -> HashMap<&str, usize> {
-    let fields = file.fields().iter().enumerate().rev();
+/// The place of each name.
+fn places(file: &Schema) -> HashMap<&str, usize> {
+    let fields = file.fields().iter().enumerate();
     fields.map(|(at, field)| (field.name().as_str(), at)).collect()
 }
 
@@ -133,11 +135,9 @@ mod tests {
         let empty = Arc::new(Schema::empty());
         let batch = RecordBatch::try_new_with_options(empty, vec![], &options).unwrap();
         assert_eq!(found.batch(batch).unwrap().columns(), [new_null_array(&DataType::Utf8, 3)]);
-        // A column without a type, and two of one name.
+        // A column without a type.
         let file = Schema::new(vec![field("c", DataType::Null), field("a", DataType::Int64)]);
         assert_eq!(columns.within(&file).unwrap().own, [1]);
-        let file = Schema::new(["c", "a", "a"].map(|name| field(name, DataType::Int64)).to_vec());
-        assert_eq!(columns.within(&file).unwrap().own, [1, 0]);
         // Another type.
         let file = Schema::new(vec![field("b", DataType::Int64)]);
         assert!(columns.within(&file).is_err());

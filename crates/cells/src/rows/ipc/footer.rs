@@ -2,6 +2,7 @@
 
 use super::check::{self, MessageSpan};
 use super::{AHEAD_BYTES, HEAD_BYTES_MAX, IpcFile, MAGIC, said};
+use crate::tables::names;
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::reader::FileDecoder;
 use arrow::ipc::{MetadataVersion, convert, root_as_footer};
@@ -80,7 +81,7 @@ impl Footer {
         let bytes = file.read(size - 10 - length..size - 10).await?;
         let footer = root_as_footer(&bytes).map_err(|e| said(format!("the footer: {e}")))?;
         let schema = footer.schema().ok_or_else(|| said("the footer has no schema"))?;
-        let schema = Arc::new(convert::fb_to_schema(schema));
+        let schema = Arc::new(names::distinct(&convert::fb_to_schema(schema)));
         // A block has as many bytes here as in the file.
         let charge = file.reserve("the footer", length)?;
         let dictionaries = footer.dictionaries().into_iter().flatten();

@@ -228,6 +228,29 @@ async fn both_forms_are_read() {
     }
 }
 
+/// As DuckDB names the columns of such a table.
+#[tokio::test]
+async fn columns_of_one_name_have_numbers() {
+    let names = ["n", "t", "n", "n"].map(|name| Field::new(name, DataType::Int64, true));
+    let schema = Arc::new(Schema::new(names.to_vec()));
+    let column = |value: i64| -> ArrayRef { Arc::new(Int64Array::from(vec![value])) };
+    let batch = RecordBatch::try_new(schema.clone(), (1..5).map(column).collect()).unwrap();
+    let mut file = FileWriter::try_new(Vec::new(), &schema).unwrap();
+    let mut stream = StreamWriter::try_new(Vec::new(), &schema).unwrap();
+    file.write(&batch).unwrap();
+    stream.write(&batch).unwrap();
+    for bytes in [file.into_inner().unwrap(), stream.into_inner().unwrap()] {
+        let table = opened(bytes.clone(), 1 << 20, None).await.schema().await.unwrap();
+        let names: Vec<&str> = table.fields().iter().map(|field| field.name().as_str()).collect();
+        assert_eq!(names, ["n", "t", "n_1", "n_2"]);
+        let columns = Columns::new(&table, &[3, 0, 2]).unwrap();
+        let read = opened(bytes, 1 << 20, None).await;
+        let read = read.batches(Arc::default(), None, columns).await.unwrap();
+        let read: Vec<RecordBatch> = read.try_collect().await.unwrap();
+        assert_eq!(read[0].columns(), [column(4), column(1), column(3)]);
+    }
+}
+
 /// Reads a file with each byte set to 0, 0x7f and 0xff, and each prefix of it. The reader returns a result or an error
 /// soon; an allocation by a size that a file only claims would end this process.
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use arrow::array::AsArray;
-use arrow::datatypes::Int64Type;
+use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
 use std::str::FromStr;
 
 fn values(rows: SeriesRows, range: Range<u64>, most: u64) -> Vec<Vec<i64>> {

@@ -17,6 +17,7 @@ use sqlparser::ast::{ObjectName, Query};
 use std::collections::BTreeSet;
 use tessera_frontend::labels::Labels;
 use tessera_frontend::statement::{Insert, Statement};
+use tessera_frontend::surface::INSERTED;
 use tessera_planner::catalog::{CoordValues, Dataset, DimLabel, TextColumn};
 use tessera_storage::sink::check_labels;
 use tessera_storage::source::{self, Options};
@@ -309,14 +310,14 @@ fn replacement(
         let own = quoted(&v.name);
         match v.dims.iter().any(|d| d.as_deref() == Some(dim)) {
             true => format!(
-                "concat([__old.{own}, __new.{own}], axis => '{}') AS {own}",
+                "concat([__old.{own}, {INSERTED}.{own}], axis => '{}') AS {own}",
                 dim.replace('\'', "''")
             ),
             false => format!("__old.{own} AS {own}"),
         }
     });
     let text = format!(
-        "WITH __new AS ({}) SELECT {} FROM {name} AS __old, __new",
+        "WITH {INSERTED} AS ({}) SELECT {} FROM {name} AS __old, {INSERTED}",
         insert.query_text,
         items.collect::<Vec<_>>().join(", ")
     );

@@ -27,6 +27,7 @@ use crate::lift::labels::{Kept, canonical, constant};
 use crate::lift::lower::{Reason, refused};
 use crate::lift::order::of_left;
 use crate::lift::relation::{Column, Relation};
+use crate::type_name;
 
 /// Upper bound on the cells of the table's columns over the dimensions of its keys.
 const CELLS_MAX: u64 = 1 << 22;
@@ -155,7 +156,7 @@ impl Dense<'_> {
                         Some(array) => Column::Cells(self.b.array(array).map_err(refused)?),
                         None => Column::Refused(format!(
                             "a column of the table is {}, which tensors do not hold",
-                            values.data_type()
+                            type_name(values.data_type())
                         )),
                     }
                 }

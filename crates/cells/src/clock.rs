@@ -1,0 +1,163 @@
+//! The clocks of time zones, also where they are put forward and back.
+//!
+//! ```text
+//! Berlin, 29 March 2020      02:30 does not exist   03:30, as if the clock had not been put forward yet
+//! Berlin, 25 October 2020    02:30 exists twice     the second one; days later, the one with the offset from before
+//! ```
+//! DuckDB, with ICU, does the same. Arrow refuses both.
+
+use arrow::array::timezone::Tz;
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{
+    DataType, Int64Type, IntervalMonthDayNano, TimeUnit, TimestampMicrosecondType,
+};
+use arrow::temporal_conversions::as_datetime_with_timezone;
+use datafusion::error::Result;
+use tessera_planner::dtype::Calendar;
+use tessera_planner::time;
+
+const DAY_US: i64 = 86_400_000_000;
+
+/// Upper bound on the distance of a time from 1970: 259,000 years.
+const TIME_US_MAX: u64 = 8_200_000_000_000_000_000;
+
+/// Microseconds by which the clock of a zone is ahead of UTC at an instant.
+fn ahead(us: i64, zone: Tz) -> Option<i64> {
+    if us.unsigned_abs() > TIME_US_MAX {
+        return None;
+    }
+    let there = as_datetime_with_timezone::<TimestampMicrosecondType>(us, zone)?;
+    there.naive_local().and_utc().timestamp_micros().checked_sub(us)
+}
+
+/// The instant at which the clock of a zone shows a time. Of two instants, it is the one at which the clock is `kept`
+/// microseconds ahead, or the second one.
+fn instant_us(shown: i64, zone: Tz, kept: Option<i64>) -> Option<i64> {
+    let before = ahead(shown.checked_sub(DAY_US)?, zone)?;
+    let after = ahead(shown.checked_add(DAY_US)?, zone)?;
+    let with = |offset: i64| {
+        let us = shown.checked_sub(offset)?;
+        (ahead(us, zone)? == offset).then_some(us)
+    };
+    match (with(before), with(after)) {
+        (Some(first), _) if kept == Some(before) => Some(first),
+        (first, second) => second.or(first).or_else(|| shown.checked_sub(before)),
+    }
+}
+
+/// Applies a function of microseconds to a time in `unit`; what is less than a microsecond stays.
+fn by_us(time: i64, unit: TimeUnit, f: impl Fn(i64) -> Option<i64>) -> Option<i128> {
+    let ns = i128::from(time) * nanoseconds(unit);
+    let us = f(i64::try_from(ns.div_euclid(1000)).ok()?)?;
+    Some(i128::from(us) * 1000 + ns.rem_euclid(1000))
+}
+
+fn nanoseconds(unit: TimeUnit) -> i128 {
+    match unit {
+        TimeUnit::Second => 1_000_000_000,
+        TimeUnit::Millisecond => 1_000_000,
+        TimeUnit::Microsecond => 1000,
+        TimeUnit::Nanosecond => 1,
+    }
+}
+
+/// Nanoseconds as a time in `unit`.
+fn in_unit(ns: i128, unit: TimeUnit) -> Option<i64> {
+    i64::try_from(ns.div_euclid(nanoseconds(unit))).ok()
+}
+
+/// The instant at which the clock of a zone shows a time; `None` beyond the range of times.
+pub(crate) fn instant(shown: i64, unit: TimeUnit, zone: Tz) -> Option<i64> {
+    in_unit(by_us(shown, unit, |us| instant_us(us, zone, None))?, unit)
+}
+
+/// An instant moved by months, then days, of the clock of a zone, then by the rest; `None` beyond the range of times.
+pub(crate) fn moved(time: i64, unit: TimeUnit, by: IntervalMonthDayNano, zone: Tz) -> Option<i64> {
+    let part = |us: i64, months: i32, days: i32, kept: Option<i64>| {
+        let shown = us.checked_add(ahead(us, zone)?)?;
+        let shown = time::moved(shown, months.into(), days.into(), 0, Calendar::Standard)?;
+        instant_us(shown, zone, kept)
+    };
+    let ns = by_us(time, unit, |mut us| {
+        if by.months != 0 {
+            us = part(us, by.months, 0, None)?;
+        }
+        if by.days != 0 {
+            us = part(us, 0, by.days, Some(ahead(us, zone)?))?;
+        }
+        Some(us)
+    })?;
+    in_unit(ns.checked_add(by.nanoseconds.into())?, unit)
+}
+
+/// Times of the type `to`, each computed from a time in the same unit and its row.
+pub(crate) fn mapped(
+    times: &dyn Array,
+    to: &DataType,
+    mut f: impl FnMut(usize, i64) -> Result<Option<i64>>,
+) -> Result<ArrayRef> {
+    let times = cast(times, &DataType::Int64)?;
+    let times = times.as_primitive::<Int64Type>().iter().enumerate();
+    let new = times.map(|(row, time)| match time {
+        Some(time) => f(row, time),
+        None => Ok(None),
+    });
+    Ok(cast(&new.collect::<Result<Int64Array>>()?, to)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
+    use std::str::FromStr;
+
+    fn us(text: &str) -> i64 {
+        string_to_timestamp_nanos(text).unwrap() / 1000
+    }
+
+    /// Expected values from DuckDB 2.0.
+    #[test]
+    fn clocks_are_put_forward_and_back() {
+        for (zone, from, months, days, want) in [
+            ("Europe/Berlin", "2020-03-28T02:30:00+01:00", 0, 1, "2020-03-29T03:30:00+02:00"),
+            ("Europe/Berlin", "2020-03-30T02:30:00+02:00", 0, -1, "2020-03-29T03:30:00+02:00"),
+            ("Europe/Berlin", "2020-02-29T02:30:00+01:00", 1, 0, "2020-03-29T03:30:00+02:00"),
+            ("Europe/Berlin", "2020-04-29T02:30:00+02:00", -1, 0, "2020-03-29T03:30:00+02:00"),
+            ("Europe/Berlin", "2020-10-24T02:30:00+02:00", 0, 1, "2020-10-25T02:30:00+02:00"),
+            ("Europe/Berlin", "2020-10-26T02:30:00+01:00", 0, -1, "2020-10-25T02:30:00+01:00"),
+            ("Europe/Berlin", "2020-09-25T02:30:00+02:00", 1, 0, "2020-10-25T02:30:00+01:00"),
+            ("Europe/Berlin", "2020-10-25T02:30:00+02:00", 12, 0, "2021-10-25T02:30:00+02:00"),
+            ("America/Sao_Paulo", "2018-11-03T00:00:00-03:00", 0, 1, "2018-11-04T01:00:00-02:00"),
+            ("Pacific/Apia", "2011-12-29T12:00:00-10:00", 0, 1, "2011-12-31T12:00:00+14:00"),
+            ("+00:00", "2020-01-31T00:00:00Z", 1, 0, "2020-02-29T00:00:00Z"),
+        ] {
+            let zone = Tz::from_str(zone).unwrap();
+            let by = IntervalMonthDayNano::new(months, days, 0);
+            let found = moved(us(from), TimeUnit::Microsecond, by, zone);
+            assert_eq!(found, Some(us(want)), "{from}, {months} months, {days} days");
+        }
+        let by = IntervalMonthDayNano::new(0, 1, 3_600_000_000_000);
+        let berlin = Tz::from_str("Europe/Berlin").unwrap();
+        let found =
+            moved(us("2020-03-28T02:30:00+01:00") / 1_000_000, TimeUnit::Second, by, berlin);
+        assert_eq!(found, Some(us("2020-03-29T04:30:00+02:00") / 1_000_000));
+        for (zone, shown, want) in [
+            ("Europe/Berlin", "2020-03-29T02:30:00", "2020-03-29T03:30:00+02:00"),
+            ("Europe/Berlin", "2020-10-25T02:30:00", "2020-10-25T02:30:00+01:00"),
+            ("Europe/Berlin", "2020-10-25T03:30:00", "2020-10-25T03:30:00+01:00"),
+            ("Pacific/Apia", "2011-12-30T12:00:00", "2011-12-31T12:00:00+14:00"),
+        ] {
+            let zone = Tz::from_str(zone).unwrap();
+            let found = instant(us(shown), TimeUnit::Microsecond, zone);
+            assert_eq!(found, Some(us(want)), "{shown}");
+        }
+        let rest = instant(us("2020-03-29T02:30:00") * 1000 + 7, TimeUnit::Nanosecond, berlin);
+        assert_eq!(rest, Some(us("2020-03-29T03:30:00+02:00") * 1000 + 7));
+        for extreme in [i64::MIN, i64::MAX] {
+            assert_eq!(moved(extreme, TimeUnit::Microsecond, by, berlin), None);
+            assert_eq!(instant(extreme, TimeUnit::Second, berlin), None);
+        }
+    }
+}

@@ -38,10 +38,15 @@ _CALENDARS = {
     "julian": "julian",
 }
 
-#: dtypes that the engine reads where they are.
-_DTYPES = frozenset(
-    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64"]
-)
+#: dtypes that the engine reads where they are, and its names of them.
+_DTYPES = {
+    np.dtype(name): name
+    for name in (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64"
+    )
+}
+
+_MICROSECONDS = np.dtype("datetime64[us]")
 
 _Array = tuple[str, list[str | None], str, Any, Any | None, str | None, bool]
 _Labels = tuple[str, str, str, Any, str | None]
@@ -126,43 +131,43 @@ def _cells(array: np.ndarray[Any, Any]) -> tuple[str, np.ndarray[Any, Any], Any 
             # A mask is read in row-major order.
             array = np.ascontiguousarray(array)
             valid = np.ascontiguousarray(~mask).view(np.uint8)
-    kind = array.dtype.kind
-    if kind == "M":
+    if array.dtype.kind == "M":
         dtype = "datetime64[us]"
         if np.datetime_data(array.dtype)[0] == "generic":
             raise Unsupported("datetimes without a unit", "use `x.astype('datetime64[us]')`")
-        array = array.astype("datetime64[us]", copy=False)
-        if not array.dtype.isnative:
-            array = array.astype(array.dtype.newbyteorder("="))
-        array = array.view(np.int64)
-    elif kind == "c":
-        raise Unsupported("complex numbers", "use `x.real` and `x.imag`")
-    elif array.dtype == np.float16:
-        dtype, array = "float32", array.astype(np.float32)
+        array = array.astype(_MICROSECONDS, copy=False).view(np.int64)
     else:
-        array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-        if kind == "b" and array.size and array.view(np.uint8).max() > 1:
+        if array.dtype == np.float16:
+            array = array.astype(np.float32)
+        elif not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        if array.dtype not in _DTYPES:
+            raise Unsupported(*_other_dtype(array.dtype))
+        dtype = _DTYPES[array.dtype]
+        if dtype == "bool" and array.size and array.view(np.uint8).max() > 1:
             # Truth values of other memory; the engine counts on 0 and 1.
             array = array.view(np.uint8) != 0
-        dtype = array.dtype.name
-        if dtype not in _DTYPES:
-            raise Unsupported(f"dtype {array.dtype}", _other_dtype(array.dtype))
+    flags = array.flags
     if array.ndim == 0:
         array = array.reshape(1)
-    elif not array.flags.aligned or any(s % array.itemsize for s in array.strides):
+    elif not flags.aligned or not flags.c_contiguous and any(s % array.itemsize for s in array.strides):
         array = np.ascontiguousarray(array)
     return dtype, array, valid
 
 
-def _other_dtype(dtype: np.dtype[Any]) -> str:
-    """The way out for a dtype that the engine does not read."""
+def _other_dtype(dtype: np.dtype[Any]) -> tuple[str, str]:
+    """Why the engine does not read a dtype, and the way out."""
+    if dtype.kind == "c":
+        return "complex numbers", "use `x.real` and `x.imag`"
     if dtype.names:
-        return f"take one field, `x[{dtype.names[0]!r}]`, or make a table: `pandas.DataFrame(x)`"
-    if dtype.kind in "USTO":
-        return "texts and objects are columns of tables: `pandas.DataFrame({'x': x})`"
-    if dtype.kind == "V":
-        return "give it a dtype of numbers: `x.view('uint8')`"
-    return "convert it with `x.astype('float64')`"
+        way_out = f"take one field, `x[{dtype.names[0]!r}]`, or make a table: `pandas.DataFrame(x)`"
+    elif dtype.kind in "USTO":
+        way_out = "texts and objects are columns of tables: `pandas.DataFrame({'x': x})`"
+    elif dtype.kind == "V":
+        way_out = "give it a dtype of numbers: `x.view('uint8')`"
+    else:
+        way_out = "convert it with `x.astype('float64')`"
+    return f"dtype {dtype}", way_out
 
 
 def _plain(value: Any) -> Any:
@@ -180,10 +185,11 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
+_encode = json.JSONEncoder(allow_nan=False, default=str).encode
+
+
 def _attrs(attrs: Mapping[Any, Any]) -> str | None:
-    if not attrs:
-        return None
-    return json.dumps({str(k): _plain(v) for k, v in attrs.items()}, allow_nan=False, default=str)
+    return _encode({str(k): _plain(v) for k, v in attrs.items()}) if attrs else None
 
 
 def _json(attrs: Mapping[Any, Any]) -> str | None:
@@ -221,13 +227,13 @@ def _labels(name: str, dim: str, values: Any, attrs: Mapping[Any, Any]) -> _Labe
         raise Unsupported(e.reason, e.hint) from None
     kind = array.dtype.kind
     if kind in "biu":
-        return name, dim, array.dtype.name, array.astype(np.int64), _json(attrs)
+        return name, dim, array.dtype.name, array.astype(np.int64, copy=False), _json(attrs)
     if kind == "f":
         dtype = "float32" if array.dtype.itemsize <= 4 else "float64"
-        return name, dim, dtype, array.astype(np.float64), _json(attrs)
+        return name, dim, dtype, array.astype(np.float64, copy=False), _json(attrs)
     if kind == "M":
-        moments = array.astype("datetime64[us]").view(np.int64)
-        return name, dim, "datetime64[us]", np.ascontiguousarray(moments), _json(attrs)
+        moments = array.astype(_MICROSECONDS, copy=False).view(np.int64)
+        return name, dim, "datetime64[us]", moments, _json(attrs)
     if _is_text(array):
         texts = [v if isinstance(v, str) else None for v in array.tolist()]
         return name, dim, "str", texts, _json(attrs)
@@ -304,12 +310,13 @@ def _of_dataset(name: str, dataset: xr.Dataset, reader: Reader) -> _native.Local
     arrays: list[_Array] = []
     labels: list[_Labels] = []
     unreadable: list[tuple[str, list[tuple[str | None, int]], str, str | None]] = []
+    _check_multi_index(name, dataset)
+    coords = set(dataset.coords)
     for key, variable in dataset.variables.items():
         of = str(key)
-        is_coord = key in dataset.coords
+        is_coord = key in coords
         if not variable._in_memory and not (is_coord and variable.ndim == 1) and not reader.names(of):
             continue
-        _check_multi_index(name, dataset, key)
         try:
             _check_computed(variable)
             # Texts have no form but labels.
@@ -340,14 +347,15 @@ def _warn(text: str) -> None:
     warnings.warn(text, UserWarning, stacklevel=level)
 
 
-def _check_multi_index(name: str, dataset: xr.Dataset, key: Any) -> None:
-    import pandas as pd
+def _check_multi_index(name: str, dataset: xr.Dataset) -> None:
+    from xarray.indexes import PandasMultiIndex
 
-    if key in dataset.indexes and isinstance(dataset.indexes[key], pd.MultiIndex):
-        raise usage(
-            f"`{key}` of `{name}` is a MultiIndex, which is no label of one dimension",
-            f"use `{name}.reset_index('{key}')` or `{name}.unstack('{key}')`",
-        )
+    for index in dataset.xindexes.values():
+        if isinstance(index, PandasMultiIndex):
+            raise usage(
+                f"`{index.dim}` of `{name}` is a MultiIndex, which is no label of one dimension",
+                f"use `{name}.reset_index('{index.dim}')` or `{name}.unstack('{index.dim}')`",
+            )
 
 
 def _check_computed(variable: xr.Variable) -> None:

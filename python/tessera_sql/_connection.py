@@ -190,14 +190,20 @@ class Connection:
 
     def _run(self, statement: Statement, text: str | None = None) -> _native.Reply:
         """Runs a statement, or another text with its objects, and returns the answer."""
-        watch = Progress() if wanted(self._progress) else None
+        shown = Progress() if wanted(self._progress) else None
+
+        def watch(progress: dict[str, Any]) -> None:
+            _tell_log()
+            if shown is not None:
+                shown(progress)
+
         try:
             replies = self._engine.run(text or statement.text, statement.locals, watch)
         except UserError as e:
             raise _explained(e, statement) from None
         finally:
-            if watch is not None:
-                watch.close()
+            if shown is not None:
+                shown.close()
             _tell_log()
         return replies[-1]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import sys
 import threading
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _native, _spans
+from . import _arrays, _native
 from ._errors import Error, UserError, usage
 from ._relation import Relation
 from ._text import literal, quoted
@@ -25,31 +24,7 @@ if TYPE_CHECKING:
 
     from ._connection import Connection
 
-#: Calendars of CF, and the names of the engine's dtypes for them.
-_CALENDARS = {
-    "standard": "gregorian",
-    "gregorian": "gregorian",
-    "proleptic_gregorian": None,
-    "noleap": "noleap",
-    "365_day": "noleap",
-    "all_leap": "all_leap",
-    "366_day": "all_leap",
-    "360_day": "360_day",
-    "julian": "julian",
-}
-
-#: dtypes that the engine reads where they are, and its names of them.
-_DTYPES = {
-    np.dtype(name): name
-    for name in (
-        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64"
-    )
-}
-
-_MICROSECONDS = np.dtype("datetime64[us]")
-
 _Array = tuple[str, list[str | None], str, Any, Any | None, str | None, bool]
-_Labels = tuple[str, str, str, Any, str | None]
 
 
 class LocalTensor:
@@ -112,168 +87,6 @@ def tensor(
     return LocalTensor(array, dims, coords or {}, attrs or {})
 
 
-class Unsupported(Exception):
-    """An array that the engine does not read: the reason, and a hint."""
-
-    def __init__(self, reason: str, hint: str | None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.hint = hint
-
-
-def _cells(array: np.ndarray[Any, Any]) -> tuple[str, np.ndarray[Any, Any], Any | None]:
-    """The dtype, memory that the buffer protocol can describe, and the validity of an array."""
-    valid = None
-    if isinstance(array, np.ma.MaskedArray):
-        mask = np.ma.getmask(array)
-        array = np.asarray(np.ma.getdata(array))
-        if mask is not np.ma.nomask and mask.any():
-            # A mask is read in row-major order.
-            array = np.ascontiguousarray(array)
-            valid = np.ascontiguousarray(~mask).view(np.uint8)
-    if array.dtype.kind == "M":
-        dtype = "datetime64[us]"
-        if np.datetime_data(array.dtype)[0] == "generic":
-            raise Unsupported("datetimes without a unit", "use `x.astype('datetime64[us]')`")
-        array = array.astype(_MICROSECONDS, copy=False).view(np.int64)
-    else:
-        if array.dtype == np.float16:
-            array = array.astype(np.float32)
-        elif not array.dtype.isnative:
-            array = array.astype(array.dtype.newbyteorder("="))
-        if array.dtype not in _DTYPES:
-            raise Unsupported(*_other_dtype(array.dtype))
-        dtype = _DTYPES[array.dtype]
-        if dtype == "bool" and array.size and array.view(np.uint8).max() > 1:
-            # Truth values of other memory; the engine counts on 0 and 1.
-            array = array.view(np.uint8) != 0
-    flags = array.flags
-    if array.ndim == 0:
-        array = array.reshape(1)
-    elif not flags.aligned or not flags.c_contiguous and any(s % array.itemsize for s in array.strides):
-        array = np.ascontiguousarray(array)
-    return dtype, array, valid
-
-
-def _other_dtype(dtype: np.dtype[Any]) -> tuple[str, str]:
-    """Why the engine does not read a dtype, and the way out."""
-    if dtype.kind == "c":
-        return "complex numbers", "use `x.real` and `x.imag`"
-    if dtype.names:
-        way_out = f"take one field, `x[{dtype.names[0]!r}]`, or make a table: `pandas.DataFrame(x)`"
-    elif dtype.kind in "USTO":
-        way_out = "texts and objects are columns of tables: `pandas.DataFrame({'x': x})`"
-    elif dtype.kind == "V":
-        way_out = "give it a dtype of numbers: `x.view('uint8')`"
-    else:
-        way_out = "convert it with `x.astype('float64')`"
-    return f"dtype {dtype}", way_out
-
-
-def _plain(value: Any) -> Any:
-    """A value of an attribute as JSON has it; raises TypeError if it has no form there."""
-    if isinstance(value, np.ndarray):
-        return [_plain(v) for v in value.tolist()]
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, (str, int, float, bool)) or value is None:
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    return str(value)
-
-
-_encode = json.JSONEncoder(allow_nan=False, default=str).encode
-
-
-def _attrs(attrs: Mapping[Any, Any]) -> str | None:
-    return _encode({str(k): _plain(v) for k, v in attrs.items()}) if attrs else None
-
-
-def _json(attrs: Mapping[Any, Any]) -> str | None:
-    try:
-        return _attrs(attrs)
-    except ValueError:
-        # JSON has no NaN, wherever it is in a value.
-        return _attrs({k: v for k, v in attrs.items() if _has_form(v)})
-
-
-def _has_form(value: Any) -> bool:
-    try:
-        _attrs({"value": value})
-    except ValueError:
-        return False
-    return True
-
-
-def _counted(
-    array: np.ndarray[Any, Any], attrs: Mapping[Any, Any]
-) -> tuple[np.ndarray[Any, Any], Mapping[Any, Any]]:
-    """Spans of time (`timedelta64`) as numbers, with the attributes that say of what; other arrays as they are."""
-    try:
-        return _spans.encoded(array, attrs)
-    except _spans.Inexact as e:
-        raise Unsupported(e.reason, e.hint) from None
-
-
-def _labels(name: str, dim: str, values: Any, attrs: Mapping[Any, Any]) -> _Labels:
-    """Labels for the engine: numbers of 8 bytes, or texts."""
-    array, attrs = _counted(np.asarray(values), attrs)
-    try:
-        array = _spans.as_labels(array)
-    except _spans.Inexact as e:
-        raise Unsupported(e.reason, e.hint) from None
-    kind = array.dtype.kind
-    if kind in "biu":
-        return name, dim, array.dtype.name, array.astype(np.int64, copy=False), _json(attrs)
-    if kind == "f":
-        dtype = "float32" if array.dtype.itemsize <= 4 else "float64"
-        return name, dim, dtype, array.astype(np.float64, copy=False), _json(attrs)
-    if kind == "M":
-        moments = array.astype(_MICROSECONDS, copy=False).view(np.int64)
-        return name, dim, "datetime64[us]", moments, _json(attrs)
-    if _is_text(array):
-        texts = [v if isinstance(v, str) else None for v in array.tolist()]
-        return name, dim, "str", texts, _json(attrs)
-    dated = _dates(array)
-    if dated is not None:
-        dtype, moments = dated
-        return name, dim, dtype, moments, _json(attrs)
-    if array.size and getattr(array.flat[0], "tzinfo", None) is not None:
-        raise Unsupported("labels with a time zone", "use UTC without one: `index.tz_convert(None)`")
-    raise Unsupported(
-        f"labels of dtype {array.dtype}", f"leave them out, of a Dataset by `x.drop_vars('{name}')`"
-    )
-
-
-def _is_text(array: np.ndarray[Any, Any]) -> bool:
-    """Is it an array of texts, of which some may be missing (None or NaN)?"""
-    kind = array.dtype.kind
-    if kind != "O":
-        return kind in "UT"
-    is_missing = [v is None or (isinstance(v, float) and v != v) for v in array.flat]
-    known = [v for v, missing in zip(array.flat, is_missing, strict=True) if not missing]
-    return bool(known or not array.size) and all(isinstance(v, str) for v in known)
-
-
-def _dates(array: np.ndarray[Any, Any]) -> tuple[str, np.ndarray[Any, Any]] | None:
-    """cftime's dates as a dtype and microseconds; None if they are something else."""
-    cftime = sys.modules.get("cftime")
-    if cftime is None or array.dtype.kind != "O" or not array.size:
-        return None
-    first = array.flat[0]
-    if not isinstance(first, cftime.datetime):
-        return None
-    calendar = _CALENDARS.get(first.calendar)
-    dtype = "datetime64[us]" if calendar is None else f"datetime64[us, {calendar}]"
-    moments = cftime.date2num(
-        array, "microseconds since 1970-01-01", calendar=first.calendar, has_year_zero=first.has_year_zero
-    )
-    return dtype, np.ascontiguousarray(moments, dtype=np.int64)
-
-
 def _of_array(name: str, array: np.ndarray[Any, Any]) -> _native.Local:
     return _of_tensor(name, LocalTensor(array, None, {}, {}))
 
@@ -281,21 +94,21 @@ def _of_array(name: str, array: np.ndarray[Any, Any]) -> _native.Local:
 def _of_tensor(name: str, local: LocalTensor) -> _native.Local:
     dims: list[str | None] = list(local.dims or [None] * local.array.ndim)
     try:
-        array, attrs = _counted(local.array, local.attrs)
-        dtype, memory, valid = _cells(array)
-    except Unsupported as e:
+        array, attrs = _arrays.counted(local.array, local.attrs)
+        dtype, memory, valid = _arrays.cells(array)
+    except _arrays.Unsupported as e:
         raise _refused(name, e) from None
-    labels: list[_Labels] = []
+    labels: list[_arrays.Labels] = []
     for dim, values in local.coords.items():
         try:
-            labels.append(_labels(dim, dim, values, {}))
-        except Unsupported as e:
+            labels.append(_arrays.labels(dim, dim, values, {}))
+        except _arrays.Unsupported as e:
             raise _refused(f"{name}.{dim}", e) from None
-    arrays: list[_Array] = [(name, dims, dtype, memory, valid, _json(attrs), False)]
+    arrays: list[_Array] = [(name, dims, dtype, memory, valid, _arrays.json_of(attrs), False)]
     return _native.dataset(name, arrays, labels, [], None)
 
 
-def _refused(name: str, reason: Unsupported) -> UserError:
+def _refused(name: str, reason: _arrays.Unsupported) -> UserError:
     return UserError(
         f"`{name}` cannot be read: {reason.reason}", code="unsupported", hint=reason.hint
     )
@@ -308,26 +121,33 @@ def _of_dataset(name: str, dataset: xr.Dataset, reader: Reader) -> _native.Local
     if url is not None:
         return _native.stored(url)
     arrays: list[_Array] = []
-    labels: list[_Labels] = []
+    labels: list[_arrays.Labels] = []
     unreadable: list[tuple[str, list[tuple[str | None, int]], str, str | None]] = []
     _check_multi_index(name, dataset)
     coords = set(dataset.coords)
     for key, variable in dataset.variables.items():
         of = str(key)
         is_coord = key in coords
-        if not variable._in_memory and not (is_coord and variable.ndim == 1) and not reader.names(of):
-            continue
+        is_lazy = not variable._in_memory and not (is_coord and variable.ndim == 1)
         try:
+            if is_lazy and not reader.names(of):
+                raise _arrays.Unsupported(
+                    "it is not in memory, and the statement does not name it", f"load it: `{name}.load()`"
+                )
             _check_computed(variable)
-            # Texts have no form but labels.
-            if variable.ndim == 1 and (is_coord or (variable.dtype.kind in "OUT" and _is_text(variable.values))):
-                labels.append(_labels(of, str(variable.dims[0]), variable.values, variable.attrs))
+            if variable.ndim == 1 and is_coord:
+                labels.append(_arrays.labels(of, str(variable.dims[0]), variable.values, variable.attrs))
                 continue
-            array, attrs = _counted(np.asanyarray(variable.data), variable.attrs)
-            dtype, memory, valid = _cells(array)
+            # Texts have no form but labels.
+            if variable.ndim <= 1 and variable.dtype.kind in "OUTS" and _arrays.is_text(variable.values):
+                dim = str(variable.dims[0]) if variable.ndim else None
+                labels.append(_arrays.labels(of, dim, np.atleast_1d(variable.values), variable.attrs, is_coord))
+                continue
+            array, attrs = _arrays.counted(np.asanyarray(variable.data), variable.attrs)
+            dtype, memory, valid = _arrays.cells(array)
             dims: list[str | None] = [str(d) for d in variable.dims]
-            arrays.append((of, dims, dtype, memory, valid, _json(attrs), is_coord))
-        except Unsupported as e:
+            arrays.append((of, dims, dtype, memory, valid, _arrays.json_of(attrs), is_coord))
+        except _arrays.Unsupported as e:
             if is_coord and variable.dims == (key,):
                 _warn(f"the labels `{of}` of `{name}` are left out: {e.reason}; {e.hint}")
             sizes: list[tuple[str | None, int]] = [
@@ -335,7 +155,7 @@ def _of_dataset(name: str, dataset: xr.Dataset, reader: Reader) -> _native.Local
             ]
             reason = f"`{of}` of `{name}` cannot be read: {e.reason}"
             unreadable.append((of, sizes, reason, e.hint))
-    return _native.dataset(name, arrays, labels, unreadable, _json(dataset.attrs))
+    return _native.dataset(name, arrays, labels, unreadable, _arrays.json_of(dataset.attrs))
 
 
 def _warn(text: str) -> None:
@@ -361,7 +181,7 @@ def _check_multi_index(name: str, dataset: xr.Dataset) -> None:
 def _check_computed(variable: xr.Variable) -> None:
     """Fails for a variable whose cells Dask would compute."""
     if hasattr(variable._data, "__dask_graph__"):
-        raise Unsupported(
+        raise _arrays.Unsupported(
             "Dask would have to compute it first, in chunks of its own",
             "use `.compute()`, or open the files without `chunks=`: the engine reads stores chunk by chunk",
         )
@@ -377,7 +197,7 @@ def _of_dataarray(name: str, array: xr.DataArray, reader: Reader) -> _native.Loc
         return _of_dataset(name, array.to_dataset(name=name), reader)
     try:
         _check_computed(array.variable)
-    except Unsupported as e:
+    except _arrays.Unsupported as e:
         raise _refused(name, e) from None
     # The statement does not have its own name: all of it is read.
     return _of_dataset(name, array.compute().to_dataset(name=name), reader)
@@ -397,7 +217,7 @@ class Reader:
     def names(self, variable: str) -> bool:
         """May the statement read this variable?"""
         text = self._text.lower()
-        return "*" in text or variable.lower() in text
+        return "*" in text or quoted(variable.lower())[1:-1] in text
 
     def named(self, columns: Sequence[str]) -> list[str]:
         """The columns that the statement may read, or the first one, which has the number of rows."""
@@ -599,7 +419,7 @@ def _of_relation(name: str, relation: Relation) -> _native.Local:
     if reply.kind != "tensors":
         return _of_table(name, relation)
     arrays: list[_Array] = []
-    labels: dict[str, _Labels] = {}
+    labels: dict[str, _arrays.Labels] = {}
     data: Any
     for tensor in reply.tensors:
         for dim, label in zip(tensor.dims, tensor.labels, strict=True):
@@ -608,7 +428,7 @@ def _of_relation(name: str, relation: Relation) -> _native.Local:
             key, dtype, values, attrs = label
             if dtype != "str":
                 values = np.frombuffer(values, np.float64 if dtype.startswith("float") else np.int64)
-            known = labels.setdefault(key, (key, dim, dtype, values, attrs))
+            known = labels.setdefault(key, (key, dim, dtype, values, attrs, True))
             if known[1:3] != (dim, dtype) or not np.array_equal(known[3], values):
                 raise usage(
                     f"the items of `{name}` have different labels of `{dim}`",

@@ -76,7 +76,8 @@ _remembered = functools.lru_cache(maxsize=256)(_native.parse)
 class Statement:
     """A statement that was parsed: its text, and the objects of the caller that it names.
 
-    ``is_tensors`` is True if its result is tensors, unless a relation by name is rows.
+    ``is_tensors`` is False if the result is rows whatever its relations are, and True if it is tensors unless one of them
+    is rows.
     """
 
     __slots__ = ("is_tensors", "kind", "locals", "others", "text")
@@ -188,8 +189,13 @@ class Connection:
             statements.append(Statement(kind, text, found, others, is_tensors))
         return statements
 
-    def _run(self, statement: Statement, text: str | None = None) -> _native.Reply:
-        """Runs a statement, or another text with its objects, and returns the answer."""
+    def _run(
+        self, statement: Statement, text: str | None = None, *, tensors_only: bool = False
+    ) -> _native.Reply:
+        """Runs a statement, or another text with its objects, and returns the answer.
+
+        With ``tensors_only`` a session of this process answers rows as tensors, whose dimensions are their keys and labels.
+        """
         shown = Progress() if wanted(self._progress) else None
 
         def watch(progress: dict[str, Any]) -> None:
@@ -198,7 +204,7 @@ class Connection:
                 shown(progress)
 
         try:
-            replies = self._engine.run(text or statement.text, statement.locals, watch)
+            replies = self._engine.run(text or statement.text, statement.locals, watch, tensors_only)
         except UserError as e:
             raise _explained(e, statement) from None
         finally:

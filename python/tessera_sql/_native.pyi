@@ -90,6 +90,7 @@ class Engine:
         sql: str,
         locals: list[tuple[str, Local, bool]],
         watch: Callable[[dict[str, Any]], None] | None = None,
+        tensors_only: bool = False,
     ) -> list[Reply]: ...
     @property
     def closed(self) -> bool: ...

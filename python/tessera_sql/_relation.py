@@ -346,31 +346,34 @@ class Relation:
         return _results.to_dataset(reply)
 
     def _is_rows(self) -> bool:
-        # Planning it twice would cost more than a run that is not needed.
-        if self._reply is not None or self._statement.is_tensors:
-            return self._answer().kind == "rows"
-        return any(column.kind == "column" for column in self._describe())
+        return not self._statement.is_tensors or self._answer().kind == "rows"
 
     def _rows_to_dataset(self) -> xr.Dataset:
         import xarray as xr
 
-        name = f"tessera_sql_{os.getpid()}_{next(_numbers)}"
         try:
-            self._ask(f"CREATE TEMP TENSOR {name} AS {self.sql_text}")
+            reply = self._connection._run(self._statement, tensors_only=True)
+            if reply.kind != "tensors":
+                # A server sends rows.
+                reply = self._rows_as_tensors()
         except Error as e:
             if e.code != "ambiguous_dims":
                 raise
             columns = _results.columns_to_numpy(self._table())
             return xr.Dataset({k: ("row", v) for k, v in columns.items()})
+        found = _results.to_dataset(reply)
+        # Rows without keys, such as one of totals.
+        is_plain = all(tensor.dims == [None] for tensor in reply.tensors)
+        return found.rename({"dim_0": "row"}) if is_plain and "dim_0" in found.dims else found
+
+    def _rows_as_tensors(self) -> _native.Reply:
+        name = f"tessera_sql_{os.getpid()}_{next(_numbers)}"
+        self._ask(f"CREATE TEMP TENSOR {name} AS {self.sql_text}")
         try:
             rows_of = self._ask(f"DESCRIBE {name}").rows
             kinds = [] if rows_of is None else [row[:2] for row in rows_of.tuples()]
             items = ", ".join(quoted(n) for n, kind in kinds if kind == "variable")
-            reply = self._ask(f"SELECT {items} FROM {name}")
-            found = _results.to_dataset(reply)
-            # Rows without keys, such as one of totals.
-            is_plain = all(tensor.dims == [None] for tensor in reply.tensors)
-            return found.rename({"dim_0": "row"}) if is_plain and "dim_0" in found.dims else found
+            return self._ask(f"SELECT {items} FROM {name}")
         finally:
             self._ask(f"DROP TENSOR {name}")
 

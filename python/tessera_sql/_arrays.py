@@ -194,11 +194,11 @@ def _label_values(name: str, array: np.ndarray[Any, Any]) -> tuple[str, Any]:
     if kind in "biu":
         if kind == "u" and array.size and int(array.max()) > _INT_MAX:
             raise Unsupported(f"labels above {_INT_MAX}", "use float64: `x.astype(float)`")
-        return array.dtype.name, array.astype(np.int64, copy=False)
+        return array.dtype.name, array.astype(np.int64)
     if kind == "f" and array.itemsize <= 8:
-        return "float32" if array.itemsize <= 4 else "float64", array.astype(np.float64, copy=False)
+        return "float32" if array.itemsize <= 4 else "float64", array.astype(np.float64)
     if kind == "M":
-        return "datetime64[us]", _moments(array)
+        return "datetime64[us]", _moments(array).astype(np.int64)
     if is_text(array):
         return "str", _texts(array)
     dated = _dates(array)

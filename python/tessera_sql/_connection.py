@@ -185,7 +185,7 @@ class Connection:
         _, parsed = parse(query, _params(params))
         statements = []
         for kind, text, names, is_tensors in parsed:
-            found, others = _locals.find(names, scopes, _locals.Reader(self, text))
+            found, others = _locals.find(names, scopes, _locals.Reader(self, kind, text))
             statements.append(Statement(kind, text, found, others, is_tensors))
         return statements
 

@@ -143,7 +143,9 @@ def _of_dataset(name: str, dataset: xr.Dataset, reader: Reader) -> _native.Local
                 dim = str(variable.dims[0]) if variable.ndim else None
                 labels.append(_arrays.labels(of, dim, np.atleast_1d(variable.values), variable.attrs, is_coord))
                 continue
-            array, attrs = _arrays.counted(np.asanyarray(variable.data), variable.attrs)
+            is_shown = is_lazy and reader.describes and variable.dtype.kind != "m"
+            data = _placeholder(variable) if is_shown else np.asanyarray(variable.data)
+            array, attrs = _arrays.counted(data, variable.attrs)
             dtype, memory, valid = _arrays.cells(array)
             dims: list[str | None] = [str(d) for d in variable.dims]
             arrays.append((of, dims, dtype, memory, valid, _arrays.json_of(attrs), is_coord))
@@ -156,6 +158,11 @@ def _of_dataset(name: str, dataset: xr.Dataset, reader: Reader) -> _native.Local
             reason = f"`{of}` of `{name}` cannot be read: {e.reason}"
             unreadable.append((of, sizes, reason, e.hint))
     return _native.dataset(name, arrays, labels, unreadable, _arrays.json_of(dataset.attrs))
+
+
+def _placeholder(variable: xr.Variable) -> np.ndarray[Any, Any]:
+    """An array that takes no memory, of the shape and dtype of a variable that nothing reads."""
+    return np.broadcast_to(np.zeros((), variable.dtype), variable.shape)
 
 
 def _warn(text: str) -> None:
@@ -210,14 +217,20 @@ _PACKED = frozenset(["_FillValue", "missing_value", "scale_factor", "add_offset"
 class Reader:
     """What the engine says about stores, and the text of the statement."""
 
-    def __init__(self, connection: Connection, text: str) -> None:
+    def __init__(self, connection: Connection, kind: str, text: str) -> None:
         self._connection = connection
+        self._kind = kind
         self._text = text
 
+    @property
+    def describes(self) -> bool:
+        """Does the statement only describe a relation, `DESCRIBE x`?"""
+        return self._kind == "info" and "select" not in self._text.lower()
+
     def names(self, variable: str) -> bool:
-        """May the statement read this variable?"""
+        """May the statement read this variable? `COPY x TO …` and `FROM x` read all."""
         text = self._text.lower()
-        return "*" in text or quoted(variable.lower())[1:-1] in text
+        return "*" in text or "select" not in text or quoted(variable.lower())[1:-1] in text
 
     def named(self, columns: Sequence[str]) -> list[str]:
         """The columns that the statement may read, or the first one, which has the number of rows."""

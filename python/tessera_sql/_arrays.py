@@ -73,7 +73,7 @@ def cells(array: np.ndarray[Any, Any]) -> tuple[str, np.ndarray[Any, Any], Any |
         elif not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         if array.dtype not in _DTYPES:
-            raise Unsupported(*_other_dtype(array.dtype))
+            raise Unsupported(*_other_dtype(array))
         dtype = _DTYPES[array.dtype]
         if dtype == "bool" and array.size and array.view(np.uint8).max() > 1:
             # Truth values of other memory; the engine counts on 0 and 1.
@@ -101,8 +101,11 @@ def _moments(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return moments.view(np.int64)
 
 
-def _other_dtype(dtype: np.dtype[Any]) -> tuple[str, str]:
-    """Why the engine does not read a dtype, and the way out."""
+def _other_dtype(array: np.ndarray[Any, Any]) -> tuple[str, str]:
+    """Why the engine does not read an array, and the way out."""
+    dtype = array.dtype
+    if _has_zone(array):
+        return _ZONE
     if dtype.kind == "c":
         return "complex numbers", "use `x.real` and `x.imag`"
     if dtype.names:
@@ -114,6 +117,25 @@ def _other_dtype(dtype: np.dtype[Any]) -> tuple[str, str]:
     else:
         way_out = "convert it with `x.astype('float64')`"
     return f"dtype {dtype}", way_out
+
+
+_ZONE = ("datetimes with a time zone", "use UTC without one: `x.tz_convert(None)`")
+
+
+def _has_zone(array: np.ndarray[Any, Any]) -> bool:
+    return array.dtype.kind == "O" and array.size > 0 and getattr(array.flat[0], "tzinfo", None) is not None
+
+
+def of_pandas(values: Any) -> np.ndarray[Any, Any]:
+    """An array of pandas as one of NumPy, with a mask where values are missing; others as they are."""
+    if isinstance(values, np.ndarray):
+        return values
+    if getattr(values.dtype, "tz", None) is not None:
+        raise Unsupported(*_ZONE)
+    dtype = getattr(values.dtype, "numpy_dtype", None)
+    if dtype is None or dtype.kind not in "iufb":
+        return np.asanyarray(values)
+    return np.ma.MaskedArray(values.to_numpy(dtype=dtype, na_value=dtype.type(0)), mask=values.isna())
 
 
 def _plain(value: Any) -> Any:
@@ -204,8 +226,8 @@ def _label_values(name: str, array: np.ndarray[Any, Any]) -> tuple[str, Any]:
     dated = _dates(array)
     if dated is not None:
         return dated
-    if array.size and getattr(array.flat[0], "tzinfo", None) is not None:
-        raise Unsupported("labels with a time zone", "use UTC without one: `index.tz_convert(None)`")
+    if _has_zone(array):
+        raise Unsupported(*_ZONE)
     raise Unsupported(
         f"labels of dtype {array.dtype}", f"leave them out, of a Dataset by `x.drop_vars('{name}')`"
     )

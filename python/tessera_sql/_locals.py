@@ -135,16 +135,14 @@ def _of_dataset(name: str, dataset: xr.Dataset, reader: Reader) -> _native.Local
                     "it is not in memory, and the statement does not name it", f"load it: `{name}.load()`"
                 )
             _check_computed(variable)
-            if variable.ndim == 1 and is_coord:
-                labels.append(_arrays.labels(of, str(variable.dims[0]), variable.values, variable.attrs))
-                continue
+            is_shown = is_lazy and reader.describes and variable.dtype.kind not in "mOUTS"
+            data = _placeholder(variable) if is_shown else _arrays.of_pandas(variable.data)
             # Texts have no form but labels.
-            if variable.ndim <= 1 and variable.dtype.kind in "OUTS" and _arrays.is_text(variable.values):
+            is_text = variable.ndim <= 1 and data.dtype.kind in "OUTS" and _arrays.is_text(data)
+            if is_text or (is_coord and variable.ndim == 1):
                 dim = str(variable.dims[0]) if variable.ndim else None
-                labels.append(_arrays.labels(of, dim, np.atleast_1d(variable.values), variable.attrs, is_coord))
+                labels.append(_arrays.labels(of, dim, np.atleast_1d(data), variable.attrs, is_coord))
                 continue
-            is_shown = is_lazy and reader.describes and variable.dtype.kind != "m"
-            data = _placeholder(variable) if is_shown else np.asanyarray(variable.data)
             array, attrs = _arrays.counted(data, variable.attrs)
             dtype, memory, valid = _arrays.cells(array)
             dims: list[str | None] = [str(d) for d in variable.dims]
@@ -155,8 +153,7 @@ def _of_dataset(name: str, dataset: xr.Dataset, reader: Reader) -> _native.Local
             sizes: list[tuple[str | None, int]] = [
                 (str(d), int(n)) for d, n in zip(variable.dims, variable.shape, strict=True)
             ]
-            reason = f"`{of}` of `{name}` cannot be read: {e.reason}"
-            unreadable.append((of, sizes, reason, e.hint))
+            unreadable.append((of, sizes, f"{e.reason} (`{of}` of `{name}`)", e.hint))
     return _native.dataset(name, arrays, labels, unreadable, _arrays.json_of(dataset.attrs))
 
 
@@ -326,6 +323,12 @@ def relation(name: str, value: Any, reader: Reader) -> _native.Local | None:
         if isinstance(value, pandas.Series):
             value = value.to_frame(name if value.name is None else value.name)
         if isinstance(value, pandas.DataFrame):
+            for column, dtype in value.dtypes.items():
+                if isinstance(dtype, pandas.PeriodDtype):
+                    raise usage(
+                        f"the column `{column}` of `{name}` has periods, which are no moments",
+                        f"use `{name}[{column!r}].dt.to_timestamp()`",
+                    )
             return _of_table(name, _with_index(value))
     polars = sys.modules.get("polars")
     if polars is not None:
@@ -460,6 +463,7 @@ def _of_relation(name: str, relation: Relation) -> _native.Local:
     return _native.dataset(name, arrays, list(labels.values()), [], of_dataset)
 
 
+_VALUES = "values are parameters: `sql('SELECT ? AS x', [x])`"
 _PATHS = "a path is a text of the SQL: `FROM 'data.zarr'`"
 _ARRAYS = "use `tessera_sql.tensor(x)`, or `numpy.asarray(x)`"
 _STORES = "name its file in the SQL, `FROM 'data.zarr'`, which is read chunk by chunk; or read it: `x[...]`"
@@ -472,6 +476,13 @@ _WAYS_OUT = {
     "builtins.memoryview": _ARRAYS,
     "builtins.dict": "use `pandas.DataFrame(x)` or `xarray.Dataset(x)`",
     "builtins.str": _PATHS,
+    "builtins.int": _VALUES,
+    "builtins.float": _VALUES,
+    "builtins.bool": _VALUES,
+    "datetime.date": _VALUES,
+    "datetime.datetime": _VALUES,
+    "decimal.Decimal": _VALUES,
+    "pandas.Timestamp": _VALUES,
     "array.array": _ARRAYS,
     "dask.Array": "use `.compute()`, or name the files in the SQL",
     "dask.DataFrame": "use `.compute()`, or name the files in the SQL: `FROM 'data/*.parquet'`",
@@ -489,6 +500,8 @@ _WAYS_OUT = {
 def way_out(value: Any) -> str:
     """What to do with an object that is no relation."""
     kind = type(value)
+    if isinstance(value, np.generic):
+        return _VALUES
     known = _WAYS_OUT.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
     return known or (
         "relations are arrays of NumPy and of libraries with `__dlpack__`, xarray objects, tables with "

@@ -352,10 +352,11 @@ class Relation:
         import xarray as xr
 
         try:
-            reply = self._connection._run(self._statement, tensors_only=True)
-            if reply.kind != "tensors":
-                # A server sends rows.
-                reply = self._rows_as_tensors()
+            # A server would send rows.
+            is_here = self._connection.target is None
+            reply = (
+                self._connection._run(self._statement, tensors_only=True) if is_here else self._rows_on_server()
+            )
         except Error as e:
             if e.code != "ambiguous_dims":
                 raise
@@ -366,14 +367,19 @@ class Relation:
         is_plain = all(tensor.dims == [None] for tensor in reply.tensors)
         return found.rename({"dim_0": "row"}) if is_plain and "dim_0" in found.dims else found
 
-    def _rows_as_tensors(self) -> _native.Reply:
+    def _rows_on_server(self) -> _native.Reply:
+        """The rows of a server's answer as tensors."""
         name = f"tessera_sql_{os.getpid()}_{next(_numbers)}"
         self._ask(f"CREATE TEMP TENSOR {name} AS {self.sql_text}")
         try:
             rows_of = self._ask(f"DESCRIBE {name}").rows
-            kinds = [] if rows_of is None else [row[:2] for row in rows_of.tuples()]
-            items = ", ".join(quoted(n) for n, kind in kinds if kind == "variable")
-            return self._ask(f"SELECT {items} FROM {name}")
+            kinds = {} if rows_of is None else {row[0]: row[1] for row in rows_of.tuples()}
+            items = {key: key for key, kind in kinds.items() if kind == "variable"}
+            if name in items:
+                # The only column besides the keys has no name of its own.
+                items = {name: next((c for c in self.columns if c not in kinds), name)}
+            selected = ", ".join(f"{quoted(key)} AS {quoted(own)}" for key, own in items.items())
+            return self._ask(f"SELECT {selected} FROM {name}")
         finally:
             self._ask(f"DROP TENSOR {name}")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _native, _results
-from ._errors import Error, usage
+from ._errors import Error, UserError, usage
 from ._text import literal, quoted, readable
 
 if TYPE_CHECKING:
@@ -503,7 +503,13 @@ class Relation:
         options = " OPTIONS (overwrite true)" if mode == "w" else ""
         if append_dim is not None:
             options = f" OPTIONS (append {literal(append_dim)})"
-        self._ask(f"COPY (\n{self.sql_text}\n) TO {url} STORED AS ZARR{options}")
+        try:
+            self._ask(f"COPY (\n{self.sql_text}\n) TO {url} STORED AS ZARR{options}")
+        except UserError as e:
+            if e.code != "already_exists":
+                raise
+            hint = '`mode="w"` replaces it, `append_dim="time"` appends to it'
+            raise UserError(e.message, code=e.code, hint=hint) from None
 
     def plot(self, *args: Any, **options: Any) -> Any:
         """Plots one item with xarray's ``plot``."""

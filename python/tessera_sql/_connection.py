@@ -76,7 +76,8 @@ _remembered = functools.lru_cache(maxsize=256)(_native.parse)
 class Statement:
     """A statement that was parsed: its text, and the objects of the caller that it names.
 
-    ``is_tensors`` is True if its result is tensors, unless a relation by name is rows.
+    ``is_tensors`` is False if the result is rows whatever its relations are, and True if it is tensors unless one of them
+    is rows.
     """
 
     __slots__ = ("is_tensors", "kind", "locals", "others", "text")
@@ -184,20 +185,31 @@ class Connection:
         _, parsed = parse(query, _params(params))
         statements = []
         for kind, text, names, is_tensors in parsed:
-            found, others = _locals.find(names, scopes, _locals.Reader(self, text))
+            found, others = _locals.find(names, scopes, _locals.Reader(self, kind, text))
             statements.append(Statement(kind, text, found, others, is_tensors))
         return statements
 
-    def _run(self, statement: Statement, text: str | None = None) -> _native.Reply:
-        """Runs a statement, or another text with its objects, and returns the answer."""
-        watch = Progress() if wanted(self._progress) else None
+    def _run(
+        self, statement: Statement, text: str | None = None, *, tensors_only: bool = False
+    ) -> _native.Reply:
+        """Runs a statement, or another text with its objects, and returns the answer.
+
+        With ``tensors_only`` a session of this process answers rows as tensors, whose dimensions are their keys and labels.
+        """
+        shown = Progress() if wanted(self._progress) else None
+
+        def watch(progress: dict[str, Any]) -> None:
+            _tell_log()
+            if shown is not None:
+                shown(progress)
+
         try:
-            replies = self._engine.run(text or statement.text, statement.locals, watch)
+            replies = self._engine.run(text or statement.text, statement.locals, watch, tensors_only)
         except UserError as e:
             raise _explained(e, statement) from None
         finally:
-            if watch is not None:
-                watch.close()
+            if shown is not None:
+                shown.close()
             _tell_log()
         return replies[-1]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import sys
 import threading
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _native, _spans
+from . import _arrays, _native
 from ._errors import Error, UserError, usage
 from ._relation import Relation
 from ._text import literal, quoted
@@ -25,26 +24,7 @@ if TYPE_CHECKING:
 
     from ._connection import Connection
 
-#: Calendars of CF, and the names of the engine's dtypes for them.
-_CALENDARS = {
-    "standard": "gregorian",
-    "gregorian": "gregorian",
-    "proleptic_gregorian": None,
-    "noleap": "noleap",
-    "365_day": "noleap",
-    "all_leap": "all_leap",
-    "366_day": "all_leap",
-    "360_day": "360_day",
-    "julian": "julian",
-}
-
-#: dtypes that the engine reads where they are.
-_DTYPES = frozenset(
-    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64"]
-)
-
 _Array = tuple[str, list[str | None], str, Any, Any | None, str | None, bool]
-_Labels = tuple[str, str, str, Any, str | None]
 
 
 class LocalTensor:
@@ -107,167 +87,6 @@ def tensor(
     return LocalTensor(array, dims, coords or {}, attrs or {})
 
 
-class Unsupported(Exception):
-    """An array that the engine does not read: the reason, and a hint."""
-
-    def __init__(self, reason: str, hint: str | None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.hint = hint
-
-
-def _cells(array: np.ndarray[Any, Any]) -> tuple[str, np.ndarray[Any, Any], Any | None]:
-    """The dtype, memory that the buffer protocol can describe, and the validity of an array."""
-    valid = None
-    if isinstance(array, np.ma.MaskedArray):
-        mask = np.ma.getmask(array)
-        array = np.asarray(np.ma.getdata(array))
-        if mask is not np.ma.nomask and mask.any():
-            # A mask is read in row-major order.
-            array = np.ascontiguousarray(array)
-            valid = np.ascontiguousarray(~mask).view(np.uint8)
-    kind = array.dtype.kind
-    if kind == "M":
-        dtype = "datetime64[us]"
-        if np.datetime_data(array.dtype)[0] == "generic":
-            raise Unsupported("datetimes without a unit", "use `x.astype('datetime64[us]')`")
-        array = array.astype("datetime64[us]", copy=False)
-        if not array.dtype.isnative:
-            array = array.astype(array.dtype.newbyteorder("="))
-        array = array.view(np.int64)
-    elif kind == "c":
-        raise Unsupported("complex numbers", "use `x.real` and `x.imag`")
-    elif array.dtype == np.float16:
-        dtype, array = "float32", array.astype(np.float32)
-    else:
-        array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-        if kind == "b" and array.size and array.view(np.uint8).max() > 1:
-            # Truth values of other memory; the engine counts on 0 and 1.
-            array = array.view(np.uint8) != 0
-        dtype = array.dtype.name
-        if dtype not in _DTYPES:
-            raise Unsupported(f"dtype {array.dtype}", _other_dtype(array.dtype))
-    if array.ndim == 0:
-        array = array.reshape(1)
-    elif not array.flags.aligned or any(s % array.itemsize for s in array.strides):
-        array = np.ascontiguousarray(array)
-    return dtype, array, valid
-
-
-def _other_dtype(dtype: np.dtype[Any]) -> str:
-    """The way out for a dtype that the engine does not read."""
-    if dtype.names:
-        return f"take one field, `x[{dtype.names[0]!r}]`, or make a table: `pandas.DataFrame(x)`"
-    if dtype.kind in "USTO":
-        return "texts and objects are columns of tables: `pandas.DataFrame({'x': x})`"
-    if dtype.kind == "V":
-        return "give it a dtype of numbers: `x.view('uint8')`"
-    return "convert it with `x.astype('float64')`"
-
-
-def _plain(value: Any) -> Any:
-    """A value of an attribute as JSON has it; raises TypeError if it has no form there."""
-    if isinstance(value, np.ndarray):
-        return [_plain(v) for v in value.tolist()]
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, (str, int, float, bool)) or value is None:
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    return str(value)
-
-
-def _attrs(attrs: Mapping[Any, Any]) -> str | None:
-    if not attrs:
-        return None
-    return json.dumps({str(k): _plain(v) for k, v in attrs.items()}, allow_nan=False, default=str)
-
-
-def _json(attrs: Mapping[Any, Any]) -> str | None:
-    try:
-        return _attrs(attrs)
-    except ValueError:
-        # JSON has no NaN, wherever it is in a value.
-        return _attrs({k: v for k, v in attrs.items() if _has_form(v)})
-
-
-def _has_form(value: Any) -> bool:
-    try:
-        _attrs({"value": value})
-    except ValueError:
-        return False
-    return True
-
-
-def _counted(
-    array: np.ndarray[Any, Any], attrs: Mapping[Any, Any]
-) -> tuple[np.ndarray[Any, Any], Mapping[Any, Any]]:
-    """Spans of time (`timedelta64`) as numbers, with the attributes that say of what; other arrays as they are."""
-    try:
-        return _spans.encoded(array, attrs)
-    except _spans.Inexact as e:
-        raise Unsupported(e.reason, e.hint) from None
-
-
-def _labels(name: str, dim: str, values: Any, attrs: Mapping[Any, Any]) -> _Labels:
-    """Labels for the engine: numbers of 8 bytes, or texts."""
-    array, attrs = _counted(np.asarray(values), attrs)
-    try:
-        array = _spans.as_labels(array)
-    except _spans.Inexact as e:
-        raise Unsupported(e.reason, e.hint) from None
-    kind = array.dtype.kind
-    if kind in "biu":
-        return name, dim, array.dtype.name, array.astype(np.int64), _json(attrs)
-    if kind == "f":
-        dtype = "float32" if array.dtype.itemsize <= 4 else "float64"
-        return name, dim, dtype, array.astype(np.float64), _json(attrs)
-    if kind == "M":
-        moments = array.astype("datetime64[us]").view(np.int64)
-        return name, dim, "datetime64[us]", np.ascontiguousarray(moments), _json(attrs)
-    if _is_text(array):
-        texts = [v if isinstance(v, str) else None for v in array.tolist()]
-        return name, dim, "str", texts, _json(attrs)
-    dated = _dates(array)
-    if dated is not None:
-        dtype, moments = dated
-        return name, dim, dtype, moments, _json(attrs)
-    if array.size and getattr(array.flat[0], "tzinfo", None) is not None:
-        raise Unsupported("labels with a time zone", "use UTC without one: `index.tz_convert(None)`")
-    raise Unsupported(
-        f"labels of dtype {array.dtype}", f"leave them out, of a Dataset by `x.drop_vars('{name}')`"
-    )
-
-
-def _is_text(array: np.ndarray[Any, Any]) -> bool:
-    """Is it an array of texts, of which some may be missing (None or NaN)?"""
-    kind = array.dtype.kind
-    if kind != "O":
-        return kind in "UT"
-    is_missing = [v is None or (isinstance(v, float) and v != v) for v in array.flat]
-    known = [v for v, missing in zip(array.flat, is_missing, strict=True) if not missing]
-    return bool(known or not array.size) and all(isinstance(v, str) for v in known)
-
-
-def _dates(array: np.ndarray[Any, Any]) -> tuple[str, np.ndarray[Any, Any]] | None:
-    """cftime's dates as a dtype and microseconds; None if they are something else."""
-    cftime = sys.modules.get("cftime")
-    if cftime is None or array.dtype.kind != "O" or not array.size:
-        return None
-    first = array.flat[0]
-    if not isinstance(first, cftime.datetime):
-        return None
-    calendar = _CALENDARS.get(first.calendar)
-    dtype = "datetime64[us]" if calendar is None else f"datetime64[us, {calendar}]"
-    moments = cftime.date2num(
-        array, "microseconds since 1970-01-01", calendar=first.calendar, has_year_zero=first.has_year_zero
-    )
-    return dtype, np.ascontiguousarray(moments, dtype=np.int64)
-
-
 def _of_array(name: str, array: np.ndarray[Any, Any]) -> _native.Local:
     return _of_tensor(name, LocalTensor(array, None, {}, {}))
 
@@ -275,21 +94,21 @@ def _of_array(name: str, array: np.ndarray[Any, Any]) -> _native.Local:
 def _of_tensor(name: str, local: LocalTensor) -> _native.Local:
     dims: list[str | None] = list(local.dims or [None] * local.array.ndim)
     try:
-        array, attrs = _counted(local.array, local.attrs)
-        dtype, memory, valid = _cells(array)
-    except Unsupported as e:
+        array, attrs = _arrays.counted(local.array, local.attrs)
+        dtype, memory, valid = _arrays.cells(array)
+    except _arrays.Unsupported as e:
         raise _refused(name, e) from None
-    labels: list[_Labels] = []
+    labels: list[_arrays.Labels] = []
     for dim, values in local.coords.items():
         try:
-            labels.append(_labels(dim, dim, values, {}))
-        except Unsupported as e:
+            labels.append(_arrays.labels(dim, dim, values, {}))
+        except _arrays.Unsupported as e:
             raise _refused(f"{name}.{dim}", e) from None
-    arrays: list[_Array] = [(name, dims, dtype, memory, valid, _json(attrs), False)]
+    arrays: list[_Array] = [(name, dims, dtype, memory, valid, _arrays.json_of(attrs), False)]
     return _native.dataset(name, arrays, labels, [], None)
 
 
-def _refused(name: str, reason: Unsupported) -> UserError:
+def _refused(name: str, reason: _arrays.Unsupported) -> UserError:
     return UserError(
         f"`{name}` cannot be read: {reason.reason}", code="unsupported", hint=reason.hint
     )
@@ -302,33 +121,45 @@ def _of_dataset(name: str, dataset: xr.Dataset, reader: Reader) -> _native.Local
     if url is not None:
         return _native.stored(url)
     arrays: list[_Array] = []
-    labels: list[_Labels] = []
+    labels: list[_arrays.Labels] = []
     unreadable: list[tuple[str, list[tuple[str | None, int]], str, str | None]] = []
+    _check_multi_index(name, dataset)
+    coords = set(dataset.coords)
     for key, variable in dataset.variables.items():
         of = str(key)
-        is_coord = key in dataset.coords
-        if not variable._in_memory and not (is_coord and variable.ndim == 1) and not reader.names(of):
-            continue
-        _check_multi_index(name, dataset, key)
+        is_coord = key in coords
+        is_lazy = not variable._in_memory and not (is_coord and variable.ndim == 1)
         try:
+            if is_lazy and not reader.names(of):
+                raise _arrays.Unsupported(
+                    "it is not in memory, and the statement does not name it", f"load it: `{name}.load()`"
+                )
             _check_computed(variable)
+            is_shown = is_lazy and reader.describes and variable.dtype.kind not in "mOUTS"
+            data = _placeholder(variable) if is_shown else _arrays.of_pandas(variable.data)
             # Texts have no form but labels.
-            if variable.ndim == 1 and (is_coord or (variable.dtype.kind in "OUT" and _is_text(variable.values))):
-                labels.append(_labels(of, str(variable.dims[0]), variable.values, variable.attrs))
+            is_text = variable.ndim <= 1 and data.dtype.kind in "OUTS" and _arrays.is_text(data)
+            if is_text or (is_coord and variable.ndim == 1):
+                dim = str(variable.dims[0]) if variable.ndim else None
+                labels.append(_arrays.labels(of, dim, np.atleast_1d(data), variable.attrs, is_coord))
                 continue
-            array, attrs = _counted(np.asanyarray(variable.data), variable.attrs)
-            dtype, memory, valid = _cells(array)
+            array, attrs = _arrays.counted(data, variable.attrs)
+            dtype, memory, valid = _arrays.cells(array)
             dims: list[str | None] = [str(d) for d in variable.dims]
-            arrays.append((of, dims, dtype, memory, valid, _json(attrs), is_coord))
-        except Unsupported as e:
+            arrays.append((of, dims, dtype, memory, valid, _arrays.json_of(attrs), is_coord))
+        except _arrays.Unsupported as e:
             if is_coord and variable.dims == (key,):
                 _warn(f"the labels `{of}` of `{name}` are left out: {e.reason}; {e.hint}")
             sizes: list[tuple[str | None, int]] = [
                 (str(d), int(n)) for d, n in zip(variable.dims, variable.shape, strict=True)
             ]
-            reason = f"`{of}` of `{name}` cannot be read: {e.reason}"
-            unreadable.append((of, sizes, reason, e.hint))
-    return _native.dataset(name, arrays, labels, unreadable, _json(dataset.attrs))
+            unreadable.append((of, sizes, f"{e.reason} (`{of}` of `{name}`)", e.hint))
+    return _native.dataset(name, arrays, labels, unreadable, _arrays.json_of(dataset.attrs))
+
+
+def _placeholder(variable: xr.Variable) -> np.ndarray[Any, Any]:
+    """An array that takes no memory, of the shape and dtype of a variable that nothing reads."""
+    return np.broadcast_to(np.zeros((), variable.dtype), variable.shape)
 
 
 def _warn(text: str) -> None:
@@ -340,20 +171,21 @@ def _warn(text: str) -> None:
     warnings.warn(text, UserWarning, stacklevel=level)
 
 
-def _check_multi_index(name: str, dataset: xr.Dataset, key: Any) -> None:
-    import pandas as pd
+def _check_multi_index(name: str, dataset: xr.Dataset) -> None:
+    from xarray.indexes import PandasMultiIndex
 
-    if key in dataset.indexes and isinstance(dataset.indexes[key], pd.MultiIndex):
-        raise usage(
-            f"`{key}` of `{name}` is a MultiIndex, which is no label of one dimension",
-            f"use `{name}.reset_index('{key}')` or `{name}.unstack('{key}')`",
-        )
+    for index in dataset.xindexes.values():
+        if isinstance(index, PandasMultiIndex):
+            raise usage(
+                f"`{index.dim}` of `{name}` is a MultiIndex, which is no label of one dimension",
+                f"use `{name}.reset_index('{index.dim}')` or `{name}.unstack('{index.dim}')`",
+            )
 
 
 def _check_computed(variable: xr.Variable) -> None:
     """Fails for a variable whose cells Dask would compute."""
     if hasattr(variable._data, "__dask_graph__"):
-        raise Unsupported(
+        raise _arrays.Unsupported(
             "Dask would have to compute it first, in chunks of its own",
             "use `.compute()`, or open the files without `chunks=`: the engine reads stores chunk by chunk",
         )
@@ -369,7 +201,7 @@ def _of_dataarray(name: str, array: xr.DataArray, reader: Reader) -> _native.Loc
         return _of_dataset(name, array.to_dataset(name=name), reader)
     try:
         _check_computed(array.variable)
-    except Unsupported as e:
+    except _arrays.Unsupported as e:
         raise _refused(name, e) from None
     # The statement does not have its own name: all of it is read.
     return _of_dataset(name, array.compute().to_dataset(name=name), reader)
@@ -382,14 +214,20 @@ _PACKED = frozenset(["_FillValue", "missing_value", "scale_factor", "add_offset"
 class Reader:
     """What the engine says about stores, and the text of the statement."""
 
-    def __init__(self, connection: Connection, text: str) -> None:
+    def __init__(self, connection: Connection, kind: str, text: str) -> None:
         self._connection = connection
+        self._kind = kind
         self._text = text
 
+    @property
+    def describes(self) -> bool:
+        """Does the statement only describe a relation, `DESCRIBE x`?"""
+        return self._kind == "info" and "select" not in self._text.lower()
+
     def names(self, variable: str) -> bool:
-        """May the statement read this variable?"""
+        """May the statement read this variable? `COPY x TO …` and `FROM x` read all."""
         text = self._text.lower()
-        return "*" in text or variable.lower() in text
+        return "*" in text or "select" not in text or quoted(variable.lower())[1:-1] in text
 
     def named(self, columns: Sequence[str]) -> list[str]:
         """The columns that the statement may read, or the first one, which has the number of rows."""
@@ -485,6 +323,12 @@ def relation(name: str, value: Any, reader: Reader) -> _native.Local | None:
         if isinstance(value, pandas.Series):
             value = value.to_frame(name if value.name is None else value.name)
         if isinstance(value, pandas.DataFrame):
+            for column, dtype in value.dtypes.items():
+                if isinstance(dtype, pandas.PeriodDtype):
+                    raise usage(
+                        f"the column `{column}` of `{name}` has periods, which are no moments",
+                        f"use `{name}[{column!r}].dt.to_timestamp()`",
+                    )
             return _of_table(name, _with_index(value))
     polars = sys.modules.get("polars")
     if polars is not None:
@@ -591,7 +435,7 @@ def _of_relation(name: str, relation: Relation) -> _native.Local:
     if reply.kind != "tensors":
         return _of_table(name, relation)
     arrays: list[_Array] = []
-    labels: dict[str, _Labels] = {}
+    labels: dict[str, _arrays.Labels] = {}
     data: Any
     for tensor in reply.tensors:
         for dim, label in zip(tensor.dims, tensor.labels, strict=True):
@@ -600,7 +444,7 @@ def _of_relation(name: str, relation: Relation) -> _native.Local:
             key, dtype, values, attrs = label
             if dtype != "str":
                 values = np.frombuffer(values, np.float64 if dtype.startswith("float") else np.int64)
-            known = labels.setdefault(key, (key, dim, dtype, values, attrs))
+            known = labels.setdefault(key, (key, dim, dtype, values, attrs, True))
             if known[1:3] != (dim, dtype) or not np.array_equal(known[3], values):
                 raise usage(
                     f"the items of `{name}` have different labels of `{dim}`",
@@ -619,6 +463,7 @@ def _of_relation(name: str, relation: Relation) -> _native.Local:
     return _native.dataset(name, arrays, list(labels.values()), [], of_dataset)
 
 
+_VALUES = "values are parameters: `sql('SELECT ? AS x', [x])`"
 _PATHS = "a path is a text of the SQL: `FROM 'data.zarr'`"
 _ARRAYS = "use `tessera_sql.tensor(x)`, or `numpy.asarray(x)`"
 _STORES = "name its file in the SQL, `FROM 'data.zarr'`, which is read chunk by chunk; or read it: `x[...]`"
@@ -631,6 +476,13 @@ _WAYS_OUT = {
     "builtins.memoryview": _ARRAYS,
     "builtins.dict": "use `pandas.DataFrame(x)` or `xarray.Dataset(x)`",
     "builtins.str": _PATHS,
+    "builtins.int": _VALUES,
+    "builtins.float": _VALUES,
+    "builtins.bool": _VALUES,
+    "datetime.date": _VALUES,
+    "datetime.datetime": _VALUES,
+    "decimal.Decimal": _VALUES,
+    "pandas.Timestamp": _VALUES,
     "array.array": _ARRAYS,
     "dask.Array": "use `.compute()`, or name the files in the SQL",
     "dask.DataFrame": "use `.compute()`, or name the files in the SQL: `FROM 'data/*.parquet'`",
@@ -648,6 +500,8 @@ _WAYS_OUT = {
 def way_out(value: Any) -> str:
     """What to do with an object that is no relation."""
     kind = type(value)
+    if isinstance(value, np.generic):
+        return _VALUES
     known = _WAYS_OUT.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
     return known or (
         "relations are arrays of NumPy and of libraries with `__dlpack__`, xarray objects, tables with "

@@ -10,7 +10,7 @@ class Local: ...
 def dataset(
     name: str,
     arrays: list[tuple[str, list[str | None], str, Any, Any | None, str | None, bool]],
-    labels: list[tuple[str, str, str, Any, str | None]],
+    labels: list[tuple[str, str | None, str, Any, str | None, bool]],
     unreadable: list[tuple[str, list[tuple[str | None, int]], str, str | None]],
     attrs: str | None,
 ) -> Local: ...
@@ -90,6 +90,7 @@ class Engine:
         sql: str,
         locals: list[tuple[str, Local, bool]],
         watch: Callable[[dict[str, Any]], None] | None = None,
+        tensors_only: bool = False,
     ) -> list[Reply]: ...
     @property
     def closed(self) -> bool: ...

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _native, _results
-from ._errors import Error, usage
+from ._errors import Error, UserError, usage
 from ._text import literal, quoted, readable
 
 if TYPE_CHECKING:
@@ -346,31 +346,40 @@ class Relation:
         return _results.to_dataset(reply)
 
     def _is_rows(self) -> bool:
-        # Planning it twice would cost more than a run that is not needed.
-        if self._reply is not None or self._statement.is_tensors:
-            return self._answer().kind == "rows"
-        return any(column.kind == "column" for column in self._describe())
+        return not self._statement.is_tensors or self._answer().kind == "rows"
 
     def _rows_to_dataset(self) -> xr.Dataset:
         import xarray as xr
 
-        name = f"tessera_sql_{os.getpid()}_{next(_numbers)}"
         try:
-            self._ask(f"CREATE TEMP TENSOR {name} AS {self.sql_text}")
+            # A server would send rows.
+            is_here = self._connection.target is None
+            reply = (
+                self._connection._run(self._statement, tensors_only=True) if is_here else self._rows_on_server()
+            )
         except Error as e:
             if e.code != "ambiguous_dims":
                 raise
             columns = _results.columns_to_numpy(self._table())
             return xr.Dataset({k: ("row", v) for k, v in columns.items()})
+        found = _results.to_dataset(reply)
+        # Rows without keys, such as one of totals.
+        is_plain = all(tensor.dims == [None] for tensor in reply.tensors)
+        return found.rename({"dim_0": "row"}) if is_plain and "dim_0" in found.dims else found
+
+    def _rows_on_server(self) -> _native.Reply:
+        """The rows of a server's answer as tensors."""
+        name = f"tessera_sql_{os.getpid()}_{next(_numbers)}"
+        self._ask(f"CREATE TEMP TENSOR {name} AS {self.sql_text}")
         try:
             rows_of = self._ask(f"DESCRIBE {name}").rows
-            kinds = [] if rows_of is None else [row[:2] for row in rows_of.tuples()]
-            items = ", ".join(quoted(n) for n, kind in kinds if kind == "variable")
-            reply = self._ask(f"SELECT {items} FROM {name}")
-            found = _results.to_dataset(reply)
-            # Rows without keys, such as one of totals.
-            is_plain = all(tensor.dims == [None] for tensor in reply.tensors)
-            return found.rename({"dim_0": "row"}) if is_plain and "dim_0" in found.dims else found
+            kinds = {} if rows_of is None else {row[0]: row[1] for row in rows_of.tuples()}
+            items = {key: key for key, kind in kinds.items() if kind == "variable"}
+            if name in items:
+                # The only column besides the keys has no name of its own.
+                items = {name: next((c for c in self.columns if c not in kinds), name)}
+            selected = ", ".join(f"{quoted(key)} AS {quoted(own)}" for key, own in items.items())
+            return self._ask(f"SELECT {selected} FROM {name}")
         finally:
             self._ask(f"DROP TENSOR {name}")
 
@@ -494,7 +503,13 @@ class Relation:
         options = " OPTIONS (overwrite true)" if mode == "w" else ""
         if append_dim is not None:
             options = f" OPTIONS (append {literal(append_dim)})"
-        self._ask(f"COPY (\n{self.sql_text}\n) TO {url} STORED AS ZARR{options}")
+        try:
+            self._ask(f"COPY (\n{self.sql_text}\n) TO {url} STORED AS ZARR{options}")
+        except UserError as e:
+            if e.code != "already_exists":
+                raise
+            hint = '`mode="w"` replaces it, `append_dim="time"` appends to it'
+            raise UserError(e.message, code=e.code, hint=hint) from None
 
     def plot(self, *args: Any, **options: Any) -> Any:
         """Plots one item with xarray's ``plot``."""

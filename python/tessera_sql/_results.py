@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from ._errors import Error, UserError, usage
 
 if TYPE_CHECKING:
     import xarray as xr
+    from xarray.indexes import PandasIndex
 
     from . import _native
 
@@ -150,34 +152,87 @@ def dim_names(tensor: _native.Tensor) -> list[str]:
     return names
 
 
-def _variables(tensor: _native.Tensor) -> tuple[xr.Variable, dict[str, xr.Variable]]:
-    """A tensor as a variable, and its coordinates."""
+@functools.cache
+def _keeps(dtype: np.dtype[Any]) -> bool:
+    """Does xarray keep arrays of this dtype as they are? It looks at objects, and older ones make times nanoseconds."""
     import xarray as xr
 
-    data, valid = tensor.cells()
-    array = _array(tensor.dtype, data, tensor.shape)
-    dims = dim_names(tensor)
-    coords: dict[str, xr.Variable] = {}
-    for dim, label in zip(dims, tensor.labels, strict=True):
-        if label is not None:
-            name, values, attrs = labels(label)
-            values, attrs = _spans.decoded(name, values, None, attrs)
-            coords[name] = xr.Variable((dim,), values, attrs)
-    mask = None if valid is None else _mask(valid, tensor.shape)
-    array, attrs = _spans.decoded(tensor.name, array, mask, json.loads(tensor.attrs))
-    # Masked floats are NaN and masked times NaT already. Masked integers stay integers: their mask goes along.
-    if mask is not None and array.dtype.kind not in "fmMO":
-        about = {"long_name": f"True where {tensor.name} is masked"}
-        coords[f"{tensor.name}_mask"] = xr.Variable(dims, mask, about)
-    return xr.Variable(dims, array, attrs), coords
+    return dtype.kind != "O" and xr.Variable((), np.zeros((), dtype)).dtype == dtype
+
+
+def _variable(dims: Iterable[str], array: Array, attrs: dict[str, Any]) -> xr.Variable:
+    import xarray as xr
+
+    return xr.Variable(tuple(dims), array, attrs, fastpath=_keeps(array.dtype))
+
+
+class _Coords:
+    """The coordinates of tensors that form one object of xarray, each made once, and the indexes of dimensions."""
+
+    def __init__(self) -> None:
+        self.variables: dict[Hashable, xr.Variable] = {}
+        self.indexes: dict[Hashable, xr.Index] = {}
+        self._labels: dict[str, tuple[str, str, bytes | list[str | None]]] = {}
+
+    def variable(self, tensor: _native.Tensor, dims: list[str]) -> xr.Variable:
+        """A tensor as a variable; its coordinates are added.
+
+        Raises:
+            UserError: it has other labels than a tensor before it.
+        """
+        for dim, label in zip(dims, tensor.labels, strict=True):
+            if label is not None:
+                self._add_labels(dim, label)
+        (data, valid), shape = tensor.cells(), tensor.shape
+        mask = None if valid is None else _mask(valid, shape)
+        array = _array(tensor.dtype, data, shape)
+        array, attrs = _spans.decoded(tensor.name, array, mask, json.loads(tensor.attrs))
+        # Masked floats are NaN and masked times NaT already. Masked integers stay integers: their mask goes along.
+        if mask is not None and array.dtype.kind not in "fmMO":
+            about = {"long_name": f"True where {tensor.name} is masked"}
+            self._add(f"{tensor.name}_mask", _variable(dims, mask, about))
+        return _variable(dims, array, attrs)
+
+    def _add_labels(self, dim: str, label: tuple[str, str, Any, str]) -> None:
+        name, dtype, values, _ = label
+        given = (dim, dtype, values if isinstance(values, list) else bytes(values))
+        if self._labels.get(name) == given:
+            return
+        self._labels[name] = given
+        _, array, attrs = labels(label)
+        self._add(name, _variable((dim,), *_spans.decoded(name, array, None, attrs)))
+
+    def _add(self, name: str, variable: xr.Variable) -> None:
+        known = self.variables.get(name)
+        if known is not None:
+            if not known.equals(variable):  # type: ignore[no-untyped-call]
+                raise _differ(name)
+        elif variable.dims == (name,):
+            index = self.indexes[name] = _index(name, variable)
+            self.variables.update(index.create_variables({name: variable}))
+        else:
+            self.variables[name] = variable
+
+
+def _index(name: str, labels: xr.Variable) -> PandasIndex:
+    import pandas as pd
+    from xarray.indexes import PandasIndex
+
+    values: Any = labels.data
+    if values.dtype.kind in "biufM":
+        # xarray copies an index without a name.
+        values = pd.Index(values, name=name, copy=False)
+    return PandasIndex(values, name, labels.dtype)
 
 
 def to_dataarray(tensor: _native.Tensor) -> xr.DataArray:
     """A tensor with its dimensions, coordinates and attributes."""
     import xarray as xr
 
-    variable, coords = _variables(tensor)
-    return xr.DataArray(variable, coords=coords, name=tensor.name, fastpath=False)
+    coords = _Coords()
+    variable = coords.variable(tensor, dim_names(tensor))
+    # Without `fastpath` xarray copies the coordinates and makes their indexes again: 0.3 ms.
+    return xr.DataArray(variable, coords.variables, name=tensor.name, indexes=coords.indexes, fastpath=True)
 
 
 def to_dataset(reply: _native.Reply) -> xr.Dataset:
@@ -190,36 +245,35 @@ def to_dataset(reply: _native.Reply) -> xr.Dataset:
     # Coordinates of nothing are data.
     has_data = not all(tensor.is_coordinate for tensor in reply.tensors)
 
-    lengths: dict[str, int] = {}
-    variables: dict[str, xr.Variable] = {}
-    coords: dict[str, xr.Variable] = {}
+    lengths: dict[Hashable, int] = {}
+    variables: dict[Hashable, xr.Variable] = {}
+    coords = _Coords()
     named: list[str] = []
     for tensor, is_label in zip(reply.tensors, reply.labels_of_others(), strict=True):
         if is_label:
             continue
-        variable, own = _variables(tensor)
-        renamed = {
-            dim: f"{tensor.name}_{dim}"
-            for dim, known, length in zip(
-                variable.dims, tensor.dims, variable.shape, strict=True
-            )
-            if known is None and lengths.get(str(dim), length) != length
-        }
-        variable = variable._replace(dims=[renamed.get(dim, dim) for dim in variable.dims])
-        for dim, length in zip(variable.dims, variable.shape, strict=True):
-            if lengths.setdefault(str(dim), length) != length:
-                raise _differ(str(dim))
-        for name, coord in own.items():
-            if not coords.setdefault(name, coord).equals(coord):  # type: ignore[no-untyped-call]
-                raise _differ(name)
+        dims = dim_names(tensor)
+        for axis, (known, length) in enumerate(zip(tensor.dims, tensor.shape, strict=True)):
+            if known is None and lengths.get(dims[axis], length) != length:
+                dims[axis] = f"{tensor.name}_{dims[axis]}"
+            if lengths.setdefault(dims[axis], length) != length:
+                raise _differ(dims[axis])
         if tensor.name in variables:
             raise usage(f"two items are named `{tensor.name}`", "give each a name of its own: `… AS a`")
-        variables[tensor.name] = variable
+        variables[tensor.name] = coords.variable(tensor, dims)
         if tensor.is_coordinate and has_data:
             named.append(tensor.name)
-    data = {k: v for k, v in variables.items() if k not in coords}
+    data = {k: v for k, v in variables.items() if k not in coords.variables}
+    named = [k for k in named if k in data]
     attrs = json.loads(reply.tensors[0].dataset_attrs) if reply.tensors else {}
-    return xr.Dataset(data, coords=coords, attrs=attrs).set_coords([k for k in named if k in data])
+    if data.keys() & lengths.keys():
+        # xarray makes an index of a variable with the name of its dimension.
+        made = xr.Coordinates(coords.variables, indexes=coords.indexes)
+        return xr.Dataset(data, coords=made, attrs=attrs).set_coords(named)
+    # The constructor would copy the coordinates and merge what has been compared: 0.3 ms.
+    return xr.Dataset._construct_direct(
+        {**data, **coords.variables}, {*coords.variables, *named}, attrs=attrs or None, indexes=coords.indexes
+    )
 
 
 def _differ(dim: str) -> UserError:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 _ITEMS_MAX = 100
 # Longer lists of positions are read as the slice that covers them.
 _LIST_MAX = 4096
+# Groups that a tree may have.
+_GROUPS_MAX = 10_000
 # The relation's name in generated statements.
 _ALIAS = "__source"
 
@@ -278,6 +280,7 @@ class TesseraBackendEntrypoint(BackendEntrypoint):
     """Opens what Tessera reads, and results of SQL, as lazy datasets."""
 
     description = "Open Zarr, NumPy, Parquet and results of SQL lazily, by Tessera"
+    supports_groups = True
 
     def open_dataset(  # type: ignore[override]
         self,
@@ -309,27 +312,71 @@ class TesseraBackendEntrypoint(BackendEntrypoint):
         if its variables do not fit one dataset, or if `decode_cf`, `mask_and_scale` or `decode_times` is other than True:
         the engine decodes by itself.
         """
-        if mask_and_scale not in (None, True) or decode_times not in (None, True):
-            raise ValueError(
-                "engine='tessera' decodes CF by itself: select the stored numbers in a query, "
-                "FROM read_zarr('url', decode_cf => false)"
-            )
+        _check_decoders(mask_and_scale, decode_times)
         door = _door(connection)
         source = _source(filename_or_obj, group, door.connection)
-        dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
-        entries = [e for e in _describe(door.connection, source) if e.name not in dropped]
-        if entries and all(e.kind == "column" for e in entries):
-            rows = _query(door.connection, source.query).to_xarray()
-            ds = rows.to_dataset() if isinstance(rows, xr.DataArray) else rows
-            ds = ds.drop_vars(dropped, errors="ignore")
-        else:
-            ds = _lazy_dataset(door, source, entries, integer_masks)
-        ds.encoding["source"] = source.place
+        ds, groups = _opened(door, source, drop_variables, integer_masks)
+        if groups and not ds.variables:
+            raise ValueError(
+                f"{source.relation} has no variables, only the groups {', '.join(groups)}: choose one, "
+                f"group={groups[0]!r}, or open all of them with open_datatree"
+            )
         return ds
+
+    def open_groups_as_dict(  # type: ignore[override]
+        self,
+        filename_or_obj: str | os.PathLike[str],
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        group: str | None = None,
+        integer_masks: bool = False,
+        connection: Connection | str | None = None,
+        mask_and_scale: bool | None = None,
+        decode_times: bool | None = None,
+    ) -> dict[str, xr.Dataset]:
+        """Opens a path or URL and all groups in it, or in `group`, as datasets by their paths from there: `/`, `/a`, `/a/b`.
+
+        Each is what `open_dataset` opens. A group that has no variables is an empty dataset without attributes.
+
+        Raises the errors of `open_dataset`, and `ValueError` for more than 10000 groups, and for groups of a name.
+        """
+        _check_decoders(mask_and_scale, decode_times)
+        door = _door(connection)
+        base = (group or "").strip("/")
+        found: dict[str, xr.Dataset] = {}
+        waiting = [""]
+        for path in waiting:
+            place = f"{base}/{path}" if base and path else base or path
+            source = _source(filename_or_obj, place or None, door.connection)
+            found[f"/{path}"], inner = _opened(door, source, drop_variables, integer_masks)
+            waiting += [f"{path}/{name}" if path else name for name in inner]
+            if inner and source.relation != literal(source.place):
+                raise ValueError(f"{source.place!r} has the groups {', '.join(inner)}: open its path to read them")
+            if len(waiting) > _GROUPS_MAX:
+                raise ValueError(f"more than {_GROUPS_MAX} groups: choose one of them, group={waiting[1]!r}")
+        return found
+
+    def open_datatree(  # type: ignore[override]
+        self, filename_or_obj: str | os.PathLike[str], **options: Any
+    ) -> xr.DataTree:
+        """Opens a path or URL as a tree of its groups; takes the options of `open_groups_as_dict`.
+
+        Raises the errors of `open_groups_as_dict`, and `ValueError` if a group has other labels of a dimension than the
+        group around it: `open_groups` opens these.
+        """
+        return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Returns False: the engine opens only what names it."""
         return False
+
+
+def _check_decoders(mask_and_scale: bool | None, decode_times: bool | None) -> None:
+    if mask_and_scale not in (None, True) or decode_times not in (None, True):
+        raise ValueError(
+            "engine='tessera' decodes CF by itself: select the stored numbers in a query, "
+            "FROM read_zarr('url', decode_cf => false)"
+        )
 
 
 def _door(connection: Connection | str | None) -> _Door:
@@ -372,7 +419,8 @@ def _source(
     if embedded and not _SCHEME.match(text):
         text = os.path.abspath(os.path.expanduser(text))
     inside = (group or "").strip("/")
-    text = f"{text}#{inside}" if inside else text
+    if inside:
+        text += f"/{inside}" if "#" in text else f"#{inside}"
     return _of(literal(text), text)
 
 
@@ -380,22 +428,34 @@ def _of(relation: str, place: str) -> _Source:
     return _Source(relation, relation, f"SELECT * FROM {relation}", place)
 
 
+def _opened(
+    door: _Door, source: _Source, drop_variables: str | Iterable[str] | None, integer_masks: bool
+) -> tuple[xr.Dataset, list[str]]:
+    """A relation as a dataset, and the names of the groups in it."""
+    dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
+    entries = _describe(door.connection, source)
+    groups = [e.name for e in entries if e.kind == "group"]
+    entries = [e for e in entries if e.kind != "group" and e.name not in dropped]
+    if entries and all(e.kind == "column" for e in entries):
+        rows = _query(door.connection, source.query).to_xarray()
+        ds = rows.to_dataset() if isinstance(rows, xr.DataArray) else rows
+        ds = ds.drop_vars(dropped, errors="ignore")
+    else:
+        ds = _lazy_dataset(door, source, entries, integer_masks)
+    ds.encoding["source"] = source.place
+    return ds, groups
+
+
 def _lazy_dataset(
     door: _Door, source: _Source, entries: list[_Entry], integer_masks: bool
 ) -> xr.Dataset:
-    groups = [e.name for e in entries if e.kind == "group"]
     for e in entries:
         if e.kind == "unreadable":
             warnings.warn(
                 f"{e.name!r} is left out, because Tessera cannot read it: {e.note}",
-                stacklevel=4,
+                stacklevel=5,
             )
-    entries = [e for e in entries if e.kind not in ("group", "unreadable")]
-    if not entries and groups:
-        raise ValueError(
-            f"{source.relation} has no variables, only the groups {', '.join(groups)}: choose one, group={groups[0]!r}"
-        )
-    entries = _fitted(entries)
+    entries = _fitted([e for e in entries if e.kind != "unreadable"])
     coordinates = {e.name for e in entries if e.kind == "coordinate"}
     entries = [e for e in entries if e.kind != "result" or e.name not in coordinates]
     texts, entries = [e for e in entries if e.is_text], [e for e in entries if not e.is_text]

@@ -292,3 +292,47 @@ def test_a_result_is_in_memory_once(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr
     assert float(run.stdout) < 1.3, run.stdout
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [[*range(30, 60), *range(20)], [*range(5, 40)], [*range(50, 60), *range(8, 30), *range(10)], [59, 3, 3, 0]],
+)
+def test_runs_of_positions_are_read_as_numpy_reads_them(con: ts.Connection, positions: list[int]) -> None:
+    x = np.random.default_rng(4).normal(size=(7, 60, 5)).astype(np.float32)
+    m = np.ma.masked_greater(x, 1)
+    listed = f"[{', '.join(map(str, positions))}]"
+    for name, array in {"x": x, "swapped": x.transpose(2, 1, 0), "m": m}.items():
+        got = con.sql(f"SELECT x[1:4, {listed}] AS v FROM x", locals={"x": array}).to_numpy()
+        np.testing.assert_array_equal(got, array[1:4, positions], err_msg=name)
+    got = con.sql(f"SELECT mean(x[:, {listed}], 1) AS v FROM x", locals={"x": x}).to_numpy()
+    np.testing.assert_allclose(got, x[:, positions].mean(1, dtype="f8"), rtol=1e-5)
+
+
+@pytest.mark.parametrize("unit", ["Y", "D", "s"])
+def test_datetimes_out_of_reach_are_refused(con: ts.Connection, unit: str) -> None:
+    x = np.array(["300000-01-01", "NaT"], dtype=f"datetime64[{unit}]")
+    with pytest.raises(ts.UserError, match="292277") as told:
+        con.sql("SELECT x FROM x").run()
+    assert "int64" in str(told.value)
+    t = ts.tensor(np.zeros(2), dims=["x"], coords={"x": x})
+    with pytest.raises(ts.UserError, match="292277"):
+        con.sql("SELECT t FROM t").run()
+    reached = np.array(["290000-01-01", "NaT"], dtype=f"datetime64[{unit}]")
+    got = con.sql("SELECT x FROM x", locals={"x": reached}).to_numpy()
+    np.testing.assert_array_equal(got, reached.astype("datetime64[us]"))
+
+
+def test_labels_without_a_form_are_refused(con: ts.Connection) -> None:
+    cells = np.zeros(2)
+    floats = ts.tensor(cells, dims=["x"], coords={"x": np.ma.masked_array([1.0, 2.0], mask=[False, True])})
+    got = con.sql("SELECT floats FROM floats").to_xarray()
+    np.testing.assert_array_equal(got.x, [1.0, np.nan])
+    for labels, reason in [
+        (np.ma.masked_array([1, 2], mask=[False, True]), "masked labels"),
+        (np.array([1, 2**63], dtype=np.uint64), "above 9223372036854775807"),
+        (np.array([1, 2], dtype=np.longdouble), "dtype"),
+    ]:
+        t = ts.tensor(cells, dims=["x"], coords={"x": labels})
+        with pytest.raises(ts.UserError, match=reason):
+            con.sql("SELECT t FROM t").run()

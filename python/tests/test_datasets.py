@@ -176,3 +176,92 @@ def test_attributes_without_a_form_in_json_are_left_out(con: ts.Connection) -> N
     attrs = {"a": np.nan, "b": ["x", np.nan], "c": {"d": np.inf}, "e": np.float32(1.5), "f": {"g": [1]}, "h": np.array(["q"])}
     da = xr.DataArray([1, 2], dims="x", attrs=attrs, name="da")
     assert con.sql("SELECT da FROM da").to_xarray().attrs == {"e": 1.5, "f": {"g": [1]}, "h": ["q"]}
+
+
+def test_texts_and_scalars_are_the_coordinates_that_they_were(con: ts.Connection, ds: xr.Dataset, tmp_path: Path) -> None:
+    given = ds[["orog"]].assign_coords(place=("lat", ["a", "b", "c"]), model="IFS").assign(code=("lon", list("wxyz")))
+    con.sql("SELECT * FROM given").to_zarr(tmp_path / "given.zarr")
+    stored = xr.open_zarr(tmp_path / "given.zarr", chunks=None)
+    assert set(stored.data_vars) == set(given.data_vars) and set(stored.coords) == set(given.coords)
+    for name in ("place", "model", "code"):
+        assert stored[name].dims == given[name].dims
+        np.testing.assert_array_equal(stored[name].values.astype(str), given[name].values)
+    kinds = {row[0]: row[1] for row in con.sql("DESCRIBE given").fetchall()}
+    assert kinds["model"] == kinds["place"] == "coordinate"
+    got = con.sql("SELECT place, max(orog) AS m FROM given WHERE model = 'IFS' GROUP BY place ORDER BY place").fetchall()
+    assert got == list(zip("abc", ds.orog.max("lon").values.tolist(), strict=True))
+
+
+def test_bytes_are_texts(con: ts.Connection) -> None:
+    ds = xr.Dataset({"v": ("k", [1.0, 2.0, 4.0])}, coords={"k": np.array(["a", "ø".encode(), "a"], dtype="S2")})
+    got = con.sql("SELECT k, sum(v) AS s FROM ds GROUP BY k ORDER BY k").fetchall()
+    assert got == [("a", 5.0), ("ø", 2.0)]
+    with pytest.warns(UserWarning, match="UTF-8"):
+        con.sql("SELECT v FROM ds", locals={"ds": ds.assign_coords(k=np.array([b"a", b"b", b"\xff"]))}).run()
+
+
+def test_dates_of_calendars_are_cells(con: ts.Connection) -> None:
+    time = xr.date_range("2001-02-27", periods=3, calendar="noleap", use_cftime=True)
+    bounds = np.stack([time.values, time.shift(1, "D").values], axis=1)
+    ds = xr.Dataset({"v": ("time", [1.0, 2.0, 3.0]), "bounds": (("time", "n"), bounds)}, coords={"time": time})
+    got = con.sql("SELECT * FROM ds").to_xarray()
+    np.testing.assert_array_equal(got.bounds.values, bounds)
+    assert got.bounds.values[0, 0].calendar == "noleap"
+
+
+def test_columns_of_pandas_in_a_dataset(con: ts.Connection) -> None:
+    big = 2**53 + 1
+    df = pd.DataFrame(
+        {
+            "i": pd.array([big, None, 3], dtype="Int64"),
+            "b": pd.array([True, None, False], dtype="boolean"),
+            "s": pd.array(["x", None, "y"], dtype="string"),
+            "c": pd.Categorical(["p", "q", "p"]),
+            "t": pd.date_range("2020", periods=3, tz="UTC"),
+        },
+        index=pd.Index([10, 20, 30], name="k"),
+    )
+    ds = df.to_xarray()
+    got = con.sql("SELECT i + 1 AS i, NOT b AS b FROM ds").to_numpy()
+    assert got["i"].tolist() == [big + 1, None, 4] and got["b"].tolist() == [False, None, True]
+    assert con.sql("SELECT c, sum(k) AS n FROM ds WHERE s IS NOT NULL GROUP BY c").fetchall() == [("p", 40)]
+    with pytest.raises(ts.UserError, match="time zone") as told:
+        con.sql("SELECT t FROM ds").run()
+    assert "tz_convert" in str(told.value)
+
+
+def test_a_lazy_dataset_is_described_and_copied_whole(con: ts.Connection, ds: xr.Dataset, tmp_path: Path) -> None:
+    path = tmp_path / "ds.nc"
+    ds.to_netcdf(path)
+    with xr.open_dataset(path) as lazy:
+        rows = {row[0]: row[2:4] for row in con.sql("DESCRIBE lazy").fetchall()}
+        assert rows["t2m"] == ("float32", "time=40, lat=3, lon=4") and set(rows) == set(ds.variables)
+        assert con.sql("SELECT max(orog) AS m FROM lazy").to_numpy() == ds.orog.max()
+        with pytest.raises(ts.UserError, match="`t2n`"):
+            con.sql("SELECT max(t2n) AS m FROM lazy").run()
+        assert not lazy.t2m.variable._in_memory
+        con.sql(f"COPY lazy TO '{tmp_path / 'ds.zarr'}' STORED AS ZARR")
+    stored = xr.open_zarr(tmp_path / "ds.zarr", chunks=None)
+    np.testing.assert_array_equal(stored.t2m, ds.t2m)
+    assert set(stored.data_vars) == set(ds.data_vars)
+
+
+def test_an_item_without_a_name_has_that_of_its_column(con: ts.Connection, ds: xr.Dataset) -> None:
+    relation = con.sql("SELECT lat, max(orog) FROM ds GROUP BY lat")
+    (name,) = set(relation.columns) - {"lat"}
+    got = relation.to_xarray()
+    assert list(got.data_vars) == [name] and got[name].dims == ("lat",)
+
+
+def test_items_share_coordinates_and_indexes(con: ts.Connection, ds: xr.Dataset) -> None:
+    got = con.sql("SELECT t2m, t2m * 2 AS twice, orog FROM ds").to_xarray()
+    want = xr.Dataset({"t2m": ds.t2m, "twice": ds.t2m * 2, "orog": ds.orog}).drop_vars(["season", "area", "height"])
+    xr.testing.assert_equal(got, want)
+    xr.testing.assert_equal(got.sel(lat=20, time="2020-01-05"), want.sel(lat=20, time="2020-01-05"))
+    for name, index in want.xindexes.items():
+        assert type(got.xindexes[name]) is type(index) and got.xindexes[name].equals(index)
+    array = con.sql("SELECT t2m FROM ds").to_xarray()
+    assert array.dtype == np.float32 and array.lon.dtype == ds.lon.dtype
+    xr.testing.assert_equal(array.isel(time=[3, 1]).sortby("time"), want.t2m.isel(time=[1, 3]))
+    # An item with the name of its dimension is its labels.
+    assert list(con.sql("SELECT rename(arange(3), dim_0 => 'k') AS k, 1 AS one").to_xarray().indexes) == ["k"]

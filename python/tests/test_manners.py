@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import tessera_sql as ts
+from tessera_sql import _native
 
 #: Some minutes of work, in operands of milliseconds.
 SLOW = (
@@ -317,6 +318,21 @@ def test_events_go_to_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert not left.exists()
     assert [r.levelname for r in caplog.records if r.name.startswith("tessera.exec")] == ["INFO"]
     assert str(left) in caplog.text
+
+
+def test_events_come_while_a_statement_runs(
+    con: ts.Connection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    waiting = [("INFO", "tessera_exec::store", "an event")]
+    # The first look for events takes this one.
+    monkeypatch.setattr(_native, "take_log", lambda: [waiting.pop()] if waiting else [])
+    timer = interrupt_after(1)
+    with pytest.raises(KeyboardInterrupt):
+        con.sql(SLOW).to_numpy()
+    timer.join()
+    (event,) = (record for record in caplog.records if record.name == "tessera.exec.store")
+    assert event.getMessage() == "an event" and time.time() - event.created > 0.5
 
 
 def test_ctrl_c_stops_connecting() -> None:

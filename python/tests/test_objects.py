@@ -169,7 +169,10 @@ def test_a_name_of_the_catalog_is_not_hidden_by_what_cannot_be_read(con: ts.Conn
         ("data.zarr", "FROM 'data.zarr'"),
         (pd.Index([1, 2]), "tessera_sql.tensor"),
         (xr.Variable(("a",), [1]), "DataArray"),
-        (3, "__arrow_c_stream__"),
+        (3, "parameters"),
+        (np.float32(3), "parameters"),
+        (pd.Timestamp("2020"), "parameters"),
+        (object(), "__arrow_c_stream__"),
     ],
 )
 def test_what_is_no_relation_has_a_way_out(con: ts.Connection, y: Any, way: str) -> None:
@@ -387,3 +390,10 @@ def test_describe_tells_of_variables(con: ts.Connection) -> None:
     assert con.sql("DESCRIBE df").fetchall()[0][:3] == ("a", "column", "Int64")
     with pytest.raises(ts.UserError, match="`x`"):
         con.sql("DESCRIBE x", locals=False)
+
+
+def test_periods_are_no_numbers(con: ts.Connection) -> None:
+    df = pd.DataFrame({"p": pd.period_range("2020-01", periods=2, freq="M"), "v": [1, 2]})
+    with pytest.raises(ts.UserError, match="`p` of `df`") as told:
+        con.sql("SELECT p FROM df").run()
+    assert "to_timestamp" in str(told.value)

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -208,9 +209,9 @@ def test_what_is_surely_tensors_is_planned_once(con: ts.Connection, monkeypatch:
     texts: list[str] = []
     run = ts.Connection._run
 
-    def watched(self: ts.Connection, statement: object, text: str | None = None) -> object:
-        texts.append(text or statement.text)  # type: ignore[attr-defined]
-        return run(self, statement, text)  # type: ignore[arg-type]
+    def watched(self: ts.Connection, statement: Any, text: str | None = None, **options: bool) -> object:
+        texts.append(text or statement.text)
+        return run(self, statement, text, **options)
 
     monkeypatch.setattr(ts.Connection, "_run", watched)
     assert con.sql("SELECT v * 2 AS w FROM ds").to_xarray().dims == ("y", "x")
@@ -218,5 +219,7 @@ def test_what_is_surely_tensors_is_planned_once(con: ts.Connection, monkeypatch:
     assert len(texts) == 2
     # Rows of a table are rows, although only the catalog tells.
     np.testing.assert_array_equal(con.sql("SELECT a, b FROM pairs").to_xarray()["b"], [0.5, 1.5])
+    texts.clear()
     got = con.sql("SELECT y, avg(v) AS m FROM ds GROUP BY y").to_xarray()
     np.testing.assert_array_equal(got["m"].sel(y=7), 4)
+    assert len(texts) == 1

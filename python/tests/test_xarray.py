@@ -572,3 +572,35 @@ def test_without_xarray_the_package_imports(tmp_path: Path) -> None:
         print("ok")
     """
     assert run(code, tmp_path) == "ok"
+
+
+@pytest.mark.parametrize("form", ["netcdf", "zarr"])
+def test_groups_open_as_a_tree(con: ts.Connection, tmp_path: Path, form: str) -> None:
+    x = {"x": ("x", [1.0, 2.0], {"units": "m"})}
+    tree = xr.DataTree.from_dict(
+        {
+            "/": xr.Dataset({"a": ("x", [1, 2])}, coords=x, attrs={"title": "root"}),
+            "/one": xr.Dataset({"b": (("y", "x"), np.arange(6.0).reshape(3, 2))}, coords=x),
+            "/one/two": xr.Dataset({"c": ("z", np.arange(4, dtype="f4"), {"units": "K"})}),
+            "/none": xr.Dataset(),
+        }
+    )
+    path = tmp_path / f"tree.{form}"
+    if form == "netcdf":
+        tree.to_netcdf(path, engine="h5netcdf")
+        want = xr.open_datatree(path, engine="h5netcdf")
+    else:
+        tree.to_zarr(path, consolidated=False)
+        want = xr.open_datatree(path, engine="zarr", consolidated=False)
+    got = xr.open_datatree(path, engine="tessera", connection=con)
+    assert not got["one/b"].variable._in_memory
+    xr.testing.assert_identical(got.load(), want.load())
+    groups = xr.open_groups(path, engine="tessera", connection=con, group="one", drop_variables="b")
+    assert list(groups) == ["/", "/two"] and "b" not in groups["/"]
+    xr.testing.assert_identical(groups["/two"].load(), want["one/two"].to_dataset(inherit=False))
+    assert list(xr.open_groups(f"{path}#one", engine="tessera", connection=con)) == ["/", "/two"]
+
+
+def test_a_relation_without_groups_is_a_tree(con: ts.Connection) -> None:
+    tree = xr.open_datatree(f"SELECT orog FROM '{AIR}'", engine="tessera", connection=con)
+    assert list(tree.data_vars) == ["orog"] and not tree.children

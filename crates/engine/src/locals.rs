@@ -25,7 +25,7 @@ use std::sync::Arc;
 use tessera_cells::tables::Table;
 use tessera_exec::chunk::{Chunk, Field};
 use tessera_exec::task::{Lent, Origin, Resident, Sources};
-use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, Unreadable, Variable};
+use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, Variable};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::cells;
@@ -159,20 +159,17 @@ impl Local {
         coords: Vec<Coord>,
         attrs: Attrs,
     ) -> Result<Self, Error> {
-        Local::dataset_without(name, arrays, coords, Vec::new(), attrs)
+        let coords = coords.into_iter().map(Arc::new).collect();
+        let dataset = Dataset { name: name.into(), coords, attrs, ..Dataset::default() };
+        Local::with_arrays(dataset, arrays)
     }
 
-    /// As [`Local::dataset`], with arrays that statements cannot read and the reasons.
+    /// A dataset without variables, and the arrays that are these.
     ///
     /// # Errors
     /// Errors of [`Local::dataset`].
-    pub fn dataset_without(
-        name: &str,
-        arrays: Vec<LocalArray>,
-        coords: Vec<Coord>,
-        unreadable: Vec<Unreadable>,
-        attrs: Attrs,
-    ) -> Result<Self, Error> {
+    pub fn with_arrays(mut dataset: Dataset, arrays: Vec<LocalArray>) -> Result<Self, Error> {
+        let name = dataset.name.clone();
         let mut lengths: BTreeMap<&str, u64> = BTreeMap::new();
         for array in &arrays {
             for (dim, len) in array.dims.iter().zip(&array.shape) {
@@ -184,7 +181,7 @@ impl Local {
                 }
             }
         }
-        for coord in &coords {
+        for coord in &dataset.coords {
             let labels = coord.values.len() as u64;
             if let Some(len) = lengths.get(&*coord.dim).filter(|len| **len != labels) {
                 let dim = &coord.dim;
@@ -193,12 +190,9 @@ impl Local {
             }
         }
         let number = array_number();
-        let mut dataset = Dataset { name: name.into(), attrs, ..Dataset::default() };
-        dataset.coords = coords.into_iter().map(Arc::new).collect();
-        dataset.unreadable = unreadable.into_iter().map(Arc::new).collect();
         let mut origins = Vec::new();
         for array in &arrays {
-            let (source, origin) = array.source(name, number)?;
+            let (source, origin) = array.source(&name, number)?;
             let variables = match array.is_auxiliary {
                 true => {
                     dataset.coordinates.insert(array.name.as_str().into());

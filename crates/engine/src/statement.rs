@@ -145,6 +145,8 @@ struct Inner {
     locals: Mutex<Locals>,
     /// Does the caller want each result in one piece of memory?
     in_one_piece: AtomicBool,
+    /// Does the caller want tensors of a query whose result is rows?
+    tensors_only: AtomicBool,
 }
 
 impl Default for Handle {
@@ -175,6 +177,17 @@ impl Handle {
     pub fn in_one_piece(self) -> Self {
         self.0.in_one_piece.store(true, Ordering::Relaxed);
         self
+    }
+
+    /// The same statement, of a caller that wants tensors of each query: of rows, their keys and labels become
+    /// dimensions, as in `CREATE TENSOR … AS`. A server does not learn of it.
+    pub fn tensors_only(self) -> Self {
+        self.0.tensors_only.store(true, Ordering::Relaxed);
+        self
+    }
+
+    pub(crate) fn wants_tensors(&self) -> bool {
+        self.0.tensors_only.load(Ordering::Relaxed)
     }
 
     pub(crate) fn wants_one_piece(&self) -> bool {
@@ -230,6 +243,7 @@ impl Handle {
             budget: Mutex::default(),
             locals: Mutex::new(locals),
             in_one_piece: AtomicBool::new(false),
+            tensors_only: AtomicBool::new(false),
         }))
     }
 

@@ -5,7 +5,7 @@ use crate::error::exception;
 use crate::memory::{Memory, borrow};
 use arrow::array::{ArrayRef, RecordBatch, StructArray};
 use arrow::buffer::Buffer;
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::datatypes::{Field, SchemaRef, ToByteSlice};
 use arrow::error::ArrowError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
@@ -356,17 +356,13 @@ fn json(attrs: &Attrs) -> PyResult<String> {
 
 /// The dtype of labels, and their values: 8 bytes for each number, whatever its dtype.
 fn labels<'py>(py: Python<'py>, values: &CoordValues) -> PyResult<(String, Bound<'py, PyAny>)> {
-    let memory = |bytes: Vec<u8>| -> PyResult<Bound<'py, PyAny>> {
-        Ok(Bound::new(py, Memory::new(bytes::BytesMut::from(&bytes[..])))?.into_any())
+    let memory = |bytes: &[u8]| -> PyResult<Bound<'py, PyAny>> {
+        Ok(Bound::new(py, Memory::new(bytes::BytesMut::from(bytes)))?.into_any())
     };
     let dtype = values.dtype().map_or("str".into(), DType::name);
     Ok(match values {
-        CoordValues::Int(_, v) | CoordValues::Time(_, v) => {
-            (dtype, memory(v.iter().flat_map(|v| v.to_ne_bytes()).collect())?)
-        }
-        CoordValues::Float(_, v) => {
-            (dtype, memory(v.iter().flat_map(|v| v.to_ne_bytes()).collect())?)
-        }
+        CoordValues::Int(_, v) | CoordValues::Time(_, v) => (dtype, memory(v[..].to_byte_slice())?),
+        CoordValues::Float(_, v) => (dtype, memory(v[..].to_byte_slice())?),
         CoordValues::Text(v) => (dtype, PyList::new(py, v.options())?.into_any()),
         CoordValues::Unreadable(none) => {
             let of = &none.of;

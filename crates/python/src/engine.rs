@@ -331,14 +331,16 @@ impl Engine {
     }
 
     /// Runs a script. `locals` are relations of the caller by name, with True for those before the catalog's; `watch` is
-    /// called with the progress, about 20 times a second.
-    #[pyo3(signature = (sql, locals, watch=None))]
+    /// called with the progress, about 20 times a second. With `tensors_only` a session of this process answers rows of
+    /// queries as tensors, whose dimensions are their keys and labels.
+    #[pyo3(signature = (sql, locals, watch=None, tensors_only=false))]
     fn run(
         &self,
         py: Python<'_>,
         sql: &str,
         locals: Vec<(String, Bound<'_, Local>, bool)>,
         watch: Option<Py<PyAny>>,
+        tensors_only: bool,
     ) -> PyResult<Vec<Reply>> {
         let opened = self.opened(py)?;
         let local = |(name, local, first): (_, Bound<'_, Local>, bool)| {
@@ -347,6 +349,7 @@ impl Engine {
         };
         let locals: Locals = locals.into_iter().map(local).collect();
         let handle = Handle::reading(locals).in_one_piece();
+        let handle = if tensors_only { handle.tensors_only() } else { handle };
         let outcome = match RunningStatement::start(&opened, sql.into(), handle) {
             Ok(running) => running.follow(py, watch.as_ref()),
             Err(e) => Ok(Err(e)),

@@ -6,9 +6,10 @@ use pyo3::buffer::{Element, PyBuffer};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatchReader;
+use std::sync::Arc;
 use tessera_engine::error::Error;
 use tessera_engine::locals::{self, LocalArray};
-use tessera_planner::catalog::{Attrs, Coord, CoordValues, Unreadable};
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, Dataset, Unreadable};
 use tessera_planner::dtype::DType;
 
 /// A relation of the caller: arrays with labels, or a table.
@@ -28,9 +29,17 @@ pub(crate) struct Array<'py>(
     bool,
 );
 
-/// Labels: name, dimension, dtype (`str` for texts), values, attributes as JSON.
+/// Labels: name, dimension (`None` for a text without one), dtype (`str` for texts), values, attributes as JSON, and
+/// whether they are a coordinate.
 #[derive(FromPyObject)]
-pub(crate) struct Labels<'py>(String, String, String, Bound<'py, PyAny>, Option<String>);
+pub(crate) struct Labels<'py>(
+    String,
+    Option<String>,
+    String,
+    Bound<'py, PyAny>,
+    Option<String>,
+    bool,
+);
 
 /// An array that statements cannot read: name, dimensions with their lengths, reason, hint.
 #[derive(FromPyObject)]
@@ -48,10 +57,19 @@ pub(crate) fn dataset(
     attrs: Option<&str>,
 ) -> PyResult<Local> {
     let arrays = arrays.into_iter().map(array).collect::<PyResult<_>>()?;
-    let labels = labels.into_iter().map(coord).collect::<PyResult<_>>()?;
-    let unreadable = unreadable.into_iter().map(refused).collect();
     let attrs = attributes(attrs)?;
-    let local = locals::Local::dataset_without(name, arrays, labels, unreadable, attrs);
+    let mut dataset = Dataset { name: name.into(), attrs, ..Dataset::default() };
+    dataset.unreadable = unreadable.into_iter().map(|array| Arc::new(refused(array))).collect();
+    for labels in labels {
+        let (is_along, is_coordinate) = (labels.1.is_some(), labels.5);
+        let coord = Arc::new(coord(labels)?);
+        if is_coordinate {
+            dataset.coordinates.insert(coord.name.clone());
+        }
+        let list = if is_along { &mut dataset.coords } else { &mut dataset.scalars };
+        list.push(coord);
+    }
+    let local = locals::Local::with_arrays(dataset, arrays);
     Ok(Local(local.map_err(|e| exception(py, &e, ""))?))
 }
 
@@ -121,7 +139,8 @@ fn array(array: Array<'_>) -> PyResult<LocalArray> {
 }
 
 fn coord(labels: Labels<'_>) -> PyResult<Coord> {
-    let Labels(name, dim, dtype, values, attrs) = labels;
+    let Labels(name, dim, dtype, values, attrs, _) = labels;
+    let dim = dim.unwrap_or_else(|| name.clone());
     let values = match dtype.as_str() {
         "str" => CoordValues::Text(values.extract::<Vec<Option<String>>>()?.into_iter().collect()),
         _ => match dtype_of(&dtype)? {

@@ -329,9 +329,16 @@ fn gather(
     positions: &[Option<u64>],
 ) -> Result<NodeId, Reason> {
     let places: Arc<[u64]> = positions.iter().map(|p| p.unwrap_or(0)).collect();
-    let is_same = places.iter().enumerate().all(|(i, &p)| i as u64 == p)
-        && places.len() as u64 == b.node(node).shape[axis];
-    let taken = if is_same { node } else { b.take(node, axis, places).map_err(refused)? };
+    let (count, len) = (places.len() as u64, b.node(node).shape[axis]);
+    let is_run = places.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+    let taken = match places.first().copied() {
+        // Cells that follow each other are read where they are.
+        Some(first) if is_run && first + count <= len => {
+            b.slice(node, axis, first as i64, 1, count)
+        }
+        _ => b.take(node, axis, places),
+    };
+    let taken = taken.map_err(refused)?;
     if positions.iter().all(Option::is_some) {
         return Ok(taken);
     }

@@ -72,9 +72,12 @@ struct DatasetHead {
     coords: Vec<Labelled>,
     /// Arrays, whose axes have no labels of their own.
     arrays: Vec<Shape>,
-    /// Names of those that are auxiliary coordinates.
+    /// Texts without a dimension.
     #[serde(default)]
-    auxiliary: BTreeSet<String>,
+    scalars: Vec<Labelled>,
+    /// Names of arrays and texts that are coordinates of others.
+    #[serde(default, rename = "auxiliary")]
+    coordinates: BTreeSet<String>,
 }
 
 /// A tensor without its cells.

@@ -10,12 +10,11 @@ use crate::format::native;
 use crate::format::native::dataset::Sent;
 use arrow::buffer::MutableBuffer;
 use arrow::ipc::writer::StreamWriter;
-use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
 use tessera_exec::task::Lent;
 use tessera_frontend::labels::DatasetLabels;
-use tessera_planner::catalog::{Dataset, DimLabel};
+use tessera_planner::catalog::DimLabel;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::Region;
 use tessera_storage::source::slabs;
@@ -81,10 +80,6 @@ impl Windows for Unlabelled<'_> {
     }
 }
 
-fn auxiliary(dataset: &Dataset) -> BTreeSet<String> {
-    dataset.auxiliary.iter().map(|v| v.name.to_string()).collect()
-}
-
 impl Local {
     /// The media type of the bytes that [`Local::send`] writes.
     pub fn media_type(&self) -> &'static str {
@@ -102,7 +97,7 @@ impl Local {
         let Kind::Dataset { dataset, arrays, .. } = &self.kind else { return Ok(None) };
         let arrays: Vec<Unlabelled<'_>> = arrays.iter().map(Unlabelled::of).collect();
         let arrays: Vec<&dyn Windows> = arrays.iter().map(|a| a as _).collect();
-        Ok(Some(Sent::new(&dataset.attrs, &dataset.coords, &arrays, auxiliary(dataset))?.bytes()))
+        Ok(Some(Sent::new(dataset, &arrays)?.bytes()))
     }
 
     /// Writes it for a server.
@@ -114,7 +109,7 @@ impl Local {
             Kind::Dataset { dataset, arrays, .. } => {
                 let arrays: Vec<Unlabelled<'_>> = arrays.iter().map(Unlabelled::of).collect();
                 let arrays: Vec<&dyn Windows> = arrays.iter().map(|a| a as _).collect();
-                Sent::new(&dataset.attrs, &dataset.coords, &arrays, auxiliary(dataset))?.write(out)
+                Sent::new(dataset, &arrays)?.write(out)
             }
             Kind::Table { table, batches } => {
                 let refused = |source| Error::Rows { source };

@@ -138,23 +138,20 @@ impl Temp {
         Ok(Temp { kind, made: Arc::new(made) })
     }
 
-    /// Arrays of an upload, in memory.
+    /// Arrays of an upload, in memory, as the variables of `dataset`, which names those that are coordinates.
     pub(super) fn uploaded(
         name: &str,
         mut dataset: Dataset,
-        arrays: Vec<(Variable, Arc<Resident>, bool)>,
+        arrays: Vec<(Variable, Arc<Resident>)>,
         labels: Charge,
     ) -> Self {
         let made = Made::uploaded(array_number());
         let mut origins = Vec::new();
-        for (mut variable, array, is_auxiliary) in arrays {
+        for (mut variable, array) in arrays {
             variable.source.url = format!("temp:{name}@{}", made.number);
             origins.push((variable.source.clone(), Origin::Resident(array)));
-            match is_auxiliary {
-                true => {
-                    dataset.coordinates.insert(variable.name.clone());
-                    dataset.auxiliary.push(variable);
-                }
+            match dataset.coordinates.contains(&variable.name) {
+                true => dataset.auxiliary.push(variable),
                 false => dataset.variables.push(variable),
             }
         }

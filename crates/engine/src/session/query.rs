@@ -44,6 +44,9 @@ pub(super) struct Planned {
 
 impl Session {
     pub(super) async fn query(&self, query: &Query, statement: &Handle) -> Result<Reply, Error> {
+        if statement.wants_tensors() {
+            return self.query_tensors(query, statement).await;
+        }
         let binding = self.bind(query, statement).await?;
         let decision = binding.decide(query);
         if !binding.is_tensor(query) {

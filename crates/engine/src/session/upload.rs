@@ -108,7 +108,8 @@ impl Host {
         let quota = self.runtime.quota();
         let account = quota.account();
         let header_max = HEADER_MAX.min(quota.limit() / HEADER_SHARE);
-        let Received { attrs, coords, arrays, labels } = dataset::read(file, header_max, &account)?;
+        let Received { attrs, coords, scalars, coordinates, arrays, labels } =
+            dataset::read(file, header_max, &account)?;
         let mut loaded = Vec::with_capacity(arrays.len());
         for array in arrays {
             let resident = self.load_array(&array, file, &account, stop)?;
@@ -130,10 +131,16 @@ impl Host {
                 decode: Decode::default(),
                 attrs: array.attrs,
             };
-            loaded.push((variable, resident, array.is_auxiliary));
+            loaded.push((variable, resident));
         }
-        let coords = coords.into_iter().map(Arc::new).collect();
-        let dataset = Dataset { name: name.into(), attrs, coords, ..Dataset::default() };
+        let dataset = Dataset {
+            name: name.into(),
+            attrs,
+            coords: coords.into_iter().map(Arc::new).collect(),
+            scalars: scalars.into_iter().map(Arc::new).collect(),
+            coordinates: coordinates.into_iter().map(Into::into).collect(),
+            ..Dataset::default()
+        };
         Ok(Temp::uploaded(name, dataset, loaded, labels))
     }
 

@@ -7,13 +7,17 @@ use sqlparser::tokenizer::Span;
 use tessera_planner::catalog::Coord;
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error as PlanError;
-use tessera_planner::ir::NodeId;
+use tessera_planner::ir::{Node, NodeId, Op};
 
 use super::masks::Masks;
 use super::value::{Dim, Tensor, Value};
 use super::{At, Lowerer, fail, span_of, types};
 use crate::ast::{self, Axis, Selection, Slice, Subscript};
 use crate::error::{BindError, Error, Position};
+
+/// Upper bound on the runs of positions that are slices, and their least mean length: each is a read of its own.
+const RUNS_MAX: usize = 4;
+const RUN_MIN: usize = 8;
 
 /// The positions of one dimension that are read.
 #[derive(Debug, Clone)]
@@ -165,6 +169,38 @@ impl Lowerer<'_, '_> {
         self.picked(base, picks, slots, false, span)
     }
 
+    /// The cells at positions of an axis. A few runs of positions in memory are slices, which read no other cells; the
+    /// positions of a list are read with all that lies between them.
+    fn taken(&mut self, node: NodeId, axis: usize, positions: &[u64]) -> Result<NodeId, PlanError> {
+        let len = self.b.node(node).shape[axis];
+        let runs: Vec<&[u64]> = positions.chunk_by(|a, b| a + 1 == *b).take(RUNS_MAX + 1).collect();
+        let are_slices = (1..=RUNS_MAX).contains(&runs.len())
+            && positions.len() >= RUN_MIN * runs.len()
+            && positions.iter().all(|position| *position < len)
+            && self.is_resident(node);
+        if !are_slices {
+            return self.b.take(node, axis, positions.into());
+        }
+        let slice = |run: &[u64]| self.b.slice(node, axis, run[0] as i64, 1, run.len() as u64);
+        let parts = runs.into_iter().map(slice).collect::<Result<Vec<_>, _>>()?;
+        match parts[..] {
+            [part] => Ok(part),
+            _ => self.b.concat(&parts, axis),
+        }
+    }
+
+    /// True for a view of an array in memory.
+    fn is_resident(&self, mut node: NodeId) -> bool {
+        loop {
+            let Node { op, inputs, .. } = self.b.node(node);
+            match op {
+                Op::View(_) => node = inputs[0],
+                Op::Load { source, .. } => return source.is_resident(),
+                _ => return false,
+            }
+        }
+    }
+
     fn picked(
         &mut self,
         base: Tensor,
@@ -181,9 +217,7 @@ impl Lowerer<'_, '_> {
                 Pick::Range { start, step, len } => {
                     self.b.slice(node, axis, *start, *step, *len).at(span)?
                 }
-                Pick::Take(positions, ..) => {
-                    self.b.take(node, axis, positions.as_slice().into()).at(span)?
-                }
+                Pick::Take(positions, ..) => self.taken(node, axis, positions).at(span)?,
             };
         }
         let gone: Vec<usize> =

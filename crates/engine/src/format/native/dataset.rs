@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;
 use tessera_exec::quota::{Account, Charge};
-use tessera_planner::catalog::{Attrs, Coord, CoordValues};
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, Dataset};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::Dims;
 
@@ -27,27 +27,22 @@ const TEXT_BYTES: u64 = 24;
 /// A dataset to be written.
 pub(crate) struct Sent<'a> {
     begin: Vec<u8>,
-    coords: &'a [Arc<Coord>],
+    dataset: &'a Dataset,
     arrays: &'a [&'a dyn Windows],
 }
 
 impl<'a> Sent<'a> {
-    /// The labels of `arrays` are `coords`; labels on their axes are not written. `auxiliary` names the arrays that are
-    /// auxiliary coordinates.
+    /// `arrays` are the variables of `dataset`, which has their labels; labels on their axes are not written.
     ///
     /// # Errors
     /// Labels that are texts, and attributes, of more than 4 GiB.
-    pub(crate) fn new(
-        attrs: &Attrs,
-        coords: &'a [Arc<Coord>],
-        arrays: &'a [&'a dyn Windows],
-        auxiliary: BTreeSet<String>,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new(dataset: &'a Dataset, arrays: &'a [&'a dyn Windows]) -> Result<Self, Error> {
         let head = DatasetHead {
-            attrs: attrs.clone(),
-            coords: coords.iter().map(|c| labelled(c)).collect(),
+            attrs: dataset.attrs.clone(),
+            coords: dataset.coords.iter().map(|c| labelled(c)).collect(),
             arrays: arrays.iter().map(|a| shape(a.head())).collect(),
-            auxiliary,
+            scalars: dataset.scalars.iter().map(|c| labelled(c)).collect(),
+            coordinates: dataset.coordinates.iter().map(|name| name.to_string()).collect(),
         };
         let header = Header {
             answer: AnswerKind::Dataset(head),
@@ -57,12 +52,17 @@ impl<'a> Sent<'a> {
             total_s: 0.0,
             bytes_read: 0,
         };
-        Ok(Sent { begin: begin(&header)?, coords, arrays })
+        Ok(Sent { begin: begin(&header)?, dataset, arrays })
+    }
+
+    /// All labels, in the order of the payload.
+    fn labels(&self) -> impl Iterator<Item = &CoordValues> {
+        self.dataset.coords.iter().chain(&self.dataset.scalars).map(|c| &c.values)
     }
 
     /// Number of bytes that [`Sent::write`] writes.
     pub(crate) fn bytes(&self) -> u64 {
-        let labels = self.coords.iter().map(|c| match &c.values {
+        let labels = self.labels().map(|values| match values {
             CoordValues::Text(_) | CoordValues::Unreadable(_) => 0,
             numbers => 8 * numbers.len() as u64,
         });
@@ -79,7 +79,7 @@ impl<'a> Sent<'a> {
     /// Errors of `out`, and of cells that cannot be read.
     pub(crate) fn write(&self, out: &mut dyn Write) -> Result<(), Error> {
         out.write_all(&self.begin).map_err(super::output)?;
-        self.coords.iter().try_for_each(|c| write_labels(&c.values, out))?;
+        self.labels().try_for_each(|values| write_labels(values, out))?;
         self.arrays.iter().try_for_each(|a| write_cells(*a, out))
     }
 }
@@ -109,6 +109,10 @@ impl Values {
 pub(crate) struct Received {
     pub(crate) attrs: Attrs,
     pub(crate) coords: Vec<Coord>,
+    /// Texts without a dimension.
+    pub(crate) scalars: Vec<Coord>,
+    /// Names of arrays and texts that are coordinates of others.
+    pub(crate) coordinates: BTreeSet<String>,
     pub(crate) arrays: Vec<ReceivedArray>,
     /// The memory of the labels.
     pub(crate) labels: Charge,
@@ -117,7 +121,6 @@ pub(crate) struct Received {
 /// An array of a [`Received`] dataset.
 pub(crate) struct ReceivedArray {
     pub(crate) name: String,
-    pub(crate) is_auxiliary: bool,
     pub(crate) dtype: DType,
     pub(crate) nullable: bool,
     pub(crate) shape: Dims,
@@ -151,17 +154,24 @@ fn received(
     account: &Arc<Account>,
 ) -> Result<Received, Error> {
     let (header, mut at) = header(file, header_max)?;
-    let (attrs, own, shapes, auxiliary) = match header.answer {
-        AnswerKind::Dataset(d) => (d.attrs, d.coords, d.arrays, d.auxiliary),
-        AnswerKind::Tensors(shapes) => (header.dataset, Vec::new(), shapes, BTreeSet::new()),
-        AnswerKind::Rows(_) => {
-            return Err(bad("it is rows: send them as application/vnd.apache.arrow.stream"));
-        }
-        _ => return Err(bad("it is neither tensors nor a dataset")),
-    };
+    let DatasetHead { attrs, coords: own, arrays: shapes, scalars, coordinates } =
+        match header.answer {
+            AnswerKind::Dataset(head) => head,
+            AnswerKind::Tensors(arrays) => DatasetHead {
+                attrs: header.dataset,
+                coords: Vec::new(),
+                arrays,
+                scalars: Vec::new(),
+                coordinates: BTreeSet::new(),
+            },
+            AnswerKind::Rows(_) => {
+                return Err(bad("it is rows: send them as application/vnd.apache.arrow.stream"));
+            }
+            _ => return Err(bad("it is neither tensors nor a dataset")),
+        };
     let lengths = lengths(&shapes)?;
     let on_axes = shapes.iter().flat_map(|s| &s.dims).filter_map(|d| d.coord.as_ref());
-    let all = own.iter().chain(on_axes);
+    let all = own.iter().chain(&scalars).chain(on_axes);
     // A file that lacks the labels reserves nothing.
     let (payload, memory) = all.fold((0u64, 0u64), |(p, m), c| {
         let (own, held) = (c.values.payload_bytes(), c.values.memory_bytes());
@@ -176,6 +186,8 @@ fn received(
         let len = lengths.get(&c.dim).copied();
         coords.add(labels(c, len, file, &mut at)?)?;
     }
+    let scalars = scalars.into_iter().map(|c| labels(c, Some(1), file, &mut at));
+    let scalars = scalars.collect::<Result<Vec<_>, _>>()?;
     let mut arrays = Vec::with_capacity(shapes.len());
     for s in shapes {
         let (dtype, shape, bytes) = s.extent()?;
@@ -199,7 +211,6 @@ fn received(
             .filter(|end| *end <= file.len())
             .ok_or_else(|| bad(&format!("cells of `{}` are missing", s.name)))?;
         arrays.push(ReceivedArray {
-            is_auxiliary: auxiliary.contains(&s.name),
             name: s.name,
             dtype,
             nullable: s.nullable,
@@ -212,7 +223,7 @@ fn received(
     if at != file.len() {
         return Err(bad(&format!("{} bytes follow its end", file.len().saturating_sub(at))));
     }
-    Ok(Received { attrs, coords: coords.0, arrays, labels: labels_held })
+    Ok(Received { attrs, coords: coords.0, scalars, coordinates, arrays, labels: labels_held })
 }
 
 /// The length of each dimension. Names of arrays differ, and arrays that share a dimension agree on its length.

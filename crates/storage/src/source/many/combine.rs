@@ -3,8 +3,8 @@
 use super::index::Index;
 use super::kind::Kind;
 use super::labels::{
-    add_missing, are_same, compare, first_difference, index_coords, is_in_order, join_texts,
-    joined, label_by_scalar, lengths, names, shown,
+    add_missing, are_same, check_spans, compare, first_difference, index_coords, is_in_order,
+    join_texts, joined, label_by_scalar, lengths, names, shown,
 };
 use crate::source::Opened;
 use crate::source::ahead::Ahead;
@@ -39,6 +39,7 @@ pub(super) fn combine(
     mut parts: Vec<Part>,
     options: &Options,
 ) -> Result<Opened, SourceError> {
+    check_spans(&parts)?;
     let has_scalars = parts.len() > 1 && parts.iter().all(|p| p.opened.label.is_some());
     if let (Some(dim), true) = (&options.concat, has_scalars) {
         parts.iter_mut().for_each(|p| label_by_scalar(&mut p.opened, dim));

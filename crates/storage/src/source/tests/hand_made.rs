@@ -207,6 +207,29 @@ fn times_and_integers_of_several_files_are_joined() {
 }
 
 #[test]
+fn durations_in_other_units_are_no_dataset() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut urls = Vec::new();
+    for (name, units, step) in [("a", "hours", 6u8), ("b", "days", 1)] {
+        let root = dir.path().join(name);
+        put(&root, ".zgroup", r#"{"zarr_format":2}"#);
+        put(&root, "step/.zarray", zarray("[1]", "|u1", "null"));
+        let attrs = format!(
+            r#"{{"_ARRAY_DIMENSIONS":["step"],"dtype":"timedelta64[ns]","units":"{units}"}}"#
+        );
+        put(&root, "step/.zattrs", attrs);
+        put(&root, "step/0", [step]);
+        put(&root, "v/.zarray", zarray("[1]", "|u1", "null"));
+        put(&root, "v/.zattrs", r#"{"_ARRAY_DIMENSIONS":["step"]}"#);
+        put(&root, "v/0", [step]);
+        urls.push(root.to_str().unwrap().to_string());
+    }
+    let told = run(open(&many::list_of(&urls), &Options::default(), &stores())).err().unwrap();
+    let told = told.to_string();
+    assert!(told.contains("`step` is in hours in") && told.contains("and in days in"), "{told}");
+}
+
+#[test]
 fn bounds_of_unsigned_bytes_are_unsigned() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();

@@ -139,6 +139,15 @@ fn files_that_are_no_dataset_are_told() {
         let told = fault(&format!("SELECT v FROM '{cut}'"));
         assert!(told.contains("cut.nc"), "{n}: {told}");
     }
+    // HDF5 whose root group is beyond the end of the file.
+    let mut short = b"\x89HDF\r\n\x1a\n\0\0\0\0\0\x08\x08".to_vec();
+    short.resize(64, 0);
+    short.extend(4000u64.to_le_bytes());
+    short.resize(96, 0);
+    let cut = place.shown("cut.h5");
+    std::fs::write(&cut, short).unwrap();
+    let told = fault(&format!("SELECT v FROM '{cut}'"));
+    assert!(told.contains("at byte 4000, data begin beyond its end (96 bytes)"), "{told}");
 }
 
 #[test]

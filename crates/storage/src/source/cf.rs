@@ -73,18 +73,7 @@ pub(crate) fn decode(
         if let Some(n) = fill_v2.and_then(number) {
             push(&mut out.missing, n.exact(stored).map(|s| s.cast(dtype)));
         }
-        if let Some(range) = attrs.remove("valid_range") {
-            let [lo, hi] = items(&range) else { return Err(bad("valid_range", &range)) };
-            let bounds = (number(lo), number(hi));
-            let (Some(lo), Some(hi)) = bounds else { return Err(bad("valid_range", &range)) };
-            (out.valid_min, out.valid_max) = (Some(lo.ceil(dtype)), Some(hi.floor(dtype)));
-        }
-        if let Some(v) = attrs.remove("valid_min") {
-            out.valid_min = Some(number(&v).ok_or_else(|| bad("valid_min", &v))?.ceil(dtype));
-        }
-        if let Some(v) = attrs.remove("valid_max") {
-            out.valid_max = Some(number(&v).ok_or_else(|| bad("valid_max", &v))?.floor(dtype));
-        }
+        valid_range(&mut attrs, (stored, dtype), &mut out, &bad)?;
         let mut factor = |key: &str| -> Result<Option<f64>, SourceError> {
             let Some(v) = attrs.remove(key) else { return Ok(None) };
             let n = match items(&v) {
@@ -128,6 +117,34 @@ pub(crate) fn decode(
         }
     }
     Ok(Decoded { dtype, decode: out, times, attrs })
+}
+
+/// Sets the bounds of valid cells. They are of the type `stored`, as fill values: -2 of bytes that are unsigned is 254.
+fn valid_range(
+    attrs: &mut Attrs,
+    (stored, dtype): (DType, DType),
+    out: &mut Decode,
+    bad: &dyn Fn(&str, &Value) -> SourceError,
+) -> Result<(), SourceError> {
+    let bound = |v: &Value| {
+        let n = number(v)?;
+        let twin = n.exact(stored).filter(|_| stored != dtype).map(|s| s.cast(dtype));
+        Some(twin.map_or(n, |s| Number::Whole(s.as_i128())))
+    };
+    if let Some(range) = attrs.remove("valid_range") {
+        let [lo, hi] = items(&range) else { return Err(bad("valid_range", &range)) };
+        let (Some(lo), Some(hi)) = (bound(lo), bound(hi)) else {
+            return Err(bad("valid_range", &range));
+        };
+        (out.valid_min, out.valid_max) = (Some(lo.ceil(dtype)), Some(hi.floor(dtype)));
+    }
+    if let Some(v) = attrs.remove("valid_min") {
+        out.valid_min = Some(bound(&v).ok_or_else(|| bad("valid_min", &v))?.ceil(dtype));
+    }
+    if let Some(v) = attrs.remove("valid_max") {
+        out.valid_max = Some(bound(&v).ok_or_else(|| bad("valid_max", &v))?.floor(dtype));
+    }
+    Ok(())
 }
 
 /// A `fill_value` of Zarr as a cell; `None` if it is not a value of that type.

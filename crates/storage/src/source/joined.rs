@@ -10,12 +10,13 @@ use crate::source::boxes::copy_box;
 use crate::source::coords::{is_missing, scalars, unpacked};
 use crate::source::cut::{Cuts, CutsOf};
 use crate::source::error::SourceError;
+use crate::source::moments::{CfTimes, Moments};
 use crate::source::reader::{ArrayReader, Fetched};
 use crate::source::versions::Versions;
 use futures::{StreamExt, TryStreamExt, stream};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use tessera_planner::catalog::Decode;
+use tessera_planner::catalog::{Decode, NAT};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::Region;
@@ -54,7 +55,7 @@ pub(crate) struct Part {
 pub(crate) enum PartCells {
     /// As another reader returns them.
     Same(Arc<ArrayReader>),
-    /// Decoded by the part's own attributes to floats, NaN where they are missing.
+    /// Decoded by the part's own attributes: to floats, NaN where they are missing, to datetimes, or to wider integers.
     Decoded(Arc<ArrayReader>, Arc<Decode>),
     /// The dataset has no such array: this cell everywhere.
     Absent(Vec<u8>),
@@ -181,7 +182,19 @@ impl Joined {
                 let from = reader.source().dtype;
                 let mut cells = vec![0; region.cells() as usize * from.size()];
                 reader.decode(fetched, region, &mut cells)?;
-                undo(&cells, from, decode, dtype, out);
+                if dtype.is_datetime() {
+                    let times = match reader.moments.as_deref() {
+                        Some(Moments::Cf(times)) => Some(&**times),
+                        _ => None,
+                    };
+                    return micros(&cells, from, decode, times, out).map_err(|reason| {
+                        SourceError::TimeValue { array: reader.name.clone(), reason }
+                    });
+                }
+                match dtype.is_float() {
+                    true => undo(&cells, from, decode, dtype, out),
+                    false => widen(&cells, from, dtype, out),
+                }
                 Ok(())
             }
             (PartCells::Same(_), Some(reader)) => reader.decode(fetched, region, out),
@@ -255,6 +268,35 @@ impl Joined {
             sum = sum.saturating_add(reader.requests(&grid, &origin));
         }
         sum
+    }
+}
+
+/// Decodes raw cells to microseconds, NaT where they are missing. `times` has the units of numbers.
+fn micros(
+    cells: &[u8],
+    from: DType,
+    decode: &Decode,
+    times: Option<&CfTimes>,
+    out: &mut [u8],
+) -> Result<(), String> {
+    for (s, o) in scalars(cells, from).zip(out.as_chunks_mut::<8>().0) {
+        let us = match times {
+            Some(times) => times.micros(&s)?.unwrap_or(NAT),
+            None if is_missing(&s, decode) => NAT,
+            None => s.bits() as i64,
+        };
+        *o = us.to_ne_bytes();
+    }
+    Ok(())
+}
+
+/// Converts integers to the integer type `to`, which has all their values.
+fn widen(cells: &[u8], from: DType, to: DType, out: &mut [u8]) {
+    for (s, o) in scalars(cells, from).zip(out.chunks_exact_mut(to.size())) {
+        o.copy_from_slice(&s.cast(to).to_le_bytes()[..to.size()]);
+        if cfg!(target_endian = "big") {
+            o.reverse();
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod combine;
 mod index;
+mod kind;
 mod labels;
 
 use crate::formats;

@@ -121,11 +121,11 @@ impl<'f> File<'f> {
 
     /// The offset of an address in the file.
     pub(super) fn offset(&self, address: u64) -> Result<u64, Fault> {
-        self.sizes
-            .base
-            .checked_add(address)
-            .filter(|at| *at <= self.view.len())
-            .ok_or_else(|| Fault::bad(self.sizes.base, format!("{address} is not an address")))
+        let (base, len) = (self.sizes.base, self.view.len());
+        base.checked_add(address).filter(|at| *at <= len).ok_or_else(|| {
+            let reason = format!("data begin beyond its end ({len} bytes): it may be cut off");
+            Fault::bad(base.saturating_add(address), reason)
+        })
     }
 
     /// The bytes at an address.

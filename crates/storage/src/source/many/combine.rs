@@ -1,9 +1,10 @@
 //! Datasets of several files become one: xarray's `combine_by_coords` and `combine_nested`.
 
 use super::index::Index;
+use super::kind::Kind;
 use super::labels::{
-    add_missing, are_same, compare, first_difference, index_coords, is_in_order, join_texts,
-    joined, label_by_scalar, lengths, names, shown,
+    add_missing, are_same, check_spans, compare, first_difference, index_coords, is_in_order,
+    join_texts, joined, label_by_scalar, lengths, names, shown,
 };
 use crate::source::Opened;
 use crate::source::ahead::Ahead;
@@ -15,7 +16,7 @@ use crate::source::rests::Rests;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Variable};
+use tessera_planner::catalog::{Coord, Dataset, SourceRef, Variable};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::{AxisGrid, Grid};
 use tessera_planner::region::Dims;
@@ -38,6 +39,7 @@ pub(super) fn combine(
     mut parts: Vec<Part>,
     options: &Options,
 ) -> Result<Opened, SourceError> {
+    check_spans(&parts)?;
     let has_scalars = parts.len() > 1 && parts.iter().all(|p| p.opened.label.is_some());
     if let (Some(dim), true) = (&options.concat, has_scalars) {
         parts.iter_mut().for_each(|p| label_by_scalar(&mut p.opened, dim));
@@ -125,7 +127,7 @@ impl Job<'_> {
             }
             let sorted = groups.into_iter().map(|group| self.sorted(group, dim));
             let groups = sorted.collect::<Result<Vec<_>, _>>()?;
-            self.check_groups(&groups, dim)?;
+            self.check_groups(&groups, dim, others)?;
             parts = Vec::with_capacity(groups.len());
             for mut group in groups {
                 let name = group[0].name.clone();
@@ -152,7 +154,12 @@ impl Job<'_> {
 
     /// Checks that all groups of files have the same blocks along `dim`, in the same order: a file that is missing
     /// would be a hole.
-    fn check_groups(&self, groups: &[Vec<Part>], dim: &str) -> Result<(), SourceError> {
+    fn check_groups(
+        &self,
+        groups: &[Vec<Part>],
+        dim: &str,
+        others: &[String],
+    ) -> Result<(), SourceError> {
         let Some(largest) = groups.iter().max_by_key(|g| g.len()) else { return Ok(()) };
         for group in groups {
             let is_other = |(i, p): &(usize, &Part)| {
@@ -160,8 +167,13 @@ impl Job<'_> {
             };
             if let Some((_, p)) = largest.iter().enumerate().find(is_other) {
                 return Err(self.fault(format!(
-                    "no file beside `{}` has the labels of `{dim}` that `{}` has: the files leave a hole",
-                    group[0].name, p.name
+                    "the labels of `{}` and `{dim}` differ between files, and no file has those of `{}` that `{}` has \
+                     with those of `{dim}` that `{}` has: the files leave a hole. If labels should be the same, \
+                     `tolerance => 1e-6` takes close ones for equal",
+                    others.join("`, `"),
+                    others.join("`, `"),
+                    group[0].name,
+                    p.name
                 )));
             }
         }
@@ -427,11 +439,15 @@ impl Job<'_> {
                     file.part.name
                 )));
             }
-            let is_time = |v: &Variable| v.decode.time;
-            if is_time(v) != is_time(first) {
+            let time = |v: &Variable| Some(v.dtype()).filter(|d| d.is_datetime());
+            if time(v) != time(first) {
                 return Err(self.fault(format!(
-                    "`{}` has other time units in `{}` than in `{}`",
-                    v.name, file.part.name, files[at].part.name
+                    "`{}` is of type {} in `{}` and {} in `{}`",
+                    v.name,
+                    first.dtype(),
+                    files[at].part.name,
+                    v.dtype(),
+                    file.part.name
                 )));
             }
         }
@@ -446,33 +462,12 @@ impl Job<'_> {
         (dim, axis, is_new): (&str, usize, bool),
     ) -> Result<(Variable, Vec<Arc<ArrayReader>>), SourceError> {
         let there = || all.iter().flatten();
-        let is_whole = all.iter().all(Option::is_some);
-        let same_decode = |v: &Variable| {
-            let plain = |d: &Decode| Decode { valid: None, ..d.clone() };
-            v.source.dtype == first.source.dtype && plain(&v.decode) == plain(&first.decode)
-        };
-        // A part without the variable needs a value that marks its cells as missing.
-        let marker = first.decode.missing.first().copied();
-        let is_float = first.source.dtype.is_float() && first.decode.unpack.is_none();
-        let is_same = there().all(same_decode) && (is_whole || marker.is_some() || is_float);
-        let (dtype, mut decode) = match is_same {
-            true => (first.source.dtype, Decode { valid: None, ..first.decode.clone() }),
-            false => {
-                let dtype = result_type(there());
-                let missing = vec![Scalar::from_f64(dtype, f64::NAN)];
-                (dtype, Decode { missing, ..Decode::default() })
-            }
-        };
-        if is_same && !is_whole && marker.is_none() {
-            decode.missing.push(Scalar::from_f64(dtype, f64::NAN));
-        }
+        let Kind { dtype, decode, is_same, absent } = Kind::of(all, &first);
         if there().any(|v| v.decode.valid.is_some()) {
             return Err(
                 self.fault(format!("`{}` has a mask of its own, which is not joined", first.name))
             );
         }
-        let absent =
-            marker.filter(|_| is_same).unwrap_or_else(|| Scalar::from_f64(dtype, f64::NAN));
         let mut cells = Vec::with_capacity(files.len());
         let mut start = 0;
         for (v, file) in all.iter().zip(files) {
@@ -539,16 +534,6 @@ fn bytes_of(value: Scalar, dtype: DType) -> Vec<u8> {
         cell.reverse();
     }
     cell
-}
-
-/// The type of decoded cells: that of xarray.
-fn result_type<'a>(all: impl Iterator<Item = &'a Variable>) -> DType {
-    let is_narrow = |v: &Variable| match v.decode.unpack {
-        Some(u) => u.dtype == DType::Float32,
-        None => v.source.dtype == DType::Float32 || v.source.dtype.size() <= 2,
-    };
-    let mut all = all;
-    if all.all(is_narrow) { DType::Float32 } else { DType::Float64 }
 }
 
 /// A digest of the versions of all parts.

@@ -4,6 +4,7 @@ use super::combine::Part;
 use crate::source::coords::is_grib;
 use crate::source::error::SourceError;
 use crate::source::{Opened, variables};
+use serde_json::Value;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -206,6 +207,32 @@ fn differing(parts: &[Part], i: usize, text: &Coord) -> Unreadable {
         &SourceError::NoLabels { array: text.name.to_string(), reason },
         Some(dims.as_slice()),
     )
+}
+
+/// Checks that durations (xarray's `timedelta64`) have the same units in all files: otherwise their numbers are not
+/// comparable.
+pub(super) fn check_spans(parts: &[Part]) -> Result<(), SourceError> {
+    let mut known: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
+    for part in parts {
+        let d = &part.opened.dataset;
+        let coords = d.coords.iter().chain(&d.scalars).map(|c| (&*c.name, &c.attrs));
+        let variables = d.variables.iter().chain(&d.auxiliary).map(|v| (&*v.name, &v.attrs));
+        for (name, attrs) in coords.chain(variables) {
+            let text = |key: &str| attrs.get(key).and_then(Value::as_str);
+            let is_span = text("dtype").is_some_and(|dtype| dtype.starts_with("timedelta64"));
+            let Some(units) = text("units").filter(|_| is_span) else { continue };
+            let (first, file) = *known.entry(name).or_insert((units, part.name.as_str()));
+            if first != units {
+                let reason = format!(
+                    "`{name}` is in {first} in `{file}` and in {units} in `{}`; store it with the same units in all \
+                     files, in xarray by `encoding={{'{name}': {{'units': '{first}'}}}}`",
+                    part.name
+                );
+                return Err(SourceError::Combine { reason });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The coordinates that label their own dimensions.

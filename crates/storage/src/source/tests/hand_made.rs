@@ -4,7 +4,7 @@ use super::*;
 use std::fs;
 use std::path::Path;
 use tessera_planner::catalog::CoordValues;
-use tessera_planner::dtype::DType;
+use tessera_planner::dtype::{Calendar, DType};
 
 fn put(root: &Path, path: &str, content: impl AsRef<[u8]>) {
     let at = root.join(path);
@@ -169,6 +169,80 @@ fn scalars_label_a_new_dimension() {
     assert_eq!((&labels[0], &labels[1], cells), (&days[1], &days[0], vec![3, 4, 10, 11]));
     let (labels, _) = opened("run", "nested");
     assert_eq!(labels, ["a", "b"]);
+}
+
+#[test]
+fn times_and_integers_of_several_files_are_joined() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut urls = Vec::new();
+    let files = [
+        ("a", 0u8, "<i4", 4, "days since 2000-01-01", -7i64),
+        ("b", 1, "<i8", 8, "hours since 2000-01-03", (1 << 53) + 1),
+    ];
+    for (name, day, dtype, size, units, n) in files {
+        let root = dir.path().join(name);
+        put(&root, ".zgroup", r#"{"zarr_format":2}"#);
+        put(&root, "day/.zarray", zarray("[1]", "|u1", "null"));
+        put(&root, "day/.zattrs", r#"{"_ARRAY_DIMENSIONS":["day"]}"#);
+        put(&root, "day/0", [day]);
+        put(&root, "at/.zarray", zarray("[1]", dtype, "null"));
+        let attrs = format!(r#"{{"_ARRAY_DIMENSIONS":["day"],"units":"{units}"}}"#);
+        put(&root, "at/.zattrs", attrs);
+        put(&root, "at/0", &1i64.to_le_bytes()[..size]);
+        put(&root, "n/.zarray", zarray("[1]", dtype, "null"));
+        put(&root, "n/.zattrs", r#"{"_ARRAY_DIMENSIONS":["day"]}"#);
+        put(&root, "n/0", &n.to_le_bytes()[..size]);
+        urls.push(root.to_str().unwrap().to_string());
+    }
+    let opened = run(open(&many::list_of(&urls), &Options::default(), &stores())).unwrap();
+    let cells = |name: &str| {
+        let v = opened.dataset.variables.iter().find(|v| &*v.name == name).unwrap();
+        (v.dtype(), whole(opened.reader(&v.source).unwrap()))
+    };
+    // xr.open_mfdataset: 2000-01-02T00:00 and 2000-01-03T01:00; int64.
+    let micros = [946_771_200_000_000i64, 946_861_200_000_000].map(i64::to_ne_bytes).concat();
+    assert_eq!(cells("at"), (DType::Datetime(Calendar::Standard), micros));
+    let n = [-7i64, (1 << 53) + 1].map(i64::to_ne_bytes).concat();
+    assert_eq!(cells("n"), (DType::Int64, n));
+}
+
+#[test]
+fn durations_in_other_units_are_no_dataset() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut urls = Vec::new();
+    for (name, units, step) in [("a", "hours", 6u8), ("b", "days", 1)] {
+        let root = dir.path().join(name);
+        put(&root, ".zgroup", r#"{"zarr_format":2}"#);
+        put(&root, "step/.zarray", zarray("[1]", "|u1", "null"));
+        let attrs = format!(
+            r#"{{"_ARRAY_DIMENSIONS":["step"],"dtype":"timedelta64[ns]","units":"{units}"}}"#
+        );
+        put(&root, "step/.zattrs", attrs);
+        put(&root, "step/0", [step]);
+        put(&root, "v/.zarray", zarray("[1]", "|u1", "null"));
+        put(&root, "v/.zattrs", r#"{"_ARRAY_DIMENSIONS":["step"]}"#);
+        put(&root, "v/0", [step]);
+        urls.push(root.to_str().unwrap().to_string());
+    }
+    let told = run(open(&many::list_of(&urls), &Options::default(), &stores())).err().unwrap();
+    let told = told.to_string();
+    assert!(told.contains("`step` is in hours in") && told.contains("and in days in"), "{told}");
+}
+
+#[test]
+fn bounds_of_unsigned_bytes_are_unsigned() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    put(root, ".zgroup", r#"{"zarr_format":2}"#);
+    put(root, "v/.zarray", zarray("[3]", "|i1", "null"));
+    let attrs = r#"{"_ARRAY_DIMENSIONS":["x"],"_Unsigned":"true","valid_range":[0,-2]}"#;
+    put(root, "v/.zattrs", attrs);
+    put(root, "v/0", [255u8, 254, 3]);
+    let d = open_local(root.to_str().unwrap()).unwrap().dataset;
+    // netCDF4 reads [--, 254, 3].
+    let decode = &d.variables[0].decode;
+    let bounds = [decode.valid_min, decode.valid_max].map(|b| b.unwrap().to_string());
+    assert_eq!(bounds, ["0", "254"]);
 }
 
 #[test]

@@ -54,14 +54,16 @@ class Unsupported(Exception):
 def cells(array: np.ndarray[Any, Any]) -> tuple[str, np.ndarray[Any, Any], Any | None]:
     """The dtype, memory that the buffer protocol can describe, and the validity of an array."""
     valid = None
-    if isinstance(array, np.ma.MaskedArray):
-        mask = np.ma.getmask(array)
-        array = np.asarray(np.ma.getdata(array))
-        if mask is not np.ma.nomask and mask.any():
-            # A mask is read in row-major order.
-            array = np.ascontiguousarray(array)
-            valid = np.ascontiguousarray(~mask).view(np.uint8)
+    mask = np.ma.getmask(array)
+    array = np.asarray(np.ma.getdata(array))
     kind = array.dtype.kind
+    if kind == "M":
+        # A time that is missing is masked, as in files.
+        mask = mask | np.isnat(array)
+    if mask is not np.ma.nomask and mask.any():
+        # A mask is read in row-major order.
+        array = np.ascontiguousarray(array)
+        valid = np.ascontiguousarray(~mask).view(np.uint8)
     dates = _dates(array) if kind == "O" and valid is None else None
     if dates is not None:
         dtype, array = dates

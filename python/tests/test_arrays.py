@@ -85,6 +85,13 @@ def test_times_are_datetimes(con: ts.Connection) -> None:
     out = con.sql("SELECT t FROM t").to_numpy()
     assert out.dtype == "datetime64[us]"
     np.testing.assert_array_equal(out, t.astype("datetime64[us]"))
+    # A time that is missing is masked, as in files.
+    assert np.ma.getmaskarray(out).tolist() == [False, True, False]
+    count, least = con.sql("SELECT count(t) AS n, min(t) AS t FROM t").fetchone()
+    assert count == 2 and np.datetime64(least) == t[2]
+    assert con.sql("SELECT isnan(t) AS m FROM t").to_numpy().tolist() == [False, True, False]
+    never = np.array("NaT", dtype="datetime64[s]")
+    assert con.sql("SELECT count(never) AS n FROM never").to_numpy() == 0
     days = np.arange("2020-02-27", "2020-03-03", dtype="datetime64[D]")
     months = con.sql("SELECT month(days) AS m FROM days").to_numpy()
     np.testing.assert_array_equal(months, [2, 2, 2, 3, 3])

@@ -66,15 +66,21 @@ impl Lowerer<'_, '_> {
     ) -> Result<Tensor, Error> {
         let is_left_signed = self.b.dtype(left.node).is_signed();
         let (nodes, dims) = self.align("comparison", vec![left, right], span)?;
-        let signed = nodes[usize::from(!is_left_signed)];
+        let (signed, unsigned) =
+            if is_left_signed { (nodes[0], nodes[1]) } else { (nodes[1], nodes[0]) };
         let zero = self.b.constant(Scalar::zero(self.b.dtype(signed))).at(span)?;
         let negative = self.b.map(ScalarOp::Lt, &[signed, zero]).at(span)?;
         let wide = self.b.cast(signed, DType::UInt64).at(span)?;
-        let pair = if is_left_signed { [wide, nodes[1]] } else { [nodes[0], wide] };
+        let pair = if is_left_signed { [wide, unsigned] } else { [unsigned, wide] };
         let compared = self.b.map(op, &pair).at(span)?;
         // `true` means that the right operand is the greater one.
         let answer = self.b.constant(Scalar::bool(known(op, is_left_signed))).at(span)?;
-        let node = self.b.map(ScalarOp::Where, &[negative, answer, compared]).at(span)?;
+        let mut node = self.b.map(ScalarOp::Where, &[negative, answer, compared]).at(span)?;
+        if self.b.node(unsigned).nullable {
+            // A masked cell is unknown beside a negative number, too.
+            let valid = self.b.map_op(MapOp::IsValid, &[unsigned]).at(span)?;
+            node = self.b.map_op(MapOp::Mask, &[node, valid]).at(span)?;
+        }
         Ok(Tensor::new(node, dims))
     }
 }

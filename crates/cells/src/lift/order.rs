@@ -364,7 +364,10 @@ const FREE_OF_ORDER: [&str; 12] = [
 ];
 
 fn are_free_of_order(calls: &[Expr]) -> Result<bool> {
-    let depends = |e: &Expr| matches!(e, Expr::AggregateFunction(f) if !FREE_OF_ORDER.contains(&f.func.name()));
+    let depends = |e: &Expr| match e {
+        Expr::AggregateFunction(f) => !FREE_OF_ORDER.contains(&f.func.name()),
+        _ => false,
+    };
     for call in calls {
         if call.any(|e| Ok(depends(e)))? {
             return Ok(false);

@@ -90,6 +90,13 @@ same(
 )
 same("SELECT count(*) AS n, sum(t2m) AS s FROM era5 WHERE (lat, lon) NOT IN (SELECT lat, lon FROM zones)", "SELECT count(*) AS n, sum(t2m::double) AS s FROM era5 WHERE NOT EXISTS (SELECT 1 FROM zones z WHERE z.lat = era5.lat AND z.lon = era5.lon)")
 
+f.note("Conditions on columns outside, over rows that need joins, groups and windows of their own.")
+same("SELECT w.lat, w.belt FROM weights w WHERE EXISTS (SELECT 1 FROM era5 e JOIN places p ON e.lat = p.lat AND e.t2m > p.lat * 6.5 WHERE e.lat = w.lat) ORDER BY w.lat")
+same("SELECT i, EXISTS (SELECT 1 FROM (SELECT round(t2m / 100) AS r, count(*) AS n FROM era5 WHERE lat > 40 GROUP BY r) q WHERE q.r = t.k) AS e FROM t ORDER BY i")
+same("SELECT w.belt, w.lat FROM weights w WHERE w.lat IN (SELECT q.lat FROM (SELECT lat, max(height) AS h FROM places GROUP BY lat) q WHERE q.h > w.lat) ORDER BY w.lat")
+same("SELECT w.lat, (SELECT count(*) FROM era5 e JOIN places p ON e.lat = p.lat AND e.t2m > p.lat * 5 WHERE e.lat = w.lat) AS n, (SELECT max(e.t2m) FROM era5 e JOIN places p ON e.lat = p.lat AND e.t2m > p.lat * 5 WHERE e.lat = w.lat) AS m FROM weights w ORDER BY w.lat")
+same("SELECT w.lat FROM weights w WHERE NOT EXISTS (SELECT 1 FROM (SELECT lat, rank() OVER (PARTITION BY round(t2m) ORDER BY lon) AS r FROM era5) q WHERE q.lat = w.lat AND q.r > 20) ORDER BY w.lat")
+
 f.note("Aliases in WHERE and in later items; a column of that name comes first.")
 same("SELECT month(time) AS m, m * 10 AS d, count(*) AS n FROM era5 WHERE m > 8 AND lat > 40 GROUP BY m ORDER BY m", "SELECT month(time) AS m, m * 10 AS d, count(*) AS n FROM era5 WHERE month(time) > 8 AND lat > 40 GROUP BY month(time) ORDER BY m")
 same("SELECT i * 2 AS k, k AS j FROM t WHERE k < 3 ORDER BY i")

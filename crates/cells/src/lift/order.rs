@@ -97,6 +97,16 @@ impl Order<'_> {
         narrow(plan, &schema)
     }
 
+    /// Orders what is below limits and aggregates, but not the plan's own rows; with its own schema.
+    ///
+    /// The rows of a subquery in an expression have no order. A sort above a condition on columns outside would keep
+    /// the optimiser from making it the condition of a join.
+    fn unordered(&mut self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let schema = plan.schema().clone();
+        let plan = self.keyed(plan)?.plan;
+        narrow(plan, &schema)
+    }
+
     /// Orders the inputs; the node's own order is unknown.
     fn through(&mut self, plan: LogicalPlan) -> Result<Keyed> {
         let plan = plan.map_below(|child| self.settle(child).map(Transformed::yes))?;
@@ -105,7 +115,10 @@ impl Order<'_> {
 
     fn keyed(&mut self, plan: LogicalPlan) -> Result<Keyed> {
         let becomes_join = plan.expressions().iter().any(correlates);
-        let plan = plan.map_subqueries(|inner| self.settle(inner).map(Transformed::yes))?.data;
+        let plan = plan.map_subqueries(|inner| {
+            inner.map_below(|rows| self.unordered(rows).map(Transformed::yes))
+        })?;
+        let plan = plan.data;
         let mut keyed = self.operator(plan)?;
         keyed.is_sorted &= !becomes_join;
         Ok(keyed)
@@ -240,9 +253,11 @@ impl Order<'_> {
         let schema = aggregate.schema.clone();
         let whole = LogicalPlan::Aggregate(aggregate.clone());
         let keys = self.groups(&whole, columns)?;
+        let is_free = are_free_of_order(&aggregate.aggr_expr)?
+            && !aggregate.input.all_out_ref_exprs().is_empty();
         let input = self.keyed(Arc::unwrap_or_clone(aggregate.input))?;
         // Order-sensitive aggregates get dimension order.
-        let mut input = input.sort();
+        let mut input = if is_free { input.plan } else { input.sort() };
         if matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]) {
             input = hidden_constants(input, self.state)?;
         }
@@ -329,6 +344,35 @@ impl Order<'_> {
         let plan = LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(input.plan))?);
         Ok(Keyed { plan, keys, is_sorted: input.is_sorted })
     }
+}
+
+/// Aggregates of which the order of rows changes no value.
+const FREE_OF_ORDER: [&str; 12] = [
+    "avg",
+    "bool_and",
+    "bool_or",
+    "count",
+    "max",
+    "median",
+    "min",
+    "stddev",
+    "stddev_pop",
+    "sum",
+    "var",
+    "var_pop",
+];
+
+fn are_free_of_order(calls: &[Expr]) -> Result<bool> {
+    let depends = |e: &Expr| match e {
+        Expr::AggregateFunction(f) => !FREE_OF_ORDER.contains(&f.func.name()),
+        _ => false,
+    };
+    for call in calls {
+        if call.any(|e| Ok(depends(e)))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// True for a correlated scalar subquery. The optimiser makes it a left join, which has an order of its own.

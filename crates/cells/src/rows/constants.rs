@@ -80,11 +80,12 @@ fn constant_bytes(expr: &Arc<dyn PhysicalExpr>) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Bytes of a constant. A dictionary counts like its value, of which an array has one copy.
+/// Bytes of the text, list or other value behind a constant. A dictionary counts like its value, of which an array has
+/// one copy.
 fn size(constant: &ScalarValue) -> u64 {
     match constant {
         ScalarValue::Dictionary(_, value) => size(value),
-        constant => constant.size() as u64,
+        constant => constant.size().saturating_sub(size_of::<ScalarValue>()) as u64,
     }
 }
 
@@ -116,6 +117,9 @@ mod tests {
         let listed = format!("SELECT a FROM {table} WHERE a::text IN ({})", names.join(", "));
         assert!(rows(&listed).await.unwrap() > 4000);
         let over = format!("SELECT lag(a, 1, 0) OVER (ORDER BY a) FROM {table}");
+        assert_eq!(rows(&over).await.unwrap(), 8192);
+        let keys = "coalesce(a::text, 'Rome'), coalesce(a::text, 'a')";
+        let over = format!("SELECT rank() OVER (PARTITION BY {keys} ORDER BY a) FROM {table}");
         assert_eq!(rows(&over).await.unwrap(), 8192);
     }
 

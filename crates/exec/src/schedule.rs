@@ -205,6 +205,12 @@ impl TaskContext<'_> {
         self.pool.take(bytes)
     }
 
+    /// True if the cells of an output have a place in the result.
+    pub fn has_place(&self, output: u32) -> bool {
+        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.iter().any(|(o, _)| *o == output)
+    }
+
     /// As [`TaskContext::buffer`], for the cells of an output: in their place in the result, if the sink has one.
     pub fn cells(&self, output: u32, bytes: usize) -> PooledBuf {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,6 +6,7 @@ use crate::pool::Pool;
 use crate::quota::Quota;
 use crate::task::copy_common;
 use std::sync::Arc;
+use tessera_kernels::copy::Stores;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::Region;
 
@@ -36,7 +37,7 @@ pub fn dense(
         dtypes.iter().map(|d| pool.take((whole.cells() * d.size() as u64) as usize)).collect();
     for (number, chunk) in chunks.drain(..).enumerate() {
         let from = grid.region(&grid.unravel(number as u64));
-        copy_common(&chunk, &from, &whole, &mut buffers)?;
+        copy_common(&chunk, &from, &whole, &mut buffers, Stores::Plain)?;
     }
     let fields = dtypes.into_iter().zip(buffers).map(|(d, b)| Field::from_pooled(d, b));
     let mut chunk = Chunk::new(&shape, fields.collect::<Result<Vec<_>, _>>()?)?;

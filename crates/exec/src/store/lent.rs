@@ -3,7 +3,7 @@
 use crate::error::Error;
 use arrow::buffer::Buffer;
 use smallvec::SmallVec;
-use tessera_kernels::copy::{Strided, copy_box};
+use tessera_kernels::copy::{Stores, Strided, store_box};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::Region;
 
@@ -28,7 +28,7 @@ impl Lent {
     ///
     /// # Errors
     /// The memory does not hold the box.
-    pub fn copy(&self, region: &Region, to: &mut [u8]) -> Result<(), Error> {
+    pub fn copy(&self, region: &Region, to: &mut [u8], stores: Stores) -> Result<(), Error> {
         let start = self.strides.iter().zip(&region.start);
         let offset = start.fold(self.offset, |sum, (stride, at)| sum + stride * *at as i64);
         let from = Strided { bytes: self.bytes.as_slice(), offset, strides: &self.strides };
@@ -37,6 +37,6 @@ impl Lent {
         for axis in (1..shape.len()).rev() {
             steps[axis - 1] = steps[axis] * shape[axis] as i64;
         }
-        Ok(copy_box(self.dtype.size(), &shape, from, to, 0, &steps)?)
+        Ok(store_box(self.dtype.size(), &shape, from, to, (0, &steps), stores)?)
     }
 }

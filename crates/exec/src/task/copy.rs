@@ -346,6 +346,6 @@ fn last_slice(
         .iter()
         .map(|d| op.cx.buffer(last.cells() as usize * d.size()))
         .collect();
-    copy_held(chunk, &held, &last, &mut buffers, op.cx)?;
+    copy_held(chunk, &held, &last, &mut buffers, Stores::Plain, op.cx)?;
     Ok(buffers)
 }

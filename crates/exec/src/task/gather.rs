@@ -9,7 +9,7 @@ use crate::store::FinishedChunk;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use tessera_kernels::Plain;
-use tessera_kernels::copy::{self, Strided};
+use tessera_kernels::copy::{self, Stores, Strided};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::{Region, strides};
 use tessera_planner::view::View;
@@ -133,7 +133,8 @@ pub(super) fn gather_region(
             for piece in pieces {
                 op.cx.cancel.check()?;
                 let held = op.inputs.held(input.from, piece)?;
-                copy_held(held, &output.grid.region(piece), &image, &mut buffers, op.cx)?;
+                let from = output.grid.region(piece);
+                copy_held(held, &from, &image, &mut buffers, Stores::Plain, op.cx)?;
             }
             let (offset, steps) = lie(view, region, &image);
             let data = Gathered::Copied(buffers, shared);
@@ -156,10 +157,11 @@ pub(super) fn copy_held(
     from: &Region,
     to: &Region,
     buffers: &mut [PooledBuf],
+    stores: Stores,
     cx: &TaskContext<'_>,
 ) -> Result<(), Error> {
     let file = match held {
-        FinishedChunk::Memory(chunk) => return copy_common(chunk, from, to, buffers),
+        FinishedChunk::Memory(chunk) => return copy_common(chunk, from, to, buffers, stores),
         FinishedChunk::File(file) => file,
     };
     let Some(common) = from.intersect(to).or_else(|| (from.rank() == 0).then(|| from.clone()))
@@ -184,6 +186,7 @@ pub(crate) fn copy_common(
     from: &Region,
     to: &Region,
     buffers: &mut [PooledBuf],
+    stores: Stores,
 ) -> Result<(), Error> {
     let Some(common) = from.intersect(to).or_else(|| (from.rank() == 0).then(|| from.clone()))
     else {
@@ -193,13 +196,13 @@ pub(crate) fn copy_common(
     let (source, source_steps) = lie(&view, &common, from);
     let (target, target_steps) = lie(&view, &common, to);
     for (field, buffer) in chunk.fields().iter().zip(buffers) {
-        copy::copy_box(
+        copy::store_box(
             field.dtype().size(),
             &common.shape(),
             Strided { bytes: field.buffer().as_slice(), offset: source, strides: &source_steps },
             buffer.as_mut_slice(),
-            target,
-            &target_steps,
+            (target, &target_steps),
+            stores,
         )?;
     }
     Ok(())

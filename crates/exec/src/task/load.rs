@@ -59,7 +59,7 @@ pub(super) fn run(
         Origin::Resident(array) => resident(op, array, &region, prepared),
         Origin::Lent(array) => {
             let mut buffers = op.buffers(0);
-            array.copy(&region, buffers[0].as_mut_slice())?;
+            array.copy(&region, buffers[0].as_mut_slice(), op.stores(0))?;
             Ok(vec![op.chunk(0, buffers)?])
         }
     }
@@ -85,7 +85,8 @@ pub(super) fn pin(source: &SourceRef, array: &Resident, region: &Region) -> (u64
     (chunks.iter().map(|(_, h)| of(h)).max().unwrap_or(0), Pinned(chunks))
 }
 
-/// Reads a box of an array outside of the plan: the chunk itself where it is exactly one, else a copy.
+/// Reads a box of an array outside of the plan: the chunk itself where it is exactly one and an operand reads it, else a
+/// copy.
 fn resident(
     op: &Operand<'_>,
     array: &Resident,
@@ -109,6 +110,8 @@ fn resident(
     }
     if resident_chunk(source, region).is_some()
         && let [(_, held)] = &chunks[..]
+        // In its place in the result a chunk is written as one.
+        && !(op.cx.has_place(0) && matches!(held, FinishedChunk::Memory(_)))
     {
         let chunk = match held {
             FinishedChunk::Memory(chunk) => Chunk::shared(chunk),
@@ -119,7 +122,7 @@ fn resident(
     let mut buffers = op.buffers(0);
     for (from, held) in &chunks {
         op.cx.cancel.check()?;
-        gather::copy_held(held, from, region, &mut buffers, op.cx)?;
+        gather::copy_held(held, from, region, &mut buffers, op.stores(0), op.cx)?;
     }
     Ok(vec![op.chunk(0, buffers)?])
 }

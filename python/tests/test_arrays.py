@@ -8,6 +8,7 @@ import sys
 import time
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -245,6 +246,38 @@ def test_a_large_result_is_computed_in_one_piece(
     again = con.sql(sql).to_numpy()["y"]
     np.testing.assert_array_equal(again, x * 2)
     assert not y.any()
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("x", lambda x: x),
+        ("x[7:1200]", lambda x: x[7:1200]),
+        ("x[:, 3:990]", lambda x: x[:, 3:990]),
+        ("x[::-1]", lambda x: x[::-1]),
+        ("x[[5, 6, 7, 1000, 2, 2]]", lambda x: x[[5, 6, 7, 1000, 2, 2]]),
+        ("transpose(x)", lambda x: x.T),
+        ("rechunk(x, [100, 1001]) + 1", lambda x: x + 1),
+        ("cumsum(rechunk(x, [100, 1001]), 0)", lambda x: np.cumsum(x, 0)),
+        ("sort(rechunk(x, [100, 1001]), 1)", lambda x: np.sort(x, 1)),
+        ("concat(rechunk(x, [100, 1001]), x)", lambda x: np.concatenate([x, x])),
+        ("where(x > 0, x, 0)", lambda x: np.where(x > 0, x, 0)),
+        ("x @ transpose(x)", lambda x: x @ x.T),
+        ("CAST(rechunk(x, [100, 1001]) AS float64)", lambda x: x.astype(np.float64)),
+        ("stack(rechunk(x, [100, 1001]), -x)", lambda x: np.stack([x, -x])),
+    ],
+)
+def test_large_results_are_those_of_numpy(con: ts.Connection, sql: str, expected: Any) -> None:
+    x = np.random.default_rng(3).integers(-50, 50, (1237, 1001)).astype(np.float32)
+    once = con.sql(f"SELECT {sql} AS y FROM x").to_numpy()
+    # Both items are the output of one operand.
+    twice = con.sql(f"SELECT {sql} AS y, {sql} AS z FROM x").to_numpy()
+    for got in (once, twice["y"], twice["z"]):
+        np.testing.assert_array_equal(got, expected(x))
+        assert got.dtype == expected(x).dtype
+    twice["y"][:] = 0
+    np.testing.assert_array_equal(twice["z"], expected(x))
+    np.testing.assert_array_equal(con.sql("SELECT sum(x) AS s FROM x").to_numpy(), x.sum(dtype=np.float64))
 
 
 @pytest.mark.parametrize("rows", [3, 3000])

@@ -28,7 +28,17 @@ impl Lent {
     ///
     /// # Errors
     /// The memory does not hold the box.
-    pub fn copy(&self, region: &Region, to: &mut [u8], stores: Stores) -> Result<(), Error> {
+    pub fn copy(&self, region: &Region, to: &mut [u8]) -> Result<(), Error> {
+        self.store(region, to, Stores::Plain)
+    }
+
+    /// [`Lent::copy`] with a kind of stores.
+    pub(crate) fn store(
+        &self,
+        region: &Region,
+        to: &mut [u8],
+        stores: Stores,
+    ) -> Result<(), Error> {
         let start = self.strides.iter().zip(&region.start);
         let offset = start.fold(self.offset, |sum, (stride, at)| sum + stride * *at as i64);
         let from = Strided { bytes: self.bytes.as_slice(), offset, strides: &self.strides };

@@ -59,7 +59,7 @@ pub(super) fn run(
         Origin::Resident(array) => resident(op, array, &region, prepared),
         Origin::Lent(array) => {
             let mut buffers = op.buffers(0);
-            array.copy(&region, buffers[0].as_mut_slice(), op.stores(0))?;
+            array.store(&region, buffers[0].as_mut_slice(), op.stores(0))?;
             Ok(vec![op.chunk(0, buffers)?])
         }
     }

@@ -18,8 +18,9 @@ use bytes::Bytes;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::MemoryConsumer;
 use futures::stream::{self, BoxStream};
-use futures::{StreamExt, future};
+use futures::{StreamExt, TryStreamExt, future};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_exec::error::{Error as ExecError, ErrorReport};
@@ -76,8 +77,9 @@ pub trait RowsHolders: Send + Sync {
     ) -> BoxStream<'static, Result<Bytes, HolderFault>>;
 }
 
-/// A part of more bytes is read when its turn comes: unread ones would fill the window of the connection, on which a task may
-/// wait that others wait for.
+/// A part of another worker is read before its task has a turn, or asked for again once it has one. It does not wait
+/// unread: such parts would fill the window of the connection, and the tasks that have the turns read from it, too. Parts
+/// of more bytes are asked for again.
 const AHEAD_BYTES: u64 = 256 << 10;
 
 type Answers = BoxStream<'static, Result<Bytes, HolderFault>>;
@@ -201,7 +203,7 @@ impl TaskRun {
             return Err(broken(format!("no worker retains the rows of split {next}")));
         }
         let opened = future::try_join_all(opening).await?;
-        let bytes = opened.iter().map(|opened| opened.bytes).sum::<u64>();
+        let bytes = opened.iter().fold(0, |bytes: u64, opened| bytes.saturating_add(opened.bytes));
         let rows = stream::iter(opened).flat_map(|opened| opened.rows).boxed();
         let arriving = ArrivingPart::new(usize::try_from(bytes).unwrap_or(usize::MAX), rows);
         let context = &ready.context;
@@ -247,11 +249,22 @@ impl TaskRun {
         };
         kept.of = kept.begin().await?;
         let bytes = kept.of.bytes;
-        if bytes > AHEAD_BYTES {
+        let pool = ready.context.memory_pool();
+        let memory = MemoryConsumer::new("rows of other workers").register(pool);
+        let is_ahead = bytes <= AHEAD_BYTES && memory.try_grow(bytes as usize).is_ok();
+        if !is_ahead {
             kept.answers = None;
         }
         let rows = stream::try_unfold(kept, |mut kept| async move {
             Ok::<_, DataFusionError>(kept.next().await?.map(|batch| (batch, kept)))
+        });
+        if !is_ahead {
+            return Ok(Opened { bytes, rows: rows.boxed() });
+        }
+        let all: Vec<RecordBatch> = rows.try_collect().await?;
+        let rows = stream::unfold((all.into_iter(), memory), |(mut all, memory)| async move {
+            let batch = all.next()?;
+            Some((Ok(batch), (all, memory)))
         });
         Ok(Opened { bytes, rows: rows.boxed() })
     }

@@ -35,7 +35,7 @@ use tokio::sync::OnceCell;
 
 /// Parts of the keys for each split, and bounds on all parts.
 const PARTS_OF_SPLIT: usize = 4;
-const PARTS: RangeInclusive<usize> = 16..=512;
+pub(in crate::rows) const PARTS: RangeInclusive<usize> = 16..=512;
 
 /// A part of more bytes is scattered once more, and those parts again: rows of one key stay together.
 const PART_BYTES: usize = 4 << 20;
@@ -103,7 +103,7 @@ impl PartGroups {
         if bytes <= PART_BYTES || depth == DEPTH_MAX {
             return Ok(over(&self.aggregate, rows)?.execute(0, self.context.clone())?.boxed());
         }
-        let parts = (2 * bytes / PART_BYTES).min(PARTS_OF_PART);
+        let parts = (bytes / (PART_BYTES / 2)).min(PARTS_OF_PART);
         let scatter = Scatter::by_keys(keys(&self.aggregate), parts, state(depth + 1));
         let of = Arc::new(scattered(rows, scatter, 4 * WAITING_SHARE, &self.context).await?);
         let part = move |part| self.clone().of(of.clone(), part, depth + 1);

@@ -275,9 +275,22 @@ async fn said(answers: &mut Answers, address: &str) -> Result<Answer, DataFusion
     match answers.next().await {
         Some(Ok(message)) => Answer::read(message),
         Some(Err(HolderFault::Lost(reason))) => Err(lost(address, &reason)),
-        Some(Err(HolderFault::Failed(error))) => Err(DataFusionError::External(Box::new(error))),
+        Some(Err(HolderFault::Failed(error))) => {
+            Err(DataFusionError::External(Box::new(of_holder(error, address))))
+        }
         // Without `Done` nothing says that these are all rows.
         None => Err(lost(address, "its answer ended without `Done`")),
+    }
+}
+
+/// The error of another worker, with its address: the server adds that of the worker that runs the task.
+fn of_holder(error: ExecError, address: &str) -> ExecError {
+    match error {
+        ExecError::Reported(mut report) => {
+            report.message = format!("{} (in the rows from {address})", report.message);
+            ExecError::Reported(report)
+        }
+        other => other,
     }
 }
 

@@ -77,10 +77,10 @@ pub trait RowsHolders: Send + Sync {
     ) -> BoxStream<'static, Result<Bytes, HolderFault>>;
 }
 
-/// A part of another worker is read before its task has a turn, or asked for again once it has one. It does not wait
-/// unread: such parts would fill the window of the connection, and the tasks that have the turns read from it, too. Parts
-/// of more bytes are asked for again.
-const AHEAD_BYTES: u64 = 256 << 10;
+/// Bytes of rows from other workers that a task reads before it has a turn, an equal share from each. What is larger is
+/// asked for again when the task has its turn. Nothing waits unread: it would fill the window of the connection, and the
+/// tasks that have the turns read from it, too.
+const AHEAD_BYTES: u64 = 1 << 20;
 
 type Answers = BoxStream<'static, Result<Bytes, HolderFault>>;
 
@@ -251,7 +251,8 @@ impl TaskRun {
         let bytes = kept.of.bytes;
         let pool = ready.context.memory_pool();
         let memory = MemoryConsumer::new("rows of other workers").register(pool);
-        let is_ahead = bytes <= AHEAD_BYTES && memory.try_grow(bytes as usize).is_ok();
+        let most = AHEAD_BYTES / start.holders.len().max(1) as u64;
+        let is_ahead = bytes <= most && memory.try_grow(bytes as usize).is_ok();
         if !is_ahead {
             kept.answers = None;
         }

@@ -301,8 +301,8 @@ impl Operand<'_> {
         if past { Stores::Past } else { Stores::Plain }
     }
 
-    /// Makes the chunk of an output from its written buffers. Masked cells in their place in the result are NaN. If the mask buffer of a maskable value is missing, no
-    /// cell is masked.
+    /// Makes the chunk of an output from its written buffers. If the mask buffer of a maskable value is missing, no cell is
+    /// masked. Masked cells that lie in the result's memory become NaN or NaT.
     fn chunk(&self, output: usize, mut buffers: Vec<PooledBuf>) -> Result<Chunk, Error> {
         let o = &self.stage.outputs[output];
         if let ([cells, valid], [dtype, DType::Bool]) = (&mut buffers[..], &o.fields[..])

@@ -59,7 +59,7 @@ pub(super) use grace::{JoinRules, with_grace_joins};
 use groups::GroupsExec;
 use key_filter::Applied;
 pub(super) use key_filter::{Keys, KeysExec, has_rare_keys};
-pub(super) use parts::{ArrivingPart, PartsExec, aggregate_over};
+pub(super) use parts::{ArrivingPart, PARTS, PartsExec, aggregate_over};
 pub(super) use scatter::Scattered;
 use sort::SortSplitsExec;
 use std::sync::Arc;

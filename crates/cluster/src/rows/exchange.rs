@@ -53,7 +53,7 @@ impl From<Member> for Keeper {
 }
 
 impl Exchange {
-    /// Gives the splits that nobody keeps who is still here to the others, or to the one that asks.
+    /// Assigns the splits that no present worker keeps to `others`, or to the worker that asks if there are none.
     fn cut(
         &mut self,
         splits: u32,

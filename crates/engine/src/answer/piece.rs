@@ -197,19 +197,20 @@ impl Filling {
     /// # Errors
     /// Cells did not come, it was taken before, or somebody keeps a chunk: an internal error.
     pub(crate) fn finish(&self) -> Result<Piece, Error> {
-        let missing = || Error::Broken { what: "cells of a result are missing".into() };
         if self.missing.load(Relaxed) != 0 {
-            return Err(missing());
+            return Err(Error::Broken { what: "cells of a result are missing".into() });
         }
-        let data = self.data.take().ok_or_else(missing)?;
-        let valid = self.valid.as_ref().map(|v| v.take().ok_or_else(missing)).transpose()?;
+        let in_use =
+            || Error::Broken { what: "a chunk of a result is in use after its end".into() };
+        let data = self.data.take().ok_or_else(in_use)?;
+        let valid = self.valid.as_ref().map(|v| v.take().ok_or_else(in_use)).transpose()?;
         let charge = self.charge.lock().unwrap_or_else(PoisonError::into_inner).take();
         Ok(Piece { data, valid, is_masked: self.is_masked.load(Relaxed), charge })
     }
 }
 
-/// Do the cells of each chunk follow each other in the tensor, and the chunks too, by their numbers? So it is if an axis
-/// is cut, those before it are cut into single positions, and those behind it are whole.
+/// True if the cells of each chunk are consecutive in the tensor, and the chunks follow each other by their numbers: the
+/// axes before the last one that is cut are cut into single positions.
 fn is_in_runs(grid: &Grid) -> bool {
     let shape = grid.shape();
     let cut = grid.axes.iter().rposition(|axis| axis.count() > 1).unwrap_or(0);

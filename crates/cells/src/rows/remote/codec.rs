@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::rows::concat::ConcatExec;
 use crate::rows::runtime::RowsRuntime;
 use crate::rows::splits::{
-    FirstExec, GatherExec, Keys, KeysExec, PartsExec, aggregate_over, gathered,
+    FirstExec, GatherExec, Keys, KeysExec, PARTS, PartsExec, aggregate_over, gathered,
 };
 use crate::tables::{Places, Registered};
 use datafusion::arrow::datatypes::Schema;
@@ -345,7 +345,8 @@ impl RowsCodec {
         let aggregate = converter.proto_to_execution_plan(aggregate, &context)?;
         let aggregate =
             aggregate.downcast_ref::<AggregateExec>().ok_or_else(|| broken("groups"))?;
-        let parts = usize::try_from(sent.parts).map_err(|_| broken("parts"))?;
+        let parts = usize::try_from(sent.parts).ok().filter(|parts| PARTS.contains(parts));
+        let parts = parts.ok_or_else(|| broken("parts"))?;
         Ok(Arc::new(PartsExec::new(aggregate_over(aggregate, input)?, parts)))
     }
 

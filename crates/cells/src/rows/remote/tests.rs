@@ -37,6 +37,7 @@ use tessera_exec::quota::Quota;
 use tessera_exec::rows::{ROWS_HOLDER_LOST, ROWS_REFUSED};
 use tessera_exec::store::Store;
 use tessera_storage::source::{Stores, Versions};
+use tokio::sync::Semaphore;
 
 const QUERY: [u8; 16] = [7; 16];
 
@@ -58,7 +59,8 @@ impl World {
 
     /// Workers that give each other the rows that they keep in a way.
     fn neighbours(&self, workers: usize, memory: u64, way: Way) -> Vec<Arc<RowsTasks>> {
-        let neighbours = Arc::new(Neighbours { workers: Mutex::default(), way });
+        let (all, window) = (Mutex::default(), Arc::new(Semaphore::new(4)));
+        let neighbours = Arc::new(Neighbours { workers: all, way, window });
         let worker = |_| RowsTasks::new(self.runtime(memory), stores(), neighbours.clone());
         let all: Vec<_> = (0..workers).map(worker).collect();
         *neighbours.workers.lock().unwrap() = all.iter().map(Arc::downgrade).collect();
@@ -70,6 +72,7 @@ impl World {
 struct Neighbours {
     workers: Mutex<Vec<Weak<RowsTasks>>>,
     way: Way,
+    window: Arc<Semaphore>,
 }
 
 impl RowsHolders for Neighbours {
@@ -84,6 +87,7 @@ impl RowsHolders for Neighbours {
         let messages = messages.map(|message| message.map_err(HolderFault::Failed));
         match self.way {
             Way::Nothing | Way::Late => messages.boxed(),
+            Way::Narrow => groups::narrow(messages.boxed(), &self.window),
             Way::Cut(after) => messages.take(after).boxed(),
             Way::Lost(after) => {
                 let lost = Err(HolderFault::Lost("on purpose".into()));
@@ -117,6 +121,8 @@ enum Way {
     Nothing,
     /// Messages arrive late, those of each task by another time.
     Late,
+    /// Between workers there is room for few messages that are not read.
+    Narrow,
     /// The messages end after so many of them, and nothing is said.
     Cut(usize),
     /// The messages end after so many of them, and no other worker can run the task.
@@ -167,7 +173,7 @@ impl RowsPeers for Loopback {
         };
         let messages = without_runs(worker.start(start)).map(|message| message.map_err(fault));
         match self.way {
-            Way::Nothing => messages.boxed(),
+            Way::Nothing | Way::Narrow => messages.boxed(),
             Way::Late => {
                 let late =
                     Duration::from_millis(u64::from(task.task.wrapping_mul(2_654_435_761) >> 27));

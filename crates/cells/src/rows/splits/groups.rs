@@ -310,7 +310,7 @@ async fn groups(
     let parts = count_parts(splits);
     let of = by_parts(&aggregate, input, parts, &context).await?;
     let bounds = bounds("groups", &context);
-    let groups = Arc::new(PartGroups { aggregate, context });
+    let groups = Arc::new(PartGroups { aggregate, context, may_spill: true });
     let begin = Box::new(move |part| groups.clone().of(of.clone(), part, 0));
     let rows = in_order(parts, begin, get_record_batch_memory_size, bounds);
     let rows = coalesced(rows, schema.clone(), batch_rows.max(1));

@@ -5,6 +5,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::internal_datafusion_err;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::coop::make_cooperative;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 use futures::stream::BoxStream;
@@ -43,6 +44,7 @@ impl ExecutionPlan for OnceExec {
         let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner).take();
         let rows =
             rows.ok_or_else(|| internal_datafusion_err!("a stream of rows is read twice"))?;
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+        // An operator that never has to wait for a row would not end when its task is aborted.
+        Ok(make_cooperative(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows))))
     }
 }

@@ -35,7 +35,7 @@ use tokio::sync::OnceCell;
 
 /// Parts of the keys for each split, and bounds on all parts.
 const PARTS_OF_SPLIT: usize = 4;
-const PARTS: RangeInclusive<usize> = 16..=512;
+pub(in crate::rows) const PARTS: RangeInclusive<usize> = 16..=512;
 
 /// A part of more bytes is scattered once more, and those parts again: rows of one key stay together.
 const PART_BYTES: usize = 4 << 20;
@@ -76,6 +76,8 @@ pub(super) async fn by_parts(
 pub(super) struct PartGroups {
     pub(super) aggregate: AggregateExec,
     pub(super) context: Arc<TaskContext>,
+    /// False where groups that do not fit into memory are an error.
+    pub(super) may_spill: bool,
 }
 
 impl PartGroups {
@@ -101,14 +103,35 @@ impl PartGroups {
         depth: usize,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         if bytes <= PART_BYTES || depth == DEPTH_MAX {
-            return Ok(over(&self.aggregate, rows)?.execute(0, self.context.clone())?.boxed());
+            let plan = over(&self.aggregate, rows)?;
+            let groups = plan.execute(0, self.context.clone())?.boxed();
+            return Ok(if self.may_spill { groups } else { in_memory(plan, groups) });
         }
-        let parts = (2 * bytes / PART_BYTES).min(PARTS_OF_PART);
+        let parts = (bytes / (PART_BYTES / 2)).min(PARTS_OF_PART);
         let scatter = Scatter::by_keys(keys(&self.aggregate), parts, state(depth + 1));
         let of = Arc::new(scattered(rows, scatter, 4 * WAITING_SHARE, &self.context).await?);
         let part = move |part| self.clone().of(of.clone(), part, depth + 1);
         Ok(stream::iter(0..parts).flat_map(part).boxed())
     }
+}
+
+/// The groups of an aggregate, or an error if it has spilled: then they are in the order of their keys. A task that runs
+/// again where there is more memory would yield them in another order, behind those that its reader has.
+fn in_memory(
+    plan: Arc<dyn ExecutionPlan>,
+    groups: BoxStream<'static, Result<RecordBatch>>,
+) -> BoxStream<'static, Result<RecordBatch>> {
+    let checked = move |batch: Result<RecordBatch>| match plan
+        .metrics()
+        .and_then(|metrics| metrics.spill_count())
+    {
+        Some(1..) => {
+            let what = "the groups of a part of the keys do not fit into the memory of a worker";
+            Err(DataFusionError::ResourcesExhausted(what.into()))
+        }
+        _ => batch,
+    };
+    groups.map(checked).boxed()
 }
 
 /// The rows of a part that come from elsewhere, once: an extension of the configuration with which it is grouped.
@@ -224,8 +247,11 @@ impl ExecutionPlan for PartsExec {
             return internal_err!("part {partition} of {}", self.parts);
         }
         let arriving = context.session_config().get_extension::<ArrivingPart>();
-        let groups =
-            Arc::new(PartGroups { aggregate: self.aggregate.clone(), context: context.clone() });
+        let groups = Arc::new(PartGroups {
+            aggregate: self.aggregate.clone(),
+            context: context.clone(),
+            may_spill: arriving.is_none(),
+        });
         let rows = match arriving {
             Some(arriving) => {
                 let rows = arriving.take()?;

@@ -5,11 +5,13 @@
 //!                                                          part 1: …                     files, where memory is short
 //! ```
 
-use super::gather::{Unit, bounds, exactly, memory_of, partitions_of};
+use super::gather::{Unit, bounds, memory_of, partitions_of};
 use super::groups::evaluated;
 use super::in_order::{Begin, in_order};
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
-use datafusion::arrow::compute::{concat_batches, take_record_batch};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, GenericListArray, OffsetSizeTrait, UInt32Array,
+};
+use datafusion::arrow::compute::{BatchCoalescer, concat_batches, take_record_batch};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
@@ -150,14 +152,53 @@ impl Scattered {
         }
     }
 
-    /// As [`Scattered::rows`], in batches of so many rows, which share no memory with other parts.
+    /// As [`Scattered::rows`], in batches of at most so many rows, and fewer if these are long. They share no memory with
+    /// other parts.
     pub(in crate::rows) fn apart(
         &self,
         part: usize,
         batch_rows: usize,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        Ok(exactly(self.rows(part)?, self.files.schema().clone(), batch_rows))
+        let joined = BatchCoalescer::new(self.files.schema().clone(), batch_rows);
+        let batches = stream::try_unfold(
+            (Some(self.rows(part)?), joined, 0_usize),
+            |(mut rows, mut joined, mut bytes)| async move {
+                loop {
+                    if let Some(batch) = joined.next_completed_batch() {
+                        return Ok(Some((batch, (rows, joined, bytes))));
+                    }
+                    let Some(left) = &mut rows else { return Ok(None) };
+                    let Some(batch) = left.try_next().await? else {
+                        rows = None;
+                        joined.finish_buffered_batch()?;
+                        continue;
+                    };
+                    for piece in pieces(batch) {
+                        bytes += value_bytes(&piece);
+                        joined.push_batch(piece)?;
+                        if bytes >= APART_BYTES {
+                            joined.finish_buffered_batch()?;
+                            bytes = 0;
+                        }
+                    }
+                }
+            },
+        );
+        Ok(batches.boxed())
     }
+}
+
+/// Batches of rows that are moved end at about so many bytes of values.
+const APART_BYTES: usize = 16 << 20;
+
+/// The rows of a batch, in pieces that are not larger than [`APART_BYTES`], unless they are single rows.
+fn pieces(rows: RecordBatch) -> Vec<RecordBatch> {
+    let count = rows.num_rows();
+    if count < 2 || value_bytes(&rows) <= APART_BYTES {
+        return vec![rows];
+    }
+    let (first, last) = (rows.slice(0, count / 2), rows.slice(count / 2, count - count / 2));
+    [pieces(first), pieces(last)].concat()
 }
 
 /// The rows of one part.
@@ -341,26 +382,88 @@ pub(super) fn value_bytes(rows: &RecordBatch) -> usize {
 }
 
 fn array_bytes(array: &ArrayRef) -> usize {
-    let span = |offsets: &[i32]| (offsets[0] as usize, offsets[offsets.len() - 1] as usize);
     let inner = match array.data_type() {
-        DataType::Utf8 => {
-            let (start, end) = span(array.as_string::<i32>().value_offsets());
-            end - start
-        }
-        DataType::Binary => {
-            let (start, end) = span(array.as_binary::<i32>().value_offsets());
-            end - start
-        }
+        DataType::Utf8 => range(array.as_string::<i32>().value_offsets()).len(),
+        DataType::LargeUtf8 => range(array.as_string::<i64>().value_offsets()).len(),
+        DataType::Binary => range(array.as_binary::<i32>().value_offsets()).len(),
+        DataType::LargeBinary => range(array.as_binary::<i64>().value_offsets()).len(),
         DataType::Utf8View => array.as_string_view().lengths().map(|length| length as usize).sum(),
         DataType::BinaryView => {
             array.as_binary_view().lengths().map(|length| length as usize).sum()
         }
-        DataType::List(_) => {
-            let lists = array.as_list::<i32>();
-            let (start, end) = span(lists.value_offsets());
-            array_bytes(&lists.values().slice(start, end - start))
+        DataType::List(_) => list_bytes(array.as_list::<i32>()),
+        DataType::LargeList(_) => list_bytes(array.as_list::<i64>()),
+        DataType::FixedSizeList(..) => array_bytes(array.as_fixed_size_list().values()),
+        DataType::FixedSizeBinary(width) => usize::try_from(*width).unwrap_or(0) * array.len(),
+        DataType::Struct(_) => array.as_struct().columns().iter().map(array_bytes).sum(),
+        DataType::Map(..) => {
+            let map = array.as_map();
+            let of = range(map.value_offsets());
+            let entries = map.entries().slice(of.start, of.len());
+            entries.columns().iter().map(array_bytes).sum()
         }
         _ => 0,
     };
     inner + array.len() * array.data_type().primitive_width().unwrap_or(NOMINAL_BYTES)
+}
+
+fn list_bytes<O: OffsetSizeTrait>(lists: &GenericListArray<O>) -> usize {
+    let of = range(lists.value_offsets());
+    array_bytes(&lists.values().slice(of.start, of.len()))
+}
+
+/// What the offsets of texts or lists refer to.
+fn range<O: OffsetSizeTrait>(offsets: &[O]) -> Range<usize> {
+    offsets[0].as_usize()..offsets[offsets.len() - 1].as_usize()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use datafusion::arrow::array::{Int64Array, LargeStringArray, StringArray, StructArray};
+    use datafusion::arrow::compute::cast;
+    use datafusion::arrow::datatypes::{Field, Schema};
+    use datafusion::execution::runtime_env::RuntimeEnv;
+
+    #[test]
+    fn long_values_are_counted_in_each_type() {
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["a".repeat(1000); 3]));
+        for kind in [DataType::Utf8, DataType::LargeUtf8, DataType::Utf8View, DataType::LargeBinary]
+        {
+            let texts = cast(&texts, &kind).unwrap();
+            assert_eq!(array_bytes(&texts), 3048, "{kind}");
+            assert_eq!(array_bytes(&texts.slice(1, 1)), 1016, "{kind}");
+        }
+        let field = Arc::new(Field::new("s", DataType::Utf8, true));
+        let inner: ArrayRef = Arc::new(StructArray::from(vec![(field, texts)]));
+        assert_eq!(array_bytes(&inner), 3048 + 48);
+        assert_eq!(array_bytes(&inner.slice(1, 1)), 1016 + 16);
+    }
+
+    #[tokio::test]
+    async fn long_rows_are_moved_in_several_batches() {
+        let texts: ArrayRef = Arc::new(LargeStringArray::from(vec!["a".repeat(1 << 20); 40]));
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..40));
+        let fields = [("t", DataType::LargeUtf8), ("n", DataType::Int64)];
+        let fields = fields.map(|(name, kind)| Field::new(name, kind, false));
+        let schema = Arc::new(Schema::new(fields.to_vec()));
+        let rows = RecordBatch::try_new(schema.clone(), vec![texts, numbers]).unwrap();
+        let (environment, metrics) = (
+            Arc::new(RuntimeEnv::default()),
+            SpillMetrics::new(&ExecutionPlanMetricsSet::new(), 0),
+        );
+        let memory = MemoryConsumer::new("test").register(&environment.memory_pool);
+        let of = Scattered {
+            files: SpillManager::new(environment, metrics, schema.clone()),
+            parts: vec![PartRows { count: 40, bytes: 0, file: None, rows: vec![rows.clone()] }],
+            _memory: memory,
+        };
+        let batches: Vec<RecordBatch> = of.apart(0, 8192).unwrap().try_collect().await.unwrap();
+        assert!(batches.len() > 1 && batches.iter().all(|b| value_bytes(b) < 2 * APART_BYTES));
+        assert_eq!(concat_batches(&schema, &batches).unwrap(), rows);
+        let batches: Vec<RecordBatch> = of.apart(0, 3).unwrap().try_collect().await.unwrap();
+        assert!(batches.iter().all(|b| b.num_rows() <= 3));
+        assert_eq!(concat_batches(&schema, &batches).unwrap(), rows);
+    }
 }

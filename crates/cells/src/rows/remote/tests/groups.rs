@@ -1,6 +1,29 @@
 //! Groups on workers: few of them, and many.
 
 use super::*;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+type Given = BoxStream<'static, std::result::Result<Bytes, HolderFault>>;
+
+/// The messages, each of which takes room of a window that all share until it is read.
+pub(super) fn narrow(mut messages: Given, window: &Arc<Semaphore>) -> Given {
+    let (send, arrived) = mpsc::unbounded_channel();
+    let (mut call, window) = (JoinSet::new(), window.clone());
+    call.spawn(async move {
+        while let Some(message) = messages.next().await {
+            let Ok(room) = window.clone().acquire_owned().await else { return };
+            if send.send((message, room)).is_err() {
+                return;
+            }
+        }
+    });
+    stream::unfold((arrived, call), |(mut arrived, call)| async move {
+        let (message, _room) = arrived.recv().await?;
+        Some((message, (arrived, call)))
+    })
+    .boxed()
+}
 
 /// Workers compute the groups of each split, or those of each part, or the rows of each split: what the first rows decide,
 /// and whether there are several workers.
@@ -104,5 +127,22 @@ async fn workers_with_little_memory_keep_rows_in_files() {
             let done: u64 = workers.iter().map(|worker| worker.load().done).sum();
             assert_eq!(done, parts as u64, "{sql} on {}", workers.len());
         }
+    }
+}
+
+/// Tasks that wait for their turn leave the connections to those that have one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn parts_do_not_wait_unread() {
+    let (_directory, file) = file();
+    let world = World::new();
+    let server = world.runtime(1 << 30);
+    for sql in PARTED {
+        let alone = answer(&server, sql, &file, None).await.0.unwrap();
+        // Each worker has one turn.
+        let workers = world.neighbours(3, 8 << 20, Way::Narrow);
+        let peers = Loopback::new(&workers, Way::Nothing);
+        let rows = answer(&server, sql, &file, all(peers));
+        let rows = tokio::time::timeout(Duration::from_secs(120), rows).await.unwrap().0;
+        assert!(rows.unwrap() == alone, "{sql}");
     }
 }

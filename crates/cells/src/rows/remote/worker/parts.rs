@@ -18,8 +18,9 @@ use bytes::Bytes;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::MemoryConsumer;
 use futures::stream::{self, BoxStream};
-use futures::{StreamExt, future};
+use futures::{StreamExt, TryStreamExt, future};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_exec::error::{Error as ExecError, ErrorReport};
@@ -76,9 +77,10 @@ pub trait RowsHolders: Send + Sync {
     ) -> BoxStream<'static, Result<Bytes, HolderFault>>;
 }
 
-/// A part of more bytes is read when its turn comes: unread ones would fill the window of the connection, on which a task may
-/// wait that others wait for.
-const AHEAD_BYTES: u64 = 256 << 10;
+/// Bytes of rows from other workers that a task reads before it has a turn, an equal share from each. What is larger is
+/// asked for again when the task has its turn. Nothing waits unread: it would fill the window of the connection, and the
+/// tasks that have the turns read from it, too.
+const AHEAD_BYTES: u64 = 1 << 20;
 
 type Answers = BoxStream<'static, Result<Bytes, HolderFault>>;
 
@@ -201,7 +203,7 @@ impl TaskRun {
             return Err(broken(format!("no worker retains the rows of split {next}")));
         }
         let opened = future::try_join_all(opening).await?;
-        let bytes = opened.iter().map(|opened| opened.bytes).sum::<u64>();
+        let bytes = opened.iter().fold(0, |bytes: u64, opened| bytes.saturating_add(opened.bytes));
         let rows = stream::iter(opened).flat_map(|opened| opened.rows).boxed();
         let arriving = ArrivingPart::new(usize::try_from(bytes).unwrap_or(usize::MAX), rows);
         let context = &ready.context;
@@ -247,11 +249,23 @@ impl TaskRun {
         };
         kept.of = kept.begin().await?;
         let bytes = kept.of.bytes;
-        if bytes > AHEAD_BYTES {
+        let pool = ready.context.memory_pool();
+        let memory = MemoryConsumer::new("rows of other workers").register(pool);
+        let most = AHEAD_BYTES / start.holders.len().max(1) as u64;
+        let is_ahead = bytes <= most && memory.try_grow(bytes as usize).is_ok();
+        if !is_ahead {
             kept.answers = None;
         }
         let rows = stream::try_unfold(kept, |mut kept| async move {
             Ok::<_, DataFusionError>(kept.next().await?.map(|batch| (batch, kept)))
+        });
+        if !is_ahead {
+            return Ok(Opened { bytes, rows: rows.boxed() });
+        }
+        let all: Vec<RecordBatch> = rows.try_collect().await?;
+        let rows = stream::unfold((all.into_iter(), memory), |(mut all, memory)| async move {
+            let batch = all.next()?;
+            Some((Ok(batch), (all, memory)))
         });
         Ok(Opened { bytes, rows: rows.boxed() })
     }
@@ -262,9 +276,22 @@ async fn said(answers: &mut Answers, address: &str) -> Result<Answer, DataFusion
     match answers.next().await {
         Some(Ok(message)) => Answer::read(message),
         Some(Err(HolderFault::Lost(reason))) => Err(lost(address, &reason)),
-        Some(Err(HolderFault::Failed(error))) => Err(DataFusionError::External(Box::new(error))),
+        Some(Err(HolderFault::Failed(error))) => {
+            Err(DataFusionError::External(Box::new(of_holder(error, address))))
+        }
         // Without `Done` nothing says that these are all rows.
         None => Err(lost(address, "its answer ended without `Done`")),
+    }
+}
+
+/// The error of another worker, with its address: the server adds that of the worker that runs the task.
+fn of_holder(error: ExecError, address: &str) -> ExecError {
+    match error {
+        ExecError::Reported(mut report) => {
+            report.message = format!("{} (in the rows from {address})", report.message);
+            ExecError::Reported(report)
+        }
+        other => other,
     }
 }
 

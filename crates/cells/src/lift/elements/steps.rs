@@ -334,37 +334,24 @@ struct List {
 
 impl List {
     fn of(column: &ArrayRef) -> Result<Self> {
-        let part = |row: usize, start: usize, end: usize| match column.is_null(row) {
-            true => (0, 0),
-            false => (start as u32, (end - start) as u32),
+        let (DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::FixedSizeList(field, _)) = column.data_type()
+        else {
+            return exec_err!("`unnest` of {}", crate::type_name(column.data_type()));
         };
-        let rows = 0..column.len();
-        let (values, parts) = match column.data_type() {
-            DataType::List(_) => {
-                let list = column.as_list::<i32>();
-                let at = list.value_offsets();
-                let parts = rows.map(|row| part(row, at[row] as usize, at[row + 1] as usize));
-                (list.values(), parts.collect())
-            }
-            DataType::LargeList(_) => {
-                let list = column.as_list::<i64>();
-                let at = list.value_offsets();
-                let parts = rows.map(|row| part(row, at[row] as usize, at[row + 1] as usize));
-                (list.values(), parts.collect())
-            }
-            DataType::FixedSizeList(_, length) => {
-                let list = column.as_fixed_size_list();
-                let length = *length as usize;
-                let start = |row: usize| list.value_offset(row) as usize;
-                let parts = rows.map(|row| part(row, start(row), start(row) + length));
-                (list.values(), parts.collect())
-            }
-            other => return exec_err!("`unnest` of {}", crate::type_name(other)),
-        };
+        let lists = cast(column, &DataType::LargeList(Arc::clone(field)))?;
+        let lists = lists.as_list::<i64>();
+        let values = Arc::clone(lists.values());
         if values.len() > u32::MAX as usize {
             return exec_err!("a batch of rows has {} elements of lists", values.len());
         }
-        Ok(List { values: values.clone(), parts })
+        let pairs = lists.value_offsets().windows(2).enumerate();
+        let parts = pairs.map(|(row, ends)| match column.is_null(row) {
+            true => (0, 0),
+            false => (ends[0] as u32, (ends[1] - ends[0]) as u32),
+        });
+        Ok(List { values, parts: parts.collect() })
     }
 }
 

@@ -20,6 +20,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::{AggregateExprBuilder, AggregateFunctionExpr};
 
 use crate::lift::labels::physical;
+use crate::lift::nan;
 
 /// The operators, in the order in which they run.
 #[derive(Debug)]
@@ -73,7 +74,7 @@ impl Steps {
         state: &SessionState,
     ) -> Result<Option<Steps>> {
         let mut plan = Planner { outside, fields, state, steps: Vec::new(), has_each_row: true };
-        let is_known = plan.add(body)?;
+        let is_known = plan.add(&nan::rewrite(body.clone())?)?;
         let Planner { steps, has_each_row, .. } = plan;
         Ok(is_known.then_some(Steps { steps, has_each_row }))
     }

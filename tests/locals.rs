@@ -114,6 +114,33 @@ fn arrays_are_read_in_any_layout() {
 }
 
 #[test]
+fn an_alias_is_a_second_name_of_an_array() {
+    let e = Embedded::new();
+    let m = numbers(12);
+    // m.reshape(3, 4) and its transpose: m.sum(), m[m > 50].sum()
+    for (what, local, _) in layouts(&m).into_iter().take(2) {
+        let x = named("x", vec![local], Vec::new());
+        for (items, want) in [
+            ("sum(w.w) AS s FROM x w", "405.0"),
+            ("sum(w.x) AS s FROM x w", "405.0"),
+            ("sum(w) AS s FROM x AS w", "405.0"),
+            ("sum(w) AS s FROM x w WHERE w > 50", "245.0"),
+            ("sum(w.x) AS s FROM x w WHERE x > 50", "245.0"),
+        ] {
+            assert_eq!(column(&e.csv(&format!("SELECT {items}"), &x)), [want], "{what}: {items}");
+        }
+    }
+    // A dimension of that name keeps it.
+    let mut local = array(&m, [3, 4], [4, 1], 0);
+    local.dims[0] = Some("w".into());
+    let sums = e.csv(
+        "SELECT w, sum(x) AS s FROM x w GROUP BY w ORDER BY w",
+        &named("x", vec![local], Vec::new()),
+    );
+    assert_eq!(column(&sums), ["14.0", "126.0", "265.0"]);
+}
+
+#[test]
 fn large_arrays_are_read_in_place() {
     let e = Embedded::new();
     // Twice the memory limit: it is the memory of the caller.

@@ -71,6 +71,8 @@ same("SELECT lat, avg(t2m) AS m FROM era5 GROUP BY ALL ORDER BY ALL DESC FETCH F
 f.note("Rows count as often as they occur, in the order of the first input.")
 counted("SELECT k, s FROM t", "INTERSECT", "SELECT k, s FROM u", "i")
 counted("SELECT k, s FROM t", "EXCEPT", "SELECT k, s FROM u", "i")
+for op in ("INTERSECT", "EXCEPT"):
+    counted("SELECT DISTINCT avg(k::int) AS a, k::int AS j, count(DISTINCT i) AS n FROM t GROUP BY j", op, "SELECT 2.0::double, 2, 3 FROM range(2)", "j NULLS LAST")
 counted("SELECT lat FROM era5 WHERE time = '2019-01-01' AND t2m > 270", "EXCEPT", "SELECT lat FROM weights", "time, lat DESC, lon")
 
 f.note("Rows of values; IN, EXISTS and ANY as values.")

@@ -46,9 +46,8 @@ fn instant_us(shown: i64, zone: Tz, kept: Option<i64>) -> Option<i64> {
     }
 }
 
-/// Applies a function of microseconds to a time in `unit`; what is less than a microsecond stays.
-fn by_us(time: i64, unit: TimeUnit, f: impl Fn(i64) -> Option<i64>) -> Option<i128> {
-    let ns = i128::from(time) * nanoseconds(unit);
+/// Applies a function of microseconds to nanoseconds; what is less than a microsecond stays.
+fn by_us(ns: i128, f: impl Fn(i64) -> Option<i64>) -> Option<i128> {
     let us = f(i64::try_from(ns.div_euclid(1000)).ok()?)?;
     Some(i128::from(us) * 1000 + ns.rem_euclid(1000))
 }
@@ -69,17 +68,22 @@ fn in_unit(ns: i128, unit: TimeUnit) -> Option<i64> {
 
 /// The instant at which the clock of a zone shows a time; `None` beyond the range of times.
 pub(crate) fn instant(shown: i64, unit: TimeUnit, zone: Tz) -> Option<i64> {
-    in_unit(by_us(shown, unit, |us| instant_us(us, zone, None))?, unit)
+    let shown = i128::from(shown) * nanoseconds(unit);
+    in_unit(by_us(shown, |us| instant_us(us, zone, None))?, unit)
 }
 
-/// An instant moved by months, then days, of the clock of a zone, then by the rest; `None` beyond the range of times.
+/// An instant moved by months, then days, of the clock of a zone, then by the rest, which comes first if a part of the
+/// interval is negative; `None` beyond the range of times.
 pub(crate) fn moved(time: i64, unit: TimeUnit, by: IntervalMonthDayNano, zone: Tz) -> Option<i64> {
     let part = |us: i64, months: i32, days: i32, kept: Option<i64>| {
         let shown = us.checked_add(ahead(us, zone)?)?;
         let shown = time::moved(shown, months.into(), days.into(), 0, Calendar::Standard)?;
         instant_us(shown, zone, kept)
     };
-    let ns = by_us(time, unit, |mut us| {
+    let rest = i128::from(by.nanoseconds);
+    let is_back = by.months < 0 || by.days < 0 || by.nanoseconds < 0;
+    let (first, last) = if is_back { (rest, 0) } else { (0, rest) };
+    let ns = by_us(i128::from(time) * nanoseconds(unit) + first, |mut us| {
         if by.months != 0 {
             us = part(us, by.months, 0, None)?;
         }
@@ -88,7 +92,7 @@ pub(crate) fn moved(time: i64, unit: TimeUnit, by: IntervalMonthDayNano, zone: T
         }
         Some(us)
     })?;
-    in_unit(ns.checked_add(by.nanoseconds.into())?, unit)
+    in_unit(ns + last, unit)
 }
 
 /// Times of the type `to`, each computed from a time in the same unit and its row.
@@ -152,6 +156,17 @@ mod tests {
             let zone = Tz::from_str(zone).unwrap();
             let found = instant(us(shown), TimeUnit::Microsecond, zone);
             assert_eq!(found, Some(us(want)), "{shown}");
+        }
+        for (from, days, hours, want) in [
+            ("2020-10-25T02:30:00+01:00", -1, -1, "2020-10-24T02:30:00+02:00"),
+            ("2020-10-26T02:30:00+01:00", -1, -1, "2020-10-25T01:30:00+02:00"),
+            ("2020-10-26T01:30:00+01:00", -1, 1, "2020-10-25T02:30:00+01:00"),
+            ("2020-10-24T02:30:00+02:00", 1, -1, "2020-10-25T01:30:00+02:00"),
+            ("2020-10-24T01:30:00+02:00", 1, 1, "2020-10-25T02:30:00+02:00"),
+        ] {
+            let by = IntervalMonthDayNano::new(0, days, hours * 3_600_000_000_000);
+            let found = moved(us(from), TimeUnit::Microsecond, by, berlin);
+            assert_eq!(found, Some(us(want)), "{from}, {days} days, {hours} hours");
         }
         let rest = instant(us("2020-03-29T02:30:00") * 1000 + 7, TimeUnit::Nanosecond, berlin);
         assert_eq!(rest, Some(us("2020-03-29T03:30:00+02:00") * 1000 + 7));

@@ -12,7 +12,7 @@ use sqlparser::ast::{
     BinaryOperator, Expr, FunctionArg, FunctionArgExpr, ObjectName, Query, Select, SetExpr,
     TableFactor, TableWithJoins, UnaryOperator, Value, Visit, Visitor,
 };
-use tessera_planner::catalog::Dataset;
+use tessera_planner::catalog::{Dataset, Variable};
 use tessera_planner::config::Config;
 
 use crate::ast::{self, Relation};
@@ -380,12 +380,11 @@ pub fn unknown_reader(name: &ObjectName) -> Error {
 }
 
 /// A dataset under its alias. The only variable of an `.npy` file takes the alias as its name, as the file stores no
-/// name; the returned second name, derived from the file, resolves to it too.
+/// name, and so does an array of the caller, which is called as its relation; the returned second name, the own one,
+/// resolves to it too.
 pub fn under_alias(dataset: Arc<Dataset>, alias: Option<&str>) -> (Arc<Dataset>, Option<Arc<str>>) {
     match (alias, dataset.variables.as_slice()) {
-        (Some(alias), [only])
-            if only.source.path.is_empty() && only.source.url.ends_with(".npy") =>
-        {
+        (Some(alias), [only]) if is_nameless(&dataset, only) && !has_name(&dataset, alias) => {
             let own = only.name.clone();
             let mut renamed = Dataset::clone(&dataset);
             renamed.variables[0].name = alias.into();
@@ -393,6 +392,22 @@ pub fn under_alias(dataset: Arc<Dataset>, alias: Option<&str>) -> (Arc<Dataset>,
         }
         _ => (dataset, None),
     }
+}
+
+/// True for the variable of an `.npy` file and for an array of the caller.
+fn is_nameless(dataset: &Dataset, only: &Variable) -> bool {
+    let (url, path) = (&only.source.url, &only.source.path);
+    let is_array = url.starts_with("temp:") || url.starts_with("local:");
+    is_array && *only.name == *dataset.name || path.is_empty() && url.ends_with(".npy")
+}
+
+/// True if a dimension or a coordinate has that name.
+fn has_name(dataset: &Dataset, name: &str) -> bool {
+    let variables = dataset.variables.iter().chain(&dataset.auxiliary);
+    let dims = variables.flat_map(|v| v.dims.iter().flatten());
+    let coords = dataset.coords.iter().chain(&dataset.scalars).map(|c| &c.name);
+    let others = dataset.auxiliary.iter().map(|v| &v.name);
+    dims.chain(coords).chain(others).any(|known| known.eq_ignore_ascii_case(name))
 }
 
 /// The error for an unknown relation; `known` are the names to suggest from.

@@ -19,13 +19,15 @@ use crate::walk::WalkPlan;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinType, NullEquality, Result};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{Distinct, Expr, Join, LogicalPlan, Projection, Sort};
+use datafusion::logical_expr::{Distinct, Expr, Join, LogicalPlan, Projection, Sort, lit};
 
+use super::functions::opaque;
 use super::numbered::{column, numbered};
 
 const ROW: &str = "__set_row";
 const NTH: &str = "__set_nth";
 const NUMBER: &str = "__set_number";
+const KEY: &str = "__set_key";
 
 /// Rewrites the set operations of a plan; the schema stays the same.
 pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
@@ -53,9 +55,10 @@ fn one(mut join: Join, state: &SessionState) -> Result<LogicalPlan> {
     let (lefts, rights) = join.on.iter().cloned().unzip();
     let order = || vec![column(ROW).sort(true, false)];
     let left = numbered(Arc::unwrap_or_clone(join.left), Vec::new(), Vec::new(), ROW, state)?;
-    let left = numbered(left, lefts, order(), NTH, state)?;
-    let right = Arc::unwrap_or_clone(join.right);
-    let right = numbered(right, rights, Vec::new(), NUMBER, state)?;
+    let (left, keys) = keyed(left, lefts)?;
+    let left = numbered(left, keys, order(), NTH, state)?;
+    let (right, keys) = keyed(Arc::unwrap_or_clone(join.right), rights)?;
+    let right = numbered(right, keys, Vec::new(), NUMBER, state)?;
     join.on.push((column(NTH), column(NUMBER)));
     let join = Join::try_new(
         Arc::new(left),
@@ -72,4 +75,18 @@ fn one(mut join: Join, state: &SessionState) -> Result<LogicalPlan> {
     let columns = schema.columns().into_iter().map(Expr::Column).collect();
     let plan = Projection::try_new_with_schema(columns, Arc::new(sorted), schema)?;
     Ok(LogicalPlan::Projection(plan))
+}
+
+/// Adds a column for each key. The optimiser does not see that a key follows from another, as in `SELECT k, k::text`:
+/// DataFusion's physical plan would sort by fewer keys, and then not find the rows ordered by all.
+fn keyed(input: LogicalPlan, keys: Vec<Expr>) -> Result<(LogicalPlan, Vec<Expr>)> {
+    let mut exprs: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
+    let mut columns = Vec::with_capacity(keys.len());
+    for (at, key) in keys.into_iter().enumerate() {
+        let name = format!("{KEY}_{at}");
+        columns.push(column(name.as_str()));
+        exprs.push(opaque().call(vec![key, lit(at as u64)]).alias(name));
+    }
+    let plan = Projection::try_new(exprs, Arc::new(input))?;
+    Ok((LogicalPlan::Projection(plan), columns))
 }

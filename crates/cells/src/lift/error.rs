@@ -68,7 +68,8 @@ pub(crate) fn remaining(logical: &LogicalPlan) -> Result<(), Error> {
 fn lateral(logical: &LogicalPlan) -> Result<(), Error> {
     let (mut found, mut has_elements) = (None, false);
     let walk = logical.each_of_all(|node| {
-        has_elements |= matches!(node, LogicalPlan::Unnest(_));
+        has_elements |=
+            matches!(node, LogicalPlan::Unnest(_)) && !node.all_out_ref_exprs().is_empty();
         node.each_expr(|expr| {
             expr.each(|e| {
                 if let Expr::OuterReferenceColumn(_, column) = e {

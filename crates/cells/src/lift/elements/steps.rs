@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use crate::walk::Walk;
 use arrow::array::{
-    ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array,
-    new_empty_array,
+    ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_empty_array,
 };
-use arrow::compute::{filter, filter_record_batch, take};
+use arrow::compute::{cast, filter, take};
 use arrow::datatypes::{DataType, Field, FieldRef, SchemaRef, UInt32Type};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, NullHandling, Result, ScalarValue, exec_err};
@@ -21,13 +20,22 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::{AggregateExprBuilder, AggregateFunctionExpr};
 
 use crate::lift::labels::physical;
+use crate::lift::nan;
 
 /// The operators, in the order in which they run.
 #[derive(Debug)]
 pub(super) struct Steps {
-    steps: Vec<(SchemaRef, Step)>,
+    steps: Vec<(Inputs, Step)>,
     /// True if each row outside has exactly one row of the result.
     pub(super) has_each_row: bool,
+}
+
+/// What the expressions of an operator are computed from.
+#[derive(Debug)]
+struct Inputs {
+    schema: SchemaRef,
+    /// The columns outside that it uses. The others have no copy for each row, above all not the lists themselves.
+    outside: Vec<usize>,
 }
 
 /// An operator.
@@ -66,7 +74,7 @@ impl Steps {
         state: &SessionState,
     ) -> Result<Option<Steps>> {
         let mut plan = Planner { outside, fields, state, steps: Vec::new(), has_each_row: true };
-        let is_known = plan.add(body)?;
+        let is_known = plan.add(&nan::rewrite(body.clone())?)?;
         let Planner { steps, has_each_row, .. } = plan;
         Ok(is_known.then_some(Steps { steps, has_each_row }))
     }
@@ -75,23 +83,23 @@ impl Steps {
     pub(super) fn run(&self, outside: &[ArrayRef], count: usize) -> Result<Rows> {
         let numbers = UInt32Array::from_iter_values(0..count as u32);
         let mut rows = Rows { columns: Vec::new(), outside: numbers };
-        for (schema, step) in &self.steps {
+        for (inputs, step) in &self.steps {
             rows = match step {
                 Step::Project(items) => {
-                    let batch = rows.batch(schema, outside)?;
+                    let batch = rows.batch(inputs, outside)?;
                     Rows { columns: evaluated(items, &batch)?, outside: rows.outside }
                 }
                 Step::Filter(condition) => {
-                    let batch = rows.batch(schema, outside)?;
+                    let batch = rows.batch(inputs, outside)?;
                     let kept = met(condition, &batch)?;
-                    let all = filter_record_batch(&batch, &kept)?;
-                    let columns = all.columns()[..rows.columns.len()].to_vec();
+                    let columns = rows.columns.iter().map(|column| filter(column, &kept));
+                    let columns = columns.collect::<std::result::Result<_, _>>()?;
                     let numbers = filter(&rows.outside, &kept)?;
                     Rows { columns, outside: numbers.as_primitive::<UInt32Type>().clone() }
                 }
                 Step::Unnest { lists, from } => rows.unnested(lists, from)?,
                 Step::Aggregate(calls) => {
-                    let batch = rows.batch(schema, outside)?;
+                    let batch = rows.batch(inputs, outside)?;
                     aggregated(calls, &batch, &rows.outside, count)?
                 }
             };
@@ -104,7 +112,7 @@ struct Planner<'a> {
     outside: &'a [Column],
     fields: &'a [FieldRef],
     state: &'a SessionState,
-    steps: Vec<(SchemaRef, Step)>,
+    steps: Vec<(Inputs, Step)>,
     has_each_row: bool,
 }
 
@@ -119,48 +127,60 @@ impl Planner<'_> {
                 if !self.add(&items.input)? {
                     return Ok(false);
                 }
-                let schema = self.schema(items.input.schema())?;
-                self.all(&items.expr, &schema)?.map(|items| (schema, Step::Project(items)))
+                let (schema, used) = self.schema(items.input.schema(), &items.expr)?;
+                self.all(&items.expr, &schema)?.map(|items| (schema, used, Step::Project(items)))
             }
             LogicalPlan::Filter(filter) => {
                 if !self.add(&filter.input)? {
                     return Ok(false);
                 }
                 self.has_each_row = false;
-                let schema = self.schema(filter.input.schema())?;
-                self.one(&filter.predicate, &schema)?.map(|on| (schema, Step::Filter(on)))
+                let condition = &filter.predicate;
+                let (schema, used) =
+                    self.schema(filter.input.schema(), std::slice::from_ref(condition))?;
+                self.one(condition, &schema)?.map(|on| (schema, used, Step::Filter(on)))
             }
             LogicalPlan::Unnest(unnest) => {
                 if !self.add(&unnest.input)? {
                     return Ok(false);
                 }
                 self.has_each_row = false;
-                let schema = self.schema(unnest.input.schema())?;
-                unnested(unnest).map(|step| (schema, step))
+                let (schema, used) = self.schema(unnest.input.schema(), &[])?;
+                unnested(unnest).map(|step| (schema, used, step))
             }
             LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => {
                 if !self.add(&aggregate.input)? {
                     return Ok(false);
                 }
                 self.has_each_row = true;
-                let schema = self.schema(aggregate.input.schema())?;
-                self.calls(aggregate, &schema)?.map(|calls| (schema, Step::Aggregate(calls)))
+                let (schema, used) = self.schema(aggregate.input.schema(), &aggregate.aggr_expr)?;
+                self.calls(aggregate, &schema)?.map(|calls| (schema, used, Step::Aggregate(calls)))
             }
             _ => None,
         };
-        let Some((schema, step)) = step else { return Ok(false) };
-        self.steps.push((schema.inner().clone(), step));
+        let Some((schema, outside, step)) = step else { return Ok(false) };
+        self.steps.push((Inputs { schema: schema.inner().clone(), outside }, step));
         Ok(true)
     }
 
-    /// The columns of an operator, then those outside; all may be NULL.
-    fn schema(&self, own: &DFSchema) -> Result<DFSchema> {
-        let nullable = |field: &FieldRef| Arc::new(Field::clone(field).with_nullable(true));
-        let own = own.iter().map(|(relation, field)| (relation.cloned(), nullable(field)));
-        let outside = self.fields.iter().enumerate().map(|(at, field)| {
-            (None, Arc::new(Field::clone(field).with_name(named(at)).with_nullable(true)))
-        });
-        DFSchema::new_with_metadata(own.chain(outside).collect(), HashMap::new())
+    /// The columns of an operator, then those outside that its expressions use, with their numbers; all may be NULL.
+    fn schema(&self, own: &DFSchema, exprs: &[Expr]) -> Result<(DFSchema, Vec<usize>)> {
+        let nullable = |field: &FieldRef| Field::clone(field).with_nullable(true);
+        let own =
+            own.iter().map(|(relation, field)| (relation.cloned(), Arc::new(nullable(field))));
+        let (mut fields, mut used): (Vec<_>, Vec<usize>) = (own.collect(), Vec::new());
+        for (at, (column, field)) in self.outside.iter().zip(self.fields).enumerate() {
+            let is_it =
+                |e: &Expr| matches!(e, Expr::OuterReferenceColumn(_, known) if known == column);
+            for expr in exprs {
+                if expr.any(|e| Ok(is_it(e)))? {
+                    fields.push((None, Arc::new(nullable(field).with_name(named(at)))));
+                    used.push(at);
+                    break;
+                }
+            }
+        }
+        Ok((DFSchema::new_with_metadata(fields, HashMap::new())?, used))
     }
 
     /// An expression over these columns; `None` if it has a subquery, or another value at each call.
@@ -261,18 +281,19 @@ fn evaluated(exprs: &[Arc<dyn PhysicalExpr>], batch: &RecordBatch) -> Result<Vec
 /// Where a condition is true.
 fn met(condition: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Result<BooleanArray> {
     let met = condition.evaluate(batch)?.into_array(batch.num_rows())?;
-    Ok(met.as_boolean().clone())
+    // FILTER (WHERE NULL) has no type.
+    Ok(cast(&met, &DataType::Boolean)?.as_boolean().clone())
 }
 
 impl Rows {
     /// The columns, and those outside for each row.
-    fn batch(&self, schema: &SchemaRef, outside: &[ArrayRef]) -> Result<RecordBatch> {
+    fn batch(&self, inputs: &Inputs, outside: &[ArrayRef]) -> Result<RecordBatch> {
         let mut columns = self.columns.clone();
-        for column in outside {
-            columns.push(take(column, &self.outside, None)?);
+        for &at in &inputs.outside {
+            columns.push(take(&outside[at], &self.outside, None)?);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(self.outside.len()));
-        Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+        Ok(RecordBatch::try_new_with_options(inputs.schema.clone(), columns, &options)?)
     }
 
     /// A row for each element of the longest of a row's lists.
@@ -314,37 +335,24 @@ struct List {
 
 impl List {
     fn of(column: &ArrayRef) -> Result<Self> {
-        let part = |row: usize, start: usize, end: usize| match column.is_null(row) {
-            true => (0, 0),
-            false => (start as u32, (end - start) as u32),
+        let (DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::FixedSizeList(field, _)) = column.data_type()
+        else {
+            return exec_err!("`unnest` of {}", crate::type_name(column.data_type()));
         };
-        let rows = 0..column.len();
-        let (values, parts) = match column.data_type() {
-            DataType::List(_) => {
-                let list = column.as_list::<i32>();
-                let at = list.value_offsets();
-                let parts = rows.map(|row| part(row, at[row] as usize, at[row + 1] as usize));
-                (list.values(), parts.collect())
-            }
-            DataType::LargeList(_) => {
-                let list = column.as_list::<i64>();
-                let at = list.value_offsets();
-                let parts = rows.map(|row| part(row, at[row] as usize, at[row + 1] as usize));
-                (list.values(), parts.collect())
-            }
-            DataType::FixedSizeList(_, length) => {
-                let list = column.as_fixed_size_list();
-                let length = *length as usize;
-                let start = |row: usize| list.value_offset(row) as usize;
-                let parts = rows.map(|row| part(row, start(row), start(row) + length));
-                (list.values(), parts.collect())
-            }
-            other => return exec_err!("`unnest` of {}", crate::type_name(other)),
-        };
+        let lists = cast(column, &DataType::LargeList(Arc::clone(field)))?;
+        let lists = lists.as_list::<i64>();
+        let values = Arc::clone(lists.values());
         if values.len() > u32::MAX as usize {
             return exec_err!("a batch of rows has {} elements of lists", values.len());
         }
-        Ok(List { values: values.clone(), parts })
+        let pairs = lists.value_offsets().windows(2).enumerate();
+        let parts = pairs.map(|(row, ends)| match column.is_null(row) {
+            true => (0, 0),
+            false => (ends[0] as u32, (ends[1] - ends[0]) as u32),
+        });
+        Ok(List { values, parts: parts.collect() })
     }
 }
 

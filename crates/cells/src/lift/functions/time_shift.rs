@@ -57,15 +57,19 @@ impl TimeShift {
         unit: TimeUnit,
         zone: Tz,
     ) -> Result<ArrayRef> {
-        let moved = match self.is_minus {
-            true => numeric::sub(times, intervals),
-            false => numeric::add(times, intervals),
-        };
-        // Arrow has no result where the clock of the zone is put forward or back.
-        if let Ok(moved) = moved {
-            return Ok(moved);
-        }
         let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
+        // Arrow has no result where the clock of the zone is put forward or back, and takes the parts in one order.
+        let is_mixed =
+            |by: &IntervalMonthDayNano| by.nanoseconds != 0 && (by.months != 0 || by.days != 0);
+        if !intervals.values().iter().any(is_mixed) {
+            let moved = match self.is_minus {
+                true => numeric::sub(times, intervals),
+                false => numeric::add(times, intervals),
+            };
+            if let Ok(moved) = moved {
+                return Ok(moved);
+            }
+        }
         clock::mapped(times, times.data_type(), |row, time| {
             if intervals.is_null(row) {
                 return Ok(None);

@@ -76,6 +76,7 @@ _remembered = functools.lru_cache(maxsize=256)(_native.parse)
 class Statement:
     """A statement that was parsed: its text, and the objects of the caller that it names.
 
+    ``others`` has hints for names that are no relations of the caller.
     ``is_tensors`` is False if the result is rows whatever its relations are, and True if it is tensors unless one of them
     is rows.
     """
@@ -87,7 +88,7 @@ class Statement:
         kind: str,
         text: str,
         locals: list[tuple[str, _native.Local, bool]],
-        others: dict[str, tuple[str, str]],
+        others: dict[str, str],
         is_tensors: bool = False,
     ) -> None:
         self.kind = kind
@@ -239,12 +240,11 @@ class Connection:
 
 
 def _explained(error: UserError, statement: Statement) -> Error:
-    """Says which variable has the name that nothing has, but is no relation."""
+    """Says which variable has the name that nothing has, but is no relation, or differs from it in case alone."""
     if error.code != "unknown_name":
         return error
-    for name, (kind, way_out) in statement.others.items():
+    for name, hint in statement.others.items():
         if f"`{name}`" in error.message:
-            hint = f"the Python variable `{name}` is a {kind}; {way_out}"
             text = f"{str(error).partition(chr(10) + 'hint:')[0]}\nhint: {hint}"
             return UserError(
                 error.message, code=error.code, hint=hint, position=error.position, text=text

@@ -515,11 +515,10 @@ Scope = tuple[Mapping[str, Any], bool]
 
 def find(
     names: Iterable[str], scopes: Sequence[Scope], reader: Reader
-) -> tuple[list[tuple[str, _native.Local, bool]], dict[str, tuple[str, str]]]:
-    """Relations of the scopes by name, the first scope first; and for objects of other kinds, their types and the ways
-    out."""
+) -> tuple[list[tuple[str, _native.Local, bool]], dict[str, str]]:
+    """Relations of the scopes by name, the first scope first; and hints for names that are no relations there."""
     found: list[tuple[str, _native.Local, bool]] = []
-    others: dict[str, tuple[str, str]] = {}
+    others: dict[str, str] = {}
     for name in names:
         for scope, goes_first in scopes:
             if name not in scope:
@@ -537,8 +536,13 @@ def find(
             if local is not None:
                 found.append((name, local, goes_first))
             else:
-                others[name] = (type(value).__name__, way_out(value))
+                others[name] = f"the Python variable `{name}` is a {type(value).__name__}; {way_out(value)}"
             break
+        else:
+            in_other_case = (name.lower(), name.upper(), name.capitalize())
+            near = next((n for n in in_other_case for scope, _ in scopes if n in scope), None)
+            if near is not None:
+                others[name] = f"did you mean the Python variable `{near}`?"
     return found, others
 
 

@@ -181,6 +181,13 @@ def test_what_is_no_relation_has_a_way_out(con: ts.Connection, y: Any, way: str)
     assert told.value.hint is not None and way in told.value.hint
 
 
+def test_a_name_in_another_case_has_a_hint(con: ts.Connection) -> None:
+    air = np.zeros(3)
+    with pytest.raises(ts.UserError, match="did you mean the Python variable `air`"):
+        con.sql("SELECT air FROM AIR").run()
+    assert con.sql("SELECT air FROM air").to_numpy().shape == air.shape
+
+
 # Queries
 
 

@@ -291,6 +291,23 @@ def connect(
             another thread of its parent.
     """
     given = {"warehouse": warehouse, "memory_limit": memory_limit, "threads": threads, **settings}
+    try:
+        return opened(target, config=config, token=token, locals=locals, progress=progress, **given)
+    finally:
+        _tell_log()
+
+
+def opened(
+    target: str | None = None,
+    *,
+    config: str | os.PathLike[str] | None = None,
+    token: str | None = None,
+    locals: bool = True,
+    progress: bool | None = None,
+    **given: Any,
+) -> Connection:
+    """As :func:`connect`, but its events wait for the next statement: a caller may hold a lock that a handler of
+    ``logging`` waits for."""
     texts = {
         key: os.fspath(value) if isinstance(value, os.PathLike) else str(value).lower()
         if isinstance(value, bool)
@@ -313,7 +330,6 @@ def connect(
             )
         engine = _native.Engine.connect(target, token, texts, file)
     _fork.add(engine)
-    _tell_log()
     again = {"target": target, "config": file, "token": token, "locals": locals, "progress": progress, **texts}
     again = {key: value for key, value in again.items() if value is not None}
     return Connection(engine, again, locals=locals, progress=progress)
@@ -345,7 +361,7 @@ def default_connection() -> Connection:
     global _default
     with _lock:
         if _default is None or _default.closed:
-            _default = connect()
+            _default = opened()
         return _default
 
 

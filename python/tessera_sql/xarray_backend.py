@@ -147,7 +147,7 @@ def _reopen(settings: dict[str, Any] | None) -> _Door:
     with _doors_lock:
         door = _doors.get(key)
         if door is None or door.connection.closed:
-            door = _doors[key] = _Door(_connection.connect(**settings), settings)
+            door = _doors[key] = _Door(_connection.opened(**settings), settings)
         return door
 
 

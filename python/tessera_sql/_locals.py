@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import threading
 import warnings
@@ -211,23 +212,33 @@ def _of_dataarray(name: str, array: xr.DataArray, reader: Reader) -> _native.Loc
 _PACKED = frozenset(["_FillValue", "missing_value", "scale_factor", "add_offset", "calendar"])
 
 
+#: What reads columns that the text does not name: `*`, `NATURAL JOIN`, `PIVOT`, names for all columns (`FROM x t(a, b)`).
+_READS_ALL = re.compile(
+    r"""\*|\bnatural\b|\bpivot\b
+        |(?:\bfrom\s|\bjoin\s|,)\s*[\w".]+\s+(?:as\s+)?(?!(?:where|using|on|in)\b)["\w]+\s*\(""",
+    re.VERBOSE,
+)
+
+
 class Reader:
     """What the engine says about stores, and the text of the statement."""
 
     def __init__(self, connection: Connection, kind: str, text: str) -> None:
         self._connection = connection
         self._kind = kind
-        self._text = text
+        self._text = text.lower()
 
     @property
     def describes(self) -> bool:
         """Does the statement only describe a relation, `DESCRIBE x`?"""
-        return self._kind == "info" and "select" not in self._text.lower()
+        return self._kind == "info" and "select" not in self._text
 
     def names(self, variable: str) -> bool:
         """May the statement read this variable? `COPY x TO …` and `FROM x` read all."""
-        text = self._text.lower()
-        return "*" in text or "select" not in text or quoted(variable.lower())[1:-1] in text
+        text = self._text
+        if quoted(variable.lower())[1:-1] in text:
+            return True
+        return "select" not in text or _READS_ALL.search(text) is not None
 
     def named(self, columns: Sequence[str]) -> list[str]:
         """The columns that the statement may read, or the first one, which has the number of rows."""

@@ -150,7 +150,7 @@ def _of_dataset(name: str, dataset: xr.Dataset, reader: Reader) -> _native.Local
             arrays.append((of, dims, dtype, memory, valid, _arrays.json_of(attrs), is_coord))
         except _arrays.Unsupported as e:
             if is_coord and variable.dims == (key,):
-                _warn(f"the labels `{of}` of `{name}` are left out: {e.reason}; {e.hint}")
+                warn(f"the labels `{of}` of `{name}` are left out: {e.reason}; {e.hint}")
             sizes: list[tuple[str | None, int]] = [
                 (str(d), int(n)) for d, n in zip(variable.dims, variable.shape, strict=True)
             ]
@@ -163,13 +163,17 @@ def _placeholder(variable: xr.Variable) -> np.ndarray[Any, Any]:
     return np.broadcast_to(np.zeros((), variable.dtype), variable.shape)
 
 
-def _warn(text: str) -> None:
-    """Warns at the line of the caller that runs the statement."""
+def warn(text: str) -> None:
+    """Warns at the line of the caller that runs the statement, or opens a dataset by xarray."""
     frame: FrameType | None = sys._getframe(1)
     level = 2
-    while frame is not None and frame.f_globals.get("__package__") == __package__:
+    while frame is not None and _package(frame) in (__package__, "xarray"):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, UserWarning, stacklevel=level)
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def _check_multi_index(name: str, dataset: xr.Dataset) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from xarray.core import indexing
 
 from . import _native, _results, _spans
 from ._lazy import ALIAS, Door, TesseraArray, door_of, dtype_of, plain, relation_of
+from ._locals import warn
 from ._text import literal, quoted
 
 if TYPE_CHECKING:
@@ -251,10 +251,7 @@ def _lazy_dataset(
 ) -> xr.Dataset:
     for e in entries:
         if e.kind == "unreadable":
-            warnings.warn(
-                f"{e.name!r} is left out, because Tessera cannot read it: {e.note}",
-                stacklevel=5,
-            )
+            warn(f"{e.name!r} is left out, because Tessera cannot read it: {e.note}")
     entries = _fitted([e for e in entries if e.kind != "unreadable"])
     coordinates = {e.name for e in entries if e.kind == "coordinate"}
     entries = [e for e in entries if e.kind != "result" or e.name not in coordinates]

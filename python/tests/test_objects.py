@@ -184,17 +184,17 @@ def test_what_is_no_relation_has_a_way_out(con: ts.Connection, y: Any, way: str)
 @pytest.mark.parametrize(
     "query",
     [
-        "SELECT depth, place FROM frame NATURAL JOIN stations",
+        "SELECT depth, place FROM frame NATURAL JOIN sites",
         "SELECT thirty FROM frame PIVOT (sum(depth) FOR level IN (30 AS thirty))",
         "SELECT depth FROM frame t(depth, second, third)",
-        "SELECT depth FROM stations, frame AS t(depth, second, third)",
+        "SELECT depth FROM sites, frame AS t(depth, second, third)",
         "SELECT depth FROM frame WHERE (level > 30)",
     ],
 )
 def test_columns_that_a_statement_reads_without_their_names(con: ts.Connection, query: str) -> None:
     whole = pl.DataFrame({"station": [1, 2, 1], "level": [30, 30, 40], "depth": [0.5, 1.5, 2.5]})
-    stations = pl.DataFrame({"station": [1, 2], "place": ["Oslo", "Rome"]})
-    rows = [con.sql(query, locals={"frame": f, "stations": stations}).fetchall() for f in (whole, whole.lazy())]
+    sites = pl.DataFrame({"station": [1, 2], "place": ["Oslo", "Rome"]})
+    rows = [con.sql(query, locals={"frame": f, "sites": sites}).fetchall() for f in (whole, whole.lazy())]
     assert sorted(rows[0]) == sorted(rows[1])
 
 

@@ -334,8 +334,10 @@ def test_unreadable_variables_are_left_out_with_a_warning(tmp_path: Path, con: t
     store = tmp_path / "broken.zarr"
     shutil.copytree(DATA / "cf" / "air3.zarr", store, ignore=shutil.ignore_patterns("sst"))
     shutil.copytree(DATA / "bad" / "codec_unknown.zarr", store / "sst")
-    with pytest.warns(UserWarning, match="'sst' is left out.*codec"):
+    with pytest.warns(UserWarning, match="'sst' is left out.*codec") as told:
         ds = opened(store, con)
+        xr.open_datatree(store, engine="tessera", connection=con)
+    assert {warning.filename for warning in told} == {__file__}
     assert "sst" not in ds.variables
     assert float(ds["orog"].sum()) == float(opened(AIR, con)["orog"].sum())
     with warnings.catch_warnings():

@@ -57,6 +57,9 @@ def cells(array: np.ndarray[Any, Any]) -> tuple[str, np.ndarray[Any, Any], Any |
     mask = np.ma.getmask(array)
     array = np.asarray(np.ma.getdata(array))
     kind = array.dtype.kind
+    if array.dtype.names:
+        # Such an array has a mask of several fields.
+        raise Unsupported(*_other_dtype(array))
     if kind == "M":
         # A time that is missing is masked, as in files.
         mask = mask | np.isnat(array)

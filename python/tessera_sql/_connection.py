@@ -76,6 +76,7 @@ _remembered = functools.lru_cache(maxsize=256)(_native.parse)
 class Statement:
     """A statement that was parsed: its text, and the objects of the caller that it names.
 
+    ``others`` has hints for names that are no relations of the caller.
     ``is_tensors`` is False if the result is rows whatever its relations are, and True if it is tensors unless one of them
     is rows.
     """
@@ -87,7 +88,7 @@ class Statement:
         kind: str,
         text: str,
         locals: list[tuple[str, _native.Local, bool]],
-        others: dict[str, tuple[str, str]],
+        others: dict[str, str],
         is_tensors: bool = False,
     ) -> None:
         self.kind = kind
@@ -239,12 +240,11 @@ class Connection:
 
 
 def _explained(error: UserError, statement: Statement) -> Error:
-    """Says which variable has the name that nothing has, but is no relation."""
+    """Says which variable has the name that nothing has, but is no relation, or differs from it in case alone."""
     if error.code != "unknown_name":
         return error
-    for name, (kind, way_out) in statement.others.items():
+    for name, hint in statement.others.items():
         if f"`{name}`" in error.message:
-            hint = f"the Python variable `{name}` is a {kind}; {way_out}"
             text = f"{str(error).partition(chr(10) + 'hint:')[0]}\nhint: {hint}"
             return UserError(
                 error.message, code=error.code, hint=hint, position=error.position, text=text
@@ -291,6 +291,23 @@ def connect(
             another thread of its parent.
     """
     given = {"warehouse": warehouse, "memory_limit": memory_limit, "threads": threads, **settings}
+    try:
+        return opened(target, config=config, token=token, locals=locals, progress=progress, **given)
+    finally:
+        _tell_log()
+
+
+def opened(
+    target: str | None = None,
+    *,
+    config: str | os.PathLike[str] | None = None,
+    token: str | None = None,
+    locals: bool = True,
+    progress: bool | None = None,
+    **given: Any,
+) -> Connection:
+    """As :func:`connect`, but its events wait for the next statement: a caller may hold a lock that a handler of
+    ``logging`` waits for."""
     texts = {
         key: os.fspath(value) if isinstance(value, os.PathLike) else str(value).lower()
         if isinstance(value, bool)
@@ -313,7 +330,6 @@ def connect(
             )
         engine = _native.Engine.connect(target, token, texts, file)
     _fork.add(engine)
-    _tell_log()
     again = {"target": target, "config": file, "token": token, "locals": locals, "progress": progress, **texts}
     again = {key: value for key, value in again.items() if value is not None}
     return Connection(engine, again, locals=locals, progress=progress)
@@ -345,7 +361,7 @@ def default_connection() -> Connection:
     global _default
     with _lock:
         if _default is None or _default.closed:
-            _default = connect()
+            _default = opened()
         return _default
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class Error(Exception):
     """An error of Tessera.
@@ -80,6 +82,18 @@ def make(
 
 def usage(message: str, hint: str | None = None) -> UserError:
     return UserError(message, code="usage", hint=hint)
+
+
+def in_query(error: Error) -> Error:
+    """An error of a statement that has the query from its second line on, with the place in the query."""
+    line, column = error.position or (0, 0)
+    if line < 2:
+        return error
+    number = str(line - 1).ljust(len(str(line)))
+    text = re.sub(rf"^{line} \| ", f"{number} | ", str(error), count=1, flags=re.MULTILINE)
+    return type(error)(
+        error.message, code=error.code, hint=error.hint, position=(line - 1, column), text=text
+    )
 
 
 def _again(

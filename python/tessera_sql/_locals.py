@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import threading
 import warnings
@@ -149,7 +150,7 @@ def _of_dataset(name: str, dataset: xr.Dataset, reader: Reader) -> _native.Local
             arrays.append((of, dims, dtype, memory, valid, _arrays.json_of(attrs), is_coord))
         except _arrays.Unsupported as e:
             if is_coord and variable.dims == (key,):
-                _warn(f"the labels `{of}` of `{name}` are left out: {e.reason}; {e.hint}")
+                warn(f"the labels `{of}` of `{name}` are left out: {e.reason}; {e.hint}")
             sizes: list[tuple[str | None, int]] = [
                 (str(d), int(n)) for d, n in zip(variable.dims, variable.shape, strict=True)
             ]
@@ -162,13 +163,17 @@ def _placeholder(variable: xr.Variable) -> np.ndarray[Any, Any]:
     return np.broadcast_to(np.zeros((), variable.dtype), variable.shape)
 
 
-def _warn(text: str) -> None:
-    """Warns at the line of the caller that runs the statement."""
+def warn(text: str) -> None:
+    """Warns at the line of the caller that runs the statement, or opens a dataset by xarray."""
     frame: FrameType | None = sys._getframe(1)
     level = 2
-    while frame is not None and frame.f_globals.get("__package__") == __package__:
+    while frame is not None and _package(frame) in (__package__, "xarray"):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, UserWarning, stacklevel=level)
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def _check_multi_index(name: str, dataset: xr.Dataset) -> None:
@@ -211,23 +216,33 @@ def _of_dataarray(name: str, array: xr.DataArray, reader: Reader) -> _native.Loc
 _PACKED = frozenset(["_FillValue", "missing_value", "scale_factor", "add_offset", "calendar"])
 
 
+#: What reads columns that the text does not name: `*`, `NATURAL JOIN`, `PIVOT`, names for all columns (`FROM x t(a, b)`).
+_READS_ALL = re.compile(
+    r"""\*|\bnatural\b|\bpivot\b
+        |(?:\bfrom\s|\bjoin\s|,)\s*[\w".]+\s+(?:as\s+)?(?!(?:where|using|on|in)\b)["\w]+\s*\(""",
+    re.VERBOSE,
+)
+
+
 class Reader:
     """What the engine says about stores, and the text of the statement."""
 
     def __init__(self, connection: Connection, kind: str, text: str) -> None:
         self._connection = connection
         self._kind = kind
-        self._text = text
+        self._text = text.lower()
 
     @property
     def describes(self) -> bool:
         """Does the statement only describe a relation, `DESCRIBE x`?"""
-        return self._kind == "info" and "select" not in self._text.lower()
+        return self._kind == "info" and "select" not in self._text
 
     def names(self, variable: str) -> bool:
         """May the statement read this variable? `COPY x TO …` and `FROM x` read all."""
-        text = self._text.lower()
-        return "*" in text or "select" not in text or quoted(variable.lower())[1:-1] in text
+        text = self._text
+        if quoted(variable.lower())[1:-1] in text:
+            return True
+        return "select" not in text or _READS_ALL.search(text) is not None
 
     def named(self, columns: Sequence[str]) -> list[str]:
         """The columns that the statement may read, or the first one, which has the number of rows."""
@@ -515,11 +530,10 @@ Scope = tuple[Mapping[str, Any], bool]
 
 def find(
     names: Iterable[str], scopes: Sequence[Scope], reader: Reader
-) -> tuple[list[tuple[str, _native.Local, bool]], dict[str, tuple[str, str]]]:
-    """Relations of the scopes by name, the first scope first; and for objects of other kinds, their types and the ways
-    out."""
+) -> tuple[list[tuple[str, _native.Local, bool]], dict[str, str]]:
+    """Relations of the scopes by name, the first scope first; and hints for names that are no relations there."""
     found: list[tuple[str, _native.Local, bool]] = []
-    others: dict[str, tuple[str, str]] = {}
+    others: dict[str, str] = {}
     for name in names:
         for scope, goes_first in scopes:
             if name not in scope:
@@ -537,8 +551,13 @@ def find(
             if local is not None:
                 found.append((name, local, goes_first))
             else:
-                others[name] = (type(value).__name__, way_out(value))
+                others[name] = f"the Python variable `{name}` is a {type(value).__name__}; {way_out(value)}"
             break
+        else:
+            in_other_case = (name.lower(), name.upper(), name.capitalize())
+            near = next((n for n in in_other_case for scope, _ in scopes if n in scope), None)
+            if near is not None:
+                others[name] = f"did you mean the Python variable `{near}`?"
     return found, others
 
 

@@ -10,12 +10,12 @@ import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from . import _native, _results
-from ._errors import Error, UserError, usage
+from ._errors import Error, UserError, in_query, usage
 from ._text import literal, quoted, readable
 
 if TYPE_CHECKING:
@@ -104,6 +104,9 @@ class Relation:
         self._described: list[Column] | None = None
         self._pages: _results.Pages | None = None
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a relation belongs to its connection: pickle its result, such as `relation.to_xarray()`")
+
     @property
     def sql_text(self) -> str:
         """The text of the statement, with its parameters."""
@@ -130,13 +133,20 @@ class Relation:
         """The answer to another text about the same objects of the caller."""
         return self._connection._run(self._statement, text)
 
+    def _ask_about(self, before: str, after: str = "") -> _native.Reply:
+        """The answer to a statement around the query. Places of errors are those in the query."""
+        try:
+            return self._ask(f"{before}\n{self.sql_text}\n{after}")
+        except Error as e:
+            raise in_query(e) from None
+
     # --- What it is, without running ---
 
     def _describe(self) -> list[Column]:
         """The columns or tensors of the result, from the plan."""
         if self._described is None:
             if self._statement.kind == "query":
-                rows = self._ask(f"DESCRIBE (\n{self.sql_text}\n)").rows
+                rows = self._ask_about("DESCRIBE (", ")").rows
                 self._described = [column(row) for row in ([] if rows is None else rows.tuples())]
             else:
                 rows = self._answer().rows
@@ -167,7 +177,7 @@ class Relation:
     def explain(self, analyze: bool = False) -> str:
         """The plan; with ``analyze`` the query runs, and the plan has what it did."""
         words = "EXPLAIN ANALYZE" if analyze else "EXPLAIN"
-        return self._ask(f"{words} {self.sql_text}").text or ""
+        return self._ask_about(words).text or ""
 
     def estimate(self) -> Estimate:
         """What the query would cost, without running it.
@@ -175,7 +185,7 @@ class Relation:
         Raises:
             Error: ``unsupported`` if a part of it has to run before the rest can be planned, and for rows of tables.
         """
-        plan = json.loads(self._ask(f"EXPLAIN (FORMAT json) {self.sql_text}").text or "{}")
+        plan = json.loads(self._ask_about("EXPLAIN (FORMAT json)").text or "{}")
         plans = list(plan.get("tensor_plans", {}).values()) or [plan]
         if any("expected" not in p for p in plans):
             of_rows = "logical" in plan
@@ -370,7 +380,7 @@ class Relation:
     def _rows_on_server(self) -> _native.Reply:
         """The rows of a server's answer as tensors."""
         name = f"tessera_sql_{os.getpid()}_{next(_numbers)}"
-        self._ask(f"CREATE TEMP TENSOR {name} AS {self.sql_text}")
+        self._ask_about(f"CREATE TEMP TENSOR {name} AS")
         try:
             rows_of = self._ask(f"DESCRIBE {name}").rows
             kinds = {} if rows_of is None else {row[0]: row[1] for row in rows_of.tuples()}
@@ -504,7 +514,7 @@ class Relation:
         if append_dim is not None:
             options = f" OPTIONS (append {literal(append_dim)})"
         try:
-            self._ask(f"COPY (\n{self.sql_text}\n) TO {url} STORED AS ZARR{options}")
+            self._ask_about("COPY (", f") TO {url} STORED AS ZARR{options}")
         except UserError as e:
             if e.code != "already_exists":
                 raise

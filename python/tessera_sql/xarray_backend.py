@@ -10,36 +10,30 @@ cells that it touches, so only the chunks that hold them are read or computed.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
-import threading
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
-from xarray.backends import BackendArray, BackendEntrypoint
+from xarray.backends import BackendEntrypoint
 from xarray.core import indexing
 
 from . import _native, _results, _spans
+from ._lazy import ALIAS, Door, TesseraArray, door_of, dtype_of, plain, relation_of
+from ._locals import warn
 from ._text import literal, quoted
 
 if TYPE_CHECKING:
     from ._connection import Connection
-    from ._relation import Relation
 
 # Items of a statement that reads attributes.
 _ITEMS_MAX = 100
-# Longer lists of positions are read as the slice that covers them.
-_LIST_MAX = 4096
 # Groups that a tree may have.
 _GROUPS_MAX = 10_000
-# The relation's name in generated statements.
-_ALIAS = "__source"
 
 _SQL = re.compile(
     r"""(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*   # blanks and comments
@@ -92,190 +86,6 @@ class _Entry:
         return self.kind == "coordinate" and self.dtype == "text"
 
 
-class _Door:
-    """The connection of lazy arrays. Another process, also a fork, connects with the same settings.
-
-    `settings` None stands for the default connection of the process.
-    """
-
-    __slots__ = ("_connection", "_process", "settings")
-
-    def __init__(self, connection: Connection, settings: dict[str, Any] | None) -> None:
-        self._connection = connection
-        self._process = os.getpid()
-        self.settings = settings
-
-    @property
-    def connection(self) -> Connection:
-        """The connection of this process."""
-        if self._process != os.getpid():
-            self._connection = _reopen(self.settings)._connection
-            self._process = os.getpid()
-        return self._connection
-
-    def __copy__(self) -> _Door:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Door:
-        return self
-
-    def __reduce__(self) -> tuple[Any, tuple[dict[str, Any] | None]]:
-        return _reopen, (self.settings,)
-
-
-_doors: dict[str, _Door] = {}
-_doors_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    """Another thread may have held the lock when the process forked."""
-    global _doors_lock
-    _doors_lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def _reopen(settings: dict[str, Any] | None) -> _Door:
-    """Returns this process's connection with these settings; connects at the first call."""
-    from . import _connection
-
-    if settings is None:
-        return _Door(_connection.default_connection(), None)
-    key = repr((os.getpid(), sorted(settings.items())))
-    with _doors_lock:
-        door = _doors.get(key)
-        if door is None or door.connection.closed:
-            door = _doors[key] = _Door(_connection.connect(**settings), settings)
-        return door
-
-
-class TesseraArray(BackendArray):
-    """A variable of shape `shape` and dtype `dtype` that reads the cells of each access by a statement."""
-
-    __slots__ = ("_door", "_is_mask", "_name", "_relation", "_spans", "dtype", "shape")
-
-    def __init__(
-        self,
-        door: _Door,
-        relation: str,
-        name: str,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        is_mask: bool = False,
-        spans: _spans.Spans | None = None,
-    ) -> None:
-        self._door = door
-        self._relation = relation
-        self._name = name
-        self._is_mask = is_mask
-        self._spans = spans
-        self.shape = shape
-        self.dtype = dtype
-
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        """Returns the cells of `key`.
-
-        Raises `tessera_sql.Error` if they cannot be read or computed.
-        """
-        return indexing.explicit_indexing_adapter(
-            key, self.shape, indexing.IndexingSupport.OUTER, self._read
-        )
-
-    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
-        """Returns the cells of `key`, read in a thread of the event loop's pool."""
-        return await asyncio.to_thread(self.__getitem__, key)
-
-    def _read(self, key: tuple[Any, ...]) -> np.ndarray[Any, np.dtype[Any]]:
-        """Reads the cells of an outer key: whole numbers, slices with positive steps, ascending 1-d arrays."""
-        axes = [_axis(k, n) for k, n in zip(key, self.shape, strict=True)]
-        shape = tuple(a.length for a in axes if a.length is not None)
-        if 0 in shape:
-            return np.empty(shape, self.dtype)
-        item = f"{_ALIAS}.{quoted(self._name)}"
-        if axes:
-            item += f"[{', '.join(a.sql for a in axes)}]"
-        sql = f"SELECT {item} AS v FROM {self._relation} AS {_ALIAS}"
-        cells = _query(self._door.connection, sql).to_numpy()
-        if self._spans is not None:
-            out = self._spans.decode(self._name, np.ma.getdata(cells), np.ma.getmaskarray(cells))
-        else:
-            out = np.ma.getmaskarray(cells) if self._is_mask else _plain(cells, self.dtype)
-        kept = [a for a in axes if a.length is not None]
-        for number, axis in enumerate(kept):
-            if axis.rest is not None:
-                out = out.take(axis.rest, axis=number)
-        if out.shape != shape:
-            raise RuntimeError(f"{sql} returned the shape {out.shape}, not {shape}")
-        return out
-
-
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """A key along one axis: its SQL, the length of the result (None: no axis), and positions to take from it."""
-
-    sql: str
-    length: int | None
-    rest: np.ndarray[Any, np.dtype[np.intp]] | None = None
-
-
-def _axis(key: Any, size: int) -> _Axis:
-    if isinstance(key, slice):
-        positions = range(*key.indices(size))
-        return _Axis(_slice_sql(positions, size), len(positions))
-    if not isinstance(key, np.ndarray):
-        return _Axis(str(int(key)), None)
-    if key.size == 0:
-        return _Axis("0:0", 0)
-    first, last = int(key[0]), int(key[-1])
-    steps = np.diff(key)
-    step = int(steps[0]) if steps.size else 1
-    if step > 0 and bool((steps == step).all()):
-        return _Axis(_slice_sql(range(first, last + 1, step), size), key.size)
-    if key.size <= _LIST_MAX:
-        return _Axis(f"[{', '.join(map(str, key.tolist()))}]", key.size)
-    return _Axis(_slice_sql(range(first, last + 1), size), key.size, key - first)
-
-
-def _slice_sql(positions: range, size: int) -> str:
-    if positions == range(size):
-        return ":"
-    if not positions:
-        return "0:0"
-    text = f"{positions[0]}:{positions[-1] + 1}"
-    return text if positions.step == 1 or len(positions) == 1 else f"{text}:{positions.step}"
-
-
-def _plain(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
-    """Returns cells as an array of `dtype` without a mask.
-
-    Masked cells are NaN, NaT, or None among objects; among integers they have whatever value is stored.
-    """
-    mask = np.ma.getmask(values)
-    out = np.asarray(np.ma.getdata(values)).astype(dtype, copy=False)
-    if mask is np.ma.nomask or dtype.kind in "iub":
-        return out
-    out = out.copy()
-    out[mask] = {"M": np.datetime64("NaT"), "O": None}.get(dtype.kind, np.nan)
-    return out
-
-
-def _dtype(text: str, masked: bool) -> np.dtype[Any]:
-    """Returns the dtype in xarray of a dtype of DESCRIBE; `masked` asks for room for missing cells.
-
-    As when xarray decodes `_FillValue`, integers then become floats and booleans objects. Times of calendars that NumPy
-    lacks are cftime objects.
-    """
-    try:
-        dtype = np.dtype(text)
-    except TypeError:
-        return np.dtype(object)
-    if masked and dtype.kind in "iu":
-        return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
-    return np.dtype(object) if masked and dtype.kind == "b" else dtype
-
-
 class TesseraBackendEntrypoint(BackendEntrypoint):
     """Opens what Tessera reads, and results of SQL, as lazy datasets."""
 
@@ -313,7 +123,7 @@ class TesseraBackendEntrypoint(BackendEntrypoint):
         the engine decodes by itself.
         """
         _check_decoders(mask_and_scale, decode_times)
-        door = _door(connection)
+        door = door_of(connection)
         source = _source(filename_or_obj, group, door.connection)
         ds, groups = _opened(door, source, drop_variables, integer_masks)
         if groups and not ds.variables:
@@ -341,7 +151,7 @@ class TesseraBackendEntrypoint(BackendEntrypoint):
         Raises the errors of `open_dataset`, and `ValueError` for more than 10000 groups, and for groups of a name.
         """
         _check_decoders(mask_and_scale, decode_times)
-        door = _door(connection)
+        door = door_of(connection)
         base = (group or "").strip("/")
         found: dict[str, xr.Dataset] = {}
         waiting = [""]
@@ -377,16 +187,6 @@ def _check_decoders(mask_and_scale: bool | None, decode_times: bool | None) -> N
             "engine='tessera' decodes CF by itself: select the stored numbers in a query, "
             "FROM read_zarr('url', decode_cf => false)"
         )
-
-
-def _door(connection: Connection | str | None) -> _Door:
-    from . import _connection
-
-    if connection is None:
-        return _Door(_connection.default_connection(), None)
-    if isinstance(connection, str):
-        return _reopen({"target": connection})
-    return _Door(connection, connection.settings)
 
 
 def is_query(text: str) -> bool:
@@ -429,7 +229,7 @@ def _of(relation: str, place: str) -> _Source:
 
 
 def _opened(
-    door: _Door, source: _Source, drop_variables: str | Iterable[str] | None, integer_masks: bool
+    door: Door, source: _Source, drop_variables: str | Iterable[str] | None, integer_masks: bool
 ) -> tuple[xr.Dataset, list[str]]:
     """A relation as a dataset, and the names of the groups in it."""
     dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
@@ -437,7 +237,7 @@ def _opened(
     groups = [e.name for e in entries if e.kind == "group"]
     entries = [e for e in entries if e.kind != "group" and e.name not in dropped]
     if entries and all(e.kind == "column" for e in entries):
-        rows = _query(door.connection, source.query).to_xarray()
+        rows = relation_of(door.connection, source.query).to_xarray()
         ds = rows.to_dataset() if isinstance(rows, xr.DataArray) else rows
         ds = ds.drop_vars(dropped, errors="ignore")
     else:
@@ -447,14 +247,11 @@ def _opened(
 
 
 def _lazy_dataset(
-    door: _Door, source: _Source, entries: list[_Entry], integer_masks: bool
+    door: Door, source: _Source, entries: list[_Entry], integer_masks: bool
 ) -> xr.Dataset:
     for e in entries:
         if e.kind == "unreadable":
-            warnings.warn(
-                f"{e.name!r} is left out, because Tessera cannot read it: {e.note}",
-                stacklevel=5,
-            )
+            warn(f"{e.name!r} is left out, because Tessera cannot read it: {e.note}")
     entries = _fitted([e for e in entries if e.kind != "unreadable"])
     coordinates = {e.name for e in entries if e.kind == "coordinate"}
     entries = [e for e in entries if e.kind != "result" or e.name not in coordinates]
@@ -470,14 +267,14 @@ def _lazy_dataset(
             continue
         into = coords if e.kind in ("coordinate", "auxiliary") else variables
         attrs = attributes.get(e.name, {})
-        spans = _spans.spans_of(_dtype(e.dtype, False), attrs)
+        spans = _spans.spans_of(dtype_of(e.dtype, False), attrs)
         if spans is not None:
             variable = _variable(door, source, e, spans.dtype, spans=spans)
             variable.attrs = {k: v for k, v in attrs.items() if k not in ("units", "dtype")}
             into[e.name] = variable
             continue
-        keeps = integer_masks and e.masked and _dtype(e.dtype, False).kind in "iub"
-        variable = _variable(door, source, e, _dtype(e.dtype, e.masked and not keeps))
+        keeps = integer_masks and e.masked and dtype_of(e.dtype, False).kind in "iub"
+        variable = _variable(door, source, e, dtype_of(e.dtype, e.masked and not keeps))
         variable.attrs = attrs
         into[e.name] = variable
         if keeps:
@@ -489,7 +286,7 @@ def _lazy_dataset(
 
 
 def _variable(
-    door: _Door,
+    door: Door,
     source: _Source,
     e: _Entry,
     dtype: np.dtype[Any],
@@ -551,8 +348,8 @@ def _labels(
             values, attrs = _spans.decoded(e.name, np.ma.getdata(cells), mask, attrs)
             variables[e.name] = xr.Variable(e.names, values, attrs)
             continue
-        dtype = _dtype(str(cells.dtype), bool(np.ma.is_masked(cells)))
-        variables[e.name] = xr.Variable(e.names, _plain(cells, dtype), attrs)
+        dtype = dtype_of(str(cells.dtype), bool(np.ma.is_masked(cells)))
+        variables[e.name] = xr.Variable(e.names, plain(cells, dtype), attrs)
     return variables
 
 
@@ -561,8 +358,8 @@ def _texts(connection: Connection, source: _Source, e: _Entry) -> xr.Variable:
     count = int(np.prod(e.shape))
     rows: list[tuple[Any, ...]] = []
     if count:
-        sql = f"SELECT {_item(e)} AS v FROM {source.relation} AS {_ALIAS} LIMIT {count}"
-        rows = _query(connection, sql).fetchall()
+        sql = f"SELECT {_item(e)} AS v FROM {source.relation} AS {ALIAS} LIMIT {count}"
+        rows = relation_of(connection, sql).fetchall()
     if len(rows) != count:
         raise RuntimeError(f"{e.name!r} has {len(rows)} texts, not {count}")
     texts = [np.nan if text is None else text for (text,) in rows]
@@ -591,7 +388,7 @@ def _attributes(
 
 
 def _item(e: _Entry, subscripts: list[str] | None = None) -> str:
-    text = f"{_ALIAS}.{quoted(e.name)}"
+    text = f"{ALIAS}.{quoted(e.name)}"
     return f"{text}[{', '.join(subscripts)}]" if subscripts else text
 
 
@@ -602,16 +399,8 @@ def _tensors(
     if not items:
         return []
     named = ", ".join(f"{sql} AS v{i}" for i, (_, sql) in enumerate(items))
-    relation = _query(connection, f"SELECT {named} FROM {source.relation} AS {_ALIAS}")
+    relation = relation_of(connection, f"SELECT {named} FROM {source.relation} AS {ALIAS}")
     return [(e, t) for (e, _), t in zip(items, relation._answer().tensors, strict=True)]
-
-
-def _query(connection: Connection, sql: str) -> Relation:
-    """Returns the relation of one query, which reads no variable of a caller."""
-    found: Relation | list[Relation | None] | None = connection.sql(sql, locals=False)
-    if found is None or isinstance(found, list):
-        raise ValueError(f"one query is expected here, not {sql!r}")
-    return found
 
 
 def _describe(connection: Connection, source: _Source) -> list[_Entry]:

@@ -106,6 +106,7 @@ def test_times_are_datetimes(con: ts.Connection) -> None:
         (np.array(["a"]), "<U1"),
         (np.zeros(2, dtype=np.longdouble), "float128"),
         (np.array([object()]), "object"),
+        (np.ma.array([(1, 2.0)], dtype=[("a", int), ("b", float)], mask=[(True, False)]), "'a'"),
     ],
 )
 def test_other_dtypes_are_refused_with_a_way_out(

@@ -86,6 +86,13 @@ def test_masked_results(con: ts.Connection) -> None:
     np.testing.assert_array_equal(con.sql("SELECT floats FROM floats").to_xarray(), floats.filled(np.nan))
 
 
+def test_an_item_with_the_name_of_a_mask_is_refused(con: ts.Connection) -> None:
+    x = np.ma.MaskedArray([1, 2, 3], mask=[False, True, False])
+    for items in ("x, x + 1 AS x_mask", "x + 1 AS x_mask, x"):
+        with pytest.raises(ts.UserError, match="`x_mask`"):
+            con.sql(f"SELECT {items} FROM x").to_xarray()
+
+
 @pytest.mark.parametrize("calendar", ["noleap", "360_day", "julian", "standard", "all_leap"])
 def test_calendars(con: ts.Connection, calendar: str) -> None:
     time = xr.date_range("2001-02-27", periods=5, calendar=calendar, use_cftime=True)

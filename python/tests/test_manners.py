@@ -335,6 +335,29 @@ def test_events_come_while_a_statement_runs(
     assert event.getMessage() == "an event" and time.time() - event.created > 0.5
 
 
+def test_a_handler_of_events_may_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = [("INFO", "tessera_exec::store", "an event")]
+    monkeypatch.setattr(_native, "take_log", lambda: [waiting.pop()] if waiting else [])
+    answers: list[object] = []
+
+    class Asks(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            answers.append(ts.sql("SELECT 2 AS b").fetchone())
+
+    log, handler = logging.getLogger("tessera"), Asks()
+    log.setLevel(logging.DEBUG)
+    log.addHandler(handler)
+    try:
+        # The first statement of the process opens the connection, which has an event to tell.
+        asked = threading.Thread(target=lambda: answers.append(ts.sql("SELECT 1 AS a").fetchone()), daemon=True)
+        asked.start()
+        asked.join(20)
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(logging.NOTSET)
+    assert answers == [(2,), (1,)]
+
+
 def test_ctrl_c_stops_connecting() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]

@@ -181,6 +181,30 @@ def test_what_is_no_relation_has_a_way_out(con: ts.Connection, y: Any, way: str)
     assert told.value.hint is not None and way in told.value.hint
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT depth, place FROM frame NATURAL JOIN sites",
+        "SELECT thirty FROM frame PIVOT (sum(depth) FOR level IN (30 AS thirty))",
+        "SELECT depth FROM frame t(depth, second, third)",
+        "SELECT depth FROM sites, frame AS t(depth, second, third)",
+        "SELECT depth FROM frame WHERE (level > 30)",
+    ],
+)
+def test_columns_that_a_statement_reads_without_their_names(con: ts.Connection, query: str) -> None:
+    whole = pl.DataFrame({"station": [1, 2, 1], "level": [30, 30, 40], "depth": [0.5, 1.5, 2.5]})
+    sites = pl.DataFrame({"station": [1, 2], "place": ["Oslo", "Rome"]})
+    rows = [con.sql(query, locals={"frame": f, "sites": sites}).fetchall() for f in (whole, whole.lazy())]
+    assert sorted(rows[0]) == sorted(rows[1])
+
+
+def test_a_name_in_another_case_has_a_hint(con: ts.Connection) -> None:
+    air = np.zeros(3)
+    with pytest.raises(ts.UserError, match="did you mean the Python variable `air`"):
+        con.sql("SELECT air FROM AIR").run()
+    assert con.sql("SELECT air FROM air").to_numpy().shape == air.shape
+
+
 # Queries
 
 

@@ -17,7 +17,7 @@ import tessera_sql as ts
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Modules that import packages which need not be there.
-OPTIONAL = {"magic": "IPython", "xarray_backend": "xarray"}
+OPTIONAL = {"_lazy": "xarray", "magic": "IPython", "xarray_backend": "xarray"}
 
 
 def test_the_source_distribution_has_what_a_build_needs_and_no_more(tmp_path: Path) -> None:

@@ -223,3 +223,28 @@ def test_what_is_surely_tensors_is_planned_once(con: ts.Connection, monkeypatch:
     got = con.sql("SELECT y, avg(v) AS m FROM ds GROUP BY y").to_xarray()
     np.testing.assert_array_equal(got["m"].sel(y=7), 4)
     assert len(texts) == 1
+
+
+def test_places_of_errors_are_those_in_the_query(con: ts.Connection, tmp_path: Path) -> None:
+    relation = con.sql("SELECT arange(3) AS a,\n  meen([1, 2]) AS b")
+    calls = [
+        relation.run,
+        relation.explain,
+        relation.estimate,
+        lambda: relation.columns,
+        lambda: relation.to_zarr(tmp_path / "a.zarr"),
+    ]
+    for call in calls:
+        with pytest.raises(ts.UserError, match="unknown function") as told:
+            call()
+        assert told.value.position == (2, 3)
+    assert "\n2 |   meen([1, 2]) AS b\n      ^^^^" in repr(relation)
+    tenth = con.sql("SELECT" + 8 * "\n" + "\nmeen([1, 2]) AS b")
+    assert "\n10 | meen([1, 2]) AS b\n     ^^^^" in repr(tenth)
+    ninth = con.sql("SELECT" + 8 * "\n" + "meen([1, 2]) AS b")
+    assert "\n9  | meen([1, 2]) AS b\n     ^^^^" in repr(ninth)
+
+
+def test_a_relation_is_not_pickled(con: ts.Connection) -> None:
+    with pytest.raises(TypeError, match="pickle its result"):
+        pickle.dumps(con.sql("SELECT 1 AS a"))

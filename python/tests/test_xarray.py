@@ -23,7 +23,7 @@ import tessera_sql as ts
 
 xr = pytest.importorskip("xarray")
 
-from tessera_sql import xarray_backend  # noqa: E402
+from tessera_sql import _lazy, xarray_backend  # noqa: E402
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
 AIR = DATA / "cf" / "air.zarr"
@@ -194,7 +194,7 @@ def test_long_lists_of_positions_are_read_as_a_slice(tmp_path: Path, con: ts.Con
     np.save(tmp_path / "long.npy", np.arange(20000, dtype=np.int32) * 2)
     v = opened(tmp_path / "long.npy", con)["long"]
     positions = np.unique(np.random.default_rng(0).integers(0, 20000, 9000))
-    assert len(positions) > xarray_backend._LIST_MAX
+    assert len(positions) > _lazy._LIST_MAX
     np.testing.assert_array_equal(v[positions].values, positions * 2)
     np.testing.assert_array_equal(v[positions[::-1]].values, positions[::-1] * 2)
 
@@ -334,8 +334,10 @@ def test_unreadable_variables_are_left_out_with_a_warning(tmp_path: Path, con: t
     store = tmp_path / "broken.zarr"
     shutil.copytree(DATA / "cf" / "air3.zarr", store, ignore=shutil.ignore_patterns("sst"))
     shutil.copytree(DATA / "bad" / "codec_unknown.zarr", store / "sst")
-    with pytest.warns(UserWarning, match="'sst' is left out.*codec"):
+    with pytest.warns(UserWarning, match="'sst' is left out.*codec") as told:
         ds = opened(store, con)
+        xr.open_datatree(store, engine="tessera", connection=con)
+    assert {warning.filename for warning in told} == {__file__}
     assert "sst" not in ds.variables
     assert float(ds["orog"].sum()) == float(opened(AIR, con)["orog"].sum())
     with warnings.catch_warnings():
@@ -431,9 +433,7 @@ def test_a_pickled_dataset_opens_in_another_process(tmp_path: Path, con: ts.Conn
 
 
 def test_copies_keep_the_connection(con: ts.Connection) -> None:
-    array = xarray_backend.TesseraArray(
-        xarray_backend._door(con), "a", "a", (1,), np.dtype(float)
-    )
+    array = _lazy.TesseraArray(_lazy.door_of(con), "a", "a", (1,), np.dtype(float))
     assert copy.deepcopy(array)._door is array._door
     assert pickle.loads(pickle.dumps(array))._door is not array._door
 

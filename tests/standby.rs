@@ -403,7 +403,7 @@ fn workers_join_the_server_that_takes_over() {
         assert!(!is_over(&status), "nobody let it end: {}", told());
         alive(&live).iter().filter(|w| works(w)).count() == 2
     };
-    until_or_told("both work", PATIENCE, both_work, &told);
+    until_or_told("both work", PATIENCE, both_work, told);
     drop(live);
     is_ready(&standby, TAKES_OVER);
     let told = || standby.get("/v1/cluster").text();

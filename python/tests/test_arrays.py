@@ -261,11 +261,11 @@ def test_a_large_result_is_computed_in_one_piece(
         ("rechunk(x, [100, 1001]) + 1", lambda x: x + 1),
         ("cumsum(rechunk(x, [100, 1001]), 0)", lambda x: np.cumsum(x, 0)),
         ("sort(rechunk(x, [100, 1001]), 1)", lambda x: np.sort(x, 1)),
-        ("concat(rechunk(x, [100, 1001]), x)", lambda x: np.concatenate([x, x])),
+        ("concat([rechunk(x, [100, 1001]), x])", lambda x: np.concatenate([x, x])),
         ("where(x > 0, x, 0)", lambda x: np.where(x > 0, x, 0)),
         ("x @ transpose(x)", lambda x: x @ x.T),
         ("CAST(rechunk(x, [100, 1001]) AS float64)", lambda x: x.astype(np.float64)),
-        ("stack(rechunk(x, [100, 1001]), -x)", lambda x: np.stack([x, -x])),
+        ("stack([rechunk(x, [100, 1001]), -x])", lambda x: np.stack([x, -x])),
     ],
 )
 def test_large_results_are_those_of_numpy(con: ts.Connection, sql: str, expected: Any) -> None:

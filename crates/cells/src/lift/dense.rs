@@ -332,6 +332,7 @@ fn gather(
     let (count, len) = (places.len() as u64, b.node(node).shape[axis]);
     let is_run = places.windows(2).all(|pair| pair[0] + 1 == pair[1]);
     let taken = match places.first().copied() {
+        Some(0) if is_run && count == len => Ok(node),
         // Cells that follow each other are read where they are.
         Some(first) if is_run && first + count <= len => {
             b.slice(node, axis, first as i64, 1, count)

@@ -78,6 +78,6 @@ mod tests {
         let s: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
         let text = RecordBatch::try_from_iter([("s", s)]).unwrap();
         let e = Tensor::from_rows(&text.schema(), &[text]).unwrap_err();
-        assert_eq!(e.to_string(), "npy cannot hold this result: column `s` is Utf8");
+        assert_eq!(e.to_string(), "npy cannot hold this result: column `s` is text");
     }
 }

@@ -242,7 +242,9 @@ fn named(
     tables: &Tables,
 ) -> Result<CellRelation, Error> {
     let alias = match relation {
-        Relation::Url { alias, .. } | Relation::Function { alias, .. } => *alias,
+        Relation::Name { alias, .. }
+        | Relation::Url { alias, .. }
+        | Relation::Function { alias, .. } => *alias,
         _ => None,
     };
     if let Some(table) = tables.get(name) {

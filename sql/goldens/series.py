@@ -109,7 +109,7 @@ same("SELECT id, 1 + (SELECT count(DISTINCT x) * 10 FROM unnest(lists.s) u(x)) A
 same("SELECT id, (SELECT count(*) FILTER (WHERE x <> 'y') FROM unnest(lists.s) u(x)) AS n FROM lists ORDER BY id")
 same("SELECT id, (SELECT count(DISTINCT (x - 1) * 0.0::double) FROM unnest(lists.a) u(x)) AS n FROM lists ORDER BY id")
 same("SELECT id, (SELECT count(*) FILTER (WHERE NULL) FROM unnest(lists.s) u(x)) AS n FROM lists ORDER BY id")
-same("SELECT id, (SELECT sum(x) FROM unnest(q.l) u(x) WHERE x > q.id) AS s FROM (SELECT id, range(id * 10000) AS l FROM counts) q ORDER BY id")
+same("SELECT id, (SELECT sum(x) FROM unnest(q.l) u(x) WHERE x > q.id) AS s FROM (SELECT id, range(id * 4000) AS l FROM counts) q ORDER BY id")
 same("SELECT id, (SELECT sum(i * x) FROM unnest(lists.a) WITH ORDINALITY u(x, i)) AS s FROM lists ORDER BY id")
 same("SELECT id, (SELECT count(*) FROM range(counts.n) r(i) WHERE i <> 1) AS c FROM counts ORDER BY id")
 same("SELECT id FROM lists WHERE EXISTS (SELECT 1 FROM unnest(lists.a) u(x) WHERE x > 0) ORDER BY id")

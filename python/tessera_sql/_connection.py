@@ -186,7 +186,7 @@ class Connection:
         _, parsed = parse(query, _params(params))
         statements = []
         for kind, text, names, is_tensors in parsed:
-            found, others = _locals.find(names, scopes, _locals.Reader(self, kind, text))
+            found, others = _locals.find(names, scopes, _locals.Reader(self, kind, text)) if names else ([], {})
             statements.append(Statement(kind, text, found, others, is_tensors))
         return statements
 
@@ -197,10 +197,15 @@ class Connection:
 
         With ``tensors_only`` a session of this process answers rows as tensors, whose dimensions are their keys and labels.
         """
-        shown = Progress() if wanted(self._progress) else None
+        shown: Progress | None = None
+        is_new = True
 
         def watch(progress: dict[str, Any]) -> None:
+            nonlocal shown, is_new
             _tell_log()
+            if is_new:
+                # Most statements are over before.
+                shown, is_new = Progress() if wanted(self._progress) else None, False
             if shown is not None:
                 shown(progress)
 

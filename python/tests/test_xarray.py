@@ -587,8 +587,8 @@ def test_groups_open_as_a_tree(con: ts.Connection, tmp_path: Path, form: str) ->
     )
     path = tmp_path / f"tree.{form}"
     if form == "netcdf":
-        tree.to_netcdf(path, engine="h5netcdf")
-        want = xr.open_datatree(path, engine="h5netcdf")
+        tree.to_netcdf(path, engine="netcdf4")
+        want = xr.open_datatree(path, engine="netcdf4")
     else:
         tree.to_zarr(path, consolidated=False)
         want = xr.open_datatree(path, engine="zarr", consolidated=False)

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Waits for two heartbeats of each worker: what it tells with the second one is so by now.
+/// Waits for two heartbeats of each worker: the second one was sent after this call began.
 async fn heard(bench: &Bench) {
     for _ in 0..2 {
         let since = Instant::now();

@@ -284,7 +284,7 @@ impl Shared {
     }
 }
 
-/// Memory of the sink for the chunks of an operand that nobody but the sink gets.
+/// Memory of the sink for those chunks of an operand that only the sink receives.
 fn places(work: &Work, index: &[u64]) -> SmallVec<[(u32, PooledBuf); 1]> {
     let statement = &work.statement;
     if statement.kept.is_some() || statement.shelf.is_some() {

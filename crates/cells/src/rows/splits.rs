@@ -245,6 +245,12 @@ fn split(
     if let Some(windows) = WindowsExec::of(node)? {
         return Ok(Some(Arc::new(windows)));
     }
+    if let [build, probe] = inputs.as_slice()
+        && !is_split(probe)
+        && let Some(join) = filtered_by_keys(node, build, probe, applied)?
+    {
+        return Ok(Some(join));
+    }
     if !inputs.iter().any(is_split) {
         let aggregate = node.downcast_ref::<AggregateExec>();
         return aggregate.filter(|aggregate| has_groups(aggregate)).map_or(Ok(None), aggregated);
@@ -315,10 +321,39 @@ fn joined(
     match node.downcast_ref::<HashJoinExec>() {
         Some(join) => {
             let build = KeysExec::of(join, build, applied)?;
-            join.builder().with_new_children(vec![build, probe])?.reset_state().build_exec()
+            over_keys(join, build, probe)
         }
         None => replaced(node, vec![build, probe]),
     }
+}
+
+/// A join whose keys are a filter of a scan below the groups, or other operators over splits, of its second side; `None`
+/// for other operators.
+fn filtered_by_keys(
+    node: &Arc<dyn ExecutionPlan>,
+    build: &Arc<dyn ExecutionPlan>,
+    probe: &Arc<dyn ExecutionPlan>,
+    applied: &Applied,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let join = node.downcast_ref::<HashJoinExec>();
+    let Some(join) = join.filter(|join| *join.partition_mode() == PartitionMode::CollectLeft)
+    else {
+        return Ok(None);
+    };
+    let build = KeysExec::of(join, gathered(build.clone()), applied)?;
+    match build.is::<KeysExec>() {
+        true => over_keys(join, build, probe.clone()).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// The join over the build side that fills its filter.
+fn over_keys(
+    join: &HashJoinExec,
+    build: Arc<dyn ExecutionPlan>,
+    probe: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    join.builder().with_new_children(vec![build, probe])?.reset_state().build_exec()
 }
 
 /// True for a `GROUP BY` with one set of keys.

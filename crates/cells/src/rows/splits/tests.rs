@@ -38,7 +38,7 @@ fn rows() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-pub(in crate::rows) const QUERIES: [&str; 41] = [
+pub(in crate::rows) const QUERIES: [&str; 42] = [
     "SELECT * FROM t",
     "SELECT id, v * 2 FROM t WHERE g = 3",
     "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
@@ -70,6 +70,7 @@ pub(in crate::rows) const QUERIES: [&str; 41] = [
     "SELECT t.id, u.k FROM t JOIN (SELECT DISTINCT k FROM t WHERE k < 9) u ON t.id BETWEEN u.k * 100 AND u.k * 100 + 3",
     RARE,
     COMMON,
+    RARE_GROUPS,
     SEMI,
     ANTI,
     MARK,
@@ -103,6 +104,8 @@ const RARE: &str = "SELECT sum(t.v), count(*), min(t.s) FROM t JOIN t u ON t.k =
 /// The other side has some 1800.
 const COMMON: &str =
     "SELECT sum(t.v), count(*), min(t.s) FROM t JOIN t u ON t.k = u.id WHERE u.g = 5";
+/// Of the groups of `t`, the other side has some sixty.
+const RARE_GROUPS: &str = "SELECT u.id, u.v, q.a, q.n FROM t u JOIN (SELECT k, avg(v) AS a, count(*) AS n FROM t GROUP BY k) q ON u.id = q.k WHERE u.s = 'text 7' AND u.v < q.a";
 
 struct World {
     threads: usize,
@@ -271,6 +274,9 @@ async fn readers_leave_out_rows_where_keys_are_rare() {
     assert!((ROWS * 9 / 10..ROWS).contains(&rows), "{rows} rows");
     let (rows, whole) = left_out(RARE, false).await;
     assert!(rows == 0 && is_close(&rare, &whole), "{rows} rows");
+    let (rows, rare) = left_out(RARE_GROUPS, true).await;
+    assert!((ROWS * 9 / 10..ROWS).contains(&rows), "{rows} rows below groups");
+    assert!(is_close(&rare, &left_out(RARE_GROUPS, false).await.1));
     // Conditions leave out groups of rows alone; and errors of a key that is computed are not for the reader.
     let computed = RARE.replace("t.k = u.id", "t.k + 1 = u.id");
     for sql in [COMMON, computed.as_str(), QUERIES[1], QUERIES[13]] {

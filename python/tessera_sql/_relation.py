@@ -64,7 +64,7 @@ class Column:
         name: its name.
         kind: ``result`` for a tensor of a query, ``column`` for a column of rows; of a store ``variable``,
             ``coordinate``, ….
-        dtype: NumPy's name of the type, for rows Arrow's.
+        dtype: NumPy's name of the type, for rows that of `DESCRIBE`, as ``text`` or ``decimal(10, 2)``.
         dims: name and length of each dimension; empty for a column.
         chunks: length of a chunk along each dimension; empty for labels.
         attributes: the attributes as a text.

@@ -34,5 +34,7 @@ mod stand_in;
 pub mod tables;
 mod walk;
 
-pub use error::{Error, NOT_A_TABLE, RowsErrorKind, table_hint, table_reason, type_name};
+pub use error::{
+    Error, NOT_A_TABLE, RowsErrorKind, column_type, table_hint, table_reason, type_name,
+};
 pub use stand_in::stand_in;

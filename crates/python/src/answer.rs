@@ -399,11 +399,11 @@ impl Rows {
         self.0.answer.row_count() as usize
     }
 
-    /// Names of the columns, and their types as Arrow spells them.
+    /// Names of the columns, and their types as DESCRIBE shows them.
     #[getter]
     fn columns(&self) -> Vec<(String, String)> {
         let Some((schema, _)) = self.0.answer.rows() else { return Vec::new() };
-        schema.fields().iter().map(|f| (f.name().clone(), f.data_type().to_string())).collect()
+        schema.fields().iter().map(|f| (f.name().clone(), tessera_cells::column_type(f))).collect()
     }
 
     /// Arrow's stream of the rows, for any library that reads it.

@@ -29,6 +29,7 @@ mod clock;
 mod error;
 pub mod lift;
 pub mod rows;
+pub mod spans;
 mod stack;
 mod stand_in;
 pub mod tables;

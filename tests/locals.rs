@@ -126,10 +126,17 @@ fn an_alias_is_a_second_name_of_an_array() {
             ("sum(w) AS s FROM x AS w", "405.0"),
             ("sum(w) AS s FROM x w WHERE w > 50", "245.0"),
             ("sum(w.x) AS s FROM x w WHERE x > 50", "245.0"),
+            ("sum(v - w) AS s FROM x v, x w WHERE v = w", "0.0"),
         ] {
             assert_eq!(column(&e.csv(&format!("SELECT {items}"), &x)), [want], "{what}: {items}");
         }
     }
+    // `*` has the array's own name.
+    let (_, local, _) = layouts(&m).into_iter().next().unwrap();
+    let x = named("x", vec![local], Vec::new());
+    let [own, aliased] = ["x", "x w"].map(|from| e.csv(&format!("SELECT * FROM {from}"), &x));
+    assert_eq!(own, aliased);
+    assert!(own.lines().next().is_some_and(|header| header.ends_with(",x")), "{own}");
     // A dimension of that name keeps it.
     let mut local = array(&m, [3, 4], [4, 1], 0);
     local.dims[0] = Some("w".into());

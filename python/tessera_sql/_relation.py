@@ -64,7 +64,7 @@ class Column:
         name: its name.
         kind: ``result`` for a tensor of a query, ``column`` for a column of rows; of a store ``variable``,
             ``coordinate``, ….
-        dtype: NumPy's name of the type, for rows Arrow's.
+        dtype: NumPy's name of the type, for rows that of `DESCRIBE`, as ``text`` or ``decimal(10, 2)``.
         dims: name and length of each dimension; empty for a column.
         chunks: length of a chunk along each dimension; empty for labels.
         attributes: the attributes as a text.
@@ -427,19 +427,19 @@ class Relation:
         import pandas as pd
 
         table = self._table()
-        columns = enumerate(zip(table.arrays(), table.columns, strict=True))
+        columns = enumerate(zip(table.arrays(), table.zones, strict=True))
         # Two columns of a join may have one name.
         frame = pd.DataFrame(
-            {i: _series(_results.column_to_numpy(c), kind) for i, ((_, c), (_, kind)) in columns}
+            {i: _series(_results.column_to_numpy(c), zone) for i, ((_, c), zone) in columns}
         )
         return frame.set_axis([name for name, _ in table.columns], axis="columns")
 
     def pl(self) -> pl.DataFrame:
-        """The result as a DataFrame of polars."""
+        """The result as a DataFrame of polars. Intervals are durations; one of months is an error."""
         _needs("polars", "polars")
         import polars as pl
 
-        return pl.DataFrame(self)
+        return pl.DataFrame(self._table().without_intervals())
 
     def __dlpack__(
         self,
@@ -554,14 +554,13 @@ def _filled(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any
     return cells
 
 
-def _series(column: np.ndarray[Any, Any], kind: str) -> Any:
-    """A column of an Arrow type for pandas: NULL is pandas' own missing value."""
+def _series(column: np.ndarray[Any, Any], zone: str | None) -> Any:
+    """A column for pandas, of instants with their zone: NULL is pandas' own missing value."""
     import pandas as pd
 
-    zone = re.fullmatch(r'Timestamp\(.*?, "(.+)"\)', kind)
     if zone is not None and column.dtype.kind == "M":
         moments = _filled(column, column.dtype)
-        return pd.Series(moments).dt.tz_localize("UTC").dt.tz_convert(zone[1])
+        return pd.Series(moments).dt.tz_localize("UTC").dt.tz_convert(zone)
     if not isinstance(column, np.ma.MaskedArray):
         return column
     mask = np.ma.getmaskarray(column)

@@ -253,7 +253,7 @@ class _Table:
             self.count = len(rows)
             self._pages = _results.Pages(rows.reader())
         else:
-            columns = [("plan", "Utf8")]
+            columns = [("plan", "text")]
             lines = [answer.text] if answer.kind == "json" else answer.text.splitlines()
             self.count = len(lines)
             self._pages = _results.Pages(None, ((line,) for line in lines))

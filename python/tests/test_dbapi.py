@@ -86,7 +86,7 @@ def test_a_tensor_is_rows_of_its_dimensions_and_values(con: dbapi.Connection) ->
 
 def test_plans_are_rows_of_text(con: dbapi.Connection) -> None:
     cur = con.execute("EXPLAIN SELECT arange(4) + 1 AS a")
-    assert cur.description == [("plan", "Utf8", None, None, None, None, None)]
+    assert cur.description == [("plan", "text", None, None, None, None, None)]
     rows = cur.fetchall()
     assert len(rows) == cur.rowcount > 1
     assert any("peak" in line for (line,) in rows)

@@ -411,7 +411,7 @@ def test_totals_are_along_row(con: ts.Connection) -> None:
 def test_describe_tells_of_variables(con: ts.Connection) -> None:
     x, df = np.zeros((2, 3)), pd.DataFrame({"a": [1]})
     assert con.sql("DESCRIBE x").fetchall() == [("x", "variable", "float64", "dim_0=2, dim_1=3", "2, 3", "")]
-    assert con.sql("DESCRIBE df").fetchall()[0][:3] == ("a", "column", "Int64")
+    assert con.sql("DESCRIBE df").fetchall()[0][:3] == ("a", "column", "int64")
     with pytest.raises(ts.UserError, match="`x`"):
         con.sql("DESCRIBE x", locals=False)
 

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import xarray as xr
 
@@ -62,7 +65,56 @@ def test_in_sql_they_are_numbers_of_their_unit(con: ts.Connection, ds: xr.Datase
     rows = con.sql("SELECT step, avg(t2m) AS t FROM ds WHERE step > 6 GROUP BY step ORDER BY step").fetchall()
     want = ds.t2m.sel(step=slice(7 * H, None)).mean("lat")
     assert rows == list(zip([12, 18], want.values.tolist(), strict=True))
-    assert con.sql("SELECT step, t2m FROM ds").df().step.unique().tolist() == [0, 6, 12, 18]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("SELECT step, lead FROM ds WHERE lat = 30 ORDER BY step", ["step", "lead"]),
+        ("SELECT step, lead FROM ds WHERE t2m >= 0 AND lat = 30", ["step", "lead"]),
+        ("SELECT step, max(t2m) AS t FROM ds GROUP BY step", ["step"]),
+        ("SELECT lead[:, 2] AS lead FROM ds", ["step", "lead"]),
+    ],
+)
+def test_rows_have_timedelta_in_frames_and_parquet(
+    con: ts.Connection, ds: xr.Dataset, tmp_path: Path, query: str, names: list[str]
+) -> None:
+    want = {"step": pd.Series(ds.step.values), "lead": pd.Series(ds.lead.sel(lat=30).values)}
+    path = tmp_path / "rows.parquet"
+    con.sql(f"COPY ({query}) TO '{path}'")
+    frames = [con.sql(query).df(), con.sql(query).arrow().to_pandas(), pd.read_parquet(path)]
+    frames += [con.sql(query).pl().to_pandas(), pl.read_parquet(path).to_pandas()]
+    for frame in frames:
+        for name in names:
+            assert frame[name].dtype.kind == "m"
+            got = frame[name].astype("timedelta64[ns]")
+            pd.testing.assert_series_equal(got, want[name], check_names=False)
+    assert pq.read_schema(path).field("step").type == pa.duration("ns")
+
+
+def test_rows_have_timedelta_as_arrays_and_numbers_in_tuples(con: ts.Connection, ds: xr.Dataset) -> None:
+    query = "SELECT step, max(t2m) AS t FROM ds GROUP BY step ORDER BY step"
+    np.testing.assert_array_equal(con.sql(query).to_numpy()["step"], ds.step.values)
+    assert [row[0] for row in con.sql(query).fetchall()] == [0, 6, 12, 18]
+    # What is computed has no attributes.
+    assert con.sql("SELECT step * 2 AS d FROM ds WHERE t2m >= 0").df().d.dtype == np.int64
+
+
+def test_intervals_are_timedelta(con: ts.Connection, tmp_path: Path) -> None:
+    rows = "FROM (VALUES (timestamp '2020-01-01 06:00', 2), (NULL, 3)) v(t, n) ORDER BY n"
+    query = f"SELECT n * INTERVAL '1 day 2 hours' AS i, t - timestamp '2020-01-01' AS d {rows}"
+    want = [pd.Timedelta(hours=52), pd.Timedelta(hours=78)]
+    con.sql(f"COPY ({query}) TO '{tmp_path / 'i.parquet'}'")
+    for frame in (con.sql(query).df(), con.sql(query).pl().to_pandas(), pd.read_parquet(tmp_path / "i.parquet")):
+        assert frame.i.tolist() == want
+        assert frame.d[0] == pd.Timedelta(hours=6) and frame.d[1] is pd.NaT
+    months = f"SELECT n * INTERVAL '1 month' AS i {rows}"
+    assert con.sql(months).df().i.dtype.kind in "OT"
+    assert con.sql(months).arrow().schema.field("i").type == pa.month_day_nano_interval()
+    with pytest.raises(ts.UserError, match="2 months"):
+        con.sql(months).pl()
+    with pytest.raises(ts.UserError, match="2 months"):
+        con.sql(f"COPY ({months}) TO '{tmp_path / 'm.parquet'}'")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,12 @@ def same(sql, duck=None):
     f.rows(sql, [tuple(shown(v) for v in row) for row in rows])
 
 
+f.note("Sets of groups whose expressions begin with a parenthesis.")
+same("SELECT (k % 2)::text AS a, i > 2 AS b, count(*) AS n FROM t GROUP BY CUBE((k % 2)::text, i > 2) ORDER BY a, b")
+same("SELECT (k % 2) + 1 AS a, i > 2 AS b, count(*) AS n FROM t GROUP BY ROLLUP((k % 2) + 1, (i > 2)) ORDER BY a, b")
+same("SELECT (k % 2) + 1 AS a, i > 2 AS b, count(*) AS n FROM t GROUP BY GROUPING SETS (((k % 2) + 1, i > 2), (k % 2) + 1, ()) ORDER BY a, b, n")
+same("SELECT k % 2 AS a, i > 2 AS b, count(*) AS n FROM t GROUP BY rollup(k % 2), i > 2 ORDER BY a, b")
+
 f.note("Hashes, as hexadecimal digits.")
 same("SELECT i, md5(s) AS m, sha256(s) AS h FROM t ORDER BY i")
 same("SELECT md5('é') AS m, sha256(NULL) AS h FROM t WHERE i = 1")

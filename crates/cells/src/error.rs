@@ -4,8 +4,8 @@
 
 mod types;
 
-pub use types::type_name;
-pub(crate) use types::{spoken, spoken_in};
+pub use types::{column_type, type_name};
+pub(crate) use types::{spoken, spoken_in, spoken_in_casts};
 
 use crate::rows::BoxError;
 use arrow::error::ArrowError;
@@ -146,18 +146,22 @@ pub(crate) fn conversion(message: &str) -> Option<String> {
     let text = message.strip_prefix("Cast error: ").unwrap_or(message);
     if let Some(text) = text.strip_prefix("Can't cast value ") {
         let (value, to) = text.rsplit_once(" to type ")?;
-        return Some(format!("{value} is out of range of {}", spoken(to)));
+        return Some(format!("{value} is out of range of {}", spoken_in_casts(to)));
     }
     let unsupported = text.strip_prefix("Unsupported CAST from ");
     let casting = || text.strip_prefix("Casting from ")?.strip_suffix(" not supported");
     if let Some(types) = unsupported.or_else(casting) {
         let (from, to) = types.split_once(" to ")?;
-        return Some(format!("cannot convert {} to {}", spoken(from), spoken(to)));
+        return Some(format!(
+            "cannot convert {} to {}",
+            spoken_in_casts(from),
+            spoken_in_casts(to)
+        ));
     }
     if let Some(text) = text.strip_prefix("Cannot cast to ")
         && let Some((to, value)) = text.split_once(". Overflowing on ")
     {
-        return Some(format!("{value} is out of range of {}", spoken(to)));
+        return Some(format!("{value} is out of range of {}", spoken_in_casts(to)));
     }
     for (bound, last) in
         [(" is too large to store in a ", "Max"), (" is too small to store in a ", "Min")]
@@ -178,7 +182,7 @@ pub(crate) fn conversion(message: &str) -> Option<String> {
     }
     let (value, to) = text.strip_prefix("Cannot cast string '")?.rsplit_once("' to value of ")?;
     let to = to.strip_suffix(" type").unwrap_or(to);
-    Some(format!("cannot convert '{value}' to {}", spoken(to)))
+    Some(format!("cannot convert '{value}' to {}", spoken_in_casts(to)))
 }
 
 /// Why a file is not a table of its format, from DataFusion's message.
@@ -425,9 +429,9 @@ mod tests {
         assert_eq!(plain("no such row"), "no such row");
         let range = "Can't cast value 300 to type Int8";
         assert_eq!(plain(&format!("Arrow error: Cast error: {range}")), range);
-        assert_eq!(worded(range), "300 is out of range of int8");
+        assert_eq!(worded(range), "300 is out of range of tinyint");
         let text = "Cast error: Cannot cast string 'it's' to value of Float64 type";
-        assert_eq!(worded(text), "cannot convert 'it's' to float64");
+        assert_eq!(worded(text), "cannot convert 'it's' to double");
         let text = "Cast error: Cannot cast string 'a' to value of Date32 type";
         assert_eq!(worded(text), "cannot convert 'a' to date");
         let text = "Cast error: Casting from Date32 to Time64(ns) not supported";

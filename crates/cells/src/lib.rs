@@ -29,10 +29,13 @@ mod clock;
 mod error;
 pub mod lift;
 pub mod rows;
+pub mod spans;
 mod stack;
 mod stand_in;
 pub mod tables;
 mod walk;
 
-pub use error::{Error, NOT_A_TABLE, RowsErrorKind, table_hint, table_reason, type_name};
+pub use error::{
+    Error, NOT_A_TABLE, RowsErrorKind, column_type, table_hint, table_reason, type_name,
+};
 pub use stand_in::stand_in;

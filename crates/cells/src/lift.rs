@@ -126,7 +126,7 @@ pub(crate) use shared::SharedRows;
 use shared::{SharedSource, Taken, Which};
 pub use sites::Sites;
 pub(crate) use table::dtype_of_field;
-pub use table::{SourceLabels, calendar, dtype_of, field};
+pub use table::{Origin, calendar, dtype_of, field};
 pub(crate) use unnamed::Unnamed;
 #[cfg(test)]
 pub(crate) use unnamed::ranked;
@@ -185,8 +185,8 @@ pub struct CellPlan {
     pub scans: Vec<TensorScan>,
     /// The parts that stay dense, and the clause that forces rows: sentences for EXPLAIN.
     pub notes: Vec<String>,
-    /// For each column that is a source's labels of a dimension: these labels, in the source's order.
-    pub orders: Vec<Option<SourceLabels>>,
+    /// For each column that is one of a source, unchanged: where it comes from.
+    pub orders: Vec<Option<Origin>>,
     /// The expressions that can fail while rows are computed.
     pub sites: Sites,
 }
@@ -278,7 +278,7 @@ fn logical(
 }
 
 /// See [`CellPlan::orders`].
-type Orders = Vec<Option<SourceLabels>>;
+type Orders = Vec<Option<Origin>>;
 
 struct Lift<'a> {
     state: &'a SessionState,

@@ -379,26 +379,32 @@ pub fn unknown_reader(name: &ObjectName) -> Error {
     }
 }
 
-/// A dataset under its alias. The only variable of an `.npy` file takes the alias as its name, as the file stores no
-/// name, and so does an array of the caller, which is called as its relation; the returned second name, the own one,
-/// resolves to it too.
+/// A dataset under its alias, and a second name of its only variable. That of an `.npy` file takes the alias as its
+/// name, as the file stores none, and the second one is derived from the file. An array of the caller, which is called
+/// as its relation, has the alias as its second name.
 pub fn under_alias(dataset: Arc<Dataset>, alias: Option<&str>) -> (Arc<Dataset>, Option<Arc<str>>) {
     match (alias, dataset.variables.as_slice()) {
-        (Some(alias), [only]) if is_nameless(&dataset, only) && !has_name(&dataset, alias) => {
+        (Some(alias), [only]) if *only.name != *alias && !has_name(&dataset, alias) => {
+            if is_array(&dataset, only) {
+                return (dataset, Some(alias.into()));
+            }
+            let (url, path) = (&only.source.url, &only.source.path);
+            if !path.is_empty() || !url.ends_with(".npy") {
+                return (dataset, None);
+            }
             let own = only.name.clone();
             let mut renamed = Dataset::clone(&dataset);
             renamed.variables[0].name = alias.into();
-            (Arc::new(renamed), Some(own).filter(|own| **own != *alias))
+            (Arc::new(renamed), Some(own))
         }
         _ => (dataset, None),
     }
 }
 
-/// True for the variable of an `.npy` file and for an array of the caller.
-fn is_nameless(dataset: &Dataset, only: &Variable) -> bool {
-    let (url, path) = (&only.source.url, &only.source.path);
-    let is_array = url.starts_with("temp:") || url.starts_with("local:");
-    is_array && *only.name == *dataset.name || path.is_empty() && url.ends_with(".npy")
+/// True for an array of the caller, and for a temp tensor whose one variable has its name.
+fn is_array(dataset: &Dataset, only: &Variable) -> bool {
+    let url = &only.source.url;
+    (url.starts_with("temp:") || url.starts_with("local:")) && *only.name == *dataset.name
 }
 
 /// True if a dimension or a coordinate has that name.

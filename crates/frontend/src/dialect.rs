@@ -95,7 +95,6 @@ impl Dialect for TesseraDialect {
         supports_bitwise_shift_operators
         supports_dictionary_syntax
         supports_filter_during_aggregation
-        supports_group_by_expr
         supports_group_by_with_modifier
         supports_lambda_functions
         supports_left_associative_joins_without_parens

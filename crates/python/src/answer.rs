@@ -5,13 +5,14 @@ use crate::error::exception;
 use crate::memory::{Memory, borrow};
 use arrow::array::{ArrayRef, RecordBatch, StructArray};
 use arrow::buffer::Buffer;
-use arrow::datatypes::{Field, SchemaRef, ToByteSlice};
+use arrow::datatypes::{DataType, Field, SchemaRef, ToByteSlice};
 use arrow::error::ArrowError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyCapsule, PyList, PyTuple};
 use pyo3_arrow::ffi::{ArrayIterator, to_stream_pycapsule};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tessera_cells::spans::{Durations, SpanError};
 use tessera_engine::answer::{self, Answer, Chunked, Surface};
 use tessera_engine::error::Error;
 use tessera_engine::format::record_batches;
@@ -399,21 +400,55 @@ impl Rows {
         self.0.answer.row_count() as usize
     }
 
-    /// Names of the columns, and their types as Arrow spells them.
+    /// Names of the columns, and their types as DESCRIBE shows them.
     #[getter]
     fn columns(&self) -> Vec<(String, String)> {
         let Some((schema, _)) = self.0.answer.rows() else { return Vec::new() };
-        schema.fields().iter().map(|f| (f.name().clone(), f.data_type().to_string())).collect()
+        schema.fields().iter().map(|f| (f.name().clone(), tessera_cells::column_type(f))).collect()
     }
 
-    /// Arrow's stream of the rows, for any library that reads it.
+    /// The time zone of each column of instants; `None` for other columns.
+    #[getter]
+    fn zones(&self) -> Vec<Option<String>> {
+        let Some((schema, _)) = self.0.answer.rows() else { return Vec::new() };
+        let zone = |field: &Arc<Field>| match field.data_type() {
+            DataType::Timestamp(_, Some(zone)) => Some(zone.to_string()),
+            _ => None,
+        };
+        schema.fields().iter().map(zone).collect()
+    }
+
+    /// The rows with durations in place of intervals, for libraries that have none; an interval of months is an error.
+    fn without_intervals(slf: &Bound<'_, Self>) -> PyResult<Py<Rows>> {
+        let (py, rows) = (slf.py(), slf.get());
+        let (schema, batches) = rows.batches().map_err(|e| exception(py, &e, ""))?;
+        let Some(durations) = Durations::of(&schema, true) else { return Ok(slf.clone().unbind()) };
+        let made = py.detach(|| {
+            let batches = batches.map(|batch| durations.rows(&batch?));
+            batches.collect::<Result<Vec<_>, SpanError>>()
+        });
+        let batches = made.map_err(|e| columns::no_duration(py, e))?;
+        let schema = durations.schema().clone();
+        let answer = Answer::Rows { schema, batches, held: Default::default() };
+        let (surface, stats) = (rows.0.surface, rows.0.stats);
+        Py::new(py, Rows(answer::Reply { answer, surface, stats }))
+    }
+
+    /// Arrow's stream of the rows, for any library that reads it. Spans of time are durations.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let (schema, batches) = self.batches().map_err(|e| exception(py, &e, ""))?;
+        let (mut schema, mut batches) = self.batches().map_err(|e| exception(py, &e, ""))?;
+        if let Some(durations) = Durations::of(&schema, false) {
+            schema = durations.schema().clone();
+            let converted = batches.map(move |batch| {
+                durations.rows(&batch?).map_err(|e| ArrowError::ExternalError(Box::new(e)))
+            });
+            batches = Box::new(converted);
+        }
         let field = Field::new_struct("", schema.fields().clone(), false);
         let field = Arc::new(field.with_metadata(schema.metadata().clone()));
         let arrays = batches.map(|b| b.map(|b| Arc::new(StructArray::from(b)) as ArrayRef));

@@ -4,7 +4,7 @@ use crate::memory::Memory;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{
-    self as ty, ArrowPrimitiveType, DataType, Field, Schema, SchemaRef, TimeUnit,
+    self as ty, ArrowPrimitiveType, DataType, Field, IntervalUnit, Schema, SchemaRef, TimeUnit,
 };
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -13,6 +13,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use tessera_cells::lift::calendar;
+use tessera_cells::spans::{Durations, SpanError, of_intervals};
 use tessera_engine::error::Error;
 use tessera_planner::dtype::DType;
 
@@ -45,8 +46,12 @@ pub(crate) fn arrays<'py>(
     batches: &[RecordBatch],
 ) -> PyResult<Bound<'py, PyList>> {
     let all = py.detach(|| concat_batches(schema, batches)).map_err(|e| failed(py, e))?;
+    let all = match Durations::of(schema, false) {
+        Some(durations) => durations.rows(&all).map_err(|e| no_duration(py, e))?,
+        None => all,
+    };
     let columns = PyList::empty(py);
-    for (field, column) in schema.fields().iter().zip(all.columns()) {
+    for (field, column) in all.schema().fields().iter().zip(all.columns()) {
         let values = match flat(field, column).map_err(|e| failed(py, e))? {
             None => PyList::new(py, values(py, field, column)?)?.into_any(),
             Some((dtype, cells)) => {
@@ -66,6 +71,15 @@ pub(crate) fn arrays<'py>(
 
 fn failed(py: Python<'_>, source: ArrowError) -> PyErr {
     crate::error::exception(py, &Error::Rows { source }, "")
+}
+
+/// The exception for spans of time that are no durations.
+pub(crate) fn no_duration(py: Python<'_>, error: SpanError) -> PyErr {
+    let error = match error {
+        SpanError::Arrow(source) => Error::Rows { source },
+        other => Error::Usage { reason: other.to_string(), hint: other.hint() },
+    };
+    crate::error::exception(py, &error, "")
 }
 
 /// The bytes of a column of numbers, with the dtype's name.
@@ -94,9 +108,22 @@ fn flat(field: &Field, column: &ArrayRef) -> Result<Option<(String, BytesMut)>, 
             let moments = cast(column, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
             dtype("datetime64[us]", bytes::<ty::TimestampMicrosecondType>(&moments))
         }
-        DataType::Duration(_) => {
-            let spans = cast(column, &DataType::Duration(TimeUnit::Microsecond))?;
-            dtype("timedelta64[us]", bytes::<ty::DurationMicrosecondType>(&spans))
+        DataType::Duration(unit) => {
+            let name = match unit {
+                TimeUnit::Second => "timedelta64[s]",
+                TimeUnit::Millisecond => "timedelta64[ms]",
+                TimeUnit::Microsecond => "timedelta64[us]",
+                TimeUnit::Nanosecond => "timedelta64[ns]",
+            };
+            dtype(name, bytes::<ty::Int64Type>(&cast(column, &DataType::Int64)?))
+        }
+        DataType::Interval(IntervalUnit::MonthDayNano) => {
+            match of_intervals(field.name(), column) {
+                Ok(spans) => dtype("timedelta64[ns]", bytes::<ty::DurationNanosecondType>(&spans)),
+                // Months have no fixed length: such a column is texts.
+                Err(SpanError::Months { .. } | SpanError::TooLarge { .. }) => Ok(None),
+                Err(SpanError::Arrow(error)) => Err(error),
+            }
         }
         _ => Ok(None),
     }

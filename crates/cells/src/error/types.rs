@@ -1,6 +1,8 @@
 //! Names of types in messages: those that casts take, not those of Arrow.
 
-use arrow::datatypes::DataType;
+use crate::lift::calendar;
+use arrow::datatypes::{DataType, Field};
+use tessera_planner::dtype::{Calendar, DType};
 
 /// Arrow's names of types whose values DataFusion writes as `Int64(1)`.
 const SCALARS: [&str; 15] = [
@@ -56,6 +58,48 @@ const OTHERS: [&str; 28] = [
 /// The name of a type.
 pub fn type_name(of: &DataType) -> String {
     spoken(&of.to_string())
+}
+
+/// The name of a column's type, as DESCRIBE shows it: with the types of what it contains, as `int64[]`.
+pub fn column_type(field: &Field) -> String {
+    if let Some(calendar) = calendar(field).filter(|&calendar| calendar != Calendar::Standard) {
+        // Arrow does not know it, and the numbers alone are no times.
+        return DType::Datetime(calendar).name();
+    }
+    match field.data_type() {
+        DataType::List(of)
+        | DataType::LargeList(of)
+        | DataType::FixedSizeList(of, _)
+        | DataType::ListView(of)
+        | DataType::LargeListView(of) => format!("{}[]", column_type(of)),
+        DataType::Struct(fields) => {
+            let fields = fields.iter().map(|of| format!("{} {}", of.name(), column_type(of)));
+            format!("struct({})", fields.collect::<Vec<_>>().join(", "))
+        }
+        DataType::Map(pairs, _) => match pairs.data_type() {
+            DataType::Struct(pair) if pair.len() == 2 => {
+                format!("map({}, {})", column_type(&pair[0]), column_type(&pair[1]))
+            }
+            other => type_name(other),
+        },
+        DataType::RunEndEncoded(_, values) => column_type(values),
+        other => type_name(other),
+    }
+}
+
+/// The name of a type, from Arrow's, as SQL's casts have it: `int` for `Int32`.
+pub(crate) fn spoken_in_casts(arrow: &str) -> String {
+    let name = spoken(arrow);
+    let of_sql = match name.as_str() {
+        "int8" => "tinyint",
+        "int16" => "smallint",
+        "int32" => "int",
+        "int64" => "bigint",
+        "float32" => "real",
+        "float64" => "double",
+        _ => return name,
+    };
+    of_sql.to_string()
 }
 
 /// The name of a type, from Arrow's: `decimal(10, 2)` for `Decimal128(10, 2)`.
@@ -167,6 +211,42 @@ mod tests {
             (DataType::Null, "NULL"),
         ] {
             assert_eq!(type_name(&of), name);
+        }
+    }
+
+    #[test]
+    fn columns_have_types_of_what_they_contain() {
+        let field = |name: &str, of: DataType| Arc::new(Field::new(name, of, true));
+        let list = DataType::List(field("item", DataType::Utf8View));
+        let record =
+            DataType::Struct(vec![field("a", DataType::Int64), field("b", list.clone())].into());
+        let pair = DataType::Struct(
+            vec![field("keys", DataType::Utf8), field("values", DataType::Float64)].into(),
+        );
+        for (of, name) in [
+            (list, "text[]"),
+            (record, "struct(a int64, b text[])"),
+            (DataType::Map(field("entries", pair), false), "map(text, float64)"),
+            (DataType::Timestamp(TimeUnit::Microsecond, None), "timestamp"),
+            (DataType::Int32, "int32"),
+        ] {
+            assert_eq!(column_type(&field("x", of)), name);
+        }
+        let noleap = crate::lift::field("t", DType::Datetime(Calendar::NoLeap), false);
+        assert_eq!(column_type(&noleap), "datetime64[us, noleap]");
+    }
+
+    #[test]
+    fn casts_have_the_names_of_sql() {
+        for (of, name) in [
+            ("Int8", "tinyint"),
+            ("Int64", "bigint"),
+            ("Float32", "real"),
+            ("UInt8", "uint8"),
+            ("Utf8View", "text"),
+            ("Decimal128(5, 2)", "decimal(5, 2)"),
+        ] {
+            assert_eq!(spoken_in_casts(of), name);
         }
     }
 

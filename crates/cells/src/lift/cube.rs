@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tessera_frontend::Lowered;
 use tessera_planner::build::Builder;
-use tessera_planner::catalog::{Coord, Dataset, Decode, SourceRef, Unreadable, Variable};
+use tessera_planner::catalog::{Attrs, Coord, Dataset, Decode, SourceRef, Unreadable, Variable};
 use tessera_planner::config::Config;
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error;
@@ -37,6 +37,8 @@ pub(crate) struct CubeVariable {
     pub name: Arc<str>,
     /// Its dimensions; `None` for unnamed ones.
     pub dims: Vec<Option<Arc<str>>>,
+    /// Its attributes.
+    pub attrs: Attrs,
     /// The source of its cells.
     pub cells: Cells,
 }
@@ -86,6 +88,7 @@ impl From<&Variable> for CubeVariable {
         Self {
             name: variable.name.clone(),
             dims: variable.dims.clone(),
+            attrs: variable.attrs.clone(),
             cells: Cells::Stored {
                 source: Arc::new(variable.source.clone()),
                 decode: variable.decode.clone(),

@@ -1,9 +1,11 @@
-//! Values of subqueries and EXISTS over the elements of lists that a row outside has.
+//! Values of subqueries, EXISTS, IN, ANY and ALL over the elements of lists that a row outside has.
 //!
 //! ```text
 //! SELECT (SELECT sum(x) FROM unnest(t.list) u(x) WHERE x > t.k) FROM t
 //!   ⇒  SELECT tessera_elements(t.list, t.k) FROM t
 //! ```
+//! `t.k IN (SELECT x …)` is true if `SELECT t.k = x …` has true, and NULL if it has NULL and no true.
+//!
 //! DataFusion makes a join of a subquery that has columns outside, and here no relation can be joined. The function
 //! computes the subquery for all rows of a batch. Its plan is a chain of [`steps`]. Runs on the analysed plan, whose
 //! types are coerced.
@@ -14,60 +16,158 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::walk::{Walk, WalkPlan};
-use arrow::array::{ArrayRef, BooleanArray, UInt32Array};
-use arrow::compute::take;
+use arrow::array::{ArrayRef, AsArray, BooleanArray, UInt32Array};
+use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, Result, exec_err};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::expr::Exists;
+use datafusion::logical_expr::expr::{SetComparison, SetQuantifier};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility,
+    BinaryExpr, ColumnarValue, Distinct, Expr, LogicalPlan, Operator, Projection, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Subquery, Volatility, not,
 };
 
 use super::functions::scalar;
+use super::{maybe, membership};
 use steps::Steps;
 
 const NAME: &str = "tessera_elements";
 
-/// Replaces such subqueries of a plan by calls of the function.
+/// Replaces such subqueries of a plan by calls of the function; names stay the same.
 pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
+    let mut is_changed = false;
     plan.map_all_up(|node| {
-        if !has_subquery(&node)? {
-            return Ok(Transformed::no(node));
+        let node = match has_subquery(&node)? {
+            true => {
+                let schema = merge_schema(&node.inputs());
+                super::map_parts(node, |expr| {
+                    Ok(match replaced(&expr, &schema, state)? {
+                        Some(call) => Transformed::yes(call),
+                        None => Transformed::no(expr),
+                    })
+                })?
+            }
+            false => Transformed::no(node),
+        };
+        is_changed |= node.transformed;
+        if !is_changed {
+            return Ok(node);
         }
-        let schema = merge_schema(&node.inputs());
-        super::map_parts(node, |expr| {
-            let (body, is_exists, negated) = match &expr {
-                Expr::ScalarSubquery(inner) => (&inner.subquery, false, false),
-                Expr::Exists(Exists { subquery, negated }) => (&subquery.subquery, true, *negated),
-                _ => return Ok(Transformed::no(expr)),
-            };
-            Ok(match call(body, is_exists, &schema, state)? {
-                Some(call) if negated => Transformed::yes(Expr::Not(Box::new(call))),
-                Some(call) => Transformed::yes(call),
-                None => Transformed::no(expr),
-            })
-        })
+        // A value that no row has is NULL, and so may be the columns of all nodes above.
+        Ok(Transformed::yes(maybe::of_inputs(node.data.recompute_schema()?)?))
     })
     .map(|t| t.data)
 }
 
 fn has_subquery(node: &LogicalPlan) -> Result<bool> {
     let mut found = false;
+    let is_one = |e: &Expr| {
+        matches!(
+            e,
+            Expr::ScalarSubquery(_)
+                | Expr::Exists(_)
+                | Expr::InSubquery(_)
+                | Expr::SetComparison(_)
+        )
+    };
     node.each_expr(|expr| {
-        found = expr.any(|e| Ok(matches!(e, Expr::ScalarSubquery(_) | Expr::Exists(_))))?;
+        found = expr.any(|e| Ok(is_one(e)))?;
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(found)
 }
 
+/// What a call returns of the rows of its subquery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    /// The value of the only row.
+    Value,
+    /// True if there is a row.
+    Exists,
+    /// True if the column is true in a row; else NULL if it is NULL in a row.
+    Any,
+}
+
+/// What replaces an expression over rows with this schema; `None` if it is no subquery of this form.
+fn replaced(expr: &Expr, schema: &DFSchema, state: &SessionState) -> Result<Option<Expr>> {
+    let subquery = match expr {
+        Expr::ScalarSubquery(subquery) => subquery,
+        Expr::Exists(exists) => &exists.subquery,
+        Expr::InSubquery(list) => &list.subquery,
+        Expr::SetComparison(comparison) => &comparison.subquery,
+        _ => return Ok(None),
+    };
+    let rows: &LogicalPlan = &subquery.subquery;
+    if rows.any(|node| Ok(matches!(node, LogicalPlan::TableScan(_))))? {
+        return Ok(None);
+    }
+    let (kind, body, negated) = match expr {
+        Expr::Exists(exists) => match membership::row_looked_for(exists) {
+            Some((rows, condition)) => (Kind::Any, tested(rows, condition)?, exists.negated),
+            None => (Kind::Exists, Some(members(&subquery.subquery).clone()), exists.negated),
+        },
+        Expr::InSubquery(list) => {
+            let equal = compared(&list.expr, Operator::Eq, subquery, schema)?;
+            (Kind::Any, tested(members(&subquery.subquery), equal)?, list.negated)
+        }
+        Expr::SetComparison(SetComparison { expr, op, quantifier, .. }) => {
+            let condition = compared(expr, *op, subquery, schema)?;
+            // All of them fulfil it if none fulfils the opposite.
+            let (condition, negated) = match quantifier {
+                SetQuantifier::Any => (condition, false),
+                SetQuantifier::All => (condition.map(not), true),
+            };
+            (Kind::Any, tested(members(&subquery.subquery), condition)?, negated)
+        }
+        _ => (Kind::Value, Some(Arc::clone(&subquery.subquery)), false),
+    };
+    let Some(body) = body else { return Ok(None) };
+    let call = call(kind, &body, schema, state)?;
+    Ok(call.map(|call| if negated { not(call) } else { call }))
+}
+
+/// The part of a subquery that decides which values it has, whatever their order and however often each occurs.
+fn members(mut plan: &Arc<LogicalPlan>) -> &Arc<LogicalPlan> {
+    loop {
+        plan = match &**plan {
+            LogicalPlan::Sort(sort) if sort.fetch.is_none() => &sort.input,
+            LogicalPlan::Distinct(Distinct::All(input)) => input,
+            _ => return plan,
+        };
+    }
+}
+
+/// `expr op x`, where x is the subquery's column; `None` if the expression has columns outside of the block.
+fn compared(
+    expr: &Expr,
+    op: Operator,
+    subquery: &Subquery,
+    schema: &DFSchema,
+) -> Result<Option<Expr>> {
+    let column = subquery.subquery.schema().columns().into_iter().next();
+    let Some(column) = column.filter(|_| !expr.contains_outer()) else { return Ok(None) };
+    let left = Box::new(membership::outside(expr, schema)?);
+    let comparison = BinaryExpr::new(left, op, Box::new(Expr::Column(column)));
+    Ok(Some(Expr::BinaryExpr(comparison)))
+}
+
+/// The value of a condition for each row of a subquery; `None` for one that uses no column outside: DataFusion makes a
+/// join of it.
+fn tested(rows: &Arc<LogicalPlan>, condition: Option<Expr>) -> Result<Option<Arc<LogicalPlan>>> {
+    let Some(condition) = condition else { return Ok(None) };
+    if columns_outside(rows)?.is_empty() {
+        return Ok(None);
+    }
+    let items = vec![condition.alias(NAME)];
+    Ok(Some(Arc::new(LogicalPlan::Projection(Projection::try_new(items, Arc::clone(rows))?))))
+}
+
 /// The call that replaces a subquery over rows with this schema; `None` for another subquery.
 fn call(
+    kind: Kind,
     body: &LogicalPlan,
-    is_exists: bool,
     schema: &DFSchema,
     state: &SessionState,
 ) -> Result<Option<Expr>> {
@@ -81,17 +181,18 @@ fn call(
         return Ok(None);
     }
     let Some(steps) = Steps::of(body, &outside, &fields, state)? else { return Ok(None) };
-    let result = match is_exists {
-        true => Field::new(NAME, DataType::Boolean, false),
-        false => Field::clone(body.schema().field(0)).with_name(NAME),
+    let result = match kind {
+        Kind::Value => {
+            let field = Field::clone(body.schema().field(0)).with_name(NAME);
+            let is_nullable = field.is_nullable() || !steps.has_each_row;
+            field.with_nullable(is_nullable)
+        }
+        Kind::Exists => Field::new(NAME, DataType::Boolean, false),
+        Kind::Any => Field::new(NAME, DataType::Boolean, true),
     };
-    // A row without a value has NULL.
-    if !is_exists && !steps.has_each_row && !result.is_nullable() {
-        return Ok(None);
-    }
     let signature = Signature::any(outside.len(), Volatility::Immutable);
     let function =
-        Elements { body: body.clone(), is_exists, steps, result: Arc::new(result), signature };
+        Elements { body: body.clone(), kind, steps, result: Arc::new(result), signature };
     let columns = outside.into_iter().map(Expr::Column).collect();
     Ok(Some(ScalarUDF::new_from_impl(function).call(columns)))
 }
@@ -118,7 +219,7 @@ fn columns_outside(body: &LogicalPlan) -> Result<Vec<Column>> {
 #[derive(Debug)]
 struct Elements {
     body: LogicalPlan,
-    is_exists: bool,
+    kind: Kind,
     steps: Steps,
     result: FieldRef,
     signature: Signature,
@@ -126,7 +227,7 @@ struct Elements {
 
 impl PartialEq for Elements {
     fn eq(&self, other: &Self) -> bool {
-        self.is_exists == other.is_exists && self.body == other.body
+        self.kind == other.kind && self.body == other.body
     }
 }
 
@@ -134,7 +235,7 @@ impl Eq for Elements {}
 
 impl Hash for Elements {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.is_exists.hash(state);
+        self.kind.hash(state);
         self.body.hash(state);
     }
 }
@@ -150,13 +251,14 @@ impl ScalarUDFImpl for Elements {
         let count = args.number_rows;
         let outside = args.args.iter().map(|arg| arg.to_array(count));
         let rows = self.steps.run(&outside.collect::<Result<Vec<ArrayRef>>>()?, count)?;
-        let value: ArrayRef = match self.is_exists {
-            true => {
+        let value: ArrayRef = match self.kind {
+            Kind::Value => one_each(&rows.columns[0], &rows.outside, count)?,
+            Kind::Exists => {
                 let mut found = vec![false; count];
                 rows.outside.values().iter().for_each(|&row| found[row as usize] = true);
                 Arc::new(BooleanArray::from(found))
             }
-            false => one_each(&rows.columns[0], &rows.outside, count)?,
+            Kind::Any => Arc::new(any_each(&rows.columns[0], &rows.outside, count)?),
         };
         Ok(ColumnarValue::Array(value))
     }
@@ -171,4 +273,20 @@ fn one_each(values: &ArrayRef, outside: &UInt32Array, count: usize) -> Result<Ar
         }
     }
     Ok(take(values, &UInt32Array::from(places), None)?)
+}
+
+/// For each row outside: true if its values have true, else NULL if they have NULL.
+fn any_each(values: &ArrayRef, outside: &UInt32Array, count: usize) -> Result<BooleanArray> {
+    let mut any = vec![Some(false); count];
+    // NULL has no type.
+    let values = cast(values, &DataType::Boolean)?;
+    for (&row, value) in outside.values().iter().zip(values.as_boolean()) {
+        let any = &mut any[row as usize];
+        *any = match (*any, value) {
+            (Some(true), _) | (_, Some(true)) => Some(true),
+            (None, _) | (_, None) => None,
+            (Some(false), Some(false)) => Some(false),
+        };
+    }
+    Ok(BooleanArray::from(any))
 }

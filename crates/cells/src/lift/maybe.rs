@@ -80,7 +80,7 @@ fn may_be_empty(plan: &LogicalPlan) -> bool {
 }
 
 /// A union whose columns may be NULL where those of an input may be.
-fn of_inputs(plan: LogicalPlan) -> Result<LogicalPlan> {
+pub(super) fn of_inputs(plan: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Union(Union { inputs, schema }) = plan else { return Ok(plan) };
     let may_be_null = |at: usize| {
         let mut fields = inputs.iter().filter_map(|input| input.schema().fields().get(at));

@@ -202,15 +202,25 @@ impl Rules<'_> {
 
     /// `v = w` as a condition of the subquery.
     fn equal(&self, list: &InSubquery) -> Result<Expr> {
-        let outside = list.expr.as_ref().clone().map_up(|expr| match expr {
-            Expr::Column(column) => {
-                let field = self.schema.field_from_column(&column)?.clone();
-                Ok(Transformed::yes(Expr::OuterReferenceColumn(field, column)))
-            }
-            other => Ok(Transformed::no(other)),
-        })?;
-        Ok(outside.data.eq(member()))
+        Ok(outside(&list.expr, self.schema)?.eq(member()))
     }
+}
+
+/// An expression over columns of `schema` as a subquery sees it.
+pub(super) fn outside(expr: &Expr, schema: &DFSchema) -> Result<Expr> {
+    let outside = expr.clone().map_up(|expr| match expr {
+        Expr::Column(column) => {
+            let field = schema.field_from_column(&column)?.clone();
+            Ok(Transformed::yes(Expr::OuterReferenceColumn(field, column)))
+        }
+        other => Ok(Transformed::no(other)),
+    })?;
+    Ok(outside.data)
+}
+
+/// The rows in which an EXISTS looks for a row of values, and the condition for it; `None` if it looks for none.
+pub(super) fn row_looked_for(exists: &Exists) -> Option<(&Arc<LogicalPlan>, Option<Expr>)> {
+    RowIn::of(exists).map(|row| row.equality())
 }
 
 /// The value of IN or NOT IN.

@@ -34,7 +34,7 @@ pub(super) use rank::{rank_of, rank_of_parts};
 use super::along::Along;
 use super::functions::opaque;
 use super::scan::{ROW, ScanSource};
-use super::table::{CellSource, SourceLabels};
+use super::table::{CellSource, Origin};
 
 /// The plan with its rows in dimension order, with the same schema.
 pub(super) fn ordered(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
@@ -50,9 +50,8 @@ pub(super) fn labels(
     columns.map(|c| origin::labels(plan, &Expr::Column(c), state)).collect()
 }
 
-/// For each column of a plan over tables of cells that is a dimension's labels, unchanged by an expression: the labels
-/// in the order of the dimension.
-pub(super) fn sources(plan: &LogicalPlan) -> Vec<Option<SourceLabels>> {
+/// For each column of a plan over tables of cells that is one of these, unchanged by an expression: where it comes from.
+pub(super) fn sources(plan: &LogicalPlan) -> Vec<Option<Origin>> {
     let columns = plan.schema().columns().into_iter();
     columns.map(|column| origin::source(plan, &Expr::Column(column))).collect()
 }

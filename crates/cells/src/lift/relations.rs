@@ -310,6 +310,7 @@ fn cube(name: String, lowered: &Arc<Lowered>) -> Cube {
         cube.variables.push(CubeVariable {
             name,
             dims: labels.dims.iter().map(|d| d.name.clone()).collect(),
+            attrs: labels.attrs.clone(),
             cells: Cells::Planned { block: lowered.clone(), node },
         });
     }

@@ -14,7 +14,8 @@ use tessera_frontend::{ast, span_of};
 use super::calendars::is_text;
 use super::error::position_of;
 use super::names::FLOOR_DIVIDE;
-use crate::{RowsErrorKind, type_name};
+use crate::RowsErrorKind;
+use crate::error::spoken_in_casts;
 
 /// Functions that divide integers.
 const DIVIDE: [&str; 6] =
@@ -60,7 +61,7 @@ impl Sites {
                     {
                         self.casts.push(CastSite {
                             is_of_text: expr.get_type(&schema).is_ok_and(|of| is_text(&of)),
-                            to: type_name(field.data_type()),
+                            to: spoken_in_casts(&field.data_type().to_string()),
                             place: position_of(expr),
                         });
                     }

@@ -44,7 +44,7 @@ pub(crate) struct CellTable {
     /// The contents of each field of the schema.
     pub(crate) columns: Vec<Column>,
     pub(crate) schema: SchemaRef,
-    /// The attributes of labels, by their column.
+    /// The attributes of labels and of variables, by their column.
     pub(crate) attrs: BTreeMap<Arc<str>, Attrs>,
     /// The error of the first unreadable column whose name the block uses.
     pub(crate) unreadable: Option<BindError>,
@@ -57,13 +57,20 @@ pub(crate) struct Axis {
     pub(crate) len: u64,
 }
 
-/// The labels of a dimension in its order, and their attributes.
+/// Where a column comes from.
 #[derive(Debug, Clone)]
-pub struct SourceLabels {
-    /// The labels.
-    pub labels: ArrayRef,
+pub struct Origin {
+    /// The labels of its dimension, in their order; `None` for cells.
+    pub labels: Option<ArrayRef>,
     /// The attributes.
     pub attrs: Attrs,
+}
+
+impl Origin {
+    /// The attributes that labels keep where they become those of another tensor.
+    pub fn label_attrs(&self) -> Attrs {
+        self.labels.as_ref().map(|_| self.attrs.clone()).unwrap_or_default()
+    }
 }
 
 /// The names that a block uses of a cube.
@@ -135,7 +142,10 @@ impl CellTable {
             Column::Unreadable(error) if named.is_named(field.name()) => Some(error.clone()),
             _ => None,
         });
-        let attrs = cube.coords.iter().map(|c| (c.name.clone(), c.attrs.clone())).collect();
+        let variables = cube.variables.iter().chain(&cube.auxiliary);
+        let attrs = variables.map(|v| (v.name.clone(), v.attrs.clone()));
+        let labels = cube.coords.iter().map(|c| (c.name.clone(), c.attrs.clone()));
+        let attrs = attrs.chain(labels).collect();
         Ok(Self { columns, schema: Arc::new(Schema::new(fields)), axes, attrs, unreadable })
     }
 }
@@ -553,13 +563,17 @@ impl Dependence {
 }
 
 impl CellTable {
-    /// The labels of a column and their attributes; `None` for cells, and for positions, which are in order anyway.
-    pub(crate) fn source_labels(&self, column: usize) -> Option<SourceLabels> {
-        let Column::Label { values: Along::Values(labels), .. } = self.columns.get(column)? else {
-            return None;
+    /// Where a column comes from; `None` for positions, which are in order anyway.
+    pub(crate) fn origin(&self, column: usize) -> Option<Origin> {
+        let labels = match self.columns.get(column)? {
+            Column::Label { values: Along::Values(labels), .. } => Some(labels.clone()),
+            Column::Cells { .. } => None,
+            Column::Label { values: Along::Positions { .. }, .. } | Column::Unreadable(_) => {
+                return None;
+            }
         };
         let attrs = self.attrs.get(self.schema.field(column).name().as_str());
-        Some(SourceLabels { labels: labels.clone(), attrs: attrs.cloned().unwrap_or_default() })
+        Some(Origin { labels, attrs: attrs.cloned().unwrap_or_default() })
     }
 
     /// The column that an expression is, if it is one.

@@ -75,7 +75,7 @@ pub(super) fn wide<'p>(query: &Query, prepared: &'p Prepared) -> Option<Wide<'p>
     if projection.is_empty() || projection.iter().any(is_unreadable) {
         return None;
     }
-    let orders = projection.iter().map(|&i| cells.table.source_labels(i)).collect();
+    let orders = projection.iter().map(|&i| cells.table.origin(i)).collect();
     let is_label = |column: &Column| matches!(column, Column::Label { .. });
     let label = fields[columns.iter().position(is_label)?].name();
     let narrow = narrow(query, label)?;

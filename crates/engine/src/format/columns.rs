@@ -9,6 +9,7 @@ use arrow::array::{
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{self as ty, ArrowPrimitiveType, DataType, Field, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+use tessera_cells::column_type;
 use tessera_cells::lift::calendar;
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::time::{DAY_US, push_date, push_micros, split};
@@ -16,7 +17,7 @@ use tessera_planner::time::{DAY_US, push_date, push_micros, split};
 /// Key of a schema's metadata with the surface that the query was read in.
 pub const SURFACE_KEY: &str = "tessera.surface";
 
-/// The name of a column's type in JSON: NumPy's name if there is one.
+/// The name of a column's type in JSON: NumPy's name if there is one, else that of DESCRIBE.
 pub(super) fn type_name(field: &Field) -> String {
     if let Some(c) = calendar(field) {
         return DType::Datetime(c).name();
@@ -26,7 +27,23 @@ pub(super) fn type_name(field: &Field) -> String {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "string".into(),
         DataType::Timestamp(_, None) => "datetime64[us]".into(),
         DataType::Timestamp(_, Some(zone)) => format!("datetime64[us, {zone}]"),
-        other => other.to_string().to_ascii_lowercase(),
+        DataType::Duration(unit) => format!("timedelta64[{}]", unit_name(*unit)),
+        DataType::Dictionary(_, values) => {
+            type_name(&Field::new(field.name(), DataType::clone(values), true))
+        }
+        DataType::List(of) | DataType::LargeList(of) | DataType::FixedSizeList(of, _) => {
+            format!("{}[]", type_name(of))
+        }
+        _ => column_type(field),
+    }
+}
+
+fn unit_name(unit: TimeUnit) -> &'static str {
+    match unit {
+        TimeUnit::Second => "s",
+        TimeUnit::Millisecond => "ms",
+        TimeUnit::Microsecond => "us",
+        TimeUnit::Nanosecond => "ns",
     }
 }
 
@@ -302,6 +319,23 @@ mod tests {
         let noleap = tessera_cells::lift::field("t", DType::Datetime(Calendar::NoLeap), false);
         assert_eq!(texts(&t, &noleap), ["1972-03-01T00:00:00"]);
         assert_eq!(type_name(&noleap), "datetime64[us, noleap]");
+    }
+
+    #[test]
+    fn types_have_names_of_numpy_or_of_sql() {
+        let texts = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+        let list = DataType::List(Arc::new(Field::new("item", DataType::Utf8View, true)));
+        for (of, name) in [
+            (DataType::Int32, "int32"),
+            (texts, "string"),
+            (list, "string[]"),
+            (DataType::Duration(TimeUnit::Millisecond), "timedelta64[ms]"),
+            (DataType::Decimal128(10, 2), "decimal(10, 2)"),
+            (DataType::Date32, "date"),
+            (DataType::BinaryView, "binary"),
+        ] {
+            assert_eq!(type_name(&Field::new("x", of, true)), name);
+        }
     }
 
     #[test]

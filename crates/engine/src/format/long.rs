@@ -20,6 +20,7 @@ use arrow::datatypes::{self as ty, ArrowPrimitiveType, DataType, Field, Schema, 
 use std::cmp::Reverse;
 use std::sync::Arc;
 use tessera_cells::lift::field;
+use tessera_cells::spans::spanned;
 use tessera_frontend::labels::are_coordinates;
 use tessera_planner::catalog::{CoordValues, DimLabel};
 use tessera_planner::dtype::{Calendar, DType};
@@ -89,7 +90,7 @@ impl<'a> Long<'a> {
                 name = format!("{}_{suffix}", t.name);
                 suffix += 1;
             }
-            fields.push(field(&name, t.dtype, t.nullable));
+            fields.push(spanned(field(&name, t.dtype, t.nullable), t.attrs));
         }
         let mut schema = Schema::new(fields);
         if let Some(s) = surface {
@@ -221,7 +222,7 @@ fn axis(name: &str, dim: &DimLabel) -> Result<(Field, Option<ArrayRef>), Error> 
     let dtype = coord.values.dtype();
     let has_missing = (0..coord.values.len()).any(|i| coord.values.is_missing(i));
     let f = match dtype {
-        Some(d) => field(name, d, has_missing),
+        Some(d) => spanned(field(name, d, has_missing), &coord.attrs),
         None => Field::new(name, DataType::Utf8, has_missing),
     };
     let array: ArrayRef = match &coord.values {

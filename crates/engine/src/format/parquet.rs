@@ -17,6 +17,7 @@ use parquet::file::writer::SerializedFileWriter;
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
+use tessera_cells::spans::{Durations, SpanError};
 
 /// A row group ends when its encoded pages have this many bytes, so that memory does not grow with the rows.
 const GROUP_BYTES_MAX: usize = 32 << 20;
@@ -155,13 +156,20 @@ fn first_rows(batches: &mut VecDeque<RecordBatch>, mut count: usize) -> Vec<Reco
     first
 }
 
-/// Writes batches of `schema`.
+/// Writes batches of `schema`. Spans of time are durations.
 pub(super) fn write(
     schema: &SchemaRef,
-    mut batches: impl Iterator<Item = Result<RecordBatch, Error>>,
+    batches: impl Iterator<Item = Result<RecordBatch, Error>>,
     options: &ParquetOptions,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
+    // Parquet has no intervals of nanoseconds. Durations are integers there, which the Arrow schema makes durations again.
+    let durations = Durations::of(schema, true);
+    let schema = durations.as_ref().map_or(schema, Durations::schema);
+    let mut batches = batches.map(|batch| match &durations {
+        Some(durations) => durations.rows(&batch?).map_err(no_duration),
+        None => batch,
+    });
     let properties = WriterProperties::builder().set_compression(options.compression).build();
     let encoded = Encoded::default();
     let writer = ArrowWriter::try_new(encoded.clone(), schema.clone(), Some(properties));
@@ -205,6 +213,14 @@ fn too_many(e: ParquetError) -> Error {
     Error::Format { format: "parquet", reason: e.to_string(), hint }
 }
 
+/// The error for spans of time that are no durations.
+fn no_duration(e: SpanError) -> Error {
+    match e {
+        SpanError::Arrow(source) => Error::Rows { source },
+        e => Error::Format { format: "parquet", reason: e.to_string(), hint: e.hint() },
+    }
+}
+
 /// The error for a type that Parquet does not have.
 fn refused(e: ParquetError) -> Error {
     Error::Format {
@@ -218,10 +234,19 @@ fn refused(e: ParquetError) -> Error {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use arrow::array::{ArrayRef, Int64Array, ListArray, StringArray, StructArray};
+    use arrow::array::{
+        ArrayRef, AsArray, DurationNanosecondArray, Int64Array, IntervalMonthDayNanoArray,
+        ListArray, StringArray, StructArray,
+    };
     use arrow::compute::concat_batches;
-    use arrow::datatypes::Int64Type;
+    use arrow::datatypes::{
+        DataType, DurationNanosecondType, Field, Int64Type, IntervalMonthDayNano, IntervalUnit,
+        Schema,
+    };
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use tessera_cells::spans::spanned;
+
+    const HOUR_NS: i64 = 3_600_000_000_000;
 
     /// Numbers, texts with missing values, lists, and structs of both.
     fn batch(start: i64, rows: i64) -> RecordBatch {
@@ -271,6 +296,32 @@ mod tests {
         assert_eq!(groups_of_written(&many), 1);
         let large: Vec<_> = (0..9).map(|i| batch(i * 250_000, 250_000)).collect();
         assert!(groups_of_written(&large) > 1);
+    }
+
+    #[test]
+    fn spans_of_time_are_read_back_as_durations() {
+        let attrs = [("units", "hours"), ("dtype", "timedelta64[ns]")];
+        let attrs = attrs.map(|(key, of)| (key.to_string(), serde_json::Value::from(of))).into();
+        let step = spanned(Field::new("step", DataType::Int64, false), &attrs);
+        let wait = DataType::Interval(IntervalUnit::MonthDayNano);
+        let schema = Arc::new(Schema::new(vec![step, Field::new("wait", wait, true)]));
+        let write_of = |months: i32| {
+            let steps: ArrayRef = Arc::new(Int64Array::from(vec![6, 12]));
+            let wait = IntervalMonthDayNano::new(months, 1, 500);
+            let waits = IntervalMonthDayNanoArray::from(vec![Some(wait), None]);
+            let batch = RecordBatch::try_new(schema.clone(), vec![steps, Arc::new(waits)]);
+            let mut file = Vec::new();
+            let options = ParquetOptions::default();
+            write(&schema, [Ok(batch.unwrap())].into_iter(), &options, &mut file).map(|()| file)
+        };
+        let file = bytes::Bytes::from(write_of(0).unwrap());
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap();
+        let read: Vec<_> = reader.collect::<Result<_, _>>().unwrap();
+        let hours = DurationNanosecondArray::from(vec![6 * HOUR_NS, 12 * HOUR_NS]);
+        assert_eq!(read[0].column(0).as_primitive::<DurationNanosecondType>(), &hours);
+        let waits = DurationNanosecondArray::from(vec![Some(24 * HOUR_NS + 500), None]);
+        assert_eq!(read[0].column(1).as_primitive::<DurationNanosecondType>(), &waits);
+        assert!(write_of(1).unwrap_err().to_string().contains("1 months"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use futures::StreamExt;
 use sqlparser::ast::Query;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tessera_cells::lift::{CellPlan, Density, Planner, SourceLabels};
+use tessera_cells::lift::{CellPlan, Density, Origin, Planner};
 use tessera_cells::rows::Batches;
 use tessera_cells::rows::assemble::{Assemble, Assembled, Role};
 use tessera_exec::chunk::{Chunk, dense};
@@ -271,8 +271,8 @@ impl Session {
             let mut assemble =
                 Assemble::new(&schema, &roles, self.room(statement)).map_err(Error::stage)?;
             for (field, origin) in plan.orders.iter().enumerate() {
-                if let Some(origin) = origin {
-                    assemble.in_order(field, &origin.labels).map_err(Error::stage)?;
+                if let Some(labels) = origin.as_ref().and_then(|of| of.labels.as_ref()) {
+                    assemble.in_order(field, labels).map_err(Error::stage)?;
                 }
             }
             while let Some(batch) = batches.next().await {
@@ -316,11 +316,11 @@ fn counted(field: &arrow::datatypes::Field) -> Option<Calendar> {
     tessera_cells::lift::calendar(field).filter(|calendar| *calendar != Calendar::Standard)
 }
 
-/// Assembled rows as a dataset whose arrays are in memory. `origins` has the labels that are columns of the rows.
+/// Assembled rows as a dataset whose arrays are in memory. `origins` says where columns of the rows come from.
 fn dataset(
     assembled: Assembled,
     rows: &RowsToTensor,
-    origins: &[Option<SourceLabels>],
+    origins: &[Option<Origin>],
     sources: &mut Sources,
 ) -> Dataset {
     let mut names = Vec::new();
@@ -330,7 +330,7 @@ fn dataset(
             RowsColumn::Key(name) => {
                 dims.push(name.clone());
                 let origin = origins.get(at).and_then(Option::as_ref);
-                attrs.push(origin.map(|of| of.attrs.clone()).unwrap_or_default());
+                attrs.push(origin.map(Origin::label_attrs).unwrap_or_default());
             }
             RowsColumn::Value(name) => names.push(name.clone()),
         }

@@ -19,10 +19,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_cells::Error as CellsError;
-use tessera_cells::lift::{CellPlan, TensorScan};
+use tessera_cells::lift::{CellPlan, Origin, TensorScan};
 use tessera_cells::rows::{
     Batches, BoxError, IsStopped, PhysicalRows, Piece, PieceSink, RowsState, RunTensor,
 };
+use tessera_cells::spans::spanned_rows;
 use tessera_cluster::RowsTotals;
 use tessera_exec::error::Error as ExecError;
 use tessera_exec::schedule::{Stats as ExecStats, Tiling as _};
@@ -102,11 +103,11 @@ impl Session {
         statement: &Handle,
     ) -> Result<Reply, Error> {
         let plan = self.plan_cells(&mut binding, query, decision, statement).await?;
-        let sites = plan.sites.clone();
+        let (sites, origins) = (plan.sites.clone(), plan.orders.clone());
         let planned = PlannedCells::of(binding, plan);
         let (plan_s, stop) = (planned.plan_s, planned.stop.clone());
         let cells = self.physical_cells(planned, &Measured::default(), statement).await?;
-        let answer = self.rows_of_cells(cells, &stop, statement).await;
+        let answer = self.rows_of_cells(cells, &origins, &stop, statement).await;
         let answer = answer.map_err(|error| placed(error, &sites))?;
         Ok(Reply {
             answer,
@@ -115,9 +116,11 @@ impl Session {
         })
     }
 
+    /// The rows of a cell query; `origins` says where its columns come from.
     pub(super) async fn rows_of_cells(
         &self,
         cells: PhysicalCells,
+        origins: &[Option<Origin>],
         stop: &Stop,
         statement: &Handle,
     ) -> Result<Answer, Error> {
@@ -127,6 +130,7 @@ impl Session {
                 self.stream_cells(cells, stop, statement).await?;
             let memory = limit.min(self.memory_result_bytes);
             let (room, scratch) = (self.host.rows_room.clone(), self.host.scratch.clone());
+            let schema = spanned_rows(&schema, origins);
             let mut rows = RowsKept::new(schema, memory, room, scratch);
             while let Some(batch) = batches.next().await {
                 rows.push(batch.map_err(rows_error)?)?;

@@ -11,11 +11,12 @@ use arrow::datatypes::{DataType, Field, Schema};
 use sqlparser::ast::Query;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tessera_cells::column_type;
 use tessera_cells::lift::RowsFunction;
 use tessera_cells::tables::TableFormat;
 use tessera_frontend::statement::{Described, Show};
 use tessera_planner::catalog::{Coord, Dataset, Variable};
-use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::dtype::DType;
 
 /// Upper bound on the characters of a label in DESCRIBE.
 const LABEL_CHARS: usize = 64;
@@ -156,14 +157,8 @@ impl Session {
 }
 
 fn columns(schema: &Schema) -> Result<Reply, Error> {
-    let rows = schema.fields().iter().map(|f| {
-        // A time in a calendar that Arrow does not know is not shown as an integer.
-        let dtype = match tessera_cells::lift::calendar(f) {
-            Some(calendar) if calendar != Calendar::Standard => DType::Datetime(calendar).name(),
-            _ => f.data_type().to_string(),
-        };
-        [f.name(), "column", &dtype, "", "", ""].map(String::from)
-    });
+    let rows = schema.fields().iter();
+    let rows = rows.map(|f| [f.name(), "column", &column_type(f), "", "", ""].map(String::from));
     rows_of(COLUMNS, rows.collect())
 }
 

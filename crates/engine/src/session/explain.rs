@@ -237,7 +237,7 @@ impl Session {
         scans.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
         let mut rows = None;
         if what.analyze {
-            self.rows_of_cells(cells, &stop, statement).await?;
+            self.rows_of_cells(cells, &[], &stop, statement).await?;
             rows = Some(measured.rows());
             for known in &mut scans {
                 known.plan.runs = Some(measured.runs_of(&known.scan));

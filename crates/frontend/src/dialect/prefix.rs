@@ -32,6 +32,10 @@ pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
         Keyword::INTERVAL if matches!(next, Token::SingleQuotedString(_) | Token::Number(..)) => {
             Some(after(parser, |p| p.parse_interval()))
         }
+        Keyword::GROUPING if is_word(next, Keyword::SETS) => Some(after(parser, |parser| {
+            parser.advance_token();
+            sets(parser).map(Expr::GroupingSets)
+        })),
         _ if !is_call && is_reserved(keyword) => {
             let found = parser.peek_token();
             Some(parser.expected("an expression", found))
@@ -40,6 +44,8 @@ pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
         _ if !is_call => None,
         Keyword::CAST => Some(after(parser, |p| p.parse_cast_expr(CastKind::Cast))),
         Keyword::TRY_CAST => Some(after(parser, |p| p.parse_cast_expr(CastKind::TryCast))),
+        Keyword::CUBE => Some(after(parser, |p| sets(p).map(Expr::Cube))),
+        Keyword::ROLLUP => Some(after(parser, |p| sets(p).map(Expr::Rollup))),
         Keyword::EXISTS => Some(after(parser, |p| p.parse_exists_expr(false))),
         Keyword::EXTRACT => Some(after(parser, |p| p.parse_extract_expr())),
         Keyword::OVERLAY => Some(after(parser, |p| p.parse_overlay_expr())),
@@ -48,6 +54,10 @@ pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
         Keyword::POSITION => Some(after(parser, position)),
         _ => Some(after(parser, |parser| call(parser, name))),
     }
+}
+
+fn is_word(token: &Token, keyword: Keyword) -> bool {
+    matches!(token, Token::Word(word) if word.quote_style.is_none() && word.keyword == keyword)
 }
 
 /// Skips the word and parses what follows it.
@@ -70,9 +80,34 @@ fn call(parser: &mut Parser, name: Ident) -> Result<Expr, ParserError> {
 /// True if the first argument is a call of `all`, as in `where(all(x), y, z)`. sqlparser would read the word as the
 /// opposite of `DISTINCT`, which it is in `sum(ALL x)`.
 fn begins_with_all(parser: &Parser) -> bool {
-    let is_all = matches!(&parser.peek_nth_token_ref(1).token,
-        Token::Word(word) if word.quote_style.is_none() && word.keyword == Keyword::ALL);
+    let is_all = is_word(&parser.peek_nth_token_ref(1).token, Keyword::ALL);
     is_all && parser.peek_nth_token_ref(2).token == Token::LParen
+}
+
+/// The sets of `CUBE`, `ROLLUP` and `GROUPING SETS`: expressions, several of them in parentheses. sqlparser, if it
+/// [supports](Dialect::supports_group_by_expr) them, takes the parentheses of `(a)::text` for those of a set.
+fn sets(parser: &mut Parser) -> Result<Vec<Vec<Expr>>, ParserError> {
+    parser.expect_token(&Token::LParen)?;
+    let sets = parser.parse_comma_separated(|parser| match parser.maybe_parse(set)? {
+        Some(set) => Ok(set),
+        None => Ok(vec![parser.parse_expr()?]),
+    })?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(sets)
+}
+
+/// A set in parentheses; an error if what follows belongs to its expression.
+fn set(parser: &mut Parser) -> Result<Vec<Expr>, ParserError> {
+    parser.expect_token(&Token::LParen)?;
+    let exprs = parser.parse_comma_separated0(|p| p.parse_expr(), Token::RParen)?;
+    parser.expect_token(&Token::RParen)?;
+    match parser.peek_token_ref().token {
+        Token::Comma | Token::RParen => Ok(exprs),
+        _ => {
+            let found = parser.peek_token();
+            parser.expected("`,` or `)`", found)
+        }
+    }
 }
 
 fn call_of_all(parser: &mut Parser, name: Ident) -> Result<Expr, ParserError> {

@@ -122,19 +122,6 @@ fn hint(tokens: &[TokenWithSpan], at: Option<usize>, text: &str) -> Option<Strin
     if previous == Some(&Token::Mul) && *found == Token::Mul {
         return Some("power is written `^`".to_string());
     }
-    let is_grouping = |token: &TokenWithSpan| {
-        let words = [Keyword::CUBE, Keyword::ROLLUP, Keyword::SETS];
-        words.into_iter().any(|word| is_keyword(&token.token, word))
-    };
-    if *found == Token::DoubleColon
-        && previous == Some(&Token::RParen)
-        && tokens[..at].iter().any(is_grouping)
-    {
-        return Some(
-            "in CUBE, ROLLUP and GROUPING SETS, parentheses contain a list of keys: write `CUBE(a::text, b)`"
-                .to_string(),
-        );
-    }
     if previous == Some(&Token::Comma) {
         return Some("remove the comma before it".to_string());
     }

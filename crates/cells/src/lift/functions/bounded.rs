@@ -11,7 +11,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::compute::kernels::length::length;
 use arrow::datatypes::{
-    DataType, FieldRef, Float64Type, Int64Type, IntervalMonthDayNanoType, TimeUnit,
+    DataType, Field, FieldRef, Float64Type, Int64Type, IntervalMonthDayNanoType, TimeUnit,
 };
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{
@@ -90,9 +90,17 @@ impl Bounded {
 }
 
 impl ScalarUDFImpl for Bounded {
-    of_inner!(name, aliases, signature, return_type);
+    of_inner!(name, aliases, signature);
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        let taken = |of: &DataType| taken_as(self.name(), of).unwrap_or_else(|| of.clone());
+        self.inner.return_type(&types.iter().map(taken).collect::<Vec<_>>())
+    }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let fields = args.arg_fields.iter().map(|field| taken(self.name(), field));
+        let fields: Vec<FieldRef> = fields.collect();
+        let args = ReturnFieldArgs { arg_fields: &fields, ..args };
         let field = self.inner.return_field_from_args(args)?;
         match has_few_parts(field.data_type(), &mut { TYPE_MAX }) {
             true => Ok(field),
@@ -112,9 +120,32 @@ impl ScalarUDFImpl for Bounded {
         self.inner.documentation()
     }
 
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         check_size(self.name(), &args.args, args.number_rows, self.limit)?;
+        for arg in &mut args.args {
+            if let Some(of) = taken_as(self.name(), &arg.data_type()) {
+                *arg = arg.cast_to(&of, None)?;
+            }
+        }
+        for field in &mut args.arg_fields {
+            *field = taken(self.name(), field);
+        }
         self.inner.invoke_with_args(args)
+    }
+}
+
+/// The type as which a function takes an argument; `None` for its own. Series of dates are timestamps, as in FROM: their
+/// step may have hours.
+fn taken_as(name: &str, of: &DataType) -> Option<DataType> {
+    let is_series = matches!(name, "range" | "generate_series");
+    let is_date = matches!(of, DataType::Date32 | DataType::Date64);
+    (is_series && is_date).then_some(DataType::Timestamp(TimeUnit::Nanosecond, None))
+}
+
+fn taken(name: &str, field: &FieldRef) -> FieldRef {
+    match taken_as(name, field.data_type()) {
+        Some(of) => Arc::new(Field::clone(field).with_data_type(of)),
+        None => Arc::clone(field),
     }
 }
 

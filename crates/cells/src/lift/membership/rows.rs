@@ -63,6 +63,11 @@ impl<'a> RowIn<'a> {
         }
     }
 
+    /// The rows of the subquery, and the condition that the one that is looked for fulfils.
+    pub(super) fn equality(&self) -> (&'a Arc<LogicalPlan>, Option<Expr>) {
+        (self.rows, conjunction(self.equal.iter().cloned()))
+    }
+
     /// A condition for which NULL and false are the same. `negated`: the opposite of what is written.
     pub(super) fn condition(&self, negated: bool, state: &SessionState) -> Result<Expr> {
         let found = self.found()?;
@@ -84,7 +89,8 @@ impl<'a> RowIn<'a> {
     }
 
     fn found(&self) -> Result<Subquery> {
-        self.filtered(self.rows.clone(), conjunction(self.equal.iter().cloned()))
+        let (rows, equal) = self.equality();
+        self.filtered(rows.clone(), equal)
     }
 
     /// Where no row is found: the rows for which IN is NULL and not false. None of these exist if it is false.

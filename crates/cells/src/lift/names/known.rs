@@ -147,14 +147,22 @@ impl Resolve<'_> {
         })
     }
 
-    fn alone(&self, column: &mut Ident) {
+    /// Replaces a name without a relation; the new one has the relation if several have such a column.
+    fn alone(&self, column: &mut Ident) -> Option<Expr> {
         if !self.inner.is_empty() || self.known.iter().any(|known| known.has(&column.value)) {
-            return;
+            return None;
         }
-        let mut found = self.known.iter().filter_map(|known| known.other(&column.value));
-        if let (Some(own), None) = (found.next(), found.next()) {
-            column.value = own.to_string();
+        let other = |known: &Known| known.other(&column.value).map(str::to_string);
+        let mut found = self.known.iter().filter_map(|known| Some((known, other(known)?)));
+        let (Some((relation, own)), None) = (found.next(), found.next()) else { return None };
+        let is_unique = self.known.iter().filter(|known| known.has(&own)).count() == 1;
+        column.value = own;
+        if is_unique {
+            return None;
         }
+        let (value, span) = (relation.name.clone(), column.span);
+        let relation = Ident { value, quote_style: Some('"'), span };
+        Some(Expr::CompoundIdentifier(vec![relation, column.clone()]))
     }
 }
 
@@ -177,7 +185,11 @@ impl VisitorMut for Resolve<'_> {
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         match expr {
-            Expr::Identifier(column) => self.alone(column),
+            Expr::Identifier(column) => {
+                if let Some(qualified) = self.alone(column) {
+                    *expr = qualified;
+                }
+            }
             Expr::CompoundIdentifier(parts) => {
                 if let [relation, column] = parts.as_mut_slice()
                     && let Some(error) = self.qualified(relation, column)

@@ -16,7 +16,7 @@ use super::super::along::Along;
 use super::super::go_on;
 use super::super::labels::{Labels, physical};
 use super::super::scan::ScanSource;
-use super::super::table::{CellSource, CellTable, Column as CellColumn, SourceLabels};
+use super::super::table::{CellSource, CellTable, Column as CellColumn, Origin};
 
 /// A table's number in the plan, from left to right, and one of its dimensions.
 pub(super) type Axis = (usize, usize);
@@ -56,11 +56,11 @@ pub(super) fn labels(
     }
 }
 
-/// The labels of a column that is unchanged from the table of cells.
-pub(super) fn source(plan: &LogicalPlan, column: &Expr) -> Option<SourceLabels> {
+/// Where a column that is unchanged from the table of cells comes from.
+pub(super) fn source(plan: &LogicalPlan, column: &Expr) -> Option<Origin> {
     let (_, Base::Cells(cells), expr) = trace(plan, column, 0)? else { return None };
     let Expr::Column(column) = expr.unalias_nested().data else { return None };
-    cells.source_labels(cells.schema.index_of(&column.name).ok()?)
+    cells.origin(cells.schema.index_of(&column.name).ok()?)
 }
 
 /// The dimension that an expression over a scan's fields labels, with its value at each position.

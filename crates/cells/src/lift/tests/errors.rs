@@ -152,12 +152,12 @@ fn errors_are_placed_at_the_expression_at_fault() {
         (
             "SELECT k, CAST('abc' AS INT) AS x FROM {t}",
             "'abc'",
-            "type_error: cannot convert 'abc' to int32",
+            "type_error: cannot convert 'abc' to int",
         ),
         (
             "SELECT k, (300)::tinyint AS x FROM {t}",
             "300",
-            "type_error: 300 is out of range of int8",
+            "type_error: 300 is out of range of tinyint",
         ),
         (
             "SELECT v, k IN (SELECT t.k, t.s FROM {t}) AS x FROM {t} ORDER BY v",

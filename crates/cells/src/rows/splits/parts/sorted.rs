@@ -322,3 +322,75 @@ impl SortOfSplits {
         Ok(sort.sorted(0, context.clone())?.await?.evenly(before, schema, context))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use datafusion::arrow::array::{Int64Array, StringArray};
+    use datafusion::physical_expr::PhysicalSortExpr;
+    use datafusion::physical_expr::expressions::col;
+
+    /// The samples of rows from 0 on that come in batches which end at these rows, by a number or by a text.
+    fn samples(column: &str, ends: &[usize]) -> Vec<Sample> {
+        let batch = |(from, to): (usize, usize)| {
+            let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(from as i64..to as i64));
+            let texts = StringArray::from_iter_values((from..to).map(|i| format!("{i:01000}")));
+            let texts: ArrayRef = Arc::new(texts);
+            let columns = [("n", numbers, false), ("s", texts, false)];
+            RecordBatch::try_from_iter_with_nullable(columns).unwrap()
+        };
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let batches: Vec<RecordBatch> = starts.zip(ends.iter().copied()).map(batch).collect();
+        let schema = batches[0].schema();
+        let key = PhysicalSortExpr::new_default(col(column, &schema).unwrap());
+        let mut sampler = Sampler::new(Arc::new(Keys::new(&[key], &schema).unwrap()), 0);
+        sampler.see(&batches).unwrap();
+        sampler.samples(5)
+    }
+
+    #[test]
+    fn samples_follow_from_the_rows_whatever_their_batches() {
+        for column in ["n", "s"] {
+            let one = samples(column, &[9000]);
+            for ends in [&[1, 2, 4097, 9000][..], &[0, 3000, 3000, 6000, 9000], &[8999, 9000]] {
+                assert_eq!(samples(column, ends), one, "{column} {ends:?}");
+            }
+            let rows = one[0].rows as usize;
+            assert_eq!(one.len(), 9000_usize.div_ceil(rows), "{column}");
+            assert!(one.iter().all(|sample| sample.split == 5 && sample.rows as usize == rows));
+            // Those of long keys are fewer.
+            assert_eq!(rows, if column == "n" { 64 } else { 256 }, "{column}");
+        }
+        assert!(samples("n", &[0]).is_empty());
+        assert_eq!(samples("n", &[1]).len(), 1);
+    }
+
+    #[test]
+    fn samples_are_those_that_were_sent() {
+        let sampled = |samples| Sampled { samples, waiting: Mutex::default() };
+        for of in [samples("s", &[5000]), Vec::new()] {
+            let batch = sampled(of.clone()).batch().unwrap();
+            assert_eq!((batch.num_columns(), samples_of(&batch).unwrap()), (SAMPLE_COLUMNS, of));
+        }
+        let other =
+            RecordBatch::try_from_iter([("n", Arc::new(Int64Array::from(vec![1])) as ArrayRef)]);
+        assert!(samples_of(&other.unwrap()).is_err());
+    }
+
+    #[test]
+    fn bounds_are_between_parts_of_the_same_size() {
+        // 63 samples of 16 rows: the fourth parts of 1008 rows end before the samples 16, 32 and 48.
+        let all = samples("n", &[1000]);
+        let expected: Vec<Bound> = [16, 32, 48].map(|at: usize| (all[at].key.clone(), 5)).into();
+        assert_eq!(PartBounds::between(all.clone(), 4, 0).0, expected);
+        assert!(PartBounds::between(all, 1, 0).0.is_empty());
+        assert!(PartBounds::between(Vec::new(), 4, 0).0.is_empty());
+        // Equal keys are cut between splits, unless they have to be in one part.
+        let equal = |split| vec![Sample { key: vec![7], split, rows: 1 }; 2];
+        let equal: Vec<Sample> = (0..3).flat_map(equal).collect();
+        let bound = |split| (vec![7], split);
+        assert_eq!(PartBounds::between(equal.clone(), 4, 0).0, [bound(1), bound(2)]);
+        assert_eq!(PartBounds::between(equal, 4, 1).0, [bound(0)]);
+    }
+}

@@ -1,14 +1,13 @@
 //! Batches that end at the same rows, wherever the rows are computed.
 //!
 //! ```text
-//! parts of a sort    ████ ████ ██ │ ██ ████ ████ █ │ ███ ████
-//! batches            ──── ──── ─────── ──── ──── ───────  ────     all but those across the end of a part are not copied
+//! parts of a sort    ████████ █████│███ ████████ ██│██████ ███
+//! batches            ──────── ───────── ──────── ───────── ───     only those across the end of a part are copied
 //! ```
 //! All batches but the last one have one number of rows, so they follow from the rows alone. Parts that know how many
 //! rows are before them cut their own at the same rows.
 
 use datafusion::arrow::compute::concat_batches;
-use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::{DataFusionError, Result};
 use futures::stream::{self, BoxStream};
@@ -18,13 +17,11 @@ use futures::{StreamExt, TryStreamExt};
 /// multiple of `batch_rows`. Where these are batches or slices of one, they are not copied.
 pub(super) fn evenly(
     rows: BoxStream<'static, Result<RecordBatch>>,
-    schema: SchemaRef,
     from: usize,
     batch_rows: usize,
 ) -> BoxStream<'static, Result<RecordBatch>> {
     let even = Even {
         rows: Some(rows),
-        schema,
         batch_rows,
         left: batch_rows - from % batch_rows,
         held: Vec::new(),
@@ -39,7 +36,6 @@ pub(super) fn evenly(
 struct Even {
     /// `None` once they have ended.
     rows: Option<BoxStream<'static, Result<RecordBatch>>>,
-    schema: SchemaRef,
     batch_rows: usize,
     /// Rows until the batch ends.
     left: usize,
@@ -82,10 +78,10 @@ impl Even {
 
     fn joined(&mut self) -> Result<Option<RecordBatch>> {
         let mut held = std::mem::take(&mut self.held);
-        match held.len() {
-            0 | 1 => Ok(held.pop()),
-            _ => Ok(Some(concat_batches(&self.schema, &held)?)),
+        if held.len() < 2 {
+            return Ok(held.pop());
         }
+        Ok(Some(concat_batches(&held[0].schema(), &held)?))
     }
 }
 
@@ -106,8 +102,7 @@ mod tests {
     async fn cut(from: i64, ends: &[i64], batch_rows: usize) -> Vec<Vec<i64>> {
         let starts = std::iter::once(&from).chain(ends);
         let pieces: Vec<_> = starts.zip(ends).map(|(from, to)| Ok(batch(*from, *to))).collect();
-        let schema = batch(0, 0).schema();
-        let rows = evenly(stream::iter(pieces).boxed(), schema, from as usize, batch_rows);
+        let rows = evenly(stream::iter(pieces).boxed(), from as usize, batch_rows);
         let batches: Vec<RecordBatch> = rows.try_collect().await.unwrap();
         let values = |batch: &RecordBatch| {
             batch.column(0).as_primitive::<Int64Type>().values().iter().copied().collect()

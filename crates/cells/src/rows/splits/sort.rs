@@ -205,8 +205,7 @@ impl ExecutionPlan for SortSplitsExec {
     ) -> Result<SendableRecordBatchStream> {
         single::check(self.name(), partition)?;
         let sorted = self.sorted(0, context.clone())?;
-        let schema = self.schema();
-        let rows = async move { sorted.await.map(|sorted| sorted.evenly(0, schema, &context)) };
+        let rows = async move { sorted.await.map(|sorted| sorted.evenly(0, &context)) };
         let rows = limited(stream::once(rows).try_flatten().boxed(), self.limit);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }
@@ -254,7 +253,6 @@ impl Sorted {
     pub(super) fn evenly(
         self,
         from: usize,
-        schema: SchemaRef,
         context: &Arc<TaskContext>,
     ) -> BoxStream<'static, Result<RecordBatch>> {
         let batch_rows = context.session_config().batch_size().max(1);
@@ -266,7 +264,7 @@ impl Sorted {
             }
             other => other.rows(batch_rows, context),
         };
-        evenly(rows, schema, from, batch_rows)
+        evenly(rows, from, batch_rows)
     }
 }
 

@@ -135,7 +135,7 @@ impl ExecutionPlan for WindowsExec {
             context: context.clone(),
         });
         let has_parts = self.keys > 0;
-        let (schema, batch_rows) = (self.schema(), context.session_config().batch_size().max(1));
+        let batch_rows = context.session_config().batch_size().max(1);
         let rows = async move {
             let in_parts = |count, begin: Begin<RecordBatch>, each: Arc<Each>| {
                 let held = bounds("windows", &context);
@@ -161,7 +161,7 @@ impl ExecutionPlan for WindowsExec {
                     each.windowed(sorted.rows(large(&context).rows, &context), most)
                 }
             };
-            Ok::<_, DataFusionError>(evenly(rows, schema, 0, batch_rows))
+            Ok::<_, DataFusionError>(evenly(rows, 0, batch_rows))
         };
         let rows = stream::once(rows).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))

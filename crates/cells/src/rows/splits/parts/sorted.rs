@@ -317,9 +317,8 @@ impl SortOfSplits {
         before: usize,
         context: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let schema = rows.schema();
         let sort = SortSplitsExec::new(rows, self.order.clone(), None)?;
-        Ok(sort.sorted(0, context.clone())?.await?.evenly(before, schema, context))
+        Ok(sort.sorted(0, context.clone())?.await?.evenly(before, context))
     }
 }
 

@@ -10,8 +10,8 @@
 
 use super::calls::Calls;
 use super::even::evenly;
-use super::gather::{Unit, bounds, memory_of, partitions_of};
-use super::in_order::{Begin, in_order};
+use super::gather::{SPLIT_BYTES, Unit, bounds, bounds_of, memory_of, partitions_of};
+use super::in_order::{Begin, Bounds, in_order};
 use super::once::OnceExec;
 use super::parts::PartsExec;
 use super::replaced;
@@ -137,20 +137,17 @@ impl ExecutionPlan for WindowsExec {
         let has_parts = self.keys > 0;
         let batch_rows = context.session_config().batch_size().max(1);
         let rows = async move {
-            let in_parts = |count, begin: Begin<RecordBatch>, each: Arc<Each>| {
-                let held = bounds("windows", &context);
-                let begin: Begin<RecordBatch> =
-                    Box::new(move |part| each.clone().windowed(begin(part), usize::MAX));
-                in_order(count, begin, get_record_batch_memory_size, held)
-            };
             let rows = match sorted.await? {
                 Sorted::Parts(parts) if has_parts => {
                     let (count, begin) = parts.all(large(&context).rows, None);
-                    in_parts(count, begin, each)
+                    each.of_parts(count, begin, bounds("windows", &context))
                 }
                 Sorted::Elsewhere(parts) if has_parts => {
                     let count = parts.output_partitioning().partition_count();
-                    in_parts(count, partitions_of(parts, context.clone()), each)
+                    // As many as workers sort, within the memory for what is computed here.
+                    let mut held = bounds_of("windows", &parts, &context);
+                    held.turns = held.turns.min(memory_of(&context) / SPLIT_BYTES);
+                    each.of_parts(count, partitions_of(parts, context.clone()), held)
                 }
                 sorted => {
                     // A sort that merges files asks for memory as it goes on.
@@ -182,6 +179,18 @@ struct Each {
 }
 
 impl Each {
+    /// The calls over each of some parts, which have whole partitions.
+    fn of_parts(
+        self: Arc<Self>,
+        count: usize,
+        begin: Begin<RecordBatch>,
+        held: Bounds,
+    ) -> BoxStream<'static, Result<RecordBatch>> {
+        let begin: Begin<RecordBatch> =
+            Box::new(move |part| self.clone().windowed(begin(part), usize::MAX));
+        in_order(count, begin, get_record_batch_memory_size, held)
+    }
+
     /// `most` is an upper bound on the memory of a partition.
     fn windowed(
         self: Arc<Self>,

@@ -13,7 +13,8 @@ async fn batches(
     let (planned, _store) = planned(&server.state(), sql, file, spread).await;
     let found = planned.on_workers();
     let rows = planned.stream(None, never()).await.unwrap().rows;
-    let batches = rows.try_collect().await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+    let batches: Vec<RecordBatch> =
+        rows.try_collect().await.unwrap_or_else(|e| panic!("{sql}: {e}"));
     (batches, found)
 }
 

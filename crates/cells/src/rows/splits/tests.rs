@@ -243,7 +243,7 @@ pub(in crate::rows) const SORTED: [&str; 8] = [
     "SELECT s, k, v FROM t ORDER BY s DESC, k",
     "SELECT id, v FROM t ORDER BY v OFFSET 300 LIMIT 11000",
     "SELECT id, k, sum(v) OVER (PARTITION BY k), count(g) OVER (PARTITION BY k) FROM t",
-    "SELECT id, lag(v) OVER (PARTITION BY k ORDER BY id) FROM t",
+    "SELECT id, lag(v) OVER (PARTITION BY k) FROM t",
     "SELECT id, avg(v) OVER (ORDER BY v, id ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) FROM t WHERE g > 2",
 ];
 

@@ -21,7 +21,7 @@ const SPLITS: &str = "SET tessera.chunk_bytes_target = '64KiB';";
 const SMALL_SPLITS: &str = "SET tessera.chunk_bytes_target = '16KiB';";
 
 /// Statements over a table `T`. The first three have nothing but tasks of rows to run.
-const STATEMENTS: [&str; 8] = [
+const STATEMENTS: [&str; 11] = [
     "SELECT count(*) AS n, sum(v) AS s, avg(v * v) AS m FROM T WHERE k % 7 > 0",
     // Few groups.
     "SELECT g, count(*) AS n, sum(v) AS s, max(i) AS most FROM T GROUP BY g ORDER BY g",
@@ -36,7 +36,15 @@ const STATEMENTS: [&str; 8] = [
     "SELECT i, sum(v) OVER (PARTITION BY g ORDER BY i) AS s FROM T WHERE k < 9000 ORDER BY i LIMIT 11",
     // Few groups that cannot be merged.
     "SELECT g, count(DISTINCT k) AS n, median(v) AS m FROM T WHERE k > 5 GROUP BY g ORDER BY g",
+    // Sorts: workers sort the rows of each other. Keys of the second one are few.
+    "SELECT i, v FROM T WHERE k < 30000 ORDER BY v DESC, i",
+    "SELECT g, i FROM T WHERE k < 20000 ORDER BY g DESC",
+    // Windows of partitions that are sorted.
+    "SELECT i, k, sum(v) OVER (PARTITION BY k) AS s, count(v) OVER (PARTITION BY k) AS n FROM T WHERE k < 30000",
 ];
+
+/// The statements whose rows workers sort.
+const SORTED: std::ops::Range<usize> = 8..11;
 
 /// Writes the files into a directory of the cluster, and returns the table over them.
 pub(crate) fn files(cluster: &Cluster) -> String {
@@ -214,6 +222,50 @@ fn workers_group_the_rows_of_each_other() {
         assert!(shown.contains(" parts of "), "{sql}: {shown}");
     }
     cluster.is_quiet("rows that are over");
+}
+
+#[test]
+fn workers_sort_the_rows_of_each_other() {
+    let cluster = Cluster::start(3);
+    let all = statements(&files(&cluster));
+    for sql in &all[SORTED] {
+        is_same(&cluster, sql);
+        let told = explained(&cluster, "ANALYZE", "all", sql);
+        let stages = told["rows_on_workers"]["stages"].as_array().unwrap();
+        let [stage] = stages.as_slice() else { panic!("{sql}: {told}") };
+        assert!(number(stage, "parts") >= 16 && number(stage, "splits") > FILES, "{told}");
+        assert!(stage["text"].as_str().unwrap().contains("sorted by"), "{told}");
+        let ran = &told["measured"]["rows_on_workers"];
+        assert_eq!(number(ran, "tasks"), number(stage, "parts"), "{told}");
+        assert_eq!(number(ran, "done"), number(ran, "tasks"), "{told}");
+        assert_eq!((number(ran, "here"), number(ran, "lost")), (0, 0), "{told}");
+        assert!(text(&cluster, sql).contains(" parts of "), "{sql}");
+    }
+    // An Arrow file has the batches of the sort, wherever it ran.
+    let file = |name: &str| cluster.path(name);
+    let copy = |name: &str| {
+        let (settings, query) = all[SORTED.start].split_once(';').unwrap();
+        format!("{settings}; COPY ({}) TO '{}'", query.trim(), file(name).display())
+    };
+    assert_eq!(cluster.query(&copy("there.arrow")).status, 200);
+    cluster.alone(&copy("here.arrow"));
+    assert!(fs::read(file("there.arrow")).unwrap() == fs::read(file("here.arrow")).unwrap());
+    cluster.is_quiet("rows that are over");
+}
+
+#[test]
+fn a_worker_that_dies_while_rows_are_sorted_costs_time_only() {
+    // With its samples, with rows that it retains, and with those of a task.
+    for point in ["rows.part=abort@1", "rows.part=abort@9", "rows.batch=abort@3"] {
+        let Some(cluster) = failing(2, 1, point) else { return };
+        let all = statements(&files(&cluster));
+        for sql in &all[SORTED] {
+            is_same(&cluster, sql);
+        }
+        assert!(cluster.events().contains(&"lost".to_owned()), "{:?}", cluster.events());
+        assert_eq!(cluster.alive().len(), 2, "{point}");
+        cluster.is_quiet("rows that are over");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //! A task is deterministic: the batches of a later attempt are those of the first one. So each batch is yielded once and
 //! whole, whatever happens to workers. Only the message `Done` proves that all batches have come.
 //!
-//! Tasks that group rows by parts read them from workers that keep them ([`exchange`]).
+//! Tasks that group or sort rows by parts read them from workers that keep them ([`exchange`]).
 //!
 //! What computes rows is not known here: requests and batches are bytes ([`crate::wire::RowsOrder`]). The tasks that a
 //! worker ran when it died are suspect, like the operands of orders ([`crate::drive::suspects`]).

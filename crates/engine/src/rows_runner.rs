@@ -43,8 +43,9 @@ impl RowsRunner for Runner {
     }
 
     fn part(&self, ask: RowsAsk) -> BoxStream<'static, Result<Bytes, Error>> {
-        let RowsAsk { query, stage, from, to, part, header, plan } = ask;
-        let answer = self.0.part(RowsPartStart { query, stage, from, to, part, header, plan });
+        let RowsAsk { query, stage, from, to, part, header, plan, bounds } = ask;
+        let start = RowsPartStart { query, stage, from, to, part, header, plan, bounds };
+        let answer = self.0.part(start);
         answer.map(|message| message.and_then(|message| sent(message, "rows.part"))).boxed()
     }
 
@@ -76,8 +77,8 @@ impl RowsHolders for Others {
         address: &str,
         part: RowsPartStart,
     ) -> BoxStream<'static, Result<Bytes, HolderFault>> {
-        let RowsPartStart { query, stage, from, to, part, header, plan } = part;
-        let ask = RowsAsk { query, stage, from, to, part, header, plan };
+        let RowsPartStart { query, stage, from, to, part, header, plan, bounds } = part;
+        let ask = RowsAsk { query, stage, from, to, part, header, plan, bounds };
         let (peers, address) = (self.peers.clone(), address.to_owned());
         let mut call = JoinSet::new();
         let called = async move {

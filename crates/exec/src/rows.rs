@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   first byte   0 piece of a batch · 1 last piece of one batch · 2 RowsRuns · 3 RowsDone · 4 the stage is unknown
-//!                5 RowsPart, before the batches of a part that a worker keeps for another one
+//!                5 RowsPart, before the batches of a part that a worker keeps for another one, or of its samples
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,8 @@ pub struct RowsPart {
     pub rows: u64,
     /// Bytes of their values.
     pub bytes: u64,
+    /// Rows of the parts before that this worker keeps.
+    pub before: u64,
 }
 
 /// What a task has done so far.

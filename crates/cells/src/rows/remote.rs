@@ -34,6 +34,9 @@
 //! of the keys. For the latter each worker keeps the rows of some splits by parts, and a task groups a part with its rows
 //! from all workers ([`worker`]). Those pay with two workers or more, and whether or not the part leaves out rows: they do
 //! not pass the server. With one worker, the rows of each split come from there, and the server groups them.
+//!
+//! Sorts, and those below windows, have parts between bounds, and a task sorts a part with its rows from all workers, under
+//! the same conditions. The server reads the parts in order and computes the windows.
 
 mod channel;
 mod codec;
@@ -53,7 +56,7 @@ pub use worker::{
 
 use super::splits::{
     Apart, FirstExec, KeysExec, RowsThreads, SPLIT_BYTES, apart, over_part, over_parts, over_rows,
-    part_below, parts_below, rows_below,
+    over_sorted, part_below, parts_below, rows_below, sorted_below,
 };
 use super::{BoxError, IsStopped, RowsRuntime};
 use crate::walk::Walk;
@@ -148,7 +151,7 @@ pub struct RowsStage {
     pub stage: u32,
     /// Its splits, each a task unless there are parts.
     pub splits: usize,
-    /// The parts of the keys of many groups, each a task, which read the rows of the splits from all workers.
+    /// The parts of many groups or of sorted rows, each a task, which read the rows of the splits from all workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<usize>,
     /// Bytes of the files that the splits read.
@@ -215,7 +218,7 @@ struct Part {
     number: u32,
     /// The part, with a partition for each task.
     template: Arc<dyn ExecutionPlan>,
-    /// Its tasks: the splits, or the parts of the keys of groups.
+    /// Its tasks: the splits, or the parts of groups or of sorted rows.
     tasks: usize,
     /// For the latter, the splits whose rows workers keep; otherwise 0.
     kept: usize,
@@ -279,6 +282,14 @@ impl Spreading {
         let filled = filled_in(&plan)?;
         // From above: a part that goes takes those below it along.
         plan.map_down(|node| {
+            if self.exchanges()
+                && let Some(parts) = sorted_below(&node)?
+                && let Some(part) =
+                    self.part(parts.clone(), parts.count_splits(), &filled, state)?
+            {
+                let remote = Arc::new(RemoteExec::new(part, false));
+                return over_sorted(&node, remote).map(Transformed::yes);
+            }
             let mut node = Transformed::no(node);
             if let Some(below) = part_below(&node.data)?
                 && let Some(part) = self.part(below.part, 0, &filled, state)?
@@ -306,7 +317,7 @@ impl Spreading {
         .map(|t| t.data)
     }
 
-    /// True if workers group the rows of each other.
+    /// True if workers group and sort the rows of each other.
     fn exchanges(&self) -> bool {
         self.spread.all || self.spread.peers.workers() > 1
     }
@@ -338,7 +349,7 @@ impl Spreading {
             Err(Stays(reason)) => {
                 tracing::debug!(splits, bytes, reason, "a part of the rows stays on the server");
                 let (stay, mut found) = (RowsStay { splits, bytes, reason }, self.lock());
-                // Groups of splits, and the rows of these, mostly stay for one reason.
+                // Groups of splits, and the rows of these, mostly stay for one reason, and so do sorts and their input.
                 if found.stay.last() != Some(&stay) {
                     found.stay.push(stay);
                 }

@@ -12,12 +12,14 @@
 //! of their floats follow from the data alone, whatever the number of threads.
 
 mod calls;
+mod even;
 mod exact;
 mod first;
 mod gather;
 mod grace;
 mod groups;
 mod in_order;
+mod key_bounds;
 mod key_filter;
 pub(super) mod keys;
 mod last;
@@ -59,7 +61,10 @@ pub(super) use grace::{JoinRules, with_grace_joins};
 use groups::GroupsExec;
 use key_filter::Applied;
 pub(super) use key_filter::{Keys, KeysExec, has_rare_keys};
-pub(super) use parts::{ArrivingPart, PARTS, PartsExec, aggregate_over};
+pub(super) use parts::{
+    ArrivingPart, PARTS, PartBounds, PartsExec, SAMPLE_COLUMNS, Sample, Sampled, aggregate_over,
+    samples_of,
+};
 pub(super) use scatter::Scattered;
 use sort::SortSplitsExec;
 use std::sync::Arc;
@@ -171,6 +176,38 @@ pub(super) fn over_parts(
     match node.downcast_ref::<GroupsExec>() {
         Some(groups) => Ok(Arc::new(groups.with_parts(parts))),
         None => internal_err!("{} groups no parts", node.name()),
+    }
+}
+
+/// The parts of a sort, which may be computed elsewhere; `None` for operators without one, or without splits.
+///
+/// # Errors
+/// DataFusion's.
+pub(super) fn sorted_below(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<PartsExec>>> {
+    let parts = if let Some(sort) = node.downcast_ref::<SortSplitsExec>() {
+        sort.parts(0)?
+    } else if let Some(windows) = node.downcast_ref::<WindowsExec>() {
+        windows.parts()?
+    } else {
+        None
+    };
+    Ok(parts.map(Arc::new))
+}
+
+/// The operator over the parts of its sort, each of which is sorted elsewhere.
+///
+/// # Errors
+/// An operator without a sort.
+pub(super) fn over_sorted(
+    node: &Arc<dyn ExecutionPlan>,
+    parts: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    if let Some(sort) = node.downcast_ref::<SortSplitsExec>() {
+        return Ok(Arc::new(sort.over_parts(parts)?));
+    }
+    match node.downcast_ref::<WindowsExec>() {
+        Some(windows) => Ok(Arc::new(windows.over_parts(parts)?)),
+        None => internal_err!("{} sorts nothing", node.name()),
     }
 }
 

@@ -176,7 +176,7 @@ impl RowsPlan {
             exchange.here.replace(reason.to_owned())
         };
         if before.is_none() {
-            let what = format!("the server groups its rows: {reason}");
+            let what = format!("the server computes its parts: {reason}");
             self.cluster.registry().note("no_rows", None, Some(&self.statement), what);
         }
     }

@@ -134,7 +134,8 @@ fn messages_are_those_of_the_protocol() {
     let RowsOrder { query, stage, header, plan, .. } = order.clone();
     let holders = vec![RowsHolder { from: 0, to: 3, address: Some("a".into()) }];
     tracer.trace_value(&mut samples, &RowsOrder { holders, ..order }).unwrap();
-    let ask = RowsAsk { query, stage, from: 0, to: 3, part: 7, header, plan };
+    let (part, bounds) = (Some(7), plan.clone());
+    let ask = RowsAsk { query, stage, from: 0, to: 3, part, header, plan, bounds };
     tracer.trace_value(&mut samples, &ask).unwrap();
     tracer.trace_value(&mut samples, &RowsPart::default()).unwrap();
     tracer.trace_value(&mut samples, &RowsRuns::default()).unwrap();

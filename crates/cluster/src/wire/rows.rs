@@ -42,7 +42,7 @@ pub struct RowsHolder {
     pub address: Option<String>,
 }
 
-/// Asks a worker for a part of the rows that it keeps, or is to compute and keep.
+/// Asks a worker for a part of the rows that it keeps, or is to compute and keep, or for samples of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowsAsk {
     /// See [`RowsOrder::query`].
@@ -53,14 +53,17 @@ pub struct RowsAsk {
     pub from: u32,
     /// The split after the last one.
     pub to: u32,
-    /// The part.
-    pub part: u32,
+    /// The part; `None` asks for samples of the rows, by which the bounds between parts are chosen.
+    pub part: Option<u32>,
     /// See [`RowsOrder::header`].
     #[serde(with = "one")]
     pub header: Bytes,
     /// See [`RowsOrder::plan`].
     #[serde(with = "optional")]
     pub plan: Option<Bytes>,
+    /// The bounds between parts, if there are any, for a worker that does not know them.
+    #[serde(with = "optional")]
+    pub bounds: Option<Bytes>,
 }
 
 /// Names the rows of a statement that is over.

@@ -29,7 +29,7 @@ pub trait RowsRunner: Send + Sync {
     /// on any runtime of tokio.
     fn start(&self, order: RowsOrder) -> BoxStream<'static, Result<Bytes, Error>>;
 
-    /// Yields a part of the rows that this worker keeps, as [`RowsRunner::start`] yields those of a task.
+    /// Yields a part of the rows that this worker keeps, or samples, as [`RowsRunner::start`] yields the rows of a task.
     fn part(&self, ask: RowsAsk) -> BoxStream<'static, Result<Bytes, Error>>;
 
     /// Ends the tasks of a statement that is over, and drops its stages. Unknown statements are ignored.
@@ -142,7 +142,10 @@ impl Rows {
         if ask.plan.is_none() && !runner.knows(ask.query, ask.stage) {
             return Ok(lacks());
         }
-        let what = format!("rows, part {} of stage {}", ask.part, ask.stage);
+        let what = match ask.part {
+            Some(part) => format!("rows, part {part} of stage {}", ask.stage),
+            None => format!("rows, samples of stage {}", ask.stage),
+        };
         Ok(faults(what, runner.part(ask)))
     }
 

@@ -259,7 +259,7 @@ fn short(reason: &str) -> String {
 /// An operator of ours.
 #[derive(Clone, PartialEq, Message)]
 struct Operator {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7")]
     kind: Option<Kind>,
 }
 
@@ -277,6 +277,8 @@ enum Kind {
     Scan(Box<scans::Scan>),
     #[prost(message, tag = "6")]
     Parts(Box<GroupParts>),
+    #[prost(message, tag = "7")]
+    SortedParts(SortedParts),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -320,17 +322,63 @@ struct GroupParts {
     parts: u64,
 }
 
+#[derive(Clone, PartialEq, Message)]
+struct SortedParts {
+    #[prost(message, repeated, tag = "1")]
+    order: Vec<protobuf::PhysicalSortExprNode>,
+    #[prost(uint64, tag = "2")]
+    whole: u64,
+    #[prost(uint64, tag = "3")]
+    parts: u64,
+}
+
+/// The number of parts that came.
+fn count(parts: u64) -> Result<usize> {
+    let parts = usize::try_from(parts).ok().filter(|parts| PARTS.contains(parts));
+    parts.ok_or_else(|| broken("parts"))
+}
+
 impl RowsCodec {
     fn parts(
         &self,
         parts: &PartsExec,
         converter: &dyn PhysicalProtoConverterExtension,
-    ) -> Result<GroupParts> {
-        let aggregate = parts.aggregate();
+    ) -> Result<Kind> {
+        let count = parts.parts() as u64;
+        if let Some((order, whole)) = parts.order() {
+            let order = serialize_physical_sort_exprs(order.iter().cloned(), self, converter)?;
+            return Ok(Kind::SortedParts(SortedParts { order, whole: whole as u64, parts: count }));
+        }
+        let aggregate =
+            parts.aggregate().ok_or_else(|| self.refuse("parts without groups".into()))?;
         let none = Arc::new(EmptyExec::new(aggregate.input().schema()));
         let aggregate: Arc<dyn ExecutionPlan> = Arc::new(aggregate_over(aggregate, none)?);
         let aggregate = Some(converter.execution_plan_to_proto(&aggregate, self)?);
-        Ok(GroupParts { aggregate, parts: parts.parts() as u64 })
+        Ok(Kind::Parts(Box::new(GroupParts { aggregate, parts: count })))
+    }
+
+    fn sorted_parts_of(
+        &self,
+        sent: &SortedParts,
+        input: Arc<dyn ExecutionPlan>,
+        session: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let order = self.order_of(&sent.order, &input, session, converter)?;
+        let whole = usize::try_from(sent.whole).map_err(|_| broken("parts"))?;
+        Ok(Arc::new(PartsExec::sorted(input, order, whole, count(sent.parts)?)?))
+    }
+
+    fn order_of(
+        &self,
+        sent: &[protobuf::PhysicalSortExprNode],
+        input: &Arc<dyn ExecutionPlan>,
+        session: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<LexOrdering> {
+        let context = PhysicalPlanDecodeContext::new(session, self);
+        let order = parse_physical_sort_exprs(sent, &context, &input.schema(), converter)?;
+        LexOrdering::new(order).ok_or_else(|| broken("an order"))
     }
 
     fn parts_of(
@@ -345,9 +393,7 @@ impl RowsCodec {
         let aggregate = converter.proto_to_execution_plan(aggregate, &context)?;
         let aggregate =
             aggregate.downcast_ref::<AggregateExec>().ok_or_else(|| broken("groups"))?;
-        let parts = usize::try_from(sent.parts).ok().filter(|parts| PARTS.contains(parts));
-        let parts = parts.ok_or_else(|| broken("parts"))?;
-        Ok(Arc::new(PartsExec::new(aggregate_over(aggregate, input)?, parts)))
+        Ok(Arc::new(PartsExec::new(aggregate_over(aggregate, input)?, count(sent.parts)?)))
     }
 
     fn first(
@@ -387,9 +433,7 @@ impl RowsCodec {
         session: &TaskContext,
         converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let context = PhysicalPlanDecodeContext::new(session, self);
-        let order = parse_physical_sort_exprs(&sent.order, &context, &input.schema(), converter)?;
-        let order = LexOrdering::new(order).ok_or_else(|| broken("an order"))?;
+        let order = self.order_of(&sent.order, &input, session, converter)?;
         let rows = usize::try_from(sent.rows).map_err(|_| broken("a limit"))?;
         Ok(Arc::new(FirstExec::new(SortExec::new(order, input).with_fetch(Some(rows)))))
     }
@@ -457,7 +501,7 @@ impl PhysicalExtensionCodec for RowsCodec {
         } else if let Some(keys) = node.downcast_ref::<KeysExec>() {
             Kind::Keys(Box::new(self.keys(keys.keys(), converter)?))
         } else if let Some(parts) = node.downcast_ref::<PartsExec>() {
-            Kind::Parts(Box::new(self.parts(parts, converter)?))
+            self.parts(parts, converter)?
         } else {
             return Err(self.refuse(node.name().to_string()));
         };
@@ -483,6 +527,9 @@ impl PhysicalExtensionCodec for RowsCodec {
             Kind::Keys(sent) => self.keys_of(*sent, one(inputs)?, session, converter),
             Kind::Scan(sent) => scans::decoded(self, *sent, session, converter),
             Kind::Parts(sent) => self.parts_of(&sent, one(inputs)?, session, converter),
+            Kind::SortedParts(sent) => {
+                self.sorted_parts_of(&sent, one(inputs)?, session, converter)
+            }
         }
     }
 

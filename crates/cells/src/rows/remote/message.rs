@@ -14,6 +14,7 @@
 //!
 //! [`RowsDone`] follows the last batch when the task was joined. Nothing else proves that a task has sent all of its rows.
 
+use crate::rows::splits::PartBounds;
 use bytes::Bytes;
 use datafusion::arrow::buffer::Buffer;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -92,6 +93,16 @@ pub(super) fn runs(runs: &RowsRuns) -> Result<Bytes> {
 /// Says what follows of a part.
 pub(super) fn part(part: &RowsPart) -> Result<Bytes> {
     Ok(to_postcard(vec![ROWS_PART], part)?.into())
+}
+
+/// The bounds between the parts of a sort, for workers that keep rows.
+pub(super) fn bounds(bounds: &PartBounds) -> Result<Bytes> {
+    Ok(to_postcard(Vec::new(), bounds)?.into())
+}
+
+/// The bounds of [`bounds`].
+pub(super) fn bounds_of(bytes: &[u8]) -> Result<PartBounds> {
+    from_postcard(bytes)
 }
 
 /// Says that a task has sent all of its rows.
@@ -331,7 +342,7 @@ mod tests {
         assert_eq!(Answer::read(super::runs(&runs).unwrap()).unwrap(), Answer::Runs(runs));
         let request = Request { tasks: 3, batch_rows: 8192, engine: "55.2.0".into() };
         assert_eq!(Request::read(&request.write().unwrap()).unwrap(), request);
-        let part = RowsPart { rows: 7, bytes: 1 << 30 };
+        let part = RowsPart { rows: 7, bytes: 1 << 30, before: 9 };
         assert_eq!(Answer::read(super::part(&part).unwrap()).unwrap(), Answer::Part(part));
         assert_eq!(Answer::read(super::lacks()).unwrap(), Answer::Lacks);
         for message in [&b""[..], &[9], &[ROWS_DONE], &[ROWS_PART]] {

@@ -2,6 +2,7 @@
 //! Statements with parts on workers in one process, without a network.
 
 mod groups;
+mod sorts;
 
 use super::message::{Answer, Request};
 use super::*;

@@ -1,12 +1,10 @@
 //! Batches of one number of rows.
 //!
-//! Sums of floats without groups, and sketches, depend on the ends of batches. Those of a sort depend on its runs, which
-//! end where memory does, and on whether rows went to files; those of a window are the sort's.
+//! Sums of floats without groups, and sketches, depend on the ends of batches. Our sorts and windows end them at the same
+//! rows in each run ([`super::even`]); those of DataFusion's sort depend on memory, and on whether rows went to files.
 
-use super::WindowsExec;
 use super::gather::exactly;
 use super::grace::JoinRules;
-use super::sort::SortSplitsExec;
 use crate::rows::single::{self, only_input, shown_by_name, usual};
 use crate::walk::Walk;
 use datafusion::common::tree_node::Transformed;
@@ -18,7 +16,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
 use std::sync::Arc;
 
-/// The plan, whose sorts and windows yield batches that end at the same rows in each run, if bits depend on that.
+/// The plan, whose sorts yield batches that end at the same rows in each run, if bits depend on that.
 ///
 /// # Errors
 /// DataFusion's.
@@ -30,9 +28,8 @@ pub(in crate::rows) fn with_exact_sorts(
         return Ok(plan);
     }
     plan.map_up(|node| {
-        let is_sort = node.is::<SortSplitsExec>() || node.is::<SortExec>();
         let is_whole = node.output_partitioning().partition_count() == 1;
-        if !is_whole || !(is_sort || node.is::<WindowsExec>()) {
+        if !is_whole || !node.is::<SortExec>() {
             return Ok(Transformed::no(node));
         }
         let exact: Arc<dyn ExecutionPlan> = Arc::new(ExactExec { input: node });

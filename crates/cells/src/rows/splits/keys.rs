@@ -170,6 +170,22 @@ impl Keys {
         Ok(numbers)
     }
 
+    /// As [`Keys::of_rows`]. If `whole` is not 0, only the first `whole` keys count: the bits of the others are 0.
+    pub(super) fn first_of_rows(&self, batch: &RecordBatch, whole: usize) -> Result<RowKeys> {
+        let behind = self.bits_behind(whole);
+        Ok(match self.of_rows(batch)? {
+            RowKeys::Narrow(mut keys) => {
+                keys.iter_mut().for_each(|key| *key = *key >> behind << behind);
+                RowKeys::Narrow(keys)
+            }
+            RowKeys::Wide(mut keys) => {
+                keys.iter_mut().for_each(|key| *key = *key >> behind << behind);
+                RowKeys::Wide(keys)
+            }
+            bytes @ RowKeys::Bytes(_) => bytes,
+        })
+    }
+
     /// Sorts the keys of some batches, numbered from 0.
     pub(super) fn run(&self, batches: &[RecordBatch]) -> Result<Run> {
         let columns = |batch: &RecordBatch| {
@@ -213,6 +229,15 @@ impl Keys {
         // Entries come in the order of their places.
         radix::sort(&mut sorted);
         Ok(sorted)
+    }
+
+    /// The bytes of a key that is a number.
+    pub(super) fn number_bytes(&self) -> Option<usize> {
+        match self.kind {
+            Kind::Narrow(_) => Some(8),
+            Kind::Wide(_) => Some(16),
+            Kind::Bytes(_) => None,
+        }
     }
 
     /// True if runs can be cut where the first `keys` keys change.

@@ -1,4 +1,4 @@
-//! Groups of the parts of the keys.
+//! Groups of the parts of the keys, and sorted rows of the parts of their order.
 //!
 //! ```text
 //! server   GroupsExec                      many groups
@@ -7,7 +7,13 @@
 //!                splits                    each worker distributes some of them to parts, once
 //! ```
 //! A part has its rows in the order of the splits, whoever distributes them and wherever it is grouped. A part of many
-//! bytes is scattered once more, so that its groups need little memory; this follows from the data.
+//! bytes is scattered once more, so that its groups need little memory; this follows from the data. Sorts and windows have
+//! parts between bounds, which the rows of all splits decide ([`sorted`]).
+
+mod sorted;
+mod waiting;
+
+pub(in crate::rows) use sorted::{PartBounds, SAMPLE_COLUMNS, Sample, Sampled, samples_of};
 
 use super::groups::{keys, over};
 use super::once::OnceExec;
@@ -16,11 +22,15 @@ use super::scatter::{Lists, Scatter, Scattered, scattered};
 use crate::rows::single::{only_input, properties, usual};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::RandomState;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{internal_datafusion_err, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, EmissionType, apply_expression_roots,
+};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
@@ -28,6 +38,7 @@ use datafusion::physical_plan::{
 };
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
+use sorted::SortOfSplits;
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -134,19 +145,21 @@ fn in_memory(
     groups.map(checked).boxed()
 }
 
-/// The rows of a part that come from elsewhere, once: an extension of the configuration with which it is grouped.
+/// The rows of a part that come from elsewhere, once: an extension of the configuration with which it is computed.
 pub(in crate::rows) struct ArrivingPart {
     bytes: usize,
+    before: usize,
     rows: Mutex<Option<BoxStream<'static, Result<RecordBatch>>>>,
 }
 
 impl ArrivingPart {
-    /// Rows with so many bytes of values, in the order of the splits.
+    /// Rows with so many bytes of values, in the order of the splits. The parts before have so many rows.
     pub(in crate::rows) fn new(
         bytes: usize,
+        before: usize,
         rows: BoxStream<'static, Result<RecordBatch>>,
     ) -> Self {
-        ArrivingPart { bytes, rows: Mutex::new(Some(rows)) }
+        ArrivingPart { bytes, before, rows: Mutex::new(Some(rows)) }
     }
 
     fn take(&self) -> Result<BoxStream<'static, Result<RecordBatch>>> {
@@ -155,87 +168,260 @@ impl ArrivingPart {
     }
 }
 
-/// Groups with a partition for each part of their keys.
+/// What is computed of the rows of a part.
+#[derive(Debug, Clone)]
+enum Work {
+    /// Their groups. The aggregate has the splits as its input.
+    Groups(Box<AggregateExec>),
+    /// The rows, sorted.
+    Sort(SortOfSplits),
+}
+
+/// A partition for each part of the keys of groups, or for each part of the order of sorted rows.
 #[derive(Debug)]
 pub(in crate::rows) struct PartsExec {
-    /// The aggregate, with the splits as its input.
-    aggregate: AggregateExec,
+    work: Work,
     parts: usize,
     /// The rows of all splits, where this process distributes them all.
     here: Arc<OnceCell<Arc<Scattered>>>,
     properties: Arc<PlanProperties>,
 }
 
+/// The properties of so many parts of rows. Constants and equal columns remain.
+fn of_parts(known: &EquivalenceProperties, parts: usize) -> Arc<PlanProperties> {
+    let mut known = known.clone();
+    known.clear_orderings();
+    Arc::new(PlanProperties::new(
+        known,
+        Partitioning::UnknownPartitioning(parts),
+        EmissionType::Final,
+        Boundedness::Bounded,
+    ))
+}
+
 impl PartsExec {
+    /// The groups of parts.
     pub(in crate::rows) fn new(aggregate: AggregateExec, parts: usize) -> Self {
-        let mut known = aggregate.properties().equivalence_properties().clone();
-        known.clear_orderings();
-        let properties = Arc::new(PlanProperties::new(
-            known,
-            Partitioning::UnknownPartitioning(parts),
-            EmissionType::Final,
-            Boundedness::Bounded,
-        ));
-        PartsExec { aggregate, parts, here: Arc::default(), properties }
+        let properties = of_parts(aggregate.properties().equivalence_properties(), parts);
+        let work = Work::Groups(Box::new(aggregate));
+        PartsExec { work, parts, here: Arc::default(), properties }
     }
 
-    /// The aggregate over splits.
-    pub(in crate::rows) fn aggregate(&self) -> &AggregateExec {
-        &self.aggregate
+    /// The parts of sorted rows, of which one has all rows whose first `whole` keys are equal.
+    ///
+    /// # Errors
+    /// Keys that cannot be compared, or not by the first ones.
+    pub(in crate::rows) fn sorted(
+        input: Arc<dyn ExecutionPlan>,
+        order: LexOrdering,
+        whole: usize,
+        parts: usize,
+    ) -> Result<Self> {
+        let properties = of_parts(input.equivalence_properties(), parts);
+        let sort = SortOfSplits { input, order, whole };
+        if whole > 0 && !sort.keys()?.can_cut(whole) {
+            return internal_err!("sorted rows cannot be cut where {whole} keys change");
+        }
+        Ok(PartsExec { work: Work::Sort(sort), parts, here: Arc::default(), properties })
     }
 
-    /// The parts of the groups.
+    /// The aggregate over splits, if parts are grouped.
+    pub(in crate::rows) fn aggregate(&self) -> Option<&AggregateExec> {
+        match &self.work {
+            Work::Groups(aggregate) => Some(aggregate),
+            Work::Sort(_) => None,
+        }
+    }
+
+    /// The order of the rows, and the first keys by which parts are whole, if parts are sorted.
+    pub(in crate::rows) fn order(&self) -> Option<(&LexOrdering, usize)> {
+        match &self.work {
+            Work::Groups(_) => None,
+            Work::Sort(sort) => Some((&sort.order, sort.whole)),
+        }
+    }
+
+    /// The parts.
     pub(in crate::rows) fn parts(&self) -> usize {
         self.parts
     }
 
+    fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        match &self.work {
+            Work::Groups(aggregate) => aggregate.input(),
+            Work::Sort(sort) => &sort.input,
+        }
+    }
+
     /// The splits whose rows are distributed to parts.
     pub(in crate::rows) fn count_splits(&self) -> usize {
-        self.aggregate.input().output_partitioning().partition_count()
+        self.input().output_partitioning().partition_count()
     }
 
     /// The columns of the splits.
     pub(in crate::rows) fn columns(&self) -> usize {
-        self.aggregate.input().schema().fields().len()
+        self.input().schema().fields().len()
     }
 
-    /// Distributes the rows of some of the splits to the parts.
+    /// Fails unless there are some splits, which exist.
+    fn check(&self, splits: &Range<usize>) -> Result<()> {
+        if splits.start >= splits.end || splits.end > self.count_splits() {
+            let all = self.count_splits();
+            return internal_err!("splits {} to {} of {all}", splits.start, splits.end);
+        }
+        Ok(())
+    }
+
+    /// Chooses samples of the rows of some splits, for the bounds of parts.
+    ///
+    /// # Errors
+    /// Those of the splits; splits that do not exist; parts without bounds.
+    pub(in crate::rows) async fn sampled(
+        &self,
+        splits: Range<usize>,
+        context: &Arc<TaskContext>,
+    ) -> Result<Sampled> {
+        self.check(&splits)?;
+        match &self.work {
+            Work::Groups(_) => internal_err!("parts of groups have no bounds"),
+            Work::Sort(sort) => sort.sampled(splits, context).await,
+        }
+    }
+
+    /// The bounds of the parts, by the samples of all splits.
+    ///
+    /// # Errors
+    /// Parts without bounds.
+    pub(in crate::rows) fn bounds(&self, samples: Vec<Sample>) -> Result<PartBounds> {
+        match &self.work {
+            Work::Groups(_) => internal_err!("parts of groups have no bounds"),
+            Work::Sort(sort) => Ok(sort.bounds(samples, self.parts)),
+        }
+    }
+
+    /// Distributes the rows of some of the splits to the parts. Those of a sort have bounds; their rows are not computed
+    /// again if they wait since they were sampled.
     ///
     /// # Errors
     /// Those of the splits; splits that do not exist.
     pub(in crate::rows) async fn scattered(
         &self,
         splits: Range<usize>,
+        bounds: Option<&PartBounds>,
+        sampled: Option<&Sampled>,
         context: &Arc<TaskContext>,
     ) -> Result<Arc<Scattered>> {
-        if splits.start >= splits.end || splits.end > self.count_splits() {
-            let all = self.count_splits();
-            return internal_err!("splits {} to {} of {all}", splits.start, splits.end);
-        }
-        let input = self.aggregate.input().clone();
-        let scatter = Scatter::by_keys(keys(&self.aggregate), self.parts, STATE);
+        self.check(&splits)?;
+        let aggregate = match (&self.work, bounds) {
+            (Work::Groups(aggregate), _) => aggregate,
+            (Work::Sort(sort), Some(bounds)) => {
+                let bounds = (bounds, self.parts);
+                return sort.scattered(splits, bounds, sampled, context).await.map(Arc::new);
+            }
+            (Work::Sort(_), None) => return internal_err!("the bounds of parts are not known"),
+        };
+        let input = aggregate.input().clone();
+        let scatter = Scatter::by_keys(keys(aggregate), self.parts, STATE);
         let mut lists = Lists::new(input.schema(), scatter, KEPT_SHARE, context);
         lists.read(input, splits, context).await?;
         Ok(Arc::new(lists.finish()?))
+    }
+
+    /// The groups of a part.
+    fn groups(
+        &self,
+        aggregate: &AggregateExec,
+        part: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let arriving = context.session_config().get_extension::<ArrivingPart>();
+        let groups = Arc::new(PartGroups {
+            aggregate: aggregate.clone(),
+            context: context.clone(),
+            may_spill: arriving.is_none(),
+        });
+        if let Some(arriving) = arriving {
+            let rows = arriving.take()?;
+            let rows = OnceExec::new(properties(aggregate.input().schema()), rows);
+            let begun = groups.of_rows(arriving.bytes, Arc::new(rows), 0);
+            return Ok(stream::once(begun).try_flatten().boxed());
+        }
+        let (here, parts) = (self.here.clone(), self.parts);
+        let begun = async move {
+            let aggregate = &groups.aggregate;
+            let all = || by_parts(aggregate, aggregate.input().clone(), parts, &context);
+            let of = here.get_or_try_init(all).await?.clone();
+            Ok::<_, DataFusionError>(groups.of(of, part, 0))
+        };
+        Ok(stream::once(begun).try_flatten().boxed())
+    }
+
+    /// The sorted rows of a part.
+    fn sorted_rows(
+        &self,
+        sort: SortOfSplits,
+        part: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        if let Some(arriving) = context.session_config().get_extension::<ArrivingPart>() {
+            let rows = OnceExec::new(properties(sort.input.schema()), arriving.take()?);
+            let begun = async move { sort.part(Arc::new(rows), arriving.before, &context).await };
+            return Ok(stream::once(begun).try_flatten().boxed());
+        }
+        let (here, parts) = (self.here.clone(), self.parts);
+        let begun = async move {
+            let of = here.get_or_try_init(|| sort.all(parts, &context)).await?.clone();
+            sort.part(of.plan(part)?, of.before(part), &context).await
+        };
+        Ok(stream::once(begun).try_flatten().boxed())
     }
 }
 
 impl DisplayAs for PartsExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PartsExec: {} parts, ", self.parts)?;
-        self.aggregate.fmt_as(format, f)
+        match &self.work {
+            Work::Groups(aggregate) => aggregate.fmt_as(format, f),
+            Work::Sort(SortOfSplits { order, whole: 0, .. }) => write!(f, "sorted by [{order}]"),
+            Work::Sort(SortOfSplits { order, whole, .. }) => {
+                write!(f, "sorted by [{order}], cut by the first {whole}")
+            }
+        }
     }
 }
 
 impl ExecutionPlan for PartsExec {
-    usual!(name, properties, children of aggregate, expressions of aggregate);
+    usual!(name, properties);
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![self.input()]
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        match &self.work {
+            Work::Groups(aggregate) => aggregate.apply_expressions(visit),
+            Work::Sort(sort) => {
+                apply_expression_roots(sort.order.iter().map(|key| &key.expr), visit)
+            }
+        }
+    }
 
     fn with_new_children(
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let input = only_input(self.name(), children)?;
-        Ok(Arc::new(PartsExec::new(aggregate_over(&self.aggregate, input)?, self.parts)))
+        Ok(Arc::new(match &self.work {
+            Work::Groups(aggregate) => {
+                PartsExec::new(aggregate_over(aggregate, input)?, self.parts)
+            }
+            Work::Sort(SortOfSplits { order, whole, .. }) => {
+                PartsExec::sorted(input, order.clone(), *whole, self.parts)?
+            }
+        }))
     }
 
     fn execute(
@@ -246,30 +432,9 @@ impl ExecutionPlan for PartsExec {
         if partition >= self.parts {
             return internal_err!("part {partition} of {}", self.parts);
         }
-        let arriving = context.session_config().get_extension::<ArrivingPart>();
-        let groups = Arc::new(PartGroups {
-            aggregate: self.aggregate.clone(),
-            context: context.clone(),
-            may_spill: arriving.is_none(),
-        });
-        let rows = match arriving {
-            Some(arriving) => {
-                let rows = arriving.take()?;
-                let rows = OnceExec::new(properties(self.aggregate.input().schema()), rows);
-                stream::once(groups.of_rows(arriving.bytes, Arc::new(rows), 0))
-                    .try_flatten()
-                    .boxed()
-            }
-            None => {
-                let (here, parts) = (self.here.clone(), self.parts);
-                let begun = async move {
-                    let aggregate = &groups.aggregate;
-                    let all = || by_parts(aggregate, aggregate.input().clone(), parts, &context);
-                    let of = here.get_or_try_init(all).await?.clone();
-                    Ok::<_, DataFusionError>(groups.of(of, partition, 0))
-                };
-                stream::once(begun).try_flatten().boxed()
-            }
+        let rows = match &self.work {
+            Work::Groups(aggregate) => self.groups(aggregate, partition, context)?,
+            Work::Sort(sort) => self.sorted_rows(sort.clone(), partition, context)?,
         };
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }

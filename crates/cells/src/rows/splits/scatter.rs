@@ -32,8 +32,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The part of each row; a row that is in none has the number of parts.
-type PartsOf = Box<dyn Fn(&RecordBatch) -> Result<Vec<u32>> + Send + Sync>;
+/// The part of each row of a partition of the input; a row that is in none has the number of parts.
+type PartsOf = Box<dyn Fn(usize, &RecordBatch) -> Result<Vec<u32>> + Send + Sync>;
 
 /// What decides the part of a row.
 pub(super) struct Scatter {
@@ -55,14 +55,14 @@ impl Scatter {
         parts: usize,
         state: RandomState,
     ) -> Self {
-        let of = move |rows: &RecordBatch| -> Result<Vec<u32>> {
+        let of = move |_: usize, rows: &RecordBatch| -> Result<Vec<u32>> {
             parts_of(&evaluated(&keys, rows)?, rows.num_rows(), &state, parts)
         };
         Scatter { parts, of: Box::new(of) }
     }
 
-    fn sorted(&self, rows: &RecordBatch) -> Result<Sorted> {
-        let parts = (self.of)(rows)?;
+    fn sorted(&self, partition: usize, rows: &RecordBatch) -> Result<Sorted> {
+        let parts = (self.of)(partition, rows)?;
         // Behind the parts are the rows that are in none.
         let mut ends = vec![0u32; self.parts + 1];
         for &part in &parts {
@@ -123,6 +123,11 @@ impl Scattered {
     /// The number of the rows of a part.
     pub(in crate::rows) fn count(&self, part: usize) -> usize {
         self.parts[part].count
+    }
+
+    /// The number of the rows of all parts before one.
+    pub(in crate::rows) fn before(&self, part: usize) -> usize {
+        self.parts[..part].iter().map(|part| part.count).sum()
     }
 
     /// Bytes of the values of a part.
@@ -234,23 +239,25 @@ pub(super) async fn scattered(
     lists.finish()
 }
 
-/// Turns the batches of a split to units.
+/// Turns the batches of the partitions from `first` on to units.
 fn units(
     rows: Begin<RecordBatch>,
+    first: usize,
     schema: SchemaRef,
     unit: Unit,
     scatter: Arc<Scatter>,
 ) -> Begin<Sorted> {
     Box::new(move |split| {
         let (schema, scatter) = (schema.clone(), scatter.clone());
-        let units = stream::try_unfold(Some(rows(split)), move |rows| {
+        let partition = first + split;
+        let units = stream::try_unfold(Some(rows(partition)), move |rows| {
             let (schema, scatter) = (schema.clone(), scatter.clone());
             async move {
                 let Some(mut rows) = rows else { return Ok(None) };
                 let Some((batches, has_more)) = unit.next(&mut rows).await? else {
                     return Ok(None);
                 };
-                let sorted = scatter.sorted(&concat_batches(&schema, &batches)?)?;
+                let sorted = scatter.sorted(partition, &concat_batches(&schema, &batches)?)?;
                 Ok(Some((sorted, has_more.then_some(rows))))
             }
         });
@@ -307,9 +314,9 @@ impl Lists {
         splits: Range<usize>,
         context: &Arc<TaskContext>,
     ) -> Result<()> {
-        let (first, of_input) = (splits.start, partitions_of(input, context.clone()));
-        let rows: Begin<RecordBatch> = Box::new(move |split| of_input(first + split));
-        let begin = units(rows, self.schema.clone(), Unit::of(context), self.scatter.clone());
+        let (schema, scatter) = (self.schema.clone(), self.scatter.clone());
+        let rows = partitions_of(input, context.clone());
+        let begin = units(rows, splits.start, schema, Unit::of(context), scatter);
         let size = |unit: &Sorted| get_record_batch_memory_size(&unit.rows);
         let mut units = in_order(splits.len(), begin, size, bounds("scattered rows", context));
         while let Some(unit) = units.try_next().await? {

@@ -9,15 +9,20 @@
 //! rows, so the result is the same whatever the threads, and keys by which the input is ordered already are left out.
 //!
 //! Rows that do not fit into memory go to [`files`], as many at a time as fit.
+//!
+//! Workers may sort: then the input has the parts of the result as its partitions, each sorted ([`super::parts`]). In each
+//! of these ways the same rows are in the same batches ([`super::even`]).
 
 mod files;
 
-use super::gather::{Unit, bounds, partitions_of};
+use super::even::evenly;
+use super::gather::{Unit, bounds, bounds_of, partitions_of, shares_matches};
 use super::in_order::{Begin, in_order};
 use super::keys::{Entry, Keys, Run};
+use super::parts::{PartsExec, count_parts};
 use crate::rows::single::{self, only_input, usual};
 use datafusion::arrow::array::{Array, ArrayRef, UInt64Array};
-use datafusion::arrow::compute::interleave_record_batch;
+use datafusion::arrow::compute::{concat_batches, interleave_record_batch};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result;
@@ -56,6 +61,8 @@ pub(super) struct SortSplitsExec {
     input: Arc<dyn ExecutionPlan>,
     order: LexOrdering,
     limit: Option<usize>,
+    /// True if the partitions of the input are the parts of the result, each sorted.
+    is_sorted: bool,
     properties: Arc<PlanProperties>,
 }
 
@@ -74,6 +81,15 @@ impl SortSplitsExec {
         order: LexOrdering,
         limit: Option<usize>,
     ) -> Result<Self> {
+        Self::with(input, order, limit, false)
+    }
+
+    fn with(
+        input: Arc<dyn ExecutionPlan>,
+        order: LexOrdering,
+        limit: Option<usize>,
+        is_sorted: bool,
+    ) -> Result<Self> {
         // Constants and equal columns of the input hold for the sorted rows, too.
         let mut known = input.equivalence_properties().clone();
         known.reorder(order.clone())?;
@@ -83,7 +99,24 @@ impl SortSplitsExec {
             EmissionType::Final,
             Boundedness::Bounded,
         ));
-        Ok(SortSplitsExec { input, order, limit, properties })
+        Ok(SortSplitsExec { input, order, limit, is_sorted, properties })
+    }
+
+    /// The parts of its result, which may be computed elsewhere; `None` if they are already, or if its input has no
+    /// splits. Rows whose first `whole` keys are equal are in one part.
+    pub(super) fn parts(&self, whole: usize) -> Result<Option<PartsExec>> {
+        let splits = self.input.output_partitioning().partition_count();
+        if self.is_sorted || splits == 1 || shares_matches(&self.input) {
+            return Ok(None);
+        }
+        // A part has its rows in the order of the splits, so keys that are left out here are not missed there.
+        let Some(order) = LexOrdering::new(self.own_keys()?) else { return Ok(None) };
+        PartsExec::sorted(self.input.clone(), order, whole, count_parts(splits)).map(Some)
+    }
+
+    /// The same rows from the parts of the result, each of which is sorted elsewhere.
+    pub(super) fn over_parts(&self, parts: Arc<dyn ExecutionPlan>) -> Result<Self> {
+        Self::with(parts, self.order.clone(), self.limit, true)
     }
 
     /// True if it yields all rows.
@@ -105,10 +138,21 @@ impl SortSplitsExec {
         whole: usize,
         context: Arc<TaskContext>,
     ) -> Result<impl Future<Output = Result<Sorted>> + Send + 'static> {
-        let keys = Arc::new(Keys::new(&self.own_keys()?, &self.input.schema())?);
-        let (input, order) = (self.input.clone(), self.order.clone());
-        let sort = Sort { input, order, keys, whole, context };
-        Ok(sort.sorted())
+        let input = self.input.clone();
+        let sort = match self.is_sorted {
+            true => None,
+            false => {
+                let keys = Arc::new(Keys::new(&self.own_keys()?, &input.schema())?);
+                let (input, order) = (input.clone(), self.order.clone());
+                Some(Sort { input, order, keys, whole, context })
+            }
+        };
+        Ok(async move {
+            match sort {
+                Some(sort) => sort.sorted().await,
+                None => Ok(Sorted::Elsewhere(input)),
+            }
+        })
     }
 
     /// The keys without those at the end by which the input is ordered.
@@ -150,7 +194,8 @@ impl ExecutionPlan for SortSplitsExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let input = only_input(self.name(), children)?;
-        Ok(Arc::new(SortSplitsExec::new(input, self.order.clone(), self.limit)?))
+        let sort = SortSplitsExec::with(input, self.order.clone(), self.limit, self.is_sorted)?;
+        Ok(Arc::new(sort))
     }
 
     fn execute(
@@ -160,8 +205,7 @@ impl ExecutionPlan for SortSplitsExec {
     ) -> Result<SendableRecordBatchStream> {
         single::check(self.name(), partition)?;
         let sorted = self.sorted(0, context.clone())?;
-        let batch_rows = context.session_config().batch_size();
-        let rows = async move { sorted.await.map(|sorted| sorted.rows(batch_rows, &context)) };
+        let rows = async move { sorted.await.map(|sorted| sorted.evenly(0, &context)) };
         let rows = limited(stream::once(rows).try_flatten().boxed(), self.limit);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }
@@ -182,6 +226,8 @@ pub(super) enum Sorted {
     Parts(Arc<Merge>),
     /// As they are merged from files.
     Stream(BoxStream<'static, Result<RecordBatch>>),
+    /// By workers, in the partitions of this plan.
+    Elsewhere(Arc<dyn ExecutionPlan>),
 }
 
 impl Sorted {
@@ -189,16 +235,36 @@ impl Sorted {
     pub(super) fn rows(
         self,
         batch_rows: usize,
-        context: &TaskContext,
+        context: &Arc<TaskContext>,
     ) -> BoxStream<'static, Result<RecordBatch>> {
-        match self {
+        let (held, (count, begin)) = match self {
+            Sorted::Parts(parts) => (bounds("sorted rows", context), parts.all(batch_rows, None)),
+            Sorted::Stream(rows) => return rows,
+            Sorted::Elsewhere(parts) => {
+                let held = bounds_of("sorted rows", &parts, context);
+                let count = parts.output_partitioning().partition_count();
+                (held, (count, partitions_of(parts, context.clone())))
+            }
+        };
+        in_order(count, begin, get_record_batch_memory_size, held)
+    }
+
+    /// All rows, in order, in batches of the usual number. In the result they are behind `from` others.
+    pub(super) fn evenly(
+        self,
+        from: usize,
+        context: &Arc<TaskContext>,
+    ) -> BoxStream<'static, Result<RecordBatch>> {
+        let batch_rows = context.session_config().batch_size().max(1);
+        let rows = match self {
             Sorted::Parts(parts) => {
-                let (count, begin) = parts.all(batch_rows);
+                let (count, begin) = parts.all(batch_rows, Some(from));
                 let held = bounds("sorted rows", context);
                 in_order(count, begin, get_record_batch_memory_size, held)
             }
-            Sorted::Stream(rows) => rows,
-        }
+            other => other.rows(batch_rows, context),
+        };
+        evenly(rows, from, batch_rows)
     }
 }
 
@@ -373,13 +439,18 @@ impl Numbers {
 }
 
 impl Merge {
-    /// The number of parts, and what begins each of them. A batch has at most so many rows.
-    pub(super) fn all(self: Arc<Self>, batch_rows: usize) -> (usize, Begin<RecordBatch>) {
+    /// The number of parts, and what begins each of them. A batch has at most so many rows. With the number of the rows
+    /// before the first part, batches end where [`evenly`] ends them, or with their part.
+    pub(super) fn all(
+        self: Arc<Self>,
+        batch_rows: usize,
+        from: Option<usize>,
+    ) -> (usize, Begin<RecordBatch>) {
         let parts = self.cuts.len().saturating_sub(1);
         let most = batch_rows.min(self.most).max(1);
         let begin = move |part| {
             let all = self.clone();
-            stream::once(async move { all.part(part, most) }).try_flatten().boxed()
+            stream::once(async move { all.part(part, most, from) }).try_flatten().boxed()
         };
         (parts, Box::new(begin))
     }
@@ -389,16 +460,22 @@ impl Merge {
         self: Arc<Self>,
         part: usize,
         most: usize,
+        from: Option<usize>,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let first = from.map(|from| from + self.cuts[part].iter().sum::<usize>());
         let entries: Vec<Entry> =
             self.keys.merged(&self.runs, &self.cuts[part], &self.cuts[part + 1]);
         let state = (self, entries, 0);
         let batches = stream::try_unfold(state, move |(all, entries, start)| async move {
-            let end = (start + most).min(entries.len());
+            let room = first.map_or(most, |first| most - (first + start) % most);
+            let end = (start + room).min(entries.len());
             if start == end {
                 return Ok(None);
             }
-            let mut batch = all.batch(&entries[start..end])?;
+            let mut batch = match first {
+                Some(_) => all.together(&entries[start..end])?,
+                None => all.batch(&entries[start..end])?,
+            };
             let next = start + batch.num_rows();
             if let Some(numbers) = &all.numbers {
                 batch = numbers.with(&batch, &entries[start..next])?;
@@ -420,6 +497,29 @@ impl Merge {
             }
             entries = &entries[..straight];
         }
+        self.copied(entries)
+    }
+
+    /// The rows of all of these entries. Rows that are in order in the input are not copied one by one.
+    fn together(&self, entries: &[Entry]) -> Result<RecordBatch> {
+        let (mut slices, mut rest, most) = (Vec::new(), entries, entries.len() / self.slice);
+        while let Some(&(batch, row)) = rest.first()
+            && slices.len() <= most
+        {
+            let straight = straight(rest);
+            slices.push(self.batches[batch].slice(row, straight));
+            rest = &rest[straight..];
+        }
+        match slices.as_slice() {
+            [rows] if rest.is_empty() && is_mostly_own(rows) => Ok(rows.clone()),
+            [rows, _, ..] if rest.is_empty() && slices.len() <= most => {
+                Ok(concat_batches(&rows.schema(), &slices)?)
+            }
+            _ => self.copied(entries),
+        }
+    }
+
+    fn copied(&self, entries: &[Entry]) -> Result<RecordBatch> {
         let batches: Vec<&RecordBatch> = self.batches.iter().collect();
         Ok(interleave_record_batch(&batches, entries)?)
     }

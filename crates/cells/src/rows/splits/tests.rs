@@ -123,6 +123,17 @@ async fn run(
     sql: &str,
     file: &std::path::Path,
 ) -> Result<(Arc<dyn ExecutionPlan>, RecordBatch)> {
+    let (plan, batches) = batches(world, sql, file).await?;
+    let rows = concat_batches(&plan.schema(), &batches)?;
+    Ok((plan, rows))
+}
+
+/// The plan, which has run, and its batches.
+async fn batches(
+    world: &World,
+    sql: &str,
+    file: &std::path::Path,
+) -> Result<(Arc<dyn ExecutionPlan>, Vec<RecordBatch>)> {
     let state = session_state(1 << 30).map_err(|e| DataFusionError::External(Box::new(e)))?;
     let config = state
         .config()
@@ -157,9 +168,8 @@ async fn run(
     let is_stopped: crate::rows::IsStopped = Arc::new(|| false);
     let rules = JoinRules::of(std::slice::from_ref(&plan))?;
     let plan = with_exact_sorts(with_grace_joins(plan, rules, &is_stopped)?, rules)?;
-    let schema = plan.schema();
     let batches = collect(plan.clone(), Arc::new(TaskContext::from(&context.state()))).await?;
-    Ok((plan, concat_batches(&schema, &batches)?))
+    Ok((plan, batches))
 }
 
 /// The same values, floats nearly.
@@ -226,6 +236,49 @@ async fn splits_have_the_same_bits_in_little_memory() {
         }
     }
     assert!(fitting > 12, "{fitting} queries fit");
+}
+
+/// Statements whose last operators are sorts and windows. Of the first one, rows are in order already.
+pub(in crate::rows) const SORTED: [&str; 8] = [
+    "SELECT id, v FROM t ORDER BY id",
+    "SELECT id, s FROM t ORDER BY v DESC, s",
+    "SELECT g, id FROM t WHERE k > 5 ORDER BY g NULLS FIRST",
+    "SELECT s, k, v FROM t ORDER BY s DESC, k",
+    "SELECT id, v FROM t ORDER BY v OFFSET 300 LIMIT 11000",
+    "SELECT id, k, sum(v) OVER (PARTITION BY k), count(g) OVER (PARTITION BY k) FROM t",
+    "SELECT id, lag(v) OVER (PARTITION BY k) FROM t",
+    "SELECT id, avg(v) OVER (ORDER BY v, id ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) FROM t WHERE g > 2",
+];
+
+/// True if all of these batches but the last one have the usual number of rows.
+pub(in crate::rows) fn are_even(batches: &[RecordBatch], batch_rows: usize) -> bool {
+    let Some((last, full)) = batches.split_last() else { return false };
+    let rows = last.num_rows();
+    full.iter().all(|batch| batch.num_rows() == batch_rows) && rows > 0 && rows <= batch_rows
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn batches_of_sorts_and_windows_end_at_the_same_rows() {
+    let (_directory, path) = file();
+    for sql in SORTED {
+        // An offset drops the first rows of the batches.
+        let is_whole = !sql.contains("OFFSET");
+        let world = |threads, memory| World { threads, memory, is_split: true };
+        let (_, one) = batches(&world(1, 1 << 30), sql, &path).await.unwrap();
+        assert!(!is_whole || are_even(&one, 512), "{sql}");
+        for (threads, memory) in [(2, 1 << 30), (8, 1 << 30), (4, 1 << 20)] {
+            match batches(&world(threads, memory), sql, &path).await {
+                Ok((_, other)) => {
+                    assert_eq!(one, other, "{sql}: {threads} threads, {memory} bytes")
+                }
+                Err(e) => {
+                    let root = e.find_root();
+                    let is_short = matches!(root, DataFusionError::ResourcesExhausted(_));
+                    assert!(is_short && memory < 1 << 30, "{sql}: {e}");
+                }
+            }
+        }
+    }
 }
 
 /// Of narrow rows the keys and numbers take more memory than the values.

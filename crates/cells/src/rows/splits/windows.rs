@@ -6,12 +6,14 @@
 //! ```
 //! Where the partitions begin follows from the first keys of the sort, so the parts of the sort's result are cut there
 //! and computed on all threads. [`calls`](super::calls) are computed for many rows at a time; other functions are left
-//! to DataFusion's operator, part by part.
+//! to DataFusion's operator, part by part. Workers may sort the parts: they end where partitions end, too.
 
 use super::calls::Calls;
-use super::gather::{Unit, bounds, memory_of};
-use super::in_order::{Begin, in_order};
+use super::even::evenly;
+use super::gather::{SPLIT_BYTES, Unit, bounds, bounds_of, memory_of, partitions_of};
+use super::in_order::{Begin, Bounds, in_order};
 use super::once::OnceExec;
+use super::parts::PartsExec;
 use super::replaced;
 use super::sort::{SortSplitsExec, Sorted};
 use crate::rows::single::{self, usual};
@@ -24,7 +26,9 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::window::WindowExpr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use std::fmt;
@@ -60,6 +64,20 @@ impl WindowsExec {
         }
         let properties = window.properties().clone();
         Ok(Some(WindowsExec { window: window.clone(), keys, calls, properties }))
+    }
+
+    /// The parts of its sort, which may be computed elsewhere; `None` if they are already, or if there are no splits.
+    pub(super) fn parts(&self) -> Result<Option<PartsExec>> {
+        sort(&self.window).map_or(Ok(None), |sort| sort.parts(self.keys))
+    }
+
+    /// The same windows over the parts of the sort, each of which is sorted elsewhere.
+    pub(super) fn over_parts(&self, parts: Arc<dyn ExecutionPlan>) -> Result<Self> {
+        let sort = sort(&self.window)
+            .ok_or_else(|| internal_datafusion_err!("the input of a window is not its sort"))?;
+        let window = replaced(&self.window, vec![Arc::new(sort.over_parts(parts)?)])?;
+        let (keys, calls) = (self.keys, self.calls.clone());
+        Ok(WindowsExec { window, keys, calls, properties: self.properties.clone() })
     }
 }
 
@@ -121,23 +139,26 @@ impl ExecutionPlan for WindowsExec {
         let rows = async move {
             let rows = match sorted.await? {
                 Sorted::Parts(parts) if has_parts => {
-                    let held = bounds("windows", &context);
-                    let (count, begin) = parts.all(large(&context).rows);
-                    let begin: Begin<RecordBatch> =
-                        Box::new(move |part| each.clone().windowed(begin(part), usize::MAX));
-                    in_order(count, begin, get_record_batch_memory_size, held)
+                    let (count, begin) = parts.all(large(&context).rows, None);
+                    each.of_parts(count, begin, bounds("windows", &context))
+                }
+                Sorted::Elsewhere(parts) if has_parts => {
+                    let count = parts.output_partitioning().partition_count();
+                    // As many as workers sort, within the memory for what is computed here.
+                    let mut held = bounds_of("windows", &parts, &context);
+                    held.turns = held.turns.min(memory_of(&context) / SPLIT_BYTES);
+                    each.of_parts(count, partitions_of(parts, context.clone()), held)
                 }
                 sorted => {
                     // A sort that merges files asks for memory as it goes on.
                     let most = match &sorted {
                         Sorted::Stream(_) => memory_of(&context) / MERGE_SHARE,
-                        Sorted::Parts(_) => usize::MAX,
+                        Sorted::Parts(_) | Sorted::Elsewhere(_) => usize::MAX,
                     };
                     each.windowed(sorted.rows(large(&context).rows, &context), most)
                 }
             };
-            let rows = rows.map_ok(move |batch| slices(batch, batch_rows));
-            Ok::<_, DataFusionError>(rows.try_flatten())
+            Ok::<_, DataFusionError>(evenly(rows, 0, batch_rows))
         };
         let rows = stream::once(rows).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
@@ -158,6 +179,18 @@ struct Each {
 }
 
 impl Each {
+    /// The calls over each of some parts, which have whole partitions.
+    fn of_parts(
+        self: Arc<Self>,
+        count: usize,
+        begin: Begin<RecordBatch>,
+        held: Bounds,
+    ) -> BoxStream<'static, Result<RecordBatch>> {
+        let begin: Begin<RecordBatch> =
+            Box::new(move |part| self.clone().windowed(begin(part), usize::MAX));
+        in_order(count, begin, get_record_batch_memory_size, held)
+    }
+
     /// `most` is an upper bound on the memory of a partition.
     fn windowed(
         self: Arc<Self>,
@@ -216,12 +249,6 @@ impl Each {
             Err(e) => stream::iter([Err(e)]).boxed(),
         }
     }
-}
-
-fn slices(rows: RecordBatch, batch_rows: usize) -> BoxStream<'static, Result<RecordBatch>> {
-    let starts = (0..rows.num_rows()).step_by(batch_rows);
-    let slice = move |start: usize| rows.slice(start, batch_rows.min(rows.num_rows() - start));
-    stream::iter(starts.map(slice).map(Ok)).boxed()
 }
 
 /// Sorted rows, of which whole partitions are computed at a time.

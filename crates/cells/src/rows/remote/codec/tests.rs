@@ -5,7 +5,7 @@ use crate::lift::{Unnamed, ranked};
 use crate::rows::physical::physical;
 use crate::rows::runtime::RowsState;
 use crate::rows::splits::tests::{QUERIES, file};
-use crate::rows::splits::{SplitSize, part_below, parts_below, rows_below};
+use crate::rows::splits::{SplitSize, part_below, parts_below, rows_below, sorted_below};
 use crate::tables::{OpenedTable, TableFormat};
 use crate::walk::Walk;
 use datafusion::arrow::array::{ArrayRef, DictionaryArray, Int64Array, StringArray};
@@ -76,6 +76,7 @@ impl Process {
             parts.extend(part_below(node)?.map(|below| below.part));
             parts.extend(rows_below(node));
             parts.extend(parts_below(node).map(|parts| -> Arc<dyn ExecutionPlan> { parts }));
+            parts.extend(sorted_below(node)?.map(|parts| -> Arc<dyn ExecutionPlan> { parts }));
             Ok(TreeNodeRecursion::Continue)
         })
         .unwrap();

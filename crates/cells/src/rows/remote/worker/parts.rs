@@ -4,6 +4,10 @@
 //! task p ──▶ own splits ─────────────▶ distributed to parts, once ──▶ rows of part p ──┐
 //!        └─▶ RowsHolders ─▶ another worker: its splits, once ──▶ part p, Done ─────────┴─▶ in the order of the splits: groups
 //! ```
+//! Parts of a sort lie between bounds, which the rows of all splits decide. So a task first asks all workers for samples, once
+//! for all tasks of its worker; a worker retains the rows that it reads for them. Then it asks for its part. A worker that
+//! has not distributed its rows yet gets the bounds in the way in which it gets a plan.
+//!
 //! Each worker keeps the rows of some of the splits, by parts: in memory within a share of that of a statement, otherwise in
 //! scratch files. It computes them when the first task asks, so the rows of a worker that was lost are computed again by
 //! whoever is asked for them next. They are the same rows, and who keeps which has no influence on the groups.
@@ -13,7 +17,9 @@
 
 use super::{Ended, Key, Ready, RowsStart, RowsTasks, Staged, TaskRun, reported};
 use crate::rows::remote::message::{self, Answer, BatchReader, broken};
-use crate::rows::splits::{ArrivingPart, PartsExec, Scattered};
+use crate::rows::splits::{
+    ArrivingPart, PartBounds, PartsExec, SAMPLE_COLUMNS, Sample, Sampled, Scattered, samples_of,
+};
 use bytes::Bytes;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
@@ -50,12 +56,14 @@ pub struct RowsPartStart {
     pub from: u32,
     /// The split after the last one.
     pub to: u32,
-    /// The part.
-    pub part: u32,
+    /// The part; `None` asks for samples of the rows.
+    pub part: Option<u32>,
     /// [`RowsStart::header`].
     pub header: Bytes,
     /// The plan of the stage, unless the worker has it.
     pub plan: Option<Bytes>,
+    /// The bounds between parts, if there are any and unless the worker has distributed the rows.
+    pub bounds: Option<Bytes>,
 }
 
 /// Why the rows that another worker keeps do not come.
@@ -87,16 +95,35 @@ type Answers = BoxStream<'static, Result<Bytes, HolderFault>>;
 /// The first split and the one after the last one.
 type Splits = (u32, u32);
 
-/// Distributed once, by whoever asks first.
-type Once = Arc<OnceCell<Arc<Scattered>>>;
+/// What is kept of some splits, each computed once, by whoever asks first.
+#[derive(Default)]
+struct KeptRange {
+    /// For parts with bounds.
+    sampled: OnceCell<Arc<Sampled>>,
+    /// Distributed to parts.
+    rows: OnceCell<Arc<Scattered>>,
+}
+
+/// The bounds between parts, also as other workers get them.
+struct KnownBounds {
+    bounds: PartBounds,
+    sent: Bytes,
+}
 
 /// The rows that a stage keeps.
 #[derive(Default)]
-pub(super) struct KeptSplits(Mutex<BTreeMap<Splits, Once>>);
+pub(super) struct KeptSplits {
+    ranges: Mutex<BTreeMap<Splits, Arc<KeptRange>>>,
+    bounds: OnceCell<Arc<KnownBounds>>,
+}
 
 impl KeptSplits {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Splits, Once>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Splits, Arc<KeptRange>>> {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn range(&self, splits: Splits) -> Arc<KeptRange> {
+        self.lock().entry(splits).or_default().clone()
     }
 
     /// True if nobody has asked for rows.
@@ -106,26 +133,50 @@ impl KeptSplits {
 
     /// True if rows were computed.
     pub(super) fn has_rows(&self) -> bool {
-        self.lock().values().any(|once| once.initialized())
+        let has_some =
+            |kept: &Arc<KeptRange>| kept.rows.initialized() || kept.sampled.initialized();
+        self.lock().values().any(has_some)
     }
 }
 
 impl Ready {
-    /// The plan, if its tasks group parts.
+    /// The plan, if its tasks are parts.
     fn parts(&self) -> Option<&PartsExec> {
         self.template.downcast_ref()
     }
 
-    /// The rows of some splits, by parts.
+    /// The samples of some splits.
+    async fn sampled(
+        &self,
+        parts: &PartsExec,
+        splits: Splits,
+    ) -> Result<Arc<Sampled>, DataFusionError> {
+        let kept = self.kept.range(splits);
+        let sampled = || async {
+            let splits = splits.0 as usize..splits.1 as usize;
+            parts.sampled(splits, &self.context).await.map(Arc::new)
+        };
+        kept.sampled.get_or_try_init(sampled).await.cloned()
+    }
+
+    /// The rows of some splits, by parts. Those between bounds need these unless they are distributed.
     async fn scattered(
         &self,
         parts: &PartsExec,
         splits: Splits,
+        bounds: Option<&PartBounds>,
     ) -> Result<Arc<Scattered>, DataFusionError> {
-        let once = self.kept.lock().entry(splits).or_default().clone();
-        let (from, to) = (splits.0 as usize, splits.1 as usize);
-        let scattered = || parts.scattered(from..to, &self.context);
-        once.get_or_try_init(scattered).await.cloned()
+        let kept = self.kept.range(splits);
+        let sampled = kept.sampled.get().cloned();
+        let scattered = || async {
+            let splits = splits.0 as usize..splits.1 as usize;
+            parts.scattered(splits, bounds, sampled.as_deref(), &self.context).await
+        };
+        let rows = kept.rows.get_or_try_init(scattered).await.cloned()?;
+        if let Some(sampled) = &sampled {
+            sampled.drop_rows();
+        }
+        Ok(rows)
     }
 
     fn batch_rows(&self) -> usize {
@@ -134,13 +185,16 @@ impl Ready {
 }
 
 impl RowsTasks {
-    /// Yields a part of the rows that this worker keeps, which it computes if nobody has asked for them: a [`RowsPart`], the
-    /// batches, and `Done`, or the error. Dropping the stream ends it.
+    /// Yields a part of the rows that this worker keeps, or samples of them. It computes them if nobody has asked for them.
+    /// They are a [`RowsPart`], the batches, and `Done`, or the error. Dropping the stream ends it.
     pub fn part(
         self: &Arc<Self>,
         start: RowsPartStart,
     ) -> BoxStream<'static, Result<Bytes, ExecError>> {
-        let what = format!("part {} of the rows of stage {}", start.part, start.stage);
+        let what = match start.part {
+            Some(part) => format!("part {part} of the rows of stage {}", start.stage),
+            None => format!("samples of the rows of stage {}", start.stage),
+        };
         self.answer(what, move |run| run.give(start))
     }
 }
@@ -156,6 +210,8 @@ fn checked(parts: &PartsExec, part: u32) -> Result<usize, DataFusionError> {
 struct Opened {
     /// Bytes of their values.
     bytes: u64,
+    /// Rows of the parts before.
+    before: u64,
     rows: BoxStream<'static, Result<RecordBatch, DataFusionError>>,
 }
 
@@ -166,24 +222,41 @@ impl TaskRun {
         let Some(Staged { mut within, ready, .. }) = staged else { return Ok(Ended::Lacks) };
         let done = self.given(&start, &ready).await.map_err(|e| reported(e.into()))?;
         within.has_ended = true;
-        Ok(Ended::Done(done))
+        Ok(done.map_or(Ended::Lacks, Ended::Done))
     }
 
+    /// Gives what another worker asks for; `None` if that needs the bounds of parts, which did not come.
     async fn given(
         &self,
         start: &RowsPartStart,
         ready: &Ready,
-    ) -> Result<RowsDone, DataFusionError> {
+    ) -> Result<Option<RowsDone>, DataFusionError> {
         let no_parts = || broken("a stage without parts is asked for one".into());
         let parts = ready.parts().ok_or_else(no_parts)?;
-        let part = checked(parts, start.part)?;
-        let kept = ready.scattered(parts, (start.from, start.to)).await?;
-        let of = RowsPart { rows: kept.count(part) as u64, bytes: kept.bytes(part) as u64 };
+        let splits = (start.from, start.to);
+        let (of, rows) = match start.part {
+            None => {
+                let samples = ready.sampled(parts, splits).await?.batch()?;
+                let rows = samples.num_rows() as u64;
+                let of = RowsPart { rows, ..RowsPart::default() };
+                (of, stream::iter([Ok::<_, DataFusionError>(samples)]).boxed())
+            }
+            Some(part) => {
+                let part = checked(parts, part)?;
+                let bounds = start.bounds.as_deref().map(message::bounds_of).transpose()?;
+                let is_kept = ready.kept.range(splits).rows.initialized();
+                if parts.order().is_some() && bounds.is_none() && !is_kept {
+                    return Ok(None);
+                }
+                let kept = ready.scattered(parts, splits, bounds.as_ref()).await?;
+                (of_part(&kept, part), kept.apart(part, ready.batch_rows())?)
+            }
+        };
         self.say(message::part(&of)?).await?;
-        self.sent(kept.apart(part, ready.batch_rows())?, None, ready).await
+        self.sent(rows, None, ready).await.map(Some)
     }
 
-    /// The context of a task that groups a part, with the rows of the part from all who keep some; `None` for other tasks.
+    /// The context of a task that computes a part, with the rows of the part from all who keep some; `None` for other tasks.
     pub(super) async fn arriving(
         &self,
         start: &RowsStart,
@@ -191,21 +264,30 @@ impl TaskRun {
     ) -> Result<Option<Arc<TaskContext>>, DataFusionError> {
         let Some(parts) = ready.parts() else { return Ok(None) };
         let part = checked(parts, start.task)?;
-        let (mut opening, mut next) = (Vec::with_capacity(start.holders.len()), 0);
+        let mut next = 0;
         for holder in &start.holders {
             if holder.from != next {
                 return Err(broken(format!("no worker retains the rows of split {next}")));
             }
             next = holder.to;
-            opening.push(self.opened(start, ready, parts, holder, part));
         }
         if next as usize != parts.count_splits() {
             return Err(broken(format!("no worker retains the rows of split {next}")));
         }
+        let bounds = match parts.order() {
+            Some(_) => Some(self.bounds(start, ready, parts).await?),
+            None => None,
+        };
+        let mut opening = Vec::with_capacity(start.holders.len());
+        for holder in &start.holders {
+            opening.push(self.opened(start, ready, (parts, bounds.as_deref()), holder, part));
+        }
         let opened = future::try_join_all(opening).await?;
-        let bytes = opened.iter().fold(0, |bytes: u64, opened| bytes.saturating_add(opened.bytes));
+        let sum = |of: fn(&Opened) -> u64| opened.iter().map(of).fold(0, u64::saturating_add);
+        let (bytes, before) = (sum(|opened| opened.bytes), sum(|opened| opened.before));
         let rows = stream::iter(opened).flat_map(|opened| opened.rows).boxed();
-        let arriving = ArrivingPart::new(usize::try_from(bytes).unwrap_or(usize::MAX), rows);
+        let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let arriving = ArrivingPart::new(count(bytes), count(before), rows);
         let context = &ready.context;
         let config = context.session_config().clone().with_extension(Arc::new(arriving));
         let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
@@ -214,41 +296,67 @@ impl TaskRun {
         Ok(Some(Arc::new(own)))
     }
 
-    /// Begins to read a part of the rows that a worker keeps, when that worker has computed them.
-    async fn opened(
+    /// The bounds between parts. They follow from the rows of all splits, whoever keeps which of them.
+    async fn bounds(
+        &self,
+        start: &RowsStart,
+        ready: &Ready,
+        parts: &PartsExec,
+    ) -> Result<Arc<KnownBounds>, DataFusionError> {
+        let known = || async {
+            let mut sampling = Vec::with_capacity(start.holders.len());
+            for holder in &start.holders {
+                sampling.push(self.samples(start, ready, parts, holder));
+            }
+            let bounds = parts.bounds(future::try_join_all(sampling).await?.concat())?;
+            let sent = message::bounds(&bounds)?;
+            Ok::<_, DataFusionError>(Arc::new(KnownBounds { bounds, sent }))
+        };
+        ready.kept.bounds.get_or_try_init(known).await.cloned()
+    }
+
+    /// The samples of the rows that a worker keeps, when that worker has read them.
+    async fn samples(
         &self,
         start: &RowsStart,
         ready: &Ready,
         parts: &PartsExec,
         holder: &RowsHolder,
+    ) -> Result<Vec<Sample>, DataFusionError> {
+        let Some(address) = &holder.address else {
+            let sampled = ready.sampled(parts, (holder.from, holder.to)).await?;
+            return Ok(sampled.samples().to_vec());
+        };
+        let ask = asked(start, ready, holder, None);
+        let mut kept = KeptRows::new(&self.tasks.others, address, ask, SAMPLE_COLUMNS);
+        kept.of = kept.begin().await?;
+        let mut samples = Vec::new();
+        while let Some(batch) = kept.next().await? {
+            samples.extend(samples_of(&batch)?);
+        }
+        Ok(samples)
+    }
+
+    /// Begins to read a part of the rows that a worker keeps, when that worker has computed them.
+    async fn opened(
+        &self,
+        start: &RowsStart,
+        ready: &Ready,
+        (parts, bounds): (&PartsExec, Option<&KnownBounds>),
+        holder: &RowsHolder,
         part: usize,
     ) -> Result<Opened, DataFusionError> {
         let Some(address) = &holder.address else {
-            let kept = ready.scattered(parts, (holder.from, holder.to)).await?;
-            return Ok(Opened { bytes: kept.bytes(part) as u64, rows: kept.rows(part)? });
+            let bounds = bounds.map(|known| &known.bounds);
+            let kept = ready.scattered(parts, (holder.from, holder.to), bounds).await?;
+            let RowsPart { bytes, before, .. } = of_part(&kept, part);
+            return Ok(Opened { bytes, before, rows: kept.rows(part)? });
         };
-        let ask = RowsPartStart {
-            query: start.query,
-            stage: start.stage,
-            from: holder.from,
-            to: holder.to,
-            part: start.task,
-            header: start.header.clone(),
-            plan: Some(ready.plan.clone()),
-        };
-        let mut kept = KeptRows {
-            others: self.tasks.others.clone(),
-            address: address.clone(),
-            ask,
-            answers: None,
-            reader: BatchReader::default(),
-            of: RowsPart::default(),
-            columns: parts.columns(),
-            rows: 0,
-            batches: 0,
-        };
+        let bounds = bounds.map(|known| known.sent.clone());
+        let ask = RowsPartStart { bounds, ..asked(start, ready, holder, Some(start.task)) };
+        let mut kept = KeptRows::new(&self.tasks.others, address, ask, parts.columns());
         kept.of = kept.begin().await?;
-        let bytes = kept.of.bytes;
+        let RowsPart { bytes, before, .. } = kept.of;
         let pool = ready.context.memory_pool();
         let memory = MemoryConsumer::new("rows of other workers").register(pool);
         let most = AHEAD_BYTES / start.holders.len().max(1) as u64;
@@ -260,14 +368,39 @@ impl TaskRun {
             Ok::<_, DataFusionError>(kept.next().await?.map(|batch| (batch, kept)))
         });
         if !is_ahead {
-            return Ok(Opened { bytes, rows: rows.boxed() });
+            return Ok(Opened { bytes, before, rows: rows.boxed() });
         }
         let all: Vec<RecordBatch> = rows.try_collect().await?;
         let rows = stream::unfold((all.into_iter(), memory), |(mut all, memory)| async move {
             let batch = all.next()?;
             Some((Ok(batch), (all, memory)))
         });
-        Ok(Opened { bytes, rows: rows.boxed() })
+        Ok(Opened { bytes, before, rows: rows.boxed() })
+    }
+}
+
+/// What is kept of a part.
+fn of_part(kept: &Scattered, part: usize) -> RowsPart {
+    let (rows, bytes, before) = (kept.count(part), kept.bytes(part), kept.before(part));
+    RowsPart { rows: rows as u64, bytes: bytes as u64, before: before as u64 }
+}
+
+/// What a task asks another worker for, without bounds.
+fn asked(
+    start: &RowsStart,
+    ready: &Ready,
+    holder: &RowsHolder,
+    part: Option<u32>,
+) -> RowsPartStart {
+    RowsPartStart {
+        query: start.query,
+        stage: start.stage,
+        from: holder.from,
+        to: holder.to,
+        part,
+        header: start.header.clone(),
+        plan: Some(ready.plan.clone()),
+        bounds: None,
     }
 }
 
@@ -312,7 +445,7 @@ fn lost(address: &str, reason: &str) -> DataFusionError {
 struct KeptRows {
     others: Arc<dyn RowsHolders>,
     address: String,
-    /// With the plan, which is sent if the worker lacks it.
+    /// With the plan and the bounds, which are sent if the worker lacks one of them.
     ask: RowsPartStart,
     /// `None` until the rows are asked for.
     answers: Option<Answers>,
@@ -326,10 +459,30 @@ struct KeptRows {
 }
 
 impl KeptRows {
+    /// Rows that were not asked for.
+    fn new(
+        others: &Arc<dyn RowsHolders>,
+        address: &str,
+        ask: RowsPartStart,
+        columns: usize,
+    ) -> Self {
+        KeptRows {
+            others: others.clone(),
+            address: address.into(),
+            ask,
+            answers: None,
+            reader: BatchReader::default(),
+            of: RowsPart::default(),
+            columns,
+            rows: 0,
+            batches: 0,
+        }
+    }
+
     /// Asks for the rows. Returns what is to come when the worker has computed them.
     async fn begin(&mut self) -> Result<RowsPart, DataFusionError> {
-        let without_plan = RowsPartStart { plan: None, ..self.ask.clone() };
-        let mut answers = self.others.part(&self.address, without_plan);
+        let short = RowsPartStart { plan: None, bounds: None, ..self.ask.clone() };
+        let mut answers = self.others.part(&self.address, short);
         let mut has_plan = false;
         loop {
             match said(&mut answers, &self.address).await? {

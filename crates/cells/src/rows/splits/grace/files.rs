@@ -88,8 +88,9 @@ struct Side {
 impl Side {
     fn scatter(self: &Arc<Self>, parts: usize, depth: usize) -> Scatter {
         let side = self.clone();
-        let of =
-            move |rows: &RecordBatch| -> Result<Vec<u32>> { side.parts_of(rows, parts, depth) };
+        let of = move |_: usize, rows: &RecordBatch| -> Result<Vec<u32>> {
+            side.parts_of(rows, parts, depth)
+        };
         Scatter { parts, of: Box::new(of) }
     }
 
@@ -492,7 +493,7 @@ async fn result_in_files(
     let rest = OnceExec::new(single::properties(schema), rest.boxed());
     let rest: Arc<dyn ExecutionPlan> = Arc::new(rest);
     let parts = places.count();
-    let of = move |rows: &RecordBatch| -> Result<Vec<u32>> { Ok(places.parts_of(rows)) };
+    let of = move |_: usize, rows: &RecordBatch| -> Result<Vec<u32>> { Ok(places.parts_of(rows)) };
     let scatter = Scatter { parts, of: Box::new(of) };
     in_files(vec![all, rest], scatter, &pairs.context).await
 }

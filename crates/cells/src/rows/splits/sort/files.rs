@@ -74,7 +74,7 @@ impl SortedFiles {
         rows.numbers = Some(Numbers { schema: self.schema.clone(), starts });
         let most = memory_of(&self.context) / BATCH_SHARE / rows.row_bytes;
         self.batch_rows = self.batch_rows.min(most).max(1);
-        let (parts, begin) = Arc::new(rows).all(self.batch_rows);
+        let (parts, begin) = Arc::new(rows).all(self.batch_rows, None);
         let ahead = bounds("sorted rows", &self.context);
         let mut rows = in_order(parts, begin, get_record_batch_memory_size, ahead);
         let mut file = self.manager.create_in_progress_file("sorting rows")?;

@@ -1,0 +1,131 @@
+//! Bounds between rows in the order of a sort.
+//!
+//! ```text
+//! keys      … 3 3 4 │ 4 4 5 │ 7 …       equal keys may be on both sides of a bound: those of the earlier splits before it
+//! splits        0 1 │ 2 5 0 │
+//! ```
+
+use super::keys::{Keys, RowKeys};
+use datafusion::common::{Result, internal_err};
+
+/// A key as bytes that compare as keys do, and a split.
+pub(super) type Bound = (Vec<u8>, u32);
+
+/// Bounds, in their order.
+pub(super) enum KeyBounds {
+    Narrow(Vec<(u64, u32)>),
+    Wide(Vec<(u128, u32)>),
+    Bytes(Vec<Bound>),
+}
+
+impl RowKeys {
+    /// The key of a row as bytes, which compare as the keys do.
+    pub(super) fn bytes(&self, row: usize) -> Vec<u8> {
+        match self {
+            RowKeys::Narrow(keys) => keys[row].to_be_bytes().to_vec(),
+            RowKeys::Wide(keys) => keys[row].to_be_bytes().to_vec(),
+            RowKeys::Bytes(rows) => rows.row(row).data().to_vec(),
+        }
+    }
+}
+
+impl KeyBounds {
+    /// Bounds for keys of that kind.
+    ///
+    /// # Errors
+    /// Bounds of another kind, or out of order.
+    pub(super) fn new(keys: &Keys, bounds: &[Bound]) -> Result<Self> {
+        if !bounds.is_sorted() {
+            return internal_err!("the bounds of {} parts are not in order", bounds.len() + 1);
+        }
+        let bounds = match keys.number_bytes() {
+            Some(8) => numbers(bounds, u64::from_be_bytes).map(KeyBounds::Narrow),
+            Some(16) => numbers(bounds, u128::from_be_bytes).map(KeyBounds::Wide),
+            _ => Some(KeyBounds::Bytes(bounds.to_vec())),
+        };
+        match bounds {
+            Some(bounds) => Ok(bounds),
+            None => internal_err!("the bounds of parts are of other keys"),
+        }
+    }
+
+    /// The part of each row of a split: the number of bounds that are not behind it.
+    ///
+    /// # Errors
+    /// Keys of another kind.
+    pub(super) fn parts_of(&self, keys: &RowKeys, split: u32) -> Result<Vec<u32>> {
+        Ok(match (self, keys) {
+            (KeyBounds::Narrow(bounds), RowKeys::Narrow(keys)) => places(bounds, keys, split),
+            (KeyBounds::Wide(bounds), RowKeys::Wide(keys)) => places(bounds, keys, split),
+            (KeyBounds::Bytes(bounds), RowKeys::Bytes(rows)) => {
+                let place = |row: usize| {
+                    let key = rows.row(row).data();
+                    bounds.partition_point(|(bound, of)| (bound.as_slice(), *of) <= (key, split))
+                };
+                (0..rows.num_rows()).map(|row| place(row) as u32).collect()
+            }
+            _ => return internal_err!("the keys of rows are not those of the bounds"),
+        })
+    }
+}
+
+fn numbers<K, const N: usize>(bounds: &[Bound], of: fn([u8; N]) -> K) -> Option<Vec<(K, u32)>> {
+    let number = |(key, split): &Bound| Some((of(key.as_slice().try_into().ok()?), *split));
+    bounds.iter().map(number).collect()
+}
+
+fn places<K: Ord + Copy>(bounds: &[(K, u32)], keys: &[K], split: u32) -> Vec<u32> {
+    let place = |key: &K| bounds.partition_point(|bound| *bound <= (*key, split)) as u32;
+    keys.iter().map(place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+    use datafusion::arrow::compute::SortOptions;
+    use datafusion::physical_expr::PhysicalSortExpr;
+    use datafusion::physical_expr::expressions::col;
+    use std::sync::Arc;
+
+    fn rows() -> RecordBatch {
+        let a: ArrayRef = Arc::new(Int64Array::from(vec![-3, 4, 4, 9]));
+        let b: ArrayRef = Arc::new(Int64Array::from(vec![0, 1, 2, 3]));
+        let s: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "b", "c"]));
+        let columns = [("a", a), ("b", b), ("s", s)].map(|(name, column)| (name, column, false));
+        RecordBatch::try_from_iter_with_nullable(columns).unwrap()
+    }
+
+    /// The parts of the rows of a split, if the second row of split 2 is a bound.
+    fn parts(columns: &[&str], whole: usize, split: u32) -> Vec<u32> {
+        let rows = rows();
+        let options = SortOptions::default();
+        let key = |name: &&str| PhysicalSortExpr::new(col(name, &rows.schema()).unwrap(), options);
+        let sort: Vec<_> = columns.iter().map(key).collect();
+        let keys = Keys::new(&sort, &rows.schema()).unwrap();
+        let of_rows = keys.first_of_rows(&rows, whole).unwrap();
+        let bound = (of_rows.bytes(1), if whole > 0 { 0 } else { 2 });
+        let bounds = KeyBounds::new(&keys, std::slice::from_ref(&bound)).unwrap();
+        let lower = (of_rows.bytes(0), 0);
+        assert!(KeyBounds::new(&keys, &[bound, lower]).is_err());
+        bounds.parts_of(&of_rows, split).unwrap()
+    }
+
+    #[test]
+    fn equal_keys_of_earlier_splits_are_before_a_bound() {
+        for columns in [&["a"][..], &["s"]] {
+            assert_eq!(parts(columns, 0, 1), [0, 0, 0, 1], "{columns:?}");
+            assert_eq!(parts(columns, 0, 2), [0, 1, 1, 1], "{columns:?}");
+            assert_eq!(parts(columns, 0, 3), [0, 1, 1, 1], "{columns:?}");
+        }
+        assert_eq!(parts(&["a", "b"], 0, 1), [0, 0, 1, 1]);
+    }
+
+    #[test]
+    fn rows_with_the_same_first_keys_are_in_one_part() {
+        for split in 0..4 {
+            assert_eq!(parts(&["a", "b"], 1, split), [0, 1, 1, 1], "{split}");
+        }
+    }
+}

@@ -26,7 +26,6 @@ mod flat;
 pub(crate) mod found;
 pub(crate) mod inflate;
 mod joined;
-mod json;
 pub(crate) mod location;
 pub(crate) mod lz4;
 pub mod many;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tessera_cells::lift::RowsFunction;
 use tessera_cells::tables::TableFormat;
 use tessera_frontend::statement::{Described, Show};
-use tessera_planner::catalog::{Coord, Dataset, Variable};
+use tessera_planner::catalog::{Coord, Dataset, PythonJson, Variable};
 use tessera_planner::dtype::{Calendar, DType};
 
 /// Upper bound on the characters of a label in DESCRIBE.
@@ -313,7 +313,7 @@ fn coordinate(c: &Coord) -> [String; 6] {
 fn attributes(attrs: &tessera_planner::catalog::Attrs) -> String {
     let one = |(k, v): (&String, &serde_json::Value)| match v {
         serde_json::Value::String(s) => format!("{k}: {s}"),
-        v => format!("{k}: {v}"),
+        v => format!("{k}: {}", PythonJson(v)),
     };
     attrs.iter().map(one).collect::<Vec<_>>().join("; ")
 }

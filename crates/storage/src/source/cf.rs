@@ -8,7 +8,7 @@ use crate::source::error::SourceError;
 use crate::source::moments::CfTimes;
 use crate::source::time_units;
 use serde_json::Value;
-use tessera_planner::catalog::{Attrs, Decode, Unpack};
+use tessera_planner::catalog::{Attrs, Decode, Unpack, as_float};
 use tessera_planner::dtype::DType;
 use tessera_planner::scalar::Scalar;
 
@@ -230,7 +230,7 @@ fn clamp(dtype: DType, v: i128) -> Scalar {
     Scalar::from_i128(dtype, v).unwrap_or_else(|| Scalar::from_f64(dtype, v as f64))
 }
 
-/// A JSON number; `"NaN"`, `"Infinity"`, `"-Infinity"`; or xarray's base64 of a little-endian `float64`.
+/// A number, NaN or an infinity; `"NaN"`, `"Infinity"`, `"-Infinity"`; or xarray's base64 of a little-endian `float64`.
 fn number(value: &Value) -> Option<Number> {
     match value {
         Value::Number(n) => match (n.as_i64(), n.as_u64(), n.as_f64()) {
@@ -245,7 +245,7 @@ fn number(value: &Value) -> Option<Number> {
             "-Infinity" | "-inf" => Some(Number::Float(f64::NEG_INFINITY)),
             s => base64_f64(s).map(Number::Float).or_else(|| s.parse().ok().map(Number::Float)),
         },
-        _ => None,
+        other => as_float(other).map(Number::Float),
     }
 }
 

@@ -62,7 +62,7 @@ pub use error::SourceError;
 pub(crate) use fence::Access;
 pub use fence::{Lent, Rules};
 pub use flat::slabs;
-pub use location::Options;
+pub use location::{Options, inside};
 pub use many::is_in_memory;
 pub(crate) use meta::CHUNK_BYTES_MAX;
 pub use reader::{ArrayReader, Fetched};

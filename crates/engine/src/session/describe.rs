@@ -16,6 +16,7 @@ use tessera_cells::tables::TableFormat;
 use tessera_frontend::statement::{Described, Show};
 use tessera_planner::catalog::{Coord, Dataset, PythonJson, Variable};
 use tessera_planner::dtype::{Calendar, DType};
+use tessera_storage::source::inside;
 
 /// Upper bound on the characters of a label in DESCRIBE.
 const LABEL_CHARS: usize = 64;
@@ -241,18 +242,10 @@ fn describe(dataset: &Dataset, name: &str) -> Result<Reply, Error> {
         rows.push([&*u.name, "unreadable", "", &*dims, "", &*u.reason].map(String::from));
     }
     for group in &dataset.groups {
-        let place = format!("FROM '{}'", inside(name, group));
+        let place = format!("FROM '{}'", inside(name, group).replace('\'', "''"));
         rows.push([&**group, "group", "", "", "", &*place].map(String::from));
     }
     rows_of(COLUMNS, rows)
-}
-
-/// The path of a group inside `place`, as `FROM` takes it.
-fn inside(place: &str, group: &str) -> String {
-    match place.split_once('#') {
-        Some((url, outer)) => format!("{url}#{}/{group}", outer.trim_end_matches('/')),
-        None => format!("{place}#{group}"),
-    }
 }
 
 fn dim(name: Option<&str>, axis: usize, len: u64) -> String {

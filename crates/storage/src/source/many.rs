@@ -59,6 +59,7 @@ pub(super) fn is_several(url: &str) -> bool {
 /// True for a pattern. A local file of that very name is no pattern.
 pub(super) fn is_pattern(url: &str) -> bool {
     let path = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let path = path.rsplit_once('#').map_or(path, |(path, _)| path);
     path.contains(['*', '?', '[']) && !std::path::Path::new(url).exists()
 }
 

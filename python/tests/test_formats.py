@@ -105,6 +105,34 @@ def test_many_files_are_one_dataset(tmp_path):
         np.testing.assert_array_equal(ours, theirs.n.values)
 
 
+@pytest.mark.parametrize("dim", ["time", "lat", "run"])
+def test_files_may_have_their_dimensions_in_another_order(tmp_path, dim):
+    rng = np.random.default_rng(3)
+    orders = [("time", "lat", "lon"), ("lon", "time", "lat"), ("lat", "lon", "time"), ("time", "lat", "lon")]
+    parts = []
+    for i, order in enumerate(orders):
+        labels = {"time": np.arange(5), "lat": np.arange(4.0), "lon": np.arange(6)}
+        if dim in labels:
+            labels[dim] = labels[dim] + i * len(labels[dim])
+        v = xr.DataArray(rng.random((5, 4, 6)).astype("f4"), labels, ("time", "lat", "lon"))
+        n = (v[:, :, 0] * 100).astype("i2").drop_vars("lon")
+        ds = xr.Dataset({"v": v, "n": n}).transpose(*order, missing_dims="ignore")
+        # One file is packed, one has chunks.
+        chunked = {"v": {"chunksizes": [2, 3, 2]}} if i == 2 else {}
+        packed = {"v": {"dtype": "i2", "scale_factor": 0.001, "_FillValue": -1}} if i == 1 else {}
+        ds.to_netcdf(tmp_path / f"part{i}.nc", encoding=packed | chunked)
+        parts.append(xr.open_dataset(tmp_path / f"part{i}.nc"))
+    theirs = xr.concat(parts, dim, data_vars="all") if dim == "run" else xr.combine_by_coords(parts)
+    relation = f"read_netcdf('{tmp_path}/part*.nc'" + (", concat => 'run')" if dim == "run" else ")")
+    for name in ["v", "n"]:
+        ours = ts.sql(f"SELECT {name} FROM {relation}").to_xarray()
+        assert ours.dims == theirs[name].dims
+        np.testing.assert_allclose(ours.values, theirs[name].values, rtol=1e-6)
+    cut = ts.sql(f"SELECT v[1:, 2:4, 1:5] AS c FROM {relation}").to_numpy() if dim != "run" else None
+    if cut is not None:
+        np.testing.assert_allclose(cut, theirs.v.values[1:, 2:4, 1:5], rtol=1e-6)
+
+
 @pytest.mark.parametrize("fmt", [2, 3])
 def test_appends_write_the_checksums_of_numcodecs(tmp_path, fmt):
     numcodecs, zarr = pytest.importorskip("numcodecs"), pytest.importorskip("zarr")

@@ -68,7 +68,7 @@ def record(name, group, a, **more):
 
 def plain(v):
     if isinstance(v, (np.floating, float)):
-        return float(v) if np.isfinite(v) else {"nan": "NaN", "inf": "Infinity"}.get(str(v), "-Infinity")
+        return float(v)
     if isinstance(v, np.integer):
         return int(v)
     if isinstance(v, (tuple, list, np.ndarray)):

@@ -281,11 +281,11 @@ fn converted(from: &Raw, to: &Raw) -> Option<Step> {
     }
 }
 
-/// The type in which numcodecs sums up differences: that of the array for integers, otherwise the one to which NumPy
-/// promotes both.
+/// The type in which differences are summed up. For floats it is the one to which NumPy promotes both, as in numcodecs;
+/// sums of integers go around in the type of the array, whatever stores them.
 fn of_sums(own: &Raw, stored: &Raw) -> Raw {
     let is_float = |raw: &Raw| raw.dtype().is_some_and(DType::is_float);
-    if !is_float(own) && !is_float(stored) {
+    if !is_float(own) {
         return own.clone();
     }
     // `float16` has all integers of one byte, `float32` those of two, and of others NumPy makes `float64`.

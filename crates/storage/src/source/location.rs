@@ -364,7 +364,7 @@ impl Location {
 }
 
 /// A local path and the group after its `#`. Names of files may have `#`, too: the longest path that exists counts.
-fn parted(text: &str) -> (&str, &str) {
+pub(crate) fn parted(text: &str) -> (&str, &str) {
     let exists = |path: &str| std::path::Path::new(path).exists();
     let ways: Vec<_> = text.rmatch_indices('#').map(|(at, _)| at).collect();
     let Some(last) = ways.first().filter(|_| !exists(text)) else { return (text, "") };

@@ -219,7 +219,9 @@ impl ArrayMeta {
         };
         let raw = match Raw::parse_numpy(&type_name) {
             Some((raw, _)) => raw,
-            None if type_name == "|O" && has_filter("vlen-utf8") => Raw::Utf8,
+            None if type_name == "|O" && (has_filter("vlen-utf8") || has_filter("categorize")) => {
+                Raw::Utf8
+            }
             None => {
                 return Err(SourceError::UnsupportedDType {
                     array: who.array.into(),
@@ -258,6 +260,7 @@ impl ArrayMeta {
         }
         let taken = taken::take_v2(who, &mut doc, (&raw, &type_name), unit.len())?;
         let raw = taken.steps.as_ref().map_or(raw, |(steps, _)| steps.stored.clone());
+        let raw = taken.codes.clone().unwrap_or(raw);
         check_unit(who, &unit, &raw)?;
         let array = create(who, &type_name, Value::Object(doc), true)?;
         let codecs = codecs(who, &array, &array.codecs(), &unit, &taken)?;

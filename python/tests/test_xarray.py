@@ -617,7 +617,8 @@ def test_groups_of_any_name_are_opened(con: ts.Connection, tmp_path: Path, form:
     # HDF5's `#refs#` in the root is MATLAB's own.
     assert listed == sorted(n for n in names if form == "zarr" or n != "#refs#")
     for i, name in enumerate(names):
-        (row,) = con.sql(f"DESCRIBE '{path}#{name.replace('%', '%25').replace('#', '%23').replace(chr(39), chr(39) * 2)}'").fetchall()
+        escaped = name.replace("%", "%25").replace("#", "%23").replace("'", "''")
+        (row,) = con.sql(f"DESCRIBE '{path}#{escaped}'").fetchall()
         assert row[0] == "inner"
         # What DESCRIBE prints is a relation.
         got = con.sql(f"SELECT v {row[-1]}").to_numpy()

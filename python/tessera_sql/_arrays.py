@@ -158,27 +158,12 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-_encode = json.JSONEncoder(allow_nan=False, default=str).encode
-
-
-def _attrs(attrs: Mapping[Any, Any]) -> str | None:
-    return _encode({str(k): _plain(v) for k, v in attrs.items()}) if attrs else None
+_encode = json.JSONEncoder(default=str).encode
 
 
 def json_of(attrs: Mapping[Any, Any]) -> str | None:
-    try:
-        return _attrs(attrs)
-    except ValueError:
-        # JSON has no NaN, wherever it is in a value.
-        return _attrs({k: v for k, v in attrs.items() if _has_form(v)})
-
-
-def _has_form(value: Any) -> bool:
-    try:
-        _attrs({"value": value})
-    except ValueError:
-        return False
-    return True
+    """Attributes as JSON, with Python's words for NaN and infinities."""
+    return _encode({str(k): _plain(v) for k, v in attrs.items()}) if attrs else None
 
 
 def counted(

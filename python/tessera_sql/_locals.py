@@ -18,7 +18,7 @@ import numpy as np
 from . import _arrays, _native
 from ._errors import Error, UserError, usage
 from ._relation import Relation
-from ._text import literal, quoted
+from ._text import escaped, literal, quoted
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -310,7 +310,7 @@ def _url_of(name: str, variable: xr.Variable) -> str | None:
             root = getattr(array.store, "root", None)
             if root is None or own != name:
                 return None
-            return f"{root}#{group.strip('/')}" if group.strip("/") else str(root)
+            return f"{root}#{escaped(group.strip('/'))}" if group.strip("/") else str(root)
         data = getattr(data, "array", None)
     return None
 

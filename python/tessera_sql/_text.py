@@ -13,6 +13,11 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def escaped(group: str) -> str:
+    """The path of a group as it follows the `#` of a path or URL."""
+    return group.replace("%", "%25").replace("#", "%23")
+
+
 def readable(count: float) -> str:
     """A number of bytes for people: ``1.9 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):

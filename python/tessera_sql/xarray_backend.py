@@ -25,7 +25,7 @@ from xarray.core import indexing
 from . import _native, _results, _spans
 from ._lazy import ALIAS, Door, TesseraArray, door_of, dtype_of, plain, relation_of
 from ._locals import warn
-from ._text import literal, quoted
+from ._text import escaped, literal, quoted
 
 if TYPE_CHECKING:
     from ._connection import Connection
@@ -220,7 +220,8 @@ def _source(
         text = os.path.abspath(os.path.expanduser(text))
     inside = (group or "").strip("/")
     if inside:
-        text += f"/{inside}" if "#" in text else f"#{inside}"
+        has_group = "#" in text and not (embedded and os.path.exists(text))
+        text += f"{'/' if has_group else '#'}{escaped(inside)}"
     return _of(literal(text), text)
 
 

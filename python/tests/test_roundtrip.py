@@ -268,6 +268,35 @@ def assert_same_texts(got: xr.Dataset, want: xr.Dataset) -> None:
 
 
 @pytest.mark.parametrize("source", ["classic.nc", "four.nc", "two.zarr", "three.zarr"])
+def test_attributes_that_are_nan_or_infinite_stay_floats(con: ts.Connection, tmp_path: Path, source: str) -> None:
+    ranges = {"actual_range": [-np.inf, 1.5], "threshold": np.inf, "unknown": np.nan, "letters": "NaN"}
+    v = xr.Variable("x", np.array([1, 2, np.nan], "f4"), ranges, {"missing_value": np.float32("nan")})
+    ds = xr.Dataset({"v": v}, {"x": ("x", [1.0, 2.0, 3.0], {"lowest": -np.inf})}, {"title": "x", "best": np.nan})
+    at = tmp_path / source
+    if at.suffix == ".zarr":
+        ds.to_zarr(at, zarr_format=2 if source == "two.zarr" else 3)
+    else:
+        ds.to_netcdf(at, format="NETCDF3_64BIT" if source == "classic.nc" else "NETCDF4")
+    want = opened(at)
+    for name, options in [("a.zarr", ""), ("b.nc", ""), ("c.zarr", "(zarr_format 2)"), ("d.nc", "")]:
+        con.sql(f"COPY (SELECT * FROM '{at}') TO '{tmp_path / name}' {options}")
+        at = tmp_path / name
+        got = opened(at)
+        got.attrs.pop("Conventions", None)
+        xr.testing.assert_identical(got, want)
+        shown = {row[0]: row[-1] for row in con.sql(f"DESCRIBE '{at}'").fetchall()}["v"]
+        assert shown == "actual_range: [-Infinity,1.5]; letters: NaN; threshold: Infinity; unknown: NaN"
+        attrs = con.sql(f"SELECT v FROM '{at}'").to_xarray().attrs
+        np.testing.assert_equal(attrs, ranges)
+    # An append writes the documents of the store anew.
+    more = ds.assign_coords(x=ds.x + 3)
+    store = tmp_path / "a.zarr"
+    con.sql(f"COPY (SELECT * FROM more) TO '{store}' STORED AS ZARR OPTIONS (append 'x')")
+    assert opened(store).sizes == {"x": 6}
+    np.testing.assert_equal(opened(store).v.attrs, want.v.attrs)
+
+
+@pytest.mark.parametrize("source", ["classic.nc", "four.nc", "two.zarr", "three.zarr"])
 def test_texts_are_the_same_after_netcdf_and_zarr(con: ts.Connection, tmp_path: Path, source: str) -> None:
     at = tmp_path / source
     if at.suffix == ".zarr":

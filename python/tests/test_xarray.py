@@ -17,6 +17,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import tessera_sql as ts
@@ -599,6 +600,31 @@ def test_groups_open_as_a_tree(con: ts.Connection, tmp_path: Path, form: str) ->
     assert list(groups) == ["/", "/two"] and "b" not in groups["/"]
     xr.testing.assert_identical(groups["/two"].load(), want["one/two"].to_dataset(inherit=False))
     assert list(xr.open_groups(f"{path}#one", engine="tessera", connection=con)) == ["/", "/two"]
+
+
+@pytest.mark.parametrize("form", ["h5", "zarr"])
+def test_groups_of_any_name_are_opened(con: ts.Connection, tmp_path: Path, form: str) -> None:
+    names = ["Channel #1", "50% é", "what? [1]*", "it's %23", "#refs#"]
+    path = tmp_path / f"run#1.{form}"
+    for i, name in enumerate(names):
+        group = f"{name}/inner"
+        if form == "h5":
+            with h5py.File(path, "a") as f:
+                f[f"{group}/v"] = np.arange(3) + i
+        else:
+            xr.Dataset({"v": ("x", np.arange(3) + i)}).to_zarr(path, group=group, mode="a", consolidated=False)
+    listed = [row[0] for row in con.sql(f"DESCRIBE '{path}'").fetchall()]
+    # HDF5's `#refs#` in the root is MATLAB's own.
+    assert listed == sorted(n for n in names if form == "zarr" or n != "#refs#")
+    for i, name in enumerate(names):
+        escaped = name.replace("%", "%25").replace("#", "%23").replace("'", "''")
+        (row,) = con.sql(f"DESCRIBE '{path}#{escaped}'").fetchall()
+        assert row[0] == "inner"
+        # What DESCRIBE prints is a relation.
+        got = con.sql(f"SELECT v {row[-1]}").to_numpy()
+        np.testing.assert_array_equal(got, np.arange(3) + i)
+        ds = xr.open_dataset(path, engine="tessera", group=f"{name}/inner", connection=con)
+        np.testing.assert_array_equal(ds["v"].values, np.arange(3) + i)
 
 
 def test_a_relation_without_groups_is_a_tree(con: ts.Connection) -> None:

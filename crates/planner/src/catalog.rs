@@ -1,7 +1,9 @@
 //! Stored arrays as the planner sees them: names, labels, chunking, and the decoding of raw cells.
 
+mod json;
 mod texts;
 
+pub use json::{PythonJson, as_float, float, float_word, parse_json};
 pub use texts::Texts;
 
 use crate::dtype::{Calendar, DType};
@@ -12,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Attributes of a dataset or a variable: JSON values by name.
+/// Attributes of a dataset or a variable: JSON values by name. NaN and infinities are those of [`float`].
 pub type Attrs = BTreeMap<String, serde_json::Value>;
 
 /// A stored array as a plan names it. Equal values refer to the same array: this is the key of a read.

@@ -17,7 +17,7 @@ use tessera_engine::answer::{self, Answer, Chunked, Surface};
 use tessera_engine::error::Error;
 use tessera_engine::format::record_batches;
 use tessera_frontend::labels::{DatasetLabels, are_coordinates};
-use tessera_planner::catalog::{Attrs, CoordValues, DimLabel};
+use tessera_planner::catalog::{Attrs, CoordValues, DimLabel, PythonJson};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
 
@@ -351,7 +351,9 @@ impl Tensor {
 type Label<'py> = (String, String, Bound<'py, PyAny>, String);
 
 fn json(attrs: &Attrs) -> PyResult<String> {
-    serde_json::to_string(attrs)
+    let attrs = serde_json::to_value(attrs);
+    attrs
+        .map(|attrs| PythonJson(&attrs).to_string())
         .map_err(|e| pyo3::exceptions::PyValueError::new_err(format!("attributes: {e}")))
 }
 

@@ -9,7 +9,7 @@ use pyo3_arrow::PyRecordBatchReader;
 use std::sync::Arc;
 use tessera_engine::error::Error;
 use tessera_engine::locals::{self, LocalArray};
-use tessera_planner::catalog::{Attrs, Coord, CoordValues, Dataset, Unreadable};
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, Dataset, Unreadable, parse_json};
 use tessera_planner::dtype::DType;
 
 /// A relation of the caller: arrays with labels, or a table.
@@ -103,7 +103,7 @@ fn dtype_of(name: &str) -> PyResult<DType> {
 }
 
 fn attributes(json: Option<&str>) -> PyResult<Attrs> {
-    let read = |json: &str| serde_json::from_str(json);
+    let read = |json: &str| parse_json(json.as_bytes()).and_then(serde_json::from_value);
     json.map_or(Ok(Attrs::new()), |json| {
         read(json).map_err(|e| PyValueError::new_err(format!("attributes: {e}")))
     })

@@ -32,6 +32,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write;
+use tessera_planner::catalog::PythonJson;
 use tessera_planner::dtype::DType;
 use tessera_planner::region::Region;
 use tessera_storage::sink::cf;
@@ -236,7 +237,7 @@ fn metadata(bands: &[Band<'_>], is_one: bool) -> String {
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        other => other.to_string(),
+        other => PythonJson(other).to_string(),
     }
 }
 

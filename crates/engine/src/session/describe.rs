@@ -15,8 +15,9 @@ use tessera_cells::column_type;
 use tessera_cells::lift::RowsFunction;
 use tessera_cells::tables::TableFormat;
 use tessera_frontend::statement::{Described, Show};
-use tessera_planner::catalog::{Coord, Dataset, Variable};
+use tessera_planner::catalog::{Coord, Dataset, PythonJson, Variable};
 use tessera_planner::dtype::DType;
+use tessera_storage::source::inside;
 
 /// Upper bound on the characters of a label in DESCRIBE.
 const LABEL_CHARS: usize = 64;
@@ -236,18 +237,10 @@ fn describe(dataset: &Dataset, name: &str) -> Result<Reply, Error> {
         rows.push([&*u.name, "unreadable", "", &*dims, "", &*u.reason].map(String::from));
     }
     for group in &dataset.groups {
-        let place = format!("FROM '{}'", inside(name, group));
+        let place = format!("FROM '{}'", inside(name, group).replace('\'', "''"));
         rows.push([&**group, "group", "", "", "", &*place].map(String::from));
     }
     rows_of(COLUMNS, rows)
-}
-
-/// The path of a group inside `place`, as `FROM` takes it.
-fn inside(place: &str, group: &str) -> String {
-    match place.split_once('#') {
-        Some((url, outer)) => format!("{url}#{}/{group}", outer.trim_end_matches('/')),
-        None => format!("{place}#{group}"),
-    }
 }
 
 fn dim(name: Option<&str>, axis: usize, len: u64) -> String {
@@ -308,7 +301,7 @@ fn coordinate(c: &Coord) -> [String; 6] {
 fn attributes(attrs: &tessera_planner::catalog::Attrs) -> String {
     let one = |(k, v): (&String, &serde_json::Value)| match v {
         serde_json::Value::String(s) => format!("{k}: {s}"),
-        v => format!("{k}: {v}"),
+        v => format!("{k}: {}", PythonJson(v)),
     };
     attrs.iter().map(one).collect::<Vec<_>>().join("; ")
 }

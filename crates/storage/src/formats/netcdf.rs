@@ -17,7 +17,7 @@ use crate::formats::{Cells, FileArray, FileChunks, Format, Group, Strided, Unrea
 use crate::source::cells::Raw;
 use serde_json::Value;
 use std::sync::Arc;
-use tessera_planner::catalog::Attrs;
+use tessera_planner::catalog::{Attrs, float};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, RANK_MAX};
 
@@ -225,23 +225,6 @@ fn value(kind: ExternalType, bytes: &[u8]) -> Value {
         1 => all.remove(0),
         _ => Value::Array(all),
     }
-}
-
-/// A float as CF's decoding takes it: JSON has no NaN and infinities.
-pub(crate) fn float(v: f64) -> Value {
-    serde_json::Number::from_f64(v).map_or_else(
-        || {
-            let name = if v.is_nan() {
-                "NaN"
-            } else if v > 0.0 {
-                "Infinity"
-            } else {
-                "-Infinity"
-            };
-            name.into()
-        },
-        Value::Number,
-    )
 }
 
 impl Header {

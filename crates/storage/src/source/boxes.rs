@@ -92,6 +92,36 @@ pub(crate) fn walk(
     }
 }
 
+/// Copies a dense row-major buffer of shape `shape` with its axes in another order: axis `i` of `dst` is the axis
+/// `order[i]` of `src`.
+///
+/// ```text
+///   src [2, 3], order [1, 0]:   a b c      a d
+///                               d e f ─▶   b e
+///                                          c f
+/// ```
+pub(crate) fn transpose(src: &[u8], shape: &[u64], order: &[usize], dst: &mut [u8], size: usize) {
+    if shape.contains(&0) {
+        return;
+    }
+    let from = byte_strides(shape, size);
+    let axes: SmallVec<[(u64, usize); 6]> = order.iter().map(|&a| (shape[a], from[a])).collect();
+    let mut index: Dims = SmallVec::from_elem(0, axes.len());
+    let mut s = 0;
+    for cell in dst.chunks_exact_mut(size) {
+        cell.copy_from_slice(&src[s..s + size]);
+        for (at, (len, stride)) in index.iter_mut().zip(&axes).rev() {
+            *at += 1;
+            s += stride;
+            if *at < *len {
+                break;
+            }
+            s -= stride * *len as usize;
+            *at = 0;
+        }
+    }
+}
+
 fn byte_strides(shape: &[u64], size: usize) -> SmallVec<[usize; 6]> {
     let mut out: SmallVec<[usize; 6]> = SmallVec::from_elem(size, shape.len());
     for a in (0..shape.len().saturating_sub(1)).rev() {
@@ -103,6 +133,21 @@ fn byte_strides(shape: &[u64], size: usize) -> SmallVec<[usize; 6]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn axes_change_their_order() {
+        let src: Vec<u8> = (0..24).collect();
+        let mut dst = vec![0; 24];
+        // np.arange(24).reshape(2, 3, 4).transpose(2, 0, 1)[1] is [[1, 5, 9], [13, 17, 21]].
+        transpose(&src, &[2, 3, 4], &[2, 0, 1], &mut dst, 1);
+        assert_eq!(dst[6..12], [1, 5, 9, 13, 17, 21]);
+        // Of two bytes: np.arange(12, dtype='u2').reshape(2, 3, 2)… as pairs of bytes.
+        transpose(&src, &[3, 4], &[1, 0], &mut dst, 2);
+        assert_eq!(dst[..8], [0, 1, 8, 9, 16, 17, 2, 3]);
+        transpose(&src[..1], &[], &[], &mut dst[..1], 1);
+        transpose(&[], &[0, 4], &[1, 0], &mut [], 1);
+        assert_eq!(dst[0], 0);
+    }
 
     #[test]
     fn a_box_of_each_rank_arrives() {

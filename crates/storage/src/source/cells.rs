@@ -1,6 +1,7 @@
 //! Cell types of files, and their conversion to Tessera's types.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use tessera_planner::dtype::{Calendar, DType};
 
 /// A cell type in a file, after its codecs: native-endian.
@@ -29,6 +30,8 @@ pub(crate) enum Raw {
     Utf8,
     /// Texts of a fixed number of bytes, padded with zeros. All of them are read at bind.
     Bytes { len: u64 },
+    /// Texts as numbers: 1 is the first label, and what is none is an empty text. All of them are read at bind.
+    Codes { code: DType, labels: Arc<[String]> },
 }
 
 impl Raw {
@@ -39,14 +42,14 @@ impl Raw {
             Raw::Half | Raw::Brain | Raw::E4M3 | Raw::E5M2 => Some(DType::Float32),
             Raw::Time { .. } | Raw::Months { .. } => Some(DType::Datetime(Calendar::Standard)),
             Raw::Span { .. } => Some(DType::Int64),
-            Raw::Utf32 { .. } | Raw::Utf8 | Raw::Bytes { .. } => None,
+            Raw::Utf32 { .. } | Raw::Utf8 | Raw::Bytes { .. } | Raw::Codes { .. } => None,
         }
     }
 
     /// Bytes of a cell in a file; texts of any length count as a pointer and a length.
     pub(crate) fn size(&self) -> u64 {
         match self {
-            Raw::Plain(d) => d.size() as u64,
+            Raw::Plain(d) | Raw::Codes { code: d, .. } => d.size() as u64,
             Raw::Half | Raw::Brain => 2,
             Raw::E4M3 | Raw::E5M2 => 1,
             Raw::Time { .. } | Raw::Months { .. } | Raw::Span { .. } => 8,

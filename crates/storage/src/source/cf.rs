@@ -8,7 +8,7 @@ use crate::source::error::SourceError;
 use crate::source::moments::CfTimes;
 use crate::source::time_units;
 use serde_json::Value;
-use tessera_planner::catalog::{Attrs, Decode, Unpack};
+use tessera_planner::catalog::{Attrs, Decode, Unpack, as_float};
 use tessera_planner::dtype::DType;
 use tessera_planner::scalar::Scalar;
 
@@ -60,20 +60,23 @@ pub(crate) fn decode(
     }
     if dtype.is_numeric() {
         for key in ["_FillValue", "missing_value"] {
-            if let Some(value) = attrs.remove(key) {
-                for v in items(&value) {
-                    let n = number(v).ok_or_else(|| bad(key, v))?;
-                    push(
-                        &mut out.missing,
-                        n.exact(stored).map(|s| s.cast(dtype)).or_else(|| n.exact(dtype)),
-                    );
-                }
+            // As in xarray, a text marks no number. It stays an attribute.
+            let values = attrs.get(key).map_or(&[][..], items);
+            let numbers: Vec<Number> = values.iter().filter_map(number).collect();
+            if !numbers.is_empty() {
+                attrs.remove(key);
+            }
+            for n in numbers {
+                push(
+                    &mut out.missing,
+                    n.exact(stored).map(|s| s.cast(dtype)).or_else(|| n.exact(dtype)),
+                );
             }
         }
         if let Some(n) = fill_v2.and_then(number) {
             push(&mut out.missing, n.exact(stored).map(|s| s.cast(dtype)));
         }
-        valid_range(&mut attrs, (stored, dtype), &mut out, &bad)?;
+        valid_range(&mut attrs, (stored, dtype), &mut out);
         let mut factor = |key: &str| -> Result<Option<f64>, SourceError> {
             let Some(v) = attrs.remove(key) else { return Ok(None) };
             let n = match items(&v) {
@@ -120,31 +123,27 @@ pub(crate) fn decode(
 }
 
 /// Sets the bounds of valid cells. They are of the type `stored`, as fill values: -2 of bytes that are unsigned is 254.
-fn valid_range(
-    attrs: &mut Attrs,
-    (stored, dtype): (DType, DType),
-    out: &mut Decode,
-    bad: &dyn Fn(&str, &Value) -> SourceError,
-) -> Result<(), SourceError> {
+/// As in netCDF4, what is no number bounds nothing; it stays an attribute, and so does NaN.
+fn valid_range(attrs: &mut Attrs, (stored, dtype): (DType, DType), out: &mut Decode) {
     let bound = |v: &Value| {
-        let n = number(v)?;
+        let n = number(v).filter(|n| !n.as_f64().is_nan())?;
         let twin = n.exact(stored).filter(|_| stored != dtype).map(|s| s.cast(dtype));
         Some(twin.map_or(n, |s| Number::Whole(s.as_i128())))
     };
-    if let Some(range) = attrs.remove("valid_range") {
-        let [lo, hi] = items(&range) else { return Err(bad("valid_range", &range)) };
-        let (Some(lo), Some(hi)) = (bound(lo), bound(hi)) else {
-            return Err(bad("valid_range", &range));
-        };
+    if let Some([lo, hi]) = attrs.get("valid_range").map(items)
+        && let (Some(lo), Some(hi)) = (bound(lo), bound(hi))
+    {
         (out.valid_min, out.valid_max) = (Some(lo.ceil(dtype)), Some(hi.floor(dtype)));
+        attrs.remove("valid_range");
     }
-    if let Some(v) = attrs.remove("valid_min") {
-        out.valid_min = Some(bound(&v).ok_or_else(|| bad("valid_min", &v))?.ceil(dtype));
+    if let Some(lo) = attrs.get("valid_min").and_then(bound) {
+        out.valid_min = Some(lo.ceil(dtype));
+        attrs.remove("valid_min");
     }
-    if let Some(v) = attrs.remove("valid_max") {
-        out.valid_max = Some(bound(&v).ok_or_else(|| bad("valid_max", &v))?.floor(dtype));
+    if let Some(hi) = attrs.get("valid_max").and_then(bound) {
+        out.valid_max = Some(hi.floor(dtype));
+        attrs.remove("valid_max");
     }
-    Ok(())
 }
 
 /// A `fill_value` of Zarr as a cell; `None` if it is not a value of that type.
@@ -230,7 +229,7 @@ fn clamp(dtype: DType, v: i128) -> Scalar {
     Scalar::from_i128(dtype, v).unwrap_or_else(|| Scalar::from_f64(dtype, v as f64))
 }
 
-/// A JSON number; `"NaN"`, `"Infinity"`, `"-Infinity"`; or xarray's base64 of a little-endian `float64`.
+/// A number, NaN or an infinity; `"NaN"`, `"Infinity"`, `"-Infinity"`; or xarray's base64 of a little-endian `float64`.
 fn number(value: &Value) -> Option<Number> {
     match value {
         Value::Number(n) => match (n.as_i64(), n.as_u64(), n.as_f64()) {
@@ -245,7 +244,7 @@ fn number(value: &Value) -> Option<Number> {
             "-Infinity" | "-inf" => Some(Number::Float(f64::NEG_INFINITY)),
             s => base64_f64(s).map(Number::Float).or_else(|| s.parse().ok().map(Number::Float)),
         },
-        _ => None,
+        other => as_float(other).map(Number::Float),
     }
 }
 
@@ -270,4 +269,48 @@ fn base64_f64(text: &str) -> Option<f64> {
     // 66 bits: the last two are padding.
     let bytes = ((bits >> 2) as u64).to_be_bytes();
     Some(f64::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use tessera_planner::catalog::float;
+
+    fn decoded(dtype: DType, attrs: &[(&str, Value)]) -> Decoded {
+        let attrs = attrs.iter().map(|(k, v)| (k.to_string(), v.clone())).collect();
+        decode("v", dtype, attrs, None, &[]).unwrap()
+    }
+
+    #[test]
+    fn what_is_no_number_marks_nothing_and_stays() {
+        // xarray and netCDF4 read all cells of these.
+        let texts = [
+            ("missing_value", json!("N/A")),
+            ("_FillValue", json!("")),
+            ("valid_range", json!("0, 100")),
+            ("valid_min", json!("none")),
+            ("valid_max", float(f64::NAN)),
+        ];
+        for dtype in [DType::Float32, DType::Int16] {
+            let of = decoded(dtype, &texts);
+            assert_eq!(of.decode, Decode::default(), "{dtype}");
+            assert_eq!(of.attrs.len(), 5, "{dtype}");
+        }
+        let of = decoded(DType::Int16, &[("valid_range", json!([0, 1, 2]))]);
+        assert!(of.decode.is_identity() && of.attrs.contains_key("valid_range"));
+        // One of several values is a number.
+        let of = decoded(DType::Float32, &[("missing_value", json!(["a", 3]))]);
+        assert_eq!(of.decode.missing, [Scalar::from_f64(DType::Float32, 3.0)]);
+        let bounds = [("valid_min", float(f64::NEG_INFINITY)), ("valid_max", json!(9))];
+        let of = decoded(DType::Float64, &bounds);
+        assert_eq!(of.decode.valid_max, Some(Scalar::from_f64(DType::Float64, 9.0)));
+        let least = of.decode.valid_min.map(|v| v.as_f64());
+        assert!(least == Some(f64::NEG_INFINITY) && of.attrs.is_empty());
+        // A factor is needed to read a cell.
+        let attrs = [("scale_factor".to_string(), json!("x"))].into();
+        let e = decode("v", DType::Int16, attrs, None, &[]).unwrap_err();
+        assert_eq!(e.code(), "invalid_metadata");
+    }
 }

@@ -1,8 +1,9 @@
-//! Forms of a `fill_value` that zarr-python accepts and zarrs does not: `0.0` of integers, `"3"`, `"nan"`, `0` of truth
-//! values.
+//! Forms of a `fill_value` that zarr-python accepts and zarrs does not: `0.0` of integers, `"3"`, `"nan"`, a bare `NaN`,
+//! `0` of truth values.
 
 use crate::source::cells::Raw;
 use serde_json::{Map, Value};
+use tessera_planner::catalog::float_word;
 use tessera_planner::dtype::DType;
 
 /// Integers of larger magnitude are not exact as floats.
@@ -10,6 +11,9 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Writes the fill value of an array of `raw` in the form of its type; what is none is left as it is.
 pub(crate) fn spell_out(doc: &mut Map<String, Value>, raw: &Raw) {
+    if let Some(word) = doc.get("fill_value").and_then(float_word) {
+        doc.insert("fill_value".into(), word.into());
+    }
     let Some(value) = doc.get("fill_value") else { return };
     let plain = match raw {
         Raw::Plain(DType::Bool) => value.as_f64().and_then(|v| match v {
@@ -69,6 +73,8 @@ mod tests {
             (&float, json!("3.5"), json!(3.5)),
             (&float, json!("nan"), json!("NaN")),
             (&float, json!("-Infinity"), json!("-Infinity")),
+            (&float, tessera_planner::catalog::float(f64::INFINITY), json!("Infinity")),
+            (&int, tessera_planner::catalog::float(f64::NAN), json!("NaN")),
             (&float, json!("0x7fc00000"), json!("0x7fc00000")),
             (&float, json!(1), json!(1)),
             (&bool, json!(0), json!(false)),

@@ -6,7 +6,7 @@
 //!                  |## region ##|
 //! ```
 
-use crate::source::boxes::copy_box;
+use crate::source::boxes::{copy_box, transpose};
 use crate::source::coords::{is_missing, scalars, unpacked};
 use crate::source::cut::{Cuts, CutsOf};
 use crate::source::error::SourceError;
@@ -47,7 +47,20 @@ pub(crate) struct Part {
     pub(crate) start: u64,
     /// Its cells along the axis.
     pub(crate) len: u64,
+    /// The axis of the part for each axis of the array that it has, if these are in another order.
+    pub(crate) order: Option<Vec<usize>>,
     pub(crate) cells: PartCells,
+}
+
+impl Part {
+    /// Values of the axes of the array, in the order of those of the part.
+    fn turn<T: Copy>(&self, values: &mut [T]) {
+        let Some(order) = &self.order else { return };
+        let own = values.to_vec();
+        for (value, &axis) in own.into_iter().zip(order) {
+            values[axis] = value;
+        }
+    }
 }
 
 /// Source of a part's cells.
@@ -124,6 +137,8 @@ impl Joined {
                 own.start[axis] -= p.start;
                 own.end[axis] -= p.start;
             }
+            p.turn(&mut own.start);
+            p.turn(&mut own.end);
             Some((i, whole, own))
         })
     }
@@ -170,7 +185,25 @@ impl Joined {
         Ok(())
     }
 
+    /// Decodes the cells of a part, in the order of the axes of the array.
     fn decode_part(
+        &self,
+        i: usize,
+        dtype: DType,
+        (fetched, region): (Fetched, &Region),
+        out: &mut [u8],
+    ) -> Result<(), SourceError> {
+        let Some(order) = &self.parts[i].order else {
+            return self.decode_own(i, dtype, (fetched, region), out);
+        };
+        let mut cells = vec![0; out.len()];
+        self.decode_own(i, dtype, (fetched, region), &mut cells)?;
+        transpose(&cells, &region.shape(), order, out, dtype.size());
+        Ok(())
+    }
+
+    /// Decodes the cells of a part as they lie in it.
+    fn decode_own(
         &self,
         i: usize,
         dtype: DType,
@@ -236,7 +269,9 @@ impl Joined {
                 PartCells::Absent(_) => continue,
             };
             let copied = if self.axis == 0 { 0 } else { cells };
-            let need = reader.estimate(&own).saturating_add(own_cells).saturating_add(copied);
+            let turned = if self.parts[i].order.is_none() { 0 } else { cells };
+            let need = reader.estimate(&own).saturating_add(own_cells);
+            let need = need.saturating_add(copied).saturating_add(turned);
             // Local files are read one after another.
             sum = if reader.is_local() { sum.max(need) } else { sum.saturating_add(need) };
         }
@@ -265,6 +300,8 @@ impl Joined {
                 grid.axes[self.axis] = along.slice(low - first, high - first);
                 origin[self.axis] = low - p.start;
             }
+            p.turn(&mut grid.axes);
+            p.turn(&mut origin);
             sum = sum.saturating_add(reader.requests(&grid, &origin));
         }
         sum

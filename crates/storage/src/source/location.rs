@@ -305,19 +305,16 @@ impl Location {
             return Err(bad("it contains a NUL character"));
         }
         let Some((scheme, rest)) = text.split_once("://") else {
-            // A file may have `#` in its name; a group only counts if nothing of that name exists.
-            if !std::path::Path::new(text).exists()
-                && let Some((path, group)) = text.rsplit_once('#')
-            {
-                return Ok(local(PathBuf::from(path), path, group));
-            }
-            return Ok(local(PathBuf::from(text), text, ""));
+            let (path, group) = parted(text);
+            return Ok(local(PathBuf::from(path), path, &unescaped(group)));
         };
         let scheme = scheme.to_ascii_lowercase();
         match scheme.as_str() {
             "file" | "http" | "https" => {
                 let url = Url::parse(text).map_err(|e| bad(&e.to_string()))?;
-                let group = url.fragment().unwrap_or("").to_string();
+                // The parsed fragment has escapes where the text has none.
+                let group = text.split_once('#').map_or("", |(_, group)| group);
+                let group = decode_percent(group).unwrap_or_else(|| group.into());
                 if scheme == "file" {
                     let path = url
                         .to_file_path()
@@ -342,7 +339,7 @@ impl Location {
                     _ => rest.split_once('/').unwrap_or((rest, "")),
                 };
                 let root = Root::parse(&scheme, authority).map_err(|e| bad(&e))?;
-                Ok(Location::of(root, prefix, group))
+                Ok(Location::of(root, prefix, &unescaped(group)))
             }
             _ => Err(SourceError::Scheme { scheme }),
         }
@@ -363,6 +360,37 @@ impl Location {
             Some((stem, _)) if !stem.is_empty() => stem.to_string(),
             _ => name.to_string(),
         }
+    }
+}
+
+/// A local path and the group after its `#`. Names of files may have `#`, too: the longest path that exists counts.
+pub(crate) fn parted(text: &str) -> (&str, &str) {
+    let exists = |path: &str| std::path::Path::new(path).exists();
+    let ways: Vec<_> = text.rmatch_indices('#').map(|(at, _)| at).collect();
+    let Some(last) = ways.first().filter(|_| !exists(text)) else { return (text, "") };
+    let at = ways.iter().find(|at| exists(&text[..**at])).unwrap_or(last);
+    (&text[..*at], &text[at + 1..])
+}
+
+/// A group's path with `#` and `%` for their escapes. Others are taken as they are written, as all of a path or key.
+fn unescaped(group: &str) -> String {
+    group.replace("%23", "#").replace("%25", "%")
+}
+
+/// The path or URL of a group directly in that of `url`, as [`super::open`] takes it.
+pub fn inside(url: &str, group: &str) -> String {
+    let group = group.replace('%', "%25").replace('#', "%23");
+    let (place, outer) = match url.split_once("://") {
+        None => parted(url),
+        Some((scheme, _)) => match scheme.to_ascii_lowercase().as_str() {
+            "file" | "http" | "https" => url.split_once('#'),
+            _ => url.rsplit_once('#'),
+        }
+        .unwrap_or((url, "")),
+    };
+    match outer.trim_matches('/') {
+        "" => format!("{place}#{group}"),
+        outer => format!("{place}#{outer}/{group}"),
     }
 }
 
@@ -401,6 +429,11 @@ mod tests {
         assert_eq!(p("/a/b.zarr").stem(), "b");
         assert_eq!((p("/a/b.zarr.zip").stem(), p("/a/c.zip").stem()), ("b".into(), "c".into()));
         assert_eq!(p("file:///a/b%20c.npy").path, StoragePath::Local("/a/b c.npy".into()));
+        let group = |s: &str| p(s).group;
+        assert_eq!(group("https://h/a.nc#my group/é%23%3f100%25"), "my group/é#?100%");
+        assert_eq!(group("https://h/a.nc#100% b#c"), "100% b#c");
+        assert_eq!(group("/no/a.nc#my group/é?%20%2523%25"), "my group/é?%20%23%");
+        assert_eq!(group("s3://b/a#1.nc#Run %231"), "Run #1");
         let s3 = p("s3://bkt/p/q.zarr#g");
         let object = |root, prefix: &str| StoragePath::Object { root, prefix: prefix.into() };
         assert_eq!(s3.path, object(Root::S3 { bucket: "bkt".into() }, "p/q.zarr"));
@@ -451,6 +484,27 @@ mod tests {
             ("s3://b/a", "/a", "memory://")
         );
         assert!(is_in_memory("Memory://a") && !is_in_memory("memory.zarr"));
+    }
+
+    #[test]
+    fn groups_are_inside_of_groups() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run#1.nc");
+        let file = path.to_str().unwrap();
+        // As long as no file exists, the last mark begins the group.
+        assert_eq!(Location::parse(file).unwrap().group, "1.nc");
+        std::fs::write(&path, "").unwrap();
+        for (url, of) in [(file, "#a"), ("s3://b/x#1.nc", "#"), ("https://h/x.nc", "#a/")] {
+            let mut at = format!("{url}{of}");
+            let display = Location::parse(&at).unwrap().display;
+            let mut want = of.trim_matches(['#', '/']).to_string();
+            for group in ["Channel #1", "50%", "%23 é?", "it's"] {
+                at = inside(&at, group);
+                want = if want.is_empty() { group.into() } else { format!("{want}/{group}") };
+                let found = Location::parse(&at).unwrap();
+                assert_eq!((found.group, &found.display), (want.clone(), &display), "{at}");
+            }
+        }
     }
 
     #[test]

@@ -58,8 +58,27 @@ pub(super) fn is_several(url: &str) -> bool {
 
 /// True for a pattern. A local file of that very name is no pattern.
 pub(super) fn is_pattern(url: &str) -> bool {
-    let path = url.split_once("://").map_or(url, |(_, rest)| rest);
-    path.contains(['*', '?', '[']) && !std::path::Path::new(url).exists()
+    is_wild(parted(url).0) && !std::path::Path::new(url).exists()
+}
+
+fn is_wild(path: &str) -> bool {
+    path.contains(['*', '?', '['])
+}
+
+/// The files of a location and the group after them. A directory before a pattern may have `#` in its name.
+fn parted(url: &str) -> (&str, &str) {
+    let (files, group) = match url.contains("://") {
+        true => url.rsplit_once('#').unwrap_or((url, "")),
+        false => location::parted(url),
+    };
+    let is_file = || {
+        let is_store = [".zarr", ".zip"].iter().any(|ending| files.ends_with(ending));
+        is_store || formats::is_named(files) || std::path::Path::new(files).exists()
+    };
+    match is_wild(group) && !is_wild(files) && !is_file() {
+        true => (url, ""),
+        false => (files, group),
+    }
 }
 
 /// Opens a list or a pattern.
@@ -143,10 +162,8 @@ pub(super) async fn matching(
     stores: &Stores,
     directories: bool,
 ) -> Result<Vec<String>, SourceError> {
-    let (url_of_files, group) = match url.rsplit_once('#') {
-        Some((files, group)) => (files, format!("#{group}")),
-        None => (url, String::new()),
-    };
+    let (url_of_files, group) = parted(url);
+    let group = if group.is_empty() { String::new() } else { format!("#{group}") };
     let first = url_of_files.find(['*', '?', '[']).unwrap_or(url_of_files.len());
     let (root, pattern) = match url_of_files[..first].rfind('/') {
         // All of the memory of the process.
@@ -171,9 +188,37 @@ pub(super) async fn matching(
     };
     let shown = if url_of_files.starts_with(root) { format!("{root}/") } else { String::new() };
     let names = names.into_iter().filter(|name| matcher.matches_with(name, MATCH));
-    let files: Vec<String> = names.map(|name| format!("{shown}{name}{group}")).collect();
+    let url_of = |name: String| {
+        let file = format!("{shown}{name}");
+        // The last `#` of a URL begins a group.
+        let is_key = group.is_empty() && file.contains("://") && file.contains('#');
+        format!("{file}{}{group}", if is_key { "#" } else { "" })
+    };
+    let files: Vec<String> = names.map(url_of).collect();
     match files.is_empty() {
         true => Err(SourceError::NotFound { what: url.into() }),
         false => Ok(files),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_pattern, parted};
+
+    #[test]
+    fn patterns_are_of_files_and_not_of_groups() {
+        for (url, files, group) in [
+            ("d/*.nc", "d/*.nc", ""),
+            ("d/*.nc#a/b", "d/*.nc", "a/b"),
+            ("run#1/*.nc", "run#1/*.nc", ""),
+            ("run#1/*.nc#a?", "run#1/*.nc", "a?"),
+            ("x.h5#what? [1]*", "x.h5", "what? [1]*"),
+            ("x.zarr#a*", "x.zarr", "a*"),
+            ("s3://b/run#1/*.nc", "s3://b/run#1/*.nc", ""),
+            ("s3://b/x.nc#what?", "s3://b/x.nc", "what?"),
+        ] {
+            assert_eq!(parted(url), (files, group), "{url}");
+            assert_eq!(is_pattern(url), files.contains('*'), "{url}");
+        }
     }
 }

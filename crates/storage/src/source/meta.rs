@@ -4,14 +4,13 @@ use crate::source::cells::Raw;
 use crate::source::codecs::{Chain, Codecs};
 use crate::source::error::SourceError;
 use crate::source::fills;
-use crate::source::json;
 use crate::source::taken::{self, Taken};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use tessera_planner::catalog::Attrs;
+use tessera_planner::catalog::{Attrs, parse_json};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, RANK_MAX, cells};
 use zarrs::array::codec::CodecChain;
@@ -123,7 +122,7 @@ pub(crate) fn json_object(
     who: Who<'_>,
     bytes: &[u8],
 ) -> Result<serde_json::Map<String, Value>, SourceError> {
-    match json::parse(bytes) {
+    match parse_json(bytes) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err(who.bad("it is not a JSON object")),
         Err(e) => Err(who.bad(format!("it is not JSON: {e}"))),
@@ -220,7 +219,9 @@ impl ArrayMeta {
         };
         let raw = match Raw::parse_numpy(&type_name) {
             Some((raw, _)) => raw,
-            None if type_name == "|O" && has_filter("vlen-utf8") => Raw::Utf8,
+            None if type_name == "|O" && (has_filter("vlen-utf8") || has_filter("categorize")) => {
+                Raw::Utf8
+            }
             None => {
                 return Err(SourceError::UnsupportedDType {
                     array: who.array.into(),
@@ -259,6 +260,7 @@ impl ArrayMeta {
         }
         let taken = taken::take_v2(who, &mut doc, (&raw, &type_name), unit.len())?;
         let raw = taken.steps.as_ref().map_or(raw, |(steps, _)| steps.stored.clone());
+        let raw = taken.codes.clone().unwrap_or(raw);
         check_unit(who, &unit, &raw)?;
         let array = create(who, &type_name, Value::Object(doc), true)?;
         let codecs = codecs(who, &array, &array.codecs(), &unit, &taken)?;

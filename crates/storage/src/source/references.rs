@@ -18,7 +18,6 @@ mod tests;
 use crate::source::Opened;
 use crate::source::dataset_cache::Seen;
 use crate::source::error::SourceError;
-use crate::source::json;
 use crate::source::location::{Location, Options};
 use crate::source::store::{METADATA_BYTES_MAX, Store, Stores};
 use crate::source::{ngff, variables};
@@ -39,6 +38,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use tables::Tables;
+use tessera_planner::catalog::parse_json;
 
 pub(super) use part::{base64, failed, within};
 pub(super) use tables::is_document;
@@ -112,7 +112,7 @@ fn bad(path: &str, reason: String) -> SourceError {
 }
 
 fn parsed(text: &[u8]) -> std::result::Result<Map<String, Value>, String> {
-    match json::parse(text) {
+    match parse_json(text) {
         Ok(Value::Object(document)) => Ok(document),
         Ok(_) => Err("it is not a JSON object".into()),
         Err(e) => Err(format!("it is not JSON: {e}")),

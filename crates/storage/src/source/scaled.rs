@@ -25,6 +25,8 @@ pub(crate) struct Scaled {
     pub(crate) dtype: DType,
     scale: f64,
     offset: f64,
+    /// True if the cells of the array are `float16`, which is `float32` in memory.
+    is_half: bool,
 }
 
 impl Scaled {
@@ -46,6 +48,7 @@ impl Scaled {
         else {
             return Err(format!("its `dtype` is not {dtype}"));
         };
+        let is_half = own == Raw::Half;
         let (stored, name) = match config.get("astype") {
             None | Some(Value::Null) => (own, own_name),
             Some(_) => of("astype").ok_or("its `astype` is not a supported type")?,
@@ -53,14 +56,18 @@ impl Scaled {
         if !is_number(&stored) || !dtype.is_numeric() {
             return Err(format!("it stores {dtype} as {name}"));
         }
-        Ok(Scaled { stored, name, dtype, scale: number("scale")?, offset: number("offset")? })
+        let (scale, offset) = (number("scale")?, number("offset")?);
+        Ok(Scaled { stored, name, dtype, scale, offset, is_half })
     }
 
-    /// Decodes stored cells in native byte order to cells of the array.
+    /// Decodes stored cells in native byte order, `float16` as `float32`, to cells of the array.
     pub(crate) fn undo(&self, stored: &[u8]) -> Cow<'static, [u8]> {
         let mut out = Vec::with_capacity(stored.len() / self.stored.size() as usize * 8);
         let mut put = |v: f64| match self.dtype {
             DType::Float64 => out.extend_from_slice(&v.to_ne_bytes()),
+            DType::Float32 if self.is_half => {
+                out.extend_from_slice(&f16::from_f64(v).to_f32().to_ne_bytes());
+            }
             DType::Float32 => out.extend_from_slice(&(v as f32).to_ne_bytes()),
             // Towards zero, as NumPy casts.
             d => {
@@ -75,9 +82,9 @@ impl Scaled {
         match &self.stored {
             Raw::Half => {
                 let (scale, offset) = (f16::from_f64(self.scale), f16::from_f64(self.offset));
-                for c in stored.as_chunks::<2>().0 {
+                for c in stored.as_chunks::<4>().0 {
                     // Each step is rounded once: float32 has more than twice the digits.
-                    let q = f16::from_f32(f16::from_ne_bytes(*c).to_f32() / scale.to_f32());
+                    let q = f16::from_f32(f32::from_ne_bytes(*c) / scale.to_f32());
                     put(f16::from_f32(q.to_f32() + offset.to_f32()).to_f64());
                 }
             }

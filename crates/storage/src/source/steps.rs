@@ -15,6 +15,7 @@
 use crate::source::cells::Raw;
 use crate::source::coords::scalars;
 use crate::source::scaled::Scaled;
+use half::f16;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use tessera_planner::dtype::DType;
@@ -23,7 +24,7 @@ use tessera_planner::dtype::DType;
 const NAMES: [&str; 6] =
     ["delta", "fixedscaleoffset", "quantize", "bitround", "astype", "packbits"];
 
-/// One codec, by what undoes it.
+/// A part of a codec, by what undoes it. Cells of `float16` are `float32` in between.
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     /// Cells are stored in another type.
@@ -31,8 +32,12 @@ enum Step {
         from: DType,
         to: DType,
     },
+    /// Cells of this type are rounded to `float16`.
+    Round(DType),
     /// Each cell but the first is stored as its difference to the previous one.
     Sums(DType),
+    /// The same, with each sum rounded to `float16`.
+    HalfSums,
     Scaled(Scaled),
     /// Truth values are stored as bits.
     Bits,
@@ -150,11 +155,7 @@ impl Steps {
             }
             "delta" => {
                 own(&type_of("dtype")?, "dtype")?;
-                match &self.stored {
-                    Raw::Plain(dtype) if dtype.is_numeric() => self.list.push(Step::Sums(*dtype)),
-                    _ => return Err(format!("cells of {}", self.name)),
-                }
-                self.cast(type_of("astype")?)
+                self.differences(type_of("astype")?)
             }
             "fixedscaleoffset" => {
                 let dtype = self.stored.dtype().ok_or("cells of texts")?;
@@ -178,18 +179,31 @@ impl Steps {
     /// Cells are stored in the type `stored`, if it is another one.
     fn cast(&mut self, stored: Option<(Raw, String)>) -> Result<(), String> {
         let Some((raw, name)) = stored else { return Ok(()) };
-        let is_number = |d: &DType| d.is_numeric() || *d == DType::Bool;
-        match (&raw, &self.stored) {
-            (a, b) if a == b => {}
-            (Raw::Plain(from), Raw::Plain(to)) if is_number(from) && is_number(to) => {
-                self.list.push(Step::Cast { from: *from, to: *to });
-            }
-            // Widened when it is decoded.
-            (Raw::Half, Raw::Plain(to)) if is_number(to) => {
-                self.list.push(Step::Cast { from: DType::Float32, to: *to });
-            }
-            _ => return Err(format!("cells of {} stored as {name}", self.name)),
+        if raw != self.stored && !(is_number(&raw) && is_number(&self.stored)) {
+            return Err(format!("cells of {} stored as {name}", self.name));
         }
+        self.list.extend(converted(&raw, &self.stored));
+        (self.stored, self.name) = (raw, name);
+        Ok(())
+    }
+
+    /// Differences of cells are stored, in the type `stored`.
+    fn differences(&mut self, stored: Option<(Raw, String)>) -> Result<(), String> {
+        let own = self.stored.clone();
+        let (raw, name) = stored.unwrap_or_else(|| (own.clone(), self.name.clone()));
+        if !is_number(&own) || own == Raw::Plain(DType::Bool) {
+            return Err(format!("cells of {}", self.name));
+        }
+        if !is_number(&raw) {
+            return Err(format!("cells of {} stored as {name}", self.name));
+        }
+        let wide = of_sums(&own, &raw);
+        self.list.extend(converted(&wide, &own));
+        self.list.push(match &wide {
+            Raw::Plain(dtype) => Step::Sums(*dtype),
+            _ => Step::HalfSums,
+        });
+        self.list.extend(converted(&raw, &wide));
         (self.stored, self.name) = (raw, name);
         Ok(())
     }
@@ -214,13 +228,13 @@ impl Steps {
         unit: &[u64],
     ) -> Result<Cow<'a, [u8]>, String> {
         let cells = unit.iter().product::<u64>() as usize;
-        let is_wide = matches!(self.list.last(), Some(Step::Cast { .. } | Step::Sums(_)));
-        // `fixedscaleoffset` computes in the stored type.
-        let mut now = if is_wide { self.stored.convert(stored) } else { stored };
+        let mut now = self.stored.convert(stored);
         for step in self.list.iter().rev() {
             now = match step {
                 Step::Cast { from, to } => Cow::Owned(cast(&now, *from, *to)),
+                Step::Round(from) => Cow::Owned(rounded(&now, *from)),
                 Step::Sums(dtype) => Raw::Plain(*dtype).sum_up(now),
+                Step::HalfSums => Cow::Owned(half_sums(&now)),
                 Step::Scaled(scaled) => scaled.undo(&now),
                 Step::Bits => Cow::Owned(unpacked(&now, cells)?),
             };
@@ -246,6 +260,58 @@ fn in_rows(cells: &[u8], unit: &[u64], size: usize) -> Vec<u8> {
             }
             *i = 0;
         }
+    }
+    out
+}
+
+fn is_number(raw: &Raw) -> bool {
+    match raw {
+        Raw::Plain(dtype) => dtype.is_numeric() || *dtype == DType::Bool,
+        Raw::Half => true,
+        _ => false,
+    }
+}
+
+/// The step that converts numbers; `None` if they are the same in memory.
+fn converted(from: &Raw, to: &Raw) -> Option<Step> {
+    let (a, b) = (from.dtype()?, to.dtype()?);
+    match to {
+        Raw::Half => (*from != Raw::Half).then_some(Step::Round(a)),
+        _ => (a != b).then_some(Step::Cast { from: a, to: b }),
+    }
+}
+
+/// The type in which differences are summed up. For floats it is the one to which NumPy promotes both, as in numcodecs;
+/// sums of integers go around in the type of the array, whatever stores them.
+fn of_sums(own: &Raw, stored: &Raw) -> Raw {
+    let is_float = |raw: &Raw| raw.dtype().is_some_and(DType::is_float);
+    if !is_float(own) {
+        return own.clone();
+    }
+    // `float16` has all integers of one byte, `float32` those of two, and of others NumPy makes `float64`.
+    let least = |raw: &Raw| if is_float(raw) { raw.size() } else { 2 * raw.size() };
+    match least(own).max(least(stored)) {
+        2 => Raw::Half,
+        4 => Raw::Plain(DType::Float32),
+        _ => Raw::Plain(DType::Float64),
+    }
+}
+
+/// Cells of `from` as `float32`, rounded to `float16`.
+fn rounded(cells: &[u8], from: DType) -> Vec<u8> {
+    let halves = scalars(cells, from).map(|cell| f16::from_f64(cell.as_f64()));
+    halves.flat_map(|half| half.to_f32().to_ne_bytes()).collect()
+}
+
+/// The sums of differences of `float16`, both as `float32`.
+fn half_sums(cells: &[u8]) -> Vec<u8> {
+    let mut sum: Option<f32> = None;
+    let mut out = Vec::with_capacity(cells.len());
+    for cell in cells.as_chunks::<4>().0 {
+        let cell = f32::from_ne_bytes(*cell);
+        let now = sum.map_or(cell, |sum| f16::from_f32(sum + cell).to_f32());
+        sum = Some(now);
+        out.extend_from_slice(&now.to_ne_bytes());
     }
     out
 }
@@ -315,6 +381,46 @@ mod tests {
     }
 
     #[test]
+    fn halves_are_rounded_as_numcodecs_rounds_them() {
+        let halves = |all: &[u16]| all.iter().flat_map(|v| v.to_ne_bytes()).collect::<Vec<u8>>();
+        let floats = |all: &[f32]| all.iter().flat_map(|v| v.to_ne_bytes()).collect::<Vec<u8>>();
+        let undone = |list: &Value, name: &str, stored: Vec<u8>, n: u64| -> Vec<f32> {
+            let steps = steps(list, name).unwrap().unwrap();
+            let cells = steps.undo(Cow::Owned(stored), &[n]).unwrap();
+            cells.as_chunks::<4>().0.iter().map(|c| f32::from_ne_bytes(*c)).collect()
+        };
+        // numcodecs 0.16.6: Delta("<f2"), Delta("<f2", "<f4") and Delta("<f4", "<f2") of
+        // [0.1, 1000.3, 3.7, -2048.5, 0.02].
+        let plain = json!([{"id": "delta", "dtype": "<f2", "astype": null}]);
+        let stored = halves(&[11878, 25553, 58314, 59394, 26624]);
+        let want: [f32; 5] = [0.099_975_586, 1000.5, 3.5, -2048.0, 0.0];
+        assert_eq!(undone(&plain, "<f2", stored, 5), want);
+        let wide = json!([{"id": "delta", "dtype": "<f2", "astype": "<f4"}]);
+        let stored = floats(&[0.099_975_586, 1000.5, -997.0, -2052.0, 2048.0]);
+        let want: [f32; 5] = [0.099_975_586, 1000.5, 3.599_609_4, -2048.0, -0.399_902_34];
+        assert_eq!(undone(&wide, "<f2", stored, 5), want);
+        let narrow = json!([{"id": "delta", "dtype": "<f4", "astype": "<f2"}]);
+        let stored = halves(&[11878, 25552, 58313]);
+        let want: [f32; 3] = [0.099_975_586, 1000.1, 3.599_975_6];
+        assert_eq!(undone(&narrow, "<f4", stored, 3), want);
+        // FixedScaleOffset(3, 10, "<f2", "|i1") of [3.1, 4.7, 2.35], AsType("<f4", "<f2") of [0.1, 70000, 1e-8].
+        let scaled = |stored: &str| json!([{"id": "fixedscaleoffset", "offset": 3, "scale": 10, "dtype": "<f2", "astype": stored}]);
+        let want: [f32; 3] = [3.099_609_4, 4.699_218_8, 2.300_781_2];
+        assert_eq!(undone(&scaled("|i1"), "<f2", vec![1, 17, 249], 3), want);
+        assert_eq!(undone(&scaled("<f4"), "<f2", floats(&[1.0, 17.0, -7.0]), 3), want);
+        assert_eq!(undone(&scaled("<f2"), "<f2", halves(&[15360, 19520, 50944]), 3), want);
+        let cast = json!([{"id": "astype", "encode_dtype": "<f4", "decode_dtype": "<f2"}]);
+        let want: [f32; 3] = [0.099_975_586, f32::INFINITY, 0.0];
+        assert_eq!(undone(&cast, "<f2", floats(&[0.1, 70000.0, 1e-8]), 3), want);
+        // FixedScaleOffset(1.5, 4, "<f4", "<f2"), then Delta("<f2"), of [1.5, 2.1, 7.3].
+        let both = json!([
+            {"id": "fixedscaleoffset", "offset": 1.5, "scale": 4, "dtype": "<f4", "astype": "<f2"},
+            {"id": "delta", "dtype": "<f2"},
+        ]);
+        assert_eq!(undone(&both, "<f4", halves(&[0, 16384, 19776]), 3), [1.5, 2.0, 7.25]);
+    }
+
+    #[test]
     fn truth_values_are_unpacked() {
         // numcodecs.PackBits().encode([1, 0, 0, 1, 1, 1, 0, 0, 1, 0]) is [6, 156, 128].
         let packed = steps(&json!([{"id": "packbits"}]), "|b1").unwrap().unwrap();
@@ -345,6 +451,6 @@ mod tests {
         let e = steps(&list, "<f8").unwrap_err();
         assert_eq!(e, "codec `quantize`: `dtype` is <f4, the cells before it are <f8; it");
         assert!(steps(&json!([{"id": "packbits"}]), "|u1").is_err());
-        assert!(steps(&json!([{"id": "delta", "dtype": "<f2"}]), "<f2").is_err());
+        assert!(steps(&json!([{"id": "delta", "dtype": "|b1"}]), "|b1").is_err());
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct Taken {
     pub(crate) tail: Tail,
     /// The conversion of stored cells, and the cell value of absent chunks.
     pub(crate) steps: Option<(Steps, Vec<u8>)>,
+    /// The type of texts that are stored as numbers.
+    pub(crate) codes: Option<Raw>,
     /// True if codecs of cells were removed, also those that change nothing when they are undone.
     pub(crate) has_filters: bool,
 }
@@ -142,6 +144,16 @@ pub(crate) fn take_v2(
         Some(Value::Array(filters)) => filters.clone(),
         _ => Vec::new(),
     };
+    if let Some((codes, name)) = categories(who, &list, raw)? {
+        let is_none = |f: &Value| f.is_null() || f.as_str() == Some("") || f.as_i64() == Some(0);
+        if let Some(fill) = doc.get("fill_value").filter(|f| !is_none(f)) {
+            return Err(who.unsupported(format!("codec `categorize` with the fill value {fill}")));
+        }
+        list.remove(0);
+        doc.insert("dtype".into(), name.into());
+        doc.insert("fill_value".into(), 0.into());
+        taken.codes = Some(codes);
+    }
     let filters = list.len();
     list.extend(doc.get("compressor").filter(|c| !c.is_null()).cloned());
     // zarrs takes `blosc` as the compressor alone.
@@ -154,7 +166,7 @@ pub(crate) fn take_v2(
     list.truncate(filters);
     let first: Vec<Value> = list.drain(..steps::count(&list)).collect();
     check_rest(who, &list)?;
-    taken.has_filters = !first.is_empty();
+    taken.has_filters = !first.is_empty() || taken.codes.is_some();
     if taken.has_filters || !taken.tail.is_empty() {
         let rest = if list.is_empty() { Value::Null } else { list.into() };
         doc.insert("filters".into(), rest);
@@ -168,6 +180,35 @@ pub(crate) fn take_v2(
         taken.steps = Some((steps, fill));
     }
     Ok(taken)
+}
+
+/// The type of texts that the first filter stores as numbers, and NumPy's name of the type of the numbers.
+///
+/// # Source
+/// numcodecs 0.16, `numcodecs.categorize`.
+fn categories(
+    who: Who<'_>,
+    list: &[Value],
+    raw: &Raw,
+) -> Result<Option<(Raw, String)>, SourceError> {
+    let is_this = |codec: &&Value| codec.get("id").and_then(Value::as_str) == Some("categorize");
+    let Some(codec) = list.first().filter(is_this) else { return Ok(None) };
+    if !matches!(raw, Raw::Utf32 { .. } | Raw::Utf8) {
+        return Err(who.unsupported("codec `categorize` of cells that are no texts"));
+    }
+    let bad = |reason: &str| who.bad(format!("codec `categorize`: {reason}"));
+    let labels = codec.get("labels").and_then(Value::as_array);
+    let texts = |all: &Vec<Value>| {
+        all.iter().map(|label| label.as_str().map(str::to_string)).collect::<Option<Vec<_>>>()
+    };
+    let labels = labels.and_then(texts).ok_or_else(|| bad("`labels` is not a list of texts"))?;
+    let name = codec.get("astype").and_then(Value::as_str).unwrap_or("|u1");
+    match steps::numpy_type(name) {
+        Some((Raw::Plain(code), name)) if code.is_integer() => {
+            Ok(Some((Raw::Codes { code, labels: labels.into() }, name)))
+        }
+        _ => Err(bad(&format!("`astype` is `{name}`, which is no type of integers"))),
+    }
 }
 
 /// The codecs of the unit of decoding: those of a chunk, or of an inner chunk of a shard.

@@ -1,12 +1,14 @@
 //! Arrays of texts: their cells, within a bound, and the texts that mark missing ones.
 
 use crate::source::cells::Raw;
+use crate::source::coords::scalars;
 use crate::source::error::SourceError;
 use crate::source::meta::ArrayMeta;
 use crate::source::references;
 use serde_json::Value;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tessera_planner::catalog::Variable;
+use tessera_planner::dtype::DType;
 use zarrs::array::ArrayBytes;
 
 /// Upper bound on the bytes in memory of the texts of a dataset, which are all read at bind.
@@ -112,6 +114,9 @@ pub(crate) fn fill(meta: &ArrayMeta) -> Result<String, String> {
 
 /// The texts of a decoded chunk.
 pub(crate) fn of_chunk(raw: &Raw, cells: ArrayBytes<'_>) -> Result<Vec<String>, String> {
+    if let (Raw::Codes { code, labels }, ArrayBytes::Fixed(cells)) = (raw, &cells) {
+        return labelled(cells, *code, labels);
+    }
     match cells {
         ArrayBytes::Variable(v) => {
             let (data, offsets) = v.into_parts();
@@ -129,6 +134,22 @@ pub(crate) fn of_chunk(raw: &Raw, cells: ArrayBytes<'_>) -> Result<Vec<String>, 
         }
         ArrayBytes::Optional(_) => Err("texts that may be null are not supported".into()),
     }
+}
+
+/// The texts of numbers: 1 is the first label, and what is none is an empty text.
+fn labelled(cells: &[u8], code: DType, labels: &[String]) -> Result<Vec<String>, String> {
+    let texts = || {
+        scalars(cells, code).map(move |cell| {
+            let i = usize::try_from(cell.as_i128()).ok().and_then(|i| i.checked_sub(1));
+            i.and_then(|i| labels.get(i)).map_or("", String::as_str)
+        })
+    };
+    // A label may be long.
+    let bytes: u64 = texts().map(|text| EACH + text.len() as u64).sum();
+    if bytes > BYTES_MAX {
+        return Err(format!("its texts take {bytes} bytes, and at most {BYTES_MAX} are read"));
+    }
+    Ok(texts().map(str::to_string).collect())
 }
 
 /// The bytes of texts in memory.
@@ -160,6 +181,16 @@ fn utf32(cell: &[u8]) -> Result<String, String> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    #[test]
+    fn numbers_are_labels() {
+        // numcodecs.Categorize(["a", "bc"], "<U2", "<i2").decode([2, 0, 1, 3, -1]).
+        let labels = ["a".to_string(), "bc".to_string()];
+        let cells: Vec<u8> = [2i16, 0, 1, 3, -1].into_iter().flat_map(i16::to_ne_bytes).collect();
+        assert_eq!(labelled(&cells, DType::Int16, &labels).unwrap(), ["bc", "", "a", "", ""]);
+        let long = ["x".repeat(1 << 20)];
+        assert!(labelled(&[1; 600], DType::UInt8, &long).unwrap_err().contains("at most"));
+    }
 
     #[test]
     fn the_texts_of_a_dataset_are_bounded() {

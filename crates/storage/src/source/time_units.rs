@@ -30,7 +30,15 @@ pub(crate) fn parse(units: &str, calendar: Option<&str>) -> Result<(TimeUnits, b
     };
     let unit_ns = unit_ns(unit, calendar)?;
     let bad = || format!("`{reference}` is not a date of the calendar `{name}`");
-    let (date, offset_us) = reference_date(reference).ok_or_else(bad)?;
+    let (mut date, offset_us) = reference_date(reference).ok_or_else(bad)?;
+    // As in cftime: in these calendars the year before 1 is -1, in the others it is 0.
+    if matches!(calendar, Calendar::Julian) || is_mixed {
+        match date.year {
+            0 => return Err(format!("the calendar `{name}` has no year 0")),
+            year if year < 0 => date.year += 1,
+            _ => {}
+        }
+    }
     let origin = join(date, if is_mixed { Calendar::Mixed } else { calendar });
     let origin_us = origin.and_then(|us| us.checked_sub(offset_us)).ok_or_else(bad)?;
     Ok((TimeUnits { unit_ns, origin_us, calendar }, is_mixed))
@@ -55,32 +63,47 @@ fn unit_ns(unit: &str, calendar: Calendar) -> Result<i64, String> {
         "month" | "months" => {
             return Err("months have no fixed length, but in the calendar 360_day".into());
         }
+        "year" | "years" | "yr" | "yrs" => {
+            return Err("years have no fixed length, but `common_years` in noleap".into());
+        }
         _ => return Err(format!("the unit `{unit}` is not known")),
     };
     Ok(us * 1000)
 }
 
-/// Parses `1900-1-1`, `1900-01-01T06:30:00.5Z`, `1900-01-01 00:00:00 -5:30`, `1900-01-01 0:0:0 UTC`: the time as
-/// written and its offset from UTC, in microseconds.
+/// Parses `1900-1-1`, `1900/01/01`, `19000101`, `1900-01-01T06:30:00.5Z`, `1900-01-01 00:00:00 -5:30`,
+/// `1900-01-01 0:0:0 UTC`: the time as written and its offset from UTC, in microseconds.
 fn reference_date(text: &str) -> Option<(DateTime, i64)> {
     let (negative, body) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
-    let cut = body.find(['T', 't', ' ']).unwrap_or(body.len());
+    let is_of_date = |c: char| c.is_ascii_digit() || matches!(c, '-' | '/' | '.');
+    let cut = body.find(|c: char| !is_of_date(c)).unwrap_or(body.len());
     let (date, clock) = (&body[..cut], body[cut..].trim_start_matches(['T', 't', ' ']).trim());
-    let mut fields = date.split('-');
-    let year: i64 = digits(fields.next()?, 6)?;
-    let month = fields.next().map_or(Some(1), |s| digits(s, 2))?;
-    let day = fields.next().map_or(Some(1), |s| digits(s, 2))?;
-    if fields.next().is_some() {
-        return None;
-    }
+    let (year, month, day) = date_of(date)?;
     let year = if negative { -year } else { year };
     let (micros, offset) = clock_of(clock)?;
     let date =
         DateTime { year, month: u32::try_from(month).ok()?, day: u32::try_from(day).ok()?, micros };
     Some((date, offset))
+}
+
+/// Year, month and day. Only with dashes the year may have fewer than four digits: `1/2/2000` has it at its end.
+fn date_of(text: &str) -> Option<(i64, i64, i64)> {
+    let Some(separator) = text.find(|c: char| !c.is_ascii_digit()) else {
+        return match text.len() {
+            8 => Some((digits(&text[..4], 4)?, digits(&text[4..6], 2)?, digits(&text[6..], 2)?)),
+            _ => Some((digits(text, 4)?, 1, 1)),
+        };
+    };
+    let mark = char::from(text.as_bytes()[separator]);
+    let mut fields = text.split(mark);
+    let year = fields.next().filter(|year| mark == '-' || year.len() == 4)?;
+    let year = digits(year, 6)?;
+    let month = fields.next().map_or(Some(1), |s| digits(s, 2))?;
+    let day = fields.next().map_or(Some(1), |s| digits(s, 2))?;
+    fields.next().is_none().then_some((year, month, day))
 }
 
 /// The time of day and the offset after it.
@@ -105,13 +128,23 @@ fn clock_of(text: &str) -> Option<(i64, i64)> {
     if clock.is_empty() {
         return Some((0, offset));
     }
-    let mut fields = clock.split(':');
-    let hour = digits(fields.next()?, 2).filter(|&h| h < 24)?;
-    let minute = fields.next().map_or(Some(0), |s| digits(s, 2)).filter(|&m| m < 60)?;
-    let second = fields.next().unwrap_or("0");
-    if fields.next().is_some() {
-        return None;
-    }
+    let (hour, minute, second) = match (clock.len(), clock.bytes().all(|b| b.is_ascii_digit())) {
+        (4, true) => (&clock[..2], &clock[2..], "0"),
+        (6, true) => (&clock[..2], &clock[2..4], &clock[4..]),
+        // `2000-01-01 5` is five o'clock for UDUNITS, and midnight for cftime.
+        (_, true) if clock.bytes().any(|b| b != b'0') => return None,
+        _ => {
+            let mut fields = clock.split(':');
+            let hour = fields.next()?;
+            let (minute, second) = (fields.next().unwrap_or("0"), fields.next().unwrap_or("0"));
+            if fields.next().is_some() {
+                return None;
+            }
+            (hour, minute, second)
+        }
+    };
+    let hour = digits(hour, 2).filter(|&h| h < 24)?;
+    let minute = digits(minute, 2).filter(|&m| m < 60)?;
     let (whole, fraction) = second.split_once('.').unwrap_or((second, ""));
     let whole = digits(whole, 2).filter(|&s| s < 60)?;
     let fraction = match fraction.len() {
@@ -184,6 +217,89 @@ mod tests {
     }
 
     #[test]
+    fn spellings_are_those_of_xarray() {
+        // 40 units after the reference, by xarray.decode_cf 2026.9 with cftime 1.6.6.
+        let table = [
+            ("days since 20000101", None, "2000-02-10T00:00:00"),
+            ("days since 20000101 06:00", None, "2000-02-10T06:00:00"),
+            ("days since 20000101T0600", None, "2000-02-10T06:00:00"),
+            ("days since 2000/01/01", None, "2000-02-10T00:00:00"),
+            ("hours since 2000/1/1 6:00", None, "2000-01-02T22:00:00"),
+            ("days since 2000.01.01", None, "2000-02-10T00:00:00"),
+            ("hours since 2000-1-1 0", None, "2000-01-02T16:00:00"),
+            ("days since 2000-01-01Z", None, "2000-02-10T00:00:00"),
+            ("days since 2000-01-01 UTC", None, "2000-02-10T00:00:00"),
+            ("days since 2000-01-01 +01:00", None, "2000-02-09T23:00:00"),
+            ("hours since 2000-01-01T00:00:00+0100", None, "2000-01-02T15:00:00"),
+            ("hours since 2000-01-01 00:00:00+01:00", None, "2000-01-02T15:00:00"),
+            ("days since 2000-01-01 00:00:00 -6", None, "2000-02-10T06:00:00"),
+            ("days since 2000-01-01 00:00:00 0:00", None, "2000-02-10T00:00:00"),
+            ("days since 2000-01-01 12:00:00 GMT", None, "2000-02-10T12:00:00"),
+            ("days since 2000-01", None, "2000-02-10T00:00:00"),
+            ("days since 2000", None, "2000-02-10T00:00:00"),
+            ("days since 2000-01-01 00:00:0.0", None, "2000-02-10T00:00:00"),
+            ("Hours since 2000-01-01", None, "2000-01-02T16:00:00"),
+            ("d since 2000-01-01", None, "2000-02-10T00:00:00"),
+            ("D since 2000-01-01", None, "2000-02-10T00:00:00"),
+            ("hr since 2000-01-01", None, "2000-01-02T16:00:00"),
+            ("hrs since 2000-01-01", None, "2000-01-02T16:00:00"),
+            ("H since 2000-01-01", None, "2000-01-02T16:00:00"),
+            ("mins since 2000-01-01", None, "2000-01-01T00:40:00"),
+            ("secs since 2000-01-01", None, "2000-01-01T00:00:40"),
+            ("S since 2000-01-01", None, "2000-01-01T00:00:40"),
+            ("msec since 2000-01-01", None, "2000-01-01T00:00:00.040000"),
+            ("millisec since 2000-01-01", None, "2000-01-01T00:00:00.040000"),
+            ("microsec since 2000-01-01", None, "2000-01-01T00:00:00.000040"),
+            ("days since 01-01-01", None, "0001-02-10T00:00:00"),
+            ("days since 1-1-1 00:00:00", None, "0001-02-10T00:00:00"),
+            ("days since 0000-01-01", Some("noleap"), "0000-02-10T00:00:00"),
+            ("days since 0-1-1", Some("360_day"), "0000-02-11T00:00:00"),
+            ("days since 0000-01-01", Some("proleptic_gregorian"), "0000-02-10T00:00:00"),
+            ("days since 1850-01-01", Some("STANDARD"), "1850-02-10T00:00:00"),
+            ("days since 1850-01-01", Some("NOLEAP"), "1850-02-10T00:00:00"),
+            ("days since 1850-01-01", Some("365_DAY"), "1850-02-10T00:00:00"),
+            ("days  since  2000-01-01", None, "2000-02-10T00:00:00"),
+            (" days since 2000-01-01 ", None, "2000-02-10T00:00:00"),
+            ("days since 99999-01-01", Some("noleap"), "99999-02-10T00:00:00"),
+            ("seconds since 1970-01-01 00:00:00.123456789", None, "1970-01-01T00:00:40.123456"),
+            ("months since 2000-01-15", Some("360_day"), "2003-05-15T00:00:00"),
+            ("common_year since 2000-01-01", Some("365_day"), "2040-01-01T00:00:00"),
+            ("hours since 2000-01-01 00:00 +1:30", None, "2000-01-02T14:30:00"),
+        ];
+        for (units, calendar, want) in table {
+            let (t, is_mixed) = parse(units, calendar).unwrap();
+            let calendar = if is_mixed { Calendar::Mixed } else { t.calendar };
+            let shown = format_micros(t.origin_us + 40 * t.unit_ns / 1000, calendar);
+            assert_eq!(shown, want, "{units}");
+        }
+    }
+
+    #[test]
+    fn julian_days_are_cftimes() {
+        // cftime.num2date(days, units, calendar) 1.6.6: only the last three calendars have a year 0.
+        for (units, calendar, days, want) in [
+            ("days since -4713-01-01 12:00:00", "standard", 2_451_545, "2000-01-01T12:00:00"),
+            ("days since -4713-01-01 12:00:00", "julian", 2_451_545, "1999-12-19T12:00:00"),
+            ("days since -1-12-31", "standard", 1, "0001-01-01T00:00:00"),
+            (
+                "days since -4713-11-24 12:00",
+                "proleptic_gregorian",
+                2_451_545,
+                "2000-01-01T12:00:00",
+            ),
+            ("days since -1-12-31", "noleap", 1, "0000-01-01T00:00:00"),
+            ("days since -1-12-31", "all_leap", 366, "0000-12-31T00:00:00"),
+        ] {
+            let (t, _) = parse(units, Some(calendar)).unwrap();
+            let shown = match calendar {
+                "standard" => format_micros(t.origin_us + days * DAY_US, Calendar::Mixed),
+                _ => format_micros(t.origin_us + days * DAY_US, t.calendar),
+            };
+            assert_eq!(shown, want, "{units} in {calendar}");
+        }
+    }
+
+    #[test]
     fn what_is_no_time_says_why() {
         for (units, calendar, part) in [
             ("fortnights since 2000-01-01", None, "fortnights"),
@@ -196,6 +312,23 @@ mod tests {
             ("days since 2000-01-01 25:00", None, "25:00"),
             ("days since 2000-01-01-01", None, "2000-01-01-01"),
             ("days since ", None, "not a date"),
+            ("days since 0000-01-01", None, "no year 0"),
+            ("days since 0-1-1", Some("julian"), "no year 0"),
+            ("years since 2000-01-01", None, "common_years"),
+            ("months since 2000-01-01", None, "fixed length"),
+            ("common_years since 2000-01-01", Some("360_day"), "common_years"),
+            ("m since 2000-01-01", None, "`m`"),
+            ("days since 200001", None, "200001"),
+            ("days since 01/01/2000", None, "01/01/2000"),
+            ("days since 1-1-2000", None, "1-1-2000"),
+            ("days since Jan 1, 2000", None, "Jan 1, 2000"),
+            ("days since 2000-001", None, "2000-001"),
+            ("days since 2000-01-01 24:00:00", None, "24:00:00"),
+            ("days since 2000-01-01 00:00:60", None, "00:00:60"),
+            ("days since 2000-13-01", None, "2000-13-01"),
+            ("days since 2000-01-01 5", None, "2000-01-01 5"),
+            ("days since 2000-01-01 00:00:00 PST", None, "PST"),
+            ("days since 2000-01-01 00:00:00,5", None, "00:00:00,5"),
             ("days since 99999999999999999999-01-01", None, "9999"),
         ] {
             let e = parse(units, calendar).unwrap_err();

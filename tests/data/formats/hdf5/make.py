@@ -5,7 +5,6 @@
 Files differ from run to run in bytes that do not matter (times of modification are off); values do not.
 """
 import json
-import math
 import os
 import subprocess
 import sys
@@ -309,8 +308,6 @@ def plain(v):
         return None
     v = v.item() if isinstance(v, np.generic) else v
     v = v.decode() if isinstance(v, bytes) else v
-    if isinstance(v, float) and not math.isfinite(v):
-        return "NaN" if v != v else "Infinity" if v > 0 else "-Infinity"
     return v.rstrip("\0") if isinstance(v, str) else v
 
 

@@ -3,7 +3,7 @@
 use super::header::Kind;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use tessera_planner::catalog::Attrs;
+use tessera_planner::catalog::{Attrs, PythonJson, as_float, float_word};
 use tessera_planner::scalar::Scalar;
 
 /// Attributes of the file or of a variable, by name.
@@ -32,10 +32,11 @@ fn value(v: &Value, is_wide: bool) -> Option<Attribute> {
         Value::String(text) => Attribute::Text(text.clone()),
         Value::Bool(b) => Attribute::Numbers(Kind::Byte, vec![u8::from(*b)]),
         Value::Number(_) => numbers(std::slice::from_ref(v), is_wide),
-        Value::Array(list) if !list.is_empty() && list.iter().all(Value::is_number) => {
+        Value::Object(_) if float_word(v).is_some() => numbers(std::slice::from_ref(v), is_wide),
+        Value::Array(list) if !list.is_empty() && list.iter().all(|v| as_float(v).is_some()) => {
             numbers(list, is_wide)
         }
-        Value::Array(_) | Value::Object(_) => Attribute::Text(v.to_string()),
+        Value::Array(_) | Value::Object(_) => Attribute::Text(PythonJson(v).to_string()),
     })
 }
 
@@ -51,7 +52,7 @@ fn numbers(list: &[Value], is_wide: bool) -> Attribute {
             Attribute::Numbers(Kind::Int64, v.iter().flat_map(|n| n.to_be_bytes()).collect())
         }
         _ => {
-            let floats = list.iter().filter_map(Value::as_f64);
+            let floats = list.iter().filter_map(as_float);
             Attribute::Numbers(Kind::Double, floats.flat_map(f64::to_be_bytes).collect())
         }
     }

@@ -18,7 +18,7 @@ use crate::source::cells::Raw;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tessera_planner::catalog::Attrs;
+use tessera_planner::catalog::{Attrs, float};
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::region::Dims;
 use tessera_planner::time::format_micros;
@@ -412,7 +412,7 @@ impl Cube<'_> {
         attrs.extend(geometry.attrs());
         self.scalars(&dims, &mut attrs);
         // The mark of missing points.
-        attrs.insert("_FillValue".into(), "NaN".into());
+        attrs.insert("_FillValue".into(), float(f64::NAN));
         let index = Arc::new(Places { lens, list });
         let fill = f32::NAN.to_ne_bytes().into();
         Ok(FileArray {

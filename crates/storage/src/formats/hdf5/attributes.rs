@@ -125,27 +125,37 @@ impl Attribute {
             return Ok(Some(if is_text { "".into() } else { Value::Array(Vec::new()) }));
         }
         let mut all = Vec::new();
-        if self.of.class == Class::AnyText {
-            all = self.texts(file)?.into_iter().map(Value::String).collect();
+        // Arrays within are listed as those of several axes are.
+        let mut of = &self.of;
+        while let Class::Array(inner, _) = &of.class {
+            of = inner;
+        }
+        if of.size == 0 {
+            return Ok(None);
+        }
+        if of.class == Class::AnyText {
+            all = self.texts(file, of)?.into_iter().map(Value::String).collect();
         } else {
-            for v in self.bytes.chunks_exact(self.of.size as usize) {
-                let Some(value) = self.of.value(v) else { return Ok(None) };
+            for v in self.bytes.chunks_exact(of.size as usize) {
+                let Some(value) = of.value(v) else { return Ok(None) };
                 all.push(value);
             }
         }
         Ok(Some(if all.len() == 1 { all.remove(0) } else { Value::Array(all) }))
     }
 
-    fn texts(&self, file: &File<'_>) -> Result<Vec<String>, Fault> {
+    fn texts(&self, file: &File<'_>, of: &Type) -> Result<Vec<String>, Fault> {
         heap::will_read(file, &self.bytes);
-        let values = self.bytes.chunks_exact(self.of.size as usize);
+        let values = self.bytes.chunks_exact(of.size as usize);
         file.each(values, |v| heap::text(file, v, self.at))
     }
 
     /// Its text, or the texts of an array.
     pub(super) fn as_texts(&self, file: &File<'_>) -> Result<Vec<String>, Fault> {
         match self.of.class {
-            Class::AnyText if self.of.size == 8 + file.sizes.offset as u64 => self.texts(file),
+            Class::AnyText if self.of.size == 8 + file.sizes.offset as u64 => {
+                self.texts(file, &self.of)
+            }
             Class::Text { pad } if self.of.size > 0 => {
                 Ok(self.bytes.chunks_exact(self.of.size as usize).map(|v| pad.text(v)).collect())
             }

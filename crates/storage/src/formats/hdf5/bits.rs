@@ -208,6 +208,8 @@ pub(super) struct Widen {
     pub(super) is_signed: bool,
     /// The lowest bit that counts, and the number of bits that do.
     pub(super) bits: (u32, u32),
+    /// Bytes of a chunk of contiguous cells, of which the last one is stored in fewer; 0 for other chunks.
+    pub(super) least_bytes: usize,
 }
 
 impl Widen {
@@ -234,6 +236,9 @@ impl Filter for Widen {
     fn undo<'a>(&self, bytes: Cow<'a, [u8]>, _: usize) -> Result<Cow<'a, [u8]>, String> {
         let mut cells = bytes.into_owned();
         self.apply(&mut cells);
+        if cells.len() < self.least_bytes {
+            cells.resize(self.least_bytes, 0);
+        }
         Ok(Cow::Owned(cells))
     }
 }

@@ -40,6 +40,35 @@ pub(super) struct Chunks {
     pub(super) shift: u32,
 }
 
+/// Chunks of cells that are contiguous in the file. Along an axis they have one cell, unless they have all of each axis
+/// after it.
+#[derive(Debug)]
+pub(super) struct Contiguous {
+    /// Offset of the first cell in the file.
+    pub(super) offset: u64,
+    pub(super) shape: Dims,
+    pub(super) unit: Dims,
+    /// Bytes of a cell.
+    pub(super) size: u64,
+}
+
+impl ChunkIndex for Contiguous {
+    fn find(&self, _: &View<'_>, units: &[Dims]) -> Result<Vec<Option<Place>>, Fault> {
+        let place = |at: &Dims| {
+            let (mut first, mut cells) = (0u64, 1u64);
+            for ((i, unit), n) in at.iter().zip(&self.unit).zip(&self.shape) {
+                let start = i.checked_mul(*unit)?;
+                first = first.checked_mul(*n)?.checked_add(start)?;
+                cells = cells.checked_mul((*unit).min(n.saturating_sub(start)))?;
+            }
+            let offset = first.checked_mul(self.size)?.checked_add(self.offset)?;
+            Some(Place { offset, bytes: cells.checked_mul(self.size)?, skipped: 0 })
+        };
+        let beyond = || Fault::bad(self.offset, "cells beyond 2^64 bytes");
+        units.iter().map(|at| place(at).map(Some).ok_or_else(beyond)).collect()
+    }
+}
+
 impl ChunkIndex for Chunks {
     fn find(&self, view: &View<'_>, units: &[Dims]) -> Result<Vec<Option<Place>>, Fault> {
         let Some(address) = self.address else { return Ok(vec![None; units.len()]) };
@@ -244,4 +273,31 @@ struct Child {
     /// The first chunk at or below it.
     first: Dims,
     address: u64,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contiguous_cells_are_chunks() {
+        let chunks = |shape: &[u64], unit: &[u64]| Contiguous {
+            offset: 100,
+            shape: shape.into(),
+            unit: unit.into(),
+            size: 2,
+        };
+        let find = |chunks: &Contiguous, at: &[u64]| {
+            let found = chunks.find(&View::whole(&[]), &[at.into()]).unwrap().remove(0).unwrap();
+            (found.offset, found.bytes)
+        };
+        let rows = chunks(&[5, 7], &[2, 7]);
+        assert_eq!((find(&rows, &[0, 0]), find(&rows, &[1, 0])), ((100, 28), (128, 28)));
+        assert_eq!(find(&rows, &[2, 0]), (156, 14));
+        let within = chunks(&[2, 5, 7], &[1, 2, 7]);
+        assert_eq!(find(&within, &[1, 2, 0]), (100 + 2 * (35 + 28), 14));
+        assert_eq!(find(&chunks(&[], &[]), &[]), (100, 2));
+        assert!(rows.find(&View::whole(&[]), &[[u64::MAX, 0].as_slice().into()]).is_err());
+    }
 }

@@ -190,7 +190,7 @@ impl Type {
                     4 => f64::from(f32::from_ne_bytes(*cell.first_chunk()?)),
                     _ => f64::from_ne_bytes(*cell.first_chunk()?),
                 };
-                crate::formats::netcdf::float(v)
+                tessera_planner::catalog::float(v)
             }
             Class::Enum { .. } if self.is_bool() => (bytes != [0]).into(),
             Class::Enum { base, .. } => base.value(bytes)?,

@@ -3,7 +3,7 @@
 use crate::formats::filters::Filters;
 use crate::formats::hdf5::attributes::{self, Attribute};
 use crate::formats::hdf5::bits::Widen;
-use crate::formats::hdf5::chunks::Chunks;
+use crate::formats::hdf5::chunks::{Chunks, Contiguous};
 use crate::formats::hdf5::datatype::{Class, Type};
 use crate::formats::hdf5::dims::{self, Lengths, Part};
 use crate::formats::hdf5::file::File;
@@ -20,8 +20,8 @@ use std::sync::Arc;
 use tessera_planner::catalog::Attrs;
 use tessera_planner::region::{Dims, RANK_MAX};
 
-/// Cells of a chunk of an array that was never written.
-const UNWRITTEN_CELLS: u64 = 1 << 20;
+/// Cells of a chunk of an array that has no chunks: it was never written, or its integers are widened.
+const CHUNK_CELLS: u64 = 1 << 20;
 
 /// Upper bound on the bytes of a text of a fixed length.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
@@ -278,11 +278,11 @@ impl Data<'_, '_> {
             return Ok(Err(Why::Bad(format!("the lengths {shape:?} have more than 2^63 bytes"))));
         };
         let layout = self.object.layout(file)?;
-        // Integers with fewer bits than their bytes need a step after the filters.
+        // Integers with fewer bits than their bytes need a step, after the filters if there are any.
         let bits = of.bits_of_integer().filter(|bits| *bits != (0, 8 * of.size as u32));
         let is_enum_of_less = matches!(&of.class, Class::Enum { base, .. }
             if base.bits_of_integer().is_some_and(|b| b != (0, 8 * base.size as u32)));
-        if is_enum_of_less || bits.is_some() && !matches!(layout, Layout::Chunked(_)) {
+        if is_enum_of_less {
             return Ok(Err(Why::DType(of.to_string())));
         }
         let pipeline = self.object.pipeline(file)?;
@@ -295,24 +295,21 @@ impl Data<'_, '_> {
                 if all.len() as u64 > bytes {
                     all.truncate(bytes as usize);
                 }
+                if let Some(widen) = self.widen(bits, 0) {
+                    widen.apply(&mut all);
+                }
                 return Ok(Ok(Cells::Inline(all.into())));
             }
             Layout::Contiguous(Some(address)) => {
-                return Ok(Ok(Cells::Flat(file.offset(address)?)));
+                let offset = file.offset(address)?;
+                return Ok(Ok(match bits {
+                    None => Cells::Flat(offset),
+                    Some(_) => self.widened(offset, bits),
+                }));
             }
             Layout::Contiguous(None) => {
-                let mut left = UNWRITTEN_CELLS;
-                let mut unit: Dims = shape
-                    .iter()
-                    .rev()
-                    .map(|n| {
-                        let here = left.min(*n).max(1);
-                        left /= here;
-                        here
-                    })
-                    .collect();
-                unit.reverse();
-                Chunked { unit, index: Index::Implicit, address: None, is_edge_raw: false }
+                let (unit, index) = (rows(shape), Index::Implicit);
+                Chunked { unit, index, address: None, is_edge_raw: false }
             }
             Layout::Chunked(chunks) => chunks,
         };
@@ -321,6 +318,30 @@ impl Data<'_, '_> {
             return Ok(Err(Why::Bad(reason)));
         }
         self.chunked(chunks, &pipeline, bits)
+    }
+
+    /// The step that makes integers of `bits` those of all their bytes.
+    fn widen(&self, bits: Option<(u32, u32)>, least_bytes: u64) -> Option<Widen> {
+        let (Some(bits), Class::Integer { signed, big, .. }) = (bits, &self.of.class) else {
+            return None;
+        };
+        let (size, least_bytes) = (self.of.size as usize, least_bytes as usize);
+        Some(Widen { size, is_big: *big, is_signed: *signed, bits, least_bytes })
+    }
+
+    /// Contiguous integers of fewer bits than their bytes have.
+    fn widened(&self, offset: u64, bits: Option<(u32, u32)>) -> Cells {
+        let size = self.of.size;
+        let unit = rows(&self.space.shape);
+        let bytes = unit.iter().fold(size, |n, d| n.saturating_mul(*d));
+        let swapped = if matches!(self.of.cells(), Ok((_, true))) { size as usize } else { 0 };
+        let mut filters = Filters::new(Vec::new(), bytes, swapped);
+        if let Some(widen) = self.widen(bits, bytes) {
+            filters = filters.after(Arc::new(widen));
+        }
+        let shape = self.space.shape.iter().copied().collect();
+        let index = Arc::new(Contiguous { offset, shape, unit: unit.clone(), size });
+        Cells::Chunks(FileChunks { unit, filters, fill: vec![0; size as usize], index })
     }
 
     fn chunked(
@@ -341,8 +362,7 @@ impl Data<'_, '_> {
             Err(what) => return Ok(Err(Why::Unsupported(what))),
         };
         let mut fill = self.object.fill(file, of.size)?;
-        if let (Some(bits), Class::Integer { signed, big, .. }) = (bits, &of.class) {
-            let widen = Widen { size: of.size as usize, is_big: *big, is_signed: *signed, bits };
+        if let Some(widen) = self.widen(bits, 0) {
             widen.apply(&mut fill);
             filters = filters.after(Arc::new(widen));
         }
@@ -360,4 +380,17 @@ impl Data<'_, '_> {
         };
         Ok(Ok(Cells::Chunks(FileChunks { unit, filters, fill, index: Arc::new(index) })))
     }
+}
+
+/// Lengths of chunks that are contiguous in row-major order.
+fn rows(shape: &[u64]) -> Dims {
+    let mut left = CHUNK_CELLS;
+    let axes = shape.iter().rev().map(|n| {
+        let here = left.min(*n).max(1);
+        left /= here;
+        here
+    });
+    let mut unit: Dims = axes.collect();
+    unit.reverse();
+    unit
 }

@@ -218,7 +218,7 @@ fn cells(file: &View<'_>, ifd: &Ifd<'_>, bands: u64) -> Result<(Raw, u32), Stop>
     let raw = match (format, bits) {
         (1 | 4, 1..=8) => Raw::Plain(UInt8),
         (1 | 4, 9..=16) => Raw::Plain(UInt16),
-        (1 | 4, 32) => Raw::Plain(UInt32),
+        (1 | 4, 17..=32) => Raw::Plain(UInt32),
         (1 | 4, 64) => Raw::Plain(UInt64),
         (2, 8) => Raw::Plain(Int8),
         (2, 16) => Raw::Plain(Int16),

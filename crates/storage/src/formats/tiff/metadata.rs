@@ -5,14 +5,13 @@
 
 use super::ifd::Ifd;
 use super::tags;
-use crate::formats::netcdf::float;
 use crate::formats::view::{Fault, View};
 use crate::sink::VALID_KEY;
 use crate::sink::cf::UNNAMED_KEY;
 use crate::source::cells::Raw;
 use serde_json::Value;
 use std::borrow::Cow;
-use tessera_planner::catalog::Attrs;
+use tessera_planner::catalog::{Attrs, as_float, float};
 use tessera_planner::dtype::DType;
 
 /// Upper bound on the bands whose metadata are read.
@@ -132,7 +131,7 @@ fn texts(attrs: &mut Attrs, name: &str, all: &[String]) {
 fn nodata(file: &View<'_>, ifd: &Ifd<'_>) -> Result<Option<Value>, Fault> {
     let Some(text) = ifd.text(file, tags::GDAL_NODATA)? else { return Ok(None) };
     let value = guess(text.trim());
-    let is_number = value.is_number() || text.trim().parse::<f64>().is_ok();
+    let is_number = as_float(&value).is_some();
     Ok(is_number.then_some(value))
 }
 
@@ -154,10 +153,7 @@ fn guess(text: &str) -> Value {
 pub(super) fn fill(attrs: &Attrs, raw: &Raw) -> Vec<u8> {
     let zero = || vec![0; raw.size() as usize];
     let Some(value) = attrs.get("_FillValue") else { return zero() };
-    let number = match value {
-        Value::String(name) => name.parse::<f64>().ok(),
-        value => value.as_f64(),
-    };
+    let number = as_float(value);
     let whole = value
         .as_i64()
         .map(i128::from)

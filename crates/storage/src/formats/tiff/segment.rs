@@ -153,7 +153,8 @@ impl Segment {
     fn spread(&self, pixels: &[u8], out: &mut [u8]) {
         match (self.is_whole(), self.size) {
             (false, 1) => self.spread_bits::<1>(pixels, out, |v| [v as u8]),
-            (false, _) => self.spread_bits(pixels, out, u16::to_ne_bytes),
+            (false, 2) => self.spread_bits(pixels, out, |v| (v as u16).to_ne_bytes()),
+            (false, _) => self.spread_bits(pixels, out, u32::to_ne_bytes),
             (true, 1) => self.spread_cells::<1>(pixels, out),
             (true, 2) => self.spread_cells::<2>(pixels, out),
             (true, 4) => self.spread_cells::<4>(pixels, out),
@@ -170,26 +171,27 @@ impl Segment {
         }
     }
 
-    /// As [`Segment::spread_cells`], of cells of up to 16 bits, the highest first; rows begin with a byte.
+    /// As [`Segment::spread_cells`], of cells of fewer bits than their bytes have, the highest first, whatever the byte
+    /// order of the file; rows begin with a byte.
     fn spread_bits<const N: usize>(
         &self,
         pixels: &[u8],
         out: &mut [u8],
-        cell: impl Fn(u16) -> [u8; N],
+        cell: impl Fn(u32) -> [u8; N],
     ) {
         let (to, plane) = (out.as_chunks_mut::<N>().0, self.width * self.unit_rows);
-        let mask = (1u32 << self.bits) - 1;
+        let mask = (1u64 << self.bits) - 1;
         for (y, row) in pixels.chunks_exact(self.row().unwrap_or(0).max(1)).enumerate() {
-            let (mut bytes, mut held, mut count) = (row.iter(), 0u32, 0);
+            let (mut bytes, mut held, mut count) = (row.iter(), 0u64, 0);
             for x in 0..self.width {
                 for s in 0..self.samples {
                     while count < self.bits {
-                        held = held << 8 | u32::from(bytes.next().copied().unwrap_or(0));
+                        held = held << 8 | u64::from(bytes.next().copied().unwrap_or(0));
                         count += 8;
                     }
                     count -= self.bits;
                     let v = held >> count & mask;
-                    to[s * plane + y * self.width + x] = cell(v as u16);
+                    to[s * plane + y * self.width + x] = cell(v as u32);
                 }
             }
         }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use tessera_planner::catalog::{Coord, SourceRef, Variable};
+use tessera_planner::catalog::{Coord, PythonJson, SourceRef, Variable};
 use tessera_planner::grid::Grid;
 
 /// The list of appends in the root's document: a member of `consolidated_metadata`, or of `.zmetadata`. Readers of Zarr
@@ -197,14 +197,14 @@ impl Documents {
                 root.insert(APPENDS.into(), appends);
             }
         }
-        Value::Object(root).to_string().into_bytes()
+        PythonJson(&Value::Object(root)).to_string().into_bytes()
     }
 
     /// Key and text of an array's own document.
     pub(super) fn array(&self, name: &str) -> Option<(String, Vec<u8>)> {
         let file = if self.format == 3 { "zarr.json" } else { ".zarray" };
-        let doc = self.arrays.get(name)?;
-        Some((format!("{name}/{file}"), Value::Object(doc.clone()).to_string().into_bytes()))
+        let doc = Value::Object(self.arrays.get(name)?.clone());
+        Some((format!("{name}/{file}"), PythonJson(&doc).to_string().into_bytes()))
     }
 
     pub(super) fn set_shape(&mut self, name: &str, shape: &[u64]) {

@@ -7,7 +7,7 @@
 use super::Codec;
 use crate::source::meta::{ArrayMeta, Who};
 use serde_json::{Map, Value, json};
-use tessera_planner::catalog::Attrs;
+use tessera_planner::catalog::{Attrs, PythonJson};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::Dims;
 
@@ -201,8 +201,9 @@ pub(super) fn store(
     out
 }
 
+/// As zarr-python: NaN and infinities of attributes are the words of Python, which readers in Python take as floats.
 fn text(value: &Value) -> Vec<u8> {
-    format!("{value:#}").into_bytes()
+    format!("{:#}", PythonJson(value)).into_bytes()
 }
 
 fn object_of(value: Value) -> Map<String, Value> {

@@ -1,6 +1,6 @@
 //! Datasets of several files become one: xarray's `combine_by_coords` and `combine_nested`.
 
-use super::index::Index;
+use super::index::{Index, order_of, turn};
 use super::kind::Kind;
 use super::labels::{
     add_missing, are_same, check_spans, compare, first_difference, index_coords, is_in_order,
@@ -390,12 +390,14 @@ impl Job<'_> {
         (dim, is_new): (&str, bool),
         is_data: bool,
     ) -> Result<(Variable, Vec<Arc<ArrayReader>>), SourceError> {
-        let all: Vec<Option<Variable>> =
+        let mut all: Vec<Option<Variable>> =
             files.iter().map(|file| file.variable(name).cloned()).collect();
         let Some((at, first)) = all.iter().enumerate().find_map(|(i, v)| Some((i, v.clone()?)))
         else {
             return Err(self.fault(format!("no file has `{name}`")));
         };
+        // As in xarray, the order of the dimensions is that of the first file.
+        all.iter_mut().flatten().for_each(|v| turn(v, &first.dims));
         let axis = match is_new && is_data {
             true => Some(0),
             false => first.dims.iter().position(|d| d.as_deref() == Some(dim)),
@@ -477,21 +479,25 @@ impl Job<'_> {
                 (Some(v), false) => v.source.shape[axis],
                 (None, false) => lengths(&p.opened.dataset).get(dim).copied().unwrap_or(0),
             };
+            let mut order = None;
             let source = match v {
                 None => PartCells::Absent(bytes_of(absent, dtype)),
                 Some(v) => {
-                    let Some(reader) = file.reader(&v.source).cloned() else {
+                    let own = file.variable(&v.name).map(|own| (own, file.reader(&own.source)));
+                    let Some((own, Some(reader))) = own else {
                         return Err(
                             self.fault(format!("`{}` has no reader in `{}`", v.name, p.name))
                         );
                     };
+                    order = order_of(&own.dims, &first.dims);
+                    let reader = reader.clone();
                     match is_same {
                         true => PartCells::Same(reader),
                         false => PartCells::Decoded(reader, Arc::new(v.decode.clone())),
                     }
                 }
             };
-            cells.push(JoinedPart { start, len, cells: source });
+            cells.push(JoinedPart { start, len, order, cells: source });
             start += len;
         }
         let grids: Vec<&Grid> = there().map(|v| &v.source.grid).collect();

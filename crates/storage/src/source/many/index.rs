@@ -1,4 +1,4 @@
-//! The variables of a file by name, and their readers: files have thousands.
+//! The variables of a file by name, and their readers: files have thousands. The order of their dimensions.
 
 use super::combine::Part;
 use crate::source::reader::ArrayReader;
@@ -41,4 +41,22 @@ impl<'a> Index<'a> {
         let sources = std::iter::once(&v.source).chain(v.decode.valid.as_deref());
         sources.filter_map(|source| self.reader(source).cloned()).collect()
     }
+}
+
+/// The axis of `own` for each of `dims`, if these are the same dimensions in another order.
+pub(super) fn order_of(own: &[Option<Arc<str>>], dims: &[Option<Arc<str>>]) -> Option<Vec<usize>> {
+    if own == dims || own.len() != dims.len() {
+        return None;
+    }
+    // A name that occurs twice counts as none.
+    let axis = |dim: &Option<Arc<str>>| own.iter().position(|d| d.is_some() && d == dim);
+    dims.iter().map(axis).collect()
+}
+
+/// Describes a variable with its dimensions in the order of `dims`, if it has the same ones.
+pub(super) fn turn(v: &mut Variable, dims: &[Option<Arc<str>>]) {
+    let Some(order) = order_of(&v.dims, dims) else { return };
+    v.source.shape = order.iter().map(|&axis| v.source.shape[axis]).collect();
+    v.source.grid.axes = order.iter().map(|&axis| v.source.grid.axes[axis]).collect();
+    v.dims = dims.to_vec();
 }

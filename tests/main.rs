@@ -1,6 +1,7 @@
 //! One binary for all tests of the whole system.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod analyze;
 mod append;
 mod budget;
 mod cancel;

@@ -25,6 +25,7 @@ mod ipc;
 mod json;
 mod keyed;
 mod large_top;
+mod measured;
 mod memory;
 mod opened;
 mod operators;
@@ -54,6 +55,8 @@ pub(crate) use csv::{CsvLines, Marks, Nulls, State};
 pub(crate) use guard::Guarded;
 pub(crate) use ipc::IpcFormat;
 pub(crate) use json::JsonFiles;
+pub(crate) use measured::read as count_read;
+pub use measured::{LeftOut, OperatorRan, RowsMeasured};
 pub use operators::Operator;
 pub use pieces::{PieceSink, Pieces};
 pub use remote::{

@@ -6,6 +6,7 @@
 
 mod calendars;
 mod computed;
+mod counted;
 mod csv_columns;
 mod headers;
 pub(crate) mod names;

@@ -59,6 +59,8 @@ struct RowsPool {
     most: u64,
     /// `None` until the first request.
     held: Mutex<Option<Reserved>>,
+    /// The most bytes that were reserved at once, if somebody wants to know.
+    peak: Option<Arc<AtomicU64>>,
 }
 
 #[derive(Debug)]
@@ -90,11 +92,16 @@ impl RowsMemory {
         self.used.load(Relaxed)
     }
 
-    /// The pool of one statement. `budget` is the statement's own, if it has one.
-    pub(super) fn pool(self: &Arc<Self>, budget: Option<&Arc<Quota>>) -> Arc<dyn MemoryPool> {
+    /// The pool of one statement. `budget` is the statement's own, if it has one. `peak` gets the most bytes that are
+    /// reserved at once.
+    pub(super) fn pool(
+        self: &Arc<Self>,
+        budget: Option<&Arc<Quota>>,
+        peak: Option<Arc<AtomicU64>>,
+    ) -> Arc<dyn MemoryPool> {
         let quota = budget.unwrap_or(&self.quota);
         let (account, most) = (quota.account(), share_of(quota));
-        Arc::new(RowsPool { of: self.clone(), account, most, held: Mutex::default() })
+        Arc::new(RowsPool { of: self.clone(), account, most, held: Mutex::default(), peak })
     }
 
     /// The current maximum of each active statement.
@@ -164,6 +171,9 @@ impl RowsPool {
             return Err(room);
         }
         held.bytes += bytes;
+        if let Some(peak) = &self.peak {
+            peak.fetch_max(held.bytes, Relaxed);
+        }
         self.of.used.fetch_add(bytes, Relaxed);
         self.of.count(held);
         Ok(())
@@ -238,7 +248,8 @@ mod tests {
     fn rows_are_a_part_of_the_budget_and_share_it() {
         let quota = Quota::new(64 << 20);
         let rows = RowsMemory::new(quota.clone());
-        let (a, b) = (rows.pool(None), rows.pool(None));
+        let peak = Arc::new(AtomicU64::new(0));
+        let (a, b) = (rows.pool(None, None), rows.pool(None, Some(peak.clone())));
         let first = MemoryConsumer::new("sort").register(&a);
         first.try_grow(16 << 20).unwrap();
         assert_eq!((quota.used(), rows.used(), quota.aside()), (16 << 20, 16 << 20, 0));
@@ -261,6 +272,8 @@ mod tests {
         drop(chunks);
         drop((first, second));
         assert_eq!((quota.used(), rows.used()), (0, 0));
+        // 8 MiB, less 4, and 100 more.
+        assert_eq!(peak.load(Relaxed), 104 << 20);
         assert!(quota.aside() > 0, "both may come again");
         drop((a, b));
         assert_eq!(quota.aside(), 0);
@@ -270,7 +283,7 @@ mod tests {
     fn everybody_gets_the_least() {
         let quota = Quota::new(8 << 20);
         let rows = RowsMemory::new(quota.clone());
-        let pools: Vec<_> = (0..3).map(|_| rows.pool(None)).collect();
+        let pools: Vec<_> = (0..3).map(|_| rows.pool(None, None)).collect();
         let held: Vec<_> = pools
             .iter()
             .map(|p| {

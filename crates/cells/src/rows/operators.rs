@@ -1,7 +1,10 @@
 //! The operators of a physical plan, as EXPLAIN shows them.
 
+use super::measured::OperatorRan;
 use super::remote::RemoteExec;
 use super::run::PhysicalRows;
+use super::splits::name_of;
+use super::stop::{counts, unchecked};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use std::sync::Arc;
 use tessera_planner::explain;
@@ -15,19 +18,24 @@ pub struct Operator {
     pub splits: usize,
     /// The operators whose rows it reads.
     pub inputs: Vec<Operator>,
+    /// What it did, if that is measured: nothing is known of the operators that workers compute.
+    pub ran: Option<OperatorRan>,
 }
 
 impl Operator {
-    fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
+    pub(super) fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
+        let (counts, plan) = (counts(plan), unchecked(plan));
+        let ran = counts.map(|counts| counts.ran(plan));
         if let Some(remote) = plan.downcast_ref::<RemoteExec>() {
             let template = Operator::of(remote.template());
             let name = format!("rows on workers, {}", explain::bytes(remote.bytes()));
-            return Operator { name, splits: template.splits, inputs: vec![template] };
+            return Operator { name, splits: template.splits, inputs: vec![template], ran };
         }
         Operator {
-            name: plan.name().to_string(),
+            name: name_of(plan).to_string(),
             splits: plan.output_partitioning().partition_count(),
             inputs: plan.children().into_iter().map(Operator::of).collect(),
+            ran,
         }
     }
 

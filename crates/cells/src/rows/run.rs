@@ -3,12 +3,13 @@
 use super::constants::rows_of_batches;
 use super::guard::guarded;
 use super::large_top::with_large_limits_sorted;
+use super::measured::RowsMeasured;
 use super::physical::physical;
 use super::remote::{RowsOnWorkers, RowsSpread, Spreading};
 use super::runtime::{RowsRuntime, RowsState};
 use super::shared::{SharedProvider, SharedTable};
 use super::splits::{JoinRules, SplitSize, with_exact_sorts, with_grace_joins};
-use super::stop::{await_in_place, stoppable};
+use super::stop::{await_in_place, measurable, stoppable};
 use super::table::{TensorTable, tensor_scans};
 use super::{IsStopped, RunTensor, attach};
 use crate::error::Error;
@@ -36,6 +37,8 @@ pub struct PhysicalRows {
     /// What of the plans computes elsewhere.
     spreading: Option<Arc<Spreading>>,
     rows: RowsState,
+    /// What measures the operators.
+    pub(super) measured: Option<Arc<RowsMeasured>>,
 }
 
 /// The rows of a query, computed as they are read. Dropping them stops the query.
@@ -84,7 +87,7 @@ impl RowsState {
         }
         let logical = attach(plan.logical, &tables)?;
         let plan = self.runtime.physical(state, logical, size, spreading.clone()).await?;
-        Ok(PhysicalRows { plan, shared, spreading, rows: self.clone() })
+        Ok(PhysicalRows { plan, shared, spreading, rows: self.clone(), measured: None })
     }
 }
 
@@ -95,7 +98,8 @@ impl RowsState {
         let (quota, batch_rows) = (state.config().get_extension(), state.config().batch_size());
         let plan = guarded(plan, Some(&self.runtime.places), quota.as_ref(), batch_rows)?;
         let config = state.config().clone();
-        self.runtime.rows(plan, self.runtime.task_context(state, config, None, batch_rows)).await
+        let context = self.runtime.task_context(state, config, None, batch_rows, None);
+        self.runtime.rows(plan, context).await
     }
 }
 
@@ -125,7 +129,7 @@ impl PhysicalRows {
         budget: Option<&Arc<Quota>>,
         is_stopped: IsStopped,
     ) -> Result<Batches, Error> {
-        let PhysicalRows { plan, shared, spreading, rows } = self;
+        let PhysicalRows { plan, shared, spreading, rows, measured } = self;
         let (state, runtime) = (rows.get()?, &rows.runtime);
         let share = runtime.memory.share_within(budget);
         let usual = state.config().batch_size();
@@ -139,10 +143,16 @@ impl PhysicalRows {
             let plan = with_grace_joins(plan, rules, &is_stopped)?;
             let plan = with_exact_sorts(plan, rules)?;
             // Last: it hides the operators that the other steps look for.
-            stoppable(plan, &is_stopped)
+            match &measured {
+                Some(_) => measurable(plan, &is_stopped),
+                None => stoppable(plan, &is_stopped),
+            }
         };
         let plans = plans.into_iter().map(&mut ready);
         let plans = plans.collect::<Result<Vec<_>, DataFusionError>>()?;
+        if let Some(measured) = &measured {
+            measured.begun(&plans);
+        }
         // After all that wraps operators: parts that compute elsewhere remain as they were encoded.
         let (mut plans, config) = match &spreading {
             Some(spreading) => spreading.distributed(plans, state, share, &is_stopped).await?,
@@ -152,7 +162,8 @@ impl PhysicalRows {
         for (table, plan) in tables.into_iter().zip(plans) {
             table.made_by(plan)?;
         }
-        let context = runtime.task_context(state, config, budget, batch_rows);
+        let peak = measured.map(|measured| measured.peak().clone());
+        let context = runtime.task_context(state, config, budget, batch_rows, peak);
         runtime.rows(plan, context).await
     }
 }

@@ -15,6 +15,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
 use datafusion::prelude::SessionConfig;
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tessera_exec::error::Error as ExecError;
@@ -101,15 +102,16 @@ impl RowsRuntime {
     }
 
     /// The task context of the cell blocks of one statement: rows in memory are bounded by a share of the limit. `config`
-    /// is that of the state, or what the plan needs beside it.
+    /// is that of the state, or what the plan needs beside it. `peak` gets the most memory that is reserved at once.
     pub(super) fn task_context(
         &self,
         state: &SessionState,
         config: SessionConfig,
         budget: Option<&Arc<Quota>>,
         batch_rows: usize,
+        peak: Option<Arc<AtomicU64>>,
     ) -> TaskContext {
-        let pool = self.memory.pool(budget);
+        let pool = self.memory.pool(budget, peak);
         let environment =
             RuntimeEnv { memory_pool: pool, ..RuntimeEnv::clone(state.runtime_env()) };
         // A sort reserves this much for merging what it spilled: a part of the statement's share.

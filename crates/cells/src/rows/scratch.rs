@@ -1,5 +1,6 @@
 //! DataFusion's spill files: in the process' own directory, within the limit of all spilled bytes.
 
+use super::measured::spilled;
 use bytes::Bytes;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -128,6 +129,7 @@ impl Write for RowsWriter {
         self.file.write_all(bytes).map_err(|e| io::Error::other(self.to.store.io(&e)))?;
         self.to.len.fetch_add(bytes.len() as u64, Relaxed);
         self.to.store.count_spilled(bytes.len() as u64);
+        spilled(bytes.len() as u64);
         Ok(bytes.len())
     }
 

@@ -57,6 +57,7 @@ pub(super) use exact::with_exact_sorts;
 pub(super) use first::FirstExec;
 use gather::shares_matches;
 pub(super) use gather::{GatherExec, RowsThreads, SPLIT_BYTES, gathered};
+use grace::GraceJoinExec;
 pub(super) use grace::{JoinRules, with_grace_joins};
 use groups::GroupsExec;
 use key_filter::Applied;
@@ -115,6 +116,20 @@ pub(super) fn with_splits(
         None => Ok(Transformed::no(node)),
     })?;
     Ok(gathered(plan.data))
+}
+
+/// The name by which an operator is known: a join that may go to files has the one of the join.
+pub(super) fn name_of(node: &Arc<dyn ExecutionPlan>) -> &str {
+    let join = node.downcast_ref::<GraceJoinExec>();
+    join.map_or_else(|| node.name(), |grace| grace.join().name())
+}
+
+/// True for joins that hold the rows of their first input while they read the second.
+pub(super) fn holds_first(node: &Arc<dyn ExecutionPlan>) -> bool {
+    node.is::<GraceJoinExec>()
+        || node.is::<HashJoinExec>()
+        || node.is::<NestedLoopJoinExec>()
+        || node.is::<CrossJoinExec>()
 }
 
 /// A part of a plan that may compute elsewhere, with a partition for each split.

@@ -7,6 +7,7 @@
 //! A nested-loop join compares billions of pairs between two batches. Its condition is evaluated for some thousand
 //! pairs at a time, so the check is made there, and the thread's other tasks are moved to other threads.
 
+use super::measured::Counts;
 use super::wrapped::wrapped;
 use crate::rows::single::{shown_by_name, usual};
 use crate::stack;
@@ -61,9 +62,32 @@ pub(super) fn stoppable(
     plan: Arc<dyn ExecutionPlan>,
     is_stopped: &IsStopped,
 ) -> Result<Arc<dyn ExecutionPlan>> {
+    with_edges(plan, &|input| checked(input, is_stopped), is_stopped)
+}
+
+/// As [`stoppable`], with [`Counts`] for each operator.
+///
+/// # Errors
+/// DataFusion's.
+pub(super) fn measurable(
+    plan: Arc<dyn ExecutionPlan>,
+    is_stopped: &IsStopped,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let edge = |input| -> Arc<dyn ExecutionPlan> {
+        let (is_stopped, counts) = (is_stopped.clone(), Some(Arc::default()));
+        Arc::new(Checked { input, is_stopped, counts })
+    };
+    with_edges(plan, &edge, is_stopped).map(edge)
+}
+
+/// The plan, with `edge` between its operators.
+fn with_edges(
+    plan: Arc<dyn ExecutionPlan>,
+    edge: &dyn Fn(Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan>,
+    is_stopped: &IsStopped,
+) -> Result<Arc<dyn ExecutionPlan>> {
     plan.map_up(|node| {
-        let children = node.children().into_iter();
-        let children: Vec<_> = children.map(|child| checked(child.clone(), is_stopped)).collect();
+        let children: Vec<_> = node.children().into_iter().cloned().map(edge).collect();
         if children.is_empty() {
             return Ok(Transformed::no(node));
         }
@@ -96,7 +120,7 @@ pub(super) fn checked(
     input: Arc<dyn ExecutionPlan>,
     is_stopped: &IsStopped,
 ) -> Arc<dyn ExecutionPlan> {
-    Arc::new(Checked { input, is_stopped: is_stopped.clone() })
+    Arc::new(Checked { input, is_stopped: is_stopped.clone(), counts: None })
 }
 
 /// The operator itself, where it is wrapped by [`stoppable`].
@@ -107,10 +131,17 @@ pub(super) fn unchecked(node: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan
     }
 }
 
+/// The counts of an operator that is wrapped by [`measurable`].
+pub(super) fn counts(node: &Arc<dyn ExecutionPlan>) -> Option<&Arc<Counts>> {
+    node.downcast_ref::<Checked>().and_then(|checked| checked.counts.as_ref())
+}
+
 /// The input of an operator, whose stream ends once the statement is stopped.
 struct Checked {
     input: Arc<dyn ExecutionPlan>,
     is_stopped: IsStopped,
+    /// What `input` does, if it is measured.
+    counts: Option<Arc<Counts>>,
 }
 
 impl fmt::Debug for Checked {
@@ -133,7 +164,8 @@ impl ExecutionPlan for Checked {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let input = children.into_iter().next().unwrap_or_else(|| self.input.clone());
-        Ok(Arc::new(Checked { input, is_stopped: self.is_stopped.clone() }))
+        let (is_stopped, counts) = (self.is_stopped.clone(), self.counts.clone());
+        Ok(Arc::new(Checked { input, is_stopped, counts }))
     }
 
     fn execute(
@@ -141,13 +173,20 @@ impl ExecutionPlan for Checked {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let (batches, is_stopped) =
-            (self.input.execute(partition, context)?, self.is_stopped.clone());
-        let schema = batches.schema();
+        let begin = || self.input.execute(partition, context);
+        let batches = match &self.counts {
+            Some(counts) => counts.within(begin)?,
+            None => begin()?,
+        };
+        let (schema, is_stopped) = (batches.schema(), self.is_stopped.clone());
         let checked = batches.map(move |batch| match is_stopped() {
             true => Err(DataFusionError::External(Box::new(Error::Cancelled))),
             false => batch,
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, checked)))
+        let Some(counts) = self.counts.clone() else {
+            return Ok(Box::pin(RecordBatchStreamAdapter::new(schema, checked)));
+        };
+        let counted = counts.counted(checked.boxed());
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, counted)))
     }
 }

@@ -1,5 +1,6 @@
 //! Where the files of tables are: stores that are registered with DataFusion, each for one table.
 
+use super::counted::CountedStore;
 use super::{TableFormat, first_line, shown};
 use crate::error::Error;
 use crate::rows::Nulls;
@@ -153,7 +154,7 @@ fn registered(
     environment: &Arc<RuntimeEnv>,
     places: &Arc<Places>,
 ) -> Registered {
-    environment.register_object_store(root, Arc::new(placed.files.clone()));
+    environment.register_object_store(root, Arc::new(CountedStore(placed.files.clone())));
     places.lock().insert(root.to_string(), Arc::new(placed));
     Registered { root: root.clone(), environment: environment.clone(), places: places.clone() }
 }

@@ -8,7 +8,10 @@ use crate::Handle;
 use crate::error::Error;
 use crate::session::Session;
 use crate::session::cells::{Measured, PlannedCells, rows_error};
-use crate::session::explain::{measured_json as as_json, measurements, rows_ran, rows_ran_json};
+use crate::session::explain::{
+    OperatorsRan, measured_json as as_json, measurements, operators_json, operators_text, rows_ran,
+    rows_ran_json,
+};
 use crate::session::open::Opener;
 use crate::session::stop::Stop;
 use crate::statement::StatementState;
@@ -16,6 +19,7 @@ use futures::StreamExt;
 use sqlparser::ast::Query;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 use tessera_cells::lift::{CellPlan, Density, Origin, Planner};
 use tessera_cells::rows::Batches;
 use tessera_cells::rows::assemble::{Assemble, Assembled, Role};
@@ -49,6 +53,8 @@ pub(super) struct Binding<'a> {
     pub(super) islands: Islands,
     /// How EXPLAIN shows the islands that ran.
     pub(super) ran: Vec<Ran>,
+    /// True for EXPLAIN ANALYZE: the operators of rows are measured.
+    pub(super) measures: bool,
     now_us: i64,
     seed: u64,
     /// Signals that the statement has to stop.
@@ -146,6 +152,7 @@ impl Session {
             density: settings.lift,
             islands: Islands::new(),
             ran: Vec::new(),
+            measures: false,
             now_us,
             seed,
             stop,
@@ -255,8 +262,10 @@ impl Session {
         let plan = CellPlan::of(rows).map_err(Error::stage)?;
         let planned = PlannedCells::of_island(binding, plan.clone());
         let measured = Measured::default();
+        let (mut operators, started) = (None, Instant::now());
         let run = async {
-            let cells = self.physical_cells(planned, &measured, statement).await?;
+            let mut cells = self.physical_cells(planned, &measured, statement).await?;
+            operators = binding.measures.then(|| cells.rows.measure());
             let Batches { schema, rows: mut batches } =
                 self.stream_cells(cells, &binding.stop, statement).await?;
             let roles: Vec<Role> = rows
@@ -287,28 +296,45 @@ impl Session {
             () = statement.cancelled() => return Err(Error::Cancelled),
             assembled = run => assembled?,
         };
-        let logical = plan.logical_text();
-        let mut text = format!("{logical}\n");
-        let mut tensor_plans = serde_json::Map::new();
-        for scan in &plan.scans {
-            let runs = measured.runs(&scan.name);
-            text.extend(runs.iter().map(|run| format!("{} {}", scan.name, measurements(run))));
-            let runs: serde_json::Value = runs.iter().map(as_json).collect();
-            tensor_plans.insert(scan.name.clone(), serde_json::json!({"measured": runs}));
-        }
-        let on_workers = measured.on_workers();
-        text.extend(on_workers.as_ref().map(rows_ran));
-        text.push_str(&format!("measured: {} rows of cells were built\n", measured.rows()));
-        let json = serde_json::json!({
-            "logical": logical,
-            "rows_of_cells_built": measured.rows(),
-            "rows_on_workers": on_workers.as_ref().map(rows_ran_json),
-            "tensor_plans": tensor_plans,
-        });
-        binding.ran.push(Ran::Rows { text, json });
+        let seconds = started.elapsed().as_secs_f64();
+        let operators = operators.map(|operators| OperatorsRan::of(&operators, seconds));
+        binding.ran.push(rows_of_island(&plan, &measured, operators));
         let sources = &mut binding.opener.sources;
         Ok(Done::Dataset(Arc::new(dataset(assembled, rows, &plan.orders, sources))))
     }
+}
+
+/// Shows an island of rows.
+fn rows_of_island(plan: &CellPlan, measured: &Measured, operators: Option<OperatorsRan>) -> Ran {
+    let logical = plan.logical_text();
+    let mut text = format!("{logical}\n");
+    if let Some(ran) = &operators {
+        text.push_str(&operators_text(ran.operators()));
+    }
+    let mut tensor_plans = serde_json::Map::new();
+    for scan in &plan.scans {
+        let runs = measured.runs(&scan.name);
+        text.extend(runs.iter().map(|run| format!("{} {}", scan.name, measurements(run))));
+        let runs: serde_json::Value = runs.iter().map(as_json).collect();
+        tensor_plans.insert(scan.name.clone(), serde_json::json!({"measured": runs}));
+    }
+    let on_workers = measured.on_workers();
+    text.extend(on_workers.as_ref().map(rows_ran));
+    text.extend(operators.as_ref().map(OperatorsRan::line));
+    if !plan.scans.is_empty() {
+        text.push_str(&format!("measured: {} rows of cells were built\n", measured.rows()));
+    }
+    let mut json = serde_json::json!({
+        "logical": logical,
+        "rows_of_cells_built": measured.rows(),
+        "rows_on_workers": on_workers.as_ref().map(rows_ran_json),
+        "tensor_plans": tensor_plans,
+    });
+    if let Some(ran) = &operators {
+        json["operators"] = operators_json(ran.operators());
+        ran.add_to(&mut json);
+    }
+    Ran::Rows { text, json }
 }
 
 /// The calendar of a column that counts microseconds and is not a timestamp.

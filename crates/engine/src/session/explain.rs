@@ -5,12 +5,14 @@
 
 mod expected;
 mod on_workers;
+mod operators;
 mod waiting;
 
 pub use expected::durable as durable_json;
 pub(crate) use expected::measured as measured_json;
 pub(super) use expected::measurements;
 pub(super) use on_workers::{ran as rows_ran, ran_json as rows_ran_json};
+pub(super) use operators::{OperatorsRan, operators_json, operators_text};
 pub(super) use waiting::Shown;
 
 use crate::Handle;
@@ -27,6 +29,7 @@ use serde_json::{Value, json};
 use sqlparser::ast::Query;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 use tessera_cells::lift::{Planner, TensorScan};
 use tessera_cells::rows::{Operator, RowsOnWorkers};
 use tessera_cluster::RowsTotals;
@@ -85,10 +88,17 @@ struct CellsExplained {
     /// The parts of rows that workers compute, and the large ones that they do not.
     on_workers: RowsOnWorkers,
     scans: Vec<ScanExplained>,
-    /// Number of rows built from cells, with EXPLAIN ANALYZE.
-    rows: Option<u64>,
-    /// What workers did for rows, with EXPLAIN ANALYZE.
-    ran_on_workers: Option<RowsTotals>,
+    /// With EXPLAIN ANALYZE.
+    ran: Option<CellsRan>,
+}
+
+/// What EXPLAIN ANALYZE measured of a relational plan.
+struct CellsRan {
+    operators: OperatorsRan,
+    /// Number of rows built from cells; `None` if the statement reads none.
+    of_cells: Option<u64>,
+    /// What workers did for rows.
+    on_workers: Option<RowsTotals>,
 }
 
 /// The next step of EXPLAIN.
@@ -134,6 +144,7 @@ impl Session {
         statement: &Handle,
     ) -> Result<Lowered<'a, T>, Error> {
         if what.analyze {
+            binding.measures = true;
             let lowered = self.settle(&mut binding, statement, lower).await?;
             return Ok(Lowered::Ready(Box::new(binding), lowered));
         }
@@ -204,8 +215,9 @@ impl Session {
         let notes = planned.plan.notes.clone();
         let logical = planned.plan.logical_text();
         let graphviz = planned.plan.graphviz();
+        let reads_cells = !planned.plan.scans.is_empty();
         let measured = Measured::default();
-        let cells = self.physical_cells(planned, &measured, statement).await?;
+        let mut cells = self.physical_cells(planned, &measured, statement).await?;
         let mut operators = cells.rows.operators();
         operators.retain(Operator::is_split);
         let on_workers = cells.rows.on_workers();
@@ -235,15 +247,19 @@ impl Session {
         }
         // By the numbers in their names, in the order of the notes.
         scans.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
-        let mut rows = None;
+        let mut ran = None;
         if what.analyze {
+            let (operators, started) = (cells.rows.measure(), Instant::now());
             self.rows_of_cells(cells, &[], &stop, statement).await?;
-            rows = Some(measured.rows());
             for known in &mut scans {
                 known.plan.runs = Some(measured.runs_of(&known.scan));
             }
+            ran = Some(CellsRan {
+                operators: OperatorsRan::of(&operators, started.elapsed().as_secs_f64()),
+                of_cells: reads_cells.then(|| measured.rows()),
+                on_workers: measured.on_workers(),
+            });
         }
-        let ran_on_workers = measured.on_workers();
         let rest = Rest::Cells(CellsExplained {
             notes,
             logical,
@@ -251,8 +267,7 @@ impl Session {
             operators,
             on_workers,
             scans,
-            rows,
-            ran_on_workers,
+            ran,
         });
         let (surface, reason) = (Surface::Cell, because);
         Ok(Explained { surface, reason, islands, rest }.reply(what.format, plan_s))
@@ -377,6 +392,13 @@ impl fmt::Display for PlanExplained {
 }
 
 impl CellsExplained {
+    fn operators(&self) -> &[Operator] {
+        match &self.ran {
+            Some(ran) => ran.operators.operators(),
+            None => &self.operators,
+        }
+    }
+
     fn json(&self) -> Value {
         let plans = self.scans.iter().map(|ScanExplained { name, scan, plan }| {
             let mut json = plan.json();
@@ -389,15 +411,16 @@ impl CellsExplained {
         let mut json = json!({
             "notes": self.notes,
             "logical": self.logical,
-            "operators": self.operators.iter().map(operator_json).collect::<Vec<_>>(),
+            "operators": operators_json(self.operators()),
             "rows_on_workers": self.on_workers,
             "tensor_plans": plans.collect::<serde_json::Map<_, _>>(),
         });
-        if let Some(rows) = self.rows {
+        if let Some(CellsRan { operators, of_cells, on_workers }) = &self.ran {
             json["measured"] = json!({
-                "rows_of_cells_built": rows,
-                "rows_on_workers": self.ran_on_workers.as_ref().map(rows_ran_json),
+                "rows_of_cells_built": of_cells.unwrap_or(0),
+                "rows_on_workers": on_workers.as_ref().map(rows_ran_json),
             });
+            operators.add_to(&mut json["measured"]);
         }
         json
     }
@@ -409,11 +432,8 @@ impl fmt::Display for CellsExplained {
             writeln!(f, "{note}")?;
         }
         writeln!(f, "\n{}", self.logical)?;
-        if !self.operators.is_empty() {
-            f.write_str("\nrows in splits, on all threads:\n")?;
-        }
-        for operator in &self.operators {
-            write_operator(operator, 1, f)?;
+        if !self.operators().is_empty() {
+            write!(f, "\n{}", operators_text(self.operators()))?;
         }
         if self.on_workers != RowsOnWorkers::default() {
             write!(f, "\n{}", self.on_workers)?;
@@ -421,26 +441,14 @@ impl fmt::Display for CellsExplained {
         for scan in &self.scans {
             write!(f, "\n{}:\n{}", scan.name, scan.plan)?;
         }
-        if let Some(totals) = &self.ran_on_workers {
+        let Some(CellsRan { operators, of_cells, on_workers }) = &self.ran else { return Ok(()) };
+        if let Some(totals) = on_workers {
             write!(f, "\n{}", rows_ran(totals))?;
         }
-        match self.rows {
-            Some(rows) => writeln!(f, "\nmeasured: {rows} rows of cells were built"),
+        write!(f, "\n{}", operators.line())?;
+        match of_cells {
+            Some(rows) => writeln!(f, "measured: {rows} rows of cells were built"),
             None => Ok(()),
         }
     }
-}
-
-fn operator_json(operator: &Operator) -> Value {
-    let inputs: Vec<Value> = operator.inputs.iter().map(operator_json).collect();
-    json!({"name": operator.name, "splits": operator.splits, "inputs": inputs})
-}
-
-fn write_operator(operator: &Operator, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "{:1$}{name}", "", 2 * depth, name = operator.name)?;
-    match operator.splits {
-        1 => f.write_str("\n")?,
-        splits => writeln!(f, ": {splits} splits")?,
-    }
-    operator.inputs.iter().try_for_each(|input| write_operator(input, depth + 1, f))
 }

@@ -468,7 +468,7 @@ async fn made(parts: Vec<Vec<Yields>>, way: Way) -> (usize, Option<Error>) {
     let state = rows.get().unwrap();
     let channel = TaskChannel::new(peers, 2, never());
     let (mut plans, config) = stage::distributed(vec![plan], state, &channel).await.unwrap();
-    let context = Arc::new(server.task_context(state, config, None, 8192));
+    let context = Arc::new(server.task_context(state, config, None, 8192, None));
     let mut rows = execute_stream(plans.pop().unwrap(), context).unwrap();
     let mut seen = 0;
     loop {

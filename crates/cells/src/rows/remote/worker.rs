@@ -318,7 +318,8 @@ impl RowsTasks {
         let template = with_grace_joins(template, JoinRules::ON_WORKERS, &is_stopped)?;
         let template = stoppable(template, &is_stopped)?;
         let config = state.config().clone();
-        let context = Arc::new(self.runtime.task_context(state, config, None, batch_rows.max(1)));
+        let context =
+            Arc::new(self.runtime.task_context(state, config, None, batch_rows.max(1), None));
         let task = Arc::new(TaskExec::here(&template, &context));
         let kept = KeptSplits::default();
         Ok(Ready { task, template, context, plan, kept, _decoded: decoded })

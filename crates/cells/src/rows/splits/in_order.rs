@@ -12,6 +12,7 @@
 //! Where memory does not suffice for several parts, they run again, one at a time: a part that failed has to yield the
 //! same items, of which those that were read are skipped.
 
+use crate::rows::measured::of_operator;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::MemoryReservation;
 use futures::StreamExt;
@@ -229,7 +230,7 @@ impl<T: Send + 'static> InOrder<T> {
         let held = Arc::new(WaitingBytes { bytes, most, room });
         let (turns, size, of) = (self.turns.clone(), self.size, held.clone());
         let mut task = JoinSet::new();
-        task.spawn(async move {
+        task.spawn(of_operator(async move {
             let closed = |_| DataFusionError::Internal("the turns of parts have ended".into());
             let mut turn = turns.clone().acquire_owned().await.map_err(closed)?;
             while let Some(item) = part.next().await {
@@ -246,8 +247,8 @@ impl<T: Send + 'static> InOrder<T> {
                 }
             }
             drop(turn);
-            Ok(())
-        });
+            Ok::<(), DataFusionError>(())
+        }));
         StartedPart { items, held, task }
     }
 }

@@ -1,0 +1,341 @@
+//! What the operators of a plan do, for EXPLAIN ANALYZE.
+//!
+//! ```text
+//! thread 1   Gather │ Filter │ Scan │ Filter │ Gather      a moment counts for the innermost operator that is polled
+//! thread 2            Filter │ Scan │ Filter               a task counts for the operator that started it
+//! ```
+//! The edges between operators ([`stop`](super::stop)) tell a thread which operator it enters and leaves. So an operator has
+//! its own time, without that of its inputs, wherever these are computed: operators run their splits in tasks, and plans
+//! of their own inside of them. The time is that of the clock while a thread computes; a wait for storage or for another
+//! task is none.
+
+use super::run::PhysicalRows;
+use super::{Operator, stop};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
+use datafusion::error::Result;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
+use std::any::Any;
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+/// What an operator did, over all of its splits and threads. A split that ran again, because memory was short, counts
+/// each time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OperatorRan {
+    /// Rows that it yielded.
+    pub rows: u64,
+    /// The batches of these.
+    pub batches: u64,
+    /// The time in which threads computed it, without its inputs.
+    pub busy: Duration,
+    /// Bytes of files that it read.
+    pub bytes_read: u64,
+    /// Bytes that it wrote to files because memory was short, and of rows that are read several times.
+    pub bytes_spilled: u64,
+    /// For a join: the rows of the side that it holds.
+    pub table_rows: Option<u64>,
+    /// For a scan of Parquet: row groups.
+    pub row_groups: Option<LeftOut>,
+    /// For a scan of Parquet: files, or their ranges in splits.
+    pub files: Option<LeftOut>,
+}
+
+/// Parts of files of which some were not read, because their statistics show no wanted row.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Those that were not read.
+    pub left_out: u64,
+    /// Those that were looked at.
+    pub of: u64,
+}
+
+/// Measures the rows of a statement.
+#[derive(Debug, Default)]
+pub struct RowsMeasured {
+    /// The plans, with counts at their edges, once they run.
+    plans: Mutex<Vec<Arc<dyn ExecutionPlan>>>,
+    peak: Arc<AtomicU64>,
+}
+
+impl RowsMeasured {
+    /// The operators of all plans, with what they did so far; the last one is that of the answer. None before they run.
+    pub fn operators(&self) -> Vec<Operator> {
+        self.plans().iter().map(Operator::of).collect()
+    }
+
+    /// The most memory that the operators had reserved at once.
+    pub fn peak_bytes(&self) -> u64 {
+        self.peak.load(Relaxed)
+    }
+
+    /// The same, to be updated by their pool.
+    pub(super) fn peak(&self) -> &Arc<AtomicU64> {
+        &self.peak
+    }
+
+    /// The plans run.
+    pub(super) fn begun(&self, plans: &[Arc<dyn ExecutionPlan>]) {
+        *self.plans() = plans.to_vec();
+    }
+
+    fn plans(&self) -> MutexGuard<'_, Vec<Arc<dyn ExecutionPlan>>> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PhysicalRows {
+    /// Measures the operators when they run.
+    pub fn measure(&mut self) -> Arc<RowsMeasured> {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            if set_join_set_tracer(&InheritsOperator).is_err() {
+                tracing::warn!(
+                    "times of operators lack the tasks of DataFusion: another tracer is set"
+                );
+            }
+        });
+        let measured = Arc::new(RowsMeasured::default());
+        self.measured = Some(measured.clone());
+        measured
+    }
+}
+
+/// Counts what an operator does.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    rows: AtomicU64,
+    batches: AtomicU64,
+    nanos: AtomicU64,
+    read: AtomicU64,
+    spilled: AtomicU64,
+}
+
+/// The operator that a thread computes.
+struct Computed {
+    counts: Arc<Counts>,
+    since: Instant,
+}
+
+thread_local! {
+    static COMPUTED: RefCell<Option<Computed>> = const { RefCell::new(None) };
+}
+
+/// The thread computes another operator from now on, or none. Returns the one before.
+fn switch(next: Option<Arc<Counts>>) -> Option<Arc<Counts>> {
+    let since = Instant::now();
+    let before = COMPUTED.replace(next.map(|counts| Computed { counts, since }))?;
+    let nanos = since.duration_since(before.since).as_nanos();
+    before.counts.nanos.fetch_add(u64::try_from(nanos).unwrap_or(u64::MAX), Relaxed);
+    Some(before.counts)
+}
+
+/// The operator that this thread computes; `None` if it is not measured.
+fn current() -> Option<Arc<Counts>> {
+    COMPUTED.with_borrow(|computed| computed.as_ref().map(|computed| computed.counts.clone()))
+}
+
+/// Goes back to the outer operator when it is dropped.
+struct Inside(Option<Arc<Counts>>);
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        switch(self.0.take());
+    }
+}
+
+impl Counts {
+    /// Does work of the operator.
+    pub(super) fn within<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
+        let _inside = Inside(switch(Some(self.clone())));
+        work()
+    }
+
+    /// The rows that the operator yields, counted.
+    pub(super) fn counted(
+        self: Arc<Self>,
+        mut rows: BoxStream<'static, Result<RecordBatch>>,
+    ) -> BoxStream<'static, Result<RecordBatch>> {
+        let counted = stream::poll_fn(move |cx| {
+            let polled = self.within(|| rows.poll_next_unpin(cx));
+            if let Poll::Ready(Some(Ok(batch))) = &polled {
+                self.rows.fetch_add(batch.num_rows() as u64, Relaxed);
+                self.batches.fetch_add(1, Relaxed);
+            }
+            polled
+        });
+        counted.boxed()
+    }
+
+    /// What `node` did, whose counts these are.
+    pub(super) fn ran(&self, node: &Arc<dyn ExecutionPlan>) -> OperatorRan {
+        let rows_of_first = || {
+            let first = node.children().into_iter().next();
+            first.and_then(stop::counts).map(|first| first.rows.load(Relaxed))
+        };
+        let metrics = node.metrics();
+        OperatorRan {
+            rows: self.rows.load(Relaxed),
+            batches: self.batches.load(Relaxed),
+            busy: Duration::from_nanos(self.nanos.load(Relaxed)),
+            bytes_read: self.read.load(Relaxed),
+            bytes_spilled: self.spilled.load(Relaxed),
+            table_rows: super::splits::holds_first(node).then(rows_of_first).flatten(),
+            row_groups: metrics.as_ref().and_then(row_groups),
+            files: metrics.as_ref().and_then(|all| pruned(all, "files_ranges_pruned_statistics")),
+        }
+    }
+}
+
+/// The operator that this thread computes has read so many bytes of a file.
+pub(crate) fn read(bytes: u64) {
+    COMPUTED.with_borrow(|computed| {
+        if let Some(Computed { counts, .. }) = computed {
+            counts.read.fetch_add(bytes, Relaxed);
+        }
+    });
+}
+
+/// The operator that this thread computes has written so many bytes to files of scratch space.
+pub(super) fn spilled(bytes: u64) {
+    COMPUTED.with_borrow(|computed| {
+        if let Some(Computed { counts, .. }) = computed {
+            counts.spilled.fetch_add(bytes, Relaxed);
+        }
+    });
+}
+
+/// The work of a task that the operator starts which this thread computes: it counts for that operator.
+pub(super) fn of_operator<F>(work: F) -> impl Future<Output = F::Output> + Send + 'static
+where
+    F: Future + Send + 'static,
+{
+    let counts = current();
+    async move {
+        let mut work = pin!(work);
+        poll_fn(|cx| match &counts {
+            Some(counts) => counts.within(|| work.as_mut().poll(cx)),
+            None => work.as_mut().poll(cx),
+        })
+        .await
+    }
+}
+
+/// Tasks of DataFusion count for the operator that starts them.
+struct InheritsOperator;
+
+impl JoinSetTracer for InheritsOperator {
+    fn trace_future(
+        &self,
+        work: BoxFuture<'static, Box<dyn Any + Send>>,
+    ) -> BoxFuture<'static, Box<dyn Any + Send>> {
+        match current() {
+            Some(_) => of_operator(work).boxed(),
+            None => work,
+        }
+    }
+
+    fn trace_block(
+        &self,
+        work: Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>,
+    ) -> Box<dyn FnOnce() -> Box<dyn Any + Send> + Send> {
+        match current() {
+            Some(counts) => Box::new(move || counts.within(work)),
+            None => work,
+        }
+    }
+}
+
+/// The row groups of a scan of Parquet. Those that a filter leaves out which a join or a top-k fills while the plan runs are
+/// among them.
+fn row_groups(metrics: &MetricsSet) -> Option<LeftOut> {
+    let mut groups = pruned(metrics, "row_groups_pruned_statistics")?;
+    for later in ["row_groups_pruned_bloom_filter", "limit_pruned_row_groups"] {
+        groups.left_out += pruned(metrics, later).unwrap_or_default().left_out;
+    }
+    let running = metrics.sum_by_name("row_groups_pruned_dynamic_filter");
+    groups.left_out += running.map_or(0, |count| count.as_usize() as u64);
+    Some(groups)
+}
+
+/// The parts of files of a metric; `None` if there are none.
+fn pruned(metrics: &MetricsSet, name: &str) -> Option<LeftOut> {
+    let mut all = LeftOut::default();
+    for metric in metrics {
+        if let MetricValue::PruningMetrics { name: own, pruning_metrics } = metric.value()
+            && own == name
+        {
+            let left_out = pruning_metrics.pruned() as u64;
+            all.left_out += left_out;
+            all.of += left_out + pruning_metrics.matched() as u64;
+        }
+    }
+    (all.of > 0).then_some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread::sleep;
+
+    fn busy(counts: &Counts) -> u64 {
+        counts.nanos.load(Relaxed) / 1_000_000
+    }
+
+    #[test]
+    fn time_counts_for_the_innermost_operator() {
+        let (outer, inner) = (Arc::new(Counts::default()), Arc::new(Counts::default()));
+        outer.within(|| {
+            sleep(Duration::from_millis(20));
+            inner.within(|| {
+                sleep(Duration::from_millis(200));
+                spilled(7);
+            });
+            read(5);
+        });
+        // Of no operator.
+        read(100);
+        sleep(Duration::from_millis(20));
+        assert!((20..200).contains(&busy(&outer)), "{outer:?}");
+        assert!(busy(&inner) >= 200, "{inner:?}");
+        assert_eq!((outer.read.load(Relaxed), outer.spilled.load(Relaxed)), (5, 0));
+        assert_eq!((inner.read.load(Relaxed), inner.spilled.load(Relaxed)), (0, 7));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_task_counts_for_the_operator_that_starts_it() {
+        let counts = Arc::new(Counts::default());
+        let work = || async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            read(3);
+        };
+        let task = counts.within(|| tokio::spawn(of_operator(work())));
+        let other = tokio::spawn(of_operator(work()));
+        assert!(task.await.is_ok() && other.await.is_ok());
+        assert_eq!(counts.read.load(Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn rows_and_batches_are_counted() {
+        let counts = Arc::new(Counts::default());
+        let batch = |rows: usize| -> Result<RecordBatch> {
+            let options = datafusion::arrow::array::RecordBatchOptions::new();
+            let options = options.with_row_count(Some(rows));
+            let schema = Arc::new(datafusion::arrow::datatypes::Schema::empty());
+            Ok(RecordBatch::try_new_with_options(schema, vec![], &options)?)
+        };
+        let rows = stream::iter([batch(3), batch(0), batch(4)]).boxed();
+        let seen: Vec<_> = counts.clone().counted(rows).collect().await;
+        assert_eq!(seen.len(), 3);
+        assert_eq!((counts.rows.load(Relaxed), counts.batches.load(Relaxed)), (7, 3));
+    }
+}

@@ -350,7 +350,12 @@ impl TaskRun {
             let bounds = bounds.map(|known| &known.bounds);
             let kept = ready.scattered(parts, (holder.from, holder.to), bounds).await?;
             let RowsPart { bytes, before, .. } = of_part(&kept, part);
-            return Ok(Opened { bytes, before, rows: kept.rows(part)? });
+            // A sort counts the buffers of its rows. Those of slices are the rows of many parts.
+            let rows = match parts.order() {
+                Some(_) => kept.apart(part, ready.batch_rows())?,
+                None => kept.rows(part)?,
+            };
+            return Ok(Opened { bytes, before, rows });
         };
         let bounds = bounds.map(|known| known.sent.clone());
         let ask = RowsPartStart { bounds, ..asked(start, ready, holder, Some(start.task)) };

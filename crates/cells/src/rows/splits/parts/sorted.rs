@@ -8,12 +8,12 @@
 //! Samples follow from the rows of a split alone, and bounds from the samples of all splits, so whoever asks for them has
 //! the same ones. Parts follow each other as the rows of the result do. Equal keys are in the order of their splits.
 
-use super::super::gather::{Unit, bounds, partitions_of};
+use super::super::gather::{Unit, bounds, memory_of, partitions_of, turns_of};
 use super::super::in_order::{Begin, in_order};
 use super::super::key_bounds::{Bound, KeyBounds};
 use super::super::keys::Keys;
 use super::super::scatter::{Lists, Scatter, Scattered};
-use super::super::sort::SortSplitsExec;
+use super::super::sort::sorted_beside;
 use super::KEPT_SHARE;
 use super::waiting::Waiting;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BinaryArray, UInt32Array, UInt64Array};
@@ -44,6 +44,9 @@ const KEY_BYTES_MAX: usize = 4 << 10;
 
 /// Rows whose parts are not known yet may take this part of a worker's memory for rows of a statement.
 const UNKNOWN_SHARE: usize = 2 * KEPT_SHARE;
+
+/// The tasks of a worker may take this part of its memory for rows of a statement for what they sort.
+const SORTING_SHARE: usize = 4;
 
 /// The sort of all splits of an input.
 #[derive(Debug, Clone)]
@@ -318,8 +321,9 @@ impl SortOfSplits {
         before: usize,
         context: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let sort = SortSplitsExec::new(rows, self.order.clone(), None)?;
-        Ok(sort.sorted(0, context.clone())?.await?.evenly(before, context))
+        // What does not fit goes to files early: a task whose first rows find no memory would fail.
+        let most = memory_of(context) / SORTING_SHARE / turns_of(context).max(1);
+        sorted_beside(rows, self.order.clone(), (before, most), context).await
     }
 }
 

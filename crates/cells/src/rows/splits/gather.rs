@@ -1,7 +1,7 @@
 //! The rows of all splits, in the order of the splits.
 
 use super::grace::GraceJoinExec;
-use super::in_order::{Anew, Begin, Bounds, in_order, in_order_sharing};
+use super::in_order::{Anew, Begin, Bounds, WINDOW, in_order, in_order_sharing};
 use super::last::{Others, ending_last};
 use super::replaced;
 use crate::rows::remote::RemoteExec;
@@ -167,6 +167,7 @@ pub(super) fn bounds(name: &str, context: &TaskContext) -> Bounds {
     let most = memory_of(context);
     Bounds {
         turns: turns_of(context).min(most / SPLIT_BYTES),
+        window: WINDOW,
         bytes: (most / HELD_SHARE).min(HELD_MAX),
         memory: MemoryConsumer::new(name).register(context.memory_pool()),
     }

@@ -264,7 +264,7 @@ impl Sorted {
             Sorted::Parts(parts) => (bounds("sorted rows", context), parts.all(batch_rows, None)),
             Sorted::Stream(rows) => return rows,
             Sorted::Elsewhere(parts) => {
-                let held = bounds_of("sorted rows", &parts, context);
+                let held = of_sorted("sorted rows", &parts, context);
                 let count = parts.output_partitioning().partition_count();
                 (held, (count, partitions_of(parts, context.clone())))
             }
@@ -290,6 +290,16 @@ impl Sorted {
         };
         evenly(rows, from, batch_rows)
     }
+}
+
+/// The bounds of parts that are sorted elsewhere: as many as workers have turns. Others would retain their rows there until
+/// they are read.
+pub(super) fn of_sorted(
+    name: &str,
+    parts: &Arc<dyn ExecutionPlan>,
+    context: &TaskContext,
+) -> Bounds {
+    Bounds { window: 1, ..bounds_of(name, parts, context) }
 }
 
 /// Rows with their keys, sorted.

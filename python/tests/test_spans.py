@@ -254,6 +254,13 @@ def test_relations_of_relations_keep_them(con: ts.Connection, ds: xr.Dataset) ->
     assert con.sql("SELECT lead * 2 AS twice FROM r").to_xarray().dtype == np.int64
 
 
+def test_rows_of_relations_are_numbers_in_sql(con: ts.Connection, ds: xr.Dataset) -> None:
+    r = con.sql("SELECT step, max(t2m) AS t FROM ds GROUP BY step")  # noqa: F841
+    got = con.sql("SELECT step, step * 2 AS d FROM r WHERE step > 6 ORDER BY step")
+    assert got.fetchall() == [(12, 24), (18, 36)]
+    assert got.df().step.tolist() == [12 * H, 18 * H]
+
+
 @pytest.mark.parametrize(
     ("spans", "reason"),
     [

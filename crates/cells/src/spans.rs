@@ -5,7 +5,7 @@
 //! 0, 6, 12                                      ⇒   0, 21600000000000, 43200000000000
 //! ```
 //! In SQL they are numbers. Files and Python have durations, which are made where rows leave the engine: until then
-//! the metadata of a column's field have the two attributes.
+//! the metadata of a column's field has the two attributes.
 //!
 //! # Source
 //! `CFTimedeltaCoder` of xarray.

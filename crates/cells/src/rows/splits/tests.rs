@@ -38,7 +38,7 @@ fn rows() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-pub(in crate::rows) const QUERIES: [&str; 42] = [
+pub(in crate::rows) const QUERIES: [&str; 43] = [
     "SELECT * FROM t",
     "SELECT id, v * 2 FROM t WHERE g = 3",
     "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
@@ -73,6 +73,7 @@ pub(in crate::rows) const QUERIES: [&str; 42] = [
     RARE_GROUPS,
     SEMI,
     ANTI,
+    NOT_IN_GROUPS,
     MARK,
     LEFT,
     FULL,
@@ -97,6 +98,8 @@ const FULL: &str = "SELECT u.id, u.v, t.id FROM (SELECT id, v, k FROM t WHERE g 
 /// Joins that yield rows of their first side.
 const SEMI: &str = "SELECT u.id, u.v FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u WHERE EXISTS (SELECT 1 FROM t WHERE t.id = u.k AND t.g > 8)";
 const ANTI: &str = "SELECT u.id, u.v FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u WHERE NOT EXISTS (SELECT 1 FROM t WHERE t.id = u.k AND t.g > 8)";
+/// No row: the groups have NULL, which lies beyond the bounds of the keys.
+const NOT_IN_GROUPS: &str = "SELECT count(*) FROM t u WHERE u.id > 100 AND u.s = 'text 7' AND u.id NOT IN (SELECT g FROM t GROUP BY g)";
 const MARK: &str = "SELECT u.id, u.v FROM (SELECT id, v, k FROM t WHERE g = 7 LIMIT 300) u WHERE EXISTS (SELECT 1 FROM t WHERE t.id = u.k AND t.g > 8) OR u.v > 0.01";
 
 /// Of the 7919 keys of `t`, the other side has some sixty.

@@ -71,12 +71,9 @@ fn is_wild(path: &str) -> bool {
 /// The files of a location and the group after them. A directory before a pattern may have `#` in its name.
 fn parted(url: &str) -> (&str, &str) {
     let (files, group) = location::place_and_group(url);
-    let exists = |path: &str| std::path::Path::new(path).exists();
-    let directory = || url[..url.find(WILD)?].rfind('/').map(|slash| &url[..slash]);
     let is_file = || {
         let is_store = [".zarr", ".zip"].iter().any(|ending| files.ends_with(ending));
-        let is_beside = || directory().is_some_and(|of| of.len() > files.len() && exists(of));
-        is_store || formats::is_named(files) || exists(files) && !is_beside()
+        is_store || formats::is_named(files) || std::path::Path::new(files).exists()
     };
     match is_wild(group) && !is_wild(files) && !location::has_escapes(url) && !is_file() {
         true => (url, ""),

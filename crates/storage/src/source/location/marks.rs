@@ -1,11 +1,18 @@
 //! The mark `#` between a path or URL and a group, in both of which it may also be a letter.
 
-/// A local path and the group after its `#`. Names of files may have `#`, too: the longest path that exists counts.
+/// A local path and the group after its `#`. Names of files and directories may have `#`, too: the longest path that
+/// exists counts, also as the directory of a file that does not.
 pub(super) fn parted(text: &str) -> (&str, &str) {
+    if !text.contains('#') {
+        return (text, "");
+    }
     let exists = |path: &str| std::path::Path::new(path).exists();
-    let ways: Vec<_> = text.rmatch_indices('#').map(|(at, _)| at).collect();
-    let Some(last) = ways.first().filter(|_| !exists(text)) else { return (text, "") };
-    let at = ways.iter().find(|at| exists(&text[..**at])).unwrap_or(last);
+    let mut slashes = text.rmatch_indices('/').map(|(at, _)| at);
+    let within = slashes.find(|&at| exists(&text[..at])).unwrap_or(0);
+    let marks = text.rmatch_indices('#').map(|(at, _)| at);
+    let marks: Vec<usize> = marks.take_while(|&at| at >= within).collect();
+    let Some(last) = marks.first().filter(|_| !exists(text)) else { return (text, "") };
+    let at = marks.iter().find(|&&at| exists(&text[..at])).unwrap_or(last);
     (&text[..*at], &text[at + 1..])
 }
 
@@ -74,6 +81,14 @@ mod tests {
         // As long as no file exists, the last mark begins the group.
         assert_eq!(Location::parse(file).unwrap().group, "1.nc");
         std::fs::write(&path, "").unwrap();
+        let new = directory.path().join("to#2");
+        std::fs::create_dir(&new).unwrap();
+        for name in ["new.zarr", "*.nc", "a/b.nc"] {
+            let below = new.join(name).to_str().unwrap().to_string();
+            assert_eq!(place_and_group(&below), (&*below, ""));
+            let marked = format!("{below}#g/h");
+            assert_eq!(place_and_group(&marked), (&*below, "g/h"));
+        }
         for (url, of) in [(file, "#a"), ("s3://b/x#1.nc", "#"), ("https://h/x.nc", "#a/")] {
             let mut at = format!("{url}{of}");
             let display = Location::parse(&at).unwrap().display;

@@ -98,8 +98,8 @@ fn line(depth: Option<usize>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// Parses JSON with such words. The error of a text without them is that of strict JSON; with them its column is that of
-/// the text with objects in their place.
+/// Parses JSON with such words. The error of a text without them is that of strict JSON; with them, its column is that
+/// of the text with objects in their place.
 ///
 /// # Errors
 /// Those of `serde_json`.

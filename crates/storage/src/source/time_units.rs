@@ -73,7 +73,8 @@ fn unit_ns(unit: &str, calendar: Calendar) -> Result<i64, String> {
 }
 
 /// Parses `1900-1-1`, `1900/01/01`, `19000101`, `1900-01-01T06:30:00.5Z`, `1900-01-01 00:00:00 -5:30`,
-/// `1900-01-01 0:0:0 UTC`: the time as written and its offset from UTC, in microseconds. `is_standard`: see [`clock_of`].
+/// `1900-01-01 0:0:0 UTC`: the time as written and its offset from UTC, in microseconds. `is_standard`: see
+/// [`clock_of`].
 fn reference_date(text: &str, is_standard: bool) -> Option<(DateTime, i64)> {
     let (negative, body) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),

@@ -175,7 +175,8 @@ pub(super) async fn matching(
     let location = Location::parse(&location::without_group(directory.into()))?;
     let bad = |reason: String| SourceError::BadUrl { url: url.into(), reason };
     if is_web(&location) {
-        return Err(bad("a server of files has no listing: write the list of its files".into()));
+        let reason = "a server of files has no listing, and gets no query: write the list of its files without `?…`";
+        return Err(bad(reason.into()));
     }
     let matcher = Pattern::new(pattern).map_err(|e| bad(e.to_string()))?;
     let depth = match pattern.contains("**") {

@@ -281,6 +281,7 @@ fn pruned(metrics: &MetricsSet, name: &str) -> Option<LeftOut> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::panic, clippy::unwrap_used, reason = "tests")]
     use super::*;
     use crate::rows::IsStopped;
     use crate::rows::stop::measurable;

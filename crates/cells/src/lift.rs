@@ -126,7 +126,7 @@ pub(crate) use shared::SharedRows;
 use shared::{SharedSource, Taken, Which};
 pub use sites::Sites;
 pub(crate) use table::dtype_of_field;
-pub use table::{Origin, calendar, dtype_of, field};
+pub use table::{ColumnOrigin, calendar, dtype_of, field};
 pub(crate) use unnamed::Unnamed;
 #[cfg(test)]
 pub(crate) use unnamed::ranked;
@@ -186,7 +186,7 @@ pub struct CellPlan {
     /// The parts that stay dense, and the clause that forces rows: sentences for EXPLAIN.
     pub notes: Vec<String>,
     /// For each column that is one of a source, unchanged: where it comes from.
-    pub orders: Vec<Option<Origin>>,
+    pub orders: Vec<Option<ColumnOrigin>>,
     /// The expressions that can fail while rows are computed.
     pub sites: Sites,
 }
@@ -278,7 +278,7 @@ fn logical(
 }
 
 /// See [`CellPlan::orders`].
-type Orders = Vec<Option<Origin>>;
+type Orders = Vec<Option<ColumnOrigin>>;
 
 struct Lift<'a> {
     state: &'a SessionState,

@@ -14,7 +14,7 @@ use std::error::Error;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use crate::lift::{Origin, calendar};
+use crate::lift::{ColumnOrigin, calendar};
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{
@@ -199,7 +199,7 @@ pub fn spanned(field: Field, attrs: &Attrs) -> Field {
 }
 
 /// The schema of rows whose columns have these origins: [`spanned`] for each.
-pub fn spanned_rows(schema: &SchemaRef, origins: &[Option<Origin>]) -> SchemaRef {
+pub fn spanned_rows(schema: &SchemaRef, origins: &[Option<ColumnOrigin>]) -> SchemaRef {
     let fields = schema.fields().iter().enumerate().map(|(at, field)| {
         match origins.get(at).and_then(Option::as_ref) {
             Some(origin) => Arc::new(spanned(Field::clone(field), &origin.attrs)),

@@ -34,7 +34,7 @@ pub(super) use rank::{rank_of, rank_of_parts};
 use super::along::Along;
 use super::functions::opaque;
 use super::scan::{ROW, ScanSource};
-use super::table::{CellSource, Origin};
+use super::table::{CellSource, ColumnOrigin};
 
 /// The plan with its rows in dimension order, with the same schema.
 pub(super) fn ordered(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
@@ -51,7 +51,7 @@ pub(super) fn labels(
 }
 
 /// For each column of a plan over tables of cells that is one of these, unchanged by an expression: where it comes from.
-pub(super) fn sources(plan: &LogicalPlan) -> Vec<Option<Origin>> {
+pub(super) fn sources(plan: &LogicalPlan) -> Vec<Option<ColumnOrigin>> {
     let columns = plan.schema().columns().into_iter();
     columns.map(|column| origin::source(plan, &Expr::Column(column))).collect()
 }

@@ -20,7 +20,7 @@ use sqlparser::ast::Query;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use tessera_cells::lift::{CellPlan, Density, Origin, Planner};
+use tessera_cells::lift::{CellPlan, ColumnOrigin, Density, Planner};
 use tessera_cells::rows::Batches;
 use tessera_cells::rows::assemble::{Assemble, Assembled, Role};
 use tessera_exec::chunk::{Chunk, dense};
@@ -346,7 +346,7 @@ fn counted(field: &arrow::datatypes::Field) -> Option<Calendar> {
 fn dataset(
     assembled: Assembled,
     rows: &RowsToTensor,
-    origins: &[Option<Origin>],
+    origins: &[Option<ColumnOrigin>],
     sources: &mut Sources,
 ) -> Dataset {
     let mut names = Vec::new();
@@ -356,7 +356,7 @@ fn dataset(
             RowsColumn::Key(name) => {
                 dims.push(name.clone());
                 let origin = origins.get(at).and_then(Option::as_ref);
-                attrs.push(origin.map(Origin::label_attrs).unwrap_or_default());
+                attrs.push(origin.map(ColumnOrigin::label_attrs).unwrap_or_default());
             }
             RowsColumn::Value(name) => names.push(name.clone()),
         }

@@ -14,7 +14,7 @@ async fn batches(
     let found = planned.on_workers();
     let rows = planned.stream(None, never()).await.unwrap().rows;
     let batches: Vec<RecordBatch> =
-        rows.try_collect().await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+        rows.try_collect().await.unwrap_or_else(|e| panic!("{sql}: {e:?}"));
     (batches, found)
 }
 

@@ -24,7 +24,7 @@ impl RowKeys {
         match self {
             RowKeys::Narrow(keys) => keys[row].to_be_bytes().to_vec(),
             RowKeys::Wide(keys) => keys[row].to_be_bytes().to_vec(),
-            RowKeys::Bytes(rows) => rows.row(row).data().to_vec(),
+            RowKeys::Bytes(rows) => rows.row(row).to_vec(),
         }
     }
 }
@@ -59,10 +59,10 @@ impl KeyBounds {
             (KeyBounds::Wide(bounds), RowKeys::Wide(keys)) => places(bounds, keys, split),
             (KeyBounds::Bytes(bounds), RowKeys::Bytes(rows)) => {
                 let place = |row: usize| {
-                    let key = rows.row(row).data();
+                    let key = rows.row(row);
                     bounds.partition_point(|(bound, of)| (bound.as_slice(), *of) <= (key, split))
                 };
-                (0..rows.num_rows()).map(|row| place(row) as u32).collect()
+                (0..rows.len()).map(|row| place(row) as u32).collect()
             }
             _ => return internal_err!("the keys of rows are not those of the bounds"),
         })

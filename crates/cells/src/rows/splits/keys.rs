@@ -24,6 +24,7 @@ use std::cmp::Ordering;
 
 pub(in crate::rows) use bytes::ByteKeys;
 pub(in crate::rows) use prefixes::first_bytes;
+pub(super) use prefixes::shared;
 
 /// The batch and the row of a key.
 pub(super) type Entry = (usize, usize);

@@ -34,7 +34,7 @@ pub(in crate::rows) fn first_bytes(key: &[u8]) -> u128 {
 }
 
 /// The number of first bytes that two keys share.
-fn shared(a: &[u8], b: &[u8]) -> usize {
+pub(in crate::rows::splits) fn shared(a: &[u8], b: &[u8]) -> usize {
     const STEP: usize = size_of::<u64>();
     let mut at = 0;
     while let (Some(x), Some(y)) = (a[at..].first_chunk::<STEP>(), b[at..].first_chunk::<STEP>()) {

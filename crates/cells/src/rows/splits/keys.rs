@@ -5,24 +5,24 @@
 //!                         │ 1 bit │ 32 bits     │ 64 bits │     ⇒ a number of 97 bits
 //! ```
 //! Integers have their sign turned, floats have IEEE 754's total order as in DataFusion's sorts, descending keys are
-//! inverted. Keys of more than 128 bits, and texts, are [bytes](bytes), which are sorted by [numbers of some of
+//! inverted. Keys of more than 128 bits, and texts, are [bytes](encoding), which are sorted by [numbers of some of
 //! them](prefixes).
 
-mod bytes;
+mod encoding;
 mod numbers;
 mod prefixes;
 
 use super::radix;
-use bytes::Encoding;
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::Schema;
 use datafusion::common::Result;
 use datafusion::physical_expr::PhysicalSortExpr;
+use encoding::Encoding;
 use numbers::{Number, append, bits};
 use prefixes::ByteRun;
 use std::cmp::Ordering;
 
-pub(in crate::rows) use bytes::ByteKeys;
+pub(in crate::rows) use encoding::ByteKeys;
 pub(in crate::rows) use prefixes::first_bytes;
 pub(super) use prefixes::shared;
 

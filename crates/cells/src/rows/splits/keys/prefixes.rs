@@ -11,7 +11,7 @@
 
 use super::super::radix;
 use super::Place;
-use super::bytes::ByteKeys;
+use super::encoding::ByteKeys;
 use std::cmp::Ordering;
 
 /// A number and the place of its key.

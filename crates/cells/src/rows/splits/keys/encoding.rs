@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ORDER BY city, price      city: text                price: int32
-//!                           02 'R' 'o' 'm' 'e' 00     02 80 00 00 07
+//!                           01 'R' 'o' 'm' 'e' 00     00 80 00 00 07
 //!                           ── NULL or not           ── NULL or not, and a number with its sign turned
 //! ```
 //! A text ends with a byte 0. The bytes 0 and 1 within it are two bytes, 1 and the byte plus one, so the end comes before

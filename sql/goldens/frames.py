@@ -21,7 +21,7 @@ def shown(v):
 
 
 def same(sql, duck=None):
-    rows = con.execute(duck or sql).fetchall()
+    rows = con.execute((duck or sql).replace(") IGNORE NULLS", " IGNORE NULLS)")).fetchall()
     assert rows, sql
     f.rows(sql, [tuple(shown(v) for v in row) for row in rows])
 
@@ -44,3 +44,9 @@ for ours in ("percentile(x, 25)", "quantile(x, 0.25)", "nanquantile(x, 0.25)"):
     same(f"SELECT i, {ours} OVER (ORDER BY i) AS a FROM t ORDER BY i", "SELECT i, quantile_cont(x, 0.25) OVER (ORDER BY i) AS a FROM t ORDER BY i")
 same("SELECT i, quantile_cont((i * 7919) % 1000, 0.123456789) OVER (ORDER BY i) AS a FROM range(60) r(i) ORDER BY i", "SELECT i, quantile_cont(((i * 7919) % 1000)::double, 0.123456789) OVER (ORDER BY i) AS a FROM range(60) r(i) ORDER BY i")
 same("SELECT sum(a) AS a, sum(b) AS b FROM (SELECT quantile_cont((i * 7919 % 10007)::double, 0.3) OVER (ORDER BY i) AS a, quantile_cont((i * 7919 % 10007)::double, 0.3) OVER (ORDER BY i ROWS 99 PRECEDING) AS b FROM range(3000) r(i)) s")
+
+f.note("Shifts that leave out NULL.")
+for n in (1, 2, 3, -2):
+    same(f"SELECT i, lead(v, {n}) IGNORE NULLS OVER (ORDER BY i) AS a, lag(v, {n}) IGNORE NULLS OVER (ORDER BY i) AS b, lead(s, {n}) IGNORE NULLS OVER (ORDER BY i DESC) AS c, lead(v, {n}, -1) IGNORE NULLS OVER (PARTITION BY i % 2 ORDER BY i) AS d, lead(v, {n}) OVER (ORDER BY i) AS e FROM t ORDER BY i")
+same("SELECT i, lead(v, 2) IGNORE NULLS OVER (ORDER BY i) AS a, sum(v) OVER (ORDER BY i) AS b, lag(v, 2) IGNORE NULLS OVER (ORDER BY i DESC) AS c FROM t ORDER BY i LIMIT 2")
+same("SELECT sum(a * (i % 100)) AS a, sum(b) AS b FROM (SELECT i, lead(CASE WHEN i % 7 < 5 THEN NULL ELSE i END, 3) IGNORE NULLS OVER (ORDER BY i) AS a, lag(CASE WHEN i % 7 < 5 THEN NULL ELSE i END, 3) IGNORE NULLS OVER (ORDER BY i) AS b FROM range(20000) r(i)) s")

@@ -22,6 +22,7 @@ mod opaque;
 mod percentile;
 mod root;
 mod scaled;
+mod shifted;
 mod sliding;
 mod sum;
 mod time_shift;
@@ -61,6 +62,7 @@ pub(super) use opaque::opaque;
 use percentile::Percentile;
 use root::Ieee;
 pub(super) use scaled::Scales;
+use shifted::Shifted;
 pub(crate) use sliding::MovingSum;
 use sliding::{Mean, Spread};
 use sum::CheckedSum;
@@ -142,6 +144,11 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }
     aggregates(&mut state)?;
+    for name in ["lag", "lead"] {
+        if let Some(inner) = state.window_functions().get(name).cloned() {
+            state.register_udwf(Arc::new(Shifted::new(inner).into())).map_err(error::plan)?;
+        }
+    }
     Ok(state)
 }
 

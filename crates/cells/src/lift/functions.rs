@@ -20,6 +20,7 @@ mod lengths;
 mod mode;
 mod opaque;
 mod percentile;
+mod recomputed;
 mod root;
 mod scaled;
 mod shifted;
@@ -139,7 +140,7 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     ours.extend(elementwise::functions());
     ours.extend(hashes::functions());
     ours.extend(scaled::functions());
-    ours.extend([extract::function(), uuid_text()]);
+    ours.extend([extract::function(), uuid_text(), super::nested::function()]);
     for udf in ours {
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }

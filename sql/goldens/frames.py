@@ -50,3 +50,33 @@ for n in (1, 2, 3, -2):
     same(f"SELECT i, lead(v, {n}) IGNORE NULLS OVER (ORDER BY i) AS a, lag(v, {n}) IGNORE NULLS OVER (ORDER BY i) AS b, lead(s, {n}) IGNORE NULLS OVER (ORDER BY i DESC) AS c, lead(v, {n}, -1) IGNORE NULLS OVER (PARTITION BY i % 2 ORDER BY i) AS d, lead(v, {n}) OVER (ORDER BY i) AS e FROM t ORDER BY i")
 same("SELECT i, lead(v, 2) IGNORE NULLS OVER (ORDER BY i) AS a, sum(v) OVER (ORDER BY i) AS b, lag(v, 2) IGNORE NULLS OVER (ORDER BY i DESC) AS c FROM t ORDER BY i LIMIT 2")
 same("SELECT sum(a * (i % 100)) AS a, sum(b) AS b FROM (SELECT i, lead(CASE WHEN i % 7 < 5 THEN NULL ELSE i END, 3) IGNORE NULLS OVER (ORDER BY i) AS a, lag(CASE WHEN i % 7 < 5 THEN NULL ELSE i END, 3) IGNORE NULLS OVER (ORDER BY i) AS b FROM range(20000) r(i)) s")
+
+f.note("Windows ordered by nested values. NULL inside of a value is the greatest there.")
+LISTS = "(VALUES (1, [1, NULL]), (2, [1, 2]), (3, NULL), (4, [1]), (5, [NULL]), (6, [1]), (7, [2])) n(i, l)"
+STRUCTS = "(VALUES (1, {'a': 1, 'b': NULL}), (2, {'a': 0, 'b': 'x'}), (3, {'a': 1, 'b': 'y'}), (4, NULL), (5, {'a': NULL, 'b': 'x'}), (6, {'a': 0, 'b': 'x'})) n(i, l)"
+MAPS = "(SELECT i, map(['a'], [v]) AS l FROM (VALUES (1, 2), (2, 1), (3, NULL), (4, 1)) m(i, v)) n"
+for rows in (LISTS, STRUCTS, MAPS):
+    same(f"SELECT i, rank() OVER (ORDER BY l) AS a, count(*) OVER (ORDER BY l) AS b, sum(i) OVER (ORDER BY l RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS c FROM {rows} ORDER BY i")
+    same(f"SELECT i, lag(i) OVER (ORDER BY l, i) AS a, first_value(i) OVER (ORDER BY l, i) AS b, dense_rank() OVER (PARTITION BY i % 2 ORDER BY l DESC NULLS LAST) AS c FROM {rows} ORDER BY i")
+    for order in ("", "NULLS FIRST", "DESC NULLS FIRST", "DESC NULLS LAST"):
+        same(f"SELECT i FROM {rows} ORDER BY l {order}, i")
+        same(f"SELECT i, rank() OVER (ORDER BY l {order}) AS a FROM {rows} ORDER BY i")
+same("SELECT i, rank() OVER (ORDER BY b) AS a, max(i) OVER (ORDER BY b) AS m FROM (SELECT i, s::bytea AS b FROM t) q ORDER BY i")
+same("SELECT i, rank() OVER (ORDER BY d) AS a, sum(i) OVER (ORDER BY d) AS b FROM (SELECT i, (i % 3) * INTERVAL '1 day' AS d FROM range(7) r(i)) q ORDER BY i")
+
+f.note("Extremes of nested values.")
+TAGGED = "(VALUES ({'k': [1, NULL], 'i': 1}, 0), ({'k': [1, 2], 'i': 2}, 0), (NULL, 0), ({'k': [1], 'i': 4}, 1), ({'k': [NULL], 'i': 5}, 1), ({'k': [1], 'i': 0}, 1), (NULL, 2)) n(l, g)"
+same(f"SELECT (min(l))['i'] AS a, (max(l))['i'] AS b FROM {TAGGED}")
+same(f"SELECT g, (min(l))['i'] AS a, (max(l))['i'] AS b, count(*) AS n FROM {TAGGED} GROUP BY g ORDER BY g")
+same(f"SELECT g, n, (a)['i'] AS a, (b)['i'] AS b, (c)['i'] AS c FROM (SELECT g, row_number() OVER w AS n, min(l) OVER w AS a, max(l) OVER (ORDER BY g ROWS 1 PRECEDING) AS b, max(l) OVER (PARTITION BY g) AS c FROM {TAGGED} WINDOW w AS (ORDER BY g)) q ORDER BY g, n".replace("row_number() OVER w", "count(*) OVER w"))
+same(f"SELECT min(l) AS a, max(l) AS b FROM {LISTS}")
+same(f"SELECT (min(l))['b'] AS a, (max(l))['b'] AS b FROM {STRUCTS}")
+same("SELECT (min(l))[1] AS a, (max(l))[1] AS b FROM (VALUES ([[1, 2]]), ([[1, NULL]]), ([[0]])) n(l)")
+same("SELECT ((min(l))[1])['a'] AS a, ((max(l))[1])['a'] AS b FROM (VALUES ([{'a': 1}]), ([{'a': NULL}])) n(l)")
+
+f.note("Comparisons of nested values.")
+for rows in (LISTS, STRUCTS, MAPS):
+    same(f"SELECT a.i, b.i AS j, a.l < b.l AS lt, a.l <= b.l AS le, a.l > b.l AS gt, a.l >= b.l AS ge FROM {rows.replace(') n', ') a')} JOIN {rows.replace(') n', ') b')} ON true ORDER BY a.i, j".replace(" a(i, l)", " a(i, l)"))
+same(f"SELECT a.i, b.i AS j FROM {LISTS.replace(') n', ') a')} JOIN {LISTS.replace(') n', ') b')} ON a.l < b.l ORDER BY a.i, j")
+same(f"SELECT i, l BETWEEN [1] AND [1, NULL] AS a, l NOT BETWEEN [1, 1] AND [2] AS b FROM {LISTS} ORDER BY i")
+same(f"SELECT i FROM {LISTS} WHERE l > [1, 2] ORDER BY i")

@@ -80,3 +80,20 @@ for rows in (LISTS, STRUCTS, MAPS):
 same(f"SELECT a.i, b.i AS j FROM {LISTS.replace(') n', ') a')} JOIN {LISTS.replace(') n', ') b')} ON a.l < b.l ORDER BY a.i, j")
 same(f"SELECT i, l BETWEEN [1] AND [1, NULL] AS a, l NOT BETWEEN [1, 1] AND [2] AS b FROM {LISTS} ORDER BY i")
 same(f"SELECT i FROM {LISTS} WHERE l > [1, 2] ORDER BY i")
+
+f.note("Aggregates over frames that slide.")
+SLIDING = [
+    "ROWS 2 PRECEDING",
+    "ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING",
+    "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+    "ROWS BETWEEN 2 FOLLOWING AND 3 FOLLOWING",
+    "RANGE BETWEEN 2 PRECEDING AND 1 PRECEDING",
+    "GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW",
+]
+for frame in SLIDING:
+    same(f"SELECT i, bool_and(b) OVER w AS a, bool_or(b) OVER w AS b, bit_and(i + 8) OVER w AS c, bit_or(i) OVER w AS d, bit_xor(i) OVER w AS e FROM t WINDOW w AS (ORDER BY i {frame}) ORDER BY i")
+    same(f"SELECT i, string_agg(s, '-') OVER w AS a, any_value(v) OVER w AS b, quantile_disc(x, 0.5) OVER w AS c, median(x) OVER w AS d FROM t WINDOW w AS (ORDER BY i {frame}) ORDER BY i")
+    same(f"SELECT i, avg(DISTINCT v) OVER w AS a, median(DISTINCT v::double) OVER w AS b, count(DISTINCT s) OVER w AS c, sum(DISTINCT v) OVER w AS d, sum(DISTINCT v::decimal(6, 2)) OVER w AS e FROM t WINDOW w AS (ORDER BY i {frame}) ORDER BY i")
+same("SELECT i, mode(i // 3) OVER (ORDER BY i ROWS 2 PRECEDING) AS a, mode(i // 3) OVER (ORDER BY i) AS b, mode((i // 3)::text) OVER (ORDER BY i ROWS BETWEEN 4 PRECEDING AND 2 PRECEDING) AS c FROM range(12) r(i) ORDER BY i".replace("mode(i // 3) OVER (ORDER BY i) AS b, ", ""))
+same("SELECT i, bool_and(b) FILTER (WHERE i <> 4) OVER (ORDER BY i ROWS 1 PRECEDING) AS a, string_agg(s, ',') FILTER (WHERE s <> 'b') OVER (PARTITION BY i % 2 ORDER BY i ROWS 1 PRECEDING) AS b FROM t ORDER BY i")
+same("SELECT sum(a) AS a, sum(b::int) AS b, sum(length(c)) AS c FROM (SELECT bit_or(i % 512) OVER w AS a, bool_and(i % 50 < 49) OVER w AS b, string_agg((i % 7)::text, '') OVER w AS c FROM range(5000) r(i) WINDOW w AS (ORDER BY i ROWS 40 PRECEDING)) q")

@@ -12,6 +12,7 @@ mod discrete;
 mod elementwise;
 mod extract;
 mod extreme;
+mod framed;
 mod hashes;
 mod in_calendar;
 mod inner;
@@ -55,6 +56,7 @@ use date_trunc::DateTruncOf;
 use discrete::Discrete;
 pub(super) use elementwise::{EDGES_MAX, WITHOUT_NAN, is_elementwise, parts};
 use extreme::Extreme;
+use framed::Framed;
 pub(super) use in_calendar::{IN_CALENDAR, InCalendar};
 use joined::Joined;
 use lengths::Length;
@@ -180,6 +182,11 @@ fn aggregates(state: &mut SessionState) -> std::result::Result<(), Error> {
     if let Some(inner) = state.aggregate_functions().get("percentile_cont").cloned() {
         let ours = Arc::new(Percentile::new(inner).into());
         state.register_udaf(ours).map_err(error::plan)?;
+    }
+    for name in framed::NAMES {
+        if let Some(inner) = state.aggregate_functions().get(name).cloned() {
+            state.register_udaf(Arc::new(Framed::new(inner).into())).map_err(error::plan)?;
+        }
     }
     for name in ["min", "max"] {
         if let Some(inner) = state.aggregate_functions().get(name).cloned() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat;
 use arrow::datatypes::{FieldRef, Schema};
-use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::{Accumulator, AggregateUDF};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
@@ -98,11 +98,12 @@ pub(super) fn sliding(
     function: &Arc<AggregateUDF>,
     args: AccumulatorArgs,
 ) -> Result<Box<dyn Accumulator>> {
-    let own = function.create_sliding_accumulator(args.clone())?;
-    if own.supports_retract_batch() {
-        return Ok(own);
+    match function.create_sliding_accumulator(args.clone()) {
+        Ok(own) if own.supports_retract_batch() => Ok(own),
+        // `sum(DISTINCT x)` of decimals has none.
+        Ok(_) | Err(DataFusionError::NotImplemented(_)) => Ok(anew(Arc::clone(function), args)),
+        Err(e) => Err(e),
     }
-    Ok(anew(Arc::clone(function), args))
 }
 
 /// An accumulator for frames that slide, each of which the function's accumulator computes anew.

@@ -97,3 +97,9 @@ for frame in SLIDING:
 same("SELECT i, mode(i // 3) OVER (ORDER BY i ROWS 2 PRECEDING) AS a, mode(i // 3) OVER (ORDER BY i) AS b, mode((i // 3)::text) OVER (ORDER BY i ROWS BETWEEN 4 PRECEDING AND 2 PRECEDING) AS c FROM range(12) r(i) ORDER BY i".replace("mode(i // 3) OVER (ORDER BY i) AS b, ", ""))
 same("SELECT i, bool_and(b) FILTER (WHERE i <> 4) OVER (ORDER BY i ROWS 1 PRECEDING) AS a, string_agg(s, ',') FILTER (WHERE s <> 'b') OVER (PARTITION BY i % 2 ORDER BY i ROWS 1 PRECEDING) AS b FROM t ORDER BY i")
 same("SELECT sum(a) AS a, sum(b::int) AS b, sum(length(c)) AS c FROM (SELECT bit_or(i % 512) OVER w AS a, bool_and(i % 50 < 49) OVER w AS b, string_agg((i % 7)::text, '') OVER w AS c FROM range(5000) r(i) WINDOW w AS (ORDER BY i ROWS 40 PRECEDING)) q")
+
+f.note("Lists with NULL: three values of ANY and ALL.")
+ANY = "(VALUES (1, [1, NULL]), (2, [3, NULL]), (3, []), (4, [4, 5]), (NULL, [1]), (NULL, []), (3, [NULL])) n(i, l)"
+for op in ("=", "<>", "<", "<=", ">", ">="):
+    same(f"SELECT 3 {op} ANY(l) AS a, NOT (i {op} ANY(l)) AS b, i {op} ANY([1, 2]) AS c, i {op} ANY([2, NULL]) AS d, 3 {op} ALL(l) AS e, i {op} ALL(l) AS f FROM {ANY}")
+same(f"SELECT i FROM {ANY} WHERE NOT (3 = ANY(l)) ORDER BY i")

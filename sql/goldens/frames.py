@@ -103,3 +103,10 @@ ANY = "(VALUES (1, [1, NULL]), (2, [3, NULL]), (3, []), (4, [4, 5]), (NULL, [1])
 for op in ("=", "<>", "<", "<=", ">", ">="):
     same(f"SELECT 3 {op} ANY(l) AS a, NOT (i {op} ANY(l)) AS b, i {op} ANY([1, 2]) AS c, i {op} ANY([2, NULL]) AS d, 3 {op} ALL(l) AS e, i {op} ALL(l) AS f FROM {ANY}")
 same(f"SELECT i FROM {ANY} WHERE NOT (3 = ANY(l)) ORDER BY i")
+
+f.note("Sets of groups beside an aggregate that is ordered by one of the keys.")
+KEYS = "(VALUES (1, 1), (NULL, 2), (2, 2), (1, NULL)) n(k, j)"
+same(f"SELECT DISTINCT k, array_agg(k ORDER BY k) IS NULL AS a FROM {KEYS} GROUP BY ROLLUP (k) ORDER BY k")
+same(f"SELECT DISTINCT k, j, count(*) AS n, string_agg(j::text, ',' ORDER BY k DESC, j) IS NULL AS a FROM {KEYS} GROUP BY CUBE (k, j) ORDER BY k, j, n, a")
+same(f"SELECT k, count(*) AS n FROM (SELECT k, string_agg(j::text, ',' ORDER BY k, j) AS a FROM {KEYS} GROUP BY ROLLUP (k)) q GROUP BY k ORDER BY k")
+same(f"SELECT k, count(*) OVER (PARTITION BY k) AS n, a IS NULL AS a FROM (SELECT k, j, array_agg(j ORDER BY k, j) AS a FROM {KEYS} GROUP BY ROLLUP (k, j)) q ORDER BY k")

@@ -110,3 +110,21 @@ same(f"SELECT DISTINCT k, array_agg(k ORDER BY k) IS NULL AS a FROM {KEYS} GROUP
 same(f"SELECT DISTINCT k, j, count(*) AS n, string_agg(j::text, ',' ORDER BY k DESC, j) IS NULL AS a FROM {KEYS} GROUP BY CUBE (k, j) ORDER BY k, j, n, a")
 same(f"SELECT k, count(*) AS n FROM (SELECT k, string_agg(j::text, ',' ORDER BY k, j) AS a FROM {KEYS} GROUP BY ROLLUP (k)) q GROUP BY k ORDER BY k")
 same(f"SELECT k, count(*) OVER (PARTITION BY k) AS n, a IS NULL AS a FROM (SELECT k, j, array_agg(j ORDER BY k, j) AS a FROM {KEYS} GROUP BY ROLLUP (k, j)) q ORDER BY k")
+
+f.note("Subqueries of one row that use columns outside, in EXISTS, IN, ANY and ALL.")
+O = "(VALUES (1, 10), (2, 20), (0, 7)) o(i, j)"
+Q = "(VALUES (1, 10), (2, 5), (2, 6)) q(i, j)"
+for value in ("max(q.j)", "count(*)", "min(q.j) - 4"):
+    one = f"SELECT {value} FROM {Q} WHERE q.i = o.i"
+    for condition in (f"EXISTS ({one})", f"NOT EXISTS ({one})", f"i IN ({one})", f"i NOT IN ({one})", f"j NOT IN ({one})", f"i = ANY ({one})", f"i < ALL ({one})", f"NOT (i < ALL ({one}))"):
+        same(f"SELECT i FROM {O} WHERE i >= 0 AND {condition} UNION ALL SELECT -1 ORDER BY i")
+        same(f"SELECT i, {condition} AS a FROM {O} ORDER BY i")
+for having in ("count(*) = 0", "count(*) > 1", "max(q.j) > 6"):
+    one = f"SELECT max(q.j) FROM {Q} WHERE q.i = o.i HAVING {having}"
+    same(f"SELECT i, EXISTS ({one}) AS a, NOT EXISTS ({one}) AS b, 6 IN ({one}) AS c, 6 NOT IN ({one}) AS d, i < ANY ({one}) AS e, i > ALL ({one}) AS f FROM {O} ORDER BY i")
+    same(f"SELECT i FROM {O} WHERE EXISTS ({one}) OR i NOT IN ({one}) ORDER BY i")
+same(f"SELECT i, (SELECT DISTINCT count(*) FROM {Q} WHERE q.i = o.i) AS a, (SELECT DISTINCT max(q.j) FROM {Q} WHERE q.i = o.i) AS b FROM {O} ORDER BY i")
+same(f"SELECT i FROM {O} WHERE EXISTS (SELECT q.j FROM {Q} WHERE q.i = o.i LIMIT 1 OFFSET 1) ORDER BY i")
+same(f"SELECT i, EXISTS (SELECT q.j FROM {Q} WHERE q.i = o.i OFFSET 1) AS a, NOT EXISTS (SELECT q.j FROM {Q} WHERE q.i = o.i ORDER BY q.j LIMIT 2 OFFSET 1) AS b FROM {O} ORDER BY i")
+
+f.error("SELECT grouping(i) OVER () FROM t", "plan_error: `grouping` with OVER has no groups")

@@ -81,6 +81,7 @@ mod scan;
 mod series;
 mod shared;
 mod shifts;
+mod singular;
 mod sites;
 mod table;
 mod time;
@@ -270,12 +271,11 @@ fn logical(
     let planner = SqlToRel::new_with_options(&context, options);
     let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
     misplaced::check(&plan)?;
-    let plan = grouping::rewrite(unnested::rewrite(plan)?)?;
-    let plan = time::rewrite(plan, &prepared.texts, state)?;
+    let plan = time::rewrite(grouping::rewrite(unnested::rewrite(plan)?)?, &prepared.texts, state)?;
     let plan = nested::keys(mixed::rewrite(plan)?)?;
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
     let plan = widen::rewrite(rounded::rewrite(time::as_texts(plan)?, state)?)?;
-    let plan = nested::comparisons(plan, state)?;
+    let plan = singular::rewrite(nested::comparisons(plan, state)?, state)?;
     elements::rewrite(counted::rewrite(asof::rewrite(plan, state)?, state)?, state)
 }
 

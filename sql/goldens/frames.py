@@ -128,3 +128,10 @@ same(f"SELECT i FROM {O} WHERE EXISTS (SELECT q.j FROM {Q} WHERE q.i = o.i LIMIT
 same(f"SELECT i, EXISTS (SELECT q.j FROM {Q} WHERE q.i = o.i OFFSET 1) AS a, NOT EXISTS (SELECT q.j FROM {Q} WHERE q.i = o.i ORDER BY q.j LIMIT 2 OFFSET 1) AS b FROM {O} ORDER BY i")
 
 f.error("SELECT grouping(i) OVER () FROM t", "plan_error: `grouping` with OVER has no groups")
+
+f.note("HAVING in LATERAL.")
+for having in ("count(*) > 1", "count(*) = 0", "max(q.j) > 6"):
+    one = f"LATERAL (SELECT count(*) AS x, max(q.j) AS m FROM {Q} WHERE q.i = o.i HAVING {having}) l"
+    same(f"SELECT o.i, x, m FROM {O}, {one} ORDER BY o.i")
+    same(f"SELECT o.i, x, m FROM {O} LEFT JOIN {one} ON true ORDER BY o.i")
+    same(f"SELECT o.i, x, m FROM {O} LEFT JOIN {one} ON o.i < 2 ORDER BY o.i")

@@ -9,6 +9,7 @@
 //! | the same with `HAVING h` | `CASE WHEN (SELECT h …) THEN k = (SELECT max(x) …) ELSE false END` |
 //! | `(SELECT DISTINCT count(*) …)` | `(SELECT count(*) …)` |
 //! | `EXISTS (SELECT … OFFSET 2)` | `(SELECT count(*) …) > 2` |
+//! | `LATERAL (SELECT max(x) … HAVING h) l ON c` | `LATERAL (SELECT max(x), h AS __having …) l ON c AND l.__having` |
 //!
 //! DataFusion makes joins of the others, with the groups of the rows inside: where no row matches, there is none. It
 //! knows for values alone that there is one. Its joins have no OFFSET. Runs on the analysed plan.
@@ -17,15 +18,18 @@ use std::sync::Arc;
 
 use crate::walk::WalkPlan;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Result, internal_err};
+use datafusion::common::{Column, JoinType, Result, internal_err};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{Exists, SetComparison, SetQuantifier};
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, Distinct, Expr, FetchType, Filter, LogicalPlan, Operator, Projection,
-    SkipType, Subquery, SubqueryAlias, lit, not, when,
+    Aggregate, BinaryExpr, Distinct, Expr, FetchType, Filter, Join, LogicalPlan, Operator,
+    Projection, SkipType, Subquery, SubqueryAlias, lit, not, when,
 };
 
 use super::maybe;
+
+/// The column that has the value of HAVING.
+const HAVING: &str = "__having";
 
 /// Rewrites such subqueries of a plan; names stay the same.
 pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
@@ -41,6 +45,7 @@ pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<Logical
                     })
                 })?
             }
+            LogicalPlan::Join(join) => lateral(join)?,
             other => Transformed::no(other),
         };
         is_changed |= node.transformed;
@@ -138,7 +143,7 @@ fn scalar(of: &Subquery, plan: LogicalPlan) -> Expr {
 
 /// The value of HAVING.
 fn condition(subquery: &Subquery, having: &Filter) -> Result<Expr> {
-    let items = vec![having.predicate.clone().alias("__having")];
+    let items = vec![having.predicate.clone().alias(HAVING)];
     let plan = Projection::try_new(items, Arc::clone(&having.input))?;
     Ok(scalar(subquery, LogicalPlan::Projection(plan)))
 }
@@ -156,6 +161,52 @@ fn without_distinct(subquery: &Subquery) -> Result<Option<Expr>> {
             _ => return Ok(None),
         };
     }
+}
+
+/// A join with HAVING in its ON. DataFusion keeps a row where HAVING removed that of a LATERAL subquery.
+fn lateral(join: Join) -> Result<Transformed<LogicalPlan>> {
+    let is_plain = matches!(join.join_type, JoinType::Inner | JoinType::Left);
+    let Some((right, having)) = with_having(&join.right)?.filter(|_| is_plain) else {
+        return Ok(Transformed::no(LogicalPlan::Join(join)));
+    };
+    let columns = join.schema.columns().into_iter().map(Expr::Column).collect();
+    let having = Expr::Column(having);
+    let filter = match join.filter {
+        Some(filter) => filter.and(having),
+        None => having,
+    };
+    let join = Join::try_new(
+        join.left,
+        Arc::new(right),
+        join.on,
+        Some(filter),
+        join.join_type,
+        join.join_constraint,
+        join.null_equality,
+        join.null_aware,
+    )?;
+    let join = Projection::try_new(columns, Arc::new(LogicalPlan::Join(join)))?;
+    Ok(Transformed::yes(LogicalPlan::Projection(join)))
+}
+
+/// A LATERAL subquery of one row with the value of its HAVING in a column, and that column.
+fn with_having(right: &LogicalPlan) -> Result<Option<(LogicalPlan, Column)>> {
+    if let LogicalPlan::SubqueryAlias(alias) = right
+        && let LogicalPlan::Subquery(subquery) = &*alias.input
+        && let LogicalPlan::Projection(items) = &*subquery.subquery
+        && let Some(Some(filter)) = one_row(subquery)
+        && matches!(&*items.input, LogicalPlan::Filter(_))
+    {
+        let mut exprs = items.expr.clone();
+        exprs.push(filter.predicate.clone().alias(HAVING));
+        let items = Projection::try_new(exprs, Arc::clone(&filter.input))?;
+        let subquery = subquery.with_plan(Arc::new(LogicalPlan::Projection(items)));
+        let subquery = Arc::new(LogicalPlan::Subquery(subquery));
+        let right = SubqueryAlias::try_new(subquery, alias.alias.clone())?;
+        let column = Column::new(Some(alias.alias.clone()), HAVING);
+        return Ok(Some((LogicalPlan::SubqueryAlias(right), column)));
+    }
+    Ok(None)
 }
 
 /// EXISTS with OFFSET as a comparison of the number of rows.

@@ -1,6 +1,9 @@
 """sql/cells/frames: aggregates over frames, shifts, and the order of nested values, expected from DuckDB."""
 
+from datetime import datetime
+
 import duckdb
+import numpy as np
 
 from .core import Script
 
@@ -15,6 +18,8 @@ f = Script("cells/frames", "Aggregates over frames, shifts, the order of nested 
 
 
 def shown(v):
+    if isinstance(v, datetime):
+        return np.datetime64(v, "us")
     if isinstance(v, list):
         return "[" + ", ".join("" if x is None else str(x) for x in v) + "]"
     return v
@@ -135,3 +140,19 @@ for having in ("count(*) > 1", "count(*) = 0", "max(q.j) > 6"):
     same(f"SELECT o.i, x, m FROM {O}, {one} ORDER BY o.i")
     same(f"SELECT o.i, x, m FROM {O} LEFT JOIN {one} ON true ORDER BY o.i")
     same(f"SELECT o.i, x, m FROM {O} LEFT JOIN {one} ON o.i < 2 ORDER BY o.i")
+
+f.note("Groups by a cast of a key of a subquery.")
+TIMES = "(VALUES (timestamp '2020-01-01 00:00:00', 1.5::double), (timestamp '2020-01-01 12:00:00', 2.0), (timestamp '2020-01-02 06:00:00', 1.25)) b(t, x)"
+INNER = f"(SELECT t, sum(x) AS x FROM {TIMES} GROUP BY t) q"
+for block, rest in (
+    (f"SELECT t::date AS d, count(*) AS n FROM {INNER} GROUP BY t::date", "n"),
+    (f"SELECT t::date AS d, count(*) AS n, sum(x) AS s FROM {INNER} GROUP BY d", "n, s"),
+    (f"SELECT CAST(t AS date) AS d, count(*) AS n FROM {INNER} GROUP BY 1 HAVING count(*) > 0", "n"),
+    (f"SELECT t::date AS d, (x * 4)::int AS i, count(*) AS n FROM {INNER} GROUP BY t::date, (x * 4)::int", "i, n"),
+    (f"SELECT t::date AS d, x > 1.3 AS b, count(*) AS n, rank() OVER (ORDER BY count(*), t::date, x > 1.3) AS r FROM {INNER} GROUP BY t::date, x > 1.3", "b, n, r"),
+    (f"SELECT try_cast(t AS date) AS d, x, count(*) AS n FROM {INNER} GROUP BY try_cast(t AS date), x", "x, n"),
+    (f"SELECT s::date AS d, count(*) AS n FROM (SELECT DISTINCT t AS s FROM {TIMES}) q GROUP BY 1", "n"),
+    (f"SELECT t, t::date AS d, x, count(*) AS n FROM {INNER} GROUP BY t, t::date, x", "t, x, n"),
+):
+    same(f"SELECT d::text AS d, {rest} FROM ({block}) z ORDER BY ALL")
+same(f"WITH q AS (SELECT t, sum(x) AS x FROM {TIMES} GROUP BY t) SELECT count(*) AS n, sum(x) AS s FROM q GROUP BY t::date ORDER BY t::date")

@@ -17,6 +17,7 @@ mod aliases;
 mod columns;
 mod headings;
 mod items;
+mod key_end;
 mod known;
 mod nested;
 mod numbers;
@@ -351,6 +352,7 @@ impl VisitorMut for Relations<'_> {
         };
         known::keep_names(select, &known);
         let resolved = known::resolve(select, &known);
+        self.mark_end_of_keys(select);
         if let Some(level) = self.scopes.last_mut() {
             level.known = known;
         }

@@ -156,3 +156,8 @@ for block, rest in (
 ):
     same(f"SELECT d::text AS d, {rest} FROM ({block}) z ORDER BY ALL")
 same(f"WITH q AS (SELECT t, sum(x) AS x FROM {TIMES} GROUP BY t) SELECT count(*) AS n, sum(x) AS s FROM q GROUP BY t::date ORDER BY t::date")
+
+f.note("arg_max and arg_min with OVER.")
+for frame in FRAMES:
+    same(f"SELECT i, arg_max(s, x + i * 0.01::double) OVER w AS a, arg_min(i, x + i * 0.01::double) OVER w AS b, max_by(x, i) OVER w AS c, min_by(v, -i) OVER w AS d FROM t WINDOW w AS (ORDER BY i {frame}) ORDER BY i")
+same("SELECT i, arg_max(i, v) FILTER (WHERE i < 6) OVER (PARTITION BY i % 2) AS a FROM t ORDER BY i")

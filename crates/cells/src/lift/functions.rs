@@ -30,6 +30,7 @@ mod sum;
 mod time_shift;
 mod time_text;
 mod uuid_text;
+mod value_at;
 
 pub(super) use inner::scalar;
 
@@ -73,6 +74,7 @@ use tessera_frontend::error::Error;
 pub(super) use time_shift::TimeShift;
 pub(super) use time_text::TimeText;
 pub(crate) use uuid_text::uuid_text;
+use value_at::ValueAt;
 
 /// Memory limit from which on joins may use more memory to run faster.
 const PLACES_MIN: u64 = 1 << 30;
@@ -157,7 +159,12 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
 
 /// Registers Tessera's aggregates.
 fn aggregates(state: &mut SessionState) -> std::result::Result<(), Error> {
-    let new: [AggregateUDF; 2] = [Discrete::new().into(), Mode::new().into()];
+    let new: [AggregateUDF; 4] = [
+        Discrete::new().into(),
+        Mode::new().into(),
+        ValueAt::new(true).into(),
+        ValueAt::new(false).into(),
+    ];
     for udaf in new {
         state.register_udaf(Arc::new(udaf)).map_err(error::plan)?;
     }

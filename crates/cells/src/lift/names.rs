@@ -49,6 +49,7 @@ use super::error::Call;
 use super::parts::Written;
 use super::table::{CellSource, CellTable, Named};
 use super::{CellRelation, CellTables, Density};
+pub(super) use aggregates::{ARG_MAX, ARG_MIN};
 use columns::Columns;
 pub(super) use items::given_twice;
 use known::Known;

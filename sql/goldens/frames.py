@@ -161,3 +161,10 @@ f.note("arg_max and arg_min with OVER.")
 for frame in FRAMES:
     same(f"SELECT i, arg_max(s, x + i * 0.01::double) OVER w AS a, arg_min(i, x + i * 0.01::double) OVER w AS b, max_by(x, i) OVER w AS c, min_by(v, -i) OVER w AS d FROM t WINDOW w AS (ORDER BY i {frame}) ORDER BY i")
 same("SELECT i, arg_max(i, v) FILTER (WHERE i < 6) OVER (PARTITION BY i % 2) AS a FROM t ORDER BY i")
+
+f.note("Casts beside their columns, in subqueries.")
+B = "(VALUES (1, 7), (2, 8)) b(id, k)"
+same(f"SELECT * FROM (SELECT id, id::varchar FROM {B}) p(i, s) ORDER BY i")
+same(f"SELECT i, s || 'x' AS s, t FROM (SELECT b.id, b.id::varchar, b.id::double FROM {B}) p(i, s, t) ORDER BY i")
+same(f"WITH RECURSIVE p(id, path) AS (SELECT id, id::varchar FROM {B} UNION ALL SELECT id + 1, path || '/' || (id + 1)::varchar FROM p WHERE id < 3) SELECT id, path FROM p ORDER BY id, path")
+same(f"SELECT count(*) AS n, sum(id) AS s FROM (SELECT *, id::varchar FROM {B} ORDER BY id::varchar DESC LIMIT 1) q")

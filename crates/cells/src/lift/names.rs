@@ -324,6 +324,7 @@ impl VisitorMut for Relations<'_> {
             return ControlFlow::Break(error);
         }
         items::spell_joins(select);
+        headings::name_casts(select);
         numbers::apart(select);
         for item in &select.projection {
             if let SelectItem::ExprWithAlias { alias, .. } = item {

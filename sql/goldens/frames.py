@@ -74,9 +74,9 @@ TAGGED = "(VALUES ({'k': [1, NULL], 'i': 1}, 0), ({'k': [1, 2], 'i': 2}, 0), (NU
 same(f"SELECT (min(l))['i'] AS a, (max(l))['i'] AS b FROM {TAGGED}")
 same(f"SELECT g, (min(l))['i'] AS a, (max(l))['i'] AS b, count(*) AS n FROM {TAGGED} GROUP BY g ORDER BY g")
 same(f"SELECT g, n, (a)['i'] AS a, (b)['i'] AS b, (c)['i'] AS c FROM (SELECT g, row_number() OVER w AS n, min(l) OVER w AS a, max(l) OVER (ORDER BY g ROWS 1 PRECEDING) AS b, max(l) OVER (PARTITION BY g) AS c FROM {TAGGED} WINDOW w AS (ORDER BY g)) q ORDER BY g, n".replace("row_number() OVER w", "count(*) OVER w"))
-same(f"SELECT min(l) AS a, max(l) AS b FROM {LISTS}")
+same(f"SELECT min(l) = [1] AS a, max(l) = [NULL] AS b, len(max(l)) AS n FROM {LISTS}")
 same(f"SELECT (min(l))['b'] AS a, (max(l))['b'] AS b FROM {STRUCTS}")
-same("SELECT (min(l))[1] AS a, (max(l))[1] AS b FROM (VALUES ([[1, 2]]), ([[1, NULL]]), ([[0]])) n(l)")
+same("SELECT (min(l))[1] = [0] AS a, (max(l))[1] = [1, NULL] AS b FROM (VALUES ([[1, 2]]), ([[1, NULL]]), ([[0]])) n(l)")
 same("SELECT ((min(l))[1])['a'] AS a, ((max(l))[1])['a'] AS b FROM (VALUES ([{'a': 1}]), ([{'a': NULL}])) n(l)")
 
 f.note("Comparisons of nested values.")
@@ -168,3 +168,8 @@ same(f"SELECT * FROM (SELECT id, id::varchar FROM {B}) p(i, s) ORDER BY i")
 same(f"SELECT i, s || 'x' AS s, t FROM (SELECT b.id, b.id::varchar, b.id::double FROM {B}) p(i, s, t) ORDER BY i")
 same(f"WITH RECURSIVE p(id, path) AS (SELECT id, id::varchar FROM {B} UNION ALL SELECT id + 1, path || '/' || (id + 1)::varchar FROM p WHERE id < 3) SELECT id, path FROM p ORDER BY id, path")
 same(f"SELECT count(*) AS n, sum(id) AS s FROM (SELECT *, id::varchar FROM {B} ORDER BY id::varchar DESC LIMIT 1) q")
+
+f.note("greatest and least of nested values.")
+for rows in (LISTS, STRUCTS):
+    same(f"SELECT a.i, b.i AS j, greatest(a.l, b.l) = a.l AS g, least(a.l, b.l) = a.l AS h FROM {rows.replace(') n', ') a')} JOIN {rows.replace(') n', ') b')} ON true ORDER BY a.i, j")
+same("SELECT greatest(l, [1, NULL], [0]) = [1, NULL] AS g, least([2], l) = [2] AS h FROM (VALUES ([1, 2]), ([3]), (NULL)) n(l) ORDER BY l")

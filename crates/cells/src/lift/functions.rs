@@ -144,7 +144,8 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     ours.extend(elementwise::functions());
     ours.extend(hashes::functions());
     ours.extend(scaled::functions());
-    ours.extend([extract::function(), uuid_text(), super::nested::function()]);
+    ours.extend([extract::function(), uuid_text()]);
+    ours.extend(super::nested::functions());
     for udf in ours {
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }

@@ -5,26 +5,28 @@
 //! | `ORDER BY l NULLS FIRST` | `ORDER BY l IS NULL DESC, l NULLS LAST` |
 //! | `ORDER BY l DESC NULLS LAST` | `ORDER BY l IS NULL, l DESC NULLS FIRST` |
 //! | `a < b` | `tessera_order(a, b) < 0` |
+//! | `greatest(a, b)`, `least(a, b)` | `tessera_greatest(a, b)`, `tessera_least(a, b)` |
 //! | `OVER (ORDER BY l)` | `OVER (ORDER BY l GROUPS UNBOUNDED PRECEDING)` |
 //!
 //! In Arrow, NULLS FIRST of a sort is for the NULLs inside, too, and a comparison takes them for the least. DataFusion
 //! has no frames of RANGE over such keys. Where no bound is a distance, frames of GROUPS have the same rows.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::walk::WalkPlan;
-use arrow::array::{Array, Int8Array, make_comparator};
-use arrow::compute::SortOptions;
-use arrow::datatypes::DataType;
+use arrow::array::{Array, Int8Array, UInt64Array, make_comparator};
+use arrow::compute::{SortOptions, concat, take};
+use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, exec_err, internal_err};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::Between;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, SortExpr, Volatility, WindowFrame, WindowFrameBound,
-    WindowFrameUnits, lit, not,
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, SortExpr, Volatility, WindowFrame,
+    WindowFrameBound, WindowFrameUnits, lit, not,
 };
 
 use super::functions::{columnar, scalar};
@@ -135,13 +137,22 @@ fn compared(expr: Expr, schema: &DFSchema, order: &ScalarUDF) -> Transformed<Exp
             let between = above.and(by_order(*expr, LtEq, *high));
             Transformed::yes(if negated { not(between) } else { between })
         }
+        Expr::ScalarFunction(call)
+            if matches!(call.func.name(), "greatest" | "least")
+                && call.args.first().is_some_and(|arg| is_nested(arg, schema)) =>
+        {
+            let choice = ScalarUDF::from(Choice::new(call.func.name() == "greatest"));
+            Transformed::yes(choice.call(call.args))
+        }
         other => Transformed::no(other),
     }
 }
 
-/// `tessera_order(a, b)`: -1 if a is less than b, 0 if they are equal, 1 if a is greater, NULL if one is NULL.
-pub(super) fn function() -> ScalarUDF {
-    Order { signature: Signature::any(2, Volatility::Immutable) }.into()
+/// `tessera_order(a, b)`: -1 if a is less than b, 0 if they are equal, 1 if a is greater, NULL if one is NULL;
+/// and `greatest` and `least`.
+pub(super) fn functions() -> [ScalarUDF; 3] {
+    let order = Order { signature: Signature::any(2, Volatility::Immutable) };
+    [order.into(), Choice::new(true).into(), Choice::new(false).into()]
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -164,5 +175,54 @@ impl ScalarUDFImpl for Order {
         };
         let orders: Int8Array = (0..left.len()).map(order).collect();
         columnar(Arc::new(orders), is_scalar)
+    }
+}
+
+/// The greatest of some values, or the least one, without NULL.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Choice {
+    is_greatest: bool,
+    signature: Signature,
+}
+
+impl Choice {
+    fn new(is_greatest: bool) -> Self {
+        Self { is_greatest, signature: Signature::variadic_any(Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for Choice {
+    scalar!(signature, type_by_field);
+
+    fn name(&self) -> &str {
+        if self.is_greatest { "tessera_greatest" } else { "tessera_least" }
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        match args.arg_fields {
+            [first, ..] => Ok(Arc::new(first.as_ref().clone().with_nullable(true))),
+            [] => exec_err!("{} takes a value", self.name()),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
+        let parts: Vec<&dyn Array> = arrays.iter().map(|values| values.as_ref()).collect();
+        let rows = parts.first().map_or(0, |values| values.len());
+        let all = concat(&parts)?;
+        let compare = make_comparator(all.as_ref(), all.as_ref(), ORDER)?;
+        let wanted = if self.is_greatest { Ordering::Greater } else { Ordering::Less };
+        let best = |row: usize| {
+            let mut best: Option<usize> = None;
+            for place in (row..all.len()).step_by(rows).filter(|&place| all.is_valid(place)) {
+                if best.is_none_or(|best| compare(place, best) == wanted) {
+                    best = Some(place);
+                }
+            }
+            best.map(|place| place as u64)
+        };
+        let places: UInt64Array = (0..rows).map(best).collect();
+        columnar(take(all.as_ref(), &places, None)?, is_scalar)
     }
 }

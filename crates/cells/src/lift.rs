@@ -8,7 +8,7 @@
 //!    `wide` plans `SELECT *` of very many columns, which needs none of the steps below.
 //! 2. DataFusion plans the statement with `context` as its provider; `time` turns `'2020'` into its first instant,
 //!    `mixed` casts decimals beside floats; DataFusion's analyser coerces types; `rounded` rounds what casts of decimals
-//!    would cut. `asof` and `counted` build joins that DataFusion does not have.
+//!    would cut, `nested` orders lists and structs. `asof` and `counted` build joins that DataFusion does not have.
 //! 3. `dense` takes the largest parts of the plan that have a dense form (groups, joins on labels, windows over
 //!    filters and projections) and replaces each by a scan of its rows: `time >= …` is evaluated over the labels and is
 //!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. Where the result is tensors (`[lat]`), the items of
@@ -65,6 +65,7 @@ mod mixed;
 mod names;
 mod nan;
 mod negated;
+mod nested;
 mod numbered;
 mod operators;
 mod optimizer;
@@ -80,6 +81,7 @@ mod scan;
 mod series;
 mod shared;
 mod shifts;
+mod singular;
 mod sites;
 mod table;
 mod time;
@@ -269,11 +271,11 @@ fn logical(
     let planner = SqlToRel::new_with_options(&context, options);
     let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
     misplaced::check(&plan)?;
-    let plan = grouping::rewrite(unnested::rewrite(plan)?)?;
-    let plan = time::rewrite(plan, &prepared.texts, state)?;
-    let plan = mixed::rewrite(plan)?;
+    let plan = time::rewrite(grouping::rewrite(unnested::rewrite(plan)?)?, &prepared.texts, state)?;
+    let plan = nested::keys(mixed::rewrite(plan)?)?;
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
     let plan = widen::rewrite(rounded::rewrite(time::as_texts(plan)?, state)?)?;
+    let plan = singular::rewrite(nested::comparisons(plan, state)?, state)?;
     elements::rewrite(counted::rewrite(asof::rewrite(plan, state)?, state)?, state)
 }
 

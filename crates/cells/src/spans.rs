@@ -304,7 +304,7 @@ pub fn of_intervals(name: &str, intervals: &ArrayRef) -> Result<ArrayRef, SpanEr
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use arrow::array::{Float64Array, Int32Array, IntervalMonthDayNanoArray, StringArray};
+    use arrow::array::{Float64Array, Int32Array, IntervalMonthDayNanoArray};
 
     fn attrs(units: &str, dtype: &str) -> Attrs {
         let text = |value: &str| serde_json::Value::String(value.to_string());
@@ -362,7 +362,7 @@ mod tests {
         assert!(plain(number(), &Attrs::new()));
         assert!(plain(number(), &attrs("hours", "int64")));
         assert!(plain(number(), &attrs("fortnights", "timedelta64[ns]")));
-        let text = Field::new("x", StringArray::from(vec!["a"]).data_type().clone(), true);
+        let text = Field::new("x", DataType::Utf8, true);
         assert!(plain(text, &attrs("hours", "timedelta64[ns]")));
         let interval = DataType::Interval(IntervalUnit::MonthDayNano);
         let schema = Arc::new(Schema::new(vec![Field::new("x", interval, true)]));

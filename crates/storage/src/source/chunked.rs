@@ -420,8 +420,9 @@ impl Chunked {
             true => 0,
             false => cells.saturating_mul(reader.source.dtype.size() as u64),
         };
-        if reader.source.plain && reader.source.lines(&region.shape()).is_alone() {
-            return 0;
+        let shape = region.shape();
+        if reader.source.plain && reader.source.lines(&shape).is_alone() {
+            return reader.source.window(&shape);
         }
         // Encoded chunks are at most as long as decoded ones (and a header), of which local ones are read one by one;
         // two decoded ones are held while a codec that is not the last one works.

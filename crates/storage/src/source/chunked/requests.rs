@@ -7,8 +7,9 @@
 //!                                      1 1 │ 1 1      a local chunk without codecs: what [`Reads`] says
 //! ```
 
+use super::Chunked;
 use super::place::lines::TOGETHER_BYTES;
-use super::{Chunked, GAP_BYTES_MAX};
+use super::ranges::{GAP_BYTES_MAX, SPARSE_BYTES_MAX, is_sparse};
 use crate::source::meta::Shard;
 use crate::source::store::Store;
 use tessera_planner::catalog::{Reads, SourceRef};
@@ -59,14 +60,12 @@ impl Chunked {
         indices.saturating_add(read)
     }
 
-    /// Chunks of a local file that an operand that reads boxes of `lens` cells reads at once, if they are small.
+    /// Chunks of a file that an operand that reads boxes of `lens` cells reads at once, if they are several. They are
+    /// assumed to be stored with their decoded length.
     fn units_of_read(&self, store: &Store, source: &SourceRef, lens: &[u64]) -> Option<u64> {
         let gap = self.file.as_ref().and_then(|file| file.index.gap())?;
         let bytes = self.meta.unit_bytes();
         let part: Dims = lens.iter().zip(&self.meta.unit).map(|(n, u)| *n.min(u)).collect();
-        if !store.is_local() || !self.is_read_together(&part) || gap > Reads::GAP_BYTES {
-            return None;
-        }
         // From the fastest axis on, chunks lie one after another as long as all of an axis are read.
         let mut run = 1u64;
         for (a, n) in lens.iter().enumerate().rev() {
@@ -77,7 +76,18 @@ impl Chunked {
                 break;
             }
         }
-        let most = 1 + TOGETHER_BYTES.saturating_sub(bytes) / (bytes + gap).max(1);
+        let (most, gap_max) = match store.is_local() {
+            true if !self.is_read_together(&part) => return None,
+            true => (TOGETHER_BYTES, Reads::GAP_BYTES),
+            false if is_sparse(run.saturating_mul(bytes), run.saturating_mul(gap)) => {
+                (SPARSE_BYTES_MAX, GAP_BYTES_MAX)
+            }
+            false => (u64::MAX, GAP_BYTES_MAX),
+        };
+        if gap > gap_max {
+            return None;
+        }
+        let most = 1 + most.saturating_sub(bytes) / bytes.saturating_add(gap).max(1);
         Some(run.min(most)).filter(|n| *n > 1)
     }
 

@@ -15,6 +15,7 @@ pub(crate) mod filters;
 mod grib;
 pub(crate) mod hdf5;
 mod netcdf;
+mod nodes;
 mod numbers;
 mod open;
 mod parts;

@@ -211,7 +211,7 @@ impl Chunked {
     ) -> Result<Vec<Part>, SourceError> {
         if let Some(file) = &self.file {
             let find = |view: &View<'_>| file.index.find(view, units);
-            let places = file.pages.run(&reader.store, find).await?;
+            let places = file.pages.look_up(&reader.store, find).await?;
             let parts = units.iter().zip(places).map(|(at, place)| {
                 let Some(p) = place else { return Ok(None) };
                 let end = self.checked_end(reader, at, p.offset, p.bytes)?;

@@ -170,6 +170,9 @@ impl Chunked {
         if self.meta.is_plain() {
             return self.read_raw(reader, at, local, start..start + bytes, goal).map(|()| true);
         }
+        if self.read_swapped(reader, local, start..start + bytes, goal)? {
+            return Ok(true);
+        }
         FILE.with_borrow_mut(|kept| {
             let room = at_least(kept, bytes as usize);
             let result = store
@@ -219,6 +222,35 @@ impl Chunked {
             }
             forget_large(kept);
             done
+        })
+    }
+
+    /// Reads the wanted part of a chunk whose only codec is the order of bytes; false for other codecs, or if it is most
+    /// of the chunk.
+    fn read_swapped(
+        &self,
+        reader: &ArrayReader,
+        local: &LocalFile,
+        stored: Range<u64>,
+        goal: &mut Goal<'_>,
+    ) -> Result<bool, SourceError> {
+        let all = self.meta.unit_bytes();
+        let is_whole = stored.end - stored.start == all && self.meta.is_in_memory_order();
+        let Some(order) = self.meta.codecs.order().filter(|_| is_whole) else { return Ok(false) };
+        let wanted = self.wanted(goal).next().filter(|w| w.len() as u64 <= all / 2);
+        let Some(wanted) = wanted else { return Ok(false) };
+        UNIT.with_borrow_mut(|kept| {
+            let room = at_least(kept, all as usize);
+            let offset = stored.start + wanted.start as u64;
+            let part = &mut room[wanted];
+            let done = reader.store.read_exact_at(local, part, offset);
+            let done = done.and_then(|()| reader.store.check_same(local));
+            if done.is_ok() {
+                order.swap(part);
+                self.copy(reader, room, goal);
+            }
+            forget_large(kept);
+            done.map(|()| true)
         })
     }
 

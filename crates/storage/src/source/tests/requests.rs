@@ -250,3 +250,49 @@ fn records_of_files_are_read_many_at_once() {
         assert_eq!(opened.dataset.variables.len(), 2);
     }
 }
+
+#[test]
+fn a_box_of_a_record_reads_its_own_bytes() {
+    // One variable `v(t, y, x) = 10,000 t + 100 y + x` of `int32`, 3 records of 80 by 100 cells.
+    let number = |n: u32| n.to_be_bytes();
+    let name = |c: u8| [number(1), [c, 0, 0, 0]].concat();
+    let mut file = [*b"CDF\x01", number(3), number(0xa), number(3)].concat();
+    for (c, n) in [(b't', 0), (b'y', 80), (b'x', 100)] {
+        file.extend(name(c));
+        file.extend(number(n));
+    }
+    file.extend([number(0), number(0), number(0xb), number(1)].concat());
+    let begin = file.len() as u32 + 44;
+    file.extend(name(b'v'));
+    file.extend([3, 0, 1, 2, 0, 0, 4, 32_000, begin].map(number).concat());
+    assert_eq!(file.len(), begin as usize);
+    let cell = |t: u32, y: u32, x: u32| 10_000 * t + 100 * y + x;
+    (0..3 * 8_000).for_each(|i| {
+        file.extend(number(cell(i / 8_000, i / 100 % 80, i % 100)));
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("v.nc");
+    std::fs::write(&path, file).unwrap();
+    let stores = stores();
+    let opened = run(open(path.to_str().unwrap(), &Options::default(), &stores)).unwrap();
+    let reader = &opened.readers[0];
+    // From the first wanted cell of a record to the last one; all of it if that is most of it.
+    for (start, len, bytes) in [
+        ([0, 7, 9], [3, 1, 1], 3 * 4),
+        ([1, 10, 20], [2, 3, 5], 2 * (2 * 100 + 5) * 4),
+        ([0, 1, 0], [1, 79, 100], 32_000),
+    ] {
+        let (before, read_before, _) = stores.counters().snapshot();
+        let cells = read(reader, &Region::at(&start, &len)).unwrap();
+        let (after, read_after, _) = stores.counters().snapshot();
+        assert_eq!((after - before, read_after - read_before), (len[0], bytes), "{start:?}");
+        let mut got = cells.as_chunks::<4>().0.iter().map(|c| u32::from_ne_bytes(*c));
+        for t in start[0]..start[0] + len[0] {
+            for y in start[1]..start[1] + len[1] {
+                for x in start[2]..start[2] + len[2] {
+                    assert_eq!(got.next(), Some(cell(t as u32, y as u32, x as u32)), "{t} {y} {x}");
+                }
+            }
+        }
+    }
+}

@@ -17,7 +17,7 @@ pub(super) const SPARSE_BYTES_MAX: u64 = 4 << 20;
 const SPARSE_BYTES_MIN: u64 = 1 << 20;
 
 /// Requests at a time whose gaps are copied out.
-const SPARSE_REQUESTS: usize = 8;
+const SPARSE_REQUESTS: usize = 4;
 
 /// Ranges to request.
 pub(super) struct Requests {

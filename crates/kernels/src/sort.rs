@@ -16,6 +16,7 @@ mod zeros;
 
 pub use blocks::{Pieces, merge_cells};
 pub use key::Key;
+pub(crate) use key::Keyed;
 pub use merge::{Line, Parts, between, merge, neighbours};
 pub use order::Wanted;
 pub use runs::{KeysMut, RunsOut, runs};
@@ -25,7 +26,6 @@ use super::combine::Cell;
 use super::copy::Strided;
 use super::elem::MachineType;
 use super::partial::all;
-use key::Keyed;
 use order::{first_sorted, place};
 use tessera_planner::dtype::DType;
 use tessera_planner::sort::{Quantiles, SortOrder, SortWhat};

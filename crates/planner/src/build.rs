@@ -203,6 +203,7 @@ impl Builder {
         let (dtype, null_in) = (node.dtype, node.nullable);
         let result = kind
             .result(dtype)
+            .filter(|_| !matches!(kind, ReduceKind::Quantile(_)))
             .ok_or_else(|| Error::DTypes { operation: kind.name().into(), dtypes: vec![dtype] })?;
         let mut shape = node.shape.clone();
         let mut grid = node.grid.clone();

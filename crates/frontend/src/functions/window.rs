@@ -30,7 +30,8 @@ pub(super) const ROWS: &[Row] = &[
          'all', 'median', 'quantile' with `q`) of the n cells that end at each cell, or lie around \
          it with `center` (n // 2 of them before it). Along times at equal distances n may be a duration such \
          as '30 days', which means the cells of that time. The window of several dimensions is \
-         a box. 'median', 'quantile', and 'var' and 'std' of boxes, take windows of at most 128 cells.",
+         a box. 'median' and 'quantile' take windows of at most 4096 cells, and of boxes of at most 128, as 'var' and 'std' \
+         of boxes do.",
     )
     .dtypes("as the reduction")
     .missing(
@@ -189,10 +190,14 @@ fn rolling(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         {
             moving(l, x, kind, &frames, min_count, a.span)?
         }
-        _ if size > STACK_MAX => {
-            let reason = format!("makes windows of {size} cells; here they may have {STACK_MAX}");
-            return fail(a.invalid("a dimension", reason), a.span);
+        Operation::Quantile(q) if frames.len() == 1 && size <= SORTED_MAX => {
+            let (axis, frame) = frames[0];
+            let kind = ReduceKind::Quantile(q.to_bits());
+            l.b.window(x, axis, frame, kind, min_count).at(a.span)?
         }
+        Operation::Quantile(_) if frames.len() == 1 => return too_long(a, size, SORTED_MAX),
+        _ if size > STACK_MAX => return too_long(a, size, STACK_MAX),
+
         how => side_by_side(l, x, how, &frames, min_count, a.span)?,
     };
     let dims = t.dims.iter().map(|d| Dim { group: None, ..d.clone() }).collect();
@@ -265,6 +270,14 @@ fn moving(
     l.b.map_op(MapOp::Mask, &[value, enough]).at(span)
 }
 
+fn too_long<T>(a: &Bound<'_>, size: u64, most: u64) -> Result<T, Error> {
+    let reason = format!("makes windows of {size} cells; here they may have {most}");
+    fail(a.invalid("a dimension", reason), a.span)
+}
+
+/// Maximum cells of a window along one dimension that are kept sorted: a step takes time that grows with them.
+const SORTED_MAX: u64 = 4096;
+
 /// Maximum cells of a window whose cells are stacked along a new axis.
 const STACK_MAX: u64 = 128;
 
@@ -293,8 +306,8 @@ fn divided(
     if chunks == own { Ok(x) } else { l.b.rechunk(x, &chunks).at(span) }
 }
 
-/// Stacks the cells of each window along a new axis, for reductions without a sliding form (quantiles, and variances of
-/// boxes).
+/// Stacks the cells of each window along a new axis, for reductions without a sliding form (quantiles and variances
+/// of boxes).
 fn side_by_side(
     l: &mut Lowerer<'_, '_>,
     x: NodeId,

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// The keys of the two zeros of a float type. They are neighbours, and the same two in a descending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Zeros<K> {
+pub(crate) struct Zeros<K> {
     /// The lesser key: that of -0.0 in an ascending order.
     pub(super) less: K,
     /// The greater key.

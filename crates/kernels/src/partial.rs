@@ -125,6 +125,8 @@ pub(crate) struct Fns {
     pub(crate) lines: Option<LinesFn>,
     /// True if lanes are numbered by the region's tiles instead of from the first cell of a run.
     pub(crate) by_tiles: bool,
+    /// True if the state has positions.
+    pub(crate) has_positions: bool,
     /// A grouped run.
     pub(crate) group: PieceFn,
     /// Folds the lanes into the state and resets them; the piece begins at the run's place in its tile.

@@ -6,7 +6,7 @@ use sqlparser::ast::Expr;
 use sqlparser::tokenizer::Span;
 use tessera_planner::catalog::{Coord, CoordValues, NAT, NoLabels, Unreadable};
 use tessera_planner::dtype::DType;
-use tessera_planner::ir::{AxisReduce, Groups, MapOp, NodeId};
+use tessera_planner::ir::{AxisReduce, ConstArray, Groups, MapOp, NodeId};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::cells;
@@ -239,12 +239,22 @@ fn moving(
         }
         Ok::<NodeId, Error>(node)
     };
-    // Unmasked cells, counted along the first dimension and summed along the others.
-    let (axis, frame) = frames[0];
-    let mut count = l.b.window(x, axis, frame, ReduceKind::Count, 0).at(span)?;
-    for &(axis, frame) in &frames[1..] {
-        count = l.b.window(count, axis, frame, ReduceKind::Sum, 0).at(span)?;
-    }
+    let count = match kind {
+        Reduction::Count => None,
+        _ => counts(l, x, frames, span)?,
+    };
+    let count = match count {
+        Some(count) => count,
+        None => {
+            // Unmasked cells, counted along the first dimension and summed along the others.
+            let (axis, frame) = frames[0];
+            let mut count = l.b.window(x, axis, frame, ReduceKind::Count, 0).at(span)?;
+            for &(axis, frame) in &frames[1..] {
+                count = l.b.window(count, axis, frame, ReduceKind::Sum, 0).at(span)?;
+            }
+            count
+        }
+    };
     let value = match kind {
         Reduction::Count => count,
         Reduction::Mean => {
@@ -268,6 +278,38 @@ fn moving(
     let least = l.b.constant(Scalar::i64(least as i64)).at(span)?;
     let enough = l.b.map(ScalarOp::Ge, &[count, least]).at(span)?;
     l.b.map_op(MapOp::Mask, &[value, enough]).at(span)
+}
+
+/// Maximum length of a dimension whose numbers of cells stand in the plan.
+const COUNTS_MAX: u64 = 1 << 16;
+
+/// Number of cells in the window around each cell, if none of them can be masked: the product of those along each
+/// dimension, which repeat along the others.
+fn counts(
+    l: &mut Lowerer<'_, '_>,
+    x: NodeId,
+    frames: &[(usize, Frame)],
+    span: Span,
+) -> Result<Option<NodeId>, Error> {
+    let shape = l.b.shape(x);
+    if l.b.node(x).nullable || frames.iter().any(|&(axis, _)| shape[axis] > COUNTS_MAX) {
+        return Ok(None);
+    }
+    let mut product: Option<NodeId> = None;
+    for &(axis, frame) in frames {
+        let len = shape[axis];
+        let frame = frame.clipped(len);
+        let of: Vec<i64> = (0..len).map(|i| frame.count(i, len) as i64).collect();
+        let mut along = vec![1; shape.len()];
+        along[axis] = len;
+        let of = ConstArray { shape: along.as_slice().into(), ..ConstArray::from_i64(&of) };
+        let node = l.b.array(of).at(span)?;
+        product = match product {
+            Some(others) => Some(l.b.map(ScalarOp::Mul, &[others, node]).at(span)?),
+            None => Some(node),
+        };
+    }
+    Ok(product)
 }
 
 fn too_long<T>(a: &Bound<'_>, size: u64, most: u64) -> Result<T, Error> {

@@ -197,7 +197,7 @@ fn float<T: faer::traits::ComplexField + gemm::Float + small::Real>(
 ) -> Result<(), KernelError> {
     // SAFETY: `holds` proved that every cell of both blocks lies in its memory, aligned for T; the caller guarantees
     // that `c` holds the target's rows.
-    if block.k > 0 && unsafe { small::product::<T>(block, &a, &b, &mut to) } {
+    if block.k > 0 && unsafe { small::product::<T>(level, block, &a, &b, &mut to) } {
         return Ok(());
     }
     if let Some(kernels) = T::kernels(level).filter(|_| block.k > 0) {

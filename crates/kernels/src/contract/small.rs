@@ -8,14 +8,16 @@
 use super::{Block, Strided, Target};
 use crate::Level;
 use crate::level::leveled;
+use std::mem::MaybeUninit;
 
-/// Columns and rows of a small product that are summed at a time.
+/// Columns and rows of a small product that are summed at a time, if there are so many.
 const COLUMNS: usize = 16;
 const ROWS: usize = 4;
 /// Longest sum and largest number of multiplications of a small product: beyond them packing pays off.
 const DEPTH: usize = 64;
-/// Summed cells of integers that are passed at a time: a panel of so many rows stays in the first-level cache.
+/// Summed cells of integers at a time, and rows of a copied panel at most: it stays in the first-level cache.
 const DEEP: usize = 128;
+const _: () = assert!(DEPTH <= DEEP);
 const SMALL: usize = 32 * 32 * 32;
 /// Number of partial sums of a row.
 const LANES: usize = 32;
@@ -125,7 +127,7 @@ pub(super) unsafe fn wrapping<T: Real>(
         unsafe { run(&job) };
         return;
     }
-    let run: Run<T> = pick_deep(level);
+    let run: Run<T> = pick_small(level);
     for k in (0..block.k).step_by(DEEP) {
         let moved =
             |m: Matrix<T>, step: isize| Matrix { at: m.at.wrapping_offset(k as isize * step), ..m };
@@ -144,14 +146,14 @@ pub(super) unsafe fn wrapping<T: Real>(
 /// Computes the product of floats if this module handles it; else returns false.
 ///
 /// # Safety
-/// All cells of both sides lie in their memory, aligned for `T`; `to` holds the target's rows.
+/// The machine has the level. All cells of both sides lie in their memory, aligned for `T`; `to` holds the target's rows.
 pub(super) unsafe fn product<T: Real>(
+    level: Level,
     block: Block,
     a: &Strided<'_>,
     b: &Strided<'_>,
     to: &mut Target<'_>,
 ) -> bool {
-    let level = Level::detect();
     if level == Level::Baseline {
         return false;
     }
@@ -240,36 +242,36 @@ unsafe fn columns<T: Real>(job: &Job<T>) {
     }
 }
 
-/// A small product: panels of the right side's columns times a few rows of the left side. Padding columns are
-/// discarded.
+/// A product of at most [`DEEP`] summed cells: panels of the right side's columns times a few rows of the left side.
+/// Padding columns are discarded.
 #[inline(always)]
 unsafe fn small<T: Real>(job: &Job<T>) {
-    // SAFETY: the caller's, of at most `DEPTH` summed cells.
-    unsafe { panels::<T, DEPTH>(job) }
-}
-
-/// As [`small`], of at most [`DEEP`] summed cells.
-#[inline(always)]
-unsafe fn deep<T: Real>(job: &Job<T>) {
-    // SAFETY: the caller's, of at most `DEEP` summed cells.
-    unsafe { panels::<T, DEEP>(job) }
-}
-
-#[inline(always)]
-unsafe fn panels<T: Real, const D: usize>(job: &Job<T>) {
     let n = job.block.n;
     let mut column = 0;
     while column < n {
-        let width = COLUMNS.min(n - column);
-        let at = job.b.at.wrapping_offset(column as isize * job.b.column);
-        if width == COLUMNS && job.b.column == 1 {
-            // SAFETY: whole rows of the panel lie in the right side.
-            unsafe { panel_product(job, Panel { at, row: job.b.row }, column, width) };
-        } else {
-            // SAFETY: `width` columns from `column` on are cells of the right side.
-            unsafe { copied_panel::<T, D>(job, at, column, width) };
+        // SAFETY: from `column` on there are as many columns of the right side and of the target, or one panel of
+        // the width at most.
+        unsafe {
+            match n - column {
+                ..=4 => columns_at::<T, 4>(job, column, n - column),
+                ..=8 => columns_at::<T, 8>(job, column, n - column),
+                rest => columns_at::<T, COLUMNS>(job, column, rest.min(COLUMNS)),
+            }
         }
         column += COLUMNS;
+    }
+}
+
+/// `width` columns from `column` on, at most `C`.
+#[inline(always)]
+unsafe fn columns_at<T: Real, const C: usize>(job: &Job<T>, column: usize, width: usize) {
+    let at = job.b.at.wrapping_offset(column as isize * job.b.column);
+    if width == C && job.b.column == 1 {
+        // SAFETY: whole rows of the panel lie in the right side.
+        unsafe { panel_product::<T, C>(job, Panel { at, row: job.b.row }, column, width) };
+    } else {
+        // SAFETY: `width` columns from `column` on are cells of the right side.
+        unsafe { copied_panel::<T, C>(job, at, column, width) };
     }
 }
 
@@ -282,37 +284,45 @@ struct Panel<T> {
 
 /// A panel whose rows are not contiguous in memory, or are shorter: it is copied.
 #[inline(always)]
-unsafe fn copied_panel<T: Real, const D: usize>(
+unsafe fn copied_panel<T: Real, const C: usize>(
     job: &Job<T>,
     at: *const T,
     column: usize,
     width: usize,
 ) {
-    let mut panel = [[T::ZERO; COLUMNS]; D];
+    // Only the rows that are read are set: a stack may have many small products.
+    let mut panel = [MaybeUninit::<[T; C]>::uninit(); DEEP];
     for (l, line) in panel.iter_mut().enumerate().take(job.block.k) {
-        for (c, cell) in line.iter_mut().enumerate().take(width) {
+        let mut cells = [T::ZERO; C];
+        for (c, cell) in cells.iter_mut().enumerate().take(width) {
             // SAFETY: a cell of row `l` of the right side.
             *cell = unsafe { *at.offset(l as isize * job.b.row + c as isize * job.b.column) };
         }
+        line.write(cells);
     }
-    let here = Panel { at: panel.as_ptr().cast(), row: COLUMNS as isize };
-    // SAFETY: the panel has `k` rows.
-    unsafe { panel_product(job, here, column, width) }
+    let here = Panel { at: panel.as_ptr().cast(), row: C as isize };
+    // SAFETY: the panel has `k` rows that are set.
+    unsafe { panel_product::<T, C>(job, here, column, width) }
 }
 
 /// All rows of the left side times a panel.
 #[inline(always)]
-unsafe fn panel_product<T: Real>(job: &Job<T>, panel: Panel<T>, column: usize, width: usize) {
+unsafe fn panel_product<T: Real, const C: usize>(
+    job: &Job<T>,
+    panel: Panel<T>,
+    column: usize,
+    width: usize,
+) {
     let m = job.block.m;
     let mut row = 0;
     while row < m {
         // SAFETY: some rows from `row` on, `width` columns from `column` on.
         unsafe {
             if m - row >= ROWS {
-                strip::<T, ROWS>(job, panel, row, column, width);
+                strip::<T, ROWS, C>(job, panel, row, column, width);
                 row += ROWS;
             } else {
-                strip::<T, 1>(job, panel, row, column, width);
+                strip::<T, 1, C>(job, panel, row, column, width);
                 row += 1;
             }
         }
@@ -321,17 +331,17 @@ unsafe fn panel_product<T: Real>(job: &Job<T>, panel: Panel<T>, column: usize, w
 
 /// `R` rows of a small product.
 #[inline(always)]
-unsafe fn strip<T: Real, const R: usize>(
+unsafe fn strip<T: Real, const R: usize, const C: usize>(
     job: &Job<T>,
     panel: Panel<T>,
     row: usize,
     column: usize,
     width: usize,
 ) {
-    let mut sums = [[T::ZERO; COLUMNS]; R];
+    let mut sums = [[T::ZERO; C]; R];
     for l in 0..job.block.k {
         // SAFETY: a whole row of the panel.
-        let line = unsafe { &*panel.at.offset(l as isize * panel.row).cast::<[T; COLUMNS]>() };
+        let line = unsafe { &*panel.at.offset(l as isize * panel.row).cast::<[T; C]>() };
         for (r, sum) in sums.iter_mut().enumerate() {
             let at = (row + r) as isize * job.a.row + l as isize * job.a.column;
             // SAFETY: a cell of the left side.
@@ -355,4 +365,3 @@ unsafe fn strip<T: Real, const R: usize>(
 leveled!(pick_rows, rows<T: Real>(job: &Job<T>) as unsafe fn(&Job<T>));
 leveled!(pick_columns, columns<T: Real>(job: &Job<T>) as unsafe fn(&Job<T>));
 leveled!(pick_small, small<T: Real>(job: &Job<T>) as unsafe fn(&Job<T>));
-leveled!(pick_deep, deep<T: Real>(job: &Job<T>) as unsafe fn(&Job<T>));

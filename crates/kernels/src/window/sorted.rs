@@ -14,7 +14,6 @@
 
 use super::{Job, Windows};
 use crate::KernelError;
-use crate::combine::Cell;
 use crate::level::leveled;
 use crate::sort::{Key, Keyed};
 use smallvec::SmallVec;
@@ -254,6 +253,7 @@ mod tests {
     use super::super::{Input, Part, window};
     use super::*;
     use crate::Level;
+    use crate::combine::Cell;
     use proptest::prelude::*;
     use tessera_planner::dtype::DType;
     use tessera_planner::reduce::ReduceKind;

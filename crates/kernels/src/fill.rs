@@ -90,7 +90,8 @@ fn lines<const N: usize>(
     cells: usize,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<(), KernelError> {
-    let values = value.as_chunks_mut::<N>().0[..cells].chunks_exact_mut(len.max(1));
+    let (values, _) = value.as_chunks_mut::<N>();
+    let values = values[..cells].chunks_exact_mut(len.max(1));
     let lines = values.zip(valid[..cells].chunks_exact_mut(len.max(1)));
     let mut unchecked = CANCEL_CELLS;
     for (line, (values, valid)) in lines.enumerate() {

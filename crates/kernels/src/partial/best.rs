@@ -133,7 +133,7 @@ unsafe fn arg_lines<B: Best, T: Elem>(p: &Piece, len: usize, many: usize) {
     };
     for ((line, best), at) in values.chunks_exact(len).zip(best).zip(at) {
         let (parts, rest) = line.as_chunks::<BESIDE>();
-        let mut x = [B::worst(); BESIDE];
+        let mut x = [B::worst::<T>(); BESIDE];
         for part in parts {
             for (x, v) in x.iter_mut().zip(part) {
                 *x = B::join(*x, *v);

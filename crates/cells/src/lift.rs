@@ -40,6 +40,7 @@ mod cube;
 mod decimals;
 mod dense;
 mod density;
+mod dependent;
 mod elements;
 mod error;
 mod escape;
@@ -274,7 +275,8 @@ fn logical(
     let plan = mixed::rewrite(plan)?;
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
     let plan = widen::rewrite(rounded::rewrite(time::as_texts(plan)?, state)?)?;
-    elements::rewrite(counted::rewrite(asof::rewrite(plan, state)?, state)?, state)
+    let plan = counted::rewrite(asof::rewrite(plan, state)?, state)?;
+    dependent::rewrite(elements::rewrite(plan, state)?, state)
 }
 
 /// See [`CellPlan::orders`].

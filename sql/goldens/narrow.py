@@ -161,6 +161,6 @@ same(f, "SELECT a.n, (SELECT first_value(b.n ORDER BY b.utc DESC) FROM stations 
 same(f, "SELECT a.n, q.m, q.k FROM stations a, LATERAL (SELECT a.n + 1 AS m, a.n * 2 AS k) q ORDER BY a.n")
 same(f, "SELECT a.n, q.m FROM stations a, LATERAL (SELECT a.n + 1 AS m WHERE a.n > 3) q ORDER BY a.n")
 same(f, "SELECT a.n, q.m, r.n AS k FROM stations a LEFT JOIN LATERAL (SELECT a.n + 1 AS m) q ON true, LATERAL (SELECT q.m * 10 AS n) r ORDER BY a.n")
-f.error("SELECT a.n, q.m FROM stations a, LATERAL (SELECT b.n AS m FROM stations b WHERE b.n = a.n ORDER BY b.utc LIMIT 1) q", "unsupported: `a.n` of another relation in a LATERAL subquery")
-f.error("SELECT a.n, (SELECT b.n FROM stations b WHERE b.n = a.n ORDER BY b.utc DESC LIMIT 1) AS x FROM stations a", "unsupported: LIMIT in a value of a subquery")
+same(f, "SELECT a.n, q.m FROM stations a, LATERAL (SELECT b.n AS m FROM stations b WHERE b.n >= a.n ORDER BY b.n DESC LIMIT 1) q ORDER BY a.n")
+same(f, "SELECT a.n, (SELECT b.n FROM stations b WHERE b.n > a.n ORDER BY b.n LIMIT 1) AS x FROM stations a ORDER BY a.n")
 f.error("SELECT a.n, (SELECT b.n FROM stations b WHERE b.n = a.n) AS x FROM stations a", "plan_error: .*must be an aggregate")

@@ -13,9 +13,9 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::Case;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, Distinct, EmptyRelation, Expr, ExprSchemable, FetchType, Filter, Join,
-    JoinConstraint, Limit, LogicalPlan, Operator, Projection, SkipType, SortExpr, Union, Unnest,
-    Values, Window, lit,
+    Aggregate, Distinct, EmptyRelation, Expr, ExprSchemable, FetchType, Filter, Join,
+    JoinConstraint, Limit, LogicalPlan, Projection, SkipType, SortExpr, Union, Unnest, Values,
+    Window, lit,
 };
 
 use super::super::numbered::{column, numbered};
@@ -289,22 +289,19 @@ impl Rows<'_> {
             Some(filter) => Some(self.inside(filter.clone())?.data),
             None => None,
         };
-        let mut null_equality = of.null_equality;
-        if !keys.is_empty() {
-            let op = match null_equality {
-                NullEquality::NullEqualsNull => Operator::IsNotDistinctFrom,
-                NullEquality::NullEqualsNothing => Operator::Eq,
-            };
-            let equal = on.into_iter().map(|(left, right)| {
-                Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
-            });
+        let rule = match keys.is_empty() {
+            true => of.null_equality,
+            false => NullEquality::NullEqualsNull,
+        };
+        // A join has one rule for NULL. Set operations have that of `keys`, and their sides may have equal names.
+        if rule != of.null_equality {
+            let equal = std::mem::take(&mut on).into_iter().map(|(left, right)| left.eq(right));
             filter = conjunction(filter.into_iter().chain(equal));
-            (on, null_equality) = (keys, NullEquality::NullEqualsNull);
         }
+        on.extend(keys);
         let (left, right) = (Arc::new(left), Arc::new(right));
         let (kind, constraint) = (of.join_type, of.join_constraint);
-        let join =
-            Join::try_new(left, right, on, filter, kind, constraint, null_equality, of.null_aware)?;
+        let join = Join::try_new(left, right, on, filter, kind, constraint, rule, of.null_aware)?;
         Ok(LogicalPlan::Join(join))
     }
 

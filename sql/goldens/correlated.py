@@ -86,12 +86,24 @@ same("SELECT o.i, o.j, l.m FROM o LEFT JOIN LATERAL (SELECT q.j + o.j AS m FROM 
 same("SELECT o.i, o.j, a.n, b.n AS k FROM o, LATERAL (SELECT count(*) AS n FROM q WHERE q.i > o.i) a, LATERAL (SELECT count(*) AS n FROM q WHERE q.i < a.n AND q.j <= o.j) b ORDER BY ALL")
 same("SELECT o.i, l.i AS i_1, l.n FROM o LEFT JOIN LATERAL (SELECT q.i, count(*) AS n FROM q WHERE q.j <= o.j GROUP BY q.i) l ON true ORDER BY ALL")
 
+same("SELECT o.i, o.j, x FROM o, LATERAL (VALUES (o.i), (o.j)) v(x) ORDER BY ALL")
+same("SELECT o.i, o.j, (SELECT sum(x) FROM (VALUES (o.i), (o.j), (1)) v(x)) AS s FROM o ORDER BY ALL")
+
 f.note("Integers of another width.")
 same("SELECT w.i FROM wide w WHERE w.i IN (SELECT q.i FROM q WHERE q.i = w.j) ORDER BY ALL")
 same("SELECT w.i, w.i IN (SELECT q.i FROM q WHERE q.j = w.j) AS f, w.i NOT IN (SELECT q.i FROM q WHERE q.i = w.j) AS g FROM wide w ORDER BY ALL")
 same("SELECT w.i FROM wide w WHERE w.i = ANY (SELECT q.i FROM q WHERE q.i = w.j) ORDER BY ALL")
 same("SELECT w.i FROM wide w WHERE w.i NOT IN (SELECT q.j FROM q WHERE q.j = w.j) ORDER BY ALL")
 
+f.note("Sets of columns of one name; aggregates of columns outside, with FILTER and DISTINCT; groups.")
+same("SELECT i, j, EXISTS (SELECT q.j FROM q WHERE q.i = o.i INTERSECT SELECT q.j FROM q WHERE q.j < o.j) AS f, EXISTS (SELECT q.j FROM q WHERE q.i = o.i EXCEPT SELECT q.j FROM q WHERE q.j < o.j) AS g FROM o ORDER BY ALL")
+same("SELECT i, j, (SELECT count(DISTINCT q.j % o.j) FILTER (WHERE q.i <> o.i) FROM q WHERE q.j > o.i) AS n FROM o ORDER BY ALL")
+same("SELECT i, j, EXISTS (SELECT q.i, count(*) FROM q WHERE q.j <= o.j GROUP BY q.i HAVING count(*) >= o.i) AS f FROM o ORDER BY ALL")
+same("SELECT i, j, 2 IN (SELECT count(*) FROM q WHERE q.j <= o.j GROUP BY q.i) AS f, j > ALL (SELECT sum(q.j) FROM q WHERE q.i >= o.i GROUP BY q.i) AS g FROM o ORDER BY ALL")
+same("SELECT i, j, (SELECT count(*) FROM q a JOIN q b ON a.i = b.i AND a.j + o.i >= b.j) AS n FROM o ORDER BY ALL")
+same("SELECT g.i, g.n, EXISTS (SELECT 1 FROM q WHERE q.i > g.n ORDER BY q.j LIMIT 1 OFFSET 1) AS f FROM (SELECT i, count(*) AS n FROM o GROUP BY i) g ORDER BY ALL")
+
 f.note("The rows outside are computed twice.")
 f.error("SELECT i FROM (SELECT * FROM o LIMIT 3) p WHERE EXISTS (SELECT max(q.j) FROM q WHERE q.i = p.i)", "unsupported: .*rows that may differ when they are computed again")
 f.error("SELECT i, EXISTS (SELECT count(*) FROM q WHERE q.i = o.i GROUP BY ROLLUP (q.j)) AS f FROM o", "unsupported: GROUPING SETS, ROLLUP or CUBE in a subquery that uses a column outside")
+f.error("SELECT i FROM o ORDER BY (SELECT max(q.j) FROM q WHERE q.i = o.i)", "unsupported: a subquery as a value that uses a column outside is not supported at this place")

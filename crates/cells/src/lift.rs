@@ -8,7 +8,7 @@
 //!    `wide` plans `SELECT *` of very many columns, which needs none of the steps below.
 //! 2. DataFusion plans the statement with `context` as its provider; `time` turns `'2020'` into its first instant,
 //!    `mixed` casts decimals beside floats; DataFusion's analyser coerces types; `rounded` rounds what casts of decimals
-//!    would cut. `asof` and `counted` build joins that DataFusion does not have.
+//!    would cut. `asof`, `counted` and `dependent` build joins that DataFusion does not have.
 //! 3. `dense` takes the largest parts of the plan that have a dense form (groups, joins on labels, windows over
 //!    filters and projections) and replaces each by a scan of its rows: `time >= …` is evaluated over the labels and is
 //!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. Where the result is tensors (`[lat]`), the items of

@@ -43,6 +43,7 @@ use datafusion::common::{
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{Case, InSubquery, SetComparison};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
     Aggregate, Cast, Distinct, Expr, ExprSchemable, FetchType, Filter, Join, JoinConstraint,
     LogicalPlan, Projection, Subquery, SubqueryAlias, Window, lit, not,
@@ -120,7 +121,7 @@ fn one(
             None => Transformed::no(node),
         });
     }
-    let Some(first) = only_input(&node) else { return Ok(Transformed::no(node)) };
+    let Some(first) = only_input(&node)? else { return Ok(Transformed::no(node)) };
     let mut found: Vec<(Expr, Taken)> = Vec::new();
     node.each_expr(|expr| {
         expr.each(|e| {
@@ -149,16 +150,30 @@ fn one(
     over(node, input, &values)
 }
 
-/// The input of a node whose expressions may have such subqueries.
-fn only_input(node: &LogicalPlan) -> Option<LogicalPlan> {
+/// The input of a node whose expressions may have such subqueries; that of a filter only with the rows that fulfil its
+/// other conditions.
+fn only_input(node: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     let input = match node {
         LogicalPlan::Projection(projection) => &projection.input,
-        LogicalPlan::Filter(filter) => &filter.input,
+        LogicalPlan::Filter(filter) => {
+            let mut plain = Vec::new();
+            for part in split_conjunction(&filter.predicate) {
+                let has_subquery = part.any(|e| Ok(subquery_of(e).is_some()))?;
+                if !has_subquery && settled::is_condition_settled(part, &filter.input)? {
+                    plain.push(part.clone());
+                }
+            }
+            if let Some(condition) = conjunction(plain) {
+                let rows = Filter::try_new(condition, Arc::clone(&filter.input))?;
+                return Ok(Some(LogicalPlan::Filter(rows)));
+            }
+            &filter.input
+        }
         LogicalPlan::Aggregate(aggregate) => &aggregate.input,
         LogicalPlan::Window(window) => &window.input,
-        _ => return None,
+        _ => return Ok(None),
     };
-    Some(LogicalPlan::clone(input))
+    Ok(Some(LogicalPlan::clone(input)))
 }
 
 /// A subquery that is rewritten here.

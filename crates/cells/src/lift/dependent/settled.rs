@@ -35,6 +35,11 @@ pub(super) fn is_settled(plan: &LogicalPlan, columns: &[usize]) -> Result<bool> 
     Ok(is_same && columns.iter().all(|&at| column(plan, at)))
 }
 
+/// True if a condition over rows of a plan keeps the same rows each time.
+pub(super) fn is_condition_settled(condition: &Expr, input: &LogicalPlan) -> Result<bool> {
+    Ok(!is_volatile(condition)? && are_settled(condition, input))
+}
+
 /// True if an expression has a function with another value at each call.
 fn is_volatile(expr: &Expr) -> Result<bool> {
     let (mut found, same) = (false, opaque());

@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
     Window, lit,
 };
 
+use super::super::functions::opaque;
 use super::super::numbered::{column, numbered};
 use super::bind::{Numbers, is_of, subquery_of, uses};
 use super::{found, is_lateral, refused};
@@ -70,9 +71,9 @@ impl Rows<'_> {
             LogicalPlan::Union(all) => self.union(all),
             LogicalPlan::Values(values) => self.values(values),
             LogicalPlan::Unnest(unnest) => {
-                let input = Arc::new(self.plan(&unnest.input)?);
+                let input = self.hidden(self.plan(&unnest.input)?)?;
                 let (columns, options) = (unnest.exec_columns.clone(), unnest.options.clone());
-                Ok(LogicalPlan::Unnest(Unnest::try_new(input, columns, options)?))
+                Ok(LogicalPlan::Unnest(Unnest::try_new(Arc::new(input), columns, options)?))
             }
             LogicalPlan::Distinct(Distinct::On(_)) => refused("DISTINCT ON"),
             _ => refused("an operator of this kind"),
@@ -88,6 +89,16 @@ impl Rows<'_> {
     pub(super) fn own(&self, plan: &LogicalPlan) -> Vec<Column> {
         let columns = plan.schema().columns().into_iter();
         columns.filter(|column| !is_of(column, self.names)).collect()
+    }
+
+    /// A plan of which DataFusion does not know that a row outside occurs once: it would still know it above UNNEST.
+    fn hidden(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let own = self.own(&plan).into_iter().map(Expr::Column);
+        let outside = self
+            .names
+            .iter()
+            .map(|name| opaque().call(vec![column(name.as_str()), lit(0i64)]).alias(name));
+        project(outside.chain(own).collect(), plan)
     }
 
     /// An expression of the subquery, where the columns outside are columns.

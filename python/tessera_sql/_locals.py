@@ -448,7 +448,7 @@ def _of_relation(name: str, relation: Relation) -> _native.Local:
     """A query of its own: it runs, unless it has run, and its tensors or rows are read where they are."""
     reply = relation._answer()
     if reply.kind != "tensors":
-        return _of_table(name, relation)
+        return relation._table().relation()
     arrays: list[_Array] = []
     labels: dict[str, _arrays.Labels] = {}
     data: Any

@@ -120,7 +120,7 @@ def _call(function: Callable[[], _T]) -> _T:
 
 
 class _Type:
-    """A type object of PEP 249: equal to the type codes of its kind."""
+    """A type object of PEP 249: equal to the type codes of its kind, and not to those of lists."""
 
     def __init__(self, name: str, pattern: str) -> None:
         self._name = name
@@ -128,7 +128,7 @@ class _Type:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):
-            return self._pattern.match(other) is not None
+            return self._pattern.match(other) is not None and not other.endswith("[]")
         return self is other
 
     def __hash__(self) -> int:

@@ -109,6 +109,8 @@ def test_type_objects_equal_the_codes_of_their_columns(con: dbapi.Connection) ->
     every = [dbapi.STRING, dbapi.BINARY, dbapi.NUMBER, dbapi.DATETIME, dbapi.ROWID]
     for column, expected in zip(cur.description, types, strict=True):
         assert [t for t in every if column[1] == t] == [expected], column
+    lists = con.execute("SELECT * FROM (VALUES ([1], ['x'], [DATE '2020-01-02'])) v(n, s, d)").description
+    assert lists is not None and not any(column[1] == t for column in lists for t in every)
     row = cur.fetchone()
     assert row is not None
     assert row[:4] == (1, 2.5, True, "x")

@@ -100,6 +100,23 @@ def test_rows_have_timedelta_as_arrays_and_numbers_in_tuples(con: ts.Connection,
     assert con.sql("SELECT step * 2 AS d FROM ds WHERE t2m >= 0").df().d.dtype == np.int64
 
 
+def test_keys_of_joins_have_their_own_units(con: ts.Connection, ds: xr.Dataset) -> None:
+    other = pd.DataFrame({"n": [6, 12]})  # noqa: F841
+    frame = con.sql("SELECT o.n, ds.step FROM ds JOIN other o ON ds.step = o.n WHERE ds.lat = 30 ORDER BY n").df()
+    assert frame.n.tolist() == [6, 12]
+    assert frame.step.tolist() == [6 * H, 12 * H]
+
+
+def test_fractions_are_spans_and_numbers_without_dtype_are_not(con: ts.Connection, tmp_path: Path) -> None:
+    spans = {"units": "seconds", "dtype": "timedelta64[s]"}
+    stored = xr.Dataset({"a": ("t", [0.5, 1.3, np.nan], spans), "b": ("t", [0.5, 1.3, 2.0], {"units": "seconds"})})
+    stored.to_zarr(tmp_path / "a.zarr")
+    want = xr.open_zarr(tmp_path / "a.zarr", chunks=None)
+    got = con.sql(f"SELECT a, b FROM '{tmp_path / 'a.zarr'}' WHERE b > 0").df()
+    pd.testing.assert_series_equal(got.a, pd.Series(want.a.values.astype("timedelta64[ns]"), name="a"))
+    assert got.b.tolist() == want.b.values.tolist()
+
+
 def test_intervals_are_timedelta(con: ts.Connection, tmp_path: Path) -> None:
     rows = "FROM (VALUES (timestamp '2020-01-01 06:00', 2), (NULL, 3)) v(t, n) ORDER BY n"
     query = f"SELECT n * INTERVAL '1 day 2 hours' AS i, t - timestamp '2020-01-01' AS d {rows}"
@@ -235,6 +252,13 @@ def test_relations_of_relations_keep_them(con: ts.Connection, ds: xr.Dataset) ->
     got = con.sql("SELECT lead FROM r").to_xarray()
     xr.testing.assert_identical(got, ds.lead.drop_vars(["valid_time", "offset"]))
     assert con.sql("SELECT lead * 2 AS twice FROM r").to_xarray().dtype == np.int64
+
+
+def test_rows_of_relations_are_numbers_in_sql(con: ts.Connection, ds: xr.Dataset) -> None:
+    r = con.sql("SELECT step, max(t2m) AS t FROM ds GROUP BY step")  # noqa: F841
+    got = con.sql("SELECT step, step * 2 AS d FROM r WHERE step > 6 ORDER BY step")
+    assert got.fetchall() == [(12, 24), (18, 36)]
+    assert got.df().step.tolist() == [12 * H, 18 * H]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@
 //! 0, 6, 12                                      ⇒   0, 21600000000000, 43200000000000
 //! ```
 //! In SQL they are numbers. Files and Python have durations, which are made where rows leave the engine: until then
-//! the metadata of a column's field have the two attributes.
+//! the metadata of a column's field has the two attributes.
 //!
 //! # Source
 //! `CFTimedeltaCoder` of xarray.
@@ -14,7 +14,7 @@ use std::error::Error;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use crate::lift::{Origin, calendar};
+use crate::lift::{ColumnOrigin, calendar};
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{
@@ -122,16 +122,17 @@ impl Span {
     fn of(field: &Field) -> Option<Self> {
         let text = |key: &str| field.metadata().get(key).map(String::as_str);
         match is_number(field) {
-            true => Self::named(text(UNITS)?, text(DTYPE)?),
+            true => Self::named(text(UNITS)?, text(DTYPE)?, field.data_type()),
             false => None,
         }
     }
 
-    /// By xarray's rule: the unit of the dtype, or the counted one if that is finer.
-    fn named(units: &str, dtype: &str) -> Option<Self> {
+    /// By xarray's rule for integers: the unit of the dtype, or the counted one if that is finer. For floats xarray takes
+    /// the coarsest unit in which all of them are whole, which is known at their end: here it is nanoseconds.
+    fn named(units: &str, dtype: &str, numbers: &DataType) -> Option<Self> {
         let (units, length) = COUNTED.into_iter().find(|(name, _)| *name == units)?;
         let (.., coarsest) = DTYPES.into_iter().find(|(name, ..)| *name == dtype)?;
-        let finer = length.min(coarsest);
+        let finer = if numbers.is_floating() { 1 } else { length.min(coarsest) };
         let (dtype, unit, _) = DTYPES.into_iter().find(|(.., own)| *own == finer)?;
         Some(Span { units, dtype, unit, factor: length / finer })
     }
@@ -188,7 +189,7 @@ fn is_number(field: &Field) -> bool {
 pub fn spanned(field: Field, attrs: &Attrs) -> Field {
     let text = |key: &str| attrs.get(key).and_then(serde_json::Value::as_str);
     let (Some(units), Some(dtype)) = (text(UNITS), text(DTYPE)) else { return field };
-    if !is_number(&field) || Span::named(units, dtype).is_none() {
+    if !is_number(&field) || Span::named(units, dtype, field.data_type()).is_none() {
         return field;
     }
     let mut metadata = field.metadata().clone();
@@ -198,7 +199,7 @@ pub fn spanned(field: Field, attrs: &Attrs) -> Field {
 }
 
 /// The schema of rows whose columns have these origins: [`spanned`] for each.
-pub fn spanned_rows(schema: &SchemaRef, origins: &[Option<Origin>]) -> SchemaRef {
+pub fn spanned_rows(schema: &SchemaRef, origins: &[Option<ColumnOrigin>]) -> SchemaRef {
     let fields = schema.fields().iter().enumerate().map(|(at, field)| {
         match origins.get(at).and_then(Option::as_ref) {
             Some(origin) => Arc::new(spanned(Field::clone(field), &origin.attrs)),
@@ -303,7 +304,7 @@ pub fn of_intervals(name: &str, intervals: &ArrayRef) -> Result<ArrayRef, SpanEr
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use arrow::array::{Float64Array, Int32Array, IntervalMonthDayNanoArray, StringArray};
+    use arrow::array::{Float64Array, Int32Array, IntervalMonthDayNanoArray};
 
     fn attrs(units: &str, dtype: &str) -> Attrs {
         let text = |value: &str| serde_json::Value::String(value.to_string());
@@ -335,12 +336,16 @@ mod tests {
             ("milliseconds", "timedelta64[s]", TimeUnit::Millisecond, 1),
         ] {
             let attrs = attrs(units, dtype);
-            assert_eq!(Span::named(units, dtype).map(|span| span.unit), Some(unit));
+            let span = Span::named(units, dtype, &DataType::Int32);
+            assert_eq!(span.map(|span| span.unit), Some(unit));
             assert_eq!(converted(integers(), &attrs).unwrap(), [Some(6 * want), None, Some(-want)]);
         }
-        let floats = Arc::new(Float64Array::from(vec![0.5, f64::NAN]));
         let hours = attrs("hours", "timedelta64[s]");
-        assert_eq!(converted(floats, &hours).unwrap(), [Some(1800), None]);
+        for (units, factor) in [("hours", 3600), ("seconds", 1)] {
+            let floats = Arc::new(Float64Array::from(vec![0.5, 1.3, f64::NAN]));
+            let want = [Some(500_000_000 * factor), Some(1_300_000_000 * factor), None];
+            assert_eq!(converted(floats, &attrs(units, "timedelta64[s]")).unwrap(), want);
+        }
         let missing = Arc::new(Int64Array::from(vec![i64::MIN, 2]));
         assert_eq!(converted(missing, &hours).unwrap(), [None, Some(7200)]);
         let large = Arc::new(Int64Array::from(vec![i64::MAX / 2]));
@@ -357,7 +362,7 @@ mod tests {
         assert!(plain(number(), &Attrs::new()));
         assert!(plain(number(), &attrs("hours", "int64")));
         assert!(plain(number(), &attrs("fortnights", "timedelta64[ns]")));
-        let text = Field::new("x", StringArray::from(vec!["a"]).data_type().clone(), true);
+        let text = Field::new("x", DataType::Utf8, true);
         assert!(plain(text, &attrs("hours", "timedelta64[ns]")));
         let interval = DataType::Interval(IntervalUnit::MonthDayNano);
         let schema = Arc::new(Schema::new(vec![Field::new("x", interval, true)]));

@@ -2,8 +2,9 @@
 
 use crate::columns;
 use crate::error::exception;
+use crate::locals::Local;
 use crate::memory::{Memory, borrow};
-use arrow::array::{ArrayRef, RecordBatch, StructArray};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StructArray};
 use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Field, SchemaRef, ToByteSlice};
 use arrow::error::ArrowError;
@@ -16,6 +17,7 @@ use tessera_cells::spans::{Durations, SpanError};
 use tessera_engine::answer::{self, Answer, Chunked, Surface};
 use tessera_engine::error::Error;
 use tessera_engine::format::record_batches;
+use tessera_engine::locals;
 use tessera_frontend::labels::{DatasetLabels, are_coordinates};
 use tessera_planner::catalog::{Attrs, CoordValues, DimLabel, PythonJson};
 use tessera_planner::dtype::DType;
@@ -434,6 +436,23 @@ impl Rows {
         let answer = Answer::Rows { schema, batches, held: Default::default() };
         let (surface, stats) = (rows.0.surface, rows.0.stats);
         Py::new(py, Rows(answer::Reply { answer, surface, stats }))
+    }
+
+    /// The rows as a relation of other statements. Spans of time stay numbers there, which have their attributes.
+    fn relation(&self, py: Python<'_>) -> PyResult<Local> {
+        let read = py.detach(|| -> Result<_, Error> {
+            let (schema, batches) = self.batches()?;
+            let rows = batches.map(|batch| {
+                let batch = batch?;
+                let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+                let columns = batch.columns().to_vec();
+                RecordBatch::try_new_with_options(schema.clone(), columns, &options)
+            });
+            let rows = rows.collect::<Result<Vec<_>, ArrowError>>();
+            let rows = rows.map_err(|source| Error::Rows { source })?;
+            locals::Local::table(schema.clone(), rows)
+        });
+        Ok(Local(read.map_err(|e| exception(py, &e, ""))?))
     }
 
     /// Arrow's stream of the rows, for any library that reads it. Spans of time are durations.

@@ -1,4 +1,5 @@
 //! Subqueries that use columns of a row outside, in the forms of which DataFusion makes no join, or the wrong one.
+//! [`singular`](super::singular) has rewritten some before.
 //!
 //! ```text
 //! Filter: EXISTS (<subquery>)          Projection: o.i, o.j

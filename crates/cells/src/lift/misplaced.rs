@@ -1,4 +1,5 @@
-//! Rejects aggregates and functions with OVER in clauses that are computed before them.
+//! Rejects aggregates and functions with OVER in clauses that are computed before them, and sets of groups that are no
+//! item of GROUP BY.
 //!
 //! DataFusion rejects aggregates in WHERE. It plans the others, which no operator can compute.
 
@@ -14,11 +15,36 @@ use tessera_frontend::error::Error;
 /// # Errors
 /// `plan_error`, without a position.
 pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
-    plan.each_of_all(|node| match refused(node) {
-        Some(error) => Err(DataFusionError::External(Box::new(error))),
-        None => Ok(TreeNodeRecursion::Continue),
+    plan.each_of_all(|node| {
+        let error = match has_misplaced_sets(node)? {
+            true => Some(error(
+                "CUBE, ROLLUP and GROUPING SETS cannot be part of an expression, or of each other",
+                "write them as items of GROUP BY: `GROUP BY a, CUBE (b, c)`",
+            )),
+            false => refused(node),
+        };
+        match error {
+            Some(error) => Err(DataFusionError::External(Box::new(error))),
+            None => Ok(TreeNodeRecursion::Continue),
+        }
     })?;
     Ok(())
+}
+
+fn has_misplaced_sets(node: &LogicalPlan) -> Result<bool> {
+    let is_sets = |e: &Expr| matches!(e, Expr::GroupingSet(_));
+    let mut found = false;
+    node.each_expr(|expr| {
+        let mut sets = 0;
+        expr.each(|e| {
+            sets += usize::from(is_sets(e));
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        let is_item = matches!(node, LogicalPlan::Aggregate(_)) && is_sets(expr);
+        found |= sets > usize::from(is_item);
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
 }
 
 fn refused(node: &LogicalPlan) -> Option<Error> {
@@ -48,6 +74,10 @@ fn refused(node: &LogicalPlan) -> Option<Error> {
                 ),
             })
         }
+        LogicalPlan::Window(window) if window.window_expr.iter().any(is_grouping) => Some(error(
+            "`grouping` with OVER has no groups: it tells by which keys of GROUP BY a group is one",
+            "write `grouping(x)` without OVER in a block with GROUP BY; it may be an argument or a key: `rank() OVER (PARTITION BY grouping(x) ORDER BY sum(v))`",
+        )),
         // WHERE is checked before, and names stand for the functions of QUALIFY.
         LogicalPlan::Filter(filter) if Call::of(&filter.predicate) == Some(Call::Window) => {
             Some(error(
@@ -57,6 +87,11 @@ fn refused(node: &LogicalPlan) -> Option<Error> {
         }
         _ => None,
     }
+}
+
+fn is_grouping(call: &Expr) -> bool {
+    let is_one = |e: &Expr| matches!(e, Expr::WindowFunction(f) if f.fun.name() == "grouping");
+    call.any(|e| Ok(is_one(e))).unwrap_or(false)
 }
 
 /// A call that reads several rows.

@@ -6,7 +6,7 @@
 //! an error.
 
 use super::remote::RemoteExec;
-use super::splits::WindowsExec;
+use super::splits::{PartsExec, WindowsExec};
 use crate::walk::Walk;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -46,6 +46,10 @@ fn row_bytes(plan: &Arc<dyn ExecutionPlan>, usual: usize, most: u64) -> Result<u
                 row_bytes = row_bytes.saturating_add(self::row_bytes(remote.template(), usual, most)?);
             }
             return Ok(TreeNodeRecursion::Jump);
+        }
+        if node.downcast_ref::<PartsExec>().is_some_and(|parts| parts.order().is_some()) {
+            // The sort above has the keys, as it has without workers.
+            return Ok(TreeNodeRecursion::Continue);
         }
         let mut own = 0u64;
         node.apply_expressions(&mut |expr| {

@@ -387,9 +387,11 @@ fn filtered_by_keys(
     probe: &Arc<dyn ExecutionPlan>,
     applied: &Applied,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    let join = node.downcast_ref::<HashJoinExec>();
-    let Some(join) = join.filter(|join| *join.partition_mode() == PartitionMode::CollectLeft)
-    else {
+    // NOT IN returns nothing if its second side has NULL, which no key of the first one equals.
+    let is_filtered = |join: &&HashJoinExec| {
+        *join.partition_mode() == PartitionMode::CollectLeft && !join.null_aware
+    };
+    let Some(join) = node.downcast_ref::<HashJoinExec>().filter(is_filtered) else {
         return Ok(None);
     };
     let build = KeysExec::of(join, gathered(build.clone()), applied)?;

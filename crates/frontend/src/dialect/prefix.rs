@@ -32,10 +32,12 @@ pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
         Keyword::INTERVAL if matches!(next, Token::SingleQuotedString(_) | Token::Number(..)) => {
             Some(after(parser, |p| p.parse_interval()))
         }
-        Keyword::GROUPING if is_word(next, Keyword::SETS) => Some(after(parser, |parser| {
-            parser.advance_token();
-            sets(parser).map(Expr::GroupingSets)
-        })),
+        Keyword::GROUPING if is_word(next, Keyword::SETS) && is_third(parser, &Token::LParen) => {
+            Some(after(parser, |parser| {
+                parser.advance_token();
+                sets(parser).map(Expr::GroupingSets)
+            }))
+        }
         _ if !is_call && is_reserved(keyword) => {
             let found = parser.peek_token();
             Some(parser.expected("an expression", found))
@@ -60,6 +62,10 @@ fn is_word(token: &Token, keyword: Keyword) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none() && word.keyword == keyword)
 }
 
+fn is_third(parser: &Parser, token: &Token) -> bool {
+    parser.peek_nth_token_ref(2).token == *token
+}
+
 /// Skips the word and parses what follows it.
 fn after(
     parser: &mut Parser,
@@ -81,33 +87,25 @@ fn call(parser: &mut Parser, name: Ident) -> Result<Expr, ParserError> {
 /// opposite of `DISTINCT`, which it is in `sum(ALL x)`.
 fn begins_with_all(parser: &Parser) -> bool {
     let is_all = is_word(&parser.peek_nth_token_ref(1).token, Keyword::ALL);
-    is_all && parser.peek_nth_token_ref(2).token == Token::LParen
+    is_all && is_third(parser, &Token::LParen)
 }
 
 /// The sets of `CUBE`, `ROLLUP` and `GROUPING SETS`: expressions, several of them in parentheses. sqlparser, if it
 /// [supports](Dialect::supports_group_by_expr) them, takes the parentheses of `(a)::text` for those of a set.
 fn sets(parser: &mut Parser) -> Result<Vec<Vec<Expr>>, ParserError> {
     parser.expect_token(&Token::LParen)?;
-    let sets = parser.parse_comma_separated(|parser| match parser.maybe_parse(set)? {
-        Some(set) => Ok(set),
-        None => Ok(vec![parser.parse_expr()?]),
+    let sets = parser.parse_comma_separated(|parser| {
+        if parser.consume_tokens(&[Token::LParen, Token::RParen]) {
+            return Ok(Vec::new());
+        }
+        Ok(match parser.parse_expr()? {
+            Expr::Nested(one) => vec![*one],
+            Expr::Tuple(several) => several,
+            one => vec![one],
+        })
     })?;
     parser.expect_token(&Token::RParen)?;
     Ok(sets)
-}
-
-/// A set in parentheses; an error if what follows belongs to its expression.
-fn set(parser: &mut Parser) -> Result<Vec<Expr>, ParserError> {
-    parser.expect_token(&Token::LParen)?;
-    let exprs = parser.parse_comma_separated0(|p| p.parse_expr(), Token::RParen)?;
-    parser.expect_token(&Token::RParen)?;
-    match parser.peek_token_ref().token {
-        Token::Comma | Token::RParen => Ok(exprs),
-        _ => {
-            let found = parser.peek_token();
-            parser.expected("`,` or `)`", found)
-        }
-    }
 }
 
 fn call_of_all(parser: &mut Parser, name: Ident) -> Result<Expr, ParserError> {

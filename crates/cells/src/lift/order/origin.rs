@@ -11,12 +11,13 @@ use datafusion::common::{Column, DFSchema, JoinType, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
+use tessera_planner::catalog::Attrs;
 
 use super::super::along::Along;
 use super::super::go_on;
 use super::super::labels::{Labels, physical};
 use super::super::scan::ScanSource;
-use super::super::table::{CellSource, CellTable, Column as CellColumn, Origin};
+use super::super::table::{CellSource, CellTable, Column as CellColumn, ColumnOrigin};
 
 /// A table's number in the plan, from left to right, and one of its dimensions.
 pub(super) type Axis = (usize, usize);
@@ -36,7 +37,7 @@ pub(super) fn labels(
     state: &SessionState,
 ) -> Result<Option<(Axis, Along)>> {
     go_on()?;
-    let Some((table, base, expr)) = trace(plan, expr, 0) else { return Ok(None) };
+    let Some((table, base, expr)) = trace(plan, expr, 0, true) else { return Ok(None) };
     match base {
         Base::Scan(fields, labels) => {
             let known = of_scan(&expr, &fields, &labels, state);
@@ -56,11 +57,20 @@ pub(super) fn labels(
     }
 }
 
-/// Where a column that is unchanged from the table of cells comes from.
-pub(super) fn source(plan: &LogicalPlan, column: &Expr) -> Option<Origin> {
-    let (_, Base::Cells(cells), expr) = trace(plan, column, 0)? else { return None };
-    let Expr::Column(column) = expr.unalias_nested().data else { return None };
-    cells.origin(cells.schema.index_of(&column.name).ok()?)
+/// Where a column that is unchanged from the table of cells comes from. Its labels may be those of an equal key, its
+/// attributes are its own: equal numbers may count other units.
+pub(super) fn source(plan: &LogicalPlan, column: &Expr) -> Option<ColumnOrigin> {
+    let of = |by_keys: bool| {
+        let (_, Base::Cells(cells), expr) = trace(plan, column, 0, by_keys)? else { return None };
+        let Expr::Column(column) = expr.unalias_nested().data else { return None };
+        cells.origin(cells.schema.index_of(&column.name).ok()?)
+    };
+    let (own, equal) = (of(false), of(true));
+    let labels = equal.and_then(|origin| origin.labels);
+    match own {
+        Some(own) => Some(ColumnOrigin { labels, ..own }),
+        None => labels.map(|labels| ColumnOrigin { labels: Some(labels), attrs: Attrs::new() }),
+    }
 }
 
 /// The dimension that an expression over a scan's fields labels, with its value at each position.
@@ -105,8 +115,14 @@ fn tables(plan: &LogicalPlan) -> usize {
     }
 }
 
-/// Rewrites the expression over the columns of the one table that it derives from.
-fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base, Expr)> {
+/// Rewrites the expression over the columns of the one table that it derives from. `by_keys`: a key of a join may stand
+/// for the equal one of the left side.
+fn trace(
+    plan: &LogicalPlan,
+    expr: &Expr,
+    before: usize,
+    by_keys: bool,
+) -> Option<(usize, Base, Expr)> {
     let mut columns = expr.column_refs().into_iter();
     let column = columns.next()?;
     plan.schema().maybe_index_of_column(column)?;
@@ -125,11 +141,11 @@ fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base,
                 (i < inner.fields().len()).then(|| Column::from(inner.qualified_field(i)))
             };
             let of = |i: usize| of(i).map(Expr::Column);
-            trace(&alias.input, &replaced(plan, expr, of)?, before)
+            trace(&alias.input, &replaced(plan, expr, of)?, before, by_keys)
         }
         LogicalPlan::Projection(projection) => {
             let of = |i: usize| projection.expr.get(i).cloned();
-            trace(&projection.input, &replaced(plan, expr, of)?, before)
+            trace(&projection.input, &replaced(plan, expr, of)?, before, by_keys)
         }
         LogicalPlan::Aggregate(aggregate) => {
             let groups: Vec<&Expr> = match aggregate.group_expr.as_slice() {
@@ -137,7 +153,7 @@ fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base,
                 plain => plain.iter().collect(),
             };
             let of = |i: usize| groups.get(i).copied().cloned();
-            trace(&aggregate.input, &replaced(plan, expr, of)?, before)
+            trace(&aggregate.input, &replaced(plan, expr, of)?, before, by_keys)
         }
         // An equality in WHERE over a cross product is a join too.
         LogicalPlan::Filter(filter) if matches!(&*filter.input, LogicalPlan::Join(_)) => {
@@ -148,29 +164,31 @@ fn trace(plan: &LogicalPlan, expr: &Expr, before: usize) -> Option<(usize, Base,
                 None => predicate,
             };
             let join = Join { filter: Some(condition), ..join.clone() };
-            trace(&LogicalPlan::Join(join), expr, before)
+            trace(&LogicalPlan::Join(join), expr, before, by_keys)
         }
         LogicalPlan::Filter(_)
         | LogicalPlan::Sort(_)
         | LogicalPlan::Limit(_)
         | LogicalPlan::Distinct(_)
-        | LogicalPlan::Window(_) => trace(plan.inputs().first()?, expr, before),
+        | LogicalPlan::Window(_) => trace(plan.inputs().first()?, expr, before, by_keys),
         LogicalPlan::Join(join) => {
             let is_of = |side: &LogicalPlan| {
                 let all = expr.column_refs();
                 all.into_iter().all(|c| side.schema().maybe_index_of_column(c).is_some())
             };
             if is_of(&join.left) {
-                return trace(&join.left, expr, before);
+                return trace(&join.left, expr, before, by_keys);
             }
             // The right's key is the left's label where the two are equal: in a left join, where it is not NULL.
-            if matches!(join.join_type, JoinType::Inner | JoinType::Left)
+            if by_keys
+                && matches!(join.join_type, JoinType::Inner | JoinType::Left)
                 && let Some(own) = of_left(join, expr)
             {
-                return trace(&join.left, &own, before);
+                return trace(&join.left, &own, before, by_keys);
             }
             // An expression over both sides labels neither.
-            is_of(&join.right).then(|| trace(&join.right, expr, before + tables(&join.left)))?
+            is_of(&join.right)
+                .then(|| trace(&join.right, expr, before + tables(&join.left), by_keys))?
         }
         _ => None,
     }

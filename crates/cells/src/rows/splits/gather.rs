@@ -1,7 +1,7 @@
 //! The rows of all splits, in the order of the splits.
 
 use super::grace::GraceJoinExec;
-use super::in_order::{Anew, Begin, Bounds, in_order, in_order_sharing};
+use super::in_order::{Anew, Begin, Bounds, WINDOW, in_order, in_order_sharing};
 use super::last::{Others, ending_last};
 use super::replaced;
 use crate::rows::remote::RemoteExec;
@@ -156,15 +156,26 @@ fn turns(threads: usize) -> usize {
     if threads > 1 { threads * 2 } else { threads }
 }
 
+/// The tasks, or splits, that the threads of this process run at the same time.
+pub(super) fn turns_of(context: &TaskContext) -> usize {
+    let threads = context.session_config().get_extension::<RowsThreads>();
+    turns(threads.map_or(1, |threads| threads.0))
+}
+
 /// What the splits of a statement may use.
 pub(super) fn bounds(name: &str, context: &TaskContext) -> Bounds {
-    let threads = context.session_config().get_extension::<RowsThreads>();
     let most = memory_of(context);
     Bounds {
-        turns: turns(threads.map_or(1, |threads| threads.0)).min(most / SPLIT_BYTES),
+        turns: turns_of(context).min(most / SPLIT_BYTES),
+        window: WINDOW,
         bytes: (most / HELD_SHARE).min(HELD_MAX),
         memory: MemoryConsumer::new(name).register(context.memory_pool()),
     }
+}
+
+/// As [`bounds`], for one of several tasks: one part at a time, and nothing is held for the reader.
+pub(super) fn one_turn(name: &str, context: &TaskContext) -> Bounds {
+    Bounds { turns: 1, bytes: 0, ..bounds(name, context) }
 }
 
 /// As [`bounds`], for the partitions of a plan. Where they compute elsewhere, turns are those of there: what a partition

@@ -23,13 +23,16 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-/// Parts that are started beyond those that have a turn, as a multiple of the turns.
-const WINDOW: usize = 4;
+/// Parts that are started for each turn, as a rule.
+pub(super) const WINDOW: usize = 4;
 
 /// What parts that run at the same time may use.
 pub(super) struct Bounds {
     /// Parts that compute at the same time.
     pub(super) turns: usize,
+    /// Parts that are started for each turn. A part that waits for its reader gives its turn to another one, so this bounds
+    /// those that retain what they have computed.
+    pub(super) window: usize,
     /// Upper bound on the bytes that are held for the reader, but for one item of each part. They are reserved at the
     /// start, so that nobody misses them later; if that is refused, nothing is held.
     pub(super) bytes: usize,
@@ -76,11 +79,11 @@ fn all_in_order<T: Send + 'static>(
     size: fn(&T) -> usize,
     bounds: Bounds,
 ) -> BoxStream<'static, Result<T>> {
-    let Bounds { turns, bytes, memory } = bounds;
+    let Bounds { turns, window, bytes, memory } = bounds;
     if turns <= 1 || parts <= 1 {
         return stream::iter(0..parts).flat_map(begin).boxed();
     }
-    let window = (turns * WINDOW).min(parts);
+    let window = (turns * window.max(1)).min(parts);
     let held = if memory.try_grow(bytes).is_ok() { bytes } else { 0 };
     let state = InOrder {
         begin,
@@ -267,7 +270,8 @@ mod tests {
     use std::time::Duration;
 
     fn bounds(pool: &Arc<dyn MemoryPool>, turns: usize, bytes: usize) -> Bounds {
-        Bounds { turns, bytes, memory: MemoryConsumer::new("test").register(pool) }
+        let memory = MemoryConsumer::new("test").register(pool);
+        Bounds { turns, window: WINDOW, bytes, memory }
     }
 
     /// Twenty parts of ten items; later parts are faster. Calls `at` before each item.

@@ -371,7 +371,10 @@ impl PartsExec {
         let (here, parts) = (self.here.clone(), self.parts);
         let begun = async move {
             let of = here.get_or_try_init(|| sort.all(parts, &context)).await?.clone();
-            sort.part(of.plan(part)?, of.before(part), &context).await
+            let batch_rows = context.session_config().batch_size();
+            let schema = sort.input.schema();
+            let rows = OnceExec::new(properties(schema), of.apart(part, batch_rows)?);
+            sort.part(Arc::new(rows), of.before(part), &context).await
         };
         Ok(stream::once(begun).try_flatten().boxed())
     }

@@ -16,8 +16,8 @@
 mod files;
 
 use super::even::evenly;
-use super::gather::{Unit, bounds, bounds_of, partitions_of, shares_matches};
-use super::in_order::{Begin, in_order};
+use super::gather::{Unit, bounds, bounds_of, one_turn, partitions_of, shares_matches};
+use super::in_order::{Begin, Bounds, in_order};
 use super::keys::{Entry, Keys, Run};
 use super::parts::{PartsExec, count_parts};
 use crate::rows::single::{self, only_input, usual};
@@ -144,7 +144,7 @@ impl SortSplitsExec {
             false => {
                 let keys = Arc::new(Keys::new(&self.own_keys()?, &input.schema())?);
                 let (input, order) = (input.clone(), self.order.clone());
-                Some(Sort { input, order, keys, whole, context })
+                Some(Sort { input, order, keys, whole, most: None, context })
             }
         };
         Ok(async move {
@@ -205,7 +205,10 @@ impl ExecutionPlan for SortSplitsExec {
     ) -> Result<SendableRecordBatchStream> {
         single::check(self.name(), partition)?;
         let sorted = self.sorted(0, context.clone())?;
-        let rows = async move { sorted.await.map(|sorted| sorted.evenly(0, &context)) };
+        let rows = async move {
+            let held = bounds("sorted rows", &context);
+            sorted.await.map(|sorted| sorted.evenly(0, held, &context))
+        };
         let rows = limited(stream::once(rows).try_flatten().boxed(), self.limit);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }
@@ -217,7 +220,27 @@ struct Sort {
     keys: Arc<Keys>,
     /// Rows whose first `whole` keys are equal are in one part.
     whole: usize,
+    /// For one of several sorts at the same time: the memory that its rows may take. It runs on one thread.
+    most: Option<usize>,
     context: Arc<TaskContext>,
+}
+
+/// The sorted rows of a task, which runs beside others: at most so many bytes in memory. In the result they are behind
+/// `before` others.
+///
+/// # Errors
+/// Those of the input; memory; files.
+pub(super) async fn sorted_beside(
+    input: Arc<dyn ExecutionPlan>,
+    order: LexOrdering,
+    (before, most): (usize, usize),
+    context: &Arc<TaskContext>,
+) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    let keys = Arc::new(Keys::new(order.iter(), &input.schema())?);
+    let (most, context) = (Some(most), context.clone());
+    let held = one_turn("sorted rows", &context);
+    let sort = Sort { input, order, keys, whole: 0, most, context: context.clone() };
+    Ok(sort.sorted().await?.evenly(before, held, &context))
 }
 
 /// Sorted rows.
@@ -241,7 +264,7 @@ impl Sorted {
             Sorted::Parts(parts) => (bounds("sorted rows", context), parts.all(batch_rows, None)),
             Sorted::Stream(rows) => return rows,
             Sorted::Elsewhere(parts) => {
-                let held = bounds_of("sorted rows", &parts, context);
+                let held = of_sorted("sorted rows", &parts, context);
                 let count = parts.output_partitioning().partition_count();
                 (held, (count, partitions_of(parts, context.clone())))
             }
@@ -249,23 +272,34 @@ impl Sorted {
         in_order(count, begin, get_record_batch_memory_size, held)
     }
 
-    /// All rows, in order, in batches of the usual number. In the result they are behind `from` others.
-    pub(super) fn evenly(
+    /// All rows, in order, in batches of the usual number. In the result they are behind `from` others. Parts in memory
+    /// use `held`.
+    fn evenly(
         self,
         from: usize,
+        held: Bounds,
         context: &Arc<TaskContext>,
     ) -> BoxStream<'static, Result<RecordBatch>> {
         let batch_rows = context.session_config().batch_size().max(1);
         let rows = match self {
             Sorted::Parts(parts) => {
                 let (count, begin) = parts.all(batch_rows, Some(from));
-                let held = bounds("sorted rows", context);
                 in_order(count, begin, get_record_batch_memory_size, held)
             }
             other => other.rows(batch_rows, context),
         };
         evenly(rows, from, batch_rows)
     }
+}
+
+/// The bounds of parts that are sorted elsewhere: as many as workers have turns. Others would retain their rows there until
+/// they are read.
+pub(super) fn of_sorted(
+    name: &str,
+    parts: &Arc<dyn ExecutionPlan>,
+    context: &TaskContext,
+) -> Bounds {
+    Bounds { window: 1, ..bounds_of(name, parts, context) }
 }
 
 /// Rows with their keys, sorted.
@@ -306,6 +340,10 @@ impl SortedRuns {
         self.memory.try_grow(bytes + run.bytes())
     }
 
+    fn bytes(&self) -> usize {
+        self.memory.size()
+    }
+
     fn add(&mut self, SortedRun { batches, mut run }: SortedRun) {
         run.number(self.batches.len());
         self.batches.extend(batches);
@@ -317,16 +355,17 @@ impl Sort {
     async fn sorted(self) -> Result<Sorted> {
         let splits = self.input.output_partitioning().partition_count();
         let begin = partitions_of(self.input.clone(), self.context.clone());
-        let begin = runs(begin, Unit::of(&self.context), self.keys.clone());
+        let begin = runs(begin, self.unit(), self.keys.clone());
         let ahead = bounds("sort", &self.context);
         let mut runs = in_order(splits, begin, SortedRun::bytes, ahead);
         let has_files = self.context.runtime_env().disk_manager.tmp_files_enabled();
         let (mut held, mut files) = (SortedRuns::new(&self.context), None);
         while let Some(run) = runs.try_next().await? {
-            if let Err(e) = held.try_grow(&run) {
-                if held.runs.is_empty() || !has_files {
-                    return Err(e);
-                }
+            let grown = held.try_grow(&run);
+            let is_full = grown.is_err() || self.most.is_some_and(|most| held.bytes() > most);
+            if held.runs.is_empty() || !has_files || !is_full {
+                grown?;
+            } else {
                 let files = files.get_or_insert_with(|| self.files());
                 let full = std::mem::replace(&mut held, SortedRuns::new(&self.context));
                 files.write(self.merged(full)).await?;
@@ -344,7 +383,15 @@ impl Sort {
     }
 
     fn files(&self) -> SortedFiles {
-        SortedFiles::new(&self.input.schema(), &self.context)
+        let ahead = if self.most.is_some() { one_turn } else { bounds };
+        SortedFiles::new(&self.input.schema(), ahead, &self.context)
+    }
+
+    /// The rows of a run.
+    fn unit(&self) -> Unit {
+        let unit = Unit::of(&self.context);
+        let bytes = self.most.map_or(unit.bytes, |most| unit.bytes.min(most / 2));
+        Unit { bytes, ..unit }
     }
 
     fn merged(&self, held: SortedRuns) -> Merge {
@@ -540,27 +587,4 @@ fn is_mostly_own(rows: &RecordBatch) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use datafusion::arrow::array::Int64Array;
-    use datafusion::arrow::datatypes::{DataType, Field, Schema};
-
-    #[test]
-    fn rows_that_follow_each_other_are_straight() {
-        assert_eq!(straight(&[]), 0);
-        assert_eq!(straight(&[(3, 7)]), 1);
-        assert_eq!(straight(&[(3, 7), (3, 8), (3, 9), (4, 10)]), 3);
-        assert_eq!(straight(&[(3, 7), (3, 7), (3, 8)]), 1);
-    }
-
-    #[test]
-    fn a_small_slice_of_many_rows_is_not_its_own() {
-        let column: ArrayRef = Arc::new(Int64Array::from(vec![1; 1000]));
-        let field = Field::new("k", DataType::Int64, false);
-        let schema = Arc::new(Schema::new(vec![field]));
-        let Ok(rows) = RecordBatch::try_new(schema, vec![column]) else { panic!("a batch") };
-        assert!(is_mostly_own(&rows));
-        assert!(is_mostly_own(&rows.slice(0, 600)));
-        assert!(!is_mostly_own(&rows.slice(0, 400)));
-    }
-}
+mod tests;

@@ -10,12 +10,12 @@
 
 use super::calls::Calls;
 use super::even::evenly;
-use super::gather::{SPLIT_BYTES, Unit, bounds, bounds_of, memory_of, partitions_of};
+use super::gather::{SPLIT_BYTES, Unit, bounds, memory_of, partitions_of};
 use super::in_order::{Begin, Bounds, in_order};
 use super::once::OnceExec;
 use super::parts::PartsExec;
 use super::replaced;
-use super::sort::{SortSplitsExec, Sorted};
+use super::sort::{SortSplitsExec, Sorted, of_sorted};
 use crate::rows::single::{self, usual};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::internal_datafusion_err;
@@ -145,7 +145,7 @@ impl ExecutionPlan for WindowsExec {
                 Sorted::Elsewhere(parts) if has_parts => {
                     let count = parts.output_partitioning().partition_count();
                     // As many as workers sort, within the memory for what is computed here.
-                    let mut held = bounds_of("windows", &parts, &context);
+                    let mut held = of_sorted("windows", &parts, &context);
                     held.turns = held.turns.min(memory_of(&context) / SPLIT_BYTES);
                     each.of_parts(count, partitions_of(parts, context.clone()), held)
                 }

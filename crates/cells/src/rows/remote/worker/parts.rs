@@ -29,6 +29,7 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt, future};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tessera_exec::error::{Error as ExecError, ErrorReport};
 use tessera_exec::rows::{ROWS_HOLDER_LOST, RowsDone, RowsPart};
 use tessera_planner::error::Class;
@@ -115,6 +116,8 @@ struct KnownBounds {
 pub(super) struct KeptSplits {
     ranges: Mutex<BTreeMap<Splits, Arc<KeptRange>>>,
     bounds: OnceCell<Arc<KnownBounds>>,
+    /// When workers, by their addresses, did not return samples.
+    lost: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl KeptSplits {
@@ -124,6 +127,17 @@ impl KeptSplits {
 
     fn range(&self, splits: Splits) -> Arc<KeptRange> {
         self.lock().entry(splits).or_default().clone()
+    }
+
+    /// True if a worker did not return samples after that time.
+    fn was_lost(&self, address: &str, after: Instant) -> bool {
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.get(address).is_some_and(|at| *at > after)
+    }
+
+    fn note_lost(&self, address: &str) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.insert(address.to_owned(), Instant::now());
     }
 
     /// True if nobody has asked for rows.
@@ -327,14 +341,17 @@ impl TaskRun {
             let sampled = ready.sampled(parts, (holder.from, holder.to)).await?;
             return Ok(sampled.samples().to_vec());
         };
-        let ask = asked(start, ready, holder, None);
-        let mut kept = KeptRows::new(&self.tasks.others, address, ask, SAMPLE_COLUMNS);
-        kept.of = kept.begin().await?;
-        let mut samples = Vec::new();
-        while let Some(batch) = kept.next().await? {
-            samples.extend(samples_of(&batch)?);
+        // Tasks ask one after the other, and each could wait for the same worker until a connection fails.
+        if ready.kept.was_lost(address, self.started) {
+            return Err(lost(address, "it did not return samples of them"));
         }
-        Ok(samples)
+        let ask = asked(start, ready, holder, None);
+        let kept = KeptRows::new(&self.tasks.others, address, ask, SAMPLE_COLUMNS);
+        let samples = kept.samples().await;
+        if samples.as_ref().is_err_and(is_lost) {
+            ready.kept.note_lost(address);
+        }
+        samples
     }
 
     /// Begins to read a part of the rows that a worker keeps, when that worker has computed them.
@@ -350,7 +367,12 @@ impl TaskRun {
             let bounds = bounds.map(|known| &known.bounds);
             let kept = ready.scattered(parts, (holder.from, holder.to), bounds).await?;
             let RowsPart { bytes, before, .. } = of_part(&kept, part);
-            return Ok(Opened { bytes, before, rows: kept.rows(part)? });
+            // A sort counts the buffers of its rows. Those of slices are the rows of many parts.
+            let rows = match parts.order() {
+                Some(_) => kept.apart(part, ready.batch_rows())?,
+                None => kept.rows(part)?,
+            };
+            return Ok(Opened { bytes, before, rows });
         };
         let bounds = bounds.map(|known| known.sent.clone());
         let ask = RowsPartStart { bounds, ..asked(start, ready, holder, Some(start.task)) };
@@ -441,6 +463,15 @@ fn lost(address: &str, reason: &str) -> DataFusionError {
     }))))
 }
 
+/// True for the errors of [`lost`].
+fn is_lost(error: &DataFusionError) -> bool {
+    let DataFusionError::External(error) = error else { return false };
+    match error.downcast_ref::<ExecError>() {
+        Some(ExecError::Reported(report)) => report.code == ROWS_HOLDER_LOST,
+        _ => false,
+    }
+}
+
 /// The rows of a part that another worker keeps.
 struct KeptRows {
     others: Arc<dyn RowsHolders>,
@@ -501,6 +532,16 @@ impl KeptRows {
                 }
             }
         }
+    }
+
+    /// All rows, if they are samples.
+    async fn samples(mut self) -> Result<Vec<Sample>, DataFusionError> {
+        self.of = self.begin().await?;
+        let mut samples = Vec::new();
+        while let Some(batch) = self.next().await? {
+            samples.extend(samples_of(&batch)?);
+        }
+        Ok(samples)
     }
 
     async fn next(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {

@@ -8,12 +8,12 @@
 //! Samples follow from the rows of a split alone, and bounds from the samples of all splits, so whoever asks for them has
 //! the same ones. Parts follow each other as the rows of the result do. Equal keys are in the order of their splits.
 
-use super::super::gather::{Unit, bounds, partitions_of};
+use super::super::gather::{Unit, bounds, memory_of, partitions_of, turns_of};
 use super::super::in_order::{Begin, in_order};
 use super::super::key_bounds::{Bound, KeyBounds};
 use super::super::keys::Keys;
 use super::super::scatter::{Lists, Scatter, Scattered};
-use super::super::sort::SortSplitsExec;
+use super::super::sort::sorted_beside;
 use super::KEPT_SHARE;
 use super::waiting::Waiting;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BinaryArray, UInt32Array, UInt64Array};
@@ -35,13 +35,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Rows between two samples of a small split.
 const STEP: usize = 16;
 
-/// Upper bounds on the samples of a split, and on the bytes of their keys unless there is one. Beyond them every second one
-/// remains.
+/// Upper bounds on the samples of a split, and on the bytes of their keys. Beyond them every second one remains.
 const SAMPLES_MAX: usize = 256;
-const SAMPLE_BYTES_MAX: usize = 64 << 10;
+const SAMPLE_BYTES_MAX: usize = 16 << 10;
+
+/// Of a longer key these first bytes are the sample. As a bound they are before all keys that begin with them.
+const KEY_BYTES_MAX: usize = 4 << 10;
 
 /// Rows whose parts are not known yet may take this part of a worker's memory for rows of a statement.
 const UNKNOWN_SHARE: usize = 2 * KEPT_SHARE;
+
+/// The tasks of a worker may take this part of its memory for rows of a statement for what they sort.
+const SORTING_SHARE: usize = 4;
 
 /// The sort of all splits of an input.
 #[derive(Debug, Clone)]
@@ -168,13 +173,12 @@ impl Sampler {
             let keys = take_record_batch(batch, &rows)?;
             let keys = self.keys.first_of_rows(&keys, self.whole)?;
             for row in 0..rows.len() {
-                let key = keys.bytes(row);
+                let mut key = keys.bytes(row);
+                key.truncate(KEY_BYTES_MAX);
                 self.bytes += key.len();
                 self.picked.push(key);
             }
-            while self.picked.len() > SAMPLES_MAX
-                || (self.bytes > SAMPLE_BYTES_MAX && self.picked.len() > 1)
-            {
+            while self.picked.len() > SAMPLES_MAX || self.bytes > SAMPLE_BYTES_MAX {
                 let mut is_even = false;
                 self.picked.retain(|_| {
                     is_even = !is_even;
@@ -317,8 +321,9 @@ impl SortOfSplits {
         before: usize,
         context: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let sort = SortSplitsExec::new(rows, self.order.clone(), None)?;
-        Ok(sort.sorted(0, context.clone())?.await?.evenly(before, context))
+        // What does not fit goes to files early: a task whose first rows find no memory would fail.
+        let most = memory_of(context) / SORTING_SHARE / turns_of(context).max(1);
+        sorted_beside(rows, self.order.clone(), (before, most), context).await
     }
 }
 
@@ -359,7 +364,7 @@ mod tests {
             assert_eq!(one.len(), 9000_usize.div_ceil(rows), "{column}");
             assert!(one.iter().all(|sample| sample.split == 5 && sample.rows as usize == rows));
             // Those of long keys are fewer.
-            assert_eq!(rows, if column == "n" { 64 } else { 256 }, "{column}");
+            assert_eq!(rows, if column == "n" { 64 } else { 1024 }, "{column}");
         }
         assert!(samples("n", &[0]).is_empty());
         assert_eq!(samples("n", &[1]).len(), 1);
@@ -381,15 +386,35 @@ mod tests {
     fn bounds_are_between_parts_of_the_same_size() {
         // 63 samples of 16 rows: the fourth parts of 1008 rows end before the samples 16, 32 and 48.
         let all = samples("n", &[1000]);
-        let expected: Vec<Bound> = [16, 32, 48].map(|at: usize| (all[at].key.clone(), 5)).into();
+        let bound = |at: usize| (all[at].key.clone(), 5);
+        let expected: Vec<Bound> = vec![bound(16), bound(32), bound(48)];
         assert_eq!(PartBounds::between(all.clone(), 4, 0).0, expected);
         assert!(PartBounds::between(all, 1, 0).0.is_empty());
         assert!(PartBounds::between(Vec::new(), 4, 0).0.is_empty());
         // Equal keys are cut between splits, unless they have to be in one part.
         let equal = |split| vec![Sample { key: vec![7], split, rows: 1 }; 2];
         let equal: Vec<Sample> = (0..3).flat_map(equal).collect();
-        let bound = |split| (vec![7], split);
+        let bound = |split| -> Bound { (vec![7], split) };
         assert_eq!(PartBounds::between(equal.clone(), 4, 0).0, [bound(1), bound(2)]);
         assert_eq!(PartBounds::between(equal, 4, 1).0, [bound(0)]);
+    }
+
+    #[test]
+    fn long_keys_are_cut_to_bounds_before_them() {
+        let text = |last: &str| format!("{}{last}", "a".repeat(2 * KEY_BYTES_MAX));
+        let texts: Vec<String> = vec!["a".into(), text("b"), text("c"), "b".into()];
+        let texts = StringArray::from(texts);
+        let rows = RecordBatch::try_from_iter([("s", Arc::new(texts) as ArrayRef)]).unwrap();
+        let key = PhysicalSortExpr::new_default(col("s", &rows.schema()).unwrap());
+        let keys = Arc::new(Keys::new(&[key], &rows.schema()).unwrap());
+        let mut sampler = Sampler::new(keys.clone(), 0);
+        sampler.see(&[rows.slice(1, 1)]).unwrap();
+        let samples = sampler.samples(5);
+        assert_eq!((samples.len(), samples[0].key.len()), (1, KEY_BYTES_MAX));
+        let bounds = KeyBounds::new(&keys, &[(samples[0].key.clone(), 5)]).unwrap();
+        for split in [0, 5, 9] {
+            let of_rows = keys.first_of_rows(&rows, 0).unwrap();
+            assert_eq!(bounds.parts_of(&of_rows, split).unwrap(), [0, 1, 1, 1]);
+        }
     }
 }

@@ -12,8 +12,8 @@
 //! [`FAN_IN`](crate::rows::scratch::FAN_IN) files at a time: the operators above need memory, too. Its own sort is not
 //! used: it sorts batch by batch, and where rows are narrow the keys of all batches need more memory than it reserves.
 
-use super::super::gather::{bounds, exactly, memory_of};
-use super::super::in_order::in_order;
+use super::super::gather::{exactly, memory_of};
+use super::super::in_order::{Bounds, in_order};
 use super::{Merge, Numbers};
 use datafusion::arrow::compute::SortOptions;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -34,6 +34,9 @@ use std::sync::Arc;
 /// A batch in a file takes at most this part of a statement's memory for rows, or is one row.
 const BATCH_SHARE: usize = 256;
 
+/// The bounds of what is computed ahead, by their name.
+type Ahead = fn(&str, &TaskContext) -> Bounds;
+
 /// Files of sorted rows.
 pub(super) struct SortedFiles {
     context: Arc<TaskContext>,
@@ -41,6 +44,8 @@ pub(super) struct SortedFiles {
     schema: SchemaRef,
     manager: SpillManager,
     files: Vec<SortedSpillFile>,
+    /// What the rows that are written may use.
+    ahead: Ahead,
     /// Rows that were written.
     count: u64,
     /// Rows of the smallest batches.
@@ -49,7 +54,7 @@ pub(super) struct SortedFiles {
 
 impl SortedFiles {
     /// No files yet, of rows with that schema.
-    pub(super) fn new(schema: &Schema, context: &Arc<TaskContext>) -> Self {
+    pub(super) fn new(schema: &Schema, ahead: Ahead, context: &Arc<TaskContext>) -> Self {
         let mut fields: Vec<_> = schema.fields().iter().cloned().collect();
         fields.push(Arc::new(Field::new("__number", DataType::UInt64, false)));
         let schema = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
@@ -58,6 +63,7 @@ impl SortedFiles {
             manager: SpillManager::new(context.runtime_env(), metrics, schema.clone()),
             schema,
             files: Vec::new(),
+            ahead,
             count: 0,
             batch_rows: context.session_config().batch_size().max(1),
             context: context.clone(),
@@ -75,7 +81,7 @@ impl SortedFiles {
         let most = memory_of(&self.context) / BATCH_SHARE / rows.row_bytes;
         self.batch_rows = self.batch_rows.min(most).max(1);
         let (parts, begin) = Arc::new(rows).all(self.batch_rows, None);
-        let ahead = bounds("sorted rows", &self.context);
+        let ahead = (self.ahead)("sorted rows", &self.context);
         let mut rows = in_order(parts, begin, get_record_batch_memory_size, ahead);
         let mut file = self.manager.create_in_progress_file("sorting rows")?;
         let mut max_record_batch_memory = 0;

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use crate::rows::splits::gather::RowsThreads;
-use crate::rows::splits::sort::SortSplitsExec;
+use crate::rows::splits::sort::{SortSplitsExec, sorted_beside};
 use datafusion::arrow::array::{
     ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, UInt64Array,
 };
@@ -115,6 +115,27 @@ async fn rows_in_files_are_sorted_as_those_in_memory() {
                 assert_eq!(sorted, expected, "{count} rows by {key}, {memory} bytes, {fan_in}");
             }
         }
+    }
+}
+
+/// A task that writes files has the rows and the batches of one that does not, wherever they are in the result.
+#[tokio::test]
+async fn tasks_with_little_memory_have_the_same_batches() {
+    let batches = rows(20_000, 20);
+    let by = order(&batches[0], "v", SortOptions::default()).unwrap();
+    let all = concat_batches(&batches[0].schema(), &batches).unwrap();
+    let expected = expected(&all, "v", SortOptions::default());
+    for (before, most) in [(0, 1 << 30), (0, 1 << 17), (300, 1 << 30), (300, 1 << 17), (1024, 1)] {
+        let input = MemorySourceConfig::try_new_exec(&[batches.clone()], all.schema(), None);
+        let config = SessionConfig::new().with_batch_size(BATCH_ROWS);
+        let context = Arc::new(TaskContext::default().with_session_config(config));
+        let rows = sorted_beside(input.unwrap(), by.clone(), (before, most), &context).await;
+        let rows: Vec<RecordBatch> = rows.unwrap().try_collect().await.unwrap();
+        let first = BATCH_ROWS - before % BATCH_ROWS;
+        let starts = std::iter::once(0).chain((first..all.num_rows()).step_by(BATCH_ROWS));
+        let ends = (first..all.num_rows()).step_by(BATCH_ROWS).chain([all.num_rows()]);
+        let slices: Vec<_> = starts.zip(ends).map(|(a, b)| expected.slice(a, b - a)).collect();
+        assert_eq!(rows, slices, "{before} rows before, {most} bytes");
     }
 }
 

@@ -8,7 +8,8 @@ con = duckdb.connect()
 VIEWS = [
     "CREATE VIEW o AS SELECT * FROM (VALUES (1, 10), (2, 20), (0, 7), (NULL, 5), (1, NULL)) v(i, j)",
     "CREATE VIEW q AS SELECT * FROM (VALUES (1, 10), (2, 5), (2, 6), (NULL, 5), (3, NULL)) v(i, j)",
-    "CREATE VIEW wide AS SELECT i::bigint AS i, j::smallint AS j FROM (VALUES (1, 10), (2, 2), (NULL, 5)) v(i, j)",
+    "CREATE VIEW wide AS SELECT i::bigint AS i, j::int AS j FROM (VALUES (1, 10), (2, 2), (NULL, 5)) v(i, j)",
+    "CREATE VIEW narrow AS SELECT i::int AS i, j::int AS j FROM q",
 ]
 for view in VIEWS:
     con.execute(view)
@@ -90,10 +91,10 @@ same("SELECT o.i, o.j, x FROM o, LATERAL (VALUES (o.i), (o.j)) v(x) ORDER BY ALL
 same("SELECT o.i, o.j, (SELECT sum(x) FROM (VALUES (o.i), (o.j), (1)) v(x)) AS s FROM o ORDER BY ALL")
 
 f.note("Integers of another width.")
-same("SELECT w.i FROM wide w WHERE w.i IN (SELECT q.i FROM q WHERE q.i = w.j) ORDER BY ALL")
-same("SELECT w.i, w.i IN (SELECT q.i FROM q WHERE q.j = w.j) AS f, w.i NOT IN (SELECT q.i FROM q WHERE q.i = w.j) AS g FROM wide w ORDER BY ALL")
-same("SELECT w.i FROM wide w WHERE w.i = ANY (SELECT q.i FROM q WHERE q.i = w.j) ORDER BY ALL")
-same("SELECT w.i FROM wide w WHERE w.i NOT IN (SELECT q.j FROM q WHERE q.j = w.j) ORDER BY ALL")
+same("SELECT w.i FROM wide w WHERE w.i IN (SELECT q.i FROM narrow q WHERE q.i = w.j) ORDER BY ALL")
+same("SELECT w.i, w.i IN (SELECT q.i FROM narrow q WHERE q.j = w.j) AS f, w.i NOT IN (SELECT q.i FROM narrow q WHERE q.i = w.j) AS g FROM wide w ORDER BY ALL")
+same("SELECT w.i FROM wide w WHERE w.i = ANY (SELECT q.i FROM narrow q WHERE q.i = w.j) ORDER BY ALL")
+same("SELECT w.i FROM wide w WHERE w.i NOT IN (SELECT q.j FROM narrow q WHERE q.j = w.j) ORDER BY ALL")
 
 f.note("Sets of columns of one name; aggregates of columns outside, with FILTER and DISTINCT; groups.")
 same("SELECT i, j, EXISTS (SELECT q.j FROM q WHERE q.i = o.i INTERSECT SELECT q.j FROM q WHERE q.j < o.j) AS f, EXISTS (SELECT q.j FROM q WHERE q.i = o.i EXCEPT SELECT q.j FROM q WHERE q.j < o.j) AS g FROM o ORDER BY ALL")

@@ -8,7 +8,7 @@
 //!    `wide` plans `SELECT *` of very many columns, which needs none of the steps below.
 //! 2. DataFusion plans the statement with `context` as its provider; `time` turns `'2020'` into its first instant,
 //!    `mixed` casts decimals beside floats; DataFusion's analyser coerces types; `rounded` rounds what casts of decimals
-//!    would cut, `nested` orders lists and structs. `asof` and `counted` build joins that DataFusion does not have.
+//!    would cut, `nested` orders lists and structs. `asof`, `counted` and `dependent` build joins that DataFusion lacks.
 //! 3. `dense` takes the largest parts of the plan that have a dense form (groups, joins on labels, windows over
 //!    filters and projections) and replaces each by a scan of its rows: `time >= …` is evaluated over the labels and is
 //!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. Where the result is tensors (`[lat]`), the items of
@@ -40,6 +40,7 @@ mod cube;
 mod decimals;
 mod dense;
 mod density;
+mod dependent;
 mod elements;
 mod error;
 mod escape;
@@ -276,7 +277,8 @@ fn logical(
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
     let plan = widen::rewrite(rounded::rewrite(time::as_texts(plan)?, state)?)?;
     let plan = singular::rewrite(nested::comparisons(plan, state)?, state)?;
-    elements::rewrite(counted::rewrite(asof::rewrite(plan, state)?, state)?, state)
+    let plan = counted::rewrite(asof::rewrite(plan, state)?, state)?;
+    dependent::rewrite(elements::rewrite(plan, state)?, state)
 }
 
 /// See [`CellPlan::orders`].
@@ -364,14 +366,12 @@ impl Lift<'_> {
         };
         let logical = order::ordered(logical, state).map_err(told)?;
         let logical = maybe::rewrite(logical).and_then(nan::rewrite);
-        let logical = logical.and_then(|plan| membership::rewrite(plan, state));
-        let logical = logical.and_then(window_keys::rewrite);
+        let logical = logical.and_then(|p| window_keys::rewrite(membership::rewrite(p, state)?));
         let logical = logical.and_then(|plan| marks::rewrite(plan, state)).map_err(told)?;
-        let optimized = state.optimize(&logical).map_err(|e| match error::correlated(&logical) {
+        let logical = state.optimize(&logical).map_err(|e| match error::correlated(&logical) {
             Err(refused) if error::is_of_names(&e) => refused,
             _ => told(e),
-        });
-        let logical = optimized?;
+        })?;
         error::remaining(&logical)?;
         Ok((logical, orders))
     }

@@ -79,9 +79,9 @@ fn has_subquery(node: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
-/// What a call returns of the rows of its subquery.
+/// What is asked of the rows of a subquery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+pub(super) enum Kind {
     /// The value of the only row.
     Value,
     /// True if there is a row.
@@ -90,29 +90,31 @@ enum Kind {
     Any,
 }
 
-/// What replaces an expression over rows with this schema; `None` if it is no subquery of this form.
-fn replaced(expr: &Expr, schema: &DFSchema, state: &SessionState) -> Result<Option<Expr>> {
-    let subquery = match expr {
-        Expr::ScalarSubquery(subquery) => subquery,
-        Expr::Exists(exists) => &exists.subquery,
-        Expr::InSubquery(list) => &list.subquery,
-        Expr::SetComparison(comparison) => &comparison.subquery,
-        _ => return Ok(None),
-    };
-    let rows: &LogicalPlan = &subquery.subquery;
-    if rows.any(|node| Ok(matches!(node, LogicalPlan::TableScan(_))))? {
-        return Ok(None);
-    }
-    let (kind, body, negated) = match expr {
+/// A question about the rows of a subquery that an expression asks.
+pub(super) struct Question {
+    pub(super) kind: Kind,
+    pub(super) rows: Arc<LogicalPlan>,
+    /// True if the expression is the opposite of the answer.
+    pub(super) negated: bool,
+}
+
+/// The question of an expression over rows with this schema; `None` if it is none, or if it is one of IN, ANY or ALL
+/// and the subquery uses no column outside.
+pub(super) fn question(expr: &Expr, schema: &DFSchema) -> Result<Option<Question>> {
+    let (kind, rows, negated) = match expr {
+        Expr::ScalarSubquery(subquery) => (Kind::Value, Some(subquery.subquery.clone()), false),
         Expr::Exists(exists) => match membership::row_looked_for(exists) {
             Some((rows, condition)) => (Kind::Any, tested(rows, condition)?, exists.negated),
-            None => (Kind::Exists, Some(members(&subquery.subquery).clone()), exists.negated),
+            None => {
+                let rows = members(&exists.subquery.subquery).clone();
+                (Kind::Exists, Some(rows), exists.negated)
+            }
         },
         Expr::InSubquery(list) => {
-            let equal = compared(&list.expr, Operator::Eq, subquery, schema)?;
-            (Kind::Any, tested(members(&subquery.subquery), equal)?, list.negated)
+            let equal = compared(&list.expr, Operator::Eq, &list.subquery, schema)?;
+            (Kind::Any, tested(members(&list.subquery.subquery), equal)?, list.negated)
         }
-        Expr::SetComparison(SetComparison { expr, op, quantifier, .. }) => {
+        Expr::SetComparison(SetComparison { expr, subquery, op, quantifier }) => {
             let condition = compared(expr, *op, subquery, schema)?;
             // All of them fulfil it if none fulfils the opposite.
             let (condition, negated) = match quantifier {
@@ -121,10 +123,25 @@ fn replaced(expr: &Expr, schema: &DFSchema, state: &SessionState) -> Result<Opti
             };
             (Kind::Any, tested(members(&subquery.subquery), condition)?, negated)
         }
-        _ => (Kind::Value, Some(Arc::clone(&subquery.subquery)), false),
+        _ => return Ok(None),
     };
-    let Some(body) = body else { return Ok(None) };
-    let call = call(kind, &body, schema, state)?;
+    Ok(rows.map(|rows| Question { kind, rows, negated }))
+}
+
+/// What replaces an expression over rows with this schema; `None` if it is no subquery of this form.
+fn replaced(expr: &Expr, schema: &DFSchema, state: &SessionState) -> Result<Option<Expr>> {
+    let rows: &LogicalPlan = match expr {
+        Expr::ScalarSubquery(subquery) => &subquery.subquery,
+        Expr::Exists(exists) => &exists.subquery.subquery,
+        Expr::InSubquery(list) => &list.subquery.subquery,
+        Expr::SetComparison(comparison) => &comparison.subquery.subquery,
+        _ => return Ok(None),
+    };
+    if rows.any(|node| Ok(matches!(node, LogicalPlan::TableScan(_))))? {
+        return Ok(None);
+    }
+    let Some(Question { kind, rows, negated }) = question(expr, schema)? else { return Ok(None) };
+    let call = call(kind, &rows, schema, state)?;
     Ok(call.map(|call| if negated { not(call) } else { call }))
 }
 

@@ -104,6 +104,8 @@ fn lateral(logical: &LogicalPlan) -> Result<(), Error> {
 /// The way to one of the rows that a subquery as a value has.
 const ONE_OF_ROWS: &str = "aggregate it: `(SELECT first_value(b.v ORDER BY b.time DESC) FROM b WHERE b.k = a.k)` is the value of the last row, `max(b.v)` the greatest one";
 
+const VALUE_OUTSIDE: &str = "a subquery as a value that uses a column outside";
+
 /// True if a plan or a part of it is limited.
 fn has_limit(plan: &LogicalPlan) -> bool {
     let is_limited = |node: &LogicalPlan| match node {
@@ -476,14 +478,21 @@ fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
             ),
         });
     }
-    if message.starts_with("In/Exist/SetComparison subquery can only be used in") {
+    let misplaced = [
+        (
+            "In/Exist/SetComparison subquery can only be used in",
+            "EXISTS, IN, ANY or ALL over a subquery",
+        ),
+        ("Correlated scalar subquery can only be used in", VALUE_OUTSIDE),
+        ("Correlated scalar subquery in the GROUP BY", VALUE_OUTSIDE),
+    ];
+    if let Some((_, what)) = misplaced.iter().find(|(start, _)| message.starts_with(start)) {
+        let hint = "name it as an item of a subquery and use the name: `FROM (SELECT *, k IN (SELECT …) AS found FROM a) ORDER BY found`";
         return Some(Error::Cells {
             code: "unsupported",
-            message: "EXISTS, IN, ANY or ALL over a subquery is not supported at this place".into(),
+            message: format!("{what} is not supported at this place"),
             position,
-            hint: Some(
-                "name it as an item and use the name: `SELECT k IN (SELECT …) AS found … ORDER BY found`".into(),
-            ),
+            hint: Some(hint.into()),
         });
     }
     if message.starts_with("Correlated scalar subquery must be aggregated") {

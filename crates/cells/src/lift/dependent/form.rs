@@ -1,0 +1,201 @@
+//! The forms of subqueries of which DataFusion makes the right join.
+//!
+//! It moves conditions with columns outside up to the join, past every operator above them. That keeps the rows where
+//! those operators handle each row, or each group of equal columns, by itself. Its columns must keep their names.
+
+use crate::walk::{Walk, WalkPlan};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Column, DFSchema, JoinType, Result};
+use datafusion::logical_expr::utils::{merge_schema, split_conjunction};
+use datafusion::logical_expr::{
+    Aggregate, BinaryExpr, Cast, Distinct, Expr, FetchType, LogicalPlan, Operator, SkipType,
+};
+
+use super::bind::{Numbers, names_one, subquery_of, uses};
+use super::{is_lateral_taken, taken};
+
+/// Where a subquery stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It is a value.
+    Value,
+    /// Behind EXISTS.
+    Exists,
+    /// Behind IN, ANY or ALL.
+    Member,
+    /// In FROM.
+    Lateral,
+}
+
+/// True for a subquery that DataFusion joins right; `names` are its columns outside.
+pub(super) fn is_simple(
+    plan: &LogicalPlan,
+    place: Place,
+    names: &[String],
+    numbers: &Numbers,
+) -> Result<bool> {
+    let pulled = Form { place, names, numbers }.pulled(plan, true)?;
+    Ok(pulled.is_some_and(|pulled| {
+        let columns = &pulled.columns;
+        let is_twice = |column: &Column| {
+            columns.iter().any(|other| other.name == column.name && other != column)
+        };
+        !columns.iter().any(is_twice)
+    }))
+}
+
+struct Form<'a> {
+    place: Place,
+    names: &'a [String],
+    numbers: &'a Numbers,
+}
+
+/// The conditions that move up.
+struct Pulled {
+    /// The columns inside that they have.
+    columns: Vec<Column>,
+    /// True if each is `column = outside`.
+    are_equal: bool,
+    /// True above an aggregate without GROUP BY.
+    is_one: bool,
+}
+
+impl Form<'_> {
+    /// The conditions of a plan that move up; `None` if they do not, or if that changes the rows. `is_top`: only items
+    /// stand above it.
+    fn pulled(&self, plan: &LogicalPlan, is_top: bool) -> Result<Option<Pulled>> {
+        if !uses(plan, self.names)? {
+            return Ok(Some(Pulled { columns: Vec::new(), are_equal: true, is_one: false }));
+        }
+        if !self.leaves_subqueries(plan)? {
+            return Ok(None);
+        }
+        if let LogicalPlan::Filter(filter) = plan {
+            let Some(below) = self.pulled(&filter.input, false)? else { return Ok(None) };
+            return self.of_condition(&filter.predicate, below);
+        }
+        let mut is_direct = false;
+        plan.each_expr(|expr| {
+            is_direct |= names_one(expr, self.names)?;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        if is_direct {
+            return Ok(None);
+        }
+        match plan {
+            LogicalPlan::Projection(projection) => {
+                let below = self.pulled(&projection.input, is_top)?;
+                Ok(below.filter(|below| are_kept(below, &projection.expr, &projection.schema)))
+            }
+            LogicalPlan::Aggregate(aggregate) => {
+                let below = self.pulled(&aggregate.input, false)?;
+                Ok(below.and_then(|below| self.of_groups(aggregate, below)))
+            }
+            LogicalPlan::Distinct(Distinct::All(input)) => {
+                let below = self.pulled(input, false)?;
+                Ok(below.filter(|below| !below.is_one))
+            }
+            LogicalPlan::Limit(limit) if is_top && self.place == Place::Exists => {
+                let keeps_first = matches!(limit.get_skip_type()?, SkipType::Literal(0))
+                    && matches!(limit.get_fetch_type()?, FetchType::Literal(_));
+                match keeps_first {
+                    true => self.pulled(&limit.input, false),
+                    false => Ok(None),
+                }
+            }
+            LogicalPlan::Join(join) if join.join_type == JoinType::Inner => {
+                if is_lateral_taken(join, self.numbers)? {
+                    return Ok(None);
+                }
+                let left = self.pulled(&join.left, false)?;
+                let right = self.pulled(&join.right, false)?;
+                let (Some(left), Some(right)) = (left, right) else { return Ok(None) };
+                if left.is_one || right.is_one {
+                    return Ok(None);
+                }
+                Ok(Some(Pulled {
+                    columns: left.columns.into_iter().chain(right.columns).collect(),
+                    are_equal: left.are_equal && right.are_equal,
+                    is_one: false,
+                }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// True if no subquery in the expressions of a node needs a column outside, or a join that DataFusion does not make.
+    fn leaves_subqueries(&self, node: &LogicalPlan) -> Result<bool> {
+        let schema = merge_schema(&node.inputs());
+        let mut are_left = true;
+        node.each_expr(|expr| {
+            expr.each(|e| {
+                if let Some(inner) = subquery_of(e) {
+                    are_left &= !uses(&inner.subquery, self.names)?
+                        && taken(e, &schema, self.numbers)?.is_none();
+                }
+                Ok(if are_left { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+            })
+        })?;
+        Ok(are_left)
+    }
+
+    fn of_condition(&self, condition: &Expr, mut below: Pulled) -> Result<Option<Pulled>> {
+        for part in split_conjunction(condition) {
+            if !names_one(part, self.names)? {
+                continue;
+            }
+            if below.is_one {
+                return Ok(None);
+            }
+            below.are_equal &= is_equality(part);
+            let mut columns: Vec<&Column> = part.column_refs().into_iter().collect();
+            columns.sort();
+            for column in columns {
+                if !below.columns.contains(column) {
+                    below.columns.push(column.clone());
+                }
+            }
+        }
+        // HAVING without GROUP BY may leave out the row that is there without rows.
+        Ok(Some(below).filter(|below| !below.is_one || self.place == Place::Value))
+    }
+
+    fn of_groups(&self, aggregate: &Aggregate, below: Pulled) -> Option<Pulled> {
+        let is_one = match aggregate.group_expr.as_slice() {
+            [] => true,
+            [Expr::GroupingSet(_)] => return None,
+            _ => false,
+        };
+        let is_row_known = !is_one || matches!(self.place, Place::Value | Place::Lateral);
+        let is_moved = below.are_equal || aggregate.aggr_expr.is_empty();
+        let exprs = aggregate.group_expr.iter().chain(&aggregate.aggr_expr);
+        let exprs: Vec<Expr> = exprs.cloned().collect();
+        let is_right = is_row_known
+            && is_moved
+            && !below.is_one
+            && are_kept(&below, &exprs, &aggregate.schema);
+        is_right.then_some(Pulled { is_one, ..below })
+    }
+}
+
+/// True if no item has the name of a column of the conditions that it is not.
+fn are_kept(pulled: &Pulled, items: &[Expr], schema: &DFSchema) -> bool {
+    items.iter().zip(schema.fields()).all(|(item, field)| {
+        let is_same = matches!(item, Expr::Column(column) if pulled.columns.contains(column));
+        is_same || pulled.columns.iter().all(|column| column.name != *field.name())
+    })
+}
+
+/// True for `column = outside`, with a cast or without: rows of equal columns fulfil it together.
+fn is_equality(condition: &Expr) -> bool {
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else {
+        return false;
+    };
+    let is_column = |side: &Expr| match side {
+        Expr::Column(_) => true,
+        Expr::Cast(Cast { expr, .. }) => matches!(**expr, Expr::Column(_)),
+        _ => false,
+    };
+    let is_outside = |side: &Expr| side.column_refs().is_empty();
+    (is_column(left) && is_outside(right)) || (is_outside(left) && is_column(right))
+}

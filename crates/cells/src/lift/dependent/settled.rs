@@ -1,0 +1,130 @@
+//! Relations that have the same rows each time they are computed.
+
+use crate::walk::{Walk, WalkPlan};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{JoinType, Result};
+use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
+use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, Volatility, Window};
+
+use super::super::functions::opaque;
+use super::bind::subquery_of;
+
+/// Aggregates of the same value in any order of the rows; sums only of numbers that are not floats.
+const SETTLED: [&str; 9] =
+    ["count", "min", "max", "sum", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor"];
+
+/// Window functions of the same value for rows that are equal in the order.
+const RANKS: [&str; 4] = ["rank", "dense_rank", "percent_rank", "cume_dist"];
+
+/// True if these columns of a plan have the same rows each time.
+pub(super) fn is_settled(plan: &LogicalPlan, columns: &[usize]) -> Result<bool> {
+    let mut is_same = true;
+    plan.each(|node| {
+        is_same &= match node {
+            LogicalPlan::Limit(_) | LogicalPlan::Distinct(Distinct::On(_)) => false,
+            LogicalPlan::Sort(sort) => sort.fetch.is_none(),
+            LogicalPlan::Filter(filter) => are_settled(&filter.predicate, &filter.input),
+            _ => true,
+        };
+        node.each_expr(|expr| {
+            is_same &= !is_volatile(expr)?;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(if is_same { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    })?;
+    Ok(is_same && columns.iter().all(|&at| column(plan, at)))
+}
+
+/// True if a condition over rows of a plan keeps the same rows each time.
+pub(super) fn is_condition_settled(condition: &Expr, input: &LogicalPlan) -> Result<bool> {
+    Ok(!is_volatile(condition)? && are_settled(condition, input))
+}
+
+/// True if an expression has a function with another value at each call.
+fn is_volatile(expr: &Expr) -> Result<bool> {
+    let (mut found, same) = (false, opaque());
+    expr.each(|e| {
+        let Expr::ScalarFunction(call) = e else { return Ok(TreeNodeRecursion::Continue) };
+        if call.func.name() == same.name() {
+            return Ok(TreeNodeRecursion::Jump);
+        }
+        found |= call.func.signature().volatility == Volatility::Volatile;
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+/// True if all columns of an expression are settled.
+fn are_settled(expr: &Expr, input: &LogicalPlan) -> bool {
+    expr.column_refs()
+        .into_iter()
+        .all(|name| input.schema().maybe_index_of_column(name).is_some_and(|at| column(input, at)))
+}
+
+fn column(plan: &LogicalPlan, at: usize) -> bool {
+    match plan {
+        LogicalPlan::TableScan(_) | LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => true,
+        LogicalPlan::Projection(projection) => projection.expr.get(at).is_some_and(|item| {
+            let has_subquery = item.any(|e| Ok(subquery_of(e).is_some())).unwrap_or(true);
+            !has_subquery && are_settled(item, &projection.input)
+        }),
+        LogicalPlan::SubqueryAlias(alias) => column(&alias.input, at),
+        LogicalPlan::Subquery(inner) => column(&inner.subquery, at),
+        LogicalPlan::Filter(filter) => column(&filter.input, at),
+        LogicalPlan::Sort(sort) => column(&sort.input, at),
+        LogicalPlan::Distinct(Distinct::All(input)) => column(input, at),
+        LogicalPlan::Join(join) => {
+            use JoinType::{Full, Inner, Left, LeftAnti, LeftSemi, Right};
+            let lefts = join.left.schema().fields().len();
+            match join.join_type {
+                Inner | Left | Right | Full | LeftSemi | LeftAnti if at < lefts => {
+                    column(&join.left, at)
+                }
+                Inner | Left | Right | Full => column(&join.right, at - lefts),
+                _ => false,
+            }
+        }
+        LogicalPlan::Aggregate(aggregate) => of_group(aggregate, at),
+        LogicalPlan::Window(window) => of_window(window, at),
+        LogicalPlan::Union(union) => union.inputs.iter().all(|input| column(input, at)),
+        LogicalPlan::Unnest(unnest) => {
+            unnest.dependency_indices.get(at).is_some_and(|&from| column(&unnest.input, from))
+        }
+        _ => false,
+    }
+}
+
+fn of_group(aggregate: &Aggregate, at: usize) -> bool {
+    let groups = aggregate.group_expr.as_slice();
+    if matches!(groups, [Expr::GroupingSet(_)]) {
+        return false;
+    }
+    if let Some(group) = groups.get(at) {
+        return are_settled(group, &aggregate.input);
+    }
+    let Some(call) = aggregate.aggr_expr.get(at - groups.len()) else { return false };
+    let Expr::AggregateFunction(AggregateFunction { func, .. }) = unaliased(call) else {
+        return false;
+    };
+    let is_sum_of_floats =
+        func.name() == "sum" && aggregate.schema.field(at).data_type().is_floating();
+    SETTLED.contains(&func.name()) && !is_sum_of_floats && are_settled(call, &aggregate.input)
+}
+
+fn of_window(window: &Window, at: usize) -> bool {
+    let before = window.input.schema().fields().len();
+    if at < before {
+        return column(&window.input, at);
+    }
+    let Some(call) = window.window_expr.get(at - before) else { return false };
+    let Expr::WindowFunction(function) = unaliased(call) else { return false };
+    let WindowFunction { fun, .. } = &**function;
+    RANKS.contains(&fun.name()) && are_settled(call, &window.input)
+}
+
+fn unaliased(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Alias(alias) => unaliased(&alias.expr),
+        other => other,
+    }
+}

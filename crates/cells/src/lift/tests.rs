@@ -13,6 +13,7 @@ use std::fmt::Write;
 
 use crate::walk::{Walk, WalkPlan};
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::logical_expr::LogicalPlan;
 use sqlparser::ast::Query;
 use tessera_planner::config::Config;
 
@@ -131,17 +132,16 @@ fn parts_of_chain(blocks: usize) -> usize {
         write!(sql, ", c{i} AS (SELECT time, v + {i} AS v FROM c{before} WHERE v > {i})").unwrap();
     }
     write!(sql, " SELECT time, v FROM c{blocks}").unwrap();
-    let plan = planned(&sql).unwrap();
     let mut parts = 0;
-    plan.logical
-        .each_of_all(|node| {
-            node.each_expr(|expr| {
-                expr.each(|_| {
-                    parts += 1;
-                    Ok(TreeNodeRecursion::Continue)
-                })
+    let count = |node: &LogicalPlan| {
+        node.each_expr(|expr| {
+            expr.each(|_| {
+                parts += 1;
+                Ok(TreeNodeRecursion::Continue)
             })
         })
+    };
+    tessera_frontend::limits::with_stack(|| planned(&sql).unwrap().logical.each_of_all(count))
         .unwrap();
     parts
 }

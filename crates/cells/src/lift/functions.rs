@@ -28,7 +28,7 @@ mod time_shift;
 mod time_text;
 mod uuid_text;
 
-pub(super) use inner::scalar;
+pub(super) use inner::{hashed_by, scalar};
 
 use std::sync::Arc;
 

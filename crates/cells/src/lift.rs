@@ -29,6 +29,7 @@ mod along;
 pub(crate) mod always;
 mod asof;
 mod attempts;
+mod balanced;
 mod blame;
 mod boxes;
 mod calendars;
@@ -260,10 +261,11 @@ pub(crate) fn plan(
 
 /// The analysed plan of a prepared query.
 fn logical(
-    query: Query,
+    mut query: Query,
     prepared: &names::Prepared,
     state: &SessionState,
 ) -> datafusion::error::Result<LogicalPlan> {
+    balanced::rewrite(&mut query);
     let context = context::Context::new(state, &prepared.tables, &prepared.texts);
     let options = ParserOptions::from(&state.config_options().sql_parser);
     let planner = SqlToRel::new_with_options(&context, options);

@@ -45,15 +45,15 @@ impl Size {
         Self { parts: self.parts.saturating_add(1), depth: self.depth.saturating_add(1) }
     }
 
-    /// True if a condition of this size may go below any projection.
-    pub(crate) fn is_small(self) -> bool {
-        self.parts <= SMALL_MAX
+    /// True if a condition of this size may be one that stays above a projection.
+    pub(crate) fn may_stay(self) -> bool {
+        self.parts > PARTS_MAX / 8 || (self.parts > SMALL_MAX && self.depth > DEPTH_MAX / 2)
     }
 
     /// True if a condition of this size stays above a projection, below which it would have the size `below`.
     pub(crate) fn stays_above(self, below: Self) -> bool {
         let is_large = below.parts > PARTS_MAX || below.depth > DEPTH_MAX;
-        is_large && below.parts > self.parts && !self.is_small()
+        is_large && below.parts > self.parts && self.parts > SMALL_MAX
     }
 }
 
@@ -77,6 +77,8 @@ pub(crate) mod tests {
         assert!(!size(SMALL_MAX + 1, 3).stays_above(size(PARTS_MAX, DEPTH_MAX)));
         assert!(size(SMALL_MAX + 1, 3).stays_above(size(PARTS_MAX + 1, 4)));
         assert!(size(SMALL_MAX + 1, 3).stays_above(size(20, DEPTH_MAX + 1)));
+        assert!(size(PARTS_MAX, 2).may_stay() && size(SMALL_MAX + 1, DEPTH_MAX).may_stay());
+        assert!(!size(2, 1).may_stay() && !size(20, 3).may_stay());
     }
 
     #[test]

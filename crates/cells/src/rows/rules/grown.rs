@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 /// The plan with its projections below a [`GrownExec`], if a filter has a condition that may stay above one.
 pub(super) fn hidden(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    if !plan.any(|node| Ok(may_grow(node)))? {
+    if !plan.any(|node| Ok(has_grown(node)))? {
         return Ok(plan);
     }
     plan.map_up(|node| {
@@ -51,11 +51,11 @@ pub(super) fn shown(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPla
     .map(|t| t.data)
 }
 
-/// True for a filter with a condition that is not small.
-fn may_grow(node: &Arc<dyn ExecutionPlan>) -> bool {
+/// True for a filter with a condition that may stay above a projection.
+fn has_grown(node: &Arc<dyn ExecutionPlan>) -> bool {
     node.downcast_ref::<FilterExec>().is_some_and(|filter| {
         let conditions = split_conjunction(filter.predicate());
-        conditions.into_iter().any(|condition| !size(condition, &|_| Size::COLUMN).is_small())
+        conditions.into_iter().any(|condition| size(condition, &|_| Size::COLUMN).may_stay())
     })
 }
 

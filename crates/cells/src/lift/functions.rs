@@ -197,11 +197,13 @@ enum Operation {
 ///
 /// `//` rounds toward negative infinity; an integer divided by 0 is an error, as with SQL's `/`. `^` of integers wraps
 /// and rejects negative exponents, as in NumPy.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 struct Arithmetic {
     op: Operation,
     signature: Signature,
 }
+
+hashed_by!(Arithmetic, function => function.op);
 
 impl Arithmetic {
     fn new(op: Operation) -> Self {

@@ -6,8 +6,8 @@
 //! c1 AS (SELECT v + 1 AS v FROM c0 WHERE v > 1), c2 AS (SELECT v + 2 AS v FROM c1 WHERE v > 2), …
 //!   v > 50 of the last block is v + 49 > 50 one block below, v + 48 + 49 > 50 two blocks below, …
 //! ```
-//! Each rule of an optimiser copies, names and types all of it at each block. With 50 blocks that was 50 conditions of up
-//! to 50 sums, and seconds of planning. So a condition that would become deep or large stays above the projection.
+//! Each rule of an optimiser copies, names and types all of it at each block. With 50 blocks that was 50 conditions of
+//! up to 50 sums, and seconds of planning. So a condition that would become deep or large stays above the projection.
 
 /// Maximum parts of a condition below a projection that computes what it names.
 const PARTS_MAX: usize = 256;

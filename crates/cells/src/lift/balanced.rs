@@ -3,9 +3,9 @@
 //! ```text
 //! ((a OR b) OR c) OR d   ⇒   (a OR b) OR (c OR d)
 //! ```
-//! The parser nests a chain to the left. DataFusion's analyser asks each OR for the type of all that is on its left, its
-//! simplifier for the hash of it, so that the time for a chain grew with the square of its length. The operands keep their
-//! order, and OR is associative, also with NULL.
+//! The parser nests a chain to the left. DataFusion's analyser asks each OR for the type of all that is on its left,
+//! its simplifier for the hash of it, so that the time for a chain grew with the square of its length. The operands
+//! keep their order, and OR is associative, also with NULL.
 
 use std::ops::ControlFlow;
 

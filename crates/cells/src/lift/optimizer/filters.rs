@@ -21,12 +21,10 @@ pub(super) fn pushed(
     let is_merged = matches!(&*filter.input, LogicalPlan::Filter(_));
     let filter = merged(filter);
     let mut pushed = match divided(&filter) {
-        Divided::Stays => Transformed::no(LogicalPlan::Filter(filter)),
-        Divided::Goes => rule(LogicalPlan::Filter(filter))?,
-        Divided::Both { goes, stays } => {
-            rule(LogicalPlan::Filter(Filter::new(goes, filter.input)))?
-                .update_data(|plan| LogicalPlan::Filter(merged(Filter::new(stays, Arc::new(plan)))))
-        }
+        None => rule(LogicalPlan::Filter(filter))?,
+        Some((None, _)) => Transformed::no(LogicalPlan::Filter(filter)),
+        Some((Some(goes), stays)) => rule(LogicalPlan::Filter(Filter::new(goes, filter.input)))?
+            .update_data(|plan| LogicalPlan::Filter(merged(Filter::new(stays, Arc::new(plan))))),
     };
     pushed.transformed |= is_merged;
     Ok(pushed)
@@ -49,18 +47,12 @@ fn together(first: &Expr, second: &Expr) -> Expr {
     conjunction(all).unwrap_or_else(|| first.clone())
 }
 
-/// Which conditions of a filter go below its input.
-enum Divided {
-    Goes,
-    Stays,
-    Both { goes: Expr, stays: Expr },
-}
-
-fn divided(filter: &Filter) -> Divided {
+/// The conditions of a filter that go below its input, and those that stay above it; `None` if all go.
+fn divided(filter: &Filter) -> Option<(Option<Expr>, Expr)> {
     if is_kept_above(filter) {
-        return Divided::Stays;
+        return Some((None, filter.predicate.clone()));
     }
-    let LogicalPlan::Projection(projection) = &*filter.input else { return Divided::Goes };
+    let LogicalPlan::Projection(projection) = &*filter.input else { return None };
     let items: Vec<Size> =
         projection.expr.iter().map(|item| size(item, &|_| Size::COLUMN)).collect();
     let below = |column: &Column| size_of(column, projection, &items);
@@ -69,11 +61,8 @@ fn divided(filter: &Filter) -> Divided {
             size(condition, &|_| Size::COLUMN).stays_above(size(condition, &below))
         });
     let all = |conditions: Vec<&Expr>| conjunction(conditions.into_iter().cloned());
-    match (all(goes), all(stays)) {
-        (Some(goes), Some(stays)) => Divided::Both { goes, stays },
-        (None, Some(_)) => Divided::Stays,
-        (_, None) => Divided::Goes,
-    }
+    let stays = all(stays)?;
+    Some((all(goes), stays))
 }
 
 /// The size of what computes a column of a projection, whose items have these sizes.
@@ -145,14 +134,14 @@ mod tests {
         let plan = table().project(vec![sum(9).alias("v")]).unwrap();
         let both = col("v").gt(lit(2i64)).and(sum(9).gt(lit(3i64)));
         let above = filter(plan.filter(both).unwrap().build().unwrap());
-        let Divided::Both { goes, stays } = divided(&above) else { unreachable!("{above:?}") };
-        assert_eq!(goes, col("v").gt(lit(2i64)));
+        let (goes, stays) = divided(&above).unwrap();
+        assert_eq!(goes, Some(col("v").gt(lit(2i64))));
         assert_eq!(stays, sum(9).gt(lit(3i64)));
         // Above a column alone, both go.
         let plan = table().project(vec![col("t.v").alias("v")]).unwrap();
         let both = col("v").gt(lit(2i64)).and(sum(99).gt(lit(3i64)));
         let above = filter(plan.filter(both).unwrap().build().unwrap());
-        assert!(matches!(divided(&above), Divided::Goes));
+        assert_eq!(divided(&above), None);
     }
 
     #[test]

@@ -63,7 +63,7 @@ same("SELECT array_to_string(list(i ORDER BY k), ',') AS a, array_to_string(list
 same("SELECT arg_max(s, k) AS a, arg_min(s, k) AS b, max_by(i, x) FILTER (WHERE i > 1) AS c, min_by(s, i + k) AS d, arg_max(s, x) FILTER (WHERE i > 9) AS e FROM t")
 same("SELECT k % 2 AS g, arg_max(i, x) AS a, arg_min(i, s) AS b FROM t WHERE i < 5 GROUP BY g ORDER BY g")
 f.error("SELECT quantile_disc(x, 1.5) FROM t", ".*`percentile_disc` takes a part from 0 to 1")
-f.error("SELECT arg_max(i, k) OVER () FROM t", "unsupported: `arg_max` with OVER")
+f.error("SELECT arg_max(DISTINCT i, k) FROM t", "unsupported: `arg_max` with DISTINCT")
 for depth in (1, 24):
     nested = "arg_max(i, " * depth + "sum(k)" + ")" * depth
     f.error(f"SELECT {nested} FROM t", "plan_error: the argument of an aggregate cannot contain an aggregate")

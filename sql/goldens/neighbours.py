@@ -69,6 +69,12 @@ f.q("rolling(x, 'std', dim_0 => 2, dim_1 => 3, ddof => 1), rolling(x, 'var', dim
 f.error("rolling(x, 'median', dim_0 => 20, dim_1 => 20)", "invalid_argument")
 f.q("SELECT rolling(t2m[lat => 45, lon => 0.5], 'mean', time => 7), rolling(precip[lat => 45, lon => 0.5], 'max', time => 4, center => true) FROM era5",
     da(t2m.sel(lat=45, lon=0.5).rolling(time=7).mean()), da(precip.sel(lat=45, lon=0.5).rolling(time=4, center=True).max()))
+f.note("Long windows: pandas' median and quantile.")
+line = t2m.sel(lat=45, lon=0.5)
+f.q("SELECT rolling(t2m[lat => 45, lon => 0.5], 'median', time => 130, min_periods => 3)[::9], rolling(t2m[lat => 45, lon => 0.5], 'quantile', time => 131, q => 0.25, center => true, min_periods => 70)[::9] FROM era5",
+    T(ma.masked_invalid(line.to_series().rolling(130, min_periods=3).median().values[::9]), ["time"]),
+    T(ma.masked_invalid(line.to_series().rolling(131, center=True, min_periods=70).quantile(0.25).values[::9]), ["time"]))
+f.error("SELECT rolling(t2m, 'median', time => 5000) FROM era5", "invalid_argument")
 f.error("rolling(x, 'mean')", "invalid_argument")
 f.error("rolling(x, 'mean', dim_0 => 0)", "invalid_argument")
 f.error("rolling(x, 'nothing', dim_0 => 2)", "invalid_argument")

@@ -80,6 +80,13 @@ def workloads(context):
             **{k: v for k, v in everywhere(lambda xp, t, i: xp.take(t, i, 0), t, at).items() if k == "jax"},
         },
     )
+    many = context.cells(3e6)
+    z, j = lambda: shuffled((many,)), lambda: (shuffled((many,), 3, "int64") * 31) % many  # noqa: E731
+    yield Workload(
+        "take cells at listed positions", "SELECT take(z, j) AS r FROM z, j",
+        setup=temp("z", shuffled_sql((many,))) + temp("j", f"({shuffled_sql((many,), 3, 'int64')} * 31) % {many}"),
+        held=24.0 * many, limit=Limit("memory", 16.0 * many, 8.0 * many), peers={"numpy": lambda: bound(lambda z, j: np.take(z, j), z(), j())},
+    )
     yield rechunk(context)
 
 

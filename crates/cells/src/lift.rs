@@ -8,7 +8,7 @@
 //!    `wide` plans `SELECT *` of very many columns, which needs none of the steps below.
 //! 2. DataFusion plans the statement with `context` as its provider; `time` turns `'2020'` into its first instant,
 //!    `mixed` casts decimals beside floats; DataFusion's analyser coerces types; `rounded` rounds what casts of decimals
-//!    would cut. `asof` and `counted` build joins that DataFusion does not have.
+//!    would cut, `nested` orders lists and structs. `asof` and `counted` build joins that DataFusion does not have.
 //! 3. `dense` takes the largest parts of the plan that have a dense form (groups, joins on labels, windows over
 //!    filters and projections) and replaces each by a scan of its rows: `time >= …` is evaluated over the labels and is
 //!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. Where the result is tensors (`[lat]`), the items of
@@ -66,6 +66,7 @@ mod mixed;
 mod names;
 mod nan;
 mod negated;
+mod nested;
 mod numbered;
 mod operators;
 mod optimizer;
@@ -81,6 +82,7 @@ mod scan;
 mod series;
 mod shared;
 mod shifts;
+mod singular;
 mod sites;
 mod table;
 mod time;
@@ -127,7 +129,7 @@ pub(crate) use shared::SharedRows;
 use shared::{SharedSource, Taken, Which};
 pub use sites::Sites;
 pub(crate) use table::dtype_of_field;
-pub use table::{Origin, calendar, dtype_of, field};
+pub use table::{ColumnOrigin, calendar, dtype_of, field};
 pub(crate) use unnamed::Unnamed;
 #[cfg(test)]
 pub(crate) use unnamed::ranked;
@@ -187,7 +189,7 @@ pub struct CellPlan {
     /// The parts that stay dense, and the clause that forces rows: sentences for EXPLAIN.
     pub notes: Vec<String>,
     /// For each column that is one of a source, unchanged: where it comes from.
-    pub orders: Vec<Option<Origin>>,
+    pub orders: Vec<Option<ColumnOrigin>>,
     /// The expressions that can fail while rows are computed.
     pub sites: Sites,
 }
@@ -261,26 +263,26 @@ pub(crate) fn plan(
 
 /// The analysed plan of a prepared query.
 fn logical(
-    mut query: Query,
+    query: Query,
     prepared: &names::Prepared,
     state: &SessionState,
 ) -> datafusion::error::Result<LogicalPlan> {
-    balanced::rewrite(&mut query);
     let context = context::Context::new(state, &prepared.tables, &prepared.texts);
     let options = ParserOptions::from(&state.config_options().sql_parser);
     let planner = SqlToRel::new_with_options(&context, options);
-    let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
+    let plan =
+        planner.sql_statement_to_plan(Statement::Query(balanced::rewritten(query).into()))?;
     misplaced::check(&plan)?;
-    let plan = grouping::rewrite(unnested::rewrite(plan)?)?;
-    let plan = time::rewrite(plan, &prepared.texts, state)?;
-    let plan = mixed::rewrite(plan)?;
+    let plan = time::rewrite(grouping::rewrite(unnested::rewrite(plan)?)?, &prepared.texts, state)?;
+    let plan = nested::keys(mixed::rewrite(plan)?)?;
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
     let plan = widen::rewrite(rounded::rewrite(time::as_texts(plan)?, state)?)?;
+    let plan = singular::rewrite(nested::comparisons(plan, state)?, state)?;
     elements::rewrite(counted::rewrite(asof::rewrite(plan, state)?, state)?, state)
 }
 
 /// See [`CellPlan::orders`].
-type Orders = Vec<Option<Origin>>;
+type Orders = Vec<Option<ColumnOrigin>>;
 
 struct Lift<'a> {
     state: &'a SessionState,
@@ -367,11 +369,10 @@ impl Lift<'_> {
         let logical = logical.and_then(|plan| membership::rewrite(plan, state));
         let logical = logical.and_then(window_keys::rewrite);
         let logical = logical.and_then(|plan| marks::rewrite(plan, state)).map_err(told)?;
-        let optimized = state.optimize(&logical).map_err(|e| match error::correlated(&logical) {
+        let logical = state.optimize(&logical).map_err(|e| match error::correlated(&logical) {
             Err(refused) if error::is_of_names(&e) => refused,
             _ => told(e),
-        });
-        let logical = optimized?;
+        })?;
         error::remaining(&logical)?;
         Ok((logical, orders))
     }

@@ -14,7 +14,7 @@ use std::error::Error;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use crate::lift::{Origin, calendar};
+use crate::lift::{ColumnOrigin, calendar};
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{
@@ -199,7 +199,7 @@ pub fn spanned(field: Field, attrs: &Attrs) -> Field {
 }
 
 /// The schema of rows whose columns have these origins: [`spanned`] for each.
-pub fn spanned_rows(schema: &SchemaRef, origins: &[Option<Origin>]) -> SchemaRef {
+pub fn spanned_rows(schema: &SchemaRef, origins: &[Option<ColumnOrigin>]) -> SchemaRef {
     let fields = schema.fields().iter().enumerate().map(|(at, field)| {
         match origins.get(at).and_then(Option::as_ref) {
             Some(origin) => Arc::new(spanned(Field::clone(field), &origin.attrs)),
@@ -304,7 +304,7 @@ pub fn of_intervals(name: &str, intervals: &ArrayRef) -> Result<ArrayRef, SpanEr
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use arrow::array::{Float64Array, Int32Array, IntervalMonthDayNanoArray, StringArray};
+    use arrow::array::{Float64Array, Int32Array, IntervalMonthDayNanoArray};
 
     fn attrs(units: &str, dtype: &str) -> Attrs {
         let text = |value: &str| serde_json::Value::String(value.to_string());
@@ -362,7 +362,7 @@ mod tests {
         assert!(plain(number(), &Attrs::new()));
         assert!(plain(number(), &attrs("hours", "int64")));
         assert!(plain(number(), &attrs("fortnights", "timedelta64[ns]")));
-        let text = Field::new("x", StringArray::from(vec!["a"]).data_type().clone(), true);
+        let text = Field::new("x", DataType::Utf8, true);
         assert!(plain(text, &attrs("hours", "timedelta64[ns]")));
         let interval = DataType::Interval(IntervalUnit::MonthDayNano);
         let schema = Arc::new(Schema::new(vec![Field::new("x", interval, true)]));

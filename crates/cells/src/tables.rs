@@ -19,7 +19,7 @@ pub use places::Registered;
 pub(crate) use places::{Places, StoreRecipe};
 
 use crate::error::Error;
-use crate::rows::{Guarded, RowsState, check_parquet};
+use crate::rows::{Guarded, RowsState};
 use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
@@ -237,7 +237,7 @@ impl RowsState {
                 let all = place.list_all_files(state, &files, "").await?;
                 let checked = |meta: ObjectMeta| {
                     let (files, shown) = (&files, format!("{root}/{}", meta.location));
-                    async move { check_parquet(files, &meta, &shown).await }
+                    async move { self.checked().parquet(files, &meta, &shown).await }
                 };
                 all.try_for_each_concurrent(CHECKS, checked).await?;
             }

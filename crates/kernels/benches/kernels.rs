@@ -11,6 +11,7 @@ use tessera_kernels::contract::{Block, Target, contract, room};
 use tessera_kernels::copy::{Strided, copy_box};
 use tessera_kernels::fused::{OutputFields, Scratch, StridedInput, compile_at};
 use tessera_kernels::scan::{Scan, scan};
+use tessera_kernels::window::{Input, Part, Windows, window};
 use tessera_kernels::{Level, sort};
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::{AxisReduce, ScanKind};
@@ -20,6 +21,7 @@ use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::Region;
 use tessera_planner::scalar::Scalar;
 use tessera_planner::sort::{SortOrder, SortWhat};
+use tessera_planner::window::Frame;
 
 const CELLS: usize = 1 << 20;
 const SIDE: usize = 1 << 10;
@@ -260,5 +262,42 @@ fn product(b: Bencher<'_, '_>, n: usize) {
         let side = |v| Strided { bytes: bytes(v), offset: 0, strides: &strides };
         let to = Target { c: bytes_mut(&mut out), c_row: n, add: false };
         contract(DType::Float64, block, side(&left), side(&right), to, &mut room).unwrap();
+    });
+}
+
+/// Items are multiplications with their additions, of `int64`.
+#[divan::bench(args = [16, 128, 1024])]
+fn product_of_integers(b: Bencher<'_, '_>, n: usize) {
+    // The bits of floats are integers like others.
+    let (left, right, mut out) = (cells(n * n), cells(n * n), vec![0.0; n * n]);
+    let strides = [n as i64, 1];
+    let block = Block { m: n, n, k: n };
+    b.counter(ItemsCount::new(n * n * n)).bench_local(|| {
+        let side = |v| Strided { bytes: bytes(v), offset: 0, strides: &strides };
+        let to = Target { c: bytes_mut(&mut out), c_row: n, add: false };
+        contract(DType::Int64, block, side(&left), side(&right), to, &mut []).unwrap();
+    });
+}
+
+/// Items are windows along the first axis.
+#[divan::bench(args = [7, 91, 1001])]
+fn rolling_median(b: Bencher<'_, '_>, width: i64) {
+    let (data, mut out) = (cells(CELLS), vec![0.0; CELLS]);
+    let shape = [SIDE as u64; 2];
+    let windows = Windows {
+        shape: &shape,
+        axis: 0,
+        frame: Frame { before: width - 1, after: 0 },
+        min_count: 1,
+        len: SIDE as u64,
+        first: 0,
+        level: Level::detect(),
+    };
+    let kind = ReduceKind::Quantile(0.5f64.to_bits());
+    b.counter(ItemsCount::new(CELLS)).bench_local(|| {
+        let parts = [Part { first: 0, bytes: bytes(&data), valid: None, offset: 0 }];
+        let input = Input { parts: &parts, strides: &[SIDE as i64, 1] };
+        let to = bytes_mut(&mut out);
+        window(kind, DType::Float64, windows, input, to, None, &never).unwrap();
     });
 }

@@ -1,7 +1,7 @@
 //! Blocks of matrix products.
 //!
 //! `c[m, n] (+)= a[m, k] @ b[k, n]` for one block, on the caller's thread. Floats use [`gemm`]; small products and
-//! those with vectors use [`small`]; without a fused multiply-add all use faer. Integers wrap.
+//! those with vectors use [`small`]; without a fused multiply-add all use faer. Integers wrap, in [`small`].
 
 mod gemm;
 mod small;
@@ -74,24 +74,17 @@ pub fn contract(
             expected: needed as u64,
         });
     }
-    macro_rules! wrapping {
-        ($t:ident) => {
-            int(block, a, b, to, $t::from_ne_bytes, $t::to_ne_bytes, |x, y, z| {
-                x.wrapping_add(y.wrapping_mul(z))
-            })
-        };
-    }
     match dtype {
         DType::Float64 => float::<f64>(Level::detect(), block, a, b, to, room)?,
         DType::Float32 => float::<f32>(Level::detect(), block, a, b, to, room)?,
-        DType::Int8 => wrapping!(i8),
-        DType::UInt8 => wrapping!(u8),
-        DType::Int16 => wrapping!(i16),
-        DType::UInt16 => wrapping!(u16),
-        DType::Int32 => wrapping!(i32),
-        DType::UInt32 => wrapping!(u32),
-        DType::Int64 => wrapping!(i64),
-        DType::UInt64 => wrapping!(u64),
+        DType::Int8 => wrapping::<i8>(block, a, b, to),
+        DType::UInt8 => wrapping::<u8>(block, a, b, to),
+        DType::Int16 => wrapping::<i16>(block, a, b, to),
+        DType::UInt16 => wrapping::<u16>(block, a, b, to),
+        DType::Int32 => wrapping::<i32>(block, a, b, to),
+        DType::UInt32 => wrapping::<u32>(block, a, b, to),
+        DType::Int64 => wrapping::<i64>(block, a, b, to),
+        DType::UInt64 => wrapping::<u64>(block, a, b, to),
         other => return Err(unsupported("matmul", other)),
     }
     Ok(())
@@ -204,7 +197,7 @@ fn float<T: faer::traits::ComplexField + gemm::Float + small::Real>(
 ) -> Result<(), KernelError> {
     // SAFETY: `holds` proved that every cell of both blocks lies in its memory, aligned for T; the caller guarantees
     // that `c` holds the target's rows.
-    if block.k > 0 && unsafe { small::product::<T>(block, &a, &b, &mut to) } {
+    if block.k > 0 && unsafe { small::product::<T>(level, block, &a, &b, &mut to) } {
         return Ok(());
     }
     if let Some(kernels) = T::kernels(level).filter(|_| block.k > 0) {
@@ -239,34 +232,17 @@ fn float<T: faer::traits::ComplexField + gemm::Float + small::Real>(
     Ok(())
 }
 
-/// Row by row, so that the innermost loop runs along `b` and `c`.
-fn int<T: Copy, const N: usize>(
-    block: Block,
-    a: Strided<'_>,
-    b: Strided<'_>,
-    to: Target<'_>,
-    read: fn([u8; N]) -> T,
-    write: fn(T) -> [u8; N],
-    step: fn(T, T, T) -> T,
-) {
-    let get = |v: &Strided<'_>, i: usize, j: usize| {
-        let at = (v.offset + i as i64 * v.strides[0] + j as i64 * v.strides[1]) as usize * N;
-        let mut bytes = [0; N];
-        bytes.copy_from_slice(&v.bytes[at..at + N]);
-        read(bytes)
-    };
-    for i in 0..block.m {
-        let row = &mut to.c[i * to.c_row * N..(i * to.c_row + block.n) * N];
-        if !to.add {
-            row.fill(0);
-        }
-        for k in 0..block.k {
-            let x = get(&a, i, k);
-            for (j, cell) in row.chunks_exact_mut(N).enumerate() {
-                let mut bytes = [0; N];
-                bytes.copy_from_slice(cell);
-                cell.copy_from_slice(&write(step(read(bytes), x, get(&b, k, j))));
-            }
+#[expect(unsafe_code, reason = "kernels take matrices as pointers and strides")]
+fn wrapping<T: small::Real>(block: Block, a: Strided<'_>, b: Strided<'_>, mut to: Target<'_>) {
+    if block.k > 0 {
+        // SAFETY: `holds` proved that every cell of both blocks lies in its memory, aligned for T; `contract` that `c`
+        // holds the target's rows, aligned.
+        return unsafe { small::wrapping::<T>(block, &a, &b, &mut to) };
+    }
+    if !to.add {
+        let size = size_of::<T>();
+        for row in to.c.chunks_mut(to.c_row * size).take(block.m) {
+            row[..block.n * size].fill(0);
         }
     }
 }
@@ -380,6 +356,59 @@ mod tests {
         let to = Target { c: &mut out, c_row: 200, add: false };
         let refused = contract_with_itself(DType::Float64, (200, 1), side, to, &mut []);
         assert!(matches!(refused, Err(KernelError::Buffer { .. })));
+    }
+
+    macro_rules! wrapping_sums {
+        ($($name:ident $t:ident $dtype:ident)*) => { $(
+            #[test]
+            fn $name() {
+                let mut random = crate::noise(0x9e37_79b9_7f4a_7c15);
+                // With vectors, around panels and strips, and around the number of rows of a panel.
+                let shapes = [
+                    (1, 1, 1), (1, 9, 300), (9, 1, 300), (1, 40, 129), (5, 17, 129), (6, 33, 40), (30, 70, 257), (3, 2, 0),
+                ];
+                for (m, n, k) in shapes {
+                    let mut cells = |n: usize| -> Vec<$t> { (0..n).map(|_| random() as $t).collect() };
+                    let (a, b, before) = (cells(m * k), cells(k * n), cells(m * n));
+                    let bytes =
+                        |v: &[$t]| -> Vec<u8> { v.iter().flat_map(|x| x.to_ne_bytes()).collect() };
+                    let turned = |v: &[$t], rows: usize, columns: usize| -> Vec<$t> {
+                        (0..v.len()).map(|i| v[i % rows * columns + i / rows]).collect()
+                    };
+                    let sums: Vec<$t> = (0..m * n)
+                        .map(|i| {
+                            let product = |l: usize| a[i / n * k + l].wrapping_mul(b[l * n + i % n]);
+                            (0..k).fold(0, |s: $t, l| s.wrapping_add(product(l)))
+                        })
+                        .collect();
+                    let left = [(bytes(&a), [k as i64, 1]), (bytes(&turned(&a, m, k)), [1, m as i64])];
+                    let right = [(bytes(&b), [n as i64, 1]), (bytes(&turned(&b, k, n)), [1, k as i64])];
+                    for (l, r) in left.iter().flat_map(|l| right.iter().map(move |r| (l, r))) {
+                        let side = |bytes, strides| Strided { bytes, offset: 0, strides };
+                        let (l, r) = (side(&l.0, &l.1), side(&r.0, &r.1));
+                        for add in [false, true] {
+                            let mut out = bytes(&before);
+                            let to = Target { c: &mut out, c_row: n, add };
+                            contract(DType::$dtype, Block { m, n, k }, l, r, to, &mut []).unwrap();
+                            let want: Vec<$t> = sums
+                                .iter()
+                                .zip(&before)
+                                .map(|(s, b)| if add { s.wrapping_add(*b) } else { *s })
+                                .collect();
+                            assert_eq!(out, bytes(&want), "{m} {n} {k} {:?} {:?} {add}", l.strides, r.strides);
+                        }
+                    }
+                }
+            }
+        )* };
+    }
+    wrapping_sums! {
+        products_of_int8_are_those_of_loops i8 Int8
+        products_of_int16_are_those_of_loops i16 Int16
+        products_of_uint16_are_those_of_loops u16 UInt16
+        products_of_int32_are_those_of_loops i32 Int32
+        products_of_int64_are_those_of_loops i64 Int64
+        products_of_uint64_are_those_of_loops u64 UInt64
     }
 
     #[test]

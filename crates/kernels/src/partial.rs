@@ -125,6 +125,8 @@ pub(crate) struct Fns {
     pub(crate) lines: Option<LinesFn>,
     /// True if lanes are numbered by the region's tiles instead of from the first cell of a run.
     pub(crate) by_tiles: bool,
+    /// True if the state has positions.
+    pub(crate) has_positions: bool,
     /// A grouped run.
     pub(crate) group: PieceFn,
     /// Folds the lanes into the state and resets them; the piece begins at the run's place in its tile.
@@ -217,8 +219,8 @@ pub(crate) fn pick(kind: ReduceKind, dtype: DType, l: Level) -> Option<(Fns, DTy
         Max | MaxTotal if k == MachineType::F32 => (tailed::<Greatest<f32>>(l), dtype),
         Max | MaxTotal if k == MachineType::F64 => (tailed::<Greatest<f64>>(l), dtype),
         Max | MaxTotal => (all!(k, T => mono::<Greatest<T>>(l)), dtype),
-        // Blocks of contractions add; no program reduces with it.
-        Any | All | Add => return None,
+        // Blocks of contractions add, windows have quantiles; no program reduces with them.
+        Any | All | Add | Quantile(_) => return None,
         Count => (count(l), DType::Bool),
         ArgMin => (all!(k, T => arg::<Lowest, T>(l)), dtype),
         ArgMax => (all!(k, T => arg::<Highest, T>(l)), dtype),

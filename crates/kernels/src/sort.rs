@@ -16,6 +16,7 @@ mod zeros;
 
 pub use blocks::{Pieces, merge_cells};
 pub use key::Key;
+pub(crate) use key::Keyed;
 pub use merge::{Line, Parts, between, merge, neighbours};
 pub use order::Wanted;
 pub use runs::{KeysMut, RunsOut, runs};
@@ -25,10 +26,12 @@ use super::combine::Cell;
 use super::copy::Strided;
 use super::elem::MachineType;
 use super::partial::all;
-use key::Keyed;
 use order::{first_sorted, place};
 use tessera_planner::dtype::DType;
 use tessera_planner::sort::{Quantiles, SortOrder, SortWhat};
+
+/// Cells between two checks for cancellation, unless a line is longer.
+const CANCEL_CELLS: usize = 1 << 14;
 
 /// The lines of a box of cells along an axis, with validity.
 #[derive(Debug, Clone, Copy)]
@@ -221,6 +224,19 @@ impl<'a> Walk<'a> {
     fn line<'k, T: Keyed>(&self, from: i64, keys: &'k mut Vec<T::Key>) -> Content<'k, T::Key> {
         let (mut nan, mut masked) = (0, 0);
         keys.clear();
+        if let Some(dense) = self.input.dense::<T>(from) {
+            // All cells as if they were numbers, which needs no branch; mostly they are.
+            keys.extend(dense.chunks_exact(size_of::<T>()).map(|cell| {
+                let key = T::read(cell, 0).key();
+                nan += usize::from(key.is_none());
+                key.unwrap_or_default()
+            }));
+            if nan == 0 {
+                return Content { keys, nan, masked };
+            }
+            keys.clear();
+            nan = 0;
+        }
         self.input.cells::<T>(from, |_, cell| match cell.map(T::key) {
             Some(Some(key)) => keys.push(key),
             Some(None) => nan += 1,
@@ -231,6 +247,14 @@ impl<'a> Walk<'a> {
 
     /// Writes the cells `[at, at + n)` of a line, as far as `kept` allows.
     fn write<T: Cell>(&mut self, to: usize, at: usize, cells: impl Iterator<Item = (T, bool)>) {
+        if self.steps == 1 && self.out.valid.is_none() {
+            let size = size_of::<T>();
+            let (from, end) = ((to + at) * size, (to + self.out.kept as usize) * size);
+            // More parts may follow than are kept.
+            let places = self.out.value[from.min(end)..end].chunks_exact_mut(size);
+            places.zip(cells).for_each(|(place, (cell, _))| cell.write(place, 0));
+            return;
+        }
         for (i, (cell, valid)) in (at..self.out.kept as usize).zip(cells) {
             let place = to + i * self.steps;
             cell.write(self.out.value, place);
@@ -242,10 +266,9 @@ impl<'a> Walk<'a> {
 
     fn sort<T: Keyed>(mut self, order: SortOrder) -> Result<(), KernelError> {
         let mut keys: Vec<T::Key> = Vec::with_capacity(self.len);
+        let mut unchecked = CANCEL_CELLS;
         for l in 0..self.lines {
-            if (self.cancelled)() {
-                return Err(KernelError::Cancelled);
-            }
+            self.check(&mut unchecked)?;
             let (from, to) = self.start(l);
             let Content { keys, nan, masked } = self.line::<T>(from, &mut keys);
             let kept = (self.out.kept as usize).min(keys.len());
@@ -290,17 +313,42 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn argsort<T: Keyed>(mut self, order: SortOrder) -> Result<(), KernelError> {
-        let mut keys: Vec<(T::Key, u64)> = Vec::with_capacity(self.len);
+    fn argsort<T: Keyed>(self, order: SortOrder) -> Result<(), KernelError> {
+        if size_of::<T>() <= 4 && u32::try_from(self.len).is_ok() {
+            let pair = |k: T::Key, i: usize| (k.wide() << 32) | i as u64;
+            return self.positions::<T, u64>(
+                order,
+                pair,
+                |pair| *pair as u32 as i64,
+                |pairs, n| place(pairs, Wanted::First(n)),
+            );
+        }
+        self.positions::<T, (T::Key, u64)>(
+            order,
+            |k, i| (k, i as u64),
+            |(_, i)| *i as i64,
+            first_sorted,
+        )
+    }
+
+    /// Sorts pairs of keys and positions with `sort`, which has to sort as many as it is told. Positions break ties,
+    /// which makes the sort stable.
+    fn positions<T: Keyed, P>(
+        mut self,
+        order: SortOrder,
+        pair: impl Fn(T::Key, usize) -> P,
+        position: impl Fn(&P) -> i64,
+        sort: impl Fn(&mut [P], usize),
+    ) -> Result<(), KernelError> {
+        let mut pairs: Vec<P> = Vec::with_capacity(self.len);
+        let mut unchecked = CANCEL_CELLS;
         for l in 0..self.lines {
-            if (self.cancelled)() {
-                return Err(KernelError::Cancelled);
-            }
+            self.check(&mut unchecked)?;
             let (from, to) = self.start(l);
             let mut at = 0;
             for part in parts(order) {
                 // Positions of one part at a time: memory for one pair per cell is enough.
-                keys.clear();
+                pairs.clear();
                 self.input.cells::<T>(from, |i, cell| {
                     let key = cell.map(T::equal_key);
                     let here = match (part, key) {
@@ -313,24 +361,37 @@ impl<'a> Walk<'a> {
                         }
                         _ => None,
                     };
-                    keys.extend(here.map(|k| (k, i as u64)));
+                    pairs.extend(here.map(|k| pair(k, i)));
                 });
-                // Positions break ties, which makes the sort stable.
-                first_sorted(&mut keys, (self.out.kept as usize).saturating_sub(at));
-                self.write(to, at, keys.iter().map(|(_, i)| (*i as i64, true)));
-                at += keys.len();
+                sort(&mut pairs, (self.out.kept as usize).saturating_sub(at));
+                self.write(to, at, pairs.iter().map(|p| (position(p), true)));
+                at += pairs.len();
+                if at == self.len {
+                    break;
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Polls for cancellation if as many cells were sorted since the last time.
+    fn check(&self, unchecked: &mut usize) -> Result<(), KernelError> {
+        if *unchecked >= CANCEL_CELLS {
+            *unchecked = 0;
+            if (self.cancelled)() {
+                return Err(KernelError::Cancelled);
+            }
+        }
+        *unchecked += self.len;
         Ok(())
     }
 
     fn quantile<T: Keyed>(mut self, quantiles: &Quantiles) -> Result<(), KernelError> {
         let mut keys: Vec<T::Key> = Vec::with_capacity(self.len);
         let mut ranks: Vec<usize> = Vec::new();
+        let mut unchecked = CANCEL_CELLS;
         for l in 0..self.lines {
-            if (self.cancelled)() {
-                return Err(KernelError::Cancelled);
-            }
+            self.check(&mut unchecked)?;
             let (from, to) = self.start(l);
             let Content { keys, nan, .. } = self.line::<T>(from, &mut keys);
             let n = keys.len();

@@ -17,6 +17,7 @@
 //! it holds for every associative operation.
 
 mod fold;
+mod sorted;
 mod strip;
 
 use super::elem::MachineType;
@@ -170,6 +171,11 @@ pub fn window(
         Any => job.run(&Greatest::<u8>::default()),
         All => job.run(&Every),
         Count => job.run(&Counting),
+        Quantile(q) => match dtype {
+            DType::Float32 => sorted::quantiles::<f32>(job, f64::from_bits(q)),
+            DType::Float64 => sorted::quantiles::<f64>(job, f64::from_bits(q)),
+            _ => Err(unsupported(kind.name(), dtype)),
+        },
         // Means count the cells of each window.
         MeanOf(_) | ArgMin | ArgMax | Add => Err(unsupported(kind.name(), dtype)),
     }
@@ -237,6 +243,21 @@ impl<'a> Job<'a> {
             }
         }
         Ok(Job { w, input, masks, result, out, out_valid, cancelled })
+    }
+
+    /// Returns the part of the input that contains a position, and the elements from its beginning to there.
+    #[inline(always)]
+    fn part(&self, p: i64) -> (&'a Part<'a>, i64) {
+        let parts = self.input.parts;
+        let mut part = &parts[0];
+        for next in &parts[1..] {
+            if next.first as i64 > p {
+                break;
+            }
+            part = next;
+        }
+        let step = self.input.strides[self.w.axis];
+        (part, part.offset + (p - part.first as i64) * step)
     }
 
     fn run<F: Fold>(mut self, fold: &F) -> Result<(), KernelError> {

@@ -164,7 +164,7 @@ impl Builder {
     /// # Errors
     /// [`Error::Axis`], [`Error::Range`] for a position out of range, [`Error::Lists`] for too many positions.
     pub fn take(&mut self, input: NodeId, axis: usize, positions: Arc<[u64]>) -> Result<NodeId> {
-        let mut shape = self.shape(input);
+        let shape = self.shape(input);
         if axis >= shape.len() {
             return Err(Error::Axis {
                 operation: "take".into(),
@@ -179,6 +179,17 @@ impl Builder {
                 expected: format!("below {}", shape[axis]),
             });
         }
+        self.taken(input, axis, positions)
+    }
+
+    /// As [`Builder::take`], of positions that were checked before.
+    pub(crate) fn taken(
+        &mut self,
+        input: NodeId,
+        axis: usize,
+        positions: Arc<[u64]>,
+    ) -> Result<NodeId> {
+        let mut shape = self.shape(input);
         shape[axis] = positions.len() as u64;
         let node = self.node(input);
         let (dtype, nullable) = (node.dtype, node.nullable);
@@ -203,6 +214,7 @@ impl Builder {
         let (dtype, null_in) = (node.dtype, node.nullable);
         let result = kind
             .result(dtype)
+            .filter(|_| !matches!(kind, ReduceKind::Quantile(_)))
             .ok_or_else(|| Error::DTypes { operation: kind.name().into(), dtypes: vec![dtype] })?;
         let mut shape = node.shape.clone();
         let mut grid = node.grid.clone();

@@ -1,9 +1,11 @@
 //! Stored arrays as the planner sees them: names, labels, chunking, and the decoding of raw cells.
 
 mod json;
+mod reads;
 mod texts;
 
 pub use json::{PythonJson, as_float, float, float_word, parse_json};
+pub use reads::Reads;
 pub use texts::Texts;
 
 use crate::dtype::{Calendar, DType};
@@ -60,6 +62,17 @@ impl SourceRef {
         }
         let is_one = axes.all(|(_, len)| len <= 1);
         Lines { bytes, gap: if is_one { 0 } else { row - bytes } }
+    }
+
+    /// Upper bound on the memory for [reads](Reads) of a box of `len` cells besides the box, if the source is
+    /// [plain](SourceRef::plain) and its lines are [read alone](Lines::is_alone).
+    pub fn window(&self, len: &[u64]) -> u64 {
+        // Rows of whole chunks are read straight to their place.
+        let mut rest = self.grid.axes.iter().zip(len).skip(1);
+        match rest.all(|(a, &n)| a.chunk == a.len && n == a.len) {
+            true => 0,
+            false => self.grid.chunk_bytes_max(self.dtype.size()).min(Reads::WINDOW_BYTES),
+        }
     }
 }
 

@@ -178,6 +178,10 @@ fn stage_ns(tiling: &Tiling, stage: &Stage) -> f64 {
         }
         Task::Combine { .. } => n * 3.0,
         Task::Scan { .. } => n * 1.2,
+        // A step passes through the sorted cells of its window.
+        Task::Window { frame, kind: ReduceKind::Quantile(_), .. } => {
+            n * (4.0 + frame.width() as f64 / 8.0)
+        }
         Task::Window { .. } => n * 2.5,
         Task::Sort { axis, what, .. } => n * line(*axis) * sort_ns(*what),
         Task::Runs { runs, .. } => {

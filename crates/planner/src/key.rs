@@ -21,7 +21,7 @@ mod hash;
 
 /// Version of all code that computes cells. Increment it with any change to the bits of a kernel: chunks stored under
 /// the previous version are then no longer found, and a server does not accept workers that have another version.
-pub const KERNELS: u32 = 5;
+pub const KERNELS: u32 = 6;
 
 /// Identity of a stage's output.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -92,14 +92,29 @@ enum From {
     Itself,
 }
 
+/// An access; of positions, of which there may be millions, their hash.
+#[derive(Serialize)]
+enum Reads<'a> {
+    By(&'a Access),
+    Taken { axis: usize, count: usize, positions: [u8; 16] },
+}
+
 fn stage_key(stage: &Stage, below: &[Option<StageKey>]) -> Option<StageKey> {
-    let mut inputs: Vec<(From, u32, &Access)> = Vec::with_capacity(stage.inputs.len());
+    let mut inputs: Vec<(From, u32, Reads<'_>)> = Vec::with_capacity(stage.inputs.len());
     for input in &stage.inputs {
         let from = match below.get(input.from.stage.0 as usize) {
             Some(key) => From::Stage((*key)?.0),
             None => From::Itself,
         };
-        inputs.push((from, input.from.output, &input.access));
+        let reads = match &input.access {
+            Access::Take { axis, positions } => Reads::Taken {
+                axis: *axis,
+                count: positions.len(),
+                positions: hash::of_numbers(positions),
+            },
+            access => Reads::By(access),
+        };
+        inputs.push((from, input.from.output, reads));
     }
     let rest = (&stage.grid, &stage.outputs, inputs);
     match &stage.task {

@@ -217,7 +217,8 @@ pub(crate) fn rebuild(b: &mut Builder, node: &Node, inputs: &[NodeId]) -> Result
         Op::View(v) => b.view(inputs[0], v.clone(), &node.shape),
         Op::Reshape => b.reshape(inputs[0], &node.shape),
         Op::Concat { axis } => b.concat(inputs, *axis),
-        Op::Take { axis, positions } => b.take(inputs[0], *axis, positions.clone()),
+        // `verify` looks at the positions of each graph.
+        Op::Take { axis, positions } => b.taken(inputs[0], *axis, positions.clone()),
         Op::Reduce { kind, axes } => b.reduce(inputs[0], *kind, axes),
         Op::Scan { kind, axis } => b.scan(inputs[0], *kind, *axis),
         Op::Window { axis, frame, kind, min_count } => {

@@ -46,6 +46,9 @@ pub enum ReduceKind {
     ArgMax,
     /// Sum in the element type, integers wrapping: combines the blocks of a contraction. Never masked.
     Add,
+    /// The quantile of a window's cells, linear between two of them; NaN if any cell is NaN. The bits of its probability,
+    /// a `float64` in [0, 1]. The input is a float. Windows alone have it: it has no state that combines.
+    Quantile(u64),
 }
 
 impl ReduceKind {
@@ -60,8 +63,8 @@ impl ReduceKind {
                 d if d.is_float() => d,
                 _ => return None,
             },
-            Mean | MeanOf(_) | Var { .. } if dtype.is_float() => dtype,
-            Mean | MeanOf(_) | Var { .. } => return None,
+            Mean | MeanOf(_) | Var { .. } | Quantile(_) if dtype.is_float() => dtype,
+            Mean | MeanOf(_) | Var { .. } | Quantile(_) => return None,
             Min | Max | MinTotal | MaxTotal => dtype,
             Add if dtype.is_numeric() => dtype,
             Add => return None,
@@ -101,7 +104,7 @@ impl ReduceKind {
             Prod if dtype.is_float() => smallvec![DType::Float64],
             Prod => smallvec![self.result(dtype).unwrap_or(DType::Int64)],
             Var { .. } => smallvec![DType::Int64, DType::Float64, DType::Float64, DType::Float64],
-            Min | Max | MinTotal | MaxTotal | Add => smallvec![dtype],
+            Min | Max | MinTotal | MaxTotal | Add | Quantile(_) => smallvec![dtype],
             Any | All => smallvec![DType::Bool],
             ArgMin | ArgMax => smallvec![dtype, DType::Int64],
             Count => smallvec![DType::Int64],
@@ -138,6 +141,7 @@ impl ReduceKind {
             ArgMin => "argmin",
             ArgMax => "argmax",
             Add => "add",
+            Quantile(_) => "quantile",
         }
     }
 }
@@ -146,6 +150,7 @@ impl fmt::Display for ReduceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ReduceKind::Var { ddof } if *ddof > 0 => write!(f, "var(ddof={ddof})"),
+            ReduceKind::Quantile(bits) => write!(f, "quantile({})", f64::from_bits(*bits)),
             k => f.write_str(k.name()),
         }
     }

@@ -159,7 +159,8 @@ fn reduce(node: &Node, kind: ReduceKind, axes: &[AxisReduce], input: &Node) -> C
         ReduceKind::MeanOf(n) => whole(&input.shape, axes) == Some(n) && !input.nullable,
         _ => true,
     };
-    ensure(known, "the mean is of other cells")
+    ensure(known, "the mean is of other cells")?;
+    ensure(!matches!(kind, ReduceKind::Quantile(_)), "a quantile has no state")
 }
 
 fn window(node: &Node, axis: usize, frame: Frame, kind: ReduceKind, input: &Node) -> Check {

@@ -15,6 +15,7 @@ pub(crate) mod filters;
 mod grib;
 pub(crate) mod hdf5;
 mod netcdf;
+mod nodes;
 mod numbers;
 mod open;
 mod parts;
@@ -148,6 +149,12 @@ pub(crate) struct FileChunks {
 pub(crate) trait ChunkIndex: fmt::Debug + Send + Sync {
     /// The places of `units`, indices of chunks, in that order; `None` for chunks that have no bytes in the file.
     fn find(&self, file: &View<'_>, units: &[Dims]) -> Result<Vec<Option<Place>>, Fault>;
+
+    /// Bytes between a chunk and the next one in row-major order, as far as they are known or can be expected; `None`
+    /// if chunks lie anywhere.
+    fn gap(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A chunk's bytes in its file.
@@ -177,5 +184,9 @@ impl ChunkIndex for Strided {
             Ok(Some(Place { offset, bytes: self.bytes, skipped: 0 }))
         };
         units.iter().map(place).collect()
+    }
+
+    fn gap(&self) -> Option<u64> {
+        self.step.checked_sub(self.bytes)
     }
 }

@@ -16,9 +16,10 @@ use tessera_frontend::walk::walk_mut;
 /// Operands of a chain from which on it becomes a tree.
 const OPERANDS_MIN: usize = 32;
 
-/// Balances the chains of a query.
-pub(super) fn rewrite(query: &mut Query) {
-    let _ = walk_mut(query, &mut Chains);
+/// The query with its chains balanced.
+pub(super) fn rewritten(mut query: Query) -> Query {
+    let _ = walk_mut(&mut query, &mut Chains);
+    query
 }
 
 struct Chains;
@@ -95,11 +96,10 @@ mod tests {
                 (0..operands).map(|i| format!("a = {i} AND b > {i}")).collect();
             let sql = format!("SELECT a FROM t WHERE {}", terms.join(" OR "));
             let statement = tessera_frontend::parse(&sql).unwrap().remove(0).statement;
-            let mut query = match statement {
-                Statement::Query(query) => query,
+            let query = match statement {
+                Statement::Query(query) => rewritten(*query),
                 other => panic!("not a query: {other:?}"),
             };
-            rewrite(&mut query);
             assert_eq!(query.to_string(), sql);
             let block = tessera_frontend::scope::innermost(&query).unwrap();
             assert_eq!(depth(block.selection.as_ref().unwrap()), want, "{operands} operands");

@@ -399,7 +399,7 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
         }
         if EXTREMES.contains(&name.to_ascii_lowercase().as_str()) {
             return Error::Unsupported {
-                construct: format!("`{name}` with OVER, DISTINCT, ORDER BY or a third argument"),
+                construct: format!("`{name}` with DISTINCT, ORDER BY or a third argument"),
                 position,
                 hint: counterparts::hint(&name),
             };

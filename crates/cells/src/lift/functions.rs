@@ -12,6 +12,7 @@ mod discrete;
 mod elementwise;
 mod extract;
 mod extreme;
+mod framed;
 mod hashes;
 mod in_calendar;
 mod inner;
@@ -20,13 +21,16 @@ mod lengths;
 mod mode;
 mod opaque;
 mod percentile;
+mod recomputed;
 mod root;
 mod scaled;
+mod shifted;
 mod sliding;
 mod sum;
 mod time_shift;
 mod time_text;
 mod uuid_text;
+mod value_at;
 
 pub(super) use inner::{hashed_by, scalar};
 
@@ -53,6 +57,7 @@ use date_trunc::DateTruncOf;
 use discrete::Discrete;
 pub(super) use elementwise::{EDGES_MAX, WITHOUT_NAN, is_elementwise, parts};
 use extreme::Extreme;
+use framed::Framed;
 pub(super) use in_calendar::{IN_CALENDAR, InCalendar};
 use joined::Joined;
 use lengths::Length;
@@ -61,6 +66,7 @@ pub(super) use opaque::opaque;
 use percentile::Percentile;
 use root::Ieee;
 pub(super) use scaled::Scales;
+use shifted::Shifted;
 pub(crate) use sliding::MovingSum;
 use sliding::{Mean, Spread};
 use sum::CheckedSum;
@@ -68,6 +74,7 @@ use tessera_frontend::error::Error;
 pub(super) use time_shift::TimeShift;
 pub(super) use time_text::TimeText;
 pub(crate) use uuid_text::uuid_text;
+use value_at::ValueAt;
 
 /// Memory limit from which on joins may use more memory to run faster.
 const PLACES_MIN: u64 = 1 << 30;
@@ -138,16 +145,27 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     ours.extend(hashes::functions());
     ours.extend(scaled::functions());
     ours.extend([extract::function(), uuid_text()]);
+    ours.extend(super::nested::functions());
     for udf in ours {
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }
     aggregates(&mut state)?;
+    for name in ["lag", "lead"] {
+        if let Some(inner) = state.window_functions().get(name).cloned() {
+            state.register_udwf(Arc::new(Shifted::new(inner).into())).map_err(error::plan)?;
+        }
+    }
     Ok(state)
 }
 
 /// Registers Tessera's aggregates.
 fn aggregates(state: &mut SessionState) -> std::result::Result<(), Error> {
-    let new: [AggregateUDF; 2] = [Discrete::new().into(), Mode::new().into()];
+    let new: [AggregateUDF; 4] = [
+        Discrete::new().into(),
+        Mode::new().into(),
+        ValueAt::new(true).into(),
+        ValueAt::new(false).into(),
+    ];
     for udaf in new {
         state.register_udaf(Arc::new(udaf)).map_err(error::plan)?;
     }
@@ -172,6 +190,11 @@ fn aggregates(state: &mut SessionState) -> std::result::Result<(), Error> {
     if let Some(inner) = state.aggregate_functions().get("percentile_cont").cloned() {
         let ours = Arc::new(Percentile::new(inner).into());
         state.register_udaf(ours).map_err(error::plan)?;
+    }
+    for name in framed::NAMES {
+        if let Some(inner) = state.aggregate_functions().get(name).cloned() {
+            state.register_udaf(Arc::new(Framed::new(inner).into())).map_err(error::plan)?;
+        }
     }
     for name in ["min", "max"] {
         if let Some(inner) = state.aggregate_functions().get(name).cloned() {

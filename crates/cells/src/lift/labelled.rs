@@ -25,7 +25,7 @@ use super::along::Along;
 use super::labels::Factors;
 use super::relations::plan_cells_in;
 use super::scan::ScanSource;
-use super::table::{Origin, calendar, dtype_of};
+use super::table::{ColumnOrigin, calendar, dtype_of};
 use super::{CellPlan, Density, Planner, ScanColumn, TensorScan, error, order};
 use tessera_frontend::ast;
 use tessera_frontend::bind::Context;
@@ -284,7 +284,7 @@ fn dense(plan: &CellPlan, columns: &[RowsColumn]) -> Option<Dense> {
                     axis: *axis,
                     labels: coordinate(values, calendar)?,
                     is_source: origin.is_some_and(|of| of.labels.is_some()),
-                    attrs: origin.map(Origin::label_attrs).unwrap_or_default(),
+                    attrs: origin.map(ColumnOrigin::label_attrs).unwrap_or_default(),
                 });
             }
             (RowsColumn::Key(_), ScanColumn::Position { axis, start }) => {
@@ -296,7 +296,7 @@ fn dense(plan: &CellPlan, columns: &[RowsColumn]) -> Option<Dense> {
                     axis: *axis,
                     labels: CoordValues::Int(DType::Int64, (start..start + len).collect()),
                     is_source: origin.is_some_and(|of| of.labels.is_some()),
-                    attrs: origin.map(Origin::label_attrs).unwrap_or_default(),
+                    attrs: origin.map(ColumnOrigin::label_attrs).unwrap_or_default(),
                 });
             }
             (RowsColumn::Value(_), ScanColumn::Cells(root)) => values.push(*root),

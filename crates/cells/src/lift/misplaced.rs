@@ -74,6 +74,10 @@ fn refused(node: &LogicalPlan) -> Option<Error> {
                 ),
             })
         }
+        LogicalPlan::Window(window) if window.window_expr.iter().any(is_grouping) => Some(error(
+            "`grouping` with OVER has no groups: it tells by which keys of GROUP BY a group is one",
+            "write `grouping(x)` without OVER in a block with GROUP BY; it may be an argument or a key: `rank() OVER (PARTITION BY grouping(x) ORDER BY sum(v))`",
+        )),
         // WHERE is checked before, and names stand for the functions of QUALIFY.
         LogicalPlan::Filter(filter) if Call::of(&filter.predicate) == Some(Call::Window) => {
             Some(error(
@@ -83,6 +87,11 @@ fn refused(node: &LogicalPlan) -> Option<Error> {
         }
         _ => None,
     }
+}
+
+fn is_grouping(call: &Expr) -> bool {
+    let is_one = |e: &Expr| matches!(e, Expr::WindowFunction(f) if f.fun.name() == "grouping");
+    call.any(|e| Ok(is_one(e))).unwrap_or(false)
 }
 
 /// A call that reads several rows.

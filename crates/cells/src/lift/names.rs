@@ -17,6 +17,7 @@ mod aliases;
 mod columns;
 mod headings;
 mod items;
+mod key_end;
 mod known;
 mod nested;
 mod numbers;
@@ -48,6 +49,7 @@ use super::error::Call;
 use super::parts::Written;
 use super::table::{CellSource, CellTable, Named};
 use super::{CellRelation, CellTables, Density};
+pub(super) use aggregates::{ARG_MAX, ARG_MIN};
 use columns::Columns;
 pub(super) use items::given_twice;
 use known::Known;
@@ -322,6 +324,7 @@ impl VisitorMut for Relations<'_> {
             return ControlFlow::Break(error);
         }
         items::spell_joins(select);
+        headings::name_casts(select);
         numbers::apart(select);
         for item in &select.projection {
             if let SelectItem::ExprWithAlias { alias, .. } = item {
@@ -351,6 +354,7 @@ impl VisitorMut for Relations<'_> {
         };
         known::keep_names(select, &known);
         let resolved = known::resolve(select, &known);
+        self.mark_end_of_keys(select);
         if let Some(level) = self.scopes.last_mut() {
             level.known = known;
         }

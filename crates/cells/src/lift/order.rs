@@ -34,7 +34,7 @@ pub(super) use rank::{rank_of, rank_of_parts};
 use super::along::Along;
 use super::functions::opaque;
 use super::scan::{ROW, ScanSource};
-use super::table::{CellSource, Origin};
+use super::table::{CellSource, ColumnOrigin};
 
 /// The plan with its rows in dimension order, with the same schema.
 pub(super) fn ordered(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
@@ -51,7 +51,7 @@ pub(super) fn labels(
 }
 
 /// For each column of a plan over tables of cells that is one of these, unchanged by an expression: where it comes from.
-pub(super) fn sources(plan: &LogicalPlan) -> Vec<Option<Origin>> {
+pub(super) fn sources(plan: &LogicalPlan) -> Vec<Option<ColumnOrigin>> {
     let columns = plan.schema().columns().into_iter();
     columns.map(|column| origin::source(plan, &Expr::Column(column))).collect()
 }
@@ -257,12 +257,19 @@ impl Order<'_> {
         let input = self.keyed(Arc::unwrap_or_clone(aggregate.input))?;
         // Order-sensitive aggregates get dimension order.
         let mut input = if is_free { input.plan } else { input.sort() };
-        if matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]) {
+        let has_sets = matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]);
+        if has_sets {
             input = hidden_constants(input, self.state)?;
         }
+        let has_order = have_orders(&aggregate.aggr_expr)?;
         let plan = Aggregate::try_new(Arc::new(input), aggregate.group_expr, aggregate.aggr_expr)?;
         debug_assert_eq!(plan.schema.fields().len(), schema.fields().len());
-        Ok(Keyed { plan: LogicalPlan::Aggregate(plan), keys, is_sorted: false })
+        let mut plan = LogicalPlan::Aggregate(plan);
+        // `array_agg(x ORDER BY k)` sorts the rows. DataFusion takes the groups for sorted then, those without k, too.
+        if has_sets && has_order {
+            plan = hidden_constants(plan, self.state)?;
+        }
+        Ok(Keyed { plan, keys, is_sorted: false })
     }
 
     /// The sort keys of groups: the positions of labels, dimension by dimension, then the other columns.
@@ -375,6 +382,18 @@ fn are_free_of_order(calls: &[Expr]) -> Result<bool> {
     Ok(true)
 }
 
+/// True if an aggregate has an order of its own.
+fn have_orders(calls: &[Expr]) -> Result<bool> {
+    let has_order =
+        |e: &Expr| matches!(e, Expr::AggregateFunction(f) if !f.params.order_by.is_empty());
+    for call in calls {
+        if call.any(|e| Ok(has_order(e)))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// True for a correlated scalar subquery. The optimiser makes it a left join, which has an order of its own.
 fn correlates(expr: &Expr) -> bool {
     let found = expr.any(|e| {
@@ -383,7 +402,7 @@ fn correlates(expr: &Expr) -> bool {
     found.unwrap_or(false)
 }
 
-/// The same columns, hidden from the optimiser's detection of constants.
+/// The same columns, hidden from the optimiser's detection of constants and orders.
 fn hidden_constants(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
     let Some(random) = state.scalar_functions().get("random") else { return Ok(plan) };
     let opaque = opaque();

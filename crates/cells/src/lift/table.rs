@@ -59,14 +59,14 @@ pub(crate) struct Axis {
 
 /// Where a column comes from.
 #[derive(Debug, Clone)]
-pub struct Origin {
+pub struct ColumnOrigin {
     /// The labels of its dimension, in their order; `None` for cells.
     pub labels: Option<ArrayRef>,
     /// The attributes.
     pub attrs: Attrs,
 }
 
-impl Origin {
+impl ColumnOrigin {
     /// The attributes that labels keep where they become those of another tensor.
     pub fn label_attrs(&self) -> Attrs {
         self.labels.as_ref().map(|_| self.attrs.clone()).unwrap_or_default()
@@ -564,7 +564,7 @@ impl Dependence {
 
 impl CellTable {
     /// Where a column comes from; `None` for positions, which are in order anyway.
-    pub(crate) fn origin(&self, column: usize) -> Option<Origin> {
+    pub(crate) fn origin(&self, column: usize) -> Option<ColumnOrigin> {
         let labels = match self.columns.get(column)? {
             Column::Label { values: Along::Values(labels), .. } => Some(labels.clone()),
             Column::Cells { .. } => None,
@@ -573,7 +573,7 @@ impl CellTable {
             }
         };
         let attrs = self.attrs.get(self.schema.field(column).name().as_str());
-        Some(Origin { labels, attrs: attrs.cloned().unwrap_or_default() })
+        Some(ColumnOrigin { labels, attrs: attrs.cloned().unwrap_or_default() })
     }
 
     /// The column that an expression is, if it is one.

@@ -9,13 +9,14 @@
 //! of their own inside of them. The time is that of the clock while a thread computes; a wait for storage or for another
 //! task is none.
 
+use super::Operator;
+use super::operators::Watched;
 use super::run::PhysicalRows;
-use super::{Operator, stop};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
 use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricValue, MetricsSet};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
@@ -62,15 +63,15 @@ pub struct LeftOut {
 /// Measures the rows of a statement.
 #[derive(Debug, Default)]
 pub struct RowsMeasured {
-    /// The plans, with counts at their edges, once they run.
-    plans: Mutex<Vec<Arc<dyn ExecutionPlan>>>,
+    /// The plans, once they run.
+    plans: Mutex<Vec<Watched>>,
     peak: Arc<AtomicU64>,
 }
 
 impl RowsMeasured {
     /// The operators of all plans, with what they did so far; the last one is that of the answer. None before they run.
     pub fn operators(&self) -> Vec<Operator> {
-        self.plans().iter().map(Operator::of).collect()
+        self.plans().iter().map(Watched::operator).collect()
     }
 
     /// The most memory that the operators had reserved at once.
@@ -83,12 +84,12 @@ impl RowsMeasured {
         &self.peak
     }
 
-    /// The plans run.
+    /// The plans run, with counts at their edges.
     pub(super) fn begun(&self, plans: &[Arc<dyn ExecutionPlan>]) {
-        *self.plans() = plans.to_vec();
+        *self.plans() = plans.iter().map(Watched::of).collect();
     }
 
-    fn plans(&self) -> MutexGuard<'_, Vec<Arc<dyn ExecutionPlan>>> {
+    fn plans(&self) -> MutexGuard<'_, Vec<Watched>> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -176,22 +177,18 @@ impl Counts {
         counted.boxed()
     }
 
-    /// What `node` did, whose counts these are.
-    pub(super) fn ran(&self, node: &Arc<dyn ExecutionPlan>) -> OperatorRan {
-        let rows_of_first = || {
-            let first = node.children().into_iter().next();
-            first.and_then(stop::counts).map(|first| first.rows.load(Relaxed))
-        };
-        let metrics = node.metrics();
+    /// What the operator did. `scan` is what DataFusion counts of it.
+    pub(super) fn ran(&self, scan: Option<&ExecutionPlanMetricsSet>) -> OperatorRan {
+        let scan = scan.map(ExecutionPlanMetricsSet::clone_inner);
         OperatorRan {
             rows: self.rows.load(Relaxed),
             batches: self.batches.load(Relaxed),
             busy: Duration::from_nanos(self.nanos.load(Relaxed)),
             bytes_read: self.read.load(Relaxed),
             bytes_spilled: self.spilled.load(Relaxed),
-            table_rows: super::splits::holds_first(node).then(rows_of_first).flatten(),
-            row_groups: metrics.as_ref().and_then(row_groups),
-            files: metrics.as_ref().and_then(|all| pruned(all, "files_ranges_pruned_statistics")),
+            table_rows: None,
+            row_groups: scan.as_ref().and_then(row_groups),
+            files: scan.as_ref().and_then(|all| pruned(all, "files_ranges_pruned_statistics")),
         }
     }
 }
@@ -284,31 +281,70 @@ fn pruned(metrics: &MetricsSet, name: &str) -> Option<LeftOut> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::panic, clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::rows::IsStopped;
+    use crate::rows::stop::measurable;
+    use datafusion::arrow::array::RecordBatchOptions;
+    use datafusion::arrow::datatypes::Schema;
+    use datafusion::physical_plan::empty::EmptyExec;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::thread::sleep;
 
-    fn busy(counts: &Counts) -> u64 {
-        counts.nanos.load(Relaxed) / 1_000_000
+    fn panics() {
+        panic!("of a test");
+    }
+
+    fn busy(counts: &Counts) -> Duration {
+        Duration::from_nanos(counts.nanos.load(Relaxed))
     }
 
     #[test]
     fn time_counts_for_the_innermost_operator() {
         let (outer, inner) = (Arc::new(Counts::default()), Arc::new(Counts::default()));
+        let (short, long) = (Duration::from_millis(20), Duration::from_millis(100));
+        let started = Instant::now();
         outer.within(|| {
-            sleep(Duration::from_millis(20));
+            sleep(short);
             inner.within(|| {
-                sleep(Duration::from_millis(200));
+                sleep(long);
                 spilled(7);
             });
             read(5);
         });
+        let elapsed = started.elapsed();
         // Of no operator.
         read(100);
-        sleep(Duration::from_millis(20));
-        assert!((20..200).contains(&busy(&outer)), "{outer:?}");
-        assert!(busy(&inner) >= 200, "{inner:?}");
+        sleep(short);
+        assert!(busy(&outer) >= short && busy(&inner) >= long, "{outer:?} {inner:?}");
+        // However long the machine lets a thread wait, a moment counts once.
+        assert!(busy(&outer) + busy(&inner) <= elapsed, "{outer:?} {inner:?} {elapsed:?}");
         assert_eq!((outer.read.load(Relaxed), outer.spilled.load(Relaxed)), (5, 0));
         assert_eq!((inner.read.load(Relaxed), inner.spilled.load(Relaxed)), (0, 7));
+    }
+
+    #[test]
+    fn a_panic_leaves_the_operator() {
+        let (outer, inner) = (Arc::new(Counts::default()), Arc::new(Counts::default()));
+        outer.within(|| {
+            assert!(catch_unwind(AssertUnwindSafe(|| inner.within(panics))).is_err());
+            read(5);
+        });
+        assert!(current().is_none());
+        assert_eq!((outer.read.load(Relaxed), inner.read.load(Relaxed)), (5, 0));
+    }
+
+    #[test]
+    fn what_is_measured_retains_no_plan() {
+        let is_stopped: IsStopped = Arc::new(|| false);
+        let empty: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
+        let held = Arc::downgrade(&empty);
+        let measured = RowsMeasured::default();
+        measured.begun(&[measurable(empty, &is_stopped).unwrap()]);
+        assert!(held.upgrade().is_none());
+        let operators = measured.operators();
+        assert_eq!((operators.len(), operators[0].name.as_str()), (1, "EmptyExec"));
+        assert_eq!(operators[0].ran, Some(OperatorRan::default()));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -328,9 +364,8 @@ mod tests {
     async fn rows_and_batches_are_counted() {
         let counts = Arc::new(Counts::default());
         let batch = |rows: usize| -> Result<RecordBatch> {
-            let options = datafusion::arrow::array::RecordBatchOptions::new();
-            let options = options.with_row_count(Some(rows));
-            let schema = Arc::new(datafusion::arrow::datatypes::Schema::empty());
+            let options = RecordBatchOptions::new().with_row_count(Some(rows));
+            let schema = Arc::new(Schema::empty());
             Ok(RecordBatch::try_new_with_options(schema, vec![], &options)?)
         };
         let rows = stream::iter([batch(3), batch(0), batch(4)]).boxed();

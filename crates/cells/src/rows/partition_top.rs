@@ -292,8 +292,8 @@ impl BestKeys {
             RowKeys::Narrow(keys) => best.kept(groups, |i| (u128::from(keys[i]), none), memory),
             RowKeys::Wide(keys) => best.kept(groups, |i| (keys[i], none), memory),
             RowKeys::Bytes(keys) => {
-                let key = |i| keys.row(i).data();
-                best.kept(groups, |i| (u128::from(first_bytes(key(i))), key(i)), memory)
+                let key = |i| (first_bytes(keys.row(i)), keys.row(i));
+                best.kept(groups, key, memory)
             }
         }))
     }

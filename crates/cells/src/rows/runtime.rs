@@ -8,6 +8,7 @@ use super::memory::RowsMemory;
 use super::physical::in_order;
 use super::scratch::RowsScratch;
 use super::splits::RowsThreads;
+use super::thrift::Checked;
 use crate::error::Error;
 use crate::lift::session_state;
 use crate::tables::Places;
@@ -38,6 +39,7 @@ pub struct RowsRuntime {
     storages: Arc<DefaultObjectStoreRegistry>,
     /// How other processes reach the files of these stores.
     pub(super) places: Arc<Places>,
+    checked: Checked,
     /// DataFusion's functions and rules. Each statement clones them.
     functions: OnceLock<SessionState>,
     permits: Arc<Semaphore>,
@@ -63,6 +65,7 @@ impl RowsRuntime {
             store,
             storages: Arc::new(DefaultObjectStoreRegistry::new()),
             places: Arc::default(),
+            checked: Checked::default(),
             functions: OnceLock::new(),
             permits: Arc::new(Semaphore::new(TASKS_MAX)),
             threads,
@@ -186,6 +189,11 @@ impl RowsState {
     /// The registered stores of tables.
     pub(crate) fn places(&self) -> &Arc<Places> {
         &self.runtime.places
+    }
+
+    /// The files of tables that were found valid.
+    pub(crate) fn checked(&self) -> &Checked {
+        &self.runtime.checked
     }
 
     /// The memory limit of the process, in bytes.

@@ -6,6 +6,7 @@
 //! The readers do not contain the plan, so a chain of such rows is planned and run link by link. The task ends with
 //! the statement.
 
+use super::measured::of_operator;
 use super::single::{self, usual};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
@@ -63,9 +64,10 @@ impl SharedTable {
                         || DataFusionError::Internal(format!("{} has no plan", self.name));
                     let plan = self.plan.get().ok_or_else(missing)?.clone();
                     let files = files.clone();
-                    let task = SpawnedTask::spawn(async move {
+                    // Its bytes count for the first reader, whoever traces the tasks of DataFusion.
+                    let task = SpawnedTask::spawn(of_operator(async move {
                         write(plan, &files, context).await.map_err(Arc::new)
-                    });
+                    }));
                     let joined = task.map(|ended| match ended {
                         Ok(made) => made,
                         Err(e) => Err(Arc::new(DataFusionError::ExecutionJoin(Box::new(e)))),

@@ -6,21 +6,64 @@
 
 use datafusion::error::{DataFusionError, Result as Found};
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tessera_storage::source::SourceError;
 pub(super) use tessera_storage::thrift::Compact;
 
 /// Bytes of the first read at a file's end: mostly the whole footer.
 const TAIL_BYTES: u64 = 64 << 10;
 
+/// Upper bound on the versions of files that are remembered.
+const CHECKED_MAX: usize = 1 << 17;
+
+/// The versions of files that were found valid. Statements over the same files need not read the ends of all of them.
+#[derive(Default)]
+pub(crate) struct Checked {
+    hashes: RandomState,
+    versions: Mutex<HashSet<u64>>,
+}
+
+impl Checked {
+    /// Validates a Parquet file, unless this version of it was valid before.
+    ///
+    /// # Errors
+    /// `SourceError::Damaged`; those of the storage.
+    pub(crate) async fn parquet(
+        &self,
+        store: &dyn ObjectStore,
+        meta: &ObjectMeta,
+        shown: &str,
+    ) -> Found<()> {
+        let version = self.version(meta, shown);
+        if version.is_some_and(|version| self.versions().contains(&version)) {
+            return Ok(());
+        }
+        check_parquet(store, meta, shown).await?;
+        if let Some(version) = version {
+            let mut versions = self.versions();
+            if versions.len() >= CHECKED_MAX {
+                versions.clear();
+            }
+            versions.insert(version);
+        }
+        Ok(())
+    }
+
+    /// The file in its version; `None` if its storage reports none. Time and size alone may stay the same.
+    fn version(&self, meta: &ObjectMeta, shown: &str) -> Option<u64> {
+        let tag = meta.e_tag.as_deref()?;
+        Some(self.hashes.hash_one((shown, tag, meta.size, meta.last_modified)))
+    }
+
+    fn versions(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Validates a Parquet file.
-///
-/// # Errors
-/// `SourceError::Damaged`; those of the storage.
-pub(crate) async fn check_parquet(
-    store: &dyn ObjectStore,
-    meta: &ObjectMeta,
-    shown: &str,
-) -> Found<()> {
+async fn check_parquet(store: &dyn ObjectStore, meta: &ObjectMeta, shown: &str) -> Found<()> {
     let damaged = |reason: &str| {
         let (path, reason) = (shown.to_string(), reason.to_string());
         DataFusionError::External(Box::new(SourceError::Damaged { path, reason }))
@@ -63,9 +106,45 @@ pub(crate) async fn check_parquet(
         (length > 0 && end <= size).then_some(at..end)
     });
     let within: Vec<_> = within.collect();
+    if within.is_empty() {
+        return Ok(());
+    }
     for index in store.get_ranges(at, &within).await? {
         let walked = Compact::new(&index).structure(&mut |_, _| {});
         walked.map_err(|reason| damaged(&format!("an offset index: {reason}")))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use object_store::memory::InMemory;
+    use object_store::path::Path;
+
+    #[tokio::test]
+    async fn a_version_is_checked_once() {
+        let (store, at, checked) = (InMemory::new(), Path::from("t.parquet"), Checked::default());
+        // The end of an encrypted file, which the reader reports.
+        store.put(&at, b"PAR1\0\0\0\0PARE".to_vec().into()).await.unwrap();
+        let meta = store.head(&at).await.unwrap();
+        assert!(meta.e_tag.is_some());
+        checked.parquet(&store, &meta, "m/t.parquet").await.unwrap();
+        store.delete(&at).await.unwrap();
+        checked.parquet(&store, &meta, "m/t.parquet").await.unwrap();
+        // Another file, another version, and one that its storage does not tell are read.
+        assert!(checked.parquet(&store, &meta, "m/u.parquet").await.is_err());
+        let other = ObjectMeta { e_tag: Some("other".into()), ..meta.clone() };
+        assert!(checked.parquet(&store, &other, "m/t.parquet").await.is_err());
+        let unknown = ObjectMeta { e_tag: None, ..meta };
+        assert!(checked.parquet(&store, &unknown, "m/t.parquet").await.is_err());
+        // A damaged file stays one.
+        store.put(&at, b"PAR1\xff\xff\xff\x7fPAR1".to_vec().into()).await.unwrap();
+        let meta = store.head(&at).await.unwrap();
+        for _ in 0..2 {
+            let error = checked.parquet(&store, &meta, "m/t.parquet").await.unwrap_err();
+            assert!(error.to_string().contains("footer would have 2147483647 bytes"), "{error}");
+        }
+    }
 }

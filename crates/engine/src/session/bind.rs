@@ -20,7 +20,7 @@ use sqlparser::ast::Query;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use tessera_cells::lift::{CellPlan, Density, Origin, Planner};
+use tessera_cells::lift::{CellPlan, ColumnOrigin, Density, Planner};
 use tessera_cells::rows::Batches;
 use tessera_cells::rows::assemble::{Assemble, Assembled, Role};
 use tessera_exec::chunk::{Chunk, dense};
@@ -262,10 +262,10 @@ impl Session {
         let plan = CellPlan::of(rows).map_err(Error::stage)?;
         let planned = PlannedCells::of_island(binding, plan.clone());
         let measured = Measured::default();
-        let (mut operators, started) = (None, Instant::now());
+        let mut operators = None;
         let run = async {
             let mut cells = self.physical_cells(planned, &measured, statement).await?;
-            operators = binding.measures.then(|| cells.rows.measure());
+            let measuring = binding.measures.then(|| (cells.rows.measure(), Instant::now()));
             let Batches { schema, rows: mut batches } =
                 self.stream_cells(cells, &binding.stop, statement).await?;
             let roles: Vec<Role> = rows
@@ -288,6 +288,8 @@ impl Session {
                 assemble.push(&batch.map_err(rows_error)?).map_err(Error::stage)?;
             }
             drop(batches);
+            operators = measuring
+                .map(|(rows, started)| OperatorsRan::of(&rows, started.elapsed().as_secs_f64()));
             let target = binding.config.chunk_bytes_target;
             assemble.finish(target, &|| statement.is_cancelled()).map_err(Error::stage)
         };
@@ -296,8 +298,6 @@ impl Session {
             () = statement.cancelled() => return Err(Error::Cancelled),
             assembled = run => assembled?,
         };
-        let seconds = started.elapsed().as_secs_f64();
-        let operators = operators.map(|operators| OperatorsRan::of(&operators, seconds));
         binding.ran.push(rows_of_island(&plan, &measured, operators));
         let sources = &mut binding.opener.sources;
         Ok(Done::Dataset(Arc::new(dataset(assembled, rows, &plan.orders, sources))))
@@ -346,7 +346,7 @@ fn counted(field: &arrow::datatypes::Field) -> Option<Calendar> {
 fn dataset(
     assembled: Assembled,
     rows: &RowsToTensor,
-    origins: &[Option<Origin>],
+    origins: &[Option<ColumnOrigin>],
     sources: &mut Sources,
 ) -> Dataset {
     let mut names = Vec::new();
@@ -356,7 +356,7 @@ fn dataset(
             RowsColumn::Key(name) => {
                 dims.push(name.clone());
                 let origin = origins.get(at).and_then(Option::as_ref);
-                attrs.push(origin.map(Origin::label_attrs).unwrap_or_default());
+                attrs.push(origin.map(ColumnOrigin::label_attrs).unwrap_or_default());
             }
             RowsColumn::Value(name) => names.push(name.clone()),
         }

@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_cells::Error as CellsError;
-use tessera_cells::lift::{CellPlan, Origin, TensorScan};
+use tessera_cells::lift::{CellPlan, ColumnOrigin, TensorScan};
 use tessera_cells::rows::{
     Batches, BoxError, IsStopped, PhysicalRows, Piece, PieceSink, RowsState, RunTensor,
 };
@@ -120,7 +120,7 @@ impl Session {
     pub(super) async fn rows_of_cells(
         &self,
         cells: PhysicalCells,
-        origins: &[Option<Origin>],
+        origins: &[Option<ColumnOrigin>],
         stop: &Stop,
         statement: &Handle,
     ) -> Result<Answer, Error> {

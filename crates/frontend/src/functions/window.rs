@@ -6,7 +6,7 @@ use sqlparser::ast::Expr;
 use sqlparser::tokenizer::Span;
 use tessera_planner::catalog::{Coord, CoordValues, NAT, NoLabels, Unreadable};
 use tessera_planner::dtype::DType;
-use tessera_planner::ir::{AxisReduce, Groups, MapOp, NodeId};
+use tessera_planner::ir::{AxisReduce, ConstArray, Groups, MapOp, NodeId};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::cells;
@@ -30,7 +30,8 @@ pub(super) const ROWS: &[Row] = &[
          'all', 'median', 'quantile' with `q`) of the n cells that end at each cell, or lie around \
          it with `center` (n // 2 of them before it). Along times at equal distances n may be a duration such \
          as '30 days', which means the cells of that time. The window of several dimensions is \
-         a box. 'median', 'quantile', and 'var' and 'std' of boxes, take windows of at most 128 cells.",
+         a box. 'median' and 'quantile' take windows of at most 4096 cells, and of boxes of at most 128, as 'var' and 'std' \
+         of boxes do.",
     )
     .dtypes("as the reduction")
     .missing(
@@ -189,10 +190,14 @@ fn rolling(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         {
             moving(l, x, kind, &frames, min_count, a.span)?
         }
-        _ if size > STACK_MAX => {
-            let reason = format!("makes windows of {size} cells; here they may have {STACK_MAX}");
-            return fail(a.invalid("a dimension", reason), a.span);
+        Operation::Quantile(q) if frames.len() == 1 && size <= SORTED_MAX => {
+            let (axis, frame) = frames[0];
+            let kind = ReduceKind::Quantile(q.to_bits());
+            l.b.window(x, axis, frame, kind, min_count).at(a.span)?
         }
+        Operation::Quantile(_) if frames.len() == 1 => return too_long(a, size, SORTED_MAX),
+        _ if size > STACK_MAX => return too_long(a, size, STACK_MAX),
+
         how => side_by_side(l, x, how, &frames, min_count, a.span)?,
     };
     let dims = t.dims.iter().map(|d| Dim { group: None, ..d.clone() }).collect();
@@ -234,12 +239,22 @@ fn moving(
         }
         Ok::<NodeId, Error>(node)
     };
-    // Unmasked cells, counted along the first dimension and summed along the others.
-    let (axis, frame) = frames[0];
-    let mut count = l.b.window(x, axis, frame, ReduceKind::Count, 0).at(span)?;
-    for &(axis, frame) in &frames[1..] {
-        count = l.b.window(count, axis, frame, ReduceKind::Sum, 0).at(span)?;
-    }
+    let count = match kind {
+        Reduction::Count => None,
+        _ => counts(l, x, frames, span)?,
+    };
+    let count = match count {
+        Some(count) => count,
+        None => {
+            // Unmasked cells, counted along the first dimension and summed along the others.
+            let (axis, frame) = frames[0];
+            let mut count = l.b.window(x, axis, frame, ReduceKind::Count, 0).at(span)?;
+            for &(axis, frame) in &frames[1..] {
+                count = l.b.window(count, axis, frame, ReduceKind::Sum, 0).at(span)?;
+            }
+            count
+        }
+    };
     let value = match kind {
         Reduction::Count => count,
         Reduction::Mean => {
@@ -264,6 +279,46 @@ fn moving(
     let enough = l.b.map(ScalarOp::Ge, &[count, least]).at(span)?;
     l.b.map_op(MapOp::Mask, &[value, enough]).at(span)
 }
+
+/// Maximum length of a dimension whose numbers of cells stand in the plan.
+const COUNTS_MAX: u64 = 1 << 16;
+
+/// Number of cells in the window around each cell, if none of them can be masked: the product of those along each
+/// dimension, which repeat along the others.
+fn counts(
+    l: &mut Lowerer<'_, '_>,
+    x: NodeId,
+    frames: &[(usize, Frame)],
+    span: Span,
+) -> Result<Option<NodeId>, Error> {
+    let shape = l.b.shape(x);
+    if l.b.node(x).nullable || frames.iter().any(|&(axis, _)| shape[axis] > COUNTS_MAX) {
+        return Ok(None);
+    }
+    let mut product: Option<NodeId> = None;
+    for &(axis, frame) in frames {
+        let len = shape[axis];
+        let frame = frame.clipped(len);
+        let of: Vec<i64> = (0..len).map(|i| frame.count(i, len) as i64).collect();
+        let mut along = vec![1; shape.len()];
+        along[axis] = len;
+        let of = ConstArray { shape: along.as_slice().into(), ..ConstArray::from_i64(&of) };
+        let node = l.b.array(of).at(span)?;
+        product = match product {
+            Some(others) => Some(l.b.map(ScalarOp::Mul, &[others, node]).at(span)?),
+            None => Some(node),
+        };
+    }
+    Ok(product)
+}
+
+fn too_long<T>(a: &Bound<'_>, size: u64, most: u64) -> Result<T, Error> {
+    let reason = format!("makes windows of {size} cells; here they may have {most}");
+    fail(a.invalid("a dimension", reason), a.span)
+}
+
+/// Maximum cells of a window along one dimension that are kept sorted: a step takes time that grows with them.
+const SORTED_MAX: u64 = 4096;
 
 /// Maximum cells of a window whose cells are stacked along a new axis.
 const STACK_MAX: u64 = 128;
@@ -293,8 +348,8 @@ fn divided(
     if chunks == own { Ok(x) } else { l.b.rechunk(x, &chunks).at(span) }
 }
 
-/// Stacks the cells of each window along a new axis, for reductions without a sliding form (quantiles, and variances of
-/// boxes).
+/// Stacks the cells of each window along a new axis, for reductions without a sliding form (quantiles and variances
+/// of boxes).
 fn side_by_side(
     l: &mut Lowerer<'_, '_>,
     x: NodeId,

@@ -18,6 +18,43 @@ use super::{At, Lowerer, fail, types};
 use crate::error::{Error, Position};
 use crate::island::{Done, VALUES_MAX, Work};
 
+/// The cells of a tensor in row-major order.
+pub(crate) enum Known {
+    /// Computed from literals and labels; `None` for masked ones.
+    Cells(Rc<Vec<Option<Scalar>>>),
+    /// Computed by an island.
+    Array(ConstArray),
+}
+
+impl Known {
+    /// The cells, `None` for masked ones.
+    pub(crate) fn cells(self) -> Rc<Vec<Option<Scalar>>> {
+        match self {
+            Known::Cells(cells) => cells,
+            Known::Array(array) => Rc::new((0..array.len()).map(|i| array.get(i)).collect()),
+        }
+    }
+
+    /// The positions along an axis of `length` cells that the cells of an `int64` array are; negative ones count from
+    /// its end. `None` for other cells, and if a cell is masked or no position.
+    pub(crate) fn positions(&self, length: u64) -> Option<Vec<u64>> {
+        let Known::Array(array) = self else { return None };
+        if array.dtype != DType::Int64 || array.valid.is_some() {
+            return None;
+        }
+        let end = i64::try_from(length).ok()?;
+        let mut are_inside = true;
+        let positions = array.bytes.as_chunks::<8>().0.iter().map(|bytes| {
+            let index = i64::from_le_bytes(*bytes);
+            let at = index.wrapping_add(if index < 0 { end } else { 0 }) as u64;
+            are_inside &= at < length;
+            at
+        });
+        let positions: Vec<u64> = positions.collect();
+        are_inside.then_some(positions)
+    }
+}
+
 impl Lowerer<'_, '_> {
     /// The cells of a tensor in row-major order, `None` for masked ones: computed here from literals and labels, or
     /// by an island. `what` describes their purpose.
@@ -27,8 +64,13 @@ impl Lowerer<'_, '_> {
         what: &str,
         span: Span,
     ) -> Result<Rc<Vec<Option<Scalar>>>, Error> {
+        self.known(t, what, span).map(Known::cells)
+    }
+
+    /// As [`Lowerer::cells`], as they were computed.
+    pub(crate) fn known(&mut self, t: &Tensor, what: &str, span: Span) -> Result<Known, Error> {
         if let Some(known) = evaluate(&self.b.graph, t.node) {
-            return Ok(known);
+            return Ok(Known::Cells(known));
         }
         let shape = self.b.shape(t.node);
         if cells(&shape).is_none_or(|n| n > VALUES_MAX) {
@@ -41,7 +83,7 @@ impl Lowerer<'_, '_> {
         }
         let work = Work::Values(self.rooted(&[t.node]));
         match self.island(work, || format!("cells of {what}"), span)? {
-            Done::Values(array) => Ok(Rc::new((0..array.len()).map(|i| array.get(i)).collect())),
+            Done::Values(array) => Ok(Known::Array(array)),
             _ => other(span),
         }
     }

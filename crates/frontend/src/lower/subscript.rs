@@ -322,7 +322,12 @@ impl Lowerer<'_, '_> {
         if dtype == DType::Bool {
             self.mask_along(tensor.clone(), &base.dims[axis..=axis], &[length], span)?;
         }
-        let cells = self.cells(&tensor, "a subscript", span)?;
+        let known = self.known(&tensor, "a subscript", span)?;
+        // There may be millions: no scalar for each.
+        if let Some(positions) = known.positions(length).filter(|_| !shape.is_empty()) {
+            return Ok(Pick::Take(positions, shape, index_dims(base, axis, &tensor)));
+        }
+        let cells = known.cells();
         let mut positions = Vec::with_capacity(cells.len());
         for (at, cell) in cells.iter().enumerate() {
             match cell {

@@ -165,7 +165,7 @@ fn identity(kind: ReduceKind, dtype: DType, fields: usize) -> SmallVec<[[u8; 8];
         _ => all!(k, T => bytes(<T as Elem>::top())),
     };
     let value = match kind {
-        Sum | Mean | MeanOf(_) | Var { .. } | Count | Any | Add => bytes(0u64),
+        Sum | Mean | MeanOf(_) | Var { .. } | Count | Any | Add | Quantile(_) => bytes(0u64),
         Prod if dtype.is_float() => bytes(1f64),
         Prod => bytes(1u64),
         All => bytes(1u8),

@@ -440,7 +440,8 @@ pub(super) unsafe fn product<T: Float>(
 }
 
 /// Panels for some columns of the right side, which is multiplied by `m` rows. A panel stays in place if its cells are
-/// contiguous in rows and that costs less.
+/// contiguous in rows and that costs less; the last one is read beyond its columns then, into the next row, unless the
+/// memory ends there.
 fn right_panels<T: Float>(
     kernels: &Kernels<T>,
     b: Side<'_>,
@@ -459,7 +460,12 @@ fn right_panels<T: Float>(
         registers -= width;
     }
     let is_whole = |&(column, width): &(usize, usize)| columns - column >= width * lanes;
-    let stays = |cut: &(usize, usize)| b_stays && is_whole(cut);
+    let is_readable = |&(column, width): &(usize, usize)| {
+        let rows = (depth as i64 - 1) * b.along;
+        let last = b.offset + rows.max(0) + (column + width * lanes) as i64 - 1;
+        last < (b.bytes.len() / size) as i64
+    };
+    let stays = |cut: &(usize, usize)| b_stays && (is_whole(cut) || is_readable(cut));
     // Panels of full width are packed together.
     let full = |cut: &&(usize, usize)| cut.1 == kernels.width && is_whole(cut) && !b_stays;
     let alike = cuts.iter().take_while(full).count();

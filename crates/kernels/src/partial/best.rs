@@ -4,7 +4,7 @@
 )]
 //! Positions of the least or greatest value.
 
-use super::{Fns, Piece, PieceFn, nothing};
+use super::{Fns, LinesFn, Piece, PieceFn, nothing};
 use crate::elem::{self, Elem};
 use crate::level::{Level, leveled};
 use crate::ops::N;
@@ -119,6 +119,52 @@ unsafe fn arg_row<B: Best, T: Elem>(p: &Piece) {
         at[i] = if take { p.position } else { at[i] };
     }
 }
+/// Whole runs, of which each has the piece's positions: the best value of a run, then the first cell that has it.
+#[inline(always)]
+unsafe fn arg_lines<B: Best, T: Elem>(p: &Piece, len: usize, many: usize) {
+    // SAFETY: the piece's values are those of all runs; `out` is the first of as many cells of both fields, which do
+    // not overlap.
+    let (values, best, at) = unsafe {
+        (
+            std::slice::from_raw_parts(p.values.cast::<T>(), len * many),
+            std::slice::from_raw_parts_mut(p.fields[0].cast::<T>().add(p.out), many),
+            std::slice::from_raw_parts_mut(p.fields[1].cast::<i64>().add(p.out), many),
+        )
+    };
+    for ((line, best), at) in values.chunks_exact(len).zip(best).zip(at) {
+        let (parts, rest) = line.as_chunks::<BESIDE>();
+        let mut x = [B::worst::<T>(); BESIDE];
+        for part in parts {
+            for (x, v) in x.iter_mut().zip(part) {
+                *x = B::join(*x, *v);
+            }
+        }
+        for (x, v) in x.iter_mut().zip(rest) {
+            *x = B::join(*x, *v);
+        }
+        let mut half = BESIDE / 2;
+        while half > 0 {
+            for i in 0..half {
+                x[i] = B::join(x[i], x[i + half]);
+            }
+            half /= 2;
+        }
+        if *at >= 0 && !B::beats(x[0], *best) {
+            continue;
+        }
+        // The first cell that nothing beats.
+        let same = |c: &T| *c == x[0] || c.is_nan();
+        let block = parts.iter().position(|t| t.iter().fold(false, |any, c| any | same(c)));
+        let first = match block {
+            Some(b) => parts[b].iter().position(same).map(|i| b * BESIDE + i),
+            None => rest.iter().position(same).map(|i| parts.len() * BESIDE + i),
+        };
+        if let Some(i) = first {
+            *best = line[i];
+            *at = p.position + p.step * i as i64;
+        }
+    }
+}
 unsafe fn arg_group<B: Best, T: Elem>(p: &Piece) {
     for i in p.from..p.to {
         let mut one = *p;
@@ -140,6 +186,7 @@ unsafe fn arg_init<B: Best, T: Elem>(p: &Piece) {
     }
 }
 leveled!(pick_arg_seq, arg_seq<B: Best, T: Elem>(p: &Piece) as PieceFn);
+leveled!(pick_arg_lines, arg_lines<B: Best, T: Elem>(p: &Piece, len: usize, many: usize) as LinesFn);
 leveled!(pick_arg_row, arg_row<B: Best, T: Elem>(p: &Piece) as PieceFn);
 
 /// The functions of an argmin or argmax.
@@ -149,8 +196,9 @@ pub(super) fn arg<B: Best, T: Elem>(l: Level) -> Fns {
         seq: pick_arg_seq::<B, T>(l),
         row: pick_arg_row::<B, T>(l),
         rows: None,
-        lines: None,
+        lines: Some(pick_arg_lines::<B, T>(l)),
         by_tiles: false,
+        has_positions: true,
         group: arg_group::<B, T>,
         fold: nothing,
         init: arg_init::<B, T>,

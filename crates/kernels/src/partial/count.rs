@@ -73,6 +73,7 @@ pub(crate) fn count(l: Level) -> Fns {
         rows: None,
         lines: None,
         by_tiles: false,
+        has_positions: false,
         group: count_group,
         fold: nothing,
         init: count_init,

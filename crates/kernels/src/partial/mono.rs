@@ -365,6 +365,7 @@ pub(super) fn mono<M: Mono>(l: Level) -> Fns {
         rows: Some(pick_rows::<M>(l)),
         lines: Some(pick_lines::<M>(l)),
         by_tiles: false,
+        has_positions: false,
         group: mono_group::<M>,
         fold: pick_fold::<M>(l),
         init: mono_init::<M>,

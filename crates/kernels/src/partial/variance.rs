@@ -494,6 +494,7 @@ pub(super) fn var<T: Float>(l: Level) -> Fns {
         rows: Some(pick_var_rows::<T>(l)),
         lines: Some(pick_var_lines::<T>(l)),
         by_tiles: true,
+        has_positions: false,
         group: var_group::<T>,
         fold: pick_var_fold::<T>(l),
         init: var_init,

@@ -289,6 +289,7 @@ pub(super) fn wide<W: Wide>(l: Level) -> Fns {
         rows: Some(pick_wide_rows::<W>(l)),
         lines: Some(pick_wide_lines::<W>(l)),
         by_tiles: false,
+        has_positions: false,
         group: wide_group::<W>,
         fold: nothing,
         init: wide_init,

@@ -78,7 +78,7 @@ pub(super) fn other_size(dtype: DType) -> KernelError {
 }
 
 /// A cell type with keys.
-pub(super) trait Keyed: Cell + Default {
+pub(crate) trait Keyed: Cell + Default {
     /// An integer of the cell's size.
     type Key: Key + Cell;
     /// True if the type has NaN.

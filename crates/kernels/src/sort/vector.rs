@@ -22,6 +22,7 @@ mod avx2;
 use super::order::Wanted;
 use avx2::{Eight, Four};
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 
 /// Vectors of a network.
 const ROWS: usize = 8;
@@ -82,22 +83,25 @@ pub(super) unsafe fn place_u64(keys: &mut [u64], wanted: Wanted<'_>) {
 }
 
 unsafe fn place<V: Lanes>(keys: &mut [V::Key], wanted: Wanted<'_>) {
-    let mut room = [V::Key::default(); ROOM];
+    // Not set: short lines are sorted by the million.
+    let mut room = MaybeUninit::<[V::Key; ROOM]>::uninit();
+    let room = room.as_mut_ptr().cast::<V::Key>();
     // More than twice as many splits as equal halves need mean bad luck, or an adversarial input.
     let splits = 2 * (usize::BITS - keys.len().leading_zeros()) + 4;
-    // SAFETY: the keys are borrowed mutably, the buffer has its full length, and the machine has AVX2.
-    unsafe { quick::<V>(keys.as_mut_ptr(), (0, keys.len()), &mut room, wanted, splits) }
+    // SAFETY: the keys are borrowed mutably, the buffer has its full length and is written before it is read, and the
+    // machine has AVX2.
+    unsafe { quick::<V>(keys.as_mut_ptr(), (0, keys.len()), room, wanted, splits) }
 }
 
 /// Sorts the keys `from..to` as far as `wanted`.
 ///
 /// # Safety
-/// The caller owns these keys for writing; the machine has AVX2.
+/// The caller owns these keys, and the [`ROOM`] keys of the buffer, for writing; the machine has AVX2.
 #[target_feature(enable = "avx2,popcnt")]
 unsafe fn quick<V: Lanes>(
     keys: *mut V::Key,
     (mut from, to): (usize, usize),
-    room: &mut [V::Key; ROOM],
+    room: *mut V::Key,
     wanted: Wanted<'_>,
     mut splits: u32,
 ) {
@@ -137,18 +141,19 @@ unsafe fn quick<V: Lanes>(
 /// # Safety
 /// There are n keys, more than a network sorts; the machine has AVX2.
 #[inline(always)]
-unsafe fn pivot<V: Lanes>(keys: *const V::Key, n: usize, room: &mut [V::Key; ROOM]) -> V::Key {
+unsafe fn pivot<V: Lanes>(keys: *const V::Key, n: usize, room: *mut V::Key) -> V::Key {
     let sample = ROWS * V::LANES;
     if n > NEAR {
         // Distances are uneven: even ones would sample a periodic line at the same phase.
         let step = n / sample;
-        for (i, key) in room[..sample].iter_mut().enumerate() {
-            // SAFETY: places are below sample * step, which is at most n.
-            *key = unsafe { *keys.add(i * step + i.wrapping_mul(0x9E37_79B1) % step) };
+        // SAFETY: places are below sample * step, which is at most n; the buffer has as many keys as the sample.
+        unsafe {
+            for i in 0..sample {
+                *room.add(i) = *keys.add(i * step + i.wrapping_mul(0x9E37_79B1) % step);
+            }
+            few::<V>(room, sample);
+            return *room.add(sample / 2);
         }
-        // SAFETY: the buffer has as many keys.
-        unsafe { few::<V>(room.as_mut_ptr(), sample) };
-        return room[sample / 2];
     }
     let mut middles = [V::Key::default(); 3];
     for (third, m) in middles.iter_mut().enumerate() {
@@ -170,16 +175,11 @@ fn middle<K: Ord>(a: K, b: K, c: K) -> K {
 /// # Safety
 /// There are n keys, more than a network sorts; the machine has AVX2.
 #[inline(always)]
-unsafe fn split<V: Lanes>(
-    keys: *mut V::Key,
-    n: usize,
-    pivot: V::Key,
-    room: &mut [V::Key; ROOM],
-) -> usize {
+unsafe fn split<V: Lanes>(keys: *mut V::Key, n: usize, pivot: V::Key, room: *mut V::Key) -> usize {
     // SAFETY: there are n keys, more than a network sorts, on a machine with AVX2.
     unsafe {
         if n <= NEAR {
-            split_near::<V>(keys, n, pivot, room.as_mut_ptr())
+            split_near::<V>(keys, n, pivot, room)
         } else {
             split_far::<V>(keys, n, pivot)
         }
@@ -226,7 +226,10 @@ unsafe fn split_near<V: Lanes>(
             V::store(keys.add(low + at), V::load(room.add(at)));
             at += V::LANES;
         }
-        V::store_first(keys.add(low + at), V::load(room.add(at)), high - at);
+        if at < high {
+            let rest = V::load_first(room.add(at), high - at);
+            V::store_first(keys.add(low + at), rest, high - at);
+        }
     }
     low
 }

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// The keys of the two zeros of a float type. They are neighbours, and the same two in a descending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Zeros<K> {
+pub(crate) struct Zeros<K> {
     /// The lesser key: that of -0.0 in an ascending order.
     pub(super) less: K,
     /// The greater key.
@@ -41,7 +41,12 @@ impl<K: Key> Zeros<K> {
     /// The places of zeros among the first `sorted` keys if their order may be another one than that of the cells; the
     /// keys are in order, those of zeros too.
     pub(super) fn mixed(self, keys: &[K], sorted: usize) -> Option<Range<usize>> {
-        let places = self.places(&keys[..sorted]);
+        let ordered = &keys[..sorted];
+        // Most lines have one sign.
+        if *ordered.first()? > self.more || *ordered.last()? < self.less {
+            return None;
+        }
+        let places = self.places(ordered);
         let (first, last) = (keys.get(places.start)?, keys.get(places.end.checked_sub(1)?)?);
         // Where the sorted keys end with zeros, others may be behind them.
         let is_cut = places.end == sorted && sorted < keys.len();

@@ -1,7 +1,7 @@
 //! Windows over several lines at once.
 
 use super::fold::Fold;
-use super::{Job, Part, Windows};
+use super::{Job, Windows};
 use crate::combine::Cell;
 
 /// State of several lines.
@@ -86,21 +86,6 @@ pub(super) unsafe fn strip<F: Fold>(fold: &F, s: &mut Strip<'_, '_, F>) {
 }
 
 impl<'a, F: Fold> Strip<'_, 'a, F> {
-    /// Returns the part of the input that contains a position, and the elements from its beginning to there.
-    #[inline(always)]
-    fn part(&self, p: i64) -> (&'a Part<'a>, i64) {
-        let parts = self.job.input.parts;
-        let mut part = &parts[0];
-        for next in &parts[1..] {
-            if next.first as i64 > p {
-                break;
-            }
-            part = next;
-        }
-        let step = self.job.input.strides[self.job.w.axis];
-        (part, part.offset + (p - part.first as i64) * step)
-    }
-
     /// Returns the cells of all lines at a position, if they are adjacent and not masked.
     #[inline(always)]
     fn row(&self, p: i64) -> Option<&'a [u8]> {
@@ -108,7 +93,7 @@ impl<'a, F: Fold> Strip<'_, 'a, F> {
             return None;
         }
         let size = size_of::<F::In>();
-        let (part, moved) = self.part(p);
+        let (part, moved) = self.job.part(p);
         let at = (self.from[0] + moved) as usize;
         Some(&part.bytes[at * size..(at + self.from.len()) * size])
     }
@@ -123,7 +108,7 @@ impl<'a, F: Fold> Strip<'_, 'a, F> {
                 Some(later) => self.suffix.copy_within(later..later + lines, at),
                 None => self.suffix[at..at + lines].fill(fold.identity()),
             }
-            let (part, moved) = self.part(p);
+            let (part, moved) = self.job.part(p);
             let (bytes, valid) = (part.bytes, part.valid);
             for (state, from) in self.suffix[at..at + lines].iter_mut().zip(self.from) {
                 let at = (from + moved) as usize;
@@ -161,7 +146,7 @@ impl<'a, F: Fold> Strip<'_, 'a, F> {
             }
             return;
         }
-        let (part, moved) = self.part(p);
+        let (part, moved) = self.job.part(p);
         let (bytes, valid) = (part.bytes, part.valid);
         for (state, from) in self.prefix.iter_mut().zip(self.from) {
             let at = (from + moved) as usize;
@@ -243,7 +228,7 @@ impl<'a, F: Fold> Strip<'_, 'a, F> {
             self.counts[0] = self.counts[0].wrapping_add_signed(by);
             return;
         }
-        let (part, moved) = self.part(p);
+        let (part, moved) = self.job.part(p);
         let valid = part.valid.unwrap_or_default();
         for (c, from) in self.counts.iter_mut().zip(self.from) {
             let valid = valid[(from + moved) as usize] != 0;

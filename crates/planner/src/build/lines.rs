@@ -29,6 +29,9 @@ impl Builder {
         let result = kind.result(dtype).filter(|_| is_windowed(kind)).ok_or_else(|| {
             Error::DTypes { operation: format!("rolling {}", kind.name()), dtypes: vec![dtype] }
         })?;
+        if let ReduceKind::Quantile(bits) = kind {
+            check_probability(f64::from_bits(bits))?;
+        }
         let len = self.node(input).shape[axis];
         // There are no cells beyond the axis, and the width stays in range.
         let frame = frame.clipped(len);
@@ -104,13 +107,7 @@ impl Builder {
         let dtype = quantiles
             .result(from)
             .ok_or_else(|| Error::DTypes { operation: "quantile".into(), dtypes: vec![from] })?;
-        if let Some(q) = quantiles.probabilities().find(|q| !(0.0..=1.0).contains(q)) {
-            return Err(Error::Range {
-                what: "quantile: probability".into(),
-                value: q.to_string(),
-                expected: "0 to 1".into(),
-            });
-        }
+        quantiles.probabilities().try_for_each(check_probability)?;
         if len == 0 && !dtype.is_float() {
             return Err(Error::Empty { operation: "quantile".into(), axis });
         }
@@ -165,4 +162,15 @@ impl Builder {
         }
         Err(Error::Axis { operation: operation.into(), axis: axis as i64, rank })
     }
+}
+
+fn check_probability(q: f64) -> Result<()> {
+    if (0.0..=1.0).contains(&q) {
+        return Ok(());
+    }
+    Err(Error::Range {
+        what: "quantile: probability".into(),
+        value: q.to_string(),
+        expected: "0 to 1".into(),
+    })
 }

@@ -2,7 +2,7 @@
 //!
 //! Python's `json` writes these words for floats, so attributes of xarray and zarr-python have them (`missing_value:
 //! NaN`). JSON has no such numbers, and a text of the same letters would be another value: in memory they are objects
-//! with one key, `{"$float": "NaN"}`.
+//! with one key, `{"$float": "NaN"}`. A file's attribute that is this very object is not told from the float.
 
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -98,7 +98,8 @@ fn line(depth: Option<usize>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// Parses JSON with such words. If the text is invalid either way, the error is that of strict JSON.
+/// Parses JSON with such words. The error of a text without them is that of strict JSON; with them, its column is that
+/// of the text with objects in their place.
 ///
 /// # Errors
 /// Those of `serde_json`.

@@ -26,6 +26,19 @@ pub(super) fn of(value: &impl Serialize) -> Option<StageKey> {
     Some(StageKey(key))
 }
 
+/// Returns the first 128 bits of a SHA-256 of numbers.
+pub(super) fn of_numbers(numbers: &[u64]) -> [u8; 16] {
+    let mut hash = Sha256::new();
+    let mut block = Vec::with_capacity(BLOCK);
+    for some in numbers.chunks(BLOCK / 8) {
+        block.clear();
+        block.extend(some.iter().flat_map(|n| n.to_le_bytes()));
+        hash.update(&block);
+    }
+    let digest: [u8; 32] = hash.finalize().into();
+    std::array::from_fn(|i| digest[i])
+}
+
 struct Feed {
     hash: Sha256,
     block: Vec<u8>,

@@ -153,8 +153,12 @@ pub fn resident_chunk(source: &SourceRef, region: &Region) -> Option<ChunkIndex>
 
 /// Encoded and decoded bytes of the chunks that hold a box of a source.
 fn read_bytes(source: &SourceRef, region: &Region) -> u64 {
-    if source.plain && source.lines(&region.shape()).is_alone() {
+    if source.is_resident() {
         return 0;
+    }
+    let shape = region.shape();
+    if source.plain && source.lines(&shape).is_alone() {
+        return source.window(&shape);
     }
     let chunks = source.grid.overlapping(region);
     let stored: u64 = (0..region.rank()).fold(source.dtype.size() as u64, |n, a| {
@@ -163,9 +167,6 @@ fn read_bytes(source: &SourceRef, region: &Region) -> u64 {
         let (_, hi) = source.grid.axes[a].interval(last);
         n.saturating_mul((hi - lo).max(1))
     });
-    if source.is_resident() {
-        return 0;
-    }
     // Encoded bytes are assumed not to exceed the decoded ones; one chunk is decoded at a time.
     let one = source.grid.chunk_bytes_max(source.dtype.size()).min(stored);
     stored.saturating_add(one)

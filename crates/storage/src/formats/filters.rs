@@ -82,6 +82,11 @@ impl Filters {
         self.list.is_empty() && self.swapped == 0
     }
 
+    /// True if a stored chunk has its cells in their form in memory but for the order of their bytes.
+    pub(crate) fn is_order(&self) -> bool {
+        self.list.is_empty() && self.swapped != 0
+    }
+
     /// Decodes a chunk to `out`, which has its decoded size. Bit `i` of `skipped`: codec `i` was not applied.
     pub(crate) fn decode_to(
         &self,
@@ -138,7 +143,8 @@ impl Filters {
         Err(format!("it decodes to {} bytes, expected {}", cells.len(), out.len()))
     }
 
-    fn swap(&self, out: &mut [u8]) {
+    /// Turns the bytes of whole cells around, if they are stored that way.
+    pub(crate) fn swap(&self, out: &mut [u8]) {
         if self.swapped > 1 && cfg!(target_endian = "little") {
             swap_bytes(out, self.swapped);
         }

@@ -1,5 +1,6 @@
 //! A file as its parser sees it: bytes that are available, or a range to fetch before the parser runs again.
 
+use crate::formats::nodes::Nodes;
 use crate::formats::parts::Parts;
 use crate::source::error::SourceError;
 use crate::source::store::{LocalFile, METADATA_BYTES_MAX, Store};
@@ -88,7 +89,8 @@ enum ViewBytes<'a> {
     /// All of it.
     Whole(&'a [u8]),
     Parts(&'a Parts),
-    Local(&'a Store, &'a LocalFile),
+    /// A file on a disk, with what is kept of its index of chunks, if that is what is read.
+    Local(&'a Store, &'a LocalFile, Option<&'a Nodes>),
 }
 
 impl<'a> View<'a> {
@@ -168,9 +170,18 @@ impl<'a> View<'a> {
         }
         match self.bytes {
             ViewBytes::Whole(all) => Ok(Cow::Borrowed(&all[offset as usize..end as usize])),
-            ViewBytes::Local(store, file) => {
+            ViewBytes::Local(store, file, nodes) => {
+                let of = nodes.map(|nodes| (nodes, file.version_text()));
+                let kept =
+                    of.as_ref().and_then(|(nodes, version)| nodes.get(version, offset, bytes));
+                if let Some(kept) = kept {
+                    return Ok(Cow::Owned(kept));
+                }
                 let mut out = vec![0; bytes as usize];
                 store.read_exact_at(file, &mut out, offset)?;
+                if let Some((nodes, version)) = of {
+                    nodes.keep(&version, offset, &out);
+                }
                 Ok(Cow::Owned(out))
             }
             ViewBytes::Parts(parts) => {
@@ -275,6 +286,8 @@ pub(crate) struct Pages {
     /// See [`View::starts`].
     starts: Vec<u64>,
     held: Mutex<Parts>,
+    /// Of a local file.
+    nodes: Nodes,
 }
 
 impl Pages {
@@ -288,7 +301,8 @@ impl Pages {
     ) -> Arc<Pages> {
         let mut held = Parts::default();
         held.add(0, head);
-        Arc::new(Pages { key: key.into(), format, len, starts, held: Mutex::new(held) })
+        let (held, nodes) = (Mutex::new(held), Nodes::default());
+        Arc::new(Pages { key: key.into(), format, len, starts, held, nodes })
     }
 
     pub(crate) fn key(&self) -> &str {
@@ -305,11 +319,29 @@ impl Pages {
         store: &Store,
         parse: impl Fn(&View<'_>) -> Result<T, Fault>,
     ) -> Result<T, SourceError> {
+        self.run_with(store, None, parse).await
+    }
+
+    /// As [`Pages::run`], for a parser that many operands run: what it reads of a local file is kept.
+    pub(crate) async fn look_up<T>(
+        &self,
+        store: &Store,
+        parse: impl Fn(&View<'_>) -> Result<T, Fault>,
+    ) -> Result<T, SourceError> {
+        self.run_with(store, Some(&self.nodes), parse).await
+    }
+
+    async fn run_with<T>(
+        &self,
+        store: &Store,
+        nodes: Option<&Nodes>,
+        parse: impl Fn(&View<'_>) -> Result<T, Fault>,
+    ) -> Result<T, SourceError> {
         if let Some(file) = store.local_file(&self.key)? {
             if file.len != self.len {
                 return Err(SourceError::Changed { what: store.show(&self.key) });
             }
-            let view = View::new(ViewBytes::Local(store, &file), self.len);
+            let view = View::new(ViewBytes::Local(store, &file, nodes), self.len);
             let done = crate::disk::wait(|| parse(&view)).map_err(|f| self.error(store, f))?;
             store.check_same(&file)?;
             return Ok(done);

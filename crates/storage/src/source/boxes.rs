@@ -122,7 +122,8 @@ pub(crate) fn transpose(src: &[u8], shape: &[u64], order: &[usize], dst: &mut [u
     }
 }
 
-fn byte_strides(shape: &[u64], size: usize) -> SmallVec<[usize; 6]> {
+/// Bytes between two cells along each axis of a dense row-major buffer.
+pub(crate) fn byte_strides(shape: &[u64], size: usize) -> SmallVec<[usize; 6]> {
     let mut out: SmallVec<[usize; 6]> = SmallVec::from_elem(size, shape.len());
     for a in (0..shape.len().saturating_sub(1)).rev() {
         out[a] = out[a + 1] * shape[a + 1].max(1) as usize;

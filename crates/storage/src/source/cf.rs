@@ -60,9 +60,9 @@ pub(crate) fn decode(
     }
     if dtype.is_numeric() {
         for key in ["_FillValue", "missing_value"] {
-            // As in xarray, a text marks no number. It stays an attribute.
+            // As in xarray, a text marks no number, not even `-9999`. It stays an attribute.
             let values = attrs.get(key).map_or(&[][..], items);
-            let numbers: Vec<Number> = values.iter().filter_map(number).collect();
+            let numbers: Vec<Number> = values.iter().filter_map(marker).collect();
             if !numbers.is_empty() {
                 attrs.remove(key);
             }
@@ -123,7 +123,8 @@ pub(crate) fn decode(
 }
 
 /// Sets the bounds of valid cells. They are of the type `stored`, as fill values: -2 of bytes that are unsigned is 254.
-/// As in netCDF4, what is no number bounds nothing; it stays an attribute, and so does NaN.
+/// As in netCDF4, what is no number bounds nothing and stays an attribute, and so does NaN. Beside NaN, the other bound
+/// of a range counts for floats; integers have no such range.
 fn valid_range(attrs: &mut Attrs, (stored, dtype): (DType, DType), out: &mut Decode) {
     let bound = |v: &Value| {
         let n = number(v).filter(|n| !n.as_f64().is_nan())?;
@@ -131,10 +132,19 @@ fn valid_range(attrs: &mut Attrs, (stored, dtype): (DType, DType), out: &mut Dec
         Some(twin.map_or(n, |s| Number::Whole(s.as_i128())))
     };
     if let Some([lo, hi]) = attrs.get("valid_range").map(items)
-        && let (Some(lo), Some(hi)) = (bound(lo), bound(hi))
+        && number(lo).is_some()
+        && number(hi).is_some()
     {
-        (out.valid_min, out.valid_max) = (Some(lo.ceil(dtype)), Some(hi.floor(dtype)));
-        attrs.remove("valid_range");
+        let (lo, hi) = (bound(lo), bound(hi));
+        let is_range = match dtype.is_float() {
+            true => lo.is_some() || hi.is_some(),
+            false => lo.is_some() && hi.is_some(),
+        };
+        if is_range {
+            out.valid_min = lo.map(|lo| lo.ceil(dtype));
+            out.valid_max = hi.map(|hi| hi.floor(dtype));
+            attrs.remove("valid_range");
+        }
     }
     if let Some(lo) = attrs.get("valid_min").and_then(bound) {
         out.valid_min = Some(lo.ceil(dtype));
@@ -229,7 +239,8 @@ fn clamp(dtype: DType, v: i128) -> Scalar {
     Scalar::from_i128(dtype, v).unwrap_or_else(|| Scalar::from_f64(dtype, v as f64))
 }
 
-/// A number, NaN or an infinity; `"NaN"`, `"Infinity"`, `"-Infinity"`; or xarray's base64 of a little-endian `float64`.
+/// A number, NaN or an infinity; `"NaN"`, `"Infinity"`, `"-Infinity"`; xarray's base64 of a little-endian `float64`; or
+/// a text that is a number.
 fn number(value: &Value) -> Option<Number> {
     match value {
         Value::Number(n) => match (n.as_i64(), n.as_u64(), n.as_f64()) {
@@ -238,14 +249,21 @@ fn number(value: &Value) -> Option<Number> {
             (_, _, v) => v.map(Number::Float),
         },
         Value::Bool(b) => Some(Number::Whole((*b).into())),
-        Value::String(s) => match s.as_str() {
-            "NaN" | "nan" => Some(Number::Float(f64::NAN)),
-            "Infinity" | "inf" => Some(Number::Float(f64::INFINITY)),
-            "-Infinity" | "-inf" => Some(Number::Float(f64::NEG_INFINITY)),
-            s => base64_f64(s).map(Number::Float).or_else(|| s.parse().ok().map(Number::Float)),
-        },
+        Value::String(s) => marker(value).or_else(|| s.parse().ok().map(Number::Float)),
         other => as_float(other).map(Number::Float),
     }
+}
+
+/// A value that marks missing cells. Of texts it is one that xarray writes into Zarr's metadata for a float.
+fn marker(value: &Value) -> Option<Number> {
+    let Value::String(text) = value else { return number(value) };
+    let v = match text.as_str() {
+        "NaN" | "nan" => f64::NAN,
+        "Infinity" | "inf" => f64::INFINITY,
+        "-Infinity" | "-inf" => f64::NEG_INFINITY,
+        text => base64_f64(text)?,
+    };
+    Some(Number::Float(v))
 }
 
 /// Eight bytes in base64: eleven digits and one `=`.
@@ -288,7 +306,7 @@ mod tests {
         // xarray and netCDF4 read all cells of these.
         let texts = [
             ("missing_value", json!("N/A")),
-            ("_FillValue", json!("")),
+            ("_FillValue", json!("-9999")),
             ("valid_range", json!("0, 100")),
             ("valid_min", json!("none")),
             ("valid_max", float(f64::NAN)),
@@ -300,6 +318,12 @@ mod tests {
         }
         let of = decoded(DType::Int16, &[("valid_range", json!([0, 1, 2]))]);
         assert!(of.decode.is_identity() && of.attrs.contains_key("valid_range"));
+        // netCDF4 1.7 masks -1 of [-1, 1] in float32 with [0, NaN], and nothing in int16.
+        let half = [("valid_range", json!([0, float(f64::NAN)]))];
+        let of = decoded(DType::Float32, &half);
+        assert_eq!(of.decode.valid_min, Some(Scalar::from_f64(DType::Float32, 0.0)));
+        assert!(of.decode.valid_max.is_none() && of.attrs.is_empty());
+        assert_eq!(decoded(DType::Int16, &half).attrs.len(), 1);
         // One of several values is a number.
         let of = decoded(DType::Float32, &[("missing_value", json!(["a", 3]))]);
         assert_eq!(of.decode.missing, [Scalar::from_f64(DType::Float32, 3.0)]);

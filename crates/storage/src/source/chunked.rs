@@ -5,6 +5,7 @@
 //! ```
 
 mod place;
+mod ranges;
 mod requests;
 
 use crate::formats::ChunkIndex;
@@ -19,6 +20,7 @@ use crate::source::store::Store;
 use crate::source::texts;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
+use ranges::{GAP_BYTES_MAX, Requests};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,9 +31,6 @@ use zarrs::array::{FillValue, data_type};
 
 /// Upper bound on the chunks fetched concurrently for one region.
 const CONCURRENT_MAX: usize = 16;
-
-/// Largest gap between two chunks of an object that is read with them instead of splitting the request.
-const GAP_BYTES_MAX: u64 = 64 << 10;
 
 /// Upper bound on the bytes of cached shard indices of one array.
 const INDEX_CACHE_BYTES_MAX: usize = 32 << 20;
@@ -212,7 +211,7 @@ impl Chunked {
     ) -> Result<Vec<Part>, SourceError> {
         if let Some(file) = &self.file {
             let find = |view: &View<'_>| file.index.find(view, units);
-            let places = file.pages.run(&reader.store, find).await?;
+            let places = file.pages.look_up(&reader.store, find).await?;
             let parts = units.iter().zip(places).map(|(at, place)| {
                 let Some(p) = place else { return Ok(None) };
                 let end = self.checked_end(reader, at, p.offset, p.bytes)?;
@@ -266,41 +265,32 @@ impl Chunked {
         }
         // Neighbours in the file are read with one request.
         present.sort_by_key(|(_, r, _)| (r.start, r.end));
-        let mut merged: Vec<Range<u64>> = Vec::new();
-        for (_, r, _) in &present {
-            match merged.last_mut() {
-                // The gap between them costs less than another request.
-                Some(last) if r.start <= last.end.saturating_add(GAP_BYTES_MAX) => {
-                    last.end = last.end.max(r.end);
-                }
-                _ => merged.push(r.clone()),
-            }
-        }
-        let parts = reader
-            .store
-            .get_ranges(&key, &merged)
-            .await?
-            .ok_or_else(|| SourceError::Changed { what: reader.store.show(&key) })?;
-        for (at, r, skipped) in present {
-            let i = merged.partition_point(|m| m.end < r.end);
-            let (start, end) =
-                ((r.start - merged[i].start) as usize, (r.end - merged[i].start) as usize);
-            match parts[i].get(start..end) {
-                Some(_) => {
-                    let bytes = Some(parts[i].slice(start..end));
-                    out.push(Piece { bytes, skipped, ..Piece::at(at) });
-                }
-                None => {
+        let requests = Requests::of(present.iter().map(|(_, r, _)| r));
+        let mut present = present.into_iter().peekable();
+        for merged in requests.ranges.chunks(requests.at_once) {
+            let parts = reader
+                .store
+                .get_ranges(&key, merged)
+                .await?
+                .ok_or_else(|| SourceError::Changed { what: reader.store.show(&key) })?;
+            let end = merged.last().map_or(0, |last| last.end);
+            while let Some((at, r, skipped)) = present.next_if(|(_, r, _)| r.end <= end) {
+                let i = merged.partition_point(|m| m.end < r.end);
+                let (start, end) =
+                    ((r.start - merged[i].start) as usize, (r.end - merged[i].start) as usize);
+                let Some(part) = parts[i].get(start..end) else {
                     let got = merged[i].start + parts[i].len() as u64;
-                    return Err(self.damaged(
-                        reader,
-                        &at,
-                        format!(
-                            "the index says bytes {} to {}, the object ends at {got} or before",
-                            r.start, r.end
-                        ),
-                    ));
-                }
+                    let reason = format!(
+                        "the index says bytes {} to {}, the object ends at {got} or before",
+                        r.start, r.end
+                    );
+                    return Err(self.damaged(reader, &at, reason));
+                };
+                let bytes = match requests.is_sparse {
+                    true => Bytes::copy_from_slice(part),
+                    false => parts[i].slice(start..end),
+                };
+                out.push(Piece { bytes: Some(bytes), skipped, ..Piece::at(at) });
             }
         }
         Ok(out)
@@ -420,8 +410,9 @@ impl Chunked {
             true => 0,
             false => cells.saturating_mul(reader.source.dtype.size() as u64),
         };
-        if reader.source.plain && reader.source.lines(&region.shape()).is_alone() {
-            return 0;
+        let shape = region.shape();
+        if reader.source.plain && reader.source.lines(&shape).is_alone() {
+            return reader.source.window(&shape);
         }
         // Encoded chunks are at most as long as decoded ones (and a header), of which local ones are read one by one;
         // two decoded ones are held while a codec that is not the last one works.

@@ -60,6 +60,14 @@ impl Codecs {
         }
     }
 
+    /// The codecs of a file's chunks, if they are no more than the order of bytes.
+    pub(crate) fn order(&self) -> Option<&Filters> {
+        match self {
+            Codecs::File(filters) if filters.is_order() => Some(filters),
+            _ => None,
+        }
+    }
+
     /// Decodes the cells of a chunk straight to `out`, which has their size, and returns the number of bytes written;
     /// `None` if these codecs need intermediate steps. `skipped`: see [`Filters::decode_to`].
     pub(crate) fn decode_to(

@@ -1,5 +1,6 @@
 //! Errors of opening and reading stored arrays.
 
+use crate::source::location;
 use tessera_planner::error::Class;
 use thiserror::Error;
 
@@ -432,8 +433,9 @@ impl SourceError {
                 None => "`DESCRIBE 'url'` lists the groups".to_string(),
                 Some([]) => "it has no groups: leave `#…` out".to_string(),
                 Some(known) => {
+                    let shown = known.iter().take(GROUPS_SHOWN);
                     let shown: Vec<String> =
-                        known.iter().take(GROUPS_SHOWN).map(|name| format!("`{name}`")).collect();
+                        shown.map(|name| format!("`{}`", location::escaped(name))).collect();
                     let more = if known.len() > GROUPS_SHOWN { ", …" } else { "" };
                     format!("it has {}{more}", shown.join(", "))
                 }
@@ -441,7 +443,8 @@ impl SourceError {
         }
         if let NoStore { what, directories } = self {
             let first = directories.first()?;
-            return Some(format!("if its directory `{first}` is one, write '{what}#{first}'"));
+            let group = location::escaped(first);
+            return Some(format!("if its directory `{first}` is one, write '{what}#{group}'"));
         }
         if let Region { region, .. } = self {
             return Some(format!("set AWS_REGION={region}, or OPTIONS ('aws.region' '{region}')"));

@@ -22,11 +22,14 @@ use std::sync::atomic::Ordering;
 use tessera_planner::grid::Grid;
 use tessera_planner::region::{Dims, Region};
 
-/// A stretch up to this long is read whole even if most of it is not wanted.
-const STRETCH_BYTES_MIN: u64 = 256 << 10;
+/// A stretch up to this long is read whole: if most of it is not wanted, and if at least half of it is.
+const STRETCH_BYTES: [u64; 2] = [256 << 10, 4 << 20];
 
-/// As [`STRETCH_BYTES_MIN`], for a local file.
-const LOCAL_STRETCH_BYTES_MIN: u64 = 8 << 10;
+/// As [`STRETCH_BYTES`], for a local file. Plans have so much scratch for each operand.
+const LOCAL_STRETCH_BYTES: [u64; 2] = [8 << 10, 256 << 10];
+
+/// Lines of a local file from this length on are read one by one.
+const DIRECT_BYTES: u64 = 16 << 10;
 
 /// Bytes of the slabs in which flat files are offered as chunks. Part of the logical grid, so never changed lightly.
 const SLAB_BYTES: u64 = 8 << 20;
@@ -273,19 +276,25 @@ impl Flat {
         let mut out = Vec::new();
         if !region.is_empty() {
             let shape = self.file_order(&reader.source.shape);
-            let min = match reader.is_local() {
-                true => LOCAL_STRETCH_BYTES_MIN,
-                false => STRETCH_BYTES_MIN,
+            let region = self.file_order_region(region);
+            let [sparse, dense] = LOCAL_STRETCH_BYTES;
+            let bytes = match (reader.is_local(), self.line(&region, &shape)) {
+                (false, _) => STRETCH_BYTES,
+                // A line that goes straight to its place costs less than a copy of what was read.
+                (true, line) if line >= DIRECT_BYTES => [sparse; 2],
+                (true, _) => [sparse, dense],
             };
-            self.split(self.file_order_region(region), &shape, min, &mut out);
+            self.split(region, &shape, bytes, &mut out);
         }
         out
     }
 
-    fn split(&self, part: Region, shape: &Dims, min: u64, out: &mut Vec<Region>) {
+    fn split(&self, part: Region, shape: &Dims, bytes: [u64; 2], out: &mut Vec<Region>) {
         let range = self.stretch(&part, shape);
         let stretch = range.end - range.start;
         let wanted = part.cells() * self.raw.size();
+        let [sparse, dense] = bytes;
+        let min = if wanted >= stretch / 2 { dense } else { sparse };
         let axis = (0..part.rank()).find(|&a| part.len(a) > 1);
         match axis {
             Some(a) if stretch > min && stretch > wanted => {
@@ -293,11 +302,23 @@ impl Flat {
                 let (mut low, mut high) = (part.clone(), part);
                 low.end[a] = middle;
                 high.start[a] = middle;
-                self.split(low, shape, min, out);
-                self.split(high, shape, min, out);
+                self.split(low, shape, bytes, out);
+                self.split(high, shape, bytes, out);
             }
             _ => out.push(part),
         }
+    }
+
+    /// Bytes of a region that lie together.
+    fn line(&self, region: &Region, shape: &Dims) -> u64 {
+        let mut bytes = self.raw.size();
+        for a in (0..region.rank()).rev() {
+            bytes = bytes.saturating_mul(region.len(a));
+            if region.len(a) < shape[a] {
+                break;
+            }
+        }
+        bytes
     }
 
     /// The bytes from the first to the last cell of a non-empty part.

@@ -1,9 +1,15 @@
 //! Locations of datasets: URLs, paths and the options of a table, parsed once.
 
+mod marks;
+
+pub use marks::inside;
+pub(crate) use marks::{below, escaped, has_escapes, place_and_group, without_group};
+
 use crate::manifest::ManifestRef;
 use crate::source::clouds::{AzureOptions, GcsOptions};
 use crate::source::error::SourceError;
 pub(crate) use crate::source::root::Root;
+use marks::{parted, unescaped};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -363,37 +369,6 @@ impl Location {
     }
 }
 
-/// A local path and the group after its `#`. Names of files may have `#`, too: the longest path that exists counts.
-pub(crate) fn parted(text: &str) -> (&str, &str) {
-    let exists = |path: &str| std::path::Path::new(path).exists();
-    let ways: Vec<_> = text.rmatch_indices('#').map(|(at, _)| at).collect();
-    let Some(last) = ways.first().filter(|_| !exists(text)) else { return (text, "") };
-    let at = ways.iter().find(|at| exists(&text[..**at])).unwrap_or(last);
-    (&text[..*at], &text[at + 1..])
-}
-
-/// A group's path with `#` and `%` for their escapes. Others are taken as they are written, as all of a path or key.
-fn unescaped(group: &str) -> String {
-    group.replace("%23", "#").replace("%25", "%")
-}
-
-/// The path or URL of a group directly in that of `url`, as [`super::open`] takes it.
-pub fn inside(url: &str, group: &str) -> String {
-    let group = group.replace('%', "%25").replace('#', "%23");
-    let (place, outer) = match url.split_once("://") {
-        None => parted(url),
-        Some((scheme, _)) => match scheme.to_ascii_lowercase().as_str() {
-            "file" | "http" | "https" => url.split_once('#'),
-            _ => url.rsplit_once('#'),
-        }
-        .unwrap_or((url, "")),
-    };
-    match outer.trim_matches('/') {
-        "" => format!("{place}#{group}"),
-        outer => format!("{place}#{outer}/{group}"),
-    }
-}
-
 fn local(path: PathBuf, shown: &str, group: &str) -> Location {
     Location {
         path: StoragePath::Local(path),
@@ -484,27 +459,6 @@ mod tests {
             ("s3://b/a", "/a", "memory://")
         );
         assert!(is_in_memory("Memory://a") && !is_in_memory("memory.zarr"));
-    }
-
-    #[test]
-    fn groups_are_inside_of_groups() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("run#1.nc");
-        let file = path.to_str().unwrap();
-        // As long as no file exists, the last mark begins the group.
-        assert_eq!(Location::parse(file).unwrap().group, "1.nc");
-        std::fs::write(&path, "").unwrap();
-        for (url, of) in [(file, "#a"), ("s3://b/x#1.nc", "#"), ("https://h/x.nc", "#a/")] {
-            let mut at = format!("{url}{of}");
-            let display = Location::parse(&at).unwrap().display;
-            let mut want = of.trim_matches(['#', '/']).to_string();
-            for group in ["Channel #1", "50%", "%23 é?", "it's"] {
-                at = inside(&at, group);
-                want = if want.is_empty() { group.into() } else { format!("{want}/{group}") };
-                let found = Location::parse(&at).unwrap();
-                assert_eq!((found.group, &found.display), (want.clone(), &display), "{at}");
-            }
-        }
     }
 
     #[test]

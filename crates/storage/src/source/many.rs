@@ -32,6 +32,9 @@ const MATCH: MatchOptions = MatchOptions {
     require_literal_leading_dot: true,
 };
 
+/// Characters of a pattern.
+const WILD: [char; 3] = ['*', '?', '['];
+
 /// Several locations as one text, which [`super::open`] takes: a JSON list.
 pub fn list_of(urls: &[String]) -> String {
     serde_json::Value::from(urls.to_vec()).to_string()
@@ -62,20 +65,17 @@ pub(super) fn is_pattern(url: &str) -> bool {
 }
 
 fn is_wild(path: &str) -> bool {
-    path.contains(['*', '?', '['])
+    path.contains(WILD)
 }
 
 /// The files of a location and the group after them. A directory before a pattern may have `#` in its name.
 fn parted(url: &str) -> (&str, &str) {
-    let (files, group) = match url.contains("://") {
-        true => url.rsplit_once('#').unwrap_or((url, "")),
-        false => location::parted(url),
-    };
+    let (files, group) = location::place_and_group(url);
     let is_file = || {
         let is_store = [".zarr", ".zip"].iter().any(|ending| files.ends_with(ending));
         is_store || formats::is_named(files) || std::path::Path::new(files).exists()
     };
-    match is_wild(group) && !is_wild(files) && !is_file() {
+    match is_wild(group) && !is_wild(files) && !location::has_escapes(url) && !is_file() {
         true => (url, ""),
         false => (files, group),
     }
@@ -112,9 +112,10 @@ pub(super) async fn open_directory(
     }
     let store = stores.at(location, options, Access::Read)?;
     let names = store.files("", 1, FILES_MAX).await?;
-    let root = url.trim_end_matches('/');
-    let files = names.into_iter().filter(|n| formats::is_named(n)).map(|n| format!("{root}/{n}"));
-    let files: Vec<String> = files.collect();
+    let root = location::trimmed(location::place_and_group(url).0);
+    let url_of = |name: String| location::without_group(location::below(root, &name));
+    let files: Vec<String> =
+        names.into_iter().filter(|n| formats::is_named(n)).map(url_of).collect();
     match files.is_empty() {
         true => Ok(None),
         false => open_all(url, files, options, stores).await.map(Some),
@@ -163,18 +164,19 @@ pub(super) async fn matching(
     directories: bool,
 ) -> Result<Vec<String>, SourceError> {
     let (url_of_files, group) = parted(url);
-    let group = if group.is_empty() { String::new() } else { format!("#{group}") };
-    let first = url_of_files.find(['*', '?', '[']).unwrap_or(url_of_files.len());
+    let first = url_of_files.find(WILD).unwrap_or(url_of_files.len());
     let (root, pattern) = match url_of_files[..first].rfind('/') {
         // All of the memory of the process.
         Some(slash) if url_of_files[..slash].ends_with(":/") => url_of_files.split_at(slash + 1),
         Some(slash) => (&url_of_files[..slash], &url_of_files[slash + 1..]),
         None => (".", url_of_files),
     };
-    let location = Location::parse(if root.is_empty() { "/" } else { root })?;
+    let directory = if root.is_empty() { "/" } else { root };
+    let location = Location::parse(&location::without_group(directory.into()))?;
     let bad = |reason: String| SourceError::BadUrl { url: url.into(), reason };
     if is_web(&location) {
-        return Err(bad("a server of files has no listing: write the list of its files".into()));
+        let reason = "a server of files has no listing, and gets no query: write the list of its files without `?…`";
+        return Err(bad(reason.into()));
     }
     let matcher = Pattern::new(pattern).map_err(|e| bad(e.to_string()))?;
     let depth = match pattern.contains("**") {
@@ -186,13 +188,16 @@ pub(super) async fn matching(
         true => store.files("", depth, FILES_MAX).await?,
         false => store.objects("", depth, FILES_MAX).await?,
     };
-    let shown = if url_of_files.starts_with(root) { format!("{root}/") } else { String::new() };
     let names = names.into_iter().filter(|name| matcher.matches_with(name, MATCH));
     let url_of = |name: String| {
-        let file = format!("{shown}{name}");
-        // The last `#` of a URL begins a group.
-        let is_key = group.is_empty() && file.contains("://") && file.contains('#');
-        format!("{file}{}{group}", if is_key { "#" } else { "" })
+        let file = match url_of_files.starts_with(root) {
+            true => location::below(root, &name),
+            false => name,
+        };
+        match group.is_empty() {
+            true => location::without_group(file),
+            false => format!("{file}#{group}"),
+        }
     };
     let files: Vec<String> = names.map(url_of).collect();
     match files.is_empty() {
@@ -216,6 +221,8 @@ mod tests {
             ("x.zarr#a*", "x.zarr", "a*"),
             ("s3://b/run#1/*.nc", "s3://b/run#1/*.nc", ""),
             ("s3://b/x.nc#what?", "s3://b/x.nc", "what?"),
+            ("file:///d/*.nc#a#b", "file:///d/*.nc", "a#b"),
+            ("file:///d/run#1/?", "file:///d/run", "1/?"),
         ] {
             assert_eq!(parted(url), (files, group), "{url}");
             assert_eq!(is_pattern(url), files.contains('*'), "{url}");

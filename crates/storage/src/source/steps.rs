@@ -113,7 +113,8 @@ impl Steps {
         is_fortran: bool,
     ) -> Result<Option<Steps>, String> {
         let dtype = raw.dtype().ok_or("codecs of numbers for an array of texts")?;
-        let (stored, name) = (raw.clone(), name.to_string());
+        let (stored, own) = (raw.clone(), name);
+        let name = own.to_string();
         let mut out = Steps { list: Vec::new(), stored, name, dtype, is_fortran };
         for codec in list {
             let name = name_of(codec).unwrap_or_default();
@@ -125,7 +126,9 @@ impl Steps {
             out.add(name, &config.unwrap_or_default())
                 .map_err(|reason| format!("codec `{name}`: {reason}; it"))?;
         }
-        Ok((!out.list.is_empty()).then_some(out))
+        // The stored type counts without a step, too: `float16` is widened, `>f4` is another order of bytes.
+        let is_stored = out.stored == *raw && out.name == own;
+        Ok((!out.list.is_empty() || !is_stored).then_some(out))
     }
 
     fn add(&mut self, name: &str, config: &Map<String, Value>) -> Result<(), String> {
@@ -412,6 +415,13 @@ mod tests {
         let cast = json!([{"id": "astype", "encode_dtype": "<f4", "decode_dtype": "<f2"}]);
         let want: [f32; 3] = [0.099_975_586, f32::INFINITY, 0.0];
         assert_eq!(undone(&cast, "<f2", floats(&[0.1, 70000.0, 1e-8]), 3), want);
+        // AsType("<f2", "<f4") and Quantize(2, "<f4", "<f2") of [0.1, 1000.3, 3.7].
+        let cast = json!([{"id": "astype", "encode_dtype": "<f2", "decode_dtype": "<f4"}]);
+        let want: [f32; 3] = [0.099_975_586, 1000.5, 3.699_218_8];
+        assert_eq!(undone(&cast, "<f4", halves(&[11878, 25553, 17254]), 3), want);
+        let quantized = json!([{"id": "quantize", "digits": 2, "dtype": "<f4", "astype": "<f2"}]);
+        let want: [f32; 3] = [0.101_562_5, 1000.5, 3.703_125];
+        assert_eq!(undone(&quantized, "<f4", halves(&[11904, 25553, 17256]), 3), want);
         // FixedScaleOffset(1.5, 4, "<f4", "<f2"), then Delta("<f2"), of [1.5, 2.1, 7.3].
         let both = json!([
             {"id": "fixedscaleoffset", "offset": 1.5, "scale": 4, "dtype": "<f4", "astype": "<f2"},
@@ -448,6 +458,10 @@ mod tests {
         let list = json!([{"id": "bitround", "keepbits": 4},
             {"id": "quantize", "digits": 1, "dtype": "float32", "astype": null}]);
         assert_eq!(steps(&list, "<f4"), Ok(None));
+        // Another order of bytes is none of the list, but one of the metadata.
+        let list = json!([{"id": "astype", "encode_dtype": ">f4", "decode_dtype": "<f4"}]);
+        assert_eq!(steps(&list, "<f4").unwrap().unwrap().name, ">f4");
+        let list = json!([{"id": "quantize", "digits": 1, "dtype": "float32", "astype": null}]);
         let e = steps(&list, "<f8").unwrap_err();
         assert_eq!(e, "codec `quantize`: `dtype` is <f4, the cells before it are <f8; it");
         assert!(steps(&json!([{"id": "packbits"}]), "|u1").is_err());

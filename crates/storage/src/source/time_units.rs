@@ -30,7 +30,8 @@ pub(crate) fn parse(units: &str, calendar: Option<&str>) -> Result<(TimeUnits, b
     };
     let unit_ns = unit_ns(unit, calendar)?;
     let bad = || format!("`{reference}` is not a date of the calendar `{name}`");
-    let (mut date, offset_us) = reference_date(reference).ok_or_else(bad)?;
+    let is_standard = calendar == Calendar::Standard;
+    let (mut date, offset_us) = reference_date(reference, is_standard).ok_or_else(bad)?;
     // As in cftime: in these calendars the year before 1 is -1, in the others it is 0.
     if matches!(calendar, Calendar::Julian) || is_mixed {
         match date.year {
@@ -72,8 +73,9 @@ fn unit_ns(unit: &str, calendar: Calendar) -> Result<i64, String> {
 }
 
 /// Parses `1900-1-1`, `1900/01/01`, `19000101`, `1900-01-01T06:30:00.5Z`, `1900-01-01 00:00:00 -5:30`,
-/// `1900-01-01 0:0:0 UTC`: the time as written and its offset from UTC, in microseconds.
-fn reference_date(text: &str) -> Option<(DateTime, i64)> {
+/// `1900-01-01 0:0:0 UTC`: the time as written and its offset from UTC, in microseconds. `is_standard`: see
+/// [`clock_of`].
+fn reference_date(text: &str, is_standard: bool) -> Option<(DateTime, i64)> {
     let (negative, body) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -83,7 +85,7 @@ fn reference_date(text: &str) -> Option<(DateTime, i64)> {
     let (date, clock) = (&body[..cut], body[cut..].trim_start_matches(['T', 't', ' ']).trim());
     let (year, month, day) = date_of(date)?;
     let year = if negative { -year } else { year };
-    let (micros, offset) = clock_of(clock)?;
+    let (micros, offset) = clock_of(clock, is_standard)?;
     let date =
         DateTime { year, month: u32::try_from(month).ok()?, day: u32::try_from(day).ok()?, micros };
     Some((date, offset))
@@ -106,8 +108,9 @@ fn date_of(text: &str) -> Option<(i64, i64, i64)> {
     fields.next().is_none().then_some((year, month, day))
 }
 
-/// The time of day and the offset after it.
-fn clock_of(text: &str) -> Option<(i64, i64)> {
+/// The time of day and the offset after it. An hour alone and a packed clock (`06`, `0600`) are read in the standard
+/// calendars, as by UDUNITS and xarray. For other calendars xarray asks cftime, which takes them for midnight.
+fn clock_of(text: &str, is_standard: bool) -> Option<(i64, i64)> {
     let text = ["UTC", "GMT", "utc", "gmt", "Z", "z"]
         .iter()
         .find_map(|s| text.strip_suffix(s))
@@ -128,11 +131,13 @@ fn clock_of(text: &str) -> Option<(i64, i64)> {
     if clock.is_empty() {
         return Some((0, offset));
     }
-    let (hour, minute, second) = match (clock.len(), clock.bytes().all(|b| b.is_ascii_digit())) {
+    let is_packed = clock.bytes().all(|b| b.is_ascii_digit());
+    // `2000-01-01 5` is five o'clock for UDUNITS, and midnight for xarray.
+    let is_clear = is_standard && clock.len() > 1 || clock.bytes().all(|b| b == b'0');
+    let (hour, minute, second) = match (clock.len(), is_packed) {
+        (_, true) if !is_clear => return None,
         (4, true) => (&clock[..2], &clock[2..], "0"),
         (6, true) => (&clock[..2], &clock[2..4], &clock[4..]),
-        // `2000-01-01 5` is five o'clock for UDUNITS, and midnight for cftime.
-        (_, true) if clock.bytes().any(|b| b != b'0') => return None,
         _ => {
             let mut fields = clock.split(':');
             let hour = fields.next()?;
@@ -227,6 +232,11 @@ mod tests {
             ("hours since 2000/1/1 6:00", None, "2000-01-02T22:00:00"),
             ("days since 2000.01.01", None, "2000-02-10T00:00:00"),
             ("hours since 2000-1-1 0", None, "2000-01-02T16:00:00"),
+            ("hours since 2000-01-01 05", None, "2000-01-02T21:00:00"),
+            ("hours since 2000-01-01T06Z", None, "2000-01-02T22:00:00"),
+            ("days since 2000-01-01 12 +3", None, "2000-02-10T09:00:00"),
+            ("days since 2000-01-01 060000", None, "2000-02-10T06:00:00"),
+            ("days since 2000-01-01 00", Some("noleap"), "2000-02-10T00:00:00"),
             ("days since 2000-01-01Z", None, "2000-02-10T00:00:00"),
             ("days since 2000-01-01 UTC", None, "2000-02-10T00:00:00"),
             ("days since 2000-01-01 +01:00", None, "2000-02-09T23:00:00"),
@@ -327,6 +337,8 @@ mod tests {
             ("days since 2000-01-01 00:00:60", None, "00:00:60"),
             ("days since 2000-13-01", None, "2000-13-01"),
             ("days since 2000-01-01 5", None, "2000-01-01 5"),
+            ("days since 2000-01-01 06", Some("noleap"), "2000-01-01 06"),
+            ("days since 2000-01-01T0600", Some("360_day"), "T0600"),
             ("days since 2000-01-01 00:00:00 PST", None, "PST"),
             ("days since 2000-01-01 00:00:00,5", None, "00:00:00,5"),
             ("days since 99999999999999999999-01-01", None, "9999"),

@@ -167,6 +167,7 @@ def bits():
         (12, "u2", 1, {"ENDIANNESS": "BIG"}),
         (20, "u4", 2, {"interleave": "pixel", "tiled": True, "compress": "lzw"}),
         (24, "u4", 1, {}),
+        (24, "u4", 2, {"interleave": "pixel", "compress": "lzw", "ENDIANNESS": "BIG"}),
         (31, "u4", 3, {"interleave": "band", "blockysize": 4, "ENDIANNESS": "BIG"}),
     ]:
         a = (cells(bands, 19, 21, "u4" if dtype == "u4" else "u2", n) % (1 << n)).astype(dtype)

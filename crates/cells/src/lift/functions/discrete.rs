@@ -15,6 +15,7 @@ use datafusion::logical_expr::{
 };
 
 use super::percentile::part_of;
+use super::recomputed;
 use crate::lift::error::spoken;
 
 const NAME: &str = "percentile_disc";
@@ -120,6 +121,10 @@ impl AggregateUDFImpl for Discrete {
         let is_descending = args.order_bys.first().is_some_and(|sort| sort.options.descending);
         let of = args.return_type().clone();
         Ok(Box::new(Sorted { of, parts: Vec::new(), bytes: 0, part, is_descending }))
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        Ok(recomputed::anew(Arc::new(Discrete::new().into()), args))
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {

@@ -1,7 +1,9 @@
 //! `min` and `max`: DataFusion's, except that the result for a time in a calendar unknown to Arrow is a time of that
-//! calendar, and that grouped floats use SQL's order.
+//! calendar, that grouped floats use SQL's order, and that nested values have one: DataFusion's (55.2) fails for those
+//! that have NULL inside, and for maps.
 
 mod groups;
+mod nested;
 
 use std::sync::Arc;
 
@@ -10,11 +12,13 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
-    AggregateUDF, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, SetMonotonicity,
+    Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, SetMonotonicity,
 };
 
 use super::inner::{hashed_by, of_inner};
+use super::recomputed::Recomputed;
 use groups::Floats;
+use nested::Nested;
 
 /// An aggregate that returns one of its argument's values, with the metadata of the argument's field.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,20 +32,14 @@ impl Extreme {
     pub(super) fn new(inner: Arc<AggregateUDF>) -> Self {
         Self { inner }
     }
+
+    fn is_min(&self) -> bool {
+        self.inner.name() == "min"
+    }
 }
 
 impl AggregateUDFImpl for Extreme {
-    of_inner!(
-        name,
-        documentation,
-        signature,
-        coerce_types,
-        return_type,
-        accumulator,
-        state_fields,
-        groups_accumulator_supported,
-        create_sliding_accumulator
-    );
+    of_inner!(name, documentation, signature, coerce_types, return_type, state_fields);
 
     fn return_field(&self, args: &[FieldRef]) -> Result<FieldRef> {
         let field = self.inner.return_field(args)?;
@@ -54,11 +52,30 @@ impl AggregateUDFImpl for Extreme {
         }
     }
 
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if args.return_type().is_nested() {
+            return Ok(Box::new(Nested::new(args.return_type(), self.is_min())?));
+        }
+        self.inner.accumulator(args)
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if !args.return_type().is_nested() {
+            return self.inner.create_sliding_accumulator(args);
+        }
+        let (of, is_min) = (args.return_type().clone(), self.is_min());
+        Ok(Box::new(Recomputed::new(move || Ok(Box::new(Nested::new(&of, is_min)?)))))
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        !args.return_type().is_nested() && self.inner.groups_accumulator_supported(args)
+    }
+
     fn create_groups_accumulator(
         &self,
         args: AccumulatorArgs,
     ) -> Result<Box<dyn GroupsAccumulator>> {
-        let is_min = self.inner.name() == "min";
+        let is_min = self.is_min();
         match args.return_type() {
             DataType::Float64 => Ok(Box::new(Floats::<Float64Type>::new(is_min, f64::total_cmp))),
             DataType::Float32 => Ok(Box::new(Floats::<Float32Type>::new(is_min, f32::total_cmp))),

@@ -6,10 +6,12 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
+use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{AggregateUDF, AggregateUDFImpl};
+use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl};
 
 use super::inner::of_inner;
+use super::recomputed;
 
 /// DataFusion's `string_agg`, without its requirement.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -33,9 +35,12 @@ impl AggregateUDFImpl for Joined {
         accumulator,
         state_fields,
         groups_accumulator_supported,
-        create_groups_accumulator,
-        create_sliding_accumulator
+        create_groups_accumulator
     );
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        recomputed::sliding(&self.inner, args)
+    }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
         AggregateOrderSensitivity::SoftRequirement

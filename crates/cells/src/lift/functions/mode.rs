@@ -185,6 +185,27 @@ impl Accumulator for Counts {
         Ok(vec![list_of(values)?, list_of(Arc::new(counts))?])
     }
 
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let Some(values) = values.first() else { return internal_err!("`{NAME}` of nothing") };
+        let rows = self.rows.convert_columns(&[equal_bits(values)])?;
+        for row in (0..values.len()).filter(|&row| values.is_valid(row)) {
+            let key = rows.row(row).data();
+            match self.counts.get_mut(key) {
+                Some(count) if *count > 1 => *count -= 1,
+                Some(_) => {
+                    self.bytes -= key.len() + ENTRY_BYTES;
+                    self.counts.remove(key);
+                }
+                None => return internal_err!("`{NAME}`: a value leaves that did not come"),
+            }
+        }
+        Ok(())
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
         let [values, counts] = states else { return internal_err!("`{NAME}`: a broken state") };
         let (values, counts) = (values.as_list::<i32>(), counts.as_list::<i32>());

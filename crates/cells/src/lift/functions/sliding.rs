@@ -19,6 +19,7 @@ use datafusion::logical_expr::{
 
 use super::booleans::with_booleans;
 use super::inner::{hashed_by, of_inner};
+use super::recomputed;
 
 /// A partial aggregate of some values of a frame.
 trait Partial: Copy + Default + std::fmt::Debug + Send + Sync {
@@ -207,7 +208,7 @@ impl AggregateUDFImpl for Mean {
         if *args.return_type() == DataType::Float64 && !args.is_distinct {
             return Ok(mean());
         }
-        self.inner.create_sliding_accumulator(args)
+        recomputed::sliding(&self.inner, args)
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
@@ -288,7 +289,7 @@ impl AggregateUDFImpl for Spread {
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         if args.is_distinct {
-            return self.inner.create_sliding_accumulator(args);
+            return recomputed::sliding(&self.inner, args);
         }
         let name = self.inner.name();
         let ddof = if name.ends_with("_pop") { 0.0 } else { 1.0 };

@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
 
 use super::booleans::with_booleans;
 use super::inner::{hashed_by, of_inner};
-use super::{decimal_sum, sliding};
+use super::{decimal_sum, recomputed, sliding};
 use tessera_frontend::error::Error;
 
 /// DataFusion's `sum`, except for Booleans, integers and decimals with many digits.
@@ -103,7 +103,7 @@ impl AggregateUDFImpl for CheckedSum {
         if *args.return_type() == DataType::Float64 && !args.is_distinct {
             return Ok(sliding::sum());
         }
-        self.inner.create_sliding_accumulator(args)
+        recomputed::sliding(&self.inner, args)
     }
 }
 

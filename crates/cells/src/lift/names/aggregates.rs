@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `arg_max(x, y)`, `max_by(x, y)` | `first_value(x ORDER BY y DESC) FILTER (WHERE x IS NOT NULL AND y IS NOT NULL)` |
 //! | `arg_min(x, y)`, `min_by(x, y)` | the same with `ORDER BY y` |
+//! | `arg_max(x, y) OVER …` | `tessera_arg_max(x, y) OVER …`, as no order is possible there |
 
 use sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
@@ -24,6 +25,10 @@ use tessera_frontend::functions::is_aggregate;
 use tessera_frontend::surface::walk;
 
 use super::super::functions::WITHOUT_NAN;
+
+/// `arg_max` and `arg_min` with OVER.
+pub(in crate::lift) const ARG_MAX: &str = "tessera_arg_max";
+pub(in crate::lift) const ARG_MIN: &str = "tessera_arg_min";
 
 /// Aggregates that leave out NaN, without their first letters, and what they are otherwise. SQL lacks them, so their
 /// meaning is NumPy's: the standard deviation is that of a population.
@@ -78,11 +83,21 @@ pub(super) fn rewritten(function: &Function, name: &str) -> Option<Expr> {
     }
 }
 
-/// The value of `x` in the first row with the greatest `y`, or the smallest one; `None` for calls with OVER and others
-/// with an order of their own.
+/// The value of `x` in the first row with the greatest `y`, or the smallest one; `None` for calls with an order of their
+/// own.
 fn value_at(function: &Function, args: [Expr; 2], is_greatest: bool) -> Option<Expr> {
-    if function.over.is_some() || !function.within_group.is_empty() {
+    if !function.within_group.is_empty() {
         return None;
+    }
+    if function.over.is_some() {
+        let name = if is_greatest { ARG_MAX } else { ARG_MIN };
+        let new = with(function, name, args.into());
+        let is_plain = matches!(
+            &new.args,
+            FunctionArguments::List(list)
+                if list.clauses.is_empty() && list.duplicate_treatment.is_none()
+        );
+        return is_plain.then(|| Expr::Function(new));
     }
     // An aggregate inside is an error, which needs no condition: one in another would be copied at each level.
     let is_nested = has_aggregate(&args);

@@ -11,12 +11,13 @@
 //! | `e()`, `nan()`, `inf()` | the `float64` |
 //! | `std(x)`, `sign(x)` | DataFusion's names: `stddev(x)`, `signum(x)` |
 //! | `quantile(x, 0.9)`, `nanmean(x)` | SQL's aggregates: see [`aggregates`] |
-//! | `a = any(b)`, `a < all(b)` | SQL's quantifiers over a list |
+//! | `a < all(b)` | SQL's quantifier over a list |
+//! | `a = any(b)` | `NOT (a <> ALL(b))` |
 
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
     BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentList, FunctionArguments, Ident, ObjectName, Value,
+    FunctionArgumentList, FunctionArguments, Ident, ObjectName, UnaryOperator, Value,
 };
 
 use tessera_frontend::ast::null;
@@ -110,10 +111,40 @@ fn quantify(expr: &mut Expr) {
     let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(list))) = list.args.pop() else { return };
     let (left, right) = (std::mem::replace(left, Box::new(null())), Box::new(list));
     let compare_op = op.clone();
-    *expr = match is_all {
-        true => Expr::AllOp { left, compare_op, right },
-        false => Expr::AnyOp { left, compare_op, right, is_some: false },
+    *expr = if is_all {
+        Expr::AllOp { left, compare_op, right }
+    } else if is_known(&right) {
+        Expr::AnyOp { left, compare_op, right, is_some: false }
+    } else {
+        // In DataFusion, NULL counts in a list for ALL only.
+        let none = Expr::AllOp { left, compare_op: opposite(compare_op), right };
+        let none = Box::new(Expr::Nested(Box::new(none)));
+        Expr::UnaryOp { op: UnaryOperator::Not, expr: none }
     };
+}
+
+/// True for `[1, 2]`, which has values and no NULL, and for the rows of a subquery.
+fn is_known(list: &Expr) -> bool {
+    let is_value = |e: &Expr| matches!(e, Expr::Value(v) if !matches!(v.value, Value::Null));
+    match list {
+        Expr::Array(list) => !list.elem.is_empty() && list.elem.iter().all(is_value),
+        Expr::Nested(list) => is_known(list),
+        list => matches!(list, Expr::Subquery(_)),
+    }
+}
+
+/// The comparison that is true where this one is false.
+fn opposite(op: BinaryOperator) -> BinaryOperator {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    match op {
+        Eq => NotEq,
+        NotEq => Eq,
+        Lt => GtEq,
+        LtEq => Gt,
+        Gt => LtEq,
+        GtEq => Lt,
+        other => other,
+    }
 }
 
 /// A constant without a function in SQL, as `float64`.

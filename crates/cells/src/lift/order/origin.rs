@@ -17,7 +17,7 @@ use super::super::along::Along;
 use super::super::go_on;
 use super::super::labels::{Labels, physical};
 use super::super::scan::ScanSource;
-use super::super::table::{CellSource, CellTable, Column as CellColumn, Origin};
+use super::super::table::{CellSource, CellTable, Column as CellColumn, ColumnOrigin};
 
 /// A table's number in the plan, from left to right, and one of its dimensions.
 pub(super) type Axis = (usize, usize);
@@ -59,7 +59,7 @@ pub(super) fn labels(
 
 /// Where a column that is unchanged from the table of cells comes from. Its labels may be those of an equal key, its
 /// attributes are its own: equal numbers may count other units.
-pub(super) fn source(plan: &LogicalPlan, column: &Expr) -> Option<Origin> {
+pub(super) fn source(plan: &LogicalPlan, column: &Expr) -> Option<ColumnOrigin> {
     let of = |by_keys: bool| {
         let (_, Base::Cells(cells), expr) = trace(plan, column, 0, by_keys)? else { return None };
         let Expr::Column(column) = expr.unalias_nested().data else { return None };
@@ -68,8 +68,8 @@ pub(super) fn source(plan: &LogicalPlan, column: &Expr) -> Option<Origin> {
     let (own, equal) = (of(false), of(true));
     let labels = equal.and_then(|origin| origin.labels);
     match own {
-        Some(own) => Some(Origin { labels, ..own }),
-        None => labels.map(|labels| Origin { labels: Some(labels), attrs: Attrs::new() }),
+        Some(own) => Some(ColumnOrigin { labels, ..own }),
+        None => labels.map(|labels| ColumnOrigin { labels: Some(labels), attrs: Attrs::new() }),
     }
 }
 

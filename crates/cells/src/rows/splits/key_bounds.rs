@@ -5,8 +5,9 @@
 //! splits        0 1 │ 2 5 0 │
 //! ```
 
-use super::keys::{Keys, RowKeys};
+use super::keys::{Keys, RowKeys, first_bytes, shared};
 use datafusion::common::{Result, internal_err};
+use std::cmp::Ordering;
 
 /// A key as bytes that compare as keys do, and a split.
 pub(super) type Bound = (Vec<u8>, u32);
@@ -15,7 +16,41 @@ pub(super) type Bound = (Vec<u8>, u32);
 pub(super) enum KeyBounds {
     Narrow(Vec<(u64, u32)>),
     Wide(Vec<(u128, u32)>),
-    Bytes(Vec<Bound>),
+    Bytes(ByteBounds),
+}
+
+/// Bounds of keys that are bytes.
+pub(super) struct ByteBounds {
+    /// What all bounds begin with.
+    prefix: Vec<u8>,
+    /// The bounds, each with the number of its bytes behind the prefix.
+    bounds: Vec<(u128, Bound)>,
+}
+
+impl ByteBounds {
+    fn new(bounds: &[Bound]) -> Self {
+        let first: &[u8] = match bounds.first() {
+            Some((key, _)) => key.as_slice(),
+            None => &[],
+        };
+        let length = |length: usize, (key, _): &Bound| shared(&first[..length], key);
+        let prefix = first[..bounds.iter().fold(first.len(), length)].to_vec();
+        let numbered = |bound: &Bound| (first_bytes(&bound.0[prefix.len()..]), bound.clone());
+        let bounds = bounds.iter().map(numbered).collect();
+        ByteBounds { prefix, bounds }
+    }
+
+    /// The number of bounds that are not behind a key.
+    fn place(&self, key: &[u8], split: u32) -> usize {
+        let Some(rest) = key.strip_prefix(self.prefix.as_slice()) else {
+            return if key < self.prefix.as_slice() { 0 } else { self.bounds.len() };
+        };
+        let number = first_bytes(rest);
+        self.bounds.partition_point(|(own, (bound, of))| {
+            let rest = || bound.as_slice().cmp(key).then(of.cmp(&split));
+            own.cmp(&number).then_with(rest) != Ordering::Greater
+        })
+    }
 }
 
 impl RowKeys {
@@ -24,7 +59,7 @@ impl RowKeys {
         match self {
             RowKeys::Narrow(keys) => keys[row].to_be_bytes().to_vec(),
             RowKeys::Wide(keys) => keys[row].to_be_bytes().to_vec(),
-            RowKeys::Bytes(rows) => rows.row(row).data().to_vec(),
+            RowKeys::Bytes(rows) => rows.row(row).to_vec(),
         }
     }
 }
@@ -41,7 +76,7 @@ impl KeyBounds {
         let bounds = match keys.number_bytes() {
             Some(8) => numbers(bounds, u64::from_be_bytes).map(KeyBounds::Narrow),
             Some(16) => numbers(bounds, u128::from_be_bytes).map(KeyBounds::Wide),
-            _ => Some(KeyBounds::Bytes(bounds.to_vec())),
+            _ => Some(KeyBounds::Bytes(ByteBounds::new(bounds))),
         };
         match bounds {
             Some(bounds) => Ok(bounds),
@@ -58,11 +93,8 @@ impl KeyBounds {
             (KeyBounds::Narrow(bounds), RowKeys::Narrow(keys)) => places(bounds, keys, split),
             (KeyBounds::Wide(bounds), RowKeys::Wide(keys)) => places(bounds, keys, split),
             (KeyBounds::Bytes(bounds), RowKeys::Bytes(rows)) => {
-                let place = |row: usize| {
-                    let key = rows.row(row).data();
-                    bounds.partition_point(|(bound, of)| (bound.as_slice(), *of) <= (key, split))
-                };
-                (0..rows.num_rows()).map(|row| place(row) as u32).collect()
+                let place = |row: usize| bounds.place(rows.row(row), split) as u32;
+                (0..rows.len()).map(place).collect()
             }
             _ => return internal_err!("the keys of rows are not those of the bounds"),
         })
@@ -126,6 +158,32 @@ mod tests {
     fn rows_with_the_same_first_keys_are_in_one_part() {
         for split in 0..4 {
             assert_eq!(parts(&["a", "b"], 1, split), [0, 1, 1, 1], "{split}");
+        }
+    }
+
+    #[test]
+    fn keys_are_placed_whether_or_not_they_begin_as_the_bounds_do() {
+        let keys: Vec<Vec<u8>> = ["", "cust", "cust_", "cust_0", "cust_01", "cust_1", "cusu", "d"]
+            .iter()
+            .flat_map(|head| {
+                ["", "\0", "a long end of a key", "a long end of a kez"].map(|end| (head, end))
+            })
+            .map(|(head, end)| format!("{head}{end}").into_bytes())
+            .collect();
+        let bounds = |some: &[&str]| -> Vec<Bound> {
+            let bound = |key: &&str| [(key.as_bytes().to_vec(), 1), (key.as_bytes().to_vec(), 3)];
+            some.iter().flat_map(bound).collect()
+        };
+        let long = "cust_0a long end of a key";
+        for bounds in [bounds(&[]), bounds(&["cust_0"]), bounds(&["cust_0", long, "cust_1"])] {
+            let placed = ByteBounds::new(&bounds);
+            for key in &keys {
+                for split in 0..5 {
+                    let own = (key.clone(), split);
+                    let expected = bounds.iter().filter(|bound| **bound <= own).count();
+                    assert_eq!(placed.place(key, split), expected, "{key:?} {split} {bounds:?}");
+                }
+            }
         }
     }
 }

@@ -38,7 +38,7 @@ fn rows() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-pub(in crate::rows) const QUERIES: [&str; 43] = [
+pub(in crate::rows) const QUERIES: [&str; 44] = [
     "SELECT * FROM t",
     "SELECT id, v * 2 FROM t WHERE g = 3",
     "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
@@ -83,6 +83,7 @@ pub(in crate::rows) const QUERIES: [&str; 43] = [
     // Sums of floats above sorts depend on the ends of batches.
     "SELECT sum(v), sum(d * d), count(d) FROM (SELECT v, v - lag(v) OVER (ORDER BY s, id) AS d FROM t) q",
     "SELECT sum(d), max(d) FROM (SELECT avg(v) OVER (PARTITION BY k ORDER BY id) AS d FROM t WHERE g > 2) q",
+    "SELECT id, lag(v) OVER (PARTITION BY s ORDER BY id DESC), sum(v) OVER (PARTITION BY s, g ORDER BY id) FROM t ORDER BY id",
 ];
 
 /// Rows of two inputs, those of the first one first.
@@ -242,7 +243,7 @@ async fn splits_have_the_same_bits_in_little_memory() {
 }
 
 /// Statements whose last operators are sorts and windows. Of the first one, rows are in order already.
-pub(in crate::rows) const SORTED: [&str; 8] = [
+pub(in crate::rows) const SORTED: [&str; 9] = [
     "SELECT id, v FROM t ORDER BY id",
     "SELECT id, s FROM t ORDER BY v DESC, s",
     "SELECT g, id FROM t WHERE k > 5 ORDER BY g NULLS FIRST",
@@ -251,6 +252,7 @@ pub(in crate::rows) const SORTED: [&str; 8] = [
     "SELECT id, k, sum(v) OVER (PARTITION BY k), count(g) OVER (PARTITION BY k) FROM t",
     "SELECT id, lag(v) OVER (PARTITION BY k) FROM t",
     "SELECT id, avg(v) OVER (ORDER BY v, id ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) FROM t WHERE g > 2",
+    "SELECT s, id, sum(v) OVER (PARTITION BY s ORDER BY id) FROM t",
 ];
 
 /// True if all of these batches but the last one have the usual number of rows.

@@ -67,6 +67,10 @@ impl ChunkIndex for Contiguous {
         let beyond = || Fault::bad(self.offset, "cells beyond 2^64 bytes");
         units.iter().map(|at| place(at).map(Some).ok_or_else(beyond)).collect()
     }
+
+    fn gap(&self) -> Option<u64> {
+        Some(0)
+    }
 }
 
 impl ChunkIndex for Chunks {
@@ -108,6 +112,11 @@ impl ChunkIndex for Chunks {
             out[*i] = Some(place);
         }
         Ok(out)
+    }
+
+    /// Writers append chunks in their order.
+    fn gap(&self) -> Option<u64> {
+        Some(0)
     }
 }
 

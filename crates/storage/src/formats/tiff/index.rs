@@ -116,6 +116,10 @@ impl ChunkIndex for Segments {
         }
         Ok(found)
     }
+
+    fn gap(&self) -> Option<u64> {
+        Some(0)
+    }
 }
 
 /// Numbers of a list that will be read.

@@ -171,8 +171,8 @@ impl Segment {
         }
     }
 
-    /// As [`Segment::spread_cells`], of cells of fewer bits than their bytes have, the highest first, whatever the byte
-    /// order of the file; rows begin with a byte.
+    /// As [`Segment::spread_cells`], of cells of fewer bits than their bytes have, the highest first; rows begin with a
+    /// byte.
     fn spread_bits<const N: usize>(
         &self,
         pixels: &[u8],
@@ -230,8 +230,13 @@ impl Filter for Segment {
         PIXELS.with_borrow_mut(|kept| {
             let pixels = at_least(kept, n);
             let done = self.unpack(&bytes, pixels).map(|()| {
-                if self.is_whole() {
-                    self.settle(pixels);
+                match self.bits {
+                    _ if self.is_whole() => self.settle(pixels),
+                    // libtiff, so GDAL, turns the bytes of these, as of whole cells, but of no other number of bits.
+                    24 if self.big_endian => {
+                        pixels.as_chunks_mut::<3>().0.iter_mut().for_each(|cell| cell.reverse());
+                    }
+                    _ => {}
                 }
                 self.spread(pixels, out);
             });

@@ -5,17 +5,21 @@
 //!           │ 1 1│2 2 │       read, straight into it;
 //!           │ 1 1│2 2 │     * else the smallest part that the codecs can read alone, from the first wanted cell to the
 //!           └─────────┘       last one or row by row, is decoded into the thread's buffer, and the box copied;
-//!                           * long lines of chunks without codecs are read straight to their target, one by one.
+//!                           * long lines of chunks without codecs are read straight to their target, one by one, or
+//!                             several at once: see [`lines`].
 //! ```
 
+pub(super) mod lines;
+
 use super::Chunked;
-use crate::source::boxes::{copy_box, fill_box, walk};
+use crate::source::boxes::{copy_box, fill_box};
 use crate::source::error::SourceError;
 use crate::source::meta::show;
 use crate::source::reader::{ArrayReader, Fetched};
 use crate::source::store::LocalFile;
 use crate::source::unpack::{at_least, forget_large};
 use futures::FutureExt;
+use lines::Held;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -66,12 +70,12 @@ impl Chunked {
         }
         let mut absent = false;
         // Chunks of a shard are adjacent: it is opened once.
-        let mut last: Option<LocalFile> = None;
-        for piece in fetched.pieces {
-            let at = piece.at;
+        let mut held = Held::default();
+        for (i, piece) in fetched.pieces.iter().enumerate() {
+            let at = &piece.at;
             let origin: Dims = at.iter().zip(&self.meta.unit).map(|(i, n)| i * n).collect();
             let Some(part) = Region::at(&origin, &self.meta.unit).intersect(region) else {
-                return Err(reader.internal(format!("chunk {} is not in {region}", show(&at))));
+                return Err(reader.internal(format!("chunk {} is not in {region}", show(at))));
             };
             let mut goal = Goal {
                 out,
@@ -80,14 +84,23 @@ impl Chunked {
                 from: part.relative_to(&origin).start,
                 len: part.shape(),
             };
-            let there = match (&piece.bytes, piece.range) {
+            let there = match (&piece.bytes, &piece.range) {
                 (Some(bytes), _) => {
-                    self.put(reader, &at, (bytes, piece.skipped), &mut goal).map(|()| true)?
+                    self.put(reader, at, (bytes, piece.skipped), &mut goal).map(|()| true)?
                 }
                 (None, None) if self.is_in_parts() => false,
                 (None, range) if fetched.later => {
-                    let part = (range, piece.skipped);
-                    self.read_and_put(reader, &at, part, &mut last, &mut goal)?
+                    let rest = (&fetched.pieces[i..], &goal.len[..]);
+                    match self.read_together(reader, rest, &mut held)? {
+                        Some(bytes) => {
+                            let encoded = (bytes, piece.skipped);
+                            self.put(reader, at, encoded, &mut goal).map(|()| true)?
+                        }
+                        None => {
+                            let part = (range.clone(), piece.skipped);
+                            self.read_and_put(reader, at, part, &mut held.file, &mut goal)?
+                        }
+                    }
                 }
                 (None, _) => false,
             };
@@ -157,6 +170,9 @@ impl Chunked {
         if self.meta.is_plain() {
             return self.read_raw(reader, at, local, start..start + bytes, goal).map(|()| true);
         }
+        if self.read_swapped(reader, local, start..start + bytes, goal)? {
+            return Ok(true);
+        }
         FILE.with_borrow_mut(|kept| {
             let room = at_least(kept, bytes as usize);
             let result = store
@@ -192,17 +208,8 @@ impl Chunked {
         }
         let lines = reader.source.lines(goal.shape);
         if lines.is_alone() {
-            let (mut done, mut last) = (Ok(()), None);
-            let (from, to) = ((&self.meta.unit[..], &goal.from[..]), (goal.shape, &goal.to[..]));
-            walk(from, to, &goal.len, reader.source.dtype.size(), |s, d, n| {
-                if done.is_ok() {
-                    if lines.is_ahead() {
-                        reader.ahead.lines_at(local, stored.start + s as u64, &mut last);
-                    }
-                    done = read(s..s + n, &mut goal.out[d..d + n]);
-                }
-            });
-            return done.and_then(|()| reader.store.check_same(local));
+            self.read_lines(reader, (local, stored.start), lines.is_ahead(), goal)?;
+            return reader.store.check_same(local);
         }
         UNIT.with_borrow_mut(|kept| {
             let room = at_least(kept, all as usize);
@@ -215,6 +222,35 @@ impl Chunked {
             }
             forget_large(kept);
             done
+        })
+    }
+
+    /// Reads the wanted part of a chunk whose only codec is the order of bytes; false for other codecs, or if it is most
+    /// of the chunk.
+    fn read_swapped(
+        &self,
+        reader: &ArrayReader,
+        local: &LocalFile,
+        stored: Range<u64>,
+        goal: &mut Goal<'_>,
+    ) -> Result<bool, SourceError> {
+        let all = self.meta.unit_bytes();
+        let is_whole = stored.end - stored.start == all && self.meta.is_in_memory_order();
+        let Some(order) = self.meta.codecs.order().filter(|_| is_whole) else { return Ok(false) };
+        let wanted = self.wanted(goal).next().filter(|w| w.len() as u64 <= all / 2);
+        let Some(wanted) = wanted else { return Ok(false) };
+        UNIT.with_borrow_mut(|kept| {
+            let room = at_least(kept, all as usize);
+            let offset = stored.start + wanted.start as u64;
+            let part = &mut room[wanted];
+            let done = reader.store.read_exact_at(local, part, offset);
+            let done = done.and_then(|()| reader.store.check_same(local));
+            if done.is_ok() {
+                order.swap(part);
+                self.copy(reader, room, goal);
+            }
+            forget_large(kept);
+            done.map(|()| true)
         })
     }
 

@@ -4,13 +4,15 @@
 //!   units that an operand reads        1 1 │ 1 1      a chunk that is an object: one request
 //!   (lengths along an axis are         1 1 │ 1 1      a shard: one or two for its index, once; one per stretch of
 //!   independent of the other axes)     ────┼────      adjacent units, or one for each unit of a local file
-//!                                      1 1 │ 1 1
+//!                                      1 1 │ 1 1      a local chunk without codecs: what [`Reads`] says
 //! ```
 
-use super::{Chunked, GAP_BYTES_MAX};
+use super::Chunked;
+use super::place::lines::TOGETHER_BYTES;
+use super::ranges::{GAP_BYTES_MAX, SPARSE_BYTES_MAX, is_sparse};
 use crate::source::meta::Shard;
 use crate::source::store::Store;
-use tessera_planner::catalog::SourceRef;
+use tessera_planner::catalog::{Reads, SourceRef};
 use tessera_planner::grid::{AxisGrid, Grid};
 use tessera_planner::region::{Dims, Region};
 
@@ -34,14 +36,17 @@ impl Chunked {
         };
         let unit = |a: usize| self.meta.unit[a];
         let lens: Dims = grid.axes.iter().map(|g| g.chunk).collect();
+        if let Some(each) = self.units_of_read(store, source, &lens) {
+            return along(&unit).div_ceil(each);
+        }
         if source.plain && source.lines(&lens).is_alone() {
-            // Axes along which a typical operand reads a whole chunk are in the line, and so is the next axis.
-            let within = (0..lens.len()).rev().take_while(|&a| lens[a] >= unit(a)).count();
-            let outer = lens.len().saturating_sub(within + 1);
-            let beside = |a: usize| if a < outer { 1 } else { unit(a) };
+            let part: Dims = lens.iter().zip(&self.meta.unit).map(|(n, u)| *n.min(u)).collect();
+            let reads = Reads::new(&self.meta.unit, &part, &lens, source.dtype.size() as u64);
+            let beside = |a: usize| if a < reads.apart { 1 } else { unit(a) };
+            let steps = part.get(reads.apart).map_or(1, |n| n.div_ceil(reads.step));
             let index = self.meta.shard.as_ref();
             let index = index.map_or(0, |shard| self.indices(store, shard, grid, origin));
-            return index.saturating_add(along(&beside));
+            return index.saturating_add(along(&beside).saturating_mul(steps));
         }
         let Some(shard) = &self.meta.shard else { return along(&unit) };
         let indices = self.indices(store, shard, grid, origin);
@@ -53,6 +58,37 @@ impl Chunked {
             }
         };
         indices.saturating_add(read)
+    }
+
+    /// Chunks of a file that an operand that reads boxes of `lens` cells reads at once, if they are several. They are
+    /// assumed to be stored with their decoded length.
+    fn units_of_read(&self, store: &Store, source: &SourceRef, lens: &[u64]) -> Option<u64> {
+        let gap = self.file.as_ref().and_then(|file| file.index.gap())?;
+        let bytes = self.meta.unit_bytes();
+        let part: Dims = lens.iter().zip(&self.meta.unit).map(|(n, u)| *n.min(u)).collect();
+        // From the fastest axis on, chunks lie one after another as long as all of an axis are read.
+        let mut run = 1u64;
+        for (a, n) in lens.iter().enumerate().rev() {
+            let unit = self.meta.unit[a].max(1);
+            let read = n.div_ceil(unit).max(1);
+            run = run.saturating_mul(read);
+            if read < source.shape[a].div_ceil(unit) {
+                break;
+            }
+        }
+        let (most, gap_max) = match store.is_local() {
+            true if !self.is_read_together(&part) => return None,
+            true => (TOGETHER_BYTES, Reads::GAP_BYTES),
+            false if is_sparse(run.saturating_mul(bytes), run.saturating_mul(gap)) => {
+                (SPARSE_BYTES_MAX, GAP_BYTES_MAX)
+            }
+            false => (u64::MAX, GAP_BYTES_MAX),
+        };
+        if gap > gap_max {
+            return None;
+        }
+        let most = 1 + most.saturating_sub(bytes) / bytes.saturating_add(gap).max(1);
+        Some(run.min(most)).filter(|n| *n > 1)
     }
 
     /// Requests for the indices of the touched shards.

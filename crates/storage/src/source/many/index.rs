@@ -43,14 +43,16 @@ impl<'a> Index<'a> {
     }
 }
 
-/// The axis of `own` for each of `dims`, if these are the same dimensions in another order.
+/// The axis of `own` for each of `dims`, if these are the same dimensions in another order. All have names, and no two
+/// the same one.
 pub(super) fn order_of(own: &[Option<Arc<str>>], dims: &[Option<Arc<str>>]) -> Option<Vec<usize>> {
     if own == dims || own.len() != dims.len() {
         return None;
     }
-    // A name that occurs twice counts as none.
     let axis = |dim: &Option<Arc<str>>| own.iter().position(|d| d.is_some() && d == dim);
-    dims.iter().map(axis).collect()
+    let order = dims.iter().map(axis).collect::<Option<Vec<_>>>()?;
+    // Of (x, x, y) and (x, y, x) nobody knows which x is which.
+    (0..own.len()).all(|axis| order.contains(&axis)).then_some(order)
 }
 
 /// Describes a variable with its dimensions in the order of `dims`, if it has the same ones.
@@ -59,4 +61,31 @@ pub(super) fn turn(v: &mut Variable, dims: &[Option<Arc<str>>]) {
     v.source.shape = order.iter().map(|&axis| v.source.shape[axis]).collect();
     v.source.grid.axes = order.iter().map(|&axis| v.source.grid.axes[axis]).collect();
     v.dims = dims.to_vec();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_is_that_of_the_same_names() {
+        let order = |own: &[&str], dims: &[&str]| {
+            // An empty name is none.
+            let named = |all: &[&str]| -> Vec<Option<Arc<str>>> {
+                all.iter().map(|name| (!name.is_empty()).then(|| Arc::from(*name))).collect()
+            };
+            order_of(&named(own), &named(dims))
+        };
+        assert_eq!(order(&["z", "x", "y"], &["x", "y", "z"]), Some(vec![1, 2, 0]));
+        for (own, dims) in [
+            (["x", "y", "z"], ["x", "y", "z"]),
+            (["x", "x", "y"], ["x", "y", "x"]),
+            (["x", "y", "z"], ["y", "x", "x"]),
+            (["x", "y", "z"], ["y", "x", "w"]),
+            (["x", "y", ""], ["y", "x", ""]),
+        ] {
+            assert_eq!(order(&own, &dims), None, "{own:?} {dims:?}");
+        }
+        assert_eq!(order(&["x"], &["x", "y"]), None);
+    }
 }

@@ -14,7 +14,7 @@ async fn batches(
     let found = planned.on_workers();
     let rows = planned.stream(None, never()).await.unwrap().rows;
     let batches: Vec<RecordBatch> =
-        rows.try_collect().await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+        rows.try_collect().await.unwrap_or_else(|e| panic!("{sql}: {e:?}"));
     (batches, found)
 }
 
@@ -68,7 +68,9 @@ async fn parts_below_windows_end_with_partitions() {
     let world = World::new();
     let server = world.runtime(1 << 30);
     let workers = world.workers(2, 1 << 30);
-    for (sql, is_cut) in [(SORTED[5], true), (SORTED[1], false), (SORTED[7], false)] {
+    for (sql, is_cut) in
+        [(SORTED[5], true), (SORTED[8], true), (SORTED[1], false), (SORTED[7], false)]
+    {
         let peers = Loopback::new(&workers, Way::Nothing);
         let (planned, _store) = planned(&server.state(), sql, &file, all(peers)).await;
         let found = planned.on_workers();

@@ -1,0 +1,81 @@
+//! `lead` and `lag`: DataFusion's, except that `lead` with IGNORE NULLS gets whole partitions. Row by row, DataFusion's
+//! loses count of the NULLs between the values if it has to pass several values.
+
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::FieldRef;
+use datafusion::common::Result;
+use datafusion::logical_expr::function::{
+    ExpressionArgs, PartitionEvaluatorArgs, WindowUDFFieldArgs,
+};
+use datafusion::logical_expr::{
+    Documentation, LimitEffect, PartitionEvaluator, ReversedUDWF, Signature, WindowUDF,
+    WindowUDFImpl,
+};
+use datafusion::physical_expr::PhysicalExpr;
+
+/// `lead` or `lag`.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Shifted {
+    inner: Arc<WindowUDF>,
+}
+
+impl Shifted {
+    pub(super) fn new(inner: Arc<WindowUDF>) -> Self {
+        Self { inner }
+    }
+}
+
+impl WindowUDFImpl for Shifted {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn expressions(&self, args: ExpressionArgs) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.inner.expressions(args)
+    }
+
+    fn partition_evaluator(
+        &self,
+        args: PartitionEvaluatorArgs,
+    ) -> Result<Box<dyn PartitionEvaluator>> {
+        let ignores_nulls = args.ignore_nulls();
+        let inner = self.inner.partition_evaluator_factory(args)?;
+        // A causal one needs no later rows: `lag`, or `lead` over rows in reverse order.
+        if ignores_nulls && !inner.is_causal() {
+            return Ok(Box::new(Whole(inner)));
+        }
+        Ok(inner)
+    }
+
+    fn field(&self, args: WindowUDFFieldArgs) -> Result<FieldRef> {
+        self.inner.field(args)
+    }
+
+    fn reverse_expr(&self) -> ReversedUDWF {
+        ReversedUDWF::Reversed(Arc::new(Shifted::new(Arc::clone(&self.inner)).into()))
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.documentation()
+    }
+
+    fn limit_effect(&self, args: &[Arc<dyn PhysicalExpr>]) -> LimitEffect {
+        self.inner.inner().limit_effect(args)
+    }
+}
+
+/// An evaluator of whole partitions.
+#[derive(Debug)]
+struct Whole(Box<dyn PartitionEvaluator>);
+
+impl PartitionEvaluator for Whole {
+    fn evaluate_all(&mut self, values: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
+        self.0.evaluate_all(values, rows)
+    }
+}

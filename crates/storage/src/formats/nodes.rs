@@ -1,0 +1,71 @@
+//! What lookups of chunks read of a local file: nodes of trees and parts of lists, which each operand would read again.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Upper bound on the bytes that are kept of a file.
+const BYTES_MAX: usize = 4 << 20;
+
+/// Larger parts are not kept.
+const PART_BYTES_MAX: usize = 64 << 10;
+
+/// The parts of one version of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    version: String,
+    /// By offset and length.
+    parts: BTreeMap<(u64, u64), Vec<u8>>,
+    bytes: usize,
+}
+
+impl Nodes {
+    /// A part of that version, if it is kept.
+    pub(crate) fn get(&self, version: &str, offset: u64, bytes: u64) -> Option<Vec<u8>> {
+        let kept = self.lock();
+        let part = kept.parts.get(&(offset, bytes))?;
+        (kept.version == version).then(|| part.clone())
+    }
+
+    /// Keeps a part of that version, and forgets those of others.
+    pub(crate) fn keep(&self, version: &str, offset: u64, part: &[u8]) {
+        if part.len() > PART_BYTES_MAX {
+            return;
+        }
+        let mut kept = self.lock();
+        if kept.version != version || kept.bytes + part.len() > BYTES_MAX {
+            *kept = Kept { version: version.into(), ..Kept::default() };
+        }
+        if kept.parts.insert((offset, part.len() as u64), part.to_vec()).is_none() {
+            kept.bytes += part.len();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_kept_within_bounds_and_for_one_version() {
+        let nodes = Nodes::default();
+        nodes.keep("a", 8, &[1, 2, 3]);
+        assert_eq!(nodes.get("a", 8, 3), Some(vec![1, 2, 3]));
+        assert_eq!((nodes.get("a", 8, 2), nodes.get("b", 8, 3)), (None, None));
+        nodes.keep("b", 0, &[4]);
+        assert_eq!((nodes.get("a", 8, 3), nodes.get("b", 8, 3)), (None, None));
+        let large = vec![0; PART_BYTES_MAX + 1];
+        nodes.keep("b", 0, &large);
+        assert_eq!(nodes.get("b", 0, large.len() as u64), None);
+        for i in 0..=(BYTES_MAX / PART_BYTES_MAX) as u64 {
+            nodes.keep("c", i, &large[1..]);
+        }
+        assert_eq!((nodes.lock().parts.len(), nodes.lock().bytes), (1, PART_BYTES_MAX));
+    }
+}

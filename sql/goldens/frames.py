@@ -1,0 +1,175 @@
+"""sql/cells/frames: aggregates over frames, shifts, and the order of nested values, expected from DuckDB."""
+
+from datetime import datetime
+
+import duckdb
+import numpy as np
+
+from .core import Script
+
+con = duckdb.connect()
+VIEWS = [
+    "CREATE VIEW t AS SELECT * FROM (VALUES (1, 5.0::double, 10, 'a', true), (2, 3.0::double, NULL, 'b', true), (3, 1.0::double, 30, NULL, NULL), (4, 9.0::double, 40, 'a', false), (5, NULL, NULL, 'c', true), (6, 1.0::double, 60, 'b', true), (7, 7.0::double, 60, 'b', true)) v(i, x, v, s, b)",
+]
+for view in VIEWS:
+    con.execute(view)
+
+f = Script("cells/frames", "Aggregates over frames, shifts, the order of nested values. Expected values from DuckDB.", 1e-12, setup=VIEWS)
+
+
+def shown(v):
+    if isinstance(v, datetime):
+        return np.datetime64(v, "us")
+    if isinstance(v, list):
+        return "[" + ", ".join("" if x is None else str(x) for x in v) + "]"
+    return v
+
+
+def same(sql, duck=None):
+    rows = con.execute((duck or sql).replace(") IGNORE NULLS", " IGNORE NULLS)")).fetchall()
+    assert rows, sql
+    f.rows(sql, [tuple(shown(v) for v in row) for row in rows])
+
+
+FRAMES = [
+    "",
+    "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING",
+    "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+    "ROWS 2 PRECEDING",
+    "ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING",
+    "RANGE BETWEEN 2 PRECEDING AND 1 PRECEDING",
+]
+
+f.note("Percentiles of frames, which are evaluated for each row.")
+for frame in FRAMES:
+    same(f"SELECT i, quantile_cont(x, 0.5) OVER w AS a, quantile_cont(x, 0.3) OVER w AS b, median(x) OVER w AS c FROM t WINDOW w AS (ORDER BY i {frame}) ORDER BY i")
+same("SELECT x, quantile_cont(x, 0.5) OVER (ORDER BY x) AS a FROM t ORDER BY x")
+same("SELECT i, quantile_cont(x, 0.5) OVER (PARTITION BY i % 2 ORDER BY i) AS a, quantile_cont(x, 0.9) FILTER (WHERE i <> 4) OVER (ORDER BY i DESC) AS b FROM t ORDER BY i")
+for ours in ("percentile(x, 25)", "quantile(x, 0.25)", "nanquantile(x, 0.25)"):
+    same(f"SELECT i, {ours} OVER (ORDER BY i) AS a FROM t ORDER BY i", "SELECT i, quantile_cont(x, 0.25) OVER (ORDER BY i) AS a FROM t ORDER BY i")
+same("SELECT i, quantile_cont((i * 7919) % 1000, 0.123456789) OVER (ORDER BY i) AS a FROM range(60) r(i) ORDER BY i", "SELECT i, quantile_cont(((i * 7919) % 1000)::double, 0.123456789) OVER (ORDER BY i) AS a FROM range(60) r(i) ORDER BY i")
+same("SELECT sum(a) AS a, sum(b) AS b FROM (SELECT quantile_cont((i * 7919 % 10007)::double, 0.3) OVER (ORDER BY i) AS a, quantile_cont((i * 7919 % 10007)::double, 0.3) OVER (ORDER BY i ROWS 99 PRECEDING) AS b FROM range(3000) r(i)) s")
+
+f.note("Shifts that leave out NULL.")
+for n in (1, 2, 3, -2):
+    same(f"SELECT i, lead(v, {n}) IGNORE NULLS OVER (ORDER BY i) AS a, lag(v, {n}) IGNORE NULLS OVER (ORDER BY i) AS b, lead(s, {n}) IGNORE NULLS OVER (ORDER BY i DESC) AS c, lead(v, {n}, -1) IGNORE NULLS OVER (PARTITION BY i % 2 ORDER BY i) AS d, lead(v, {n}) OVER (ORDER BY i) AS e FROM t ORDER BY i")
+same("SELECT i, lead(v, 2) IGNORE NULLS OVER (ORDER BY i) AS a, sum(v) OVER (ORDER BY i) AS b, lag(v, 2) IGNORE NULLS OVER (ORDER BY i DESC) AS c FROM t ORDER BY i LIMIT 2")
+same("SELECT sum(a * (i % 100)) AS a, sum(b) AS b FROM (SELECT i, lead(CASE WHEN i % 7 < 5 THEN NULL ELSE i END, 3) IGNORE NULLS OVER (ORDER BY i) AS a, lag(CASE WHEN i % 7 < 5 THEN NULL ELSE i END, 3) IGNORE NULLS OVER (ORDER BY i) AS b FROM range(20000) r(i)) s")
+
+f.note("Windows ordered by nested values. NULL inside of a value is the greatest there.")
+LISTS = "(VALUES (1, [1, NULL]), (2, [1, 2]), (3, NULL), (4, [1]), (5, [NULL]), (6, [1]), (7, [2])) n(i, l)"
+STRUCTS = "(VALUES (1, {'a': 1, 'b': NULL}), (2, {'a': 0, 'b': 'x'}), (3, {'a': 1, 'b': 'y'}), (4, NULL), (5, {'a': NULL, 'b': 'x'}), (6, {'a': 0, 'b': 'x'})) n(i, l)"
+MAPS = "(SELECT i, map(['a'], [v]) AS l FROM (VALUES (1, 2), (2, 1), (3, NULL), (4, 1)) m(i, v)) n"
+for rows in (LISTS, STRUCTS, MAPS):
+    same(f"SELECT i, rank() OVER (ORDER BY l) AS a, count(*) OVER (ORDER BY l) AS b, sum(i) OVER (ORDER BY l RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS c FROM {rows} ORDER BY i")
+    same(f"SELECT i, lag(i) OVER (ORDER BY l, i) AS a, first_value(i) OVER (ORDER BY l, i) AS b, dense_rank() OVER (PARTITION BY i % 2 ORDER BY l DESC NULLS LAST) AS c FROM {rows} ORDER BY i")
+    for order in ("", "NULLS FIRST", "DESC NULLS FIRST", "DESC NULLS LAST"):
+        same(f"SELECT i FROM {rows} ORDER BY l {order}, i")
+        same(f"SELECT i, rank() OVER (ORDER BY l {order}) AS a FROM {rows} ORDER BY i")
+same("SELECT i, rank() OVER (ORDER BY b) AS a, max(i) OVER (ORDER BY b) AS m FROM (SELECT i, s::bytea AS b FROM t) q ORDER BY i")
+same("SELECT i, rank() OVER (ORDER BY d) AS a, sum(i) OVER (ORDER BY d) AS b FROM (SELECT i, (i % 3) * INTERVAL '1 day' AS d FROM range(7) r(i)) q ORDER BY i")
+
+f.note("Extremes of nested values.")
+TAGGED = "(VALUES ({'k': [1, NULL], 'i': 1}, 0), ({'k': [1, 2], 'i': 2}, 0), (NULL, 0), ({'k': [1], 'i': 4}, 1), ({'k': [NULL], 'i': 5}, 1), ({'k': [1], 'i': 0}, 1), (NULL, 2)) n(l, g)"
+same(f"SELECT (min(l))['i'] AS a, (max(l))['i'] AS b FROM {TAGGED}")
+same(f"SELECT g, (min(l))['i'] AS a, (max(l))['i'] AS b, count(*) AS n FROM {TAGGED} GROUP BY g ORDER BY g")
+same(f"SELECT g, n, (a)['i'] AS a, (b)['i'] AS b, (c)['i'] AS c FROM (SELECT g, row_number() OVER w AS n, min(l) OVER w AS a, max(l) OVER (ORDER BY g ROWS 1 PRECEDING) AS b, max(l) OVER (PARTITION BY g) AS c FROM {TAGGED} WINDOW w AS (ORDER BY g)) q ORDER BY g, n".replace("row_number() OVER w", "count(*) OVER w"))
+same(f"SELECT min(l) = [1] AS a, max(l) = [NULL] AS b FROM {LISTS}")
+same(f"SELECT (min(l))['b'] AS a, (max(l))['b'] AS b FROM {STRUCTS}")
+same("SELECT (min(l))[1] = [0] AS a, (max(l))[1] = [1, NULL] AS b FROM (VALUES ([[1, 2]]), ([[1, NULL]]), ([[0]])) n(l)")
+same("SELECT ((min(l))[1])['a'] AS a, ((max(l))[1])['a'] AS b FROM (VALUES ([{'a': 1}]), ([{'a': NULL}])) n(l)")
+
+f.note("Comparisons of nested values.")
+for rows in (LISTS, STRUCTS, MAPS):
+    same(f"SELECT a.i, b.i AS j, a.l < b.l AS lt, a.l <= b.l AS le, a.l > b.l AS gt, a.l >= b.l AS ge FROM {rows.replace(') n', ') a')} JOIN {rows.replace(') n', ') b')} ON true ORDER BY a.i, j".replace(" a(i, l)", " a(i, l)"))
+same(f"SELECT a.i, b.i AS j FROM {LISTS.replace(') n', ') a')} JOIN {LISTS.replace(') n', ') b')} ON a.l < b.l ORDER BY a.i, j")
+same(f"SELECT i, l BETWEEN [1] AND [1, NULL] AS a, l NOT BETWEEN [1, 1] AND [2] AS b FROM {LISTS} ORDER BY i")
+same(f"SELECT i FROM {LISTS} WHERE l > [1, 2] ORDER BY i")
+
+f.note("Aggregates over frames that slide.")
+SLIDING = [
+    "ROWS 2 PRECEDING",
+    "ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING",
+    "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+    "ROWS BETWEEN 2 FOLLOWING AND 3 FOLLOWING",
+    "RANGE BETWEEN 2 PRECEDING AND 1 PRECEDING",
+    "GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW",
+]
+for frame in SLIDING:
+    same(f"SELECT i, bool_and(b) OVER w AS a, bool_or(b) OVER w AS b, bit_and(i + 8) OVER w AS c, bit_or(i) OVER w AS d, bit_xor(i) OVER w AS e FROM t WINDOW w AS (ORDER BY i {frame}) ORDER BY i")
+    same(f"SELECT i, string_agg(s, '-') OVER w AS a, any_value(v) OVER w AS b, quantile_disc(x, 0.5) OVER w AS c, median(x) OVER w AS d FROM t WINDOW w AS (ORDER BY i {frame}) ORDER BY i")
+    same(f"SELECT i, avg(DISTINCT v) OVER w AS a, median(DISTINCT v::double) OVER w AS b, count(DISTINCT s) OVER w AS c, sum(DISTINCT v) OVER w AS d, sum(DISTINCT v::decimal(6, 2)) OVER w AS e FROM t WINDOW w AS (ORDER BY i {frame}) ORDER BY i")
+same("SELECT i, mode(i // 3) OVER (ORDER BY i ROWS 2 PRECEDING) AS a, mode(i // 3) OVER (ORDER BY i) AS b, mode((i // 3)::text) OVER (ORDER BY i ROWS BETWEEN 4 PRECEDING AND 2 PRECEDING) AS c FROM range(12) r(i) ORDER BY i".replace("mode(i // 3) OVER (ORDER BY i) AS b, ", ""))
+same("SELECT i, bool_and(b) FILTER (WHERE i <> 4) OVER (ORDER BY i ROWS 1 PRECEDING) AS a, string_agg(s, ',') FILTER (WHERE s <> 'b') OVER (PARTITION BY i % 2 ORDER BY i ROWS 1 PRECEDING) AS b FROM t ORDER BY i")
+same("SELECT sum(a) AS a, sum(b::int) AS b, sum(length(c)) AS c FROM (SELECT bit_or(i % 512) OVER w AS a, bool_and(i % 50 < 49) OVER w AS b, string_agg((i % 7)::text, '') OVER w AS c FROM range(5000) r(i) WINDOW w AS (ORDER BY i ROWS 40 PRECEDING)) q")
+
+f.note("Lists with NULL: three values of ANY and ALL.")
+ANY = "(VALUES (1, [1, NULL]), (2, [3, NULL]), (3, []), (4, [4, 5]), (NULL, [1]), (NULL, []), (3, [NULL])) n(i, l)"
+for op in ("=", "<>", "<", "<=", ">", ">="):
+    same(f"SELECT 3 {op} ANY(l) AS a, NOT (i {op} ANY(l)) AS b, i {op} ANY([1, 2]) AS c, i {op} ANY([2, NULL]) AS d, 3 {op} ALL(l) AS e, i {op} ALL(l) AS f FROM {ANY}")
+same(f"SELECT i FROM {ANY} WHERE NOT (3 = ANY(l)) ORDER BY i")
+
+f.note("Sets of groups beside an aggregate that is ordered by one of the keys.")
+KEYS = "(VALUES (1, 1), (NULL, 2), (2, 2), (1, NULL)) n(k, j)"
+same(f"SELECT DISTINCT k, array_agg(k ORDER BY k) IS NULL AS a FROM {KEYS} GROUP BY ROLLUP (k) ORDER BY k")
+same(f"SELECT DISTINCT k, j, count(*) AS n, string_agg(j::text, ',' ORDER BY k DESC, j) IS NULL AS a FROM {KEYS} GROUP BY CUBE (k, j) ORDER BY k, j, n, a")
+same(f"SELECT k, count(*) AS n FROM (SELECT k, string_agg(j::text, ',' ORDER BY k, j) AS a FROM {KEYS} GROUP BY ROLLUP (k)) q GROUP BY k ORDER BY k")
+same(f"SELECT k, count(*) OVER (PARTITION BY k) AS n, a IS NULL AS a FROM (SELECT k, j, array_agg(j ORDER BY k, j) AS a FROM {KEYS} GROUP BY ROLLUP (k, j)) q ORDER BY k")
+
+f.note("Subqueries of one row that use columns outside, in EXISTS, IN, ANY and ALL.")
+O = "(VALUES (1, 10), (2, 20), (0, 7)) o(i, j)"
+Q = "(VALUES (1, 10), (2, 5), (2, 6)) q(i, j)"
+for value in ("max(q.j)", "count(*)", "min(q.j) - 4"):
+    one = f"SELECT {value} FROM {Q} WHERE q.i = o.i"
+    for condition in (f"EXISTS ({one})", f"NOT EXISTS ({one})", f"i IN ({one})", f"i NOT IN ({one})", f"j NOT IN ({one})", f"i = ANY ({one})", f"i < ALL ({one})", f"NOT (i < ALL ({one}))"):
+        same(f"SELECT i FROM {O} WHERE i >= 0 AND {condition} UNION ALL SELECT -1 ORDER BY i")
+        same(f"SELECT i, {condition} AS a FROM {O} ORDER BY i")
+for having in ("count(*) = 0", "count(*) > 1", "max(q.j) > 6"):
+    one = f"SELECT max(q.j) FROM {Q} WHERE q.i = o.i HAVING {having}"
+    same(f"SELECT i, EXISTS ({one}) AS a, NOT EXISTS ({one}) AS b, 6 IN ({one}) AS c, 6 NOT IN ({one}) AS d, i < ANY ({one}) AS e, i > ALL ({one}) AS f FROM {O} ORDER BY i")
+    same(f"SELECT i FROM {O} WHERE EXISTS ({one}) OR i NOT IN ({one}) ORDER BY i")
+same(f"SELECT i, (SELECT DISTINCT count(*) FROM {Q} WHERE q.i = o.i) AS a, (SELECT DISTINCT max(q.j) FROM {Q} WHERE q.i = o.i) AS b FROM {O} ORDER BY i")
+same(f"SELECT i FROM {O} WHERE EXISTS (SELECT q.j FROM {Q} WHERE q.i = o.i LIMIT 1 OFFSET 1) ORDER BY i")
+same(f"SELECT i, EXISTS (SELECT q.j FROM {Q} WHERE q.i = o.i OFFSET 1) AS a, NOT EXISTS (SELECT q.j FROM {Q} WHERE q.i = o.i ORDER BY q.j LIMIT 2 OFFSET 1) AS b FROM {O} ORDER BY i")
+
+f.error("SELECT grouping(i) OVER () FROM t", "plan_error: `grouping` with OVER has no groups")
+
+f.note("HAVING in LATERAL.")
+for having in ("count(*) > 1", "count(*) = 0", "max(q.j) > 6"):
+    one = f"LATERAL (SELECT count(*) AS x, max(q.j) AS m FROM {Q} WHERE q.i = o.i HAVING {having}) l"
+    same(f"SELECT o.i, x, m FROM {O}, {one} ORDER BY o.i")
+    same(f"SELECT o.i, x, m FROM {O} LEFT JOIN {one} ON true ORDER BY o.i")
+    same(f"SELECT o.i, x, m FROM {O} LEFT JOIN {one} ON o.i < 2 ORDER BY o.i")
+
+f.note("Groups by a cast of a key of a subquery.")
+TIMES = "(VALUES (timestamp '2020-01-01 00:00:00', 1.5::double), (timestamp '2020-01-01 12:00:00', 2.0), (timestamp '2020-01-02 06:00:00', 1.25)) b(t, x)"
+INNER = f"(SELECT t, sum(x) AS x FROM {TIMES} GROUP BY t) q"
+for block, rest in (
+    (f"SELECT t::date AS d, count(*) AS n FROM {INNER} GROUP BY t::date", "n"),
+    (f"SELECT t::date AS d, count(*) AS n, sum(x) AS s FROM {INNER} GROUP BY d", "n, s"),
+    (f"SELECT CAST(t AS date) AS d, count(*) AS n FROM {INNER} GROUP BY 1 HAVING count(*) > 0", "n"),
+    (f"SELECT t::date AS d, (x * 4)::int AS i, count(*) AS n FROM {INNER} GROUP BY t::date, (x * 4)::int", "i, n"),
+    (f"SELECT t::date AS d, x > 1.3 AS b, count(*) AS n, rank() OVER (ORDER BY count(*), t::date, x > 1.3) AS r FROM {INNER} GROUP BY t::date, x > 1.3", "b, n, r"),
+    (f"SELECT try_cast(t AS date) AS d, x, count(*) AS n FROM {INNER} GROUP BY try_cast(t AS date), x", "x, n"),
+    (f"SELECT s::date AS d, count(*) AS n FROM (SELECT DISTINCT t AS s FROM {TIMES}) q GROUP BY 1", "n"),
+    (f"SELECT t, t::date AS d, x, count(*) AS n FROM {INNER} GROUP BY t, t::date, x", "t, x, n"),
+):
+    same(f"SELECT d::text AS d, {rest} FROM ({block}) z ORDER BY ALL")
+same(f"WITH q AS (SELECT t, sum(x) AS x FROM {TIMES} GROUP BY t) SELECT count(*) AS n, sum(x) AS s FROM q GROUP BY t::date ORDER BY t::date")
+
+f.note("arg_max and arg_min with OVER.")
+for frame in FRAMES:
+    same(f"SELECT i, arg_max(s, x + i * 0.01::double) OVER w AS a, arg_min(i, x + i * 0.01::double) OVER w AS b, max_by(x, i) OVER w AS c, min_by(v, -i) OVER w AS d FROM t WINDOW w AS (ORDER BY i {frame}) ORDER BY i")
+same("SELECT i, arg_max(i, v) FILTER (WHERE i < 6) OVER (PARTITION BY i % 2) AS a FROM t ORDER BY i")
+
+f.note("Casts beside their columns, in subqueries.")
+B = "(VALUES (1, 7), (2, 8)) b(id, k)"
+same(f"SELECT * FROM (SELECT id, id::varchar FROM {B}) p(i, s) ORDER BY i")
+same(f"SELECT i, s || 'x' AS s, t FROM (SELECT b.id, b.id::varchar, b.id::double FROM {B}) p(i, s, t) ORDER BY i")
+same(f"WITH RECURSIVE p(id, path) AS (SELECT id, id::varchar FROM {B} UNION ALL SELECT id + 1, path || '/' || (id + 1)::varchar FROM p WHERE id < 3) SELECT id, path FROM p ORDER BY id, path")
+same(f"SELECT count(*) AS n, sum(id) AS s FROM (SELECT *, id::varchar FROM {B} ORDER BY id::varchar DESC LIMIT 1) q")
+
+f.note("greatest and least of nested values.")
+for rows in (LISTS, STRUCTS):
+    same(f"SELECT a.i, b.i AS j, greatest(a.l, b.l) = a.l AS g, least(a.l, b.l) = a.l AS h FROM {rows.replace(') n', ') a')} JOIN {rows.replace(') n', ') b')} ON true ORDER BY a.i, j")
+same("SELECT greatest(l, [1, NULL], [0]) = [1, NULL] AS g, least([2], l) = [2] AS h FROM (VALUES ([1, 2]), ([3]), (NULL)) n(l) ORDER BY l")

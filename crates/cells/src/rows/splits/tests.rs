@@ -109,7 +109,7 @@ const RARE: &str = "SELECT sum(t.v), count(*), min(t.s) FROM t JOIN t u ON t.k =
 const COMMON: &str =
     "SELECT sum(t.v), count(*), min(t.s) FROM t JOIN t u ON t.k = u.id WHERE u.g = 5";
 /// Of the groups of `t`, the other side has some sixty.
-const RARE_GROUPS: &str = "SELECT u.id, u.v, q.a, q.n FROM t u JOIN (SELECT k, avg(v) AS a, count(*) AS n FROM t GROUP BY k) q ON u.id = q.k WHERE u.s = 'text 7' AND u.v < q.a";
+const RARE_GROUPS: &str = "SELECT u.id, u.v, q.a, q.n FROM t u JOIN (SELECT k, avg(v) AS a, count(*) AS n FROM t GROUP BY k) q ON u.id = q.k WHERE u.s = 'text 7' AND u.v < q.a ORDER BY u.id";
 
 struct World {
     threads: usize,

@@ -114,7 +114,7 @@ use datafusion::logical_expr::{
     TableSource,
 };
 use datafusion::sql::planner::{ParserOptions, SqlToRel};
-use sqlparser::ast::{Query, Statement};
+use sqlparser::ast::Query;
 use tessera_planner::config::Config;
 
 pub(crate) use cube::{Cells, Cube, CubeVariable};
@@ -270,8 +270,7 @@ fn logical(
     let context = context::Context::new(state, &prepared.tables, &prepared.texts);
     let options = ParserOptions::from(&state.config_options().sql_parser);
     let planner = SqlToRel::new_with_options(&context, options);
-    let plan =
-        planner.sql_statement_to_plan(Statement::Query(balanced::rewritten(query).into()))?;
+    let plan = planner.sql_statement_to_plan(balanced::statement(query))?;
     misplaced::check(&plan)?;
     let plan = time::rewrite(grouping::rewrite(unnested::rewrite(plan)?)?, &prepared.texts, state)?;
     let plan = nested::keys(mixed::rewrite(plan)?)?;

@@ -9,17 +9,17 @@
 
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{BinaryOperator, Expr, Query, VisitorMut};
+use sqlparser::ast::{BinaryOperator, Expr, Query, Statement, VisitorMut};
 use tessera_frontend::ast::null;
 use tessera_frontend::walk::walk_mut;
 
 /// Operands of a chain from which on it becomes a tree.
 const OPERANDS_MIN: usize = 32;
 
-/// The query with its chains balanced.
-pub(super) fn rewritten(mut query: Query) -> Query {
+/// The statement of a query, with its chains balanced.
+pub(super) fn statement(mut query: Query) -> Statement {
     let _ = walk_mut(&mut query, &mut Chains);
-    query
+    Statement::Query(Box::new(query))
 }
 
 struct Chains;
@@ -78,7 +78,6 @@ fn or(left: Expr, right: Expr) -> Expr {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::*;
-    use tessera_frontend::Statement;
 
     fn depth(expr: &Expr) -> usize {
         match expr {
@@ -95,11 +94,11 @@ mod tests {
             let terms: Vec<String> =
                 (0..operands).map(|i| format!("a = {i} AND b > {i}")).collect();
             let sql = format!("SELECT a FROM t WHERE {}", terms.join(" OR "));
-            let statement = tessera_frontend::parse(&sql).unwrap().remove(0).statement;
-            let query = match statement {
-                Statement::Query(query) => rewritten(*query),
+            let query = match tessera_frontend::parse(&sql).unwrap().remove(0).statement {
+                tessera_frontend::Statement::Query(query) => *query,
                 other => panic!("not a query: {other:?}"),
             };
+            let Statement::Query(query) = statement(query) else { panic!("no query") };
             assert_eq!(query.to_string(), sql);
             let block = tessera_frontend::scope::innermost(&query).unwrap();
             assert_eq!(depth(block.selection.as_ref().unwrap()), want, "{operands} operands");

@@ -363,6 +363,14 @@ fn reduce(kind: ReduceKind, axes: &[AxisReduce], x: &Whole, shape: &[usize]) -> 
                 ),
                 ReduceKind::Min => Some(v.iter().copied().fold(f64::INFINITY, least)),
                 ReduceKind::Max => Some(-v.iter().map(|v| -v).fold(f64::INFINITY, least)),
+                ReduceKind::Quantile(_) if v.iter().any(|v| v.is_nan()) => Some(f64::NAN),
+                ReduceKind::Quantile(bits) => {
+                    let mut sorted = v.clone();
+                    sorted.sort_by(f64::total_cmp);
+                    let at = f64::from_bits(bits) * (n - 1.0);
+                    let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+                    Some(below + (above - below) * at.fract())
+                }
                 ReduceKind::MinTotal => v.iter().copied().min_by(f64::total_cmp),
                 ReduceKind::MaxTotal => v.iter().copied().max_by(f64::total_cmp),
                 ReduceKind::ArgMin | ReduceKind::ArgMax => {

@@ -27,6 +27,7 @@
 
 mod clock;
 mod error;
+mod grown;
 pub mod lift;
 pub mod rows;
 pub mod spans;

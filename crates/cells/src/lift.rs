@@ -29,6 +29,7 @@ mod along;
 pub(crate) mod always;
 mod asof;
 mod attempts;
+mod balanced;
 mod blame;
 mod boxes;
 mod calendars;
@@ -99,9 +100,6 @@ mod zones;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use crate::walk::{Walk, WalkPlan};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::DFSchema;
@@ -114,7 +112,9 @@ use datafusion::logical_expr::{
     TableSource,
 };
 use datafusion::sql::planner::{ParserOptions, SqlToRel};
-use sqlparser::ast::{Query, Statement};
+use sqlparser::ast::Query;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use tessera_planner::config::Config;
 
 pub(crate) use cube::{Cells, Cube, CubeVariable};
@@ -270,7 +270,7 @@ fn logical(
     let context = context::Context::new(state, &prepared.tables, &prepared.texts);
     let options = ParserOptions::from(&state.config_options().sql_parser);
     let planner = SqlToRel::new_with_options(&context, options);
-    let plan = planner.sql_statement_to_plan(Statement::Query(Box::new(query)))?;
+    let plan = planner.sql_statement_to_plan(balanced::statement(query))?;
     misplaced::check(&plan)?;
     let plan = time::rewrite(grouping::rewrite(unnested::rewrite(plan)?)?, &prepared.texts, state)?;
     let plan = nested::keys(mixed::rewrite(plan)?)?;

@@ -20,6 +20,11 @@ pub(crate) trait Walk: TreeNode {
         each(self, &mut f)
     }
 
+    /// Calls `f` for the nodes directly below this one: `apply_children`.
+    fn each_below<'n>(&'n self, mut f: impl FnMut(&'n Self) -> Walked) -> Walked {
+        each_below(self, &mut f)
+    }
+
     /// True if `f` is true for a node: `exists`.
     fn any(&self, mut f: impl FnMut(&Self) -> Result<bool>) -> Result<bool> {
         any(self, &mut f)
@@ -87,6 +92,10 @@ impl WalkPlan for LogicalPlan {
 
 fn each<'n, N: TreeNode>(node: &'n N, f: &mut dyn FnMut(&'n N) -> Walked) -> Walked {
     node.apply(f)
+}
+
+fn each_below<'n, N: TreeNode>(node: &'n N, f: &mut dyn FnMut(&'n N) -> Walked) -> Walked {
+    node.apply_children(f)
 }
 
 fn any<N: TreeNode>(node: &N, f: &mut dyn FnMut(&N) -> Result<bool>) -> Result<bool> {

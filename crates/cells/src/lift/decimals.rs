@@ -21,7 +21,7 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr_common::datum::apply;
 use tessera_frontend::error::Error;
 
-use super::functions::scalar;
+use super::functions::{hashed_by, scalar};
 
 /// The operators, and the names of their functions, which no text can produce.
 const OPERATORS: [(Operator, &str); 3] = [
@@ -61,12 +61,14 @@ pub(super) fn of_operator(
     }
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 struct Operation {
     op: Operator,
     name: &'static str,
     signature: Signature,
 }
+
+hashed_by!(Operation, function => function.name);
 
 impl ScalarUDFImpl for Operation {
     scalar!(signature);

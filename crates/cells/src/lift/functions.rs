@@ -32,7 +32,7 @@ mod time_text;
 mod uuid_text;
 mod value_at;
 
-pub(super) use inner::scalar;
+pub(super) use inner::{hashed_by, scalar};
 
 use std::sync::Arc;
 
@@ -220,11 +220,13 @@ enum Operation {
 ///
 /// `//` rounds toward negative infinity; an integer divided by 0 is an error, as with SQL's `/`. `^` of integers wraps
 /// and rejects negative exponents, as in NumPy.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 struct Arithmetic {
     op: Operation,
     signature: Signature,
 }
+
+hashed_by!(Arithmetic, function => function.op);
 
 impl Arithmetic {
     fn new(op: Operation) -> Self {

@@ -17,6 +17,10 @@
 //!   Here a projection stands between joins of different rules while it runs.
 //! * `ExtractEquijoinPredicate` adds `a.y = b.y` to the keys of a join on `a.x IS NOT DISTINCT FROM b.x`. Here it
 //!   leaves such a join as it is.
+//!
+//! `PushDownFilter` also leaves a condition above a projection below which it would become large: see [`filters`].
+
+mod filters;
 
 use std::sync::Arc;
 
@@ -24,7 +28,7 @@ use crate::walk::{Walk, WalkPlan};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinType, NullEquality, Result};
-use datafusion::logical_expr::{Expr, Join, LogicalPlan, Projection};
+use datafusion::logical_expr::{Expr, Filter, Join, LogicalPlan, Projection};
 use datafusion::optimizer::analyzer::{Analyzer, AnalyzerRule};
 use datafusion::optimizer::eliminate_cross_join::EliminateCrossJoin;
 use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
@@ -74,7 +78,7 @@ impl AnalyzerRule for Asked {
 #[derive(Debug, Clone, Copy)]
 enum Guard {
     None,
-    /// Push a filter below an aggregate of no groups.
+    /// Push a filter below an aggregate of no groups, or where it becomes large.
     Filters,
     /// Merge joins with different rules for NULL.
     Joins,
@@ -103,18 +107,21 @@ impl OptimizerRule for Guarded {
         config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
         super::go_on()?;
-        match self.guard {
-            Guard::Filters if is_kept_above(&plan) => Ok(Transformed::no(plan)),
-            Guard::Keys if has_null_keys(&plan) => Ok(Transformed::no(plan)),
-            Guard::Joins => apart(plan)?.transform_data(|plan| self.rule.rewrite(plan, config)),
-            _ => self.rule.rewrite(plan, config),
+        match (self.guard, plan) {
+            (Guard::Filters, LogicalPlan::Filter(filter)) => {
+                filters::pushed(filter, |plan| self.rule.rewrite(plan, config))
+            }
+            (Guard::Keys, plan) if has_null_keys(&plan) => Ok(Transformed::no(plan)),
+            (Guard::Joins, plan) => {
+                apart(plan)?.transform_data(|plan| self.rule.rewrite(plan, config))
+            }
+            (_, plan) => self.rule.rewrite(plan, config),
         }
     }
 }
 
 /// True for a filter above an aggregate that returns a row for no input rows.
-fn is_kept_above(plan: &LogicalPlan) -> bool {
-    let LogicalPlan::Filter(filter) = plan else { return false };
+fn is_kept_above(filter: &Filter) -> bool {
     let LogicalPlan::Aggregate(aggregate) = &*filter.input else { return false };
     matches!(aggregate.group_expr.as_slice(), [] | [Expr::GroupingSet(_)])
 }

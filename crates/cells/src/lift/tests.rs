@@ -11,6 +11,9 @@ mod texts;
 
 use std::fmt::Write;
 
+use crate::walk::{Walk, WalkPlan};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::logical_expr::LogicalPlan;
 use sqlparser::ast::Query;
 use tessera_planner::config::Config;
 
@@ -119,4 +122,33 @@ fn the_optimiser_is_stopped() {
         )
     };
     assert!(matches!(plan(true), Err(Error::Stopped)));
+}
+
+/// The nodes of all expressions of a chain of blocks, each with a condition and a computed column.
+fn parts_of_chain(blocks: usize) -> usize {
+    let mut sql = "WITH c0 AS (SELECT time, t2m AS v FROM era5)".to_string();
+    for i in 1..=blocks {
+        let before = i - 1;
+        write!(sql, ", c{i} AS (SELECT time, v + {i} AS v FROM c{before} WHERE v > {i})").unwrap();
+    }
+    write!(sql, " SELECT time, v FROM c{blocks}").unwrap();
+    let mut parts = 0;
+    let count = |node: &LogicalPlan| {
+        node.each_expr(|expr| {
+            expr.each(|_| {
+                parts += 1;
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    };
+    tessera_frontend::limits::with_stack(|| planned(&sql).unwrap().logical.each_of_all(count))
+        .unwrap();
+    parts
+}
+
+#[test]
+fn the_plan_of_a_chain_of_blocks_grows_with_its_length() {
+    let (few, many) = (parts_of_chain(50), parts_of_chain(100));
+    // With the square of the length it would be 3.6 times as large.
+    assert!(many < few * 5 / 2, "{few} and {many} nodes of expressions");
 }

@@ -8,18 +8,22 @@ use super::partition_top::with_tops;
 use super::remote::Spreading;
 use super::rules::guarded;
 use super::splits::{SplitSize, with_splits};
+use super::stop::IsStopped;
 use crate::tables::Places;
 use datafusion::error::Result;
+use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use std::sync::Arc;
 use tessera_exec::quota::Quota;
+use tessera_planner::interrupt::interruptible;
 
-/// Creates the physical plan of a logical one. Unions become concatenations, and outer joins expose no constants.
-/// Readers of files charge their memory to the [`Quota`] that is an extension of the state's configuration. Last,
-/// `spreading` decides which parts compute elsewhere; without it the plan runs here.
+/// Creates the physical plan of a logical one, with a state that [`in_order`] made. Unions become concatenations, and
+/// outer joins expose no constants. Readers of files charge their memory to the [`Quota`] that is an extension of the
+/// state's configuration. Last, `spreading` decides which parts compute elsewhere; without it the plan runs here. The
+/// rules of logical plans end with an error once `is_stopped` returns true.
 ///
 /// # Errors
 /// DataFusion's.
@@ -28,11 +32,14 @@ pub(super) async fn physical(
     logical: &LogicalPlan,
     size: SplitSize,
     spreading: Option<&Spreading>,
+    is_stopped: &IsStopped,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let planner = in_order(state);
     let quota = state.config().get_extension::<Quota>();
     let logical = with_marks(logical.clone())?;
-    let plan = with_tops(planner.create_physical_plan(&logical).await?)?;
+    let is_stopped = is_stopped.clone();
+    let logical = interruptible(move || is_stopped(), || state.optimize(&logical))?;
+    let plan = state.query_planner().create_physical_plan(&logical, state).await?;
+    let plan = with_tops(plan)?;
     let places = state.config().get_extension::<Places>();
     let batch_rows = state.config().batch_size();
     let plan = guard::guarded(plan, places.as_deref(), quota.as_ref(), batch_rows)?;
@@ -44,7 +51,7 @@ pub(super) async fn physical(
     }
 }
 
-/// The state, whose physical plans keep rows in order.
+/// The state, whose physical plans keep rows in order. It registers all functions anew, so it is made once a process.
 pub(super) fn in_order(state: &SessionState) -> SessionState {
     // Before all other rules: they sort and group a union by its partitions, which a concatenation lacks.
     let ours: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(InOrder);

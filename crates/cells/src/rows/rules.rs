@@ -1,11 +1,12 @@
 //! DataFusion's physical rules, guarded where they change rows or fail.
 //!
-//! * `FilterPushdown` finds columns by their names: see [`same_names`].
+//! * `FilterPushdown` finds columns by their names, see [`same_names`], and makes filters large, see [`grown`].
 //! * `AggregateStatistics` replaces `count(*)` by a number that is known. Where an aggregate without groups has FILTER,
 //!   it goes on to the aggregate below and puts that one's number in the place of both.
 //! * `SanityCheckPlan` rejects an input without the order that its operator requires. A sort moved below a join, where
 //!   one row needs none, leaves such an input. Here it is sorted.
 
+mod grown;
 mod same_names;
 
 use crate::walk::Walk;
@@ -63,8 +64,8 @@ impl PhysicalOptimizerRule for Guarded {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match self.guard {
             Guard::Names => {
-                let plan = self.rule.optimize(same_names::hidden(plan)?, config)?;
-                same_names::shown(plan)
+                let plan = same_names::hidden(grown::hidden(plan)?)?;
+                grown::shown(same_names::shown(self.rule.optimize(plan, config)?)?)
             }
             Guard::Totals if has_filtered_total(&plan)? => Ok(plan),
             Guard::Totals => self.rule.optimize(plan, config),

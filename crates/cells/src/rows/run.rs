@@ -179,9 +179,13 @@ impl RowsRuntime {
     ) -> Result<Arc<dyn ExecutionPlan>, Error> {
         let permit = self.permit().await?;
         let (state, threads) = (state.clone(), self.threads()?);
+        // Gone once the caller no longer waits.
+        let caller = Arc::new(());
+        let waits = Arc::downgrade(&caller);
+        let is_stopped: IsStopped = Arc::new(move || waits.strong_count() == 0);
         let planned = tokio::spawn(async move {
             let _permit = permit;
-            let plan = physical(&state, &logical, size, spreading.as_deref());
+            let plan = physical(&state, &logical, size, spreading.as_deref(), &is_stopped);
             await_in_place(&threads, plan).await
         });
         let planned = planned.await.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?;

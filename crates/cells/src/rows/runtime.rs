@@ -5,6 +5,7 @@
 //! counted, including those left behind: at most [`TASKS_MAX`] run at once.
 
 use super::memory::RowsMemory;
+use super::physical::in_order;
 use super::scratch::RowsScratch;
 use super::splits::RowsThreads;
 use super::thrift::Checked;
@@ -101,7 +102,7 @@ impl RowsRuntime {
         let config = config.with_extension(Arc::new(RowsThreads(self.threads)));
         let config = config.with_extension(self.places.clone());
         let state = SessionStateBuilder::new_from_existing(state).with_config(config);
-        Ok(state.with_runtime_env(environment).build())
+        Ok(in_order(&state.with_runtime_env(environment).build()))
     }
 
     /// The task context of the cell blocks of one statement: rows in memory are bounded by a share of the limit. `config`

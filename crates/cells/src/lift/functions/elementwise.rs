@@ -32,7 +32,7 @@ use tessera_planner::grid::Grid;
 
 use super::super::error::{InCall, planner, spoken};
 use super::super::table::{dtype_of, field};
-use super::inner::scalar;
+use super::inner::{hashed_by, scalar};
 
 /// Functions that the rewrite of the syntax tree writes in SQL.
 const IN_SQL: [&str; 8] = ["arctan2", "e", "inf", "isnull", "nan", "notnull", "sign", "where"];
@@ -93,11 +93,13 @@ pub(in crate::lift) fn parts(call: &ScalarFunction) -> Option<(&str, &[Expr])> {
     }
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 struct Elementwise {
     name: &'static str,
     signature: Signature,
 }
+
+hashed_by!(Elementwise, function => function.name);
 
 impl ScalarUDFImpl for Elementwise {
     scalar!(signature, type_by_field);

@@ -15,16 +15,18 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, SetMonotonicity,
 };
 
-use super::inner::of_inner;
+use super::inner::{hashed_by, of_inner};
 use super::recomputed::Recomputed;
 use groups::Floats;
 use nested::Nested;
 
 /// An aggregate that returns one of its argument's values, with the metadata of the argument's field.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Extreme {
     inner: Arc<AggregateUDF>,
 }
+
+hashed_by!(Extreme, function => function.inner.name());
 
 impl Extreme {
     pub(super) fn new(inner: Arc<AggregateUDF>) -> Self {

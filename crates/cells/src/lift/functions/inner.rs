@@ -84,6 +84,21 @@ macro_rules! of_inner {
 
 pub(super) use of_inner;
 
+/// Hashes a function by a key: what else it has follows from it. Plans hash each call of each expression many times, and
+/// the types that a function takes are a long list.
+macro_rules! hashed_by {
+    ($of:ty, $function:ident => $key:expr) => {
+        impl ::std::hash::Hash for $of {
+            fn hash<H: ::std::hash::Hasher>(&self, state: &mut H) {
+                let $function = self;
+                ::std::hash::Hash::hash(&$key, state);
+            }
+        }
+    };
+}
+
+pub(in crate::lift) use hashed_by;
+
 /// Methods of `ScalarUDFImpl`.
 ///
 /// | word | the function |

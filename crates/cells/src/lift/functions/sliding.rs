@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 };
 
 use super::booleans::with_booleans;
-use super::inner::of_inner;
+use super::inner::{hashed_by, of_inner};
 use super::recomputed;
 
 /// A partial aggregate of some values of a frame.
@@ -167,11 +167,13 @@ fn mean() -> Box<dyn Accumulator> {
 }
 
 /// DataFusion's `avg`, except for Booleans and moving frames.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mean {
     inner: Arc<AggregateUDF>,
     signature: Signature,
 }
+
+hashed_by!(Mean, function => function.inner.name());
 
 impl Mean {
     pub(super) fn new(inner: Arc<AggregateUDF>) -> Self {
@@ -253,10 +255,12 @@ impl Partial for Moments {
 }
 
 /// DataFusion's `var`, `var_pop`, `stddev` and `stddev_pop`, except for moving frames.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Spread {
     inner: Arc<AggregateUDF>,
 }
+
+hashed_by!(Spread, function => function.inner.name());
 
 impl Spread {
     pub(super) fn new(inner: Arc<AggregateUDF>) -> Self {

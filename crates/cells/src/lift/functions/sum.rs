@@ -14,16 +14,18 @@ use datafusion::logical_expr::{
 };
 
 use super::booleans::with_booleans;
-use super::inner::of_inner;
+use super::inner::{hashed_by, of_inner};
 use super::{decimal_sum, recomputed, sliding};
 use tessera_frontend::error::Error;
 
 /// DataFusion's `sum`, except for Booleans, integers and decimals with many digits.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct CheckedSum {
     inner: Arc<AggregateUDF>,
     signature: Signature,
 }
+
+hashed_by!(CheckedSum, function => function.inner.name());
 
 impl CheckedSum {
     pub(super) fn new(inner: Arc<AggregateUDF>) -> Self {

@@ -10,14 +10,16 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
-use super::super::functions::scalar;
+use super::super::functions::{hashed_by, scalar};
 
 /// `one_nan(x)`: x, or NaN without a sign; `one_zero(x)`: the same, and -0.0 is 0.0.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plain {
     zero: bool,
     signature: Signature,
 }
+
+hashed_by!(Plain, function => function.zero);
 
 impl Plain {
     pub(super) fn udf(zero: bool) -> ScalarUDF {
@@ -108,10 +110,12 @@ impl Plain {
 }
 
 /// `member(x IN (…))`: returns its argument, which the optimiser then does not merge with another list.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Member {
     signature: Signature,
 }
+
+hashed_by!(Member, function => function.name());
 
 impl Member {
     pub(super) fn udf() -> ScalarUDF {
@@ -139,10 +143,12 @@ impl ScalarUDFImpl for Member {
 ///
 /// DataFusion evaluates the items of IN over no rows, and takes those that are one value there for constants. CASE is
 /// NULL there, whatever it is over rows.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Each {
     signature: Signature,
 }
+
+hashed_by!(Each, function => function.name());
 
 impl Each {
     pub(super) fn udf() -> ScalarUDF {

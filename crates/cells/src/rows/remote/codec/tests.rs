@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::lift::{Unnamed, ranked};
+use crate::rows::IsStopped;
 use crate::rows::physical::physical;
 use crate::rows::runtime::RowsState;
 use crate::rows::splits::tests::{QUERIES, file};
@@ -70,7 +71,9 @@ impl Process {
         context.deregister_table("t").unwrap();
         context.register_table("t", provider).unwrap();
         let logical = context.state().create_logical_plan(sql).await.unwrap();
-        let plan = physical(&state, &logical, SplitSize::of(16 << 10), None).await.unwrap();
+        let goes_on: IsStopped = Arc::new(|| false);
+        let size = SplitSize::of(16 << 10);
+        let plan = physical(&state, &logical, size, None, &goes_on).await.unwrap();
         let mut parts = Vec::new();
         plan.each(|node| {
             parts.extend(part_below(node)?.map(|below| below.part));

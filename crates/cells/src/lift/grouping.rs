@@ -6,14 +6,16 @@
 //!                                                     Projection: …, v + 1 AS g
 //! ```
 //! Type coercion renames an expression inside a set, and the aggregate then misses its own columns. The same rewrite
-//! applies to a cast of another key (`GROUP BY x, x::double`), which has the same name in DataFusion. Runs before types
-//! are coerced.
+//! applies to a cast of another key (`GROUP BY x, x::double`), which has the same name in DataFusion. A single set is
+//! the keys themselves; a cast among them of rows with keys goes below, too: DataFusion leaves out other keys if it takes
+//! the cast for the column that determines them. Runs before types are coerced.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::walk::WalkPlan;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Column, Result};
+use datafusion::common::{Column, DFSchemaRef, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Cast, TryCast};
 use datafusion::logical_expr::{Aggregate, Expr, GroupingSet, LogicalPlan, Projection};
 
@@ -31,16 +33,22 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 fn one(aggregate: Aggregate, names: &mut usize) -> Result<Transformed<LogicalPlan>> {
-    let replaced: Vec<Expr> = match aggregate.group_expr.as_slice() {
-        [Expr::GroupingSet(set)] => {
+    let single = single_set(&aggregate);
+    let is_named_alike = |e: &&Expr, keys: &[Expr]| {
+        is_cast_of_another(e, keys) || single.is_some() && is_cast_of_key(e, &aggregate)
+    };
+    let replaced: Vec<Expr> = match (aggregate.group_expr.as_slice(), &single) {
+        (_, Some(keys)) => keys.iter().filter(|e| is_named_alike(e, keys)).cloned().collect(),
+        ([Expr::GroupingSet(set)], None) => {
             let exprs = set.distinct_expr().into_iter();
             exprs.filter(|e| !matches!(e, Expr::Column(_))).cloned().collect()
         }
-        plain => plain.iter().filter(|e| is_cast_of_another(e, plain)).cloned().collect(),
+        (plain, None) => plain.iter().filter(|e| is_named_alike(e, plain)).cloned().collect(),
     };
     // `grouping(expr)` is resolved by the set's expressions, before types are coerced.
     let is_grouping = |call: &Expr| matches!(bare(call), Expr::AggregateFunction(f) if f.func.name() == "grouping");
-    if replaced.is_empty() || aggregate.aggr_expr.iter().any(is_grouping) {
+    let is_same = replaced.is_empty() && single.is_none();
+    if is_same || aggregate.aggr_expr.iter().any(is_grouping) {
         return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
     }
     // Each expression and its new column.
@@ -57,28 +65,80 @@ fn one(aggregate: Aggregate, names: &mut usize) -> Result<Transformed<LogicalPla
         known.iter().find(|(e, _)| e == expr).map_or_else(|| expr.clone(), |(_, c)| c.clone())
     };
     let all = |exprs: &[Expr]| exprs.iter().map(named).collect::<Vec<Expr>>();
-    let groups = match aggregate.group_expr.as_slice() {
-        [Expr::GroupingSet(set)] => vec![Expr::GroupingSet(match set {
+    let groups = match (aggregate.group_expr.as_slice(), &single) {
+        (_, Some(keys)) => all(keys),
+        ([Expr::GroupingSet(set)], None) => vec![Expr::GroupingSet(match set {
             GroupingSet::Rollup(exprs) => GroupingSet::Rollup(all(exprs)),
             GroupingSet::Cube(exprs) => GroupingSet::Cube(all(exprs)),
             GroupingSet::GroupingSets(sets) => {
                 GroupingSet::GroupingSets(sets.iter().map(|exprs| all(exprs)).collect())
             }
         })],
-        plain => all(plain),
+        (plain, None) => all(plain),
     };
-    let input = Arc::new(LogicalPlan::Projection(Projection::try_new(exprs, aggregate.input)?));
+    let input = match known.is_empty() {
+        true => aggregate.input,
+        false => Arc::new(LogicalPlan::Projection(Projection::try_new(exprs, aggregate.input)?)),
+    };
     let schema = aggregate.schema;
     let new = Aggregate::try_new(input, groups, aggregate.aggr_expr)?;
     let columns = 0..new.schema.fields().len();
-    renamed(LogicalPlan::Aggregate(new), columns, &schema)
+    match single {
+        Some(keys) => numbered(new, keys.len(), &schema),
+        None => renamed(LogicalPlan::Aggregate(new), columns, &schema),
+    }
+}
+
+/// The keys of groups whose one set has them all.
+fn single_set(aggregate: &Aggregate) -> Option<Vec<Expr>> {
+    let [Expr::GroupingSet(set @ GroupingSet::GroupingSets(sets))] =
+        aggregate.group_expr.as_slice()
+    else {
+        return None;
+    };
+    match sets.as_slice() {
+        [keys] if !keys.is_empty() => Some(set.distinct_expr().into_iter().cloned().collect()),
+        _ => None,
+    }
+}
+
+/// Groups by plain keys with the columns of a single set, among which is the number of the set.
+fn numbered(
+    groups: Aggregate,
+    keys: usize,
+    schema: &DFSchemaRef,
+) -> Result<Transformed<LogicalPlan>> {
+    let columns = groups.schema.columns();
+    let mut exprs = Vec::with_capacity(schema.fields().len());
+    for (at, (relation, field)) in schema.iter().enumerate() {
+        let expr = match at.cmp(&keys) {
+            Ordering::Less => Expr::Column(columns[at].clone()),
+            Ordering::Equal => Expr::Literal(ScalarValue::new_zero(field.data_type())?, None),
+            Ordering::Greater => Expr::Column(columns[at - 1].clone()),
+        };
+        exprs.push(expr.alias_qualified(relation.cloned(), field.name()));
+    }
+    let plan = Projection::try_new(exprs, Arc::new(LogicalPlan::Aggregate(groups)))?;
+    Ok(Transformed::yes(LogicalPlan::Projection(plan)))
 }
 
 /// True if the expression is a cast of another key.
 fn is_cast_of_another(expr: &Expr, keys: &[Expr]) -> bool {
-    let mut inner = expr;
-    while let Expr::Cast(Cast { expr, .. }) | Expr::TryCast(TryCast { expr, .. }) = inner {
-        inner = expr;
-    }
+    let inner = converted(expr);
     inner != expr && keys.iter().any(|key| key == inner)
+}
+
+/// True if the expression is a cast, of rows whose keys determine other columns.
+fn is_cast_of_key(expr: &Expr, aggregate: &Aggregate) -> bool {
+    converted(expr) != expr && !aggregate.input.schema().functional_dependencies().is_empty()
+}
+
+/// What casts convert.
+fn converted(mut expr: &Expr) -> &Expr {
+    while let Expr::Cast(Cast { expr: inner, .. }) | Expr::TryCast(TryCast { expr: inner, .. }) =
+        expr
+    {
+        expr = inner;
+    }
+    expr
 }

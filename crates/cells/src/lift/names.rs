@@ -14,6 +14,7 @@
 
 mod aggregates;
 mod aliases;
+mod casts;
 mod columns;
 mod headings;
 mod items;
@@ -323,6 +324,7 @@ impl VisitorMut for Relations<'_> {
         }
         items::spell_joins(select);
         numbers::apart(select);
+        casts::name(select);
         for item in &select.projection {
             if let SelectItem::ExprWithAlias { alias, .. } = item {
                 self.names.insert(alias.value.clone());
@@ -351,6 +353,7 @@ impl VisitorMut for Relations<'_> {
         };
         known::keep_names(select, &known);
         let resolved = known::resolve(select, &known);
+        self.group_casts(select);
         if let Some(level) = self.scopes.last_mut() {
             level.known = known;
         }

@@ -16,6 +16,7 @@ mod aggregates;
 mod aliases;
 mod casts;
 mod columns;
+mod fields;
 mod headings;
 mod items;
 mod known;
@@ -323,6 +324,7 @@ impl VisitorMut for Relations<'_> {
             return ControlFlow::Break(error);
         }
         items::spell_joins(select);
+        fields::of_relations(select);
         numbers::apart(select);
         casts::name(select);
         for item in &select.projection {

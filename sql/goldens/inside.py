@@ -1,0 +1,49 @@
+"""sql/cells/inside: fields and elements of nested values, expected from DuckDB."""
+
+import duckdb
+
+from .core import Script
+
+con = duckdb.connect()
+VIEWS = [
+    "CREATE VIEW n AS SELECT * FROM (VALUES (1, [{'a': 1, 'b': 'x'}, {'a': 2, 'b': 'y'}], {'r': {'w': [5, 6]}}, [1, 2]), (2, [{'a': 7, 'b': 'z'}], {'r': {'w': [8]}}, [3])) v(id, lst, st, l)",
+]
+for view in VIEWS:
+    con.execute(view)
+
+f = Script("cells/inside", "Fields and elements of nested values. Expected values from DuckDB.", setup=VIEWS)
+
+
+def same(sql, duck=None):
+    rows = con.execute(duck or sql).fetchall()
+    assert rows, sql
+    f.rows(sql, rows)
+
+
+f.note("Fields of the elements of lists of structs.")
+same("SELECT n.id, v.a FROM n, unnest(n.lst) t(v) ORDER BY ALL")
+same("SELECT n.id, v.a + 1 AS s, t.v.b AS b, v['a'] AS c FROM n, unnest(n.lst) t(v) WHERE v.a > 1 ORDER BY s")
+same("SELECT sum(v.a) AS s, min(v.b) AS b FROM n JOIN unnest(n.lst) t(v) ON v.a < 7")
+same("SELECT v.b, count(*) AS c FROM n, unnest(n.lst) t(v) GROUP BY v.b ORDER BY v.b")
+same("SELECT q.v.a FROM (SELECT n.id, v FROM n, unnest(n.lst) t(v)) q ORDER BY 1")
+same("SELECT n.id, q.x.b FROM n, LATERAL (SELECT unnest(n.lst) AS x) q ORDER BY ALL")
+same("SELECT n.id, v.a, i FROM n, unnest(n.lst) t(v), unnest(n.l) u(i) WHERE v.a = i ORDER BY ALL")
+
+f.note("Lists of columns of the relations before them, and fields of these.")
+same("SELECT n.id, x FROM n, unnest([n.id, 30]) t(x) ORDER BY ALL")
+same("SELECT id, (SELECT sum(x) FROM unnest([n.id, 30]) u(x)) AS s FROM n ORDER BY id")
+same("SELECT n.id, x FROM n, unnest(n.st.r.w) t(x) ORDER BY ALL")
+same("SELECT id, (SELECT sum(x) FROM unnest(n.st.r.w) u(x)) AS s FROM n ORDER BY id")
+same("SELECT id FROM n WHERE 8 IN (SELECT x FROM unnest(n.st.r.w) u(x))")
+same("SELECT m.id, x FROM n m, LATERAL (SELECT unnest(m.st.r.w) AS x) q ORDER BY ALL")
+
+f.note("Fields of a lambda's parameter.")
+V = "(VALUES (1, [{'a': 1, 'b': 'x'}, {'a': 2, 'b': 'y'}]), (2, [{'a': 7, 'b': 'z'}])) v(id, lst)"
+same(
+    f"SELECT id, array_to_string(list_transform(lst, x -> x.b), ',') AS s FROM {V} ORDER BY id",
+    f"SELECT id, array_to_string(list_transform(lst, lambda x: x.b), ',') AS s FROM {V} ORDER BY id",
+)
+same(
+    f"SELECT id, array_to_string(list_transform(lst, x -> x.a + id), ',') AS s FROM {V} ORDER BY id",
+    f"SELECT id, array_to_string(list_transform(lst, lambda x: x.a + id), ',') AS s FROM {V} ORDER BY id",
+)

@@ -47,3 +47,24 @@ same(
     f"SELECT id, array_to_string(list_transform(lst, x -> x.a + id), ',') AS s FROM {V} ORDER BY id",
     f"SELECT id, array_to_string(list_transform(lst, lambda x: x.a + id), ',') AS s FROM {V} ORDER BY id",
 )
+
+f.note("Zeros and NaN inside of lists and structs are equal, whatever their sign.")
+ok = "CREATE VIEW z AS SELECT * FROM (VALUES (1, 0.0::double), (2, '-0.0'::double), (3, 'nan'::double), (4, '-nan'::double), (5, NULL)) v(id, x)"
+con.execute(ok)
+f.ok(ok)
+same("SELECT id, [x] = [0.0::double] AS a, {'a': x} = {'a': 0.0::double} AS b, [x] <> ['nan'::double] AS c FROM z WHERE id < 5 ORDER BY id")
+same("SELECT id FROM z WHERE [x] = ['nan'::double] ORDER BY id")
+same("SELECT id FROM z WHERE [{'a': [x]}] IS NOT DISTINCT FROM [{'a': ['-0.0'::double]}] ORDER BY id")
+same("SELECT id FROM z WHERE [x] IN ([1.0::double], [0.0::double]) ORDER BY id")
+same("SELECT count(DISTINCT [x]) AS a, count(DISTINCT {'a': x}) AS b FROM z")
+same("SELECT count(*) AS n FROM (SELECT DISTINCT list_value(x) AS l FROM z) q")
+same("SELECT count(*) AS n FROM (SELECT DISTINCT {'a': x, 'b': [x]} AS s FROM z) q")
+same("SELECT min(id) AS i, count(*) AS n FROM z GROUP BY [x] ORDER BY i")
+same("SELECT min(id) AS i, count(*) AS n FROM (SELECT id, {'a': x} AS s FROM z) q GROUP BY s ORDER BY i")
+same("SELECT a.id, b.id AS j FROM z a JOIN z b ON [a.x] = [b.x] WHERE a.id < 5 AND b.id < 5 ORDER BY a.id, j")
+same("SELECT a.id, b.id AS j FROM (SELECT id, {'a': x} AS s FROM z WHERE id < 5) a JOIN (SELECT id, {'a': x} AS s FROM z WHERE id < 5) b USING (s) ORDER BY a.id, j")
+same("SELECT count(*) AS n FROM (SELECT list_value(x) AS l FROM z WHERE id = 1 UNION SELECT list_value(x) AS l FROM z WHERE id = 2) q")
+same("SELECT count(*) AS n FROM (SELECT list_value(x) AS l FROM z WHERE id = 1 INTERSECT SELECT list_value(x) AS l FROM z WHERE id = 2) q")
+same("SELECT id, count(*) OVER (PARTITION BY [x]) AS n FROM z ORDER BY id")
+same("SELECT id, row_number() OVER (ORDER BY [x], id DESC) AS n FROM z WHERE id < 3 ORDER BY id")
+same("SELECT id, list_position([x], 0.0::double) AS p FROM z WHERE id < 3 ORDER BY id")

@@ -14,6 +14,8 @@
 //!
 //! -0.0 and 0.0 have different bits too. DataFusion's comparisons, joins and groups treat them as equal. What else
 //! compares gets `one_zero(v)`: IN, `CASE v WHEN`, `nullif`, `DISTINCT` in an aggregate, `ORDER BY`, the keys of OVER.
+//! Floats in lists, structs and maps are compared by their bits everywhere, so `=`, groups, DISTINCT and joins of these
+//! get it, too.
 //! [`member`] prevents the optimiser from merging lists of IN; `tessera_each(CASE …)` in such a list is no constant for
 //! DataFusion, which takes a CASE for one.
 
@@ -29,39 +31,94 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, Result};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, LogicalPlan, Projection, ScalarUDF};
+use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, Projection, ScalarUDF};
 
-use self::rules::{Rules, is_extreme, makes_result};
+use self::rules::{Rules, is_extreme, is_nested, makes_result};
 use super::scan::ScanSource;
 use super::table::CellSource;
 
 /// Wraps expressions that produce floats; names stay the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     let rules = Rules::new();
-    plan.map_all_up(|node| {
-        let schema = merge_schema(&node.inputs());
-        let names = NamePreserver::new(&node);
-        let is_filter = matches!(node, LogicalPlan::Filter(_));
-        let is_sort = matches!(node, LogicalPlan::Sort(_));
-        node.map_exprs(|expr| {
-            let name = names.save(&expr);
-            let mut is_changed = false;
-            let expr = match (is_filter, is_sort) {
-                (true, _) => rules.filter(expr, &schema, &mut is_changed)?,
-                (_, true) => rules.key(expr, &schema, &mut is_changed)?,
-                _ => rules.visit(expr, &schema, false, &mut is_changed)?,
-            };
-            Ok(match is_changed {
-                // Sort keys have no names.
-                true if is_sort => Transformed::yes(expr),
-                true => Transformed::yes(name.restore(expr)),
-                false => Transformed::no(expr),
-            })
-        })?
-        .map_data(LogicalPlan::recompute_schema)?
-        .transform_data(|node| results(node, &rules))
+    plan.map_all_up(|node| keys(node, &rules)?.transform_data(|node| wrapped(node, &rules)))
+        .map(|t| t.data)
+}
+
+/// The node with its expressions wrapped.
+fn wrapped(node: LogicalPlan, rules: &Rules) -> Result<Transformed<LogicalPlan>> {
+    let schema = merge_schema(&node.inputs());
+    let names = NamePreserver::new(&node);
+    let is_filter = matches!(node, LogicalPlan::Filter(_));
+    let is_sort = matches!(node, LogicalPlan::Sort(_));
+    node.map_exprs(|expr| {
+        let name = names.save(&expr);
+        let mut is_changed = false;
+        let expr = match (is_filter, is_sort) {
+            (true, _) => rules.filter(expr, &schema, &mut is_changed)?,
+            (_, true) => rules.key(expr, &schema, &mut is_changed)?,
+            _ => rules.visit(expr, &schema, false, &mut is_changed)?,
+        };
+        Ok(match is_changed {
+            // Sort keys have no names.
+            true if is_sort => Transformed::yes(expr),
+            true => Transformed::yes(name.restore(expr)),
+            false => Transformed::no(expr),
+        })
+    })?
+    .map_data(LogicalPlan::recompute_schema)?
+    .transform_data(|node| results(node, rules))
+}
+
+/// Wraps the keys of groups, of DISTINCT and of joins that are nested values with floats in them: their bits are
+/// compared.
+fn keys(node: LogicalPlan, rules: &Rules) -> Result<Transformed<LogicalPlan>> {
+    let mut is_changed = false;
+    Ok(match node {
+        LogicalPlan::Aggregate(mut aggregate) => {
+            for key in &mut aggregate.group_expr {
+                if is_nested(key, aggregate.input.schema()) {
+                    is_changed = true;
+                    let (relation, name) = key.qualified_name();
+                    let plain = rules.one_zero(std::mem::take(key));
+                    *key = plain.alias_qualified(relation, name);
+                }
+            }
+            if !is_changed {
+                return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
+            }
+            let Aggregate { input, group_expr, aggr_expr, .. } = aggregate;
+            let plan = Aggregate::try_new(input, group_expr, aggr_expr)?;
+            Transformed::yes(LogicalPlan::Aggregate(plan))
+        }
+        LogicalPlan::Distinct(Distinct::All(input)) => {
+            let schema = input.schema().clone();
+            let exprs = schema.iter().map(|(relation, field)| {
+                let column = Expr::Column(Column::from((relation, field)));
+                if !is_nested(&column, &schema) {
+                    return column;
+                }
+                is_changed = true;
+                rules.one_zero(column).alias_qualified(relation.cloned(), field.name())
+            });
+            let exprs: Vec<Expr> = exprs.collect();
+            if !is_changed {
+                return Ok(Transformed::no(LogicalPlan::Distinct(Distinct::All(input))));
+            }
+            let input = LogicalPlan::Projection(Projection::try_new(exprs, input)?);
+            Transformed::yes(LogicalPlan::Distinct(Distinct::All(Arc::new(input))))
+        }
+        LogicalPlan::Join(mut join) => {
+            for (left, right) in &mut join.on {
+                if is_nested(left, join.left.schema()) || is_nested(right, join.right.schema()) {
+                    is_changed = true;
+                    *left = rules.one_zero(std::mem::take(left));
+                    *right = rules.one_zero(std::mem::take(right));
+                }
+            }
+            Transformed::new_transformed(LogicalPlan::Join(join), is_changed)
+        }
+        other => Transformed::no(other),
     })
-    .map(|t| t.data)
 }
 
 /// `one_nan`, `one_zero`, `member` and `tessera_each`.

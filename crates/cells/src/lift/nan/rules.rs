@@ -13,7 +13,7 @@ use datafusion::logical_expr::{
 
 use super::super::negated;
 use super::member;
-use super::plain::{Each, Member, Plain};
+use super::plain::{Each, Member, Plain, holds_floats};
 
 /// The functions used by the rewrite.
 pub(super) struct Rules {
@@ -64,6 +64,9 @@ const OF_NUMBERS: [&str; 34] = [
 /// Functions that return one of their arguments.
 const CHOICES: [&str; 8] =
     ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2", "tessera_maybe", "tessera_opaque"];
+
+/// Functions that compare elements of lists by their bits, and return none of them.
+const OF_LISTS: [&str; 4] = ["array_has_all", "array_has_any", "array_position", "array_positions"];
 
 /// Aggregates and window functions that return one of their input values.
 const OF_VALUES: [&str; 11] = [
@@ -131,7 +134,7 @@ impl Rules {
     }
 
     fn of_key(&self, expr: Expr, schema: &DFSchema, is_changed: &mut bool) -> Expr {
-        if !is_float(&expr, schema) {
+        if !has_floats(&expr, schema) {
             return expr;
         }
         *is_changed = true;
@@ -161,22 +164,38 @@ impl Rules {
             Expr::InList(mut list) => {
                 *is_changed = true;
                 self.items(&mut list.list);
-                let list = if is_float(&list.expr, schema) { self.of_floats(list) } else { list };
+                let list = if has_floats(&list.expr, schema) { self.of_floats(list) } else { list };
                 self.member.call(vec![Expr::InList(list)])
             }
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
                 match member::joined(&left, &right) {
                     Some(list) => {
                         *is_changed = true;
-                        let list =
-                            if is_float(&list.expr, schema) { self.of_floats(list) } else { list };
+                        let list = if has_floats(&list.expr, schema) {
+                            self.of_floats(list)
+                        } else {
+                            list
+                        };
                         self.member.call(vec![Expr::InList(list)])
                     }
                     None => Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }),
                 }
             }
+            Expr::BinaryExpr(BinaryExpr { left, op, right })
+                if is_equality(op) && (is_nested(&left, schema) || is_nested(&right, schema)) =>
+            {
+                *is_changed = true;
+                let (left, right) = (self.plain_zero(*left), self.plain_zero(*right));
+                Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
+            }
+            Expr::ScalarFunction(mut f) if OF_LISTS.contains(&f.func.name()) => {
+                for arg in &mut f.args {
+                    *arg = self.of_key(std::mem::take(arg), schema, is_changed);
+                }
+                Expr::ScalarFunction(f)
+            }
             Expr::Case(Case { expr: Some(base), when_then_expr, else_expr })
-                if is_float(&base, schema) =>
+                if has_floats(&base, schema) =>
             {
                 *is_changed = true;
                 let when_then_expr = when_then_expr
@@ -262,7 +281,9 @@ impl Rules {
                 let v = if v.is_nan() { f32::NAN } else { v + 0.0 };
                 Expr::Literal(ScalarValue::Float32(Some(v)), m)
             }
-            literal @ Expr::Literal(..) => literal,
+            Expr::Literal(value, m) if value.is_null() || !holds_floats(&value.data_type()) => {
+                Expr::Literal(value, m)
+            }
             known if matches!(&known, Expr::ScalarFunction(f) if f.func == self.zero) => known,
             other => self.zero.call(vec![other]),
         }
@@ -376,6 +397,21 @@ fn name_of_call(call: &Expr) -> Option<&str> {
 /// True for float types. An unknown type is no float: later planning reports the error.
 pub(super) fn is_float(expr: &Expr, schema: &DFSchema) -> bool {
     matches!(expr.get_type(schema), Ok(DataType::Float64 | DataType::Float32))
+}
+
+/// True for floats, and for nested values with floats in them.
+pub(super) fn has_floats(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.get_type(schema).is_ok_and(|kind| holds_floats(&kind))
+}
+
+/// True for nested values with floats in them.
+pub(super) fn is_nested(expr: &Expr, schema: &DFSchema) -> bool {
+    has_floats(expr, schema) && !is_float(expr, schema)
+}
+
+fn is_equality(op: Operator) -> bool {
+    use Operator::{Eq, IsDistinctFrom, IsNotDistinctFrom, NotEq};
+    matches!(op, Eq | NotEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
 #[cfg(test)]

@@ -15,10 +15,12 @@
 //! -0.0 and 0.0 have different bits too. DataFusion's comparisons, joins and groups treat them as equal. What else
 //! compares gets `one_zero(v)`: IN, `CASE v WHEN`, `nullif`, `DISTINCT` in an aggregate, `ORDER BY`, the keys of OVER.
 //! Floats in lists, structs and maps are compared by their bits everywhere, so `=`, groups, DISTINCT and joins of these
-//! get it, too.
+//! get it, too. [`intervals`] are compared by their length, except as keys of groups and of DISTINCT, which are values
+//! of the result.
 //! [`member`] prevents the optimiser from merging lists of IN; `tessera_each(CASE …)` in such a list is no constant for
 //! DataFusion, which takes a CASE for one.
 
+mod intervals;
 mod member;
 mod plain;
 mod rules;
@@ -29,11 +31,14 @@ use crate::walk::WalkPlan;
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, Result};
+use datafusion::functions_aggregate::first_last::first_value_udaf;
+use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, Projection, ScalarUDF};
 
-use self::rules::{Rules, is_extreme, is_nested, makes_result};
+use self::rules::{Rules, is_extreme, is_interval, is_nested, makes_result};
+use super::casts::bare;
 use super::scan::ScanSource;
 use super::table::CellSource;
 
@@ -83,6 +88,12 @@ fn keys(node: LogicalPlan, rules: &Rules) -> Result<Transformed<LogicalPlan>> {
                     *key = plain.alias_qualified(relation, name);
                 }
             }
+            for call in &mut aggregate.aggr_expr {
+                if let Some(first) = extreme_interval(call, aggregate.input.schema(), rules) {
+                    is_changed = true;
+                    *call = first;
+                }
+            }
             if !is_changed {
                 return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
             }
@@ -109,10 +120,12 @@ fn keys(node: LogicalPlan, rules: &Rules) -> Result<Transformed<LogicalPlan>> {
         }
         LogicalPlan::Join(mut join) => {
             for (left, right) in &mut join.on {
-                if is_nested(left, join.left.schema()) || is_nested(right, join.right.schema()) {
+                let (first, second) = (join.left.schema(), join.right.schema());
+                let are_intervals = is_interval(left, first) && is_interval(right, second);
+                if are_intervals || is_nested(left, first) || is_nested(right, second) {
                     is_changed = true;
-                    *left = rules.one_zero(std::mem::take(left));
-                    *right = rules.one_zero(std::mem::take(right));
+                    *left = rules.compared(std::mem::take(left), first);
+                    *right = rules.compared(std::mem::take(right), second);
                 }
             }
             Transformed::new_transformed(LogicalPlan::Join(join), is_changed)
@@ -121,10 +134,30 @@ fn keys(node: LogicalPlan, rules: &Rules) -> Result<Transformed<LogicalPlan>> {
     })
 }
 
-/// `one_nan`, `one_zero`, `member` and `tessera_each`.
-pub(super) fn functions() -> [ScalarUDF; 4] {
+/// The least or greatest interval: the first one by length; `None` for other calls.
+fn extreme_interval(call: &Expr, schema: &DFSchema, rules: &Rules) -> Option<Expr> {
+    let Expr::AggregateFunction(function) = bare(call) else { return None };
+    let is_max = match function.func.name() {
+        "max" => true,
+        "min" => false,
+        _ => return None,
+    };
+    let [interval] = function.params.args.as_slice() else { return None };
+    if !is_interval(interval, schema) {
+        return None;
+    }
+    let mut params = function.params.clone();
+    params.distinct = false;
+    params.order_by = vec![rules.compared(interval.clone(), schema).sort(!is_max, false)];
+    let first = AggregateFunction { func: first_value_udaf(), params };
+    Some(Expr::AggregateFunction(first).alias(call.schema_name().to_string()))
+}
+
+/// `one_nan`, `one_zero`, `member`, `tessera_each` and `tessera_length`.
+pub(super) fn functions() -> [ScalarUDF; 5] {
     let [nan, zero] = [false, true].map(plain::Plain::udf);
-    [nan, zero, plain::Member::udf(), plain::Each::udf()]
+    let length = intervals::Length::udf();
+    [nan, zero, plain::Member::udf(), plain::Each::udf(), length]
 }
 
 /// Rewrites one expression over labels.

@@ -47,6 +47,8 @@ same(
     f"SELECT id, array_to_string(list_transform(lst, x -> x.a + id), ',') AS s FROM {V} ORDER BY id",
     f"SELECT id, array_to_string(list_transform(lst, lambda x: x.a + id), ',') AS s FROM {V} ORDER BY id",
 )
+for text in ("SELECT array_to_string(list_transform(l, x -> x + 1), ',') AS s FROM n ORDER BY s", "SELECT array_to_string(list_transform(lst, x -> x.a + id), ',') AS s FROM (SELECT st, id, lst FROM n ORDER BY st DESC LIMIT 1) q"):
+    same(text, text.replace("x -> ", "lambda x: "))
 
 f.note("Zeros and NaN inside of lists and structs are equal, whatever their sign.")
 ok = "CREATE VIEW z AS SELECT * FROM (VALUES (1, 0.0::double), (2, '-0.0'::double), (3, 'nan'::double), (4, '-nan'::double), (5, NULL)) v(id, x)"

@@ -47,7 +47,7 @@ same(
     f"SELECT id, array_to_string(list_transform(lst, x -> x.a + id), ',') AS s FROM {V} ORDER BY id",
     f"SELECT id, array_to_string(list_transform(lst, lambda x: x.a + id), ',') AS s FROM {V} ORDER BY id",
 )
-for text in ("SELECT array_to_string(list_transform(l, x -> x + 1), ',') AS s FROM n ORDER BY s", "SELECT array_to_string(list_transform(lst, x -> x.a + id), ',') AS s FROM (SELECT st, id, lst FROM n ORDER BY st DESC LIMIT 1) q"):
+for text in ("SELECT array_to_string(list_transform(l, x -> x + 1), ',') AS s FROM n ORDER BY s", "SELECT array_to_string(list_transform(lst, x -> x.a + id), ',') AS s FROM (SELECT id, lst FROM n ORDER BY id DESC LIMIT 1) q"):
     same(text, text.replace("x -> ", "lambda x: "))
 
 f.note("Zeros and NaN inside of lists and structs are equal, whatever their sign.")

@@ -73,7 +73,7 @@ fn unnested(join: &Join) -> Result<Option<LogicalPlan>> {
     let kept = kept
         .map(|(at, column)| Expr::Column(passed(at)).alias_qualified(column.relation, column.name));
     let names = plan.schema().columns();
-    let plan = renamed(plan, first.fields().len())?;
+    let plan = renamed(plan, first.fields().len(), "own")?;
     let own = plan.schema().columns().into_iter().zip(names).skip(first.fields().len());
     let own = own.map(|(column, named)| {
         let qualifier: Option<TableReference> = alias.cloned().or(named.relation);
@@ -101,12 +101,12 @@ fn passed(at: usize) -> Column {
 
 /// The plan with names that no text can produce for the columns behind the first `kept` ones, if it is a projection.
 /// Above it the columns get a qualifier, and the optimiser copies a field of theirs into a projection that has the
-/// columns of both: `v` beside `t.v` would be ambiguous.
-fn renamed(plan: LogicalPlan, kept: usize) -> Result<LogicalPlan> {
+/// columns of both: `v` beside `t.v` would be ambiguous. Neighbouring projections need different prefixes.
+fn renamed(plan: LogicalPlan, kept: usize, prefix: &str) -> Result<LogicalPlan> {
     let LogicalPlan::Projection(projection) = plan else { return Ok(plan) };
     let items = projection.expr.into_iter().enumerate().map(|(at, item)| match at < kept {
         true => item,
-        false => item.unalias().alias(format!("[own {at}]")),
+        false => item.unalias().alias(format!("[{prefix} {at}]")),
     });
     let projection = Projection::try_new(items.collect(), projection.input)?;
     Ok(LogicalPlan::Projection(projection))
@@ -212,7 +212,7 @@ impl Over<'_> {
                 let Some(input) = self.operator(&alias.input)? else { return Ok(None) };
                 let count = self.first.schema().fields().len();
                 let names = input.schema().columns();
-                let input = renamed(input, count)?;
+                let input = renamed(input, count, alias.alias.table())?;
                 let own = input.schema().columns().into_iter().zip(names).skip(count);
                 let own = own.map(|(column, named)| {
                     Expr::Column(column).alias_qualified(Some(alias.alias.clone()), named.name)

@@ -18,8 +18,8 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use super::plain::Member;
 use super::rules::is_wrapped;
 
-/// True for a list of literals that are neither NULL nor hold floats nor are intervals, or equalities that form one. In a condition that must
-/// be true it may be merged with others of its kind.
+/// True for a list of literals that are neither NULL nor intervals nor hold floats, or equalities that form one. In a
+/// condition that must be true it may be merged with others of its kind.
 pub(super) fn is_plain(expr: &Expr, schema: &DFSchema) -> bool {
     match expr {
         Expr::InList(list) => {

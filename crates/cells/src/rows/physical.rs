@@ -4,6 +4,7 @@ use super::concat::InOrder;
 use super::conditions::with_comparisons_together;
 use super::estimates::with_marks;
 use super::guard;
+use super::lambdas::with_parameters;
 use super::partition_top::with_tops;
 use super::remote::Spreading;
 use super::rules::guarded;
@@ -32,7 +33,8 @@ pub(super) async fn physical(
     let planner = in_order(state);
     let quota = state.config().get_extension::<Quota>();
     let logical = with_marks(logical.clone())?;
-    let plan = with_tops(planner.create_physical_plan(&logical).await?)?;
+    let plan = with_parameters(planner.create_physical_plan(&logical).await?)?;
+    let plan = with_tops(plan)?;
     let places = state.config().get_extension::<Places>();
     let batch_rows = state.config().batch_size();
     let plan = guard::guarded(plan, places.as_deref(), quota.as_ref(), batch_rows)?;

@@ -24,6 +24,7 @@ mod intervals;
 mod ipc;
 mod json;
 mod keyed;
+mod lambdas;
 mod large_top;
 mod measured;
 mod memory;

@@ -4,7 +4,7 @@
 //! `timestamptz` is an instant, so it has a zone: UTC.
 //!
 //! DataFusion gives `sum(v::double)` and `sum(v)` one name, as its names omit casts, and rejects a block with both.
-//! Here an argument with a cast gets an alias that shows it: `sum("CAST(v AS Float64)")`.
+//! Here an argument with a cast, and a key of OVER, gets an alias that shows it: `sum("CAST(v AS Float64)")`.
 
 use crate::walk::Walk;
 use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
@@ -52,7 +52,7 @@ impl TypePlanner for NumpyTypes {
     }
 }
 
-/// Analyser rule that aliases the arguments of aggregates and window functions.
+/// Aliases the arguments of aggregates and window functions, and the keys of windows.
 #[derive(Debug)]
 pub(super) struct Casts;
 
@@ -70,6 +70,13 @@ impl ExprPlanner for Casts {
 
     fn plan_window(&self, mut call: RawWindowExpr) -> Result<PlannerResult<RawWindowExpr>> {
         call.args = call.args.into_iter().map(named).collect::<Result<_>>()?;
+        call.partition_by = call.partition_by.into_iter().map(named).collect::<Result<_>>()?;
+        for key in &mut call.order_by {
+            key.expr = named(std::mem::take(&mut key.expr))?;
+        }
+        if let Some(filter) = call.filter {
+            call.filter = Some(Box::new(named(*filter)?));
+        }
         Ok(PlannerResult::Original(call))
     }
 }

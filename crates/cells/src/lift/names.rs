@@ -8,16 +8,16 @@
 //! 4. Numeric items of a block without `FROM` become columns of a tensor block, so that `7 / 2` follows NumPy.
 //! 5. Subqueries replace joins with an alias, and blocks whose `ORDER BY` names a column that an alias hides; UNNEST
 //!    replaces `unnest(…)` in FROM and series over columns.
-//! 6. Expressions replace aliases of items in WHERE and in later items.
-//! 7. Named windows are written out where they are used.
-//! 8. Tensor syntax is rejected.
+//! 6. Expressions replace aliases of items in WHERE and in later items; windows replace their names.
+//! 7. Tensor syntax is rejected.
 
 mod aggregates;
 mod aliases;
+mod casts;
 mod columns;
+mod fields;
 mod headings;
 mod items;
-mod key_end;
 mod known;
 mod nested;
 mod numbers;
@@ -324,8 +324,9 @@ impl VisitorMut for Relations<'_> {
             return ControlFlow::Break(error);
         }
         items::spell_joins(select);
-        headings::name_casts(select);
+        fields::of_relations(select);
         numbers::apart(select);
+        casts::name(select);
         for item in &select.projection {
             if let SelectItem::ExprWithAlias { alias, .. } = item {
                 self.names.insert(alias.value.clone());
@@ -354,7 +355,7 @@ impl VisitorMut for Relations<'_> {
         };
         known::keep_names(select, &known);
         let resolved = known::resolve(select, &known);
-        self.mark_end_of_keys(select);
+        self.group_casts(select);
         if let Some(level) = self.scopes.last_mut() {
             level.known = known;
         }

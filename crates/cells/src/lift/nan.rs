@@ -14,9 +14,13 @@
 //!
 //! -0.0 and 0.0 have different bits too. DataFusion's comparisons, joins and groups treat them as equal. What else
 //! compares gets `one_zero(v)`: IN, `CASE v WHEN`, `nullif`, `DISTINCT` in an aggregate, `ORDER BY`, the keys of OVER.
+//! Floats in lists, structs and maps are compared by their bits everywhere, so `=`, `<`, extremes, groups, DISTINCT and
+//! joins of these get it, too. [`intervals`] are compared by their length, except as keys of groups and of DISTINCT, which are values
+//! of the result.
 //! [`member`] prevents the optimiser from merging lists of IN; `tessera_each(CASE …)` in such a list is no constant for
 //! DataFusion, which takes a CASE for one.
 
+mod intervals;
 mod member;
 mod plain;
 mod rules;
@@ -27,47 +31,133 @@ use crate::walk::WalkPlan;
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, Result};
+use datafusion::functions_aggregate::first_last::first_value_udaf;
+use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, LogicalPlan, Projection, ScalarUDF};
+use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, Projection, ScalarUDF};
 
-use self::rules::{Rules, is_extreme, makes_result};
+use self::rules::{Rules, is_extreme, is_interval, is_nested, makes_result};
+use super::casts::bare;
 use super::scan::ScanSource;
 use super::table::CellSource;
 
 /// Wraps expressions that produce floats; names stay the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     let rules = Rules::new();
-    plan.map_all_up(|node| {
-        let schema = merge_schema(&node.inputs());
-        let names = NamePreserver::new(&node);
-        let is_filter = matches!(node, LogicalPlan::Filter(_));
-        let is_sort = matches!(node, LogicalPlan::Sort(_));
-        node.map_exprs(|expr| {
-            let name = names.save(&expr);
-            let mut is_changed = false;
-            let expr = match (is_filter, is_sort) {
-                (true, _) => rules.filter(expr, &schema, &mut is_changed)?,
-                (_, true) => rules.key(expr, &schema, &mut is_changed)?,
-                _ => rules.visit(expr, &schema, false, &mut is_changed)?,
-            };
-            Ok(match is_changed {
-                // Sort keys have no names.
-                true if is_sort => Transformed::yes(expr),
-                true => Transformed::yes(name.restore(expr)),
-                false => Transformed::no(expr),
-            })
-        })?
-        .map_data(LogicalPlan::recompute_schema)?
-        .transform_data(|node| results(node, &rules))
-    })
-    .map(|t| t.data)
+    plan.map_all_up(|node| keys(node, &rules)?.transform_data(|node| wrapped(node, &rules)))
+        .map(|t| t.data)
 }
 
-/// `one_nan`, `one_zero`, `member` and `tessera_each`.
-pub(super) fn functions() -> [ScalarUDF; 4] {
+/// The node with its expressions wrapped.
+fn wrapped(node: LogicalPlan, rules: &Rules) -> Result<Transformed<LogicalPlan>> {
+    let schema = merge_schema(&node.inputs());
+    let names = NamePreserver::new(&node);
+    let is_filter = matches!(node, LogicalPlan::Filter(_));
+    let is_sort = matches!(node, LogicalPlan::Sort(_));
+    node.map_exprs(|expr| {
+        let name = names.save(&expr);
+        let mut is_changed = false;
+        let expr = match (is_filter, is_sort) {
+            (true, _) => rules.filter(expr, &schema, &mut is_changed)?,
+            (_, true) => rules.key(expr, &schema, &mut is_changed)?,
+            _ => rules.visit(expr, &schema, false, &mut is_changed)?,
+        };
+        Ok(match is_changed {
+            // Sort keys have no names.
+            true if is_sort => Transformed::yes(expr),
+            true => Transformed::yes(name.restore(expr)),
+            false => Transformed::no(expr),
+        })
+    })?
+    .map_data(LogicalPlan::recompute_schema)?
+    .transform_data(|node| results(node, rules))
+}
+
+/// Wraps the keys of groups, of DISTINCT and of joins that are nested values with floats in them: their bits are
+/// compared.
+fn keys(node: LogicalPlan, rules: &Rules) -> Result<Transformed<LogicalPlan>> {
+    let mut is_changed = false;
+    Ok(match node {
+        LogicalPlan::Aggregate(mut aggregate) => {
+            for key in &mut aggregate.group_expr {
+                if is_nested(key, aggregate.input.schema()) {
+                    is_changed = true;
+                    let (relation, name) = key.qualified_name();
+                    let plain = rules.one_zero(std::mem::take(key));
+                    *key = plain.alias_qualified(relation, name);
+                }
+            }
+            for call in &mut aggregate.aggr_expr {
+                if let Some(first) = extreme_interval(call, aggregate.input.schema(), rules) {
+                    is_changed = true;
+                    *call = first;
+                }
+            }
+            if !is_changed {
+                return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
+            }
+            let Aggregate { input, group_expr, aggr_expr, .. } = aggregate;
+            let plan = Aggregate::try_new(input, group_expr, aggr_expr)?;
+            Transformed::yes(LogicalPlan::Aggregate(plan))
+        }
+        LogicalPlan::Distinct(Distinct::All(input)) => {
+            let schema = input.schema().clone();
+            let exprs = schema.iter().map(|(relation, field)| {
+                let column = Expr::Column(Column::from((relation, field)));
+                if !is_nested(&column, &schema) {
+                    return column;
+                }
+                is_changed = true;
+                rules.one_zero(column).alias_qualified(relation.cloned(), field.name())
+            });
+            let exprs: Vec<Expr> = exprs.collect();
+            if !is_changed {
+                return Ok(Transformed::no(LogicalPlan::Distinct(Distinct::All(input))));
+            }
+            let input = LogicalPlan::Projection(Projection::try_new(exprs, input)?);
+            Transformed::yes(LogicalPlan::Distinct(Distinct::All(Arc::new(input))))
+        }
+        LogicalPlan::Join(mut join) => {
+            for (left, right) in &mut join.on {
+                let (first, second) = (join.left.schema(), join.right.schema());
+                let are_intervals = is_interval(left, first) && is_interval(right, second);
+                if are_intervals || is_nested(left, first) || is_nested(right, second) {
+                    is_changed = true;
+                    *left = rules.compared(std::mem::take(left), first);
+                    *right = rules.compared(std::mem::take(right), second);
+                }
+            }
+            Transformed::new_transformed(LogicalPlan::Join(join), is_changed)
+        }
+        other => Transformed::no(other),
+    })
+}
+
+/// The least or greatest interval: the first one by length; `None` for other calls.
+fn extreme_interval(call: &Expr, schema: &DFSchema, rules: &Rules) -> Option<Expr> {
+    let Expr::AggregateFunction(function) = bare(call) else { return None };
+    let is_max = match function.func.name() {
+        "max" => true,
+        "min" => false,
+        _ => return None,
+    };
+    let [interval] = function.params.args.as_slice() else { return None };
+    if !is_interval(interval, schema) {
+        return None;
+    }
+    let mut params = function.params.clone();
+    params.distinct = false;
+    params.order_by = vec![rules.compared(interval.clone(), schema).sort(!is_max, false)];
+    let first = AggregateFunction { func: first_value_udaf(), params };
+    Some(Expr::AggregateFunction(first).alias(call.schema_name().to_string()))
+}
+
+/// `one_nan`, `one_zero`, `member`, `tessera_each` and `tessera_length`.
+pub(super) fn functions() -> [ScalarUDF; 5] {
     let [nan, zero] = [false, true].map(plain::Plain::udf);
-    [nan, zero, plain::Member::udf(), plain::Each::udf()]
+    let length = intervals::Length::udf();
+    [nan, zero, plain::Member::udf(), plain::Each::udf(), length]
 }
 
 /// Rewrites one expression over labels.

@@ -96,7 +96,7 @@ mod tests {
         ];
         let like = |negated| like::of_parts("a".into(), vec!["b".into()], String::new(), negated);
         let calls = [like(false), like(true), ranked(&labels)];
-        let names = ["one_nan", "one_zero", "member", "tessera_each"];
+        let names = ["one_nan", "one_zero", "member", "tessera_each", "tessera_length"];
         let names =
             names.into_iter().chain(["tessera_all", "tessera_join_key", "tessera_time_text"]);
         let decimals = ["add", "subtract", "multiply"].map(|op| format!("tessera_decimal_{op}"));

@@ -72,11 +72,12 @@ fn unnested(join: &Join) -> Result<Option<LogicalPlan>> {
     let kept = first.columns().into_iter().enumerate();
     let kept = kept
         .map(|(at, column)| Expr::Column(passed(at)).alias_qualified(column.relation, column.name));
-    let own = plan.schema().columns().into_iter().skip(first.fields().len());
-    let own = own.map(|column| {
-        let qualifier: Option<TableReference> = alias.cloned().or_else(|| column.relation.clone());
-        let name = column.name.clone();
-        Expr::Column(column).alias_qualified(qualifier, name)
+    let names = plan.schema().columns();
+    let plan = renamed(plan, first.fields().len(), "own")?;
+    let own = plan.schema().columns().into_iter().zip(names).skip(first.fields().len());
+    let own = own.map(|(column, named)| {
+        let qualifier: Option<TableReference> = alias.cloned().or(named.relation);
+        Expr::Column(column).alias_qualified(qualifier, named.name)
     });
     let items = kept.chain(own).collect();
     let all = LogicalPlan::Projection(Projection::try_new(items, Arc::new(plan))?);
@@ -96,6 +97,19 @@ fn is_always(condition: Option<&Expr>) -> bool {
 /// The name under which a column of the first side is passed on. No text can produce it.
 fn passed(at: usize) -> Column {
     Column::new_unqualified(format!("[passed {at}]"))
+}
+
+/// The plan with names that no text can produce for the columns behind the first `kept` ones, if it is a projection.
+/// Above it the columns get a qualifier, and the optimiser copies a field of theirs into a projection that has the
+/// columns of both: `v` beside `t.v` would be ambiguous. Neighbouring projections need different prefixes.
+fn renamed(plan: LogicalPlan, kept: usize, prefix: &str) -> Result<LogicalPlan> {
+    let LogicalPlan::Projection(projection) = plan else { return Ok(plan) };
+    let items = projection.expr.into_iter().enumerate().map(|(at, item)| match at < kept {
+        true => item,
+        false => item.unalias().alias(format!("[{prefix} {at}]")),
+    });
+    let projection = Projection::try_new(items.collect(), projection.input)?;
+    Ok(LogicalPlan::Projection(projection))
 }
 
 /// The operators of a subquery, over the rows of the first side.
@@ -197,10 +211,11 @@ impl Over<'_> {
                 // Its columns are referred to with its name.
                 let Some(input) = self.operator(&alias.input)? else { return Ok(None) };
                 let count = self.first.schema().fields().len();
-                let own = input.schema().columns().into_iter().skip(count);
-                let own = own.map(|column| {
-                    let name = column.name.clone();
-                    Expr::Column(column).alias_qualified(Some(alias.alias.clone()), name)
+                let names = input.schema().columns();
+                let input = renamed(input, count, alias.alias.table())?;
+                let own = input.schema().columns().into_iter().zip(names).skip(count);
+                let own = own.map(|(column, named)| {
+                    Expr::Column(column).alias_qualified(Some(alias.alias.clone()), named.name)
                 });
                 let items = self.kept().chain(own).collect();
                 let plan = Projection::try_new(items, Arc::new(input))?;

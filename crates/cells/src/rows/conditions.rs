@@ -101,7 +101,8 @@ impl Together<'_> {
         }
         value.downcast_ref::<ScalarFunctionExpr>().is_some_and(|call| {
             let is_plain = matches!(call.name(), "one_nan" | "one_zero");
-            is_plain && call.args().iter().all(|argument| argument.is::<Column>())
+            let is_number = value.data_type(self.schema).is_ok_and(is_fixed);
+            is_plain && is_number && call.args().iter().all(|argument| argument.is::<Column>())
         })
     }
 }

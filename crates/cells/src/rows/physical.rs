@@ -4,6 +4,7 @@ use super::concat::InOrder;
 use super::conditions::with_comparisons_together;
 use super::estimates::with_marks;
 use super::guard;
+use super::lambdas::with_parameters;
 use super::partition_top::with_tops;
 use super::remote::Spreading;
 use super::rules::guarded;
@@ -39,6 +40,7 @@ pub(super) async fn physical(
     let is_stopped = is_stopped.clone();
     let logical = interruptible(move || is_stopped(), || state.optimize(&logical))?;
     let plan = state.query_planner().create_physical_plan(&logical, state).await?;
+    let plan = with_parameters(plan)?;
     let plan = with_tops(plan)?;
     let places = state.config().get_extension::<Places>();
     let batch_rows = state.config().batch_size();

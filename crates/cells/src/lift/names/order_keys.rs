@@ -18,6 +18,7 @@ use tessera_frontend::derived::{all_of, derived};
 use tessera_frontend::walk::walk;
 
 use super::super::using::replace_in;
+use super::casts;
 
 /// The items with an alias, in parentheses, by the alias.
 type Items = BTreeMap<String, Expr>;
@@ -28,6 +29,7 @@ pub(super) fn apart(query: &mut Query) {
         return;
     };
     let SetExpr::Select(select) = &mut *query.body else { return };
+    casts::order(keys, select);
     let aliased = |item: &SelectItem| match item {
         SelectItem::ExprWithAlias { expr, alias } => {
             Some((alias.value.clone(), Expr::Nested(Box::new(expr.clone()))))

@@ -13,6 +13,7 @@
 //! | `quantile(x, 0.9)`, `nanmean(x)` | SQL's aggregates: see [`aggregates`] |
 //! | `a < all(b)` | SQL's quantifier over a list |
 //! | `a = any(b)` | `NOT (a <> ALL(b))` |
+//! | `x -> x.b`, `[t.a, 3]` | calls: see [`fields`] |
 
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
@@ -23,7 +24,7 @@ use sqlparser::ast::{
 use tessera_frontend::ast::null;
 
 use super::super::local_time;
-use super::{FLOOR_DIVIDE, POWER, aggregates, span_is_operator};
+use super::{FLOOR_DIVIDE, POWER, aggregates, fields, span_is_operator};
 
 /// Rewrites one expression whose operands are already rewritten.
 pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
@@ -81,6 +82,12 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
                 *expr = counted(part, &lower);
             } else if let Some(new) = aggregates::rewritten(function, &lower) {
                 *expr = new;
+            }
+        }
+        Expr::Lambda(lambda) => fields::of_parameters(lambda),
+        Expr::Array(_) => {
+            if let Some(list) = fields::list(expr) {
+                *expr = list;
             }
         }
         _ => {}

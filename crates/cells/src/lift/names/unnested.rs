@@ -130,7 +130,7 @@ fn list_of(name: &ObjectName, args: &[FunctionArg], is_list: bool) -> Option<(&'
 }
 
 /// True if an expression has a name or a subquery in it.
-fn names_columns(expr: &Expr) -> bool {
+pub(super) fn names_columns(expr: &Expr) -> bool {
     struct Names;
     impl Visitor for Names {
         type Break = ();

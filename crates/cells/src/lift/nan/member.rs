@@ -16,20 +16,21 @@ use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
 use super::plain::Member;
-use super::rules::is_float;
+use super::rules::is_wrapped;
 
-/// True for a list of literals that are neither NULL nor floats, or equalities that form one. In a condition that must
-/// be true it may be merged with others of its kind.
+/// True for a list of literals that are neither NULL nor intervals nor hold floats, or equalities that form one. In a
+/// condition that must be true it may be merged with others of its kind.
 pub(super) fn is_plain(expr: &Expr, schema: &DFSchema) -> bool {
     match expr {
         Expr::InList(list) => {
             !list.negated
                 && matches!(&*list.expr, Expr::Column(_))
-                && !is_float(&list.expr, schema)
+                && !is_wrapped(&list.expr, schema)
                 && list.list.iter().all(is_value)
         }
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
-            let floats = |e: &Expr| equality(e).is_some_and(|(column, _)| is_float(column, schema));
+            let floats =
+                |e: &Expr| equality(e).is_some_and(|(column, _)| is_wrapped(column, schema));
             [left, right].iter().all(|e| {
                 is_plain(e, schema) || (equality(e).is_some_and(|(_, v)| is_value(v)) && !floats(e))
             })

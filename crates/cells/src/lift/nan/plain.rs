@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, FixedSizeListArray, LargeListArray, ListArray, MapArray, StructArray,
+};
 use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type};
 use datafusion::common::{Result, ScalarValue, exec_err, internal_err};
 use datafusion::logical_expr::{
@@ -12,7 +14,20 @@ use datafusion::logical_expr::{
 
 use super::super::functions::{hashed_by, scalar};
 
-/// `one_nan(x)`: x, or NaN without a sign; `one_zero(x)`: the same, and -0.0 is 0.0.
+/// True for floats, and for lists, structs and maps that hold some.
+pub(super) fn holds_floats(kind: &DataType) -> bool {
+    match kind {
+        DataType::Float64 | DataType::Float32 => true,
+        DataType::List(of)
+        | DataType::LargeList(of)
+        | DataType::FixedSizeList(of, _)
+        | DataType::Map(of, _) => holds_floats(of.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| holds_floats(field.data_type())),
+        _ => false,
+    }
+}
+
+/// `one_nan(x)`: x, or NaN without a sign; `one_zero(x)`: the same, and -0.0 is 0.0. Both also inside of nested values.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plain {
     zero: bool,
@@ -23,8 +38,7 @@ hashed_by!(Plain, function => function.zero);
 
 impl Plain {
     pub(super) fn udf(zero: bool) -> ScalarUDF {
-        let floats = vec![DataType::Float64, DataType::Float32];
-        let signature = Signature::uniform(1, floats, Volatility::Immutable);
+        let signature = Signature::any(1, Volatility::Immutable);
         ScalarUDF::new_from_impl(Plain { zero, signature })
     }
 }
@@ -57,9 +71,9 @@ impl ScalarUDFImpl for Plain {
             return exec_err!("{} takes one argument", self.name());
         };
         Ok(match value {
-            ColumnarValue::Array(array) => ColumnarValue::Array(self.plain(array)),
+            ColumnarValue::Array(array) => ColumnarValue::Array(self.plain(array)?),
             ColumnarValue::Scalar(scalar) => {
-                let array = self.plain(scalar.to_array()?);
+                let array = self.plain(scalar.to_array()?)?;
                 ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?)
             }
         })
@@ -67,10 +81,10 @@ impl ScalarUDFImpl for Plain {
 }
 
 impl Plain {
-    fn plain(&self, array: ArrayRef) -> ArrayRef {
+    fn plain(&self, array: ArrayRef) -> Result<ArrayRef> {
         // Adding 0.0 clears the sign of -0.0.
         let zero = if self.zero { 0.0 } else { -0.0 };
-        match array.data_type() {
+        Ok(match array.data_type() {
             DataType::Float64 => {
                 let x = array.as_primitive::<Float64Type>();
                 match self.is_plain(x.values()) {
@@ -94,8 +108,43 @@ impl Plain {
                     }
                 }
             }
+            kind if holds_floats(kind) => self.inside(&array)?,
             _ => array,
-        }
+        })
+    }
+
+    /// A nested value with plain floats in it.
+    fn inside(&self, array: &ArrayRef) -> Result<ArrayRef> {
+        let plain: ArrayRef = match array.data_type() {
+            DataType::List(_) => {
+                let (field, offsets, values, nulls) = array.as_list::<i32>().clone().into_parts();
+                Arc::new(ListArray::try_new(field, offsets, self.plain(values)?, nulls)?)
+            }
+            DataType::LargeList(_) => {
+                let (field, offsets, values, nulls) = array.as_list::<i64>().clone().into_parts();
+                Arc::new(LargeListArray::try_new(field, offsets, self.plain(values)?, nulls)?)
+            }
+            // The length of an array of lists without elements is that of its NULLs.
+            DataType::FixedSizeList(_, size) if *size > 0 => {
+                let (field, size, values, nulls) = array.as_fixed_size_list().clone().into_parts();
+                let values = self.plain(values)?;
+                Arc::new(FixedSizeListArray::try_new(field, size, values, nulls)?)
+            }
+            DataType::Map(..) => {
+                let (field, offsets, entries, nulls, ordered) = array.as_map().clone().into_parts();
+                let entries = self.fields(entries)?;
+                Arc::new(MapArray::try_new(field, offsets, entries, nulls, ordered)?)
+            }
+            DataType::Struct(_) => Arc::new(self.fields(array.as_struct().clone())?),
+            _ => array.clone(),
+        };
+        Ok(plain)
+    }
+
+    fn fields(&self, of: StructArray) -> Result<StructArray> {
+        let (fields, arrays, nulls) = of.into_parts();
+        let arrays = arrays.into_iter().map(|array| self.plain(array)).collect::<Result<_>>()?;
+        Ok(StructArray::try_new(fields, arrays, nulls)?)
     }
 
     /// True if there is no NaN, and no zero where its sign counts. No branch, so that the loop is vectorised.
@@ -173,15 +222,28 @@ impl ScalarUDFImpl for Each {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use arrow::array::Float64Array;
+    use arrow::datatypes::Field;
+
+    #[test]
+    fn signs_go_in_nested_values() {
+        let x: ArrayRef = Arc::new(Float64Array::from(vec![Some(-f64::NAN), Some(-0.0), None]));
+        let field = Arc::new(Field::new("x", DataType::Float64, true));
+        let rows: ArrayRef = Arc::new(StructArray::from(vec![(field, x)]));
+        let out = Plain { zero: true, signature: Signature::any(1, Volatility::Immutable) };
+        let out = out.plain(rows).unwrap();
+        let x = out.as_struct().column(0).as_primitive::<Float64Type>();
+        assert!(!x.value(0).is_sign_negative() && !x.value(1).is_sign_negative() && x.is_null(2));
+    }
 
     #[test]
     fn signs_of_nan_and_zero_go() {
         let x: ArrayRef = Arc::new(Float64Array::from(vec![Some(-f64::NAN), Some(-0.0), None]));
         let signs = |zero: bool| {
             let signature = Signature::any(1, Volatility::Immutable);
-            let out = Plain { zero, signature }.plain(x.clone());
+            let out = Plain { zero, signature }.plain(x.clone()).unwrap();
             let out = out.as_primitive::<Float64Type>();
             (out.value(0).is_sign_negative(), out.value(1).is_sign_negative(), out.is_null(2))
         };

@@ -12,8 +12,9 @@ use datafusion::logical_expr::{
 };
 
 use super::super::negated;
+use super::intervals::{self, Length};
 use super::member;
-use super::plain::{Each, Member, Plain};
+use super::plain::{Each, Member, Plain, holds_floats};
 
 /// The functions used by the rewrite.
 pub(super) struct Rules {
@@ -21,6 +22,7 @@ pub(super) struct Rules {
     zero: Arc<ScalarUDF>,
     member: Arc<ScalarUDF>,
     each: Arc<ScalarUDF>,
+    length: Arc<ScalarUDF>,
 }
 
 /// Functions of single numbers whose result for NaN does not depend on its sign.
@@ -65,6 +67,10 @@ const OF_NUMBERS: [&str; 34] = [
 const CHOICES: [&str; 8] =
     ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2", "tessera_maybe", "tessera_opaque"];
 
+/// Functions that compare nested values, or elements of lists, by their bits, and return none of them.
+const OF_LISTS: [&str; 5] =
+    ["array_has_all", "array_has_any", "array_position", "array_positions", "tessera_order"];
+
 /// Aggregates and window functions that return one of their input values.
 const OF_VALUES: [&str; 11] = [
     "min",
@@ -88,6 +94,7 @@ impl Rules {
             zero: Arc::new(Plain::udf(true)),
             member: Arc::new(Member::udf()),
             each: Arc::new(Each::udf()),
+            length: Arc::new(Length::udf()),
         }
     }
 
@@ -131,11 +138,19 @@ impl Rules {
     }
 
     fn of_key(&self, expr: Expr, schema: &DFSchema, is_changed: &mut bool) -> Expr {
-        if !is_float(&expr, schema) {
+        if !is_wrapped(&expr, schema) {
             return expr;
         }
         *is_changed = true;
-        self.plain_zero(expr)
+        self.compared(expr, schema)
+    }
+
+    /// What is compared instead of a float, a nested value with floats, or an interval.
+    pub(super) fn compared(&self, expr: Expr, schema: &DFSchema) -> Expr {
+        match is_interval(&expr, schema) {
+            true => self.length.call(vec![expr]),
+            false => self.plain_zero(expr),
+        }
     }
 
     /// `inside` is true for an argument of a function that clears the sign itself.
@@ -161,22 +176,27 @@ impl Rules {
             Expr::InList(mut list) => {
                 *is_changed = true;
                 self.items(&mut list.list);
-                let list = if is_float(&list.expr, schema) { self.of_floats(list) } else { list };
+                let list = self.wrapped(list, schema);
                 self.member.call(vec![Expr::InList(list)])
             }
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
                 match member::joined(&left, &right) {
                     Some(list) => {
                         *is_changed = true;
-                        let list =
-                            if is_float(&list.expr, schema) { self.of_floats(list) } else { list };
+                        let list = self.wrapped(list, schema);
                         self.member.call(vec![Expr::InList(list)])
                     }
                     None => Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }),
                 }
             }
+            Expr::ScalarFunction(mut f) if OF_LISTS.contains(&f.func.name()) => {
+                for arg in &mut f.args {
+                    *arg = self.of_key(std::mem::take(arg), schema, is_changed);
+                }
+                Expr::ScalarFunction(f)
+            }
             Expr::Case(Case { expr: Some(base), when_then_expr, else_expr })
-                if is_float(&base, schema) =>
+                if has_floats(&base, schema) =>
             {
                 *is_changed = true;
                 let when_then_expr = when_then_expr
@@ -203,15 +223,75 @@ impl Rules {
                 Expr::ScalarFunction(f)
             }
             Expr::Negative(inner) => negated::of(inner, schema, is_changed),
+            other => self.call(self.comparison(other, schema, is_changed), schema, is_changed),
+        };
+        if makes && !inside {
+            *is_changed = true;
+            return Ok(self.one_nan(expr));
+        }
+        Ok(expr)
+    }
+
+    /// A comparison of nested values or of intervals.
+    fn comparison(&self, expr: Expr, schema: &DFSchema, is_changed: &mut bool) -> Expr {
+        match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op, right })
+                if is_equality(op) && (is_nested(&left, schema) || is_nested(&right, schema)) =>
+            {
+                *is_changed = true;
+                let (left, right) = (self.plain_zero(*left), self.plain_zero(*right));
+                Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op, right })
+                if is_comparison(op)
+                    && is_interval(&left, schema)
+                    && is_interval(&right, schema) =>
+            {
+                *is_changed = true;
+                let (left, right) = (self.compared(*left, schema), self.compared(*right, schema));
+                Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
+            }
+            Expr::Between(Between { expr, negated, low, high }) if is_interval(&expr, schema) => {
+                *is_changed = true;
+                let [expr, low, high] =
+                    [expr, low, high].map(|e| Box::new(self.compared(*e, schema)));
+                Expr::Between(Between { expr, negated, low, high })
+            }
+            other => other,
+        }
+    }
+
+    /// An aggregate or a window function: the arguments and keys that it compares.
+    fn call(&self, expr: Expr, schema: &DFSchema, is_changed: &mut bool) -> Expr {
+        match expr {
             Expr::AggregateFunction(mut call) => {
+                let is_count = matches!(call.func.name(), "approx_distinct" | "count");
                 let is_of_different = call.params.distinct || call.func.name() == "approx_distinct";
-                for arg in call.params.args.iter_mut().filter(|_| is_of_different) {
+                // Others return their arguments.
+                let is_extreme = matches!(call.func.name(), "min" | "max");
+                let is_seen = |arg: &Expr| match is_of_different {
+                    true => is_count || !is_interval(arg, schema),
+                    false => is_extreme && is_nested(arg, schema),
+                };
+                for arg in call.params.args.iter_mut().filter(|arg| is_seen(arg)) {
                     *arg = self.of_key(std::mem::take(arg), schema, is_changed);
                 }
-                self.keys(&mut call.params.order_by, schema, is_changed);
+                // With DISTINCT, keys of ORDER BY are arguments.
+                let is_distinct = call.params.distinct;
+                let is_kept = |key: &Expr| is_distinct && is_interval(key, schema);
+                for key in &mut call.params.order_by {
+                    if !is_kept(&key.expr) {
+                        key.expr = self.of_key(std::mem::take(&mut key.expr), schema, is_changed);
+                    }
+                }
                 Expr::AggregateFunction(call)
             }
             Expr::WindowFunction(mut call) => {
+                let is_extreme = matches!(call.fun.name(), "min" | "max");
+                let is_seen = |arg: &Expr| is_extreme && is_nested(arg, schema);
+                for arg in call.params.args.iter_mut().filter(|arg| is_seen(arg)) {
+                    *arg = self.of_key(std::mem::take(arg), schema, is_changed);
+                }
                 for key in &mut call.params.partition_by {
                     *key = self.of_key(std::mem::take(key), schema, is_changed);
                 }
@@ -219,12 +299,7 @@ impl Rules {
                 Expr::WindowFunction(call)
             }
             other => other,
-        };
-        if makes && !inside {
-            *is_changed = true;
-            return Ok(self.one_nan(expr));
         }
-        Ok(expr)
     }
 
     fn keys(&self, keys: &mut [SortExpr], schema: &DFSchema, is_changed: &mut bool) {
@@ -244,12 +319,13 @@ impl Rules {
     }
 
     /// Canonicalizes both sides of IN, which compares bits.
-    fn of_floats(&self, list: InList) -> InList {
-        InList {
-            expr: Box::new(self.plain_zero(*list.expr)),
-            list: list.list.into_iter().map(|item| self.plain_zero(item)).collect(),
-            negated: list.negated,
+    fn wrapped(&self, list: InList, schema: &DFSchema) -> InList {
+        if !is_wrapped(&list.expr, schema) {
+            return list;
         }
+        let items = list.list.into_iter().map(|item| self.compared(item, schema)).collect();
+        let expr = Box::new(self.compared(*list.expr, schema));
+        InList { expr, list: items, negated: list.negated }
     }
 
     fn plain_zero(&self, expr: Expr) -> Expr {
@@ -262,7 +338,9 @@ impl Rules {
                 let v = if v.is_nan() { f32::NAN } else { v + 0.0 };
                 Expr::Literal(ScalarValue::Float32(Some(v)), m)
             }
-            literal @ Expr::Literal(..) => literal,
+            Expr::Literal(value, m) if value.is_null() || !holds_floats(&value.data_type()) => {
+                Expr::Literal(value, m)
+            }
             known if matches!(&known, Expr::ScalarFunction(f) if f.func == self.zero) => known,
             other => self.zero.call(vec![other]),
         }
@@ -376,6 +454,36 @@ fn name_of_call(call: &Expr) -> Option<&str> {
 /// True for float types. An unknown type is no float: later planning reports the error.
 pub(super) fn is_float(expr: &Expr, schema: &DFSchema) -> bool {
     matches!(expr.get_type(schema), Ok(DataType::Float64 | DataType::Float32))
+}
+
+/// True for floats, and for nested values with floats in them.
+fn has_floats(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.get_type(schema).is_ok_and(|kind| holds_floats(&kind))
+}
+
+/// True for nested values with floats in them.
+pub(super) fn is_nested(expr: &Expr, schema: &DFSchema) -> bool {
+    has_floats(expr, schema) && !is_float(expr, schema)
+}
+
+/// True for intervals.
+pub(super) fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.get_type(schema).is_ok_and(|kind| intervals::is_interval(&kind))
+}
+
+/// True for values instead of which others are compared.
+pub(super) fn is_wrapped(expr: &Expr, schema: &DFSchema) -> bool {
+    has_floats(expr, schema) || is_interval(expr, schema)
+}
+
+fn is_comparison(op: Operator) -> bool {
+    use Operator::{Gt, GtEq, Lt, LtEq};
+    is_equality(op) || matches!(op, Gt | GtEq | Lt | LtEq)
+}
+
+fn is_equality(op: Operator) -> bool {
+    use Operator::{Eq, IsDistinctFrom, IsNotDistinctFrom, NotEq};
+    matches!(op, Eq | NotEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
 #[cfg(test)]

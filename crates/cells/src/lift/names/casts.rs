@@ -1,0 +1,154 @@
+//! Casts without a name of their own, which DataFusion calls by the name of what they convert.
+//!
+//! | written | becomes |
+//! |---|---|
+//! | `(SELECT x, x::int FROM t) q` | `(SELECT x, x::int AS "x::INT" FROM t) q` |
+//! | `FROM (SELECT …) q GROUP BY k, x::int` | `FROM (SELECT …) q GROUP BY k, GROUPING SETS ((x::int))` |
+//! | `SELECT DISTINCT x::int FROM t ORDER BY x::int` | `SELECT DISTINCT x::int FROM t ORDER BY 1` |
+//!
+//! DataFusion knows which columns the keys of groups inside determine. It takes `x::int` for the key `x` and groups by
+//! those columns as well, but not in sets of groups. [`super::super::grouping`] makes a key of such a set again. After
+//! DISTINCT it does not look for an expression among the items, so a number stands for it.
+
+use std::ops::ControlFlow;
+
+use super::Relations;
+use sqlparser::ast::{
+    CastKind, Distinct, Expr, GroupByExpr, Ident, OrderByExpr, Select, SelectItem, TableFactor,
+    TableWithJoins, UnaryOperator, Value, VisitorMut,
+};
+use tessera_frontend::ast;
+use tessera_frontend::surface::walk::find;
+use tessera_frontend::walk::walk_mut;
+
+/// Names the items with a cast in them by their text.
+pub(super) fn name(select: &mut Select) {
+    for item in &mut select.projection {
+        let SelectItem::UnnamedExpr(expr) = item else { continue };
+        let has_cast = find(expr, &|e| is_cast(e).then_some(())).is_some();
+        if !has_cast || find(expr, &is_unnest).is_some() {
+            continue;
+        }
+        let Some(text) = ast::text(expr) else { continue };
+        let expr = std::mem::replace(expr, ast::null());
+        *item = SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', text) };
+    }
+}
+
+impl Relations<'_> {
+    /// Makes sets of the keys of GROUP BY that are casts, in a block over relations other than tables.
+    pub(super) fn group_casts(&self, select: &mut Select) {
+        let GroupByExpr::Expressions(keys, modifiers) = &mut select.group_by else { return };
+        let are_tables = |from: &TableWithJoins| {
+            self.is_table(&from.relation) && from.joins.iter().all(|j| self.is_table(&j.relation))
+        };
+        if !modifiers.is_empty() || select.from.iter().all(are_tables) {
+            return;
+        }
+        for key in keys {
+            if let Some(cast) = cast(key, &select.projection) {
+                *key = Expr::GroupingSets(vec![vec![cast]]);
+            }
+        }
+    }
+
+    fn is_table(&self, factor: &TableFactor) -> bool {
+        match factor {
+            TableFactor::Table { name, .. } => {
+                let last = name.0.last().and_then(|part| part.as_ident());
+                last.is_some_and(|name| self.tables.contains_key(&name.value))
+            }
+            TableFactor::UNNEST { .. } | TableFactor::Function { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+/// The cast that a key of GROUP BY is, perhaps by the number or the alias of an item.
+fn cast(key: &Expr, items: &[SelectItem]) -> Option<Expr> {
+    match key {
+        key if is_cast(key) => Some(key.clone()),
+        Expr::Value(number) => match &number.value {
+            Value::Number(text, _) => numbered(items, text.parse().ok()?),
+            _ => None,
+        },
+        Expr::Identifier(name) => {
+            items.iter().any(|item| is_called(item, name)).then(|| key.clone())
+        }
+        _ => None,
+    }
+}
+
+/// Replaces the keys of ORDER BY that are items by the numbers of these, after DISTINCT.
+pub(super) fn order(keys: &mut [OrderByExpr], select: &Select) {
+    if !matches!(select.distinct, Some(Distinct::Distinct)) {
+        return;
+    }
+    let items = select.projection.iter().map_while(|item| value(item).map(plain));
+    let items: Vec<Expr> = items.collect();
+    for key in keys {
+        if matches!(key.expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_)) {
+            continue;
+        }
+        let wanted = plain(&key.expr);
+        if let Some(at) = items.iter().position(|item| *item == wanted) {
+            key.expr = Expr::Value(Value::Number((at + 1).to_string(), false).into());
+        }
+    }
+}
+
+fn is_cast(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) | Expr::UnaryOp { op: UnaryOperator::Plus, expr: inner } => {
+            is_cast(inner)
+        }
+        other => matches!(other, Expr::Cast { .. } | Expr::AtTimeZone { .. }),
+    }
+}
+
+fn is_unnest(expr: &Expr) -> Option<()> {
+    ast::function_name(expr)?.value.eq_ignore_ascii_case("unnest").then_some(())
+}
+
+/// The item of a number, if it is a cast.
+fn numbered(items: &[SelectItem], number: usize) -> Option<Expr> {
+    let before = items.get(..number)?;
+    let last = before.iter().map(value).collect::<Option<Vec<_>>>()?.pop()?;
+    is_cast(last).then(|| last.clone())
+}
+
+/// The expression of an item that is one column.
+fn value(item: &SelectItem) -> Option<&Expr> {
+    match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
+        _ => None,
+    }
+}
+
+/// True for a cast with this alias.
+fn is_called(item: &SelectItem, name: &Ident) -> bool {
+    matches!(item, SelectItem::ExprWithAlias { expr, alias }
+        if is_cast(expr) && alias.value.eq_ignore_ascii_case(&name.value))
+}
+
+/// The expression with one spelling of each cast, and without parentheses around it.
+fn plain(expr: &Expr) -> Expr {
+    struct Spell;
+    impl VisitorMut for Spell {
+        type Break = ();
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if let Expr::Cast { kind: kind @ CastKind::DoubleColon, .. } = expr {
+                *kind = CastKind::Cast;
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut inner = expr;
+    while let Expr::Nested(nested) = inner {
+        inner = nested;
+    }
+    let mut plain = inner.clone();
+    let _ = walk_mut(&mut plain, &mut Spell);
+    plain
+}

@@ -1,0 +1,76 @@
+"""sql/cells/casts: casts beside what they convert, expected from DuckDB."""
+
+from datetime import date, datetime
+
+import duckdb
+import numpy as np
+
+from .core import ERA5, Script
+from .labels import air
+
+cells = air[["t2m", "precip"]].to_dataframe(dim_order=["time", "lat", "lon"]).reset_index()
+con = duckdb.connect()
+con.execute("CREATE TABLE era5 AS SELECT * FROM cells")
+VIEWS = [
+    "CREATE VIEW b AS SELECT * FROM (VALUES (1, timestamp '2020-01-01 00:00:00', 1.0::double, '7'), (2, timestamp '2020-01-01 12:00:00', 2.0::double, '07'), (3, timestamp '2020-01-02 06:00:00', 3.0::double, '8'), (4, timestamp '2020-01-02 06:00:00', 4.0::double, NULL)) v(id, t, x, s)",
+]
+for view in VIEWS:
+    con.execute(view)
+
+f = Script("cells/casts", "Casts beside what they convert. Expected values from DuckDB.", 1e-12, setup=[ERA5, *VIEWS])
+
+
+def shown(v):
+    return np.datetime64(v, "us") if isinstance(v, (date, datetime)) else v
+
+
+def same(sql):
+    rows = con.execute(sql).fetchall()
+    assert rows, sql
+    f.rows(sql, [tuple(shown(v) for v in row) for row in rows])
+
+
+Q = "(SELECT t, s, sum(x) AS x, count(*) AS m FROM b GROUP BY t, s) q"
+f.note("A cast of a key of groups inside is a key of its own.")
+same("SELECT t::date AS d, count(*) AS n FROM (SELECT t, sum(x) AS x FROM b GROUP BY t) q GROUP BY t::date ORDER BY d")
+same("SELECT CAST(q.t AS date) AS d, sum(x) AS x FROM (SELECT t, sum(x) AS x FROM b GROUP BY t) q GROUP BY 1 ORDER BY 1")
+same("SELECT t::date AS d, sum(x) AS x FROM (SELECT t, sum(x) AS x FROM b GROUP BY t) q GROUP BY d HAVING t::date > '2019-12-31' ORDER BY t::date DESC")
+same("SELECT sum(x) AS x, (t)::date AS d FROM (SELECT t, sum(x) AS x FROM b GROUP BY t) q GROUP BY 2 ORDER BY 2")
+same("WITH q AS (SELECT t, sum(x) AS x FROM b GROUP BY t) SELECT t::date AS d, max(x) AS x FROM q GROUP BY t::date ORDER BY d")
+same("WITH q AS (SELECT t, sum(x) AS x FROM b GROUP BY t) SELECT (t::date)::text AS d, max(x) AS x FROM q GROUP BY (t::date)::text ORDER BY d")
+same(f"SELECT t::date AS d, s::int AS i, count(*) AS n, sum(x) AS x FROM {Q} GROUP BY t::date, s::int ORDER BY d, i")
+same(f"SELECT s::int AS i, count(*) AS n FROM {Q} GROUP BY s::int ORDER BY i")
+same(f"SELECT try_cast(s AS int) AS i, m, count(*) AS n FROM {Q} GROUP BY try_cast(s AS int), m ORDER BY i")
+same(f"SELECT m, s::int AS i, count(*) AS n FROM {Q} GROUP BY m, 2 ORDER BY i")
+same(f"SELECT t, t::date AS d, count(*) AS n FROM {Q} GROUP BY t, t::date ORDER BY t")
+same(f"SELECT t::date AS d, count(*) AS n FROM {Q} GROUP BY ALL ORDER BY d")
+same("SELECT s::int AS i, count(*) AS n FROM (SELECT DISTINCT s FROM b) q GROUP BY 1 ORDER BY 1")
+same("SELECT x::int AS i, count(*) AS n FROM (SELECT x, s FROM b GROUP BY x, s UNION ALL SELECT x, s FROM b) q GROUP BY x::int ORDER BY i")
+same("SELECT count(*) AS n FROM (SELECT t::date, count(*) AS n FROM (SELECT t, sum(x) AS x FROM b GROUP BY t) q GROUP BY 1) r")
+same("SELECT count(*) AS n FROM (SELECT t::date, count(*) AS n FROM (SELECT t, sum(x) AS x FROM b GROUP BY t) q GROUP BY ALL) r")
+same("SELECT q.t::date AS d, count(*) AS n, sum(b.x) AS x FROM (SELECT t, count(*) AS m FROM b GROUP BY t) q JOIN b ON q.t = b.t GROUP BY q.t::date ORDER BY d")
+same("SELECT time::date AS d, count(*) AS n, sum(x) AS x FROM (SELECT time, lat, avg(t2m) AS x FROM era5 GROUP BY time, lat) q GROUP BY time::date ORDER BY d LIMIT 5")
+same("SELECT time::date AS d, count(*) AS n FROM (SELECT time, sum(precip) AS x FROM era5 WHERE precip > 0 GROUP BY time) q GROUP BY time::date ORDER BY d LIMIT 5")
+same("SELECT x, count(*) AS n FROM (SELECT id, x FROM b) q GROUP BY GROUPING SETS ((x)) ORDER BY x")
+same("SELECT count(*) AS n FROM b WHERE x > 9 GROUP BY GROUPING SETS (())")
+
+f.note("A column and its cast are two columns.")
+same("SELECT * FROM (SELECT id, id::varchar FROM b) q ORDER BY 1")
+same("SELECT * FROM (SELECT id, id::varchar, id + 1, id::double + 1 FROM b) p(i, s, j, x) ORDER BY i")
+same("WITH p(i, s) AS (SELECT id, id::varchar FROM b) SELECT s || '!' AS t, i FROM p ORDER BY i")
+same("SELECT * FROM (SELECT id, id::varchar FROM b UNION ALL SELECT id + 10, id::varchar FROM b) p(i, s) ORDER BY i")
+same("SELECT count(*) AS n FROM (SELECT sum(x), sum(x::int), max(x::int) + 1, max(x) + 1 FROM b) q")
+same("SELECT id FROM b WHERE EXISTS (SELECT c.id, c.id::varchar FROM b c WHERE c.id = b.id + 1) ORDER BY id")
+same("WITH RECURSIVE p(id, path) AS (SELECT id, id::varchar FROM b WHERE id = 1 UNION ALL SELECT b.id, path || '/' || b.id::varchar FROM p JOIN b ON b.id = p.id + 1) SELECT * FROM p ORDER BY id")
+same("WITH RECURSIVE p AS (SELECT id, id::varchar AS path FROM b WHERE id = 1 UNION ALL SELECT b.id, path || '/' || b.id::varchar FROM p JOIN b ON b.id = p.id + 1) SELECT * FROM p ORDER BY id")
+same("SELECT id, sum(id) OVER (PARTITION BY t::date) AS a, sum(id) OVER (PARTITION BY t) AS b FROM b ORDER BY id")
+same("SELECT id, row_number() OVER (ORDER BY s::int, id) AS a, row_number() OVER (ORDER BY s, id) AS b FROM b ORDER BY id")
+same("SELECT id, sum(x) FILTER (WHERE s::int = 7) OVER (PARTITION BY t::date) AS a, sum(x) FILTER (WHERE s = '7') OVER (PARTITION BY t::date) AS b FROM b ORDER BY id")
+same("SELECT t::date AS d, sum(count(*)) OVER (PARTITION BY t::date) AS n FROM b GROUP BY t::date ORDER BY d")
+
+f.note("After DISTINCT, a key of ORDER BY may be an item.")
+same("SELECT DISTINCT t::date FROM b ORDER BY t::date")
+same("SELECT DISTINCT t::date AS d FROM b ORDER BY CAST(t AS date) DESC")
+same("SELECT DISTINCT s::int AS i, t::date AS d FROM b ORDER BY t::date DESC, (s::int) NULLS FIRST")
+same("SELECT DISTINCT id % 2 FROM b ORDER BY id % 2 DESC")
+same("SELECT * FROM (SELECT DISTINCT t::date FROM b ORDER BY t::date LIMIT 1) q")
